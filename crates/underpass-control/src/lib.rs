@@ -1,0 +1,1 @@
+//! The model of the router and the requests that change it.

@@ -1,0 +1,93 @@
+//! Why a packet was dropped: every drop has one of these names and is counted under it.
+
+macro_rules! drops {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal,)+) => {
+        /// The reason for which a packet was dropped.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        pub enum Drop { $($(#[doc = $doc])+ $name,)+ }
+
+        impl Drop {
+            /// Every reason, in the order of their numbers.
+            pub const ALL: &[Self] = &[$(Self::$name,)+];
+
+            /// The name under which the reason is counted: lower case words joined by `-`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $text,)+ }
+            }
+        }
+    };
+}
+
+drops! {
+    /// Shorter than the Ethernet header.
+    EthernetTruncated = "ethernet-truncated",
+    /// Sent to another station's MAC address.
+    OtherHost = "other-host",
+    /// An EtherType that the router does not handle.
+    EtherTypeUnknown = "ethertype-unknown",
+    /// A VLAN tag of no configured VLAN.
+    VlanUnknown = "vlan-unknown",
+    /// The port has no link, or the link is down.
+    LinkDown = "link-down",
+    /// Shorter than the IPv4 header, or than its total length.
+    Ip4Truncated = "ip4-truncated",
+    /// Version, header length or total length that IPv4 forbids.
+    Ip4Malformed = "ip4-malformed",
+    /// The IPv4 header checksum is wrong.
+    Ip4Checksum = "ip4-checksum",
+    /// A source address that no packet may have, or that is the router's own.
+    SourceInvalid = "source-invalid",
+    /// A destination address that must not be forwarded (multicast, link-local, loopback).
+    DestinationInvalid = "destination-invalid",
+    /// Shorter than the IPv6 header, or than its payload length.
+    Ip6Truncated = "ip6-truncated",
+    /// Not version 6, or an extension header chain that contradicts itself.
+    Ip6Malformed = "ip6-malformed",
+    /// Hop limit or TTL ran out.
+    HopLimitExceeded = "hop-limit-exceeded",
+    /// No route to the destination.
+    NoRoute = "no-route",
+    /// A blackhole route.
+    Blackhole = "blackhole",
+    /// An unreachable route.
+    Unreachable = "unreachable",
+    /// A prohibit route or rule.
+    Prohibited = "prohibited",
+    /// Forwarding is off for this family on this link.
+    ForwardingOff = "forwarding-off",
+    /// No link-layer address is known for the next hop.
+    NeighbourUnresolved = "neighbour-unresolved",
+    /// Longer than the MTU of the way out, and not to be fragmented.
+    TooBig = "too-big",
+    /// A routing header whose lengths contradict each other or the packet.
+    SrhMalformed = "srh-malformed",
+    /// The behaviour needs a segment routing header and the packet has none.
+    SrhMissing = "srh-missing",
+    /// Segments left is 0 where the behaviour needs a next segment.
+    SegmentsLeftZero = "segments-left-zero",
+    /// Segments left is not 0 where the behaviour decapsulates.
+    SegmentsLeftNotZero = "segments-left-not-zero",
+    /// The behaviour expects another protocol inside.
+    UpperLayerUnexpected = "upper-layer-unexpected",
+    /// The packet inside is truncated or malformed.
+    InnerMalformed = "inner-malformed",
+    /// A segment routing header for the router itself, which accepts none there.
+    SrhNotEnabled = "srh-not-enabled",
+    /// The slot has no room for the headers to be inserted.
+    NoHeadroom = "no-headroom",
+    /// The packet with its new headers would be longer than its length field can say.
+    LengthOverflow = "length-overflow",
+    /// The packet went round through the router's own encapsulations or segments too often.
+    Loop = "loop",
+    /// No free buffer for a fragment or a copy.
+    NoBuffer = "no-buffer",
+    /// The transmit queue of the port is full.
+    TransmitFull = "transmit-full",
+    /// The link has no port to send by.
+    NoPort = "no-port",
+    /// The router answered with an ICMP error in the packet's place, or would have but for the rate limit.
+    IcmpRateLimited = "icmp-rate-limited",
+    /// An ICMP or ICMPv6 message to the router that is malformed or of no use to it.
+    IcmpUnexpected = "icmp-unexpected",
+}

@@ -1,0 +1,10 @@
+//! The packet path: buffers, forwarding tables, behaviours, counters and workers.
+//!
+//! No system calls and no clocks: time is an argument, packets come in as [`buffer::Packet`]s and go
+//! out through [`worker::Worker`]. The control thread changes [`tables::Tables`] through its one
+//! [`tables::Writer`]; workers read them without locks.
+
+pub mod buffer;
+pub mod counters;
+pub mod drops;
+pub mod tables;

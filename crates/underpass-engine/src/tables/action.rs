@@ -1,0 +1,274 @@
+//! What a look-up ends in: the compiled form of a route, a next hop, a link.
+//!
+//! The control thread compiles these; workers only read them. Everything that can be known before a
+//! packet comes (the outer headers of an encapsulation, the link-layer header of a next hop, which
+//! tables an inner packet is looked up in) is known here.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::buffer::PortId;
+use crate::counters::CounterId;
+
+macro_rules! ids {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {$(
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub struct $name(pub u32);
+    )+};
+}
+
+ids! {
+    /// A compiled route's action; what the leaf of a forwarding table names. Below 2³⁰.
+    ActionId,
+    /// A shared next hop with its link-layer header.
+    NextHopId,
+    /// A link of the router, dense; not the ifindex.
+    LinkId,
+    /// One forwarding table of IPv4 prefixes.
+    Fib4Id,
+    /// One forwarding table of IPv6 prefixes.
+    Fib6Id,
+    /// Which tables a packet is looked up in, and in what order: the compiled policy rules.
+    LookupId,
+}
+
+/// The link-layer header that a next hop puts before a packet, ready to copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rewrite {
+    /// The header without its EtherType, left-aligned.
+    pub bytes: [u8; 20],
+    /// How many of them count: 12 for Ethernet, 16 with a VLAN tag.
+    pub len: u8,
+}
+
+/// A neighbour by which packets leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NextHop {
+    /// The link that the packet leaves by.
+    pub link: LinkId,
+    /// That link's port.
+    pub port: PortId,
+    /// Longest layer-3 packet that the link takes, in bytes.
+    pub mtu: u32,
+    /// Destination and source MAC address; `None` while the neighbour is unresolved.
+    pub rewrite: Option<Rewrite>,
+}
+
+/// The compiled form of a route: what happens to a packet whose destination it matches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// The destination is one of the router's own addresses (or a broadcast or multicast it listens to).
+    Local,
+    /// Drop, with what the sender is told.
+    Discard(Discard),
+    /// The destination is on this link, and no neighbour entry is known for it.
+    OnLink(LinkId),
+    /// Send to this next hop.
+    Forward(NextHopId),
+    /// Spread flows over these actions.
+    Multipath(Multipath),
+    /// An SRv6 local SID, RFC 8986 section 4.
+    Endpoint(Endpoint),
+    /// An SRv6 policy headend, RFC 8986 section 5.
+    Headend(Headend),
+}
+
+/// A route type that forwards nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discard {
+    /// Silently: `blackhole`.
+    Blackhole,
+    /// With ICMP host unreachable or ICMPv6 no route: `unreachable`.
+    Unreachable,
+    /// With ICMP communication administratively prohibited: `prohibit`.
+    Prohibit,
+    /// Goes on with the next policy rule: `throw`.
+    Throw,
+}
+
+/// Weighted next hops. A flow stays on its bucket while the buckets stay as they are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Multipath {
+    /// Upper bound (inclusive, of a 31-bit hash) and action of each, in rising order of the bound, the
+    /// last bound being 2³¹ − 1: the hash thresholds of Linux's `fib_rebalance`.
+    pub buckets: Box<[(u32, ActionId)]>,
+}
+
+/// Where a packet goes whose destination the control thread knows when it compiles the action.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Via {
+    /// The address to be looked up.
+    pub address: IpAddr,
+    /// In which tables.
+    pub lookup: LookupId,
+    /// What that look-up ends in, where it ends in a plain next hop; kept up to date by the control
+    /// thread. `None`: the worker looks it up.
+    pub resolved: Option<NextHopId>,
+}
+
+/// An SRv6 local SID.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// What the SID does.
+    pub behaviour: Behaviour,
+    /// Penultimate segment pop, RFC 8986 section 4.16.1 (End, End.X, End.T).
+    pub psp: bool,
+    /// NEXT-CSID, RFC 9800 section 4.1 (End, End.X).
+    pub next_csid: Option<NextCsid>,
+    /// Counts packets, bytes and errors if the route asked for it with `count`.
+    pub counter: Option<CounterId>,
+}
+
+/// The structure of a NEXT-CSID SID, RFC 9800 section 4.1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NextCsid {
+    /// Locator-block length, in bits, a multiple of 8.
+    pub block: u8,
+    /// Locator-node and function length, in bits, a multiple of 8.
+    pub node_function: u8,
+}
+
+/// SRv6 endpoint behaviours, as Linux names them (`SEG6_LOCAL_ACTION_*`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Behaviour {
+    /// RFC 8986 section 4.1. The next segment is looked up in these tables.
+    End {
+        /// The tables of the SID's own routing instance.
+        lookup: LookupId,
+    },
+    /// RFC 8986 section 4.2: to this neighbour.
+    X(Via),
+    /// RFC 8986 section 4.3: the next segment is looked up in these tables.
+    T {
+        /// The tables named by the SID.
+        lookup: LookupId,
+    },
+    /// RFC 8986 section 4.9: the inner Ethernet frame leaves by this link.
+    DX2 {
+        /// `oif`.
+        link: LinkId,
+    },
+    /// RFC 8986 section 4.5: the inner IPv4 packet to this neighbour. `0.0.0.0`: by its own destination.
+    DX4(Via),
+    /// RFC 8986 section 4.4: the inner IPv6 packet to this neighbour. `::`: by its own destination.
+    DX6(Via),
+    /// RFC 8986 section 4.7.
+    DT4 {
+        /// The tables of the VRF.
+        lookup: LookupId,
+    },
+    /// RFC 8986 section 4.6.
+    DT6 {
+        /// The tables of the VRF.
+        lookup: LookupId,
+    },
+    /// RFC 8986 section 4.8.
+    DT46 {
+        /// The tables of the VRF, for either family.
+        lookup: LookupId,
+    },
+    /// Linux's End.B6 (draft-filsfils-spring-srv6-network-programming): inserts an SRH.
+    B6(Headend),
+    /// RFC 8986 section 4.13.
+    B6Encaps(Headend),
+}
+
+/// How a headend puts the segment list before a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeadendMode {
+    /// H.Insert (`mode inline`): an SRH between the IPv6 header and what follows it.
+    Inline,
+    /// H.Encaps and H.Encaps.Red: an outer IPv6 header and SRH (none, if the reduced list is empty).
+    Encap,
+    /// H.Encaps.L2 and H.Encaps.L2.Red: the same around the Ethernet frame as received.
+    L2Encap,
+}
+
+/// An SRv6 policy: the headers to insert, built once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Headend {
+    /// How the headers are put before the packet.
+    pub mode: HeadendMode,
+    /// What is inserted, in wire order. `Encap`, `L2Encap`: an IPv6 header (its payload length 0, its
+    /// traffic class and flow label 0, its hop limit that of an IPv4 or Ethernet payload, its next
+    /// header that of the SRH, or 0 if there is none) and the SRH, if any. `Inline`: the SRH alone, its
+    /// first segment (the last to visit) all zero, to be filled with the packet's destination. The next
+    /// header of the SRH is 0, to be filled.
+    pub header: Box<[u8]>,
+    /// Where the packet goes: its first segment, looked up in the tables of the route.
+    pub via: Via,
+}
+
+/// Which tables a packet is looked up in.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Lookup {
+    /// For IPv4, in this order, until one has a route that is not `throw`.
+    pub fibs4: Box<[Fib4Id]>,
+    /// For IPv6.
+    pub fibs6: Box<[Fib6Id]>,
+    /// Policy rules that look at more than the destination, for IPv4; asked before `fibs4`.
+    pub rules4: Box<[Rule]>,
+    /// The same for IPv6; asked before `fibs6`.
+    pub rules6: Box<[Rule]>,
+}
+
+/// A policy rule with a selector (`ip rule`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// Source prefix: address and length. Length 0 matches all.
+    pub source: (IpAddr, u8),
+    /// Destination prefix.
+    pub destination: (IpAddr, u8),
+    /// `ipproto`.
+    pub protocol: Option<u8>,
+    /// `sport`, inclusive.
+    pub source_port: Option<(u16, u16)>,
+    /// `dport`, inclusive.
+    pub destination_port: Option<(u16, u16)>,
+    /// `tos` or `dsfield`: the whole octet compared, its ECN bits masked.
+    pub tos: Option<u8>,
+    /// `fwmark` and its mask.
+    pub mark: Option<(u32, u32)>,
+    /// `not`: matches what the selector does not.
+    pub invert: bool,
+    /// What a match leads to.
+    pub then: RuleAction,
+}
+
+/// What a policy rule leads to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RuleAction {
+    /// Look up in this table; if it has no route (or only one shorter than `suppress`, or equal), go on.
+    Fib4(Fib4Id, Option<u8>),
+    /// The same for IPv6.
+    Fib6(Fib6Id, Option<u8>),
+    /// End here.
+    Discard(Discard),
+    /// Do nothing: the target of a `goto`, or `nop`.
+    Nop,
+}
+
+/// A link of the router, as the packet path needs it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The Linux interface index.
+    pub ifindex: u32,
+    /// The port by which packets of the link come and go; `None` for `lo`, `dummy` and `vrf`.
+    pub port: Option<PortId>,
+    /// Administratively up and with carrier.
+    pub up: bool,
+    /// Its hardware address.
+    pub mac: [u8; 6],
+    /// Longest layer-3 packet, in bytes.
+    pub mtu: u32,
+    /// The tables that a packet received here is looked up in (VRF and policy rules applied).
+    pub lookup: LookupId,
+    /// Whether IPv4 packets received here may be forwarded.
+    pub forward4: bool,
+    /// Whether IPv6 packets received here may be forwarded.
+    pub forward6: bool,
+    /// The source of ICMP errors that are sent by this link, if it has an IPv4 address.
+    pub source4: Option<Ipv4Addr>,
+    /// The source of ICMPv6 errors that are sent by this link: its global address, or its link-local.
+    pub source6: Option<Ipv6Addr>,
+}

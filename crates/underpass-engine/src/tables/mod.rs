@@ -1,0 +1,5 @@
+//! The forwarding state that workers read and the control thread writes.
+
+mod action;
+
+pub use action::*;

@@ -1,0 +1,1 @@
+//! Codecs for rtnetlink and generic netlink.

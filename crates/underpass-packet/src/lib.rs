@@ -1,0 +1,1 @@
+//! Checked zero-copy views and builders of wire formats.

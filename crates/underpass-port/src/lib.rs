@@ -1,0 +1,1 @@
+//! Where packets come from and go.

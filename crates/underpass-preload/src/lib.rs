@@ -1,0 +1,1 @@
+//! Carries the netlink sockets of a program to the daemon of its network namespace.

@@ -1,0 +1,2 @@
+//! A userspace router for the tunnels and traffic controls of Linux.
+fn main() {}
