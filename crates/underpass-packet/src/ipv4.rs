@@ -1,0 +1,280 @@
+//! IPv4, RFC 791.
+//!
+//! ```text
+//! |Version|  IHL  |      DSCP / ECN       |         Total Length          |
+//! |        Identification         |Flags|      Fragment Offset            |
+//! |  Time to Live |    Protocol   |        Header Checksum                |
+//! |                       Source Address                                  |
+//! |                    Destination Address                                |
+//! |                    Options, to IHL × 4                                |
+//! ```
+
+use std::net::Ipv4Addr;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, network_endian::U16};
+
+use crate::checksum::{self, Sum};
+
+/// Most bytes of options.
+pub const MAX_OPTIONS: usize = 40;
+
+/// Which rule of RFC 791 section 3.1 the bytes break.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Malformed {
+    /// Shorter than the header.
+    Truncated,
+    /// The version is not 4.
+    Version,
+    /// The header length is below 20 bytes.
+    HeaderLength,
+    /// The total length is below the header length.
+    TotalLength,
+    /// Shorter than the total length.
+    PayloadTruncated,
+}
+
+/// The header without its options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Header {
+    version_ihl: u8,
+    /// Differentiated services field (RFC 2474): DSCP in the upper six bits, ECN in the lower two.
+    pub tos: u8,
+    /// Length of header and payload, in bytes.
+    pub total_length: U16,
+    /// Names the packet that a fragment is of.
+    pub identification: U16,
+    /// Flags in the upper three bits, fragment offset in the others.
+    pub flags_offset: U16,
+    /// Time to live, in hops.
+    pub ttl: u8,
+    /// Protocol of the payload, a number of [`crate::protocol`].
+    pub protocol: u8,
+    /// Checksum of the header.
+    pub checksum: U16,
+    /// Source address.
+    pub source: [u8; 4],
+    /// Destination address.
+    pub destination: [u8; 4],
+}
+
+/// `flags_offset`: do not fragment.
+pub const DONT_FRAGMENT: u16 = 0x4000;
+/// `flags_offset`: more fragments follow.
+pub const MORE_FRAGMENTS: u16 = 0x2000;
+/// `flags_offset`: the offset, in units of 8 bytes.
+pub const FRAGMENT_OFFSET: u16 = 0x1FFF;
+
+impl Header {
+    /// Length in bytes, without options.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// A header without options, with don't fragment set and a checksum yet to be filled.
+    #[inline]
+    pub const fn new(
+        source: Ipv4Addr,
+        destination: Ipv4Addr,
+        protocol: u8,
+        ttl: u8,
+        total_length: u16,
+    ) -> Self {
+        Self {
+            version_ihl: 0x45,
+            tos: 0,
+            total_length: U16::new(total_length),
+            identification: U16::ZERO,
+            flags_offset: U16::new(DONT_FRAGMENT),
+            ttl,
+            protocol,
+            checksum: U16::ZERO,
+            source: source.octets(),
+            destination: destination.octets(),
+        }
+    }
+
+    /// IP version.
+    #[inline]
+    pub const fn version(&self) -> u8 {
+        self.version_ihl >> 4
+    }
+
+    /// Length of the header with its options, in bytes: 0 to 60.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        (self.version_ihl & 0x0F) as usize * 4
+    }
+
+    /// Makes the header say that it has `len` bytes of options, rounded down to a multiple of 4 and at
+    /// most 40.
+    #[inline]
+    pub const fn set_options_len(&mut self, len: usize) {
+        let words = if len > MAX_OPTIONS { MAX_OPTIONS / 4 } else { len / 4 };
+        self.version_ihl = 0x45 + words as u8;
+    }
+
+    /// Source address.
+    #[inline]
+    pub const fn source(&self) -> Ipv4Addr {
+        Ipv4Addr::from_octets(self.source)
+    }
+
+    /// Destination address.
+    #[inline]
+    pub const fn destination(&self) -> Ipv4Addr {
+        Ipv4Addr::from_octets(self.destination)
+    }
+
+    /// The don't-fragment flag.
+    #[inline]
+    pub const fn dont_fragment(&self) -> bool {
+        self.flags_offset.get() & DONT_FRAGMENT != 0
+    }
+
+    /// The more-fragments flag.
+    #[inline]
+    pub const fn more_fragments(&self) -> bool {
+        self.flags_offset.get() & MORE_FRAGMENTS != 0
+    }
+
+    /// Where the payload belongs in the packet that it is a fragment of, in bytes.
+    #[inline]
+    pub const fn fragment_offset(&self) -> usize {
+        (self.flags_offset.get() & FRAGMENT_OFFSET) as usize * 8
+    }
+
+    /// Whether the packet is a fragment: the first, one within or the last.
+    #[inline]
+    pub const fn is_fragment(&self) -> bool {
+        self.flags_offset.get() & (MORE_FRAGMENTS | FRAGMENT_OFFSET) != 0
+    }
+
+    /// Whether the checksum is right. `options` are those of this header.
+    #[inline]
+    pub fn checksum_valid(&self, options: &[u8]) -> bool {
+        Sum::new().add_bytes(self.as_bytes()).add_bytes(options).fold() == 0xFFFF
+    }
+
+    /// Makes the checksum right. `options` are those of this header.
+    #[inline]
+    pub fn fill_checksum(&mut self, options: &[u8]) {
+        self.checksum = U16::ZERO;
+        self.checksum.set(Sum::new().add_bytes(self.as_bytes()).add_bytes(options).checksum());
+    }
+
+    /// Takes one from the time to live, and from the checksum what that makes (RFC 1624). 0 stays 0.
+    #[inline]
+    pub fn decrement_ttl(&mut self) {
+        if self.ttl > 0 {
+            self.ttl -= 1;
+            // The word of TTL and protocol fell by 0x0100, so the complement of the sum rises by it.
+            let checksum = u32::from(self.checksum.get()) + 0x0100;
+            self.checksum.set((checksum + u32::from(checksum >= 0xFFFF)) as u16);
+        }
+    }
+
+    /// Sets the differentiated services field and brings the checksum up to date.
+    #[inline]
+    pub fn update_tos(&mut self, tos: u8) {
+        let first = u16::from(self.version_ihl) << 8;
+        let (old, new) = (first | u16::from(self.tos), first | u16::from(tos));
+        self.tos = tos;
+        self.checksum.set(checksum::update(self.checksum.get(), old, new));
+    }
+
+    /// What `parse` and `parse_mut` check: the lengths of header and packet.
+    #[inline]
+    fn lengths(&self, available: usize) -> Result<(usize, usize), Malformed> {
+        // Version 4 and no options is by far the most frequent: one comparison.
+        let header = if self.version_ihl == 0x45 {
+            Self::LEN
+        } else if self.version() != 4 {
+            return Err(Malformed::Version);
+        } else {
+            self.header_len()
+        };
+        let total = self.total_length.get() as usize;
+        if header < Self::LEN {
+            return Err(Malformed::HeaderLength);
+        }
+        if header > available {
+            return Err(Malformed::Truncated);
+        }
+        if total < header {
+            return Err(Malformed::TotalLength);
+        }
+        if total > available {
+            return Err(Malformed::PayloadTruncated);
+        }
+        Ok((header, total))
+    }
+}
+
+/// A packet whose lengths agree with each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct View<'a> {
+    /// The fixed part.
+    pub header: &'a Header,
+    /// The options, as they are.
+    pub options: &'a [u8],
+    /// The payload, to the total length: link-layer padding is not part of it.
+    pub payload: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Reads the packet at the start of `bytes`. The checksum is not looked at:
+    /// [`View::checksum_valid`].
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        let (header_len, total) = header.lengths(bytes.len())?;
+        let (options, payload) = rest
+            .get(..total - Header::LEN)
+            .and_then(|rest| rest.split_at_checked(header_len - Header::LEN))
+            .ok_or(Malformed::Truncated)?;
+        Ok(Self { header, options, payload })
+    }
+
+    /// Whether the header checksum is right.
+    #[inline]
+    pub fn checksum_valid(&self) -> bool {
+        self.header.checksum_valid(self.options)
+    }
+}
+
+/// [`View`], to be changed.
+#[derive(PartialEq, Eq, Debug)]
+pub struct ViewMut<'a> {
+    /// The fixed part.
+    pub header: &'a mut Header,
+    /// The options, as they are.
+    pub options: &'a mut [u8],
+    /// The payload, to the total length.
+    pub payload: &'a mut [u8],
+}
+
+impl<'a> ViewMut<'a> {
+    /// Reads the packet at the start of `bytes`.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    #[inline]
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        let available = bytes.len();
+        let (header, rest) = Header::mut_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        let (header_len, total) = header.lengths(available)?;
+        let (options, payload) = rest
+            .get_mut(..total - Header::LEN)
+            .and_then(|rest| rest.split_at_mut_checked(header_len - Header::LEN))
+            .ok_or(Malformed::Truncated)?;
+        Ok(Self { header, options, payload })
+    }
+
+    /// Makes the header checksum right.
+    #[inline]
+    pub fn fill_checksum(&mut self) {
+        self.header.fill_checksum(self.options);
+    }
+}

@@ -1,0 +1,185 @@
+//! IPv6, RFC 8200 section 3: the fixed header.
+//!
+//! ```text
+//! |Version| Traffic Class |             Flow Label                |
+//! |         Payload Length        |  Next Header  |   Hop Limit   |
+//! |                      Source Address (16)                      |
+//! |                   Destination Address (16)                    |
+//! ```
+
+use std::net::Ipv6Addr;
+
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+    network_endian::{U16, U32},
+};
+
+use crate::protocol;
+
+/// Which rule of RFC 8200 section 3 the bytes break.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Malformed {
+    /// Shorter than the header.
+    Truncated,
+    /// The version is not 6.
+    Version,
+    /// Shorter than the payload length.
+    PayloadTruncated,
+}
+
+/// The fixed header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Header {
+    version_class_flow: U32,
+    /// Length of what follows the header, extension headers included, in bytes.
+    pub payload_length: U16,
+    /// What follows the header, a number of [`crate::protocol`].
+    pub next_header: u8,
+    /// Hops that the packet may yet take.
+    pub hop_limit: u8,
+    /// Source address.
+    pub source: [u8; 16],
+    /// Destination address.
+    pub destination: [u8; 16],
+}
+
+impl Header {
+    /// Length in bytes.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// Offset of the next header field, from the start of the header.
+    pub const NEXT_HEADER_OFFSET: usize = 6;
+
+    /// A header of traffic class 0 and flow label 0.
+    #[inline]
+    pub const fn new(
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        next_header: u8,
+        hop_limit: u8,
+        payload_length: u16,
+    ) -> Self {
+        Self {
+            version_class_flow: U32::new(6 << 28),
+            payload_length: U16::new(payload_length),
+            next_header,
+            hop_limit,
+            source: source.octets(),
+            destination: destination.octets(),
+        }
+    }
+
+    /// IP version.
+    #[inline]
+    pub const fn version(&self) -> u8 {
+        (self.version_class_flow.get() >> 28) as u8
+    }
+
+    /// Traffic class (RFC 2474): DSCP in the upper six bits, ECN in the lower two.
+    #[inline]
+    pub const fn traffic_class(&self) -> u8 {
+        (self.version_class_flow.get() >> 20) as u8
+    }
+
+    /// Flow label, 20 bits.
+    #[inline]
+    pub const fn flow_label(&self) -> u32 {
+        self.version_class_flow.get() & 0x000F_FFFF
+    }
+
+    /// Sets the traffic class.
+    #[inline]
+    pub fn set_traffic_class(&mut self, class: u8) {
+        self.version_class_flow =
+            (self.version_class_flow.get() & 0xF00F_FFFF | u32::from(class) << 20).into();
+    }
+
+    /// Sets the flow label; bits above its 20 are ignored.
+    #[inline]
+    pub fn set_flow_label(&mut self, label: u32) {
+        self.version_class_flow = (self.version_class_flow.get() & 0xFFF0_0000 | label & 0x000F_FFFF).into();
+    }
+
+    /// Sets traffic class and flow label at once.
+    #[inline]
+    pub fn set_class_flow(&mut self, class: u8, label: u32) {
+        self.version_class_flow = (6 << 28 | u32::from(class) << 20 | label & 0x000F_FFFF).into();
+    }
+
+    /// Source address.
+    #[inline]
+    pub const fn source(&self) -> Ipv6Addr {
+        Ipv6Addr::from_octets(self.source)
+    }
+
+    /// Destination address.
+    #[inline]
+    pub const fn destination(&self) -> Ipv6Addr {
+        Ipv6Addr::from_octets(self.destination)
+    }
+
+    /// What `parse` checks: version, and the length of the payload of the `available` bytes after the
+    /// header.
+    #[inline]
+    fn payload_len(&self, available: usize) -> Result<usize, Malformed> {
+        if self.version() != 6 {
+            return Err(Malformed::Version);
+        }
+        let len = self.payload_length.get() as usize;
+        if len > available {
+            return Err(Malformed::PayloadTruncated);
+        }
+        // A jumbogram's length stands in a hop-by-hop option (RFC 2675); Linux cuts nothing either.
+        if len == 0 && self.next_header == protocol::HOP_BY_HOP {
+            return Ok(available);
+        }
+        Ok(len)
+    }
+}
+
+/// A packet that is as long as it says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct View<'a> {
+    /// The fixed header.
+    pub header: &'a Header,
+    /// What follows it, to the payload length: link-layer padding is not part of it.
+    pub payload: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Reads the packet at the start of `bytes`. Extension headers are not looked at.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        let len = header.payload_len(rest.len())?;
+        let payload = rest.get(..len).ok_or(Malformed::PayloadTruncated)?;
+        Ok(Self { header, payload })
+    }
+}
+
+/// [`View`], to be changed.
+#[derive(PartialEq, Eq, Debug)]
+pub struct ViewMut<'a> {
+    /// The fixed header.
+    pub header: &'a mut Header,
+    /// What follows it, to the payload length.
+    pub payload: &'a mut [u8],
+}
+
+impl<'a> ViewMut<'a> {
+    /// Reads the packet at the start of `bytes`. Extension headers are not looked at.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    #[inline]
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        let (header, rest) = Header::mut_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        let len = header.payload_len(rest.len())?;
+        let payload = rest.get_mut(..len).ok_or(Malformed::PayloadTruncated)?;
+        Ok(Self { header, payload })
+    }
+}

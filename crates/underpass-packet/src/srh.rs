@@ -1,0 +1,407 @@
+//! Segment Routing Header, RFC 8754 section 2.
+//!
+//! ```text
+//! |  Next Header  |  Hdr Ext Len  | Routing Type=4| Segments Left |
+//! |  Last Entry   |     Flags     |              Tag              |
+//! |            Segment List[0]: the last to be visited (16)       |
+//! |                              ...                              |
+//! |            Segment List[Last Entry] (16)                      |
+//! |                   TLVs, to Hdr Ext Len                        |
+//! ```
+
+use std::net::Ipv6Addr;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, network_endian::U16};
+
+/// Routing type of a segment routing header.
+pub const ROUTING_TYPE: u8 = 4;
+/// Most segments that a header holds.
+pub const MAX_SEGMENTS: usize = 127;
+/// Flag that asks for operations, administration and maintenance: RFC 9259 section 2.1.
+pub const FLAG_OAM: u8 = 0x20;
+
+/// Which rule the bytes break, in the order in which they are checked. The rules are those of Linux's
+/// `seg6_validate_srh()` for headers that may be reduced, and the padding of RFC 8754 section 2.1.1.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Malformed {
+    /// Shorter than Hdr Ext Len says, or than 8 bytes.
+    Truncated,
+    /// The routing type is not 4.
+    RoutingType,
+    /// Hdr Ext Len has no room for the segments that Last Entry counts.
+    LastEntry,
+    /// Segments Left is above Last Entry + 1, the most that a reduced list allows.
+    SegmentsLeft,
+    /// A TLV goes on after the end of the header.
+    Tlv,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Fixed {
+    next_header: u8,
+    hdr_ext_len: u8,
+    routing_type: u8,
+    segments_left: u8,
+    last_entry: u8,
+    flags: u8,
+    tag: U16,
+}
+
+const FIXED_LEN: usize = size_of::<Fixed>();
+const SEGMENT_LEN: usize = 16;
+
+impl Fixed {
+    /// Checks the fixed fields against each other: how long segments and TLVs are, in bytes, and how
+    /// many segments there are.
+    #[inline]
+    fn lengths(&self) -> Result<(usize, usize), Malformed> {
+        if self.routing_type != ROUTING_TYPE {
+            return Err(Malformed::RoutingType);
+        }
+        let len = self.hdr_ext_len as usize * 8;
+        let count = self.last_entry as usize + 1;
+        if count * SEGMENT_LEN > len {
+            return Err(Malformed::LastEntry);
+        }
+        if self.segments_left as usize > count {
+            return Err(Malformed::SegmentsLeft);
+        }
+        Ok((len, count))
+    }
+}
+
+/// An SRH whose lengths agree with each other and with the packet: no accessor can fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Srh<'a> {
+    fixed: &'a Fixed,
+    segments: &'a [[u8; 16]],
+    tlvs: &'a [u8],
+}
+
+impl<'a> Srh<'a> {
+    /// Reads the routing header at the start of `bytes`; `bytes` may go on after it.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (fixed, rest) = Fixed::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        let (len, count) = fixed.lengths()?;
+        let body = rest.get(..len).ok_or(Malformed::Truncated)?;
+        let (segments, tlvs) =
+            <[[u8; 16]]>::ref_from_prefix_with_elems(body, count).map_err(|_| Malformed::LastEntry)?;
+        check_tlvs(tlvs)?;
+        Ok(Self { fixed, segments, tlvs })
+    }
+
+    /// Length of the header, TLVs included, in bytes.
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
+    pub fn len(&self) -> usize {
+        FIXED_LEN + self.fixed.hdr_ext_len as usize * 8
+    }
+
+    /// What follows the header, a number of [`crate::protocol`].
+    #[inline]
+    pub fn next_header(&self) -> u8 {
+        self.fixed.next_header
+    }
+
+    /// How many segments are yet to be visited after the current destination.
+    #[inline]
+    pub fn segments_left(&self) -> u8 {
+        self.fixed.segments_left
+    }
+
+    /// Index of the last element of the segment list.
+    #[inline]
+    pub fn last_entry(&self) -> u8 {
+        self.fixed.last_entry
+    }
+
+    /// Flags, of which RFC 8754 defines none.
+    #[inline]
+    pub fn flags(&self) -> u8 {
+        self.fixed.flags
+    }
+
+    /// Tag: which group of packets this one is of.
+    #[inline]
+    pub fn tag(&self) -> u16 {
+        self.fixed.tag.get()
+    }
+
+    /// The segment list as it lies in the header: the last to be visited comes first.
+    #[inline]
+    pub fn segments(&self) -> &'a [[u8; 16]] {
+        self.segments
+    }
+
+    /// Segment `index` of the list.
+    #[inline]
+    pub fn segment(&self, index: usize) -> Option<Ipv6Addr> {
+        self.segments.get(index).copied().map(Ipv6Addr::from_octets)
+    }
+
+    /// The next destination: the segment that Segments Left points at once it is one less. `None` if
+    /// it is 0.
+    #[inline]
+    pub fn next_segment(&self) -> Option<Ipv6Addr> {
+        self.segment((self.fixed.segments_left as usize).checked_sub(1)?)
+    }
+
+    /// The TLVs, padding among them.
+    #[inline]
+    pub fn tlvs(&self) -> Tlvs<'a> {
+        Tlvs(self.tlvs)
+    }
+
+    /// The bytes of the TLVs.
+    #[inline]
+    pub fn tlv_bytes(&self) -> &'a [u8] {
+        self.tlvs
+    }
+}
+
+/// [`Srh`], to be changed. Its lengths cannot be changed.
+#[derive(PartialEq, Eq, Debug)]
+pub struct SrhMut<'a> {
+    fixed: &'a mut Fixed,
+    segments: &'a mut [[u8; 16]],
+    tlvs: &'a mut [u8],
+}
+
+impl<'a> SrhMut<'a> {
+    /// Reads the routing header at the start of `bytes`; `bytes` may go on after it.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    #[inline]
+    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
+        let (fixed, rest) = Fixed::mut_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        let (len, count) = fixed.lengths()?;
+        let body = rest.get_mut(..len).ok_or(Malformed::Truncated)?;
+        let (segments, tlvs) =
+            <[[u8; 16]]>::mut_from_prefix_with_elems(body, count).map_err(|_| Malformed::LastEntry)?;
+        check_tlvs(tlvs)?;
+        Ok(Self { fixed, segments, tlvs })
+    }
+
+    /// The header, to be read.
+    #[inline]
+    pub fn view(&self) -> Srh<'_> {
+        Srh { fixed: self.fixed, segments: self.segments, tlvs: self.tlvs }
+    }
+
+    /// Takes one from Segments Left and returns the segment that it then points at: the new destination
+    /// (RFC 8754 section 4.3.1.1, S13 and S14). `None`, and nothing changed, if it is 0.
+    #[inline]
+    pub fn advance(&mut self) -> Option<[u8; 16]> {
+        let left = self.fixed.segments_left.checked_sub(1)?;
+        let segment = *self.segments.get(left as usize)?;
+        self.fixed.segments_left = left;
+        Some(segment)
+    }
+
+    /// Sets what follows the header.
+    #[inline]
+    pub fn set_next_header(&mut self, next_header: u8) {
+        self.fixed.next_header = next_header;
+    }
+
+    /// Sets the flags.
+    #[inline]
+    pub fn set_flags(&mut self, flags: u8) {
+        self.fixed.flags = flags;
+    }
+
+    /// Sets the tag.
+    #[inline]
+    pub fn set_tag(&mut self, tag: u16) {
+        self.fixed.tag = tag.into();
+    }
+
+    /// The segments, the last to be visited first.
+    #[inline]
+    pub fn segments_mut(&mut self) -> &mut [[u8; 16]] {
+        self.segments
+    }
+}
+
+/// Type of a padding byte that has no length: RFC 8754 section 2.1.1.1.
+pub const TLV_PAD1: u8 = 0;
+/// Type of a padding TLV: RFC 8754 section 2.1.1.2.
+pub const TLV_PADN: u8 = 4;
+/// Type of the HMAC TLV: RFC 8754 section 2.1.2.
+pub const TLV_HMAC: u8 = 5;
+
+/// One TLV of an SRH.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tlv<'a> {
+    /// Its type.
+    pub kind: u8,
+    /// Its value; empty for [`TLV_PAD1`].
+    pub value: &'a [u8],
+}
+
+/// The TLVs of an SRH, in their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tlvs<'a>(&'a [u8]);
+
+impl<'a> Iterator for Tlvs<'a> {
+    type Item = Tlv<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Tlv<'a>> {
+        let (tlv, rest) = split_tlv(self.0)?;
+        self.0 = rest;
+        Some(tlv)
+    }
+}
+
+/// The TLV at the start of `bytes` and what follows it; `None` if it goes on after their end, or if
+/// there are none.
+#[inline]
+fn split_tlv(bytes: &[u8]) -> Option<(Tlv<'_>, &[u8])> {
+    match *bytes {
+        [TLV_PAD1, ref rest @ ..] => Some((Tlv { kind: TLV_PAD1, value: &[] }, rest)),
+        [kind, len, ref rest @ ..] => {
+            let (value, rest) = rest.split_at_checked(len as usize)?;
+            Some((Tlv { kind, value }, rest))
+        }
+        _ => None,
+    }
+}
+
+#[inline]
+fn check_tlvs(mut bytes: &[u8]) -> Result<(), Malformed> {
+    while !bytes.is_empty() {
+        bytes = split_tlv(bytes).ok_or(Malformed::Tlv)?.1;
+    }
+    Ok(())
+}
+
+/// Which segments of the path the header lists.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum List {
+    /// All of them.
+    Full,
+    /// All but the first, which the destination address holds: RFC 8754 section 4.1.1.
+    Reduced,
+}
+
+/// Why a header cannot be built.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Unbuildable {
+    /// The list would be empty.
+    NoSegments,
+    /// More segments and TLVs than Hdr Ext Len can count.
+    TooLong,
+    /// The TLVs are malformed, or not a multiple of 8 bytes long.
+    Tlvs,
+    /// The bytes to write to are too few.
+    NoRoom,
+}
+
+/// A header to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Builder<'a> {
+    /// What follows the header.
+    pub next_header: u8,
+    /// The segments in the order in which they are visited, the first included even if it is not listed.
+    pub path: &'a [Ipv6Addr],
+    /// Which of them are listed.
+    pub list: List,
+    /// Flags.
+    pub flags: u8,
+    /// Tag.
+    pub tag: u16,
+    /// TLVs with the padding that makes them a multiple of 8 bytes long.
+    pub tlvs: &'a [u8],
+}
+
+impl<'a> Builder<'a> {
+    /// A header that lists all of `path`, without flags, tag and TLVs.
+    pub const fn new(next_header: u8, path: &'a [Ipv6Addr]) -> Self {
+        Self { next_header, path, list: List::Full, flags: 0, tag: 0, tlvs: &[] }
+    }
+
+    /// The same, without the first segment.
+    pub const fn reduced(next_header: u8, path: &'a [Ipv6Addr]) -> Self {
+        Self { list: List::Reduced, ..Self::new(next_header, path) }
+    }
+
+    fn listed(&self) -> &'a [Ipv6Addr] {
+        match self.list {
+            List::Full => self.path,
+            List::Reduced => self.path.get(1..).unwrap_or(&[]),
+        }
+    }
+
+    /// Length of the header in bytes.
+    ///
+    /// # Errors
+    /// Those of [`Unbuildable`] but [`Unbuildable::NoRoom`].
+    #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
+    pub fn len(&self) -> Result<usize, Unbuildable> {
+        let listed = self.listed().len();
+        if listed == 0 {
+            return Err(Unbuildable::NoSegments);
+        }
+        if !self.tlvs.len().is_multiple_of(8) || check_tlvs(self.tlvs).is_err() {
+            return Err(Unbuildable::Tlvs);
+        }
+        if listed > MAX_SEGMENTS || listed * SEGMENT_LEN + self.tlvs.len() > 8 * u8::MAX as usize {
+            return Err(Unbuildable::TooLong);
+        }
+        Ok(FIXED_LEN + listed * SEGMENT_LEN + self.tlvs.len())
+    }
+
+    /// Writes the header to the start of `bytes` and returns its length. Segments Left points at the
+    /// first segment of the path.
+    ///
+    /// # Errors
+    /// See [`Unbuildable`]; nothing is then written.
+    pub fn write(&self, bytes: &mut [u8]) -> Result<usize, Unbuildable> {
+        let len = self.len()?;
+        let bytes = bytes.get_mut(..len).ok_or(Unbuildable::NoRoom)?;
+        let listed = self.listed();
+        let (fixed, body) = Fixed::mut_from_prefix(bytes).map_err(|_| Unbuildable::NoRoom)?;
+        let (segments, tlvs) =
+            <[[u8; 16]]>::mut_from_prefix_with_elems(body, listed.len()).map_err(|_| Unbuildable::NoRoom)?;
+        *fixed = Fixed {
+            next_header: self.next_header,
+            hdr_ext_len: ((len - FIXED_LEN) / 8) as u8,
+            routing_type: ROUTING_TYPE,
+            segments_left: (self.path.len() - 1) as u8,
+            last_entry: (listed.len() - 1) as u8,
+            flags: self.flags,
+            tag: self.tag.into(),
+        };
+        for (segment, address) in segments.iter_mut().zip(listed.iter().rev()) {
+            *segment = address.octets();
+        }
+        tlvs.copy_from_slice(self.tlvs);
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reduced_list_of_three() {
+        let path: Vec<Ipv6Addr> =
+            ["fc00::1", "fc00::2", "fc00::3"].iter().map(|s| s.parse().unwrap()).collect();
+        let mut bytes = [0; 64];
+        let len = Builder::reduced(41, &path).write(&mut bytes).unwrap();
+        assert_eq!(len, 8 + 2 * 16);
+        let mut srh = SrhMut::parse(&mut bytes).unwrap();
+        assert_eq!((srh.view().segments_left(), srh.view().last_entry()), (2, 1));
+        assert_eq!(srh.advance(), Some(path[1].octets()));
+        assert_eq!(srh.advance(), Some(path[2].octets()));
+        assert_eq!(srh.advance(), None);
+    }
+}
