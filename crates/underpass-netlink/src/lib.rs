@@ -1,1 +1,18 @@
-//! Codecs for rtnetlink and generic netlink.
+//! Codecs for rtnetlink and generic netlink, for the answering side.
+//!
+//! Requests are read in place: [`message`] splits a datagram, [`attribute`] checks the attributes of a
+//! message against a policy as Linux's `__nla_validate_parse` does, so that an error knows the offset of
+//! the attribute that caused it. Answers are written straight into the datagram that carries them:
+//! [`reply`]. `netlink-packet-core` gives the primitives; the typed messages of `netlink-packet-route`
+//! report neither offsets nor errnos, so they serve in tests, as the client's side.
+
+pub mod attribute;
+pub mod genetlink;
+pub mod message;
+pub mod refusal;
+pub mod reply;
+
+pub use attribute::{Attribute, Attributes, Type, Validate, policy};
+pub use message::{Message, messages};
+pub use refusal::Refusal;
+pub use reply::{Nest, Replies, Reply};

@@ -1,0 +1,55 @@
+//! The generic netlink header, and the numbers of the families that the router answers for.
+//!
+//! ```text
+//! |    command    |    version    |           reserved            |
+//! ```
+
+/// Length of the generic netlink header, in bytes.
+pub const HEADER: usize = 4;
+
+/// The header of an answer.
+pub const fn header(command: u8, version: u8) -> [u8; HEADER] {
+    [command, version, 0, 0]
+}
+
+/// `nlctrl`, the family that knows the families. Linux: `include/uapi/linux/genetlink.h`.
+pub mod control {
+    /// Its message type, `GENL_ID_CTRL`.
+    pub const ID: u16 = 0x10;
+    /// Announces a family.
+    pub const NEWFAMILY: u8 = 1;
+    /// Asks for a family by name or id, or for all.
+    pub const GETFAMILY: u8 = 3;
+    /// u16.
+    pub const ATTR_FAMILY_ID: u16 = 1;
+    /// String of at most 15 bytes.
+    pub const ATTR_FAMILY_NAME: u16 = 2;
+    /// u32.
+    pub const ATTR_VERSION: u16 = 3;
+    /// u32: length of the family's own header.
+    pub const ATTR_HDRSIZE: u16 = 4;
+    /// u32: highest attribute type.
+    pub const ATTR_MAXATTR: u16 = 5;
+    /// Nested array of [`ATTR_OP_ID`] and [`ATTR_OP_FLAGS`].
+    pub const ATTR_OPS: u16 = 6;
+    /// u32: a command.
+    pub const ATTR_OP_ID: u16 = 1;
+    /// u32: `GENL_*` flags of a command.
+    pub const ATTR_OP_FLAGS: u16 = 2;
+}
+
+/// `SEG6`, Linux: `include/uapi/linux/seg6_genl.h`.
+pub mod seg6 {
+    /// Sets the secret of an HMAC key.
+    pub const CMD_SETHMAC: u8 = 1;
+    /// Lists the HMAC keys.
+    pub const CMD_DUMPHMAC: u8 = 2;
+    /// Sets the source address of encapsulations.
+    pub const CMD_SET_TUNSRC: u8 = 3;
+    /// Gets it.
+    pub const CMD_GET_TUNSRC: u8 = 4;
+    /// An IPv6 address.
+    pub const ATTR_DST: u16 = 1;
+    /// Highest attribute type.
+    pub const ATTR_MAX: u16 = 7;
+}
