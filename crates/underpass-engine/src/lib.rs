@@ -7,4 +7,6 @@
 pub mod buffer;
 pub mod counters;
 pub mod drops;
+pub mod lpm;
+pub mod publish;
 pub mod tables;

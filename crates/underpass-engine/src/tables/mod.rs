@@ -1,5 +1,90 @@
 //! The forwarding state that workers read and the control thread writes.
+//!
+//! Workers hold [`Tables`] and enter once per burst; everything that they read lives until that burst
+//! ends. The control thread holds the one [`Writer`].
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 mod action;
+mod writer;
 
 pub use action::*;
+pub use writer::{Reader, Writer};
+
+use crate::buffer::PortId;
+use crate::lpm::Lpm;
+use crate::publish::{Retirer, Slab};
+
+pub use crate::lpm::{Address, NO_LEAF};
+pub use crate::publish::Guard;
+
+/// What workers read.
+pub struct Tables {
+    links: Slab<Link>,
+    /// By port: its link's id + 1, or 0.
+    ports: Box<[AtomicU32]>,
+    actions: Slab<Action>,
+    next_hops: Slab<NextHop>,
+    lookups: Slab<Lookup>,
+    fibs4: Slab<Lpm<u32>>,
+    fibs6: Slab<Lpm<u128>>,
+}
+
+impl Tables {
+    fn new(retirer: &Retirer) -> Self {
+        Self {
+            links: Slab::new(20, retirer),
+            ports: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
+            actions: Slab::new(24, retirer),
+            next_hops: Slab::new(22, retirer),
+            lookups: Slab::new(18, retirer),
+            fibs4: Slab::new(18, retirer),
+            fibs6: Slab::new(18, retirer),
+        }
+    }
+
+    /// A link by its id.
+    #[inline]
+    pub fn link<'g>(&'g self, id: LinkId, guard: &'g Guard<'_>) -> Option<&'g Link> {
+        self.links.get(id.0, guard)
+    }
+
+    /// The link that has this port.
+    #[inline]
+    pub fn port_link<'g>(&'g self, port: PortId, guard: &'g Guard<'_>) -> Option<(LinkId, &'g Link)> {
+        let id = LinkId(self.ports.get(usize::from(port.0))?.load(Relaxed).checked_sub(1)?);
+        Some((id, self.link(id, guard)?))
+    }
+
+    /// A compiled route.
+    #[inline]
+    pub fn action<'g>(&'g self, id: ActionId, guard: &'g Guard<'_>) -> Option<&'g Action> {
+        self.actions.get(id.0, guard)
+    }
+
+    /// A next hop.
+    #[inline]
+    pub fn next_hop<'g>(&'g self, id: NextHopId, guard: &'g Guard<'_>) -> Option<&'g NextHop> {
+        self.next_hops.get(id.0, guard)
+    }
+
+    /// An order of tables.
+    #[inline]
+    pub fn lookup<'g>(&'g self, id: LookupId, guard: &'g Guard<'_>) -> Option<&'g Lookup> {
+        self.lookups.get(id.0, guard)
+    }
+
+    /// A forwarding table of IPv4; its leaves are [`ActionId`]s, its addresses numbers in host byte
+    /// order.
+    #[inline]
+    pub fn fib4<'g>(&'g self, id: Fib4Id, guard: &'g Guard<'_>) -> Option<&'g Lpm<u32>> {
+        self.fibs4.get(id.0, guard)
+    }
+
+    /// A forwarding table of IPv6; its leaves are [`ActionId`]s, its addresses numbers in host byte
+    /// order.
+    #[inline]
+    pub fn fib6<'g>(&'g self, id: Fib6Id, guard: &'g Guard<'_>) -> Option<&'g Lpm<u128>> {
+        self.fibs6.get(id.0, guard)
+    }
+}

@@ -1,0 +1,395 @@
+//! The control thread's handle on the tables.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{Action, ActionId, Fib4Id, Fib6Id, Link, LinkId, Lookup, LookupId, NextHop, NextHopId, Tables};
+use crate::buffer::PortId;
+use crate::counters::{Count, CounterId, Counters};
+use crate::drops::Drop;
+use crate::lpm::Lpm;
+use crate::publish::{self, Guard, Ids, Retirer};
+
+/// A worker's access to the tables, and its counters.
+pub struct Reader {
+    reader: publish::Reader,
+    counters: Arc<Counters>,
+}
+
+impl Reader {
+    /// Begins a burst: what is read from the tables stays valid until the guard is dropped.
+    #[inline]
+    pub fn enter(&mut self) -> Guard<'_> {
+        self.reader.enter()
+    }
+
+    /// Ends the last burst without beginning one: an idle worker holds back no memory.
+    #[inline]
+    pub fn idle(&mut self) {
+        self.reader.idle();
+    }
+
+    /// The worker's own counters.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+}
+
+/// The one who changes the tables.
+///
+/// What is replaced or removed stays in memory, and its id unused, until every worker has begun a new
+/// burst or become idle and [`Writer::reclaim`] has noticed. The ids are the caller's to keep apart:
+/// an object that others still name must not be removed before them; if it is, packets that reach its
+/// id find nothing there and are dropped.
+pub struct Writer {
+    tables: Arc<Tables>,
+    retirer: Retirer,
+    counters: Vec<Arc<Counters>>,
+    links: Ids,
+    actions: Ids,
+    next_hops: Ids,
+    lookups: Ids,
+    fibs4: Ids,
+    fibs6: Ids,
+    counter_ids: Ids,
+    /// What a counter showed when its present owner got it; `None` without an owner.
+    counter_bases: Vec<Option<Count>>,
+}
+
+/// Most counters: what [`Counters`] has room for.
+const COUNTERS: u32 = 1 << 24;
+
+/// The id of an object for which there was no room: names nothing, for ever.
+const NOWHERE: u32 = u32::MAX;
+
+macro_rules! objects {
+    ($($what:literal $slab:ident: $object:ident, $id:ident, $add:ident, $set:ident, $remove:ident;)+) => {$(
+        #[doc = concat!("Adds ", $what, ". Beyond the room for them the id names nothing.")]
+        pub fn $add(&mut self, object: $object) -> $id {
+            let Some((id, _)) = self.$slab.take(&self.retirer) else { return $id(NOWHERE) };
+            self.tables.$slab.replace(id, Some(object), &mut self.retirer);
+            $id(id)
+        }
+
+        #[doc = concat!("Puts another object in the place of ", $what, ". Does nothing if the id names none.")]
+        pub fn $set(&mut self, id: $id, object: $object) {
+            if self.tables.$slab.peek(id.0, &self.retirer).is_some() {
+                self.tables.$slab.replace(id.0, Some(object), &mut self.retirer);
+            }
+        }
+
+        #[doc = concat!("Removes ", $what, ", if the id names one.")]
+        pub fn $remove(&mut self, id: $id) {
+            if self.tables.$slab.replace(id.0, None, &mut self.retirer) {
+                self.$slab.give(id.0, &self.retirer);
+            }
+        }
+    )+};
+}
+
+impl Writer {
+    /// Empty tables for so many workers, and what each of these needs.
+    pub fn new(workers: usize) -> (Self, Arc<Tables>, Vec<Reader>) {
+        let (retirer, readers) = publish::domain(workers);
+        let tables = Arc::new(Tables::new(&retirer));
+        let readers: Vec<Reader> =
+            readers.into_iter().map(|reader| Reader { reader, counters: Arc::default() }).collect();
+        let writer = Self {
+            counters: readers.iter().map(|reader| reader.counters.clone()).collect(),
+            links: Ids::new(tables.links.capacity()),
+            actions: Ids::new(tables.actions.capacity()),
+            next_hops: Ids::new(tables.next_hops.capacity()),
+            lookups: Ids::new(tables.lookups.capacity()),
+            fibs4: Ids::new(tables.fibs4.capacity()),
+            fibs6: Ids::new(tables.fibs6.capacity()),
+            counter_ids: Ids::new(COUNTERS),
+            counter_bases: Vec::new(),
+            tables: tables.clone(),
+            retirer,
+        };
+        (writer, tables, readers)
+    }
+
+    objects! {
+        "a next hop" next_hops: NextHop, NextHopId, add_next_hop, set_next_hop, remove_next_hop;
+        "a compiled route" actions: Action, ActionId, add_action, set_action, remove_action;
+        "an order of tables" lookups: Lookup, LookupId, add_lookup, set_lookup, remove_lookup;
+    }
+
+    /// Adds a link, which takes over its port.
+    pub fn add_link(&mut self, link: Link) -> LinkId {
+        let Some((id, _)) = self.links.take(&self.retirer) else { return LinkId(NOWHERE) };
+        let port = link.port;
+        self.tables.links.replace(id, Some(link), &mut self.retirer);
+        self.point_port(port, id);
+        LinkId(id)
+    }
+
+    /// Changes a link, and moves its port with it. Does nothing if the id names none.
+    pub fn set_link(&mut self, id: LinkId, link: Link) {
+        let Some(old) = self.tables.links.peek(id.0, &self.retirer) else { return };
+        if old.port != link.port {
+            self.release_port(old.port, id.0);
+        }
+        let port = link.port;
+        self.tables.links.replace(id.0, Some(link), &mut self.retirer);
+        self.point_port(port, id.0);
+    }
+
+    /// Removes a link, if the id names one. Its port then has none.
+    pub fn remove_link(&mut self, id: LinkId) {
+        let Some(old) = self.tables.links.peek(id.0, &self.retirer) else { return };
+        self.release_port(old.port, id.0);
+        self.tables.links.replace(id.0, None, &mut self.retirer);
+        self.links.give(id.0, &self.retirer);
+    }
+
+    fn point_port(&self, port: Option<PortId>, link: u32) {
+        if let Some(slot) = port.and_then(|port| self.tables.ports.get(usize::from(port.0))) {
+            slot.store(link + 1, Relaxed);
+        }
+    }
+
+    fn release_port(&self, port: Option<PortId>, link: u32) {
+        if let Some(slot) = port.and_then(|port| self.tables.ports.get(usize::from(port.0)))
+            && slot.load(Relaxed) == link + 1
+        {
+            slot.store(0, Relaxed);
+        }
+    }
+
+    /// Adds an empty forwarding table of IPv4.
+    pub fn add_fib4(&mut self) -> Fib4Id {
+        let Some((id, _)) = self.fibs4.take(&self.retirer) else { return Fib4Id(NOWHERE) };
+        let fib = Lpm::new(&self.retirer);
+        self.tables.fibs4.replace(id, Some(fib), &mut self.retirer);
+        Fib4Id(id)
+    }
+
+    /// Removes a forwarding table of IPv4 with its routes, if the id names one.
+    pub fn remove_fib4(&mut self, id: Fib4Id) {
+        if self.tables.fibs4.replace(id.0, None, &mut self.retirer) {
+            self.fibs4.give(id.0, &self.retirer);
+        }
+    }
+
+    /// Adds an empty forwarding table of IPv6.
+    pub fn add_fib6(&mut self) -> Fib6Id {
+        let Some((id, _)) = self.fibs6.take(&self.retirer) else { return Fib6Id(NOWHERE) };
+        let fib = Lpm::new(&self.retirer);
+        self.tables.fibs6.replace(id, Some(fib), &mut self.retirer);
+        Fib6Id(id)
+    }
+
+    /// Removes a forwarding table of IPv6 with its routes, if the id names one.
+    pub fn remove_fib6(&mut self, id: Fib6Id) {
+        if self.tables.fibs6.replace(id.0, None, &mut self.retirer) {
+            self.fibs6.give(id.0, &self.retirer);
+        }
+    }
+
+    /// Adds or changes the route to the first `len` bits of `prefix`, and returns the action that it
+    /// had. Does nothing if there is no such table, or `len` is above 32.
+    pub fn insert4(&mut self, fib: Fib4Id, prefix: Ipv4Addr, len: u8, action: ActionId) -> Option<ActionId> {
+        let fib = self.tables.fibs4.peek(fib.0, &self.retirer)?.clone();
+        fib.insert(prefix.to_bits(), len, action.0, &mut self.retirer).map(ActionId)
+    }
+
+    /// Removes the route to the first `len` bits of `prefix`, and returns the action that it had.
+    pub fn remove4(&mut self, fib: Fib4Id, prefix: Ipv4Addr, len: u8) -> Option<ActionId> {
+        let fib = self.tables.fibs4.peek(fib.0, &self.retirer)?.clone();
+        fib.remove(prefix.to_bits(), len, &mut self.retirer).map(ActionId)
+    }
+
+    /// The action of the longest prefix that covers `address`.
+    pub fn lookup4(&self, fib: Fib4Id, address: Ipv4Addr) -> Option<ActionId> {
+        let fib = self.tables.fibs4.peek(fib.0, &self.retirer)?;
+        fib.longest(address.to_bits(), &self.retirer).map(ActionId)
+    }
+
+    /// Adds or changes the route to the first `len` bits of `prefix`, and returns the action that it
+    /// had. Does nothing if there is no such table, or `len` is above 128.
+    pub fn insert6(&mut self, fib: Fib6Id, prefix: Ipv6Addr, len: u8, action: ActionId) -> Option<ActionId> {
+        let fib = self.tables.fibs6.peek(fib.0, &self.retirer)?.clone();
+        fib.insert(prefix.to_bits(), len, action.0, &mut self.retirer).map(ActionId)
+    }
+
+    /// Removes the route to the first `len` bits of `prefix`, and returns the action that it had.
+    pub fn remove6(&mut self, fib: Fib6Id, prefix: Ipv6Addr, len: u8) -> Option<ActionId> {
+        let fib = self.tables.fibs6.peek(fib.0, &self.retirer)?.clone();
+        fib.remove(prefix.to_bits(), len, &mut self.retirer).map(ActionId)
+    }
+
+    /// The action of the longest prefix that covers `address`.
+    pub fn lookup6(&self, fib: Fib6Id, address: Ipv6Addr) -> Option<ActionId> {
+        let fib = self.tables.fibs6.peek(fib.0, &self.retirer)?;
+        fib.longest(address.to_bits(), &self.retirer).map(ActionId)
+    }
+
+    /// A counter that shows zero, with room for it in every worker's [`Counters`].
+    pub fn add_counter(&mut self) -> CounterId {
+        let Some((id, used)) = self.counter_ids.take(&self.retirer) else { return CounterId(NOWHERE) };
+        let id = CounterId(id);
+        if used {
+            self.counter_bases[id.0 as usize] = Some(self.counted(id));
+        } else {
+            self.counters.iter().for_each(|counters| counters.reserve(id));
+            self.counter_bases.push(Some(Count::default()));
+        }
+        id
+    }
+
+    /// Gives a counter back. No action may name it any more.
+    pub fn remove_counter(&mut self, id: CounterId) {
+        if self.counter_bases.get_mut(id.0 as usize).and_then(Option::take).is_some() {
+            self.counter_ids.give(id.0, &self.retirer);
+        }
+    }
+
+    /// What all workers have counted for the counter since it was added. Zero for one that is not there.
+    pub fn count(&self, id: CounterId) -> Count {
+        match self.counter_bases.get(id.0 as usize) {
+            Some(Some(base)) => self.counted(id) - *base,
+            _ => Count::default(),
+        }
+    }
+
+    fn counted(&self, id: CounterId) -> Count {
+        let mut sum = Count::default();
+        self.counters.iter().for_each(|counters| sum += counters.read(id));
+        sum
+    }
+
+    /// How many packets all workers have dropped for this reason.
+    pub fn dropped(&self, reason: Drop) -> u64 {
+        self.counters.iter().map(|counters| counters.dropped(reason)).sum()
+    }
+
+    /// Frees what no worker can hold any more. To be called now and then; never waits.
+    pub fn reclaim(&mut self) {
+        self.retirer.reclaim();
+    }
+
+    /// How many replaced or removed objects still wait for a worker.
+    pub fn waiting(&self) -> usize {
+        self.retirer.waiting()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::Discard;
+
+    fn link(port: Option<u16>) -> Link {
+        Link {
+            ifindex: 2,
+            port: port.map(PortId),
+            up: true,
+            mac: [2, 0, 0, 0, 0, 1],
+            mtu: 1500,
+            lookup: LookupId(0),
+            forward4: true,
+            forward6: true,
+            source4: None,
+            source6: None,
+        }
+    }
+
+    #[test]
+    fn a_port_leads_to_its_link() {
+        let (mut writer, tables, mut readers) = Writer::new(1);
+        let guard = readers[0].enter();
+        let first = writer.add_link(link(Some(3)));
+        assert_eq!(tables.port_link(PortId(3), &guard).map(|(id, _)| id), Some(first));
+        let second = writer.add_link(link(Some(3)));
+        writer.remove_link(first);
+        assert_eq!(tables.port_link(PortId(3), &guard).map(|(id, _)| id), Some(second));
+        writer.set_link(second, link(Some(65535)));
+        assert!(tables.port_link(PortId(3), &guard).is_none());
+        assert_eq!(tables.port_link(PortId(65535), &guard).map(|(id, _)| id), Some(second));
+        writer.remove_link(second);
+        assert!(tables.port_link(PortId(65535), &guard).is_none());
+        assert!(tables.link(second, &guard).is_none());
+    }
+
+    #[test]
+    fn ids_are_used_again_only_after_every_worker_has_moved_on() {
+        let (mut writer, tables, mut readers) = Writer::new(2);
+        let action = writer.add_action(Action::Local);
+        let guard = readers[0].enter();
+        let held = tables.action(action, &guard).unwrap();
+        writer.remove_action(action);
+        writer.remove_action(action);
+        writer.reclaim();
+        assert_eq!(*held, Action::Local);
+        assert!(tables.action(action, &guard).is_none());
+        let other = writer.add_action(Action::Discard(Discard::Prohibit));
+        assert_ne!(other, action);
+        assert_eq!(writer.waiting(), 1);
+        readers[0].idle();
+        writer.reclaim();
+        assert_eq!(writer.waiting(), 0);
+        assert_eq!(writer.add_action(Action::Local), action);
+        assert_ne!(writer.add_action(Action::Local), action);
+    }
+
+    #[test]
+    fn an_id_that_names_nothing_cannot_be_set() {
+        let (mut writer, tables, mut readers) = Writer::new(1);
+        writer.set_action(ActionId(5), Action::Local);
+        writer.set_action(ActionId(NOWHERE), Action::Local);
+        writer.set_link(LinkId(5), link(Some(1)));
+        let guard = readers[0].enter();
+        assert!(tables.action(ActionId(5), &guard).is_none());
+        assert!(tables.action(ActionId(NOWHERE), &guard).is_none());
+        assert!(tables.port_link(PortId(1), &guard).is_none());
+        assert!(tables.fib4(Fib4Id(NOWHERE), &guard).is_none());
+    }
+
+    #[test]
+    fn counters_are_summed_and_start_at_zero_again() {
+        let (mut writer, _, readers) = Writer::new(2);
+        let id = writer.add_counter();
+        let one = Count { packets: 1, bytes: 100, errors: 2 };
+        readers.iter().for_each(|reader| reader.counters().add(id, one));
+        assert_eq!(writer.count(id), Count { packets: 2, bytes: 200, errors: 4 });
+        writer.remove_counter(id);
+        writer.remove_counter(id);
+        assert_eq!(writer.count(id), Count::default());
+        writer.reclaim();
+        assert_eq!(writer.add_counter(), id);
+        assert_eq!(writer.count(id), Count::default());
+        readers[1].counters().add(id, one);
+        assert_eq!(writer.count(id), one);
+        assert_ne!(writer.add_counter(), id);
+        readers[0].counters().as_ref().drop(Drop::Loop, 3);
+        readers[1].counters().as_ref().drop(Drop::Loop, 4);
+        assert_eq!(writer.dropped(Drop::Loop), 7);
+    }
+
+    #[test]
+    fn routes_of_a_table() {
+        let (mut writer, tables, mut readers) = Writer::new(1);
+        let (fib4, fib6) = (writer.add_fib4(), writer.add_fib6());
+        let prefix4 = Ipv4Addr::new(10, 1, 0, 0);
+        assert_eq!(writer.insert4(fib4, prefix4, 16, ActionId(1)), None);
+        assert_eq!(writer.insert4(fib4, prefix4, 16, ActionId(2)), Some(ActionId(1)));
+        assert_eq!(writer.lookup4(fib4, Ipv4Addr::new(10, 1, 2, 3)), Some(ActionId(2)));
+        assert_eq!(writer.insert6(fib6, Ipv6Addr::UNSPECIFIED, 0, ActionId(3)), None);
+        assert_eq!(writer.lookup6(fib6, Ipv6Addr::LOCALHOST), Some(ActionId(3)));
+        let guard = readers[0].enter();
+        let table = tables.fib4(fib4, &guard).unwrap();
+        assert_eq!(table.lookup(Ipv4Addr::new(10, 1, 2, 3).to_bits(), &guard), Some(2));
+        assert_eq!(table.lookup(Ipv4Addr::new(10, 2, 2, 3).to_bits(), &guard), None);
+        let _ = guard;
+        assert_eq!(writer.remove4(fib4, prefix4, 16), Some(ActionId(2)));
+        assert_eq!(writer.remove4(fib4, prefix4, 16), None);
+        assert_eq!(writer.insert4(fib4, prefix4, 33, ActionId(1)), None);
+        assert_eq!(writer.lookup4(fib4, prefix4), None);
+        writer.remove_fib4(fib4);
+        assert_eq!(writer.insert4(fib4, prefix4, 16, ActionId(1)), None);
+        assert_eq!(writer.lookup4(fib4, prefix4), None);
+    }
+}
