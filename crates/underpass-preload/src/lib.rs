@@ -1,1 +1,3 @@
 //! Carries the netlink sockets of a program to the daemon of its network namespace.
+
+pub mod protocol;

@@ -1,2 +1,34 @@
 //! A userspace router for the tunnels and traffic controls of Linux.
-fn main() {}
+
+mod exec;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A userspace router for the tunnels and traffic controls of Linux, configured by ip and tc.
+#[derive(Debug, Parser)]
+#[command(name = "underpass", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// One variant, and one file of that name, a subcommand.
+#[derive(Debug, Subcommand)]
+enum Command {
+    Exec(exec::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Exec(args) => exec::main(&args),
+    };
+    match done {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("underpass: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What the preload library and the daemon say to each other.
+//!
+//! A netlink socket of a program is two AF_UNIX SOCK_SEQPACKET sockets:
+//!
+//! - **Data** is the descriptor that the program holds, one end of a socketpair. Each datagram is what
+//!   a netlink datagram would be: one or more whole netlink messages, nothing before or after. So
+//!   `poll`, `read` and `MSG_PEEK | MSG_TRUNC` need no help.
+//! - **Control** is a connection to the daemon's socket, hidden from the program. Each datagram is one
+//!   [`Message`].
+//!
+//! ```text
+//! library                                  daemon
+//!   OPEN protocol + other end of data  →
+//!                                      ←   REPLY errno
+//!   BIND port id, groups, process id   →
+//!                                      ←   REPLY errno, port id
+//!   SET option, value                  →
+//!                                      ←   REPLY errno
+//!   GET option                         →
+//!                                      ←   REPLY errno, value low, value high
+//!   (a datagram on data)               →
+//!                                      ←   (answers on data), then DONE count
+//!   INDEX_OF name | NAME_OF index      →                         no OPEN needed
+//!                                      ←   REPLY errno, index, name
+//! ```
+//!
+//! The library sends one thing at a time and waits: for the REPLY of a call, and for the DONE of a data
+//! datagram. So a reply of the router is in the program's queue when its send returns, as with a socket
+//! of the kernel (a dump's first part; the rest follows as the program reads), and options and requests
+//! keep their order although they travel on two sockets. DONE carries the number of data datagrams
+//! handled since OPEN, modulo 2^32, so that one that nobody waited for is not taken for the next.
+//!
+//! Either side closes to end it. Both sides are on one machine: integers are in its byte order.
+
+/// Environment variable that holds the path of the daemon's socket.
+pub const SOCKET_VARIABLE: &str = "UNDERPASS_SOCKET";
+
+/// Bytes of an interface name with its NUL: IFNAMSIZ of Linux.
+pub const NAME_LENGTH: usize = 16;
+
+/// What a control message says; the comments name the words `a`, `b`, `c` that it uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// `a`: the netlink protocol (NETLINK_ROUTE, NETLINK_GENERIC), `b`: [`VERSION`]. The daemon's end
+    /// of the data socket goes with it (SCM_RIGHTS).
+    Open = 1,
+    /// `a`: the port id wanted, 0 for any; `b`: mask of multicast groups 1 to 32; `c`: the process id,
+    /// which is the port id given if it is free.
+    Bind = 2,
+    /// `a`: an option of SOL_NETLINK; `b`: its value.
+    Set = 3,
+    /// `a`: an option of SOL_NETLINK. The reply holds the value in `b` (low) and `c` (high).
+    Get = 4,
+    /// `name`: an interface. The reply holds its index in `b`.
+    IndexOf = 5,
+    /// `a`: an interface index. The reply holds the name.
+    NameOf = 6,
+    /// Answer to any of the above. `a`: 0 or an errno.
+    Reply = 16,
+    /// A data datagram has been handled. `a`: how many since OPEN, modulo 2^32.
+    Done = 17,
+}
+
+/// Version of this protocol; the daemon refuses another with EPROTO.
+pub const VERSION: u32 = 1;
+
+/// One datagram on the control socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message {
+    /// What it says.
+    pub kind: Kind,
+    /// First word.
+    pub a: u32,
+    /// Second word.
+    pub b: u32,
+    /// Third word.
+    pub c: u32,
+    /// An interface name, padded with NULs.
+    pub name: [u8; NAME_LENGTH],
+}
+
+impl Message {
+    /// Bytes on the wire.
+    pub const LENGTH: usize = 16 + NAME_LENGTH;
+
+    /// A message without a name.
+    pub const fn new(kind: Kind, a: u32, b: u32, c: u32) -> Self {
+        Self { kind, a, b, c, name: [0; NAME_LENGTH] }
+    }
+
+    /// The bytes to send.
+    pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        let words = [self.kind as u32, self.a, self.b, self.c];
+        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes[16..].copy_from_slice(&self.name);
+        bytes
+    }
+
+    /// The message in `bytes`; `None` unless it is exactly one, of a known kind.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::LENGTH] = bytes.try_into().ok()?;
+        let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let kind = match word(0) {
+            1 => Kind::Open,
+            2 => Kind::Bind,
+            3 => Kind::Set,
+            4 => Kind::Get,
+            5 => Kind::IndexOf,
+            6 => Kind::NameOf,
+            16 => Kind::Reply,
+            17 => Kind::Done,
+            _ => return None,
+        };
+        let mut name = [0; NAME_LENGTH];
+        name.copy_from_slice(&bytes[16..]);
+        Some(Self { kind, a: word(4), b: word(8), c: word(12), name })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_survives_the_wire() {
+        for kind in [
+            Kind::Open,
+            Kind::Bind,
+            Kind::Set,
+            Kind::Get,
+            Kind::IndexOf,
+            Kind::NameOf,
+            Kind::Reply,
+            Kind::Done,
+        ] {
+            let message = Message { name: *b"an-interface\0\0\0\0", ..Message::new(kind, 1, u32::MAX, 3) };
+            assert_eq!(Message::from_bytes(&message.to_bytes()), Some(message));
+        }
+    }
+
+    #[test]
+    fn other_lengths_and_kinds_are_refused() {
+        let bytes = Message::new(Kind::Done, 0, 0, 0).to_bytes();
+        assert_eq!(Message::from_bytes(&bytes[1..]), None);
+        assert_eq!(Message::from_bytes(&[&bytes[..], &[0]].concat()), None);
+        for kind in [0u32, 7, 15, 18, u32::MAX] {
+            let mut bytes = bytes;
+            bytes[..4].copy_from_slice(&kind.to_ne_bytes());
+            assert_eq!(Message::from_bytes(&bytes), None);
+        }
+    }
+}

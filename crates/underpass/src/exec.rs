@@ -1,0 +1,53 @@
+//! `underpass exec`: runs a program whose netlink sockets lead to the router.
+
+use std::{
+    ffi::OsString,
+    io::ErrorKind,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Command, ExitCode},
+};
+
+use underpass::launch;
+
+/// Run a program that talks to the router instead of the kernel.
+///
+/// The program's rtnetlink and generic-netlink sockets are carried to the router by a small library
+/// in LD_PRELOAD, in the program and in all it starts. Statically linked and set-user-ID programs
+/// do not load it and see the kernel.
+///
+/// The exit status is the program's own; 127 if it is not found, 126 if it cannot be run.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  underpass exec -- ip -6 route add fc00:1::1/128 encap seg6local action End count dev p0
+  underpass exec -- ip -6 -s route show
+  underpass exec --socket /tmp/lab.sock -- sh ./configure-lab.sh
+  underpass exec -- bash          # a shell in which every ip and tc talks to the router")]
+pub struct Args {
+    /// The router's socket [default: $UNDERPASS_SOCKET, else $XDG_RUNTIME_DIR/underpass/offline.sock,
+    /// else /run/underpass/offline.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Becomes the program; returns only if that fails.
+pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
+    let Some((program, arguments)) = args.command.split_first() else {
+        anyhow::bail!("no command given");
+    };
+    let socket = args.socket.clone().unwrap_or_else(launch::default_socket);
+    launch::check_router(&socket)?;
+    let mut command = Command::new(program);
+    command.args(arguments);
+    launch::carry_netlink(&mut command, &socket)?;
+    let error = command.exec();
+    let (why, status) = match error.kind() {
+        ErrorKind::NotFound => ("command not found".to_owned(), 127),
+        _ => (error.to_string(), 126),
+    };
+    eprintln!("underpass exec: {}: {why}", program.to_string_lossy());
+    Ok(ExitCode::from(status))
+}

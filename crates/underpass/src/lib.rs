@@ -1,0 +1,10 @@
+//! What the program `underpass` is made of: the daemon that wires the rooms together, and the way in
+//! for programs that speak netlink.
+
+pub mod launch;
+pub mod port_spec;
+
+/// What the preload library and the daemon say to each other. One file, compiled into both: linking
+/// the preload library itself would replace this program's own socket calls.
+#[path = "../../underpass-preload/src/protocol.rs"]
+pub mod protocol;
