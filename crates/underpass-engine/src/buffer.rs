@@ -112,6 +112,11 @@ impl Packet {
         Ok(())
     }
 
+    /// The whole slot.
+    pub fn slot(&self) -> &[u8] {
+        self.slot
+    }
+
     /// The whole slot, for a port that fills it; [`Packet::place`] then says where the packet lies.
     pub fn slot_mut(&mut self) -> &mut [u8] {
         self.slot

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::drops::Drop;
+use crate::tables::LinkId;
 
 /// Names one object's counter: a SID, a label, a tunnel, a filter. Allocated by the control thread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -52,18 +53,40 @@ struct Cell {
     errors: AtomicU64,
 }
 
-/// The counters of one worker. Only that worker adds; a reader may be a burst behind.
-pub struct Counters {
-    chunks: Box<[OnceLock<Box<[Cell]>>]>,
-    drops: Vec<AtomicU64>,
-}
+/// Cells in chunks that come into being when the control thread first needs them and never move.
+struct Cells(Box<[OnceLock<Box<[Cell]>>]>);
 
-impl Default for Counters {
-    fn default() -> Self {
-        Self {
-            chunks: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
-            drops: Drop::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+impl Cells {
+    fn new() -> Self {
+        Self((0..CHUNKS).map(|_| OnceLock::new()).collect())
+    }
+
+    fn reserve(&self, index: u32) {
+        if let Some(chunk) = self.0.get(index as usize / CHUNK) {
+            chunk.get_or_init(|| (0..CHUNK).map(|_| Cell::default()).collect());
         }
+    }
+
+    #[inline]
+    fn cell(&self, index: u32) -> Option<&Cell> {
+        self.0.get(index as usize / CHUNK)?.get()?.get(index as usize % CHUNK)
+    }
+
+    #[inline]
+    fn add(&self, index: u32, count: Count) {
+        if let Some(cell) = self.cell(index) {
+            add(&cell.packets, count.packets);
+            add(&cell.bytes, count.bytes);
+            add(&cell.errors, count.errors);
+        }
+    }
+
+    fn read(&self, index: u32) -> Count {
+        self.cell(index).map_or(Count::default(), |cell| Count {
+            packets: cell.packets.load(Relaxed),
+            bytes: cell.bytes.load(Relaxed),
+            errors: cell.errors.load(Relaxed),
+        })
     }
 }
 
@@ -73,46 +96,105 @@ fn add(cell: &AtomicU64, n: u64) {
     cell.store(cell.load(Relaxed).wrapping_add(n), Relaxed);
 }
 
+/// What became of all packets of a worker. Every packet that came in or was made is in exactly one of
+/// the others: `received + generated = sent + delivered + dropped`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// Came in by a port.
+    pub received: u64,
+    /// Made by the router: fragments beyond the first of a packet.
+    pub generated: u64,
+    /// Handed to a port to be sent.
+    pub sent: u64,
+    /// For the router itself.
+    pub delivered: u64,
+}
+
+/// Which way a packet crossed a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// In by it.
+    Receive,
+    /// Out by it.
+    Transmit,
+}
+
+/// The counters of one worker. Only that worker adds; a reader may be a burst behind.
+pub struct Counters {
+    objects: Cells,
+    links: Cells,
+    drops: Vec<AtomicU64>,
+    totals: [AtomicU64; 4],
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            objects: Cells::new(),
+            links: Cells::new(),
+            drops: Drop::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            totals: Default::default(),
+        }
+    }
+}
+
 impl Counters {
     /// Makes room for `id`; called by the control thread before a table names it.
     pub fn reserve(&self, id: CounterId) {
-        if let Some(chunk) = self.chunks.get(id.0 as usize / CHUNK) {
-            chunk.get_or_init(|| (0..CHUNK).map(|_| Cell::default()).collect());
-        }
-    }
-
-    #[inline]
-    fn cell(&self, id: CounterId) -> Option<&Cell> {
-        self.chunks.get(id.0 as usize / CHUNK)?.get()?.get(id.0 as usize % CHUNK)
+        self.objects.reserve(id.0);
     }
 
     /// Adds to an object's counter.
     #[inline]
     pub fn add(&self, id: CounterId, count: Count) {
-        if let Some(cell) = self.cell(id) {
-            add(&cell.packets, count.packets);
-            add(&cell.bytes, count.bytes);
-            add(&cell.errors, count.errors);
-        }
+        self.objects.add(id.0, count);
     }
 
     /// What the worker has counted for an object.
     pub fn read(&self, id: CounterId) -> Count {
-        self.cell(id).map_or(Count::default(), |cell| Count {
-            packets: cell.packets.load(Relaxed),
-            bytes: cell.bytes.load(Relaxed),
-            errors: cell.errors.load(Relaxed),
-        })
+        self.objects.read(id.0)
+    }
+
+    /// Makes room for a link's counters; called by the control thread before a table names it.
+    pub fn reserve_link(&self, link: LinkId) {
+        self.links.reserve(link.0 * 2 + 1);
+    }
+
+    /// Adds to a link's counters; bytes with the link layer.
+    #[inline]
+    pub fn add_link(&self, link: LinkId, direction: Direction, count: Count) {
+        self.links.add(link.0 * 2 + direction as u32, count);
+    }
+
+    /// What the worker has counted for a link.
+    pub fn read_link(&self, link: LinkId, direction: Direction) -> Count {
+        self.links.read(link.0 * 2 + direction as u32)
     }
 
     /// Counts dropped packets.
     #[inline]
-    pub fn drop(&self, reason: Drop, n: u64) {
+    pub fn add_drop(&self, reason: Drop, n: u64) {
         add(&self.drops[reason as usize], n);
     }
 
     /// How many packets the worker dropped for this reason.
     pub fn dropped(&self, reason: Drop) -> u64 {
         self.drops[reason as usize].load(Relaxed)
+    }
+
+    /// Adds to the totals.
+    #[inline]
+    pub fn add_totals(&self, more: Totals) {
+        let more = [more.received, more.generated, more.sent, more.delivered];
+        for (cell, n) in self.totals.iter().zip(more) {
+            add(cell, n);
+        }
+    }
+
+    /// The worker's totals.
+    pub fn totals(&self) -> Totals {
+        let [received, generated, sent, delivered] =
+            [0, 1, 2, 3].map(|i: usize| self.totals[i].load(Relaxed));
+        Totals { received, generated, sent, delivered }
     }
 }

@@ -36,7 +36,7 @@ drops! {
     Ip4Malformed = "ip4-malformed",
     /// The IPv4 header checksum is wrong.
     Ip4Checksum = "ip4-checksum",
-    /// A source address that no packet may have, or that is the router's own.
+    /// A source address that no packet may have.
     SourceInvalid = "source-invalid",
     /// A destination address that must not be forwarded (multicast, link-local, loopback).
     DestinationInvalid = "destination-invalid",
@@ -86,8 +86,8 @@ drops! {
     TransmitFull = "transmit-full",
     /// The link has no port to send by.
     NoPort = "no-port",
-    /// The router answered with an ICMP error in the packet's place, or would have but for the rate limit.
-    IcmpRateLimited = "icmp-rate-limited",
+    /// An ARP message that is truncated, or not of Ethernet and IPv4.
+    ArpMalformed = "arp-malformed",
     /// An ICMP or ICMPv6 message to the router that is malformed or of no use to it.
     IcmpUnexpected = "icmp-unexpected",
 }

@@ -7,6 +7,11 @@
 pub mod buffer;
 pub mod counters;
 pub mod drops;
+mod flow;
+pub mod limiter;
 pub mod lpm;
 pub mod publish;
+mod srv6;
 pub mod tables;
+pub mod trace;
+pub mod worker;

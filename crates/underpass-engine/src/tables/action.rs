@@ -238,10 +238,11 @@ pub struct Rule {
 /// What a policy rule leads to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RuleAction {
-    /// Look up in this table; if it has no route (or only one shorter than `suppress`, or equal), go on.
-    Fib4(Fib4Id, Option<u8>),
+    /// Look up in this table; if it has no route, go on. For a rule with `suppress_prefixlength` that is
+    /// a table of the longer prefixes alone.
+    Fib4(Fib4Id),
     /// The same for IPv6.
-    Fib6(Fib6Id, Option<u8>),
+    Fib6(Fib6Id),
     /// End here.
     Discard(Discard),
     /// Do nothing: the target of a `goto`, or `nop`.

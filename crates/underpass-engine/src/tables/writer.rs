@@ -1,12 +1,13 @@
 //! The control thread's handle on the tables.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Action, ActionId, Fib4Id, Fib6Id, Link, LinkId, Lookup, LookupId, NextHop, NextHopId, Tables};
 use crate::buffer::PortId;
-use crate::counters::{Count, CounterId, Counters};
+use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::lpm::Lpm;
 use crate::publish::{self, Guard, Ids, Retirer};
@@ -55,6 +56,8 @@ pub struct Writer {
     counter_ids: Ids,
     /// What a counter showed when its present owner got it; `None` without an owner.
     counter_bases: Vec<Option<Count>>,
+    /// What a link's counters showed, each way, when the link was added.
+    link_bases: BTreeMap<LinkId, [Count; 2]>,
 }
 
 /// Most counters: what [`Counters`] has room for.
@@ -105,6 +108,7 @@ impl Writer {
             fibs6: Ids::new(tables.fibs6.capacity()),
             counter_ids: Ids::new(COUNTERS),
             counter_bases: Vec::new(),
+            link_bases: BTreeMap::new(),
             tables: tables.clone(),
             retirer,
         };
@@ -121,6 +125,9 @@ impl Writer {
     pub fn add_link(&mut self, link: Link) -> LinkId {
         let Some((id, _)) = self.links.take(&self.retirer) else { return LinkId(NOWHERE) };
         let port = link.port;
+        self.counters.iter().for_each(|counters| counters.reserve_link(LinkId(id)));
+        let base = [Direction::Receive, Direction::Transmit].map(|way| self.sum_link(LinkId(id), way));
+        self.link_bases.insert(LinkId(id), base);
         self.tables.links.replace(id, Some(link), &mut self.retirer);
         self.point_port(port, id);
         LinkId(id)
@@ -143,6 +150,30 @@ impl Writer {
         self.release_port(old.port, id.0);
         self.tables.links.replace(id.0, None, &mut self.retirer);
         self.links.give(id.0, &self.retirer);
+    }
+
+    /// What all workers have counted for a link since it was added, bytes with the link layer.
+    pub fn link_count(&self, id: LinkId, way: Direction) -> Count {
+        let base = self.link_bases.get(&id).map_or(Count::default(), |base| base[way as usize]);
+        self.sum_link(id, way) - base
+    }
+
+    fn sum_link(&self, id: LinkId, way: Direction) -> Count {
+        let mut sum = Count::default();
+        self.counters.iter().for_each(|counters| sum += counters.read_link(id, way));
+        sum
+    }
+
+    /// What became of all packets, summed over the workers.
+    pub fn totals(&self) -> Totals {
+        let mut sum = Totals::default();
+        for totals in self.counters.iter().map(|counters| counters.totals()) {
+            sum.received += totals.received;
+            sum.generated += totals.generated;
+            sum.sent += totals.sent;
+            sum.delivered += totals.delivered;
+        }
+        sum
     }
 
     fn point_port(&self, port: Option<PortId>, link: u32) {

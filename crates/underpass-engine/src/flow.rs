@@ -1,0 +1,128 @@
+//! The hash that keeps a flow on one path.
+//!
+//! Over the addresses, the flow label and the upper-layer ports, of the packet and of the packet inside
+//! (IP in IP, with or without an SRH between), so that the flows of one tunnel spread as well as
+//! flows that are not tunnelled.
+
+/// Packets inside packets that are looked into.
+const DEPTH: usize = 2;
+
+const IPIP: u8 = 4;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const IPV6: u8 = 41;
+const ROUTING: u8 = 43;
+const SCTP: u8 = 132;
+
+/// A 31-bit hash of the flow that a layer-3 packet belongs to. Any bytes have one.
+pub fn hash(packet: &[u8]) -> u32 {
+    let mut hash = Hasher(0x9e37_79b9_7f4a_7c15);
+    let mut rest = packet;
+    for _ in 0..DEPTH {
+        match network(&mut hash, rest) {
+            Some(inner) => rest = inner,
+            None => break,
+        }
+    }
+    hash.finish()
+}
+
+/// Adds one network header and what follows it; returns the packet inside, if there is one.
+fn network<'a>(hash: &mut Hasher, packet: &'a [u8]) -> Option<&'a [u8]> {
+    let (protocol, upper) = match packet.first()? >> 4 {
+        4 => {
+            let fixed = packet.get(..20)?;
+            hash.add(fixed.get(12..20)?);
+            let upper = packet.get(usize::from(fixed[0] & 15) * 4..)?;
+            // Only the first fragment has ports, and a flow's fragments must stay together.
+            let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
+            (fixed[9], if fragment { &[] } else { upper })
+        }
+        6 => {
+            let fixed = packet.get(..40)?;
+            hash.add(&[fixed[1] & 0x0f, fixed[2], fixed[3]]);
+            hash.add(fixed.get(8..40)?);
+            let upper = packet.get(40..)?;
+            match fixed[6] {
+                ROUTING => {
+                    let routing = upper.get(..2)?;
+                    (routing[0], upper.get((usize::from(routing[1]) + 1) * 8..)?)
+                }
+                next => (next, upper),
+            }
+        }
+        _ => return None,
+    };
+    hash.add(&[protocol]);
+    match protocol {
+        IPIP | IPV6 => Some(upper),
+        TCP | UDP | SCTP => {
+            hash.add(upper.get(..4)?);
+            None
+        }
+        _ => None,
+    }
+}
+
+/// Multiply and fold: not for tables that an attacker could fill, only to spread flows.
+struct Hasher(u64);
+
+impl Hasher {
+    #[inline]
+    fn add(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            let product = u128::from(self.0 ^ u64::from_le_bytes(word)) * 0xd6e8_feb8_6659_fd93;
+            self.0 = (product as u64) ^ (product >> 64) as u64 ^ 0x2545_f491_4f6c_dd1d;
+        }
+    }
+
+    fn finish(&self) -> u32 {
+        ((self.0 ^ (self.0 >> 32)) as u32) >> 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ipv6(flow_label: u32, next_header: u8, upper: &[u8]) -> Vec<u8> {
+        let mut packet = (0x6000_0000 | flow_label).to_be_bytes().to_vec();
+        packet.extend([0, upper.len() as u8, next_header, 64]);
+        packet.extend([0xfd; 32]);
+        packet.extend(upper);
+        packet
+    }
+
+    #[test]
+    fn spreads_by_port_label_and_inner_port() {
+        let udp = |port: u8| [0, port, 0, 53, 0, 8, 0, 0];
+        let by_port: std::collections::HashSet<_> = (0..200).map(|p| hash(&ipv6(0, UDP, &udp(p)))).collect();
+        let by_label: std::collections::HashSet<_> = (0..200).map(|l| hash(&ipv6(l, 59, &[]))).collect();
+        let by_inner: std::collections::HashSet<_> =
+            (0..200).map(|p| hash(&ipv6(0, IPV6, &ipv6(0, UDP, &udp(p))))).collect();
+        assert_eq!((by_port.len(), by_label.len(), by_inner.len()), (200, 200, 200));
+    }
+
+    #[test]
+    fn buckets_are_even() {
+        let low = (0..10_000u32).filter(|l| hash(&ipv6(*l, 59, &[])) < 1 << 30).count();
+        assert!((4_700..5_300).contains(&low), "{low} of 10,000 in the lower half");
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(hash(&bytes) < 1 << 31);
+        }
+
+        /// The payload does not move a flow to another path.
+        #[test]
+        fn payload_does_not_count(a in any::<[u8; 16]>(), b in any::<[u8; 16]>()) {
+            let with = |payload: &[u8]| hash(&ipv6(7, UDP, &[&[1, 2, 3, 4, 0, 24, 0, 0], payload].concat()));
+            prop_assert_eq!(with(&a), with(&b));
+        }
+    }
+}

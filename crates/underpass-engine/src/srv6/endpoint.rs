@@ -1,0 +1,350 @@
+//! Endpoint behaviours: RFC 8986 section 4.
+//!
+//! A packet may arrive with no SRH, a full one or a reduced one. What a behaviour refuses is dropped
+//! for a named reason and counted as an error of the SID.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use underpass_packet::srh::{Srh, SrhMut};
+use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
+
+use super::chain::{Extension, chain};
+use super::headend;
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::tables::{Behaviour, Endpoint, LookupId, NextCsid, Via};
+use crate::trace::{Event, Trace};
+use crate::worker::{IcmpError, Path, Road, Step, View, ipv4_check, ipv6_check};
+
+/// Why a behaviour refuses a packet, and what its sender is told.
+struct Refused(Drop, Option<IcmpError>);
+
+impl From<Drop> for Refused {
+    fn from(reason: Drop) -> Self {
+        Self(reason, None)
+    }
+}
+
+/// Does what a local SID says to a packet that is addressed to it.
+#[inline(always)]
+pub(crate) fn endpoint<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    _: &View<'_>,
+    road: &mut Road,
+    sid: &Endpoint,
+    trace: &mut T,
+) -> Step {
+    trace.step(Event::Behaviour(name(&sid.behaviour)), &road.packet);
+    // Bytes are counted as the packet came, its outer headers included.
+    let bytes = road.packet.len();
+    let done = match &sid.behaviour {
+        Behaviour::End { lookup } | Behaviour::T { lookup } => end(road, sid, *lookup),
+        Behaviour::X(via) => end_x(road, sid, via),
+        Behaviour::DX2 { link } => decapsulate_frame(road).map(|()| Step::Frame(*link)),
+        Behaviour::DX4(via) => end_dx4(road, via),
+        Behaviour::DX6(via) => end_dx6(road, via),
+        Behaviour::DT4 { lookup } => end_dt4(road, *lookup),
+        Behaviour::DT6 { lookup } => end_dt6(road, *lookup),
+        Behaviour::DT46 { lookup } => end_dt46(road, *lookup),
+        Behaviour::B6(policy) => end_b6(road, policy, trace),
+        Behaviour::B6Encaps(policy) => end_b6_encaps(road, policy, trace),
+    };
+    match done {
+        Ok(step) => {
+            path.count(road, sid.counter, bytes);
+            step
+        }
+        Err(Refused(reason, error)) => {
+            path.count_error(sid.counter);
+            error.map_or(Step::Drop(reason), |error| Step::Error(reason, error))
+        }
+    }
+}
+
+/// The name of a behaviour, as `ip` writes it.
+fn name(behaviour: &Behaviour) -> &'static str {
+    match behaviour {
+        Behaviour::End { .. } => "End",
+        Behaviour::X(_) => "End.X",
+        Behaviour::T { .. } => "End.T",
+        Behaviour::DX2 { .. } => "End.DX2",
+        Behaviour::DX4(_) => "End.DX4",
+        Behaviour::DX6(_) => "End.DX6",
+        Behaviour::DT4 { .. } => "End.DT4",
+        Behaviour::DT6 { .. } => "End.DT6",
+        Behaviour::DT46 { .. } => "End.DT46",
+        Behaviour::B6(_) => "End.B6",
+        Behaviour::B6Encaps(_) => "End.B6.Encaps",
+    }
+}
+
+/// End and End.T: on to the next segment, looked up in `lookup`. RFC 8986 sections 4.1 and 4.3.
+#[inline(always)]
+fn end(road: &mut Road, sid: &Endpoint, lookup: LookupId) -> Result<Step, Refused> {
+    Ok(Step::Look6(lookup, next_segment(road, sid)?))
+}
+
+/// End.X: on to the next segment, to this neighbour whatever its address. RFC 8986 section 4.2.
+#[inline(always)]
+fn end_x(road: &mut Road, sid: &Endpoint, via: &Via) -> Result<Step, Refused> {
+    let segment = next_segment(road, sid)?;
+    Ok(match via.address {
+        IpAddr::V6(address) if address.is_unspecified() => Step::Look6(via.lookup, segment),
+        _ => Step::via(via),
+    })
+}
+
+/// What End, End.X and End.T share: makes the next segment the destination, and returns it.
+#[inline(always)]
+fn next_segment(road: &mut Road, sid: &Endpoint) -> Result<Ipv6Addr, Refused> {
+    if let Some(structure) = sid.next_csid
+        && let Some(destination) = next_csid(&mut road.packet, structure)
+    {
+        return Ok(destination);
+    }
+    advance(road, sid.psp)
+}
+
+/// RFC 8986 section 4.1, S02 to S15: lowers segments left and makes that segment the destination.
+#[inline(always)]
+fn advance(road: &mut Road, psp: bool) -> Result<Ipv6Addr, Refused> {
+    let at = active_srh(&road.packet)?;
+    let (header, rest) =
+        ipv6::Header::mut_from_prefix(road.packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
+    // S05: "If (IPv6 Hop Limit <= 1)": time exceeded, quoting the packet as it came.
+    if header.hop_limit <= 1 {
+        return Err(Refused(Drop::HopLimitExceeded, Some(IcmpError::HopLimit)));
+    }
+    let mut srh = rest
+        .get_mut(at - ipv6::Header::LEN..)
+        .and_then(|bytes| SrhMut::parse(bytes).ok())
+        .ok_or(Drop::SrhMalformed)?;
+    // S13, S14: "Decrement Segments Left by 1", "Update IPv6 DA with Segment List[Segments Left]"
+    let segment = srh.advance().ok_or(Drop::SrhMalformed)?;
+    header.destination = segment;
+    if psp && srh.view().segments_left() == 0 {
+        pop_srh(&mut road.packet, at)?;
+    }
+    Ok(Ipv6Addr::from_octets(segment))
+}
+
+/// Where the SRH with segments left begins, RFC 8986 section 4.1, S01 and S02. Routing headers that are
+/// used up are passed over.
+#[inline(always)]
+fn active_srh(packet: &Packet) -> Result<usize, Drop> {
+    let bytes = packet.bytes();
+    match *bytes {
+        // The SRH right behind the fixed header, with segments left: nearly every packet.
+        [_, _, _, _, _, _, protocol::ROUTING, ..] if bytes.get(43).is_some_and(|left| *left > 0) => {
+            match bytes.get(42) {
+                Some(&underpass_packet::srh::ROUTING_TYPE) => Ok(ipv6::Header::LEN),
+                _ => Err(Drop::SrhMissing),
+            }
+        }
+        _ => find_active_srh(bytes),
+    }
+}
+
+/// Walks the extension headers for an SRH with segments left.
+#[cold]
+fn find_active_srh(bytes: &[u8]) -> Result<usize, Drop> {
+    let mut reason = Drop::SrhMissing;
+    for header in chain(bytes) {
+        match header {
+            Ok(Extension { kind: protocol::ROUTING, at }) => {
+                let routing = bytes.get(at..at + 4).ok_or(Drop::Ip6Malformed)?;
+                match (routing[2], routing[3]) {
+                    (_, 0) => reason = Drop::SegmentsLeftZero,
+                    (underpass_packet::srh::ROUTING_TYPE, _) => return Ok(at),
+                    _ => return Err(Drop::SrhMissing),
+                }
+            }
+            Ok(_) => {}
+            Err(()) => return Err(Drop::Ip6Malformed),
+        }
+    }
+    Err(reason)
+}
+
+/// RFC 8986 section 4.16.1, penultimate segment pop: takes the SRH at `at` out of the packet.
+fn pop_srh(packet: &mut Packet, at: usize) -> Result<(), Drop> {
+    let bytes = packet.bytes_mut();
+    let srh = bytes.get(at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(Drop::SrhMalformed)?;
+    let (len, next) = (srh.len(), srh.next_header());
+    let pointer = next_header_pointer(bytes, at).ok_or(Drop::Ip6Malformed)?;
+    bytes[pointer] = next;
+    let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    header.payload_length -= len as u16;
+    bytes.copy_within(..at, len);
+    packet.pull(len);
+    Ok(())
+}
+
+/// The offset of the next header field that names the header at `at`.
+fn next_header_pointer(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut pointer = ipv6::Header::NEXT_HEADER_OFFSET;
+    for header in chain(bytes) {
+        match header.ok()? {
+            header if header.at == at => return Some(pointer),
+            header => pointer = header.at,
+        }
+    }
+    None
+}
+
+/// RFC 9800 section 4.1.1: if the argument of the SID is not zero, moves its first compressed SID into
+/// the place of this one's. `None`: it is zero, and the SRH says how to go on.
+#[inline]
+fn next_csid(packet: &mut Packet, structure: NextCsid) -> Option<Ipv6Addr> {
+    let (header, _) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).ok()?;
+    let block = u32::from(structure.block);
+    let node_function = u32::from(structure.node_function);
+    let address = u128::from_be_bytes(header.destination);
+    let behind_block = address.checked_shl(block).unwrap_or(0);
+    let argument = behind_block.checked_shl(node_function).unwrap_or(0);
+    if argument == 0 {
+        return None;
+    }
+    let block_bits = if block == 0 { 0 } else { u128::MAX << (128 - block.min(128)) };
+    let next = address & block_bits | argument.checked_shr(block).unwrap_or(0);
+    header.destination = next.to_be_bytes();
+    Some(Ipv6Addr::from_bits(next))
+}
+
+/// End.DX2: what is inside is an Ethernet frame. RFC 8986 section 4.9.
+#[inline(always)]
+fn decapsulate_frame(road: &mut Road) -> Result<(), Refused> {
+    decapsulate(&mut road.packet, protocol::ETHERNET)?;
+    match ethernet::Header::parse(road.packet.bytes()) {
+        // Linux forwards no IEEE 802.3 length-typed frames.
+        Ok((header, _)) if header.ethertype.get() >= 0x0600 => Ok(()),
+        _ => Err(Drop::InnerMalformed.into()),
+    }
+}
+
+/// End.DX4: the IPv4 packet inside goes to this neighbour. RFC 8986 section 4.5.
+#[inline(always)]
+fn end_dx4(road: &mut Road, via: &Via) -> Result<Step, Refused> {
+    decapsulate(&mut road.packet, protocol::IPV4)?;
+    let inner = inner4(road)?;
+    Ok(match via.address {
+        IpAddr::V4(address) if address.is_unspecified() => Step::Look4(via.lookup, inner),
+        _ => Step::via(via),
+    })
+}
+
+/// End.DX6: the IPv6 packet inside goes to this neighbour. RFC 8986 section 4.4.
+#[inline(always)]
+fn end_dx6(road: &mut Road, via: &Via) -> Result<Step, Refused> {
+    decapsulate(&mut road.packet, protocol::IPV6)?;
+    let inner = inner6(road)?;
+    Ok(match via.address {
+        IpAddr::V6(address) if address.is_unspecified() => Step::Look6(via.lookup, inner),
+        _ => Step::via(via),
+    })
+}
+
+/// End.DT4: the IPv4 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.7.
+#[inline(always)]
+fn end_dt4(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
+    decapsulate(&mut road.packet, protocol::IPV4)?;
+    Ok(Step::Look4(lookup, inner4(road)?))
+}
+
+/// End.DT6: the IPv6 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.6.
+#[inline(always)]
+fn end_dt6(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
+    decapsulate(&mut road.packet, protocol::IPV6)?;
+    Ok(Step::Look6(lookup, inner6(road)?))
+}
+
+/// End.DT46: either. RFC 8986 section 4.8.
+#[inline(always)]
+fn end_dt46(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
+    match end_dt6(road, lookup) {
+        Err(Refused(Drop::UpperLayerUnexpected, _)) => end_dt4(road, lookup),
+        done => done,
+    }
+}
+
+/// End.B6, as Linux has it: a new SRH on top of the active one.
+fn end_b6<T: Trace>(
+    road: &mut Road,
+    policy: &crate::tables::Headend,
+    trace: &mut T,
+) -> Result<Step, Refused> {
+    active_srh(&road.packet)?;
+    Ok(headend(road, policy, trace))
+}
+
+/// End.B6.Encaps: on to the next segment, and the policy's headers around it all. RFC 8986 section 4.13.
+#[inline(always)]
+fn end_b6_encaps<T: Trace>(
+    road: &mut Road,
+    policy: &crate::tables::Headend,
+    trace: &mut T,
+) -> Result<Step, Refused> {
+    advance(road, false)?;
+    Ok(headend(road, policy, trace))
+}
+
+/// Takes the outer IPv6 header off, with all its extension headers, if what follows is `inner`; the
+/// packet then begins there. The check that comes first in all of RFC 8986 sections 4.4 to 4.12:
+/// segments left must be 0.
+#[inline(always)]
+fn decapsulate(packet: &mut Packet, inner: u8) -> Result<(), Drop> {
+    let bytes = packet.bytes();
+    let next = bytes.get(ipv6::Header::NEXT_HEADER_OFFSET).copied();
+    if next == Some(inner) {
+        packet.pull(ipv6::Header::LEN);
+        return Ok(());
+    }
+    // An SRH that is used up and nothing else: the other frequent form.
+    if next == Some(protocol::ROUTING)
+        && let Some(Ok(srh)) = bytes.get(ipv6::Header::LEN..).map(Srh::parse)
+        && srh.segments_left() == 0
+        && srh.next_header() == inner
+    {
+        let len = srh.len();
+        packet.pull(ipv6::Header::LEN + len);
+        return Ok(());
+    }
+    let at = find_inner(bytes, inner)?;
+    packet.pull(at);
+    Ok(())
+}
+
+/// Walks the extension headers to the packet inside.
+#[cold]
+fn find_inner(bytes: &[u8], inner: u8) -> Result<usize, Drop> {
+    for header in chain(bytes) {
+        let header = header.map_err(|()| Drop::Ip6Malformed)?;
+        if header.kind == inner {
+            return Ok(header.at);
+        }
+        if header.kind == protocol::ROUTING {
+            let srh =
+                bytes.get(header.at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(Drop::SrhMalformed)?;
+            if srh.segments_left() > 0 {
+                return Err(Drop::SegmentsLeftNotZero);
+            }
+        }
+    }
+    Err(Drop::UpperLayerUnexpected)
+}
+
+/// The IPv4 packet that decapsulation left: checked, its destination.
+#[inline(always)]
+fn inner4(road: &mut Road) -> Result<std::net::Ipv4Addr, Refused> {
+    let checked = ipv4_check(&mut road.packet).map_err(|_| Drop::InnerMalformed)?;
+    road.not_forwarded |= checked.unusual;
+    Ok(checked.destination)
+}
+
+/// The IPv6 packet that decapsulation left: checked, its destination.
+#[inline(always)]
+fn inner6(road: &mut Road) -> Result<Ipv6Addr, Refused> {
+    let checked = ipv6_check(&mut road.packet).map_err(|_| Drop::InnerMalformed)?;
+    road.not_forwarded |= checked.unusual;
+    Ok(checked.destination)
+}

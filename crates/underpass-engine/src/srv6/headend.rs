@@ -1,0 +1,169 @@
+//! The policy headend: RFC 8986 section 5, and Linux's `mode inline` (H.Insert).
+//!
+//! The headers were built when the route was compiled; here they are copied before the packet, and the
+//! few fields that depend on it are filled in. The payload never moves.
+
+use underpass_packet::srh::SrhMut;
+use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
+
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::tables::{Headend, HeadendMode};
+use crate::trace::{Event, Trace};
+use crate::worker::{IcmpError, Road, Step};
+
+/// Puts a policy's headers before the packet and sends it on its way.
+#[inline(always)]
+pub(crate) fn headend<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T) -> Step {
+    let (name, done) = match policy.mode {
+        HeadendMode::Encap => ("H.Encaps", encapsulate(road, policy)),
+        HeadendMode::L2Encap => ("H.Encaps.L2", encapsulate_frame(road, policy)),
+        HeadendMode::Inline => ("H.Insert", insert(road, policy)),
+    };
+    match done {
+        Ok(()) => {
+            trace.step(Event::Headend(name, policy.header.len()), &road.packet);
+            Step::via(&policy.via)
+        }
+        Err(step) => step,
+    }
+}
+
+/// What the outer header takes over from the packet inside.
+struct Inherited {
+    /// Version, traffic class and flow label.
+    first_word: [u8; 4],
+    /// `None`: the policy's own.
+    hop_limit: Option<u8>,
+    next_header: u8,
+}
+
+/// Reads what the outer header takes over: of an IPv6 packet its traffic class, flow label and hop
+/// limit, as Linux does; of an IPv4 packet nothing.
+#[inline(always)]
+fn inherited(road: &Road) -> Result<Inherited, Step> {
+    match *road.packet.bytes() {
+        [a, b, c, d, _, _, _, hop_limit, ..] if a >> 4 == 6 => {
+            // RFC 8986 section 5.1 refers to RFC 2473: the packet inside is forwarded first.
+            if hop_limit <= 1 && !road.generated {
+                return Err(Step::Error(Drop::HopLimitExceeded, IcmpError::HopLimit));
+            }
+            Ok(Inherited {
+                first_word: [a, b, c, d],
+                hop_limit: Some(hop_limit),
+                next_header: protocol::IPV6,
+            })
+        }
+        [a, ..] if a >> 4 == 4 => {
+            Ok(Inherited { first_word: [0x60, 0, 0, 0], hop_limit: None, next_header: protocol::IPV4 })
+        }
+        _ => Err(Step::Drop(Drop::EtherTypeUnknown)),
+    }
+}
+
+/// H.Encaps and H.Encaps.Red: RFC 8986 sections 5.1 and 5.2.
+#[inline(always)]
+fn encapsulate(road: &mut Road, policy: &Headend) -> Result<(), Step> {
+    if road.not_forwarded {
+        return Err(Step::Drop(Drop::ForwardingOff));
+    }
+    let inherited = inherited(road)?;
+    push_headers(road, policy, inherited)
+}
+
+/// H.Encaps.L2 and H.Encaps.L2.Red: RFC 8986 sections 5.3 and 5.4. The frame is the one that the packet
+/// came in.
+#[inline(always)]
+fn encapsulate_frame(road: &mut Road, policy: &Headend) -> Result<(), Step> {
+    let inherited = Inherited { next_header: protocol::ETHERNET, ..inherited(road)? };
+    let Some(frame) = road.link_layer() else {
+        return Err(Step::Drop(Drop::UpperLayerUnexpected));
+    };
+    let room = road.packet.push(ethernet::Header::LEN).map_err(|_| Step::Drop(Drop::NoHeadroom))?;
+    room[..ethernet::Header::LEN].copy_from_slice(&frame);
+    push_headers(road, policy, inherited)
+}
+
+/// Copies the policy's headers before the packet and fills in what depends on it.
+#[inline(always)]
+fn push_headers(road: &mut Road, policy: &Headend, inherited: Inherited) -> Result<(), Step> {
+    let header = &*policy.header;
+    let payload_length = (road.packet.len() + header.len()).saturating_sub(ipv6::Header::LEN);
+    let Ok(payload_length) = u16::try_from(payload_length) else {
+        return Err(Step::Drop(Drop::LengthOverflow));
+    };
+    // Where the packet goes may be a headend again, which wants the frame that it came in.
+    let frame = if policy.via.resolved.is_none() { road.link_layer() } else { None };
+    let room = road.packet.push(header.len()).map_err(|_| Step::Drop(Drop::NoHeadroom))?;
+    let Some(outer) = room.get_mut(..header.len()) else {
+        return Err(Step::Drop(Drop::NoHeadroom));
+    };
+    outer.copy_from_slice(header);
+    let Ok((fixed, srh)) = ipv6::Header::mut_from_prefix(outer) else {
+        return Err(Step::Drop(Drop::NoHeadroom));
+    };
+    match srh.first_mut() {
+        Some(next_header) => *next_header = inherited.next_header,
+        None => fixed.next_header = inherited.next_header,
+    }
+    fixed.payload_length = payload_length.into();
+    if let Some(hop_limit) = inherited.hop_limit {
+        fixed.hop_limit = hop_limit;
+    }
+    if let Some(first_word) = outer.get_mut(..4) {
+        first_word.copy_from_slice(&inherited.first_word);
+    }
+    road.wrapped(header.len(), frame);
+    Ok(())
+}
+
+/// H.Insert: an SRH between the IPv6 header and what follows it, the packet's destination its last
+/// segment.
+fn insert(road: &mut Road, policy: &Headend) -> Result<(), Step> {
+    if road.not_forwarded {
+        return Err(Step::Drop(Drop::ForwardingOff));
+    }
+    if road.packet.bytes().first().is_none_or(|first| first >> 4 != 6) {
+        return Err(Step::Drop(Drop::UpperLayerUnexpected));
+    }
+    insert_srh(&mut road.packet, &policy.header).map_err(Step::Drop)?;
+    road.grown(policy.header.len());
+    Ok(())
+}
+
+/// Puts `srh` behind the IPv6 header, and behind a hop-by-hop options header, which RFC 8200 section 4.1
+/// wants first.
+fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), Drop> {
+    let bytes = packet.bytes();
+    let (header, rest) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    let (at, pointer) = match (header.next_header, rest) {
+        (protocol::HOP_BY_HOP, [_, len, ..]) => {
+            (ipv6::Header::LEN + (usize::from(*len) + 1) * 8, ipv6::Header::LEN)
+        }
+        _ => (ipv6::Header::LEN, ipv6::Header::NEXT_HEADER_OFFSET),
+    };
+    if at > bytes.len() {
+        return Err(Drop::Ip6Malformed);
+    }
+    let payload_length = usize::from(header.payload_length.get()) + srh.len();
+    let payload_length = u16::try_from(payload_length).map_err(|_| Drop::LengthOverflow)?;
+    let (destination, next) = (header.destination, bytes[pointer]);
+
+    let bytes = packet.push(srh.len()).map_err(|_| Drop::NoHeadroom)?;
+    bytes.copy_within(srh.len()..srh.len() + at, 0);
+    bytes[pointer] = protocol::ROUTING;
+    let room = bytes.get_mut(at..at + srh.len()).ok_or(Drop::NoHeadroom)?;
+    room.copy_from_slice(srh);
+    let mut inserted = SrhMut::parse(room).map_err(|_| Drop::SrhMalformed)?;
+    inserted.set_next_header(next);
+    let first = inserted.view().segments_left();
+    let segments = inserted.segments_mut();
+    if let Some(last) = segments.first_mut() {
+        *last = destination;
+    }
+    let first = segments.get(usize::from(first)).copied().ok_or(Drop::SrhMalformed)?;
+    let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    header.destination = first;
+    header.payload_length = payload_length.into();
+    Ok(())
+}

@@ -1,0 +1,51 @@
+//! What happened to a packet, step by step, for those who watch; nothing at all for those who do not.
+
+use std::net::IpAddr;
+
+use crate::buffer::{Packet, PortId};
+use crate::drops::Drop;
+use crate::tables::{ActionId, LinkId, NextHopId};
+
+/// One step of a packet's road.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Came in by this port.
+    Received(PortId),
+    /// Looked up: the address, and the action that was found, if any.
+    Lookup(IpAddr, Option<ActionId>),
+    /// Went through an SRv6 behaviour, by its name.
+    Behaviour(&'static str),
+    /// Was encapsulated by a headend of this mode, with so many bytes of new headers.
+    Headend(&'static str, usize),
+    /// Cut into this many fragments.
+    Fragmented(usize),
+    /// Replaced by an ICMP or ICMPv6 message of this type and code, because of this.
+    Icmp(u8, u8, Drop),
+    /// Replaced by the reply to an echo request.
+    EchoReply,
+    /// Replaced by the answer to an ARP request or a neighbour solicitation.
+    Neighbour,
+    /// Handed to a next hop.
+    NextHop(NextHopId),
+    /// Sent by this port.
+    Sent(PortId),
+    /// Delivered to the router itself, by this link.
+    Delivered(LinkId),
+    /// Dropped.
+    Dropped(Drop),
+}
+
+/// Follows packets through the router. `packet` is the packet as it is at that step, from its
+/// outermost header that still stands.
+pub trait Trace {
+    /// Takes note of a step.
+    fn step(&mut self, event: Event, packet: &Packet);
+}
+
+/// Watches nothing, and costs nothing.
+pub struct Untraced;
+
+impl Trace for Untraced {
+    #[inline(always)]
+    fn step(&mut self, _: Event, _: &Packet) {}
+}

@@ -1,0 +1,327 @@
+//! ICMP and ICMPv6 from the router: errors, and replies to echo requests. RFC 792, RFC 4443, RFC 1812.
+//!
+//! An error takes the place of the packet that caused it: that one is counted as dropped, the message
+//! as made here.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
+
+use super::{Path, Road, Step, View};
+use crate::drops::Drop;
+use crate::tables::LinkId;
+use crate::trace::{Event, Trace};
+
+/// What the sender of a packet is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Error {
+    /// The hop limit ran out.
+    HopLimit,
+    /// The packet is longer than this, in bytes, from its IP header on.
+    TooBig { mtu: u32 },
+    /// There is no route.
+    NoRoute,
+    /// An `unreachable` route.
+    Unreachable,
+    /// A `prohibit` route.
+    Prohibited,
+    /// The neighbour does not answer.
+    AddressUnreachable,
+}
+
+/// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
+const MAX_V6: usize = 1280;
+/// Longest ICMP error: RFC 1812 section 4.3.2.3.
+const MAX_V4: usize = 576;
+/// Bytes of an ICMP or ICMPv6 header with its four bytes of argument.
+const ICMP_LEN: usize = 8;
+/// Hop limit of what the router sends.
+const HOP_LIMIT: u8 = 64;
+
+const ECHO_REPLY_V4: u8 = 0;
+const ECHO_REQUEST_V4: u8 = 8;
+const ECHO_REQUEST_V6: u8 = 128;
+const ECHO_REPLY_V6: u8 = 129;
+
+impl Error {
+    /// Type, code and argument in ICMPv6.
+    fn v6(self) -> (u8, u8, u32) {
+        match self {
+            Self::HopLimit => (3, 0, 0),
+            Self::TooBig { mtu } => (2, 0, mtu),
+            // Linux answers for `unreachable` routes as for none.
+            Self::NoRoute | Self::Unreachable => (1, 0, 0),
+            Self::Prohibited => (1, 1, 0),
+            Self::AddressUnreachable => (1, 3, 0),
+        }
+    }
+
+    /// Type, code and argument in ICMP.
+    fn v4(self) -> (u8, u8, u32) {
+        match self {
+            Self::HopLimit => (11, 0, 0),
+            Self::TooBig { mtu } => (3, 4, mtu.min(0xffff)),
+            Self::NoRoute => (3, 0, 0),
+            Self::Unreachable | Self::AddressUnreachable => (3, 1, 0),
+            Self::Prohibited => (3, 13, 0),
+        }
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Replaces a packet by the error that its sender is told, where one may be sent.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn icmp_error<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        reason: Drop,
+        error: Error,
+        trace: &mut T,
+    ) -> Step {
+        // What is quoted is the packet without the headers that this router put before it.
+        let error = match error {
+            Error::TooBig { mtu } => Error::TooBig { mtu: mtu.saturating_sub(u32::from(road.growth)) },
+            error => error,
+        };
+        road.packet.pull(usize::from(std::mem::take(&mut road.wrapping)));
+        let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.generated) else {
+            return Step::Drop(reason);
+        };
+        if !self.icmp.allow(view.now) {
+            return Step::Drop(reason);
+        }
+        let (kind, code, built) = match sender {
+            IpAddr::V6(sender) => {
+                let (kind, code, argument) = error.v6();
+                (kind, code, quote6(road, sender, [kind, code], argument))
+            }
+            IpAddr::V4(sender) => {
+                let (kind, code, argument) = error.v4();
+                (kind, code, quote4(road, sender, [kind, code], argument))
+            }
+        };
+        if built.is_none() {
+            return Step::Drop(Drop::NoHeadroom);
+        }
+        self.count_drop(road, reason);
+        trace.step(Event::Icmp(kind, code, reason), &road.packet);
+        self.send_generated(road, sender)
+    }
+
+    /// Sends a message that this router made to `destination`, in the routing instance of the packet
+    /// that it answers.
+    pub(super) fn send_generated(&mut self, road: &mut Road, destination: IpAddr) -> Step {
+        self.totals.generated += 1;
+        road.generated = true;
+        road.not_forwarded = false;
+        road.counted = None;
+        (road.turns, road.growth, road.wrapping) = (0, 0, 0);
+        match destination {
+            IpAddr::V6(address) => Step::Look6(road.instance, address),
+            IpAddr::V4(address) => Step::Look4(road.instance, address),
+        }
+    }
+
+    /// Fills in the source address and the checksum of a message of this router's that leaves by `link`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn finish_generated(&self, view: &View<'_>, road: &mut Road, link: LinkId) {
+        road.unfinished = false;
+        let links = [view.link(link), view.link(road.ingress)];
+        let source4 = links.iter().flatten().find_map(|link| link.source4);
+        let source6 = links.iter().flatten().find_map(|link| link.source6);
+        let bytes = road.packet.bytes_mut();
+        if bytes.first().is_some_and(|first| first >> 4 == 6) {
+            let Ok((header, message)) = ipv6::Header::mut_from_prefix(bytes) else { return };
+            if header.source().is_unspecified() {
+                header.source = source6.unwrap_or(Ipv6Addr::UNSPECIFIED).octets();
+            }
+            fill_checksum6(header, message);
+        } else {
+            let Ok((header, message)) = ipv4::Header::mut_from_prefix(bytes) else { return };
+            if header.source().is_unspecified() {
+                header.source = source4.unwrap_or(Ipv4Addr::UNSPECIFIED).octets();
+            }
+            header.fill_checksum(&[]);
+            fill_checksum4(message);
+        }
+    }
+
+    /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn deliver<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        trace: &mut T,
+    ) -> Option<Step> {
+        if !self.answers {
+            return None;
+        }
+        match road.packet.bytes().first()? >> 4 {
+            6 => self.deliver6(view, road, trace),
+            4 => self.deliver4(road, trace),
+            _ => None,
+        }
+    }
+
+    fn deliver6<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
+        let ipv6::View { header, payload } = ipv6::View::parse(road.packet.bytes()).ok()?;
+        match header.next_header {
+            // Linux's seg6_enabled is off unless it is turned on.
+            protocol::ROUTING => match payload {
+                [_, _, _, left, ..] if *left > 0 => Some(Step::Drop(Drop::SrhNotEnabled)),
+                _ => None,
+            },
+            protocol::ICMPV6 => {
+                let sum = Sum::pseudo_ipv6(
+                    header.source,
+                    header.destination,
+                    protocol::ICMPV6,
+                    payload.len() as u32,
+                );
+                if sum.add_bytes(payload).fold() != 0xffff {
+                    return Some(Step::Drop(Drop::IcmpUnexpected));
+                }
+                match *payload.first()? {
+                    ECHO_REQUEST_V6 => self.echo_reply6(road, trace),
+                    _ => self.neighbour_solicitation(view, road, trace),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Turns an echo request into its reply: RFC 4443 section 4.2.
+    fn echo_reply6<T: Trace>(&mut self, road: &mut Road, trace: &mut T) -> Option<Step> {
+        let view = ipv6::ViewMut::parse(road.packet.bytes_mut()).ok()?;
+        let (header, message) = (view.header, view.payload);
+        if message.len() < ICMP_LEN || header.destination().is_multicast() || header.source().is_unspecified()
+        {
+            return None;
+        }
+        message[0] = ECHO_REPLY_V6;
+        std::mem::swap(&mut header.source, &mut header.destination);
+        header.hop_limit = HOP_LIMIT;
+        fill_checksum6(header, message);
+        let destination = header.destination().into();
+        Some(self.echo_replied(road, destination, trace))
+    }
+
+    fn deliver4<T: Trace>(&mut self, road: &mut Road, trace: &mut T) -> Option<Step> {
+        let view = ipv4::View::parse(road.packet.bytes()).ok()?;
+        let header = view.header;
+        if header.protocol != protocol::ICMP || header.is_fragment() {
+            return None;
+        }
+        if Sum::new().add_bytes(view.payload).fold() != 0xffff {
+            return Some(Step::Drop(Drop::IcmpUnexpected));
+        }
+        match view.payload {
+            [ECHO_REQUEST_V4, ..] if view.payload.len() >= ICMP_LEN => {}
+            _ => return None,
+        }
+        let (source, destination) = (header.source(), header.destination());
+        if destination.is_multicast() || destination.is_broadcast() || source.is_unspecified() {
+            return None;
+        }
+        let ipv4::ViewMut { header, options, payload } =
+            ipv4::ViewMut::parse(road.packet.bytes_mut()).ok()?;
+        payload[0] = ECHO_REPLY_V4;
+        fill_checksum4(payload);
+        std::mem::swap(&mut header.source, &mut header.destination);
+        header.ttl = HOP_LIMIT;
+        header.fill_checksum(options);
+        Some(self.echo_replied(road, source.into(), trace))
+    }
+
+    fn echo_replied<T: Trace>(&mut self, road: &mut Road, destination: IpAddr, trace: &mut T) -> Step {
+        trace.step(Event::EchoReply, &road.packet);
+        self.totals.delivered += 1;
+        self.send_generated(road, destination)
+    }
+}
+
+/// Who may be told of an error with this packet. RFC 4443 section 2.4 (e), RFC 1812 section 4.3.2.7:
+/// not the sender of an ICMP error, of a fragment that is not the first, or one that is no single host.
+fn may_answer(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        6 => {
+            let (header, payload) = ipv6::Header::ref_from_prefix(packet).ok()?;
+            let source = header.source();
+            let error =
+                header.next_header == protocol::ICMPV6 && payload.first().is_none_or(|kind| *kind < 128);
+            let multicast = header.destination().is_multicast();
+            (!error && !multicast && !source.is_unspecified() && !source.is_multicast())
+                .then_some(source.into())
+        }
+        4 => {
+            let view = ipv4::View::parse(packet).ok()?;
+            let (source, destination) = (view.header.source(), view.header.destination());
+            // 3, 4, 5, 11 and 12 are the errors.
+            let error = view.header.protocol == protocol::ICMP
+                && matches!(view.payload.first(), None | Some(3..=5 | 11 | 12));
+            let group = destination.is_multicast() || destination.is_broadcast();
+            let single = !source.is_unspecified() && !source.is_multicast() && !source.is_broadcast();
+            (!error && !group && view.header.fragment_offset() == 0 && single).then_some(source.into())
+        }
+        _ => None,
+    }
+}
+
+/// Puts IPv6 and ICMPv6 headers before as much of the packet as may be quoted. The source address and
+/// the checksum are filled in once it is known by which link the message leaves.
+fn quote6(road: &mut Road, destination: Ipv6Addr, kind: [u8; 2], argument: u32) -> Option<()> {
+    let headers = ipv6::Header::LEN + ICMP_LEN;
+    road.packet.truncate(MAX_V6 - headers);
+    let length = (road.packet.len() + ICMP_LEN) as u16;
+    let room = road.packet.push(headers).ok()?;
+    let header = ipv6::Header::new(Ipv6Addr::UNSPECIFIED, destination, protocol::ICMPV6, HOP_LIMIT, length);
+    room.get_mut(..ipv6::Header::LEN)?.copy_from_slice(header.as_bytes());
+    write_icmp(room.get_mut(ipv6::Header::LEN..)?, kind, argument)?;
+    road.unfinished = true;
+    Some(())
+}
+
+/// The same for IPv4. Precedence and type of service: RFC 1812 section 4.3.2.5, as Linux has it.
+fn quote4(road: &mut Road, destination: Ipv4Addr, kind: [u8; 2], argument: u32) -> Option<()> {
+    let headers = ipv4::Header::LEN + ICMP_LEN;
+    let tos = (*road.packet.bytes().get(1)? & 0x1e) | 0xc0;
+    road.packet.truncate(MAX_V4 - headers);
+    let length = (road.packet.len() + headers) as u16;
+    let room = road.packet.push(headers).ok()?;
+    let mut header = ipv4::Header::new(Ipv4Addr::UNSPECIFIED, destination, protocol::ICMP, HOP_LIMIT, length);
+    header.tos = tos;
+    header.flags_offset = 0.into();
+    room.get_mut(..ipv4::Header::LEN)?.copy_from_slice(header.as_bytes());
+    write_icmp(room.get_mut(ipv4::Header::LEN..)?, kind, argument)?;
+    road.unfinished = true;
+    Some(())
+}
+
+fn write_icmp(message: &mut [u8], kind: [u8; 2], argument: u32) -> Option<()> {
+    message.get_mut(..2)?.copy_from_slice(&kind);
+    message.get_mut(2..4)?.fill(0);
+    message.get_mut(4..ICMP_LEN)?.copy_from_slice(&argument.to_be_bytes());
+    Some(())
+}
+
+/// Fills in the checksum of an ICMPv6 message.
+pub(super) fn fill_checksum6(header: &ipv6::Header, message: &mut [u8]) {
+    let Some(field) = message.get_mut(2..4) else { return };
+    field.fill(0);
+    let sum = Sum::pseudo_ipv6(header.source, header.destination, protocol::ICMPV6, message.len() as u32);
+    let checksum = sum.add_bytes(message).checksum();
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn fill_checksum4(message: &mut [u8]) {
+    let Some(field) = message.get_mut(2..4) else { return };
+    field.fill(0);
+    let checksum = underpass_packet::checksum::of(message);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+}

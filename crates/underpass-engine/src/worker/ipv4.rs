@@ -1,0 +1,106 @@
+//! IPv4 input and forwarding: RFC 791 and RFC 1812, with the checks of Linux's `ip_rcv_core`,
+//! `ip_route_input_slow` and `ip_forward`.
+
+use underpass_packet::{FromBytes, ipv4};
+
+use std::net::Ipv4Addr;
+
+use super::icmp::Error;
+use super::{Road, Step};
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::tables::{Link, NextHop};
+
+/// A packet from the wire, its IPv4 header first: is it sound, and where is it looked up?
+#[inline(always)]
+pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
+    let checked = match check(&mut road.packet) {
+        Ok(checked) => checked,
+        Err(reason) => return Step::Drop(reason),
+    };
+    if checked.unusual || !link.forward4 {
+        return unusual(road, link);
+    }
+    Step::Look4(link.lookup, checked.destination)
+}
+
+/// A header that is sound.
+pub(crate) struct Checked {
+    pub(crate) destination: Ipv4Addr,
+    /// Whether one of the addresses is of a kind that is not simply forwarded.
+    pub(crate) unusual: bool,
+}
+
+/// Checks the header and its checksum, and cuts off what lies behind the packet.
+#[inline(always)]
+pub(crate) fn check(packet: &mut Packet) -> Result<Checked, Drop> {
+    let view = ipv4::View::parse(packet.bytes()).map_err(|malformed| match malformed {
+        ipv4::Malformed::Truncated | ipv4::Malformed::PayloadTruncated => Drop::Ip4Truncated,
+        ipv4::Malformed::Version | ipv4::Malformed::HeaderLength | ipv4::Malformed::TotalLength => {
+            Drop::Ip4Malformed
+        }
+    })?;
+    if !view.checksum_valid() {
+        return Err(Drop::Ip4Checksum);
+    }
+    let header = view.header;
+    let unusual = is_unusual(header.source[0]) | is_unusual(header.destination[0]);
+    let (destination, total) = (header.destination(), usize::from(header.total_length.get()));
+    packet.truncate(total);
+    Ok(Checked { destination, unusual })
+}
+
+/// 0/8, 127/8, multicast, reserved and broadcast.
+#[inline(always)]
+fn is_unusual(first: u8) -> bool {
+    first == 0 || first == 127 || first >= 224
+}
+
+/// The checks that only some addresses need.
+#[cold]
+fn unusual(road: &mut Road, link: &Link) -> Step {
+    let Ok((header, _)) = ipv4::Header::ref_from_prefix(road.packet.bytes()) else {
+        return Step::Drop(Drop::Ip4Truncated);
+    };
+    let (source, destination) = (header.source(), header.destination());
+    let martian = |first: u8| first == 127 || first >= 240;
+    if destination.is_broadcast() {
+        return Step::Deliver;
+    }
+    if source.is_multicast() || source.octets()[0] == 0 || martian(source.octets()[0]) {
+        return Step::Drop(Drop::SourceInvalid);
+    }
+    // 224.0.0/24 never leaves its link; no other group is forwarded.
+    if destination.is_multicast() {
+        return match destination.octets() {
+            [224, 0, 0, _] => Step::Deliver,
+            _ => Step::Drop(Drop::DestinationInvalid),
+        };
+    }
+    if destination.octets()[0] == 0 || martian(destination.octets()[0]) {
+        return Step::Drop(Drop::DestinationInvalid);
+    }
+    road.not_forwarded = !link.forward4;
+    Step::Look4(link.lookup, destination)
+}
+
+/// A checked packet before it goes to `next_hop`: its TTL, and whether it fits. `Ok(false)`: it has to
+/// be fragmented first.
+#[inline(always)]
+pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
+    let len = road.packet.len();
+    let Ok((header, _)) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()) else {
+        return Err(Step::Drop(Drop::Ip4Truncated));
+    };
+    let fits = len <= next_hop.mtu as usize;
+    if !road.generated {
+        if header.ttl <= 1 {
+            return Err(Step::Error(Drop::HopLimitExceeded, Error::HopLimit));
+        }
+        if !fits && header.dont_fragment() {
+            return Err(Step::Error(Drop::TooBig, Error::TooBig { mtu: next_hop.mtu }));
+        }
+        header.decrement_ttl();
+    }
+    Ok(fits)
+}

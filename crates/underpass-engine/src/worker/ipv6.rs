@@ -1,0 +1,99 @@
+//! IPv6 input and forwarding: RFC 8200, with the checks of Linux's `ip6_rcv_core` and `ip6_forward`.
+
+use underpass_packet::{FromBytes, ipv6};
+
+use std::net::Ipv6Addr;
+
+use super::icmp::Error;
+use super::{Road, Step};
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::tables::{Link, NextHop};
+
+/// A packet from the wire, its IPv6 header first: is it sound, and where is it looked up?
+#[inline(always)]
+pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
+    let checked = match check(&mut road.packet) {
+        Ok(checked) => checked,
+        Err(reason) => return Step::Drop(reason),
+    };
+    if checked.unusual || !link.forward6 {
+        return unusual(road, link);
+    }
+    Step::Look6(link.lookup, checked.destination)
+}
+
+/// A header that is sound.
+pub(crate) struct Checked {
+    pub(crate) destination: Ipv6Addr,
+    /// Whether one of the addresses is of a kind that is not simply forwarded.
+    pub(crate) unusual: bool,
+}
+
+/// Checks the fixed header and cuts off what lies behind the payload.
+#[inline(always)]
+pub(crate) fn check(packet: &mut Packet) -> Result<Checked, Drop> {
+    let view = ipv6::View::parse(packet.bytes()).map_err(|malformed| match malformed {
+        ipv6::Malformed::Truncated | ipv6::Malformed::PayloadTruncated => Drop::Ip6Truncated,
+        ipv6::Malformed::Version => Drop::Ip6Malformed,
+    })?;
+    let (source, destination) = (view.header.source(), view.header.destination());
+    let unusual = is_unusual(source.to_bits()) | is_unusual(destination.to_bits());
+    let total = ipv6::Header::LEN + view.payload.len();
+    packet.truncate(total);
+    Ok(Checked { destination, unusual })
+}
+
+/// Multicast, link-local, or in ::/32 (unspecified, loopback, IPv4-mapped).
+#[inline(always)]
+fn is_unusual(address: u128) -> bool {
+    let high = (address >> 96) as u32;
+    // fe80::/10 and ff00::/8 are both above fe7f:ffff; fec0::/10 goes the long way too.
+    high >= 0xfe80_0000 || high == 0
+}
+
+/// The checks that only some addresses need.
+#[cold]
+fn unusual(road: &mut Road, link: &Link) -> Step {
+    let Ok((header, _)) = ipv6::Header::ref_from_prefix(road.packet.bytes()) else {
+        return Step::Drop(Drop::Ip6Truncated);
+    };
+    let (source, destination) = (header.source(), header.destination());
+    if source.is_multicast() || source.is_loopback() {
+        return Step::Drop(Drop::SourceInvalid);
+    }
+    if destination.is_loopback() || destination.is_unspecified() {
+        return Step::Drop(Drop::DestinationInvalid);
+    }
+    // Multicast of the link (neighbour discovery, routing protocols) is for the router; none is forwarded.
+    if destination.is_multicast() {
+        return match destination.octets()[1] & 0x0f {
+            1 | 2 => Step::Deliver,
+            _ => Step::Drop(Drop::DestinationInvalid),
+        };
+    }
+    road.not_forwarded = !link.forward6
+        || source.is_unspecified()
+        || source.is_unicast_link_local()
+        || destination.is_unicast_link_local();
+    Step::Look6(link.lookup, destination)
+}
+
+/// A checked packet before it goes to `next_hop`: its hop limit, and whether it fits.
+#[inline(always)]
+pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
+    let len = road.packet.len();
+    let Ok((header, _)) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()) else {
+        return Err(Step::Drop(Drop::Ip6Truncated));
+    };
+    if !road.generated {
+        if header.hop_limit <= 1 {
+            return Err(Step::Error(Drop::HopLimitExceeded, Error::HopLimit));
+        }
+        if len > next_hop.mtu as usize {
+            return Err(Step::Error(Drop::TooBig, Error::TooBig { mtu: next_hop.mtu }));
+        }
+        header.hop_limit -= 1;
+    }
+    Ok(())
+}

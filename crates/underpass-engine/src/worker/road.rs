@@ -1,0 +1,87 @@
+//! What is remembered of a packet while it is on its road.
+
+use underpass_packet::ethernet;
+
+use crate::buffer::Packet;
+use crate::counters::CounterId;
+use crate::tables::{LinkId, LookupId};
+
+/// A packet on its road, from its layer-3 header on.
+pub(crate) struct Road {
+    pub(crate) packet: Packet,
+    /// The link that it came in by.
+    pub(crate) ingress: LinkId,
+    /// The routing instance that it is in: the tables of its last look-up. An ICMP error is looked up
+    /// there. Stays as it is once the packet is inside one of the router's own tunnels.
+    pub(crate) instance: LookupId,
+    /// Where it was looked up last.
+    pub(crate) looked_in: LookupId,
+    /// Its SRv6 local SID's counter, and the bytes that were counted there: taken back should the packet
+    /// turn out to be an error of that behaviour.
+    pub(crate) counted: Option<(CounterId, u32)>,
+    /// Where its Ethernet header lies in the slot.
+    frame: u32,
+    /// Bytes of headers that a headend of this router has put in front, which an ICMP error does not
+    /// quote.
+    pub(crate) wrapping: u16,
+    /// Bytes by which this router has made it longer, which it says in a Packet Too Big.
+    pub(crate) growth: u16,
+    /// Look-ups so far.
+    pub(crate) turns: u8,
+    /// One of its addresses forbids that it is forwarded, or forwarding is off where it came in: it may
+    /// only be for the router itself or a local SID.
+    pub(crate) not_forwarded: bool,
+    /// Made by this router: its hop limit is not lowered.
+    pub(crate) generated: bool,
+    /// Made by this router, its source address and checksum still open.
+    pub(crate) unfinished: bool,
+}
+
+impl Road {
+    /// The road of a frame that came in by a link, still with its Ethernet header.
+    #[inline(always)]
+    pub(crate) fn new(packet: Packet, ingress: LinkId, instance: LookupId) -> Self {
+        let frame = packet.headroom() as u32;
+        Self {
+            packet,
+            ingress,
+            instance,
+            looked_in: instance,
+            counted: None,
+            frame,
+            wrapping: 0,
+            growth: 0,
+            turns: 0,
+            not_forwarded: false,
+            generated: false,
+            unfinished: false,
+        }
+    }
+
+    /// The Ethernet header that the packet came in with.
+    pub(crate) fn link_layer(&self) -> Option<[u8; ethernet::Header::LEN]> {
+        let at = self.frame as usize;
+        self.packet.slot().get(at..at + ethernet::Header::LEN)?.try_into().ok()
+    }
+
+    /// Takes note that `len` bytes of headers were put before the packet. They may have overwritten the
+    /// Ethernet header: `frame`, if given, is put where it is found again.
+    #[inline(always)]
+    pub(crate) fn wrapped(&mut self, len: usize, frame: Option<[u8; ethernet::Header::LEN]>) {
+        self.wrapping = self.wrapping.saturating_add(len as u16);
+        self.grown(len);
+        if let Some(frame) = frame
+            && let Some(at) = self.packet.headroom().checked_sub(frame.len())
+            && let Some(room) = self.packet.slot_mut().get_mut(at..at + frame.len())
+        {
+            room.copy_from_slice(&frame);
+            self.frame = at as u32;
+        }
+    }
+
+    /// Takes note that the packet became `len` bytes longer.
+    #[inline(always)]
+    pub(crate) fn grown(&mut self, len: usize) {
+        self.growth = self.growth.saturating_add(len as u16);
+    }
+}

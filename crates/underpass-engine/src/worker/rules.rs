@@ -1,0 +1,162 @@
+//! Look-ups off the common road: policy rules that look at more than the destination, `throw` routes,
+//! and packets that no first table had a route for.
+
+use std::net::IpAddr;
+
+use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
+
+use super::{Path, Road, Step, View, icmp};
+use crate::drops::Drop;
+use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, Rule, RuleAction};
+use crate::trace::{Event, Trace};
+
+/// What a policy rule can look at.
+struct Selectors {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    ports: Option<(u16, u16)>,
+    tos: u8,
+    mark: u32,
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Goes through the rules and tables one by one.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn look_slow<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: LookupId,
+        address: IpAddr,
+        trace: &mut T,
+    ) -> Step {
+        road.turns += 1;
+        if road.turns > super::MAX_TURNS {
+            return Step::Drop(Drop::Loop);
+        }
+        let Some(lookup) = view.lookup(id) else { return Step::Drop(Drop::NoRoute) };
+        let (rules, is_v4) = match address {
+            IpAddr::V4(_) => (&lookup.rules4, true),
+            IpAddr::V6(_) => (&lookup.rules6, false),
+        };
+        let Some(selectors) = Selectors::read(road.packet.bytes(), address) else {
+            return Step::Drop(Drop::NoRoute);
+        };
+        for rule in rules {
+            if !selectors.match_rule(rule) {
+                continue;
+            }
+            let found = match &rule.then {
+                RuleAction::Fib4(fib) => in_fib4(view, *fib, address),
+                RuleAction::Fib6(fib) => in_fib6(view, *fib, address),
+                RuleAction::Discard(discard) => return self.discard(view, road, *discard),
+                RuleAction::Nop => None,
+            };
+            if let Some(action) = found {
+                trace.step(Event::Lookup(address, Some(action)), &road.packet);
+                return Step::Act(action);
+            }
+        }
+        let found = if is_v4 {
+            lookup.fibs4.iter().find_map(|fib| in_fib4(view, *fib, address))
+        } else {
+            lookup.fibs6.iter().find_map(|fib| in_fib6(view, *fib, address))
+        };
+        trace.step(Event::Lookup(address, found), &road.packet);
+        match found {
+            Some(action) => Step::Act(action),
+            None => Step::Error(Drop::NoRoute, icmp::Error::NoRoute),
+        }
+    }
+
+    /// After a `throw` route: the tables again, this time past all that throw.
+    pub(super) fn look_past_throw(&mut self, _: &View<'_>, road: &mut Road) -> Step {
+        match destination(road.packet.bytes()) {
+            Some(address) => Step::LookSlow(road.looked_in, address),
+            None => Step::Drop(Drop::NoRoute),
+        }
+    }
+}
+
+fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        6 => Some(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination().into()),
+        _ => Some(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination().into()),
+    }
+}
+
+fn in_fib4(view: &View<'_>, fib: Fib4Id, address: IpAddr) -> Option<ActionId> {
+    let IpAddr::V4(address) = address else { return None };
+    let fib = view.tables.fib4(fib, view.guard)?;
+    let leaf = fib.lookup(address.to_bits(), view.guard)?;
+    not_thrown(view, leaf)
+}
+
+fn in_fib6(view: &View<'_>, fib: Fib6Id, address: IpAddr) -> Option<ActionId> {
+    let IpAddr::V6(address) = address else { return None };
+    let fib = view.tables.fib6(fib, view.guard)?;
+    let leaf = fib.lookup(address.to_bits(), view.guard)?;
+    not_thrown(view, leaf)
+}
+
+fn not_thrown(view: &View<'_>, leaf: u32) -> Option<ActionId> {
+    let action = view.tables.action(ActionId(leaf), view.guard)?;
+    (!matches!(action, Action::Discard(Discard::Throw))).then_some(ActionId(leaf))
+}
+
+impl Selectors {
+    /// What the rules look at in a packet that is looked up by `destination`.
+    fn read(packet: &[u8], destination: IpAddr) -> Option<Self> {
+        let (source, protocol, tos, upper): (IpAddr, _, _, _) = match packet.first()? >> 4 {
+            6 => {
+                let (header, upper) = ipv6::Header::ref_from_prefix(packet).ok()?;
+                (header.source().into(), header.next_header, header.traffic_class(), upper)
+            }
+            _ => {
+                let view = ipv4::View::parse(packet).ok()?;
+                (view.header.source().into(), view.header.protocol, view.header.tos, view.payload)
+            }
+        };
+        let ports = match (protocol, upper) {
+            (protocol::TCP | protocol::UDP | protocol::SCTP, [a, b, c, d, ..]) => {
+                Some((u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])))
+            }
+            _ => None,
+        };
+        // Marks are set by traffic control; nothing sets one yet.
+        Some(Self { source, destination, protocol, ports, tos, mark: 0 })
+    }
+
+    fn match_rule(&self, rule: &Rule) -> bool {
+        let port = |range: Option<(u16, u16)>, port: Option<u16>| {
+            range.is_none_or(|(low, high)| port.is_some_and(|port| (low..=high).contains(&port)))
+        };
+        let matches = covers(rule.source, self.source)
+            && covers(rule.destination, self.destination)
+            && rule.protocol.is_none_or(|protocol| protocol == self.protocol)
+            && port(rule.source_port, self.ports.map(|(source, _)| source))
+            && port(rule.destination_port, self.ports.map(|(_, destination)| destination))
+            // ECN is no part of the type of service.
+            && rule.tos.is_none_or(|tos| tos & 0xfc == self.tos & 0xfc)
+            && rule.mark.is_none_or(|(mark, mask)| self.mark & mask == mark);
+        matches != rule.invert
+    }
+}
+
+/// Whether a prefix covers an address. Length 0 covers either family.
+fn covers((prefix, len): (IpAddr, u8), address: IpAddr) -> bool {
+    if len == 0 {
+        return true;
+    }
+    match (prefix, address) {
+        (IpAddr::V4(prefix), IpAddr::V4(address)) => {
+            (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= u32::from(len)
+        }
+        (IpAddr::V6(prefix), IpAddr::V6(address)) => {
+            (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= u32::from(len)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,192 @@
+//! The way out: the link-layer header, and the queue of each port.
+
+use underpass_packet::ethernet;
+
+use super::{Path, Road, Step, View, fragment, ipv4, ipv6};
+use crate::buffer::{Packet, PortId};
+use crate::counters::{Count, Counters, Direction, Totals};
+use crate::drops::Drop;
+use crate::tables::{LinkId, NextHop, NextHopId, Rewrite};
+use crate::trace::{Event, Trace};
+
+/// Most packets that wait to be sent by one port.
+const QUEUE: usize = 1024;
+
+/// What waits to be sent, a queue a port.
+#[derive(Default)]
+pub(crate) struct Transmit {
+    queues: Vec<Queue>,
+}
+
+struct Queue {
+    packets: Vec<Packet>,
+    /// The link that was sent by last, and what has not been counted of it yet.
+    link: LinkId,
+    count: Count,
+}
+
+impl Transmit {
+    /// Puts a frame into the queue of `port`; gives it back if that is full.
+    #[inline(always)]
+    fn push(&mut self, port: PortId, link: LinkId, packet: Packet) -> Result<(), Packet> {
+        let Some(queue) = self.queues.get_mut(usize::from(port.0)) else {
+            return self.push_new(port, link, packet);
+        };
+        if queue.packets.len() == queue.packets.capacity() {
+            return Err(packet);
+        }
+        queue.link = link;
+        queue.count.packets += 1;
+        queue.count.bytes += packet.len() as u64;
+        queue.packets.push(packet);
+        Ok(())
+    }
+
+    /// The first packet by a port makes its queue.
+    #[cold]
+    fn push_new(&mut self, port: PortId, link: LinkId, packet: Packet) -> Result<(), Packet> {
+        self.queues.resize_with(usize::from(port.0) + 1, || Queue {
+            packets: Vec::with_capacity(QUEUE),
+            link,
+            count: Count::default(),
+        });
+        self.push(port, link, packet)
+    }
+
+    pub(crate) fn drain(&mut self, port: PortId) -> impl Iterator<Item = Packet> + '_ {
+        self.queues.get_mut(usize::from(port.0)).into_iter().flat_map(|queue| queue.packets.drain(..))
+    }
+
+    /// Counts what has been queued since the last time.
+    pub(crate) fn count(&mut self, counters: &Counters, totals: &mut Totals) {
+        for queue in &mut self.queues {
+            let count = std::mem::take(&mut queue.count);
+            if count.packets > 0 {
+                totals.sent += count.packets;
+                counters.add_link(queue.link, Direction::Transmit, count);
+            }
+        }
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Forwards to a next hop: hop limit, MTU, link layer. Gives the packet back with its next step if
+    /// it cannot go.
+    #[inline(always)]
+    pub(super) fn forward<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        mut road: Road,
+        id: NextHopId,
+        trace: &mut T,
+    ) -> Result<(), (Road, Step)> {
+        let Some(next_hop) = view.tables.next_hop(id, view.guard) else {
+            return Err((road, Step::Drop(Drop::NoRoute)));
+        };
+        if road.not_forwarded {
+            return Err((road, Step::Drop(Drop::ForwardingOff)));
+        }
+        trace.step(Event::NextHop(id), &road.packet);
+        if road.unfinished {
+            self.finish_generated(view, &mut road, next_hop.link);
+        }
+        let version = road.packet.bytes().first().map_or(0, |first| first >> 4);
+        let ethertype = if version == 6 {
+            match ipv6::forward(&mut road, next_hop) {
+                Ok(()) => ethernet::IPV6,
+                Err(step) => return Err((road, step)),
+            }
+        } else {
+            match ipv4::forward(&mut road, next_hop) {
+                Ok(true) => ethernet::IPV4,
+                Ok(false) => {
+                    self.send_fragments(road, next_hop, trace);
+                    return Ok(());
+                }
+                Err(step) => return Err((road, step)),
+            }
+        };
+        let Some(rewrite) = &next_hop.rewrite else {
+            let step = self.unresolved(view, &mut road, next_hop.link);
+            return Err((road, step));
+        };
+        if let Err((packet, reason)) = self.send_by(road.packet, next_hop, rewrite, ethertype, trace) {
+            self.drop(packet, reason, trace);
+        }
+        Ok(())
+    }
+
+    /// Puts the link-layer header before a packet and the frame into its port's queue.
+    #[inline(always)]
+    fn send_by<T: Trace>(
+        &mut self,
+        mut packet: Packet,
+        next_hop: &NextHop,
+        rewrite: &Rewrite,
+        ethertype: u16,
+        trace: &mut T,
+    ) -> Result<(), (Packet, Drop)> {
+        if write_link_layer(&mut packet, rewrite, ethertype).is_none() {
+            return Err((packet, Drop::NoHeadroom));
+        }
+        trace.step(Event::Sent(next_hop.port), &packet);
+        self.transmit
+            .push(next_hop.port, next_hop.link, packet)
+            .map_err(|packet| (packet, Drop::TransmitFull))
+    }
+
+    /// Cuts an IPv4 packet that is too long into fragments and sends them.
+    #[cold]
+    fn send_fragments<T: Trace>(&mut self, road: Road, next_hop: &NextHop, trace: &mut T) {
+        let Some(rewrite) = &next_hop.rewrite else {
+            return self.drop(road.packet, Drop::NeighbourUnresolved, trace);
+        };
+        let fragments = match fragment::fragment(&mut self.pool, &road.packet, next_hop.mtu as usize) {
+            Ok(fragments) => fragments,
+            Err(reason) => return self.drop(road.packet, reason, trace),
+        };
+        trace.step(Event::Fragmented(fragments.len()), &road.packet);
+        // The fragments take the packet's place: one of them counts as the packet itself.
+        self.totals.generated += fragments.len().saturating_sub(1) as u64;
+        self.pool.give(road.packet);
+        for fragment in fragments {
+            if let Err((packet, reason)) = self.send_by(fragment, next_hop, rewrite, ethernet::IPV4, trace) {
+                self.drop(packet, reason, trace);
+            }
+        }
+    }
+
+    /// Sends an Ethernet frame as it is by a link, as End.DX2 does.
+    #[inline(always)]
+    pub(super) fn send_frame<T: Trace>(&mut self, view: &View<'_>, road: Road, id: LinkId, trace: &mut T) {
+        let Some(link) = view.link(id).filter(|link| link.up) else {
+            return self.drop_road(road, Drop::LinkDown, trace);
+        };
+        let Some(port) = link.port else {
+            return self.drop_road(road, Drop::NoPort, trace);
+        };
+        if road.packet.len() > link.mtu as usize + ethernet::Header::LEN {
+            return self.drop_road(road, Drop::TooBig, trace);
+        }
+        trace.step(Event::Sent(port), &road.packet);
+        if let Err(packet) = self.transmit.push(port, id, road.packet) {
+            self.drop(packet, Drop::TransmitFull, trace);
+        }
+    }
+}
+
+/// Puts the link-layer header before a packet. `None`: no room.
+#[inline(always)]
+fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
+    if rewrite.len == 12 {
+        let frame = packet.push(14).ok()?;
+        frame.get_mut(..12)?.copy_from_slice(&rewrite.bytes[..12]);
+        frame.get_mut(12..14)?.copy_from_slice(&ethertype.to_be_bytes());
+    } else {
+        let len = usize::from(rewrite.len);
+        let frame = packet.push(len + 2).ok()?;
+        frame.get_mut(..len)?.copy_from_slice(rewrite.bytes.get(..len)?);
+        frame.get_mut(len..len + 2)?.copy_from_slice(&ethertype.to_be_bytes());
+    }
+    Some(())
+}
