@@ -1,0 +1,206 @@
+//! A router of two ports with tables filled by hand, and packets for it.
+#![allow(dead_code, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_engine::buffer::{HEADROOM, Pool, PortId};
+use underpass_engine::counters::CounterId;
+use underpass_engine::tables::{
+    Action, ActionId, Behaviour, Endpoint, Fib4Id, Fib6Id, Headend, HeadendMode, Link, LinkId, Lookup,
+    LookupId, NextHop, NextHopId, Rewrite, Via, Writer,
+};
+use underpass_engine::trace::Untraced;
+use underpass_engine::worker::{Burst, Worker};
+use underpass_packet::{IntoBytes, ethernet, ipv4, ipv6, protocol, srh};
+
+pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+pub const PEERS: [[u8; 6]; 2] = [[2, 0, 0, 0, 1, 1], [2, 0, 0, 0, 1, 2]];
+
+pub struct Lab {
+    pub writer: Writer,
+    pub worker: Worker,
+    pub fib4: Fib4Id,
+    pub fib6: Fib6Id,
+    pub lookup: LookupId,
+    pub links: [LinkId; 2],
+    /// The neighbour on each port.
+    pub next_hops: [NextHopId; 2],
+    pub forward: [ActionId; 2],
+}
+
+pub fn v6(text: &str) -> Ipv6Addr {
+    text.parse().unwrap()
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        let (mut writer, tables, mut readers) = Writer::new(1);
+        let (fib4, fib6) = (writer.add_fib4(), writer.add_fib6());
+        let lookup = writer.add_lookup(Lookup {
+            fibs4: [fib4].into(),
+            fibs6: [fib6].into(),
+            rules4: [].into(),
+            rules6: [].into(),
+        });
+        let links = [0, 1].map(|i: u16| {
+            writer.add_link(Link {
+                ifindex: u32::from(i) + 2,
+                port: Some(PortId(i)),
+                up: true,
+                mac: MACS[usize::from(i)],
+                mtu: 1500,
+                lookup,
+                forward4: true,
+                forward6: true,
+                source4: Some(Ipv4Addr::new(10, 0, i as u8, 1)),
+                source6: Some(v6(&format!("fd00:{i}::1"))),
+            })
+        });
+        let next_hops = [0, 1].map(|i: usize| {
+            let mut bytes = [0; 20];
+            bytes[..6].copy_from_slice(&PEERS[i]);
+            bytes[6..12].copy_from_slice(&MACS[i]);
+            writer.add_next_hop(NextHop {
+                link: links[i],
+                port: PortId(i as u16),
+                mtu: 1500,
+                rewrite: Some(Rewrite { bytes, len: 12 }),
+            })
+        });
+        let forward = next_hops.map(|next_hop| writer.add_action(Action::Forward(next_hop)));
+        for (i, action) in forward.into_iter().enumerate() {
+            writer.insert4(fib4, Ipv4Addr::new(10, i as u8, 0, 0), 16, action);
+            writer.insert6(fib6, v6(&format!("fd00:{i}::")), 32, action);
+            writer.insert6(fib6, v6(&format!("2001:db8:{i}::")), 48, action);
+        }
+        let local = writer.add_action(Action::Local);
+        writer.insert6(fib6, v6("fd00:0::1"), 128, local);
+        writer.insert4(fib4, Ipv4Addr::new(10, 0, 0, 1), 32, local);
+        let worker = Worker::new(tables, readers.remove(0), Pool::new(512));
+        Self { writer, worker, fib4, fib6, lookup, links, next_hops, forward }
+    }
+
+    /// A local SID with a counter.
+    pub fn sid(&mut self, address: &str, behaviour: Behaviour) -> CounterId {
+        let counter = self.writer.add_counter();
+        let endpoint = Endpoint { behaviour, psp: false, next_csid: None, counter: Some(counter) };
+        let action = self.writer.add_action(Action::Endpoint(endpoint));
+        self.writer.insert6(self.fib6, v6(address), 128, action);
+        counter
+    }
+
+    pub fn via(&self, port: usize) -> Via {
+        Via { address: IpAddr::V6(v6("::")), lookup: self.lookup, resolved: Some(self.next_hops[port]) }
+    }
+
+    /// Every kind of behaviour, at fc00::1 and on, and a headend for 2001:db8:e::/48.
+    pub fn all_behaviours(&mut self) -> Vec<CounterId> {
+        let lookup = self.lookup;
+        let any4 = Via { address: Ipv4Addr::UNSPECIFIED.into(), lookup, resolved: None };
+        let any6 = Via { address: Ipv6Addr::UNSPECIFIED.into(), lookup, resolved: None };
+        let behaviours = vec![
+            Behaviour::End { lookup },
+            Behaviour::X(self.via(1)),
+            Behaviour::T { lookup },
+            Behaviour::DX2 { link: self.links[1] },
+            Behaviour::DX4(any4),
+            Behaviour::DX6(any6),
+            Behaviour::DT4 { lookup },
+            Behaviour::DT6 { lookup },
+            Behaviour::DT46 { lookup },
+            Behaviour::B6(self.policy(HeadendMode::Inline, &["::", "fd00:1::9"])),
+            Behaviour::B6Encaps(self.policy(HeadendMode::Encap, &["fd00:1::8", "fd00:1::9"])),
+        ];
+        for (i, mode) in
+            [HeadendMode::Encap, HeadendMode::Inline, HeadendMode::L2Encap].into_iter().enumerate()
+        {
+            let policy = self.policy(mode, &["fd00:1::8", "fd00:1::9"]);
+            let action = self.writer.add_action(Action::Headend(policy));
+            self.writer.insert6(self.fib6, v6(&format!("2001:db8:e{i}::")), 48, action);
+            self.writer.insert4(self.fib4, Ipv4Addr::new(10, 200 + i as u8, 0, 0), 16, action);
+        }
+        behaviours.into_iter().enumerate().map(|(i, b)| self.sid(&format!("fc00::{:x}", i + 1), b)).collect()
+    }
+
+    pub fn policy(&self, mode: HeadendMode, segments: &[&str]) -> Headend {
+        let path: Vec<Ipv6Addr> = segments.iter().rev().map(|s| v6(s)).collect();
+        let mut bytes = vec![0; 4096];
+        let len = srh::Builder::new(0, &path).write(&mut bytes).unwrap();
+        bytes.truncate(len);
+        if mode != HeadendMode::Inline {
+            let outer = ipv6::Header::new(v6("fd00:0::1"), path[0], protocol::ROUTING, 64, 0);
+            bytes.splice(0..0, outer.as_bytes().iter().copied());
+        }
+        Headend { mode, header: bytes.into(), via: self.via(1) }
+    }
+
+    /// Sends frames in by port 0; what leaves, with its port.
+    pub fn send(&mut self, frames: &[Vec<u8>]) -> Vec<(u16, Vec<u8>)> {
+        let mut burst = Burst::new();
+        for frame in frames {
+            let mut packet = self.worker.pool().take().unwrap();
+            packet.set(HEADROOM, frame).unwrap();
+            burst.push(packet);
+        }
+        self.worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+        let mut out = Vec::new();
+        for port in [0, 1] {
+            let sent: Vec<_> = self.worker.sent(PortId(port)).collect();
+            for packet in sent {
+                out.push((port, packet.bytes().to_vec()));
+                self.worker.pool().give(packet);
+            }
+        }
+        out
+    }
+
+    /// That every packet is accounted for, and every buffer is back.
+    pub fn assert_accounted(&mut self) {
+        let totals = self.writer.totals();
+        let dropped: u64 =
+            underpass_engine::drops::Drop::ALL.iter().map(|reason| self.writer.dropped(*reason)).sum();
+        assert_eq!(
+            totals.received + totals.generated,
+            totals.sent + totals.delivered + dropped,
+            "{totals:?}"
+        );
+        assert_eq!(self.worker.pool().available(), 512, "buffers lost");
+    }
+}
+
+pub fn frame(ethertype: u16, packet: &[u8]) -> Vec<u8> {
+    let mut frame = ethernet::Header::new(MACS[0], PEERS[0], ethertype).as_bytes().to_vec();
+    frame.extend(packet);
+    frame
+}
+
+pub fn ip6(source: &str, destination: &str, next_header: u8, payload: &[u8]) -> Vec<u8> {
+    let mut header = ipv6::Header::new(v6(source), v6(destination), next_header, 40, payload.len() as u16);
+    header.set_class_flow(0xb8, 0x12345);
+    [header.as_bytes(), payload].concat()
+}
+
+pub fn ip4(source: [u8; 4], destination: [u8; 4], protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let total = 20 + payload.len() as u16;
+    let mut header = ipv4::Header::new(source.into(), destination.into(), protocol, 40, total);
+    header.fill_checksum(&[]);
+    [header.as_bytes(), payload].concat()
+}
+
+pub fn udp(len: usize) -> Vec<u8> {
+    let header = [1234u16, 5678, 8 + len as u16, 0].map(u16::to_be_bytes).concat();
+    let payload: Vec<u8> = (0..len).map(|i| i as u8).collect();
+    [header, payload].concat()
+}
+
+/// An SRH over `payload`: `path` in the order of travel, `left` segments left.
+pub fn with_srh(path: &[&str], left: u8, next_header: u8, payload: &[u8]) -> Vec<u8> {
+    let path: Vec<Ipv6Addr> = path.iter().map(|s| v6(s)).collect();
+    let mut bytes = vec![0; 4096];
+    let len = srh::Builder::new(next_header, &path).write(&mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes[3] = left;
+    bytes.extend(payload);
+    bytes
+}

@@ -1,0 +1,253 @@
+//! Packets through a worker: what leaves, what is counted, and that nothing is lost whatever comes in.
+
+mod lab;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp, with_srh};
+use proptest::prelude::any;
+use proptest::test_runner::{Config, TestRunner};
+use underpass_engine::buffer::{HEADROOM, PortId};
+use underpass_engine::counters::Count;
+use underpass_engine::drops::Drop;
+use underpass_engine::tables::Behaviour;
+use underpass_engine::trace::Untraced;
+use underpass_engine::worker::Burst;
+use underpass_packet::{ethernet, protocol};
+
+/// RFC 8986 section 4.1: the next segment becomes the destination, hop limit and segments left fall by 1.
+#[test]
+fn end() {
+    let mut lab = Lab::new();
+    let lookup = lab.lookup;
+    let counter = lab.sid("fc00::1", Behaviour::End { lookup });
+    let srh = with_srh(&["fc00::1", "fd00:1::2"], 1, protocol::UDP, &udp(64));
+    let packet = ip6("fd00:0::2", "fc00::1", protocol::ROUTING, &srh);
+    let out = lab.send(&[frame(ethernet::IPV6, &packet)]);
+
+    let mut expected = packet.clone();
+    expected[7] = 39;
+    expected[24..40].copy_from_slice(&lab::v6("fd00:1::2").octets());
+    expected[43] = 0;
+    let link_layer = [&PEERS[1][..], &MACS[1], &[0x86, 0xdd]].concat();
+    assert_eq!(out, [(1, [link_layer, expected].concat())]);
+    let bytes = packet.len() as u64;
+    assert_eq!(lab.writer.count(counter), Count { packets: 1, bytes, errors: 0 });
+    lab.assert_accounted();
+}
+
+/// `errors` + 1, packets and bytes unchanged: no SRH, segments left 0, hop limit 1.
+#[test]
+fn end_errors() {
+    let mut lab = Lab::new();
+    let lookup = lab.lookup;
+    let counter = lab.sid("fc00::1", Behaviour::End { lookup });
+    let finished = with_srh(&["fd00:1::2", "fc00::1"], 0, protocol::UDP, &udp(64));
+    let mut expired =
+        ip6("fd00:0::2", "fc00::1", protocol::ROUTING, &with_srh(&["fc00::1", "fd00:1::2"], 1, 17, &udp(9)));
+    expired[7] = 1;
+    let out = lab.send(&[
+        frame(ethernet::IPV6, &ip6("fd00:0::2", "fc00::1", protocol::UDP, &udp(64))),
+        frame(ethernet::IPV6, &ip6("fd00:0::2", "fc00::1", protocol::ROUTING, &finished)),
+        frame(ethernet::IPV6, &expired),
+    ]);
+    assert_eq!(lab.writer.count(counter), Count { packets: 0, bytes: 0, errors: 3 });
+    for reason in [Drop::SrhMissing, Drop::SegmentsLeftZero, Drop::HopLimitExceeded] {
+        assert_eq!(lab.writer.dropped(reason), 1, "{reason:?}");
+    }
+    // The time exceeded quotes the packet as it came.
+    let [(0, error)] = &out[..] else { panic!("{out:?}") };
+    assert_eq!((error[54], error[55]), (3, 0));
+    assert_eq!(error[14 + 48..], expired);
+    lab.assert_accounted();
+}
+
+/// An IPv4 packet of 1,500 bytes over an MTU of 600, and one that must not be cut.
+#[test]
+fn fragments_or_says_too_big() {
+    let mut lab = Lab::new();
+    let link = lab.links[1];
+    let next_hop = underpass_engine::tables::NextHop {
+        link,
+        port: PortId(1),
+        mtu: 600,
+        rewrite: Some(underpass_engine::tables::Rewrite { bytes: [7; 20], len: 12 }),
+    };
+    lab.writer.set_next_hop(lab.next_hops[1], next_hop);
+    let mut packet = ip4([10, 0, 0, 2], [10, 1, 0, 2], protocol::UDP, &udp(1472));
+    let refused = lab.send(&[frame(ethernet::IPV4, &packet)]);
+    let [(0, error)] = &refused[..] else { panic!("{refused:?}") };
+    assert_eq!((error[34], error[35], &error[40..42]), (3, 4, &600u16.to_be_bytes()[..]));
+    assert_eq!(error.len() - 14, 576);
+
+    packet[6] = 0;
+    packet[10..12].fill(0);
+    let checksum = underpass_packet::checksum::of(&packet[..20]);
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let fragments = lab.send(&[frame(ethernet::IPV4, &packet)]);
+    let lengths: Vec<_> = fragments.iter().map(|(port, frame)| (*port, frame.len() - 14)).collect();
+    assert_eq!(lengths, [(1, 596), (1, 596), (1, 348)]);
+    let payload: Vec<u8> = fragments.iter().flat_map(|(_, frame)| frame[34..].to_vec()).collect();
+    assert_eq!(payload, packet[20..]);
+    assert_eq!(lab.writer.totals().generated, 3, "an ICMP error and two more fragments");
+    lab.assert_accounted();
+}
+
+#[test]
+fn echo_and_unreachable() {
+    let mut lab = Lab::new();
+    let mut request = vec![128, 0, 0, 0, 1, 2, 0, 3, b'h', b'i'];
+    let packet = ip6("fd00:0::2", "fd00:0::1", protocol::ICMPV6, &request);
+    let header = underpass_packet::checksum::Sum::new().add_bytes(&packet[8..40]).add_u32(10).add_u16(58);
+    let checksum = header.add_bytes(&request).checksum();
+    request[2..4].copy_from_slice(&checksum.to_be_bytes());
+    let packet = ip6("fd00:0::2", "fd00:0::1", protocol::ICMPV6, &request);
+    let nowhere = ip6("fd00:0::2", "3fff::1", protocol::UDP, &udp(1));
+    let out = lab.send(&[frame(ethernet::IPV6, &packet), frame(ethernet::IPV6, &nowhere)]);
+    assert_eq!(out.len(), 2);
+    assert_eq!((out[0].1[54], &out[0].1[58..]), (129, &request[4..]));
+    assert_eq!((out[1].1[54], out[1].1[55]), (1, 0));
+    assert_eq!(lab.writer.dropped(Drop::NoRoute), 1);
+    lab.assert_accounted();
+}
+
+/// Frames of every kind that the behaviours know, right and wrong.
+fn samples() -> Vec<Vec<u8>> {
+    let inner4 = ip4([10, 0, 0, 2], [10, 1, 0, 2], protocol::UDP, &udp(20));
+    let inner6 = ip6("fd00:0::2", "fd00:1::2", protocol::UDP, &udp(20));
+    let inner2 = frame(ethernet::IPV6, &inner6);
+    let inner = [(protocol::IPV4, &inner4), (protocol::IPV6, &inner6), (protocol::ETHERNET, &inner2)];
+    let mut frames = vec![
+        frame(ethernet::IPV4, &inner4),
+        frame(ethernet::IPV6, &inner6),
+        frame(
+            ethernet::ARP,
+            &[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 1, 1, 10, 0, 0, 2, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1],
+        ),
+    ];
+    for i in 0..3u8 {
+        let to = format!("2001:db8:e{i}::1");
+        frames.push(frame(ethernet::IPV6, &ip6("fd00:0::2", &to, protocol::UDP, &udp(20))));
+        frames.push(frame(ethernet::IPV4, &ip4([10, 0, 0, 2], [10, 200 + i, 0, 9], protocol::UDP, &udp(20))));
+    }
+    for i in 1..=11u8 {
+        let sid = format!("fc00::{i:x}");
+        for (kind, packet) in inner {
+            frames.push(frame(ethernet::IPV6, &ip6("fd00:0::2", &sid, kind, packet)));
+            for left in [0, 1] {
+                let path = if left == 0 { ["fd00:1::2", &sid] } else { [&sid, "fd00:1::2"] };
+                let srh = with_srh(&path, left, kind, packet);
+                frames.push(frame(ethernet::IPV6, &ip6("fd00:0::2", &sid, protocol::ROUTING, &srh)));
+                // Behind a destination options header.
+                let options = [&[protocol::ROUTING, 0, 1, 4, 0, 0, 0, 0], &srh[..]].concat();
+                frames.push(frame(
+                    ethernet::IPV6,
+                    &ip6("fd00:0::2", &sid, protocol::DESTINATION_OPTIONS, &options),
+                ));
+            }
+        }
+    }
+    frames
+}
+
+/// Every sample cut at each byte: no panic, no buffer lost, every packet accounted for.
+#[test]
+fn truncated_at_each_byte() {
+    let mut lab = Lab::new();
+    lab.all_behaviours();
+    for sample in samples() {
+        for len in 0..sample.len() {
+            lab.send(&[sample[..len].to_vec()]);
+        }
+    }
+    lab.assert_accounted();
+}
+
+/// Every byte of every sample with its bits turned: no panic, every packet accounted for.
+#[test]
+fn each_byte_mutated() {
+    let mut lab = Lab::new();
+    lab.all_behaviours();
+    for sample in samples() {
+        for at in 0..sample.len() {
+            let mutants: Vec<_> = [0x01, 0x80, 0xff, 0x0f]
+                .iter()
+                .map(|bits| {
+                    let mut mutant = sample.clone();
+                    mutant[at] ^= bits;
+                    mutant
+                })
+                .collect();
+            lab.send(&mutants);
+        }
+    }
+    lab.assert_accounted();
+}
+
+#[test]
+fn any_bytes() {
+    let mut lab = Lab::new();
+    lab.all_behaviours();
+    let lab = std::cell::RefCell::new(lab);
+    let input = (proptest::collection::vec(any::<u8>(), 0..300), 0..4);
+    let run = TestRunner::new(Config::with_cases(20_000)).run(&input, |(tail, kind)| {
+        let frame = match kind {
+            0 => tail,
+            1 => frame(ethernet::IPV6, &tail),
+            2 => frame(ethernet::IPV6, &ip6("fd00:0::2", "fc00::9", protocol::ROUTING, &tail)),
+            _ => frame(ethernet::IPV4, &tail),
+        };
+        lab.borrow_mut().send(&[frame]);
+        lab.borrow_mut().assert_accounted();
+        Ok(())
+    });
+    run.unwrap();
+}
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[allow(unsafe_code)]
+// SAFETY: hands every call on to the system's allocator; the counter is a plain thread-local.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise about `layout` is the system allocator's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: `memory` came from `alloc` above with this layout.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+/// No allocation on the path, whatever the packet.
+#[test]
+fn allocates_nothing() {
+    let mut lab = Lab::new();
+    lab.all_behaviours();
+    let samples = samples();
+    lab.send(&samples[..32]);
+    for group in samples.chunks(32) {
+        let mut burst = Burst::new();
+        for frame in group {
+            let mut packet = lab.worker.pool().take().unwrap();
+            packet.set(HEADROOM, frame).unwrap();
+            burst.push(packet);
+        }
+        let before = ALLOCATIONS.with(Cell::get);
+        lab.worker.process(PortId(0), &mut burst, 1, &mut Untraced);
+        lab.worker.discard_sent(PortId(0));
+        lab.worker.discard_sent(PortId(1));
+        assert_eq!(ALLOCATIONS.with(Cell::get), before, "allocations on the path");
+    }
+    lab.assert_accounted();
+}
