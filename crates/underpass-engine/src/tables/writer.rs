@@ -395,8 +395,8 @@ mod tests {
         readers[1].counters().add(id, one);
         assert_eq!(writer.count(id), one);
         assert_ne!(writer.add_counter(), id);
-        readers[0].counters().as_ref().drop(Drop::Loop, 3);
-        readers[1].counters().as_ref().drop(Drop::Loop, 4);
+        readers[0].counters().add_drop(Drop::Loop, 3);
+        readers[1].counters().add_drop(Drop::Loop, 4);
         assert_eq!(writer.dropped(Drop::Loop), 7);
     }
 
