@@ -1,1 +1,21 @@
 //! The model of the router and the requests that change it.
+//!
+//! A [`Router`] answers the datagrams of netlink sockets, each a [`Client`]. A handler is a function of
+//! the router and one [`Request`]; it checks all that can fail, then changes the model and publishes the
+//! change to the packet path. Where the answer is long, it returns a [`Dump`] that is asked for as much
+//! as the client can take.
+
+mod client;
+mod dump;
+mod events;
+mod link;
+mod request;
+mod router;
+
+pub use client::{Client, Protocol};
+pub use dump::Dump;
+pub use events::Notification;
+pub use link::{Link, LinkKind};
+pub use request::Request;
+pub use router::Router;
+pub use underpass_netlink::{Refusal, Replies};

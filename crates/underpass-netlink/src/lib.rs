@@ -7,12 +7,16 @@
 //! report neither offsets nor errnos, so they serve in tests, as the client's side.
 
 pub mod attribute;
+pub mod encap;
 pub mod genetlink;
 pub mod message;
 pub mod refusal;
 pub mod reply;
+pub mod seg6;
+pub mod seg6local;
 
 pub use attribute::{Attribute, Attributes, Type, Validate, policy};
+pub use encap::Encap;
 pub use message::{Message, messages};
 pub use refusal::Refusal;
 pub use reply::{Nest, Replies, Reply};

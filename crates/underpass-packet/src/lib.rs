@@ -13,12 +13,19 @@
 //! Fields of several bytes are big-endian on the wire; accessors take and give numbers. Nothing here
 //! allocates, and no input makes it panic.
 
+pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod icmpv4;
+pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
+pub mod ipv6_ext;
+pub mod ndisc;
 pub mod protocol;
 pub mod srh;
+pub mod tcp;
+pub mod udp;
 pub mod vlan;
 
 pub use zerocopy::network_endian::{U16, U32};

@@ -1,0 +1,55 @@
+//! One netlink socket of a program.
+
+use crate::dump::Running;
+
+/// `NETLINK_ROUTE` or `NETLINK_GENERIC`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// rtnetlink.
+    Route,
+    /// Generic netlink.
+    Generic,
+}
+
+/// State of one netlink socket.
+#[derive(Debug)]
+pub struct Client {
+    /// Its port id: what `getsockname` says, and what `nlmsg_pid` of every answer must be.
+    pub port: u32,
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// `NETLINK_GET_STRICT_CHK`: requests are checked strictly, and dumps filtered.
+    pub strict_check: bool,
+    /// `NETLINK_EXT_ACK`: errors carry texts and offsets.
+    pub extended_ack: bool,
+    /// `NETLINK_CAP_ACK`: errors do not repeat the request.
+    pub cap_ack: bool,
+    pub(crate) groups: Vec<u32>,
+    pub(crate) dump: Option<Running>,
+}
+
+impl Client {
+    /// A socket as it is when it was just opened.
+    pub fn new(protocol: Protocol, port: u32) -> Self {
+        Self {
+            port,
+            protocol,
+            strict_check: false,
+            extended_ack: false,
+            cap_ack: false,
+            groups: Vec::new(),
+            dump: None,
+        }
+    }
+
+    /// Whether a dump is under way, to be continued with
+    /// [`Router::continue_dump`](crate::Router::continue_dump).
+    pub fn dumping(&self) -> bool {
+        self.dump.is_some()
+    }
+
+    /// Whether it is a member of a multicast group.
+    pub fn listens_to(&self, group: u32) -> bool {
+        self.groups.contains(&group)
+    }
+}

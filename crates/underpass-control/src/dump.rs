@@ -1,0 +1,117 @@
+//! Answers that are too long for one datagram.
+
+use std::fmt;
+
+use netlink_packet_core::{NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR, NLM_F_MULTIPART};
+use underpass_netlink::reply::{Address, Reply, write_done, write_message};
+use underpass_netlink::{Refusal, Replies};
+
+use crate::Router;
+
+/// Longest datagram of a dump, in bytes, unless a single message is longer: what Linux sends at most,
+/// and what FRR and libnl have room for.
+const DATAGRAM: usize = 32 * 1024 - 512;
+
+/// A dump under way. It keeps a place (the key of the last object, not a copy of the table), so the
+/// model may change between two datagrams.
+pub trait Dump: Send {
+    /// Writes the next object, if it passes the filter; says whether there may be more.
+    ///
+    /// # Errors
+    /// What ends the dump early; the client reads it in `NLMSG_DONE`.
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal>;
+
+    /// A number that changes when the objects of the dump do: the client is then told that what it
+    /// reads may be inconsistent (`NLM_F_DUMP_INTR`).
+    fn generation(&self, router: &Router) -> u64;
+
+    /// Whether objects are filtered as a strict client asked (`NLM_F_DUMP_FILTERED`).
+    fn filtered(&self) -> bool {
+        false
+    }
+}
+
+/// Whether a dump has more to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum More {
+    /// Ask again.
+    Yes,
+    /// All is written.
+    No,
+}
+
+/// Where a dump writes its messages.
+#[derive(Debug)]
+pub struct Chunk<'a> {
+    datagram: &'a mut Vec<u8>,
+    to: Address,
+    flags: u16,
+}
+
+impl Chunk<'_> {
+    /// Writes one message.
+    ///
+    /// # Errors
+    /// `EMSGSIZE` if an attribute in it would be longer than 65,535 bytes.
+    pub fn message(&mut self, kind: u16, write: impl FnOnce(&mut Reply<'_>)) -> Result<(), Refusal> {
+        write_message(self.datagram, kind, self.flags, self.to, write)
+    }
+}
+
+/// A dump and its client's request.
+pub(crate) struct Running {
+    dump: Box<dyn Dump>,
+    to: Address,
+    generation: u64,
+    /// A message that did not fit the datagram before.
+    carry: Vec<u8>,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Running({:?})", self.to)
+    }
+}
+
+impl Running {
+    pub fn new(dump: Box<dyn Dump>, to: Address, router: &Router) -> Self {
+        let generation = dump.generation(router);
+        Self { dump, to, generation, carry: Vec::new() }
+    }
+
+    /// Writes the next datagram; says whether there are more.
+    pub fn datagram(&mut self, router: &Router, replies: &mut Replies) -> More {
+        let mut flags = NLM_F_MULTIPART;
+        if self.dump.filtered() {
+            flags |= NLM_F_DUMP_FILTERED;
+        }
+        if self.dump.generation(router) != self.generation {
+            flags |= NLM_F_DUMP_INTR;
+        }
+        let mut bytes = std::mem::take(&mut self.carry);
+        let mut done = None;
+        while done.is_none() && bytes.len() < DATAGRAM {
+            let start = bytes.len();
+            let mut chunk = Chunk { datagram: &mut bytes, to: self.to, flags };
+            match self.dump.next(router, &mut chunk) {
+                Ok(More::Yes) => {}
+                Ok(More::No) => done = Some(0),
+                Err(refusal) => done = Some(refusal.errno),
+            }
+            if start > 0 && bytes.len() > DATAGRAM {
+                self.carry.extend_from_slice(&bytes[start..]);
+                bytes.truncate(start);
+                if done.is_some() {
+                    // What is carried over goes first; the dump says again that it is over.
+                    done = None;
+                    break;
+                }
+            }
+        }
+        if let Some(errno) = done {
+            write_done(&mut bytes, flags, self.to, errno);
+        }
+        replies.datagram(&bytes);
+        if done.is_some() { More::No } else { More::Yes }
+    }
+}

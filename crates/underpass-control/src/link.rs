@@ -1,0 +1,252 @@
+//! The links of the router: `lo`, its ports, and those that requests make. Linux: `net/core/rtnetlink.c`.
+
+mod encode;
+mod query;
+
+use std::collections::BTreeMap;
+
+use libc::{
+    IFF_BROADCAST, IFF_LOOPBACK, IFF_LOWER_UP, IFF_MASTER, IFF_MULTICAST, IFF_NOARP, IFF_RUNNING, IFF_UP,
+};
+use underpass_engine::buffer::PortId;
+use underpass_engine::tables::LinkId;
+
+use crate::events::Cause;
+
+pub(crate) use query::{dump, get};
+
+/// What a link is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LinkKind {
+    /// `lo`.
+    Loopback,
+    /// A port: packets come and go by it.
+    Port(PortId),
+    /// `dummy`: swallows what is sent to it.
+    Dummy,
+    /// `vrf`: the links enslaved to it look up in this table.
+    Vrf {
+        /// `IFLA_VRF_TABLE`.
+        table: u32,
+    },
+}
+
+impl LinkKind {
+    /// `IFLA_INFO_KIND`; `None` for a link that no request can make.
+    pub const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Loopback | Self::Port(_) => None,
+            Self::Dummy => Some("dummy"),
+            Self::Vrf { .. } => Some("vrf"),
+        }
+    }
+}
+
+/// A link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Its interface index.
+    pub index: u32,
+    /// Its name, at most 15 bytes.
+    pub name: String,
+    /// What it is.
+    pub kind: LinkKind,
+    /// `IFF_*`, without those that follow from the carrier.
+    pub flags: u32,
+    /// Hardware address.
+    pub mac: [u8; 6],
+    /// Hardware broadcast address.
+    pub broadcast: [u8; 6],
+    /// Longest layer-3 packet, in bytes.
+    pub mtu: u32,
+    /// Packets that a transmit queue would hold (`txqlen`).
+    pub tx_queue_len: u32,
+    /// The link that it is enslaved to.
+    pub master: Option<u32>,
+    /// `alias`, at most 255 bytes; empty for none.
+    pub alias: Vec<u8>,
+    /// `group`.
+    pub group: u32,
+    /// `addrgenmode`: whether it gets a link-local address from its MAC address when it comes up.
+    pub eui64: bool,
+    /// Whether it has been up: its queue then is `noqueue`, before it is `noop`.
+    pub activated: bool,
+    /// How often the carrier went up and down.
+    pub carrier_changes: [u32; 2],
+    /// The packet path's name for it.
+    pub id: LinkId,
+}
+
+impl Link {
+    /// Administratively up.
+    pub const fn up(&self) -> bool {
+        self.flags & IFF_UP as u32 != 0
+    }
+
+    /// `ifi_flags`: with those that follow from the carrier, which every link has.
+    pub const fn all_flags(&self) -> u32 {
+        let carrier = if self.up() { IFF_RUNNING | IFF_LOWER_UP } else { 0 };
+        self.flags | carrier as u32
+    }
+
+    /// The table of the VRF, if it is one.
+    pub const fn vrf_table(&self) -> Option<u32> {
+        match self.kind {
+            LinkKind::Vrf { table } => Some(table),
+            _ => None,
+        }
+    }
+
+    /// Whether neighbours on it have link-layer addresses that must be known.
+    pub const fn resolves(&self) -> bool {
+        self.flags & (IFF_NOARP | IFF_LOOPBACK) as u32 == 0
+    }
+
+    /// A link of this kind as it is when it was just made.
+    fn new(index: u32, name: String, kind: LinkKind, mac: [u8; 6]) -> Self {
+        let (flags, mtu, broadcast) = match kind {
+            LinkKind::Loopback => (IFF_LOOPBACK, 65536, [0; 6]),
+            LinkKind::Port(_) => (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6]),
+            LinkKind::Dummy => (IFF_BROADCAST | IFF_NOARP, 1500, [0xff; 6]),
+            LinkKind::Vrf { .. } => (IFF_MASTER | IFF_NOARP, 65575, [0xff; 6]),
+        };
+        Self {
+            index,
+            name,
+            kind,
+            flags: flags as u32,
+            mac,
+            broadcast,
+            mtu,
+            tx_queue_len: 1000,
+            master: None,
+            alias: Vec::new(),
+            group: 0,
+            eui64: true,
+            activated: false,
+            carrier_changes: [0; 2],
+            id: LinkId(u32::MAX),
+        }
+    }
+}
+
+/// All links, by index and by name.
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    by_index: BTreeMap<u32, Link>,
+    by_name: BTreeMap<String, u32>,
+    /// Changes with every change of a link.
+    pub generation: u64,
+}
+
+impl Links {
+    pub fn get(&self, index: u32) -> Option<&Link> {
+        self.by_index.get(&index)
+    }
+
+    pub fn named(&self, name: &str) -> Option<&Link> {
+        self.by_name.get(name).and_then(|&index| self.get(index))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Link> {
+        self.by_index.values()
+    }
+
+    /// The first link whose index is above this one.
+    pub fn after(&self, index: u32) -> Option<&Link> {
+        self.by_index.range(index.checked_add(1)?..).next().map(|(_, link)| link)
+    }
+
+    /// Puts a link in, or another in its place.
+    pub fn put(&mut self, link: Link) {
+        self.generation += 1;
+        if let Some(old) = self.by_index.get(&link.index)
+            && old.name != link.name
+        {
+            self.by_name.remove(&old.name);
+        }
+        self.by_name.insert(link.name.clone(), link.index);
+        self.by_index.insert(link.index, link);
+    }
+
+    fn free_index(&self) -> u32 {
+        // As Linux's dev_new_index: indices grow, and are not used again soon.
+        self.by_index.last_key_value().map_or(1, |(&index, _)| index.saturating_add(1))
+    }
+}
+
+impl crate::Router {
+    /// Makes the loopback link, when the router is made.
+    pub(crate) fn add_loopback(&mut self) {
+        self.add_link(Link::new(1, "lo".into(), LinkKind::Loopback, [0; 6]));
+    }
+
+    /// Declares a port: an Ethernet link that is down. Returns its interface index.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is a link of that name, `EINVAL` if it is not a name for a link, or `mac` is not
+    /// the address of one station.
+    pub fn add_port(&mut self, name: &str, mac: [u8; 6], port: PortId) -> Result<u32, crate::Refusal> {
+        if !valid_name(name) || !valid_mac(mac) {
+            return Err(crate::Refusal::errno(libc::EINVAL));
+        }
+        if self.links.named(name).is_some() {
+            return Err(crate::Refusal::errno(libc::EEXIST));
+        }
+        let index = self.links.free_index();
+        self.add_link(Link::new(index, name.into(), LinkKind::Port(port), mac));
+        Ok(index)
+    }
+
+    /// The links.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter()
+    }
+
+    fn add_link(&mut self, mut link: Link) {
+        link.id = self.engine.add_link(self.compile_link(&link));
+        let index = link.index;
+        self.links.put(link);
+        self.tell_link(Cause::default(), index, u32::MAX);
+    }
+
+    /// Tells those who listen of a new link, or of a change of these of its flags.
+    fn tell_link(&mut self, cause: Cause, index: u32, change: u32) {
+        let Some(link) = self.links.get(index) else { return };
+        let (count, vrf) = (self.count_link(link), self.vrf_table_over(link));
+        self.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_NEWLINK, 0, |reply| {
+            encode::write_link(reply, link, change, Some(count), vrf);
+        });
+    }
+
+    /// What the packet path needs to know of a link.
+    fn compile_link(&self, link: &Link) -> underpass_engine::tables::Link {
+        let port = match link.kind {
+            LinkKind::Port(port) => Some(port),
+            _ => None,
+        };
+        underpass_engine::tables::Link {
+            ifindex: link.index,
+            port,
+            up: link.up(),
+            mac: link.mac,
+            mtu: link.mtu,
+            lookup: underpass_engine::tables::LookupId(0),
+            forward4: true,
+            forward6: true,
+            source4: None,
+            source6: None,
+        }
+    }
+}
+
+/// Linux: `dev_valid_name`.
+pub(crate) fn valid_name(name: &str) -> bool {
+    let bad = |b: u8| b == b'/' || b == b':' || matches!(b, 9..=13 | 32 | 0xa0);
+    !name.is_empty() && name.len() <= 15 && name != "." && name != ".." && !name.bytes().any(bad)
+}
+
+/// Linux: `is_valid_ether_addr`.
+pub(crate) fn valid_mac(mac: [u8; 6]) -> bool {
+    mac[0] & 1 == 0 && mac != [0; 6]
+}

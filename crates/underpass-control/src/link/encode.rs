@@ -1,0 +1,165 @@
+//! `RTM_NEWLINK` and `RTM_DELLINK`, as Linux's `rtnl_fill_ifinfo` writes them.
+
+use libc::{ARPHRD_ETHER, ARPHRD_LOOPBACK};
+use underpass_netlink::Reply;
+
+use super::{Link, LinkKind};
+
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
+const IFLA_INET6_FLAGS: u16 = 1;
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+const IFLA_VRF_TABLE: u16 = 1;
+const IFLA_VRF_PORT_TABLE: u16 = 1;
+/// `IF_READY`: IPv6 is working on the link.
+const IF_READY: u32 = 0x8000_0000;
+
+/// Packets and bytes of a link, for `IFLA_STATS64`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LinkCount {
+    pub rx_packets: u64,
+    pub tx_packets: u64,
+    pub rx_bytes: u64,
+    pub tx_bytes: u64,
+    pub rx_errors: u64,
+    pub tx_errors: u64,
+    pub rx_dropped: u64,
+    pub tx_dropped: u64,
+    pub multicast: u64,
+}
+
+impl LinkCount {
+    /// `struct rtnl_link_stats64`: 25 counters.
+    pub fn stats64(&self) -> [u64; 25] {
+        let mut stats = [0; 25];
+        stats[..9].copy_from_slice(&[
+            self.rx_packets,
+            self.tx_packets,
+            self.rx_bytes,
+            self.tx_bytes,
+            self.rx_errors,
+            self.tx_errors,
+            self.rx_dropped,
+            self.tx_dropped,
+            self.multicast,
+        ]);
+        stats
+    }
+}
+
+/// `struct ifinfomsg`.
+fn header(link: &Link, change: u32) -> [u8; 16] {
+    let kind = if link.kind == LinkKind::Loopback { ARPHRD_LOOPBACK } else { ARPHRD_ETHER };
+    let mut header = [0; 16];
+    header[2..4].copy_from_slice(&kind.to_ne_bytes());
+    header[4..8].copy_from_slice(&link.index.to_ne_bytes());
+    header[8..12].copy_from_slice(&link.all_flags().to_ne_bytes());
+    header[12..16].copy_from_slice(&change.to_ne_bytes());
+    header
+}
+
+/// RFC 2863 `ifOperStatus`, as `IF_OPER_*`.
+fn operational_state(link: &Link) -> u8 {
+    match link.kind {
+        _ if !link.up() => 2,
+        LinkKind::Loopback | LinkKind::Dummy => 0,
+        LinkKind::Port(_) | LinkKind::Vrf { .. } => 6,
+    }
+}
+
+/// Highest MTU, lowest first. 0 is no bound.
+pub(super) const fn mtu_bounds(kind: LinkKind) -> (u32, u32) {
+    match kind {
+        LinkKind::Loopback | LinkKind::Dummy => (0, 0),
+        LinkKind::Port(_) => (68, 65535),
+        LinkKind::Vrf { .. } => (1280, 65575),
+    }
+}
+
+/// Writes all that is known of a link. `count`: its statistics, unless the client asked to skip them;
+/// `vrf`: the table of the VRF that it is enslaved to.
+pub(crate) fn write_link(
+    reply: &mut Reply<'_>,
+    link: &Link,
+    change: u32,
+    count: Option<LinkCount>,
+    vrf: Option<u32>,
+) {
+    let (min_mtu, max_mtu) = mtu_bounds(link.kind);
+    let tso = if link.kind == LinkKind::Loopback { 524_280 } else { 65536 };
+    reply.fixed(&header(link, change));
+    reply.text(libc::IFLA_IFNAME, &link.name);
+    reply.u32(libc::IFLA_TXQLEN, link.tx_queue_len);
+    reply.u8(libc::IFLA_OPERSTATE, operational_state(link));
+    reply.u8(libc::IFLA_LINKMODE, 0);
+    reply.u32(libc::IFLA_MTU, link.mtu);
+    reply.u32(libc::IFLA_MIN_MTU, min_mtu);
+    reply.u32(libc::IFLA_MAX_MTU, max_mtu);
+    reply.u32(libc::IFLA_GROUP, link.group);
+    reply.u32(libc::IFLA_PROMISCUITY, 0);
+    reply.u32(libc::IFLA_ALLMULTI, 0);
+    reply.u32(libc::IFLA_NUM_TX_QUEUES, 1);
+    reply.u32(libc::IFLA_NUM_RX_QUEUES, 1);
+    reply.u32(libc::IFLA_GSO_MAX_SEGS, 65535);
+    reply.u32(libc::IFLA_GSO_MAX_SIZE, 65536);
+    reply.u32(libc::IFLA_GRO_MAX_SIZE, 65536);
+    reply.u32(IFLA_GSO_IPV4_MAX_SIZE, 65536);
+    reply.u32(IFLA_GRO_IPV4_MAX_SIZE, 65536);
+    reply.u32(libc::IFLA_TSO_MAX_SIZE, tso);
+    reply.u32(libc::IFLA_TSO_MAX_SEGS, 65535);
+    if let Some(master) = link.master {
+        reply.u32(libc::IFLA_MASTER, master);
+    }
+    reply.u8(libc::IFLA_CARRIER, 1);
+    reply.text(libc::IFLA_QDISC, if link.activated { "noqueue" } else { "noop" });
+    if !link.alias.is_empty() {
+        let mut alias = link.alias.clone();
+        alias.push(0);
+        reply.attribute(libc::IFLA_IFALIAS, &alias);
+    }
+    reply.u32(libc::IFLA_CARRIER_CHANGES, link.carrier_changes.iter().sum());
+    reply.u32(libc::IFLA_CARRIER_UP_COUNT, link.carrier_changes[0]);
+    reply.u32(libc::IFLA_CARRIER_DOWN_COUNT, link.carrier_changes[1]);
+    reply.u8(libc::IFLA_PROTO_DOWN, 0);
+    reply.attribute(libc::IFLA_MAP, &[0; 32]);
+    reply.attribute(libc::IFLA_ADDRESS, &link.mac);
+    reply.attribute(libc::IFLA_BROADCAST, &link.broadcast);
+    if let Some(count) = count {
+        let stats = count.stats64();
+        reply.align_64(libc::IFLA_PAD);
+        let wide: Vec<u8> = stats.iter().flat_map(|n| n.to_ne_bytes()).collect();
+        reply.attribute(libc::IFLA_STATS64, &wide);
+        // struct rtnl_link_stats: the first 24 of them, cut to 32 bits.
+        let narrow: Vec<u8> = stats[..24].iter().flat_map(|&n| (n as u32).to_ne_bytes()).collect();
+        reply.attribute(libc::IFLA_STATS, &narrow);
+    }
+    write_kind(reply, link, vrf);
+    let families = reply.nest_unflagged(libc::IFLA_AF_SPEC);
+    let inet6 = reply.nest_unflagged(libc::AF_INET6 as u16);
+    reply.u32(IFLA_INET6_FLAGS, if link.up() { IF_READY } else { 0 });
+    reply.u8(IFLA_INET6_ADDR_GEN_MODE, u8::from(!link.eui64));
+    reply.end(inet6);
+    reply.end(families);
+}
+
+fn write_kind(reply: &mut Reply<'_>, link: &Link, vrf: Option<u32>) {
+    if link.kind.name().is_none() && vrf.is_none() {
+        return;
+    }
+    let info = reply.nest_unflagged(libc::IFLA_LINKINFO);
+    if let Some(kind) = link.kind.name() {
+        reply.text(libc::IFLA_INFO_KIND, kind);
+    }
+    if let LinkKind::Vrf { table } = link.kind {
+        let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+        reply.u32(IFLA_VRF_TABLE, table);
+        reply.end(data);
+    }
+    if let Some(table) = vrf {
+        reply.text(libc::IFLA_INFO_SLAVE_KIND, "vrf");
+        let data = reply.nest_unflagged(libc::IFLA_INFO_SLAVE_DATA);
+        reply.u32(IFLA_VRF_PORT_TABLE, table);
+        reply.end(data);
+    }
+    reply.end(info);
+}

@@ -1,0 +1,153 @@
+//! `RTM_GETLINK`: one link, or all that pass a filter.
+
+use libc::{EINVAL, ENODEV, RTM_NEWLINK};
+use underpass_netlink::{Attributes, Refusal, Replies, Reply, Type, Validate, policy};
+
+use super::Link;
+use super::encode::{LinkCount, write_link};
+use crate::dump::{Chunk, Dump, More};
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+const POLICY: [Type; 66] = policy(&[
+    (libc::IFLA_IFNAME, Type::String(15)),
+    (libc::IFLA_MASTER, Type::U32),
+    (libc::IFLA_LINKINFO, Type::Nested),
+    (libc::IFLA_EXT_MASK, Type::U32),
+    (libc::IFLA_ALT_IFNAME, Type::String(127)),
+    (libc::IFLA_TARGET_NETNSID, Type::Unsupported),
+]);
+const KIND: [Type; 6] = policy(&[(libc::IFLA_INFO_KIND, Type::String(55))]);
+/// `RTEXT_FILTER_SKIP_STATS`.
+const SKIP_STATS: u32 = 1 << 3;
+
+/// Whether the fields of a `struct ifinfomsg` that mean nothing in a question are 0.
+fn quiet(header: &[u8; 16]) -> bool {
+    header[1..4].iter().chain(&header[8..]).all(|&byte| byte == 0)
+}
+
+fn parse<'a>(
+    request: &Request<'a>,
+    texts: [&'static str; 3],
+    known: &[u16],
+) -> Result<([u8; 16], Attributes<'a, 66>), Refusal> {
+    let header = request.fixed::<16>().map_err(|_| Refusal::new(EINVAL, texts[0]))?;
+    if request.strict && !quiet(&header) {
+        return Err(Refusal::new(EINVAL, texts[1]));
+    }
+    let (_, attributes) = request.parse::<16, 66>(&POLICY, request.validate())?;
+    if request.strict
+        && let Some(odd) = attributes.iter().find(|attribute| !known.contains(&attribute.kind))
+    {
+        return Err(odd.invalid(texts[2]));
+    }
+    Ok((header, attributes))
+}
+
+fn index_of(header: &[u8; 16]) -> i32 {
+    i32::from_ne_bytes([header[4], header[5], header[6], header[7]])
+}
+
+/// Answers a question about one link.
+pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+    let texts = [
+        "Invalid header for get link",
+        "Invalid values in header for get link request",
+        "Unsupported attribute in get link request",
+    ];
+    let known = [libc::IFLA_IFNAME, libc::IFLA_ALT_IFNAME, libc::IFLA_EXT_MASK];
+    let (header, attributes) = parse(request, texts, &known)?;
+    let name = attributes.get(libc::IFLA_IFNAME).or(attributes.get(libc::IFLA_ALT_IFNAME));
+    let link = match (index_of(&header), name) {
+        (index @ 1.., _) => router.links.get(index as u32),
+        (_, Some(name)) => router.links.named(&name.text()),
+        _ => return Err(Refusal::errno(EINVAL)),
+    };
+    let link = link.ok_or(Refusal::errno(ENODEV))?;
+    let mask = attributes.get(libc::IFLA_EXT_MASK).map_or(0, |mask| mask.u32());
+    replies.message(RTM_NEWLINK, 0, request.reply_to(), |reply| router.write_link(reply, link, mask))?;
+    Ok(Outcome::Done)
+}
+
+impl Router {
+    /// What went through a link.
+    pub(super) fn count_link(&self, _link: &Link) -> LinkCount {
+        LinkCount::default()
+    }
+
+    /// The table of the VRF that a link is enslaved to.
+    pub(super) fn vrf_table_over(&self, link: &Link) -> Option<u32> {
+        self.links.get(link.master?)?.vrf_table()
+    }
+
+    fn write_link(&self, reply: &mut Reply<'_>, link: &Link, mask: u32) {
+        let count = (mask & SKIP_STATS == 0).then(|| self.count_link(link));
+        write_link(reply, link, 0, count, self.vrf_table_over(link));
+    }
+}
+
+/// A dump of links, after the last one written.
+struct LinkDump {
+    last: u32,
+    mask: u32,
+    /// Only those enslaved to this link.
+    master: Option<u32>,
+    /// Only those of this kind.
+    kind: Option<&'static str>,
+}
+
+/// Starts a dump of links.
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let texts = [
+        "Invalid header for link dump",
+        "Invalid values in header for link dump request",
+        "Unsupported attribute in link dump request",
+    ];
+    let known = [libc::IFLA_MASTER, libc::IFLA_LINKINFO, libc::IFLA_EXT_MASK];
+    let (header, attributes) = match parse(request, texts, &known) {
+        // Some clients send no more than a `struct rtgenmsg`.
+        Err(_) if !request.strict && request.message.body().len() < 16 => {
+            ([0; 16], Attributes::parse(&POLICY, &[], 0, Validate::Liberal)?)
+        }
+        parsed => parsed?,
+    };
+    if request.strict && index_of(&header) != 0 {
+        return Err(Refusal::new(EINVAL, "Filter by device index not supported for link dumps"));
+    }
+    let kind = match attributes.get(libc::IFLA_LINKINFO) {
+        // Linux filters by the kinds it knows; the tool itself filters by others.
+        Some(info) => info.parse_nested(&KIND, Validate::Liberal)?.get(libc::IFLA_INFO_KIND),
+        None => None,
+    };
+    let known_kinds = ["dummy", "vrf"];
+    Ok(Outcome::Dump(Box::new(LinkDump {
+        last: 0,
+        mask: attributes.get(libc::IFLA_EXT_MASK).map_or(0, |mask| mask.u32()),
+        master: attributes.get(libc::IFLA_MASTER).map(|master| master.u32()).filter(|&master| master != 0),
+        kind: kind.and_then(|kind| known_kinds.into_iter().find(|known| *known == kind.text())),
+    })))
+}
+
+impl Dump for LinkDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let Some(link) = router.links.after(self.last) else { return Ok(More::No) };
+        self.last = link.index;
+        let of_master = match self.master {
+            Some(u32::MAX) => link.master.is_none(),
+            Some(master) => link.master == Some(master),
+            None => true,
+        };
+        if of_master && (self.kind.is_none() || self.kind == link.kind.name()) {
+            out.message(RTM_NEWLINK, |reply| router.write_link(reply, link, self.mask))?;
+        }
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.links.generation
+    }
+
+    fn filtered(&self) -> bool {
+        self.master.is_some() || self.kind.is_some()
+    }
+}

@@ -1,0 +1,151 @@
+//! The router: its state, and the road of a request through it. Linux: `net/core/rtnetlink.c`.
+
+use libc::{EBUSY, EOPNOTSUPP};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
+use underpass_engine::tables::Writer;
+use underpass_netlink::{Message, Refusal, Replies, messages};
+
+use crate::dump::{Dump, More, Running};
+use crate::events::{Events, Notification, check_group};
+use crate::link::{self, Links};
+use crate::{Client, Protocol, Request};
+
+/// What a request that was not refused is followed by.
+pub(crate) enum Outcome {
+    /// An acknowledgement, if the client asked for one.
+    Done,
+    /// A dump, and no acknowledgement.
+    Dump(Box<dyn Dump>),
+}
+
+/// Types below this are netlink's own: `NLMSG_MIN_TYPE`.
+const MIN_TYPE: u16 = 16;
+
+/// The router: all that `ip` can show and change.
+pub struct Router {
+    pub(crate) links: Links,
+    pub(crate) events: Events,
+    /// The forwarding state, which the packet path reads.
+    pub(crate) engine: Writer,
+}
+
+impl Router {
+    /// A router with nothing but its loopback link, which is down. What it is told it publishes to
+    /// `engine`.
+    pub fn new(engine: Writer) -> Self {
+        let mut router = Self { links: Links::default(), events: Events::default(), engine };
+        router.add_loopback();
+        router
+    }
+
+    /// Answers a datagram of a client: its messages one after the other, as Linux's `netlink_rcv_skb`
+    /// does. A dump that it starts goes on with [`Router::continue_dump`].
+    pub fn request(&mut self, client: &mut Client, datagram: &[u8], replies: &mut Replies) {
+        for message in messages(datagram) {
+            if message.flags & NLM_F_REQUEST == 0 || message.kind < MIN_TYPE {
+                if message.flags & NLM_F_ACK != 0 {
+                    self.acknowledge(client, &message, Ok(()), replies);
+                }
+                continue;
+            }
+            let request = Request { message, port: client.port, strict: client.strict_check };
+            let outcome = match client.protocol {
+                Protocol::Route => self.route(&request, replies),
+                Protocol::Generic => self.generic(&request, replies),
+            };
+            if !self.events.echoes.is_empty() {
+                self.events.echoes.iter().for_each(|echo| replies.datagram(echo));
+                self.events.echoes.clear();
+            }
+            match outcome {
+                Ok(Outcome::Done) if message.flags & NLM_F_ACK == 0 => {}
+                Ok(Outcome::Done) => self.acknowledge(client, &message, Ok(()), replies),
+                Ok(Outcome::Dump(_)) if client.dump.is_some() => {
+                    self.acknowledge(client, &message, Err(&Refusal::errno(EBUSY)), replies);
+                }
+                Ok(Outcome::Dump(dump)) => {
+                    client.dump = Some(Running::new(dump, request.reply_to(), self));
+                    self.continue_dump(client, replies);
+                }
+                Err(refusal) => self.acknowledge(client, &message, Err(&refusal), replies),
+            }
+        }
+    }
+
+    /// Writes the next datagram of the client's dump, if one is under way; says whether there is more.
+    pub fn continue_dump(&self, client: &mut Client, replies: &mut Replies) -> bool {
+        if let Some(dump) = &mut client.dump
+            && dump.datagram(self, replies) == More::No
+        {
+            client.dump = None;
+        }
+        client.dumping()
+    }
+
+    /// Makes the client a member of a multicast group (`NETLINK_ADD_MEMBERSHIP`).
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no such group.
+    pub fn join(&mut self, client: &mut Client, group: u32) -> Result<(), Refusal> {
+        check_group(group)?;
+        if !client.listens_to(group) {
+            client.groups.push(group);
+            if client.protocol == Protocol::Route {
+                self.events.join(group);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a membership (`NETLINK_DROP_MEMBERSHIP`).
+    ///
+    /// # Errors
+    /// `EINVAL` if there is no such group.
+    pub fn leave(&mut self, client: &mut Client, group: u32) -> Result<(), Refusal> {
+        check_group(group)?;
+        if client.listens_to(group) {
+            client.groups.retain(|&member| member != group);
+            if client.protocol == Protocol::Route {
+                self.events.leave(group);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets a client whose socket was closed.
+    pub fn close(&mut self, client: Client) {
+        if client.protocol == Protocol::Route {
+            client.groups.iter().for_each(|&group| self.events.leave(group));
+        }
+    }
+
+    /// Takes the notifications that wait to be sent to the members of their groups.
+    pub fn notifications(&mut self) -> impl Iterator<Item = Notification> + '_ {
+        self.events.take()
+    }
+
+    fn acknowledge(
+        &self,
+        client: &Client,
+        message: &Message<'_>,
+        outcome: Result<(), &Refusal>,
+        replies: &mut Replies,
+    ) {
+        replies.acknowledge(message, client.port, outcome, client.cap_ack, client.extended_ack);
+    }
+
+    fn route(&mut self, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+        if request.message.body().is_empty() {
+            return Ok(Outcome::Done); // shorter than a `struct rtgenmsg`
+        }
+        match request.message.kind {
+            libc::RTM_GETLINK if request.dump() => link::dump(request),
+            libc::RTM_GETLINK => link::get(self, request, replies),
+            _ => Err(Refusal::errno(EOPNOTSUPP)),
+        }
+    }
+
+    fn generic(&mut self, _request: &Request<'_>, _replies: &mut Replies) -> Result<Outcome, Refusal> {
+        Err(Refusal::errno(libc::ENOENT)) // no such family
+    }
+}

@@ -1,0 +1,450 @@
+//! SRv6 local SIDs on routes: `RTA_ENCAP` of type `seg6local`. Linux: `net/ipv6/seg6_local.c`.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use libc::{AF_INET6, EINVAL, EOPNOTSUPP};
+
+use crate::Refusal;
+use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
+use crate::reply::Reply;
+use crate::seg6::SegmentList;
+
+const ACTION: u16 = 1;
+const SRH: u16 = 2;
+const TABLE: u16 = 3;
+const NH4: u16 = 4;
+const NH6: u16 = 5;
+const IIF: u16 = 6;
+const OIF: u16 = 7;
+const BPF: u16 = 8;
+const VRFTABLE: u16 = 9;
+const COUNTERS: u16 = 10;
+const FLAVORS: u16 = 11;
+
+const POLICY: [Type; 12] = policy(&[
+    (ACTION, Type::U32),
+    (SRH, Type::Any),
+    (TABLE, Type::U32),
+    (NH4, Type::Exact(4)),
+    (NH6, Type::Exact(16)),
+    (IIF, Type::U32),
+    (OIF, Type::U32),
+    (BPF, Type::Nested),
+    (VRFTABLE, Type::U32),
+    (COUNTERS, Type::Nested),
+    (FLAVORS, Type::Nested),
+]);
+
+const CNT_PAD: u16 = 1;
+const CNT_PACKETS: u16 = 2;
+const CNT_BYTES: u16 = 3;
+const CNT_ERRORS: u16 = 4;
+const CNT_POLICY: [Type; 5] =
+    policy(&[(CNT_PACKETS, Type::U64), (CNT_BYTES, Type::U64), (CNT_ERRORS, Type::U64)]);
+
+const FLV_OPERATION: u16 = 1;
+const FLV_LCBLOCK_BITS: u16 = 2;
+const FLV_LCNODE_FN_BITS: u16 = 3;
+const FLV_POLICY: [Type; 4] =
+    policy(&[(FLV_OPERATION, Type::U32), (FLV_LCBLOCK_BITS, Type::U8), (FLV_LCNODE_FN_BITS, Type::U8)]);
+
+/// Penultimate segment pop, as a bit of [`Flavors::operations`].
+pub const FLAVOR_PSP: u32 = 1 << 1;
+/// NEXT-CSID, RFC 9800 section 4.1, as a bit of [`Flavors::operations`].
+pub const FLAVOR_NEXT_CSID: u32 = 1 << 4;
+
+/// `SEG6_LOCAL_ACTION_*` that Linux implements.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u32)]
+pub enum Action {
+    /// RFC 8986 section 4.1.
+    End = 1,
+    /// RFC 8986 section 4.2.
+    EndX = 2,
+    /// RFC 8986 section 4.3.
+    EndT = 3,
+    /// RFC 8986 section 4.9.
+    EndDX2 = 4,
+    /// RFC 8986 section 4.4.
+    EndDX6 = 5,
+    /// RFC 8986 section 4.5.
+    EndDX4 = 6,
+    /// RFC 8986 section 4.6.
+    EndDT6 = 7,
+    /// RFC 8986 section 4.7.
+    EndDT4 = 8,
+    /// Inserts an SRH.
+    EndB6 = 9,
+    /// RFC 8986 section 4.13.
+    EndB6Encaps = 10,
+    /// RFC 8986 section 4.8.
+    EndDT46 = 16,
+}
+
+/// `SEG6_LOCAL_ACTION_END_BPF`, which needs a BPF virtual machine.
+const END_BPF: u32 = 15;
+
+impl Action {
+    const ALL: [Self; 11] = [
+        Self::End,
+        Self::EndX,
+        Self::EndT,
+        Self::EndDX2,
+        Self::EndDX6,
+        Self::EndDX4,
+        Self::EndDT6,
+        Self::EndDT4,
+        Self::EndB6,
+        Self::EndB6Encaps,
+        Self::EndDT46,
+    ];
+
+    /// The attribute without which the action is refused; 0 for none.
+    const fn required(self) -> u16 {
+        match self {
+            Self::End | Self::EndDT6 => 0,
+            Self::EndX | Self::EndDX6 => NH6,
+            Self::EndDX4 => NH4,
+            Self::EndT => TABLE,
+            Self::EndDX2 => OIF,
+            Self::EndDT4 | Self::EndDT46 => VRFTABLE,
+            Self::EndB6 | Self::EndB6Encaps => SRH,
+        }
+    }
+
+    /// Whether the action reads the attribute. Linux ignores any other.
+    const fn reads(self, attribute: u16) -> bool {
+        match attribute {
+            COUNTERS => true,
+            FLAVORS => matches!(self, Self::End | Self::EndX),
+            TABLE | VRFTABLE if matches!(self, Self::EndDT6) => true,
+            _ => self.required() == attribute,
+        }
+    }
+
+    const fn flavors(self) -> u32 {
+        match self {
+            Self::End => FLAVOR_PSP | FLAVOR_NEXT_CSID,
+            Self::EndX => FLAVOR_NEXT_CSID,
+            _ => 0,
+        }
+    }
+}
+
+/// `SEG6_LOCAL_FLAVORS`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Flavors {
+    /// [`FLAVOR_PSP`], [`FLAVOR_NEXT_CSID`].
+    pub operations: u32,
+    /// Locator-block length of NEXT-CSID, in bits; 0 without that flavour.
+    pub block: u8,
+    /// Locator-node and function length of NEXT-CSID, in bits; 0 without that flavour.
+    pub node_function: u8,
+}
+
+impl Flavors {
+    fn parse(action: Action, flavors: &Attribute<'_>) -> Result<Self, Refusal> {
+        let attributes = flavors.parse_nested(&FLV_POLICY, Validate::Liberal).map_err(quiet)?;
+        let operations = attributes.get(FLV_OPERATION).ok_or(Refusal::errno(EINVAL))?.u32();
+        if operations & !action.flavors() != 0 {
+            return Err(Refusal::new(EOPNOTSUPP, "Unsupported Flavor operation(s)"));
+        }
+        if operations & FLAVOR_NEXT_CSID == 0 {
+            return Ok(Self { operations, block: 0, node_function: 0 });
+        }
+        let bits = |kind, default| attributes.get(kind).map_or(default, |a: Attribute<'_>| a.u8());
+        let (block, node_function) = (bits(FLV_LCBLOCK_BITS, 32), bits(FLV_LCNODE_FN_BITS, 16));
+        let fits = |bits: u8| bits != 0 && bits.is_multiple_of(8);
+        if !fits(block) || !fits(node_function) || u16::from(block) + u16::from(node_function) > 128 {
+            return Err(Refusal::new(EINVAL, "Invalid Locator Block/Node Function lengths"));
+        }
+        Ok(Self { operations, block, node_function })
+    }
+
+    fn write(&self, reply: &mut Reply<'_>) {
+        let nest = reply.nest(FLAVORS);
+        reply.u32(FLV_OPERATION, self.operations);
+        if self.operations & FLAVOR_NEXT_CSID != 0 {
+            reply.u8(FLV_LCBLOCK_BITS, self.block);
+            reply.u8(FLV_LCNODE_FN_BITS, self.node_function);
+        }
+        reply.end(nest);
+    }
+}
+
+/// What a counted SID has counted: `SEG6_LOCAL_CNT_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Packets processed correctly.
+    pub packets: u64,
+    /// Their layer-3 bytes.
+    pub bytes: u64,
+    /// Packets that were not.
+    pub errors: u64,
+}
+
+/// A local SID of a route: its action and what that needs.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Seg6Local {
+    /// What the SID does.
+    pub action: Action,
+    /// `srh`: the policy of End.B6 and End.B6.Encaps.
+    pub srh: Option<SegmentList>,
+    /// `table`.
+    pub table: Option<u32>,
+    /// `nh4`.
+    pub nh4: Option<Ipv4Addr>,
+    /// `nh6`.
+    pub nh6: Option<Ipv6Addr>,
+    /// `oif`, an ifindex.
+    pub oif: Option<u32>,
+    /// `vrftable`.
+    pub vrf_table: Option<u32>,
+    /// `count`.
+    pub counted: bool,
+    /// `flavors`.
+    pub flavors: Option<Flavors>,
+}
+
+/// Linux parses the nests of `COUNTERS` and `FLAVORS` without extended acknowledgement.
+fn quiet(refusal: Refusal) -> Refusal {
+    Refusal::errno(refusal.errno)
+}
+
+impl Seg6Local {
+    /// Reads an `RTA_ENCAP` of type `seg6local` on a route of an address family. Whether a VRF has the
+    /// table of `vrftable` is for the caller to check.
+    ///
+    /// # Errors
+    /// As Linux's `seg6_local_build_state`; `EOPNOTSUPP` for End.BPF.
+    pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, Refusal> {
+        if i32::from(family) != AF_INET6 {
+            return Err(Refusal::errno(EINVAL));
+        }
+        let attributes = encap.parse_nested(&POLICY, Validate::Liberal)?;
+        let number = attributes.get(ACTION).ok_or(Refusal::errno(EINVAL))?.u32();
+        if number == END_BPF {
+            return Err(Refusal::new(EOPNOTSUPP, "SRv6 End.BPF is not supported by this router"));
+        }
+        let action = Action::ALL.into_iter().find(|&action| action as u32 == number);
+        let action = action.ok_or(Refusal::errno(EINVAL))?;
+        if action.required() != 0 && attributes.get(action.required()).is_none() {
+            return Err(Refusal::errno(EINVAL));
+        }
+        let get = |kind| attributes.get(kind).filter(|_| action.reads(kind));
+        let local = Self {
+            action,
+            srh: get(SRH).map(|srh| SegmentList::parse(srh.value)).transpose()?,
+            table: get(TABLE).map(|table| table.u32()),
+            nh4: get(NH4).map(|address| address.ipv4()),
+            nh6: get(NH6).map(|address| address.ipv6()),
+            oif: get(OIF).map(|oif| oif.u32()),
+            vrf_table: get(VRFTABLE).map(|table| table.u32()),
+            counted: counters(&attributes)?,
+            flavors: get(FLAVORS).map(|flavors| Flavors::parse(action, &flavors)).transpose()?,
+        };
+        if action == Action::EndDT6 && local.table.is_some() == local.vrf_table.is_some() {
+            return Err(Refusal::new(EINVAL, "table or vrftable must be specified"));
+        }
+        Ok(local)
+    }
+
+    /// Writes what is inside `RTA_ENCAP`.
+    pub fn write(&self, reply: &mut Reply<'_>, counts: Counts) {
+        reply.u32(ACTION, self.action as u32);
+        if let Some(srh) = &self.srh {
+            reply.attribute(SRH, srh.bytes());
+        }
+        if let Some(table) = self.table {
+            reply.u32(TABLE, table);
+        }
+        if let Some(address) = self.nh4 {
+            reply.address(NH4, address.into());
+        }
+        if let Some(address) = self.nh6 {
+            reply.address(NH6, address.into());
+        }
+        if let Some(oif) = self.oif {
+            reply.u32(OIF, oif);
+        }
+        if let Some(table) = self.vrf_table {
+            reply.u32(VRFTABLE, table);
+        }
+        if self.counted {
+            let nest = reply.nest(COUNTERS);
+            reply.u64_aligned(CNT_PACKETS, counts.packets, CNT_PAD);
+            reply.u64_aligned(CNT_BYTES, counts.bytes, CNT_PAD);
+            reply.u64_aligned(CNT_ERRORS, counts.errors, CNT_PAD);
+            reply.end(nest);
+        }
+        if let Some(flavors) = &self.flavors {
+            flavors.write(reply);
+        }
+    }
+}
+
+/// Whether the SID counts; it must then have room for all three counters.
+fn counters(attributes: &Attributes<'_, 12>) -> Result<bool, Refusal> {
+    let Some(counters) = attributes.get(COUNTERS) else { return Ok(false) };
+    let inside = counters.parse_nested(&CNT_POLICY, Validate::Liberal).map_err(quiet)?;
+    let all = [CNT_PACKETS, CNT_BYTES, CNT_ERRORS].into_iter().all(|kind| inside.get(kind).is_some());
+    if all { Ok(true) } else { Err(Refusal::errno(EINVAL)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::encap::tests::{as_attribute, written};
+    use crate::seg6::tests::{segments, srh};
+
+    fn parse(write: impl FnOnce(&mut Reply<'_>)) -> Result<Seg6Local, Refusal> {
+        Seg6Local::parse(&as_attribute(&written(write)), AF_INET6 as u8)
+    }
+
+    fn flavors(reply: &mut Reply<'_>, operations: u32, block: u8, node_function: u8) {
+        let nest = reply.nest(FLAVORS);
+        reply.u32(FLV_OPERATION, operations);
+        reply.u8(FLV_LCBLOCK_BITS, block);
+        reply.u8(FLV_LCNODE_FN_BITS, node_function);
+        reply.end(nest);
+    }
+
+    /// Linux 6.12: `ip -6 route add … encap seg6local action …`, without what the action needs, or for
+    /// actions that it does not have (End.BM).
+    #[test]
+    fn required_attributes() {
+        for action in Action::ALL {
+            let refused = parse(|reply| reply.u32(ACTION, action as u32));
+            assert_eq!(refused.is_ok(), action == Action::End, "{action:?}");
+        }
+        assert_eq!(parse(|reply| reply.u32(ACTION, 14)), Err(Refusal::errno(EINVAL)));
+        assert_eq!(parse(|_| ()), Err(Refusal::errno(EINVAL)));
+        assert_eq!(parse(|reply| reply.u32(ACTION, END_BPF)).unwrap_err().errno, EOPNOTSUPP);
+    }
+
+    /// Linux 6.12: `… action End.DT6 table 100 vrftable 100`: "table or vrftable must be specified".
+    #[test]
+    fn dt6_takes_one_table() {
+        let both = parse(|reply| {
+            reply.u32(ACTION, 7);
+            reply.u32(TABLE, 100);
+            reply.u32(VRFTABLE, 100);
+        });
+        assert_eq!(both.unwrap_err().message.unwrap(), "table or vrftable must be specified");
+        let one = parse(|reply| {
+            reply.u32(ACTION, 7);
+            reply.u32(TABLE, 100);
+            reply.u32(OIF, 3); // not for End.DT6: ignored
+        });
+        let one = one.unwrap();
+        assert_eq!((one.table, one.vrf_table, one.oif), (Some(100), None, None));
+    }
+
+    /// Linux 6.12: `… action End flavors next-csid lblen B nflen N`.
+    #[test]
+    fn next_csid_lengths() {
+        for (block, node_function, fits) in [
+            (32, 16, true),
+            (120, 8, true),
+            (8, 120, true),
+            (33, 16, false),
+            (128, 16, false),
+            (120, 16, false),
+            (0, 8, false),
+            (8, 0, false),
+            (8, 9, false),
+        ] {
+            let parsed = parse(|reply| {
+                reply.u32(ACTION, 1);
+                flavors(reply, FLAVOR_NEXT_CSID, block, node_function);
+            });
+            assert_eq!(parsed.is_ok(), fits, "{block}/{node_function}");
+        }
+    }
+
+    /// Linux 6.12: End takes psp, next-csid and both; End.X next-csid alone; psp,usd is refused.
+    #[test]
+    fn flavours_per_action() {
+        for (action, operations, fits) in
+            [(1, 2, true), (1, 16, true), (1, 18, true), (2, 16, true), (2, 2, false), (1, 10, false)]
+        {
+            let parsed = parse(|reply| {
+                reply.u32(ACTION, action);
+                reply.address(NH6, Ipv6Addr::LOCALHOST.into());
+                flavors(reply, operations, 32, 16);
+            });
+            assert_eq!(parsed.is_ok(), fits, "{action} {operations}");
+        }
+        let ignored = parse(|reply| {
+            reply.u32(ACTION, 3);
+            reply.u32(TABLE, 100);
+            flavors(reply, 2, 0, 0);
+        });
+        assert_eq!(ignored.unwrap().flavors, None);
+    }
+
+    #[test]
+    fn counters_need_room_for_all_three() {
+        let some = parse(|reply| {
+            reply.u32(ACTION, 1);
+            let nest = reply.nest(COUNTERS);
+            reply.u64(CNT_PACKETS, 0);
+            reply.u64(CNT_BYTES, 0);
+            reply.end(nest);
+        });
+        assert_eq!(some, Err(Refusal::errno(EINVAL)));
+    }
+
+    fn any_local() -> impl Strategy<Value = Seg6Local> {
+        let csid = (1u8..8, 1u8..8, any::<bool>()).prop_map(|(block, node, psp)| Flavors {
+            operations: FLAVOR_NEXT_CSID | if psp { FLAVOR_PSP } else { 0 },
+            block: block * 8,
+            node_function: node * 8,
+        });
+        (0..Action::ALL.len(), any::<u32>(), segments(), any::<bool>(), proptest::option::of(csid)).prop_map(
+            |(action, n, list, counted, csid)| {
+                let action = Action::ALL[action];
+                let reads = |kind| action.reads(kind).then_some(());
+                let vrf = action != Action::EndDT6 || n % 2 == 0;
+                let flavors = csid.map(|f| Flavors { operations: f.operations & action.flavors(), ..f });
+                Seg6Local {
+                    action,
+                    srh: reads(SRH).and_then(|()| SegmentList::parse(&srh(&list)).ok()),
+                    table: reads(TABLE).filter(|()| action == Action::EndT || !vrf).map(|()| n),
+                    nh4: reads(NH4).map(|()| Ipv4Addr::from_bits(n)),
+                    nh6: reads(NH6).map(|()| list[0]),
+                    oif: reads(OIF).map(|()| n),
+                    vrf_table: reads(VRFTABLE).filter(|()| vrf).map(|()| n),
+                    counted,
+                    flavors: flavors.filter(|_| action.reads(FLAVORS)),
+                }
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn round_trip(local in any_local(), packets: u64) {
+            let parsed = parse(|reply| local.write(reply, Counts { packets, ..Counts::default() }));
+            prop_assert_eq!(parsed, Ok(local));
+        }
+
+        #[test]
+        fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..96)) {
+            let _ = Seg6Local::parse(&as_attribute(&bytes), AF_INET6 as u8);
+        }
+
+        #[test]
+        fn a_changed_byte_never_panics(local in any_local(), at: prop::sample::Index, value: u8) {
+            let mut bytes = written(|reply| local.write(reply, Counts::default()));
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+            if let Ok(parsed) = Seg6Local::parse(&as_attribute(&bytes), AF_INET6 as u8) {
+                let again = parse(|reply| parsed.write(reply, Counts::default()));
+                prop_assert_eq!(again, Ok(parsed));
+            }
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Neighbour discovery, RFC 4861: solicitations and advertisements of neighbours, with their options.
+//!
+//! ```text
+//! |  Type 135/136 |    Code 0     |           Checksum            |
+//! |R|S|O|                     Reserved                            |
+//! |                      Target Address (16)                      |
+//! |  Options: Type, Length in units of 8 bytes, value             |
+//! ```
+
+use std::net::Ipv6Addr;
+
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+    network_endian::{U16, U32},
+};
+
+use crate::{checksum::Sum, protocol};
+
+/// ICMPv6 type of a neighbour solicitation.
+pub const SOLICITATION: u8 = 135;
+/// ICMPv6 type of a neighbour advertisement.
+pub const ADVERTISEMENT: u8 = 136;
+
+/// The hop limit of every neighbour discovery packet; one that came with another is to be dropped.
+pub const HOP_LIMIT: u8 = 255;
+
+/// Flag of an advertisement: the sender is a router.
+pub const ROUTER: u32 = 0x8000_0000;
+/// Flag of an advertisement: it answers a solicitation.
+pub const SOLICITED: u32 = 0x4000_0000;
+/// Flag of an advertisement: its link-layer address replaces what is known.
+pub const OVERRIDE: u32 = 0x2000_0000;
+
+/// Option: the link-layer address of the sender, in solicitations.
+pub const SOURCE_LINK_LAYER: u8 = 1;
+/// Option: the link-layer address of the target, in advertisements.
+pub const TARGET_LINK_LAYER: u8 = 2;
+
+/// Which check of RFC 4861 sections 7.1.1 and 7.1.2 the bytes fail. Hop limit, checksum and addresses of
+/// the IPv6 header are the caller's to check.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Malformed {
+    /// Shorter than the message.
+    Truncated,
+    /// Neither a neighbour solicitation nor an advertisement.
+    Kind,
+    /// The code is not 0.
+    Code,
+    /// The target is a multicast address.
+    Target,
+    /// An option of length 0, or one that goes on after the end of the message.
+    Option,
+}
+
+/// A neighbour solicitation or advertisement without its options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct Message {
+    kind: u8,
+    code: u8,
+    /// Checksum of pseudo header, message and options.
+    pub checksum: U16,
+    /// [`ROUTER`], [`SOLICITED`], [`OVERRIDE`]; 0 in a solicitation.
+    pub flags: U32,
+    target: [u8; 16],
+}
+
+impl Message {
+    /// Length in bytes, without options.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// Asks who has `target`.
+    pub const fn solicitation(target: Ipv6Addr) -> Self {
+        Self::new(SOLICITATION, target, 0)
+    }
+
+    /// Says that the sender has `target`.
+    pub const fn advertisement(target: Ipv6Addr, flags: u32) -> Self {
+        Self::new(ADVERTISEMENT, target, flags)
+    }
+
+    const fn new(kind: u8, target: Ipv6Addr, flags: u32) -> Self {
+        Self { kind, code: 0, checksum: U16::ZERO, flags: U32::new(flags), target: target.octets() }
+    }
+
+    /// Whether it is a solicitation; else it is an advertisement.
+    pub const fn is_solicitation(&self) -> bool {
+        self.kind == SOLICITATION
+    }
+
+    /// The address that is asked for or advertised.
+    pub const fn target(&self) -> Ipv6Addr {
+        Ipv6Addr::from_octets(self.target)
+    }
+
+    /// Whether the checksum is right for a message from `source` to `destination`.
+    pub fn checksum_valid(&self, source: Ipv6Addr, destination: Ipv6Addr, options: &[u8]) -> bool {
+        self.sum(source, destination, options).fold() == 0xFFFF
+    }
+
+    /// Makes the checksum right for a message from `source` to `destination`.
+    pub fn fill_checksum(&mut self, source: Ipv6Addr, destination: Ipv6Addr, options: &[u8]) {
+        self.checksum = U16::ZERO;
+        self.checksum.set(self.sum(source, destination, options).checksum());
+    }
+
+    fn sum(&self, source: Ipv6Addr, destination: Ipv6Addr, options: &[u8]) -> Sum {
+        let len = (Self::LEN + options.len()) as u32;
+        Sum::pseudo_ipv6(source.octets(), destination.octets(), protocol::ICMPV6, len)
+            .add_bytes(self.as_bytes())
+            .add_bytes(options)
+    }
+}
+
+/// A message whose options are well-formed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct View<'a> {
+    /// The fixed part.
+    pub message: &'a Message,
+    options: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Reads the message that `bytes` are, from the ICMPv6 type to the end of the packet.
+    ///
+    /// # Errors
+    /// See [`Malformed`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (message, options) = Message::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+        if !matches!(message.kind, SOLICITATION | ADVERTISEMENT) {
+            return Err(Malformed::Kind);
+        }
+        if message.code != 0 {
+            return Err(Malformed::Code);
+        }
+        if message.target().is_multicast() {
+            return Err(Malformed::Target);
+        }
+        let mut rest = options;
+        while !rest.is_empty() {
+            rest = split_option(rest).ok_or(Malformed::Option)?.1;
+        }
+        Ok(Self { message, options })
+    }
+
+    /// The options one by one.
+    pub const fn options(&self) -> Options<'a> {
+        Options(self.options)
+    }
+
+    /// The bytes of the options.
+    pub const fn option_bytes(&self) -> &'a [u8] {
+        self.options
+    }
+
+    /// The MAC address of the sender of a solicitation, or of the target of an advertisement: the first
+    /// such option that is of Ethernet's length.
+    pub fn link_layer(&self) -> Option<[u8; 6]> {
+        let kind = if self.message.is_solicitation() { SOURCE_LINK_LAYER } else { TARGET_LINK_LAYER };
+        self.options().filter(|o| o.kind == kind).find_map(|o| o.value.try_into().ok())
+    }
+}
+
+/// One option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opt<'a> {
+    /// Its type.
+    pub kind: u8,
+    /// What follows type and length.
+    pub value: &'a [u8],
+}
+
+/// The options of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options<'a>(&'a [u8]);
+
+impl<'a> Iterator for Options<'a> {
+    type Item = Opt<'a>;
+
+    fn next(&mut self) -> Option<Opt<'a>> {
+        let (option, rest) = split_option(self.0)?;
+        self.0 = rest;
+        Some(option)
+    }
+}
+
+/// The option at the start of `bytes` and what follows it; `None` if it has no length or goes on after
+/// their end, or if there are none.
+fn split_option(bytes: &[u8]) -> Option<(Opt<'_>, &[u8])> {
+    let [kind, len, ref rest @ ..] = *bytes else { return None };
+    let (value, rest) = rest.split_at_checked((len as usize * 8).checked_sub(2)?)?;
+    Some((Opt { kind, value }, rest))
+}
+
+/// A link-layer address option of Ethernet, to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct LinkLayer {
+    kind: u8,
+    len: u8,
+    mac: [u8; 6],
+}
+
+impl LinkLayer {
+    /// The option of this type, [`SOURCE_LINK_LAYER`] or [`TARGET_LINK_LAYER`].
+    pub const fn new(kind: u8, mac: [u8; 6]) -> Self {
+        Self { kind, len: 1, mac }
+    }
+}
