@@ -1,0 +1,261 @@
+//! The control connection: opening a socket of the router, asking the router, sending it a request.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{OsString, c_int, c_void},
+    mem::{size_of, zeroed},
+    os::unix::ffi::OsStringExt,
+    ptr::null_mut,
+    sync::{MutexGuard, OnceLock, PoisonError, atomic::Ordering::Relaxed},
+};
+
+use libc::{iovec, msghdr, sockaddr_un, socklen_t, ssize_t};
+
+use crate::{
+    next,
+    protocol::{Kind, Message, SOCKET_VARIABLE, VERSION},
+    table::{self, Socket},
+};
+
+/// Control descriptors go up here, out of the way of programs that count on low numbers.
+const HIDDEN: usize = 512;
+
+/// Address of the router's socket; `None` if the environment names none.
+fn router() -> Option<&'static sockaddr_un> {
+    static ROUTER: OnceLock<Option<sockaddr_un>> = OnceLock::new();
+    ROUTER.get_or_init(|| address(std::env::var_os(SOCKET_VARIABLE)?)).as_ref()
+}
+
+fn address(path: OsString) -> Option<sockaddr_un> {
+    // SAFETY: all zero bytes are a valid sockaddr_un.
+    let mut address: sockaddr_un = unsafe { zeroed() };
+    address.sun_family = libc::AF_UNIX as u16;
+    let path = path.into_vec();
+    if path.is_empty() {
+        return None;
+    }
+    // A longer path is cut off, and connecting to it fails: the program must not reach the kernel instead.
+    let room = address.sun_path.len() - 1;
+    for (to, from) in address.sun_path[..room].iter_mut().zip(path) {
+        *to = from as libc::c_char;
+    }
+    Some(address)
+}
+
+/// Whether netlink sockets go to a router.
+pub fn active() -> bool {
+    router().is_some()
+}
+
+/// A connection to the router's socket.
+fn connect() -> Result<c_int, c_int> {
+    let Some(router) = router() else { return Err(libc::ECONNREFUSED) };
+    // SAFETY: socket and connect are called with valid arguments; connect reads a sockaddr_un of the
+    // length given.
+    unsafe {
+        let fd = next::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+        if fd < 0 {
+            return Err(next::errno());
+        }
+        loop {
+            let length = size_of::<sockaddr_un>() as socklen_t;
+            if next::connect(fd, (&raw const *router).cast(), length) == 0 {
+                return Ok(fd);
+            }
+            match next::errno() {
+                libc::EINTR => {}
+                errno => {
+                    next::close(fd);
+                    // What `ip` prints for a path that is not there would puzzle: it opens no file.
+                    return Err(if errno == libc::ENOENT { libc::ECONNREFUSED } else { errno });
+                }
+            }
+        }
+    }
+}
+
+/// Opens a netlink socket whose other end is the router's. `kind` may hold SOCK_CLOEXEC and
+/// SOCK_NONBLOCK.
+pub fn open(kind: c_int, protocol: c_int) -> Result<c_int, c_int> {
+    let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
+    let mut control = connect()?;
+    let mut ends = [-1; 2];
+    // SAFETY: socketpair writes two descriptors; the others take descriptors that are ours.
+    unsafe {
+        let high = next::fcntl(control, libc::F_DUPFD_CLOEXEC, std::ptr::without_provenance_mut(HIDDEN));
+        if high >= 0 {
+            next::close(control);
+            control = high;
+        }
+        if libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | flags, 0, ends.as_mut_ptr()) < 0 {
+            let errno = next::errno();
+            next::close(control);
+            return Err(errno);
+        }
+    }
+    let [data, far] = ends;
+    let handed = hand_over(control, far, protocol);
+    // SAFETY: `far` is ours, and with the router by now.
+    unsafe { next::close(far) };
+    let opened = handed.and_then(|()| {
+        table::enter(data, control, kind & !flags, protocol).map(|_| data).ok_or(libc::EMFILE)
+    });
+    if opened.is_err() {
+        // SAFETY: both are ours, and nobody else knows them.
+        unsafe {
+            next::close(data);
+            next::close(control);
+        }
+    }
+    opened
+}
+
+/// Sends OPEN with the router's end of the data socket, and waits for the reply.
+fn hand_over(control: c_int, far: c_int, protocol: c_int) -> Result<(), c_int> {
+    let mut bytes = Message::new(Kind::Open, protocol as u32, VERSION, 0).to_bytes();
+    let mut vector = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // Room for a cmsghdr and one descriptor, aligned as cmsghdr is.
+    let mut ancillary = [0u64; 3];
+    // SAFETY: all zero bytes are a valid msghdr; `ancillary` is as large as CMSG_SPACE of one descriptor
+    // (asserted), so CMSG_FIRSTHDR and CMSG_DATA stay inside it, and sendmsg reads what is set here.
+    let sent = unsafe {
+        let size = size_of::<c_int>() as u32;
+        let space = libc::CMSG_SPACE(size) as usize;
+        debug_assert!(space <= size_of_val(&ancillary));
+        let mut message: msghdr = zeroed();
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = ancillary.as_mut_ptr().cast();
+        message.msg_controllen = space as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size) as _;
+        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(far);
+        retry(|| next::sendmsg(control, &raw const message, libc::MSG_NOSIGNAL))
+    };
+    if sent < 0 {
+        return Err(libc::ECONNREFUSED);
+    }
+    reply(control).map(drop)
+}
+
+/// Asks the router about `socket` and waits for its reply.
+pub fn call(socket: &Socket, question: Message) -> Result<Message, c_int> {
+    let _turn = turn(socket);
+    ask(socket.control.load(Relaxed), question)
+}
+
+/// Asks the router something that concerns no socket.
+pub fn call_once(question: Message) -> Result<Message, c_int> {
+    let control = connect()?;
+    let answer = ask(control, question);
+    // SAFETY: `control` is ours.
+    unsafe { next::close(control) };
+    answer
+}
+
+fn turn(socket: &Socket) -> MutexGuard<'_, ()> {
+    socket.turn.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn ask(control: c_int, question: Message) -> Result<Message, c_int> {
+    let bytes = question.to_bytes();
+    let flags = libc::MSG_NOSIGNAL;
+    // SAFETY: send reads `bytes`.
+    let sent = retry(|| unsafe { next::send(control, bytes.as_ptr().cast(), bytes.len(), flags) });
+    if sent < 0 {
+        return Err(libc::ECONNREFUSED);
+    }
+    reply(control)
+}
+
+/// Waits for the reply to a call.
+fn reply(control: c_int) -> Result<Message, c_int> {
+    loop {
+        let answer = receive(control)?;
+        match (answer.kind, answer.a) {
+            (Kind::Reply, 0) => return Ok(answer),
+            (Kind::Reply, errno) => return Err(errno as c_int),
+            // A DONE that nobody waited for.
+            _ => {}
+        }
+    }
+}
+
+/// The next message of the router; ECONNREFUSED once it is gone.
+fn receive(control: c_int) -> Result<Message, c_int> {
+    let mut bytes = [0u8; Message::LENGTH];
+    // SAFETY: recv writes at most the length given.
+    let length = retry(|| unsafe { libc::recv(control, bytes.as_mut_ptr().cast(), bytes.len(), 0) });
+    let length = usize::try_from(length).map_err(|_| libc::ECONNREFUSED)?;
+    Message::from_bytes(bytes.get(..length).unwrap_or_default()).ok_or(libc::ECONNREFUSED)
+}
+
+fn retry(mut call: impl FnMut() -> ssize_t) -> ssize_t {
+    loop {
+        let result = call();
+        if result >= 0 || next::errno() != libc::EINTR {
+            return result;
+        }
+    }
+}
+
+/// Binds to a port id if the socket has none yet, as the kernel does at the first connect or send.
+pub fn bind_if_unbound(socket: &Socket) -> Result<(), c_int> {
+    match socket.port_id.load(Relaxed) {
+        0 => bind(socket, 0, 0),
+        _ => Ok(()),
+    }
+}
+
+/// Binds to a port id (0: any) and to the multicast groups of a mask.
+pub fn bind(socket: &Socket, port_id: u32, groups: u32) -> Result<(), c_int> {
+    // SAFETY: getpid has no preconditions.
+    let process = unsafe { libc::getpid() } as u32;
+    let answer = call(socket, Message::new(Kind::Bind, port_id, groups, process))?;
+    socket.port_id.store(answer.b, Relaxed);
+    socket.groups.store(groups, Relaxed);
+    Ok(())
+}
+
+/// Sends the datagram that `vectors` hold and waits until the router has handled it.
+///
+/// # Safety
+/// `vectors` point at `count` vectors, and those at memory that can be read.
+pub unsafe fn submit(
+    fd: c_int,
+    socket: &Socket,
+    vectors: *mut iovec,
+    count: usize,
+    flags: c_int,
+) -> Result<ssize_t, c_int> {
+    bind_if_unbound(socket)?;
+    // SAFETY: all zero bytes are a valid msghdr. No address and no ancillary data: the socket is
+    // connected, and descriptors are nothing that a netlink message can carry.
+    let mut message: msghdr = unsafe { zeroed() };
+    message.msg_iov = vectors;
+    message.msg_iovlen = count as _;
+    let _turn = turn(socket);
+    // SAFETY: the caller's promise.
+    let length = unsafe { next::sendmsg(fd, &raw const message, flags | libc::MSG_NOSIGNAL) };
+    if length < 0 {
+        return Err(match next::errno() {
+            libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN => libc::ECONNREFUSED,
+            errno => errno,
+        });
+    }
+    let count = socket.sent.fetch_add(1, Relaxed).wrapping_add(1);
+    // If the router is gone, the program hears it when it reads.
+    while let Ok(message) = receive(socket.control.load(Relaxed)) {
+        if message.kind == Kind::Done && message.a.wrapping_sub(count) as i32 >= 0 {
+            break;
+        }
+    }
+    Ok(length)
+}
+
+/// An iovec over bytes that are only read.
+pub fn vector(bytes: *const c_void, length: usize) -> iovec {
+    iovec { iov_base: if bytes.is_null() { null_mut() } else { bytes.cast_mut() }, iov_len: length }
+}

@@ -1,0 +1,117 @@
+//! Descriptors that are closed or copied: the table follows.
+//!
+//! A hidden control descriptor is not the program's: closing it fails with EBADF, and it moves where the
+//! program wants its number.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use super::returned;
+use crate::{next, table};
+
+/// # Safety
+/// As close(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if table::is_control(fd) {
+        return returned(Err(libc::EBADF));
+    }
+    // Before the number can be another's.
+    table::forget(fd);
+    // SAFETY: the caller's promise.
+    unsafe { next::close(fd) }
+}
+
+/// # Safety
+/// As close_range(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const ONLY_MARK: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
+    if flags & ONLY_MARK != 0 || first > last {
+        // SAFETY: the caller's promise.
+        return unsafe { next::close_range(first, last, flags) };
+    }
+    let mut from = first;
+    for fd in first..=last.min(table::HIGHEST as c_uint) {
+        table::forget(fd as c_int);
+    }
+    // What is left are the control descriptors of sockets outside the range.
+    for hidden in first..=last.min(table::HIGHEST as c_uint) {
+        if table::is_control(hidden as c_int) {
+            // SAFETY: the caller's promise.
+            if from < hidden && unsafe { next::close_range(from, hidden - 1, flags) } != 0 {
+                return -1;
+            }
+            from = hidden + 1;
+        }
+    }
+    if from > last {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { next::close_range(from, last, flags) }
+}
+
+/// # Safety
+/// As closefrom(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: the caller's promise.
+    unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+/// The table learns of a copy, if one was made.
+fn copied(fd: c_int, copy: c_int) -> c_int {
+    if copy >= 0 {
+        table::duplicate(fd, copy);
+    }
+    copy
+}
+
+/// # Safety
+/// As dup(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    copied(fd, unsafe { next::dup(fd) })
+}
+
+/// # Safety
+/// As dup2(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    table::vacate(to);
+    // SAFETY: the caller's promise.
+    copied(fd, unsafe { next::dup2(fd, to) })
+}
+
+/// # Safety
+/// As dup3(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    table::vacate(to);
+    // SAFETY: the caller's promise.
+    copied(fd, unsafe { next::dup3(fd, to, flags) })
+}
+
+fn copies(command: c_int) -> bool {
+    matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC)
+}
+
+/// # Safety
+/// As fcntl(2). Variadic in C; see `next` for why a third fixed argument stands for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe { next::fcntl(fd, command, argument) };
+    if copies(command) { copied(fd, result) } else { result }
+}
+
+/// # Safety
+/// As fcntl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe { next::fcntl64(fd, command, argument) };
+    if copies(command) { copied(fd, result) } else { result }
+}

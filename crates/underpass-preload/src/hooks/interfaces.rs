@@ -1,0 +1,114 @@
+//! Interfaces by name and by index, and the ioctls that would show or change the kernel's.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{c_char, c_int, c_uint, c_ulong, c_void},
+    ptr,
+};
+
+use super::returned;
+use crate::{
+    channel, next,
+    protocol::{Kind, Message, NAME_LENGTH},
+};
+
+/// struct ifreq of Linux begins with a name; `ifr_ifindex` follows.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; NAME_LENGTH],
+    index: c_int,
+}
+
+fn index_of(name: [u8; NAME_LENGTH]) -> Result<u32, c_int> {
+    // Without a NUL it is too long to be a name of any.
+    if !name.contains(&0) {
+        return Err(libc::ENODEV);
+    }
+    channel::call_once(Message { name, ..Message::new(Kind::IndexOf, 0, 0, 0) }).map(|answer| answer.b)
+}
+
+fn name_of(index: u32) -> Result<[u8; NAME_LENGTH], c_int> {
+    channel::call_once(Message::new(Kind::NameOf, index, 0, 0)).map(|answer| answer.name)
+}
+
+/// # Safety
+/// As if_nametoindex(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
+    if !channel::active() || name.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { next::if_nametoindex(name) };
+    }
+    let mut padded = [0; NAME_LENGTH];
+    // SAFETY: the caller's promise: the string ends with a NUL, and nothing is read behind it.
+    let text = unsafe { std::ffi::CStr::from_ptr(name) }.to_bytes();
+    for (to, from) in padded.iter_mut().zip(text) {
+        *to = *from;
+    }
+    index_of(padded).unwrap_or_else(|errno| {
+        next::set_errno(errno);
+        0
+    })
+}
+
+/// # Safety
+/// As if_indextoname(3): `name` has room for IFNAMSIZ bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char {
+    if !channel::active() || name.is_null() {
+        // SAFETY: the caller's promise.
+        return unsafe { next::if_indextoname(index, name) };
+    }
+    match name_of(index) {
+        Ok(found) => {
+            // SAFETY: the caller's promise.
+            unsafe { ptr::copy_nonoverlapping(found.as_ptr().cast(), name, NAME_LENGTH) };
+            name
+        }
+        Err(errno) => {
+            // glibc: ENXIO for an index that nobody has.
+            next::set_errno(if errno == libc::ENODEV { libc::ENXIO } else { errno });
+            ptr::null_mut()
+        }
+    }
+}
+
+/// Whether a request is about network interfaces, addresses, routes or tunnels (linux/sockios.h,
+/// linux/if_tun.h), and not about a socket of its own.
+fn about_networks(request: c_ulong) -> bool {
+    const TUNSETIFF: c_ulong = 0x4004_54ca;
+    const SIOCOUTQNSD: c_ulong = 0x894b;
+    // 0x8901 to 0x8907: owner, process group, at-mark, time stamp.
+    matches!(request, 0x8908..=0x89ff | 0x8b00..=0x8bff | TUNSETIFF) && request != SIOCOUTQNSD
+}
+
+/// # Safety
+/// As ioctl(2). Variadic in C; see `next` for why a third fixed argument stands for it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // C passes an int where the number has its high bit set; the kernel looks at 32 bits.
+    let number = request & 0xffff_ffff;
+    if !about_networks(number) || !channel::active() {
+        // SAFETY: the caller's promise.
+        return unsafe { next::ioctl(fd, request, argument) };
+    }
+    if argument.is_null() {
+        return returned(Err(libc::EFAULT));
+    }
+    let interface = argument.cast::<InterfaceRequest>();
+    // SAFETY: both requests take a struct ifreq, which is longer than what is read and written here.
+    unsafe {
+        match number {
+            libc::SIOCGIFINDEX => returned(index_of((*interface).name).map(|index| {
+                (*interface).index = index as c_int;
+                0
+            })),
+            libc::SIOCGIFNAME => returned(name_of((*interface).index as u32).map(|name| {
+                (*interface).name = name;
+                0
+            })),
+            // The kernel's interfaces are not the router's: neither shown nor changed.
+            _ => returned(Err(libc::EOPNOTSUPP)),
+        }
+    }
+}
