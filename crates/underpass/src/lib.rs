@@ -2,7 +2,9 @@
 //! for programs that speak netlink.
 
 pub mod launch;
+pub mod offline;
 pub mod port_spec;
+pub mod serve;
 
 /// What the preload library and the daemon say to each other. One file, compiled into both: linking
 /// the preload library itself would replace this program's own socket calls.

@@ -1,6 +1,7 @@
 //! A userspace router for the tunnels and traffic controls of Linux.
 
 mod exec;
+mod run;
 
 use std::process::ExitCode;
 
@@ -17,11 +18,13 @@ struct Cli {
 /// One variant, and one file of that name, a subcommand.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::Args),
     Exec(exec::Args),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
+        Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
     };
     match done {

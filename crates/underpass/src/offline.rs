@@ -1,0 +1,173 @@
+//! A router with virtual ports and nothing of the kernel's: for `run --offline`, `replay`, `bench`, tests.
+
+use std::{
+    ffi::OsStr,
+    io,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+};
+
+use underpass_control::{Refusal, Router};
+use underpass_engine::{
+    buffer::PortId,
+    tables::{Reader, Tables, Writer},
+};
+
+use crate::{
+    launch::{self, LaunchError},
+    port_spec::PortSpec,
+    serve::{ListenError, Server, Waker},
+};
+
+/// Why there is no such router.
+#[derive(Debug, thiserror::Error)]
+pub enum OfflineError {
+    /// A port cannot be made.
+    #[error("port {name}: {}", describe(refusal))]
+    Port {
+        /// Its name.
+        name: String,
+        /// The router's answer.
+        refusal: Refusal,
+    },
+    /// The server's socket cannot be made.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// No thread, or no directory for the socket.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+fn describe(refusal: &Refusal) -> String {
+    match refusal.errno {
+        libc::EEXIST => "a link of that name is there already".to_owned(),
+        errno => io::Error::from_raw_os_error(errno).to_string(),
+    }
+}
+
+/// A router whose ports are `ports`, in this order: the first is [`PortId`] 0. A port that names no MAC
+/// address gets `02:75:70:00:00:01` for the first, `…:02` for the second and so on.
+///
+/// # Errors
+/// [`OfflineError::Port`], for two ports of one name.
+pub fn router(
+    ports: &[PortSpec],
+    workers: usize,
+) -> Result<(Router, Arc<Tables>, Vec<Reader>), OfflineError> {
+    let (writer, tables, readers) = Writer::new(workers);
+    let mut router = Router::new(writer);
+    for (number, port) in (0u16..).zip(ports) {
+        let [high, low] = number.wrapping_add(1).to_be_bytes();
+        let mac = port.mac.unwrap_or([0x02, 0x75, 0x70, 0, high, low]);
+        router
+            .add_port(&port.name, mac, PortId(number))
+            .map_err(|refusal| OfflineError::Port { name: port.name.clone(), refusal })?;
+    }
+    Ok((router, tables, readers))
+}
+
+/// Serves until `stop` is set and the server's [`Waker`] has been used. The router is locked while requests
+/// are answered, and free while there are none.
+///
+/// # Errors
+/// As [`Server::wait`].
+pub fn serve(server: &mut Server, router: &Mutex<Router>, stop: &AtomicBool) -> io::Result<()> {
+    while !stop.load(Relaxed) {
+        let ready = server.wait()?;
+        server.turn(&mut lock(router), &ready);
+    }
+    Ok(())
+}
+
+fn lock(router: &Mutex<Router>) -> MutexGuard<'_, Router> {
+    router.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A router that is served by a thread of this process, on a socket of its own. Dropping it ends both.
+pub struct Offline {
+    router: Arc<Mutex<Router>>,
+    socket: PathBuf,
+    stop: Arc<AtomicBool>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+    // Removed with what is in it when all else has ended.
+    _directory: tempfile::TempDir,
+}
+
+impl Offline {
+    /// Starts one, with what its packet path needs for so many workers. See [`router`] for the ports.
+    ///
+    /// # Errors
+    /// [`OfflineError`].
+    pub fn new(ports: &[PortSpec], workers: usize) -> Result<(Self, Arc<Tables>, Vec<Reader>), OfflineError> {
+        let (router, tables, readers) = router(ports, workers)?;
+        let directory = tempfile::Builder::new().prefix("underpass-").tempdir()?;
+        let socket = directory.path().join("netlink.sock");
+        let mut server = Server::listen(&socket)?;
+        let (router, stop, waker) = (Arc::new(Mutex::new(router)), Arc::default(), server.waker());
+        let (served, stopped) = (Arc::clone(&router), Arc::clone(&stop));
+        let thread = thread::Builder::new().name("control".to_owned()).spawn(move || {
+            if let Err(error) = serve(&mut server, &served, &stopped) {
+                tracing::error!("the netlink server has ended: {error}");
+            }
+        })?;
+        let offline = Self { router, socket, stop, waker, thread: Some(thread), _directory: directory };
+        Ok((offline, tables, readers))
+    }
+
+    /// The router. While the guard is held no request is answered.
+    pub fn router(&self) -> MutexGuard<'_, Router> {
+        lock(&self.router)
+    }
+
+    /// Path of its socket, for `underpass exec --socket` or another process.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// A command whose netlink sockets lead to this router.
+    ///
+    /// # Errors
+    /// [`LaunchError::NoLibrary`] and [`LaunchError::UnusablePath`].
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Result<Command, LaunchError> {
+        let mut command = Command::new(program);
+        launch::carry_netlink(&mut command, &self.socket)?;
+        Ok(command)
+    }
+
+    /// Runs a program such as `ip` with these arguments against this router, without input, and waits for it.
+    ///
+    /// # Errors
+    /// As [`Offline::command`], and if the program cannot be started; a program that fails is no error
+    /// here.
+    pub fn run<S: AsRef<OsStr>>(&self, words: &[S]) -> io::Result<Output> {
+        let (program, arguments) = words
+            .split_first()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an empty line"))?;
+        let mut command = self.command(program).map_err(io::Error::other)?;
+        command.args(arguments).stdin(Stdio::null()).output()
+    }
+
+    /// As [`Offline::run`], with the words of `line` between blanks: nothing is quoted.
+    ///
+    /// # Errors
+    /// As [`Offline::run`].
+    pub fn run_line(&self, line: &str) -> io::Result<Output> {
+        self.run(&line.split_whitespace().collect::<Vec<_>>())
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The router's netlink server: programs that loaded the preload library come in here.
+//!
+//! One thread turns it ([`Server::turn`]): an AF_UNIX SOCK_SEQPACKET listener, and for each netlink socket
+//! of a program a control and a data socket ([`crate::protocol`]). Nothing blocks: what a program does not
+//! read waits in a queue of its own, a dump goes on as that drains, and a program that lets the queue
+//! grow beyond [`QUEUE`] is cut off, as is one that does not keep to the protocol.
+
+mod connection;
+mod descriptor;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+        eventfd::{EfdFlags, EventFd},
+        socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket},
+        stat::{Mode, fchmod},
+    },
+};
+use underpass_control::{Replies, Router};
+
+use connection::{Connection, Gone};
+
+/// Bytes that wait for one program before it is cut off.
+pub const QUEUE: usize = 16 << 20;
+/// Longest datagram of a program. Linux takes no longer one either unless its limits are raised.
+const DATAGRAM: usize = 1 << 20;
+/// Netlink sockets served at once.
+const CONNECTIONS: usize = 4096;
+/// Events taken from the kernel at a time.
+const EVENTS: usize = 64;
+
+const LISTENER: u64 = 0;
+const WAKER: u64 = 1;
+/// Token of the first connection's control socket; its data socket has the next.
+const FIRST: u64 = 2;
+
+/// The netlink port ids in use, per protocol.
+type PortIds = BTreeSet<(bool, u32)>;
+
+/// Wakes a [`Server`] that waits.
+#[derive(Debug, Clone)]
+pub struct Waker(Arc<EventFd>);
+
+impl Waker {
+    /// Lets the current or the next wait return.
+    pub fn wake(&self) {
+        // It fails only if 2^64 - 1 wakings are pending, and then it is awake.
+        let _ = self.0.write(1);
+    }
+}
+
+/// Why a server cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// Another router is there.
+    #[error("a router already listens at {}", .0.display())]
+    Taken(PathBuf),
+    /// Something that is no socket is there.
+    #[error("{} is there already, and is no socket", .0.display())]
+    NoSocket(PathBuf),
+    /// The path is too long, its directory is missing, …
+    #[error("cannot listen at {}: {error}", path.display())]
+    Failed {
+        /// The socket's path.
+        path: PathBuf,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+/// The server. Dropping it removes its socket file.
+#[derive(Debug)]
+pub struct Server {
+    listener: OwnedFd,
+    path: PathBuf,
+    /// Device and inode of the socket file, to remove no other.
+    file: Option<(u64, u64)>,
+    epoll: Epoll,
+    waker: Waker,
+    /// Held back, to be given up for a moment when the process has no descriptor left.
+    spare: Option<OwnedFd>,
+    connections: BTreeMap<u64, Connection>,
+    next_token: u64,
+    port_ids: PortIds,
+    /// Where a datagram is read.
+    datagram: Vec<u8>,
+    /// Where the answers to a datagram are written.
+    answers: Replies,
+    /// Where the parts of dumps are written.
+    parts: Replies,
+}
+
+impl Server {
+    /// Listens at `path`, for programs of the same user only. A socket file on which nobody listens any
+    /// more is replaced; a missing directory is made.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen(path: &Path) -> Result<Self, ListenError> {
+        let failed = |error: io::Error| ListenError::Failed { path: path.to_owned(), error };
+        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+        }
+        let address = UnixAddr::new(path).map_err(|errno| failed(errno.into()))?;
+        let seqpacket = || {
+            let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+            socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)
+                .map_err(|errno| failed(errno.into()))
+        };
+        let listener = seqpacket()?;
+        // Before bind, which makes the file with the mode that the socket has: at no moment can others
+        // connect.
+        fchmod(&listener, Mode::S_IRUSR | Mode::S_IWUSR).map_err(|errno| failed(errno.into()))?;
+        if let Err(errno) = bind(listener.as_raw_fd(), &address) {
+            if errno != Errno::EADDRINUSE {
+                return Err(failed(errno.into()));
+            }
+            if !fs::symlink_metadata(path).map_err(failed)?.file_type().is_socket() {
+                return Err(ListenError::NoSocket(path.to_owned()));
+            }
+            match connect(seqpacket()?.as_raw_fd(), &address) {
+                Err(Errno::ECONNREFUSED) => fs::remove_file(path).map_err(failed)?,
+                _ => return Err(ListenError::Taken(path.to_owned())),
+            }
+            bind(listener.as_raw_fd(), &address).map_err(|errno| failed(errno.into()))?;
+        }
+        let file = fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()));
+        let system = |errno: Errno| failed(errno.into());
+        listen(&listener, Backlog::MAXCONN).map_err(system)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
+        epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).map_err(system)?;
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let waker = EventFd::from_value_and_flags(0, flags).map_err(system)?;
+        epoll.add(&waker, EpollEvent::new(EpollFlags::EPOLLIN, WAKER)).map_err(system)?;
+        Ok(Self {
+            listener,
+            path: path.to_owned(),
+            file,
+            epoll,
+            waker: Waker(Arc::new(waker)),
+            spare: spare(),
+            connections: BTreeMap::new(),
+            next_token: FIRST,
+            port_ids: PortIds::new(),
+            datagram: vec![0; DATAGRAM],
+            answers: Replies::default(),
+            parts: Replies::default(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What wakes it.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Waits until there is something to do or it is woken.
+    ///
+    /// # Errors
+    /// What epoll_wait(2) says; nothing that a program can cause.
+    pub fn wait(&self) -> io::Result<Ready> {
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+            Err(Errno::EINTR) => 0,
+            other => other?,
+        };
+        Ok(Ready { events, count })
+    }
+
+    /// Does what is to be done: answers requests, goes on with dumps, tells listeners of changes.
+    pub fn turn(&mut self, router: &mut Router, ready: &Ready) {
+        for event in ready.events.iter().take(ready.count) {
+            match event.data() {
+                LISTENER => self.accept(),
+                WAKER => {
+                    let _ = self.waker.0.read();
+                }
+                token => self.serve(router, token, event.events()),
+            }
+        }
+        // What the router has to tell without being asked.
+        let _ = self.notify(router, None);
+    }
+
+    fn accept(&mut self) {
+        loop {
+            let control = match descriptor::accept(&self.listener) {
+                Ok(control) => control,
+                Err(Errno::EINTR | Errno::ECONNABORTED) => continue,
+                Err(Errno::EMFILE | Errno::ENFILE) => {
+                    // The one who waits must be sent away, or the listener stays ready for ever.
+                    if self.spare.take().is_none() {
+                        return;
+                    }
+                    let _ = descriptor::accept(&self.listener);
+                    self.spare = spare();
+                    tracing::warn!("no descriptor left for another netlink socket");
+                    continue;
+                }
+                Err(_) => return,
+            };
+            if self.connections.len() >= CONNECTIONS {
+                tracing::warn!("{CONNECTIONS} netlink sockets are open: no more");
+                continue;
+            }
+            let token = self.next_token;
+            if self.epoll.add(&control, EpollEvent::new(EpollFlags::EPOLLIN, token)).is_ok() {
+                self.next_token += 2;
+                self.connections.insert(token, Connection::new(control, token));
+            }
+        }
+    }
+
+    fn serve(&mut self, router: &mut Router, token: u64, events: EpollFlags) {
+        let is_data = (token - FIRST) % 2 == 1;
+        let Some(mut connection) = self.connections.remove(&(token - u64::from(is_data))) else { return };
+        let served = if is_data {
+            self.serve_data(router, &mut connection, events)
+        } else {
+            connection.control(router, &self.epoll, &mut self.port_ids)
+        };
+        match served {
+            Ok(()) => {
+                self.connections.insert(connection.token(), connection);
+            }
+            Err(gone) => self.close(router, connection, &gone),
+        }
+    }
+
+    fn serve_data(
+        &mut self,
+        router: &mut Router,
+        connection: &mut Connection,
+        events: EpollFlags,
+    ) -> Result<(), Gone> {
+        if events.contains(EpollFlags::EPOLLOUT) {
+            connection.flush(router, &self.epoll, &mut self.parts)?;
+        }
+        if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
+            self.answers.clear();
+            let (port_ids, answers) = (&mut self.port_ids, &mut self.answers);
+            if connection.request(router, port_ids, &mut self.datagram, answers)? {
+                // Changes are told before they are acknowledged, as Linux does.
+                self.notify(router, Some(connection))?;
+                connection.answer(router, &self.epoll, &self.answers, &mut self.parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the router has to tell to the members of multicast groups. `current` is a connection
+    /// that is taken out of the map; the result is about that one.
+    fn notify(&mut self, router: &mut Router, current: Option<&mut Connection>) -> Result<(), Gone> {
+        let notifications: Vec<_> = router.notifications().collect();
+        if notifications.is_empty() {
+            return Ok(());
+        }
+        let mut gone = Vec::new();
+        for (&token, connection) in &mut self.connections {
+            let told = notifications.iter().try_for_each(|notification| connection.notify(notification));
+            let told = told.and_then(|()| connection.flush(router, &self.epoll, &mut self.parts));
+            if let Err(why) = told {
+                gone.push((token, why));
+            }
+        }
+        for (token, why) in gone {
+            if let Some(connection) = self.connections.remove(&token) {
+                self.close(router, connection, &why);
+            }
+        }
+        match current {
+            Some(current) => notifications.iter().try_for_each(|notification| current.notify(notification)),
+            None => Ok(()),
+        }
+    }
+
+    fn close(&mut self, router: &mut Router, connection: Connection, why: &Gone) {
+        if let Gone::CutOff(why) = why {
+            tracing::warn!("a netlink socket is cut off: {why}");
+        }
+        connection.close(router, &self.epoll, &mut self.port_ids);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let now = fs::symlink_metadata(&self.path).ok().map(|status| (status.dev(), status.ino()));
+        if now.is_some() && now == self.file {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// What [`Server::wait`] has found to be done.
+#[derive(Debug)]
+pub struct Ready {
+    events: [EpollEvent; EVENTS],
+    count: usize,
+}
+
+fn spare() -> Option<OwnedFd> {
+    fs::File::open("/dev/null").ok().map(OwnedFd::from)
+}
