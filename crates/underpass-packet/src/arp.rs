@@ -116,3 +116,56 @@ impl Packet {
         Ipv4Addr::from_octets(self.target)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::hex;
+
+    /// scapy 2.5.0: `ARP(op='who-has',hwsrc='02:00:00:00:00:01',psrc='192.0.2.1',pdst='192.0.2.2')`
+    #[test]
+    fn request_of_scapy() {
+        let bytes = hex("0001080006040001 020000000001 c0000201 000000000000 c0000202");
+        let sender = ([2, 0, 0, 0, 0, 1], Ipv4Addr::new(192, 0, 2, 1));
+        let target = ([0; 6], Ipv4Addr::new(192, 0, 2, 2));
+        let packet = Packet::parse(&bytes).unwrap();
+        assert_eq!(*packet, Packet::new(REQUEST, sender, target));
+        assert_eq!((packet.sender(), packet.target()), (sender.1, target.1));
+        for len in 0..Packet::LEN {
+            assert_eq!(Packet::parse(&bytes[..len]), Err(Malformed::Truncated));
+        }
+    }
+
+    #[test]
+    fn other_address_families() {
+        let bytes = hex("0001080006040001 020000000001 c0000201 000000000000 c0000202");
+        for (at, fault) in [
+            (0, Malformed::Hardware),
+            (1, Malformed::Hardware),
+            (2, Malformed::Protocol),
+            (3, Malformed::Protocol),
+            (4, Malformed::Hardware),
+            (5, Malformed::Protocol),
+        ] {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1;
+            assert_eq!(Packet::parse(&bytes), Err(fault), "byte {at}");
+            assert_eq!(Packet::parse_mut(&mut bytes), Err(fault), "byte {at}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote(operation: u16, sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], Ipv4Addr)) {
+            let packet = Packet::new(operation, sender, target);
+            let mut bytes = packet.as_bytes().to_vec();
+            bytes.extend([0; 18]); // Padding to the shortest Ethernet frame.
+            prop_assert_eq!(Packet::parse(&bytes), Ok(&packet));
+            let read = Packet::parse_mut(&mut bytes).unwrap();
+            prop_assert_eq!((read.sender_mac, read.sender()), sender);
+            prop_assert_eq!((read.target_mac, read.target()), target);
+        }
+    }
+}

@@ -80,3 +80,43 @@ pub const fn is_multicast(address: [u8; 6]) -> bool {
 
 /// The address of every station.
 pub const BROADCAST: [u8; 6] = [0xFF; 6];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::hex;
+
+    /// scapy 2.5.0: `Ether(dst='02:00:00:00:00:01',src='02:00:00:00:00:02')/IPv6()`, cut after 16 bytes.
+    #[test]
+    fn header_of_scapy() {
+        let bytes = hex("020000000001 020000000002 86dd 6000");
+        let (header, payload) = Header::parse(&bytes).unwrap();
+        assert_eq!(*header, Header::new([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], IPV6));
+        assert!(!header.is_multicast());
+        assert_eq!(payload, [0x60, 0x00]);
+        for len in 0..Header::LEN {
+            assert_eq!(Header::parse(&bytes[..len]), Err(Truncated));
+        }
+    }
+
+    #[test]
+    fn group_addresses() {
+        assert!(is_multicast(BROADCAST));
+        assert!(is_multicast([0x33, 0x33, 0, 0, 0, 1]));
+        assert!(!is_multicast([0x52, 0x54, 0, 0xFF, 0xFF, 0xFF]));
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote(destination: [u8; 6], source: [u8; 6], ethertype: u16) {
+            let header = Header::new(destination, source, ethertype);
+            let mut bytes = header.as_bytes().to_vec();
+            prop_assert_eq!(Header::parse(&bytes).unwrap(), (&header, &[][..]));
+            let (changed, _) = Header::parse_mut(&mut bytes).unwrap();
+            changed.ethertype.set(!ethertype);
+            prop_assert_eq!(&bytes[12..], (!ethertype).to_be_bytes());
+        }
+    }
+}

@@ -190,3 +190,92 @@ impl Header {
 const fn words(first: u16, second: u16) -> [u8; 4] {
     ((first as u32) << 16 | second as u32).to_be_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::hex;
+
+    #[test]
+    fn messages_of_scapy() {
+        for (text, message) in [
+            // scapy 2.5.0: `ICMP(type='echo-request',id=0x1234,seq=7)/b'ping'`
+            ("080006f412340007 70696e67", Message::EchoRequest { identifier: 0x1234, sequence: 7 }),
+            // `ICMP(type='dest-unreach',code='fragmentation-needed',nexthopmtu=1400)/b'quoted'`
+            ("0304b13500000578 71756f746564", Message::Unreachable { code: FRAGMENTATION_NEEDED, mtu: 1400 }),
+            // `ICMP(type='parameter-problem',ptr=20)/b'quoted'`
+            ("0c0099b114000000 71756f746564", Message::ParameterProblem { code: 0, pointer: 20 }),
+            // `ICMP(type='redirect',code=1,gw='192.0.2.9')/b'quoted'`
+            (
+                "0501f2a6c0000209 71756f746564",
+                Message::Redirect { code: 1, gateway: Ipv4Addr::new(192, 0, 2, 9) },
+            ),
+        ] {
+            let mut bytes = hex(text);
+            let (header, data) = Header::parse(&bytes).unwrap();
+            assert_eq!(header.message(), message);
+            assert!(header.checksum_valid(data));
+            let (header, data) = Header::parse_mut(&mut bytes).unwrap();
+            *header = Header::new(message);
+            header.fill_checksum(data);
+            assert_eq!(bytes, hex(text));
+            for len in 0..Header::LEN {
+                assert_eq!(Header::parse(&bytes[..len]), Err(Truncated));
+            }
+        }
+    }
+
+    fn any_message() -> impl Strategy<Value = Message> {
+        prop_oneof![
+            any::<(u16, u16)>()
+                .prop_map(|(identifier, sequence)| Message::EchoReply { identifier, sequence }),
+            any::<(u16, u16)>()
+                .prop_map(|(identifier, sequence)| Message::EchoRequest { identifier, sequence }),
+            any::<(u8, u16)>().prop_map(|(code, mtu)| Message::Unreachable { code, mtu }),
+            any::<(u8, Ipv4Addr)>().prop_map(|(code, gateway)| Message::Redirect { code, gateway }),
+            any::<u8>().prop_map(|code| Message::TimeExceeded { code }),
+            any::<(u8, u8)>().prop_map(|(code, pointer)| Message::ParameterProblem { code, pointer }),
+            (13..=255_u8, any::<u8>(), any::<[u8; 4]>()).prop_map(|(kind, code, rest)| Message::Other {
+                kind,
+                code,
+                rest
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote(message in any_message(), data: Vec<u8>) {
+            let mut header = Header::new(message);
+            header.fill_checksum(&data);
+            let bytes = [header.as_bytes(), &data].concat();
+            let (read, rest) = Header::parse(&bytes).unwrap();
+            prop_assert_eq!((read.message(), rest), (message, &data[..]));
+            prop_assert!(read.checksum_valid(rest));
+        }
+    }
+
+    /// RFC 792 and RFC 1122 section 3.2.2: the errors are 3, 4, 5, 11 and 12.
+    #[test]
+    fn errors_are_told_from_queries() {
+        for (kind, is_error) in [
+            (0, false),
+            (3, true),
+            (4, true),
+            (5, true),
+            (8, false),
+            (11, true),
+            (12, true),
+            (13, false),
+            (17, false),
+        ] {
+            assert_eq!(
+                Header::new(Message::Other { kind, code: 0, rest: [0; 4] }).is_error(),
+                is_error,
+                "{kind}"
+            );
+        }
+    }
+}

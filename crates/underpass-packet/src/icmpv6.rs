@@ -208,3 +208,84 @@ impl Header {
 const fn words(first: u16, second: u16) -> [u8; 4] {
     ((first as u32) << 16 | second as u32).to_be_bytes()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::hex;
+
+    #[test]
+    fn messages_of_scapy() {
+        let (source, destination) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+        for (text, message) in [
+            // scapy 2.5.0, behind `IPv6(src='2001:db8::1',dst='2001:db8::2')`:
+            // `ICMPv6EchoRequest(id=0x1234,seq=7,data=b'ping')`
+            ("8000333812340007 70696e67", Message::EchoRequest { identifier: 0x1234, sequence: 7 }),
+            // `ICMPv6PacketTooBig(mtu=1400)/b'quoted'`
+            ("0200567c00000578 71756f746564", Message::PacketTooBig { mtu: 1400 }),
+            // `ICMPv6ParamProblem(code=0,ptr=40)/b'quoted'`
+            (
+                "040059cc00000028 71756f746564",
+                Message::ParameterProblem { code: ERRONEOUS_FIELD, pointer: 40 },
+            ),
+            // `ICMPv6TimeExceeded()/b'quoted'`
+            ("03005af400000000 71756f746564", Message::TimeExceeded { code: HOP_LIMIT_EXCEEDED }),
+        ] {
+            let mut bytes = hex(text);
+            let (header, data) = Header::parse(&bytes).unwrap();
+            assert_eq!(header.message(), message);
+            assert!(header.checksum_valid(source, destination, data));
+            assert!(!header.checksum_valid(source, Ipv6Addr::LOCALHOST, data));
+            let (header, data) = Header::parse_mut(&mut bytes).unwrap();
+            *header = Header::new(message);
+            header.fill_checksum(source, destination, data);
+            assert_eq!(bytes, hex(text));
+            for len in 0..Header::LEN {
+                assert_eq!(Header::parse(&bytes[..len]), Err(Truncated));
+            }
+        }
+    }
+
+    fn any_message() -> impl Strategy<Value = Message> {
+        prop_oneof![
+            any::<u8>().prop_map(|code| Message::Unreachable { code }),
+            any::<u32>().prop_map(|mtu| Message::PacketTooBig { mtu }),
+            any::<u8>().prop_map(|code| Message::TimeExceeded { code }),
+            any::<(u8, u32)>().prop_map(|(code, pointer)| Message::ParameterProblem { code, pointer }),
+            any::<(u16, u16)>()
+                .prop_map(|(identifier, sequence)| Message::EchoRequest { identifier, sequence }),
+            any::<(u16, u16)>()
+                .prop_map(|(identifier, sequence)| Message::EchoReply { identifier, sequence }),
+            (130..=255_u8, any::<u8>(), any::<[u8; 4]>()).prop_map(|(kind, code, rest)| Message::Other {
+                kind,
+                code,
+                rest
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote(message in any_message(), ends: (Ipv6Addr, Ipv6Addr), data: Vec<u8>) {
+            let mut header = Header::new(message);
+            header.fill_checksum(ends.0, ends.1, &data);
+            let bytes = [header.as_bytes(), &data].concat();
+            let (read, rest) = Header::parse(&bytes).unwrap();
+            prop_assert_eq!((read.message(), rest), (message, &data[..]));
+            prop_assert!(read.checksum_valid(ends.0, ends.1, rest));
+        }
+    }
+
+    #[test]
+    fn errors_are_told_from_information() {
+        for (kind, is_error) in [(1, true), (4, true), (127, true), (128, false), (135, false), (137, true)] {
+            assert_eq!(
+                Header::new(Message::Other { kind, code: 0, rest: [0; 4] }).is_error(),
+                is_error,
+                "{kind}"
+            );
+        }
+    }
+}

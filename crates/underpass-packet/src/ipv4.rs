@@ -278,3 +278,115 @@ impl<'a> ViewMut<'a> {
         self.header.fill_checksum(self.options);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{protocol, testing::hex};
+
+    /// scapy 2.5.0: `IP(src='192.0.2.1',dst='198.51.100.2',ttl=17,tos=0xb8,id=0x1234,flags='MF',frag=185,
+    /// options=IPOption_Router_Alert())/b'payload!'`
+    const FRAGMENT: &str = "46b80020123420b91100f4fdc0000201c633640294040000 7061796c6f616421";
+
+    #[test]
+    fn fragment_with_option_of_scapy() {
+        let bytes = hex(FRAGMENT);
+        let padded = [&bytes[..], &[0; 14]].concat();
+        let View { header, options, payload } = View::parse(&padded).unwrap();
+        assert_eq!((header.version(), header.header_len(), header.total_length.get()), (4, 24, 32));
+        assert_eq!((header.tos, header.ttl, header.protocol), (0xb8, 17, protocol::HOP_BY_HOP));
+        assert_eq!((header.identification.get(), header.fragment_offset()), (0x1234, 185 * 8));
+        assert!(header.more_fragments() && header.is_fragment() && !header.dont_fragment());
+        assert_eq!(header.source(), Ipv4Addr::new(192, 0, 2, 1));
+        assert_eq!(header.destination(), Ipv4Addr::new(198, 51, 100, 2));
+        assert_eq!((options, payload), (&[0x94, 4, 0, 0][..], &b"payload!"[..]));
+        assert!(header.checksum_valid(options));
+    }
+
+    #[test]
+    fn checksum_is_that_of_scapy() {
+        let mut bytes = hex(FRAGMENT);
+        bytes[10..12].fill(0x55);
+        assert!(!View::parse(&bytes).unwrap().checksum_valid());
+        ViewMut::parse(&mut bytes).unwrap().fill_checksum();
+        assert_eq!(bytes, hex(FRAGMENT));
+    }
+
+    #[test]
+    fn every_truncation() {
+        let bytes = hex(FRAGMENT);
+        for len in 0..bytes.len() {
+            let fault = if len < 24 { Malformed::Truncated } else { Malformed::PayloadTruncated };
+            assert_eq!(View::parse(&bytes[..len]), Err(fault), "{len}");
+        }
+    }
+
+    #[test]
+    fn every_rule() {
+        let broken = |at: usize, value: u8| {
+            let mut bytes = hex(FRAGMENT);
+            bytes[at] = value;
+            let fault = View::parse(&bytes).map(|_| ()).unwrap_err();
+            assert_eq!(ViewMut::parse(&mut bytes).map(|_| ()), Err(fault));
+            fault
+        };
+        assert_eq!(broken(0, 0x66), Malformed::Version);
+        assert_eq!(broken(0, 0x05), Malformed::Version);
+        assert_eq!(broken(0, 0x44), Malformed::HeaderLength);
+        assert_eq!(broken(0, 0x4F), Malformed::Truncated);
+        assert_eq!(broken(3, 23), Malformed::TotalLength);
+        assert_eq!(broken(3, 33), Malformed::PayloadTruncated);
+    }
+
+    #[test]
+    fn ttl_of_0_stays() {
+        let mut header = Header::new(Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST, 17, 0, 20);
+        header.fill_checksum(&[]);
+        let before = header;
+        header.decrement_ttl();
+        assert_eq!(header, before);
+    }
+
+    prop_compose! {
+        fn any_header()(
+            source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, ttl: u8, tos: u8, identification: u16, flags: u16,
+            options in (0..=10_usize).prop_flat_map(|words| proptest::collection::vec(any::<u8>(), words * 4)),
+            payload in proptest::collection::vec(any::<u8>(), 0..100),
+        ) -> (Header, Vec<u8>, Vec<u8>) {
+            let total = Header::LEN + options.len() + payload.len();
+            let mut header = Header::new(source, destination, protocol, ttl, total as u16);
+            header.set_options_len(options.len());
+            header.tos = tos;
+            header.identification.set(identification);
+            header.flags_offset.set(flags);
+            header.fill_checksum(&options);
+            (header, options, payload)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote((header, options, payload) in any_header(), padding in 0..20_usize) {
+            let mut bytes = [header.as_bytes(), &options, &payload, &vec![0xEE; padding]].concat();
+            let view = View::parse(&bytes).unwrap();
+            prop_assert_eq!(view, View { header: &header, options: &options, payload: &payload });
+            prop_assert!(view.checksum_valid());
+            let view = ViewMut::parse(&mut bytes).unwrap();
+            prop_assert_eq!((&*view.header, &*view.options, &*view.payload), (&header, &options[..], &payload[..]));
+        }
+
+        /// What the updates leave in the checksum is what computing it anew gives.
+        #[test]
+        fn updates_keep_the_checksum((mut header, options, _) in any_header(), tos: u8) {
+            let ttl = header.ttl;
+            header.decrement_ttl();
+            header.update_tos(tos);
+            prop_assert_eq!((header.ttl, header.tos), (ttl.saturating_sub(1), tos));
+            let mut anew = header;
+            anew.fill_checksum(&options);
+            prop_assert_eq!(header, anew);
+        }
+    }
+}

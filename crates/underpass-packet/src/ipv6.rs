@@ -183,3 +183,90 @@ impl<'a> ViewMut<'a> {
         Ok(Self { header, payload })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::hex;
+
+    /// scapy 2.5.0: `IPv6(src='2001:db8::1',dst='2001:db8::2',tc=0xb8,fl=0xabcde,hlim=17)/
+    /// UDP(sport=4096,dport=53)/b'abc'`
+    const PACKET: &str = "6b8abcde000b1111 20010db8000000000000000000000001 20010db8000000000000000000000002
+        10000035000bcfcb 616263";
+
+    #[test]
+    fn packet_of_scapy() {
+        let padded = [&hex(PACKET)[..], &[0; 9]].concat();
+        let View { header, payload } = View::parse(&padded).unwrap();
+        assert_eq!((header.version(), header.traffic_class(), header.flow_label()), (6, 0xb8, 0xabcde));
+        assert_eq!(
+            (header.payload_length.get(), header.next_header, header.hop_limit),
+            (11, protocol::UDP, 17)
+        );
+        assert_eq!(header.source(), "2001:db8::1".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(header.destination(), "2001:db8::2".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(payload.len(), 11);
+    }
+
+    #[test]
+    fn every_truncation() {
+        let bytes = hex(PACKET);
+        for len in 0..bytes.len() {
+            let fault = if len < 40 { Malformed::Truncated } else { Malformed::PayloadTruncated };
+            assert_eq!(View::parse(&bytes[..len]), Err(fault), "{len}");
+            assert_eq!(ViewMut::parse(&mut bytes[..len].to_vec()), Err(fault), "{len}");
+        }
+    }
+
+    #[test]
+    fn other_versions() {
+        for version in (0..16).filter(|v| *v != 6) {
+            let mut bytes = hex(PACKET);
+            bytes[0] = version << 4 | 0x0B;
+            assert_eq!(View::parse(&bytes), Err(Malformed::Version));
+        }
+    }
+
+    /// Linux 6.12 `ip6_rcv_core()`: a payload length of 0 means none, unless hop-by-hop options follow.
+    #[test]
+    fn payload_length_of_0() {
+        let mut bytes = hex(PACKET);
+        bytes[4..6].fill(0);
+        assert_eq!(View::parse(&bytes).map(|v| v.payload.len()), Ok(0));
+        bytes[6] = protocol::HOP_BY_HOP;
+        assert_eq!(View::parse(&bytes).map(|v| v.payload.len()), Ok(11));
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote(
+            source: Ipv6Addr, destination: Ipv6Addr, next_header in 1..=255_u8, hop_limit: u8, class: u8,
+            label in 0..1_u32 << 20, payload: Vec<u8>, padding in 0..20_usize,
+        ) {
+            let mut header = Header::new(source, destination, next_header, hop_limit, payload.len() as u16);
+            header.set_class_flow(class, label);
+            let mut bytes = [header.as_bytes(), &payload, &vec![0xEE; padding]].concat();
+            let view = View::parse(&bytes).unwrap();
+            prop_assert_eq!(view, View { header: &header, payload: &payload });
+            prop_assert_eq!((view.header.source(), view.header.destination()), (source, destination));
+            prop_assert_eq!((view.header.version(), view.header.traffic_class()), (6, class));
+            prop_assert_eq!(view.header.flow_label(), label);
+            let view = ViewMut::parse(&mut bytes).unwrap();
+            prop_assert_eq!((&*view.header, &*view.payload), (&header, &payload[..]));
+        }
+
+        /// Each setter changes its own bits alone.
+        #[test]
+        fn setters_keep_to_their_bits(before: (u8, u32), after: (u8, u32)) {
+            let mut header = Header::new(Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, 0, 0, 0);
+            header.set_class_flow(before.0, before.1);
+            header.set_flow_label(after.1);
+            prop_assert_eq!((header.traffic_class(), header.flow_label()), (before.0, after.1 & 0xF_FFFF));
+            header.set_traffic_class(after.0);
+            prop_assert_eq!((header.traffic_class(), header.flow_label()), (after.0, after.1 & 0xF_FFFF));
+            prop_assert_eq!(header.version(), 6);
+        }
+    }
+}

@@ -1,4 +1,5 @@
-//! IPv6 extension headers, RFC 8200 section 4: the chain of them, options, routing and fragment headers.
+//! IPv6 extension headers, RFC 8200 section 4: the chain of them, routing and fragment headers. Options have
+//! their own file, [`crate::ipv6_options`].
 //!
 //! ```text
 //! options   |  Next Header  |  Hdr Ext Len  | Options: Type, Length, Data; to Hdr Ext Len × 8 + 8 |
@@ -11,7 +12,7 @@ use zerocopy::{
     network_endian::{U16, U32},
 };
 
-use crate::{ipv6, protocol};
+use crate::{ipv6, ipv6_options::Options, protocol};
 
 /// Most extension headers of a packet. RFC 8504 section 5.3 lets a node set such a limit; without it
 /// one packet would cost thousands of steps.
@@ -24,8 +25,6 @@ pub enum Malformed {
     Truncated,
     /// More than [`MAX_HEADERS`] of them.
     TooMany,
-    /// An option goes on after the end of its header.
-    Option,
 }
 
 /// A protocol number that is an extension header with a next header field of its own.
@@ -273,195 +272,144 @@ impl Fragment {
     }
 }
 
-/// Type of a padding byte that has no length, RFC 8200 section 4.2.
-pub const OPTION_PAD1: u8 = 0;
-/// Type of a padding option, RFC 8200 section 4.2.
-pub const OPTION_PADN: u8 = 1;
-/// Type of the router alert option, RFC 2711.
-pub const OPTION_ROUTER_ALERT: u8 = 5;
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
 
-/// What a node does that does not know an option: the upper two bits of its type, RFC 8200 section 4.2.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Unrecognised {
-    /// Goes on with the next option.
-    Skip,
-    /// Drops the packet.
-    Discard,
-    /// Drops the packet and sends a parameter problem, code 2.
-    Report,
-    /// The same, but sends nothing if the destination is a multicast address.
-    ReportUnicast,
-}
+    use proptest::prelude::*;
 
-/// One option of a hop-by-hop or destination options header.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Opt<'a> {
-    /// Its type.
-    pub kind: u8,
-    /// Where it starts, in bytes from the start of its extension header.
-    pub offset: usize,
-    /// Its data; empty for [`OPTION_PAD1`].
-    pub data: &'a [u8],
-}
+    use super::*;
+    use crate::{
+        ipv6_options::{OPTION_PADN, Opt, Unrecognised},
+        testing::hex,
+    };
 
-impl Opt<'_> {
-    /// What a node does that does not know the option.
-    #[inline]
-    pub const fn unrecognised(&self) -> Unrecognised {
-        match self.kind >> 6 {
-            0 => Unrecognised::Skip,
-            1 => Unrecognised::Discard,
-            2 => Unrecognised::Report,
-            _ => Unrecognised::ReportUnicast,
+    /// scapy 2.5.0: `IPv6(src='2001:db8::1',dst='2001:db8::2')/IPv6ExtHdrHopByHop(
+    /// options=RouterAlert(value=2))/IPv6ExtHdrDestOpt(options=[HBHOptUnknown(otype=0xde,
+    /// optdata=b'1234567')])/IPv6ExtHdrRouting(addresses=['2001:db8::3'])/IPv6ExtHdrFragment(offset=0,
+    /// m=1,id=0xdeadbeef)/TCP(sport=1,dport=2)`
+    const FOUR_HEADERS: &str =
+        "60000000004c004020010db800000000000000000000000120010db8000000000000000000000002
+        3c00050200020100 2b01de073132333435363701030000 00
+        2c020001 00000000 20010db8000000000000000000000003 06000001deadbeef
+        00010002000000000000000050022000346a0000";
+
+    /// scapy 2.5.0: `IPv6(src='2001:db8::1',dst='2001:db8::2')/IPv6ExtHdrFragment(nh=17,offset=181,m=0,
+    /// id=0xdeadbeef)/b'rest of it'`
+    const LAST_FRAGMENT: &str =
+        "6000000000122c4020010db800000000000000000000000120010db8000000000000000000000002
+        110005a8deadbeef 72657374206f66206974";
+
+    fn extensions(bytes: &[u8]) -> Extensions<'_> {
+        Extensions::new(&ipv6::View::parse(bytes).unwrap())
+    }
+
+    #[test]
+    fn chain_of_scapy() {
+        let bytes = hex(FOUR_HEADERS);
+        let chain: Vec<_> = extensions(&bytes).map(Result::unwrap).collect();
+        let places: Vec<_> = chain.iter().map(|e| (e.kind, e.named_at, e.offset, e.bytes.len())).collect();
+        assert_eq!(
+            places,
+            [
+                (Kind::HopByHop, 6, 40, 8),
+                (Kind::DestinationOptions, 40, 48, 16),
+                (Kind::Routing, 48, 64, 24),
+                (Kind::Fragment, 64, 88, 8),
+            ]
+        );
+        let upper = Upper { protocol: protocol::TCP, offset: 96, named_at: 88, fragment_offset: 0 };
+        assert_eq!(extensions(&bytes).upper(), Ok(upper));
+
+        let routing = chain[2].routing().unwrap();
+        assert_eq!((routing.routing_type, routing.segments_left, routing.hdr_ext_len), (0, 1, 2));
+        let fragment = chain[3].fragment().unwrap();
+        assert_eq!(*fragment, Fragment::new(protocol::TCP, 0, true, 0xdead_beef));
+        assert_eq!((chain[0].routing(), chain[0].fragment()), (None, None));
+
+        let options: Vec<_> = chain[1].options().map(Result::unwrap).collect();
+        assert_eq!(options[0], Opt { kind: 0xde, offset: 2, data: b"1234567" });
+        assert_eq!(options[1], Opt { kind: OPTION_PADN, offset: 11, data: &[0; 3] });
+        assert_eq!(
+            (options[0].unrecognised(), options[0].may_change()),
+            (Unrecognised::ReportUnicast, false)
+        );
+        assert_eq!(chain[2].options().next(), None);
+    }
+
+    #[test]
+    fn headers_are_found() {
+        let bytes = hex(FOUR_HEADERS);
+        let mut walk = extensions(&bytes);
+        assert_eq!(walk.find_kind(Kind::Routing).map(|e| e.map(|e| e.offset)), Ok(Some(64)));
+        assert_eq!(walk.find_kind(Kind::Routing), Ok(None), "the walk goes on behind the first");
+    }
+
+    /// RFC 8200 section 4.5: only the first fragment holds the upper-layer header.
+    #[test]
+    fn later_fragment_ends_the_walk() {
+        let bytes = hex(LAST_FRAGMENT);
+        let upper = Upper { protocol: protocol::UDP, offset: 48, named_at: 40, fragment_offset: 181 * 8 };
+        assert_eq!(extensions(&bytes).upper(), Ok(upper));
+        let mut walk = extensions(&bytes);
+        let fragment = walk.next().unwrap().unwrap();
+        assert_eq!(fragment.fragment().map(|f| (f.offset(), f.more_fragments())), Some((1448, false)));
+
+        let mut bytes = bytes;
+        bytes[40] = protocol::DESTINATION_OPTIONS;
+        assert_eq!(
+            extensions(&bytes).upper(),
+            Ok(Upper { protocol: protocol::DESTINATION_OPTIONS, ..upper })
+        );
+    }
+
+    #[test]
+    fn every_truncation() {
+        let bytes = hex(FOUR_HEADERS);
+        for len in 40..=bytes.len() {
+            let header = ipv6::Header::ref_from_prefix(&bytes).unwrap().0;
+            let walk = Extensions::new(&ipv6::View { header, payload: &bytes[40..len] });
+            let expected = if len < 96 { Err(Malformed::Truncated) } else { Ok(96) };
+            assert_eq!(walk.upper().map(|u| u.offset), expected, "{len}");
+            assert!(walk.filter(Result::is_err).count() <= 1, "{len}: an error ends the walk");
         }
     }
 
-    /// Whether the data may change on the way.
-    #[inline]
-    pub const fn may_change(&self) -> bool {
-        self.kind & 0x20 != 0
-    }
-}
-
-/// The options of a hop-by-hop or destination options header, padding among them. An error ends the
-/// walk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Options<'a> {
-    rest: &'a [u8],
-    offset: usize,
-}
-
-impl<'a> Options<'a> {
-    /// The options of the header that `bytes` are, from its next header field to its end.
-    #[inline]
-    pub fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes.get(2..).unwrap_or(&[]), offset: 2 }
-    }
-}
-
-impl<'a> Iterator for Options<'a> {
-    type Item = Result<Opt<'a>, Malformed>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        let offset = self.offset;
-        let (option, rest) = match *self.rest {
-            [] => return None,
-            [OPTION_PAD1, ref rest @ ..] => (Opt { kind: OPTION_PAD1, offset, data: &[] }, rest),
-            [kind, len, ref rest @ ..] if len as usize <= rest.len() => {
-                let (data, rest) = rest.split_at(len as usize);
-                (Opt { kind, offset, data }, rest)
-            }
-            _ => {
-                self.rest = &[];
-                return Some(Err(Malformed::Option));
-            }
+    /// A packet of nothing but destination options.
+    #[test]
+    fn walk_is_bounded() {
+        let one = [protocol::DESTINATION_OPTIONS, 0, 1, 4, 0, 0, 0, 0];
+        let header = |count: usize| {
+            let (from, to) = (Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+            ipv6::Header::new(from, to, protocol::DESTINATION_OPTIONS, 64, count as u16 * 8)
         };
-        self.offset += self.rest.len() - rest.len();
-        self.rest = rest;
-        Some(Ok(option))
-    }
-}
+        let mut bytes = [header(8000).as_bytes(), &one.repeat(8000)].concat();
+        assert_eq!(extensions(&bytes).upper(), Err(Malformed::TooMany));
+        assert_eq!(extensions(&bytes).count(), MAX_HEADERS + 1);
 
-/// An option to be written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct NewOption<'a> {
-    /// Its type.
-    pub kind: u8,
-    /// Its data, at most 255 bytes.
-    pub data: &'a [u8],
-    /// The option starts at a multiple of this many bytes (1, 2, 4 or 8) …
-    pub align: u8,
-    /// … plus this many: the `xn+y` of RFC 8200 section 4.2, x being `align` and y this.
-    pub align_offset: u8,
-}
-
-/// Why an options header cannot be built.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Unbuildable {
-    /// An option is longer than 255 bytes, or the header longer than 2,048.
-    TooLong,
-    /// An option's `align` is not 1, 2, 4 or 8.
-    Alignment,
-    /// The bytes to write to are too few.
-    NoRoom,
-}
-
-/// A hop-by-hop or destination options header to be written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OptionsBuilder<'a> {
-    /// What follows the header.
-    pub next_header: u8,
-    /// The options without padding, which is added where alignment and the end of the header need it.
-    pub options: &'a [NewOption<'a>],
-}
-
-/// Longest options header.
-const MAX_LEN: usize = 8 * 256;
-
-impl OptionsBuilder<'_> {
-    /// Length of the header in bytes.
-    ///
-    /// # Errors
-    /// [`Unbuildable::TooLong`], [`Unbuildable::Alignment`].
-    #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
-    pub fn len(&self) -> Result<usize, Unbuildable> {
-        let mut at: usize = 2;
-        for option in self.options {
-            if option.data.len() > u8::MAX as usize {
-                return Err(Unbuildable::TooLong);
-            }
-            if !matches!(option.align, 1 | 2 | 4 | 8) {
-                return Err(Unbuildable::Alignment);
-            }
-            at += padding(at, option) + 2 + option.data.len();
-            if at > MAX_LEN {
-                return Err(Unbuildable::TooLong);
-            }
-        }
-        Ok(at.next_multiple_of(8))
+        bytes[40 + 8 * (MAX_HEADERS - 1)] = protocol::NO_NEXT_HEADER;
+        assert_eq!(extensions(&bytes).upper().map(|u| u.offset), Ok(40 + 8 * MAX_HEADERS));
     }
 
-    /// Writes the header to the start of `bytes` and returns its length.
-    ///
-    /// # Errors
-    /// See [`Unbuildable`]; nothing is then written.
-    pub fn write(&self, bytes: &mut [u8]) -> Result<usize, Unbuildable> {
-        let len = self.len()?;
-        let bytes = bytes.get_mut(..len).ok_or(Unbuildable::NoRoom)?;
-        bytes.fill(0);
-        if let [next_header, hdr_ext_len, ..] = bytes {
-            *next_header = self.next_header;
-            *hdr_ext_len = (len / 8 - 1) as u8;
-        }
-        let mut at = 2;
-        for option in self.options {
-            let gap = padding(at, option);
-            write_padding(bytes.get_mut(at..at + gap));
-            at += gap;
-            let end = at + 2 + option.data.len();
-            if let Some([kind, len, data @ ..]) = bytes.get_mut(at..end) {
-                *kind = option.kind;
-                *len = option.data.len() as u8;
-                data.copy_from_slice(option.data);
-            }
-            at = end;
-        }
-        write_padding(bytes.get_mut(at..));
-        Ok(len)
+    /// RFC 4302 section 2.2: the length of an authentication header is in words of 4 bytes, minus 2.
+    #[test]
+    fn authentication_header_counts_in_words() {
+        let mut payload = vec![0; 24];
+        payload[..2].copy_from_slice(&[protocol::TCP, 4]);
+        let (from, to) = (Ipv6Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+        let header = ipv6::Header::new(from, to, protocol::AUTHENTICATION, 64, 24);
+        let bytes = [header.as_bytes(), &payload].concat();
+        let upper = extensions(&bytes).upper().unwrap();
+        assert_eq!((upper.protocol, upper.offset), (protocol::TCP, 64));
     }
-}
 
-/// How many bytes of padding bring `option` from offset `at` to where it may start.
-fn padding(at: usize, option: &NewOption<'_>) -> usize {
-    let align = usize::from(option.align.max(1));
-    (usize::from(option.align_offset) % align + align - at % align) % align
-}
-
-/// Makes `gap`, which is zero, one Pad1 or one PadN.
-fn write_padding(gap: Option<&mut [u8]>) {
-    if let Some([kind, len, rest @ ..]) = gap {
-        *kind = OPTION_PADN;
-        *len = rest.len() as u8;
+    proptest! {
+        #[test]
+        fn fragment_is_read_as_written(next_header: u8, units in 0..0x2000_u16, more: bool, id: u32) {
+            let header = Fragment::new(next_header, units * 8, more, id);
+            let read = *Fragment::ref_from_bytes(header.as_bytes()).unwrap();
+            prop_assert_eq!((read.next_header, read.offset(), read.more_fragments()), (next_header, usize::from(units) * 8, more));
+            prop_assert_eq!(read.identification.get(), id);
+        }
     }
 }

@@ -21,10 +21,13 @@ pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 pub mod ipv6_ext;
+pub mod ipv6_options;
 pub mod ndisc;
 pub mod protocol;
 pub mod srh;
 pub mod tcp;
+#[cfg(test)]
+mod testing;
 pub mod udp;
 pub mod vlan;
 

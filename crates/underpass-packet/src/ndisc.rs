@@ -207,3 +207,97 @@ impl LinkLayer {
         Self { kind, len: 1, mac }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::hex;
+
+    /// scapy 2.5.0: `IPv6(src='fe80::1',dst='ff02::1:ff00:2')/ICMPv6ND_NS(tgt='fe80::2')/
+    /// ICMPv6NDOptSrcLLAddr(lladdr='02:00:00:00:00:01')`
+    const ASKED: &str = "87007a9700000000 fe800000000000000000000000000002 0101020000000001";
+    /// scapy 2.5.0: `IPv6(src='fe80::2',dst='fe80::1')/ICMPv6ND_NA(tgt='fe80::2',R=0,S=1,O=1)/
+    /// ICMPv6NDOptDstLLAddr(lladdr='02:00:00:00:00:02')`
+    const ANSWERED: &str = "8800181a60000000 fe800000000000000000000000000002 0201020000000002";
+
+    #[test]
+    fn messages_of_scapy() {
+        let target = "fe80::2".parse().unwrap();
+        for (text, mut message, kind, mac, source, destination) in [
+            (
+                ASKED,
+                Message::solicitation(target),
+                SOURCE_LINK_LAYER,
+                [2, 0, 0, 0, 0, 1],
+                "fe80::1",
+                "ff02::1:ff00:2",
+            ),
+            (
+                ANSWERED,
+                Message::advertisement(target, SOLICITED | OVERRIDE),
+                TARGET_LINK_LAYER,
+                [2, 0, 0, 0, 0, 2],
+                "fe80::2",
+                "fe80::1",
+            ),
+        ] {
+            let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+            let option = LinkLayer::new(kind, mac);
+            message.fill_checksum(source, destination, option.as_bytes());
+            assert_eq!([message.as_bytes(), option.as_bytes()].concat(), hex(text));
+
+            let bytes = hex(text);
+            let view = View::parse(&bytes).unwrap();
+            assert_eq!(
+                (*view.message, view.message.target(), view.link_layer()),
+                (message, target, Some(mac))
+            );
+            assert!(view.message.checksum_valid(source, destination, view.option_bytes()));
+        }
+    }
+
+    #[test]
+    fn every_rule() {
+        let broken = |at: usize, value: u8| {
+            let mut bytes = hex(ASKED);
+            bytes[at] = value;
+            View::parse(&bytes).map(|_| ()).unwrap_err()
+        };
+        assert_eq!(broken(0, 133), Malformed::Kind);
+        assert_eq!(broken(1, 1), Malformed::Code);
+        assert_eq!(broken(8, 0xFF), Malformed::Target);
+        assert_eq!(broken(25, 0), Malformed::Option);
+        assert_eq!(broken(25, 2), Malformed::Option);
+        for len in 0..32 {
+            let expected = match len {
+                24 => Ok(()), // The option gone as a whole.
+                25.. => Err(Malformed::Option),
+                _ => Err(Malformed::Truncated),
+            };
+            assert_eq!(View::parse(&hex(ASKED)[..len]).map(|_| ()), expected, "{len}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote(
+            target in any::<Ipv6Addr>().prop_filter("unicast", |a| !a.is_multicast()), flags: u32,
+            options in proptest::collection::vec((3..=255_u8, 1..6_u8, any::<u8>()), 0..5), mac: [u8; 6],
+        ) {
+            let message = Message::advertisement(target, flags);
+            let mut bytes = message.as_bytes().to_vec();
+            for (kind, len, fill) in &options {
+                bytes.extend([*kind, *len]);
+                bytes.resize(bytes.len() + usize::from(*len) * 8 - 2, *fill);
+            }
+            bytes.extend(LinkLayer::new(TARGET_LINK_LAYER, mac).as_bytes());
+            let view = View::parse(&bytes).unwrap();
+            prop_assert_eq!((view.message, view.link_layer()), (&message, Some(mac)));
+            let read: Vec<_> = view.options().take(options.len()).map(|o| (o.kind, (o.value.len() + 2) / 8)).collect();
+            let wrote: Vec<_> = options.iter().map(|(kind, len, _)| (*kind, usize::from(*len))).collect();
+            prop_assert_eq!(read, wrote);
+        }
+    }
+}

@@ -11,7 +11,10 @@
 
 use std::net::Ipv6Addr;
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, network_endian::U16};
+use zerocopy::{
+    FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
+    network_endian::{U16, U32},
+};
 
 /// Routing type of a segment routing header.
 pub const ROUTING_TYPE: u8 = 4;
@@ -245,6 +248,37 @@ pub struct Tlv<'a> {
     pub value: &'a [u8],
 }
 
+impl<'a> Tlv<'a> {
+    /// The HMAC TLV's fields; `None` if this is another TLV, or its digest is not 8, 16, 24 or 32 bytes.
+    pub fn hmac(&self) -> Option<Hmac<'a>> {
+        let (fixed, digest) = HmacFixed::ref_from_prefix(self.value).ok()?;
+        let whole = matches!(digest.len(), 8 | 16 | 24 | 32);
+        (self.kind == TLV_HMAC && whole).then(|| Hmac {
+            destination_not_verified: fixed.flags.get() & 0x8000 != 0,
+            key_id: fixed.key_id.get(),
+            digest,
+        })
+    }
+}
+
+/// The keyed digest of an SRH, RFC 8754 section 2.1.2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hmac<'a> {
+    /// The D bit: the destination address was not checked, as the list is reduced.
+    pub destination_not_verified: bool,
+    /// Which key and algorithm; 0: none.
+    pub key_id: u32,
+    /// The digest.
+    pub digest: &'a [u8],
+}
+
+#[derive(FromBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct HmacFixed {
+    flags: U16,
+    key_id: U32,
+}
+
 /// The TLVs of an SRH, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tlvs<'a>(&'a [u8]);
@@ -389,19 +423,157 @@ impl<'a> Builder<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::{protocol, testing::hex};
+
+    fn addresses(texts: &[&str]) -> Vec<Ipv6Addr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// scapy 2.5.0: `IPv6ExtHdrSegmentRouting(addresses=['fc00::3','fc00::2','fc00::1'],segleft=2,
+    /// lastentry=2,tag=0x1234,tlv_objects=[IPv6ExtHdrSegmentRoutingTLVIngressNode(
+    /// ingress_node='2001:db8::9'),IPv6ExtHdrSegmentRoutingTLVPadN(len=2,padding=b'\0\0')])/UDP()`
+    const WITH_TLVS: &str =
+        "1109040202001234 fc000000000000000000000000000003 fc000000000000000000000000000002
+        fc000000000000000000000000000001 0112000020010db8000000000000000000000009 04020000
+        003500350008d5b6";
 
     #[test]
-    fn reduced_list_of_three() {
-        let path: Vec<Ipv6Addr> =
-            ["fc00::1", "fc00::2", "fc00::3"].iter().map(|s| s.parse().unwrap()).collect();
-        let mut bytes = [0; 64];
-        let len = Builder::reduced(41, &path).write(&mut bytes).unwrap();
-        assert_eq!(len, 8 + 2 * 16);
-        let mut srh = SrhMut::parse(&mut bytes).unwrap();
-        assert_eq!((srh.view().segments_left(), srh.view().last_entry()), (2, 1));
-        assert_eq!(srh.advance(), Some(path[1].octets()));
-        assert_eq!(srh.advance(), Some(path[2].octets()));
-        assert_eq!(srh.advance(), None);
+    fn header_of_scapy() {
+        let bytes = hex(WITH_TLVS);
+        let srh = Srh::parse(&bytes).unwrap();
+        assert_eq!((srh.len(), srh.next_header(), srh.segments_left()), (80, protocol::UDP, 2));
+        assert_eq!((srh.last_entry(), srh.flags(), srh.tag()), (2, 0, 0x1234));
+        assert_eq!(srh.segments().len(), 3);
+        assert_eq!(srh.next_segment(), srh.segment(1));
+        assert_eq!(srh.segment(1), Some("fc00::2".parse().unwrap()));
+        assert_eq!(srh.segment(3), None);
+        let tlvs: Vec<_> = srh.tlvs().map(|tlv| (tlv.kind, tlv.value.len())).collect();
+        assert_eq!(tlvs, [(1, 18), (TLV_PADN, 2)]);
+    }
+
+    #[test]
+    fn builder_agrees_with_scapy() {
+        let path = addresses(&["fc00::1", "fc00::2", "fc00::3"]);
+        let tlvs = hex("0112000020010db8000000000000000000000009 04020000");
+        let builder = Builder { tag: 0x1234, tlvs: &tlvs, ..Builder::new(protocol::UDP, &path) };
+        let mut bytes = [0x55; 100];
+        assert_eq!(builder.write(&mut bytes), Ok(80));
+        assert_eq!(bytes[..80], hex(WITH_TLVS)[..80]);
+        assert_eq!(bytes[80..], [0x55; 20]);
+        assert_eq!(builder.write(&mut bytes[..79]), Err(Unbuildable::NoRoom));
+    }
+
+    #[test]
+    fn every_truncation() {
+        let bytes = hex(WITH_TLVS);
+        for len in 0..80 {
+            assert_eq!(Srh::parse(&bytes[..len]), Err(Malformed::Truncated), "{len}");
+            assert_eq!(SrhMut::parse(&mut bytes[..len].to_vec()), Err(Malformed::Truncated), "{len}");
+        }
+    }
+
+    /// The rules of Linux 6.12 `seg6_validate_srh()` with `reduced` set.
+    #[test]
+    fn every_rule() {
+        let parsed = |changes: &[(usize, u8)]| {
+            let mut bytes = hex(WITH_TLVS);
+            changes.iter().for_each(|(at, value)| bytes[*at] = *value);
+            let result = Srh::parse(&bytes).map(|_| ());
+            assert_eq!(SrhMut::parse(&mut bytes).map(|_| ()), result);
+            result
+        };
+        assert_eq!(parsed(&[(2, 3)]), Err(Malformed::RoutingType));
+        assert_eq!(parsed(&[(1, 11)]), Err(Malformed::Truncated), "Hdr Ext Len past the packet");
+        assert_eq!(parsed(&[(4, 4)]), Err(Malformed::LastEntry), "5 segments in 72 bytes");
+        assert_eq!(parsed(&[(4, 255)]), Err(Malformed::LastEntry));
+        assert_eq!(parsed(&[(1, 0), (4, 0), (3, 0)]), Err(Malformed::LastEntry), "no segment at all");
+        assert_eq!(parsed(&[(1, 1), (4, 0), (3, 0)]), Err(Malformed::LastEntry));
+        assert_eq!(parsed(&[(3, 3)]), Ok(()), "reduced: Last Entry + 1");
+        assert_eq!(parsed(&[(3, 4)]), Err(Malformed::SegmentsLeft));
+        assert_eq!(parsed(&[(57, 23)]), Err(Malformed::Tlv), "TLV past the header");
+        assert_eq!(parsed(&[(57, 22)]), Ok(()), "TLV to the end of the header");
+        assert_eq!(parsed(&[(57, 21), (79, 9)]), Err(Malformed::Tlv), "a type without a length");
+        assert_eq!(parsed(&[(57, 21)]), Ok(()), "a Pad1 needs none");
+    }
+
+    /// RFC 8754 section 2.1.1.1: Pad1 is one byte. Read as type and length, this would go on past the end.
+    #[test]
+    fn pad1_has_no_length() {
+        let path = addresses(&["fc00::1"]);
+        let tlvs = hex("00 00 00 00 00 04 01 00");
+        let mut bytes = [0; 32];
+        Builder { tlvs: &tlvs, ..Builder::new(0, &path) }.write(&mut bytes).unwrap();
+        let kinds: Vec<u8> = Srh::parse(&bytes).unwrap().tlvs().map(|tlv| tlv.kind).collect();
+        assert_eq!(kinds, [0, 0, 0, 0, 0, TLV_PADN]);
+    }
+
+    #[test]
+    fn hmac_tlv() {
+        let value = [&hex("8000 00000007")[..], &[0xAB; 32]].concat();
+        let tlv = Tlv { kind: TLV_HMAC, value: &value };
+        let expected = Hmac { destination_not_verified: true, key_id: 7, digest: &[0xAB; 32] };
+        assert_eq!(tlv.hmac(), Some(expected));
+        assert_eq!(Tlv { kind: TLV_PADN, ..tlv }.hmac(), None);
+        for len in (0..38).filter(|len| ![14, 22, 30].contains(len)) {
+            assert_eq!(Tlv { kind: TLV_HMAC, value: &value[..len] }.hmac(), None, "{len}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_built() {
+        let path = vec![Ipv6Addr::LOCALHOST; 129];
+        assert_eq!(Builder::new(0, &[]).len(), Err(Unbuildable::NoSegments));
+        assert_eq!(Builder::reduced(0, &path[..1]).len(), Err(Unbuildable::NoSegments));
+        assert_eq!(Builder::new(0, &path[..127]).len(), Ok(2040));
+        assert_eq!(Builder::new(0, &path[..128]).len(), Err(Unbuildable::TooLong));
+        assert_eq!(Builder::reduced(0, &path[..128]).len(), Ok(2040));
+        assert_eq!(Builder::reduced(0, &path).len(), Err(Unbuildable::TooLong));
+        let with = |tlvs| Builder { tlvs, ..Builder::new(0, &path[..127]) }.len();
+        assert_eq!(with(&[0; 8]), Ok(2048));
+        assert_eq!(with(&[0; 16]), Err(Unbuildable::TooLong));
+        assert_eq!(with(&[0; 7]), Err(Unbuildable::Tlvs));
+        assert_eq!(with(&[4, 7, 0, 0, 0, 0, 0, 0]), Err(Unbuildable::Tlvs));
+    }
+
+    proptest! {
+        /// A packet visits the path in its order, and the header keeps all that it was built with.
+        #[test]
+        fn reads_what_it_wrote(
+            path in proptest::collection::vec(any::<Ipv6Addr>(), 1..=127), reduced: bool, next_header: u8,
+            flags: u8, tag: u16, payload: Vec<u8>,
+        ) {
+            let list = if reduced && path.len() > 1 { List::Reduced } else { List::Full };
+            let builder = Builder { list, flags, tag, ..Builder::new(next_header, &path) };
+            let len = builder.len().unwrap();
+            let mut bytes = vec![0x55; len];
+            prop_assert_eq!(builder.write(&mut bytes), Ok(len));
+            bytes.extend(&payload);
+
+            let listed = path.len() - usize::from(list == List::Reduced);
+            let srh = Srh::parse(&bytes).unwrap();
+            prop_assert_eq!((srh.len(), srh.segments().len()), (8 + 16 * listed, listed));
+            prop_assert_eq!((srh.next_header(), srh.flags(), srh.tag()), (next_header, flags, tag));
+            prop_assert_eq!(srh.tlv_bytes(), &[][..]);
+
+            let mut srh = SrhMut::parse(&mut bytes).unwrap();
+            for address in &path[1..] {
+                prop_assert_eq!(srh.view().next_segment(), Some(*address));
+                prop_assert_eq!(srh.advance(), Some(address.octets()));
+            }
+            prop_assert_eq!((srh.view().segments_left(), srh.advance()), (0, None));
+            srh.set_next_header(!next_header);
+            srh.set_flags(!flags);
+            srh.set_tag(!tag);
+            let last = srh.segments_mut().first_mut().unwrap();
+            prop_assert_eq!(*last, path[path.len() - 1].octets());
+            *last = [0; 16];
+            let srh = srh.view();
+            prop_assert_eq!((srh.next_header(), srh.flags(), srh.tag()), (!next_header, !flags, !tag));
+            prop_assert_eq!(srh.segment(0), Some(Ipv6Addr::UNSPECIFIED));
+            prop_assert_eq!(&bytes[len..], &payload);
+        }
     }
 }

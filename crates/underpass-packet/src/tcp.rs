@@ -230,3 +230,84 @@ impl<'a> Iterator for Options<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{protocol, testing::hex};
+
+    /// scapy 2.5.0: `IP(src='192.0.2.1',dst='198.51.100.2')/TCP(sport=443,dport=50000,seq=0x01020304,
+    /// ack=0x05060708,flags='SAE',window=512,options=[('MSS',1460),('SAckOK',b''),('Timestamp',(1,2)),
+    /// ('NOP',None),('WScale',7)])/b'x'`
+    const SEGMENT: &str = "01bbc3500102030405060708a05202000c550000
+        020405b4 0402 080a0000000100000002 01 030307 78";
+
+    #[test]
+    fn segment_of_scapy() {
+        let mut bytes = hex(SEGMENT);
+        let view = View::parse(&bytes).unwrap();
+        let header = view.header;
+        assert_eq!((header.source_port.get(), header.destination_port.get()), (443, 50000));
+        assert_eq!((header.sequence.get(), header.acknowledgment.get()), (0x01020304, 0x05060708));
+        assert_eq!((header.header_len(), header.flags(), header.window.get()), (40, SYN | ACK | ECE, 512));
+        assert_eq!(view.payload, b"x");
+        let options: Vec<_> = view.options().map(|o| o.map(|o| (o.kind, o.data.len()))).collect();
+        assert_eq!(options, [Ok((OPTION_MSS, 2)), Ok((4, 0)), Ok((8, 8)), Ok((OPTION_NOP, 0)), Ok((3, 1))]);
+
+        let pseudo = Sum::pseudo_ipv4([192, 0, 2, 1], [198, 51, 100, 2], protocol::TCP, 41);
+        assert!(header.checksum_valid(pseudo, view.options, view.payload));
+        let view = ViewMut::parse(&mut bytes).unwrap();
+        view.header.checksum.set(0x5555);
+        view.header.fill_checksum(pseudo, view.options, view.payload);
+        assert_eq!(bytes, hex(SEGMENT));
+    }
+
+    #[test]
+    fn every_rule() {
+        let bytes = hex(SEGMENT);
+        for len in 0..40 {
+            assert_eq!(View::parse(&bytes[..len]), Err(Malformed::Truncated), "{len}");
+        }
+        for offset in 0..5 {
+            let mut bytes = bytes.clone();
+            bytes[12] = offset << 4;
+            assert_eq!(View::parse(&bytes), Err(Malformed::DataOffset));
+            assert_eq!(ViewMut::parse(&mut bytes), Err(Malformed::DataOffset));
+        }
+    }
+
+    #[test]
+    fn options_end() {
+        let read = |bytes: &'static [u8]| Options(bytes).collect::<Vec<_>>();
+        let nop = Ok(Opt { kind: OPTION_NOP, data: &[] });
+        assert_eq!(read(&[1, 0, 1, 9]), [nop], "END ends the list");
+        assert_eq!(read(&[1, 2]), [nop, Err(Malformed::Option)], "no length");
+        assert_eq!(read(&[2, 0, 1]), [Err(Malformed::Option)], "a length that does not advance");
+        assert_eq!(read(&[2, 1, 1]), [Err(Malformed::Option)]);
+        assert_eq!(read(&[2, 4, 1]), [Err(Malformed::Option)], "past the end");
+        assert_eq!(read(&[2, 2, 1]), [Ok(Opt { kind: 2, data: &[] }), nop]);
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote(
+            ports: (u16, u16), flags in 0..0x1000_u16, other_flags in 0..0x1000_u16,
+            options in (0..=10_usize).prop_flat_map(|words| proptest::collection::vec(any::<u8>(), words * 4)),
+            payload: Vec<u8>,
+        ) {
+            let mut header = Header::new(ports.0, ports.1, other_flags);
+            header.set_options_len(options.len());
+            prop_assert_eq!(header.flags(), other_flags);
+            header.set_flags(flags);
+            header.fill_checksum(Sum::new(), &options, &payload);
+            let mut bytes = [header.as_bytes(), &options, &payload].concat();
+            let view = View::parse(&bytes).unwrap();
+            prop_assert_eq!(view, View { header: &header, options: &options, payload: &payload });
+            prop_assert_eq!(view.header.flags(), flags);
+            let view = ViewMut::parse(&mut bytes).unwrap();
+            prop_assert!(view.header.checksum_valid(Sum::new(), view.options, view.payload));
+        }
+    }
+}

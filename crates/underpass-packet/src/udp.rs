@@ -123,3 +123,81 @@ impl<'a> ViewMut<'a> {
         Ok(Self { header, payload })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{protocol, testing::hex};
+
+    const SOURCE: [u8; 4] = [192, 0, 2, 1];
+    const DESTINATION: [u8; 4] = [198, 51, 100, 2];
+
+    /// scapy 2.5.0: `IP(src='192.0.2.1',dst='198.51.100.2')/UDP(sport=4096,dport=53)/b'abc'`
+    const OVER_IPV4: &str = "10000035000b3f09 616263";
+    /// scapy 2.5.0: `IPv6(src='2001:db8::1',dst='2001:db8::2')/UDP(sport=4096,dport=53)/b'abc'`
+    const OVER_IPV6: &str = "10000035000bcfcb 616263";
+
+    #[test]
+    fn datagrams_of_scapy() {
+        let (mut source, mut destination) =
+            (hex("20010db8000000000000000000000001"), hex("20010db8000000000000000000000002"));
+        let address = |bytes: &mut Vec<u8>| <[u8; 16]>::try_from(std::mem::take(bytes)).unwrap();
+        let (source, destination) = (address(&mut source), address(&mut destination));
+        for (text, pseudo) in [
+            (OVER_IPV4, Sum::pseudo_ipv4(SOURCE, DESTINATION, protocol::UDP, 11)),
+            (OVER_IPV6, Sum::pseudo_ipv6(source, destination, protocol::UDP, 11)),
+        ] {
+            let mut bytes = hex(text);
+            let View { header, payload } = View::parse(&bytes).unwrap();
+            assert_eq!((header.source_port.get(), header.destination_port.get()), (4096, 53));
+            assert_eq!((header.length.get(), payload), (11, &b"abc"[..]));
+            assert!(header.has_checksum() && header.checksum_valid(pseudo, payload));
+            let ViewMut { header, payload } = ViewMut::parse(&mut bytes).unwrap();
+            header.checksum.set(0x5555);
+            assert!(!header.checksum_valid(pseudo, payload));
+            header.fill_checksum(pseudo, payload);
+            assert_eq!(bytes, hex(text));
+        }
+    }
+
+    #[test]
+    fn every_rule() {
+        let bytes = hex(OVER_IPV4);
+        for len in 0..bytes.len() {
+            let fault = if len < 8 { Malformed::Truncated } else { Malformed::PayloadTruncated };
+            assert_eq!(View::parse(&bytes[..len]), Err(fault), "{len}");
+        }
+        for len in 0..8 {
+            let mut bytes = bytes.clone();
+            bytes[5] = len;
+            assert_eq!(View::parse(&bytes), Err(Malformed::Length));
+            assert_eq!(ViewMut::parse(&mut bytes), Err(Malformed::Length));
+        }
+    }
+
+    /// The sum of ports and length is `0xFFFF`, so that its complement is 0.
+    #[test]
+    fn checksum_of_0_is_sent_as_ffff() {
+        let mut header = Header::new(0xFF00, 0x00F7, 8);
+        header.fill_checksum(Sum::new(), &[]);
+        assert_eq!(header.checksum.get(), 0xFFFF);
+        assert!(header.checksum_valid(Sum::new(), &[]));
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote(source: u16, destination: u16, payload: Vec<u8>, padding in 0..20_usize) {
+            let length = (Header::LEN + payload.len()) as u16;
+            let mut header = Header::new(source, destination, length);
+            let pseudo = Sum::pseudo_ipv4(SOURCE, DESTINATION, protocol::UDP, length);
+            header.fill_checksum(pseudo, &payload);
+            prop_assert!(header.has_checksum());
+            let mut bytes = [header.as_bytes(), &payload, &vec![0xEE; padding]].concat();
+            prop_assert_eq!(View::parse(&bytes), Ok(View { header: &header, payload: &payload }));
+            let view = ViewMut::parse(&mut bytes).unwrap();
+            prop_assert!(view.header.checksum_valid(pseudo, view.payload));
+        }
+    }
+}

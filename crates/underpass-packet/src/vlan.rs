@@ -136,3 +136,67 @@ impl<'a> Frame<'a> {
 pub const fn is_tag(ethertype: u16) -> bool {
     matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::hex;
+
+    /// scapy 2.5.0: `Ether(dst='02:00:00:00:00:01',src='02:00:00:00:00:02')/Dot1AD(vlan=100,prio=5)/
+    /// Dot1Q(vlan=4094,id=1)/IP()`
+    #[test]
+    fn two_tags_of_scapy() {
+        let bytes = hex("020000000001 020000000002 88a8 a064 8100 1ffe 0800
+            450000140001000040007ce77f0000017f000001");
+        let frame = Frame::parse(&bytes).unwrap();
+        let outer = Tag::new(ethernet::SERVICE_VLAN, 100).with_priority(5);
+        let inner = Tag::new(ethernet::VLAN, 4094).with_drop_eligible(true);
+        assert_eq!(frame.tags, [outer, inner]);
+        assert_eq!((frame.ethertype, frame.payload.len()), (ethernet::IPV4, 20));
+        assert_eq!(frame.header.destination, [2, 0, 0, 0, 0, 1]);
+        for len in 0..22 {
+            assert_eq!(Frame::parse(&bytes[..len]), Err(Malformed::Truncated), "{len}");
+        }
+    }
+
+    #[test]
+    fn untagged() {
+        let bytes = hex("020000000001 020000000002 86dd 60");
+        let frame = Frame::parse(&bytes).unwrap();
+        assert_eq!((frame.tags, frame.ethertype, frame.payload), (&[][..], ethernet::IPV6, &[0x60][..]));
+    }
+
+    fn frame(tags: &[Tag], ethertype: u16, payload: &[u8]) -> Vec<u8> {
+        [&[0; 12], tags.as_bytes(), &ethertype.to_be_bytes(), payload].concat()
+    }
+
+    #[test]
+    fn more_tags_than_are_read() {
+        let tags = [Tag::new(ethernet::VLAN, 1); MAX_TAGS + 1];
+        let bytes = frame(&tags[1..], ethernet::IPV4, &[]);
+        assert_eq!(Frame::parse(&bytes).map(|f| f.tags.len()), Ok(MAX_TAGS));
+        let bytes = frame(&tags, ethernet::IPV4, &[]);
+        assert_eq!(Frame::parse(&bytes), Err(Malformed::TooManyTags));
+    }
+
+    proptest! {
+        #[test]
+        fn reads_what_it_wrote(
+            stack in proptest::collection::vec((any::<bool>(), 0..4096_u16, 0..8_u8, any::<bool>()), 0..=MAX_TAGS),
+            payload: Vec<u8>,
+        ) {
+            let tags: Vec<Tag> = stack.iter().map(|&(service, id, priority, eligible)| {
+                let protocol = if service { ethernet::SERVICE_VLAN } else { ethernet::VLAN };
+                Tag::new(protocol, 0).with_drop_eligible(eligible).with_priority(priority).with_id(id)
+            }).collect();
+            for (tag, &(_, id, priority, eligible)) in tags.iter().zip(&stack) {
+                prop_assert_eq!((tag.id(), tag.priority(), tag.drop_eligible()), (id, priority, eligible));
+            }
+            let bytes = frame(&tags, ethernet::IPV6, &payload);
+            let read = Frame::parse(&bytes).unwrap();
+            prop_assert_eq!((read.tags, read.ethertype, read.payload), (&tags[..], ethernet::IPV6, &payload[..]));
+        }
+    }
+}
