@@ -16,6 +16,7 @@
 //! tables together. Debug builds check on every access that guard and slab are of one domain.
 #![allow(unsafe_code)]
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::{Mutex, PoisonError};
@@ -61,14 +62,14 @@ pub(crate) fn domain(readers: usize) -> (Retirer, Vec<Reader>) {
     });
     let readers =
         (0..readers).map(|index| Reader { domain: domain.clone(), index, idle: true }).collect::<Vec<_>>();
-    (Retirer { domain, limbo: VecDeque::new(), passed: Stamp(0) }, readers)
+    (Retirer { domain, limbo: VecDeque::new(), passed: Cell::new(Stamp(0)) }, readers)
 }
 
 /// The control thread's end of a domain: takes what was unlinked, frees it when no reader holds it.
 pub(crate) struct Retirer {
     domain: Arc<Domain>,
     limbo: VecDeque<(Stamp, Retired)>,
-    passed: Stamp,
+    passed: Cell<Stamp>,
 }
 
 impl Retirer {
@@ -80,7 +81,7 @@ impl Retirer {
     /// Whether no reader holds anything that was unlinked at `stamp`, as of the last
     /// [`Self::advance`].
     pub(crate) fn has_passed(&self, stamp: Stamp) -> bool {
-        stamp <= self.passed
+        stamp <= self.passed.get()
     }
 
     /// Frees `object` once no reader can hold it. It must have been unlinked before this call.
@@ -89,7 +90,7 @@ impl Retirer {
     }
 
     /// Starts a new epoch and finds out which earlier ones every reader has left. Never waits.
-    pub(crate) fn advance(&mut self) {
+    pub(crate) fn advance(&self) {
         let epoch = self.domain.epoch.load(Ordering::Relaxed) + 1;
         // Release: a reader that sees the new epoch sees everything unlinked before it.
         self.domain.epoch.store(epoch, Ordering::Release);
@@ -98,7 +99,7 @@ impl Retirer {
         fence(Ordering::SeqCst);
         // Acquire: what a reader read before it stored its slot happens before we free it.
         let seen = self.domain.seen.iter().map(|seen| seen.0.load(Ordering::Acquire)).min();
-        self.passed = Stamp(seen.unwrap_or(IDLE).min(epoch));
+        self.passed.set(Stamp(seen.unwrap_or(IDLE).min(epoch)));
     }
 
     /// Advances, and frees what no reader can hold any more.

@@ -1,92 +1,277 @@
 //! Longest-prefix match.
+//!
+//! ```text
+//! address   |      16 bits      | 8 bits | 0..24 bits | 8 bits |  0..27 bits
+//!           root: direct array ──> node ── skipped ───> node ──> leaf
+//! ```
+//!
+//! The root is an array of 65,536 entries. An entry is a leaf with the rest of its prefix, where one
+//! prefix alone is below it, or a node of 256 slots (see [`node`]), which lies behind as many bits as
+//! all its prefixes share. All nodes of a family lie in one arena; a table by itself takes as much
+//! memory as its root's entries touch.
+//!
+//! A change writes the one node that it concerns anew, and publishes it with one store; readers in
+//! the old node finish there, and its block is used again when all of them have begun another burst.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod arena;
+mod batch;
+mod edit;
+mod entry;
+mod node;
 
-use crate::publish::{Guard, Retirer, Slab};
+use std::marker::PhantomData;
+use std::sync::atomic::{
+    AtomicU32,
+    Ordering::{Acquire, Relaxed},
+};
+
+pub(crate) use arena::Arena;
+use arena::{Pages, UNIT, Words};
+pub(crate) use edit::Edit;
+use entry::{Entry, Kind};
+
+use crate::publish::Guard;
+
+/// What [`Lpm::lookup_batch`] says where no prefix covers the address.
+pub const NO_LEAF: u32 = u32::MAX;
+
+/// The largest leaf.
+pub const MAX_LEAF: u32 = node::NONE - 1;
+
+/// Most routes of a table of which [`Lpm::is_hot`] holds.
+const HOT: u32 = 512;
+
+/// Bits of an address that the root consumes.
+const ROOT: u8 = 16;
+/// Where in a root the leaves of prefixes shorter than [`ROOT`] begin, painted on the slots that they
+/// cover: the prefix's length << 32 | leaf + 1, or 0.
+const COVERS: usize = 1 << ROOT;
+/// Where in a root these prefixes themselves begin, each at 1 and its bits: leaf + 1, or 0.
+const SHORTS: usize = 2 << ROOT;
+/// Words of a root, as a power of two.
+const ROOT_BITS: u32 = ROOT as u32 + 2;
 
 /// An address of one family, as a number in host byte order.
-pub trait Address: Copy + Ord + Send + Sync + 'static {
+pub trait Address: Copy + Eq + Send + Sync + 'static {
     /// Bits of an address.
     const BITS: u8;
-    /// The first `len` bits, the rest zero.
-    fn masked(self, len: u8) -> Self;
+
+    /// The 64 bits from bit `from` on, zero behind the end; `from` ≤ [`Self::BITS`], where 64 or 128
+    /// bits further on say whatever they like.
+    fn window(self, from: u8) -> u64;
+
+    /// The first `len` bits, then those of `window` as far as there is room.
+    #[must_use]
+    fn with_window(self, len: u8, window: u64) -> Self;
+
+    /// The first and the second half of the address in 128 bits, left-aligned.
+    fn halves(self) -> [u64; 2];
+
+    /// The reverse of [`Self::halves`].
+    fn from_halves(halves: [u64; 2]) -> Self;
 }
 
 impl Address for u32 {
     const BITS: u8 = 32;
-    fn masked(self, len: u8) -> Self {
-        if len == 0 { 0 } else { self & (Self::MAX << (32 - len)) }
+
+    #[inline(always)]
+    fn window(self, from: u8) -> u64 {
+        (u64::from(self) << 32) << (from & 63)
+    }
+
+    fn with_window(self, len: u8, window: u64) -> Self {
+        let kept = !Self::MAX.checked_shr(len.into()).unwrap_or(0);
+        self & kept | ((window >> 32) as u32).checked_shr(len.into()).unwrap_or(0)
+    }
+
+    fn halves(self) -> [u64; 2] {
+        [self.window(0), 0]
+    }
+
+    fn from_halves([first, _]: [u64; 2]) -> Self {
+        (first >> 32) as u32
     }
 }
 
 impl Address for u128 {
     const BITS: u8 = 128;
-    fn masked(self, len: u8) -> Self {
-        if len == 0 { 0 } else { self & (Self::MAX << (128 - len)) }
+
+    #[inline(always)]
+    fn window(self, from: u8) -> u64 {
+        (self.wrapping_shl(from.into()) >> 64) as u64
+    }
+
+    fn with_window(self, len: u8, window: u64) -> Self {
+        let kept = !Self::MAX.checked_shr(len.into()).unwrap_or(0);
+        self & kept | (u128::from(window) << 64).checked_shr(len.into()).unwrap_or(0)
+    }
+
+    fn halves(self) -> [u64; 2] {
+        [(self >> 64) as u64, self as u64]
+    }
+
+    fn from_halves([first, second]: [u64; 2]) -> Self {
+        u128::from(first) << 64 | u128::from(second)
     }
 }
 
-/// A table of prefixes, each with a leaf below 2³⁰.
-#[derive(Clone)]
-pub struct Lpm<A: Address> {
-    published: Arc<Slab<BTreeMap<(u8, A), u32>>>,
+/// A table of prefixes, each with a leaf of at most [`MAX_LEAF`].
+pub struct Lpm<A> {
+    root: Words,
+    arena: Words,
+    /// The leaf of the prefix of no bits, or [`node::NONE`].
+    default: AtomicU32,
+    /// Whether a prefix of 1 to 15 bits was ever there.
+    covered: AtomicU32,
+    routes: AtomicU32,
+    address: PhantomData<A>,
 }
 
-fn longest<A: Address>(routes: &BTreeMap<(u8, A), u32>, address: A) -> Option<u32> {
-    (0..=A::BITS).rev().find_map(|len| routes.get(&(len, address.masked(len))).copied())
+/// A prefix with a leaf of its own, of which all but what leads to it was too long for an entry.
+mod record {
+    use super::{Address, Arena, Entry, Relaxed, UNIT, Words};
+    use std::sync::atomic::Ordering::{Acquire, Release};
+
+    pub(super) const SIZE: usize = 4;
+
+    pub(super) fn write<A: Address>(arena: &mut Arena, prefix: A, len: u8, leaf: u32) -> u32 {
+        let block = arena.allocate(SIZE);
+        let at = block as usize * UNIT;
+        let [first, second] = prefix.halves();
+        arena.words().word(at).store(first, Relaxed);
+        arena.words().word(at + 1).store(second, Relaxed);
+        arena.words().word(at + 2).store(u64::from(len) << 32 | u64::from(leaf), Relaxed);
+        block
+    }
+
+    /// Prefix, length and leaf.
+    #[inline]
+    pub(super) fn read<A: Address>(words: &Words, entry: Entry) -> (A, u8, u32) {
+        let at = entry.value() as usize * UNIT;
+        let halves = [words.word(at).load(Relaxed), words.word(at + 1).load(Relaxed)];
+        let last = words.word(at + 2).load(Acquire);
+        (A::from_halves(halves), (last >> 32) as u8, last as u32)
+    }
+
+    pub(super) fn set_leaf(words: &Words, entry: Entry, leaf: u32) {
+        let word = words.word(entry.value() as usize * UNIT + 2);
+        word.store(word.load(Relaxed) >> 32 << 32 | u64::from(leaf), Release);
+    }
+
+    /// How many bits two addresses have in common.
+    #[inline]
+    pub(super) fn common<A: Address>(one: A, other: A) -> u32 {
+        let ([a, b], [c, d]) = (one.halves(), other.halves());
+        if a == c { 64 + (b ^ d).leading_zeros() } else { (a ^ c).leading_zeros() }
+    }
 }
 
 impl<A: Address> Lpm<A> {
-    pub(crate) fn new(retirer: &Retirer) -> Self {
-        Self { published: Arc::new(Slab::new(1, retirer)) }
+    /// An empty table, whose nodes will lie in `arena`.
+    pub(crate) fn new(arena: &Arena) -> Self {
+        Self {
+            root: Words::reserve(ROOT_BITS, Pages::Small),
+            arena: arena.words().clone(),
+            default: AtomicU32::new(node::NONE),
+            covered: AtomicU32::new(0),
+            routes: AtomicU32::new(0),
+            address: PhantomData,
+        }
+    }
+
+    /// How many prefixes the table has.
+    pub fn len(&self) -> usize {
+        self.routes.load(Relaxed) as usize
+    }
+
+    /// Whether the table has no prefix.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the table is so small that it stays in the cache, and [`Self::lookup`] one by one is
+    /// as fast as [`Self::lookup_batch`].
+    #[inline]
+    pub fn is_hot(&self) -> bool {
+        self.routes.load(Relaxed) <= HOT
     }
 
     /// The leaf of the longest prefix that covers `address`.
     #[inline]
     pub fn lookup(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
-        longest(self.published.get(0, guard)?, address)
+        let _ = guard;
+        let leaf = self.longest(address);
+        (leaf != node::NONE).then_some(leaf)
     }
 
-    /// Looks up as many addresses as both slices have, in lockstep; [`NO_LEAF`] where there is none.
-    pub fn lookup_batch(&self, addresses: &[A], leaves: &mut [u32], guard: &Guard<'_>) {
-        for (address, leaf) in addresses.iter().zip(leaves) {
-            *leaf = self.lookup(*address, guard).unwrap_or(NO_LEAF);
-        }
-    }
-
-    /// Whether the table is so small that [`Self::lookup`] one by one is faster than
-    /// [`Self::lookup_batch`].
     #[inline]
-    pub fn is_hot(&self) -> bool {
-        true
-    }
-
-    fn change<R>(&self, retirer: &mut Retirer, change: impl FnOnce(&mut BTreeMap<(u8, A), u32>) -> R) -> R {
-        let mut routes = self.published.peek(0, retirer).cloned().unwrap_or_default();
-        let result = change(&mut routes);
-        self.published.replace(0, Some(routes), retirer);
-        result
-    }
-
-    pub(crate) fn insert(&self, address: A, len: u8, leaf: u32, retirer: &mut Retirer) -> Option<u32> {
-        if len > A::BITS {
-            return None;
+    fn longest(&self, address: A) -> u32 {
+        let mut window = address.window(0);
+        let slot = (window >> 48) as usize;
+        let mut entry = Entry(self.root.word(slot).load(Acquire));
+        window <<= 16;
+        if entry.matches(window) {
+            match entry.kind() {
+                Kind::Leaf => return entry.value(),
+                Kind::Node => {}
+                Kind::Record => {
+                    if let Some(leaf) = self.record(entry, address) {
+                        return leaf;
+                    }
+                    return self.root_cover(slot);
+                }
+                Kind::Empty => return self.root_cover(slot),
+            }
+        } else {
+            return self.root_cover(slot);
         }
-        self.change(retirer, |routes| routes.insert((len, address.masked(len)), leaf))
-    }
-
-    pub(crate) fn remove(&self, address: A, len: u8, retirer: &mut Retirer) -> Option<u32> {
-        if len > A::BITS {
-            return None;
+        let mut best = self.default.load(Acquire);
+        let mut pos = ROOT;
+        loop {
+            pos += entry.len();
+            window = address.window(pos);
+            let at = entry.value() as usize * UNIT;
+            let meta = self.arena.word(at).load(Acquire);
+            let default = node::default(meta);
+            best = if default == node::NONE { best } else { default };
+            let slot = (window >> 56) as u8;
+            window <<= 8;
+            pos += 8;
+            if let Some(index) = node::find(&self.arena, at, meta, slot) {
+                entry = Entry(self.arena.word(index).load(Acquire));
+                if entry.matches(window) {
+                    match entry.kind() {
+                        Kind::Leaf => return entry.value(),
+                        Kind::Node => continue,
+                        Kind::Record => {
+                            if let Some(leaf) = self.record(entry, address) {
+                                return leaf;
+                            }
+                        }
+                        Kind::Empty => {}
+                    }
+                }
+            }
+            let cover = node::cover(&self.arena, at, meta, slot);
+            return if cover == node::NONE { best } else { cover };
         }
-        self.change(retirer, |routes| routes.remove(&(len, address.masked(len))))
     }
 
-    pub(crate) fn longest(&self, address: A, retirer: &Retirer) -> Option<u32> {
-        longest(self.published.peek(0, retirer)?, address)
+    #[inline]
+    fn record(&self, entry: Entry, address: A) -> Option<u32> {
+        let (prefix, len, leaf) = record::read::<A>(&self.arena, entry);
+        (record::common(prefix, address) >= u32::from(len)).then_some(leaf)
+    }
+
+    /// What prefixes of fewer bits than the root consumes say about one of its slots.
+    #[inline]
+    fn root_cover(&self, slot: usize) -> u32 {
+        if self.covered.load(Acquire) != 0 {
+            let cover = self.root.word(COVERS + slot).load(Acquire);
+            if cover != 0 {
+                return cover as u32 - 1;
+            }
+        }
+        self.default.load(Acquire)
     }
 }
-
-/// What [`Lpm::lookup_batch`] says where no prefix covers the address.
-pub const NO_LEAF: u32 = u32::MAX;

@@ -12,10 +12,9 @@ pub use action::*;
 pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;
-use crate::lpm::Lpm;
 use crate::publish::{Retirer, Slab};
 
-pub use crate::lpm::{Address, NO_LEAF};
+pub use crate::lpm::{Address, Lpm, MAX_LEAF, NO_LEAF};
 pub use crate::publish::Guard;
 
 /// What workers read.

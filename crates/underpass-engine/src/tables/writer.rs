@@ -9,7 +9,7 @@ use super::{Action, ActionId, Fib4Id, Fib6Id, Link, LinkId, Lookup, LookupId, Ne
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
-use crate::lpm::Lpm;
+use crate::lpm::{Arena, Edit, Lpm};
 use crate::publish::{self, Guard, Ids, Retirer};
 
 /// A worker's access to the tables, and its counters.
@@ -46,6 +46,8 @@ impl Reader {
 pub struct Writer {
     tables: Arc<Tables>,
     retirer: Retirer,
+    /// The nodes of all forwarding tables.
+    arena: Arena,
     counters: Vec<Arc<Counters>>,
     links: Ids,
     actions: Ids,
@@ -62,6 +64,10 @@ pub struct Writer {
 
 /// Most counters: what [`Counters`] has room for.
 const COUNTERS: u32 = 1 << 24;
+
+/// Words reserved for the nodes of forwarding tables, as a power of two: 16 GiB of addresses, of which
+/// as much is memory as there are nodes.
+const ARENA_BITS: u32 = 31;
 
 /// The id of an object for which there was no room: names nothing, for ever.
 const NOWHERE: u32 = u32::MAX;
@@ -111,6 +117,7 @@ impl Writer {
             link_bases: BTreeMap::new(),
             tables: tables.clone(),
             retirer,
+            arena: Arena::new(ARENA_BITS),
         };
         (writer, tables, readers)
     }
@@ -193,69 +200,89 @@ impl Writer {
     /// Adds an empty forwarding table of IPv4.
     pub fn add_fib4(&mut self) -> Fib4Id {
         let Some((id, _)) = self.fibs4.take(&self.retirer) else { return Fib4Id(NOWHERE) };
-        let fib = Lpm::new(&self.retirer);
+        let fib = Lpm::new(&self.arena);
         self.tables.fibs4.replace(id, Some(fib), &mut self.retirer);
         Fib4Id(id)
     }
 
     /// Removes a forwarding table of IPv4 with its routes, if the id names one.
     pub fn remove_fib4(&mut self, id: Fib4Id) {
-        if self.tables.fibs4.replace(id.0, None, &mut self.retirer) {
-            self.fibs4.give(id.0, &self.retirer);
-        }
+        let Some(fib) = self.tables.fibs4.peek(id.0, &self.retirer) else { return };
+        let blocks = fib.blocks();
+        self.tables.fibs4.replace(id.0, None, &mut self.retirer);
+        blocks.into_iter().for_each(|(block, words)| self.arena.release(block, words, &self.retirer));
+        self.fibs4.give(id.0, &self.retirer);
     }
 
     /// Adds an empty forwarding table of IPv6.
     pub fn add_fib6(&mut self) -> Fib6Id {
         let Some((id, _)) = self.fibs6.take(&self.retirer) else { return Fib6Id(NOWHERE) };
-        let fib = Lpm::new(&self.retirer);
+        let fib = Lpm::new(&self.arena);
         self.tables.fibs6.replace(id, Some(fib), &mut self.retirer);
         Fib6Id(id)
     }
 
     /// Removes a forwarding table of IPv6 with its routes, if the id names one.
     pub fn remove_fib6(&mut self, id: Fib6Id) {
-        if self.tables.fibs6.replace(id.0, None, &mut self.retirer) {
-            self.fibs6.give(id.0, &self.retirer);
-        }
+        let Some(fib) = self.tables.fibs6.peek(id.0, &self.retirer) else { return };
+        let blocks = fib.blocks();
+        self.tables.fibs6.replace(id.0, None, &mut self.retirer);
+        blocks.into_iter().for_each(|(block, words)| self.arena.release(block, words, &self.retirer));
+        self.fibs6.give(id.0, &self.retirer);
     }
 
     /// Adds or changes the route to the first `len` bits of `prefix`, and returns the action that it
     /// had. Does nothing if there is no such table, or `len` is above 32.
     pub fn insert4(&mut self, fib: Fib4Id, prefix: Ipv4Addr, len: u8, action: ActionId) -> Option<ActionId> {
-        let fib = self.tables.fibs4.peek(fib.0, &self.retirer)?.clone();
-        fib.insert(prefix.to_bits(), len, action.0, &mut self.retirer).map(ActionId)
+        let table = self.tables.fibs4.peek(fib.0, &self.retirer)?;
+        let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
+        edit.insert(prefix.to_bits(), len, action.0).map(ActionId)
     }
 
     /// Removes the route to the first `len` bits of `prefix`, and returns the action that it had.
     pub fn remove4(&mut self, fib: Fib4Id, prefix: Ipv4Addr, len: u8) -> Option<ActionId> {
-        let fib = self.tables.fibs4.peek(fib.0, &self.retirer)?.clone();
-        fib.remove(prefix.to_bits(), len, &mut self.retirer).map(ActionId)
+        let table = self.tables.fibs4.peek(fib.0, &self.retirer)?;
+        let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
+        edit.remove(prefix.to_bits(), len).map(ActionId)
     }
 
     /// The action of the longest prefix that covers `address`.
     pub fn lookup4(&self, fib: Fib4Id, address: Ipv4Addr) -> Option<ActionId> {
         let fib = self.tables.fibs4.peek(fib.0, &self.retirer)?;
-        fib.longest(address.to_bits(), &self.retirer).map(ActionId)
+        fib.peek_longest(address.to_bits()).map(ActionId)
+    }
+
+    /// The action of the route to the first `len` bits of `prefix`.
+    pub fn exact4(&self, fib: Fib4Id, prefix: Ipv4Addr, len: u8) -> Option<ActionId> {
+        let fib = self.tables.fibs4.peek(fib.0, &self.retirer)?;
+        fib.peek_exact(prefix.to_bits(), len).map(ActionId)
     }
 
     /// Adds or changes the route to the first `len` bits of `prefix`, and returns the action that it
     /// had. Does nothing if there is no such table, or `len` is above 128.
     pub fn insert6(&mut self, fib: Fib6Id, prefix: Ipv6Addr, len: u8, action: ActionId) -> Option<ActionId> {
-        let fib = self.tables.fibs6.peek(fib.0, &self.retirer)?.clone();
-        fib.insert(prefix.to_bits(), len, action.0, &mut self.retirer).map(ActionId)
+        let table = self.tables.fibs6.peek(fib.0, &self.retirer)?;
+        let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
+        edit.insert(prefix.to_bits(), len, action.0).map(ActionId)
     }
 
     /// Removes the route to the first `len` bits of `prefix`, and returns the action that it had.
     pub fn remove6(&mut self, fib: Fib6Id, prefix: Ipv6Addr, len: u8) -> Option<ActionId> {
-        let fib = self.tables.fibs6.peek(fib.0, &self.retirer)?.clone();
-        fib.remove(prefix.to_bits(), len, &mut self.retirer).map(ActionId)
+        let table = self.tables.fibs6.peek(fib.0, &self.retirer)?;
+        let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
+        edit.remove(prefix.to_bits(), len).map(ActionId)
     }
 
     /// The action of the longest prefix that covers `address`.
     pub fn lookup6(&self, fib: Fib6Id, address: Ipv6Addr) -> Option<ActionId> {
         let fib = self.tables.fibs6.peek(fib.0, &self.retirer)?;
-        fib.longest(address.to_bits(), &self.retirer).map(ActionId)
+        fib.peek_longest(address.to_bits()).map(ActionId)
+    }
+
+    /// The action of the route to the first `len` bits of `prefix`.
+    pub fn exact6(&self, fib: Fib6Id, prefix: Ipv6Addr, len: u8) -> Option<ActionId> {
+        let fib = self.tables.fibs6.peek(fib.0, &self.retirer)?;
+        fib.peek_exact(prefix.to_bits(), len).map(ActionId)
     }
 
     /// A counter that shows zero, with room for it in every worker's [`Counters`].
@@ -300,6 +327,17 @@ impl Writer {
     /// Frees what no worker can hold any more. To be called now and then; never waits.
     pub fn reclaim(&mut self) {
         self.retirer.reclaim();
+        self.arena.reclaim(&self.retirer);
+    }
+
+    /// Whether there is memory for another route. If not, inserting one does nothing.
+    pub fn has_room(&self) -> bool {
+        self.arena.has_room()
+    }
+
+    /// Bytes that the nodes of all forwarding tables take.
+    pub fn route_bytes(&self) -> usize {
+        self.arena.used()
     }
 
     /// How many replaced or removed objects still wait for a worker.

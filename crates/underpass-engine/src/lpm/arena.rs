@@ -1,0 +1,193 @@
+//! The memory of the tries: one reservation of words, carved into blocks by the control thread.
+//!
+//! Words are atomic and never unmapped while anyone can reach them, and an index is masked to the
+//! reservation, so that no access can fail or be undefined, whatever it names. What must be right
+//! besides is that a block is not used again while a reader may still walk through it: freed blocks
+//! wait for every reader to move on.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use crate::publish::{Retirer, Stamp};
+
+/// Zeroed words of memory, backed where they are used.
+#[derive(Clone)]
+pub(super) struct Words {
+    base: *const AtomicU64,
+    mask: usize,
+    /// The memory that `base` points into.
+    _memory: Arc<dyn Send + Sync>,
+}
+
+// SAFETY: the pointer leads into `_memory`, which never moves nor changes hands, and whose words are
+// atomic.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
+
+/// Pages of the backing memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pages {
+    /// As small as they come, for a region of which few words will be used.
+    Small,
+    /// Huge ones, for a region that is read at random.
+    Huge,
+}
+
+impl Words {
+    /// Reserves 2^`bits` words, or fewer where the system does not grant so many.
+    pub(super) fn reserve(bits: u32, pages: Pages) -> Self {
+        // The interpreter knows no reservations, and backs every word.
+        let bits = if cfg!(any(miri, loom)) { bits.min(18) } else { bits };
+        for bits in (20..=bits).rev() {
+            let mapped = memmap2::MmapOptions::new().len(8 << bits).no_reserve_swap().map_anon();
+            if let Ok(mapped) = mapped {
+                #[cfg(target_os = "linux")]
+                if pages == Pages::Huge {
+                    // Refused by a kernel without huge pages; then small ones do.
+                    let _ = mapped.advise(memmap2::Advice::HugePage);
+                }
+                let base = mapped.as_ptr().cast();
+                return Self { base, mask: (1 << bits) - 1, _memory: Arc::new(mapped) };
+            }
+        }
+        let bits = bits.min(20);
+        // SAFETY: an atomic of all-zero bytes is zero.
+        let words: Box<[AtomicU64]> = unsafe { Box::new_zeroed_slice(1 << bits).assume_init() };
+        let base = words.as_ptr();
+        Self { base, mask: (1 << bits) - 1, _memory: Arc::new(words) }
+    }
+
+    /// The word at `index`, which wraps at the end of the reservation.
+    #[inline(always)]
+    pub(super) fn word(&self, index: usize) -> &AtomicU64 {
+        // SAFETY: the reservation has mask + 1 words, is aligned to at least 8 bytes, and lives as long
+        // as `self`, which holds a share of it. Zeroed or written as atomics, its words are initialised.
+        unsafe { &*self.base.add(index & self.mask) }
+    }
+
+    /// Asks for the cache line of the word at `index`.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, index: usize) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: prefetching has no effect on memory, and every x86-64 can.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(self.base.wrapping_add(index & self.mask).cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = index;
+    }
+
+    fn len(&self) -> usize {
+        self.mask + 1
+    }
+}
+
+/// A block's address: its first word divided by [`UNIT`]. Below 2³⁰.
+pub(crate) type Block = u32;
+
+/// Words of the smallest block: half a cache line.
+pub(super) const UNIT: usize = 4;
+
+/// Sizes of blocks, in units: a quarter of a power of two apart, so that at most a fifth is unused.
+/// All but the first are whole cache lines.
+const SIZES: [u16; 22] =
+    [1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160];
+
+/// The largest block, in words.
+pub(super) const LARGEST: usize = SIZES[SIZES.len() - 1] as usize * UNIT;
+
+/// Words that a change may take, many times over: what is removed must still be written anew.
+const SLACK: usize = 64 * LARGEST;
+
+fn class(words: usize) -> usize {
+    let units = words.div_ceil(UNIT);
+    SIZES.partition_point(|size| usize::from(*size) < units)
+}
+
+/// Freed blocks that wait before the arena asks whether readers have moved on.
+const PATIENCE: usize = 512;
+
+/// The control thread's side of the reservation that all tables of a family share.
+pub(crate) struct Arena {
+    words: Words,
+    next: usize,
+    free: [Vec<Block>; SIZES.len()],
+    leaving: VecDeque<(Stamp, Block, u8)>,
+    until_advance: usize,
+    used: usize,
+}
+
+impl Arena {
+    pub(crate) fn new(bits: u32) -> Self {
+        Self {
+            words: Words::reserve(bits, Pages::Huge),
+            // Block 0 is nobody's.
+            next: 2,
+            free: std::array::from_fn(|_| Vec::new()),
+            leaving: VecDeque::new(),
+            until_advance: PATIENCE,
+            used: 0,
+        }
+    }
+
+    pub(super) fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// Bytes of the blocks in use.
+    pub(crate) fn used(&self) -> usize {
+        self.used * UNIT * 8
+    }
+
+    /// Whether there is still room for a change of a table.
+    pub(crate) fn has_room(&self) -> bool {
+        self.next * UNIT + SLACK <= self.words.len().min(UNIT << 30)
+    }
+
+    /// A block of at least `words` words, whose content is arbitrary. Room is checked beforehand with
+    /// [`Self::has_room`].
+    pub(super) fn allocate(&mut self, words: usize) -> Block {
+        let class = class(words).min(SIZES.len() - 1);
+        let size = usize::from(SIZES[class]);
+        self.used += size;
+        if let Some(block) = self.free[class].pop() {
+            return block;
+        }
+        if class == 0 {
+            let line = self.allocate(2 * UNIT);
+            self.used -= 2;
+            self.free[0].push(line + 1);
+            return line;
+        }
+        let block = self.next;
+        self.next += size;
+        block as Block
+    }
+
+    /// Gives back a block of `words` words that is not reachable any more; it is used again when no
+    /// reader can be in it.
+    pub(crate) fn release(&mut self, block: Block, words: usize, retirer: &Retirer) {
+        let class = class(words).min(SIZES.len() - 1);
+        self.used -= usize::from(SIZES[class]);
+        self.leaving.push_back((retirer.stamp(), block, class as u8));
+        self.until_advance -= 1;
+        if self.until_advance == 0 {
+            retirer.advance();
+            self.reclaim(retirer);
+            self.until_advance = PATIENCE;
+        }
+    }
+
+    /// Makes the blocks that readers have left free to be used again.
+    pub(crate) fn reclaim(&mut self, retirer: &Retirer) {
+        while let Some((_, block, class)) =
+            self.leaving.pop_front_if(|(stamp, ..)| retirer.has_passed(*stamp))
+        {
+            self.free[usize::from(class)].push(block);
+        }
+    }
+}

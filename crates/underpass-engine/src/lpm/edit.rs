@@ -1,0 +1,508 @@
+//! Changes to a table: the control thread's half of the trie.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use arrayvec::ArrayVec;
+
+use super::arena::{Arena, Block, UNIT, Words};
+use super::entry::{Entry, Kind, MOST};
+use super::node::{self, NONE, Node};
+use super::{Address, COVERS, Lpm, MAX_LEAF, ROOT, SHORTS, record};
+use crate::publish::Retirer;
+
+/// Most bits between a slot and the node that it leads to.
+const SKIP: u8 = 24;
+
+/// Where an entry is.
+#[derive(Clone, Copy)]
+enum Link {
+    Root(usize),
+    Arena(usize),
+}
+
+/// A node on the way to a prefix.
+#[derive(Clone, Copy)]
+struct Hop {
+    /// The entry that leads to the node.
+    link: Link,
+    /// The bit of the address behind that entry's slot.
+    pos: u8,
+    /// The node's first word.
+    at: usize,
+    /// The bit of the address that the node begins with.
+    base: u8,
+}
+
+/// The nodes on the way to a prefix: the root's and (128 − 16) / 8 more.
+type Path = ArrayVec<Hop, 16>;
+
+/// Where the way to a prefix ends.
+enum Stop {
+    /// The last node of the path owns prefixes of this length.
+    Inside,
+    /// The last node of the path has no entry for this slot.
+    Absent(u8),
+    /// At an entry, behind this bit, that is not a node, or a node that the prefix does not lead to.
+    Entry(Link, u8, Entry),
+}
+
+/// A table and its arena, to be changed.
+pub(crate) struct Edit<'a, A: Address> {
+    pub(crate) table: &'a Lpm<A>,
+    pub(crate) arena: &'a mut Arena,
+    pub(crate) retirer: &'a Retirer,
+}
+
+impl<A: Address> Lpm<A> {
+    /// The leaf of the longest prefix that covers `address`, for the control thread.
+    pub(crate) fn peek_longest(&self, address: A) -> Option<u32> {
+        let leaf = self.longest(address);
+        (leaf != NONE).then_some(leaf)
+    }
+
+    /// The leaf of this very prefix, for the control thread.
+    pub(crate) fn peek_exact(&self, address: A, len: u8) -> Option<u32> {
+        if len > A::BITS {
+            return None;
+        }
+        if len < ROOT {
+            return (self.root.word(short(address, len)).load(Relaxed) as u32).checked_sub(1);
+        }
+        let (path, stop) = self.descend(address, len);
+        match stop {
+            Stop::Inside => {
+                let hop = path.last()?;
+                let node = Node::read(&self.arena, hop.at);
+                match code(address, hop.base, len) {
+                    1 => node.own.then_some(node.default),
+                    code => node.prefix(code),
+                }
+            }
+            Stop::Absent(_) => None,
+            Stop::Entry(_, pos, entry) => self.single(address, pos, entry, len).map(|(_, leaf)| leaf),
+        }
+    }
+
+    /// All blocks of the table's nodes and records, with their sizes in words.
+    pub(crate) fn blocks(&self) -> Vec<(Block, usize)> {
+        let mut blocks = Vec::new();
+        let mut entries: Vec<u64> = (0..COVERS).map(|slot| self.root.word(slot).load(Relaxed)).collect();
+        while let Some(entry) = entries.pop().map(Entry) {
+            match entry.kind() {
+                Kind::Empty | Kind::Leaf => {}
+                Kind::Record => blocks.push((entry.value(), record::SIZE)),
+                Kind::Node => {
+                    let at = entry.value() as usize * UNIT;
+                    blocks.push((entry.value(), Node::size(&self.arena, at)));
+                    entries.extend(Node::read(&self.arena, at).entries);
+                }
+            }
+        }
+        blocks
+    }
+
+    fn link(&self, link: Link) -> &std::sync::atomic::AtomicU64 {
+        match link {
+            Link::Root(index) => self.root.word(index),
+            Link::Arena(index) => self.arena.word(index),
+        }
+    }
+
+    /// Follows the first `len` bits of `address`, which are at least [`ROOT`], as far as nodes lead.
+    fn descend(&self, address: A, len: u8) -> (Path, Stop) {
+        let mut path = Path::new();
+        let mut link = Link::Root((address.window(0) >> 48) as usize);
+        let mut pos = ROOT;
+        loop {
+            let entry = Entry(self.link(link).load(Relaxed));
+            let base = pos + entry.len();
+            let goes_on = entry.kind() == Kind::Node && len >= base && entry.matches(address.window(pos));
+            if !goes_on || path.is_full() {
+                return (path, Stop::Entry(link, pos, entry));
+            }
+            let at = entry.value() as usize * UNIT;
+            path.push(Hop { link, pos, at, base });
+            if len - base < 8 {
+                return (path, Stop::Inside);
+            }
+            let slot = (address.window(base) >> 56) as u8;
+            let meta = self.arena.word(at).load(Relaxed);
+            match node::find(&self.arena, at, meta, slot) {
+                Some(index) => (link, pos) = (Link::Arena(index), base + 8),
+                None => return (path, Stop::Absent(slot)),
+            }
+        }
+    }
+
+    /// If `entry`, behind bit `pos`, is one prefix, and has the first `len` bits of `address`: how many
+    /// of them that are, and its leaf.
+    fn single(&self, address: A, pos: u8, entry: Entry, len: u8) -> Option<(u8, u32)> {
+        let (prefix, other, leaf) = self.prefix(address, pos, entry)?;
+        (other == len && record::common(prefix, address) >= len.into()).then_some((other, leaf))
+    }
+
+    /// If `entry`, behind bit `pos` of `address`, is one prefix: it, its length and its leaf.
+    fn prefix(&self, address: A, pos: u8, entry: Entry) -> Option<(A, u8, u32)> {
+        match entry.kind() {
+            Kind::Leaf => Some((address.with_window(pos, entry.suffix()), pos + entry.len(), entry.value())),
+            Kind::Record => Some(record::read(&self.arena, entry)),
+            Kind::Empty | Kind::Node => None,
+        }
+    }
+
+    /// What the parent of a node on the path says about its slot.
+    fn inherited(&self, address: A, parents: &[Hop]) -> u32 {
+        match parents.last() {
+            Some(hop) => {
+                let meta = self.arena.word(hop.at).load(Relaxed);
+                node::cover(&self.arena, hop.at, meta, (address.window(hop.base) >> 56) as u8)
+            }
+            None => {
+                let slot = (address.window(0) >> 48) as usize;
+                (self.root.word(COVERS + slot).load(Relaxed) as u32).checked_sub(1).unwrap_or(NONE)
+            }
+        }
+    }
+}
+
+/// 1 and the bits of the prefix behind the node's base.
+fn code<A: Address>(address: A, base: u8, len: u8) -> u8 {
+    ((1 << 8 | address.window(base) >> 56) >> (8 - (len - base))) as u8
+}
+
+/// The word of a root that holds a prefix shorter than [`ROOT`].
+fn short<A: Address>(address: A, len: u8) -> usize {
+    SHORTS + (1 << len | (address.window(0) >> 1 >> (63 - len)) as usize)
+}
+
+impl<A: Address> Edit<'_, A> {
+    /// Gives the first `len` bits of `address` a leaf, and returns the one that they had. Does nothing
+    /// if `len` is too long, the leaf too large or the memory at its end.
+    pub(crate) fn insert(&mut self, address: A, len: u8, leaf: u32) -> Option<u32> {
+        if len > A::BITS || leaf > MAX_LEAF || !self.arena.has_room() {
+            return None;
+        }
+        let address = address.with_window(len, 0);
+        let previous =
+            if len < ROOT { self.set_short(address, len, Some(leaf)) } else { self.set(address, len, leaf) };
+        if previous.is_none() {
+            self.table.routes.store(self.table.routes.load(Relaxed) + 1, Relaxed);
+        }
+        previous
+    }
+
+    /// Takes the leaf of the first `len` bits of `address`.
+    pub(crate) fn remove(&mut self, address: A, len: u8) -> Option<u32> {
+        if len > A::BITS {
+            return None;
+        }
+        let address = address.with_window(len, 0);
+        let previous = if len < ROOT { self.set_short(address, len, None) } else { self.unset(address, len) };
+        if previous.is_some() {
+            self.table.routes.store(self.table.routes.load(Relaxed) - 1, Relaxed);
+        }
+        previous
+    }
+
+    fn words(&self) -> &Words {
+        &self.table.arena
+    }
+
+    fn store(&self, link: Link, entry: Entry) {
+        // Release: a new node's content before its address.
+        self.table.link(link).store(entry.0, Release);
+    }
+
+    /// Gives back the node at `at`, which has just been unlinked.
+    fn release(&mut self, at: usize) {
+        let size = Node::size(&self.table.arena, at);
+        self.arena.release((at / UNIT) as Block, size, self.retirer);
+    }
+
+    fn set_short(&mut self, address: A, len: u8, leaf: Option<u32>) -> Option<u32> {
+        let own = short(address, len);
+        let word = self.table.root.word(own);
+        let previous = (word.load(Relaxed) as u32).checked_sub(1);
+        if previous.is_none() && leaf.is_none() {
+            return None;
+        }
+        word.store(leaf.map_or(0, |leaf| u64::from(leaf) + 1), Relaxed);
+        if len == 0 {
+            self.table.default.store(leaf.unwrap_or(NONE), Release);
+            return previous;
+        }
+        // What the slots show that showed this prefix: its leaf, or the next shorter prefix.
+        let cover = match leaf {
+            Some(leaf) => u64::from(len) << 32 | (u64::from(leaf) + 1),
+            None => (1..len)
+                .rev()
+                .find_map(|len| match self.table.root.word(short(address, len)).load(Relaxed) {
+                    0 => None,
+                    leaf => Some(u64::from(len) << 32 | leaf),
+                })
+                .unwrap_or(0),
+        };
+        self.table.covered.store(1, Release);
+        let first = (address.window(0) >> 48) as usize;
+        for slot in first..first + (1 << (ROOT - len)) {
+            let word = self.table.root.word(COVERS + slot);
+            if word.load(Relaxed) >> 32 <= u64::from(len) {
+                word.store(cover, Release);
+                let entry = Entry(self.table.root.word(slot).load(Relaxed));
+                node::inherit(self.words(), entry, (cover as u32).checked_sub(1).unwrap_or(NONE));
+            }
+        }
+        previous
+    }
+
+    fn set(&mut self, address: A, len: u8, leaf: u32) -> Option<u32> {
+        let (path, stop) = self.table.descend(address, len);
+        match stop {
+            Stop::Inside => {
+                let hop = path.last()?;
+                match code(address, hop.base, len) {
+                    1 => node::set_own(self.words(), hop.at, Some(leaf), NONE),
+                    code => self.set_prefix(*hop, address, code, leaf),
+                }
+            }
+            Stop::Absent(slot) => {
+                let hop = path.last()?;
+                let mut node = Node::read(self.words(), hop.at);
+                let entry = self.leaf(address, hop.base + 8, len, leaf);
+                node.insert_entry(slot, entry);
+                self.replace(*hop, address, &node);
+                None
+            }
+            Stop::Entry(link, pos, entry) => {
+                if entry == Entry::EMPTY {
+                    let entry = self.leaf(address, pos, len, leaf);
+                    self.store(link, entry);
+                    return None;
+                }
+                if let Some((_, previous)) = self.table.single(address, pos, entry, len) {
+                    match entry.kind() {
+                        Kind::Record => record::set_leaf(self.words(), entry, leaf),
+                        _ => self.store(link, Entry::new(Kind::Leaf, leaf, entry.suffix(), entry.len())),
+                    }
+                    return Some(previous);
+                }
+                self.split(&path, link, pos, entry, address, len, leaf);
+                None
+            }
+        }
+    }
+
+    /// An entry, behind bit `pos`, for a prefix alone.
+    fn leaf(&mut self, address: A, pos: u8, len: u8, leaf: u32) -> Entry {
+        if len - pos <= MOST {
+            Entry::new(Kind::Leaf, leaf, address.window(pos), len - pos)
+        } else {
+            Entry::new(Kind::Record, record::write(self.arena, address, len, leaf), 0, 0)
+        }
+    }
+
+    /// Writes a changed node anew and publishes it in the place of the old one.
+    fn replace(&mut self, hop: Hop, address: A, node: &Node) {
+        let block = node.write(self.arena);
+        self.store(hop.link, Entry::new(Kind::Node, block, address.window(hop.pos), hop.base - hop.pos));
+        self.release(hop.at);
+    }
+
+    fn set_prefix(&mut self, hop: Hop, address: A, code: u8, leaf: u32) -> Option<u32> {
+        let mut node = Node::read(self.words(), hop.at);
+        let previous = node.set_prefix(code, Some(leaf));
+        self.replace(hop, address, &node);
+        self.pass_down(&node, code);
+        previous
+    }
+
+    /// Tells the children of a node what its prefixes say about their slots, below one of them.
+    fn pass_down(&self, node: &Node, code: u8) {
+        let covers = node.paint();
+        let spare = code.leading_zeros() + 1;
+        let first = usize::from(code) << spare & 0xff;
+        for (slot, entry) in node.slots().zip(&node.entries) {
+            let slot = usize::from(slot);
+            if slot >= first && slot < first + (1 << spare) {
+                node::inherit(self.words(), Entry(*entry), covers[slot]);
+            }
+        }
+    }
+
+    /// Makes a node where a new prefix parts from what `entry`, behind bit `pos`, leads to.
+    #[allow(clippy::too_many_arguments)]
+    fn split(&mut self, path: &[Hop], link: Link, pos: u8, entry: Entry, address: A, len: u8, leaf: u32) {
+        let mut node = Node::new(NONE);
+        let mut release = None;
+        let base;
+        if let Some((prefix, other, old)) = self.table.prefix(address, pos, entry) {
+            let common = record::common(prefix, address).min(len.into()).min(other.into()) as u8;
+            base = common / 8 * 8;
+            self.put(&mut node, base, prefix, other, old);
+            if entry.kind() == Kind::Record {
+                release = Some(entry.value());
+            }
+        } else {
+            let common = entry.common(address.window(pos)).min(len - pos);
+            base = pos + common / 8 * 8;
+            let skipped = base - pos + 8;
+            let suffix = entry.suffix();
+            let slot = (suffix << (base - pos) >> 56) as u8;
+            let rest = Entry::new(Kind::Node, entry.value(), suffix << skipped, entry.len() - skipped);
+            node.insert_entry(slot, rest);
+        }
+        self.put(&mut node, base, address, len, leaf);
+        // The first node behind the entry inherits.
+        let inherited = self.table.inherited(address, path);
+        if !node.own && base - pos <= SKIP {
+            node.default = inherited;
+        }
+        let mut block = node.write(self.arena);
+        // Nodes of one entry lead over what is too long to be skipped at once.
+        let mut bottom = base;
+        while bottom - pos > SKIP {
+            let hop = pos + SKIP + (bottom - pos - SKIP - 1) / 32 * 32;
+            let mut chain = Node::new(if hop == pos + SKIP { inherited } else { NONE });
+            let window = address.window(hop);
+            let below = bottom - hop - 8;
+            chain.insert_entry((window >> 56) as u8, Entry::new(Kind::Node, block, window << 8, below));
+            block = chain.write(self.arena);
+            bottom = hop;
+        }
+        self.store(link, Entry::new(Kind::Node, block, address.window(pos), bottom - pos));
+        if let Some(record) = release {
+            self.arena.release(record, record::SIZE, self.retirer);
+        }
+        // What was below the entry inherited from the parent; the new node stands between them now, and
+        // says at least as much to whoever comes through it.
+        if entry.kind() == Kind::Node {
+            let covers = node.paint();
+            for (slot, entry) in node.slots().zip(&node.entries) {
+                node::inherit(self.words(), Entry(*entry), covers[usize::from(slot)]);
+            }
+        }
+    }
+
+    /// Puts a prefix into a new node at bit `base`.
+    fn put(&mut self, node: &mut Node, base: u8, address: A, len: u8, leaf: u32) {
+        if len == base {
+            (node.default, node.own) = (leaf, true);
+        } else if len - base < 8 {
+            node.set_prefix(code(address, base, len), Some(leaf));
+        } else {
+            let entry = self.leaf(address, base + 8, len, leaf);
+            node.insert_entry((address.window(base) >> 56) as u8, entry);
+        }
+    }
+
+    fn unset(&mut self, address: A, len: u8) -> Option<u32> {
+        let (mut path, stop) = self.table.descend(address, len);
+        match stop {
+            Stop::Absent(_) => None,
+            Stop::Inside => {
+                let hop = path.pop()?;
+                let mut node = Node::read(self.words(), hop.at);
+                match code(address, hop.base, len) {
+                    1 => {
+                        let previous = node.own.then_some(node.default)?;
+                        node.own = false;
+                        node.default = self.table.inherited(address, &path);
+                        if node.things() > 1 {
+                            node::set_own(self.words(), hop.at, None, node.default);
+                        } else {
+                            self.settle(path, hop, address, node);
+                        }
+                        Some(previous)
+                    }
+                    code => {
+                        let previous = node.set_prefix(code, None)?;
+                        // The children first: whoever comes through the old node gets the shorter
+                        // prefix already, and whoever comes through the new one as well.
+                        self.pass_down(&node, code);
+                        self.settle(path, hop, address, node);
+                        Some(previous)
+                    }
+                }
+            }
+            Stop::Entry(link, pos, entry) => {
+                let (_, previous) = self.table.single(address, pos, entry, len)?;
+                match path.pop() {
+                    None => self.store(link, Entry::EMPTY),
+                    Some(hop) => {
+                        let mut node = Node::read(self.words(), hop.at);
+                        node.remove_entry((address.window(hop.base) >> 56) as u8);
+                        self.settle(path, hop, address, node);
+                    }
+                }
+                if entry.kind() == Kind::Record {
+                    self.arena.release(entry.value(), record::SIZE, self.retirer);
+                }
+                Some(previous)
+            }
+        }
+    }
+
+    /// Publishes a node from which something was removed: as it is, or as an entry if so little is
+    /// left; and the same with the nodes above it.
+    fn settle(&mut self, mut path: Path, mut hop: Hop, address: A, mut node: Node) {
+        let mut gone = ArrayVec::<usize, 16>::new();
+        loop {
+            let Some(entry) = self.collapse(&path, hop, address, &node) else {
+                self.replace(hop, address, &node);
+                break;
+            };
+            gone.push(hop.at);
+            // A hop of a chain is not needed any more if what it leads to is an entry.
+            let parent = path.last().map(|parent| Node::read(self.words(), parent.at));
+            match (path.last().copied(), parent) {
+                (Some(above), Some(mut parent)) if parent.things() == 1 => {
+                    parent.entries[0] = entry.0;
+                    (hop, node) = (above, parent);
+                    path.pop();
+                }
+                _ => {
+                    self.store(hop.link, entry);
+                    break;
+                }
+            }
+        }
+        gone.into_iter().for_each(|at| self.release(at));
+    }
+
+    /// The entry that can stand for a node with one thing in it. A node is never empty: of two things
+    /// one is left.
+    fn collapse(&mut self, parents: &[Hop], hop: Hop, address: A, node: &Node) -> Option<Entry> {
+        if node.things() != 1 {
+            return None;
+        }
+        if node.own {
+            return Some(self.leaf(address, hop.pos, hop.base, node.default));
+        }
+        if let Some((code, leaf)) = node.prefixes.first() {
+            let spare = code.leading_zeros() as u8 + 1;
+            let prefix = address.with_window(hop.base, (u64::from(*code) << spare & 0xff) << 56);
+            return Some(self.leaf(prefix, hop.pos, hop.base + 8 - spare, *leaf));
+        }
+        let (slot, entry) = (node.slots().next()?, Entry(*node.entries.first()?));
+        let window = u64::from(slot) << 56 | entry.suffix() >> 8;
+        match entry.kind() {
+            Kind::Empty => None,
+            Kind::Record => Some(entry),
+            Kind::Leaf => {
+                let prefix = address.with_window(hop.base, window);
+                Some(self.leaf(prefix, hop.pos, hop.base + 8 + entry.len(), entry.value()))
+            }
+            Kind::Node => {
+                let skip = hop.base - hop.pos + 8 + entry.len();
+                (skip <= SKIP).then(|| {
+                    node::inherit(self.words(), entry, self.table.inherited(address, parents));
+                    let window = address.with_window(hop.base, window).window(hop.pos);
+                    Entry::new(Kind::Node, entry.value(), window, skip)
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

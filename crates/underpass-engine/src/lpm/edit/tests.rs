@@ -1,0 +1,137 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::publish;
+
+/// A route of the model: the bits of the prefix, left-aligned in 128, and its length.
+type Routes = BTreeMap<(u8, [u64; 2]), u32>;
+
+/// The longest match by trying every length.
+fn model<A: Address>(routes: &Routes, address: A) -> Option<u32> {
+    (0..=A::BITS).rev().find_map(|len| routes.get(&(len, address.with_window(len, 0).halves())).copied())
+}
+
+/// One step of a random history.
+#[derive(Clone, Debug)]
+enum Step<A> {
+    Insert(A, u8, u32),
+    Remove(A, u8),
+    /// Of the n-th route that is there.
+    RemoveNth(prop::sample::Index),
+}
+
+/// Addresses that share prefixes of all lengths: a few bits of a fixed pattern are flipped.
+fn address4() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        prop::collection::vec(0u32..32, 0..4)
+            .prop_map(|flips| flips.iter().fold(0x0a0a_5500, |address, bit| address ^ 1 << bit)),
+        any::<u32>(),
+    ]
+}
+
+fn address6() -> impl Strategy<Value = u128> {
+    prop_oneof![
+        prop::collection::vec(0u32..128, 0..4).prop_map(|flips| flips
+            .iter()
+            .fold(0x2001_0db8_0a0a_5500_0000_0000_0000_0001, |address, bit| address ^ 1 << bit)),
+        any::<u128>(),
+    ]
+}
+
+fn step<A: Address + std::fmt::Debug>(
+    address: impl Strategy<Value = A> + Clone,
+) -> impl Strategy<Value = Step<A>> {
+    let len = prop_oneof![0..=A::BITS, Just(A::BITS), Just(0), (0..=A::BITS / 8).prop_map(|n| n * 8)];
+    prop_oneof![
+        3 => (address.clone(), len.clone(), 0..=MAX_LEAF).prop_map(|(a, l, leaf)| Step::Insert(a, l, leaf)),
+        1 => (address, len).prop_map(|(a, l)| Step::Remove(a, l)),
+        2 => any::<prop::sample::Index>().prop_map(Step::RemoveNth),
+    ]
+}
+
+fn check<A: Address + std::fmt::Debug>(steps: Vec<Step<A>>, probes: Vec<A>) {
+    let (retirer, mut readers) = publish::domain(1);
+    let mut arena = Arena::new(20);
+    let table = Lpm::<A>::new(&arena);
+    let mut routes = Routes::new();
+    for step in steps {
+        let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+        match step {
+            Step::Insert(address, len, leaf) => {
+                let key = (len, address.with_window(len, 0).halves());
+                assert_eq!(edit.insert(address, len, leaf), routes.insert(key, leaf));
+                assert_eq!(table.peek_exact(address, len), Some(leaf));
+            }
+            Step::Remove(address, len) => {
+                let key = (len, address.with_window(len, 0).halves());
+                assert_eq!(edit.remove(address, len), routes.remove(&key));
+            }
+            Step::RemoveNth(index) => {
+                if routes.is_empty() {
+                    continue;
+                }
+                let key = *routes.keys().nth(index.index(routes.len())).unwrap();
+                assert_eq!(edit.remove(A::from_halves(key.1), key.0), routes.remove(&key));
+                assert_eq!(table.peek_exact(A::from_halves(key.1), key.0), None);
+            }
+        }
+        assert_eq!(table.len(), routes.len());
+        let guard = readers[0].enter();
+        // The probes, and both ends of every prefix with their neighbours outside.
+        let ends: Vec<A> =
+            routes.keys().flat_map(|(len, first)| around(*len, A::from_halves(*first))).collect();
+        let all: Vec<A> = probes.iter().chain(&ends).copied().collect();
+        for chunk in all.chunks(64) {
+            let mut leaves = [7; 64];
+            table.lookup_batch(chunk, &mut leaves, &guard);
+            for (address, leaf) in chunk.iter().zip(leaves) {
+                let expected = model(&routes, *address);
+                assert_eq!(table.lookup(*address, &guard), expected, "{address:x?} in {routes:x?}");
+                assert_eq!(leaf, expected.unwrap_or(crate::lpm::NO_LEAF), "{address:x?}, in a batch");
+            }
+        }
+        for ((len, first), leaf) in &routes {
+            assert_eq!(table.peek_exact(A::from_halves(*first), *len), Some(*leaf));
+        }
+    }
+    // Everything removed, nothing is left behind.
+    let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+    for (len, first) in routes.into_keys() {
+        assert!(edit.remove(A::from_halves(first), len).is_some());
+    }
+    assert_eq!(arena.used(), 0);
+    assert!(table.blocks().is_empty());
+}
+
+/// The first and the last address of a prefix, and those before and behind it.
+fn around<A: Address>(len: u8, first: A) -> Vec<A> {
+    let [high, low] = first.halves();
+    let first = u128::from(high) << 64 | u128::from(low);
+    let last = first | u128::MAX.checked_shr(len.into()).unwrap_or(0);
+    let unit = 1u128 << (128 - A::BITS);
+    [first, last, first.wrapping_sub(unit), last.wrapping_add(1)]
+        .map(|bits| A::from_halves([(bits >> 64) as u64, bits as u64]))
+        .into()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+    #[test]
+    fn a_random_history_of_ipv4(
+        steps in prop::collection::vec(step(address4().boxed()), 0..60),
+        probes in prop::collection::vec(address4(), 0..20),
+    ) {
+        check(steps, probes);
+    }
+
+    #[test]
+    fn a_random_history_of_ipv6(
+        steps in prop::collection::vec(step(address6().boxed()), 0..60),
+        probes in prop::collection::vec(address6(), 0..20),
+    ) {
+        check(steps, probes);
+    }
+}
