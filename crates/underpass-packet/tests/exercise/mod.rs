@@ -1,0 +1,327 @@
+//! One function for each parser: it reads arbitrary bytes in every way that the parser offers, and checks
+//! what must hold whatever they are. The hostile-input tests and the fuzz targets share them.
+
+// Each fuzz target uses one of them.
+#![allow(dead_code)]
+
+use underpass_packet::{
+    IntoBytes, arp,
+    checksum::{self, Sum},
+    ethernet, icmpv4, icmpv6, ipv4, ipv6,
+    ipv6_ext::{self, Extensions, Kind},
+    ipv6_options::Options,
+    ndisc, srh, tcp, udp, vlan,
+};
+
+/// Reads bytes, and says whether the parser took them.
+pub type Exercise = fn(&[u8]) -> bool;
+
+/// Every exercise with its name.
+pub const ALL: [(&str, Exercise); 12] = [
+    ("arp", arp),
+    ("checksum", checksum),
+    ("ethernet", ethernet),
+    ("icmpv4", icmpv4),
+    ("icmpv6", icmpv6),
+    ("ipv4", ipv4),
+    ("ipv6", ipv6),
+    ("ndisc", ndisc),
+    ("srh", srh),
+    ("tcp", tcp),
+    ("udp", udp),
+    ("vlan", vlan),
+];
+
+/// That `part` lies at `offset` of `whole`: the very bytes, not equal ones elsewhere. Of no bytes, only
+/// that they would.
+fn assert_at(whole: &[u8], offset: usize, part: &[u8]) {
+    let expected = &whole[offset..offset + part.len()];
+    assert!(part.is_empty() || std::ptr::eq(expected, part));
+}
+
+pub fn arp(bytes: &[u8]) -> bool {
+    let read = arp::Packet::parse(bytes);
+    assert_eq!(arp::Packet::parse_mut(&mut bytes.to_vec()).map(|p| *p), read.copied());
+    let Ok(packet) = read else { return false };
+    let sender = (packet.sender_mac, packet.sender());
+    let target = (packet.target_mac, packet.target());
+    assert_eq!(*packet, arp::Packet::new(packet.operation.get(), sender, target));
+    true
+}
+
+pub fn checksum(bytes: &[u8]) -> bool {
+    let mut slow = 0;
+    for word in bytes.chunks(2) {
+        slow += u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0));
+        slow = (slow & 0xFFFF) + (slow >> 16);
+    }
+    assert_eq!(Sum::new().add_bytes(bytes).fold(), slow as u16);
+    // From the old half to the new one, in a message that ends with the other bytes.
+    let half = bytes.len() / 4 * 2;
+    let (old, rest) = bytes.split_at(half);
+    let (new, rest) = rest.split_at(half);
+    let after = [new, rest].concat();
+    if after.iter().any(|b| *b != 0) {
+        let before = checksum::of(&[old, rest].concat());
+        assert_eq!(checksum::update_bytes(before, old, new), checksum::of(&after));
+    }
+    true
+}
+
+pub fn ethernet(bytes: &[u8]) -> bool {
+    let read = ethernet::Header::parse(bytes);
+    assert_eq!(read.is_ok(), bytes.len() >= 14);
+    let Ok((header, payload)) = read else { return false };
+    assert_at(bytes, 14, payload);
+    let same = ethernet::Header::new(header.destination, header.source, header.ethertype.get());
+    assert_eq!(same.as_bytes(), &bytes[..14]);
+    assert_eq!(header.is_multicast(), bytes[0] % 2 == 1);
+    true
+}
+
+pub fn vlan(bytes: &[u8]) -> bool {
+    let Ok(frame) = vlan::Frame::parse(bytes) else { return false };
+    assert!(frame.tags.len() <= vlan::MAX_TAGS);
+    assert!(frame.tags.iter().all(|tag| vlan::is_tag(tag.protocol.get())));
+    assert!(!vlan::is_tag(frame.ethertype));
+    assert_at(bytes, 14 + 4 * frame.tags.len(), frame.payload);
+    for tag in frame.tags {
+        let same = vlan::Tag::new(tag.protocol.get(), tag.id())
+            .with_priority(tag.priority())
+            .with_drop_eligible(tag.drop_eligible());
+        assert_eq!(same, *tag);
+    }
+    true
+}
+
+pub fn ipv4(bytes: &[u8]) -> bool {
+    let mut copy = bytes.to_vec();
+    let (read, mutable) = (ipv4::View::parse(bytes), ipv4::ViewMut::parse(&mut copy));
+    let (view, mut mutable) = match (read, mutable) {
+        (Ok(view), Ok(mutable)) => (view, mutable),
+        (read, mutable) => {
+            assert_eq!(read.map(|_| ()), mutable.map(|_| ()));
+            return false;
+        }
+    };
+    assert_eq!((view.header, view.options), (&*mutable.header, &*mutable.options));
+    assert_eq!(view.header.version(), 4);
+    assert_at(bytes, 20, view.options);
+    assert_at(bytes, view.header.header_len(), view.payload);
+    let total = usize::from(view.header.total_length.get());
+    assert_eq!(view.header.header_len() + view.payload.len(), total);
+    assert!(view.header.fragment_offset() <= 65_528);
+
+    mutable.fill_checksum();
+    assert!(mutable.header.checksum_valid(mutable.options));
+    mutable.header.decrement_ttl();
+    mutable.header.update_tos(!view.header.tos);
+    assert!(mutable.header.checksum_valid(mutable.options));
+    assert_eq!(mutable.header.ttl, view.header.ttl.saturating_sub(1));
+    true
+}
+
+pub fn ipv6(bytes: &[u8]) -> bool {
+    let mut copy = bytes.to_vec();
+    let (read, mutable) = (ipv6::View::parse(bytes), ipv6::ViewMut::parse(&mut copy));
+    let (view, mutable) = match (read, mutable) {
+        (Ok(view), Ok(mutable)) => (view, mutable),
+        (read, mutable) => {
+            assert_eq!(read.map(|_| ()), mutable.map(|_| ()));
+            return false;
+        }
+    };
+    assert_eq!((view.header, view.payload), (&*mutable.header, &*mutable.payload));
+    assert_eq!(view.header.version(), 6);
+    assert_at(bytes, 40, view.payload);
+    mutable.header.set_class_flow(view.header.traffic_class(), view.header.flow_label());
+    assert_eq!(view.header, &*mutable.header);
+
+    extensions(bytes, &view);
+    true
+}
+
+fn extensions(bytes: &[u8], view: &ipv6::View<'_>) {
+    let mut expected = (6, 40);
+    let mut first = None;
+    let mut failed = None;
+    for (count, extension) in Extensions::new(view).enumerate() {
+        assert!(failed.is_none() && count <= ipv6_ext::MAX_HEADERS);
+        let extension = match extension {
+            Ok(extension) => extension,
+            Err(fault) => {
+                failed = Some(fault);
+                continue;
+            }
+        };
+        first.get_or_insert(extension.kind);
+        assert_eq!((extension.named_at, extension.offset), expected);
+        assert_eq!(Kind::of(bytes[extension.named_at]), Some(extension.kind));
+        assert_at(bytes, extension.offset, extension.bytes);
+        assert_eq!(extension.next_header, bytes[extension.offset]);
+        assert_eq!(extension.routing().is_some(), extension.kind == Kind::Routing);
+        assert_eq!(extension.fragment().is_some(), extension.kind == Kind::Fragment);
+        options(extension.bytes, extension.options());
+        expected = (extension.offset, extension.offset + extension.bytes.len());
+    }
+    let upper = Extensions::new(view).upper();
+    assert_eq!(upper.err(), failed);
+    if let Ok(upper) = upper {
+        assert_eq!((upper.named_at, upper.offset), expected);
+        assert_eq!(upper.protocol, bytes[upper.named_at]);
+        assert!(upper.offset <= 40 + view.payload.len());
+        assert!(upper.fragment_offset > 0 || Kind::of(upper.protocol).is_none());
+    }
+    if let Some(first) = first {
+        let found = Extensions::new(view).find_kind(first);
+        assert_eq!(found.map(|e| e.map(|e| e.offset)), Ok(Some(40)));
+    }
+}
+
+fn options(header: &[u8], options: Options<'_>) {
+    let mut end = 2;
+    let mut ended = false;
+    for option in options {
+        assert!(!ended);
+        let Ok(option) = option else {
+            ended = true;
+            continue;
+        };
+        assert_eq!(option.offset, end);
+        end += if option.kind == 0 { 1 } else { 2 + option.data.len() };
+        assert_at(header, end - option.data.len(), option.data);
+        assert_eq!(option.kind, header[option.offset]);
+        assert_eq!(option.unrecognised() as u8, option.kind >> 6);
+    }
+}
+
+pub fn srh(bytes: &[u8]) -> bool {
+    let mut copy = bytes.to_vec();
+    let (read, mutable) = (srh::Srh::parse(bytes), srh::SrhMut::parse(&mut copy));
+    let (srh, mut mutable) = match (read, mutable) {
+        (Ok(srh), Ok(mutable)) => (srh, mutable),
+        (read, mutable) => {
+            assert_eq!(read.map(|_| ()), mutable.map(|_| ()));
+            return false;
+        }
+    };
+    assert_eq!(srh, mutable.view());
+    let listed = usize::from(srh.last_entry()) + 1;
+    assert_eq!(srh.segments().len(), listed);
+    assert_at(bytes, 8, srh.segments().as_bytes());
+    assert_at(bytes, 8 + 16 * listed, srh.tlv_bytes());
+    assert_eq!(8 + 16 * listed + srh.tlv_bytes().len(), srh.len());
+    let tlvs: usize = srh.tlvs().map(|t| if t.kind == srh::TLV_PAD1 { 1 } else { 2 + t.value.len() }).sum();
+    assert_eq!(tlvs, srh.tlv_bytes().len());
+    for tlv in srh.tlvs() {
+        assert!(tlv.hmac().is_none_or(|hmac| hmac.digest.len() + 6 == tlv.value.len()));
+    }
+
+    let left = srh.segments_left();
+    assert_eq!(mutable.view().next_segment().is_some(), left > 0);
+    for visited in 0..left {
+        assert_eq!(mutable.advance().as_ref(), srh.segments().get(usize::from(left - visited - 1)));
+    }
+    assert_eq!(mutable.advance(), None);
+    mutable.set_next_header(!srh.next_header());
+    mutable.set_flags(!srh.flags());
+    mutable.set_tag(!srh.tag());
+    assert_eq!(mutable.view().segments(), srh.segments());
+
+    // A full list with this header's fields is what the builder writes.
+    let path: Vec<_> = (0..listed).rev().filter_map(|i| srh.segment(i)).collect();
+    let (flags, tag, tlvs) = (srh.flags(), srh.tag(), srh.tlv_bytes());
+    let built = srh::Builder { flags, tag, tlvs, ..srh::Builder::new(srh.next_header(), &path) };
+    let mut again = vec![0; srh.len()];
+    if listed <= srh::MAX_SEGMENTS {
+        assert_eq!(built.write(&mut again), Ok(srh.len()));
+        again[3] = left;
+        assert_eq!(again, &bytes[..srh.len()]);
+    }
+    true
+}
+
+pub fn udp(bytes: &[u8]) -> bool {
+    let mut copy = bytes.to_vec();
+    let (read, mutable) = (udp::View::parse(bytes), udp::ViewMut::parse(&mut copy));
+    let (view, mutable) = match (read, mutable) {
+        (Ok(view), Ok(mutable)) => (view, mutable),
+        (read, mutable) => {
+            assert_eq!(read.map(|_| ()), mutable.map(|_| ()));
+            return false;
+        }
+    };
+    assert_at(bytes, 8, view.payload);
+    assert_eq!(8 + view.payload.len(), usize::from(view.header.length.get()));
+    mutable.header.fill_checksum(Sum::new(), mutable.payload);
+    assert!(mutable.header.has_checksum());
+    assert!(mutable.header.checksum_valid(Sum::new(), mutable.payload));
+    true
+}
+
+pub fn tcp(bytes: &[u8]) -> bool {
+    let mut copy = bytes.to_vec();
+    let (read, mutable) = (tcp::View::parse(bytes), tcp::ViewMut::parse(&mut copy));
+    let (view, mutable) = match (read, mutable) {
+        (Ok(view), Ok(mutable)) => (view, mutable),
+        (read, mutable) => {
+            assert_eq!(read.map(|_| ()), mutable.map(|_| ()));
+            return false;
+        }
+    };
+    assert_at(bytes, 20, view.options);
+    assert_at(bytes, 20 + view.options.len(), view.payload);
+    assert_eq!(view.header.header_len() + view.payload.len(), bytes.len());
+    let mut left = view.options.len();
+    for option in view.options() {
+        let Ok(option) = option else { break };
+        left -= if option.kind == tcp::OPTION_NOP { 1 } else { 2 + option.data.len() };
+    }
+    mutable.header.fill_checksum(Sum::new(), mutable.options, mutable.payload);
+    assert!(mutable.header.checksum_valid(Sum::new(), mutable.options, mutable.payload));
+    mutable.header.set_flags(!view.header.flags());
+    assert_eq!(mutable.header.header_len(), view.header.header_len());
+    assert!(left <= tcp::MAX_OPTIONS);
+    true
+}
+
+pub fn icmpv4(bytes: &[u8]) -> bool {
+    let Ok((header, data)) = icmpv4::Header::parse(bytes) else { return false };
+    assert_at(bytes, 8, data);
+    let mut same = icmpv4::Header::new(header.message());
+    assert_eq!((same.message(), same.kind), (header.message(), header.kind));
+    assert_eq!(same.is_error(), header.is_error());
+    same.fill_checksum(data);
+    assert!(same.checksum_valid(data));
+    true
+}
+
+pub fn icmpv6(bytes: &[u8]) -> bool {
+    let Ok((header, data)) = icmpv6::Header::parse(bytes) else { return false };
+    assert_at(bytes, 8, data);
+    let mut same = icmpv6::Header::new(header.message());
+    assert_eq!((same.message(), same.kind), (header.message(), header.kind));
+    assert_eq!(same.is_error(), header.is_error());
+    let (source, destination) = (std::net::Ipv6Addr::LOCALHOST, std::net::Ipv6Addr::UNSPECIFIED);
+    same.fill_checksum(source, destination, data);
+    assert!(same.checksum_valid(source, destination, data));
+    true
+}
+
+pub fn ndisc(bytes: &[u8]) -> bool {
+    let Ok(view) = ndisc::View::parse(bytes) else { return false };
+    assert_at(bytes, 24, view.option_bytes());
+    let len: usize = view.options().map(|option| option.value.len() + 2).sum();
+    assert_eq!(24 + len, bytes.len());
+    let target = view.message.target();
+    let mut same = match view.message.is_solicitation() {
+        true => ndisc::Message::solicitation(target),
+        false => ndisc::Message::advertisement(target, view.message.flags.get()),
+    };
+    (same.flags, same.checksum) = (view.message.flags, view.message.checksum);
+    assert_eq!(same, *view.message);
+    if let Some(mac) = view.link_layer() {
+        assert!(view.options().any(|option| option.value == mac));
+    }
+    true
+}
