@@ -101,11 +101,9 @@ impl Running {
             if start > 0 && bytes.len() > DATAGRAM {
                 self.carry.extend_from_slice(&bytes[start..]);
                 bytes.truncate(start);
-                if done.is_some() {
-                    // What is carried over goes first; the dump says again that it is over.
-                    done = None;
-                    break;
-                }
+                // What is carried over goes first; a dump that is over says so again.
+                done = None;
+                break;
             }
         }
         if let Some(errno) = done {
