@@ -1,0 +1,128 @@
+//! `underpass run` and `underpass exec` as their user meets them.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod daemon;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    os::unix::{fs::PermissionsExt, net::UnixListener},
+    process::{Command, Stdio},
+};
+
+use daemon::{Daemon, UNDERPASS, run};
+use nix::sys::signal::Signal;
+
+fn underpass(words: &[&str]) -> daemon::Outcome {
+    run(Command::new(UNDERPASS).args(words))
+}
+
+#[test]
+fn the_exit_status_is_the_programs() {
+    let daemon = Daemon::start(&["p0"]);
+    assert_eq!(daemon.exec("true").status, 0);
+    assert_eq!(run(&mut daemon.command(&["sh", "-c", "exit 7"])).status, 7);
+    assert_eq!(run(&mut daemon.command(&["sh", "-c", "kill -TERM $$"])).status, 128 + libc::SIGTERM);
+    let missing = daemon.exec("no-such-program");
+    assert_eq!(missing.status, 127);
+    assert!(missing.output.contains("no-such-program: command not found"), "{}", missing.output);
+    assert_eq!(daemon.exec("/etc/passwd").status, 126);
+}
+
+#[test]
+fn without_a_router_it_says_how_to_start_one() {
+    let outcome = underpass(&["exec", "--socket", "/nonexistent/here.sock", "--", "true"]);
+    assert_eq!(outcome.status, 1);
+    assert!(
+        outcome.output.contains("underpass run --offline --socket /nonexistent/here.sock"),
+        "{}",
+        outcome.output
+    );
+}
+
+#[test]
+fn a_router_that_ends_is_missed_not_replaced_by_the_kernel() {
+    let daemon = Daemon::start(&["p0"]);
+    let socket = daemon.socket();
+    let mut later = daemon.command(&["sh", "-c", "echo started; read line; ip link show lo"]);
+    let mut child =
+        later.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut started = String::new();
+    output.read_line(&mut started).unwrap();
+    assert_eq!(daemon.end(Signal::SIGTERM), 0);
+    assert!(!socket.exists(), "the socket file stays behind");
+    drop(child.stdin.take());
+    let ended = child.wait_with_output().unwrap();
+    assert!(!ended.status.success());
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert!(errors.contains("Connection refused"), "{errors}");
+    let mut shown = String::new();
+    output.read_to_string(&mut shown).unwrap();
+    assert_eq!((started.as_str(), shown.as_str()), ("started\n", ""));
+}
+
+#[test]
+fn attaching_is_refused_clearly() {
+    let outcome = underpass(&["run"]);
+    assert_eq!(outcome.status, 1);
+    assert!(outcome.output.contains("not available yet") && outcome.output.contains("--offline"));
+}
+
+#[test]
+fn ports_are_checked() {
+    for ports in [&["--port", "a/b"][..], &["--port", "p,mac=1"], &["--port", "p", "--port", "p"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("s");
+        let words = [&["run", "--offline", "--socket", socket.to_str().unwrap()][..], ports].concat();
+        assert_ne!(underpass(&words).status, 0, "{ports:?}");
+        assert!(!socket.exists());
+    }
+    let daemon = Daemon::start(&["p0,mac=02:00:00:00:00:99"]);
+    assert!(daemon.succeeds("ip link show p0").contains("link/ether 02:00:00:00:00:99 "));
+}
+
+#[test]
+fn the_socket_is_its_users_and_goes_with_the_router() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let daemon = Daemon::start(&["p0"]);
+        let socket = daemon.socket();
+        assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o600);
+        // A second router is refused and leaves the first alone.
+        let second = underpass(&["run", "--offline", "--socket", socket.to_str().unwrap()]);
+        assert_eq!(second.status, 1);
+        assert!(second.output.contains("already listens"), "{}", second.output);
+        daemon.succeeds("ip link show p0");
+        assert_eq!(daemon.end(signal), 0);
+        assert!(!socket.exists());
+    }
+}
+
+#[test]
+fn a_stale_socket_is_replaced_and_a_file_is_not() {
+    let daemon = Daemon::start(&["p0"]);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("stale.sock");
+    drop(UnixListener::bind(&path).unwrap());
+    let stale = path.to_str().unwrap();
+    // Replaced, and the router runs until timeout ends it.
+    let outcome = run(Command::new("timeout").args(["1", UNDERPASS, "run", "--offline", "--socket", stale]));
+    assert!(outcome.output.starts_with("underpass: ready at "), "{}", outcome.output);
+    fs::write(&path, "precious").unwrap();
+    let outcome = underpass(&["run", "--offline", "--socket", stale]);
+    assert_eq!((outcome.status, fs::read_to_string(&path).unwrap().as_str()), (1, "precious"));
+    daemon.succeeds("ip link show p0");
+}
+
+#[test]
+fn what_is_the_kernels_stays_the_kernels() {
+    let daemon = Daemon::start(&["p0"]);
+    let interfaces = daemon.succeeds("ip -o link show");
+    assert_eq!(interfaces.lines().count(), 2, "lo and p0: {interfaces}");
+    // Requests that an ioctl would take to the kernel.
+    for line in ["ip tunnel add tt0 mode ipip remote 10.0.0.7 local 10.0.0.1", "ip tuntap add t0 mode tun"] {
+        let outcome = daemon.exec(line);
+        assert_ne!(outcome.status, 0, "{line}");
+        assert!(outcome.output.contains("not supported"), "{line}: {}", outcome.output);
+    }
+}

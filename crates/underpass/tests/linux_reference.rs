@@ -1,0 +1,123 @@
+//! Every line of `tests/linux-reference/commands.txt` that this router knows, run by the stock tools through
+//! `underpass exec`: exit status and output are those that Linux 6.12 gave (`golden.txt`).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod daemon;
+
+use std::{fmt::Write, fs};
+
+use daemon::{Daemon, Outcome, project};
+
+/// What the recording Linux was given before the first line.
+const SET_UP: &[&str] = &[
+    "ip link add vrf100 type vrf table 100",
+    "ip link set v0p up",
+    "ip link set v0 up",
+    "ip link set v1p up",
+    "ip link set v1 up",
+    "ip addr add 10.0.0.1/24 dev v0",
+    "ip addr add fd00::1/64 dev v0 nodad",
+    "ip addr add 10.1.0.1/24 dev v1",
+    "ip link set vrf100 up",
+];
+
+/// The sections that are run.
+const SECTIONS: &[&str] = &["SRv6 localsid", "SRv6 encap (headend)", "misc link"];
+
+/// Lines of those sections that are not run, and why.
+const SKIPPED: &[(&str, &str)] = &[
+    ("ip link add ifb9 type ifb", "ifb links come with policing and shaping"),
+    ("ip link show type ifb", "ifb links come with policing and shaping"),
+    ("ip nexthop add id 10 encap mpls 300 via 10.0.0.2 dev v0", "MPLS is not there yet"),
+];
+
+/// Lines of Linux's output that cannot be there, and why.
+const ABSENT: &[(&str, &str)] = &[
+    ("fe80::/64 dev ifb0 ", "ifb links come with policing and shaping"),
+    ("id 10  encap mpls", "MPLS is not there yet"),
+];
+
+/// One command line and what Linux made of it.
+struct Line {
+    section: String,
+    command: String,
+    outcome: Outcome,
+}
+
+/// Reads `golden.txt`: `# --- section`, `[number rc=status] command`, and output indented by four.
+fn golden() -> Vec<Line> {
+    let text = fs::read_to_string(project("tests/linux-reference/golden.txt")).unwrap();
+    let mut lines: Vec<Line> = Vec::new();
+    let mut section = String::new();
+    for text in text.lines() {
+        if let Some(name) = text.strip_prefix("# --- ") {
+            section = name.to_owned();
+        } else if let Some((head, command)) = text.strip_prefix('[').and_then(|text| text.split_once("] ")) {
+            let status = head.split_once("rc=").unwrap().1.parse().unwrap();
+            let outcome = Outcome { status, output: String::new() };
+            lines.push(Line { section: section.clone(), command: command.to_owned(), outcome });
+        } else if let (Some(text), Some(line)) = (text.strip_prefix("    "), lines.last_mut()) {
+            writeln!(line.outcome.output, "{text}").unwrap();
+        }
+    }
+    lines
+}
+
+/// Takes out what must differ: indices, MAC addresses, the other end of a veth pair (ports have none), and,
+/// in tables of link statistics, counts: Linux's own hosts had said a few words on the links.
+fn comparable(outcome: &Outcome) -> String {
+    let mut text = format!("status {}\n", outcome.status);
+    let mut counts = false;
+    for line in outcome.output.lines() {
+        let mut line = line.trim_end().to_owned();
+        if counts {
+            line = line.split_whitespace().map(|_| "N").collect::<Vec<_>>().join(" ");
+        }
+        counts =
+            ["RX:", "TX:", "RX errors:", "TX errors:"].iter().any(|head| line.trim_start().starts_with(head));
+        if let Some((index, rest)) = line.split_once(": ")
+            && index.parse::<u32>().is_ok()
+        {
+            line = rest.replace("v0@v0p: ", "v0: ").replace("v1@v1p: ", "v1: ");
+        }
+        if line.trim_start().starts_with("link/ether ") {
+            line = "link/ether MAC brd ff:ff:ff:ff:ff:ff".to_owned();
+        }
+        writeln!(text, "{line}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_copies_belong_together() {
+    let commands = fs::read_to_string(project("tests/linux-reference/commands.txt")).unwrap();
+    let commands: Vec<_> = commands.lines().filter(|line| !line.starts_with('#')).collect();
+    let golden: Vec<_> = golden().into_iter().map(|line| line.command).collect();
+    assert_eq!(commands, golden);
+}
+
+#[test]
+fn as_linux_answers() {
+    let daemon = Daemon::start(&["v0", "v0p", "v1", "v1p"]);
+    for line in SET_UP {
+        daemon.succeeds(line);
+    }
+    let (mut run, mut differences) = (0, String::new());
+    for mut line in golden() {
+        if !SECTIONS.contains(&line.section.as_str()) || SKIPPED.iter().any(|(skip, _)| *skip == line.command)
+        {
+            continue;
+        }
+        let absent = |text: &&str| !ABSENT.iter().any(|(start, _)| text.starts_with(start));
+        line.outcome.output =
+            line.outcome.output.lines().filter(absent).map(|text| format!("{text}\n")).collect();
+        run += 1;
+        let (ours, linux) = (comparable(&daemon.exec(&line.command)), comparable(&line.outcome));
+        if ours != linux {
+            writeln!(differences, "{}\n  Linux:\n{linux}  ours:\n{ours}", line.command).unwrap();
+        }
+    }
+    println!("{run} lines run");
+    assert!(run >= 48, "only {run} lines were run");
+    assert!(differences.is_empty(), "\n{differences}");
+}
