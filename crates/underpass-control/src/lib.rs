@@ -5,17 +5,23 @@
 //! change to the packet path. Where the answer is long, it returns a [`Dump`] that is asked for as much
 //! as the client can take.
 
+mod address;
 mod client;
 mod dump;
 mod events;
+mod follow;
+mod generic;
 mod link;
+mod neighbour;
 mod request;
 mod router;
 
+pub use address::Address;
 pub use client::{Client, Protocol};
 pub use dump::Dump;
 pub use events::Notification;
 pub use link::{Link, LinkKind};
+pub use neighbour::Neighbour;
 pub use request::Request;
 pub use router::Router;
 pub use underpass_netlink::{Refusal, Replies};

@@ -1,5 +1,6 @@
 //! The links of the router: `lo`, its ports, and those that requests make. Linux: `net/core/rtnetlink.c`.
 
+mod change;
 mod encode;
 mod query;
 
@@ -13,6 +14,7 @@ use underpass_engine::tables::LinkId;
 
 use crate::events::Cause;
 
+pub(crate) use change::{delete, new, set};
 pub(crate) use query::{dump, get};
 
 /// What a link is.
@@ -97,6 +99,11 @@ impl Link {
         }
     }
 
+    /// Whether IPv6 works on it: not below the least MTU of RFC 8200.
+    pub const fn ipv6(&self) -> bool {
+        self.mtu >= 1280
+    }
+
     /// Whether neighbours on it have link-layer addresses that must be known.
     pub const fn resolves(&self) -> bool {
         self.flags & (IFF_NOARP | IFF_LOOPBACK) as u32 == 0
@@ -157,6 +164,25 @@ impl Links {
         self.by_index.range(index.checked_add(1)?..).next().map(|(_, link)| link)
     }
 
+    /// The links enslaved to this one.
+    pub fn slaves(&self, master: u32) -> impl Iterator<Item = &Link> {
+        self.iter().filter(move |link| link.master == Some(master))
+    }
+
+    /// The VRF that a link belongs to or is.
+    pub fn vrf_of(&self, index: u32) -> Option<&Link> {
+        let link = self.get(index)?;
+        let vrf = if link.vrf_table().is_some() { link } else { self.get(link.master?)? };
+        vrf.vrf_table().map(|_| vrf)
+    }
+
+    pub fn remove(&mut self, index: u32) -> Option<Link> {
+        self.generation += 1;
+        let link = self.by_index.remove(&index)?;
+        self.by_name.remove(&link.name);
+        Some(link)
+    }
+
     /// Puts a link in, or another in its place.
     pub fn put(&mut self, link: Link) {
         self.generation += 1;
@@ -176,9 +202,15 @@ impl Links {
 }
 
 impl crate::Router {
-    /// Makes the loopback link, when the router is made.
+    /// Makes the loopback link, which is up from the start.
     pub(crate) fn add_loopback(&mut self) {
-        self.add_link(Link::new(1, "lo".into(), LinkKind::Loopback, [0; 6]));
+        let lo = Link::new(1, "lo".into(), LinkKind::Loopback, [0; 6]);
+        let flags = lo.flags | IFF_UP as u32;
+        self.add_link(Cause::default(), lo.clone());
+        self.change_link(
+            Cause::default(),
+            Link { flags, id: self.links.get(1).map_or(lo.id, |lo| lo.id), ..lo },
+        );
     }
 
     /// Declares a port: an Ethernet link that is down. Returns its interface index.
@@ -194,7 +226,7 @@ impl crate::Router {
             return Err(crate::Refusal::errno(libc::EEXIST));
         }
         let index = self.links.free_index();
-        self.add_link(Link::new(index, name.into(), LinkKind::Port(port), mac));
+        self.add_link(Cause::default(), Link::new(index, name.into(), LinkKind::Port(port), mac));
         Ok(index)
     }
 
@@ -203,11 +235,34 @@ impl crate::Router {
         self.links.iter()
     }
 
-    fn add_link(&mut self, mut link: Link) {
+    fn add_link(&mut self, cause: Cause, mut link: Link) {
         link.id = self.engine.add_link(self.compile_link(&link));
         let index = link.index;
         self.links.put(link);
-        self.tell_link(Cause::default(), index, u32::MAX);
+        self.tell_link(cause, index, u32::MAX);
+        if self.links.get(index).is_some_and(|link| link.vrf_table().is_some()) {
+            self.vrf_added(cause);
+        }
+    }
+
+    /// Publishes a link that has changed.
+    pub(crate) fn publish_link(&mut self, index: u32) {
+        if let Some(link) = self.links.get(index) {
+            self.engine.set_link(link.id, self.compile_link(link));
+        }
+    }
+
+    /// An address for a link that a request makes: one that no station was sold.
+    fn own_mac(index: u32) -> [u8; 6] {
+        let [_, a, b, c] = index.to_be_bytes();
+        [0x02, b'u', b'p', a, b, c]
+    }
+
+    /// Tells those who listen that a link is no more.
+    fn tell_link_gone(&mut self, cause: Cause, link: &Link) {
+        self.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_DELLINK, 0, |reply| {
+            encode::write_link(reply, link, u32::MAX, None, None);
+        });
     }
 
     /// Tells those who listen of a new link, or of a change of these of its flags.
@@ -231,11 +286,11 @@ impl crate::Router {
             up: link.up(),
             mac: link.mac,
             mtu: link.mtu,
-            lookup: underpass_engine::tables::LookupId(0),
+            lookup: self.lookup_of(self.links.vrf_of(link.index).and_then(Link::vrf_table)),
             forward4: true,
             forward6: true,
-            source4: None,
-            source6: None,
+            source4: self.source4(link.index),
+            source6: self.source6(link.index),
         }
     }
 }

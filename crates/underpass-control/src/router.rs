@@ -1,14 +1,19 @@
 //! The router: its state, and the road of a request through it. Linux: `net/core/rtnetlink.c`.
 
+use std::net::Ipv6Addr;
+use std::time::Instant;
+
 use libc::{EBUSY, EOPNOTSUPP};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
 use underpass_engine::tables::Writer;
 use underpass_netlink::{Message, Refusal, Replies, messages};
 
+use crate::address::{self, Addresses};
 use crate::dump::{Dump, More, Running};
 use crate::events::{Events, Notification, check_group};
 use crate::link::{self, Links};
-use crate::{Client, Protocol, Request};
+use crate::neighbour::{self, Neighbours};
+use crate::{Client, Protocol, Request, generic};
 
 /// What a request that was not refused is followed by.
 pub(crate) enum Outcome {
@@ -25,15 +30,27 @@ const MIN_TYPE: u16 = 16;
 pub struct Router {
     pub(crate) links: Links,
     pub(crate) events: Events,
+    pub(crate) addresses: Addresses,
+    pub(crate) neighbours: Neighbours,
+    /// `ip sr tunsrc`: the source of encapsulations; `::` is one of the link's addresses.
+    pub(crate) tunnel_source: Ipv6Addr,
+    began: Instant,
     /// The forwarding state, which the packet path reads.
     pub(crate) engine: Writer,
 }
 
 impl Router {
-    /// A router with nothing but its loopback link, which is down. What it is told it publishes to
-    /// `engine`.
+    /// A router with nothing but its loopback link. What it is told it publishes to `engine`.
     pub fn new(engine: Writer) -> Self {
-        let mut router = Self { links: Links::default(), events: Events::default(), engine };
+        let mut router = Self {
+            links: Links::default(),
+            addresses: Addresses::default(),
+            neighbours: Neighbours::default(),
+            events: Events::default(),
+            tunnel_source: Ipv6Addr::UNSPECIFIED,
+            began: Instant::now(),
+            engine,
+        };
         router.add_loopback();
         router
     }
@@ -51,7 +68,7 @@ impl Router {
             let request = Request { message, port: client.port, strict: client.strict_check };
             let outcome = match client.protocol {
                 Protocol::Route => self.route(&request, replies),
-                Protocol::Generic => self.generic(&request, replies),
+                Protocol::Generic => generic::answer(self, &request, replies),
             };
             if !self.events.echoes.is_empty() {
                 self.events.echoes.iter().for_each(|echo| replies.datagram(echo));
@@ -139,13 +156,24 @@ impl Router {
             return Ok(Outcome::Done); // shorter than a `struct rtgenmsg`
         }
         match request.message.kind {
+            libc::RTM_NEWLINK => link::new(self, request),
+            libc::RTM_SETLINK => link::set(self, request),
+            libc::RTM_DELLINK => link::delete(self, request),
             libc::RTM_GETLINK if request.dump() => link::dump(request),
             libc::RTM_GETLINK => link::get(self, request, replies),
+            libc::RTM_NEWADDR => address::new(self, request),
+            libc::RTM_DELADDR => address::delete(self, request),
+            libc::RTM_GETADDR if request.dump() => address::dump(self, request),
+            libc::RTM_NEWNEIGH => neighbour::new(self, request),
+            libc::RTM_DELNEIGH => neighbour::delete(self, request),
+            libc::RTM_GETNEIGH if request.dump() => neighbour::dump(request),
+            libc::RTM_GETNEIGH => neighbour::get(self, request, replies),
             _ => Err(Refusal::errno(EOPNOTSUPP)),
         }
     }
 
-    fn generic(&mut self, _request: &Request<'_>, _replies: &mut Replies) -> Result<Outcome, Refusal> {
-        Err(Refusal::errno(libc::ENOENT)) // no such family
+    /// Hundredths of a second since the router began.
+    pub(crate) fn ticks(&self) -> u32 {
+        (self.began.elapsed().as_millis() / 10) as u32
     }
 }

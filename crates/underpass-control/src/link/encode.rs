@@ -5,11 +5,11 @@ use underpass_netlink::Reply;
 
 use super::{Link, LinkKind};
 
-const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
-const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
+pub(super) const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+pub(super) const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 const IFLA_INET6_FLAGS: u16 = 1;
-const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
-const IFLA_VRF_TABLE: u16 = 1;
+pub(super) const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+pub(super) const IFLA_VRF_TABLE: u16 = 1;
 const IFLA_VRF_PORT_TABLE: u16 = 1;
 /// `IF_READY`: IPv6 is working on the link.
 const IF_READY: u32 = 0x8000_0000;
@@ -134,6 +134,9 @@ pub(crate) fn write_link(
         reply.attribute(libc::IFLA_STATS, &narrow);
     }
     write_kind(reply, link, vrf);
+    if !link.ipv6() {
+        return;
+    }
     let families = reply.nest_unflagged(libc::IFLA_AF_SPEC);
     let inet6 = reply.nest_unflagged(libc::AF_INET6 as u16);
     reply.u32(IFLA_INET6_FLAGS, if link.up() { IF_READY } else { 0 });

@@ -1,0 +1,195 @@
+//! Generic netlink: `nlctrl`, which knows the families, and `SEG6`. Linux: `net/netlink/genetlink.c`,
+//! `net/ipv6/seg6.c`.
+
+use std::net::Ipv6Addr;
+
+use libc::{EINVAL, ENOENT, EOPNOTSUPP};
+use netlink_packet_core::NLM_F_DUMP;
+use underpass_netlink::genetlink::{self, control, seg6};
+use underpass_netlink::{Refusal, Replies, Reply, Type, Validate, policy};
+
+use crate::dump::{Chunk, Dump, More};
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+/// A command needs `CAP_NET_ADMIN`.
+const ADMIN: u32 = 1;
+/// A command does one thing.
+const DO: u32 = 2;
+/// A command dumps.
+const DUMP: u32 = 4;
+/// A command's attributes have a policy.
+const POLICY: u32 = 8;
+
+struct Family {
+    id: u16,
+    name: &'static str,
+    version: u32,
+    max_attribute: u16,
+    /// Commands and what they can do.
+    operations: &'static [(u8, u32)],
+    /// Answers a command.
+    answer: fn(&mut Router, &Request<'_>, u8, bool, &mut Replies) -> Result<Outcome, Refusal>,
+}
+
+const FAMILIES: &[Family] = &[
+    Family {
+        id: control::ID,
+        name: "nlctrl",
+        version: 2,
+        max_attribute: 0,
+        operations: &[(control::GETFAMILY, DO | DUMP | POLICY)],
+        answer: control,
+    },
+    Family {
+        id: 0x18,
+        name: "SEG6",
+        version: 1,
+        max_attribute: seg6::ATTR_MAX,
+        operations: &[
+            (seg6::CMD_SETHMAC, ADMIN | DO | POLICY),
+            (seg6::CMD_DUMPHMAC, ADMIN | DUMP),
+            (seg6::CMD_SET_TUNSRC, ADMIN | DO | POLICY),
+            (seg6::CMD_GET_TUNSRC, ADMIN | DO | POLICY),
+        ],
+        answer: answer_seg6,
+    },
+];
+
+const CONTROL: [Type; 11] =
+    policy(&[(control::ATTR_FAMILY_ID, Type::U16), (control::ATTR_FAMILY_NAME, Type::String(15))]);
+const SEG6: [Type; 8] = policy(&[
+    (seg6::ATTR_DST, Type::AtLeast(16)),
+    (2, Type::U32), // SEG6_ATTR_DSTLEN
+    (3, Type::U32), // SEG6_ATTR_HMACKEYID
+    (4, Type::Any), // SEG6_ATTR_SECRET
+    (5, Type::U8),  // SEG6_ATTR_SECRETLEN
+    (6, Type::U8),  // SEG6_ATTR_ALGID
+    (7, Type::Nested),
+]);
+
+/// Answers a generic netlink request. Linux: `genl_rcv_msg`.
+pub(crate) fn answer(
+    router: &mut Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, Refusal> {
+    let kind = request.message.kind;
+    let family = FAMILIES.iter().find(|family| family.id == kind).ok_or(Refusal::errno(ENOENT))?;
+    let header = request.message.body().first_chunk::<{ genetlink::HEADER }>();
+    let command = header.ok_or(Refusal::errno(EINVAL))?[0];
+    let dump = request.message.flags & NLM_F_DUMP == NLM_F_DUMP;
+    let wanted = if dump { DUMP } else { DO };
+    if !family.operations.iter().any(|&(known, can)| known == command && can & wanted != 0) {
+        return Err(Refusal::errno(EOPNOTSUPP));
+    }
+    (family.answer)(router, request, command, dump, replies)
+}
+
+fn write_family(reply: &mut Reply<'_>, family: &Family) {
+    reply.fixed(&genetlink::header(control::NEWFAMILY, 2));
+    reply.text(control::ATTR_FAMILY_NAME, family.name);
+    reply.u16(control::ATTR_FAMILY_ID, family.id);
+    reply.u32(control::ATTR_VERSION, family.version);
+    reply.u32(control::ATTR_HDRSIZE, 0);
+    reply.u32(control::ATTR_MAXATTR, u32::from(family.max_attribute));
+    let operations = reply.nest_unflagged(control::ATTR_OPS);
+    for (number, &(command, flags)) in (1..).zip(family.operations) {
+        let operation = reply.nest_unflagged(number);
+        reply.u32(control::ATTR_OP_ID, u32::from(command));
+        reply.u32(control::ATTR_OP_FLAGS, flags);
+        reply.end(operation);
+    }
+    reply.end(operations);
+}
+
+/// `CTRL_CMD_GETFAMILY`: by id, else by name, or all.
+fn control(
+    _: &mut Router,
+    request: &Request<'_>,
+    _: u8,
+    dump: bool,
+    replies: &mut Replies,
+) -> Result<Outcome, Refusal> {
+    if dump {
+        return Ok(Outcome::Dump(Box::new(FamilyDump { next: 0 })));
+    }
+    let (_, attributes) = request.parse::<4, 11>(&CONTROL, Validate::Liberal)?;
+    let id = attributes.get(control::ATTR_FAMILY_ID).map(|id| id.u16());
+    let name = attributes.get(control::ATTR_FAMILY_NAME).map(|name| name.text());
+    if id.is_none() && name.is_none() {
+        return Err(Refusal::errno(EINVAL));
+    }
+    // As in Linux, the name decides where both are there.
+    let meant = |family: &&Family| match &name {
+        Some(name) => family.name == name,
+        None => Some(family.id) == id,
+    };
+    let family = FAMILIES.iter().find(meant).ok_or(Refusal::errno(ENOENT))?;
+    replies.message(control::ID, 0, request.reply_to(), |reply| write_family(reply, family))?;
+    Ok(Outcome::Done)
+}
+
+struct FamilyDump {
+    next: usize,
+}
+
+impl Dump for FamilyDump {
+    fn next(&mut self, _: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let Some(family) = FAMILIES.get(self.next) else { return Ok(More::No) };
+        self.next += 1;
+        out.message(control::ID, |reply| write_family(reply, family))?;
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, _: &Router) -> u64 {
+        0 // the families never change
+    }
+}
+
+fn answer_seg6(
+    router: &mut Router,
+    request: &Request<'_>,
+    command: u8,
+    _: bool,
+    replies: &mut Replies,
+) -> Result<Outcome, Refusal> {
+    let (_, attributes) = request.parse::<4, 8>(&SEG6, Validate::Liberal)?;
+    match command {
+        seg6::CMD_DUMPHMAC => Ok(Outcome::Dump(Box::new(NoKeys))),
+        seg6::CMD_SETHMAC => Err(Refusal::new(EOPNOTSUPP, "HMAC keys are not supported by this router")),
+        seg6::CMD_SET_TUNSRC => {
+            let source = attributes.get(seg6::ATTR_DST).ok_or(Refusal::errno(EINVAL))?.ipv6();
+            router.set_tunnel_source(source);
+            Ok(Outcome::Done)
+        }
+        seg6::CMD_GET_TUNSRC => {
+            replies.message(request.message.kind, 0, request.reply_to(), |reply| {
+                reply.fixed(&genetlink::header(seg6::CMD_GET_TUNSRC, 1));
+                reply.attribute(seg6::ATTR_DST, &router.tunnel_source.octets());
+            })?;
+            Ok(Outcome::Done)
+        }
+        _ => Err(Refusal::errno(EOPNOTSUPP)),
+    }
+}
+
+/// The dump of the HMAC keys, of which there are none.
+struct NoKeys;
+
+impl Dump for NoKeys {
+    fn next(&mut self, _: &Router, _: &mut Chunk<'_>) -> Result<More, Refusal> {
+        Ok(More::No)
+    }
+
+    fn generation(&self, _: &Router) -> u64 {
+        0
+    }
+}
+
+impl Router {
+    fn set_tunnel_source(&mut self, source: Ipv6Addr) {
+        self.tunnel_source = source;
+        self.tunnel_source_changed();
+    }
+}

@@ -1,0 +1,447 @@
+//! `RTM_NEWLINK`, `RTM_SETLINK`, `RTM_DELLINK`: links that are made, changed and deleted.
+
+use libc::{
+    EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_DEBUG, IFF_MULTICAST, IFF_NOTRAILERS,
+    IFF_UP,
+};
+use underpass_netlink::{Attribute, Attributes, Refusal, Type, Validate, policy};
+
+use super::encode::mtu_bounds;
+use super::{Link, LinkKind, valid_mac, valid_name};
+use crate::events::Cause;
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+const POLICY: [Type; 66] = policy(&[
+    (libc::IFLA_ADDRESS, Type::AtMost(32)),
+    (libc::IFLA_BROADCAST, Type::AtMost(32)),
+    (libc::IFLA_IFNAME, Type::String(15)),
+    (libc::IFLA_MTU, Type::U32),
+    (libc::IFLA_LINK, Type::U32), // means nothing to the kinds of links that there are
+    (libc::IFLA_QDISC, Type::Any),
+    (libc::IFLA_STATS, Type::Any),
+    (libc::IFLA_MASTER, Type::U32),
+    (libc::IFLA_PROTINFO, Type::Unsupported),
+    (libc::IFLA_TXQLEN, Type::U32),
+    (libc::IFLA_MAP, Type::Unsupported),
+    (libc::IFLA_OPERSTATE, Type::Unsupported),
+    (libc::IFLA_LINKMODE, Type::Unsupported),
+    (libc::IFLA_LINKINFO, Type::Nested),
+    (libc::IFLA_NET_NS_PID, Type::Unsupported),
+    (libc::IFLA_IFALIAS, Type::AtMost(256)),
+    (libc::IFLA_VFINFO_LIST, Type::Unsupported),
+    (libc::IFLA_VF_PORTS, Type::Unsupported),
+    (libc::IFLA_PORT_SELF, Type::Unsupported),
+    (libc::IFLA_AF_SPEC, Type::Nested),
+    (libc::IFLA_GROUP, Type::U32),
+    (libc::IFLA_NET_NS_FD, Type::Unsupported),
+    (libc::IFLA_EXT_MASK, Type::U32),
+    (libc::IFLA_NUM_TX_QUEUES, Type::Unsupported),
+    (libc::IFLA_NUM_RX_QUEUES, Type::Unsupported),
+    (libc::IFLA_CARRIER, Type::Unsupported),
+    (libc::IFLA_LINK_NETNSID, Type::Unsupported),
+    (libc::IFLA_PROTO_DOWN, Type::Unsupported),
+    (libc::IFLA_GSO_MAX_SEGS, Type::Unsupported),
+    (libc::IFLA_GSO_MAX_SIZE, Type::Unsupported),
+    (libc::IFLA_XDP, Type::Unsupported),
+    (libc::IFLA_TARGET_NETNSID, Type::Unsupported),
+    (libc::IFLA_NEW_IFINDEX, Type::Unsupported),
+    (libc::IFLA_ALT_IFNAME, Type::String(127)),
+    (libc::IFLA_PROTO_DOWN_REASON, Type::Unsupported),
+    (libc::IFLA_GRO_MAX_SIZE, Type::Unsupported),
+    (super::encode::IFLA_GSO_IPV4_MAX_SIZE, Type::Unsupported),
+    (super::encode::IFLA_GRO_IPV4_MAX_SIZE, Type::Unsupported),
+]);
+const INFO: [Type; 6] = policy(&[
+    (libc::IFLA_INFO_KIND, Type::String(55)),
+    (libc::IFLA_INFO_DATA, Type::Nested),
+    (libc::IFLA_INFO_SLAVE_KIND, Type::Unsupported),
+    (libc::IFLA_INFO_SLAVE_DATA, Type::Unsupported),
+]);
+const VRF: [Type; 2] = policy(&[(super::encode::IFLA_VRF_TABLE, Type::U32)]);
+const INET6: [Type; 10] = policy(&[
+    (1, Type::Unsupported), // IFLA_INET6_FLAGS
+    (2, Type::Unsupported), // IFLA_INET6_CONF
+    (7, Type::Unsupported), // IFLA_INET6_TOKEN
+    (super::encode::IFLA_INET6_ADDR_GEN_MODE, Type::U8),
+    (9, Type::Unsupported), // IFLA_INET6_RA_MTU
+]);
+
+/// A request's `struct ifinfomsg` and attributes.
+struct Wanted<'a> {
+    index: i32,
+    flags: u32,
+    change: u32,
+    attributes: Attributes<'a, 66>,
+    kind: Option<String>,
+    data: Option<Attribute<'a>>,
+}
+
+impl<'a> Wanted<'a> {
+    fn parse(request: &Request<'a>) -> Result<Self, Refusal> {
+        let (header, attributes) = request.parse::<16, 66>(&POLICY, Validate::Liberal)?;
+        let word = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
+        let info = match attributes.get(libc::IFLA_LINKINFO) {
+            Some(info) => Some(info.parse_nested(&INFO, Validate::Liberal)?),
+            None => None,
+        };
+        Ok(Self {
+            index: i32::from_ne_bytes(word(4)),
+            flags: u32::from_ne_bytes(word(8)),
+            change: u32::from_ne_bytes(word(12)),
+            attributes,
+            kind: info.as_ref().and_then(|info| info.get(libc::IFLA_INFO_KIND)).map(|kind| kind.text()),
+            data: info.as_ref().and_then(|info| info.get(libc::IFLA_INFO_DATA)),
+        })
+    }
+
+    fn name(&self) -> Option<String> {
+        self.attributes.get(libc::IFLA_IFNAME).map(|name| name.text())
+    }
+
+    /// The link that is meant, by index or else by name; whether any was named at all.
+    fn find<'r>(&self, router: &'r Router) -> (Option<&'r Link>, bool) {
+        let alternative = || self.attributes.get(libc::IFLA_ALT_IFNAME).map(|name| name.text());
+        match (self.index, self.name().or_else(alternative)) {
+            (1.., _) => (router.links.get(self.index as u32), true),
+            (_, Some(name)) => (router.links.named(&name), true),
+            _ => (None, false),
+        }
+    }
+
+    /// What `link` is to become.
+    fn apply(&self, router: &Router, link: &Link) -> Result<Link, Refusal> {
+        let mut link = link.clone();
+        let mac = |attribute: Attribute<'_>| {
+            <[u8; 6]>::try_from(attribute.value).map_err(|_| Refusal::errno(EINVAL))
+        };
+        if let Some(address) = self.attributes.get(libc::IFLA_ADDRESS) {
+            link.mac = mac(address)?;
+            if !valid_mac(link.mac) {
+                return Err(Refusal::errno(EADDRNOTAVAIL));
+            }
+        }
+        if let Some(mtu) = self.attributes.get(libc::IFLA_MTU) {
+            let (min, max) = mtu_bounds(link.kind);
+            link.mtu = mtu.u32();
+            if link.mtu > i32::MAX as u32 || link.mtu < min {
+                return Err(Refusal::new(EINVAL, "mtu less than device minimum"));
+            }
+            if max > 0 && link.mtu > max {
+                return Err(Refusal::new(EINVAL, "mtu greater than device maximum"));
+            }
+        }
+        if let Some(group) = self.attributes.get(libc::IFLA_GROUP) {
+            link.group = group.u32();
+        }
+        if let Some(alias) = self.attributes.get(libc::IFLA_IFALIAS) {
+            let end = alias.value.iter().position(|&byte| byte == 0).unwrap_or(alias.value.len());
+            link.alias = alias.value[..end].to_vec();
+            if link.alias.len() > 255 {
+                return Err(Refusal::errno(EINVAL));
+            }
+        }
+        if let Some(broadcast) = self.attributes.get(libc::IFLA_BROADCAST) {
+            link.broadcast = mac(broadcast)?;
+        }
+        if let Some(master) = self.attributes.get(libc::IFLA_MASTER) {
+            link.master = master_for(router, &link, master.u32())?;
+        }
+        if let Some(len) = self.attributes.get(libc::IFLA_TXQLEN) {
+            link.tx_queue_len = len.u32();
+        }
+        if let Some(families) = self.attributes.get(libc::IFLA_AF_SPEC) {
+            link.eui64 = addr_gen_mode(&families, link.eui64)?;
+        }
+        if self.flags != 0 || self.change != 0 {
+            link.flags = self.new_flags(&link)?;
+        }
+        Ok(link)
+    }
+
+    /// Linux: `rtnl_dev_get_flags` and `__dev_change_flags`.
+    fn new_flags(&self, link: &Link) -> Result<u32, Refusal> {
+        let keep = if self.change == 0 { 0 } else { !self.change };
+        let flags = self.flags & !keep | link.flags & keep;
+        // Bits that Linux lets a request change; it ignores all others.
+        let settable = (IFF_UP | IFF_MULTICAST | IFF_DEBUG | IFF_NOTRAILERS) as u32;
+        let refused = (libc::IFF_NOARP | libc::IFF_PROMISC | libc::IFF_ALLMULTI) as u32;
+        if (flags ^ link.flags) & refused != 0 && self.change & refused != 0 {
+            return Err(Refusal::new(
+                EOPNOTSUPP,
+                "NOARP, PROMISC and ALLMULTI cannot be changed on this router",
+            ));
+        }
+        Ok(flags & settable | link.flags & !settable)
+    }
+}
+
+/// `addrgenmode` in `IFLA_AF_SPEC`.
+fn addr_gen_mode(families: &Attribute<'_>, before: bool) -> Result<bool, Refusal> {
+    let mut eui64 = before;
+    for family in families.nested() {
+        if i32::from(family.kind) != libc::AF_INET6 {
+            return Err(
+                Refusal::new(EOPNOTSUPP, "Attribute is not supported by this router").at(family.offset)
+            );
+        }
+        let attributes = family.parse_nested(&INET6, Validate::Liberal)?;
+        if let Some(mode) = attributes.get(super::encode::IFLA_INET6_ADDR_GEN_MODE) {
+            eui64 = match mode.u8() {
+                0 => true,
+                1 => false,
+                2 | 3 => {
+                    return Err(Refusal::new(EOPNOTSUPP, "addrgenmode is not supported by this router")
+                        .at(mode.offset));
+                }
+                _ => return Err(Refusal::errno(EINVAL)),
+            };
+        }
+    }
+    Ok(eui64)
+}
+
+/// The master that `link` gets. Linux: `do_set_master` and `vrf_add_slave`.
+fn master_for(router: &Router, link: &Link, master: u32) -> Result<Option<u32>, Refusal> {
+    if master == 0 || link.master == Some(master) {
+        return Ok(link.master.filter(|_| master != 0));
+    }
+    let vrf = router.links.get(master).ok_or(Refusal::errno(EINVAL))?;
+    if vrf.vrf_table().is_none() {
+        return Err(Refusal::errno(EOPNOTSUPP));
+    }
+    if link.vrf_table().is_some() {
+        return Err(Refusal::new(EINVAL, "Can not enslave an L3 master device to a VRF"));
+    }
+    if link.kind == LinkKind::Loopback {
+        return Err(Refusal::new(EOPNOTSUPP, "Can not enslave loopback device to a VRF"));
+    }
+    Ok(Some(master))
+}
+
+/// A name for a new link or a renamed one; `%d` in it stands for the lowest number that is free. Linux:
+/// `dev_get_valid_name`.
+fn free_name(router: &Router, name: &str) -> Result<String, Refusal> {
+    if !valid_name(name) {
+        return Err(Refusal::errno(EINVAL));
+    }
+    let Some((before, after)) = name.split_once("%d") else {
+        return match router.links.named(name) {
+            _ if name.contains('%') => Err(Refusal::errno(EINVAL)),
+            Some(_) => Err(Refusal::errno(EEXIST)),
+            None => Ok(name.to_owned()),
+        };
+    };
+    if before.contains('%') || after.contains('%') {
+        return Err(Refusal::errno(EINVAL));
+    }
+    let free = (0..).map(|n: u32| format!("{before}{n}{after}")).find(|n| router.links.named(n).is_none());
+    free.filter(|name| valid_name(name)).ok_or(Refusal::errno(libc::ENFILE))
+}
+
+/// `RTM_NEWLINK`. Linux: `rtnl_newlink`.
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let wanted = Wanted::parse(request)?;
+    if wanted.index < 0 {
+        return Err(Refusal::new(EINVAL, "ifindex can't be negative"));
+    }
+    let cause = Cause::from(request);
+    match wanted.find(router) {
+        (Some(_), _) if request.exclusive() => Err(Refusal::errno(EEXIST)),
+        (Some(_), _) if request.replace() => Err(Refusal::errno(EOPNOTSUPP)),
+        (Some(link), _) => {
+            // No kind of link that there is can be changed in what makes its kind.
+            if wanted.data.is_some() {
+                return Err(Refusal::errno(EOPNOTSUPP));
+            }
+            let changed = wanted.changed(router, link)?;
+            router.change_link(cause, changed);
+            Ok(Outcome::Done)
+        }
+        (None, named) if !request.create() => {
+            let group = wanted.attributes.get(libc::IFLA_GROUP).filter(|_| !named);
+            let group = group.ok_or(Refusal::errno(ENODEV))?.u32();
+            let members = router.links.iter().filter(|link| link.group == group);
+            let changed: Result<Vec<_>, _> = members.map(|link| wanted.apply(router, link)).collect();
+            changed?.into_iter().for_each(|link| router.change_link(cause, link));
+            Ok(Outcome::Done)
+        }
+        (None, _) => create(router, request, &wanted),
+    }
+}
+
+impl Wanted<'_> {
+    /// What a link that was named becomes, its name included.
+    fn changed(&self, router: &Router, link: &Link) -> Result<Link, Refusal> {
+        let mut changed = self.apply(router, link)?;
+        if let Some(name) = self.name()
+            && self.index > 0
+            && name != link.name
+        {
+            changed.name = free_name(router, &name)?;
+        }
+        Ok(changed)
+    }
+}
+
+fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, Refusal> {
+    let kind = match wanted.kind.as_deref() {
+        Some("dummy") => LinkKind::Dummy,
+        Some("vrf") => LinkKind::Vrf { table: vrf_table(router, wanted)? },
+        _ => return Err(Refusal::new(EOPNOTSUPP, "Unknown device type")),
+    };
+    let template = match kind {
+        LinkKind::Vrf { .. } => "vrf%d",
+        _ => "dummy%d",
+    };
+    let name = free_name(router, wanted.name().as_deref().unwrap_or(template))?;
+    let index = match u32::try_from(wanted.index) {
+        Ok(0) | Err(_) => router.links.free_index(),
+        Ok(index) => index,
+    };
+    let link = Link::new(index, name, kind, Router::own_mac(index));
+    let mut link = wanted.apply(router, &link)?;
+    let up = link.flags & IFF_UP as u32;
+    link.flags &= !up;
+    let cause = Cause::from(request);
+    let master = link.master.take();
+    router.add_link(cause, link.clone());
+    if let Some(added) = router.links.get(index)
+        && (master.is_some() || up != 0)
+    {
+        let changed = Link { master, flags: added.flags | up, ..added.clone() };
+        router.change_link(cause, changed);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Linux: `vrf_newlink`, in strict mode: a table belongs to one VRF.
+fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, Refusal> {
+    let missing = Refusal::new(EINVAL, "VRF table id is missing");
+    let data = wanted.data.ok_or(missing.clone())?.parse_nested(&VRF, Validate::Liberal)?;
+    let table = data.get(super::encode::IFLA_VRF_TABLE).ok_or(missing)?;
+    if table.u32() == 0 {
+        return Err(table.invalid("Invalid VRF table id"));
+    }
+    if router.links.iter().any(|link| link.vrf_table() == Some(table.u32())) {
+        return Err(Refusal::new(libc::EBUSY, "Table is used by another VRF"));
+    }
+    Ok(table.u32())
+}
+
+/// `RTM_SETLINK`. Linux: `rtnl_setlink`.
+pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let wanted = Wanted::parse(request)?;
+    match wanted.find(router) {
+        (Some(link), _) => {
+            if wanted.data.is_some() {
+                return Err(Refusal::errno(EOPNOTSUPP));
+            }
+            let changed = wanted.changed(router, link)?;
+            router.change_link(Cause::from(request), changed);
+            Ok(Outcome::Done)
+        }
+        (None, true) => Err(Refusal::errno(ENODEV)),
+        (None, false) => Err(Refusal::errno(EINVAL)),
+    }
+}
+
+/// `RTM_DELLINK`. Linux: `rtnl_dellink`.
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let wanted = Wanted::parse(request)?;
+    let doomed: Vec<&Link> = match (wanted.find(router), wanted.attributes.get(libc::IFLA_GROUP)) {
+        ((Some(link), _), _) => vec![link],
+        ((None, true), _) => return Err(Refusal::errno(ENODEV)),
+        (_, Some(group)) if group.u32() == 0 => return Err(Refusal::errno(EPERM)),
+        (_, Some(group)) => {
+            let group: Vec<_> = router.links.iter().filter(|link| link.group == group.u32()).collect();
+            if group.is_empty() {
+                return Err(Refusal::errno(ENODEV));
+            }
+            group
+        }
+        _ => return Err(Refusal::errno(EINVAL)),
+    };
+    if doomed.iter().any(|link| link.kind.name().is_none()) {
+        return Err(Refusal::errno(EOPNOTSUPP));
+    }
+    let doomed: Vec<u32> = doomed.iter().map(|link| link.index).collect();
+    doomed.into_iter().for_each(|index| router.delete_link(Cause::from(request), index));
+    Ok(Outcome::Done)
+}
+
+impl Router {
+    /// Makes a link what `new` says, with all that follows from it.
+    pub(super) fn change_link(&mut self, cause: Cause, mut new: Link) {
+        let Some(old) = self.links.get(new.index).cloned() else { return };
+        if old == new {
+            return;
+        }
+        // A link that changes its VRF is taken down for it: Linux's cycle_netdev.
+        let leaves = old.master != new.master;
+        let wanted_up = new.up();
+        if old.up() && (!wanted_up || leaves) {
+            self.switch_link(cause, &old, false);
+        }
+        if old.up() && leaves || wanted_up && !old.up() {
+            new.flags &= !(IFF_UP as u32);
+        }
+        if let Some(now) = self.links.get(new.index) {
+            (new.carrier_changes, new.activated) = (now.carrier_changes, now.activated);
+        }
+        let v6 = (old.ipv6(), new.ipv6());
+        let index = new.index;
+        self.put_link(cause, new.clone(), 0);
+        if old.name != new.name {
+            self.relabel_addresses(cause, &new);
+        }
+        if wanted_up && !new.up() {
+            self.switch_link(cause, &new, true);
+        } else if v6 == (true, false) {
+            self.ipv6_down(cause, index);
+        } else if v6 == (false, true) && new.up() {
+            self.ipv6_up(cause, index);
+        }
+        if leaves || old.mtu != new.mtu || old.mac != new.mac || old.up() != wanted_up {
+            self.link_changed(index);
+        }
+    }
+
+    /// Takes a link up or down, and its addresses, neighbours and routes with it.
+    fn switch_link(&mut self, cause: Cause, link: &Link, up: bool) {
+        let mut link = link.clone();
+        link.flags = if up { link.flags | IFF_UP as u32 } else { link.flags & !(IFF_UP as u32) };
+        link.activated = true;
+        let index = link.index;
+        self.put_link(cause, link, IFF_UP as u32);
+        if up {
+            self.addresses_up(cause, index);
+        } else {
+            self.addresses_down(cause, index);
+        }
+    }
+
+    /// Puts a changed link in the model and the packet path, and tells of it.
+    fn put_link(&mut self, cause: Cause, link: Link, change: u32) {
+        let index = link.index;
+        self.links.put(link);
+        self.publish_link(index);
+        self.tell_link(cause, index, change);
+    }
+
+    fn delete_link(&mut self, cause: Cause, index: u32) {
+        let slaves: Vec<Link> = self.links.slaves(index).cloned().collect();
+        for slave in slaves {
+            self.change_link(cause, Link { master: None, ..slave });
+        }
+        let Some(link) = self.links.get(index).cloned() else { return };
+        if link.up() {
+            self.switch_link(cause, &link, false);
+        }
+        self.forget_addresses(cause, index);
+        if let Some(link) = self.links.remove(index) {
+            self.engine.remove_link(link.id);
+            self.tell_link_gone(cause, &link);
+        }
+    }
+}

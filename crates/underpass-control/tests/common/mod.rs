@@ -1,0 +1,106 @@
+//! A client of a router in the same process.
+
+#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::panic)]
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use underpass_control::{Client, Protocol, Replies, Router};
+use underpass_engine::buffer::PortId;
+use underpass_engine::tables::Writer;
+
+pub struct Lab {
+    pub router: Router,
+    pub client: Client,
+    sequence: u32,
+}
+
+impl Lab {
+    /// A router with the ports v0 and v1, as the recorded dialogues have them.
+    pub fn new() -> Self {
+        let mut router = Router::new(Writer::new(1).0);
+        router.add_port("v0", [2, 0, 0, 0, 0, 1], PortId(0)).unwrap();
+        router.add_port("v1", [2, 0, 0, 0, 0, 2], PortId(1)).unwrap();
+        let mut client = Client::new(Protocol::Route, 77);
+        client.extended_ack = true;
+        client.strict_check = true;
+        Self { router, client, sequence: 0 }
+    }
+
+    /// All datagrams that answer one, dumps to their end.
+    pub fn raw(&mut self, datagram: &[u8]) -> Vec<Vec<u8>> {
+        let mut replies = Replies::default();
+        self.router.request(&mut self.client, datagram, &mut replies);
+        while self.client.dumping() {
+            self.router.continue_dump(&mut self.client, &mut replies);
+        }
+        replies.iter().map(<[u8]>::to_vec).collect()
+    }
+
+    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> Vec<NetlinkMessage<RouteNetlinkMessage>> {
+        self.sequence += 1;
+        let mut header = NetlinkHeader::default();
+        header.flags = flags | NLM_F_REQUEST;
+        header.sequence_number = self.sequence;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(message));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        let sequence = self.sequence;
+        let all: Vec<_> = self.raw(&bytes).iter().flat_map(|datagram| split(datagram)).collect();
+        assert!(all.iter().all(|m| (m.header.sequence_number, m.header.port_number) == (sequence, 77)));
+        all
+    }
+
+    /// Sends a change; `Err` holds the errno and the text.
+    pub fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), (i32, String)> {
+        let answers = self.send(message, flags | NLM_F_ACK);
+        let Some(NetlinkPayload::Error(error)) = answers.last().map(|answer| &answer.payload) else {
+            panic!("no acknowledgement: {answers:?}");
+        };
+        match error.raw_code() {
+            0 => Ok(()),
+            code => Err((-code, text(&error.header))),
+        }
+    }
+
+    /// Everything that a dump answers with, but its end.
+    pub fn dump(&mut self, message: RouteNetlinkMessage) -> Vec<RouteNetlinkMessage> {
+        let mut answers = self.send(message, NLM_F_DUMP);
+        let end = answers.pop().unwrap();
+        assert!(matches!(end.payload, NetlinkPayload::Done(_)), "{end:?}");
+        answers
+            .into_iter()
+            .map(|answer| match answer.payload {
+                NetlinkPayload::InnerMessage(message) => message,
+                other => panic!("in a dump: {other:?}"),
+            })
+            .collect()
+    }
+}
+
+/// The text of an extended acknowledgement, which follows the echo of the request.
+fn text(echo: &[u8]) -> String {
+    let len = u32::from_ne_bytes(echo[..4].try_into().unwrap()) as usize;
+    let mut rest = &echo[len.next_multiple_of(4).min(echo.len())..];
+    while rest.len() >= 4 {
+        let (len, kind) = (u16::from_ne_bytes([rest[0], rest[1]]), u16::from_ne_bytes([rest[2], rest[3]]));
+        if kind == 1 {
+            return String::from_utf8_lossy(&rest[4..usize::from(len) - 1]).into_owned();
+        }
+        rest = &rest[usize::from(len).next_multiple_of(4)..];
+    }
+    String::new()
+}
+
+/// The messages of a datagram, decoded.
+pub fn split(mut datagram: &[u8]) -> Vec<NetlinkMessage<RouteNetlinkMessage>> {
+    let mut all = Vec::new();
+    while datagram.len() >= 16 {
+        let len = u32::from_ne_bytes(datagram[..4].try_into().unwrap()) as usize;
+        all.push(NetlinkMessage::deserialize(&datagram[..len]).unwrap());
+        datagram = &datagram[len.next_multiple_of(4).min(datagram.len())..];
+    }
+    all
+}
