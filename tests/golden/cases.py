@@ -1,0 +1,369 @@
+"""The cases of the golden packets: for each its configuration, its input frames, and what it shows.
+
+Inputs unless a case says otherwise: hop limit 40, traffic class 0xb8, flow label 0x12345, UDP with 64
+bytes of payload, from a host behind p0's neighbour.
+"""
+import struct
+
+from scapy.all import Ether, ICMP, IP, IPOption, Raw, UDP, Dot1Q
+from scapy.layers.inet6 import (ICMPv6EchoRequest, ICMPv6TimeExceeded, IPv6, IPv6ExtHdrDestOpt, IPv6ExtHdrFragment,
+                                IPv6ExtHdrHopByHop, PadN)
+from ipaddress import ip_address
+
+P0, P1 = "02:00:00:00:00:01", "02:00:00:00:00:02"          # the router's ports
+N0, N1, N1B = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:01:03"  # their neighbours
+SOURCE = "2001:db8:5::5"                                    # a host behind N0
+TARGET = "2001:db8:6::6"                                    # a host behind N1
+SOURCE4, TARGET4 = "203.0.113.5", "203.0.113.133"
+NEXT, LAST = "fc00:b::1", "fc00:c::1"                       # SIDs of other routers, behind N1
+
+BASE = """
+ip link set p0 up
+ip link set p1 up
+ip addr add 2001:db8:1::1/64 dev p0 nodad
+ip addr add 2001:db8:2::1/64 dev p1 nodad
+ip addr add 192.0.2.1/24 dev p0
+ip addr add 198.51.100.1/24 dev p1
+ip neigh add 2001:db8:1::2 lladdr 02:00:00:00:01:01 dev p0 nud permanent
+ip neigh add 2001:db8:2::2 lladdr 02:00:00:00:01:02 dev p1 nud permanent
+ip neigh add 2001:db8:2::3 lladdr 02:00:00:00:01:03 dev p1 nud permanent
+ip neigh add 192.0.2.2 lladdr 02:00:00:00:01:01 dev p0 nud permanent
+ip neigh add 198.51.100.2 lladdr 02:00:00:00:01:02 dev p1 nud permanent
+ip neigh add 198.51.100.3 lladdr 02:00:00:00:01:03 dev p1 nud permanent
+ip -6 route add 2001:db8:5::/48 via 2001:db8:1::2 dev p0
+ip -6 route add 2001:db8:6::/48 via 2001:db8:2::2 dev p1
+ip -6 route add fc00:b::/32 via 2001:db8:2::2 dev p1
+ip -6 route add fc00:c::/32 via 2001:db8:2::2 dev p1
+ip route add 203.0.113.0/25 via 192.0.2.2 dev p0
+ip route add 203.0.113.128/25 via 198.51.100.2 dev p1
+""".strip().splitlines()
+
+# A tenant: everything but p0, which stays in the main table, is in a VRF.
+VRF = """
+ip link add vrf100 type vrf table 100
+ip link set vrf100 up
+ip link set p1 master vrf100
+ip link set p0 up
+ip link set p1 up
+ip addr add 2001:db8:1::1/64 dev p0 nodad
+ip addr add 2001:db8:2::1/64 dev p1 nodad
+ip addr add 192.0.2.1/24 dev p0
+ip addr add 198.51.100.1/24 dev p1
+ip neigh add 2001:db8:1::2 lladdr 02:00:00:00:01:01 dev p0 nud permanent
+ip neigh add 2001:db8:2::2 lladdr 02:00:00:00:01:02 dev p1 nud permanent
+ip neigh add 192.0.2.2 lladdr 02:00:00:00:01:01 dev p0 nud permanent
+ip neigh add 198.51.100.2 lladdr 02:00:00:00:01:02 dev p1 nud permanent
+ip -6 route add 2001:db8:5::/48 via 2001:db8:1::2 dev p0
+ip route add 203.0.113.0/25 via 192.0.2.2 dev p0
+ip -6 route add 2001:db8:6::/48 via 2001:db8:2::2 dev p1 table 100
+ip route add 203.0.113.128/25 via 198.51.100.2 dev p1 table 100
+""".strip().splitlines()
+
+
+class Case:
+    """`frames`: (what it is, frame) or (what it is, port, frame). `expect`: for some inputs, by their
+    number, the frames that must leave, as (port, frame)s; scapy built them from the RFC."""
+
+    def __init__(self, name, doc, config, frames, expect=None, differs=None, counters=()):
+        self.doc, self.config, self.differs, self.counters = doc, config, differs, counters
+        self.name = f"differs/{name}" if differs else name
+        frames = [f if len(f) == 3 else (f[0], "p0", f[1]) for f in frames]
+        self.labels = [label for label, _, _ in frames]
+        self.frames = [(port, bytes(frame)) for _, port, frame in frames]
+        self.expect = expect
+        CASES.append(self)
+
+    def header(self):
+        lines = [f"# {self.doc}"]
+        if self.differs:
+            lines += [f"# Linux differs (linux-*.pcap): {self.differs}"]
+        lines += [f"# Recorded by: tests/golden/record.py {self.name}"]
+        return lines + [f"# in {i}: {label}" for i, label in enumerate(self.labels)]
+
+    def expected(self):
+        if self.expect is None:
+            return None
+        out = {"p0": [], "p1": []}
+        for number, frames in sorted(self.expect.items()):
+            for port, frame in frames:
+                out[port].append((number, bytes(frame)))
+        return out
+
+
+CASES = []
+
+
+# ------------------------------------------------------------------------------------------ frames
+
+def ether(inner, dst=P0, src=N0):
+    return Ether(dst=dst, src=src) / inner
+
+
+def payload(n=64):
+    return Raw(bytes(i & 0xFF for i in range(n)))
+
+
+def udp(n=64):
+    return UDP(sport=1111, dport=2222) / payload(n)
+
+
+def ip6(dst=TARGET, src=SOURCE, hlim=40, **more):
+    return IPv6(src=src, dst=dst, hlim=hlim, tc=0xB8, fl=0x12345, **more)
+
+
+def ip4(dst=TARGET4, src=SOURCE4, ttl=40, **more):
+    return IP(src=src, dst=dst, ttl=ttl, tos=0xB8, id=0x4321, **more)
+
+
+def srh(segments, left, inner, nh=None, last=None, flags=0, tag=0, tlvs=b"", hdrlen=None, kind=4):
+    """A segment routing header around `inner`; `segments` in the order of the visit."""
+    if nh is None:
+        nh = {IPv6: 41, IP: 4, UDP: 17, Ether: 143, ICMPv6EchoRequest: 58}[type(inner)]
+    wire = b"".join(ip_address(s).packed for s in reversed(segments)) + tlvs
+    fixed = struct.pack("!BBBBBBH", nh, len(wire) // 8 if hdrlen is None else hdrlen, kind, left,
+                        len(segments) - 1 if last is None else last, flags, tag)
+    return Raw(fixed + wire) / inner
+
+
+def routed(outer, segments, left, inner, **more):
+    """An IPv6 packet `outer` (without its next header) with a segment routing header."""
+    outer = outer.copy()
+    outer.nh = 43
+    # A UDP checksum counts the final destination: the inner checksum is made against it.
+    if isinstance(inner, UDP):
+        final = IPv6(src=outer.src, dst=segments[-1], nh=17) / inner
+        inner = UDP(bytes(final)[40:])
+    return outer / srh(segments, left, inner, **more)
+
+
+
+
+def behind(frame, extra):
+    """Bytes behind the end of the packet, as the padding of a short Ethernet frame is."""
+    return bytes(frame) + extra
+
+
+def opts(nh, inner):
+    """A destination options or hop-by-hop header of 8 bytes of padding before `inner`."""
+    return Raw(bytes([nh, 0, 1, 4, 0, 0, 0, 0])) / inner
+
+
+def fragment(nh, inner, offset=0, more=1):
+    return Raw(struct.pack("!BBHI", nh, 0, offset << 3 | more, 9)) / inner
+
+
+def to_p1(packet, dst=N1):
+    return ("p1", Ether(dst=dst, src=P1) / packet)
+
+
+def to_p0(packet):
+    return ("p0", Ether(dst=N0, src=P0) / packet)
+
+
+def hops(packet, n=1):
+    """The packet one hop later."""
+    packet = packet.copy()
+    if isinstance(packet, IPv6):
+        packet.hlim -= n
+    else:
+        packet.ttl -= n
+        del packet.chksum
+    return packet
+
+
+def time_exceeded(quoted, src="2001:db8:1::1", dst=SOURCE):
+    """ICMPv6 time exceeded: RFC 4443 section 3.3."""
+    body = bytes(quoted)[:1232]
+    return IPv6(src=src, dst=dst, hlim=64) / ICMPv6TimeExceeded(code=0) / Raw(body)
+
+
+INNER6 = ip6() / udp()
+INNER4 = ip4() / udp()
+FRAME = Ether(dst="02:00:00:00:09:09", src="02:00:00:00:09:08") / INNER6
+SID = "fc00:a::1"
+
+
+# ------------------------------------------------------------------------------- endpoint behaviours
+
+def sid(action, base=BASE, dev="p0", address=SID):
+    return base + [f"ip -6 route add {address}/128 encap seg6local action {action} count dev {dev}"]
+
+
+# What End, End.X and End.T refuse: they need a next segment.
+NOT_ENDED = [
+    ("no SRH, UDP", ether(ip6(SID) / udp())),
+    ("no SRH, IPv6 inside", ether(ip6(SID, nh=41) / INNER6)),
+    ("no SRH, IPv4 inside", ether(ip6(SID, nh=4) / INNER4)),
+    ("no SRH, no next header", ether(ip6(SID, nh=59))),
+    ("segments left 0, UDP", ether(routed(ip6(SID), [NEXT, SID], 0, udp()))),
+    ("segments left 0, IPv6 inside", ether(routed(ip6(SID), [NEXT, SID], 0, INNER6))),
+    ("no SRH, hop limit 1", ether(ip6(SID, nh=41, hlim=1) / INNER6)),
+    ("SRH longer than the packet", ether(routed(ip6(SID), [SID, NEXT], 1, INNER6, hdrlen=200))),
+    ("SRH too short for last entry", ether(routed(ip6(SID), [SID, NEXT], 1, INNER6, hdrlen=2))),
+    ("SRH length odd, TLVs broken", ether(routed(ip6(SID), [SID, NEXT], 1, INNER6, hdrlen=5))),
+    ("last entry beyond the list", ether(routed(ip6(SID), [SID, NEXT], 1, INNER6, last=2))),
+    ("segments left above last entry + 1", ether(routed(ip6(SID), [SID, NEXT], 3, INNER6))),
+    ("routing type 0", ether(routed(ip6(SID), [SID, NEXT], 1, INNER6, kind=0))),
+    ("routing type 2, segments left 0", ether(routed(ip6(SID), [SID, NEXT], 0, INNER6, kind=2))),
+    ("TLV longer than the SRH", ether(routed(ip6(SID), [SID, NEXT], 1, INNER6, tlvs=bytes([4, 60] + [0] * 6)))),
+    ("a fragment that is not the first", ether(ip6(SID, nh=44) / fragment(43, payload(80), offset=8))),
+    ("first fragment, no SRH", ether(ip6(SID, nh=44) / fragment(41, INNER6))),
+    ("SRH cut after 4 bytes", ether(ip6(SID, nh=43) / Raw(bytes([41, 4, 4, 1])))),
+    ("SRH cut inside its list", ether(ip6(SID, nh=43) / Raw(bytes(srh([SID, NEXT], 1, INNER6))[:20]))),
+]
+PADTLV = bytes([4, 6, 0, 0, 0, 0, 0, 0])
+OPAQUE = bytes([200, 4, 1, 2, 3, 4, 0, 0])
+
+
+def advanced(dst=N1):
+    """What End and its like do: (label, in, out)."""
+    def one(label, segments, left, inner, **more):
+        before = routed(ip6(SID), segments, left, inner, **more)
+        after = routed(ip6(segments[len(segments) - left]), segments, left - 1, inner, **more)
+        return (label, ether(before), [to_p1(hops(after), dst)])
+    listed = [
+        one("SRH of 2, IPv6 inside", [SID, NEXT], 1, INNER6),
+        one("SRH of 2, IPv4 inside", [SID, NEXT], 1, INNER4),
+        one("SRH of 3, UDP", [SID, NEXT, LAST], 2, udp()),
+        one("SRH of 3, the second segment is done", [LAST, SID, NEXT], 1, udp()),
+        one("SRH of 2, a frame inside", [SID, NEXT], 1, FRAME),
+        one("reduced SRH: 1 segment, segments left 1", [NEXT], 1, INNER6),
+        one("reduced SRH: 2 segments, segments left 2", [NEXT, LAST], 2, INNER6),
+        one("tag, every flag, a padding TLV", [SID, NEXT], 1, INNER6, tag=0x1234, flags=0xFF, tlvs=PADTLV),
+        one("an opaque TLV and padding", [SID, NEXT], 1, INNER6, tlvs=OPAQUE + PADTLV),
+        one("HMAC flag without its TLV", [SID, NEXT], 1, INNER6, flags=8),
+    ]
+    for label, nh, wrap in [("hop-by-hop options before the SRH", 0, opts), ("destination options before the SRH", 60, opts),
+                            ("fragment header before the SRH", 44, fragment)]:
+        listed.append((label, ether(ip6(SID, nh=nh) / wrap(43, srh([SID, NEXT], 1, INNER6))),
+                       [to_p1(hops(ip6(NEXT, nh=nh) / wrap(43, srh([SID, NEXT], 0, INNER6))), dst)]))
+    listed.append(("destination options after the SRH", ether(ip6(SID, nh=43) / srh([SID, NEXT], 1, opts(17, udp()), nh=60)),
+                   [to_p1(hops(ip6(NEXT, nh=43) / srh([SID, NEXT], 0, opts(17, udp()), nh=60)), dst)]))
+    listed.append(("bytes behind the packet", behind(ether(routed(ip6(SID), [SID, NEXT], 1, INNER6)), b"PADDING"),
+                   [to_p1(hops(routed(ip6(NEXT), [SID, NEXT], 0, INNER6)), dst)]))
+    listed.append(("next segment unroutable", ether(routed(ip6(SID), [SID, "fc00:dead::1"], 1, INNER6)), None))
+    return listed
+
+
+def io(listed):
+    """Frames and expectation of (label, in, out) triples; no expectation at all if one out is None."""
+    frames = [(label, before) for label, before, _ in listed]
+    if any(out is None for _, _, out in listed):
+        return dict(frames=frames)
+    return dict(frames=frames, expect={i: out for i, (_, _, out) in enumerate(listed)})
+
+
+T100 = BASE + ["ip -6 route add fc00:b::/32 via 2001:db8:2::3 dev p1 table 100",
+               "ip -6 route add fc00:c::/32 via 2001:db8:2::3 dev p1 table 100"]
+for name, action, base, dst in [("end", "End", BASE, N1), ("end-x", "End.X nh6 2001:db8:2::3", BASE, N1B),
+                                ("end-t", "End.T table 100", T100, N1B)]:
+    doc = action.split()[0]
+    listed = advanced(dst)
+    Case(f"endpoint/{name}", f"{doc} moves on to the next segment.", sid(action, base), **io(listed[:-1]))
+    Case(f"endpoint/{name}-no-route", f"{doc} towards a segment without a route"
+         + (", which End.X does not look up." if name == "end-x" else "."), sid(action, base), **io(listed[-1:]))
+    Case(f"endpoint/{name}-refused", f"{doc} drops what has no next segment, or no valid SRH.", sid(action, base), NOT_ENDED,
+         expect={})
+    hop1 = [(f"hop limit {h}", routed(ip6(SID, hlim=h), [SID, NEXT], 1, INNER6)) for h in (1, 0)]
+    Case(f"endpoint/{name}-hop-limit", f"{doc} at hop limit 1 and 0: time exceeded.", sid(action, base),
+         [(label, ether(p)) for label, p in hop1],
+         expect={i: [to_p0(time_exceeded(p))] for i, (_, p) in enumerate(hop1)},
+         differs="it quotes the packet with the next segment already its destination")
+
+
+def popped():
+    """What PSP does with the last segment."""
+    listed = [
+        ("SRH of 2, IPv6 inside", routed(ip6(SID), [SID, NEXT], 1, INNER6), ip6(NEXT, nh=41) / INNER6),
+        ("SRH of 2, IPv4 inside", routed(ip6(SID), [SID, NEXT], 1, INNER4), ip6(NEXT, nh=4) / INNER4),
+        ("SRH of 2, UDP", routed(ip6(SID), [SID, NEXT], 1, udp()), ip6(NEXT) / udp()),
+        ("SRH of 3, the last but one", routed(ip6(SID), [LAST, SID, NEXT], 1, udp()), ip6(NEXT) / udp()),
+        ("SRH of 3, not the last: stays", routed(ip6(SID), [SID, NEXT, LAST], 2, udp()),
+         routed(ip6(NEXT), [SID, NEXT, LAST], 1, udp())),
+        ("with TLVs and tag", routed(ip6(SID), [SID, NEXT], 1, INNER6, tag=7, tlvs=OPAQUE + PADTLV), ip6(NEXT, nh=41) / INNER6),
+        ("hop-by-hop options before the SRH", ip6(SID, nh=0) / opts(43, srh([SID, NEXT], 1, INNER6)),
+         ip6(NEXT, nh=0) / opts(41, INNER6)),
+        ("destination options before the SRH", ip6(SID, nh=60) / opts(43, srh([SID, NEXT], 1, INNER6)),
+         ip6(NEXT, nh=60) / opts(41, INNER6)),
+        ("destination options after the SRH", ip6(SID, nh=43) / srh([SID, NEXT], 1, opts(17, udp()), nh=60),
+         ip6(NEXT, nh=60) / opts(17, udp())),
+        ("reduced SRH", routed(ip6(SID), [NEXT], 1, INNER6), ip6(NEXT, nh=41) / INNER6),
+    ]
+    return [(label, ether(before), [to_p1(hops(after))]) for label, before, after in listed]
+
+
+Case("endpoint/end-psp", "End with PSP removes the SRH as the last segment becomes the destination.",
+     sid("End flavors psp"), **io(popped()))
+Case("endpoint/end-psp-refused", "End with PSP drops what has no next segment, or no valid SRH.",
+     sid("End flavors psp"), NOT_ENDED, expect={})
+hop1 = routed(ip6(SID, hlim=1), [SID, NEXT], 1, INNER6)
+Case("endpoint/end-psp-hop-limit", "End with PSP at hop limit 1: time exceeded.", sid("End flavors psp"),
+     [("hop limit 1", ether(hop1))], expect={0: [to_p0(time_exceeded(hop1))]},
+     differs="it quotes the packet without the SRH, the next segment already its destination")
+Case("endpoint/end-twice", "Two SIDs of this router one after the other: the hop limit falls once, each SID counts.",
+     sid("End", sid("End", address="fc00:a::2")),
+     **io([("fc00:a::1, then fc00:a::2", ether(routed(ip6(SID), [SID, "fc00:a::2", NEXT], 2, udp())),
+            [to_p1(hops(routed(ip6(NEXT), [SID, "fc00:a::2", NEXT], 0, udp())))])]))
+
+# Decapsulating behaviours. What is in the way is passed over: options, an SRH at segments left 0.
+DX = [("dx2", "End.DX2 oif p1", BASE, "p0", N1, {"ether"}),
+      ("dx4-any", "End.DX4 nh4 0.0.0.0", BASE, "p0", N1, {"4"}),
+      ("dx6", "End.DX6 nh6 2001:db8:2::3", BASE, "p0", N1B, {"6"}),
+      ("dx6-any", "End.DX6 nh6 ::", BASE, "p0", N1, {"6"}),
+      ("dt6-table", "End.DT6 table main", BASE, "p0", N1, {"6"}),
+      ("dt6", "End.DT6 vrftable 100", VRF, "vrf100", N1, {"6"}),
+      ("dt4", "End.DT4 vrftable 100", VRF, "vrf100", N1, {"4"}),
+      ("dt46", "End.DT46 vrftable 100", VRF, "vrf100", N1, {"4", "6"})]
+INNER = {"6": (41, INNER6), "4": (4, INNER4), "ether": (143, FRAME)}
+
+
+def ways_in(nh, inner):
+    """The ways that a packet can be inside another."""
+    return [
+        ("no SRH", ip6(SID, nh=nh) / inner),
+        ("no SRH, outer hop limit 1", ip6(SID, nh=nh, hlim=1) / inner),
+        ("SRH of 1, segments left 0", routed(ip6(SID), [SID], 0, inner, nh=nh)),
+        ("SRH of 2, segments left 0", routed(ip6(SID), [NEXT, SID], 0, inner, nh=nh)),
+        ("SRH with TLVs", routed(ip6(SID), [NEXT, SID], 0, inner, nh=nh, tlvs=OPAQUE + PADTLV)),
+        ("reduced SRH, segments left 0", routed(ip6(SID), [NEXT], 0, inner, nh=nh)),
+        ("hop-by-hop options", ip6(SID, nh=0) / opts(nh, inner)),
+        ("destination options", ip6(SID, nh=60) / opts(nh, inner)),
+        ("SRH, then destination options", routed(ip6(SID), [NEXT, SID], 0, opts(nh, inner), nh=60)),
+        ("destination options, then SRH", ip6(SID, nh=60) / opts(43, srh([NEXT, SID], 0, inner, nh=nh))),
+        ("an atomic fragment", ip6(SID, nh=44) / fragment(nh, inner, more=0)),
+    ]
+
+
+def inside_out(packet, dst):
+    """The inner packet as it leaves: one hop later; a frame as it is."""
+    return ("p1", packet) if isinstance(packet, Ether) else to_p1(hops(packet), dst)
+
+
+def not_inside(kinds):
+    """What a decapsulating behaviour refuses: another protocol, segments left, no packet at all."""
+    listed = [("UDP", ip6(SID) / udp()), ("no next header", ip6(SID, nh=59)), ("ESP", ip6(SID, nh=50) / payload(64)),
+              ("an unknown protocol", ip6(SID, nh=253) / payload(64)), ("UDP behind the SRH", routed(ip6(SID), [NEXT, SID], 0, udp())),
+              ("a later fragment", ip6(SID, nh=44) / fragment(41, payload(80), offset=8))]
+    for kind, (nh, inner) in INNER.items():
+        if kind not in kinds:
+            listed.append((f"next header {nh}", ip6(SID, nh=nh) / inner))
+            listed.append((f"next header {nh} behind the SRH", routed(ip6(SID), [NEXT, SID], 0, inner, nh=nh)))
+        else:
+            listed.append((f"next header {nh}, segments left 1", routed(ip6(SID), [SID, NEXT], 1, inner, nh=nh)))
+            listed.append((f"next header {nh}, segments left 2", routed(ip6(SID), [SID, NEXT, LAST], 2, inner, nh=nh)))
+            listed.append((f"next header {nh}, nothing inside", ip6(SID, nh=nh)))
+            listed.append((f"next header {nh}, cut inside the header", ip6(SID, nh=nh) / Raw(bytes(inner)[:10])))
+    return [(label, ether(packet)) for label, packet in listed]
+
+
+for name, action, base, dev, dst, kinds in DX:
+    doc = " ".join(action.split()[:2] if "table" in action else action.split()[:1])
+    listed = []
+    for kind in sorted(kinds):
+        nh, inner = INNER[kind]
+        listed += [(f"{label}, next header {nh}", ether(packet), [inside_out(inner, dst)]) for label, packet in ways_in(nh, inner)]
+        listed.append((f"bytes behind the packet, next header {nh}", behind(ether(ip6(SID, nh=nh) / inner), b"PADDING"),
+                       [inside_out(inner, dst)]))
+    config = sid(action, base, dev)
+    Case(f"endpoint/{name}", f"{doc} takes the packet out.", config, **io(listed))
+    Case(f"endpoint/{name}-refused", f"{doc} drops what it does not expect.", config, not_inside(kinds), expect={})

@@ -1,0 +1,373 @@
+#!/usr/bin/python3
+"""Records the golden packets: what a real Linux sends for the input of every case.
+
+    UNDERPASS_UML=/path/to/linux tests/golden/record.py                  # every case
+    UNDERPASS_UML=/path/to/linux tests/golden/record.py endpoint/end     # those whose name starts so
+    tests/golden/record.py --list                                        # names and what they show
+    UNDERPASS_UML=... tests/golden/record.py --show endpoint/end         # print, write nothing
+    tests/golden/record.py --inputs ip/                                  # rewrite config and in.pcap only
+
+UNDERPASS_UML names a user-mode Linux kernel (`make ARCH=um linux`) with hostfs, veth, network namespaces,
+VRF, IPv6 policy rules and SRv6 built in: CONFIG_HOSTFS, VETH, NET_NS, NET_VRF, IPV6_MULTIPLE_TABLES,
+IPV6_SEG6_LWTUNNEL. It needs no root and no device of this machine: every case runs in a network
+namespace inside the guest, whose ports p0 and p1 are veths to the guest's first namespace, where the
+frames are injected and captured. The guest sees this machine's files, so it runs this machine's `ip`.
+Also needed: python3-scapy (>= 2.5), iproute2 (>= 6.1), mount, bash; ptrace, which the kernel runs on.
+
+What each file of a case holds is told in README.md. `cases.py` holds the cases.
+"""
+import argparse
+import ctypes
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+HERE = Path(__file__).resolve().parent
+PORTS = ["p0", "p1"]
+PORT_MAC = {"p0": "02:00:00:00:00:01", "p1": "02:00:00:00:00:02"}
+
+# What makes Linux a router that answers at once and alike in every run. Underpass is so by nature.
+SYSCTLS = """
+net.ipv4.ip_forward=1
+net.ipv6.conf.all.forwarding=1
+net.ipv6.conf.all.seg6_enabled=1
+net.ipv6.conf.default.seg6_enabled=1
+net.ipv6.conf.all.accept_dad=0
+net.ipv6.conf.default.accept_dad=0
+net.ipv6.conf.default.router_solicitations=0
+net.ipv6.conf.default.accept_ra=0
+net.ipv6.auto_flowlabels=0
+net.ipv6.icmp.ratelimit=0
+net.ipv4.icmp_ratelimit=0
+net.ipv4.conf.all.rp_filter=0
+net.ipv4.conf.default.rp_filter=0
+net.ipv4.conf.all.send_redirects=0
+net.ipv4.conf.default.send_redirects=0
+net.vrf.strict_mode=1
+""".split()
+
+
+# ---------------------------------------------------------------------------------------------- pcap
+
+def write_pcap(path, frames):
+    """`frames`: (seconds, bytes). The time stamp of a frame is the number of the input that caused it."""
+    with open(path, "wb") as f:
+        f.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
+        for seconds, frame in frames:
+            f.write(struct.pack("<IIII", seconds, 0, len(frame), len(frame)) + frame)
+
+
+def read_pcap(path):
+    """The inverse of `write_pcap`."""
+    data, at, frames = Path(path).read_bytes(), 24, []
+    while at < len(data):
+        seconds, _, length, _ = struct.unpack_from("<IIII", data, at)
+        frames.append((seconds, data[at + 16:at + 16 + length]))
+        at += 16 + length
+    return frames
+
+
+# --------------------------------------------------------------------------------- inside the guest
+
+def frame_socket(name):
+    """A packet socket that sees every frame arriving at the veth, with its VLAN tag."""
+    s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    s.bind((name, 3))
+    s.setsockopt(263, 23, 1)             # SOL_PACKET, PACKET_IGNORE_OUTGOING
+    s.setsockopt(263, 8, 1)              # PACKET_AUXDATA: where Linux puts the tag
+    s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
+    s.setblocking(False)
+    return s
+
+
+def received(s):
+    frames = []
+    while True:
+        try:
+            frame, ancillary, _, _ = s.recvmsg(65536, 256)
+        except BlockingIOError:
+            return frames
+        for level, kind, data in ancillary:
+            if (level, kind) == (263, 8):
+                status, _, _, _, _, tci, tpid = struct.unpack("IIIHHHH", data[:20])
+                if status & 0x10:
+                    frame = frame[:12] + struct.pack("!HH", tpid if status & 0x40 else 0x8100, tci) + frame[12:]
+        frames.append(frame)
+
+
+def ip(*arguments, lines=None):
+    """Runs the real `ip`; `lines` are the input of its -batch."""
+    done = subprocess.run(["ip", *arguments], input=lines, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
+    if done.returncode:
+        raise RuntimeError(done.stdout.strip())
+    return done.stdout
+
+
+def set_up(number, config):
+    """In a process of its own, which becomes the router: its namespace, its ports, its configuration."""
+    if ctypes.CDLL(None).unshare(0x40000000):    # CLONE_NEWNET
+        raise RuntimeError("no network namespaces")
+    lines = ["link set lo up"]
+    for i, port in enumerate(PORTS):
+        lines.append(f"link add {port} mtu 1500 address {PORT_MAC[port]} type veth"
+                     f" peer name q{i}n{number} mtu 9000 netns 1")
+    ip("-batch", "-", lines="\n".join(lines))
+    for setting in SYSCTLS:
+        name, value = setting.split("=")
+        Path("/proc/sys", name.replace(".", "/")).write_text(value)
+    # A batch for each run of lines with the same family: -batch takes no options of its own.
+    split = [re.match(r"ip ((?:-[46] )?)(.*)", line).groups() for line in config if line.strip()]
+    for family, lines in itertools.groupby(split, lambda line: line[0]):
+        ip(*family.split(), "-batch", "-", lines="".join(f"{line}\n" for _, line in lines))
+
+
+def guest_case(number, case):
+    """Runs one case; returns what left and the counters."""
+    (done_read, done_write), (go_read, go_write) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(done_read)
+        os.close(go_write)
+        try:
+            set_up(number, case["config"])
+            os.write(done_write, b"+")
+            os.read(go_read, 1)
+            os.write(done_write, ip("-6", "-s", "route", "show").encode())
+        except (RuntimeError, OSError) as error:
+            os.write(done_write, f"-{error}".encode())
+        os._exit(0)
+    os.close(done_write)
+    os.close(go_read)
+    with open(done_read, "rb") as done:
+        try:
+            if done.read(1) != b"+":
+                raise RuntimeError(done.read().decode())
+            names = {port: f"q{i}n{number}" for i, port in enumerate(PORTS)}
+            ip("-batch", "-", lines="".join(f"link set {q} up\n" for q in names.values()))
+            sockets = {port: frame_socket(q) for port, q in names.items()}
+            for s in sockets.values():
+                received(s)
+            out = []
+            for number, (port, frame) in enumerate(case["frames"]):
+                sockets[port].send(bytes.fromhex(frame))
+                # The packet's whole road is taken before send returns: one CPU, and veth's soft interrupt
+                # runs when send lets it. Nothing is waited for.
+                for at, s in sockets.items():
+                    out += [(at, number, f.hex()) for f in received(s)]
+            for s in sockets.values():
+                s.close()
+        finally:
+            os.close(go_write)
+            os.waitpid(child, 0)
+        return {"out": out, "counters": done.read().decode()}
+
+
+def kernel_log():
+    """What the kernel has logged since the last call."""
+    return subprocess.run(["dmesg", "-c"], stdout=subprocess.PIPE, text=True).stdout
+
+
+def guest(work):
+    """The first program of the guest."""
+    os.environ.update(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root", LANG="C")
+    libc = ctypes.CDLL(None, use_errno=True)
+    for source, target, kind in [("proc", "/proc", "proc"), ("sys", "/sys", "sysfs"), ("tmpfs", "/run", "tmpfs"),
+                                 ("tmpfs", "/var/tmp", "tmpfs")]:
+        libc.mount(source.encode(), target.encode(), kind.encode(), 0, b"")
+    os.mkdir("/var/tmp/work")
+    if libc.mount(b"none", b"/var/tmp/work", b"hostfs", 0, work.encode()):
+        print("cannot mount the work directory", flush=True)
+    work = Path("/var/tmp/work")
+    for setting in ("default", "all"):      # the first namespace only sends what it is told to
+        Path(f"/proc/sys/net/ipv6/conf/{setting}/disable_ipv6").write_text("1")
+    kernel_log()
+    answers = []
+    for number, case in enumerate(json.loads((work / "cases.json").read_text())):
+        print("CASE " + case["name"], flush=True)
+        try:
+            answers.append(guest_case(number, case))
+        except (RuntimeError, OSError) as error:
+            answers.append({"error": f"{error}"})
+        answers[-1]["log"] = kernel_log()
+    (work / "answers.json").write_text(json.dumps(answers))
+    Path("/proc/sysrq-trigger").write_text("o")
+    signal.pause()
+
+
+# ------------------------------------------------------------------------------------ on the machine
+
+def run_guest(cases):
+    """Boots the kernel, runs the cases in it, returns its answers."""
+    kernel = os.environ.get("UNDERPASS_UML")
+    if not kernel:
+        sys.exit("record.py: UNDERPASS_UML does not name a kernel; see --help")
+    with tempfile.TemporaryDirectory(prefix="underpass-golden-") as work:
+        Path(work, "cases.json").write_text(json.dumps([
+            {"name": c.name, "config": [line for line in c.config if not line.startswith("#")],
+             "frames": [(port, bytes(frame).hex()) for port, frame in c.frames]} for c in cases]))
+        boot = [kernel, "mem=256M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
+                "con=null", "con0=fd:0,fd:1", "init=/usr/bin/python3",
+                "--", str(HERE / "record.py"), "--guest", work]
+        with tempfile.TemporaryFile("w+") as console:
+            try:
+                subprocess.run(boot, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, timeout=900)
+            except subprocess.TimeoutExpired:
+                pass
+            answers = Path(work, "answers.json")
+            if not answers.exists():
+                console.seek(0)
+                sys.exit("record.py: the guest died:\n" + console.read()[-3000:])
+            return json.loads(answers.read_text())
+
+
+def checksum(data):
+    total = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2)))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def is_noise(frame):
+    """ARP, neighbour discovery, MLD: what Linux says on its own account."""
+    kind = frame[12:14]
+    if kind == b"\x08\x06":
+        return True
+    if kind != b"\x86\xdd":
+        return False
+    at, header = 54, frame[20]
+    if header == 0 and len(frame) >= 62:     # MLD carries a router alert
+        header, at = frame[54], 54 + 8 * (frame[55] + 1)
+    return header == 58 and len(frame) > at and frame[at] in (130, 131, 132, 133, 134, 135, 136, 137, 143)
+
+
+def own_identification(frame):
+    """IPv4 packets that the router itself makes: ICMP. Their identification is random in Linux; 0 here."""
+    if frame[12:14] != b"\x08\x00" or frame[23] != 1 or len(frame) < 35:
+        return frame
+    if frame[34] in (0, 3, 4, 5, 11, 12):
+        size = 4 * (frame[14] & 15)
+        header = bytearray(frame[14:14 + size])
+        header[4:6] = header[10:12] = b"\0\0"
+        header[10:12] = struct.pack("!H", checksum(header))
+        frame = frame[:14] + bytes(header) + frame[14 + size:]
+    return frame
+
+
+def sent(answer):
+    """Port name to [(number of the input, frame)]."""
+    out = {port: [] for port in PORTS}
+    for port, number, frame in answer["out"]:
+        frame = bytes.fromhex(frame)
+        if not is_noise(frame):
+            out[port].append((number, own_identification(frame)))
+    return out
+
+
+def render(number, port, frame):
+    from scapy.all import Ether
+    import scapy.layers.inet6, scapy.layers.l2  # noqa: F401
+    return f"  {number:3} {port} {len(frame):4} {Ether(frame).summary()}\n      {frame.hex(' ', 4)}"
+
+
+def write_inputs(case):
+    where = HERE / case.name
+    where.mkdir(parents=True, exist_ok=True)
+    (where / "config").write_text("\n".join(case.header() + case.config) + "\n")
+    for port in PORTS:
+        path = where / ("in.pcap" if port == "p0" else f"in-{port}.pcap")
+        frames = [(i, bytes(f)) for i, (at, f) in enumerate(case.frames) if at == port]
+        if frames or port == "p0":
+            write_pcap(path, frames)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def write_outputs(case, answer):
+    where, out = HERE / case.name, sent(answer)
+    expected = case.expected()
+    for port in PORTS:
+        if expected is not None:
+            wanted = expected[port]
+            if case.differs:
+                write_pcap(where / f"linux-{port}.pcap", out[port])
+                write_pcap(where / f"out-{port}.pcap", wanted)
+                continue
+            if [(n, f) for n, f in out[port]] != wanted:
+                report_difference(case, port, out[port], wanted)
+        write_pcap(where / f"out-{port}.pcap", out[port])
+    if case.differs and expected is not None and all(out[p] == expected[p] for p in PORTS) and not case.counters:
+        print(f"{case.name}: Linux sends what is expected; it no longer differs")
+    if any(" count" in line for line in case.config):
+        (where / ("linux-counters" if case.counters else "counters")).write_text(answer["counters"])
+        if case.counters:
+            text = answer["counters"]
+            for old, new in case.counters:
+                if old not in text:
+                    print(f"{case.name}: Linux's counters hold no {old!r}")
+                text = text.replace(old, new)
+            (where / "counters").write_text(text)
+
+
+def report_difference(case, port, linux, wanted):
+    print(f"{case.name}: {port}: Linux does not send what scapy builds")
+    for i in range(max(len(linux), len(wanted))):
+        a, b = (x[i] if i < len(x) else None for x in (linux, wanted))
+        if a != b:
+            print("    linux:", a and f"{a[0]} {a[1].hex(' ', 4)}", "\n    scapy:", b and f"{b[0]} {b[1].hex(' ', 4)}")
+
+
+def main():
+    if len(sys.argv) > 2 and sys.argv[1] == "--guest":
+        guest(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="cases whose name starts so")
+    parser.add_argument("--list", action="store_true", help="names and one-line descriptions")
+    parser.add_argument("--show", action="store_true", help="print what Linux sends; write nothing")
+    parser.add_argument("--inputs", action="store_true", help="write config and inputs only; no kernel is needed")
+    args = parser.parse_args()
+    sys.path.insert(0, str(HERE))
+    from cases import CASES
+    cases = [c for c in CASES if not args.names or any(c.name.startswith(n) for n in args.names)]
+    if args.list:
+        for case in cases:
+            print(f"{case.name:40} {case.doc}")
+        return
+    if not args.show:
+        for case in cases:
+            if not args.names:
+                shutil.rmtree(HERE / case.name, ignore_errors=True)
+            write_inputs(case)
+        if args.inputs:
+            return
+    failed = 0
+    for case, answer in zip(cases, run_guest(cases)):
+        if "error" in answer:
+            print(f"{case.name}: {answer['error']}")
+            failed += 1
+        elif args.show:
+            print(f"{case.name}: {len(case.frames)} in")
+            for i, (port, frame) in enumerate(case.frames):
+                print(f"{i:3} {case.labels[i]}")
+                print("  ".join([""] + [render(n, p, f)[2:] + "\n" for p, l in sent(answer).items() for n, f in l if n == i]).rstrip("\n") or "      nothing")
+            print("\n".join("      " + l for l in answer["counters"].splitlines() if "seg6" in l or "packets" in l))
+            if answer["log"]:
+                print("      kernel: " + answer["log"].strip())
+        else:
+            write_outputs(case, answer)
+    print(f"{len(cases) - failed} cases recorded" + (f", {failed} failed" if failed else ""))
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
