@@ -70,9 +70,10 @@ impl Sum {
     /// The sum in 16 bits. Over bytes that hold their own checksum it is `0xFFFF` if they are whole.
     #[inline]
     pub const fn fold(self) -> u16 {
-        let sum = (self.0 >> 32) + (self.0 & 0xFFFF_FFFF);
-        let sum = (sum >> 32) + (sum & 0xFFFF_FFFF);
-        u16::from_be(fold(sum as u32))
+        // The upper half of a word plus itself rotated is the ones' complement sum of its halves: the
+        // carry of the lower halves comes in where it is due.
+        let sum = (self.0.wrapping_add(self.0.rotate_left(32)) >> 32) as u32;
+        u16::from_be(fold(sum))
     }
 
     /// What a header's checksum field holds: the complement of the sum.
@@ -92,8 +93,7 @@ const fn carry(a: u64, b: u64) -> u64 {
 /// The ones' complement sum of the two halves of `sum`.
 #[inline]
 const fn fold(sum: u32) -> u16 {
-    let sum = (sum >> 16) + (sum & 0xFFFF);
-    ((sum >> 16) + (sum & 0xFFFF)) as u16
+    (sum.wrapping_add(sum.rotate_left(16)) >> 16) as u16
 }
 
 /// The checksum of `bytes`, their checksum field being zero.
