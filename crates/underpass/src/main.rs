@@ -3,7 +3,10 @@
 mod exec;
 mod run;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, IsTerminal},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -23,6 +26,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_max_level(tracing::Level::WARN)
+        .init();
     let done = match Cli::parse().command {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),

@@ -214,7 +214,11 @@ impl Connection {
 }
 
 impl Open {
+    /// Sends a datagram, or queues it behind those that wait.
     fn push(&mut self, datagram: &[u8]) -> Result<(), Gone> {
+        if self.queue.is_empty() && self.send(datagram)? {
+            return Ok(());
+        }
         self.queued += datagram.len();
         if self.queued > QUEUE {
             return Err(Gone::CutOff("its answers are not read"));
@@ -223,23 +227,29 @@ impl Open {
         Ok(())
     }
 
+    /// Sends a datagram, if the program has room for it.
+    fn send(&self, datagram: &[u8]) -> Result<bool, Gone> {
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        loop {
+            return match send(self.data.as_raw_fd(), datagram, flags) {
+                Ok(_) => Ok(true),
+                Err(Errno::EINTR) => continue,
+                Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
+                Err(Errno::EMSGSIZE) => Err(Gone::CutOff("an answer is longer than its socket takes")),
+                Err(_) => Err(Gone::Closed),
+            };
+        }
+    }
+
     /// Sends from the queue and goes on with the dump; says whether the program has no more room.
     fn drain(&mut self, router: &Router, parts: &mut Replies) -> Result<bool, Gone> {
         for _ in 0..DUMP_BURST {
             while let Some(datagram) = self.queue.front() {
-                let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-                match send(self.data.as_raw_fd(), datagram, flags) {
-                    Ok(_) => {
-                        self.queued -= datagram.len();
-                        self.queue.pop_front();
-                    }
-                    Err(Errno::EAGAIN | Errno::ENOBUFS) => return Ok(true),
-                    Err(Errno::EINTR) => {}
-                    Err(Errno::EMSGSIZE) => {
-                        return Err(Gone::CutOff("an answer is longer than its socket takes"));
-                    }
-                    Err(_) => return Err(Gone::Closed),
+                if !self.send(datagram)? {
+                    return Ok(true);
                 }
+                self.queued -= datagram.len();
+                self.queue.pop_front();
             }
             if !self.client.dumping() {
                 return Ok(false);
