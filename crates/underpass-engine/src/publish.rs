@@ -312,3 +312,223 @@ impl Ids {
         self.leaving.push_back((retirer.stamp(), id));
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32 as Count, Ordering::Relaxed};
+
+    use super::*;
+
+    /// Counts how many of its kind live.
+    struct Alive(u32, Arc<Count>);
+
+    impl Alive {
+        fn new(value: u32, alive: &Arc<Count>) -> Self {
+            alive.fetch_add(1, Relaxed);
+            Self(value, alive.clone())
+        }
+    }
+
+    impl Drop for Alive {
+        fn drop(&mut self) {
+            self.0 = u32::MAX;
+            self.1.fetch_sub(1, Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_replaced_object_lives_until_every_reader_has_entered_again() {
+        let (mut retirer, mut readers) = domain(3);
+        let alive = Arc::new(Count::new(0));
+        let slab = Slab::new(4, &retirer);
+        assert!(!slab.replace(3, Some(Alive::new(1, &alive)), &mut retirer));
+        let [first, second, _idle] = &mut readers[..] else { unreachable!() };
+        let guard = first.enter();
+        let old = slab.get(3, &guard).unwrap();
+        assert!(slab.replace(3, Some(Alive::new(2, &alive)), &mut retirer));
+        let _ = second.enter();
+        retirer.reclaim();
+        assert_eq!((old.0, alive.load(Relaxed), retirer.waiting()), (1, 2, 1));
+        let _ = guard;
+        let guard = first.enter();
+        assert_eq!(slab.get(3, &guard).unwrap().0, 2);
+        // The second reader has entered before, not since: what it would have read then is kept.
+        retirer.reclaim();
+        assert_eq!(alive.load(Relaxed), 2);
+        second.idle();
+        retirer.reclaim();
+        assert_eq!((alive.load(Relaxed), retirer.waiting()), (1, 0));
+        drop(slab);
+        assert_eq!(alive.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn what_the_retirer_leaves_behind_is_freed_with_the_readers() {
+        let (mut retirer, mut readers) = domain(1);
+        let alive = Arc::new(Count::new(0));
+        let slab = Slab::new(4, &retirer);
+        slab.replace(0, Some(Alive::new(1, &alive)), &mut retirer);
+        let guard = readers[0].enter();
+        let object = slab.get(0, &guard).unwrap();
+        slab.replace(0, None, &mut retirer);
+        drop(retirer);
+        assert_eq!((object.0, alive.load(Relaxed)), (1, 1));
+        let _ = guard;
+        drop(readers);
+        assert_eq!(alive.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn ids_beyond_the_array_name_nothing() {
+        let (mut retirer, mut readers) = domain(1);
+        let slab = Slab::new(2, &retirer);
+        (0..10).for_each(|id| assert!(!slab.replace(id, Some(id), &mut retirer)));
+        let guard = readers[0].enter();
+        let found: Vec<_> = (0..4).map(|id| slab.get(id, &guard).copied()).collect();
+        assert_eq!(found, [Some(0), Some(1), Some(2), None]);
+        assert_eq!(slab.get(u32::MAX, &guard), None);
+        assert_eq!(slab.peek(u32::MAX, &retirer), None);
+    }
+
+    /// Under Miri and the thread sanitiser this finds what the assertions do not.
+    #[test]
+    fn readers_run_beside_the_writer() {
+        let rounds = if cfg!(miri) { 30 } else { 20_000 };
+        let (mut retirer, readers) = domain(2);
+        let alive = Arc::new(Count::new(0));
+        let slab = Slab::new(2, &retirer);
+        slab.replace(0, Some(Alive::new(0, &alive)), &mut retirer);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for mut reader in readers {
+                let (slab, done) = (&slab, &done);
+                scope.spawn(move || {
+                    let mut last = 0;
+                    for round in 0.. {
+                        let guard = reader.enter();
+                        let object = slab.get(0, &guard).unwrap();
+                        assert!(object.0 >= last && object.0 != u32::MAX);
+                        last = object.0;
+                        if round % 3 == 0 {
+                            reader.idle();
+                        }
+                        if done.load(Relaxed) {
+                            break;
+                        }
+                    }
+                });
+            }
+            for value in 1..=rounds {
+                slab.replace(0, Some(Alive::new(value, &alive)), &mut retirer);
+                retirer.reclaim();
+            }
+            done.store(true, Relaxed);
+        });
+        retirer.reclaim();
+        assert_eq!((alive.load(Relaxed), retirer.waiting()), (1, 0));
+    }
+}
+
+/// `RUSTFLAGS="--cfg loom" cargo test -p underpass-engine --release --lib publish`
+#[cfg(all(test, loom))]
+mod model {
+    use loom::cell::UnsafeCell;
+    use loom::thread;
+
+    use super::*;
+
+    /// An object whose end is a write: loom reports a reader that does not happen before it. The memory
+    /// itself is not given back, so that such a reader finds the object to complain about.
+    struct Watched(std::sync::Arc<UnsafeCell<u32>>, Arc<()>);
+
+    // SAFETY: that accesses to the cell do not race is what the models check.
+    unsafe impl Send for Watched {}
+    // SAFETY: as above.
+    unsafe impl Sync for Watched {}
+
+    impl Watched {
+        /// The `Arc` is loom's: one that is never dropped is reported.
+        fn new(value: u32) -> Self {
+            Self(std::sync::Arc::new(UnsafeCell::new(value)), Arc::new(()))
+        }
+
+        fn value(&self) -> u32 {
+            // SAFETY: as above.
+            self.0.with(|value| unsafe { *value })
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            // SAFETY: as above.
+            self.0.with_mut(|value| unsafe { *value = u32::MAX });
+            let _ = &self.1;
+            std::mem::forget(self.0.clone());
+        }
+    }
+
+    /// Two bursts, the second after a pause or straight on, beside a replacement and a removal.
+    fn beside_a_writer(pause: bool) {
+        loom::model(move || {
+            let (mut retirer, readers) = domain(1);
+            let slab = Arc::new(Slab::new(1, &retirer));
+            slab.replace(0, Some(Watched::new(1)), &mut retirer);
+            let mut reader = readers.into_iter().next().unwrap();
+            let theirs = slab.clone();
+            let worker = thread::spawn(move || {
+                let mut last = 0;
+                for _ in 0..2 {
+                    let guard = reader.enter();
+                    if let Some(object) = theirs.get(0, &guard) {
+                        let value = object.value();
+                        assert!(value >= last && value <= 2);
+                        last = value;
+                        assert_eq!(object.value(), value);
+                    }
+                    let _ = guard;
+                    if pause {
+                        reader.idle();
+                    }
+                }
+            });
+            slab.replace(0, Some(Watched::new(2)), &mut retirer);
+            retirer.reclaim();
+            slab.replace(0, None, &mut retirer);
+            retirer.reclaim();
+            worker.join().unwrap();
+            retirer.reclaim();
+            assert_eq!(retirer.waiting(), 0);
+        });
+    }
+
+    #[test]
+    fn bursts_one_after_the_other() {
+        beside_a_writer(false);
+    }
+
+    #[test]
+    fn bursts_with_pauses() {
+        beside_a_writer(true);
+    }
+
+    #[test]
+    fn the_writer_leaves_first() {
+        loom::model(|| {
+            let (mut retirer, readers) = domain(1);
+            let slab = Arc::new(Slab::new(1, &retirer));
+            slab.replace(0, Some(Watched::new(1)), &mut retirer);
+            let mut reader = readers.into_iter().next().unwrap();
+            let theirs = slab.clone();
+            let worker = thread::spawn(move || {
+                let guard = reader.enter();
+                if let Some(object) = theirs.get(0, &guard) {
+                    assert_eq!(object.value(), 1);
+                }
+            });
+            slab.replace(0, None, &mut retirer);
+            drop(retirer);
+            drop(slab);
+            worker.join().unwrap();
+        });
+    }
+}

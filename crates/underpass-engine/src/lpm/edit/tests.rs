@@ -135,3 +135,68 @@ proptest! {
         check(steps, probes);
     }
 }
+
+/// A reader looks up while the writer churns: it always finds the route that always stays or a longer
+/// one that covers the address, never nothing and never another's.
+#[test]
+fn a_reader_beside_the_writer() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const STAYS: u128 = 0x2001_0db8 << 96;
+    let mut seed = 1u64;
+    let mut random = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 33
+    };
+    // Under the /32 that stays, so dense that nodes come and go at all depths.
+    let routes: Vec<(u128, u8)> = (0..400)
+        .map(|_| {
+            let len = 33 + random() as u8 % 96;
+            let bits = u128::from(random() & 0x8181) << 80 | u128::from(random() & 0x0101) << 48;
+            ((STAYS | bits).with_window(len, 0), len)
+        })
+        .collect();
+    let rounds = if cfg!(miri) { 60 } else { 200_000 };
+    let (retirer, mut readers) = publish::domain(2);
+    let mut arena = Arena::new(20);
+    let table = Lpm::new(&arena);
+    Edit { table: &table, arena: &mut arena, retirer: &retirer }.insert(STAYS, 32, 1000);
+    let addresses: Vec<u128> = routes.iter().map(|(prefix, _)| prefix | 1).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in &mut readers {
+            let (table, routes, addresses, done) = (&table, &routes, &addresses, &done);
+            scope.spawn(move || {
+                let check = |address: u128, leaf: u32| match routes.get(leaf as usize) {
+                    Some((prefix, len)) => assert_eq!(address.with_window(*len, 0), *prefix),
+                    None => assert_eq!(leaf, 1000),
+                };
+                while !done.load(Ordering::Relaxed) {
+                    for burst in addresses.chunks(64) {
+                        let guard = reader.enter();
+                        let mut leaves = [0; 64];
+                        table.lookup_batch(burst, &mut leaves, &guard);
+                        burst.iter().zip(leaves).for_each(|(address, leaf)| check(*address, leaf));
+                        check(burst[0], table.lookup(burst[0], &guard).unwrap());
+                    }
+                }
+                reader.idle();
+            });
+        }
+        for _ in 0..rounds {
+            let n = random() as usize % routes.len();
+            let (prefix, len) = routes[n];
+            let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+            if random() % 2 == 0 {
+                edit.insert(prefix, len, n as u32);
+            } else {
+                edit.remove(prefix, len);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    for (prefix, len) in routes {
+        Edit { table: &table, arena: &mut arena, retirer: &retirer }.remove(prefix, len);
+    }
+    assert_eq!(arena.used(), 0);
+}
