@@ -63,6 +63,20 @@ static SLOTS: [Socket; SOCKETS] = [const {
     }
 }; SOCKETS];
 
+/// The highest descriptor that ever had an entry.
+static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+
+/// Above this no descriptor is known.
+pub fn highest() -> c_int {
+    HIGHEST.load(Relaxed)
+}
+
+/// Makes `entry` that of descriptor `fd`, for which there is `room`.
+fn put(fd: c_int, room: &AtomicU16, entry: u16) {
+    HIGHEST.fetch_max(fd, Relaxed);
+    release(room.swap(entry, Relaxed));
+}
+
 fn entry(fd: c_int) -> Option<&'static AtomicU16> {
     ENTRIES.get(usize::try_from(fd).ok()?)
 }
@@ -147,8 +161,8 @@ pub fn enter(data: c_int, control: c_int, kind: c_int, protocol: c_int) -> Optio
     socket.port_id.store(0, Relaxed);
     socket.groups.store(0, Relaxed);
     socket.sent.store(0, Relaxed);
-    release(data_entry.swap(index, Relaxed));
-    release(control_entry.swap(index | CONTROL, Relaxed));
+    put(data, data_entry, index);
+    put(control, control_entry, index | CONTROL);
     Some(socket)
 }
 
@@ -164,8 +178,8 @@ pub fn duplicate(fd: c_int, copy: c_int) {
         }
         _ => 0,
     };
-    if let Some(entry) = entry(copy) {
-        release(entry.swap(new, Relaxed));
+    if let Some(room) = entry(copy).filter(|room| new != 0 || room.load(Relaxed) != 0) {
+        put(copy, room, new);
     }
 }
 
@@ -205,12 +219,9 @@ pub fn vacate(fd: c_int) {
     let to = unsafe { next::fcntl(fd, libc::F_DUPFD_CLOEXEC, std::ptr::without_provenance_mut(3)) };
     if let Some(place) = entry(to) {
         socket.control.store(to, Relaxed);
-        release(place.swap(from.swap(0, Relaxed), Relaxed));
+        put(to, place, from.swap(0, Relaxed));
     }
 }
-
-/// The highest descriptor that the table can know.
-pub const HIGHEST: c_int = DESCRIPTORS as c_int - 1;
 
 #[cfg(test)]
 mod tests {
@@ -277,7 +288,7 @@ mod tests {
 
     #[test]
     fn descriptors_out_of_range_are_nothing() {
-        for fd in [-1, c_int::MIN, HIGHEST + 1, c_int::MAX] {
+        for fd in [-1, c_int::MIN, DESCRIPTORS as c_int, c_int::MAX] {
             assert!(live(fd).is_none());
             forget(fd);
             duplicate(fd, fd);

@@ -27,16 +27,17 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const ONLY_MARK: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
-    if flags & ONLY_MARK != 0 || first > last {
+    let known = last.min(c_uint::try_from(table::highest()).unwrap_or(0));
+    if flags & ONLY_MARK != 0 || first > known {
         // SAFETY: the caller's promise.
         return unsafe { next::close_range(first, last, flags) };
     }
     let mut from = first;
-    for fd in first..=last.min(table::HIGHEST as c_uint) {
+    for fd in first..=known {
         table::forget(fd as c_int);
     }
     // What is left are the control descriptors of sockets outside the range.
-    for hidden in first..=last.min(table::HIGHEST as c_uint) {
+    for hidden in first..=known {
         if table::is_control(hidden as c_int) {
             // SAFETY: the caller's promise.
             if from < hidden && unsafe { next::close_range(from, hidden - 1, flags) } != 0 {
