@@ -183,10 +183,10 @@ pub fn duplicate(fd: c_int, copy: c_int) {
     }
 }
 
-/// `fd` is closed, or no longer what it was.
+/// `fd` is closed, or no longer what it was. A control descriptor is not the program's to close.
 pub fn forget(fd: c_int) {
     let Some(entry) = entry(fd) else { return };
-    if entry.load(Relaxed) != 0 && own() {
+    if entry.load(Relaxed) != 0 && !is_control(fd) && own() {
         release(entry.swap(0, Relaxed));
     }
 }
@@ -250,6 +250,7 @@ mod tests {
     #[test]
     fn a_copy_keeps_the_socket_open() {
         let (socket, data, control) = entered();
+        forget(control);
         assert!(is_control(control) && live(control).is_none());
         // SAFETY: dup touches no memory.
         let copy = unsafe { next::dup(data) };
