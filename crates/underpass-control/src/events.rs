@@ -66,6 +66,11 @@ impl Events {
         }
     }
 
+    /// Whether anybody would hear of a change.
+    pub fn heard(&self, cause: Cause, group: u32) -> bool {
+        cause.echo || self.members.get(group as usize).is_some_and(|&members| members > 0)
+    }
+
     /// Tells the members of a group; `write` is called only if there are any, or the cause wants an echo.
     pub fn notify(
         &mut self,

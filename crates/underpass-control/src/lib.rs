@@ -14,6 +14,7 @@ mod generic;
 mod link;
 mod neighbour;
 mod request;
+mod route;
 mod router;
 
 pub use address::Address;

@@ -236,7 +236,8 @@ impl crate::Router {
     }
 
     fn add_link(&mut self, cause: Cause, mut link: Link) {
-        link.id = self.engine.add_link(self.compile_link(&link));
+        let compiled = self.compile_link(&link);
+        link.id = self.engine.add_link(compiled);
         let index = link.index;
         self.links.put(link);
         self.tell_link(cause, index, u32::MAX);
@@ -247,8 +248,9 @@ impl crate::Router {
 
     /// Publishes a link that has changed.
     pub(crate) fn publish_link(&mut self, index: u32) {
-        if let Some(link) = self.links.get(index) {
-            self.engine.set_link(link.id, self.compile_link(link));
+        if let Some(link) = self.links.get(index).cloned() {
+            let compiled = self.compile_link(&link);
+            self.engine.set_link(link.id, compiled);
         }
     }
 
@@ -275,7 +277,7 @@ impl crate::Router {
     }
 
     /// What the packet path needs to know of a link.
-    fn compile_link(&self, link: &Link) -> underpass_engine::tables::Link {
+    fn compile_link(&mut self, link: &Link) -> underpass_engine::tables::Link {
         let port = match link.kind {
             LinkKind::Port(port) => Some(port),
             _ => None,
@@ -286,7 +288,7 @@ impl crate::Router {
             up: link.up(),
             mac: link.mac,
             mtu: link.mtu,
-            lookup: self.lookup_of(self.links.vrf_of(link.index).and_then(Link::vrf_table)),
+            lookup: self.lookup_of(link),
             forward4: true,
             forward6: true,
             source4: self.source4(link.index),

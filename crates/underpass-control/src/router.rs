@@ -13,6 +13,7 @@ use crate::dump::{Dump, More, Running};
 use crate::events::{Events, Notification, check_group};
 use crate::link::{self, Links};
 use crate::neighbour::{self, Neighbours};
+use crate::route::{self, Family, Routes};
 use crate::{Client, Protocol, Request, generic};
 
 /// What a request that was not refused is followed by.
@@ -32,6 +33,7 @@ pub struct Router {
     pub(crate) events: Events,
     pub(crate) addresses: Addresses,
     pub(crate) neighbours: Neighbours,
+    pub(crate) routes: Routes,
     /// `ip sr tunsrc`: the source of encapsulations; `::` is one of the link's addresses.
     pub(crate) tunnel_source: Ipv6Addr,
     began: Instant,
@@ -46,11 +48,13 @@ impl Router {
             links: Links::default(),
             addresses: Addresses::default(),
             neighbours: Neighbours::default(),
+            routes: Routes::default(),
             events: Events::default(),
             tunnel_source: Ipv6Addr::UNSPECIFIED,
             began: Instant::now(),
             engine,
         };
+        router.begin_publishing();
         router.add_loopback();
         router
     }
@@ -161,6 +165,16 @@ impl Router {
             libc::RTM_DELLINK => link::delete(self, request),
             libc::RTM_GETLINK if request.dump() => link::dump(request),
             libc::RTM_GETLINK => link::get(self, request, replies),
+            libc::RTM_GETROUTE if request.dump() && request.family() == 0 => route::dump(self, request, None),
+            libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => {
+                let family = Family::from_number(request.family()).ok_or(Refusal::errno(EOPNOTSUPP))?;
+                match request.message.kind {
+                    libc::RTM_NEWROUTE => route::new(self, request, family),
+                    libc::RTM_DELROUTE => route::delete(self, request, family),
+                    _ if request.dump() => route::dump(self, request, Some(family)),
+                    _ => route::get(self, request, family, replies),
+                }
+            }
             libc::RTM_NEWADDR => address::new(self, request),
             libc::RTM_DELADDR => address::delete(self, request),
             libc::RTM_GETADDR if request.dump() => address::dump(self, request),

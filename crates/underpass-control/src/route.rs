@@ -1,0 +1,66 @@
+//! Routes, next-hop objects and policy rules. Linux: `net/ipv4/fib_*.c`, `net/ipv6/{ip6_fib,route}.c`,
+//! `net/core/fib_rules.c`, `net/ipv4/nexthop.c`.
+
+mod change;
+mod check;
+mod compile;
+mod config;
+mod dump;
+mod encode;
+mod follow;
+mod get;
+mod info;
+mod lookup;
+#[allow(dead_code, reason = "requests for objects come with the next commit")]
+mod nexthop;
+mod publish;
+#[allow(dead_code, reason = "requests for rules come with the next commit")]
+mod rule;
+mod table;
+
+use std::collections::BTreeMap;
+
+pub(crate) use change::{Place, delete, new};
+pub(crate) use dump::dump;
+pub(crate) use get::get;
+pub(crate) use info::{Hop, Info, Ways};
+pub(crate) use table::{Family, Prefix, bits};
+
+use check::Gateways;
+use compile::Actions;
+use config::{RT_TABLE_LOCAL, RT_TABLE_MAIN};
+use info::Infos;
+use nexthop::Objects;
+use publish::Published;
+use rule::Rules;
+use table::Table;
+
+/// The state of routing.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    tables: BTreeMap<(Family, u32), Table>,
+    infos: Infos,
+    objects: Objects,
+    rules: Rules,
+    gateways: Gateways,
+    published: Published,
+    compiled: Actions,
+    /// Changes with every change of a route.
+    pub generation: u64,
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        let tables = [RT_TABLE_LOCAL, RT_TABLE_MAIN].map(|id| ((Family::V6, id), Table::new(Family::V6, 0)));
+        Self {
+            tables: tables.into(),
+            infos: Infos::default(),
+            objects: Objects::default(),
+            rules: Rules::default(),
+            gateways: Gateways::default(),
+            published: Published::default(),
+            compiled: Actions::default(),
+            generation: 0,
+        }
+    }
+}

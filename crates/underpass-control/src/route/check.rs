@@ -1,0 +1,286 @@
+//! Whether the ways of a new route can be taken. Linux: `fib_check_nh`, `fib6_nh_init`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use libc::{EHOSTUNREACH, EINVAL, ENETDOWN, ENODEV};
+use underpass_netlink::{Encap, Refusal};
+
+use super::config::{HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNH_F_ONLINK, RTNH_F_PERVASIVE};
+use super::info::{Hop, Tunnel};
+use super::lookup::{Flow, type_error};
+use super::table::Family;
+use crate::Router;
+
+const RT_SCOPE_LINK: u8 = libc::RT_SCOPE_LINK;
+
+/// Gateways that were found reachable. A client that adds many routes names few.
+#[derive(Debug, Default)]
+pub(crate) struct Gateways {
+    /// Table, gateway, link asked for, scope, and the link found.
+    known: Vec<(u32, IpAddr, u32, u8, u32)>,
+}
+
+/// Most gateways that are remembered.
+const GATEWAYS: usize = 16;
+
+impl Gateways {
+    fn find(&self, table: u32, gateway: IpAddr, oif: u32, scope: u8) -> Option<u32> {
+        let known = self.known.iter().find(|k| (k.0, k.1, k.2, k.3) == (table, gateway, oif, scope));
+        known.map(|known| known.4)
+    }
+
+    fn add(&mut self, table: u32, gateway: IpAddr, oif: u32, scope: u8, link: u32) {
+        if self.known.len() == GATEWAYS {
+            self.known.remove(0);
+        }
+        self.known.push((table, gateway, oif, scope, link));
+    }
+
+    /// Forgets all: a link or a rule has changed.
+    pub fn clear(&mut self) {
+        self.known.clear();
+    }
+
+    /// Forgets those that a changed route may lead to.
+    pub fn forget(&mut self, family: Family, prefix: super::table::Prefix) {
+        let touched = |gateway| Family::of(gateway) == family && prefix.contains(super::table::bits(gateway));
+        self.known.retain(|known| !touched(known.1));
+    }
+}
+
+/// What the ways belong to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner {
+    pub table: u32,
+    pub scope: u8,
+    pub kind: u8,
+    /// IPv6: the destination is a loopback address.
+    pub loopback: bool,
+}
+
+impl Router {
+    /// The encapsulation of a way, its counter not yet allocated.
+    pub(crate) fn tunnel(
+        &self,
+        config: &HopConfig<'_>,
+        family: Family,
+    ) -> Result<Option<Arc<Tunnel>>, Refusal> {
+        let Some((kind, encap)) = &config.encap else { return Ok(None) };
+        let encap = Encap::parse(*kind, encap, family.number())?;
+        if let Encap::Seg6Local(local) = &encap
+            && let Some(table) = local.vrf_table
+            && !self.links.iter().any(|link| link.vrf_table() == Some(table))
+        {
+            return Err(Refusal::new(ENODEV, "Table has no associated VRF device"));
+        }
+        Ok(Some(Arc::new(Tunnel { encap, counter: None })))
+    }
+
+    /// Checks one way of an IPv4 route.
+    pub(crate) fn check_hop4(&mut self, owner: Owner, config: &HopConfig<'_>) -> Result<Hop, Refusal> {
+        let tunnel = self.tunnel(config, Family::V4)?;
+        let onlink = config.flags & RTNH_F_ONLINK != 0;
+        let oif = match config.gateway {
+            None => self.check_no_gateway(config)?,
+            Some(IpAddr::V4(gateway)) => self.check_gateway4(owner, config, gateway)?,
+            Some(IpAddr::V6(gateway)) => {
+                let owner = Owner { loopback: false, ..owner };
+                self.check_gateway6(owner, config, gateway)?
+            }
+        };
+        let weight = config.weight.max(1);
+        Ok(Hop { oif, gateway: config.gateway, onlink, dead: false, weight, tunnel })
+    }
+
+    /// Linux: `fib_check_nh_nongw`.
+    fn check_no_gateway(&self, config: &HopConfig<'_>) -> Result<u32, Refusal> {
+        if config.flags & (RTNH_F_PERVASIVE | RTNH_F_ONLINK) != 0 {
+            let message = "Invalid flags for nexthop - PERVASIVE and ONLINK can not be set";
+            return Err(Refusal::new(EINVAL, message));
+        }
+        let link = self.links.get(config.oif).ok_or(Refusal::errno(ENODEV))?;
+        if !link.up() {
+            return Err(Refusal::new(ENETDOWN, "Device for nexthop is not up"));
+        }
+        Ok(config.oif)
+    }
+
+    /// Linux: `fib_check_nh_v4_gw`.
+    fn check_gateway4(
+        &mut self,
+        owner: Owner,
+        config: &HopConfig<'_>,
+        gateway: Ipv4Addr,
+    ) -> Result<u32, Refusal> {
+        if config.flags & RTNH_F_ONLINK != 0 {
+            if owner.scope >= RT_SCOPE_LINK {
+                return Err(Refusal::new(EINVAL, "Nexthop has invalid scope"));
+            }
+            let missing = Refusal::new(ENODEV, "Nexthop device required for onlink");
+            let link = self.links.get(config.oif).ok_or(missing)?;
+            if !link.up() {
+                return Err(Refusal::new(ENETDOWN, "Nexthop device is not up"));
+            }
+            let table = self.l3mdev_table(config.oif).unwrap_or(RT_TABLE_LOCAL);
+            if self.address_type4(gateway, table) != libc::RTN_UNICAST {
+                return Err(Refusal::new(EINVAL, "Nexthop has invalid gateway"));
+            }
+            return Ok(config.oif);
+        }
+        let known = self.routes.gateways.find(owner.table, gateway.into(), config.oif, owner.scope);
+        if let Some(link) = known {
+            return Ok(link);
+        }
+        let flow = Flow {
+            oif: config.oif,
+            iif: 1,
+            scope: owner.scope.saturating_add(1).max(RT_SCOPE_LINK),
+            l3mdev: self.l3mdev_table(config.oif),
+            ..Flow::to(gateway.into())
+        };
+        let bad = |errno| Refusal::new(errno, "Nexthop has invalid gateway");
+        let own = Some(owner.table).filter(|&table| table != 0 && table != RT_TABLE_MAIN);
+        let usable = |id| {
+            let info = self.routes.infos.get(id);
+            info.is_some_and(|info| type_error(info.kind).is_none())
+        };
+        let found = own.and_then(|table| self.look_up_in(Family::V4, table, &flow));
+        let found = match found.filter(|found| usable(found.id)) {
+            Some(found) => found,
+            None => self.look_up(&flow).map_err(bad)?,
+        };
+        let info = self.routes.infos.get(found.id).ok_or(bad(EINVAL))?;
+        if !matches!(info.kind, libc::RTN_UNICAST | libc::RTN_LOCAL) {
+            return Err(bad(EINVAL));
+        }
+        let ways = self.ways(info);
+        let oif = ways.get(found.way).map_or(0, |hop| hop.oif);
+        let none = Refusal::new(EINVAL, "No egress device for nexthop gateway");
+        let link = self.links.get(oif).ok_or(none)?;
+        if !link.up() {
+            return Err(Refusal::errno(ENETDOWN));
+        }
+        self.routes.gateways.add(owner.table, gateway.into(), config.oif, owner.scope, oif);
+        Ok(oif)
+    }
+
+    /// Checks one way of an IPv6 route; says too whether the route is one over the loopback link, which
+    /// discards (Linux: `fib6_is_reject`).
+    pub(crate) fn check_hop6(
+        &mut self,
+        owner: Owner,
+        config: &HopConfig<'_>,
+    ) -> Result<(Hop, bool), Refusal> {
+        if config.oif != 0 && self.links.get(config.oif).is_none() {
+            return Err(Refusal::errno(ENODEV));
+        }
+        let link = self.links.get(config.oif);
+        if config.flags & RTNH_F_ONLINK != 0 {
+            let link = link.ok_or(Refusal::new(ENODEV, "Nexthop device required for onlink"))?;
+            if !link.up() {
+                return Err(Refusal::new(ENETDOWN, "Nexthop device is not up"));
+            }
+        }
+        let tunnel = self.tunnel(config, Family::V6)?;
+        let over_loopback = link.is_some_and(|link| link.kind == crate::LinkKind::Loopback);
+        let local = matches!(owner.kind, libc::RTN_LOCAL | libc::RTN_ANYCAST);
+        let reject = type_error(owner.kind).is_some() || (over_loopback && !owner.loopback && !local);
+        let onlink = config.flags & RTNH_F_ONLINK != 0;
+        let mut hop =
+            Hop { oif: 1, gateway: None, onlink, dead: false, weight: config.weight.max(1), tunnel };
+        if reject {
+            return Ok((hop, true));
+        }
+        hop.oif = config.oif;
+        if let Some(IpAddr::V6(gateway)) = config.gateway {
+            hop.oif = self.check_gateway6(owner, config, gateway)?;
+            hop.gateway = config.gateway;
+        }
+        let link = self.links.get(hop.oif).ok_or(Refusal::errno(ENODEV))?;
+        if !link.up() {
+            return Err(Refusal::new(ENETDOWN, "Nexthop device is not up"));
+        }
+        Ok((hop, false))
+    }
+
+    /// Linux: `ip6_validate_gw`.
+    fn check_gateway6(
+        &mut self,
+        owner: Owner,
+        config: &HopConfig<'_>,
+        gateway: Ipv6Addr,
+    ) -> Result<u32, Refusal> {
+        let onlink = config.flags & RTNH_F_ONLINK != 0;
+        let known = self.routes.gateways.find(owner.table, gateway.into(), config.oif, owner.scope);
+        if let Some(link) = known.filter(|_| !onlink) {
+            return Ok(link);
+        }
+        let link_local = gateway.is_unicast_link_local();
+        let own = |router: &Self, link: u32| {
+            let table = router.l3mdev_table(link).unwrap_or(RT_TABLE_LOCAL);
+            router.own_address6(gateway, table, link_local.then_some(link))
+        };
+        let local = Refusal::new(EINVAL, "Gateway can not be a local address");
+        if config.oif != 0 && own(self, config.oif) {
+            return Err(local);
+        }
+        let mut oif = config.oif;
+        if !link_local {
+            let mapped = gateway.to_ipv4_mapped().is_some();
+            let odd = gateway.is_multicast() || gateway.is_unspecified() || gateway.is_loopback();
+            if odd && !mapped {
+                return Err(Refusal::new(EINVAL, "Invalid gateway address"));
+            }
+            if onlink {
+                self.check_onlink6(config.oif, gateway)?;
+            } else {
+                oif = self.reach6(owner.table, oif, gateway).ok_or(Refusal::errno(EHOSTUNREACH))?;
+            }
+        }
+        let link = self.links.get(oif).ok_or(Refusal::new(EINVAL, "Egress device not specified"))?;
+        if link.kind == crate::LinkKind::Loopback {
+            let message = "Egress device can not be loopback device for this route";
+            return Err(Refusal::new(EINVAL, message));
+        }
+        if config.oif == 0 && own(self, oif) {
+            return Err(local);
+        }
+        if !onlink {
+            self.routes.gateways.add(owner.table, gateway.into(), config.oif, owner.scope, oif);
+        }
+        Ok(oif)
+    }
+
+    /// The link by which a gateway is a neighbour. Linux: `ip6_route_check_nh`.
+    fn reach6(&self, table: u32, oif: u32, gateway: Ipv6Addr) -> Option<u32> {
+        let flow = Flow { oif, l3mdev: self.l3mdev_table(oif), ..Flow::to(gateway.into()) };
+        let direct = |found: super::lookup::Found| {
+            let info = self.routes.infos.get(found.id)?;
+            if info.reject || type_error(info.kind).is_some() {
+                return None;
+            }
+            let ways = self.ways(info);
+            let hop = ways.get(found.way).filter(|hop| hop.gateway.is_none())?;
+            Some(hop.oif).filter(|&link| oif == 0 || link == oif)
+        };
+        let own = self.look_up_in(Family::V6, table, &flow).and_then(direct);
+        own.or_else(|| self.look_up(&flow).ok().and_then(direct))
+    }
+
+    /// Linux: `ip6_route_check_nh_onlink`.
+    fn check_onlink6(&self, oif: u32, gateway: Ipv6Addr) -> Result<(), Refusal> {
+        let table = self.l3mdev_table(oif).unwrap_or(RT_TABLE_MAIN);
+        let found = self.look_up_in(Family::V6, table, &Flow::to(gateway.into()));
+        let Some(found) = found.filter(|found| found.prefix.len > 0 || found.prefix.bits != 0) else {
+            return Ok(());
+        };
+        let Some(info) = self.routes.infos.get(found.id) else { return Ok(()) };
+        let same = self.ways(info).get(found.way).is_some_and(|hop| hop.oif == oif);
+        let rejects = info.reject || type_error(info.kind).is_some();
+        if !rejects && (info.kind != libc::RTN_UNICAST || !same) {
+            return Err(Refusal::new(EINVAL, "Nexthop has invalid gateway or device mismatch"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! `RTM_GETROUTE` for all routes. Linux: `inet_dump_fib`, `inet6_dump_fib`.
+
+use libc::{EINVAL, ENODEV, ENOENT, RTM_NEWROUTE};
+use underpass_netlink::{Refusal, Validate};
+
+use super::config::{ATTRIBUTES, RTA_OIF, RTA_TABLE, RTM_F_CLONED, RTMSG, RouteHeader, route_policy};
+use super::info::Info;
+use super::table::{Family, Ids, Key};
+use crate::dump::{Chunk, Dump, More};
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+const RTM_F_PREFIX: u32 = 0x800;
+
+/// What a strict client asks for; 0 for any.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filter {
+    table: u32,
+    protocol: u8,
+    kind: u8,
+    link: u32,
+    set: bool,
+}
+
+/// Where a dump is: behind so many routes to this prefix of this table.
+#[derive(Debug)]
+struct RouteDump {
+    /// Families that are still to be dumped, the present one last.
+    families: Vec<Family>,
+    filter: Filter,
+    /// Rank and number of the present table.
+    table: Option<(Rank, u32)>,
+    key: Option<Key>,
+    /// Routes to the prefix behind `key` that are written already.
+    done: usize,
+}
+
+/// The order of tables in a dump: Linux's 256 chains, the newest table of each first.
+type Rank = (u32, std::cmp::Reverse<u32>);
+
+/// Starts a dump of one family, or of all where `family` is none.
+pub(crate) fn dump(
+    router: &Router,
+    request: &Request<'_>,
+    family: Option<Family>,
+) -> Result<Outcome, Refusal> {
+    let mut filter = Filter::default();
+    let mut families = match family {
+        Some(family) => vec![family],
+        None => vec![Family::V6, Family::V4],
+    };
+    if request.strict {
+        let policy = route_policy(family.unwrap_or(Family::V4));
+        let short = Refusal::new(EINVAL, "Invalid header for FIB dump request");
+        let header = RouteHeader::read(&request.fixed::<RTMSG>().map_err(|_| short)?);
+        if header.dst_len != 0 || header.src_len != 0 || header.tos != 0 || header.scope != 0 {
+            return Err(Refusal::new(EINVAL, "Invalid values in header for FIB dump request"));
+        }
+        if header.flags & !(RTM_F_CLONED | RTM_F_PREFIX) != 0 {
+            return Err(Refusal::new(EINVAL, "Invalid flags for FIB dump request"));
+        }
+        let (_, attributes) = request.parse::<RTMSG, ATTRIBUTES>(policy, Validate::Strict)?;
+        filter.table = header.table.into();
+        filter.protocol = header.protocol;
+        filter.kind = header.kind;
+        for attribute in attributes.iter() {
+            match attribute.kind {
+                RTA_TABLE => filter.table = attribute.u32(),
+                RTA_OIF => {
+                    filter.link = attribute.u32();
+                    router.links.get(filter.link).ok_or(Refusal::errno(ENODEV))?;
+                }
+                _ => return Err(Refusal::new(EINVAL, "Unsupported attribute in dump request")),
+            }
+        }
+        filter.set = header.flags != 0
+            || filter.table != 0
+            || filter.protocol != 0
+            || filter.kind != 0
+            || filter.link != 0;
+        if header.flags != 0 {
+            families.clear(); // no route is a cached one, none comes from a router advertisement
+        }
+    } else if let Ok(header) = request.fixed::<RTMSG>()
+        && RouteHeader::read(&header).flags & (RTM_F_CLONED | RTM_F_PREFIX) != 0
+    {
+        families.clear();
+    }
+    if filter.table != 0
+        && let Some(family) = family
+        && !router.routes.tables.contains_key(&(family, filter.table))
+    {
+        let message = match family {
+            Family::V4 => "ipv4: FIB table does not exist",
+            Family::V6 => "FIB table does not exist",
+        };
+        return Err(Refusal::new(ENOENT, message));
+    }
+    Ok(Outcome::Dump(Box::new(RouteDump { families, filter, table: None, key: None, done: 0 })))
+}
+
+impl Filter {
+    fn takes(&self, router: &Router, info: &Info) -> bool {
+        (self.kind == 0 || info.kind == self.kind)
+            && (self.protocol == 0 || info.protocol == self.protocol)
+            && (self.link == 0 || router.ways(info).iter().any(|hop| hop.oif == self.link))
+    }
+}
+
+impl RouteDump {
+    /// The table behind the present one.
+    fn next_table(&self, router: &Router, family: Family) -> Option<(Rank, u32)> {
+        let tables = router.routes.tables.iter();
+        tables
+            .filter(|((of, id), _)| *of == family && (self.filter.table == 0 || *id == self.filter.table))
+            .map(|((_, id), table)| ((id & 255, std::cmp::Reverse(table.created)), *id))
+            .filter(|place| self.table.is_none_or(|present| present < *place))
+            .min()
+    }
+
+    /// The next routes that are written together: those behind the present place in its table.
+    fn next_routes(&mut self, router: &Router, family: Family, id: u32) -> Option<(Key, Ids)> {
+        let table = router.routes.tables.get(&(family, id))?;
+        loop {
+            let (key, ids) = table.after(self.key).next()?;
+            let Some(rest) = ids.get(self.done..).filter(|rest| !rest.is_empty()) else {
+                (self.key, self.done) = (Some(key), 0);
+                continue;
+            };
+            let together = router.together(family, rest);
+            // Routes that spread stand one after the other.
+            self.done += together.len();
+            return Some((key, together));
+        }
+    }
+}
+
+impl Dump for RouteDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let Some(&family) = self.families.last() else { return Ok(More::No) };
+        if self.table.is_none() {
+            self.table = self.next_table(router, family);
+        }
+        let Some((_, id)) = self.table else {
+            self.families.pop();
+            return Ok(More::Yes);
+        };
+        let Some((key, ids)) = self.next_routes(router, family, id) else {
+            (self.key, self.done) = (None, 0);
+            self.table = self.next_table(router, family);
+            if self.table.is_none() {
+                self.families.pop();
+            }
+            return Ok(More::Yes);
+        };
+        let info = ids.first().and_then(|&id| router.routes.infos.get(id));
+        if info.is_some_and(|info| self.filter.takes(router, info)) {
+            out.message(RTM_NEWROUTE, |reply| {
+                router.write_route(reply, (family, id, key.prefix()), &ids, 0);
+            })?;
+        }
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.routes.generation
+    }
+
+    fn filtered(&self) -> bool {
+        self.filter.set
+    }
+}

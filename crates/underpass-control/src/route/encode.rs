@@ -1,0 +1,173 @@
+//! Routes as messages. Linux: `fib_dump_info`, `rt6_fill_node`.
+
+use std::net::IpAddr;
+
+use underpass_netlink::Reply;
+use underpass_netlink::seg6local::Counts;
+
+use super::change::Place;
+use super::config::{
+    RTA_CACHEINFO, RTA_DST, RTA_ENCAP, RTA_ENCAP_TYPE, RTA_GATEWAY, RTA_METRICS, RTA_MULTIPATH, RTA_NH_ID,
+    RTA_OIF, RTA_PREF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTNH_F_DEAD, RTNH_F_LINKDOWN,
+    RTNH_F_ONLINK, RouteHeader,
+};
+use super::info::{Hop, Info, InfoId, METRICS};
+use super::lookup::Found;
+use super::table::Family;
+use crate::Router;
+use crate::events::Cause;
+
+/// `RT_TABLE_COMPAT`: the table's number does not fit the header.
+pub(crate) const RT_TABLE_COMPAT: u8 = 252;
+
+/// The header's field for a table.
+pub(crate) fn table_byte(table: u32) -> u8 {
+    u8::try_from(table).unwrap_or(RT_TABLE_COMPAT)
+}
+
+/// Linux: `rtnetlink_put_metrics`.
+pub(crate) fn write_metrics(reply: &mut Reply<'_>, metrics: Option<&[u32; METRICS]>) {
+    let Some(metrics) = metrics else { return };
+    let nest = reply.nest_unflagged(RTA_METRICS);
+    for (i, &value) in metrics.iter().enumerate().filter(|(_, value)| **value != 0) {
+        reply.u32(i as u16 + 1, value);
+    }
+    reply.end(nest);
+}
+
+/// `RTNH_F_*` of a way.
+fn hop_flags(hop: &Hop) -> u32 {
+    let dead = if hop.dead { RTNH_F_DEAD | RTNH_F_LINKDOWN } else { 0 };
+    dead | if hop.onlink { RTNH_F_ONLINK } else { 0 }
+}
+
+impl Router {
+    /// What a SID of a way has counted.
+    pub(crate) fn counts(&self, hop: &Hop) -> Counts {
+        let counter = hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter);
+        let count = counter.map(|counter| self.engine.count(counter)).unwrap_or_default();
+        Counts { packets: count.packets, bytes: count.bytes, errors: count.errors }
+    }
+
+    /// Linux: `fib_nexthop_info`.
+    pub(crate) fn write_hop(&self, reply: &mut Reply<'_>, family: Family, hop: &Hop, with_oif: bool) {
+        match hop.gateway {
+            Some(gateway) if Family::of(gateway) == family => reply.address(RTA_GATEWAY, gateway),
+            Some(IpAddr::V6(gateway)) => {
+                let mut via = (libc::AF_INET6 as u16).to_ne_bytes().to_vec();
+                via.extend_from_slice(&gateway.octets());
+                reply.attribute(RTA_VIA, &via);
+            }
+            _ => {}
+        }
+        if with_oif && hop.oif != 0 {
+            reply.u32(RTA_OIF, hop.oif);
+        }
+        if let Some(tunnel) = &hop.tunnel {
+            tunnel.encap.write(reply, RTA_ENCAP, RTA_ENCAP_TYPE, self.counts(hop));
+        }
+    }
+
+    /// Writes the ways of a route behind the rest of it; returns the flags for its header.
+    fn write_ways(&self, reply: &mut Reply<'_>, family: Family, hops: &[Hop]) -> u32 {
+        let ([] | [_]) = hops else {
+            let nest = reply.nest_unflagged(RTA_MULTIPATH);
+            for hop in hops {
+                let start = reply.len();
+                let mut fixed = [0; 8];
+                fixed[2] = hop_flags(hop) as u8;
+                fixed[3] = (hop.weight - 1).min(255) as u8;
+                fixed[4..].copy_from_slice(&hop.oif.to_ne_bytes());
+                reply.fixed(&fixed);
+                self.write_hop(reply, family, hop, false);
+                let len = (reply.len() - start) as u16;
+                reply.written()[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+            }
+            reply.end(nest);
+            return 0;
+        };
+        hops.iter().for_each(|hop| self.write_hop(reply, family, hop, true));
+        hops.first().map_or(0, hop_flags)
+    }
+
+    /// Writes a route, or IPv6 routes that are used together.
+    pub(crate) fn write_route(&self, reply: &mut Reply<'_>, key: Place, ids: &[InfoId], flags: u32) {
+        let (family, table, prefix) = key;
+        let infos: Vec<&Info> = ids.iter().filter_map(|&id| Some(&**self.routes.infos.get(id)?)).collect();
+        let Some(info) = infos.first() else { return };
+        let header = reply.len();
+        let mut fixed = RouteHeader {
+            dst_len: prefix.len,
+            table: table_byte(table),
+            protocol: info.protocol,
+            scope: info.scope,
+            kind: info.kind,
+            flags,
+            ..RouteHeader::default()
+        };
+        if self.blackhole_object(info) {
+            fixed.kind = libc::RTN_BLACKHOLE;
+        }
+        reply.fixed(&fixed.write(family));
+        reply.u32(RTA_TABLE, table);
+        if prefix.len > 0 {
+            reply.address(RTA_DST, family.address(prefix.bits));
+        }
+        match family {
+            Family::V4 => {
+                if info.metric != 0 {
+                    reply.u32(RTA_PRIORITY, info.metric);
+                }
+                write_metrics(reply, info.metrics.as_deref());
+                if let Some(source) = info.source {
+                    reply.address(RTA_PREFSRC, source);
+                }
+            }
+            Family::V6 => {
+                if let Some(source) = info.source {
+                    reply.address(RTA_PREFSRC, source);
+                }
+                write_metrics(reply, info.metrics.as_deref());
+                reply.u32(RTA_PRIORITY, info.metric);
+            }
+        }
+        if let super::info::Ways::Object(id) = info.ways {
+            reply.u32(RTA_NH_ID, id);
+        }
+        let hops: Vec<Hop> = infos.iter().flat_map(|info| self.ways(info).into_owned()).collect();
+        fixed.flags |= self.write_ways(reply, family, &hops);
+        if family == Family::V6 {
+            self.write_tail6(reply, info, 0);
+        }
+        let written = fixed.write(family);
+        reply.written()[header..header + written.len()].copy_from_slice(&written);
+    }
+
+    /// `RTA_CACHEINFO` and `RTA_PREF`, which end every IPv6 route.
+    pub(crate) fn write_tail6(&self, reply: &mut Reply<'_>, info: &Info, errno: i32) {
+        let mut cache_info = [0; 32];
+        cache_info[12..16].copy_from_slice(&(-errno).to_ne_bytes());
+        reply.attribute(RTA_CACHEINFO, &cache_info);
+        reply.u8(RTA_PREF, info.preference);
+    }
+
+    /// The way that a look-up found.
+    pub(crate) fn found_hop(&self, found: &Found) -> Option<Hop> {
+        let info = self.routes.infos.get(found.id)?;
+        self.ways(info).get(found.way).cloned()
+    }
+
+    /// Tells those who listen of a change of routes.
+    pub(crate) fn tell_route(&mut self, cause: Cause, kind: u16, flags: u16, key: Place, ids: &[InfoId]) {
+        let group = match key.0 {
+            Family::V4 => libc::RTNLGRP_IPV4_ROUTE,
+            Family::V6 => libc::RTNLGRP_IPV6_ROUTE,
+        };
+        if !self.events.heard(cause, group) {
+            return;
+        }
+        let mut events = std::mem::take(&mut self.events);
+        events.notify(cause, group, kind, flags, |reply| self.write_route(reply, key, ids, 0));
+        self.events = events;
+    }
+}

@@ -1,0 +1,428 @@
+//! `RTM_GETROUTE` for one destination: `ip route get`. Linux: `inet_rtm_getroute`,
+//! `inet6_rtm_getroute`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use libc::{EHOSTUNREACH, EINVAL, ENETUNREACH, ENODEV, EOPNOTSUPP, RTM_NEWROUTE};
+use underpass_netlink::{Attributes, Refusal, Replies, Reply, Validate};
+
+use super::config::{
+    ATTRIBUTES, RT_TABLE_MAIN, RTA_CACHEINFO, RTA_DPORT, RTA_DST, RTA_ENCAP, RTA_ENCAP_TYPE, RTA_GATEWAY,
+    RTA_IIF, RTA_IP_PROTO, RTA_MARK, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_SPORT, RTA_SRC, RTA_TABLE,
+    RTA_UID, RTA_VIA, RTM_F_CLONED, RTMSG, RouteHeader, route_policy,
+};
+use super::encode::{table_byte, write_metrics};
+use super::info::{Hop, Info};
+use super::lookup::{Flow, Found, type_error};
+use super::table::{Family, Ids};
+use crate::router::Outcome;
+use crate::{LinkKind, Request, Router};
+
+const RTM_F_NOTIFY: u32 = 0x100;
+const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
+const RTM_F_FIB_MATCH: u32 = 0x2000;
+const RTCF_LOCAL: u32 = 0x8000_0000;
+const RTCF_BROADCAST: u32 = 0x1000_0000;
+const RTCF_MULTICAST: u32 = 0x2000_0000;
+const RTCF_DOREDIRECT: u32 = 0x0100_0000;
+/// `INVALID_UID`.
+const NOBODY: u32 = u32::MAX;
+
+/// A question, read.
+struct Question {
+    flow: Flow,
+    flags: u32,
+    tos: u8,
+    uid: u32,
+}
+
+fn texts(family: Family) -> [&'static str; 5] {
+    match family {
+        Family::V4 => [
+            "ipv4: Invalid header for route get request",
+            "ipv4: Invalid values in header for route get request",
+            "ipv4: Unsupported rtm_flags for route get request",
+            "ipv4: rtm_src_len and rtm_dst_len must be 32 for IPv4",
+            "ipv4: Unsupported attribute in route get request",
+        ],
+        Family::V6 => [
+            "Invalid header for get route request",
+            "Invalid values in header for get route request",
+            "Invalid flags for get route request",
+            "rtm_src_len and rtm_dst_len must be 128 for IPv6",
+            "Unsupported attribute in get route request",
+        ],
+    }
+}
+
+/// Linux: `inet_rtm_valid_getroute_req`, `inet6_rtm_valid_getroute_req`.
+fn parse<'a>(
+    request: &Request<'a>,
+    family: Family,
+) -> Result<(RouteHeader, Attributes<'a, ATTRIBUTES>), Refusal> {
+    let [short, values, flags, lengths, attribute] = texts(family).map(|text| Refusal::new(EINVAL, text));
+    let header = RouteHeader::read(&request.fixed::<RTMSG>().map_err(|_| short)?);
+    let validate = request.validate();
+    if validate == Validate::Strict {
+        let whole = |len: u8| len == 0 || len == family.bits();
+        let odd_tos = family == Family::V6 && header.tos != 0;
+        if !whole(header.src_len)
+            || !whole(header.dst_len)
+            || header.table != 0
+            || header.protocol != 0
+            || header.scope != 0
+            || header.kind != 0
+            || odd_tos
+        {
+            return Err(values);
+        }
+        if header.flags & !(RTM_F_NOTIFY | RTM_F_LOOKUP_TABLE | RTM_F_FIB_MATCH) != 0 {
+            return Err(flags);
+        }
+    }
+    let (_, attributes) = request.parse::<RTMSG, ATTRIBUTES>(route_policy(family), validate)?;
+    if validate == Validate::Strict {
+        let bare = |kind, len: u8| attributes.get(kind).is_some() && len == 0;
+        if bare(RTA_SRC, header.src_len) || bare(RTA_DST, header.dst_len) {
+            return Err(lengths);
+        }
+        let known =
+            [RTA_IIF, RTA_OIF, RTA_SRC, RTA_DST, RTA_MARK, RTA_UID, RTA_IP_PROTO, RTA_SPORT, RTA_DPORT];
+        if attributes.iter().any(|attribute| !known.contains(&attribute.kind)) {
+            return Err(attribute);
+        }
+    }
+    Ok((header, attributes))
+}
+
+/// Answers where a packet would go.
+pub(crate) fn get(
+    router: &mut Router,
+    request: &Request<'_>,
+    family: Family,
+    replies: &mut Replies,
+) -> Result<Outcome, Refusal> {
+    let (header, attributes) = parse(request, family)?;
+    let number = |kind| attributes.get(kind).map_or(0, |attribute| attribute.u32());
+    let address = |kind| attributes.get(kind).and_then(|address| address.address(family.number()));
+    let protocol = attributes.get(RTA_IP_PROTO).map_or(0, |protocol| protocol.u8());
+    if attributes.get(RTA_IP_PROTO).is_some() {
+        let icmp = if family == Family::V4 { 1 } else { 58 };
+        if !matches!(protocol, 6 | 17) && protocol != icmp {
+            return Err(Refusal::new(EOPNOTSUPP, "Unsupported ip proto"));
+        }
+    }
+    let (iif, oif) = (number(RTA_IIF), number(RTA_OIF));
+    if iif != 0 && router.links.get(iif).is_none() {
+        return Err(Refusal::errno(ENODEV));
+    }
+    let flow = Flow {
+        source: address(RTA_SRC).filter(|source| !source.is_unspecified()),
+        iif: if iif == 0 { 1 } else { iif },
+        oif: if iif == 0 { oif } else { 0 },
+        mark: number(RTA_MARK),
+        tos: header.tos & !3,
+        protocol,
+        source_port: attributes.get(RTA_SPORT).map_or(0, |port| port.be16()),
+        destination_port: attributes.get(RTA_DPORT).map_or(0, |port| port.be16()),
+        l3mdev: router.l3mdev_table(if iif == 0 { oif } else { iif }),
+        ..Flow::to(address(RTA_DST).unwrap_or(family.address(0)))
+    };
+    let uid = match attributes.get(RTA_UID) {
+        Some(uid) => uid.u32(),
+        None if iif != 0 => NOBODY,
+        None => 0,
+    };
+    let question = Question { flow, flags: header.flags, tos: header.tos, uid };
+    let to = request.reply_to();
+    match family {
+        Family::V4 => {
+            let answer = router.answer4(&question, iif)?;
+            replies.message(RTM_NEWROUTE, 0, to, |reply| router.write_answer4(reply, &question, &answer))?;
+        }
+        Family::V6 => {
+            let found = router.answer6(&question, iif)?;
+            replies.message(RTM_NEWROUTE, 0, to, |reply| {
+                router.write_answer6(reply, &question, found, iif);
+            })?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// Where an IPv4 packet would go.
+struct Answer4 {
+    found: Option<Found>,
+    kind: u8,
+    oif: u32,
+    iif: u32,
+    source: Option<Ipv4Addr>,
+}
+
+impl Router {
+    fn answer4(&self, question: &Question, iif: u32) -> Result<Answer4, Refusal> {
+        let flow = &question.flow;
+        let (IpAddr::V4(destination), source) = (flow.destination, flow.source) else {
+            return Err(Refusal::errno(EINVAL));
+        };
+        let source =
+            source.and_then(|source| if let IpAddr::V4(source) = source { Some(source) } else { None });
+        if iif != 0 {
+            return self.input4(question, iif, destination, source);
+        }
+        if let Some(source) = source
+            && !self.addresses.is_local(source.into())
+        {
+            return Err(Refusal::errno(EINVAL));
+        }
+        let out = self.links.get(flow.oif);
+        if flow.oif != 0 && !out.ok_or(Refusal::errno(ENODEV))?.up() {
+            return Err(Refusal::errno(ENETUNREACH));
+        }
+        let found = match self.look_up(flow) {
+            Ok(found) => found,
+            // As if the destination were on that link. Linux: ip_route_output_key_hash_rcu.
+            Err(_) if flow.oif != 0 && out.is_some_and(|link| link.vrf_table().is_none()) => {
+                let source = source.or_else(|| self.source4_for(flow.oif, None, libc::RT_SCOPE_LINK));
+                let kind = libc::RTN_UNICAST;
+                return Ok(Answer4 { found: None, kind, oif: flow.oif, iif: 0, source });
+            }
+            Err(errno) => return Err(Refusal::errno(errno)),
+        };
+        let info = self.routes.infos.get(found.id).ok_or(Refusal::errno(ENETUNREACH))?;
+        if self.blackhole_object(info) {
+            return Err(Refusal::errno(EINVAL));
+        }
+        let hop = self.found_hop(&found);
+        let oif = hop.as_ref().map_or(0, |hop| hop.oif);
+        if info.kind == libc::RTN_LOCAL {
+            let own = match info.source {
+                Some(IpAddr::V4(own)) => own,
+                _ => destination,
+            };
+            let oif = self.loopback_of(oif);
+            return Ok(Answer4 {
+                found: Some(found),
+                kind: info.kind,
+                oif,
+                iif: 0,
+                source: source.or(Some(own)),
+            });
+        }
+        let chosen = source.or_else(|| self.route_source4(info, hop.as_ref()));
+        Ok(Answer4 { found: Some(found), kind: info.kind, oif, iif: 0, source: chosen })
+    }
+
+    /// Linux: `ip_route_input_slow`.
+    fn input4(
+        &self,
+        question: &Question,
+        iif: u32,
+        destination: Ipv4Addr,
+        source: Option<Ipv4Addr>,
+    ) -> Result<Answer4, Refusal> {
+        let invalid = Refusal::errno(EINVAL);
+        let source = source.ok_or(invalid.clone())?;
+        if source.is_multicast() || source.is_broadcast() || source.is_loopback() || destination.is_loopback()
+        {
+            return Err(invalid);
+        }
+        let flow = &question.flow;
+        let found = self
+            .look_up(flow)
+            .map_err(|errno| Refusal::errno(if errno == ENETUNREACH { EHOSTUNREACH } else { errno }))?;
+        let info = self.routes.infos.get(found.id).ok_or(Refusal::errno(ENETUNREACH))?;
+        let back = Flow { source: Some(destination.into()), ..Flow { destination: source.into(), ..*flow } };
+        if let Ok(way) = self.look_up(&back)
+            && self.routes.infos.get(way.id).is_some_and(|info| info.kind != libc::RTN_UNICAST)
+        {
+            return Err(invalid);
+        }
+        let hop = self.found_hop(&found);
+        let oif = hop.map_or(0, |hop| hop.oif);
+        let oif = if info.kind == libc::RTN_LOCAL { self.loopback_of(oif) } else { oif };
+        Ok(Answer4 { found: Some(found), kind: info.kind, oif, iif, source: Some(source) })
+    }
+
+    /// The link that a packet for the router itself goes to: `lo`, or the VRF of the address's link.
+    fn loopback_of(&self, link: u32) -> u32 {
+        self.links.vrf_of(link).map_or(1, |vrf| vrf.index)
+    }
+
+    /// Linux: `fib_result_prefsrc`.
+    fn route_source4(&self, info: &Info, hop: Option<&Hop>) -> Option<Ipv4Addr> {
+        if let Some(IpAddr::V4(source)) = info.source {
+            return Some(source);
+        }
+        let hop = hop?;
+        let gateway = if let Some(IpAddr::V4(gateway)) = hop.gateway { Some(gateway) } else { None };
+        self.source4_for(hop.oif, gateway, info.scope)
+    }
+
+    /// Linux: `inet_select_addr`.
+    fn source4_for(&self, link: u32, towards: Option<Ipv4Addr>, scope: u8) -> Option<Ipv4Addr> {
+        let fits =
+            |address: &&crate::Address| address.scope <= scope && address.flags & libc::IFA_F_SECONDARY == 0;
+        let near = |address: &&crate::Address| {
+            let prefix = address.prefix();
+            towards.is_none_or(|to| prefix.is_some_and(|prefix| prefix.contains(&IpAddr::V4(to))))
+        };
+        let own = self.addresses.v4(link);
+        let chosen = own.iter().filter(fits).find(near).or_else(|| own.iter().find(fits));
+        match chosen.map(|address| address.local) {
+            Some(IpAddr::V4(address)) => Some(address),
+            _ => self.source4(link),
+        }
+    }
+
+    fn write_answer4(&self, reply: &mut Reply<'_>, question: &Question, answer: &Answer4) {
+        let flow = &question.flow;
+        if question.flags & RTM_F_FIB_MATCH != 0
+            && let Some(found) = &answer.found
+        {
+            let place = (Family::V4, found.table, found.prefix);
+            self.write_route(reply, place, &[found.id], 0);
+            return;
+        }
+        let info = answer.found.as_ref().and_then(|found| self.routes.infos.get(found.id));
+        let hop = answer.found.as_ref().and_then(|found| self.found_hop(found));
+        let table = match &answer.found {
+            _ if question.flags & RTM_F_LOOKUP_TABLE == 0 => RT_TABLE_MAIN,
+            Some(found) => found.table,
+            None => 0,
+        };
+        let flags = match answer.kind {
+            libc::RTN_LOCAL => RTCF_LOCAL,
+            libc::RTN_BROADCAST => RTCF_BROADCAST | if answer.iif == 0 { 0 } else { RTCF_LOCAL },
+            libc::RTN_MULTICAST => RTCF_MULTICAST,
+            _ if answer.iif != 0 && answer.iif == answer.oif => RTCF_DOREDIRECT,
+            _ => 0,
+        };
+        let header = RouteHeader {
+            dst_len: 32,
+            src_len: if flow.source.is_some() { 32 } else { 0 },
+            tos: question.tos,
+            table: table_byte(table),
+            kind: answer.kind,
+            flags: flags | RTM_F_CLONED,
+            ..RouteHeader::default()
+        };
+        reply.fixed(&header.write(Family::V4));
+        reply.u32(RTA_TABLE, table);
+        reply.address(RTA_DST, flow.destination);
+        if let Some(source) = flow.source {
+            reply.address(RTA_SRC, source);
+        }
+        if answer.oif != 0 {
+            reply.u32(RTA_OIF, answer.oif);
+        }
+        let hop = hop.filter(|_| answer.kind != libc::RTN_LOCAL);
+        if let Some(tunnel) = hop.as_ref().and_then(|hop| hop.tunnel.as_ref()) {
+            let counts = hop.as_ref().map(|hop| self.counts(hop)).unwrap_or_default();
+            tunnel.encap.write(reply, RTA_ENCAP, RTA_ENCAP_TYPE, counts);
+        }
+        if let Some(source) = answer.source
+            && answer.iif == 0
+            && flow.source != Some(source.into())
+        {
+            reply.address(RTA_PREFSRC, source.into());
+        }
+        match hop.and_then(|hop| hop.gateway) {
+            Some(gateway @ IpAddr::V4(_)) => reply.address(RTA_GATEWAY, gateway),
+            Some(IpAddr::V6(gateway)) => {
+                let mut via = (libc::AF_INET6 as u16).to_ne_bytes().to_vec();
+                via.extend_from_slice(&gateway.octets());
+                reply.attribute(RTA_VIA, &via);
+            }
+            None => {}
+        }
+        write_metrics(reply, info.and_then(|info| info.metrics.as_deref()));
+        if flow.mark != 0 {
+            reply.u32(RTA_MARK, flow.mark);
+        }
+        if question.uid != NOBODY {
+            reply.u32(RTA_UID, question.uid);
+        }
+        if answer.iif != 0 {
+            reply.u32(RTA_IIF, answer.iif);
+        }
+        reply.attribute(RTA_CACHEINFO, &[0; 32]);
+    }
+
+    fn answer6(&self, question: &Question, _iif: u32) -> Result<Found, Refusal> {
+        let found = self.look_up(&question.flow).map_err(Refusal::errno)?;
+        let info = self.routes.infos.get(found.id).ok_or(Refusal::errno(ENETUNREACH))?;
+        if self.blackhole_object(info) {
+            return Err(Refusal::errno(EINVAL));
+        }
+        match type_error(info.kind) {
+            Some(errno) => Err(Refusal::errno(errno)),
+            None if info.reject => Err(Refusal::errno(ENETUNREACH)),
+            None => Ok(found),
+        }
+    }
+
+    /// The address that the router would send from. Linux: `ip6_route_get_saddr`.
+    fn route_source6(&self, info: &Info, oif: u32, destination: Ipv6Addr) -> Option<IpAddr> {
+        if info.source.is_some() {
+            return info.source;
+        }
+        if info.kind == libc::RTN_LOCAL {
+            return Some(destination.into());
+        }
+        let on_link = destination.is_unicast_link_local() || destination.is_multicast();
+        let own = self.addresses.v6(oif).iter().map(|address| address.local);
+        let link_local =
+            |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        let near = own.clone().find(|address| on_link && link_local(address));
+        let vrf = self.links.get(oif).is_some_and(|link| link.kind == LinkKind::Loopback);
+        near.or_else(|| self.source6(oif).map(IpAddr::V6)).filter(|_| !vrf || destination.is_loopback())
+    }
+
+    fn write_answer6(&self, reply: &mut Reply<'_>, question: &Question, found: Found, iif: u32) {
+        let place = (Family::V6, found.table, found.prefix);
+        let Some(info) = self.routes.infos.get(found.id) else { return };
+        if question.flags & RTM_F_FIB_MATCH != 0 {
+            let together =
+                if info.spreads() { self.siblings(place, found.id) } else { Ids::from_slice(&[found.id]) };
+            self.write_route(reply, place, &together, 0);
+            return;
+        }
+        let IpAddr::V6(destination) = question.flow.destination else { return };
+        let header = RouteHeader {
+            dst_len: 128,
+            src_len: 128,
+            table: table_byte(found.table),
+            protocol: info.protocol,
+            kind: info.kind,
+            ..RouteHeader::default()
+        };
+        reply.fixed(&header.write(Family::V6));
+        reply.u32(RTA_TABLE, found.table);
+        reply.address(RTA_DST, destination.into());
+        reply.address(RTA_SRC, question.flow.source.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
+        let hop = self.found_hop(&found);
+        let link = hop.as_ref().map_or(0, |hop| hop.oif);
+        if iif != 0 {
+            reply.u32(RTA_IIF, iif);
+        } else if let Some(source) = self.route_source6(info, link, destination) {
+            reply.address(RTA_PREFSRC, source);
+        }
+        if let Some(source) = info.source {
+            reply.address(RTA_PREFSRC, source);
+        }
+        write_metrics(reply, info.metrics.as_deref());
+        reply.u32(RTA_PRIORITY, info.metric);
+        if let Some(hop) = &hop {
+            if let Some(gateway) = hop.gateway {
+                reply.address(RTA_GATEWAY, gateway);
+            }
+            let own = matches!(info.kind, libc::RTN_LOCAL | libc::RTN_ANYCAST);
+            reply.u32(RTA_OIF, if own { self.loopback_of(hop.oif) } else { hop.oif });
+            if let Some(tunnel) = &hop.tunnel {
+                tunnel.encap.write(reply, RTA_ENCAP, RTA_ENCAP_TYPE, self.counts(hop));
+            }
+        }
+        self.write_tail6(reply, info, 0);
+    }
+}

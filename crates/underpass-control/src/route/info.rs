@@ -1,0 +1,146 @@
+//! What routes have in common: everything but their prefix. Linux: `struct fib_info`, `fib6_info`.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use underpass_engine::counters::CounterId;
+use underpass_netlink::Encap;
+
+/// Names an [`Info`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) struct InfoId(pub u32);
+
+/// Number of route metrics, `RTAX_MAX`.
+pub(crate) const METRICS: usize = 17;
+
+/// An encapsulation, with the counter of a SID that counts: two such SIDs are never the same.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Tunnel {
+    pub encap: Encap,
+    pub counter: Option<CounterId>,
+}
+
+/// One way of a route.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Hop {
+    /// Index of the link; 0 for none.
+    pub oif: u32,
+    pub gateway: Option<IpAddr>,
+    pub onlink: bool,
+    /// The link is down, and other ways of the route are left.
+    pub dead: bool,
+    /// `rtnh_hops` + 1.
+    pub weight: u16,
+    pub tunnel: Option<Arc<Tunnel>>,
+}
+
+/// Where a route leads.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Ways {
+    /// Its own ways; none for a route that discards. An IPv6 route has one: those of a multipath route
+    /// are routes of their own.
+    Hops(Box<[Hop]>),
+    /// A next-hop object.
+    Object(u32),
+}
+
+/// A route without its prefix.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Info {
+    /// `RTN_*`.
+    pub kind: u8,
+    /// `RTPROT_*`.
+    pub protocol: u8,
+    /// `RT_SCOPE_*`.
+    pub scope: u8,
+    /// `RTA_PRIORITY`.
+    pub metric: u32,
+    /// IPv6: router preference, `ICMPV6_ROUTER_PREF_*`.
+    pub preference: u8,
+    /// IPv6: an ordinary route to the loopback link, which discards.
+    pub reject: bool,
+    /// `src`.
+    pub source: Option<IpAddr>,
+    /// `RTAX_*` values, that of number n at n − 1; 0 for none.
+    pub metrics: Option<Box<[u32; METRICS]>>,
+    pub ways: Ways,
+}
+
+impl Info {
+    /// Its own ways.
+    pub fn hops(&self) -> &[Hop] {
+        match &self.ways {
+            Ways::Hops(hops) => hops,
+            Ways::Object(_) => &[],
+        }
+    }
+
+    /// IPv6: whether routes like it to the same prefix are used together. Linux: `rt6_qualify_for_ecmp`.
+    pub fn spreads(&self) -> bool {
+        matches!(self.hops(), [Hop { gateway: Some(_), .. }])
+    }
+}
+
+/// All infos, each once, counted.
+#[derive(Debug, Default)]
+pub(crate) struct Infos {
+    ids: HashMap<Arc<Info>, InfoId>,
+    entries: Vec<Option<(Arc<Info>, usize)>>,
+    free: Vec<u32>,
+}
+
+impl Infos {
+    pub fn get(&self, id: InfoId) -> Option<&Arc<Info>> {
+        Some(&self.entries.get(id.0 as usize)?.as_ref()?.0)
+    }
+
+    /// The id of an info that is there.
+    pub fn find(&self, info: &Info) -> Option<InfoId> {
+        self.ids.get(info).copied()
+    }
+
+    /// Counts one more user of an info, which is kept if it is new.
+    pub fn acquire(&mut self, info: Info) -> InfoId {
+        if let Some(&id) = self.ids.get(&info) {
+            self.hold(id);
+            return id;
+        }
+        let info = Arc::new(info);
+        let slot = self.free.pop().unwrap_or(self.entries.len() as u32);
+        let entry = Some((info.clone(), 1));
+        match self.entries.get_mut(slot as usize) {
+            Some(free) => *free = entry,
+            None => self.entries.push(entry),
+        }
+        self.ids.insert(info, InfoId(slot));
+        InfoId(slot)
+    }
+
+    /// Counts one more user.
+    pub fn hold(&mut self, id: InfoId) {
+        if let Some(Some((_, users))) = self.entries.get_mut(id.0 as usize) {
+            *users += 1;
+        }
+    }
+
+    /// Counts one user less; returns the info if that was the last.
+    pub fn release(&mut self, id: InfoId) -> Option<Arc<Info>> {
+        let slot = self.entries.get_mut(id.0 as usize)?;
+        let (_, users) = slot.as_mut()?;
+        *users -= 1;
+        if *users > 0 {
+            return None;
+        }
+        let (info, _) = slot.take()?;
+        self.ids.remove(&info);
+        self.free.push(id.0);
+        Some(info)
+    }
+
+    /// All infos.
+    pub fn iter(&self) -> impl Iterator<Item = (InfoId, &Arc<Info>)> {
+        let entries = self.entries.iter().enumerate();
+        entries.filter_map(|(i, entry)| Some((InfoId(i as u32), &entry.as_ref()?.0)))
+    }
+}

@@ -1,0 +1,183 @@
+//! Look-ups that the control thread does itself: is a gateway reachable, where would a packet go.
+//! Linux: `fib_table_lookup`, `fib6_table_lookup`, `fib_rules_lookup`.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use libc::{EACCES, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH};
+
+use super::info::{Hop, Info, InfoId, Ways};
+use super::nexthop::Kind;
+use super::table::{Family, Prefix};
+use crate::Router;
+
+/// What a look-up is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    pub destination: IpAddr,
+    pub source: Option<IpAddr>,
+    pub iif: u32,
+    pub oif: u32,
+    pub mark: u32,
+    pub tos: u8,
+    pub protocol: u8,
+    pub source_port: u16,
+    pub destination_port: u16,
+    /// IPv4: routes of a wider scope are passed over.
+    pub scope: u8,
+    /// IPv4: routes whose link is down are passed over.
+    pub l3mdev: Option<u32>,
+}
+
+impl Flow {
+    pub const fn to(destination: IpAddr) -> Self {
+        Self {
+            destination,
+            source: None,
+            iif: 0,
+            oif: 0,
+            mark: 0,
+            tos: 0,
+            protocol: 0,
+            source_port: 0,
+            destination_port: 0,
+            scope: 0,
+            l3mdev: None,
+        }
+    }
+}
+
+/// What a look-up found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Found {
+    pub table: u32,
+    pub prefix: Prefix,
+    pub id: InfoId,
+    /// Which of its ways.
+    pub way: usize,
+}
+
+/// The errno that a route of this type ends a look-up with; `None` for one that forwards or delivers.
+/// Linux: `fib_props`, `fib6_prop`.
+pub(crate) const fn type_error(kind: u8) -> Option<i32> {
+    match kind {
+        libc::RTN_BLACKHOLE => Some(EINVAL),
+        libc::RTN_UNREACHABLE => Some(EHOSTUNREACH),
+        libc::RTN_PROHIBIT => Some(EACCES),
+        libc::RTN_THROW => Some(EAGAIN),
+        _ => None,
+    }
+}
+
+impl Router {
+    /// The ways of a route, those of its next-hop object included.
+    pub(crate) fn ways<'a>(&'a self, info: &'a Info) -> Cow<'a, [Hop]> {
+        match &info.ways {
+            Ways::Hops(hops) => Cow::Borrowed(hops),
+            Ways::Object(id) => Cow::Owned(self.routes.objects.ways(*id)),
+        }
+    }
+
+    /// Whether the route leads to a next-hop object that discards.
+    pub(crate) fn blackhole_object(&self, info: &Info) -> bool {
+        let Ways::Object(id) = info.ways else { return false };
+        self.routes.objects.get(id).is_some_and(|object| object.kind == Kind::Blackhole)
+    }
+
+    /// The way of a route that a flow may take.
+    fn usable(&self, family: Family, id: InfoId, flow: &Flow) -> Option<usize> {
+        let info = self.routes.infos.get(id)?;
+        if family == Family::V4 && info.scope < flow.scope {
+            return None;
+        }
+        if type_error(info.kind).is_some() || info.reject || self.blackhole_object(info) {
+            return Some(0);
+        }
+        let fits = |hop: &Hop| !hop.dead && (flow.oif == 0 || hop.oif == flow.oif);
+        self.ways(info).iter().position(fits)
+    }
+
+    /// Looks up in one table: `None` if no route fits.
+    pub(crate) fn look_up_in(&self, family: Family, table: u32, flow: &Flow) -> Option<Found> {
+        let routes = self.routes.tables.get(&(family, table))?;
+        let usable =
+            |ids: &[InfoId]| ids.iter().find_map(|&id| self.usable(family, id, flow).map(|way| (id, way)));
+        let host = Prefix::host(flow.destination);
+        let (prefix, ids) = routes.longest_by(host, |ids| usable(ids).is_some())?;
+        let (id, way) = usable(ids)?;
+        Some(Found { table, prefix, id, way })
+    }
+
+    /// Looks up by the policy rules.
+    ///
+    /// # Errors
+    /// The errno of the rule or route type that ends the look-up, `ENETUNREACH` if none does.
+    pub(crate) fn look_up(&self, flow: &Flow) -> Result<Found, i32> {
+        let family = Family::of(flow.destination);
+        let rules = self.routes.rules.of(family);
+        let mut position = 0;
+        while let Some(rule) = rules.get(position) {
+            position += 1;
+            if !self.rule_matches(rule, flow) {
+                continue;
+            }
+            match rule.action {
+                super::rule::FR_ACT_TO_TBL => {
+                    let table = if rule.l3mdev { flow.l3mdev } else { Some(rule.table) };
+                    let Some(found) = table.and_then(|table| self.look_up_in(family, table, flow)) else {
+                        continue;
+                    };
+                    if rule.suppress_prefix.is_some_and(|longest| found.prefix.len <= longest) {
+                        continue;
+                    }
+                    let Some(info) = self.routes.infos.get(found.id) else { continue };
+                    match type_error(info.kind) {
+                        Some(EAGAIN) => {}
+                        Some(errno) if family == Family::V4 => return Err(errno),
+                        _ => return Ok(found),
+                    }
+                }
+                super::rule::FR_ACT_GOTO => {
+                    position = rules.partition_point(|other| other.priority < rule.target);
+                }
+                super::rule::FR_ACT_UNREACHABLE => return Err(ENETUNREACH),
+                super::rule::FR_ACT_PROHIBIT => return Err(EACCES),
+                super::rule::FR_ACT_BLACKHOLE => return Err(EINVAL),
+                _ => {}
+            }
+        }
+        Err(ENETUNREACH)
+    }
+
+    /// The table of the VRF that a link is, or is enslaved to.
+    pub(crate) fn l3mdev_table(&self, index: u32) -> Option<u32> {
+        let link = self.links.get(index)?;
+        link.vrf_table().or_else(|| self.links.get(link.master?)?.vrf_table())
+    }
+
+    /// What IPv4 takes an address for. Linux: `inet_addr_type_table`.
+    pub(crate) fn address_type4(&self, address: std::net::Ipv4Addr, table: u32) -> u8 {
+        if address.is_unspecified() || address.octets()[0] == 0 || address.is_broadcast() {
+            return libc::RTN_BROADCAST;
+        }
+        if address.is_multicast() {
+            return libc::RTN_MULTICAST;
+        }
+        if !self.routes.tables.contains_key(&(Family::V4, table)) {
+            return libc::RTN_BROADCAST;
+        }
+        let found = self.look_up_in(Family::V4, table, &Flow::to(address.into()));
+        let info = found.and_then(|found| self.routes.infos.get(found.id));
+        info.map_or(libc::RTN_UNICAST, |info| info.kind)
+    }
+
+    /// Whether the address is the router's own; `link`: on this link.
+    pub(crate) fn own_address6(&self, address: std::net::Ipv6Addr, table: u32, link: Option<u32>) -> bool {
+        let Some(routes) = self.routes.tables.get(&(Family::V6, table)) else { return false };
+        let ids = routes.get(Prefix::host(address.into()));
+        ids.iter().filter_map(|&id| self.routes.infos.get(id)).any(|info| {
+            info.kind == libc::RTN_LOCAL
+                && link.is_none_or(|link| info.hops().iter().any(|hop| hop.oif == link))
+        })
+    }
+}

@@ -1,0 +1,181 @@
+//! Policy rules: `RTM_NEWRULE`, `RTM_DELRULE`, `RTM_GETRULE`. Linux: `net/core/fib_rules.c`.
+
+use std::net::IpAddr;
+
+use underpass_engine::tables::RuleAction;
+
+use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
+use super::lookup::Flow;
+use super::table::{Family, Prefix, bits};
+use crate::Router;
+use crate::events::Cause;
+
+pub(crate) const FR_ACT_TO_TBL: u8 = 1;
+pub(crate) const FR_ACT_GOTO: u8 = 2;
+pub(crate) const FR_ACT_NOP: u8 = 3;
+pub(crate) const FR_ACT_BLACKHOLE: u8 = 6;
+pub(crate) const FR_ACT_UNREACHABLE: u8 = 7;
+pub(crate) const FR_ACT_PROHIBIT: u8 = 8;
+
+/// A rule.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Rule {
+    pub priority: u32,
+    /// `FR_ACT_*`.
+    pub action: u8,
+    /// The table that is looked up; 0 for a rule that looks up none, or by VRF.
+    pub table: u32,
+    /// Priority of the rule that `goto` leads to.
+    pub target: u32,
+    /// Looks up in the table of the VRF that the packet is of.
+    pub l3mdev: bool,
+    /// `RTPROT_*`.
+    pub protocol: u8,
+    pub invert: bool,
+    pub source: Option<Prefix>,
+    pub destination: Option<Prefix>,
+    /// Name of the incoming link; empty for any.
+    pub iif: String,
+    /// Name of the outgoing link; empty for any.
+    pub oif: String,
+    pub tos: u8,
+    pub mark: u32,
+    pub mask: u32,
+    pub ip_protocol: u8,
+    pub source_port: Option<(u16, u16)>,
+    pub destination_port: Option<(u16, u16)>,
+    /// Routes of at most this prefix length are passed over.
+    pub suppress_prefix: Option<u8>,
+}
+
+impl Rule {
+    fn plain(priority: u32, table: u32) -> Self {
+        Self {
+            priority,
+            action: FR_ACT_TO_TBL,
+            table,
+            target: 0,
+            l3mdev: false,
+            protocol: libc::RTPROT_KERNEL,
+            invert: false,
+            source: None,
+            destination: None,
+            iif: String::new(),
+            oif: String::new(),
+            tos: 0,
+            mark: 0,
+            mask: 0,
+            ip_protocol: 0,
+            source_port: None,
+            destination_port: None,
+            suppress_prefix: None,
+        }
+    }
+
+    /// Whether it has no selector but the links, which the compilation has looked at.
+    pub fn matches_all(&self) -> bool {
+        !self.invert
+            && self.source.is_none()
+            && self.destination.is_none()
+            && self.tos == 0
+            && (self.mark, self.mask) == (0, 0)
+            && self.ip_protocol == 0
+            && self.source_port.is_none()
+            && self.destination_port.is_none()
+    }
+
+    /// The rule as the packet path has it.
+    pub fn compile(&self, then: RuleAction) -> underpass_engine::tables::Rule {
+        let family = match then {
+            RuleAction::Fib4(..) => Family::V4,
+            _ => Family::V6,
+        };
+        let prefix = |prefix: Option<Prefix>| {
+            let prefix = prefix.unwrap_or(Prefix::new(0, 0));
+            (family.address(prefix.bits), prefix.len)
+        };
+        underpass_engine::tables::Rule {
+            source: prefix(self.source),
+            destination: prefix(self.destination),
+            protocol: Some(self.ip_protocol).filter(|&protocol| protocol != 0),
+            source_port: self.source_port,
+            destination_port: self.destination_port,
+            tos: Some(self.tos).filter(|&tos| tos != 0),
+            mark: Some((self.mark, self.mask)).filter(|&mark| mark != (0, 0)),
+            invert: self.invert,
+            then,
+        }
+    }
+}
+
+/// The rules of both families, by priority.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    v4: Vec<Rule>,
+    v6: Vec<Rule>,
+    /// Changes with every change of a rule.
+    pub generation: u64,
+    /// Whether there has been a VRF.
+    vrfs: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let local = Rule::plain(0, RT_TABLE_LOCAL);
+        let main = Rule::plain(32766, RT_TABLE_MAIN);
+        let default = Rule::plain(32767, RT_TABLE_DEFAULT);
+        Self {
+            v4: vec![local.clone(), main.clone(), default],
+            v6: vec![local, main],
+            generation: 0,
+            vrfs: false,
+        }
+    }
+}
+
+impl Rules {
+    pub fn of(&self, family: Family) -> &[Rule] {
+        match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        }
+    }
+}
+
+impl Router {
+    /// Adds the rule that leads to the tables of VRFs, if it was never there. Linux: `vrf_add_fib_rules`.
+    pub(crate) fn add_vrf_rules(&mut self, _cause: Cause) {
+        if std::mem::replace(&mut self.routes.rules.vrfs, true) {
+            return;
+        }
+        let rule = Rule { l3mdev: true, ..Rule::plain(1000, 0) };
+        for rules in [&mut self.routes.rules.v4, &mut self.routes.rules.v6] {
+            let position = rules.partition_point(|other| other.priority < rule.priority);
+            rules.insert(position, rule.clone());
+        }
+        self.routes.rules.generation += 1;
+    }
+
+    /// Whether a flow of the control thread's own look-ups matches. Linux: `fib_rule_match`.
+    pub(crate) fn rule_matches(&self, rule: &Rule, flow: &Flow) -> bool {
+        let link = |name: &str, index: u32| {
+            let named = self.links.named(name).map(|link| link.index);
+            name.is_empty() || index != 0 && named == Some(index)
+        };
+        let inside = |prefix: Option<Prefix>, address: Option<IpAddr>| {
+            prefix.is_none_or(|prefix| prefix.contains(address.map_or(0, bits)))
+        };
+        let port = |range: Option<(u16, u16)>, port: u16| range.is_none_or(|(a, b)| (a..=b).contains(&port));
+        let matches = link(&rule.iif, flow.iif)
+            && link(&rule.oif, flow.oif)
+            && (flow.mark ^ rule.mark) & rule.mask == 0
+            && (!rule.l3mdev || flow.l3mdev.is_some())
+            && inside(rule.source, flow.source)
+            && inside(rule.destination, Some(flow.destination))
+            && (rule.tos == 0 || rule.tos == flow.tos)
+            && (rule.ip_protocol == 0 || rule.ip_protocol == flow.protocol)
+            && port(rule.source_port, flow.source_port)
+            && port(rule.destination_port, flow.destination_port);
+        matches != rule.invert
+    }
+}
