@@ -119,17 +119,13 @@ impl Header {
         Ipv6Addr::from_octets(self.destination)
     }
 
-    /// What `parse` checks: version, and the length of the payload of the `available` bytes after the
-    /// header.
+    /// Checks the version. The length of the payload, of which `available` bytes are there at most.
     #[inline]
     fn payload_len(&self, available: usize) -> Result<usize, Malformed> {
         if self.version() != 6 {
             return Err(Malformed::Version);
         }
         let len = self.payload_length.get() as usize;
-        if len > available {
-            return Err(Malformed::PayloadTruncated);
-        }
         // A jumbogram's length stands in a hop-by-hop option (RFC 2675); Linux cuts nothing either.
         if len == 0 && self.next_header == protocol::HOP_BY_HOP {
             return Ok(available);

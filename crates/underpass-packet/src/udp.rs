@@ -72,9 +72,8 @@ impl Header {
     }
 
     #[inline]
-    fn payload_len(&self, available: usize) -> Result<usize, Malformed> {
-        let len = (self.length.get() as usize).checked_sub(Self::LEN).ok_or(Malformed::Length)?;
-        if len > available { Err(Malformed::PayloadTruncated) } else { Ok(len) }
+    fn payload_len(&self) -> Result<usize, Malformed> {
+        (self.length.get() as usize).checked_sub(Self::LEN).ok_or(Malformed::Length)
     }
 }
 
@@ -95,7 +94,7 @@ impl<'a> View<'a> {
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
-        let len = header.payload_len(rest.len())?;
+        let len = header.payload_len()?;
         let payload = rest.get(..len).ok_or(Malformed::PayloadTruncated)?;
         Ok(Self { header, payload })
     }
@@ -118,7 +117,7 @@ impl<'a> ViewMut<'a> {
     #[inline]
     pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
         let (header, rest) = Header::mut_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
-        let len = header.payload_len(rest.len())?;
+        let len = header.payload_len()?;
         let payload = rest.get_mut(..len).ok_or(Malformed::PayloadTruncated)?;
         Ok(Self { header, payload })
     }
