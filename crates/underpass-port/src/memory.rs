@@ -1,29 +1,56 @@
-//! A port of prepared packets: what it sends is made of templates, round and round, and what it is
-//! handed goes back to the pool.
+//! A port of prepared packets: what it receives is made of templates, round and round.
 
 use underpass_engine::buffer::{HEADROOM, NoRoom, Packet, Pool, PortId};
 
 /// Templates that become packets, each in its turn.
 pub struct Generator {
-    templates: Vec<Box<[u8]>>,
+    /// The templates, one behind the other.
+    bytes: Vec<u8>,
+    /// Where each begins and ends.
+    spans: Vec<(u32, u32)>,
     next: usize,
+    patches: Option<Patches>,
     ingress: PortId,
+}
+
+/// Bytes that are written over the templates, in their own turn: so a few templates make packets with
+/// many more addresses than would fit into a cache.
+pub struct Patches {
+    offset: usize,
+    length: usize,
+    values: Vec<[u8; 16]>,
+    next: usize,
+}
+
+impl Patches {
+    /// The first `length` bytes of each value, 16 at most, in place of what is at `offset` of a frame.
+    pub fn new(offset: usize, length: usize, values: Vec<[u8; 16]>) -> Self {
+        Self { offset, length: length.min(16), values, next: 0 }
+    }
 }
 
 impl Generator {
     /// A generator of these packets, which come in by `ingress`. They may be of different lengths.
-    pub fn new(templates: Vec<Box<[u8]>>, ingress: PortId) -> Self {
-        Self { templates, next: 0, ingress }
+    pub fn new<T: AsRef<[u8]>>(
+        templates: impl IntoIterator<Item = T>,
+        patches: Option<Patches>,
+        ingress: PortId,
+    ) -> Self {
+        let (mut bytes, mut spans) = (Vec::new(), Vec::new());
+        for template in templates {
+            let start = bytes.len() as u32;
+            bytes.extend_from_slice(template.as_ref());
+            spans.push((start, bytes.len() as u32));
+        }
+        Self { bytes, spans, next: 0, patches, ingress }
     }
 
-    /// How many different packets there are.
-    pub fn templates(&self) -> &[Box<[u8]>] {
-        &self.templates
-    }
-
-    /// Starts again with the first template.
+    /// Starts again with the first template and the first patch.
     pub fn rewind(&mut self) {
         self.next = 0;
+        if let Some(patches) = &mut self.patches {
+            patches.next = 0;
+        }
     }
 
     /// Hands up to `count` packets to `into`: the next templates, each copied into a slot of the pool.
@@ -39,17 +66,32 @@ impl Generator {
         mut into: impl FnMut(Packet),
     ) -> Result<usize, NoRoom> {
         for received in 0..count {
-            let Some(template) = self.templates.get(self.next) else { return Ok(received) };
+            let Some(&(start, end)) = self.spans.get(self.next) else { return Ok(received) };
             let Some(mut packet) = pool.take() else { return Ok(received) };
-            if let Err(error) = packet.set(HEADROOM, template) {
+            if let Err(error) = packet.set(HEADROOM, &self.bytes[start as usize..end as usize]) {
                 pool.give(packet);
                 return Err(error);
             }
+            self.next = if self.next + 1 == self.spans.len() { 0 } else { self.next + 1 };
+            if let Some(patches) = &mut self.patches {
+                patches.apply(packet.bytes_mut());
+            }
             packet.ingress = self.ingress;
-            self.next = if self.next + 1 == self.templates.len() { 0 } else { self.next + 1 };
             into(packet);
         }
         Ok(count)
+    }
+}
+
+impl Patches {
+    /// Writes the next value into a frame that is long enough for it.
+    #[inline]
+    fn apply(&mut self, frame: &mut [u8]) {
+        let Some(value) = self.values.get(self.next) else { return };
+        if let Some(place) = frame.get_mut(self.offset..self.offset + self.length) {
+            place.copy_from_slice(&value[..self.length]);
+        }
+        self.next = if self.next + 1 == self.values.len() { 0 } else { self.next + 1 };
     }
 }
 
@@ -60,8 +102,7 @@ mod tests {
     #[test]
     fn templates_come_in_turn_and_the_pool_bounds_them() {
         let mut pool = Pool::new(3);
-        let templates = vec![vec![1; 60].into_boxed_slice(), vec![2; 80].into_boxed_slice()];
-        let mut generator = Generator::new(templates, PortId(7));
+        let mut generator = Generator::new([vec![1; 60], vec![2; 80]], None, PortId(7));
         let mut packets = Vec::new();
         assert_eq!(generator.receive(&mut pool, 8, |p| packets.push(p)), Ok(3));
         let seen: Vec<_> = packets.iter().map(|p| (p.bytes()[0], p.len(), p.ingress.0)).collect();
@@ -73,9 +114,19 @@ mod tests {
     }
 
     #[test]
+    fn patches_come_in_their_own_turn() {
+        let mut pool = Pool::new(4);
+        let patches = Patches::new(1, 2, vec![[7; 16], [8; 16], [9; 16]]);
+        let mut generator = Generator::new([[1; 4], [2; 4]], Some(patches), PortId(0));
+        let mut seen = Vec::new();
+        assert_eq!(generator.receive(&mut pool, 4, |p| seen.push(p.bytes().to_vec())), Ok(4));
+        assert_eq!(seen, [[1, 7, 7, 1], [2, 8, 8, 2], [1, 9, 9, 1], [2, 7, 7, 2]]);
+    }
+
+    #[test]
     fn a_template_longer_than_a_slot_is_refused_and_the_slot_kept() {
         let mut pool = Pool::new(1);
-        let mut generator = Generator::new(vec![vec![0; 5000].into_boxed_slice()], PortId(0));
+        let mut generator = Generator::new([vec![0; 5000]], None, PortId(0));
         assert_eq!(generator.receive(&mut pool, 1, |_| ()), Err(NoRoom));
         assert_eq!(pool.available(), 1);
     }
