@@ -1,7 +1,9 @@
 //! A userspace router for the tunnels and traffic controls of Linux.
 
 mod exec;
+mod replay;
 mod run;
+mod script;
 
 use std::{
     io::{self, IsTerminal},
@@ -23,6 +25,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Exec(exec::Args),
+    Replay(replay::Args),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
+        Command::Replay(args) => replay::main(&args),
     };
     match done {
         Ok(status) => status,

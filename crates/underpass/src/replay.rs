@@ -1,0 +1,225 @@
+//! `underpass replay`: captures go through a router of this process.
+
+mod describe;
+mod summary;
+mod trace;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use underpass::offline::Offline;
+use underpass::port_spec::PortSpec;
+use underpass_control::LinkKind;
+use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
+use underpass_engine::trace::{Trace, Untraced};
+use underpass_engine::worker::{Burst, Worker};
+use underpass_port::pcap::{MAX_FRAME, Nanoseconds, Reader, Writer};
+
+use crate::script::{self, Line};
+use summary::{Capture, Shown, Summary};
+use trace::Printer;
+
+/// Send captures through a router that a file of ip and tc lines configures.
+///
+/// Needs no privileges: the router and its ports are of this process. The lines of the configuration
+/// are run by the real tools. Packets of several captures go in by their time stamps, and what a port
+/// sends is written to DIR/PORT.pcap with the time stamp of the packet that caused it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  underpass replay --config vpn.conf --rx wan=in.pcap --port lan,mac=02:00:00:00:00:02 --out out
+  underpass replay --config vpn.conf --rx wan=in.pcap --out out --trace
+  underpass replay --config vpn.conf --rx wan=in.pcap --out out --show 'ip -6 -s route show'")]
+pub struct Args {
+    /// Lines for ip and tc; # begins a comment, a \ at the end continues a line
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// A capture (pcap or pcapng, of Ethernet) that comes in by a port; may be given several times
+    #[arg(long = "rx", value_name = "PORT=FILE", required = true)]
+    inputs: Vec<Input>,
+    /// A port of the router; one that only --rx names gets an address of the router's choice
+    #[arg(long = "port", value_name = "NAME[,mac=XX:XX:XX:XX:XX:XX]")]
+    ports: Vec<PortSpec>,
+    /// Where the captures of what the ports send are written; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Print each packet's road step by step
+    #[arg(long)]
+    trace: bool,
+    /// Print the summary as JSON, and the trace to standard error
+    #[arg(long)]
+    json: bool,
+    /// A line to run at the end, such as 'ip -6 -s route show'; may be given several times
+    #[arg(long = "show", value_name = "LINE", value_parser = script::parse_one)]
+    show: Vec<Line>,
+}
+
+/// A capture and the port that it comes in by.
+#[derive(Debug, Clone)]
+struct Input {
+    port: PortSpec,
+    file: PathBuf,
+}
+
+impl FromStr for Input {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((port, file)) if !file.is_empty() => Ok(Self { port: port.parse()?, file: file.into() }),
+            _ => Err("PORT=FILE is needed, such as wan=in.pcap".to_owned()),
+        }
+    }
+}
+
+/// Buffers of the router. A packet leaves its buffer as soon as it was written.
+const BUFFERS: usize = 256;
+
+/// Runs the replay.
+pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
+    let text = fs::read_to_string(&args.config).with_context(|| args.config.display().to_string())?;
+    let lines = script::parse(&args.config, &text)?;
+    let ports = ports(args);
+    let mut sources = sources(args, &ports)?;
+    // One for the worker, one for the trace, which tells what the worker's ids stand for.
+    let (router, tables, readers) = Offline::new(&ports, 2)?;
+    let Ok([worker_reader, trace_reader]) = <[_; 2]>::try_from(readers) else {
+        bail!("a router with two readers is needed");
+    };
+    script::configure(&router, &args.config, &lines)?;
+
+    fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
+    let mut sinks =
+        ports.iter().map(|port| Sink::create(&args.out, &port.name)).collect::<anyhow::Result<Vec<_>>>()?;
+    let counters = Arc::clone(worker_reader.counters());
+    let pool = Pool::with_slot_size(BUFFERS, HEADROOM + MAX_FRAME);
+    let mut worker: Worker = Worker::new(Arc::clone(&tables), worker_reader, pool);
+    if args.trace {
+        let out: Box<dyn Write> =
+            if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout().lock()) };
+        let router = router.router();
+        let names = router.links().map(|link| {
+            let port = if let LinkKind::Port(port) = link.kind { Some(port) } else { None };
+            (link.id, port, link.name.clone())
+        });
+        let mut printer = Printer::new(io::BufWriter::new(out), tables, trace_reader, names.collect());
+        drop(router);
+        replay(&mut worker, &mut sources, &mut sinks, &mut printer, |printer, n, time| {
+            printer.begin(n, time)
+        })?;
+        printer.finish().context("the trace cannot be written")?;
+    } else {
+        replay(&mut worker, &mut sources, &mut sinks, &mut Untraced, |_, _, _| ())?;
+    }
+
+    let received = sources.into_iter().map(|source| source.capture).collect();
+    let sent = sinks.into_iter().map(Sink::finish).collect::<anyhow::Result<_>>()?;
+    let mut summary = Summary::new(received, sent, &counters);
+    for line in &args.show {
+        let output = script::run(&router, line).map_err(|problem| anyhow::anyhow!("--show: {problem}"))?;
+        summary.show.push(Shown { line: line.words.join(" "), output });
+    }
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&summary)?);
+    } else {
+        print!("{summary}");
+    }
+    if let Err((arrived, ended)) = summary.balance() {
+        bail!("{arrived} packets came in or were made, but {ended} are accounted for");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The ports, those of `--port` first.
+fn ports(args: &Args) -> Vec<PortSpec> {
+    let mut ports = args.ports.clone();
+    for input in &args.inputs {
+        if ports.iter().all(|port| port.name != input.port.name) {
+            ports.push(input.port.clone());
+        }
+    }
+    ports
+}
+
+/// A capture that is being read.
+struct Source {
+    port: PortId,
+    reader: Reader,
+    next: Option<(Nanoseconds, Packet)>,
+    capture: Capture,
+}
+
+fn sources(args: &Args, ports: &[PortSpec]) -> anyhow::Result<Vec<Source>> {
+    let open = |input: &Input| {
+        let name = &input.port.name;
+        let index = ports.iter().position(|port| port.name == *name).context("a port without a number")?;
+        Ok(Source {
+            port: PortId(u16::try_from(index).context("too many ports")?),
+            reader: Reader::open(&input.file)?,
+            next: None,
+            capture: Capture { port: name.clone(), file: input.file.clone(), packets: 0, bytes: 0 },
+        })
+    };
+    args.inputs.iter().map(open).collect()
+}
+
+/// A capture that is being written.
+struct Sink {
+    writer: Writer,
+    capture: Capture,
+}
+
+impl Sink {
+    fn create(directory: &Path, port: &str) -> anyhow::Result<Self> {
+        let file = directory.join(format!("{port}.pcap"));
+        let writer = Writer::create(&file)?;
+        Ok(Self { writer, capture: Capture { port: port.to_owned(), file, packets: 0, bytes: 0 } })
+    }
+
+    fn finish(self) -> anyhow::Result<Capture> {
+        self.writer.finish()?;
+        Ok(self.capture)
+    }
+}
+
+/// Sends the packets in, the earliest first, and writes what comes out.
+fn replay<T: Trace>(
+    worker: &mut Worker,
+    sources: &mut [Source],
+    sinks: &mut [Sink],
+    trace: &mut T,
+    begin: impl Fn(&mut T, u64, Nanoseconds),
+) -> anyhow::Result<()> {
+    for source in sources.iter_mut() {
+        source.next = source.reader.receive(worker.pool())?;
+    }
+    let mut number = 0;
+    let mut burst = Burst::new();
+    // Of packets of one time, the first capture's goes first.
+    while let Some(source) =
+        sources.iter_mut().filter(|s| s.next.is_some()).min_by_key(|s| s.next.as_ref().map(|(time, _)| *time))
+    {
+        let Some((time, packet)) = source.next.take() else { break };
+        source.capture.packets += 1;
+        source.capture.bytes += packet.len() as u64;
+        number += 1;
+        begin(trace, number, time);
+        burst.push(packet);
+        worker.process(source.port, &mut burst, time, trace);
+        for (port, sink) in (0..).map(PortId).zip(sinks.iter_mut()) {
+            let sent: Vec<Packet> = worker.sent(port).collect();
+            for packet in sent {
+                sink.writer.send(time, packet.bytes())?;
+                sink.capture.packets += 1;
+                sink.capture.bytes += packet.len() as u64;
+                worker.pool().give(packet);
+            }
+        }
+        source.next = source.reader.receive(worker.pool())?;
+    }
+    Ok(())
+}
