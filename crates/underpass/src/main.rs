@@ -1,5 +1,6 @@
 //! A userspace router for the tunnels and traffic controls of Linux.
 
+mod bench;
 mod exec;
 mod replay;
 mod run;
@@ -26,6 +27,7 @@ enum Command {
     Run(run::Args),
     Exec(exec::Args),
     Replay(replay::Args),
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
         Command::Replay(args) => replay::main(&args),
+        Command::Bench(args) => bench::main(&args),
     };
     match done {
         Ok(status) => status,

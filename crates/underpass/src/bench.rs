@@ -1,0 +1,190 @@
+//! `underpass bench`: what the path of a packet costs, on one core, with packets from memory.
+
+mod clock;
+mod counters;
+mod endpoint;
+mod forward;
+mod headend;
+mod measure;
+mod report;
+mod routes;
+mod scenario;
+mod wire;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use underpass::offline::Offline;
+use underpass::port_spec::PortSpec;
+use underpass_control::{Client, Protocol, Replies};
+use underpass_engine::tables::{Reader, Tables};
+use underpass_port::memory::Generator;
+
+use crate::script;
+use measure::{Cost, IN, Line};
+use report::{Record, Report};
+use routes::Route;
+use scenario::{PORTS, Scenario};
+
+/// Measure the path of a packet, from Ethernet in to port out.
+///
+/// One thread, pinned to the last core; packets from memory, in bursts of 64. Each scenario configures a
+/// router with ip, sends 256 packets whose every byte is compared with what must come out, and is then
+/// timed in rounds, each beside a round of the generator and the sink alone (the floor), which is
+/// subtracted. Clocks are ticks of the time-stamp counter.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  underpass bench                          # every scenario
+  underpass bench ip6 srv6-end
+  underpass bench 'srv6-end-d*' --json
+  underpass bench --list                   # the scenarios and their configuration")]
+pub struct Args {
+    /// Scenarios; a * at the end stands for anything [default: all]
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Print a JSON array
+    #[arg(long)]
+    json: bool,
+    /// Print what the scenarios are and how they configure the router, and measure nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// The scenarios that are not timed as the others are.
+const FLOOR: &str = "floor";
+const COUNTERS: &str = "counters";
+
+/// Measures what is asked for.
+pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
+    let scenarios: Vec<Scenario> =
+        [forward::scenarios(), endpoint::scenarios(), headend::scenarios()].into_iter().flatten().collect();
+    let names: Vec<&str> =
+        [FLOOR].into_iter().chain(scenarios.iter().map(|s| s.name.as_str())).chain([COUNTERS]).collect();
+    for asked in &args.names {
+        if !names.iter().any(|name| matches(asked, name)) {
+            bail!("no scenario is called '{asked}'; there are {}", names.join(", "));
+        }
+    }
+    let wanted = |name: &str| args.names.is_empty() || args.names.iter().any(|asked| matches(asked, name));
+    if args.list {
+        list(&scenarios, wanted);
+        return Ok(ExitCode::SUCCESS);
+    }
+
+    let core = clock::pin().context("this thread cannot be kept on one core")?;
+    let ticks = clock::ticks_per_nanosecond();
+    eprintln!("core {core}, {ticks:.2} GHz time-stamp counter");
+    let mut report = Report::new(args.json, core, ticks);
+    if wanted(FLOOR) {
+        let floor = floor(ticks)?;
+        report.add(Record::floor(&floor, ticks));
+    }
+    for scenario in scenarios.iter().filter(|scenario| wanted(&scenario.name)) {
+        eprintln!("{} …", scenario.name);
+        let cost = measure(scenario, ticks).with_context(|| scenario.name.clone())?;
+        report.add(Record::new(scenario, &cost, ticks));
+    }
+    if wanted(COUNTERS) {
+        eprintln!("{COUNTERS} …");
+        let off = configure(&counters::scenario(false), &[], 2).context(COUNTERS)?;
+        let on = configure(&counters::scenario(true), &[], 1).context(COUNTERS)?;
+        let Ok(off_readers) = <[Reader; 2]>::try_from(off.readers) else { bail!("two readers are needed") };
+        let Ok([on_reader]) = <[Reader; 1]>::try_from(on.readers) else { bail!("a reader is needed") };
+        let outcome =
+            counters::measure((off.tables, off_readers), (on.tables, on_reader), ticks).context(COUNTERS)?;
+        report.add_counters(&outcome);
+    }
+    report.print()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a name is the one asked for, which may end in `*`.
+fn matches(asked: &str, name: &str) -> bool {
+    match asked.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => asked == name,
+    }
+}
+
+fn list(scenarios: &[Scenario], wanted: impl Fn(&str) -> bool) {
+    if wanted(FLOOR) {
+        println!("{FLOOR}\n    # the generator and the sink alone\n");
+    }
+    for scenario in scenarios.iter().filter(|scenario| wanted(&scenario.name)) {
+        println!("{}", scenario.name);
+        for line in scenario.config.lines() {
+            println!("    {line}");
+        }
+        if let Some(mass) = &scenario.mass {
+            println!("    # {mass}, sent as netlink requests");
+        }
+        println!();
+    }
+    if wanted(COUNTERS) {
+        println!("{COUNTERS}\n    # with the counters compiled out, without count, and with it");
+        for line in counters::scenario(true).config.lines() {
+            println!("    {line}");
+        }
+    }
+}
+
+/// A configured router; its netlink server lives as long.
+struct Configured {
+    _router: Offline,
+    tables: Arc<Tables>,
+    readers: Vec<Reader>,
+}
+
+/// A router with the configuration of a scenario, for so many workers.
+fn configure(scenario: &Scenario, routes: &[Route], workers: usize) -> anyhow::Result<Configured> {
+    let ports: Vec<PortSpec> =
+        (0..).zip(PORTS).map(|(n, mac)| PortSpec { name: format!("p{n}"), mac: Some(mac) }).collect();
+    let (router, tables, readers) = Offline::new(&ports, workers)?;
+    let name = Path::new(&scenario.name);
+    script::configure(&router, name, &script::parse(name, &scenario.config)?)?;
+    if !routes.is_empty() {
+        add(&router, routes)?;
+    }
+    Ok(Configured { _router: router, tables, readers })
+}
+
+/// Sends the requests that add the routes, and says how long that took.
+fn add(router: &Offline, routes: &[Route]) -> anyhow::Result<()> {
+    let mut router = router.router();
+    let link = router.links().find(|link| link.name == "p1").map(|link| link.index).context("no port p1")?;
+    let requests = routes::requests(routes, link)?;
+    let mut client = Client::new(Protocol::Route, 1);
+    let mut replies = Replies::default();
+    let start = std::time::Instant::now();
+    for datagram in &requests {
+        router.request(&mut client, datagram, &mut replies);
+        if let Some(errno) = replies.iter().find_map(routes::refused) {
+            bail!("a route was refused: {}", std::io::Error::from_raw_os_error(errno));
+        }
+        replies.clear();
+    }
+    router.close(client);
+    let seconds = start.elapsed().as_secs_f64();
+    eprintln!("    {} routes in {seconds:.2} s, {:.0} a second", routes.len(), routes.len() as f64 / seconds);
+    Ok(())
+}
+
+fn measure(scenario: &Scenario, ticks: f64) -> anyhow::Result<Cost> {
+    let load = (scenario.load)();
+    let mut configured = configure(scenario, &load.routes, 1)?;
+    let reader = configured.readers.pop().context("no reader")?;
+    let generator = Generator::new(&load.templates, load.patches, IN);
+    let mut line: Line<true> = Line::new(Arc::clone(&configured.tables), reader, generator);
+    line.check(&load.expected)?;
+    line.measure(ticks)
+}
+
+/// The generator and the sink alone, over the packets of `ip6`.
+fn floor(ticks: f64) -> anyhow::Result<Cost> {
+    let scenarios = forward::scenarios();
+    let ip6 = scenarios.iter().find(|scenario| scenario.name == "ip6").context("no scenario ip6")?;
+    let load = (ip6.load)();
+    measure::floor_alone(&mut Generator::new(&load.templates, None, IN), ticks)
+}

@@ -1,0 +1,141 @@
+//! SRv6 endpoints: the packet is for a SID of the router. Each SID counts.
+
+use std::net::Ipv6Addr;
+
+use super::scenario::{
+    BASE, CLASS, Flow, HOPS, OUTER_HOPS, SID, SOURCE, Scenario, VRF, incoming, outgoing, segment,
+};
+use super::wire::{self, Ip6};
+
+/// The segment that follows the router's SID in what is sent.
+const NEXT: Ipv6Addr = Ipv6Addr::new(0xfc00, 2, 0, 0, 0, 0, 0, 0xe);
+
+/// The scenarios of this file.
+pub fn scenarios() -> Vec<Scenario> {
+    let sid = |base: &str, action: &str, dev: &str, more: &str| {
+        format!("{base}ip -6 route add {SID}/128 encap seg6local action {action} count dev {dev}\n{more}")
+    };
+    let segments = "ip -6 route add fc00:2::/32 via fd01::2 dev p1\n";
+    let binding = format!("End.B6.Encaps srh segs {},{}", segment(1), segment(2));
+    let table = "ip -6 route add fc00:2::/32 via fd01::2 dev p1 table 100\n";
+    let mut scenarios = vec![
+        Scenario::new("srv6-end", 93, sid(BASE, "End", "p0", segments), advanced),
+        Scenario::new("srv6-end-x", 69, sid(BASE, "End.X nh6 fd01::2", "p0", ""), advanced),
+        Scenario::new("srv6-end-t", 93, sid(BASE, "End.T table 100", "p0", table), advanced),
+        Scenario::new(
+            "srv6-end-b6-encaps",
+            114,
+            sid(&format!("{BASE}ip sr tunsrc set {SOURCE}\n"), &binding, "p0", segments),
+            bound,
+        ),
+    ];
+    let tenant6 = "ip -6 route add 2001:db8:1::/48 via fd01::2 dev p1 table 10\n";
+    let tenant4 = "ip route add 198.18.0.0/16 via 10.1.0.2 dev p1 table 10\n";
+    let both = &format!("{tenant4}{tenant6}");
+    // Name, clocks of VPP without and with an SRH, configuration, what is inside.
+    type Decapsulation = (&'static str, [Option<u32>; 2], String, fn(&Flow) -> Inner);
+    let decapsulations: [Decapsulation; 6] = [
+        ("dx2", [Some(54), Some(59)], sid(BASE, "End.DX2 oif p1", "p0", ""), |f| Inner::frame(f, 100)),
+        ("dx4", [Some(63), Some(68)], sid(BASE, "End.DX4 nh4 10.1.0.2", "p0", ""), Inner::ipv4),
+        ("dx6", [Some(64), Some(70)], sid(BASE, "End.DX6 nh6 fd01::2", "p0", ""), Inner::ipv6),
+        ("dt4", [Some(70), Some(74)], sid(VRF, "End.DT4 vrftable 10", "vrf10", tenant4), Inner::ipv4),
+        ("dt6", [Some(89), Some(95)], sid(VRF, "End.DT6 vrftable 10", "vrf10", tenant6), Inner::ipv6),
+        ("dt46", [None; 2], sid(VRF, "End.DT46 vrftable 10", "vrf10", both), Inner::either),
+    ];
+    for (name, [bare, with_srh], config, inner) in decapsulations {
+        let name = format!("srv6-end-{name}");
+        let pair = move |flow: &Flow| carried(flow, Srh::None, &inner(flow));
+        scenarios.push(Scenario::new(&name, bare, config.clone(), pair));
+        let pair = move |flow: &Flow| carried(flow, Srh::Two, &inner(flow));
+        scenarios.push(Scenario::new(format!("{name}-srh"), with_srh, config, pair));
+    }
+    scenarios
+}
+
+/// An IPv6 packet of the flow on its way through [`SID`] and [`NEXT`]: before the router, and after it.
+fn on_the_way(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
+    let inner = flow.packet6(HOPS);
+    let path = [SID, NEXT];
+    let before = wire::srh(&path, 1, wire::IPV6, &inner);
+    let after = wire::srh(&path, 0, wire::IPV6, &inner);
+    (before, after)
+}
+
+/// RFC 8986 sections 4.1 to 4.3: the next segment is the destination.
+fn advanced(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
+    let (before, after) = on_the_way(flow);
+    (
+        incoming(&wire::ipv6(flow.outer(SID, OUTER_HOPS), wire::ROUTING, &before)),
+        outgoing(&wire::ipv6(flow.outer(NEXT, OUTER_HOPS - 1), wire::ROUTING, &after)),
+    )
+}
+
+/// RFC 8986 section 4.13: the next segment is the destination inside another IPv6 header with the
+/// policy's list. As Linux does it, the hop limit falls by one on the outside alone.
+fn bound(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
+    let (before, after) = on_the_way(flow);
+    let inner = wire::ipv6(flow.outer(NEXT, OUTER_HOPS), wire::ROUTING, &after);
+    let policy = wire::srh(&[segment(1), segment(2)], 1, wire::IPV6, &inner);
+    let outer = Ip6 {
+        source: SOURCE,
+        destination: segment(1),
+        class: CLASS,
+        label: flow.label,
+        hop_limit: OUTER_HOPS - 1,
+    };
+    (
+        incoming(&wire::ipv6(flow.outer(SID, OUTER_HOPS), wire::ROUTING, &before)),
+        outgoing(&wire::ipv6(outer, wire::ROUTING, &policy)),
+    )
+}
+
+/// How a packet reaches the last SID of its list.
+#[derive(Clone, Copy)]
+pub enum Srh {
+    /// Without an SRH: a list of one, reduced.
+    None,
+    /// With an SRH of two segments, none left.
+    Two,
+}
+
+/// What is inside: as it comes, and as the frame that leaves.
+pub struct Inner {
+    next: u8,
+    packet: Vec<u8>,
+    leaves: Vec<u8>,
+}
+
+impl Inner {
+    fn ipv4(flow: &Flow) -> Self {
+        Self { next: wire::IPV4, packet: flow.packet4(HOPS), leaves: outgoing(&flow.packet4(HOPS - 1)) }
+    }
+
+    fn ipv6(flow: &Flow) -> Self {
+        Self { next: wire::IPV6, packet: flow.packet6(HOPS), leaves: outgoing(&flow.packet6(HOPS - 1)) }
+    }
+
+    /// IPv4 and IPv6 in turn, as the flows come.
+    fn either(flow: &Flow) -> Self {
+        if flow.ports.0.is_multiple_of(2) { Self::ipv4(flow) } else { Self::ipv6(flow) }
+    }
+
+    /// The flow's frame of this length, which leaves as it is.
+    pub fn frame(flow: &Flow, length: usize) -> Self {
+        let frame = flow.frame(length);
+        Self { next: wire::ETHERNET, packet: frame.clone(), leaves: frame }
+    }
+}
+
+/// The packet around it, for [`SID`].
+pub fn carried(flow: &Flow, srh: Srh, inner: &Inner) -> (Vec<u8>, Vec<u8>) {
+    let outer = flow.outer(SID, OUTER_HOPS);
+    let packet = match srh {
+        Srh::None => wire::ipv6(outer, inner.next, &inner.packet),
+        Srh::Two => {
+            let list =
+                wire::srh(&[Ipv6Addr::new(0xfc00, 3, 0, 0, 0, 0, 0, 1), SID], 0, inner.next, &inner.packet);
+            wire::ipv6(outer, wire::ROUTING, &list)
+        }
+    };
+    (incoming(&packet), inner.leaves.clone())
+}

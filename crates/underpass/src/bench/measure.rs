@@ -1,0 +1,210 @@
+//! How a scenario is timed: rounds of the whole path, each beside a round of the generator and the sink
+//! alone, on one core.
+
+use std::sync::Arc;
+
+use anyhow::{bail, ensure};
+use underpass_engine::buffer::{BURST, Pool, PortId};
+use underpass_engine::counters::Counters;
+use underpass_engine::drops::Drop;
+use underpass_engine::tables::{Reader, Tables};
+use underpass_engine::trace::Untraced;
+use underpass_engine::worker::{Burst, Worker};
+use underpass_port::memory::Generator;
+
+use super::clock;
+
+/// Buffers of a worker: those of the bursts under way, and some for what it makes itself.
+const BUFFERS: usize = 4 * BURST;
+
+/// Rounds of a scenario, and how long one takes, about, in nanoseconds.
+const ROUNDS: usize = 21;
+const ROUND: f64 = 25e6;
+
+/// Ports of every scenario: packets come in by the first and leave by the second.
+pub const IN: PortId = PortId(0);
+pub const OUT: PortId = PortId(1);
+
+/// A generator, a worker and a sink, on this thread.
+pub struct Line<const COUNT: bool> {
+    worker: Worker<COUNT>,
+    generator: Generator,
+    burst: Burst,
+    now: u64,
+    counters: Arc<Counters>,
+}
+
+/// What a scenario took, in ticks for each packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Packets that were timed.
+    pub packets: u64,
+    /// The generator and the sink.
+    pub floor: f64,
+    /// The path alone.
+    pub path: f64,
+}
+
+impl<const COUNT: bool> Line<COUNT> {
+    /// A worker over these tables.
+    pub fn new(tables: Arc<Tables>, reader: Reader, generator: Generator) -> Self {
+        let counters = Arc::clone(reader.counters());
+        let worker = Worker::new(tables, reader, Pool::new(BUFFERS));
+        Self { worker, generator, burst: Burst::new(), now: 0, counters }
+    }
+
+    /// Sends as many packets as are expected, and compares every byte of what comes out.
+    ///
+    /// # Errors
+    /// Which packet is missing, or differs where.
+    pub fn check(&mut self, expected: &[Vec<u8>]) -> anyhow::Result<()> {
+        self.generator.rewind();
+        for (number, expected) in expected.chunks(BURST).enumerate() {
+            self.step(expected.len())?;
+            ensure!(self.worker.sent(IN).count() == 0, "packets went back by the port they came in");
+            let sent: Vec<_> = self.worker.sent(OUT).collect();
+            ensure!(
+                sent.len() == expected.len(),
+                "of a burst of {} packets, {} came out{}",
+                expected.len(),
+                sent.len(),
+                self.drops()
+            );
+            for (index, (packet, expected)) in sent.into_iter().zip(expected).enumerate() {
+                if packet.bytes() != &expected[..] {
+                    let number = number * BURST + index + 1;
+                    bail!("packet {number} is wrong {}", difference(expected, packet.bytes()));
+                }
+                self.worker.pool().give(packet);
+            }
+        }
+        self.generator.rewind();
+        Ok(())
+    }
+
+    /// Why packets did not come out.
+    fn drops(&self) -> String {
+        let reasons = Drop::ALL.iter().filter(|reason| self.counters.dropped(**reason) > 0);
+        reasons.map(|reason| format!(", {} {}", self.counters.dropped(*reason), reason.name())).collect()
+    }
+
+    /// Takes a burst from the generator and carries it through the worker.
+    #[inline]
+    fn step(&mut self, count: usize) -> anyhow::Result<()> {
+        let Self { worker, generator, burst, now, .. } = self;
+        generator
+            .receive(worker.pool(), count, |packet| burst.push(packet))
+            .map_err(|_| anyhow::anyhow!("a packet is longer than a buffer"))?;
+        // Time passes as it does at 6.4 million packets a second.
+        *now += 10_000;
+        worker.process(IN, burst, *now, &mut Untraced);
+        Ok(())
+    }
+
+    /// Sends so many bursts through the path; returns the ticks that it took.
+    ///
+    /// # Errors
+    /// A packet did not come out.
+    pub fn path(&mut self, bursts: u64) -> anyhow::Result<u64> {
+        let mut sent = 0;
+        let start = clock::ticks();
+        for _ in 0..bursts {
+            self.step(BURST)?;
+            sent += self.worker.discard_sent(OUT) as u64;
+        }
+        let ticks = clock::ticks() - start;
+        let packets = bursts * BURST as u64;
+        ensure!(sent == packets, "of {packets} packets, {sent} came out{}", self.drops());
+        Ok(ticks)
+    }
+
+    /// The same without the worker.
+    ///
+    /// # Errors
+    /// A packet does not fit in a buffer.
+    pub fn floor(&mut self, bursts: u64) -> anyhow::Result<u64> {
+        floor(self.worker.pool(), &mut self.generator, &mut self.burst, bursts)
+    }
+
+    /// Times the path and the floor in turn.
+    ///
+    /// # Errors
+    /// As [`Line::path`].
+    pub fn measure(&mut self, ticks_per_nanosecond: f64) -> anyhow::Result<Cost> {
+        let bursts = self.bursts(ticks_per_nanosecond, ROUND)?;
+        let (mut floors, mut paths) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            floors.push(self.floor(bursts)?);
+            paths.push(self.path(bursts)?);
+        }
+        let packets = (bursts * BURST as u64) as f64;
+        let floor = median(&mut floors) as f64 / packets;
+        let whole = median(&mut paths) as f64 / packets;
+        Ok(Cost { packets: bursts * BURST as u64 * ROUNDS as u64, floor, path: whole - floor })
+    }
+
+    /// How many bursts the path carries in so many nanoseconds, once it is warm.
+    ///
+    /// # Errors
+    /// As [`Line::path`].
+    pub fn bursts(&mut self, ticks_per_nanosecond: f64, nanoseconds: f64) -> anyhow::Result<u64> {
+        const WARM: u64 = 8192;
+        self.path(WARM)?;
+        let ticks = self.path(WARM)? as f64 / WARM as f64;
+        Ok((nanoseconds * ticks_per_nanosecond / ticks).max(1.0) as u64)
+    }
+}
+
+/// The generator and the sink alone.
+fn floor(pool: &mut Pool, generator: &mut Generator, burst: &mut Burst, bursts: u64) -> anyhow::Result<u64> {
+    let start = clock::ticks();
+    for _ in 0..bursts {
+        generator
+            .receive(pool, BURST, |packet| burst.push(packet))
+            .map_err(|_| anyhow::anyhow!("a packet is longer than a buffer"))?;
+        // Or the compiler could see that nobody reads what was copied.
+        std::hint::black_box(&mut *burst);
+        burst.drain(..).for_each(|packet| pool.give(packet));
+    }
+    Ok(clock::ticks() - start)
+}
+
+/// Times the generator and the sink without a worker anywhere.
+///
+/// # Errors
+/// A packet does not fit in a buffer.
+pub fn floor_alone(generator: &mut Generator, ticks_per_nanosecond: f64) -> anyhow::Result<Cost> {
+    const WARM: u64 = 8192;
+    let (mut pool, mut burst) = (Pool::new(BUFFERS), Burst::new());
+    let warm = floor(&mut pool, generator, &mut burst, WARM)? as f64 / WARM as f64;
+    let bursts = (ROUND * ticks_per_nanosecond / warm).max(1.0) as u64;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        rounds.push(floor(&mut pool, generator, &mut burst, bursts)?);
+    }
+    let packets = bursts * BURST as u64;
+    Ok(Cost {
+        packets: packets * ROUNDS as u64,
+        floor: median(&mut rounds) as f64 / packets as f64,
+        path: 0.0,
+    })
+}
+
+/// The middle one.
+pub fn median(values: &mut [u64]) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// Where two frames first differ, and both from there on.
+fn difference(expected: &[u8], found: &[u8]) -> String {
+    let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
+    let hex = |bytes: &[u8]| bytes.iter().skip(at).take(48).map(|b| format!("{b:02x}")).collect::<String>();
+    format!(
+        "from byte {at} on:\n  expected {} bytes: …{}\n  came out {} bytes: …{}",
+        expected.len(),
+        hex(expected),
+        found.len(),
+        hex(found)
+    )
+}

@@ -1,0 +1,262 @@
+//! Tables of the size of the Internet's: the routes, the netlink requests that add them, and packets
+//! with destinations at random among them.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_netlink::messages;
+use underpass_netlink::reply::{Address, write_message};
+use underpass_port::memory::Patches;
+
+use super::scenario::{CHECKED, HOPS, Load, NEIGHBOUR, PORTS, flows, incoming};
+use super::wire::{self, Mac, Random};
+
+/// How many destinations are drawn, and sent to in turn: too many for any cache to remember the way.
+pub const DESTINATIONS: usize = 1 << 20;
+
+/// How many neighbours the routes lead to.
+const NEIGHBOURS: u8 = 16;
+
+/// A route to be added.
+pub enum Route {
+    /// To a neighbour, counted from 0.
+    Plain { prefix: IpAddr, length: u8, neighbour: u8 },
+    /// `encap seg6 mode encap`, with these segments in the order in which they are visited.
+    Encapsulated { prefix: Ipv6Addr, length: u8, segments: Vec<Ipv6Addr> },
+}
+
+fn neighbour_mac(neighbour: u8) -> Mac {
+    let mut mac = NEIGHBOUR;
+    mac[5] += neighbour;
+    mac
+}
+
+fn gateway(neighbour: u8, v4: bool) -> IpAddr {
+    if v4 {
+        Ipv4Addr::new(10, 1, 0, 2 + neighbour).into()
+    } else {
+        Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, 0, 2 + u16::from(neighbour)).into()
+    }
+}
+
+/// The lines that make the neighbours known.
+pub fn neighbours() -> String {
+    let mut lines = String::new();
+    for neighbour in 0..NEIGHBOURS {
+        let mac = neighbour_mac(neighbour).map(|b| format!("{b:02x}")).join(":");
+        for v4 in [true, false] {
+            let address = gateway(neighbour, v4);
+            let _ = writeln!(lines, "ip neigh replace {address} lladdr {mac} dev p1 nud permanent");
+        }
+    }
+    lines
+}
+
+// include/uapi/linux: netlink.h, rtnetlink.h, lwtunnel.h, seg6.h, seg6_iptunnel.h.
+const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_CREATE: u16 = 0x400;
+const RTM_NEWROUTE: u16 = 24;
+const RTA_DST: u16 = 1;
+const RTA_OIF: u16 = 4;
+const RTA_GATEWAY: u16 = 5;
+const RTA_ENCAP_TYPE: u16 = 21;
+const RTA_ENCAP: u16 = 22;
+const LWTUNNEL_ENCAP_SEG6: u16 = 5;
+const SEG6_IPTUNNEL_SRH: u16 = 1;
+const SEG6_IPTUN_MODE_ENCAP: u32 = 1;
+const RT_TABLE_MAIN: u8 = 254;
+const RTPROT_STATIC: u8 = 4;
+const RTN_UNICAST: u8 = 1;
+
+/// Longest datagram of requests, in bytes.
+const BATCH: usize = 64 * 1024;
+
+/// The requests that add the routes by the link of this index, many to a datagram, each acknowledged.
+///
+/// # Errors
+/// A request is too long for netlink.
+pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
+    let mut datagrams: Vec<Vec<u8>> = Vec::new();
+    for (index, route) in routes.iter().enumerate() {
+        if datagrams.last().is_none_or(|datagram| datagram.len() + 256 > BATCH) {
+            datagrams.push(Vec::with_capacity(BATCH));
+        }
+        let Some(datagram) = datagrams.last_mut() else { continue };
+        let flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
+        let to = Address { port: 0, sequence: index as u32 };
+        let (prefix, length) = match route {
+            Route::Plain { prefix, length, .. } => (*prefix, *length),
+            Route::Encapsulated { prefix, length, .. } => (IpAddr::V6(*prefix), *length),
+        };
+        write_message(datagram, RTM_NEWROUTE, flags, to, |request| {
+            let family = if prefix.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+            let header =
+                [family as u8, length, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0, 0, 0, 0];
+            request.fixed(&header);
+            request.address(RTA_DST, prefix);
+            match route {
+                Route::Plain { neighbour, .. } => {
+                    request.address(RTA_GATEWAY, gateway(*neighbour, prefix.is_ipv4()));
+                }
+                Route::Encapsulated { segments, .. } => {
+                    let nest = request.nest(RTA_ENCAP);
+                    let left = segments.len().saturating_sub(1) as u8;
+                    let tunnel =
+                        [&SEG6_IPTUN_MODE_ENCAP.to_ne_bytes()[..], &wire::srh(segments, left, 0, &[])]
+                            .concat();
+                    request.attribute(SEG6_IPTUNNEL_SRH, &tunnel);
+                    request.end(nest);
+                    request.u16(RTA_ENCAP_TYPE, LWTUNNEL_ENCAP_SEG6);
+                }
+            }
+            request.u32(RTA_OIF, link);
+        })
+        .map_err(|refusal| anyhow::anyhow!("a route does not fit in netlink: errno {}", refusal.errno))?;
+    }
+    Ok(datagrams)
+}
+
+/// The errno of the first request that a datagram of answers refuses.
+pub fn refused(datagram: &[u8]) -> Option<i32> {
+    let errors = messages(datagram).filter(|message| i32::from(message.kind) == libc::NLMSG_ERROR);
+    let codes = errors.filter_map(|message| message.body().first_chunk().copied().map(i32::from_ne_bytes));
+    codes.map(i32::wrapping_neg).find(|errno| *errno != 0)
+}
+
+/// Prefixes, left-aligned in 128 bits, with the neighbour that each leads to.
+struct Table(HashMap<(u8, u128), u8>);
+
+impl Table {
+    /// Draws `size` different prefixes: `draw` gives bits, `lengths` the lengths and their weights.
+    fn draw(size: usize, lengths: &[(u8, u64)], mut bits: impl FnMut(&mut Random) -> u128) -> (Self, Random) {
+        let mut random = Random(3);
+        let total = lengths.iter().map(|(_, weight)| weight).sum();
+        let mut table = HashMap::with_capacity(size);
+        while table.len() < size {
+            let mut dice = random.below(total);
+            let mut length = 0;
+            for &(candidate, weight) in lengths {
+                length = candidate;
+                match dice.checked_sub(weight) {
+                    Some(rest) => dice = rest,
+                    None => break,
+                }
+            }
+            let prefix = bits(&mut random) & mask(length);
+            let neighbour = random.below(u64::from(NEIGHBOURS)) as u8;
+            table.insert((length, prefix), neighbour);
+        }
+        (Self(table), random)
+    }
+
+    /// In an order that is the same each time and not that of the addresses.
+    fn prefixes(&self) -> Vec<(u8, u128, u8)> {
+        let mut prefixes: Vec<_> = self.0.iter().map(|(&(length, bits), &to)| (length, bits, to)).collect();
+        prefixes.sort_unstable_by_key(|&(length, bits, _)| {
+            Random((bits >> 64) as u64 ^ u64::from(length)).next()
+        });
+        prefixes
+    }
+
+    /// The neighbour of the longest prefix that covers the address.
+    fn longest(&self, address: u128) -> Option<u8> {
+        (0..=128).rev().find_map(|length| self.0.get(&(length, address & mask(length))).copied())
+    }
+}
+
+fn mask(length: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)
+}
+
+/// Lengths of the prefixes in the Internet's IPv6 table, by their share in percent.
+const LENGTHS6: &[(u8, u64)] =
+    &[(48, 48), (44, 12), (40, 10), (36, 6), (46, 5), (32, 4), (42, 4), (47, 4), (45, 3), (38, 2), (34, 2)];
+
+/// `size` routes of IPv6 below a twenty-fifth as many allocations of 32 bits.
+pub fn load6(size: usize) -> Load {
+    let mut random = Random(4);
+    let allocations: Vec<u128> =
+        (0..size / 25).map(|_| (0x2400_0000 + u128::from(random.below(0x0800_0000))) << 96).collect();
+    let (table, mut random) = Table::draw(size, LENGTHS6, |random| {
+        allocations[random.below(allocations.len() as u64) as usize] | random.wide() >> 32
+    });
+    let prefixes = table.prefixes();
+    let destinations: Vec<u128> = (0..DESTINATIONS)
+        .map(|_| {
+            let (length, bits, _) = prefixes[random.below(prefixes.len() as u64) as usize];
+            bits | random.wide() & !mask(length)
+        })
+        .collect();
+    let flows = flows();
+    let expected = destinations.iter().zip(&flows).take(CHECKED).map(|(destination, flow)| {
+        let mut packet = flow.packet6(HOPS - 1);
+        packet.splice(24..40, destination.to_be_bytes());
+        wire::ethernet(neighbour_mac(table.longest(*destination).unwrap_or_default()), PORTS[1], &packet)
+    });
+    Load {
+        expected: expected.collect(),
+        routes: plain(&prefixes, |bits| Ipv6Addr::from_bits(bits).into()),
+        templates: flows.iter().map(|flow| incoming(&flow.packet6(HOPS)).into_boxed_slice()).collect(),
+        patches: Some(Patches::new(14 + 24, 16, destinations.into_iter().map(u128::to_be_bytes).collect())),
+    }
+}
+
+/// Lengths of the prefixes in the Internet's IPv4 table, by their share in percent.
+const LENGTHS4: &[(u8, u64)] =
+    &[(24, 60), (22, 11), (23, 10), (21, 5), (20, 5), (19, 3), (16, 3), (18, 2), (17, 1)];
+
+/// `size` routes of IPv4.
+pub fn load4(size: usize) -> Load {
+    let (table, mut random) = Table::draw(size, LENGTHS4, |random| {
+        // Unicast addresses without this network, loopback, and the router's own 10.0.0.0/8.
+        let first = loop {
+            match random.below(223) + 1 {
+                10 | 127 => {}
+                first => break first,
+            }
+        };
+        u128::from(first << 24 | random.below(1 << 24)) << 96
+    });
+    let prefixes = table.prefixes();
+    let destinations: Vec<u32> = (0..DESTINATIONS)
+        .map(|_| {
+            let (length, bits, _) = prefixes[random.below(prefixes.len() as u64) as usize];
+            ((bits | random.wide() & !mask(length)) >> 96) as u32
+        })
+        .collect();
+    let flows = flows();
+    let with_destination = |index: usize, ttl: u8| {
+        let flow = &flows[index % flows.len()];
+        let (source, identification) = (flow.source4, flow.identification);
+        let destination = Ipv4Addr::from_bits(destinations[index]);
+        // The length that the templates have, so that the header's checksum is theirs.
+        let payload = flow.packet4(ttl).split_off(20);
+        wire::ipv4(wire::Ip4 { source, destination, identification, ttl }, wire::UDP, &payload)
+    };
+    let expected = (0..CHECKED).map(|index| {
+        let neighbour = table.longest(u128::from(destinations[index]) << 96).unwrap_or_default();
+        wire::ethernet(neighbour_mac(neighbour), PORTS[1], &with_destination(index, HOPS - 1))
+    });
+    // From the checksum to the destination, which it depends on.
+    let values = (0..DESTINATIONS).map(|index| {
+        let mut value = [0; 16];
+        value[..10].copy_from_slice(&with_destination(index, HOPS)[10..20]);
+        value
+    });
+    Load {
+        expected: expected.collect(),
+        routes: plain(&prefixes, |bits| Ipv4Addr::from_bits((bits >> 96) as u32).into()),
+        templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
+        patches: Some(Patches::new(14 + 10, 10, values.collect())),
+    }
+}
+
+fn plain(prefixes: &[(u8, u128, u8)], address: impl Fn(u128) -> IpAddr) -> Vec<Route> {
+    prefixes
+        .iter()
+        .map(|&(length, bits, neighbour)| Route::Plain { prefix: address(bits), length, neighbour })
+        .collect()
+}
