@@ -241,8 +241,8 @@ fn copies_and_closing() {
 
     // A program that closes all that it does not know leaves its socket whole.
     for fd in 101..2048 {
-        // SAFETY: nothing of this program has these numbers.
-        assert!(unsafe { libc::close(fd) } < 0);
+        // SAFETY: nothing of this program has these numbers; what it inherited it does not need.
+        unsafe { libc::close(fd) };
     }
     // SAFETY: as above.
     assert_eq!(unsafe { libc::close_range(101, u32::MAX, 0) }, 0);

@@ -1,0 +1,40 @@
+//! The router in this process, as replay and bench use it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use underpass::offline::{Offline, OfflineError};
+
+#[test]
+fn lines_and_their_outcome() {
+    let (offline, _tables, readers) =
+        Offline::new(&["p0".parse().unwrap(), "p1,mac=02:00:00:00:00:99".parse().unwrap()], 2).unwrap();
+    assert_eq!(readers.len(), 2);
+    let output = offline.run_line("ip -o link show").unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success());
+    assert!(text.contains("02:75:70:00:00:01") && text.contains("02:00:00:00:00:99"), "{text}");
+    let refused = offline.run(&["ip", "link", "add", "p0", "type", "dummy"]).unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(String::from_utf8_lossy(&refused.stderr), "RTNETLINK answers: File exists\n");
+    assert_eq!(offline.run_line("no-such-tool").unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert!(offline.run_line(" ").is_err());
+    assert_eq!(offline.router().links().count(), 3);
+    let socket = offline.socket().to_owned();
+    drop(offline);
+    assert!(!socket.exists() && !socket.parent().unwrap().exists());
+}
+
+#[test]
+fn two_routers_are_apart() {
+    let [first, second] = ["left", "right"].map(|port| Offline::new(&[port.parse().unwrap()], 0).unwrap().0);
+    assert!(first.run_line("ip link show left").unwrap().status.success());
+    assert!(!first.run_line("ip link show right").unwrap().status.success());
+    assert!(second.run_line("ip link show right").unwrap().status.success());
+}
+
+#[test]
+fn two_ports_of_one_name_are_refused() {
+    let ports = ["p".parse().unwrap(), "p".parse().unwrap()];
+    let error = Offline::new(&ports, 1).err().unwrap();
+    assert!(matches!(error, OfflineError::Port { .. }));
+    assert_eq!(error.to_string(), "port p: a link of that name is there already");
+}
