@@ -16,6 +16,7 @@ mod neighbour;
 mod request;
 mod route;
 mod router;
+mod stats;
 
 pub use address::Address;
 pub use client::{Client, Protocol};

@@ -236,14 +236,17 @@ impl crate::Router {
     }
 
     fn add_link(&mut self, cause: Cause, mut link: Link) {
-        let compiled = self.compile_link(&link);
-        link.id = self.engine.add_link(compiled);
         let index = link.index;
-        self.links.put(link);
-        self.tell_link(cause, index, u32::MAX);
-        if self.links.get(index).is_some_and(|link| link.vrf_table().is_some()) {
+        let vrf = link.vrf_table().is_some();
+        self.links.put(link.clone());
+        if vrf {
             self.vrf_added(cause);
         }
+        // Compiled once the model knows the link: its VRF and its look-up depend on that.
+        let compiled = self.compile_link(&link);
+        link.id = self.engine.add_link(compiled);
+        self.links.put(link);
+        self.tell_link(cause, index, u32::MAX);
     }
 
     /// Publishes a link that has changed.

@@ -208,6 +208,11 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
 }
 
 impl Router {
+    /// The neighbours: link, address, and what is known.
+    pub fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr, &Neighbour)> {
+        self.neighbours.entries.iter().map(|(&(_, link, address), neighbour)| (link, address, neighbour))
+    }
+
     /// Forgets all neighbours on a link, as Linux does when it goes down.
     pub(crate) fn flush_neighbours(&mut self, cause: Cause, link: u32) {
         let on_link = [false, true].into_iter().flat_map(|v6| self.neighbours.on(link, v6));

@@ -14,7 +14,7 @@ use crate::events::{Events, Notification, check_group};
 use crate::link::{self, Links};
 use crate::neighbour::{self, Neighbours};
 use crate::route::{self, Family, Routes};
-use crate::{Client, Protocol, Request, generic};
+use crate::{Client, Protocol, Request, generic, stats};
 
 /// What a request that was not refused is followed by.
 pub(crate) enum Outcome {
@@ -175,6 +175,8 @@ impl Router {
                     _ => route::get(self, request, family, replies),
                 }
             }
+            libc::RTM_GETSTATS if request.dump() => stats::dump(request),
+            libc::RTM_GETSTATS => stats::get(self, request, replies),
             libc::RTM_NEWADDR => address::new(self, request),
             libc::RTM_DELADDR => address::delete(self, request),
             libc::RTM_GETADDR if request.dump() => address::dump(self, request),

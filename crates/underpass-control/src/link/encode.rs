@@ -23,25 +23,19 @@ pub(crate) struct LinkCount {
     pub tx_bytes: u64,
     pub rx_errors: u64,
     pub tx_errors: u64,
-    pub rx_dropped: u64,
-    pub tx_dropped: u64,
-    pub multicast: u64,
 }
 
 impl LinkCount {
     /// `struct rtnl_link_stats64`: 25 counters.
     pub fn stats64(&self) -> [u64; 25] {
         let mut stats = [0; 25];
-        stats[..9].copy_from_slice(&[
+        stats[..6].copy_from_slice(&[
             self.rx_packets,
             self.tx_packets,
             self.rx_bytes,
             self.tx_bytes,
             self.rx_errors,
             self.tx_errors,
-            self.rx_dropped,
-            self.tx_dropped,
-            self.multicast,
         ]);
         stats
     }
@@ -99,7 +93,6 @@ pub(crate) fn write_link(
     reply.u32(libc::IFLA_PROMISCUITY, 0);
     reply.u32(libc::IFLA_ALLMULTI, 0);
     reply.u32(libc::IFLA_NUM_TX_QUEUES, 1);
-    reply.u32(libc::IFLA_NUM_RX_QUEUES, 1);
     reply.u32(libc::IFLA_GSO_MAX_SEGS, 65535);
     reply.u32(libc::IFLA_GSO_MAX_SIZE, 65536);
     reply.u32(libc::IFLA_GRO_MAX_SIZE, 65536);

@@ -1,6 +1,7 @@
 //! `RTM_GETLINK`: one link, or all that pass a filter.
 
 use libc::{EINVAL, ENODEV, RTM_NEWLINK};
+use underpass_engine::counters::Direction;
 use underpass_netlink::{Attributes, Refusal, Replies, Reply, Type, Validate, policy};
 
 use super::Link;
@@ -71,8 +72,17 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
 
 impl Router {
     /// What went through a link.
-    pub(super) fn count_link(&self, _link: &Link) -> LinkCount {
-        LinkCount::default()
+    pub(crate) fn count_link(&self, link: &Link) -> LinkCount {
+        let received = self.engine.link_count(link.id, Direction::Receive);
+        let sent = self.engine.link_count(link.id, Direction::Transmit);
+        LinkCount {
+            rx_packets: received.packets,
+            rx_bytes: received.bytes,
+            rx_errors: received.errors,
+            tx_packets: sent.packets,
+            tx_bytes: sent.bytes,
+            tx_errors: sent.errors,
+        }
     }
 
     /// The table of the VRF that a link is enslaved to.
@@ -93,7 +103,7 @@ struct LinkDump {
     /// Only those enslaved to this link.
     master: Option<u32>,
     /// Only those of this kind.
-    kind: Option<&'static str>,
+    kind: Option<String>,
 }
 
 /// Starts a dump of links.
@@ -115,16 +125,16 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
         return Err(Refusal::new(EINVAL, "Filter by device index not supported for link dumps"));
     }
     let kind = match attributes.get(libc::IFLA_LINKINFO) {
-        // Linux filters by the kinds it knows; the tool itself filters by others.
         Some(info) => info.parse_nested(&KIND, Validate::Liberal)?.get(libc::IFLA_INFO_KIND),
         None => None,
     };
-    let known_kinds = ["dummy", "vrf"];
+    // Of the links that are ports of a bridge there is none.
+    let last = if i32::from(request.family()) == libc::AF_BRIDGE { u32::MAX } else { 0 };
     Ok(Outcome::Dump(Box::new(LinkDump {
-        last: 0,
+        last,
         mask: attributes.get(libc::IFLA_EXT_MASK).map_or(0, |mask| mask.u32()),
         master: attributes.get(libc::IFLA_MASTER).map(|master| master.u32()).filter(|&master| master != 0),
-        kind: kind.and_then(|kind| known_kinds.into_iter().find(|known| *known == kind.text())),
+        kind: kind.map(|kind| kind.text()),
     })))
 }
 
@@ -137,7 +147,7 @@ impl Dump for LinkDump {
             Some(master) => link.master == Some(master),
             None => true,
         };
-        if of_master && (self.kind.is_none() || self.kind == link.kind.name()) {
+        if of_master && (self.kind.is_none() || self.kind.as_deref() == link.kind.name()) {
             out.message(RTM_NEWLINK, |reply| router.write_link(reply, link, self.mask))?;
         }
         Ok(More::Yes)

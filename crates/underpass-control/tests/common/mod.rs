@@ -2,10 +2,14 @@
 
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::panic)]
 
+pub mod recorded;
+
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use underpass_control::{Client, Protocol, Replies, Router};
 use underpass_engine::buffer::PortId;
 use underpass_engine::tables::Writer;
@@ -26,6 +30,46 @@ impl Lab {
         client.extended_ack = true;
         client.strict_check = true;
         Self { router, client, sequence: 0 }
+    }
+
+    /// A router with the links of the recorded dialogues, under the same indices.
+    pub fn recorded() -> Self {
+        let router = Router::new(Writer::new(1).0);
+        let mut client = Client::new(Protocol::Route, 77);
+        client.extended_ack = true;
+        client.strict_check = true;
+        let mut lab = Self { router, client, sequence: 0 };
+        lab.make("filler", "dummy", 12, &[]);
+        for (port, name) in ["v0p", "v0", "v1p", "v1"].into_iter().enumerate() {
+            let index =
+                lab.router.add_port(name, [2, 0, 0, 0, 0, port as u8 + 1], PortId(port as u16)).unwrap();
+            lab.change(up(index), 0).unwrap();
+        }
+        lab.make("vrf100", "vrf", 17, &100u32.to_ne_bytes());
+        lab.change(up(17), 0).unwrap();
+        lab
+    }
+
+    /// `ip link add NAME index INDEX type KIND`, with the first attribute of that kind.
+    fn make(&mut self, name: &str, kind: &str, index: u32, first: &[u8]) {
+        let mut datagram = Vec::new();
+        let flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+        let to = underpass_netlink::reply::Address::default();
+        underpass_netlink::reply::write_message(&mut datagram, libc::RTM_NEWLINK, flags, to, |message| {
+            let [a, b, c, d] = index.to_ne_bytes();
+            message.fixed(&[0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0]);
+            message.text(libc::IFLA_IFNAME, name);
+            let info = message.nest(libc::IFLA_LINKINFO);
+            message.text(libc::IFLA_INFO_KIND, kind);
+            let data = message.nest(libc::IFLA_INFO_DATA);
+            if !first.is_empty() {
+                message.attribute(1, first);
+            }
+            message.end(data);
+            message.end(info);
+        })
+        .unwrap();
+        assert_eq!(self.raw(&datagram)[0][16..20], [0; 4], "{name}");
     }
 
     /// All datagrams that answer one, dumps to their end.
@@ -78,6 +122,15 @@ impl Lab {
             })
             .collect()
     }
+}
+
+/// `ip link set … up`
+pub fn up(index: u32) -> RouteNetlinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.header.flags = LinkFlags::Up;
+    link.header.change_mask = LinkFlags::Up;
+    RouteNetlinkMessage::NewLink(link)
 }
 
 /// The text of an extended acknowledgement, which follows the echo of the request.

@@ -1,0 +1,86 @@
+//! `RTM_GETSTATS`: counters of a link, or of all. Linux: `rtnl_stats_get`, `rtnl_stats_dump`.
+
+use libc::{EINVAL, ENODEV, RTM_NEWSTATS};
+use underpass_netlink::{Refusal, Replies, Reply};
+
+use crate::dump::{Chunk, Dump, More};
+use crate::link::Link;
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+/// `IFLA_STATS_LINK_64`: a `struct rtnl_link_stats64`.
+const LINK_64: u16 = 1;
+/// `IFLA_STATS_UNSPEC`, which pads.
+const PAD: u16 = 0;
+/// Bits of the filter mask that Linux knows: `IFLA_STATS_LINK_64` to `IFLA_STATS_AF_SPEC`.
+const KNOWN: u32 = 0x1f;
+
+/// `struct if_stats_msg`: the link (0 for none), and which statistics are wanted.
+fn parse(request: &Request<'_>, dump: bool) -> Result<(u32, u32), Refusal> {
+    let invalid = |text| Refusal::new(EINVAL, text);
+    let header = request.fixed::<12>().map_err(|_| invalid("Invalid header for stats dump"))?;
+    let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let (link, mask) = (word(4), word(8));
+    if request.strict {
+        if header[1..4] != [0; 3] || dump && link != 0 {
+            return Err(invalid("Invalid values in header for stats dump request"));
+        }
+        if mask & !KNOWN != 0 {
+            return Err(invalid("Invalid stats requested through filter mask"));
+        }
+    }
+    Ok((link, mask))
+}
+
+fn write(reply: &mut Reply<'_>, router: &Router, link: &Link, mask: u32) {
+    let mut header = [0; 12];
+    header[4..8].copy_from_slice(&link.index.to_ne_bytes());
+    header[8..].copy_from_slice(&mask.to_ne_bytes());
+    reply.fixed(&header);
+    if mask & 1 << (LINK_64 - 1) != 0 {
+        let stats: Vec<u8> = router.count_link(link).stats64().iter().flat_map(|n| n.to_ne_bytes()).collect();
+        reply.align_64(PAD);
+        reply.attribute(LINK_64, &stats);
+    }
+}
+
+/// Answers a question about one link.
+pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+    let (link, mask) = parse(request, false)?;
+    if link == 0 {
+        return Err(Refusal::errno(EINVAL));
+    }
+    let link = router.links.get(link).ok_or(Refusal::errno(ENODEV))?;
+    if mask == 0 {
+        return Err(Refusal::new(EINVAL, "Filter mask must be set for stats get"));
+    }
+    replies.message(RTM_NEWSTATS, 0, request.reply_to(), |reply| write(reply, router, link, mask))?;
+    Ok(Outcome::Done)
+}
+
+struct StatsDump {
+    last: u32,
+    mask: u32,
+}
+
+/// Starts a dump of the statistics of all links.
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let (_, mask) = parse(request, true)?;
+    if mask == 0 {
+        return Err(Refusal::new(EINVAL, "Filter mask must be set for stats dump"));
+    }
+    Ok(Outcome::Dump(Box::new(StatsDump { last: 0, mask })))
+}
+
+impl Dump for StatsDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let Some(link) = router.links.after(self.last) else { return Ok(More::No) };
+        self.last = link.index;
+        out.message(RTM_NEWSTATS, |reply| write(reply, router, link, self.mask))?;
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.links.generation
+    }
+}
