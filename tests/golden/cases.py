@@ -62,9 +62,10 @@ ip route add 203.0.113.128/25 via 198.51.100.2 dev p1 table 100
 
 class Case:
     """`frames`: (what it is, frame) or (what it is, port, frame). `expect`: for some inputs, by their
-    number, the frames that must leave, as (port, frame)s; scapy built them from the RFC."""
+    number, the frames that must leave, as (port, frame)s; scapy built them from the RFC. `differs`: what
+    Linux does instead. `counters`: "errors" if every input should count as one, though Linux does not."""
 
-    def __init__(self, name, doc, config, frames, expect=None, differs=None, counters=()):
+    def __init__(self, name, doc, config, frames, expect=None, differs=None, counters=None):
         self.doc, self.config, self.differs, self.counters = doc, config, differs, counters
         self.name = f"differs/{name}" if differs else name
         frames = [f if len(f) == 3 else (f[0], "p0", f[1]) for f in frames]
@@ -367,3 +368,143 @@ for name, action, base, dev, dst, kinds in DX:
     config = sid(action, base, dev)
     Case(f"endpoint/{name}", f"{doc} takes the packet out.", config, **io(listed))
     Case(f"endpoint/{name}-refused", f"{doc} drops what it does not expect.", config, not_inside(kinds), expect={})
+
+
+# --------------------------------------------------------- where Linux leaves the RFCs, or its own sense
+
+listed = [(label, packet) for label, packet in ways_in(4, INNER4)]
+Case("endpoint/dx4", "End.DX4 sends to nh4, whatever the inner destination: RFC 8986 section 4.5.",
+     sid("End.DX4 nh4 198.51.100.3"), **io([(label, ether(p), [to_p1(hops(INNER4), N1B)]) for label, p in listed]),
+     differs="it resolves the inner destination, 203.0.113.133, on the link")
+Case("endpoint/dx4-refused", "End.DX4 drops what it does not expect.", sid("End.DX4 nh4 198.51.100.3"),
+     not_inside({"4"}), expect={})
+
+BROKEN = [("SRH reaches into the inner packet", dict(hdrlen=6)), ("last entry beyond the list", dict(last=2)),
+          ("segments left above last entry + 1", dict(left=3)), ("routing type 0, segments left 1", dict(kind=0)),
+          ("routing type 2, segments left 1", dict(kind=2)), ("TLV longer than the SRH", dict(tlvs=bytes([4, 60] + [0] * 6)))]
+for name, action, base, dev, dst, kinds in DX:
+    if name not in ("dx2", "dx4-any", "dx6", "dt6", "dt4", "dt46"):
+        continue
+    doc = action.split()[0]
+    config = sid(action, base, dev)
+    for kind in sorted(kinds):
+        nh, inner = INNER[kind]
+        packets = [(label, routed(ip6(SID), [SID, NEXT], more.get("left", 1), inner, nh=nh, **{k: v for k, v in more.items() if k != "left"}))
+                   for label, more in BROKEN]
+        Case(f"endpoint/{name}-srh-broken-{nh}", f"{doc} drops a packet whose SRH is malformed or of another type, segments left.",
+             config, [(label, ether(p)) for label, p in packets], expect={}, counters="errors",
+             differs="it takes the routing header for absent and takes the inner packet out")
+    for kind in sorted(kinds - {"ether"}):
+        nh, inner = INNER[kind]
+        cut = [("inner packet 10 bytes shorter than it says", ip6(SID, nh=nh) / Raw(bytes(inner)[:-10])),
+               ("the same behind an SRH", routed(ip6(SID), [NEXT, SID], 0, Raw(bytes(inner)[:-10]), nh=nh))]
+        if kind == "4":
+            cut += [("inner checksum wrong", ip6(SID, nh=nh) / (ip4(chksum=0x1234) / udp())),
+                    ("inner header length 4", ip6(SID, nh=nh) / Raw(b"\x44" + bytes(INNER4)[1:])),
+                    ("inner version 6", ip6(SID, nh=nh) / INNER6),
+                    ("inner header longer than the packet", ip6(SID, nh=nh) / Raw(b"\x4f" + bytes(INNER4)[1:40]))]
+        else:
+            cut += [("inner version 4", ip6(SID, nh=nh) / INNER4)]
+        Case(f"endpoint/{name}-inner-broken-{nh}", f"{doc} drops an inner packet that is malformed.", config,
+             [(label, ether(p)) for label, p in cut], expect={}, counters="errors",
+             differs="it forwards inner packets without a look at their length, version and checksum")
+        longer = [("5 bytes behind the inner packet", ip6(SID, nh=nh) / Raw(bytes(inner) + b"extra")),
+                  ("the same behind an SRH", routed(ip6(SID), [NEXT, SID], 0, Raw(bytes(inner) + b"extra"), nh=nh))]
+        Case(f"endpoint/{name}-inner-longer-{nh}", f"{doc} leaves behind what follows the inner packet.", config,
+             [(label, ether(p)) for label, p in longer],
+             expect={i: [to_p1(hops(inner), dst)] for i in range(2)}, differs="it forwards the bytes behind the inner packet")
+
+for name, action, base, dev, dst, kinds in DX:
+    for kind in sorted(kinds - {"ether"}):
+        nh, inner = INNER[kind]
+        last = ip6(hlim=1) / udp() if kind == "6" else ip4(ttl=1) / udp()
+        away = ip6(TARGET.replace("db8:6", "db8:66"), src=SOURCE) / udp() if kind == "6" else ip4("203.0.114.1") / udp()
+        Case(f"endpoint/{name}-inner-hop-limit-{nh}", f"{action.split()[0]}: the inner packet has no hop left.",
+             sid(action, base, dev),
+             [("no SRH", ether(ip6(SID, nh=nh) / last)), ("SRH", ether(routed(ip6(SID), [NEXT, SID], 0, last, nh=nh)))])
+        if name not in ("dx4-any", "dx6-any"):
+            Case(f"endpoint/{name}-inner-no-route-{nh}", f"{action.split()[0]}: no route to the inner destination"
+                 + (", which End.DX6 does not look up." if name == "dx6" else "."),
+                 sid(action, base, dev), [("no SRH", ether(ip6(SID, nh=nh) / away))])
+
+# End.DX2 sends the frame as it is, VLAN tags and all, whatever it holds.
+TAGGED = Ether(dst="02:00:00:00:09:09", src="02:00:00:00:09:08") / Dot1Q(vlan=5, prio=3) / INNER4
+frames = [("a VLAN tag", TAGGED), ("an ARP request", Ether(dst="ff:ff:ff:ff:ff:ff", src="02:00:00:00:09:08", type=0x0806) / Raw(bytes(28))),
+          ("an unknown EtherType", Ether(dst="02:00:00:00:09:09", src="02:00:00:00:09:08", type=0x88B5) / payload(50)),
+          ("multicast", Ether(dst="01:00:5e:00:00:05", src="02:00:00:00:09:08") / INNER4),
+          ("hop limit 1 inside", Ether(dst="02:00:00:00:09:09", src="02:00:00:00:09:08") / ip6(hlim=1) / udp())]
+Case("endpoint/dx2-frames", "End.DX2 does not look into the frame.", sid("End.DX2 oif p1"),
+     **io([(label, ether(ip6(SID, nh=143) / f), [("p1", f)]) for label, f in frames if "ARP" not in label]))
+long_frame = Ether(dst="02:00:00:00:09:09", src="02:00:00:00:09:08") / ip6() / udp(1252)
+Case("endpoint/dx2-too-big", "End.DX2 drops a frame longer than the MTU of its link.",
+     sid("End.DX2 oif p1", BASE + ["ip link set p1 mtu 1280"]),
+     [("1,300 bytes inside", ether(ip6(SID, nh=143) / long_frame)), ("it fits", ether(ip6(SID, nh=143) / FRAME))])
+
+# End.B6 and End.B6.Encaps: a binding SID.
+for n, segs in [(1, ["fc00:b::9"]), (2, ["fc00:b::9", "fc00:c::9"]), (3, ["fc00:b::9", "fc00:c::9", "fc00:b::8"])]:
+    text = ",".join(segs)
+    listed = []
+    for label, segments, left, inner in [("SRH of 2", [SID, NEXT], 1, INNER6), ("SRH of 3, IPv4 inside", [SID, NEXT, LAST], 2, INNER4),
+                                         ("reduced SRH", [NEXT], 1, INNER6)]:
+        nh = {IPv6: 41, IP: 4}[type(inner)]
+        packet = routed(ip6(SID), segments, left, inner, nh=nh)
+        inserted = ip6(segs[0], nh=43) / srh(segs + [SID], n, srh(segments, left, inner, nh=nh), nh=43)
+        listed.append((label, ether(packet), [to_p1(hops(inserted))]))
+    Case(f"endpoint/b6-{n}", f"End.B6 inserts an SRH of {n + 1} before the packet's own, which it leaves as it is.",
+         sid(f"End.B6 srh segs {text}"), **io(listed))
+    listed = []
+    for label, segments, left, inner in [("SRH of 2", [SID, NEXT], 1, INNER6), ("SRH of 3, IPv4 inside", [SID, NEXT, LAST], 2, INNER4),
+                                         ("reduced SRH", [NEXT], 1, INNER6)]:
+        packet = routed(ip6(SID), segments, left, inner)
+        after = routed(ip6(segments[len(segments) - left]), segments, left - 1, inner)
+        outer = IPv6(src="2001:db8:1::1", dst=segs[0], hlim=39, tc=0xB8, fl=0x12345, nh=43) / srh(segs, n - 1, after, nh=41)
+        listed.append((label, ether(packet), [to_p1(outer)]))
+    Case(f"endpoint/b6-encaps-{n}", f"End.B6.Encaps advances the packet's SRH, then encapsulates in a list of {n}.",
+         sid(f"End.B6.Encaps srh segs {text}"), **io(listed))
+for name, action in [("b6", "End.B6"), ("b6-encaps", "End.B6.Encaps")]:
+    config = sid(f"{action} srh segs fc00:b::9,fc00:c::9")
+    Case(f"endpoint/{name}-refused", f"{action} drops what has no next segment, or no valid SRH.", config, NOT_ENDED, expect={})
+    hop1 = [(f"hop limit {h}", routed(ip6(SID, hlim=h), [SID, NEXT], 1, INNER6)) for h in (1, 0)]
+    Case(f"endpoint/{name}-hop-limit", f"{action} at hop limit 1 and 0: time exceeded.", config,
+         [(label, ether(p)) for label, p in hop1], expect={i: [to_p0(time_exceeded(p))] for i, (_, p) in enumerate(hop1)},
+         differs="it quotes the packet with its own headers inserted" if name == "b6" else "it drops the packet silently")
+Case("endpoint/b6-hop-by-hop", "End.B6 inserts behind hop-by-hop options, which come first: RFC 8200 section 4.1.",
+     sid("End.B6 srh segs fc00:b::9,fc00:c::9"),
+     **io([("hop-by-hop options", ether(ip6(SID, nh=0) / opts(43, srh([SID, NEXT], 1, INNER6))),
+            [to_p1(hops(ip6("fc00:b::9", nh=0) / opts(43, srh(["fc00:b::9", "fc00:c::9", SID], 2, srh([SID, NEXT], 1, INNER6), nh=43))))])]),
+     differs="it inserts before them")
+Case("endpoint/b6-encaps-options", "End.B6.Encaps with options before the SRH.", sid("End.B6.Encaps srh segs fc00:b::9,fc00:c::9"),
+     [("hop-by-hop options", ether(ip6(SID, nh=0) / opts(43, srh([SID, NEXT], 1, INNER6)))),
+      ("destination options", ether(ip6(SID, nh=60) / opts(43, srh([SID, NEXT], 1, INNER6))))])
+
+# NEXT-CSID: 32 bits of block, 16 of node and function.
+CSID = "fc00:a:1:b:c::"
+CSID_ROUTES = BASE + ["ip -6 route add fc00:a:b::/48 via 2001:db8:2::2 dev p1", "ip -6 route add fc00:a:c::/48 via 2001:db8:2::3 dev p1"]
+for name, action, dst in [("un", "End flavors next-csid lblen 32 nflen 16", N1),
+                          ("ua", "End.X nh6 2001:db8:2::3 flavors next-csid lblen 32 nflen 16", N1B)]:
+    config = CSID_ROUTES + [f"ip -6 route add fc00:a:1::/48 encap seg6local action {action} count dev p0"]
+    shifted = "fc00:a:b:c::"
+    full = "fc00:a:1:b:2:3:4:c"
+    listed = [("UDP, no SRH", ip6(CSID) / udp(), ip6(shifted) / UDP(bytes(ip6(CSID) / udp())[40:])),
+              ("IPv6 inside, no SRH", ip6(CSID, nh=41) / INNER6, ip6(shifted, nh=41) / INNER6),
+              ("every CSID in use", ip6(full, nh=41) / INNER6, ip6("fc00:a:b:2:3:4:c:0", nh=41) / INNER6),
+              ("SRH stays as it is", routed(ip6(CSID), [CSID, NEXT], 1, INNER6), routed(ip6(shifted), [CSID, NEXT], 1, INNER6)),
+              ("SRH at segments left 0", routed(ip6(CSID), [NEXT, CSID], 0, INNER6), routed(ip6(shifted), [NEXT, CSID], 0, INNER6)),
+              ("SRH malformed: not looked at", routed(ip6(CSID), [CSID, NEXT], 1, INNER6, last=9), routed(ip6(shifted), [CSID, NEXT], 1, INNER6, last=9)),
+              ("options", ip6(CSID, nh=60) / opts(41, INNER6), ip6(shifted, nh=60) / opts(41, INNER6)),
+              ("argument 0: the SRH advances", routed(ip6("fc00:a:1::"), ["fc00:a:1::", NEXT], 1, INNER6),
+               routed(ip6(NEXT), ["fc00:a:1::", NEXT], 0, INNER6))]
+    Case(f"endpoint/{name}", f"{action.split()[0]} with NEXT-CSID shifts the next CSID to the front: RFC 9800 section 4.1.", config,
+         **io([(label, ether(before), [to_p1(hops(after), dst)]) for label, before, after in listed]))
+    Case(f"endpoint/{name}-refused", "NEXT-CSID, argument 0: as without the flavour.", config,
+         [("argument 0, no SRH", ether(ip6("fc00:a:1::") / udp())),
+          ("argument 0, segments left 0", ether(routed(ip6("fc00:a:1::"), [NEXT, "fc00:a:1::"], 0, INNER6))),
+          ("argument 0, IPv6 inside", ether(ip6("fc00:a:1::", nh=41) / INNER6)),
+          ("argument 0, SRH malformed", ether(routed(ip6("fc00:a:1::"), ["fc00:a:1::", NEXT], 1, INNER6, last=9)))], expect={})
+    Case(f"endpoint/{name}-odd", "NEXT-CSID: arguments that lead nowhere, or back here.", config,
+         [("only the last bit", ether(ip6("fc00:a:1::1", nh=41) / INNER6)), ("a hole", ether(ip6("fc00:a:1:0:c::", nh=41) / INNER6)),
+          ("this node twice", ether(ip6("fc00:a:1:1:c::", nh=41) / INNER6))])
+    hop1 = [("no SRH", ip6(CSID, nh=41, hlim=1) / INNER6), ("argument 0, SRH", routed(ip6("fc00:a:1::", hlim=1), ["fc00:a:1::", NEXT], 1, INNER6))]
+    Case(f"endpoint/{name}-hop-limit", "NEXT-CSID at hop limit 1: time exceeded.", config, [(label, ether(p)) for label, p in hop1],
+         expect={i: [to_p0(time_exceeded(p))] for i, (_, p) in enumerate(hop1)},
+         differs="it quotes the packet with its destination already changed")
