@@ -126,3 +126,26 @@ fn what_is_the_kernels_stays_the_kernels() {
         assert!(outcome.output.contains("not supported"), "{line}: {}", outcome.output);
     }
 }
+
+#[test]
+fn a_missing_library_is_named() {
+    let daemon = Daemon::start(&["p0"]);
+    let directory = tempfile::tempdir().unwrap();
+    let alone = directory.path().join("underpass");
+    fs::copy(UNDERPASS, &alone).unwrap();
+    let exec = |program: &std::path::Path| {
+        run(Command::new(program).args(["exec", "--socket"]).arg(daemon.socket()).args(["--", "ip", "link"]))
+    };
+    let outcome = exec(&alone);
+    assert_eq!(outcome.status, 1);
+    assert!(outcome.output.contains("libunderpass_preload.so is missing"), "{}", outcome.output);
+    // As it is installed: bin/underpass and lib/underpass/libunderpass_preload.so.
+    let (bin, lib) = (directory.path().join("bin"), directory.path().join("lib/underpass"));
+    fs::create_dir_all(&bin).unwrap();
+    fs::create_dir_all(&lib).unwrap();
+    fs::rename(&alone, bin.join("underpass")).unwrap();
+    let library = underpass::launch::find_library().unwrap();
+    fs::copy(library, lib.join("libunderpass_preload.so")).unwrap();
+    let outcome = exec(&bin.join("underpass"));
+    assert!(outcome.status == 0 && outcome.output.contains("p0"), "{}", outcome.output);
+}
