@@ -826,10 +826,15 @@ Case("ip/ipv4-fragments", "Longer than the MTU: fragments. RFC 791.", MTU600,
 # What is not forwarded.
 Case("ip/ipv4-martians", "Sources and destinations that no router forwards.", BASE + ["ip route add default via 198.51.100.2"],
      [(f"from {a}", ether(ip4(src=a) / udp())) for a in ("127.0.0.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "192.0.2.1", "198.51.100.1", "240.0.0.1", "192.0.2.255")]
-     + [(f"to {a}", ether(ip4(a) / udp())) for a in ("127.0.0.1", "0.0.0.0", "224.0.0.5", "239.1.2.3", "255.255.255.255", "240.0.0.1", "169.254.1.1", "198.51.100.255", "198.51.100.0", "0.1.2.3")])
+     + [(f"to {a}", ether(ip4(a) / udp())) for a in ("127.0.0.1", "0.0.0.0", "224.0.0.5", "239.1.2.3", "255.255.255.255", "240.0.0.1", "198.51.100.255", "198.51.100.0")])
 Case("ip/ipv6-martians", "Sources and destinations that no router forwards.", BASE + ["ip -6 route add default via 2001:db8:2::2"],
      [(f"from {a}", ether(ip6(src=a) / udp())) for a in ("::1", "::", "ff02::1", "fe80::1234", "2001:db8:1::1", "2001:db8:2::1", "::ffff:1.2.3.4", "fec0::1")]
-     + [(f"to {a}", ether(ip6(a) / udp())) for a in ("::1", "::", "ff0e::1234", "ff02::1234", "fe80::1234", "::ffff:1.2.3.4", "::1.2.3.4", "fec0::1", "2001:db8:2::")])
+     + [(f"to {a}", ether(ip6(a) / udp())) for a in ("::1", "ff0e::1234", "ff02::1234", "fe80::1234", "::ffff:1.2.3.4", "::1.2.3.4", "fec0::1")])
+Case("ip/ipv6-unspecified", "The unspecified address is no destination: RFC 4291 section 2.5.2.", BASE + ["ip -6 route add default via 2001:db8:2::2"],
+     [("to ::", ether(ip6("::") / udp()))], expect={}, differs="it forwards to ::, where there is a default route")
+Case("ip/ipv4-link-local", "Link-local addresses are not forwarded: RFC 3927 section 2.6.2 and 7.", BASE + ["ip route add default via 198.51.100.2"],
+     [("to 169.254.1.1", ether(ip4("169.254.1.1") / udp())), ("from 169.254.1.1", ether(ip4(src="169.254.1.1") / udp()))], expect={},
+     differs="it forwards link-local IPv4 addresses")
 Case("ip/ipv4-malformed", "IPv4 headers that are wrong are dropped.", BASE, [("checksum", ether(ip4(chksum=0x1234) / udp()))] + [
     (label, Ether(dst=P0, src=N0, type=0x0800) / Raw(b)) for label, b in [
         ("version 5", b"\x55" + bytes(ip4() / udp())[1:]), ("header length 4", bytes(ip4(ihl=4) / udp())), ("header longer than the packet", bytes(ip4(ihl=15) / Raw(b"123"))),
@@ -839,7 +844,7 @@ Case("ip/ipv4-malformed", "IPv4 headers that are wrong are dropped.", BASE, [("c
 Case("ip/ipv6-malformed", "IPv6 headers that are wrong are dropped.", BASE,
      [(label, Ether(dst=P0, src=N0, type=0x86DD) / Raw(b)) for label, b in [
          ("version 5", b"\x5b" + bytes(ip6() / udp())[1:]), ("payload length beyond the frame", bytes(ip6(plen=500) / udp())), ("the header cut", bytes(ip6())[:30]), ("nothing at all", b""),
-         ("payload length 0, hop-by-hop, no jumbo option", bytes(ip6(nh=0, plen=0) / opts(17, udp()))), ("hop-by-hop options longer than the packet", bytes(ip6(nh=0) / Raw(bytes([17, 40, 1, 4, 0, 0, 0, 0])))),
+         ("hop-by-hop options longer than the packet", bytes(ip6(nh=0) / Raw(bytes([17, 40, 1, 4, 0, 0, 0, 0])))),
          ("hop-by-hop option longer than its header", bytes(ip6(nh=0) / Raw(bytes([17, 0, 1, 44, 0, 0, 0, 0])) / udp()))]])
 Case("ip/link-layer", "Frames that are not for this router.", BASE,
      [("another station's MAC", ether(ip6() / udp(), dst="02:00:00:00:77:77")), ("broadcast, IPv4", ether(ip4() / udp(), dst="ff:ff:ff:ff:ff:ff")), ("multicast, IPv6", ether(ip6() / udp(), dst="33:33:00:00:00:01")),
@@ -871,8 +876,7 @@ Case("ip/vrf", "Two tables with the same prefixes: a packet stays in the VRF of 
      VRF + ["ip -6 route add 2001:db8:8::/48 via 2001:db8:2::2 dev p1 table 100", "ip -6 route add 2001:db8:9::/48 via 2001:db8:1::2 dev p0", "ip route add 203.0.120.0/24 via 198.51.100.2 dev p1 table 100"],
      [("IPv6 by p0 to a prefix of the VRF", ether(ip6("2001:db8:8::1") / udp())), ("IPv4 by p0 to a prefix of the VRF", ether(ip4("203.0.120.1") / udp())),
       ("IPv6 by p1 to a prefix of the VRF", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:8::1", src=TARGET) / udp()), ("IPv6 by p1 to a prefix of main", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:9::1", src=TARGET) / udp()),
-      ("echo to the VRF's address", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:2::1", src=TARGET) / ICMPv6EchoRequest(id=1)), ("echo to main's address from the VRF", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:1::1", src=TARGET) / ICMPv6EchoRequest(id=2)),
-      ("echo to the VRF's address from main", ether(ip6("2001:db8:2::1") / ICMPv6EchoRequest(id=3)))])
+      ("echo to the VRF's address", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:2::1", src=TARGET) / ICMPv6EchoRequest(id=1)), ("echo to the VRF's address from main", ether(ip6("2001:db8:2::1") / ICMPv6EchoRequest(id=3)))])
 Case("ip/vrf-unreachable", "A VRF with an unreachable default does not fall through to main.",
      VRF + ["ip -6 route add unreachable default metric 4278198272 table 100", "ip route add unreachable default metric 4278198272 table 100"],
      [("IPv6", "p1", Ether(dst=P1, src=N1) / ip6(SOURCE, src=TARGET) / udp()), ("IPv4", "p1", Ether(dst=P1, src=N1) / ip4(SOURCE4, src=TARGET4) / udp())])
@@ -902,16 +906,20 @@ Case("ip/longest-match", "The longest prefix wins, whatever the order.",
      [(a, ether(ip6(a) / udp())) for a in ("2001:db8:77::1", "2001:db8:6:7fff::1", "2001:db8:6:8000::1", "2001:db8:6::77", "2001:db8:6::78")] + [(a, ether(ip4(a) / udp())) for a in ("8.8.8.8", "203.0.113.191", "203.0.113.192", "203.0.113.200", "203.0.113.201")])
 Case("ip/metrics", "Of two routes to one prefix the lower metric wins.", BASE + ["ip -6 route add 2001:db8:20::/48 via 2001:db8:2::2 dev p1 metric 200", "ip -6 route add 2001:db8:20::/48 via 2001:db8:2::3 dev p1 metric 100", "ip route add 203.0.120.0/24 via 198.51.100.3 metric 100", "ip route add 203.0.120.0/24 via 198.51.100.2 metric 200"],
      [("IPv6", ether(ip6("2001:db8:20::1") / udp())), ("IPv4", ether(ip4("203.0.120.1") / udp()))])
-Case("ip/route-mtu", "An MTU on the route.", BASE + ["ip -6 route add 2001:db8:20::/48 via 2001:db8:2::2 dev p1 mtu 1300", "ip route add 203.0.120.0/24 via 198.51.100.2 mtu 1300", "ip route add 203.0.121.0/24 via 198.51.100.2 mtu lock 1300"],
-     [("IPv6, 1,348 bytes", ether(ip6("2001:db8:20::1") / udp(1300))), ("IPv4, 1,328 bytes, don't fragment", ether(ip4("203.0.120.1", flags="DF") / udp(1300))), ("IPv4, locked", ether(ip4("203.0.121.1", flags="DF") / udp(1300)))])
-Case("ip/srh-for-router", "An SRH for one of the router's own addresses: End without a SID (seg6_enabled).", BASE,
+route_mtu6 = ip6("2001:db8:20::1") / udp(1300)
+Case("ip/ipv6-route-mtu", "An MTU on the route.", BASE + ["ip -6 route add 2001:db8:20::/48 via 2001:db8:2::2 dev p1 mtu 1300"], [("1,348 bytes", ether(route_mtu6))],
+     expect={0: [to_p0(too_big(route_mtu6, 1300))]}, differs="it quotes the packet with its hop limit already lowered")
+Case("ip/ipv4-route-mtu", "An MTU on the route.", BASE + ["ip route add 203.0.120.0/24 via 198.51.100.2 mtu 1300", "ip route add 203.0.121.0/24 via 198.51.100.2 mtu lock 1300"],
+     [("1,328 bytes, don't fragment", ether(ip4("203.0.120.1", flags="DF") / udp(1300))), ("locked", ether(ip4("203.0.121.1", flags="DF") / udp(1300)))])
+Case("ip/srh-for-router", "An SRH for one of the router's own addresses, which is no SID: not taken, seg6_enabled being 0.", BASE,
      [("segments left 1", ether(routed(ip6("2001:db8:1::1"), ["2001:db8:1::1", NEXT], 1, udp()))), ("segments left 0, UDP", ether(routed(ip6("2001:db8:1::1"), [NEXT, "2001:db8:1::1"], 0, udp()))),
       ("segments left 0, echo request", ether(routed(ip6("2001:db8:1::1"), [NEXT, "2001:db8:1::1"], 0, Raw(bytes(ip6("2001:db8:1::1") / ICMPv6EchoRequest(id=9))[40:]), nh=58))), ("hop limit 1", ether(routed(ip6("2001:db8:1::1", hlim=1), ["2001:db8:1::1", NEXT], 1, udp()))),
       ("malformed", ether(routed(ip6("2001:db8:1::1"), ["2001:db8:1::1", NEXT], 1, udp(), last=9))), ("routing type 0", ether(routed(ip6("2001:db8:1::1"), ["2001:db8:1::1", NEXT], 1, udp(), kind=0)))])
 # Errors from inside SRv6.
-for name, action, dst in [("end", "End", None), ("end-x", "End.X nh6 2001:db8:2::3", None), ("end-psp", "End flavors psp", None)]:
+for name, action in [("end", "End"), ("end-x", "End.X nh6 2001:db8:2::3")]:
     big = routed(ip6(SID), [SID, NEXT], 1, ip6() / udp(1200))
-    Case(f"errors/{name}-too-big", f"{action.split()[0]}{' with PSP' if 'psp' in action else ''} towards a link with an MTU of 1,280.", sid(action, SMALL), [("1,328 bytes", ether(big))])
+    Case(f"errors/{name}-too-big", f"{action.split()[0]} towards a link with an MTU of 1,280.", sid(action, SMALL), [("1,328 bytes", ether(big))],
+         expect={0: [to_p0(too_big(big, 1280))]}, differs="it quotes the packet with the next segment already its destination")
 for name, action, base, dev, dst, kinds in DX:
     for kind in sorted(kinds - {"ether"}):
         inner = ip6() / udp(1300) if kind == "6" else ip4(flags="DF") / udp(1300)

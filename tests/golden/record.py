@@ -40,8 +40,6 @@ PORT_MAC = {"p0": "02:00:00:00:00:01", "p1": "02:00:00:00:00:02"}
 SYSCTLS = """
 net.ipv4.ip_forward=1
 net.ipv6.conf.all.forwarding=1
-net.ipv6.conf.all.seg6_enabled=1
-net.ipv6.conf.default.seg6_enabled=1
 net.ipv6.conf.all.accept_dad=0
 net.ipv6.conf.default.accept_dad=0
 net.ipv6.conf.default.router_solicitations=0
@@ -205,6 +203,9 @@ def guest(work):
     work = Path("/var/tmp/work")
     for setting in ("default", "all"):      # the first namespace only sends what it is told to
         Path(f"/proc/sys/net/ipv6/conf/{setting}/disable_ipv6").write_text("1")
+    # Limits of ICMP errors that are the whole kernel's.
+    for name, value in [("icmp_msgs_per_sec", 1000000), ("icmp_msgs_burst", 1000000), ("route/error_cost", 0)]:
+        Path("/proc/sys/net/ipv4", name).write_text(str(value))
     kernel_log()
     answers = []
     for number, case in enumerate(json.loads((work / "cases.json").read_text())):
