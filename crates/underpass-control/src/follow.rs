@@ -68,6 +68,12 @@ impl Router {
         self.flush_routes_from(cause, address, link);
     }
 
+    /// A link has lost its last IPv4 address: no IPv4 route leads there any more. Linux:
+    /// `fib_disable_ip`, which tells nobody.
+    pub(crate) fn last_ipv4_gone(&mut self, link: u32) {
+        self.flush_routes4_of(link);
+    }
+
     /// A neighbour was added, changed or removed.
     pub(crate) fn neighbour_changed(&mut self, link: u32, address: IpAddr) {
         let mac = self.neighbours.get(link, address).and_then(|neighbour| neighbour.usable());

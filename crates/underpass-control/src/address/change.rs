@@ -171,6 +171,9 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         router.insert6(Cause::from(request), address);
         return Ok(Outcome::Done);
     }
+    if address.local.is_unspecified() {
+        return Ok(Outcome::Done); // Linux takes it and does nothing
+    }
     let mut siblings = own.iter().filter(|other| other.prefix() == address.prefix());
     if let Some(first) = siblings.next() {
         if first.scope != address.scope || siblings.any(|other| other.scope != address.scope) {
@@ -257,6 +260,9 @@ impl Router {
         for address in gone {
             self.tell_address(cause, RTM_DELADDR, &address);
             self.address_gone(cause, &address);
+        }
+        if !v6 && self.addresses.v4(link).is_empty() {
+            self.last_ipv4_gone(link);
         }
     }
 }

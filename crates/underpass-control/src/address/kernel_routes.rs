@@ -99,6 +99,10 @@ fn routes4(
         link: link.index,
     };
     routes.insert(route(RTN_LOCAL, own.into(), local, 0));
+    // Nothing can be sent from a multicast address: Linux refuses routes that would.
+    if own.is_multicast() {
+        return;
+    }
     let loopback = link.kind == LinkKind::Loopback;
     if loopback && !link.up() && prefix.prefix_len() < 32 && !address.secondary() {
         // Routes to the loopback link of local scope outlive its going down.

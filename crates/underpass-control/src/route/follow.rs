@@ -104,6 +104,18 @@ impl Router {
         });
     }
 
+    /// No IPv4 route by a link may stay, unless it has another way.
+    pub(crate) fn flush_routes4_of(&mut self, link: u32) {
+        let lost = |hop: &Hop| hop.oif == link || hop.dead;
+        let by = |info: &Info| info.hops().iter().any(|hop| hop.oif == link) && info.hops().iter().all(lost);
+        for (place, gone) in self.places(by).into_iter().filter(|(place, _)| place.0 == Family::V4) {
+            let ids = self.ids(place);
+            for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
+                self.take(place, position);
+            }
+        }
+    }
+
     /// A link is up: routes get back the ways that they had lost with it.
     pub(crate) fn revive_routes_of(&mut self, link: u32) {
         if !self.links.get(link).is_some_and(|link| link.up()) {
