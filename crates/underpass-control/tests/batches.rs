@@ -34,19 +34,6 @@ fn routes(count: u32) -> Vec<Vec<u8>> {
     datagrams
 }
 
-fn lab() -> Lab {
-    let mut lab = Lab::recorded();
-    let mut datagram = Vec::new();
-    let flags = NLM_F_REQUEST | NLM_F_CREATE;
-    write_message(&mut datagram, libc::RTM_NEWADDR, flags, Address::default(), |message| {
-        message.fixed(&[10, 64, 0, 0, 14, 0, 0, 0]);
-        message.attribute(libc::IFA_LOCAL, &[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-    })
-    .unwrap();
-    assert!(lab.raw(&datagram).is_empty());
-    lab
-}
-
 fn dump(lab: &mut Lab) -> (usize, usize, usize) {
     let mut replies = Replies::default();
     let request = [28, 0, 0, 0, 26, 0, 1, 3, 1, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -70,7 +57,7 @@ fn dump(lab: &mut Lab) -> (usize, usize, usize) {
 
 #[test]
 fn a_dump_comes_in_datagrams() {
-    let mut lab = lab();
+    let mut lab = Lab::recorded();
     let before = dump(&mut lab).0;
     for datagram in routes(2_000) {
         assert!(lab.raw(&datagram).is_empty());
@@ -84,7 +71,7 @@ fn a_dump_comes_in_datagrams() {
 #[test]
 #[ignore = "a measurement"]
 fn a_million_routes() {
-    let mut lab = lab();
+    let mut lab = Lab::recorded();
     let datagrams = routes(1_000_000);
     let mut replies = Replies::default();
     let began = Instant::now();

@@ -4,11 +4,14 @@
 
 pub mod recorded;
 
+use std::net::IpAddr;
+
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
     NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
 use underpass_control::{Client, Protocol, Replies, Router};
 use underpass_engine::buffer::PortId;
@@ -47,6 +50,9 @@ impl Lab {
         }
         lab.make("vrf100", "vrf", 17, &100u32.to_ne_bytes());
         lab.change(up(17), 0).unwrap();
+        for (link, local, len) in [(14, "10.0.0.1", 24), (14, "fd00::1", 64), (16, "10.1.0.1", 24)] {
+            lab.change(address(link, local, len), NLM_F_CREATE | NLM_F_EXCL).unwrap();
+        }
         lab
     }
 
@@ -122,6 +128,17 @@ impl Lab {
             })
             .collect()
     }
+}
+
+/// `ip addr add LOCAL/LEN dev …`
+pub fn address(link: u32, local: &str, prefix_len: u8) -> RouteNetlinkMessage {
+    let local: IpAddr = local.parse().unwrap();
+    let mut address = AddressMessage::default();
+    address.header.family = if local.is_ipv6() { 10 } else { 2 }.into();
+    address.header.index = link;
+    address.header.prefix_len = prefix_len;
+    address.attributes = vec![AddressAttribute::Local(local), AddressAttribute::Address(local)];
+    RouteNetlinkMessage::NewAddress(address)
 }
 
 /// `ip link set … up`
