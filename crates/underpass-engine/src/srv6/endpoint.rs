@@ -5,14 +5,14 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use underpass_packet::srh::{Srh, SrhMut};
+use underpass_packet::ipv6_ext::Extensions;
+use underpass_packet::srh::{self, Srh, SrhMut};
 use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
-use super::chain::{Extension, chain};
 use super::headend;
 use crate::buffer::Packet;
 use crate::drops::Drop;
-use crate::tables::{Behaviour, Endpoint, LookupId, NextCsid, Via};
+use crate::tables::{Behaviour, Endpoint, Headend, LookupId, NextCsid, Via};
 use crate::trace::{Event, Trace};
 use crate::worker::{IcmpError, Path, Road, Step, View, ipv4_check, ipv6_check};
 
@@ -137,7 +137,7 @@ fn active_srh(packet: &Packet) -> Result<usize, Drop> {
         // The SRH right behind the fixed header, with segments left: nearly every packet.
         [_, _, _, _, _, _, protocol::ROUTING, ..] if bytes.get(43).is_some_and(|left| *left > 0) => {
             match bytes.get(42) {
-                Some(&underpass_packet::srh::ROUTING_TYPE) => Ok(ipv6::Header::LEN),
+                Some(&srh::ROUTING_TYPE) => Ok(ipv6::Header::LEN),
                 _ => Err(Drop::SrhMissing),
             }
         }
@@ -149,21 +149,21 @@ fn active_srh(packet: &Packet) -> Result<usize, Drop> {
 #[cold]
 fn find_active_srh(bytes: &[u8]) -> Result<usize, Drop> {
     let mut reason = Drop::SrhMissing;
-    for header in chain(bytes) {
-        match header {
-            Ok(Extension { kind: protocol::ROUTING, at }) => {
-                let routing = bytes.get(at..at + 4).ok_or(Drop::Ip6Malformed)?;
-                match (routing[2], routing[3]) {
-                    (_, 0) => reason = Drop::SegmentsLeftZero,
-                    (underpass_packet::srh::ROUTING_TYPE, _) => return Ok(at),
-                    _ => return Err(Drop::SrhMissing),
-                }
-            }
-            Ok(_) => {}
-            Err(()) => return Err(Drop::Ip6Malformed),
+    for header in extensions(bytes)? {
+        let header = header.map_err(|_| Drop::Ip6Malformed)?;
+        let Some(routing) = header.routing() else { continue };
+        match (routing.routing_type, routing.segments_left) {
+            (_, 0) => reason = Drop::SegmentsLeftZero,
+            (srh::ROUTING_TYPE, _) => return Ok(header.offset),
+            _ => return Err(Drop::SrhMissing),
         }
     }
     Err(reason)
+}
+
+fn extensions(bytes: &[u8]) -> Result<Extensions<'_>, Drop> {
+    let view = ipv6::View::parse(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    Ok(Extensions::new(&view))
 }
 
 /// RFC 8986 section 4.16.1, penultimate segment pop: takes the SRH at `at` out of the packet.
@@ -171,25 +171,16 @@ fn pop_srh(packet: &mut Packet, at: usize) -> Result<(), Drop> {
     let bytes = packet.bytes_mut();
     let srh = bytes.get(at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(Drop::SrhMalformed)?;
     let (len, next) = (srh.len(), srh.next_header());
-    let pointer = next_header_pointer(bytes, at).ok_or(Drop::Ip6Malformed)?;
-    bytes[pointer] = next;
+    let named_at = extensions(bytes)?
+        .find_map(|header| header.ok().filter(|header| header.offset == at))
+        .ok_or(Drop::Ip6Malformed)?
+        .named_at;
+    bytes[named_at] = next;
     let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
     header.payload_length -= len as u16;
     bytes.copy_within(..at, len);
     packet.pull(len);
     Ok(())
-}
-
-/// The offset of the next header field that names the header at `at`.
-fn next_header_pointer(bytes: &[u8], at: usize) -> Option<usize> {
-    let mut pointer = ipv6::Header::NEXT_HEADER_OFFSET;
-    for header in chain(bytes) {
-        match header.ok()? {
-            header if header.at == at => return Some(pointer),
-            header => pointer = header.at,
-        }
-    }
-    None
 }
 
 /// RFC 9800 section 4.1.1: if the argument of the SID is not zero, moves its first compressed SID into
@@ -268,22 +259,14 @@ fn end_dt46(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
 }
 
 /// End.B6, as Linux has it: a new SRH on top of the active one.
-fn end_b6<T: Trace>(
-    road: &mut Road,
-    policy: &crate::tables::Headend,
-    trace: &mut T,
-) -> Result<Step, Refused> {
+fn end_b6<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T) -> Result<Step, Refused> {
     active_srh(&road.packet)?;
     Ok(headend(road, policy, trace))
 }
 
 /// End.B6.Encaps: on to the next segment, and the policy's headers around it all. RFC 8986 section 4.13.
 #[inline(always)]
-fn end_b6_encaps<T: Trace>(
-    road: &mut Road,
-    policy: &crate::tables::Headend,
-    trace: &mut T,
-) -> Result<Step, Refused> {
+fn end_b6_encaps<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T) -> Result<Step, Refused> {
     advance(road, false)?;
     Ok(headend(road, policy, trace))
 }
@@ -317,20 +300,23 @@ fn decapsulate(packet: &mut Packet, inner: u8) -> Result<(), Drop> {
 /// Walks the extension headers to the packet inside.
 #[cold]
 fn find_inner(bytes: &[u8], inner: u8) -> Result<usize, Drop> {
-    for header in chain(bytes) {
-        let header = header.map_err(|()| Drop::Ip6Malformed)?;
-        if header.kind == inner {
-            return Ok(header.at);
+    let mut headers = extensions(bytes)?;
+    for header in headers.by_ref() {
+        let header = header.map_err(|_| Drop::Ip6Malformed)?;
+        let Some(routing) = header.routing() else { continue };
+        if routing.segments_left > 0 {
+            return Err(Drop::SegmentsLeftNotZero);
         }
-        if header.kind == protocol::ROUTING {
-            let srh =
-                bytes.get(header.at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(Drop::SrhMalformed)?;
-            if srh.segments_left() > 0 {
-                return Err(Drop::SegmentsLeftNotZero);
-            }
+        if routing.routing_type == srh::ROUTING_TYPE && Srh::parse(header.bytes).is_err() {
+            return Err(Drop::SrhMalformed);
         }
     }
-    Err(Drop::UpperLayerUnexpected)
+    let upper = headers.upper().map_err(|_| Drop::Ip6Malformed)?;
+    if upper.protocol == inner && upper.fragment_offset == 0 {
+        Ok(upper.offset)
+    } else {
+        Err(Drop::UpperLayerUnexpected)
+    }
 }
 
 /// The IPv4 packet that decapsulation left: checked, its destination.
