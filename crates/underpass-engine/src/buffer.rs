@@ -29,10 +29,10 @@ pub const SLOT: usize = 4096 + 64;
 /// One packet in its slot. Does not free itself: every packet ends in a [`Pool`] or a port.
 pub struct Packet {
     slot: &'static mut [u8],
-    start: u32,
-    len: u32,
-    /// The port by which the packet came in.
-    pub ingress: PortId,
+    /// Where the packet lies: the offset of its first byte in the lower half, of its end in the upper.
+    /// One word, because a packet is moved right after its start has moved, and a load that spans
+    /// several fresh stores stalls.
+    place: u64,
 }
 
 /// The slot has no room for the header that was to be pushed.
@@ -40,65 +40,69 @@ pub struct Packet {
 pub struct NoRoom;
 
 impl Packet {
+    #[inline(always)]
+    fn start(&self) -> usize {
+        self.place as u32 as usize
+    }
+
+    #[inline(always)]
+    fn end(&self) -> usize {
+        (self.place >> 32) as usize
+    }
+
     /// The bytes of the packet.
-    #[inline]
+    #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
-        &self.slot[self.start as usize..self.start as usize + self.len as usize]
+        self.slot.get(self.start()..self.end()).unwrap_or_default()
     }
 
     /// The bytes of the packet, to be changed.
-    #[inline]
+    #[inline(always)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.slot[self.start as usize..self.start as usize + self.len as usize]
+        let (start, end) = (self.start(), self.end());
+        self.slot.get_mut(start..end).unwrap_or_default()
     }
 
     /// Length in bytes.
-    #[inline]
+    #[inline(always)]
+    #[expect(clippy::len_without_is_empty, reason = "no packet on the path is empty")]
     pub fn len(&self) -> usize {
-        self.len as usize
-    }
-
-    /// Whether no byte is left.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.end() - self.start()
     }
 
     /// Bytes that can be pushed in front.
-    #[inline]
+    #[inline(always)]
     pub fn headroom(&self) -> usize {
-        self.start as usize
-    }
-
-    /// Bytes that can be appended.
-    pub fn tailroom(&self) -> usize {
-        self.slot.len() - self.start as usize - self.len as usize
+        self.start()
     }
 
     /// Moves the start `n` bytes forward: the packet loses its first `n` bytes.
     /// `n` beyond the packet leaves it empty.
-    #[inline]
+    #[inline(always)]
     pub fn pull(&mut self, n: usize) {
-        let n = (n as u32).min(self.len);
-        self.start += n;
-        self.len -= n;
+        self.place += n.min(self.len()) as u64;
     }
 
     /// Moves the start `n` bytes back and returns the packet with the new bytes, whose content is
     /// whatever the slot held, at its front.
-    #[inline]
+    ///
+    /// # Errors
+    /// [`NoRoom`] if there are not `n` bytes of headroom; the packet is then unchanged.
+    #[inline(always)]
     pub fn push(&mut self, n: usize) -> Result<&mut [u8], NoRoom> {
-        if n > self.start as usize {
+        if n > self.start() {
             return Err(NoRoom);
         }
-        self.start -= n as u32;
-        self.len += n as u32;
+        self.place -= n as u64;
         Ok(self.bytes_mut())
     }
 
     /// Cuts the packet to `len` bytes; longer than it is leaves it as it is.
-    #[inline]
+    #[inline(always)]
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len as u32);
+        if len < self.len() {
+            self.put(self.start(), len);
+        }
     }
 
     /// Replaces the packet by `bytes`, which start at offset `start` of the slot.
@@ -106,9 +110,8 @@ impl Packet {
     /// # Errors
     /// [`NoRoom`] if they do not fit there; the packet is then unchanged.
     pub fn set(&mut self, start: usize, bytes: &[u8]) -> Result<(), NoRoom> {
-        let room = self.slot.get_mut(start..start + bytes.len()).ok_or(NoRoom)?;
-        room.copy_from_slice(bytes);
-        (self.start, self.len) = (start as u32, bytes.len() as u32);
+        self.slot.get_mut(start..start + bytes.len()).ok_or(NoRoom)?.copy_from_slice(bytes);
+        self.put(start, bytes.len());
         Ok(())
     }
 
@@ -130,14 +133,19 @@ impl Packet {
         if start + len > self.slot.len() {
             return Err(NoRoom);
         }
-        (self.start, self.len) = (start as u32, len as u32);
+        self.put(start, len);
         Ok(())
+    }
+
+    #[inline(always)]
+    fn put(&mut self, start: usize, len: usize) {
+        self.place = ((start + len) as u64) << 32 | start as u64;
     }
 }
 
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Packet(port {}, {} bytes at {})", self.ingress.0, self.len, self.start)
+        write!(f, "Packet({} bytes at {})", self.len(), self.start())
     }
 }
 
@@ -156,11 +164,7 @@ impl Pool {
     /// A pool of `slots` slots of `size` bytes.
     pub fn with_slot_size(slots: usize, size: usize) -> Self {
         let region: &'static mut [u8] = Vec::leak(vec![0; slots * size]);
-        let free = region
-            .chunks_exact_mut(size)
-            .map(|slot| Packet { slot, start: 0, len: 0, ingress: PortId(0) })
-            .rev()
-            .collect();
+        let free = region.chunks_exact_mut(size).map(|slot| Packet { slot, place: 0 }).rev().collect();
         Self { free }
     }
 
@@ -168,8 +172,7 @@ impl Pool {
     #[inline]
     pub fn take(&mut self) -> Option<Packet> {
         let mut packet = self.free.pop()?;
-        packet.start = HEADROOM.min(packet.slot.len()) as u32;
-        packet.len = 0;
+        packet.put(HEADROOM.min(packet.slot.len()), 0);
         Some(packet)
     }
 

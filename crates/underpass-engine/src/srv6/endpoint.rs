@@ -81,7 +81,8 @@ fn name(behaviour: &Behaviour) -> &'static str {
 /// End and End.T: on to the next segment, looked up in `lookup`. RFC 8986 sections 4.1 and 4.3.
 #[inline(always)]
 fn end(road: &mut Road, sid: &Endpoint, lookup: LookupId) -> Result<Step, Refused> {
-    Ok(Step::Look6(lookup, next_segment(road, sid)?))
+    let segment = next_segment(road, sid)?;
+    Ok(Step::look6(road, lookup, segment))
 }
 
 /// End.X: on to the next segment, to this neighbour whatever its address. RFC 8986 section 4.2.
@@ -89,8 +90,8 @@ fn end(road: &mut Road, sid: &Endpoint, lookup: LookupId) -> Result<Step, Refuse
 fn end_x(road: &mut Road, sid: &Endpoint, via: &Via) -> Result<Step, Refused> {
     let segment = next_segment(road, sid)?;
     Ok(match via.address {
-        IpAddr::V6(address) if address.is_unspecified() => Step::Look6(via.lookup, segment),
-        _ => Step::via(via),
+        IpAddr::V6(address) if address.is_unspecified() => Step::look6(road, via.lookup, segment),
+        _ => Step::via(road, via),
     })
 }
 
@@ -219,8 +220,8 @@ fn end_dx4(road: &mut Road, via: &Via) -> Result<Step, Refused> {
     decapsulate(&mut road.packet, protocol::IPV4)?;
     let inner = inner4(road)?;
     Ok(match via.address {
-        IpAddr::V4(address) if address.is_unspecified() => Step::Look4(via.lookup, inner),
-        _ => Step::via(via),
+        IpAddr::V4(address) if address.is_unspecified() => Step::look4(road, via.lookup, inner),
+        _ => Step::via(road, via),
     })
 }
 
@@ -230,8 +231,8 @@ fn end_dx6(road: &mut Road, via: &Via) -> Result<Step, Refused> {
     decapsulate(&mut road.packet, protocol::IPV6)?;
     let inner = inner6(road)?;
     Ok(match via.address {
-        IpAddr::V6(address) if address.is_unspecified() => Step::Look6(via.lookup, inner),
-        _ => Step::via(via),
+        IpAddr::V6(address) if address.is_unspecified() => Step::look6(road, via.lookup, inner),
+        _ => Step::via(road, via),
     })
 }
 
@@ -239,14 +240,16 @@ fn end_dx6(road: &mut Road, via: &Via) -> Result<Step, Refused> {
 #[inline(always)]
 fn end_dt4(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
     decapsulate(&mut road.packet, protocol::IPV4)?;
-    Ok(Step::Look4(lookup, inner4(road)?))
+    let inner = inner4(road)?;
+    Ok(Step::look4(road, lookup, inner))
 }
 
 /// End.DT6: the IPv6 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.6.
 #[inline(always)]
 fn end_dt6(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
     decapsulate(&mut road.packet, protocol::IPV6)?;
-    Ok(Step::Look6(lookup, inner6(road)?))
+    let inner = inner6(road)?;
+    Ok(Step::look6(road, lookup, inner))
 }
 
 /// End.DT46: either. RFC 8986 section 4.8.

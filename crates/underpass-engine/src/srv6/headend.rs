@@ -23,7 +23,7 @@ pub(crate) fn headend<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T
     match done {
         Ok(()) => {
             trace.step(Event::Headend(name, policy.header.len()), &road.packet);
-            Step::via(&policy.via)
+            Step::via(road, &policy.via)
         }
         Err(step) => step,
     }

@@ -18,8 +18,6 @@ const LEN: usize = 28;
 impl<const COUNT: bool> Path<COUNT> {
     /// Answers a request for an address that is the router's own in the tables of the link, as Linux
     /// does with `arp_ignore` 0.
-    #[cold]
-    #[inline(never)]
     pub(super) fn arp<T: Trace>(
         &mut self,
         view: &View<'_>,

@@ -18,8 +18,8 @@ use crate::trace::{Event, Trace};
 pub(crate) enum Error {
     /// The hop limit ran out.
     HopLimit,
-    /// The packet is longer than this, in bytes, from its IP header on.
-    TooBig { mtu: u32 },
+    /// The packet is longer than [`Road::mtu`] bytes, from its IP header on.
+    TooBig,
     /// There is no route.
     NoRoute,
     /// An `unreachable` route.
@@ -46,10 +46,10 @@ const ECHO_REPLY_V6: u8 = 129;
 
 impl Error {
     /// Type, code and argument in ICMPv6.
-    fn v6(self) -> (u8, u8, u32) {
+    fn v6(self, mtu: u32) -> (u8, u8, u32) {
         match self {
             Self::HopLimit => (3, 0, 0),
-            Self::TooBig { mtu } => (2, 0, mtu),
+            Self::TooBig => (2, 0, mtu),
             // Linux answers for `unreachable` routes as for none.
             Self::NoRoute | Self::Unreachable => (1, 0, 0),
             Self::Prohibited => (1, 1, 0),
@@ -58,10 +58,10 @@ impl Error {
     }
 
     /// Type, code and argument in ICMP.
-    fn v4(self) -> (u8, u8, u32) {
+    fn v4(self, mtu: u32) -> (u8, u8, u32) {
         match self {
             Self::HopLimit => (11, 0, 0),
-            Self::TooBig { mtu } => (3, 4, mtu.min(0xffff)),
+            Self::TooBig => (3, 4, mtu.min(0xffff)),
             Self::NoRoute => (3, 0, 0),
             Self::Unreachable | Self::AddressUnreachable => (3, 1, 0),
             Self::Prohibited => (3, 13, 0),
@@ -71,8 +71,6 @@ impl Error {
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Replaces a packet by the error that its sender is told, where one may be sent.
-    #[cold]
-    #[inline(never)]
     pub(super) fn icmp_error<T: Trace>(
         &mut self,
         view: &View<'_>,
@@ -82,10 +80,7 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Step {
         // What is quoted is the packet without the headers that this router put before it.
-        let error = match error {
-            Error::TooBig { mtu } => Error::TooBig { mtu: mtu.saturating_sub(u32::from(road.growth)) },
-            error => error,
-        };
+        let mtu = road.mtu.saturating_sub(u32::from(road.growth));
         road.packet.pull(usize::from(std::mem::take(&mut road.wrapping)));
         let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.generated) else {
             return Step::Drop(reason);
@@ -95,11 +90,11 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         let (kind, code, built) = match sender {
             IpAddr::V6(sender) => {
-                let (kind, code, argument) = error.v6();
+                let (kind, code, argument) = error.v6(mtu);
                 (kind, code, quote6(road, sender, [kind, code], argument))
             }
             IpAddr::V4(sender) => {
-                let (kind, code, argument) = error.v4();
+                let (kind, code, argument) = error.v4(mtu);
                 (kind, code, quote4(road, sender, [kind, code], argument))
             }
         };
@@ -120,8 +115,8 @@ impl<const COUNT: bool> Path<COUNT> {
         road.counted = None;
         (road.turns, road.growth, road.wrapping) = (0, 0, 0);
         match destination {
-            IpAddr::V6(address) => Step::Look6(road.instance, address),
-            IpAddr::V4(address) => Step::Look4(road.instance, address),
+            IpAddr::V6(address) => Step::look6(road, road.instance, address),
+            IpAddr::V4(address) => Step::look4(road, road.instance, address),
         }
     }
 
@@ -151,8 +146,6 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
-    #[cold]
-    #[inline(never)]
     pub(super) fn deliver<T: Trace>(
         &mut self,
         view: &View<'_>,

@@ -19,9 +19,9 @@ pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
         Err(reason) => return Step::Drop(reason),
     };
     if checked.unusual || !link.forward4 {
-        return unusual(road, link);
+        return Step::Unusual;
     }
-    Step::Look4(link.lookup, checked.destination)
+    Step::look4(road, link.lookup, checked.destination)
 }
 
 /// A header that is sound.
@@ -58,7 +58,7 @@ fn is_unusual(first: u8) -> bool {
 
 /// The checks that only some addresses need.
 #[cold]
-fn unusual(road: &mut Road, link: &Link) -> Step {
+pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     let Ok((header, _)) = ipv4::Header::ref_from_prefix(road.packet.bytes()) else {
         return Step::Drop(Drop::Ip4Truncated);
     };
@@ -81,7 +81,7 @@ fn unusual(road: &mut Road, link: &Link) -> Step {
         return Step::Drop(Drop::DestinationInvalid);
     }
     road.not_forwarded = !link.forward4;
-    Step::Look4(link.lookup, destination)
+    Step::look4(road, link.lookup, destination)
 }
 
 /// A checked packet before it goes to `next_hop`: its TTL, and whether it fits. `Ok(false)`: it has to
@@ -98,7 +98,8 @@ pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step>
             return Err(Step::Error(Drop::HopLimitExceeded, Error::HopLimit));
         }
         if !fits && header.dont_fragment() {
-            return Err(Step::Error(Drop::TooBig, Error::TooBig { mtu: next_hop.mtu }));
+            road.mtu = next_hop.mtu;
+            return Err(Step::Error(Drop::TooBig, Error::TooBig));
         }
         header.decrement_ttl();
     }

@@ -18,9 +18,9 @@ pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
         Err(reason) => return Step::Drop(reason),
     };
     if checked.unusual || !link.forward6 {
-        return unusual(road, link);
+        return Step::Unusual;
     }
-    Step::Look6(link.lookup, checked.destination)
+    Step::look6(road, link.lookup, checked.destination)
 }
 
 /// A header that is sound.
@@ -44,6 +44,12 @@ pub(crate) fn check(packet: &mut Packet) -> Result<Checked, Drop> {
     Ok(Checked { destination, unusual })
 }
 
+/// Whether a packet is IPv6 and not IPv4.
+#[inline(always)]
+pub(super) fn is(packet: &Packet) -> bool {
+    packet.bytes().first().is_some_and(|first| first >> 4 == 6)
+}
+
 /// Multicast, link-local, or in ::/32 (unspecified, loopback, IPv4-mapped).
 #[inline(always)]
 fn is_unusual(address: u128) -> bool {
@@ -54,7 +60,7 @@ fn is_unusual(address: u128) -> bool {
 
 /// The checks that only some addresses need.
 #[cold]
-fn unusual(road: &mut Road, link: &Link) -> Step {
+pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     let Ok((header, _)) = ipv6::Header::ref_from_prefix(road.packet.bytes()) else {
         return Step::Drop(Drop::Ip6Truncated);
     };
@@ -76,7 +82,7 @@ fn unusual(road: &mut Road, link: &Link) -> Step {
         || source.is_unspecified()
         || source.is_unicast_link_local()
         || destination.is_unicast_link_local();
-    Step::Look6(link.lookup, destination)
+    Step::look6(road, link.lookup, destination)
 }
 
 /// A checked packet before it goes to `next_hop`: its hop limit, and whether it fits.
@@ -91,7 +97,8 @@ pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
             return Err(Step::Error(Drop::HopLimitExceeded, Error::HopLimit));
         }
         if len > next_hop.mtu as usize {
-            return Err(Step::Error(Drop::TooBig, Error::TooBig { mtu: next_hop.mtu }));
+            road.mtu = next_hop.mtu;
+            return Err(Step::Error(Drop::TooBig, Error::TooBig));
         }
         header.hop_limit -= 1;
     }

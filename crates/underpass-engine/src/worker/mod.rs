@@ -31,7 +31,7 @@ use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::flow;
 use crate::limiter::{Limiter, Nanos};
-use crate::lpm::NO_LEAF;
+use crate::lpm::{Lpm, NO_LEAF};
 use crate::srv6;
 use crate::tables::{
     Action, ActionId, Discard, Guard, Link, LinkId, Lookup, LookupId, NextHopId, Reader, Tables, Via,
@@ -42,7 +42,8 @@ pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::check as ipv4_check;
 pub(crate) use ipv6::check as ipv6_check;
 pub(crate) use road::Road;
-use transmit::Transmit;
+use road::Slow;
+use transmit::{Transmit, frame};
 
 /// A burst of packets that came in by one port.
 pub type Burst = ArrayVec<Packet, BURST>;
@@ -88,46 +89,121 @@ pub(crate) struct View<'a> {
     pub(crate) now: Nanos,
 }
 
-/// What is to happen to a packet next.
+/// What is to happen to a packet next. Small enough for a register; what else the step needs stands in
+/// the [`Road`].
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
-    /// Look this address up in the tables that the id names.
-    Look4(LookupId, Ipv4Addr),
-    /// The same for IPv6.
-    Look6(LookupId, Ipv6Addr),
+    /// Look [`Road::target4`] up in the tables that the id names.
+    Look4(LookupId),
+    /// Look [`Road::target6`] up.
+    Look6(LookupId),
+    /// Look the target up by rules, or past `throw` routes: off the common road.
+    LookSlow(LookupId),
     /// Do what this action says.
     Act(ActionId),
     /// Forward to this next hop: hop limit, MTU, link layer.
     Forward(NextHopId),
     /// Send the Ethernet frame that the packet is by this link.
     Frame(LinkId),
+    /// Put the Ethernet frame that the packet is into the queue of a port, and count it for its link.
+    Send(PortId, LinkId),
+    /// Cut the IPv4 packet up and send the fragments to this next hop.
+    Fragment(NextHopId),
     /// It is for the router itself.
     Deliver,
     /// Drop it.
     Drop(Drop),
     /// Drop it, and tell its sender.
     Error(Drop, icmp::Error),
-    /// Another look-up of the same packet is needed after a `throw` route, where a policy rule selects,
-    /// or in any other case off the common road.
-    LookSlow(LookupId, IpAddr),
+    /// Look at an IPv4 or IPv6 packet with unusual addresses.
+    Unusual,
+    /// Answer an ARP request.
+    Arp,
+    /// Finish a message of this router's, then do what this action says.
+    Finish(ActionId),
 }
 
 /// A packet that waits for the look-ups of its burst.
 struct Waiting {
     road: Road,
     lookup: LookupId,
-    address: IpAddr,
+    ipv6: bool,
 }
 
 impl Step {
     /// On to where an action points: to its next hop if that is known, to its address otherwise.
-    #[inline]
-    pub(crate) fn via(via: &Via) -> Self {
+    #[inline(always)]
+    pub(crate) fn via(road: &mut Road, via: &Via) -> Self {
         match (via.resolved, via.address) {
             (Some(next_hop), _) => Self::Forward(next_hop),
-            (None, IpAddr::V4(address)) => Self::Look4(via.lookup, address),
-            (None, IpAddr::V6(address)) => Self::Look6(via.lookup, address),
+            (None, IpAddr::V4(address)) => Self::look4(road, via.lookup, address),
+            (None, IpAddr::V6(address)) => Self::look6(road, via.lookup, address),
         }
+    }
+
+    /// Look this address up.
+    #[inline(always)]
+    pub(crate) fn look4(road: &mut Road, lookup: LookupId, address: Ipv4Addr) -> Self {
+        road.target4 = address;
+        Self::Look4(lookup)
+    }
+
+    /// Look this address up.
+    #[inline(always)]
+    pub(crate) fn look6(road: &mut Road, lookup: LookupId, address: Ipv6Addr) -> Self {
+        road.target6 = address;
+        Self::Look6(lookup)
+    }
+}
+
+/// The one table that a look-up consists of, found for a burst, so that it need not be found for each
+/// packet.
+struct Found<'a, A> {
+    lookup: LookupId,
+    fib: Option<&'a Lpm<A>>,
+}
+
+/// The tables that a burst's packets are looked up in: those of the link that they came in by, and those
+/// that the last packet was looked up in besides.
+struct Fibs<'a> {
+    ingress4: Found<'a, u32>,
+    ingress6: Found<'a, u128>,
+    other4: Found<'a, u32>,
+    other6: Found<'a, u128>,
+}
+
+impl<'a> Fibs<'a> {
+    fn new(view: &View<'a>, ingress: LookupId) -> Self {
+        Self {
+            ingress4: Found { lookup: ingress, fib: view.only_fib4(ingress) },
+            ingress6: Found { lookup: ingress, fib: view.only_fib6(ingress) },
+            other4: Found { lookup: ingress, fib: None },
+            other6: Found { lookup: ingress, fib: None },
+        }
+    }
+
+    /// The table, if the look-up consists of one alone.
+    #[inline(always)]
+    fn fib4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<&'a Lpm<u32>> {
+        if self.ingress4.lookup == lookup {
+            return self.ingress4.fib;
+        }
+        if self.other4.lookup != lookup {
+            self.other4 = Found { lookup, fib: view.only_fib4(lookup) };
+        }
+        self.other4.fib
+    }
+
+    /// The same for IPv6.
+    #[inline(always)]
+    fn fib6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<&'a Lpm<u128>> {
+        if self.ingress6.lookup == lookup {
+            return self.ingress6.fib;
+        }
+        if self.other6.lookup != lookup {
+            self.other6 = Found { lookup, fib: view.only_fib6(lookup) };
+        }
+        self.other6.fib
     }
 }
 
@@ -140,6 +216,26 @@ impl<'a> View<'a> {
     #[inline]
     fn lookup(&self, id: LookupId) -> Option<&'a Lookup> {
         self.tables.lookup(id, self.guard)
+    }
+
+    #[cold]
+    fn only_fib4(&self, id: LookupId) -> Option<&'a Lpm<u32>> {
+        match self.lookup(id)? {
+            Lookup { rules4, fibs4, .. } if rules4.is_empty() && fibs4.len() == 1 => {
+                self.tables.fib4(*fibs4.first()?, self.guard)
+            }
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn only_fib6(&self, id: LookupId) -> Option<&'a Lpm<u128>> {
+        match self.lookup(id)? {
+            Lookup { rules6, fibs6, .. } if rules6.is_empty() && fibs6.len() == 1 => {
+                self.tables.fib6(*fibs6.first()?, self.guard)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -194,18 +290,18 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             return self.end_of_burst();
         };
+        let mut fibs = Fibs::new(view, link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
         let mut received = Count { packets: burst.len() as u64, ..Count::default() };
-        for mut packet in burst.drain(..) {
+        for packet in burst.drain(..) {
             received.bytes += packet.len() as u64;
-            packet.ingress = port;
             trace.step(Event::Received(port), &packet);
             let mut road = Road::new(packet, ingress, link.lookup);
-            let step = self.ethernet(view, &mut road, link, trace);
-            self.carry(view, road, step, &mut waiting, trace);
+            let step = self.ethernet(&mut road, link);
+            self.carry(view, &mut fibs, road, step, &mut waiting, trace);
         }
         while !waiting.is_empty() {
-            self.look_up_together(view, &mut waiting, trace);
+            self.look_up_together(view, &mut fibs, &mut waiting, trace);
         }
         self.counters.add_link(ingress, Direction::Receive, received);
         self.end_of_burst();
@@ -213,12 +309,11 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// The link layer: whether the frame is for this router, and which protocol it carries.
     #[inline(always)]
-    fn ethernet<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, link: &Link, trace: &mut T) -> Step {
+    fn ethernet(&mut self, road: &mut Road, link: &Link) -> Step {
         let Ok((header, _)) = ethernet::Header::parse(road.packet.bytes()) else {
             return Step::Drop(Drop::EthernetTruncated);
         };
         let (destination, ethertype) = (header.destination, header.ethertype.get());
-        // A group address has the lowest bit of its first octet set.
         if destination != link.mac && !ethernet::is_multicast(destination) {
             return Step::Drop(Drop::OtherHost);
         }
@@ -226,7 +321,7 @@ impl<const COUNT: bool> Path<COUNT> {
         match ethertype {
             ethernet::IPV6 => ipv6::input(road, link),
             ethernet::IPV4 => ipv4::input(road, link),
-            ethernet::ARP if self.answers => self.arp(view, road, link, trace),
+            ethernet::ARP if self.answers => Step::Arp,
             ethernet::ARP => Step::Deliver,
             ethernet::VLAN | ethernet::SERVICE_VLAN => Step::Drop(Drop::VlanUnknown),
             _ => Step::Drop(Drop::EtherTypeUnknown),
@@ -235,9 +330,10 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Carries a packet on until its verdict, or until it has to wait for a look-up.
     #[inline(always)]
-    fn carry<T: Trace>(
+    fn carry<'a, T: Trace>(
         &mut self,
-        view: &View<'_>,
+        view: &View<'a>,
+        fibs: &mut Fibs<'a>,
         mut road: Road,
         mut step: Step,
         waiting: &mut ArrayVec<Waiting, BURST>,
@@ -245,197 +341,109 @@ impl<const COUNT: bool> Path<COUNT> {
     ) {
         loop {
             step = match step {
-                Step::Look6(id, address) => {
-                    match self.look6(view, &mut road, id, address, !waiting.is_full(), trace) {
-                        Looked::Step(step) => step,
-                        Looked::Wait => {
-                            waiting.push(Waiting { road, lookup: id, address: address.into() });
-                            return;
-                        }
+                Step::Look6(lookup) => match fibs.fib6(view, lookup) {
+                    Some(fib) if fib.is_hot() => {
+                        let leaf = fib.lookup(road.target6.to_bits(), view.guard);
+                        trace.step(Event::Lookup(road.target6.into(), leaf.map(ActionId)), &road.packet);
+                        looked(&mut road, lookup, leaf)
                     }
-                }
-                Step::Look4(id, address) => {
-                    match self.look4(view, &mut road, id, address, !waiting.is_full(), trace) {
-                        Looked::Step(step) => step,
-                        Looked::Wait => {
-                            waiting.push(Waiting { road, lookup: id, address: address.into() });
-                            return;
-                        }
+                    Some(_) if !waiting.is_full() => {
+                        return waiting.push(Waiting { road, lookup, ipv6: true });
                     }
-                }
+                    _ => {
+                        road.slow = Slow::Target6;
+                        Step::LookSlow(lookup)
+                    }
+                },
+                Step::Look4(lookup) => match fibs.fib4(view, lookup) {
+                    Some(fib) if fib.is_hot() => {
+                        let leaf = fib.lookup(road.target4.to_bits(), view.guard);
+                        trace.step(Event::Lookup(road.target4.into(), leaf.map(ActionId)), &road.packet);
+                        looked(&mut road, lookup, leaf)
+                    }
+                    Some(_) if !waiting.is_full() => {
+                        return waiting.push(Waiting { road, lookup, ipv6: false });
+                    }
+                    _ => {
+                        road.slow = Slow::Target4;
+                        Step::LookSlow(lookup)
+                    }
+                },
                 Step::Act(id) => self.act(view, &mut road, id, trace),
-                Step::Forward(id) => match self.forward(view, road, id, trace) {
-                    Ok(()) => return,
-                    Err((back, step)) => {
-                        road = back;
-                        step
+                Step::Forward(id) => self.forward(view, &mut road, id, trace),
+                Step::Send(port, link) => {
+                    trace.step(Event::Sent(port), &road.packet);
+                    if let Err(packet) = self.transmit.push(port, link, road.packet) {
+                        self.drop(packet, Drop::TransmitFull, trace);
                     }
-                },
-                Step::Frame(id) => return self.send_frame(view, road, id, trace),
-                Step::Deliver => match self.deliver(view, &mut road, trace) {
-                    Some(step) => step,
-                    None => return self.delivered(road, trace),
-                },
+                    return;
+                }
+                Step::Frame(id) => frame(view, &road, id),
                 Step::Drop(reason) => return self.drop_road(road, reason, trace),
-                Step::Error(reason, error) => self.icmp_error(view, &mut road, reason, error, trace),
-                Step::LookSlow(id, address) => self.look_slow(view, &mut road, id, address, trace),
+                rare => match self.rare(view, &mut road, rare, trace) {
+                    Some(on) => on,
+                    None => return self.pool.give(road.packet),
+                },
             };
         }
     }
 
-    /// Looks an IPv6 address up, if the first table that it needs is small; says `Wait` if not.
-    #[inline(always)]
-    fn look6<T: Trace>(
+    /// The steps that few packets take. `None`: the packet has its verdict.
+    #[cold]
+    #[inline(never)]
+    fn rare<T: Trace>(
         &mut self,
         view: &View<'_>,
         road: &mut Road,
-        id: LookupId,
-        address: Ipv6Addr,
-        may_wait: bool,
+        step: Step,
         trace: &mut T,
-    ) -> Looked {
-        let lookup = match self.begin_look_up(view, road, id) {
-            Ok(lookup) if lookup.rules6.is_empty() => lookup,
-            Ok(_) => return Looked::Step(Step::LookSlow(id, address.into())),
-            Err(reason) => return Looked::Step(Step::Drop(reason)),
-        };
-        for fib in &lookup.fibs6 {
-            let Some(fib) = view.tables.fib6(*fib, view.guard) else { continue };
-            if may_wait && !fib.is_hot() {
-                return Looked::Wait;
+    ) -> Option<Step> {
+        let link = view.link(road.ingress);
+        Some(match (step, link) {
+            (Step::Deliver, _) => match self.deliver(view, road, trace) {
+                Some(next) => next,
+                None => {
+                    trace.step(Event::Delivered(road.ingress), &road.packet);
+                    self.totals.delivered += 1;
+                    return None;
+                }
+            },
+            (Step::Error(reason, error), _) => self.icmp_error(view, road, reason, error, trace),
+            (Step::LookSlow(lookup), _) => self.look_slow(view, road, lookup, trace),
+            (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => ipv6::unusual(road, link),
+            (Step::Unusual, Some(link)) => ipv4::unusual(road, link),
+            (Step::Arp, Some(link)) => self.arp(view, road, link, trace),
+            (Step::Finish(action), _) => {
+                self.finish_generated(view, road, road.ingress);
+                Step::Act(action)
             }
-            if let Some(leaf) = fib.lookup(address.to_bits(), view.guard) {
-                trace.step(Event::Lookup(address.into(), Some(ActionId(leaf))), &road.packet);
-                return Looked::Step(Step::Act(ActionId(leaf)));
+            (Step::Fragment(next_hop), _) => {
+                self.send_fragments(view, road, next_hop, trace);
+                return None;
             }
-        }
-        trace.step(Event::Lookup(address.into(), None), &road.packet);
-        Looked::Step(Step::Error(Drop::NoRoute, icmp::Error::NoRoute))
-    }
-
-    /// The same for IPv4.
-    #[inline(always)]
-    fn look4<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        road: &mut Road,
-        id: LookupId,
-        address: Ipv4Addr,
-        may_wait: bool,
-        trace: &mut T,
-    ) -> Looked {
-        let lookup = match self.begin_look_up(view, road, id) {
-            Ok(lookup) if lookup.rules4.is_empty() => lookup,
-            Ok(_) => return Looked::Step(Step::LookSlow(id, address.into())),
-            Err(reason) => return Looked::Step(Step::Drop(reason)),
-        };
-        for fib in &lookup.fibs4 {
-            let Some(fib) = view.tables.fib4(*fib, view.guard) else { continue };
-            if may_wait && !fib.is_hot() {
-                return Looked::Wait;
-            }
-            if let Some(leaf) = fib.lookup(address.to_bits(), view.guard) {
-                trace.step(Event::Lookup(address.into(), Some(ActionId(leaf))), &road.packet);
-                return Looked::Step(Step::Act(ActionId(leaf)));
-            }
-        }
-        trace.step(Event::Lookup(address.into(), None), &road.packet);
-        Looked::Step(Step::Error(Drop::NoRoute, icmp::Error::NoRoute))
-    }
-
-    #[inline(always)]
-    fn begin_look_up<'a>(&self, view: &View<'a>, road: &mut Road, id: LookupId) -> Result<&'a Lookup, Drop> {
-        road.turns += 1;
-        if road.turns > MAX_TURNS {
-            return Err(Drop::Loop);
-        }
-        road.looked_in = id;
-        if road.wrapping == 0 {
-            road.instance = id;
-        }
-        view.lookup(id).ok_or(Drop::NoRoute)
+            _ => Step::Drop(Drop::LinkDown),
+        })
     }
 
     /// Looks up in one go what waits for it, and carries those packets on. They may wait again, for
     /// their next look-up.
     #[inline(never)]
-    fn look_up_together<T: Trace>(
+    fn look_up_together<'a, T: Trace>(
         &mut self,
-        view: &View<'_>,
+        view: &View<'a>,
+        fibs: &mut Fibs<'a>,
         waiting: &mut ArrayVec<Waiting, BURST>,
         trace: &mut T,
     ) {
         let batch = std::mem::take(waiting);
-        let mut leaves = [None; BURST];
-        self.look_up_batch(view, &batch, &mut leaves);
-        for (Waiting { mut road, lookup, address }, leaf) in batch.into_iter().zip(leaves) {
-            let step = match leaf {
-                Some(leaf) => {
-                    trace.step(Event::Lookup(address, Some(leaf)), &road.packet);
-                    Step::Act(leaf)
-                }
-                // Found in no first table: the others one by one.
-                None => {
-                    road.turns -= 1;
-                    Step::LookSlow(lookup, address)
-                }
-            };
-            self.carry(view, road, step, waiting, trace);
-        }
-    }
-
-    /// The look-ups of a burst in the first table of each, those of one table and family together.
-    fn look_up_batch(
-        &self,
-        view: &View<'_>,
-        batch: &ArrayVec<Waiting, BURST>,
-        leaves: &mut [Option<ActionId>; BURST],
-    ) {
-        let mut done = [false; BURST];
-        for first in 0..batch.len() {
-            if done[first] {
-                continue;
-            }
-            let Waiting { lookup: id, address, .. } = &batch[first];
-            let Some(lookup) = view.lookup(*id) else { continue };
-            let same = |other: &Waiting| other.lookup == *id && other.address.is_ipv4() == address.is_ipv4();
-            let members: ArrayVec<usize, BURST> =
-                (first..batch.len()).filter(|i| !done[*i] && same(&batch[*i])).collect();
-            for member in &members {
-                done[*member] = true;
-            }
-            let mut found = [NO_LEAF; BURST];
-            match address {
-                IpAddr::V6(_) => {
-                    let addresses: ArrayVec<u128, BURST> = members
-                        .iter()
-                        .filter_map(|i| match batch[*i].address {
-                            IpAddr::V6(address) => Some(address.to_bits()),
-                            IpAddr::V4(_) => None,
-                        })
-                        .collect();
-                    let fib = lookup.fibs6.first().and_then(|fib| view.tables.fib6(*fib, view.guard));
-                    if let Some(fib) = fib {
-                        fib.lookup_batch(&addresses, &mut found[..addresses.len()], view.guard);
-                    }
-                }
-                IpAddr::V4(_) => {
-                    let addresses: ArrayVec<u32, BURST> = members
-                        .iter()
-                        .filter_map(|i| match batch[*i].address {
-                            IpAddr::V4(address) => Some(address.to_bits()),
-                            IpAddr::V6(_) => None,
-                        })
-                        .collect();
-                    let fib = lookup.fibs4.first().and_then(|fib| view.tables.fib4(*fib, view.guard));
-                    if let Some(fib) = fib {
-                        fib.lookup_batch(&addresses, &mut found[..addresses.len()], view.guard);
-                    }
-                }
-            }
-            for (member, leaf) in members.iter().zip(found) {
-                leaves[*member] = (leaf != NO_LEAF).then_some(ActionId(leaf));
-            }
+        let mut leaves = [NO_LEAF; BURST];
+        look_up_batch(view, fibs, &batch, &mut leaves);
+        for (Waiting { mut road, lookup, ipv6 }, leaf) in batch.into_iter().zip(leaves) {
+            let leaf = (leaf != NO_LEAF).then_some(leaf);
+            let step = looked(&mut road, lookup, leaf);
+            let target = if ipv6 { road.target6.into() } else { road.target4.into() };
+            trace.step(Event::Lookup(target, leaf.map(ActionId)), &road.packet);
+            self.carry(view, fibs, road, step, waiting, trace);
         }
     }
 
@@ -450,7 +458,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Action::Endpoint(endpoint) => srv6::endpoint(self, view, road, endpoint, trace),
             Action::Headend(headend) => {
                 if road.unfinished {
-                    self.finish_generated(view, road, road.ingress);
+                    return Step::Finish(id);
                 }
                 srv6::headend(road, headend, trace)
             }
@@ -460,26 +468,23 @@ impl<const COUNT: bool> Path<COUNT> {
                 let bucket = multipath.buckets.partition_point(|(bound, _)| *bound < hash);
                 multipath.buckets.get(bucket).map_or(Step::Drop(Drop::NoRoute), |(_, id)| Step::Act(*id))
             }
-            Action::OnLink(link) => self.unresolved(view, road, *link),
-            Action::Discard(discard) => self.discard(view, road, *discard),
+            Action::OnLink(_) => UNRESOLVED,
+            Action::Discard(discard) => self.discard(road, *discard),
         }
     }
 
     /// A route type that forwards nothing.
-    #[cold]
-    fn discard(&mut self, view: &View<'_>, road: &mut Road, discard: Discard) -> Step {
+    #[inline(always)]
+    fn discard(&mut self, road: &mut Road, discard: Discard) -> Step {
         match discard {
             Discard::Blackhole => Step::Drop(Drop::Blackhole),
             Discard::Unreachable => Step::Error(Drop::Unreachable, icmp::Error::Unreachable),
             Discard::Prohibit => Step::Error(Drop::Prohibited, icmp::Error::Prohibited),
-            Discard::Throw => self.look_past_throw(view, road),
+            Discard::Throw => {
+                road.slow = Slow::Throw;
+                Step::LookSlow(road.looked_in)
+            }
         }
-    }
-
-    /// An on-link destination whose neighbour is not known.
-    #[cold]
-    fn unresolved(&mut self, _: &View<'_>, _: &mut Road, _: LinkId) -> Step {
-        Step::Error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable)
     }
 
     /// Counts a packet of a behaviour, together with those before it that have the same counter.
@@ -529,12 +534,6 @@ impl<const COUNT: bool> Path<COUNT> {
         self.counters.add_totals(std::mem::take(&mut self.totals));
     }
 
-    fn delivered<T: Trace>(&mut self, road: Road, trace: &mut T) {
-        trace.step(Event::Delivered(road.ingress), &road.packet);
-        self.totals.delivered += 1;
-        self.pool.give(road.packet);
-    }
-
     fn drop_road<T: Trace>(&mut self, mut road: Road, reason: Drop, trace: &mut T) {
         trace.step(Event::Dropped(reason), &road.packet);
         self.count_drop(&mut road, reason);
@@ -568,8 +567,50 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
-/// What a look-up led to.
-enum Looked {
-    Step(Step),
-    Wait,
+/// An on-link destination, or a next hop, whose neighbour is not known.
+const UNRESOLVED: Step = Step::Error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable);
+
+/// What a look-up in `lookup` led to.
+#[inline(always)]
+fn looked(road: &mut Road, lookup: LookupId, leaf: Option<u32>) -> Step {
+    if !road.turn(lookup) {
+        return Step::Drop(Drop::Loop);
+    }
+    match leaf {
+        Some(leaf) => Step::Act(ActionId(leaf)),
+        None => Step::Error(Drop::NoRoute, icmp::Error::NoRoute),
+    }
+}
+
+/// The look-ups of a burst, those of one table and family together.
+fn look_up_batch<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, batch: &[Waiting], leaves: &mut [u32; BURST]) {
+    let mut done = [false; BURST];
+    for first in 0..batch.len() {
+        if done[first] {
+            continue;
+        }
+        let Waiting { lookup, ipv6, .. } = batch[first];
+        let members: ArrayVec<usize, BURST> = (first..batch.len())
+            .filter(|i| !done[*i] && batch[*i].lookup == lookup && batch[*i].ipv6 == ipv6)
+            .collect();
+        let mut found = [NO_LEAF; BURST];
+        let found = &mut found[..members.len()];
+        if ipv6 {
+            let targets: ArrayVec<u128, BURST> =
+                members.iter().map(|i| batch[*i].road.target6.to_bits()).collect();
+            if let Some(fib) = fibs.fib6(view, lookup) {
+                fib.lookup_batch(&targets, found, view.guard);
+            }
+        } else {
+            let targets: ArrayVec<u32, BURST> =
+                members.iter().map(|i| batch[*i].road.target4.to_bits()).collect();
+            if let Some(fib) = fibs.fib4(view, lookup) {
+                fib.lookup_batch(&targets, found, view.guard);
+            }
+        }
+        for (member, leaf) in members.into_iter().zip(found) {
+            leaves[member] = *leaf;
+            done[member] = true;
+        }
+    }
 }

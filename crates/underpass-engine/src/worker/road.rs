@@ -1,10 +1,23 @@
 //! What is remembered of a packet while it is on its road.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
 use crate::counters::CounterId;
 use crate::tables::{LinkId, LookupId};
+
+/// What the slow look-up is to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slow {
+    /// Look [`Road::target4`] up.
+    Target4,
+    /// Look [`Road::target6`] up.
+    Target6,
+    /// Look the packet's destination up again, past `throw` routes.
+    Throw,
+}
 
 /// A packet on its road, from its layer-3 header on.
 pub(crate) struct Road {
@@ -14,6 +27,14 @@ pub(crate) struct Road {
     /// The routing instance that it is in: the tables of its last look-up. An ICMP error is looked up
     /// there. Stays as it is once the packet is inside one of the router's own tunnels.
     pub(crate) instance: LookupId,
+    /// The address that is looked up next, if the step says an IPv4 look-up.
+    pub(crate) target4: Ipv4Addr,
+    /// The same for IPv6.
+    pub(crate) target6: Ipv6Addr,
+    /// What [`super::Step::LookSlow`] looks up.
+    pub(crate) slow: Slow,
+    /// What [`super::IcmpError::TooBig`] says.
+    pub(crate) mtu: u32,
     /// Where it was looked up last.
     pub(crate) looked_in: LookupId,
     /// Its SRv6 local SID's counter, and the bytes that were counted there: taken back should the packet
@@ -46,6 +67,10 @@ impl Road {
             packet,
             ingress,
             instance,
+            target4: Ipv4Addr::UNSPECIFIED,
+            target6: Ipv6Addr::UNSPECIFIED,
+            slow: Slow::Throw,
+            mtu: 0,
             looked_in: instance,
             counted: None,
             frame,
@@ -56,6 +81,17 @@ impl Road {
             generated: false,
             unfinished: false,
         }
+    }
+
+    /// Takes note of a look-up in `lookup`. `false`: it was one too many.
+    #[inline(always)]
+    pub(crate) fn turn(&mut self, lookup: LookupId) -> bool {
+        self.turns += 1;
+        self.looked_in = lookup;
+        if self.wrapping == 0 {
+            self.instance = lookup;
+        }
+        self.turns <= super::MAX_TURNS
     }
 
     /// The Ethernet header that the packet came in with.

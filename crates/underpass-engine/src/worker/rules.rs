@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
+use super::road::Slow;
 use super::{Path, Road, Step, View, icmp};
 use crate::drops::Drop;
 use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, Rule, RuleAction};
@@ -22,20 +23,22 @@ struct Selectors {
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Goes through the rules and tables one by one.
-    #[cold]
-    #[inline(never)]
     pub(super) fn look_slow<T: Trace>(
         &mut self,
         view: &View<'_>,
         road: &mut Road,
         id: LookupId,
-        address: IpAddr,
         trace: &mut T,
     ) -> Step {
-        road.turns += 1;
-        if road.turns > super::MAX_TURNS {
+        if !road.turn(id) {
             return Step::Drop(Drop::Loop);
         }
+        let target = match road.slow {
+            Slow::Target4 => Some(road.target4.into()),
+            Slow::Target6 => Some(road.target6.into()),
+            Slow::Throw => destination(road.packet.bytes()),
+        };
+        let Some(address) = target else { return Step::Drop(Drop::NoRoute) };
         let Some(lookup) = view.lookup(id) else { return Step::Drop(Drop::NoRoute) };
         let (rules, is_v4) = match address {
             IpAddr::V4(_) => (&lookup.rules4, true),
@@ -51,7 +54,7 @@ impl<const COUNT: bool> Path<COUNT> {
             let found = match &rule.then {
                 RuleAction::Fib4(fib) => in_fib4(view, *fib, address),
                 RuleAction::Fib6(fib) => in_fib6(view, *fib, address),
-                RuleAction::Discard(discard) => return self.discard(view, road, *discard),
+                RuleAction::Discard(discard) => return self.discard(road, *discard),
                 RuleAction::Nop => None,
             };
             if let Some(action) = found {
@@ -68,14 +71,6 @@ impl<const COUNT: bool> Path<COUNT> {
         match found {
             Some(action) => Step::Act(action),
             None => Step::Error(Drop::NoRoute, icmp::Error::NoRoute),
-        }
-    }
-
-    /// After a `throw` route: the tables again, this time past all that throw.
-    pub(super) fn look_past_throw(&mut self, _: &View<'_>, road: &mut Road) -> Step {
-        match destination(road.packet.bytes()) {
-            Some(address) => Step::LookSlow(road.looked_in, address),
-            None => Step::Drop(Drop::NoRoute),
         }
     }
 }

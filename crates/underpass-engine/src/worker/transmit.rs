@@ -2,11 +2,11 @@
 
 use underpass_packet::ethernet;
 
-use super::{Path, Road, Step, View, fragment, ipv4, ipv6};
+use super::{Path, Road, Step, UNRESOLVED, View, fragment, ipv4, ipv6};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, Totals};
 use crate::drops::Drop;
-use crate::tables::{LinkId, NextHop, NextHopId, Rewrite};
+use crate::tables::{Link, LinkId, NextHopId, Rewrite};
 use crate::trace::{Event, Trace};
 
 /// Most packets that wait to be sent by one port.
@@ -28,7 +28,7 @@ struct Queue {
 impl Transmit {
     /// Puts a frame into the queue of `port`; gives it back if that is full.
     #[inline(always)]
-    fn push(&mut self, port: PortId, link: LinkId, packet: Packet) -> Result<(), Packet> {
+    pub(crate) fn push(&mut self, port: PortId, link: LinkId, packet: Packet) -> Result<(), Packet> {
         let Some(queue) = self.queues.get_mut(usize::from(port.0)) else {
             return self.push_new(port, link, packet);
         };
@@ -70,108 +70,90 @@ impl Transmit {
 }
 
 impl<const COUNT: bool> Path<COUNT> {
-    /// Forwards to a next hop: hop limit, MTU, link layer. Gives the packet back with its next step if
-    /// it cannot go.
+    /// Forwards to a next hop: hop limit, MTU, link layer.
     #[inline(always)]
     pub(super) fn forward<T: Trace>(
         &mut self,
         view: &View<'_>,
-        mut road: Road,
+        road: &mut Road,
         id: NextHopId,
         trace: &mut T,
-    ) -> Result<(), (Road, Step)> {
+    ) -> Step {
         let Some(next_hop) = view.tables.next_hop(id, view.guard) else {
-            return Err((road, Step::Drop(Drop::NoRoute)));
+            return Step::Drop(Drop::NoRoute);
         };
         if road.not_forwarded {
-            return Err((road, Step::Drop(Drop::ForwardingOff)));
+            return Step::Drop(Drop::ForwardingOff);
         }
         trace.step(Event::NextHop(id), &road.packet);
         if road.unfinished {
-            self.finish_generated(view, &mut road, next_hop.link);
+            self.finish_generated(view, road, next_hop.link);
         }
-        let version = road.packet.bytes().first().map_or(0, |first| first >> 4);
-        let ethertype = if version == 6 {
-            match ipv6::forward(&mut road, next_hop) {
+        let ethertype = if ipv6::is(&road.packet) {
+            match ipv6::forward(road, next_hop) {
                 Ok(()) => ethernet::IPV6,
-                Err(step) => return Err((road, step)),
+                Err(step) => return step,
             }
         } else {
-            match ipv4::forward(&mut road, next_hop) {
+            match ipv4::forward(road, next_hop) {
                 Ok(true) => ethernet::IPV4,
-                Ok(false) => {
-                    self.send_fragments(road, next_hop, trace);
-                    return Ok(());
-                }
-                Err(step) => return Err((road, step)),
+                Ok(false) => return Step::Fragment(id),
+                Err(step) => return step,
             }
         };
-        let Some(rewrite) = &next_hop.rewrite else {
-            let step = self.unresolved(view, &mut road, next_hop.link);
-            return Err((road, step));
-        };
-        if let Err((packet, reason)) = self.send_by(road.packet, next_hop, rewrite, ethertype, trace) {
-            self.drop(packet, reason, trace);
+        let Some(rewrite) = &next_hop.rewrite else { return UNRESOLVED };
+        match write_link_layer(&mut road.packet, rewrite, ethertype) {
+            Some(()) => Step::Send(next_hop.port, next_hop.link),
+            None => Step::Drop(Drop::NoHeadroom),
         }
-        Ok(())
-    }
-
-    /// Puts the link-layer header before a packet and the frame into its port's queue.
-    #[inline(always)]
-    fn send_by<T: Trace>(
-        &mut self,
-        mut packet: Packet,
-        next_hop: &NextHop,
-        rewrite: &Rewrite,
-        ethertype: u16,
-        trace: &mut T,
-    ) -> Result<(), (Packet, Drop)> {
-        if write_link_layer(&mut packet, rewrite, ethertype).is_none() {
-            return Err((packet, Drop::NoHeadroom));
-        }
-        trace.step(Event::Sent(next_hop.port), &packet);
-        self.transmit
-            .push(next_hop.port, next_hop.link, packet)
-            .map_err(|packet| (packet, Drop::TransmitFull))
     }
 
     /// Cuts an IPv4 packet that is too long into fragments and sends them.
-    #[cold]
-    fn send_fragments<T: Trace>(&mut self, road: Road, next_hop: &NextHop, trace: &mut T) {
-        let Some(rewrite) = &next_hop.rewrite else {
-            return self.drop(road.packet, Drop::NeighbourUnresolved, trace);
+    pub(super) fn send_fragments<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: NextHopId,
+        trace: &mut T,
+    ) {
+        let resolved =
+            view.tables.next_hop(id, view.guard).and_then(|next_hop| Some((next_hop, next_hop.rewrite?)));
+        let Some((next_hop, rewrite)) = resolved else {
+            return self.count_drop(road, Drop::NeighbourUnresolved);
         };
         let fragments = match fragment::fragment(&mut self.pool, &road.packet, next_hop.mtu as usize) {
             Ok(fragments) => fragments,
-            Err(reason) => return self.drop(road.packet, reason, trace),
+            Err(reason) => return self.count_drop(road, reason),
         };
         trace.step(Event::Fragmented(fragments.len()), &road.packet);
         // The fragments take the packet's place: one of them counts as the packet itself.
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
-        self.pool.give(road.packet);
-        for fragment in fragments {
-            if let Err((packet, reason)) = self.send_by(fragment, next_hop, rewrite, ethernet::IPV4, trace) {
-                self.drop(packet, reason, trace);
+        for mut fragment in fragments {
+            if write_link_layer(&mut fragment, &rewrite, ethernet::IPV4).is_none() {
+                self.drop(fragment, Drop::NoHeadroom, trace);
+                continue;
+            }
+            trace.step(Event::Sent(next_hop.port), &fragment);
+            if let Err(packet) = self.transmit.push(next_hop.port, next_hop.link, fragment) {
+                self.drop(packet, Drop::TransmitFull, trace);
             }
         }
     }
+}
 
-    /// Sends an Ethernet frame as it is by a link, as End.DX2 does.
-    #[inline(always)]
-    pub(super) fn send_frame<T: Trace>(&mut self, view: &View<'_>, road: Road, id: LinkId, trace: &mut T) {
-        let Some(link) = view.link(id).filter(|link| link.up) else {
-            return self.drop_road(road, Drop::LinkDown, trace);
-        };
-        let Some(port) = link.port else {
-            return self.drop_road(road, Drop::NoPort, trace);
-        };
-        if road.packet.len() > link.mtu as usize + ethernet::Header::LEN {
-            return self.drop_road(road, Drop::TooBig, trace);
+/// Sends an Ethernet frame as it is by a link, as End.DX2 does.
+#[inline(always)]
+pub(super) fn frame(view: &View<'_>, road: &Road, id: LinkId) -> Step {
+    match view.link(id) {
+        Some(Link { up: true, port: Some(port), mtu, .. }) => {
+            if road.packet.len() > *mtu as usize + ethernet::Header::LEN {
+                Step::Drop(Drop::TooBig)
+            } else {
+                Step::Send(*port, id)
+            }
         }
-        trace.step(Event::Sent(port), &road.packet);
-        if let Err(packet) = self.transmit.push(port, id, road.packet) {
-            self.drop(packet, Drop::TransmitFull, trace);
-        }
+        Some(Link { up: true, port: None, .. }) => Step::Drop(Drop::NoPort),
+        _ => Step::Drop(Drop::LinkDown),
     }
 }
 
