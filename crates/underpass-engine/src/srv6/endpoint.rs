@@ -14,7 +14,7 @@ use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Behaviour, Endpoint, Headend, LookupId, NextCsid, Via};
 use crate::trace::{Event, Trace};
-use crate::worker::{IcmpError, Path, Road, Step, View, ipv4_check, ipv6_check};
+use crate::worker::{IcmpError, Path, Road, Step, ipv4_check, ipv6_check};
 
 /// Why a behaviour refuses a packet, and what its sender is told.
 struct Refused(Drop, Option<IcmpError>);
@@ -29,7 +29,6 @@ impl From<Drop> for Refused {
 #[inline(always)]
 pub(crate) fn endpoint<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
-    _: &View<'_>,
     road: &mut Road,
     sid: &Endpoint,
     trace: &mut T,

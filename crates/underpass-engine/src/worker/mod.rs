@@ -141,6 +141,13 @@ impl Step {
         }
     }
 
+    /// Look up what `what` says, off the common road.
+    #[inline(always)]
+    fn slow(road: &mut Road, lookup: LookupId, what: Slow) -> Self {
+        road.slow = what;
+        Self::LookSlow(lookup)
+    }
+
     /// Look this address up.
     #[inline(always)]
     pub(crate) fn look4(road: &mut Road, lookup: LookupId, address: Ipv4Addr) -> Self {
@@ -170,6 +177,9 @@ struct Fibs<'a> {
     ingress6: Found<'a, u128>,
     other4: Found<'a, u32>,
     other6: Found<'a, u128>,
+    /// The last local SID: where it was looked up, the address, what was found. Bursts are often towards
+    /// one SID, whose host route lies deep in the table.
+    sid: Option<(LookupId, Ipv6Addr, ActionId)>,
 }
 
 impl<'a> Fibs<'a> {
@@ -179,6 +189,16 @@ impl<'a> Fibs<'a> {
             ingress6: Found { lookup: ingress, fib: view.only_fib6(ingress) },
             other4: Found { lookup: ingress, fib: None },
             other6: Found { lookup: ingress, fib: None },
+            sid: None,
+        }
+    }
+
+    /// What the packet's target is, if it is the last local SID again.
+    #[inline(always)]
+    fn known_sid(&self, road: &Road, lookup: LookupId) -> Option<ActionId> {
+        match self.sid {
+            Some((tables, address, id)) if address == road.target6 && tables == lookup => Some(id),
+            _ => None,
         }
     }
 
@@ -339,52 +359,62 @@ impl<const COUNT: bool> Path<COUNT> {
         waiting: &mut ArrayVec<Waiting, BURST>,
         trace: &mut T,
     ) {
+        // The steps in the order in which most packets take them: one after the other, without a jump
+        // back. A packet that needs an earlier one goes round.
         loop {
-            step = match step {
-                Step::Look6(lookup) => match fibs.fib6(view, lookup) {
+            if let Step::Look6(lookup) = step {
+                step = match fibs.known_sid(&road, lookup) {
+                    Some(sid) => looked(&mut road, lookup, Some(sid)),
+                    None => match fibs.fib6(view, lookup) {
+                        Some(fib) if fib.is_hot() => {
+                            let leaf = fib.lookup(road.target6.to_bits(), view.guard).map(ActionId);
+                            trace.step(Event::Lookup(road.target6.into(), leaf), &road.packet);
+                            looked(&mut road, lookup, leaf)
+                        }
+                        Some(_) if !waiting.is_full() => {
+                            return waiting.push(Waiting { road, lookup, ipv6: true });
+                        }
+                        _ => Step::slow(&mut road, lookup, Slow::Target6),
+                    },
+                };
+            } else if let Step::Look4(lookup) = step {
+                step = match fibs.fib4(view, lookup) {
                     Some(fib) if fib.is_hot() => {
-                        let leaf = fib.lookup(road.target6.to_bits(), view.guard);
-                        trace.step(Event::Lookup(road.target6.into(), leaf.map(ActionId)), &road.packet);
-                        looked(&mut road, lookup, leaf)
-                    }
-                    Some(_) if !waiting.is_full() => {
-                        return waiting.push(Waiting { road, lookup, ipv6: true });
-                    }
-                    _ => {
-                        road.slow = Slow::Target6;
-                        Step::LookSlow(lookup)
-                    }
-                },
-                Step::Look4(lookup) => match fibs.fib4(view, lookup) {
-                    Some(fib) if fib.is_hot() => {
-                        let leaf = fib.lookup(road.target4.to_bits(), view.guard);
-                        trace.step(Event::Lookup(road.target4.into(), leaf.map(ActionId)), &road.packet);
+                        let leaf = fib.lookup(road.target4.to_bits(), view.guard).map(ActionId);
+                        trace.step(Event::Lookup(road.target4.into(), leaf), &road.packet);
                         looked(&mut road, lookup, leaf)
                     }
                     Some(_) if !waiting.is_full() => {
                         return waiting.push(Waiting { road, lookup, ipv6: false });
                     }
-                    _ => {
-                        road.slow = Slow::Target4;
-                        Step::LookSlow(lookup)
-                    }
-                },
-                Step::Act(id) => self.act(view, &mut road, id, trace),
-                Step::Forward(id) => self.forward(view, &mut road, id, trace),
-                Step::Send(port, link) => {
-                    trace.step(Event::Sent(port), &road.packet);
-                    if let Err(packet) = self.transmit.push(port, link, road.packet) {
-                        self.drop(packet, Drop::TransmitFull, trace);
-                    }
-                    return;
+                    _ => Step::slow(&mut road, lookup, Slow::Target4),
+                };
+            }
+            if let Step::Act(id) = step {
+                step = self.act(view, fibs, &mut road, id, trace);
+            }
+            if let Step::Forward(id) = step {
+                step = self.forward(view, &mut road, id, trace);
+            } else if let Step::Frame(id) = step {
+                step = frame(view, &road, id);
+            }
+            if let Step::Send(port, link) = step {
+                trace.step(Event::Sent(port), &road.packet);
+                if let Err(packet) = self.transmit.push(port, link, road.packet) {
+                    self.drop(packet, Drop::TransmitFull, trace);
                 }
-                Step::Frame(id) => frame(view, &road, id),
-                Step::Drop(reason) => return self.drop_road(road, reason, trace),
-                rare => match self.rare(view, &mut road, rare, trace) {
-                    Some(on) => on,
-                    None => return self.pool.give(road.packet),
-                },
-            };
+                return;
+            }
+            if let Step::Look6(_) | Step::Look4(_) = step {
+                continue;
+            }
+            if let Step::Drop(reason) = step {
+                return self.drop_road(road, reason, trace);
+            }
+            match self.rare(view, &mut road, step, trace) {
+                Some(next) => step = next,
+                None => return self.pool.give(road.packet),
+            }
         }
     }
 
@@ -400,6 +430,7 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Option<Step> {
         let link = view.link(road.ingress);
         Some(match (step, link) {
+            (Step::Act(_), _) => step,
             (Step::Deliver, _) => match self.deliver(view, road, trace) {
                 Some(next) => next,
                 None => {
@@ -439,23 +470,33 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut leaves = [NO_LEAF; BURST];
         look_up_batch(view, fibs, &batch, &mut leaves);
         for (Waiting { mut road, lookup, ipv6 }, leaf) in batch.into_iter().zip(leaves) {
-            let leaf = (leaf != NO_LEAF).then_some(leaf);
+            let leaf = (leaf != NO_LEAF).then_some(ActionId(leaf));
             let step = looked(&mut road, lookup, leaf);
             let target = if ipv6 { road.target6.into() } else { road.target4.into() };
-            trace.step(Event::Lookup(target, leaf.map(ActionId)), &road.packet);
+            trace.step(Event::Lookup(target, leaf), &road.packet);
             self.carry(view, fibs, road, step, waiting, trace);
         }
     }
 
     /// Does what a look-up ended in.
     #[inline(always)]
-    fn act<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, id: ActionId, trace: &mut T) -> Step {
+    fn act<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        fibs: &mut Fibs<'_>,
+        road: &mut Road,
+        id: ActionId,
+        trace: &mut T,
+    ) -> Step {
         let Some(action) = view.tables.action(id, view.guard) else {
             return Step::Drop(Drop::NoRoute);
         };
         match action {
             Action::Forward(next_hop) => Step::Forward(*next_hop),
-            Action::Endpoint(endpoint) => srv6::endpoint(self, view, road, endpoint, trace),
+            Action::Endpoint(endpoint) => {
+                fibs.sid = Some((road.looked_in, road.target6, id));
+                srv6::endpoint(self, road, endpoint, trace)
+            }
             Action::Headend(headend) => {
                 if road.unfinished {
                     return Step::Finish(id);
@@ -481,8 +522,8 @@ impl<const COUNT: bool> Path<COUNT> {
             Discard::Unreachable => Step::Error(Drop::Unreachable, icmp::Error::Unreachable),
             Discard::Prohibit => Step::Error(Drop::Prohibited, icmp::Error::Prohibited),
             Discard::Throw => {
-                road.slow = Slow::Throw;
-                Step::LookSlow(road.looked_in)
+                let lookup = road.looked_in;
+                Step::slow(road, lookup, Slow::Throw)
             }
         }
     }
@@ -572,12 +613,12 @@ const UNRESOLVED: Step = Step::Error(Drop::NeighbourUnresolved, icmp::Error::Add
 
 /// What a look-up in `lookup` led to.
 #[inline(always)]
-fn looked(road: &mut Road, lookup: LookupId, leaf: Option<u32>) -> Step {
+fn looked(road: &mut Road, lookup: LookupId, leaf: Option<ActionId>) -> Step {
     if !road.turn(lookup) {
         return Step::Drop(Drop::Loop);
     }
     match leaf {
-        Some(leaf) => Step::Act(ActionId(leaf)),
+        Some(leaf) => Step::Act(leaf),
         None => Step::Error(Drop::NoRoute, icmp::Error::NoRoute),
     }
 }
