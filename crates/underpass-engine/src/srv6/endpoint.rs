@@ -55,7 +55,7 @@ pub(crate) fn endpoint<const COUNT: bool, T: Trace>(
         }
         Err(Refused(reason, error)) => {
             path.count_error(sid.counter);
-            error.map_or(Step::Drop(reason), |error| Step::Error(reason, error))
+            error.map_or(Step::drop(reason), |error| Step::error(reason, error))
         }
     }
 }

@@ -46,7 +46,7 @@ fn inherited(road: &Road) -> Result<Inherited, Step> {
         [a, b, c, d, _, _, _, hop_limit, ..] if a >> 4 == 6 => {
             // RFC 8986 section 5.1 refers to RFC 2473: the packet inside is forwarded first.
             if hop_limit <= 1 && !road.generated {
-                return Err(Step::Error(Drop::HopLimitExceeded, IcmpError::HopLimit));
+                return Err(Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit));
             }
             Ok(Inherited {
                 first_word: [a, b, c, d],
@@ -57,7 +57,7 @@ fn inherited(road: &Road) -> Result<Inherited, Step> {
         [a, ..] if a >> 4 == 4 => {
             Ok(Inherited { first_word: [0x60, 0, 0, 0], hop_limit: None, next_header: protocol::IPV4 })
         }
-        _ => Err(Step::Drop(Drop::EtherTypeUnknown)),
+        _ => Err(Step::drop(Drop::EtherTypeUnknown)),
     }
 }
 
@@ -65,7 +65,7 @@ fn inherited(road: &Road) -> Result<Inherited, Step> {
 #[inline(always)]
 fn encapsulate(road: &mut Road, policy: &Headend) -> Result<(), Step> {
     if road.not_forwarded {
-        return Err(Step::Drop(Drop::ForwardingOff));
+        return Err(Step::drop(Drop::ForwardingOff));
     }
     let inherited = inherited(road)?;
     push_headers(road, policy, inherited)
@@ -77,9 +77,9 @@ fn encapsulate(road: &mut Road, policy: &Headend) -> Result<(), Step> {
 fn encapsulate_frame(road: &mut Road, policy: &Headend) -> Result<(), Step> {
     let inherited = Inherited { next_header: protocol::ETHERNET, ..inherited(road)? };
     let Some(frame) = road.link_layer() else {
-        return Err(Step::Drop(Drop::UpperLayerUnexpected));
+        return Err(Step::drop(Drop::UpperLayerUnexpected));
     };
-    let room = road.packet.push(ethernet::Header::LEN).map_err(|_| Step::Drop(Drop::NoHeadroom))?;
+    let room = road.packet.push(ethernet::Header::LEN).map_err(|_| Step::drop(Drop::NoHeadroom))?;
     room[..ethernet::Header::LEN].copy_from_slice(&frame);
     push_headers(road, policy, inherited)
 }
@@ -90,17 +90,17 @@ fn push_headers(road: &mut Road, policy: &Headend, inherited: Inherited) -> Resu
     let header = &*policy.header;
     let payload_length = (road.packet.len() + header.len()).saturating_sub(ipv6::Header::LEN);
     let Ok(payload_length) = u16::try_from(payload_length) else {
-        return Err(Step::Drop(Drop::LengthOverflow));
+        return Err(Step::drop(Drop::LengthOverflow));
     };
     // Where the packet goes may be a headend again, which wants the frame that it came in.
     let frame = if policy.via.resolved.is_none() { road.link_layer() } else { None };
-    let room = road.packet.push(header.len()).map_err(|_| Step::Drop(Drop::NoHeadroom))?;
+    let room = road.packet.push(header.len()).map_err(|_| Step::drop(Drop::NoHeadroom))?;
     let Some(outer) = room.get_mut(..header.len()) else {
-        return Err(Step::Drop(Drop::NoHeadroom));
+        return Err(Step::drop(Drop::NoHeadroom));
     };
     outer.copy_from_slice(header);
     let Ok((fixed, srh)) = ipv6::Header::mut_from_prefix(outer) else {
-        return Err(Step::Drop(Drop::NoHeadroom));
+        return Err(Step::drop(Drop::NoHeadroom));
     };
     match srh.first_mut() {
         Some(next_header) => *next_header = inherited.next_header,
@@ -121,12 +121,12 @@ fn push_headers(road: &mut Road, policy: &Headend, inherited: Inherited) -> Resu
 /// segment.
 fn insert(road: &mut Road, policy: &Headend) -> Result<(), Step> {
     if road.not_forwarded {
-        return Err(Step::Drop(Drop::ForwardingOff));
+        return Err(Step::drop(Drop::ForwardingOff));
     }
     if road.packet.bytes().first().is_none_or(|first| first >> 4 != 6) {
-        return Err(Step::Drop(Drop::UpperLayerUnexpected));
+        return Err(Step::drop(Drop::UpperLayerUnexpected));
     }
-    insert_srh(&mut road.packet, &policy.header).map_err(Step::Drop)?;
+    insert_srh(&mut road.packet, &policy.header).map_err(Step::drop)?;
     road.grown(policy.header.len());
     Ok(())
 }

@@ -26,10 +26,10 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Step {
         let Some(message) = road.packet.bytes().first_chunk::<LEN>() else {
-            return Step::Drop(Drop::ArpMalformed);
+            return Step::drop(Drop::ArpMalformed);
         };
         if message[..6] != ETHERNET_IPV4 {
-            return Step::Drop(Drop::ArpMalformed);
+            return Step::drop(Drop::ArpMalformed);
         }
         let target = Ipv4Addr::new(message[24], message[25], message[26], message[27]);
         if message[6..8] != REQUEST || !self.is_own4(view, link, target) {
@@ -45,7 +45,7 @@ impl<const COUNT: bool> Path<COUNT> {
         reply[14..18].copy_from_slice(&target.octets());
         reply[18..28].copy_from_slice(&sender);
         let Ok(frame) = road.packet.push(ethernet::Header::LEN) else {
-            return Step::Drop(Drop::NoHeadroom);
+            return Step::drop(Drop::NoHeadroom);
         };
         frame[..6].copy_from_slice(&sender_mac);
         frame[6..12].copy_from_slice(&link.mac);

@@ -45,6 +45,16 @@ const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
 
 impl Error {
+    /// Every error, in the order of their numbers.
+    pub(super) const ALL: [Self; 6] = [
+        Self::HopLimit,
+        Self::TooBig,
+        Self::NoRoute,
+        Self::Unreachable,
+        Self::Prohibited,
+        Self::AddressUnreachable,
+    ];
+
     /// Type, code and argument in ICMPv6.
     fn v6(self, mtu: u32) -> (u8, u8, u32) {
         match self {
@@ -83,10 +93,10 @@ impl<const COUNT: bool> Path<COUNT> {
         let mtu = road.mtu.saturating_sub(u32::from(road.growth));
         road.packet.pull(usize::from(std::mem::take(&mut road.wrapping)));
         let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.generated) else {
-            return Step::Drop(reason);
+            return Step::drop(reason);
         };
         if !self.icmp.allow(view.now) {
-            return Step::Drop(reason);
+            return Step::drop(reason);
         }
         let (kind, code, built) = match sender {
             IpAddr::V6(sender) => {
@@ -99,7 +109,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         };
         if built.is_none() {
-            return Step::Drop(Drop::NoHeadroom);
+            return Step::drop(Drop::NoHeadroom);
         }
         self.count_drop(road, reason);
         trace.step(Event::Icmp(kind, code, reason), &road.packet);
@@ -167,7 +177,7 @@ impl<const COUNT: bool> Path<COUNT> {
         match header.next_header {
             // Linux's seg6_enabled is off unless it is turned on.
             protocol::ROUTING => match payload {
-                [_, _, _, left, ..] if *left > 0 => Some(Step::Drop(Drop::SrhNotEnabled)),
+                [_, _, _, left, ..] if *left > 0 => Some(Step::drop(Drop::SrhNotEnabled)),
                 _ => None,
             },
             protocol::ICMPV6 => {
@@ -178,7 +188,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     payload.len() as u32,
                 );
                 if sum.add_bytes(payload).fold() != 0xffff {
-                    return Some(Step::Drop(Drop::IcmpUnexpected));
+                    return Some(Step::drop(Drop::IcmpUnexpected));
                 }
                 match *payload.first()? {
                     ECHO_REQUEST_V6 => self.echo_reply6(road, trace),
@@ -212,7 +222,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return None;
         }
         if Sum::new().add_bytes(view.payload).fold() != 0xffff {
-            return Some(Step::Drop(Drop::IcmpUnexpected));
+            return Some(Step::drop(Drop::IcmpUnexpected));
         }
         match view.payload {
             [ECHO_REQUEST_V4, ..] if view.payload.len() >= ICMP_LEN => {}

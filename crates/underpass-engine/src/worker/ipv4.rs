@@ -16,7 +16,7 @@ use crate::tables::{Link, NextHop};
 pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
     let checked = match check(&mut road.packet) {
         Ok(checked) => checked,
-        Err(reason) => return Step::Drop(reason),
+        Err(reason) => return Step::drop(reason),
     };
     if checked.unusual || !link.forward4 {
         return Step::Unusual;
@@ -60,7 +60,7 @@ fn is_unusual(first: u8) -> bool {
 #[cold]
 pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     let Ok((header, _)) = ipv4::Header::ref_from_prefix(road.packet.bytes()) else {
-        return Step::Drop(Drop::Ip4Truncated);
+        return Step::drop(Drop::Ip4Truncated);
     };
     let (source, destination) = (header.source(), header.destination());
     let martian = |first: u8| first == 127 || first >= 240;
@@ -68,17 +68,17 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
         return Step::Deliver;
     }
     if source.is_multicast() || source.octets()[0] == 0 || martian(source.octets()[0]) {
-        return Step::Drop(Drop::SourceInvalid);
+        return Step::drop(Drop::SourceInvalid);
     }
     // 224.0.0/24 never leaves its link; no other group is forwarded.
     if destination.is_multicast() {
         return match destination.octets() {
             [224, 0, 0, _] => Step::Deliver,
-            _ => Step::Drop(Drop::DestinationInvalid),
+            _ => Step::drop(Drop::DestinationInvalid),
         };
     }
     if destination.octets()[0] == 0 || martian(destination.octets()[0]) {
-        return Step::Drop(Drop::DestinationInvalid);
+        return Step::drop(Drop::DestinationInvalid);
     }
     road.not_forwarded = !link.forward4;
     Step::look4(road, link.lookup, destination)
@@ -90,16 +90,16 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
 pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
     let len = road.packet.len();
     let Ok((header, _)) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()) else {
-        return Err(Step::Drop(Drop::Ip4Truncated));
+        return Err(Step::drop(Drop::Ip4Truncated));
     };
     let fits = len <= next_hop.mtu as usize;
     if !road.generated {
         if header.ttl <= 1 {
-            return Err(Step::Error(Drop::HopLimitExceeded, Error::HopLimit));
+            return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
         }
         if !fits && header.dont_fragment() {
             road.mtu = next_hop.mtu;
-            return Err(Step::Error(Drop::TooBig, Error::TooBig));
+            return Err(Step::error(Drop::TooBig, Error::TooBig));
         }
         header.decrement_ttl();
     }

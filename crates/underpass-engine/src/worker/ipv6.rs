@@ -15,7 +15,7 @@ use crate::tables::{Link, NextHop};
 pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
     let checked = match check(&mut road.packet) {
         Ok(checked) => checked,
-        Err(reason) => return Step::Drop(reason),
+        Err(reason) => return Step::drop(reason),
     };
     if checked.unusual || !link.forward6 {
         return Step::Unusual;
@@ -62,20 +62,20 @@ fn is_unusual(address: u128) -> bool {
 #[cold]
 pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     let Ok((header, _)) = ipv6::Header::ref_from_prefix(road.packet.bytes()) else {
-        return Step::Drop(Drop::Ip6Truncated);
+        return Step::drop(Drop::Ip6Truncated);
     };
     let (source, destination) = (header.source(), header.destination());
     if source.is_multicast() || source.is_loopback() {
-        return Step::Drop(Drop::SourceInvalid);
+        return Step::drop(Drop::SourceInvalid);
     }
     if destination.is_loopback() || destination.is_unspecified() {
-        return Step::Drop(Drop::DestinationInvalid);
+        return Step::drop(Drop::DestinationInvalid);
     }
     // Multicast of the link (neighbour discovery, routing protocols) is for the router; none is forwarded.
     if destination.is_multicast() {
         return match destination.octets()[1] & 0x0f {
             1 | 2 => Step::Deliver,
-            _ => Step::Drop(Drop::DestinationInvalid),
+            _ => Step::drop(Drop::DestinationInvalid),
         };
     }
     road.not_forwarded = !link.forward6
@@ -90,15 +90,15 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
 pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
     let len = road.packet.len();
     let Ok((header, _)) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()) else {
-        return Err(Step::Drop(Drop::Ip6Truncated));
+        return Err(Step::drop(Drop::Ip6Truncated));
     };
     if !road.generated {
         if header.hop_limit <= 1 {
-            return Err(Step::Error(Drop::HopLimitExceeded, Error::HopLimit));
+            return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
         }
         if len > next_hop.mtu as usize {
             road.mtu = next_hop.mtu;
-            return Err(Step::Error(Drop::TooBig, Error::TooBig));
+            return Err(Step::error(Drop::TooBig, Error::TooBig));
         }
         header.hop_limit -= 1;
     }

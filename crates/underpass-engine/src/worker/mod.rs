@@ -89,8 +89,8 @@ pub(crate) struct View<'a> {
     pub(crate) now: Nanos,
 }
 
-/// What is to happen to a packet next. Small enough for a register; what else the step needs stands in
-/// the [`Road`].
+/// What is to happen to a packet next: a tag and a word, so that it stays in two registers. What else
+/// the step needs stands in the [`Road`].
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     /// Look [`Road::target4`] up in the tables that the id names.
@@ -105,22 +105,46 @@ pub(crate) enum Step {
     Forward(NextHopId),
     /// Send the Ethernet frame that the packet is by this link.
     Frame(LinkId),
-    /// Put the Ethernet frame that the packet is into the queue of a port, and count it for its link.
-    Send(PortId, LinkId),
+    /// Put the Ethernet frame that the packet is into the queue of this port.
+    Send(u32),
     /// Cut the IPv4 packet up and send the fragments to this next hop.
     Fragment(NextHopId),
     /// It is for the router itself.
     Deliver,
-    /// Drop it.
-    Drop(Drop),
-    /// Drop it, and tell its sender.
-    Error(Drop, icmp::Error),
+    /// Drop it, and tell its sender if so said.
+    Refuse(Refusal),
     /// Look at an IPv4 or IPv6 packet with unusual addresses.
     Unusual,
     /// Answer an ARP request.
     Arp,
     /// Finish a message of this router's, then do what this action says.
     Finish(ActionId),
+}
+
+/// Why a packet is dropped, and what its sender is told, in one word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal(u32);
+
+impl Refusal {
+    /// Dropped for this reason, and nobody is told.
+    #[inline(always)]
+    pub(crate) const fn silent(reason: Drop) -> Self {
+        Self(reason as u32)
+    }
+
+    /// Dropped for this reason, and its sender told so.
+    #[inline(always)]
+    pub(crate) const fn told(reason: Drop, error: icmp::Error) -> Self {
+        Self(reason as u32 | (error as u32 + 1) << 8)
+    }
+
+    pub(crate) fn reason(self) -> Drop {
+        Drop::ALL.get(self.0 as usize & 0xff).copied().unwrap_or(Drop::NoRoute)
+    }
+
+    fn error(self) -> Option<icmp::Error> {
+        icmp::Error::ALL.get((self.0 as usize >> 8).checked_sub(1)?).copied()
+    }
 }
 
 /// A packet that waits for the look-ups of its burst.
@@ -131,6 +155,18 @@ struct Waiting {
 }
 
 impl Step {
+    /// Drop the packet, and tell nobody.
+    #[inline(always)]
+    pub(crate) const fn drop(reason: Drop) -> Self {
+        Self::Refuse(Refusal::silent(reason))
+    }
+
+    /// Drop the packet, and tell its sender.
+    #[inline(always)]
+    pub(crate) const fn error(reason: Drop, error: icmp::Error) -> Self {
+        Self::Refuse(Refusal::told(reason, error))
+    }
+
     /// On to where an action points: to its next hop if that is known, to its address otherwise.
     #[inline(always)]
     pub(crate) fn via(road: &mut Road, via: &Via) -> Self {
@@ -308,7 +344,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 trace.step(Event::Received(port), &packet);
                 self.drop(packet, Drop::LinkDown, trace);
             }
-            return self.end_of_burst();
+            return self.end_of_burst(view);
         };
         let mut fibs = Fibs::new(view, link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
@@ -324,18 +360,18 @@ impl<const COUNT: bool> Path<COUNT> {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
         }
         self.counters.add_link(ingress, Direction::Receive, received);
-        self.end_of_burst();
+        self.end_of_burst(view);
     }
 
     /// The link layer: whether the frame is for this router, and which protocol it carries.
     #[inline(always)]
     fn ethernet(&mut self, road: &mut Road, link: &Link) -> Step {
         let Ok((header, _)) = ethernet::Header::parse(road.packet.bytes()) else {
-            return Step::Drop(Drop::EthernetTruncated);
+            return Step::drop(Drop::EthernetTruncated);
         };
         let (destination, ethertype) = (header.destination, header.ethertype.get());
         if destination != link.mac && !ethernet::is_multicast(destination) {
-            return Step::Drop(Drop::OtherHost);
+            return Step::drop(Drop::OtherHost);
         }
         road.packet.pull(ethernet::Header::LEN);
         match ethertype {
@@ -343,8 +379,8 @@ impl<const COUNT: bool> Path<COUNT> {
             ethernet::IPV4 => ipv4::input(road, link),
             ethernet::ARP if self.answers => Step::Arp,
             ethernet::ARP => Step::Deliver,
-            ethernet::VLAN | ethernet::SERVICE_VLAN => Step::Drop(Drop::VlanUnknown),
-            _ => Step::Drop(Drop::EtherTypeUnknown),
+            ethernet::VLAN | ethernet::SERVICE_VLAN => Step::drop(Drop::VlanUnknown),
+            _ => Step::drop(Drop::EtherTypeUnknown),
         }
     }
 
@@ -398,18 +434,15 @@ impl<const COUNT: bool> Path<COUNT> {
             } else if let Step::Frame(id) = step {
                 step = frame(view, &road, id);
             }
-            if let Step::Send(port, link) = step {
-                trace.step(Event::Sent(port), &road.packet);
-                if let Err(packet) = self.transmit.push(port, link, road.packet) {
+            if let Step::Send(port) = step {
+                trace.step(Event::Sent(PortId(port as u16)), &road.packet);
+                if let Err(packet) = self.transmit.push(PortId(port as u16), road.packet) {
                     self.drop(packet, Drop::TransmitFull, trace);
                 }
                 return;
             }
             if let Step::Look6(_) | Step::Look4(_) = step {
                 continue;
-            }
-            if let Step::Drop(reason) = step {
-                return self.drop_road(road, reason, trace);
             }
             match self.rare(view, &mut road, step, trace) {
                 Some(next) => step = next,
@@ -439,7 +472,14 @@ impl<const COUNT: bool> Path<COUNT> {
                     return None;
                 }
             },
-            (Step::Error(reason, error), _) => self.icmp_error(view, road, reason, error, trace),
+            (Step::Refuse(refusal), _) => match refusal.error() {
+                Some(error) => self.icmp_error(view, road, refusal.reason(), error, trace),
+                None => {
+                    trace.step(Event::Dropped(refusal.reason()), &road.packet);
+                    self.count_drop(road, refusal.reason());
+                    return None;
+                }
+            },
             (Step::LookSlow(lookup), _) => self.look_slow(view, road, lookup, trace),
             (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => ipv6::unusual(road, link),
             (Step::Unusual, Some(link)) => ipv4::unusual(road, link),
@@ -452,7 +492,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.send_fragments(view, road, next_hop, trace);
                 return None;
             }
-            _ => Step::Drop(Drop::LinkDown),
+            _ => Step::drop(Drop::LinkDown),
         })
     }
 
@@ -489,7 +529,7 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Step {
         let Some(action) = view.tables.action(id, view.guard) else {
-            return Step::Drop(Drop::NoRoute);
+            return Step::drop(Drop::NoRoute);
         };
         match action {
             Action::Forward(next_hop) => Step::Forward(*next_hop),
@@ -507,7 +547,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Action::Multipath(multipath) => {
                 let hash = flow::hash(road.packet.bytes());
                 let bucket = multipath.buckets.partition_point(|(bound, _)| *bound < hash);
-                multipath.buckets.get(bucket).map_or(Step::Drop(Drop::NoRoute), |(_, id)| Step::Act(*id))
+                multipath.buckets.get(bucket).map_or(Step::drop(Drop::NoRoute), |(_, id)| Step::Act(*id))
             }
             Action::OnLink(_) => UNRESOLVED,
             Action::Discard(discard) => self.discard(road, *discard),
@@ -518,9 +558,9 @@ impl<const COUNT: bool> Path<COUNT> {
     #[inline(always)]
     fn discard(&mut self, road: &mut Road, discard: Discard) -> Step {
         match discard {
-            Discard::Blackhole => Step::Drop(Drop::Blackhole),
-            Discard::Unreachable => Step::Error(Drop::Unreachable, icmp::Error::Unreachable),
-            Discard::Prohibit => Step::Error(Drop::Prohibited, icmp::Error::Prohibited),
+            Discard::Blackhole => Step::drop(Drop::Blackhole),
+            Discard::Unreachable => Step::error(Drop::Unreachable, icmp::Error::Unreachable),
+            Discard::Prohibit => Step::error(Drop::Prohibited, icmp::Error::Prohibited),
             Discard::Throw => {
                 let lookup = road.looked_in;
                 Step::slow(road, lookup, Slow::Throw)
@@ -569,16 +609,10 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    fn end_of_burst(&mut self) {
+    fn end_of_burst(&mut self, view: &View<'_>) {
         self.end_run();
-        self.transmit.count(&self.counters, &mut self.totals);
+        self.transmit.count(view, &self.counters, &mut self.totals);
         self.counters.add_totals(std::mem::take(&mut self.totals));
-    }
-
-    fn drop_road<T: Trace>(&mut self, mut road: Road, reason: Drop, trace: &mut T) {
-        trace.step(Event::Dropped(reason), &road.packet);
-        self.count_drop(&mut road, reason);
-        self.pool.give(road.packet);
     }
 
     /// Counts a packet as dropped, and takes it out of its behaviour's count where Linux returns an
@@ -609,17 +643,17 @@ impl<const COUNT: bool> Path<COUNT> {
 }
 
 /// An on-link destination, or a next hop, whose neighbour is not known.
-const UNRESOLVED: Step = Step::Error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable);
+const UNRESOLVED: Step = Step::error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable);
 
 /// What a look-up in `lookup` led to.
 #[inline(always)]
 fn looked(road: &mut Road, lookup: LookupId, leaf: Option<ActionId>) -> Step {
     if !road.turn(lookup) {
-        return Step::Drop(Drop::Loop);
+        return Step::drop(Drop::Loop);
     }
     match leaf {
         Some(leaf) => Step::Act(leaf),
-        None => Step::Error(Drop::NoRoute, icmp::Error::NoRoute),
+        None => Step::error(Drop::NoRoute, icmp::Error::NoRoute),
     }
 }
 

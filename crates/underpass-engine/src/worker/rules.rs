@@ -31,21 +31,21 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Step {
         if !road.turn(id) {
-            return Step::Drop(Drop::Loop);
+            return Step::drop(Drop::Loop);
         }
         let target = match road.slow {
             Slow::Target4 => Some(road.target4.into()),
             Slow::Target6 => Some(road.target6.into()),
             Slow::Throw => destination(road.packet.bytes()),
         };
-        let Some(address) = target else { return Step::Drop(Drop::NoRoute) };
-        let Some(lookup) = view.lookup(id) else { return Step::Drop(Drop::NoRoute) };
+        let Some(address) = target else { return Step::drop(Drop::NoRoute) };
+        let Some(lookup) = view.lookup(id) else { return Step::drop(Drop::NoRoute) };
         let (rules, is_v4) = match address {
             IpAddr::V4(_) => (&lookup.rules4, true),
             IpAddr::V6(_) => (&lookup.rules6, false),
         };
         let Some(selectors) = Selectors::read(road.packet.bytes(), address) else {
-            return Step::Drop(Drop::NoRoute);
+            return Step::drop(Drop::NoRoute);
         };
         for rule in rules {
             if !selectors.match_rule(rule) {
@@ -70,7 +70,7 @@ impl<const COUNT: bool> Path<COUNT> {
         trace.step(Event::Lookup(address, found), &road.packet);
         match found {
             Some(action) => Step::Act(action),
-            None => Step::Error(Drop::NoRoute, icmp::Error::NoRoute),
+            None => Step::error(Drop::NoRoute, icmp::Error::NoRoute),
         }
     }
 }

@@ -20,50 +20,57 @@ pub(crate) struct Transmit {
 
 struct Queue {
     packets: Vec<Packet>,
-    /// The link that was sent by last, and what has not been counted of it yet.
-    link: LinkId,
-    count: Count,
+    /// How many of them, and how many bytes, have been counted for the link.
+    counted: usize,
+    bytes: u64,
 }
 
 impl Transmit {
     /// Puts a frame into the queue of `port`; gives it back if that is full.
     #[inline(always)]
-    pub(crate) fn push(&mut self, port: PortId, link: LinkId, packet: Packet) -> Result<(), Packet> {
-        let Some(queue) = self.queues.get_mut(usize::from(port.0)) else {
-            return self.push_new(port, link, packet);
-        };
-        if queue.packets.len() == queue.packets.capacity() {
-            return Err(packet);
+    pub(crate) fn push(&mut self, port: PortId, packet: Packet) -> Result<(), Packet> {
+        match self.queues.get_mut(usize::from(port.0)) {
+            Some(queue) if queue.packets.len() < QUEUE => {
+                queue.bytes += packet.len() as u64;
+                queue.packets.push(packet);
+                Ok(())
+            }
+            Some(_) => Err(packet),
+            None => self.push_new(port, packet),
         }
-        queue.link = link;
-        queue.count.packets += 1;
-        queue.count.bytes += packet.len() as u64;
-        queue.packets.push(packet);
-        Ok(())
     }
 
     /// The first packet by a port makes its queue.
     #[cold]
-    fn push_new(&mut self, port: PortId, link: LinkId, packet: Packet) -> Result<(), Packet> {
+    #[inline(never)]
+    fn push_new(&mut self, port: PortId, packet: Packet) -> Result<(), Packet> {
         self.queues.resize_with(usize::from(port.0) + 1, || Queue {
             packets: Vec::with_capacity(QUEUE),
-            link,
-            count: Count::default(),
+            counted: 0,
+            bytes: 0,
         });
-        self.push(port, link, packet)
+        self.push(port, packet)
     }
 
     pub(crate) fn drain(&mut self, port: PortId) -> impl Iterator<Item = Packet> + '_ {
-        self.queues.get_mut(usize::from(port.0)).into_iter().flat_map(|queue| queue.packets.drain(..))
+        self.queues.get_mut(usize::from(port.0)).into_iter().flat_map(|queue| {
+            queue.counted = 0;
+            queue.packets.drain(..)
+        })
     }
 
     /// Counts what has been queued since the last time.
-    pub(crate) fn count(&mut self, counters: &Counters, totals: &mut Totals) {
-        for queue in &mut self.queues {
-            let count = std::mem::take(&mut queue.count);
-            if count.packets > 0 {
-                totals.sent += count.packets;
-                counters.add_link(queue.link, Direction::Transmit, count);
+    pub(crate) fn count(&mut self, view: &View<'_>, counters: &Counters, totals: &mut Totals) {
+        for (port, queue) in self.queues.iter_mut().enumerate() {
+            let packets = (queue.packets.len() - queue.counted) as u64;
+            if packets == 0 {
+                continue;
+            }
+            queue.counted = queue.packets.len();
+            totals.sent += packets;
+            let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
+            if let Some((link, _)) = view.tables.port_link(PortId(port as u16), view.guard) {
+                counters.add_link(link, Direction::Transmit, count);
             }
         }
     }
@@ -80,10 +87,10 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Step {
         let Some(next_hop) = view.tables.next_hop(id, view.guard) else {
-            return Step::Drop(Drop::NoRoute);
+            return Step::drop(Drop::NoRoute);
         };
         if road.not_forwarded {
-            return Step::Drop(Drop::ForwardingOff);
+            return Step::drop(Drop::ForwardingOff);
         }
         trace.step(Event::NextHop(id), &road.packet);
         if road.unfinished {
@@ -103,8 +110,8 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         let Some(rewrite) = &next_hop.rewrite else { return UNRESOLVED };
         match write_link_layer(&mut road.packet, rewrite, ethertype) {
-            Some(()) => Step::Send(next_hop.port, next_hop.link),
-            None => Step::Drop(Drop::NoHeadroom),
+            Some(()) => Step::Send(u32::from(next_hop.port.0)),
+            None => Step::drop(Drop::NoHeadroom),
         }
     }
 
@@ -134,7 +141,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 continue;
             }
             trace.step(Event::Sent(next_hop.port), &fragment);
-            if let Err(packet) = self.transmit.push(next_hop.port, next_hop.link, fragment) {
+            if let Err(packet) = self.transmit.push(next_hop.port, fragment) {
                 self.drop(packet, Drop::TransmitFull, trace);
             }
         }
@@ -147,13 +154,13 @@ pub(super) fn frame(view: &View<'_>, road: &Road, id: LinkId) -> Step {
     match view.link(id) {
         Some(Link { up: true, port: Some(port), mtu, .. }) => {
             if road.packet.len() > *mtu as usize + ethernet::Header::LEN {
-                Step::Drop(Drop::TooBig)
+                Step::drop(Drop::TooBig)
             } else {
-                Step::Send(*port, id)
+                Step::Send(u32::from(port.0))
             }
         }
-        Some(Link { up: true, port: None, .. }) => Step::Drop(Drop::NoPort),
-        _ => Step::Drop(Drop::LinkDown),
+        Some(Link { up: true, port: None, .. }) => Step::drop(Drop::NoPort),
+        _ => Step::drop(Drop::LinkDown),
     }
 }
 
