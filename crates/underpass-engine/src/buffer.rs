@@ -6,12 +6,13 @@
 //! ```
 //!
 //! [`Packet::push`] and [`Packet::pull`] move the start; the payload never moves. Slots are carved out
-//! of one region that lives as long as the process, so a packet is plain `&'static mut` memory: no
-//! reference count, no lifetime to carry, and two packets cannot share a slot.
+//! of one region that lives as long as the process, so a packet owns its slot as a `&'static mut [u8]`
+//! would: no reference count, no lifetime to carry, and two packets cannot share a slot.
 
 #![allow(unsafe_code)]
 
-use std::fmt;
+use std::ptr::NonNull;
+use std::{fmt, slice};
 
 /// Index of a port of the router, dense from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
@@ -29,46 +30,66 @@ pub const HEADROOM: usize = 2176;
 pub const SLOT: usize = 4096 + 64;
 
 /// One packet in its slot. Does not free itself: every packet ends in a [`Pool`] or a port.
+///
+/// Two words, which the compiler keeps in registers and moves one by one: a packet is moved right after
+/// its start has moved, and a load that spans several fresh stores stalls.
 pub struct Packet {
-    slot: &'static mut [u8],
-    /// Where the packet lies: the offset of its first byte in the lower half, of its end in the upper.
-    /// One word, because a packet is moved right after its start has moved, and a load that spans
-    /// several fresh stores stalls.
+    slot: NonNull<u8>,
+    /// From the lowest bit on, [`BITS`] bits each: the offset of the packet's first byte, of its end,
+    /// and the length of the slot.
     ///
-    /// Invariant: start ≤ end ≤ slot length ≤ `u32::MAX`. [`Packet::put`], [`Packet::pull`] and
-    /// [`Packet::push`] alone write it. Because of it the packet's bytes need no check, which is worth
-    /// 90 of 470 instructions of an IPv6 packet's path.
+    /// Invariant: start ≤ end ≤ slot length. [`Packet::put`], [`Packet::pull`] and [`Packet::push`]
+    /// alone write it. Because of it the packet's bytes need no check, which is worth 90 of 470
+    /// instructions of an IPv6 packet's path.
     place: u64,
 }
+
+/// Bits of an offset in a slot: slots are below 2 MiB.
+const BITS: u32 = 21;
+const MASK: u64 = (1 << BITS) - 1;
+
+// SAFETY: a packet owns its slot, memory that lives as long as the process and that nothing else points
+// into; so it may be used from any one thread, as a `&'static mut [u8]` may.
+unsafe impl Send for Packet {}
 
 /// The slot has no room for the header that was to be pushed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NoRoom;
 
 impl Packet {
+    /// An empty packet in a slot of less than 2 MiB.
+    fn new(slot: &'static mut [u8]) -> Self {
+        let len = slot.len() as u64 & MASK;
+        Self { slot: NonNull::from(slot).cast(), place: len << (2 * BITS) }
+    }
+
     #[inline(always)]
     fn start(&self) -> usize {
-        self.place as u32 as usize
+        (self.place & MASK) as usize
     }
 
     #[inline(always)]
     fn end(&self) -> usize {
-        (self.place >> 32) as usize
+        (self.place >> BITS & MASK) as usize
+    }
+
+    fn capacity(&self) -> usize {
+        (self.place >> (2 * BITS)) as usize
     }
 
     /// The bytes of the packet.
     #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the invariant of `place`.
-        unsafe { self.slot.get_unchecked(self.start()..self.end()) }
+        // SAFETY: the slot is ours (see `Send` above) and initialised, and the range lies in it by the
+        // invariant of `place`; the borrow of `self` keeps others from writing.
+        unsafe { slice::from_raw_parts(self.slot.as_ptr().add(self.start()), self.len()) }
     }
 
     /// The bytes of the packet, to be changed.
     #[inline(always)]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let (start, end) = (self.start(), self.end());
-        // SAFETY: the invariant of `place`.
-        unsafe { self.slot.get_unchecked_mut(start..end) }
+        // SAFETY: as in `bytes`, and the borrow of `self` is exclusive.
+        unsafe { slice::from_raw_parts_mut(self.slot.as_ptr().add(self.start()), self.len()) }
     }
 
     /// Length in bytes.
@@ -118,23 +139,21 @@ impl Packet {
     /// # Errors
     /// [`NoRoom`] if they do not fit there; the packet is then unchanged.
     pub fn set(&mut self, start: usize, bytes: &[u8]) -> Result<(), NoRoom> {
-        self.slot
-            .get_mut(start..)
-            .and_then(|room| room.get_mut(..bytes.len()))
-            .ok_or(NoRoom)?
-            .copy_from_slice(bytes);
-        self.put(start, bytes.len());
+        self.place(start, bytes.len())?;
+        self.bytes_mut().copy_from_slice(bytes);
         Ok(())
     }
 
     /// The whole slot.
     pub fn slot(&self) -> &[u8] {
-        self.slot
+        // SAFETY: as in `bytes`; the slot has this length.
+        unsafe { slice::from_raw_parts(self.slot.as_ptr(), self.capacity()) }
     }
 
     /// The whole slot, for a port that fills it; [`Packet::place`] then says where the packet lies.
     pub fn slot_mut(&mut self) -> &mut [u8] {
-        self.slot
+        // SAFETY: as in `bytes_mut`; the slot has this length.
+        unsafe { slice::from_raw_parts_mut(self.slot.as_ptr(), self.capacity()) }
     }
 
     /// Says that the packet is the `len` bytes from offset `start` of the slot.
@@ -142,7 +161,7 @@ impl Packet {
     /// # Errors
     /// [`NoRoom`] if the slot ends before that; the packet is then unchanged.
     pub fn place(&mut self, start: usize, len: usize) -> Result<(), NoRoom> {
-        if start.checked_add(len).is_none_or(|end| end > self.slot.len()) {
+        if start.checked_add(len).is_none_or(|end| end > self.capacity()) {
             return Err(NoRoom);
         }
         self.put(start, len);
@@ -152,8 +171,9 @@ impl Packet {
     /// `start + len` must be within the slot.
     #[inline(always)]
     fn put(&mut self, start: usize, len: usize) {
-        debug_assert!(start + len <= self.slot.len());
-        self.place = ((start + len) as u64) << 32 | start as u64;
+        debug_assert!(start + len <= self.capacity());
+        let capacity = self.place >> (2 * BITS) << (2 * BITS);
+        self.place = capacity | ((start + len) as u64) << BITS | start as u64;
     }
 }
 
@@ -176,10 +196,13 @@ impl Pool {
     }
 
     /// A pool of `slots` slots of `size` bytes.
+    ///
+    /// # Panics
+    /// If a slot is to be of 2 MiB or more.
     pub fn with_slot_size(slots: usize, size: usize) -> Self {
-        assert!(u32::try_from(size).is_ok(), "a slot of {size} bytes");
+        assert!(size as u64 <= MASK, "a slot of {size} bytes");
         let region: &'static mut [u8] = Vec::leak(vec![0; slots * size]);
-        let free = region.chunks_exact_mut(size).map(|slot| Packet { slot, place: 0 }).rev().collect();
+        let free = region.chunks_exact_mut(size).map(Packet::new).rev().collect();
         Self { free }
     }
 
@@ -187,7 +210,7 @@ impl Pool {
     #[inline]
     pub fn take(&mut self) -> Option<Packet> {
         let mut packet = self.free.pop()?;
-        packet.put(HEADROOM.min(packet.slot.len()), 0);
+        packet.put(HEADROOM.min(packet.capacity()), 0);
         Some(packet)
     }
 

@@ -14,7 +14,7 @@ use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Behaviour, Endpoint, Headend, LookupId, NextCsid, Via};
 use crate::trace::{Event, Trace};
-use crate::worker::{IcmpError, Path, Road, Step, ipv4_check, ipv6_check};
+use crate::worker::{IcmpError, NOT_FORWARDED, Path, Road, Step, ipv4_check, ipv6_check};
 
 /// Why a behaviour refuses a packet, and what its sender is told.
 struct Refused(Drop, Option<IcmpError>);
@@ -325,7 +325,9 @@ fn find_inner(bytes: &[u8], inner: u8) -> Result<usize, Drop> {
 #[inline(always)]
 fn inner4(road: &mut Road) -> Result<std::net::Ipv4Addr, Refused> {
     let checked = ipv4_check(&mut road.packet).map_err(|_| Drop::InnerMalformed)?;
-    road.not_forwarded |= checked.unusual;
+    if checked.unusual {
+        road.flags |= NOT_FORWARDED;
+    }
     Ok(checked.destination)
 }
 
@@ -333,6 +335,8 @@ fn inner4(road: &mut Road) -> Result<std::net::Ipv4Addr, Refused> {
 #[inline(always)]
 fn inner6(road: &mut Road) -> Result<Ipv6Addr, Refused> {
     let checked = ipv6_check(&mut road.packet).map_err(|_| Drop::InnerMalformed)?;
-    road.not_forwarded |= checked.unusual;
+    if checked.unusual {
+        road.flags |= NOT_FORWARDED;
+    }
     Ok(checked.destination)
 }

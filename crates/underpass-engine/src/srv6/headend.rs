@@ -10,7 +10,7 @@ use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Headend, HeadendMode};
 use crate::trace::{Event, Trace};
-use crate::worker::{IcmpError, Road, Step};
+use crate::worker::{GENERATED, IcmpError, NOT_FORWARDED, Road, Step};
 
 /// Puts a policy's headers before the packet and sends it on its way.
 #[inline(always)]
@@ -45,7 +45,7 @@ fn inherited(road: &Road) -> Result<Inherited, Step> {
     match *road.packet.bytes() {
         [a, b, c, d, _, _, _, hop_limit, ..] if a >> 4 == 6 => {
             // RFC 8986 section 5.1 refers to RFC 2473: the packet inside is forwarded first.
-            if hop_limit <= 1 && !road.generated {
+            if hop_limit <= 1 && !road.is(GENERATED) {
                 return Err(Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit));
             }
             Ok(Inherited {
@@ -64,7 +64,7 @@ fn inherited(road: &Road) -> Result<Inherited, Step> {
 /// H.Encaps and H.Encaps.Red: RFC 8986 sections 5.1 and 5.2.
 #[inline(always)]
 fn encapsulate(road: &mut Road, policy: &Headend) -> Result<(), Step> {
-    if road.not_forwarded {
+    if road.is(NOT_FORWARDED) {
         return Err(Step::drop(Drop::ForwardingOff));
     }
     let inherited = inherited(road)?;
@@ -120,7 +120,7 @@ fn push_headers(road: &mut Road, policy: &Headend, inherited: Inherited) -> Resu
 /// H.Insert: an SRH between the IPv6 header and what follows it, the packet's destination its last
 /// segment.
 fn insert(road: &mut Road, policy: &Headend) -> Result<(), Step> {
-    if road.not_forwarded {
+    if road.is(NOT_FORWARDED) {
         return Err(Step::drop(Drop::ForwardingOff));
     }
     if road.packet.bytes().first().is_none_or(|first| first >> 4 != 6) {

@@ -6,6 +6,7 @@ use underpass_packet::{FromBytes, ipv4};
 use std::net::Ipv4Addr;
 
 use super::icmp::Error;
+use super::road::{GENERATED, NOT_FORWARDED};
 use super::{Road, Step};
 use crate::buffer::Packet;
 use crate::drops::Drop;
@@ -21,7 +22,8 @@ pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
     if checked.unusual || !link.forward4 {
         return Step::Unusual;
     }
-    Step::look4(road, link.lookup, checked.destination)
+    road.target4 = checked.destination;
+    Step::Look4(link.lookup)
 }
 
 /// A header that is sound.
@@ -80,8 +82,11 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     if destination.octets()[0] == 0 || martian(destination.octets()[0]) {
         return Step::drop(Drop::DestinationInvalid);
     }
-    road.not_forwarded = !link.forward4;
-    Step::look4(road, link.lookup, destination)
+    if !link.forward4 {
+        road.flags |= NOT_FORWARDED;
+    }
+    road.target4 = destination;
+    Step::Look4(link.lookup)
 }
 
 /// A checked packet before it goes to `next_hop`: its TTL, and whether it fits. `Ok(false)`: it has to
@@ -89,11 +94,12 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
 #[inline(always)]
 pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
     let len = road.packet.len();
+    let generated = road.is(GENERATED);
     let Ok((header, _)) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()) else {
         return Err(Step::drop(Drop::Ip4Truncated));
     };
     let fits = len <= next_hop.mtu as usize;
-    if !road.generated {
+    if !generated {
         if header.ttl <= 1 {
             return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
         }

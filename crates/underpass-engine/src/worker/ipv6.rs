@@ -5,6 +5,7 @@ use underpass_packet::{FromBytes, ipv6};
 use std::net::Ipv6Addr;
 
 use super::icmp::Error;
+use super::road::{GENERATED, NOT_FORWARDED};
 use super::{Road, Step};
 use crate::buffer::Packet;
 use crate::drops::Drop;
@@ -20,7 +21,8 @@ pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
     if checked.unusual || !link.forward6 {
         return Step::Unusual;
     }
-    Step::look6(road, link.lookup, checked.destination)
+    road.target6 = checked.destination;
+    Step::Look6(link.lookup)
 }
 
 /// A header that is sound.
@@ -78,21 +80,24 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
             _ => Step::drop(Drop::DestinationInvalid),
         };
     }
-    road.not_forwarded = !link.forward6
-        || source.is_unspecified()
-        || source.is_unicast_link_local()
-        || destination.is_unicast_link_local();
-    Step::look6(road, link.lookup, destination)
+    let not_forwarded =
+        source.is_unspecified() || source.is_unicast_link_local() || destination.is_unicast_link_local();
+    if not_forwarded || !link.forward6 {
+        road.flags |= NOT_FORWARDED;
+    }
+    road.target6 = destination;
+    Step::Look6(link.lookup)
 }
 
 /// A checked packet before it goes to `next_hop`: its hop limit, and whether it fits.
 #[inline(always)]
 pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
     let len = road.packet.len();
+    let generated = road.is(GENERATED);
     let Ok((header, _)) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()) else {
         return Err(Step::drop(Drop::Ip6Truncated));
     };
-    if !road.generated {
+    if !generated {
         if header.hop_limit <= 1 {
             return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
         }

@@ -41,8 +41,8 @@ use crate::trace::{Event, Trace};
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::check as ipv4_check;
 pub(crate) use ipv6::check as ipv6_check;
-pub(crate) use road::Road;
-use road::Slow;
+pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
+use road::{Slow, UNFINISHED};
 use transmit::{Transmit, frame};
 
 /// A burst of packets that came in by one port.
@@ -184,18 +184,18 @@ impl Step {
         Self::LookSlow(lookup)
     }
 
-    /// Look this address up.
+    /// Look this address up, which is not the first look-up of the packet.
     #[inline(always)]
     pub(crate) fn look4(road: &mut Road, lookup: LookupId, address: Ipv4Addr) -> Self {
         road.target4 = address;
-        Self::Look4(lookup)
+        if road.turn(lookup) { Self::Look4(lookup) } else { Self::drop(Drop::Loop) }
     }
 
-    /// Look this address up.
+    /// Look this address up, which is not the first look-up of the packet.
     #[inline(always)]
     pub(crate) fn look6(road: &mut Road, lookup: LookupId, address: Ipv6Addr) -> Self {
         road.target6 = address;
-        Self::Look6(lookup)
+        if road.turn(lookup) { Self::Look6(lookup) } else { Self::drop(Drop::Loop) }
     }
 }
 
@@ -369,14 +369,18 @@ impl<const COUNT: bool> Path<COUNT> {
         let Ok((header, _)) = ethernet::Header::parse(road.packet.bytes()) else {
             return Step::drop(Drop::EthernetTruncated);
         };
-        let (destination, ethertype) = (header.destination, header.ethertype.get());
-        if destination != link.mac && !ethernet::is_multicast(destination) {
+        let ethertype = header.ethertype.get();
+        if header.destination != link.mac && !header.is_multicast() {
             return Step::drop(Drop::OtherHost);
         }
         road.packet.pull(ethernet::Header::LEN);
+        if ethertype == ethernet::IPV6 {
+            return ipv6::input(road, link);
+        }
+        if ethertype == ethernet::IPV4 {
+            return ipv4::input(road, link);
+        }
         match ethertype {
-            ethernet::IPV6 => ipv6::input(road, link),
-            ethernet::IPV4 => ipv4::input(road, link),
             ethernet::ARP if self.answers => Step::Arp,
             ethernet::ARP => Step::Deliver,
             ethernet::VLAN | ethernet::SERVICE_VLAN => Step::drop(Drop::VlanUnknown),
@@ -400,12 +404,12 @@ impl<const COUNT: bool> Path<COUNT> {
         loop {
             if let Step::Look6(lookup) = step {
                 step = match fibs.known_sid(&road, lookup) {
-                    Some(sid) => looked(&mut road, lookup, Some(sid)),
+                    Some(sid) => Step::Act(sid),
                     None => match fibs.fib6(view, lookup) {
                         Some(fib) if fib.is_hot() => {
                             let leaf = fib.lookup(road.target6.to_bits(), view.guard).map(ActionId);
                             trace.step(Event::Lookup(road.target6.into(), leaf), &road.packet);
-                            looked(&mut road, lookup, leaf)
+                            looked(leaf)
                         }
                         Some(_) if !waiting.is_full() => {
                             return waiting.push(Waiting { road, lookup, ipv6: true });
@@ -418,7 +422,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     Some(fib) if fib.is_hot() => {
                         let leaf = fib.lookup(road.target4.to_bits(), view.guard).map(ActionId);
                         trace.step(Event::Lookup(road.target4.into(), leaf), &road.packet);
-                        looked(&mut road, lookup, leaf)
+                        looked(leaf)
                     }
                     Some(_) if !waiting.is_full() => {
                         return waiting.push(Waiting { road, lookup, ipv6: false });
@@ -509,9 +513,9 @@ impl<const COUNT: bool> Path<COUNT> {
         let batch = std::mem::take(waiting);
         let mut leaves = [NO_LEAF; BURST];
         look_up_batch(view, fibs, &batch, &mut leaves);
-        for (Waiting { mut road, lookup, ipv6 }, leaf) in batch.into_iter().zip(leaves) {
+        for (Waiting { road, ipv6, .. }, leaf) in batch.into_iter().zip(leaves) {
             let leaf = (leaf != NO_LEAF).then_some(ActionId(leaf));
-            let step = looked(&mut road, lookup, leaf);
+            let step = looked(leaf);
             let target = if ipv6 { road.target6.into() } else { road.target4.into() };
             trace.step(Event::Lookup(target, leaf), &road.packet);
             self.carry(view, fibs, road, step, waiting, trace);
@@ -538,7 +542,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 srv6::endpoint(self, road, endpoint, trace)
             }
             Action::Headend(headend) => {
-                if road.unfinished {
+                if road.is(UNFINISHED) {
                     return Step::Finish(id);
                 }
                 srv6::headend(road, headend, trace)
@@ -645,12 +649,9 @@ impl<const COUNT: bool> Path<COUNT> {
 /// An on-link destination, or a next hop, whose neighbour is not known.
 const UNRESOLVED: Step = Step::error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable);
 
-/// What a look-up in `lookup` led to.
+/// What a look-up led to.
 #[inline(always)]
-fn looked(road: &mut Road, lookup: LookupId, leaf: Option<ActionId>) -> Step {
-    if !road.turn(lookup) {
-        return Step::drop(Drop::Loop);
-    }
+fn looked(leaf: Option<ActionId>) -> Step {
     match leaf {
         Some(leaf) => Step::Act(leaf),
         None => Step::error(Drop::NoRoute, icmp::Error::NoRoute),

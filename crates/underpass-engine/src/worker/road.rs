@@ -49,14 +49,17 @@ pub(crate) struct Road {
     pub(crate) growth: u16,
     /// Look-ups so far.
     pub(crate) turns: u8,
-    /// One of its addresses forbids that it is forwarded, or forwarding is off where it came in: it may
-    /// only be for the router itself or a local SID.
-    pub(crate) not_forwarded: bool,
-    /// Made by this router: its hop limit is not lowered.
-    pub(crate) generated: bool,
-    /// Made by this router, its source address and checksum still open.
-    pub(crate) unfinished: bool,
+    /// What is unusual about it: 0 for nearly every packet, which is one comparison then.
+    pub(crate) flags: u8,
 }
+
+/// One of its addresses forbids that it is forwarded, or forwarding is off where it came in: it may
+/// only be for the router itself or a local SID.
+pub(crate) const NOT_FORWARDED: u8 = 1;
+/// Made by this router: its hop limit is not lowered.
+pub(crate) const GENERATED: u8 = 2;
+/// Made by this router, its source address and checksum still open.
+pub(crate) const UNFINISHED: u8 = 4;
 
 impl Road {
     /// The road of a frame that came in by a link, still with its Ethernet header.
@@ -77,13 +80,17 @@ impl Road {
             wrapping: 0,
             growth: 0,
             turns: 0,
-            not_forwarded: false,
-            generated: false,
-            unfinished: false,
+            flags: 0,
         }
     }
 
-    /// Takes note of a look-up in `lookup`. `false`: it was one too many.
+    /// Whether one of these flags is set.
+    #[inline(always)]
+    pub(crate) fn is(&self, flags: u8) -> bool {
+        self.flags & flags != 0
+    }
+
+    /// Takes note of another look-up, in `lookup`. `false`: it is one too many.
     #[inline(always)]
     pub(crate) fn turn(&mut self, lookup: LookupId) -> bool {
         self.turns += 1;
@@ -91,7 +98,7 @@ impl Road {
         if self.wrapping == 0 {
             self.instance = lookup;
         }
-        self.turns <= super::MAX_TURNS
+        self.turns < super::MAX_TURNS
     }
 
     /// The Ethernet header that the packet came in with.

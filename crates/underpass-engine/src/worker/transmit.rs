@@ -2,6 +2,7 @@
 
 use underpass_packet::ethernet;
 
+use super::road::{NOT_FORWARDED, UNFINISHED};
 use super::{Path, Road, Step, UNRESOLVED, View, fragment, ipv4, ipv6};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, Totals};
@@ -89,12 +90,14 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some(next_hop) = view.tables.next_hop(id, view.guard) else {
             return Step::drop(Drop::NoRoute);
         };
-        if road.not_forwarded {
-            return Step::drop(Drop::ForwardingOff);
-        }
         trace.step(Event::NextHop(id), &road.packet);
-        if road.unfinished {
-            self.finish_generated(view, road, next_hop.link);
+        if road.flags != 0 {
+            if road.is(NOT_FORWARDED) {
+                return Step::drop(Drop::ForwardingOff);
+            }
+            if road.is(UNFINISHED) {
+                self.finish_generated(view, road, next_hop.link);
+            }
         }
         let ethertype = if ipv6::is(&road.packet) {
             match ipv6::forward(road, next_hop) {
