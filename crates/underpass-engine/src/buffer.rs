@@ -126,6 +126,24 @@ impl Packet {
         Ok(self.bytes_mut())
     }
 
+    /// [`Packet::push`] of a header of fixed length.
+    #[inline(always)]
+    pub fn push_header<const N: usize>(&mut self) -> Result<&mut [u8; N], NoRoom> {
+        if N > self.start() {
+            return Err(NoRoom);
+        }
+        self.place -= N as u64;
+        // SAFETY: as in `bytes_mut`; the packet has just become at least N bytes long.
+        Ok(unsafe { &mut *self.slot.as_ptr().add(self.start()).cast() })
+    }
+
+    /// Leaves of the packet the `len` bytes from its offset `from` on, as far as it has them.
+    #[inline(always)]
+    pub fn narrow(&mut self, from: usize, len: usize) {
+        let start = (self.start() + from).min(self.end());
+        self.put(start, len.min(self.end() - start));
+    }
+
     /// Cuts the packet to `len` bytes; longer than it is leaves it as it is.
     #[inline(always)]
     pub fn truncate(&mut self, len: usize) {

@@ -3,7 +3,7 @@
 //! A packet may arrive with no SRH, a full one or a reduced one. What a behaviour refuses is dropped
 //! for a named reason and counted as an error of the SID.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::srh::{self, Srh, SrhMut};
@@ -205,7 +205,8 @@ fn next_csid(packet: &mut Packet, structure: NextCsid) -> Option<Ipv6Addr> {
 /// End.DX2: what is inside is an Ethernet frame. RFC 8986 section 4.9.
 #[inline(always)]
 fn decapsulate_frame(road: &mut Road) -> Result<(), Refused> {
-    decapsulate(&mut road.packet, protocol::ETHERNET)?;
+    let at = inner(&road.packet, protocol::ETHERNET)?;
+    road.packet.pull(at);
     match ethernet::Header::parse(road.packet.bytes()) {
         // Linux forwards no IEEE 802.3 length-typed frames.
         Ok((header, _)) if header.ethertype.get() >= 0x0600 => Ok(()),
@@ -216,10 +217,9 @@ fn decapsulate_frame(road: &mut Road) -> Result<(), Refused> {
 /// End.DX4: the IPv4 packet inside goes to this neighbour. RFC 8986 section 4.5.
 #[inline(always)]
 fn end_dx4(road: &mut Road, via: &Via) -> Result<Step, Refused> {
-    decapsulate(&mut road.packet, protocol::IPV4)?;
-    let inner = inner4(road)?;
+    let destination = decapsulate4(road)?;
     Ok(match via.address {
-        IpAddr::V4(address) if address.is_unspecified() => Step::look4(road, via.lookup, inner),
+        IpAddr::V4(address) if address.is_unspecified() => Step::look4(road, via.lookup, destination),
         _ => Step::via(road, via),
     })
 }
@@ -227,10 +227,9 @@ fn end_dx4(road: &mut Road, via: &Via) -> Result<Step, Refused> {
 /// End.DX6: the IPv6 packet inside goes to this neighbour. RFC 8986 section 4.4.
 #[inline(always)]
 fn end_dx6(road: &mut Road, via: &Via) -> Result<Step, Refused> {
-    decapsulate(&mut road.packet, protocol::IPV6)?;
-    let inner = inner6(road)?;
+    let destination = decapsulate6(road)?;
     Ok(match via.address {
-        IpAddr::V6(address) if address.is_unspecified() => Step::look6(road, via.lookup, inner),
+        IpAddr::V6(address) if address.is_unspecified() => Step::look6(road, via.lookup, destination),
         _ => Step::via(road, via),
     })
 }
@@ -238,17 +237,15 @@ fn end_dx6(road: &mut Road, via: &Via) -> Result<Step, Refused> {
 /// End.DT4: the IPv4 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.7.
 #[inline(always)]
 fn end_dt4(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
-    decapsulate(&mut road.packet, protocol::IPV4)?;
-    let inner = inner4(road)?;
-    Ok(Step::look4(road, lookup, inner))
+    let destination = decapsulate4(road)?;
+    Ok(Step::look4(road, lookup, destination))
 }
 
 /// End.DT6: the IPv6 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.6.
 #[inline(always)]
 fn end_dt6(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
-    decapsulate(&mut road.packet, protocol::IPV6)?;
-    let inner = inner6(road)?;
-    Ok(Step::look6(road, lookup, inner))
+    let destination = decapsulate6(road)?;
+    Ok(Step::look6(road, lookup, destination))
 }
 
 /// End.DT46: either. RFC 8986 section 4.8.
@@ -273,35 +270,30 @@ fn end_b6_encaps<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T) -> 
     Ok(headend(road, policy, trace))
 }
 
-/// Takes the outer IPv6 header off, with all its extension headers, if what follows is `inner`; the
-/// packet then begins there. The check that comes first in all of RFC 8986 sections 4.4 to 4.12:
-/// segments left must be 0.
+/// Where the packet inside begins, behind the outer IPv6 header and all its extension headers, if it is
+/// of this protocol. The check that comes first in all of RFC 8986 sections 4.4 to 4.12: segments left
+/// must be 0.
 #[inline(always)]
-fn decapsulate(packet: &mut Packet, inner: u8) -> Result<(), Drop> {
+fn inner(packet: &Packet, protocol: u8) -> Result<usize, Drop> {
     let bytes = packet.bytes();
     let next = bytes.get(ipv6::Header::NEXT_HEADER_OFFSET).copied();
-    if next == Some(inner) {
-        packet.pull(ipv6::Header::LEN);
-        return Ok(());
+    if next == Some(protocol) {
+        return Ok(ipv6::Header::LEN);
     }
     // An SRH that is used up and nothing else: the other frequent form.
     if next == Some(protocol::ROUTING)
         && let Some(Ok(srh)) = bytes.get(ipv6::Header::LEN..).map(Srh::parse)
         && srh.segments_left() == 0
-        && srh.next_header() == inner
+        && srh.next_header() == protocol
     {
-        let len = srh.len();
-        packet.pull(ipv6::Header::LEN + len);
-        return Ok(());
+        return Ok(ipv6::Header::LEN + srh.len());
     }
-    let at = find_inner(bytes, inner)?;
-    packet.pull(at);
-    Ok(())
+    find_inner(bytes, protocol)
 }
 
 /// Walks the extension headers to the packet inside.
 #[cold]
-fn find_inner(bytes: &[u8], inner: u8) -> Result<usize, Drop> {
+fn find_inner(bytes: &[u8], protocol: u8) -> Result<usize, Drop> {
     let mut headers = extensions(bytes)?;
     for header in headers.by_ref() {
         let header = header.map_err(|_| Drop::Ip6Malformed)?;
@@ -314,27 +306,31 @@ fn find_inner(bytes: &[u8], inner: u8) -> Result<usize, Drop> {
         }
     }
     let upper = headers.upper().map_err(|_| Drop::Ip6Malformed)?;
-    if upper.protocol == inner && upper.fragment_offset == 0 {
+    if upper.protocol == protocol && upper.fragment_offset == 0 {
         Ok(upper.offset)
     } else {
         Err(Drop::UpperLayerUnexpected)
     }
 }
 
-/// The IPv4 packet that decapsulation left: checked, its destination.
+/// Takes the outer headers off an IPv4 packet, which is checked: its destination.
 #[inline(always)]
-fn inner4(road: &mut Road) -> Result<std::net::Ipv4Addr, Refused> {
-    let checked = ipv4_check(&mut road.packet).map_err(|_| Drop::InnerMalformed)?;
+fn decapsulate4(road: &mut Road) -> Result<Ipv4Addr, Drop> {
+    let at = inner(&road.packet, protocol::IPV4)?;
+    let checked = ipv4_check(road.packet.bytes(), at).map_err(|_| Drop::InnerMalformed)?;
+    road.packet.narrow(at, checked.len);
     if checked.unusual {
         road.flags |= NOT_FORWARDED;
     }
     Ok(checked.destination)
 }
 
-/// The IPv6 packet that decapsulation left: checked, its destination.
+/// Takes the outer headers off an IPv6 packet, which is checked: its destination.
 #[inline(always)]
-fn inner6(road: &mut Road) -> Result<Ipv6Addr, Refused> {
-    let checked = ipv6_check(&mut road.packet).map_err(|_| Drop::InnerMalformed)?;
+fn decapsulate6(road: &mut Road) -> Result<Ipv6Addr, Drop> {
+    let at = inner(&road.packet, protocol::IPV6)?;
+    let checked = ipv6_check(road.packet.bytes(), at).map_err(|_| Drop::InnerMalformed)?;
+    road.packet.narrow(at, checked.len);
     if checked.unusual {
         road.flags |= NOT_FORWARDED;
     }

@@ -8,17 +8,17 @@ use std::net::Ipv4Addr;
 use super::icmp::Error;
 use super::road::{GENERATED, NOT_FORWARDED};
 use super::{Road, Step};
-use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Link, NextHop};
 
-/// A packet from the wire, its IPv4 header first: is it sound, and where is it looked up?
+/// A packet from the wire, `at` bytes into the frame: is it sound, and where is it looked up?
 #[inline(always)]
-pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
-    let checked = match check(&mut road.packet) {
+pub(crate) fn input(road: &mut Road, at: usize, link: &Link) -> Step {
+    let checked = match check(road.packet.bytes(), at) {
         Ok(checked) => checked,
         Err(reason) => return Step::drop(reason),
     };
+    road.packet.narrow(at, checked.len);
     if checked.unusual || !link.forward4 {
         return Step::Unusual;
     }
@@ -29,14 +29,17 @@ pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
 /// A header that is sound.
 pub(crate) struct Checked {
     pub(crate) destination: Ipv4Addr,
+    /// Length of the packet by its header.
+    pub(crate) len: usize,
     /// Whether one of the addresses is of a kind that is not simply forwarded.
     pub(crate) unusual: bool,
 }
 
-/// Checks the header and its checksum, and cuts off what lies behind the packet.
+/// Checks the header, and its checksum, of the packet that begins `at` bytes into `bytes`.
 #[inline(always)]
-pub(crate) fn check(packet: &mut Packet) -> Result<Checked, Drop> {
-    let view = ipv4::View::parse(packet.bytes()).map_err(|malformed| match malformed {
+pub(crate) fn check(bytes: &[u8], at: usize) -> Result<Checked, Drop> {
+    let bytes = bytes.get(at..).ok_or(Drop::Ip4Truncated)?;
+    let view = ipv4::View::parse(bytes).map_err(|malformed| match malformed {
         ipv4::Malformed::Truncated | ipv4::Malformed::PayloadTruncated => Drop::Ip4Truncated,
         ipv4::Malformed::Version | ipv4::Malformed::HeaderLength | ipv4::Malformed::TotalLength => {
             Drop::Ip4Malformed
@@ -46,10 +49,8 @@ pub(crate) fn check(packet: &mut Packet) -> Result<Checked, Drop> {
         return Err(Drop::Ip4Checksum);
     }
     let header = view.header;
-    let unusual = is_unusual(header.source[0]) | is_unusual(header.destination[0]);
-    let (destination, total) = (header.destination(), usize::from(header.total_length.get()));
-    packet.truncate(total);
-    Ok(Checked { destination, unusual })
+    let unusual = is_unusual(header.source[0]) || is_unusual(header.destination[0]);
+    Ok(Checked { destination: header.destination(), len: usize::from(header.total_length.get()), unusual })
 }
 
 /// 0/8, 127/8, multicast, reserved and broadcast.

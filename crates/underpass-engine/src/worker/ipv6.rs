@@ -11,13 +11,14 @@ use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Link, NextHop};
 
-/// A packet from the wire, its IPv6 header first: is it sound, and where is it looked up?
+/// A packet from the wire, `at` bytes into the frame: is it sound, and where is it looked up?
 #[inline(always)]
-pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
-    let checked = match check(&mut road.packet) {
+pub(crate) fn input(road: &mut Road, at: usize, link: &Link) -> Step {
+    let checked = match check(road.packet.bytes(), at) {
         Ok(checked) => checked,
         Err(reason) => return Step::drop(reason),
     };
+    road.packet.narrow(at, checked.len);
     if checked.unusual || !link.forward6 {
         return Step::Unusual;
     }
@@ -28,22 +29,23 @@ pub(crate) fn input(road: &mut Road, link: &Link) -> Step {
 /// A header that is sound.
 pub(crate) struct Checked {
     pub(crate) destination: Ipv6Addr,
+    /// Length of the packet by its header.
+    pub(crate) len: usize,
     /// Whether one of the addresses is of a kind that is not simply forwarded.
     pub(crate) unusual: bool,
 }
 
-/// Checks the fixed header and cuts off what lies behind the payload.
+/// Checks the fixed header of the packet that begins `at` bytes into `bytes`.
 #[inline(always)]
-pub(crate) fn check(packet: &mut Packet) -> Result<Checked, Drop> {
-    let view = ipv6::View::parse(packet.bytes()).map_err(|malformed| match malformed {
+pub(crate) fn check(bytes: &[u8], at: usize) -> Result<Checked, Drop> {
+    let bytes = bytes.get(at..).ok_or(Drop::Ip6Truncated)?;
+    let view = ipv6::View::parse(bytes).map_err(|malformed| match malformed {
         ipv6::Malformed::Truncated | ipv6::Malformed::PayloadTruncated => Drop::Ip6Truncated,
         ipv6::Malformed::Version => Drop::Ip6Malformed,
     })?;
     let (source, destination) = (view.header.source(), view.header.destination());
-    let unusual = is_unusual(source.to_bits()) | is_unusual(destination.to_bits());
-    let total = ipv6::Header::LEN + view.payload.len();
-    packet.truncate(total);
-    Ok(Checked { destination, unusual })
+    let unusual = is_unusual(source.to_bits()) || is_unusual(destination.to_bits());
+    Ok(Checked { destination, len: ipv6::Header::LEN + view.payload.len(), unusual })
 }
 
 /// Whether a packet is IPv6 and not IPv4.

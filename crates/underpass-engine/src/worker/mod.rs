@@ -373,13 +373,13 @@ impl<const COUNT: bool> Path<COUNT> {
         if header.destination != link.mac && !header.is_multicast() {
             return Step::drop(Drop::OtherHost);
         }
-        road.packet.pull(ethernet::Header::LEN);
         if ethertype == ethernet::IPV6 {
-            return ipv6::input(road, link);
+            return ipv6::input(road, ethernet::Header::LEN, link);
         }
         if ethertype == ethernet::IPV4 {
-            return ipv4::input(road, link);
+            return ipv4::input(road, ethernet::Header::LEN, link);
         }
+        road.packet.pull(ethernet::Header::LEN);
         match ethertype {
             ethernet::ARP if self.answers => Step::Arp,
             ethernet::ARP => Step::Deliver,

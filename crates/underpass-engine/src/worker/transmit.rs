@@ -171,9 +171,9 @@ pub(super) fn frame(view: &View<'_>, road: &Road, id: LinkId) -> Step {
 #[inline(always)]
 fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
     if rewrite.len == 12 {
-        let frame = packet.push(14).ok()?;
-        frame.get_mut(..12)?.copy_from_slice(&rewrite.bytes[..12]);
-        frame.get_mut(12..14)?.copy_from_slice(&ethertype.to_be_bytes());
+        let frame: &mut [u8; 14] = packet.push_header().ok()?;
+        frame[..12].copy_from_slice(&rewrite.bytes[..12]);
+        frame[12..].copy_from_slice(&ethertype.to_be_bytes());
     } else {
         let len = usize::from(rewrite.len);
         let frame = packet.push(len + 2).ok()?;
