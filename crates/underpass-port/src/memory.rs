@@ -1,6 +1,6 @@
 //! A port of prepared packets: what it receives is made of templates, round and round.
 
-use underpass_engine::buffer::{HEADROOM, NoRoom, Packet, Pool, PortId};
+use underpass_engine::buffer::{HEADROOM, NoRoom, Packet, Pool};
 
 /// Templates that become packets, each in its turn.
 pub struct Generator {
@@ -10,7 +10,6 @@ pub struct Generator {
     spans: Vec<(u32, u32)>,
     next: usize,
     patches: Option<Patches>,
-    ingress: PortId,
 }
 
 /// Bytes that are written over the templates, in their own turn: so a few templates make packets with
@@ -30,19 +29,15 @@ impl Patches {
 }
 
 impl Generator {
-    /// A generator of these packets, which come in by `ingress`. They may be of different lengths.
-    pub fn new<T: AsRef<[u8]>>(
-        templates: impl IntoIterator<Item = T>,
-        patches: Option<Patches>,
-        ingress: PortId,
-    ) -> Self {
+    /// A generator of these packets. They may be of different lengths.
+    pub fn new<T: AsRef<[u8]>>(templates: impl IntoIterator<Item = T>, patches: Option<Patches>) -> Self {
         let (mut bytes, mut spans) = (Vec::new(), Vec::new());
         for template in templates {
             let start = bytes.len() as u32;
             bytes.extend_from_slice(template.as_ref());
             spans.push((start, bytes.len() as u32));
         }
-        Self { bytes, spans, next: 0, patches, ingress }
+        Self { bytes, spans, next: 0, patches }
     }
 
     /// Starts again with the first template and the first patch.
@@ -76,7 +71,6 @@ impl Generator {
             if let Some(patches) = &mut self.patches {
                 patches.apply(packet.bytes_mut());
             }
-            packet.ingress = self.ingress;
             into(packet);
         }
         Ok(count)
@@ -102,11 +96,11 @@ mod tests {
     #[test]
     fn templates_come_in_turn_and_the_pool_bounds_them() {
         let mut pool = Pool::new(3);
-        let mut generator = Generator::new([vec![1; 60], vec![2; 80]], None, PortId(7));
+        let mut generator = Generator::new([vec![1; 60], vec![2; 80]], None);
         let mut packets = Vec::new();
         assert_eq!(generator.receive(&mut pool, 8, |p| packets.push(p)), Ok(3));
-        let seen: Vec<_> = packets.iter().map(|p| (p.bytes()[0], p.len(), p.ingress.0)).collect();
-        assert_eq!(seen, [(1, 60, 7), (2, 80, 7), (1, 60, 7)]);
+        let seen: Vec<_> = packets.iter().map(|p| (p.bytes()[0], p.len())).collect();
+        assert_eq!(seen, [(1, 60), (2, 80), (1, 60)]);
         assert!(packets.iter().all(|p| p.headroom() == HEADROOM));
         packets.drain(..).for_each(|p| pool.give(p));
         assert_eq!(generator.receive(&mut pool, 1, |p| packets.push(p)), Ok(1));
@@ -117,7 +111,7 @@ mod tests {
     fn patches_come_in_their_own_turn() {
         let mut pool = Pool::new(4);
         let patches = Patches::new(1, 2, vec![[7; 16], [8; 16], [9; 16]]);
-        let mut generator = Generator::new([[1; 4], [2; 4]], Some(patches), PortId(0));
+        let mut generator = Generator::new([[1; 4], [2; 4]], Some(patches));
         let mut seen = Vec::new();
         assert_eq!(generator.receive(&mut pool, 4, |p| seen.push(p.bytes().to_vec())), Ok(4));
         assert_eq!(seen, [[1, 7, 7, 1], [2, 8, 8, 2], [1, 9, 9, 1], [2, 7, 7, 2]]);
@@ -126,7 +120,7 @@ mod tests {
     #[test]
     fn a_template_longer_than_a_slot_is_refused_and_the_slot_kept() {
         let mut pool = Pool::new(1);
-        let mut generator = Generator::new([vec![0; 5000]], None, PortId(0));
+        let mut generator = Generator::new([vec![0; 5000]], None);
         assert_eq!(generator.receive(&mut pool, 1, |_| ()), Err(NoRoom));
         assert_eq!(pool.available(), 1);
     }

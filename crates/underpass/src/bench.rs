@@ -23,7 +23,7 @@ use underpass_engine::tables::{Reader, Tables};
 use underpass_port::memory::Generator;
 
 use crate::script;
-use measure::{Cost, IN, Line};
+use measure::{Cost, Line};
 use report::{Record, Report};
 use routes::Route;
 use scenario::{PORTS, Scenario};
@@ -175,7 +175,7 @@ fn measure(scenario: &Scenario, ticks: f64) -> anyhow::Result<Cost> {
     let load = (scenario.load)();
     let mut configured = configure(scenario, &load.routes, 1)?;
     let reader = configured.readers.pop().context("no reader")?;
-    let generator = Generator::new(&load.templates, load.patches, IN);
+    let generator = Generator::new(&load.templates, load.patches);
     let mut line: Line<true> = Line::new(Arc::clone(&configured.tables), reader, generator);
     line.check(&load.expected)?;
     line.measure(ticks)
@@ -186,5 +186,5 @@ fn floor(ticks: f64) -> anyhow::Result<Cost> {
     let scenarios = forward::scenarios();
     let ip6 = scenarios.iter().find(|scenario| scenario.name == "ip6").context("no scenario ip6")?;
     let load = (ip6.load)();
-    measure::floor_alone(&mut Generator::new(&load.templates, None, IN), ticks)
+    measure::floor_alone(&mut Generator::new(&load.templates, None), ticks)
 }

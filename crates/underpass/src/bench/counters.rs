@@ -9,7 +9,7 @@ use underpass_engine::tables::{Reader, Tables};
 use underpass_port::memory::Generator;
 
 use super::endpoint::{self, Inner, Srh};
-use super::measure::{IN, Line, median};
+use super::measure::{Line, median};
 use super::scenario::{BASE, Flow, SID, Scenario};
 
 /// The three, in the order of the table.
@@ -58,7 +58,7 @@ pub fn measure(
     ticks_per_nanosecond: f64,
 ) -> anyhow::Result<Outcome> {
     let load = (scenario(true).load)();
-    let generator = || Generator::new(&load.templates, None, IN);
+    let generator = || Generator::new(&load.templates, None);
     let (tables, [first, second]) = off;
     let mut without: Line<false> = Line::new(Arc::clone(&tables), first, generator());
     let mut present: Line<true> = Line::new(tables, second, generator());
