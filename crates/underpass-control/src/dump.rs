@@ -79,8 +79,9 @@ impl Running {
         Self { dump, to, generation, carry: Vec::new() }
     }
 
-    /// Writes the next datagram; says whether there are more.
-    pub fn datagram(&mut self, router: &Router, replies: &mut Replies) -> More {
+    /// Writes the next datagram; says whether there are more. `extended`: the client wants to know more
+    /// than the errno of what ends the dump early.
+    pub fn datagram(&mut self, router: &Router, extended: bool, replies: &mut Replies) -> More {
         let mut flags = NLM_F_MULTIPART;
         if self.dump.filtered() {
             flags |= NLM_F_DUMP_FILTERED;
@@ -95,8 +96,8 @@ impl Running {
             let mut chunk = Chunk { datagram: &mut bytes, to: self.to, flags };
             match self.dump.next(router, &mut chunk) {
                 Ok(More::Yes) => {}
-                Ok(More::No) => done = Some(0),
-                Err(refusal) => done = Some(refusal.errno),
+                Ok(More::No) => done = Some(None),
+                Err(refusal) => done = Some(Some(refusal)),
             }
             if start > 0 && bytes.len() > DATAGRAM {
                 self.carry.extend_from_slice(&bytes[start..]);
@@ -106,8 +107,8 @@ impl Running {
                 break;
             }
         }
-        if let Some(errno) = done {
-            write_done(&mut bytes, flags, self.to, errno);
+        if let Some(refusal) = &done {
+            write_done(&mut bytes, flags, self.to, refusal.as_ref(), extended);
         }
         replies.datagram(&bytes);
         if done.is_some() { More::No } else { More::Yes }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use libc::{EBUSY, EOPNOTSUPP};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
 use underpass_engine::tables::Writer;
+use underpass_netlink::reply::write_done;
 use underpass_netlink::{Message, Refusal, Replies, messages};
 
 use crate::address::{self, Addresses};
@@ -26,6 +27,12 @@ pub(crate) enum Outcome {
 
 /// Types below this are netlink's own: `NLMSG_MIN_TYPE`.
 const MIN_TYPE: u16 = 16;
+
+/// Whether a request that was refused is an rtnetlink dump: of those types every fourth is a question. A
+/// type that nobody answers is refused before it is one.
+fn is_dump(request: &Request<'_>, refusal: &Refusal) -> bool {
+    request.message.kind % 4 == libc::RTM_GETLINK % 4 && request.dump() && refusal.errno != EOPNOTSUPP
+}
 
 /// The router: all that `ip` can show and change.
 pub struct Router {
@@ -88,6 +95,12 @@ impl Router {
                     client.dump = Some(Running::new(dump, request.reply_to(), self));
                     self.continue_dump(client, replies);
                 }
+                // Linux reads the request of a dump when it writes the first part.
+                Err(refusal) if client.protocol == Protocol::Route && is_dump(&request, &refusal) => {
+                    let mut bytes = Vec::new();
+                    write_done(&mut bytes, 0, request.reply_to(), Some(&refusal), client.extended_ack);
+                    replies.datagram(&bytes);
+                }
                 Err(refusal) => self.acknowledge(client, &message, Err(&refusal), replies),
             }
         }
@@ -96,7 +109,7 @@ impl Router {
     /// Writes the next datagram of the client's dump, if one is under way; says whether there is more.
     pub fn continue_dump(&self, client: &mut Client, replies: &mut Replies) -> bool {
         if let Some(dump) = &mut client.dump
-            && dump.datagram(self, replies) == More::No
+            && dump.datagram(self, client.extended_ack, replies) == More::No
         {
             client.dump = None;
         }

@@ -84,8 +84,7 @@ impl Replies {
             _ => (&request.bytes[..HEADER], NLM_F_CAPPED),
         };
         let refusal = outcome.err();
-        let said = |r: &&Refusal| r.message.is_some() || r.offset.is_some() || r.missing.is_some();
-        let texts = refusal.filter(|_| extended).filter(said);
+        let texts = refusal.filter(|refusal| extended && says_more(refusal));
         if texts.is_some() {
             flags |= NLM_F_ACK_TLVS;
         }
@@ -93,16 +92,9 @@ impl Replies {
         let written = self.message(NLMSG_ERROR as u16, flags, to, |reply| {
             reply.fixed(&refusal.map_or(0, |refusal| -refusal.errno).to_ne_bytes());
             reply.fixed(echo);
-            let Some(refusal) = texts else { return };
-            reply.pad();
-            if let Some(message) = &refusal.message {
-                reply.text(NLMSGERR_ATTR_MSG, message);
-            }
-            if let Some(offset) = refusal.offset {
-                reply.u32(NLMSGERR_ATTR_OFFS, offset);
-            }
-            if let Some(missing) = refusal.missing {
-                reply.u32(NLMSGERR_ATTR_MISS_TYPE, missing);
+            if let Some(refusal) = texts {
+                reply.pad();
+                reply.texts(refusal);
             }
         });
         debug_assert!(written.is_ok(), "no attribute of an acknowledgement is long");
@@ -138,13 +130,32 @@ pub fn write_message(
     Ok(())
 }
 
-/// Appends the end of a dump, with the errno (positive) that ended it, or 0.
-pub fn write_done(datagram: &mut Vec<u8>, flags: u16, to: Address, errno: i32) {
-    let flags = flags | NLM_F_MULTIPART;
+/// Whether a refusal says more than an errno.
+fn says_more(refusal: &Refusal) -> bool {
+    refusal.message.is_some() || refusal.offset.is_some() || refusal.missing.is_some()
+}
+
+/// Appends the end of a dump, with what ended it early, if anything did. Linux: `netlink_dump_done`; texts
+/// are for those who asked for them with `extended` (`NETLINK_EXT_ACK`).
+pub fn write_done(
+    datagram: &mut Vec<u8>,
+    mut flags: u16,
+    to: Address,
+    refusal: Option<&Refusal>,
+    extended: bool,
+) {
+    flags |= NLM_F_MULTIPART;
+    let texts = refusal.filter(|refusal| extended && says_more(refusal));
+    if texts.is_some() {
+        flags |= NLM_F_ACK_TLVS;
+    }
     let written = write_message(datagram, NLMSG_DONE as u16, flags, to, |reply| {
-        reply.fixed(&(-errno).to_ne_bytes());
+        reply.fixed(&refusal.map_or(0, |refusal| -refusal.errno).to_ne_bytes());
+        if let Some(refusal) = texts {
+            reply.texts(refusal);
+        }
     });
-    debug_assert!(written.is_ok(), "it has no attribute");
+    debug_assert!(written.is_ok(), "no attribute of it is long");
 }
 
 /// A message being written. Values are in host byte order unless said.
@@ -170,6 +181,19 @@ impl Reply<'_> {
     pub fn pad(&mut self) {
         let len = (self.bytes.len() - self.start).next_multiple_of(4);
         self.bytes.resize(self.start + len, 0);
+    }
+
+    /// The attributes in which a refusal says more than an errno.
+    fn texts(&mut self, refusal: &Refusal) {
+        if let Some(message) = &refusal.message {
+            self.text(NLMSGERR_ATTR_MSG, message);
+        }
+        if let Some(offset) = refusal.offset {
+            self.u32(NLMSGERR_ATTR_OFFS, offset);
+        }
+        if let Some(missing) = refusal.missing {
+            self.u32(NLMSGERR_ATTR_MISS_TYPE, missing);
+        }
     }
 
     fn header(&mut self, kind: u16, len: usize) {
@@ -314,6 +338,21 @@ mod tests {
         assert_eq!(bytes[..16], [36, 0, 0, 0, 2, 0, 0, 1, 9, 0, 0, 0, 77, 0, 0, 0]);
         assert_eq!(bytes[16..20], [0; 4]);
         assert_eq!(bytes[20..], REQUEST[..16]);
+    }
+
+    /// Linux 6.12: `ip route show table 10`, a table that is not there: the end of a dump says why.
+    #[test]
+    fn a_dump_that_cannot_begin() {
+        let refusal = Refusal::new(libc::ENOENT, "ipv4: FIB table does not exist");
+        let done = |extended| {
+            let mut bytes = Vec::new();
+            write_done(&mut bytes, 0, Address { port: 77, sequence: 5 }, Some(&refusal), extended);
+            bytes
+        };
+        let bytes = done(true);
+        assert_eq!(bytes[..16], [56, 0, 0, 0, 3, 0, 2, 2, 5, 0, 0, 0, 77, 0, 0, 0]);
+        assert_eq!(bytes[16..], *b"\xfe\xff\xff\xff\x23\0\x01\0ipv4: FIB table does not exist\0\0");
+        assert_eq!(done(false)[..8], [20, 0, 0, 0, 3, 0, 2, 0]);
     }
 
     #[test]
