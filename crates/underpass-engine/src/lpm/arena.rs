@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -60,17 +61,43 @@ impl Words {
         Self { base, mask: (1 << bits) - 1, _memory: Arc::new(words) }
     }
 
+    /// The words, to be read or written.
+    #[inline(always)]
+    pub(super) fn view(&self) -> View<'_> {
+        View { base: self.base, mask: self.mask, words: PhantomData }
+    }
+
     /// The word at `index`, which wraps at the end of the reservation.
     #[inline(always)]
     pub(super) fn word(&self, index: usize) -> &AtomicU64 {
+        self.view().word(index)
+    }
+
+    fn len(&self) -> usize {
+        self.mask + 1
+    }
+}
+
+/// Borrowed words, in two registers.
+#[derive(Clone, Copy)]
+pub(super) struct View<'w> {
+    base: *const AtomicU64,
+    mask: usize,
+    words: PhantomData<&'w Words>,
+}
+
+impl<'w> View<'w> {
+    /// The word at `index`, which wraps at the end of the reservation.
+    #[inline(always)]
+    pub(super) fn word(self, index: usize) -> &'w AtomicU64 {
         // SAFETY: the reservation has mask + 1 words, is aligned to at least 8 bytes, and lives as long
-        // as `self`, which holds a share of it. Zeroed or written as atomics, its words are initialised.
+        // as the words that this views. Zeroed or written as atomics, its words are initialised.
         unsafe { &*self.base.add(index & self.mask) }
     }
 
     /// Asks for the cache line of the word at `index`.
     #[inline(always)]
-    pub(super) fn prefetch(&self, index: usize) {
+    pub(super) fn prefetch(self, index: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: prefetching has no effect on memory, and every x86-64 can.
         unsafe {
@@ -79,10 +106,6 @@ impl Words {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = index;
-    }
-
-    fn len(&self) -> usize {
-        self.mask + 1
     }
 }
 

@@ -1,6 +1,10 @@
 //! Looking up a burst of addresses at once: level by level, so that the memory that one address waits
 //! for is fetched while the others are looked at.
+//!
+//! What an address finds at a level is as good as random, so no step of a level branches on it: results
+//! are selected, and the addresses that go on are listed.
 
+use std::hint::select_unpredictable as select;
 use std::sync::atomic::Ordering::Acquire;
 
 use super::arena::UNIT;
@@ -14,159 +18,141 @@ const LANES: usize = 64;
 /// Words of a cache line.
 const LINE: usize = 8;
 
-/// Where an address has got to.
-#[derive(Clone, Copy)]
-struct Lane {
-    /// The entry that leads to the next node or record.
-    entry: Entry,
-    /// The word of the next entry.
-    index: usize,
-    /// The first word of the node that this entry is in.
-    node: usize,
-    /// The longest match so far.
-    best: u32,
-    /// The bit of the address behind the slot of the entry.
-    pos: u8,
+/// Numbers of lanes. The length is apart from the list, so that it stays in a register.
+type List = [u8; LANES];
+
+/// Adds a lane if `condition` holds. A lane is added to a list at most once.
+#[inline(always)]
+fn push(list: &mut List, len: usize, lane: usize, condition: bool) -> usize {
+    list[len % LANES] = lane as u8;
+    len + usize::from(condition)
 }
 
-/// Numbers of lanes.
-struct List {
-    lanes: [u8; LANES],
-    len: usize,
-}
-
-impl List {
-    const fn new() -> Self {
-        Self { lanes: [0; LANES], len: 0 }
-    }
-
-    #[inline(always)]
-    fn push(&mut self, lane: usize) {
-        self.lanes[self.len % LANES] = lane as u8;
-        self.len += 1;
-    }
-
-    #[inline(always)]
-    fn get(&self, n: usize) -> usize {
-        usize::from(self.lanes[n % LANES]) % LANES
-    }
+#[inline(always)]
+fn lane(list: &List, n: usize) -> usize {
+    usize::from(list[n % LANES]) % LANES
 }
 
 impl<A: Address> Lpm<A> {
     /// Looks up as many addresses as both slices have, in lockstep; [`NO_LEAF`] where there is none.
     pub fn lookup_batch(&self, addresses: &[A], leaves: &mut [u32], guard: &Guard<'_>) {
         let _ = guard;
-        for (addresses, leaves) in addresses.chunks(LANES).zip(leaves.chunks_mut(LANES)) {
+        let mut rest = (addresses, leaves);
+        while let ([_, ..], [_, ..]) = &rest {
+            let count = rest.0.len().min(rest.1.len()).min(LANES);
+            let (addresses, more) = rest.0.split_at(count);
+            let (leaves, room) = rest.1.split_at_mut(count);
             self.lockstep(addresses, leaves);
-            for leaf in leaves {
-                *leaf = if *leaf == node::NONE { NO_LEAF } else { *leaf };
-            }
-        }
-    }
-
-    fn lockstep(&self, addresses: &[A], leaves: &mut [u32]) {
-        let count = addresses.len().min(leaves.len()).min(LANES);
-        let (addresses, leaves) = (&addresses[..count], &mut leaves[..count]);
-        for address in addresses {
-            self.root.prefetch((address.window(0) >> 48) as usize);
-        }
-        let idle = Lane { entry: Entry::EMPTY, index: 0, node: 0, best: 0, pos: ROOT };
-        let mut lanes = [idle; LANES];
-        let (mut active, mut records) = (List::new(), List::new());
-        let default = self.default.load(Acquire);
-        for (n, (address, leaf)) in addresses.iter().zip(leaves.iter_mut()).enumerate() {
-            let window = address.window(0);
-            let slot = (window >> 48) as usize;
-            let entry = Entry(self.root.word(slot).load(Acquire));
-            let lane = &mut lanes[n % LANES];
-            lane.best = default;
-            lane.entry = entry;
-            match entry.kind() {
-                Kind::Node if entry.matches(window << 16) => {
-                    self.prefetch_node(entry);
-                    active.push(n);
-                }
-                Kind::Leaf if entry.matches(window << 16) => *leaf = entry.value(),
-                Kind::Record => {
-                    self.arena.prefetch(entry.value() as usize * UNIT);
-                    lane.best = self.root_cover(slot);
-                    records.push(n);
-                }
-                _ => *leaf = self.root_cover(slot),
-            }
-        }
-        while active.len > 0 {
-            // Which entry of the node.
-            let mut found = List::new();
-            for n in 0..active.len {
-                let n = active.get(n);
-                let (lane, Some(address), Some(leaf)) = (&mut lanes[n], addresses.get(n), leaves.get_mut(n))
-                else {
-                    continue;
-                };
-                let at = lane.entry.value() as usize * UNIT;
-                let base = lane.pos + lane.entry.len();
-                let slot = (address.window(base) >> 56) as u8;
-                let meta = self.arena.word(at).load(Acquire);
-                let default = node::default(meta);
-                lane.best = if default == node::NONE { lane.best } else { default };
-                lane.pos = base + 8;
-                if let Some(index) = node::find(&self.arena, at, meta, slot) {
-                    lane.index = index;
-                    lane.node = at;
-                    if index - at >= 2 * LINE {
-                        self.arena.prefetch(index);
-                    }
-                    found.push(n);
-                } else {
-                    let cover = node::cover(&self.arena, at, meta, slot);
-                    *leaf = if cover == node::NONE { lane.best } else { cover };
-                }
-            }
-            // Where that leads.
-            active.len = 0;
-            for n in 0..found.len {
-                let n = found.get(n);
-                let (lane, Some(address), Some(leaf)) = (&mut lanes[n], addresses.get(n), leaves.get_mut(n))
-                else {
-                    continue;
-                };
-                let entry = Entry(self.arena.word(lane.index).load(Acquire));
-                let matches = entry.matches(address.window(lane.pos));
-                lane.entry = entry;
-                match entry.kind() {
-                    Kind::Leaf if matches => *leaf = entry.value(),
-                    Kind::Node if matches => {
-                        self.prefetch_node(entry);
-                        active.push(n);
-                    }
-                    kind => {
-                        let meta = self.arena.word(lane.node).load(Acquire);
-                        let slot = (address.window(lane.pos - 8) >> 56) as u8;
-                        let cover = node::cover(&self.arena, lane.node, meta, slot);
-                        lane.best = if cover == node::NONE { lane.best } else { cover };
-                        if kind == Kind::Record {
-                            self.arena.prefetch(entry.value() as usize * UNIT);
-                            records.push(n);
-                        } else {
-                            *leaf = lane.best;
-                        }
-                    }
-                }
-            }
-        }
-        for n in 0..records.len {
-            let n = records.get(n);
-            if let (Some(address), Some(leaf)) = (addresses.get(n), leaves.get_mut(n)) {
-                *leaf = self.record(lanes[n].entry, *address).unwrap_or(lanes[n].best);
-            }
+            rest = (more, room);
         }
     }
 
     #[inline(always)]
-    fn prefetch_node(&self, entry: Entry) {
-        let at = entry.value() as usize * UNIT;
-        self.arena.prefetch(at);
-        self.arena.prefetch(at + LINE);
+    fn lockstep(&self, addresses: &[A], leaves: &mut [u32]) {
+        let (root, arena) = (self.root.view(), self.arena.view());
+        // Each address: its bytes, the entry that it has come to or the word where the next one is, the
+        // byte behind that entry's slot, the node that the entry is in (0: the root), and the longest
+        // match so far.
+        let mut bytes = [A::Spread::default(); LANES];
+        let mut entries = [0u64; LANES];
+        let mut indices = [0usize; LANES];
+        let mut positions = [0u8; LANES];
+        let mut nodes = [0u32; LANES];
+        let mut best = [0u32; LANES];
+        let (mut active, mut passed, mut records, mut missed) =
+            ([0; LANES], [0; LANES], [0; LANES], [0; LANES]);
+        let (mut active_len, mut records_len, mut missed_len) = (0, 0, 0);
+
+        for (address, bytes) in addresses.iter().zip(&mut bytes) {
+            root.prefetch((address.window(0) >> 48) as usize);
+            *bytes = address.spread();
+        }
+        let default = self.default.load(Acquire);
+        let covers = self.covered.load(Acquire) != 0;
+        for (n, address) in addresses.iter().enumerate().take(LANES) {
+            let entry = Entry(root.word((address.window(0) >> 48) as usize).load(Acquire));
+            let matches = entry.matches(address.window(ROOT));
+            let kind = entry.kind();
+            let goes_on = matches & (kind == Kind::Node);
+            best[n] = select(matches & (kind == Kind::Leaf), entry.value(), default);
+            entries[n] = entry.0;
+            positions[n] = ROOT / 8;
+            let at = select(goes_on, entry.value() as usize * UNIT, 0);
+            arena.prefetch(at);
+            arena.prefetch(at + LINE);
+            active_len = push(&mut active, active_len, n, goes_on);
+            records_len = push(&mut records, records_len, n, kind == Kind::Record);
+            missed_len = push(&mut missed, missed_len, n, covers & (!matches | (kind == Kind::Empty)));
+        }
+        while active_len > 0 {
+            // Which entry of the node.
+            for n in 0..active_len {
+                let n = lane(&active, n);
+                let entry = Entry(entries[n]);
+                let at = entry.value() as usize * UNIT;
+                let position = positions[n] + entry.len() / 8;
+                let slot = A::byte(&bytes[n], position);
+                let meta = arena.word(at).load(Acquire);
+                let default = node::default(meta);
+                let index = node::find_or_nowhere(arena, at, meta, slot);
+                arena.prefetch(index);
+                indices[n] = index;
+                best[n] = select(default == node::NONE, best[n], default);
+                positions[n] = position + 1;
+                nodes[n] = entry.value();
+            }
+            // Where that leads.
+            (passed, active) = (active, passed);
+            let passed_len = std::mem::take(&mut active_len);
+            for n in 0..passed_len {
+                let n = lane(&passed, n);
+                let entry = Entry(arena.word(indices[n]).load(Acquire));
+                let matches = entry.matches(A::spread_window(&bytes[n], positions[n]));
+                let kind = entry.kind();
+                let goes_on = matches & (kind == Kind::Node);
+                best[n] = select(matches & (kind == Kind::Leaf), entry.value(), best[n]);
+                entries[n] = entry.0;
+                let at = select(goes_on, entry.value() as usize * UNIT, 0);
+                arena.prefetch(at);
+                arena.prefetch(at + LINE);
+                active_len = push(&mut active, active_len, n, goes_on);
+                records_len = push(&mut records, records_len, n, kind == Kind::Record);
+                let covers = node::has_tail(arena.word(nodes[n] as usize * UNIT).load(Acquire));
+                missed_len = push(&mut missed, missed_len, n, covers & (!matches | (kind == Kind::Empty)));
+            }
+        }
+        for n in 0..records_len {
+            arena.prefetch(Entry(entries[lane(&records, n)]).value() as usize * UNIT);
+        }
+        for n in 0..records_len {
+            let n = lane(&records, n);
+            let Some(address) = addresses.get(n) else { continue };
+            match self.record(Entry(entries[n]), *address) {
+                Some(leaf) => best[n] = leaf,
+                None => missed_len = push(&mut missed, missed_len, n, true),
+            }
+        }
+        for n in 0..missed_len {
+            let n = lane(&missed, n);
+            let at = nodes[n] as usize * UNIT;
+            let tail = node::tail(arena, at, arena.word(at).load(Acquire));
+            indices[n] = tail;
+            arena.prefetch(tail);
+            arena.prefetch(tail + LINE);
+        }
+        for n in 0..missed_len {
+            let n = lane(&missed, n);
+            let cover = if nodes[n] == 0 {
+                self.root_cover((A::spread_window(&bytes[n], 0) >> 48) as usize)
+            } else if node::has_tail(arena.word(nodes[n] as usize * UNIT).load(Acquire)) {
+                node::run(arena, indices[n], A::byte(&bytes[n], positions[n] - 1))
+            } else {
+                node::NONE
+            };
+            best[n] = select(cover == node::NONE, best[n], cover);
+        }
+        for (leaf, best) in leaves.iter_mut().zip(best) {
+            *leaf = if best == node::NONE { NO_LEAF } else { best };
+        }
     }
 }

@@ -127,7 +127,7 @@ impl<A: Address> Lpm<A> {
             }
             let slot = (address.window(base) >> 56) as u8;
             let meta = self.arena.word(at).load(Relaxed);
-            match node::find(&self.arena, at, meta, slot) {
+            match node::find(self.arena.view(), at, meta, slot) {
                 Some(index) => (link, pos) = (Link::Arena(index), base + 8),
                 None => return (path, Stop::Absent(slot)),
             }
@@ -155,7 +155,7 @@ impl<A: Address> Lpm<A> {
         match parents.last() {
             Some(hop) => {
                 let meta = self.arena.word(hop.at).load(Relaxed);
-                node::cover(&self.arena, hop.at, meta, (address.window(hop.base) >> 56) as u8)
+                node::cover(self.arena.view(), hop.at, meta, (address.window(hop.base) >> 56) as u8)
             }
             None => {
                 let slot = (address.window(0) >> 48) as usize;

@@ -69,6 +69,18 @@ pub trait Address: Copy + Eq + Send + Sync + 'static {
 
     /// The reverse of [`Self::halves`].
     fn from_halves(halves: [u64; 2]) -> Self;
+
+    /// The address in a form of which any bytes are quickly read.
+    type Spread: Copy + Default;
+
+    /// The address in that form.
+    fn spread(self) -> Self::Spread;
+
+    /// Byte `at` of the address.
+    fn byte(spread: &Self::Spread, at: u8) -> u8;
+
+    /// The 64 bits from byte `at` on, zero behind the end.
+    fn spread_window(spread: &Self::Spread, at: u8) -> u64;
 }
 
 impl Address for u32 {
@@ -91,6 +103,23 @@ impl Address for u32 {
     fn from_halves([first, _]: [u64; 2]) -> Self {
         (first >> 32) as u32
     }
+
+    type Spread = u64;
+
+    #[inline(always)]
+    fn spread(self) -> u64 {
+        self.window(0)
+    }
+
+    #[inline(always)]
+    fn byte(spread: &u64, at: u8) -> u8 {
+        ((spread << ((8 * at) & 63)) >> 56) as u8
+    }
+
+    #[inline(always)]
+    fn spread_window(spread: &u64, at: u8) -> u64 {
+        spread << ((8 * at) & 63)
+    }
 }
 
 impl Address for u128 {
@@ -112,6 +141,29 @@ impl Address for u128 {
 
     fn from_halves([first, second]: [u64; 2]) -> Self {
         u128::from(first) << 64 | u128::from(second)
+    }
+
+    type Spread = [u8; 24];
+
+    #[inline(always)]
+    fn spread(self) -> [u8; 24] {
+        let [first, second] = self.halves().map(u64::to_be_bytes);
+        std::array::from_fn(|n| match n {
+            0..8 => first[n],
+            8..16 => second[n - 8],
+            _ => 0,
+        })
+    }
+
+    #[inline(always)]
+    fn byte(spread: &[u8; 24], at: u8) -> u8 {
+        spread[usize::from(at & 15)]
+    }
+
+    #[inline(always)]
+    fn spread_window(spread: &[u8; 24], at: u8) -> u64 {
+        let at = usize::from(at).min(16);
+        u64::from_be_bytes(spread[at..at + 8].try_into().unwrap_or_default())
     }
 }
 
@@ -237,7 +289,7 @@ impl<A: Address> Lpm<A> {
             let slot = (window >> 56) as u8;
             window <<= 8;
             pos += 8;
-            if let Some(index) = node::find(&self.arena, at, meta, slot) {
+            if let Some(index) = node::find(self.arena.view(), at, meta, slot) {
                 entry = Entry(self.arena.word(index).load(Acquire));
                 if entry.matches(window) {
                     match entry.kind() {
@@ -252,7 +304,7 @@ impl<A: Address> Lpm<A> {
                     }
                 }
             }
-            let cover = node::cover(&self.arena, at, meta, slot);
+            let cover = node::cover(self.arena.view(), at, meta, slot);
             return if cover == node::NONE { best } else { cover };
         }
     }

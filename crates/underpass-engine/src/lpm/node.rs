@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use arrayvec::ArrayVec;
 
-use super::arena::{Arena, Block, UNIT, Words};
+use super::arena::{Arena, Block, UNIT, View, Words};
 use super::entry::{Entry, Kind};
 
 /// No leaf, where 30 bits are there to say so.
@@ -44,7 +44,7 @@ pub(super) fn default(meta: u64) -> u32 {
 
 /// Where the entry of `slot` is, in the node at word `at`.
 #[inline(always)]
-pub(super) fn find(words: &Words, at: usize, meta: u64, slot: u8) -> Option<usize> {
+pub(super) fn find(words: View<'_>, at: usize, meta: u64, slot: u8) -> Option<usize> {
     let quarter = usize::from(slot >> 6);
     let map = words.word(at + 1 + quarter).load(Relaxed);
     let bit = 1 << (slot & 63);
@@ -54,13 +54,38 @@ pub(super) fn find(words: &Words, at: usize, meta: u64, slot: u8) -> Option<usiz
     })
 }
 
+/// As [`find`]; word 0, which is always zero, if there is none.
+#[inline(always)]
+pub(super) fn find_or_nowhere(words: View<'_>, at: usize, meta: u64, slot: u8) -> usize {
+    let quarter = usize::from(slot >> 6);
+    let map = words.word(at + 1 + quarter).load(Relaxed);
+    let bit = 1 << (slot & 63);
+    let before = (meta >> (32 + 8 * quarter)) as usize & 0xff;
+    let index = at + HEADER + before + (map & (bit - 1)).count_ones() as usize;
+    if map & bit == 0 { 0 } else { index }
+}
+
+/// Whether the node has prefixes that cover slots.
+#[inline(always)]
+pub(super) fn has_tail(meta: u64) -> bool {
+    meta & TAIL != 0
+}
+
 /// What the prefixes in the node say about `slot`: [`NONE`] if none covers it.
 #[inline]
-pub(super) fn cover(words: &Words, at: usize, meta: u64, slot: u8) -> u32 {
-    if meta & TAIL == 0 {
-        return NONE;
-    }
-    let tail = at + HEADER + entries(words, at, meta);
+pub(super) fn cover(words: View<'_>, at: usize, meta: u64, slot: u8) -> u32 {
+    if has_tail(meta) { run(words, tail(words, at, meta), slot) } else { NONE }
+}
+
+/// Where the tail of the node is.
+#[inline(always)]
+pub(super) fn tail(words: View<'_>, at: usize, meta: u64) -> usize {
+    at + HEADER + entries(words, at, meta)
+}
+
+/// What the tail says about `slot`: [`NONE`] if no prefix covers it.
+#[inline(always)]
+pub(super) fn run(words: View<'_>, tail: usize, slot: u8) -> u32 {
     let quarter = usize::from(slot >> 6);
     let starts = words.word(tail + quarter).load(Relaxed) << (63 - (slot & 63));
     let before = (words.word(tail + 4).load(Relaxed) >> (32 + 8 * quarter)) as usize & 0xff;
@@ -69,7 +94,7 @@ pub(super) fn cover(words: &Words, at: usize, meta: u64, slot: u8) -> u32 {
 }
 
 /// How many entries the node has.
-fn entries(words: &Words, at: usize, meta: u64) -> usize {
+fn entries(words: View<'_>, at: usize, meta: u64) -> usize {
     (meta >> 56) as usize + words.word(at + 4).load(Relaxed).count_ones() as usize
 }
 
@@ -101,7 +126,7 @@ impl Node {
         let mut node = Self::new(default(meta));
         node.own = meta & OWN != 0;
         node.map = std::array::from_fn(|quarter| words.word(at + 1 + quarter).load(Relaxed));
-        let tail = at + HEADER + entries(words, at, meta);
+        let tail = tail(words.view(), at, meta);
         node.entries.extend((at + HEADER..tail).map(|index| words.word(index).load(Relaxed)));
         if meta & TAIL != 0 {
             let counts = words.word(tail + 4).load(Relaxed);
@@ -118,7 +143,7 @@ impl Node {
     /// Words of the node at word `at`.
     pub(super) fn size(words: &Words, at: usize) -> usize {
         let meta = words.word(at).load(Relaxed);
-        let entries = HEADER + entries(words, at, meta);
+        let entries = HEADER + entries(words.view(), at, meta);
         if meta & TAIL == 0 {
             return entries;
         }
