@@ -47,7 +47,7 @@ pub struct Summary {
     /// What was written, a file a port.
     #[serde(rename = "out")]
     pub sent: Vec<Capture>,
-    /// Packets that the router made beyond those that came in: fragments.
+    /// Packets that the router made beyond those that came in: fragments, ICMP errors.
     pub generated: u64,
     /// Packets for the router itself.
     pub delivered: u64,

@@ -78,7 +78,7 @@ impl<W: Write> Trace for Printer<W> {
                 let name = self.port(port).to_owned();
                 self.line(format_args!("  out by {name}: {frame}"));
             }
-            Event::Lookup(address, None) => self.line(format_args!("  look up {address}: no route")),
+            Event::Lookup(address, None) => self.line(format_args!("  look up {address} → no route")),
             Event::Lookup(address, Some(action)) => {
                 let guard = self.reader.enter();
                 let names = Names { tables: &self.tables, guard: &guard, names: &self.names };
@@ -87,7 +87,7 @@ impl<W: Write> Trace for Printer<W> {
                     Some(action) => Described(&names, action).to_string(),
                     None => "a route that is gone".to_owned(),
                 };
-                self.line(format_args!("  look up {address}: {text}"));
+                self.line(format_args!("  look up {address} → {text}"));
             }
             Event::Behaviour(name) => self.line(format_args!("  {name}: {inner}")),
             Event::Headend(name, length) => {
@@ -205,14 +205,15 @@ fn policy(f: &mut Formatter<'_>, headend: &Headend) -> fmt::Result {
         HeadendMode::Encap => ("encap", ipv6::Header::LEN),
         HeadendMode::L2Encap => ("l2encap", ipv6::Header::LEN),
     };
-    write!(f, "{name} to {}", headend.via.address)?;
-    if let Some(Ok(srh)) = headend.header.get(list..).filter(|bytes| !bytes.is_empty()).map(Srh::parse) {
-        write!(f, " with {} segments in the SRH", srh.segments().len())?;
-    }
+    write!(f, "{name}")?;
     if list > 0
         && let Ok((outer, _)) = ipv6::Header::ref_from_prefix(&headend.header)
     {
         write!(f, " from {}", outer.source())?;
+    }
+    write!(f, " to {}", headend.via.address)?;
+    if let Some(Ok(srh)) = headend.header.get(list..).filter(|bytes| !bytes.is_empty()).map(Srh::parse) {
+        write!(f, ", segments in the SRH: {}", srh.segments().len())?;
     }
     Ok(())
 }

@@ -1,0 +1,203 @@
+//! `underpass replay` as its users run it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use underpass_engine::buffer::Pool;
+use underpass_port::pcap::{Reader, Writer};
+
+fn replay(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_underpass")).arg("replay").args(arguments).output().unwrap()
+}
+
+fn example(file: &str) -> String {
+    format!("{}/../../examples/l3vpn/{file}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn frames(path: &Path) -> Vec<(u64, Vec<u8>)> {
+    let (mut reader, mut pool) = (Reader::open(path).unwrap(), Pool::new(1));
+    let mut frames = Vec::new();
+    while let Some((time, packet)) = reader.receive(&mut pool).unwrap() {
+        frames.push((time, packet.bytes().to_vec()));
+        pool.give(packet);
+    }
+    frames
+}
+
+/// A directory with a configuration and a capture of these frames, a millisecond apart.
+fn scene(config: &str, frames: &[Vec<u8>]) -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let (conf, pcap) = (directory.path().join("router.conf"), directory.path().join("in.pcap"));
+    fs::write(&conf, config).unwrap();
+    let mut writer = Writer::create(&pcap).unwrap();
+    for (time, frame) in (0..).map(|n| 1_000_000 * n).zip(frames) {
+        writer.send(time, frame).unwrap();
+    }
+    writer.finish().unwrap();
+    (directory, conf, pcap)
+}
+
+/// The ways of the L3VPN example: what each customer sends leaves by the core for that customer's SID,
+/// what comes for a SID leaves by that customer's port, every packet is accounted for.
+#[test]
+fn the_l3vpn_example() {
+    let out = tempfile::tempdir().unwrap();
+    let [core, red, blue] =
+        ["core", "red", "blue"].map(|port| format!("{port}={}", example(&format!("{port}.pcap"))));
+    let output = replay(&[
+        "--config",
+        &example("vpn.conf"),
+        "--port=core,mac=02:00:00:00:00:01",
+        "--port=red,mac=02:00:00:00:00:02",
+        "--port=blue,mac=02:00:00:00:00:03",
+        &format!("--rx={core}"),
+        &format!("--rx={red}"),
+        &format!("--rx={blue}"),
+        "--json",
+        "--show=ip -6 -s -j route show",
+        "--out",
+        out.path().to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packets = |way: &str| -> Vec<u64> {
+        summary[way].as_array().unwrap().iter().map(|port| port["packets"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(packets("in"), [36, 12, 31]);
+    let sent = packets("out");
+    let dropped: u64 =
+        summary["dropped"].as_array().unwrap().iter().map(|d| d["packets"].as_u64().unwrap()).sum();
+    let ended = sent.iter().sum::<u64>() + summary["delivered"].as_u64().unwrap() + dropped;
+    assert_eq!(36 + 12 + 31 + summary["generated"].as_u64().unwrap(), ended);
+
+    // Each customer's host is the only station behind its port.
+    let ports = ["core", "red", "blue"].map(|port| frames(&out.path().join(format!("{port}.pcap"))));
+    assert_eq!(ports.each_ref().map(|frames| frames.len() as u64).to_vec(), sent);
+    assert!(ports[1].iter().all(|(_, frame)| frame[..6] == [2, 0, 0, 0, 0x0a, 0x10] && frame[14] >> 4 == 4));
+    assert!(ports[2].iter().all(|(_, frame)| frame[..6] == [2, 0, 0, 0, 0x0b, 0x10]));
+    assert!(ports[2].iter().any(|(_, frame)| frame[14] >> 4 == 6));
+    // Of what leaves by the core, red's packets have no SRH and blue's have one of a single segment.
+    let to = |address: &str| address.parse::<std::net::Ipv6Addr>().unwrap().octets();
+    let by_core = |destination: &str| -> Vec<&Vec<u8>> {
+        ports[0].iter().map(|(_, f)| f).filter(|f| f[38..54] == to(destination)).collect()
+    };
+    assert_eq!(by_core("fc00:2:0:d4::").len(), 12);
+    assert!(by_core("fc00:2:0:d4::").iter().all(|frame| frame[20] == 4));
+    assert!(by_core("fc00:9::1").iter().all(|frame| frame[20] == 43 && frame[55] == 2 && frame[57] == 1));
+    // The time stamps are those of what came in.
+    assert!(ports[1].iter().all(|(time, _)| time % 1_000_000 == 0 && time / 1_000_000_000 == 1_700_000_000));
+
+    let routes: Value = serde_json::from_str(summary["show"][0]["output"].as_str().unwrap()).unwrap();
+    let route = |sid: &str| routes.as_array().unwrap().iter().find(|route| route["dst"] == sid).unwrap();
+    let red = &route("fc00:1:0:d4::")["stats64"];
+    assert_eq!((red["packets"].as_u64(), red["errors"].as_u64()), (Some(9), Some(1)));
+    let octets = ports[1].iter().map(|(_, frame)| frame.len() as u64 - 14 + 40).sum::<u64>();
+    assert_eq!(red["bytes"].as_u64(), Some(octets));
+    // Linux counts a packet whose inner hop limit has run out as an error of the SID.
+    assert_eq!(route("fc00:1:0:d46::")["stats64"]["errors"].as_u64(), Some(1));
+}
+
+/// IPv6, UDP, from fd00::2 to 2001:db8::1, for the port's default MAC address.
+fn datagram() -> Vec<u8> {
+    let mut frame = vec![0x02, 0x75, 0x70, 0, 0, 1, 2, 0, 0, 0, 0, 9, 0x86, 0xdd];
+    frame.extend([0x60, 0, 0, 0, 0, 8, 17, 9]);
+    frame.extend("fd00::2".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    frame.extend("2001:db8::1".parse::<std::net::Ipv6Addr>().unwrap().octets());
+    frame.extend([0, 1, 0, 2, 0, 8, 0xaa, 0xbb]);
+    frame
+}
+
+const FORWARDING: &str = "\
+# A line that goes on, and a comment behind one.
+ip link set p0 up
+ip link set p1 up   # the way out
+ip addr add fd01::1/64 \\
+    dev p1 nodad
+ip neigh add fd01::2 lladdr 02:00:00:00:00:07 dev p1
+ip -6 route add 2001:db8::/32 via fd01::2
+";
+
+#[test]
+fn a_trace_tells_the_road() {
+    let (directory, conf, pcap) = scene(FORWARDING, &[datagram()]);
+    let out = directory.path().join("out");
+    let output = replay(&[
+        "--config",
+        conf.to_str().unwrap(),
+        "--rx",
+        &format!("p0={}", pcap.display()),
+        "--port=p0",
+        "--port=p1",
+        "--out",
+        out.to_str().unwrap(),
+        "--trace",
+    ]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    let packet = |hops: u8| format!("IPv6 fd00::2 > 2001:db8::1 hop limit {hops} / UDP 1 > 2, 0 bytes");
+    let road = [
+        "packet 1 at 0.000000000".to_owned(),
+        format!("  in by p0: Ethernet 02:00:00:00:00:09 > 02:75:70:00:00:01 / {}", packet(9)),
+        "  look up 2001:db8::1 → to dev p1 lladdr 02:00:00:00:00:07".to_owned(),
+        "  to dev p1 lladdr 02:00:00:00:00:07".to_owned(),
+        format!("  out by p1: Ethernet 02:75:70:00:00:02 > 02:00:00:00:00:07 / {}", packet(8)),
+    ];
+    assert_eq!(text.lines().take(5).collect::<Vec<_>>(), road);
+    // Every port has a capture, even if nothing left by it.
+    assert_eq!((frames(&out.join("p0.pcap")).len(), frames(&out.join("p1.pcap")).len()), (0, 1));
+}
+
+#[test]
+fn an_error_names_the_file_the_line_and_the_tools_own_words() {
+    let (directory, conf, pcap) =
+        scene(&format!("{FORWARDING}\n\nip -6 route add 2001:db8::/32 dev p1\n"), &[]);
+    let rx = format!("p0={}", pcap.display());
+    let out = directory.path().join("out");
+    let run = |conf: &Path, rx: &str| {
+        let (conf, out) = (conf.to_str().unwrap(), out.to_str().unwrap());
+        let output = replay(&["--config", conf, "--rx", rx, "--port=p1", "--out", out]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(output.stdout.is_empty());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let expected = format!(
+        "underpass: {}:10: ip -6 route add 2001:db8::/32 dev p1: exit status: 2\n\
+         RTNETLINK answers: File exists\n",
+        conf.display()
+    );
+    assert_eq!(run(&conf, &rx), expected);
+
+    let wrong = directory.path().join("wrong.conf");
+    fs::write(&wrong, "ip link\n\nreboot\n").unwrap();
+    assert!(run(&wrong, &rx).contains("wrong.conf:3: 'reboot' is none of the tools"));
+    let foreign = format!("p0={}", conf.display());
+    let expected = format!("underpass: {}: neither a pcap nor a pcapng file\n", conf.display());
+    fs::write(&wrong, "").unwrap();
+    assert_eq!(run(&wrong, &foreign), expected);
+}
+
+#[test]
+fn a_truncated_capture_is_refused_with_its_packet() {
+    let (directory, conf, pcap) = scene(FORWARDING, &[datagram(), datagram()]);
+    let mut bytes = fs::read(&pcap).unwrap();
+    bytes.truncate(bytes.len() - 5);
+    fs::write(&pcap, bytes).unwrap();
+    let out = directory.path().join("out");
+    let output = replay(&[
+        "--config",
+        conf.to_str().unwrap(),
+        &format!("--rx=p0={}", pcap.display()),
+        "--port=p1",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!(
+        "underpass: {}: packet 2: the file is truncated: it ends in the middle of a packet\n",
+        pcap.display()
+    );
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
+}
