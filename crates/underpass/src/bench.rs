@@ -58,8 +58,7 @@ const COUNTERS: &str = "counters";
 
 /// Measures what is asked for.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
-    let scenarios: Vec<Scenario> =
-        [forward::scenarios(), endpoint::scenarios(), headend::scenarios()].into_iter().flatten().collect();
+    let scenarios = all();
     let names: Vec<&str> =
         [FLOOR].into_iter().chain(scenarios.iter().map(|s| s.name.as_str())).chain([COUNTERS]).collect();
     for asked in &args.names {
@@ -100,6 +99,11 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The scenarios that have a path, but for those of `counters`.
+fn all() -> Vec<Scenario> {
+    [forward::scenarios(), endpoint::scenarios(), headend::scenarios()].into_iter().flatten().collect()
+}
+
 /// Whether a name is the one asked for, which may end in `*`.
 fn matches(asked: &str, name: &str) -> bool {
     match asked.strip_suffix('*') {
@@ -132,7 +136,7 @@ fn list(scenarios: &[Scenario], wanted: impl Fn(&str) -> bool) {
 
 /// A configured router; its netlink server lives as long.
 struct Configured {
-    _router: Offline,
+    router: Offline,
     tables: Arc<Tables>,
     readers: Vec<Reader>,
 }
@@ -147,7 +151,7 @@ fn configure(scenario: &Scenario, routes: &[Route], workers: usize) -> anyhow::R
     if !routes.is_empty() {
         add(&router, routes)?;
     }
-    Ok(Configured { _router: router, tables, readers })
+    Ok(Configured { router, tables, readers })
 }
 
 /// Sends the requests that add the routes, and says how long that took.
@@ -171,13 +175,19 @@ fn add(router: &Offline, routes: &[Route]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(scenario: &Scenario, ticks: f64) -> anyhow::Result<Cost> {
+/// The line of a scenario, which has shown that packets come out as they must.
+fn checked(scenario: &Scenario) -> anyhow::Result<(Line<true>, Offline)> {
     let load = (scenario.load)();
     let mut configured = configure(scenario, &load.routes, 1)?;
     let reader = configured.readers.pop().context("no reader")?;
     let generator = Generator::new(&load.templates, load.patches);
-    let mut line: Line<true> = Line::new(Arc::clone(&configured.tables), reader, generator);
+    let mut line = Line::new(Arc::clone(&configured.tables), reader, generator);
     line.check(&load.expected)?;
+    Ok((line, configured.router))
+}
+
+fn measure(scenario: &Scenario, ticks: f64) -> anyhow::Result<Cost> {
+    let (mut line, _router) = checked(scenario)?;
     line.measure(ticks)
 }
 
@@ -187,4 +197,43 @@ fn floor(ticks: f64) -> anyhow::Result<Cost> {
     let ip6 = scenarios.iter().find(|scenario| scenario.name == "ip6").context("no scenario ip6")?;
     let load = (ip6.load)();
     measure::floor_alone(&mut Generator::new(&load.templates, None), ticks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All but those whose tables take long to build in a debug build.
+    #[test]
+    fn every_scenario_comes_out_as_expected() {
+        let scenarios = all().into_iter().filter(|scenario| !scenario.name.ends_with("-1m"));
+        let mut count = 0;
+        for scenario in scenarios.chain([counters::scenario(false), counters::scenario(true)]) {
+            if let Err(error) = checked(&scenario) {
+                panic!("{}: {error:#}", scenario.name);
+            }
+            count += 1;
+        }
+        assert_eq!(count, 29);
+    }
+
+    /// What is compared is compared: one wrong byte of what is expected fails the check.
+    #[test]
+    fn one_wrong_byte_is_found() {
+        let mut scenario = all().into_iter().find(|scenario| scenario.name == "srv6-end").unwrap();
+        let load = scenario.load;
+        scenario.load = Box::new(move || {
+            let mut load = load();
+            load.expected[200][60] ^= 1;
+            load
+        });
+        let error = checked(&scenario).err().unwrap().to_string();
+        assert!(error.starts_with("packet 201 is wrong from byte 60 on:\n"), "{error}");
+    }
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        assert!(matches("ip6", "ip6") && !matches("ip6", "ip6-routes-1m"));
+        assert!(matches("ip6*", "ip6-routes-1m") && matches("*", "floor") && !matches("srv6*", "ip6"));
+    }
 }
