@@ -1,0 +1,58 @@
+# `make demo` on a fresh Debian or Ubuntu shows what this is; `make test` is what every change must pass.
+
+# Where rustup puts a toolchain that this machine did not have before.
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+UNDERPASS := $(TARGET)/release/underpass
+DEMO := $(TARGET)/demo
+
+.PHONY: help setup build demo test lint unit loom fuzz bench clean
+
+help:
+	@echo "make demo    build, send a capture through an L3VPN, measure three scenarios"
+	@echo "make test    formatting, lints, every test"
+	@echo "make lint    formatting and lints alone"
+	@echo "make bench   measure every scenario"
+	@echo "make fuzz    every parser for FUZZ_SECONDS (60) each; needs a nightly compiler"
+	@echo "make build   the optimised program, $(UNDERPASS)"
+
+# What is needed and missing: Debian packages, a Rust toolchain.
+setup:
+	@scripts/setup.sh
+
+build: setup
+	cargo build --release --locked -p underpass -p underpass-preload
+
+demo: build
+	@echo
+	@echo "== captures through the L3VPN of examples/l3vpn/vpn.conf =="
+	$(UNDERPASS) replay --config examples/l3vpn/vpn.conf \
+		--port core,mac=02:00:00:00:00:01 --port red,mac=02:00:00:00:00:02 --port blue,mac=02:00:00:00:00:03 \
+		--rx core=examples/l3vpn/core.pcap --rx red=examples/l3vpn/red.pcap --rx blue=examples/l3vpn/blue.pcap \
+		--out $(DEMO) --show 'ip -6 -s route show'
+	@echo
+	@echo "== what the path of a packet costs =="
+	$(UNDERPASS) bench srv6-end-dx2 srv6-h-encaps-1 ip6
+
+bench: build
+	$(UNDERPASS) bench
+
+test: lint unit loom
+
+lint: setup
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+unit: setup
+	cargo test --workspace --locked --no-fail-fast
+
+# Publication between threads, in every order that the memory model allows.
+loom: setup
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom cargo test --release --locked -p underpass-engine --lib publish
+
+FUZZ_SECONDS ?= 60
+fuzz: setup
+	crates/underpass-packet/fuzz/run $(FUZZ_SECONDS)
+
+clean:
+	cargo clean
