@@ -184,10 +184,14 @@ def too_big(quoted, mtu, src="2001:db8:1::1", dst=SOURCE):
     return IPv6(src=src, dst=dst, hlim=64) / ICMPv6PacketTooBig(mtu=mtu) / Raw(bytes(quoted)[:1232])
 
 
-def frag_needed(quoted, mtu, src="192.0.2.1", dst=SOURCE4):
-    """ICMP fragmentation needed, as Linux forms its errors: identification 0, the TOS of the packet at
-    precedence internetwork control, as much of the packet as 576 bytes hold."""
-    return IP(src=src, dst=dst, ttl=64, id=0, tos=(quoted.tos & 0x1E) | 0xC0) / ICMP(type=3, code=4, nexthopmtu=mtu) / Raw(bytes(quoted)[:548])
+def icmp4(quoted, kind, code, mtu=0, src="192.0.2.1", dst=SOURCE4):
+    """An ICMP error as Linux forms it: identification 0, the TOS of the packet at precedence
+    internetwork control, as much of the packet as 576 bytes hold."""
+    return IP(src=src, dst=dst, ttl=64, id=0, tos=(quoted.tos & 0x1E) | 0xC0) / ICMP(type=kind, code=code, nexthopmtu=mtu) / Raw(bytes(quoted)[:548])
+
+
+def unreachable6(quoted, code, src="2001:db8:1::1"):
+    return IPv6(src=src, dst=SOURCE, hlim=64) / ICMPv6DestUnreach(code=code) / Raw(bytes(quoted)[:1232])
 
 
 INNER6 = ip6() / udp()
@@ -637,7 +641,7 @@ big4 = ip4(IN4, flags="DF") / udp(1472)
 for mode, growth in [("encap", 80), ("encap.red", 64), ("l2encap", 94)]:
     Case(f"headend/{mode.replace('.', '-')}-too-big-ipv4", f"mode {mode}: an IPv4 packet that must not be fragmented is too big.",
          policy(mode, LIST[:2], dst="10.7.0.0/16"), [("1,500 bytes, don't fragment", ether(big4))],
-         expect={0: [to_p0(frag_needed(big4, 1500 - growth))]}, differs="it drops the packet silently")
+         expect={0: [to_p0(icmp4(big4, 3, 4, 1500 - growth))]}, differs="it drops the packet silently")
 
 TWO = [("IPv6", ether(ip6(IN6) / udp())), ("IPv4", ether(ip4(IN4) / udp()))]
 
@@ -685,7 +689,9 @@ Case("headend/vrf", "Policies of a VRF, whose first segment is looked up in the 
             "ip route add 10.7.0.0/16 encap seg6 mode encap segs fc00:b::1 dev p0 table 100"],
      [("IPv6 by p1", "p1", Ether(dst=P1, src=N1) / ip6(IN6, src=TARGET) / udp()), ("IPv4 by p1", "p1", Ether(dst=P1, src=N1) / ip4(IN4, src=TARGET4) / udp()),
       ("IPv6 by p0, which is not in the VRF", ether(ip6(IN6) / udp()))])
-Case("headend/no-route", "No route to the first segment.", policy("encap", ["fc00:dead::1"], policy("encap", ["fc00:dead::1"], dst="10.7.0.0/16")), TWO)
+Case("headend/no-route", "No route to the first segment: the sender hears of it.", policy("encap", ["fc00:dead::1"], policy("encap", ["fc00:dead::1"], dst="10.7.0.0/16")), TWO,
+     expect={0: [to_p0(unreachable6(ip6(IN6) / udp(), 0))], 1: [to_p0(icmp4(ip4(IN4) / udp(), 3, 0))]},
+     differs="it drops the packet; its error goes to the outer source, which is itself")
 Case("headend/blackhole", "The first segment is in a blackhole.",
      policy("encap", ["fc00:dead::1"], policy("encap", ["fc00:dead::1"], BASE + ["ip -6 route add blackhole fc00:dead::/32"], dst="10.7.0.0/16")), TWO)
 Case("headend/loop", "A policy whose first segment leads to itself.",
@@ -706,14 +712,6 @@ for n in range(10):
 
 
 # ---------------------------------------------------------------------------------------- IP forwarding
-
-def icmp4(quoted, kind, code, mtu=0, src="192.0.2.1", dst=SOURCE4):
-    return IP(src=src, dst=dst, ttl=64, id=0, tos=(quoted.tos & 0x1E) | 0xC0) / ICMP(type=kind, code=code, nexthopmtu=mtu) / Raw(bytes(quoted)[:548])
-
-
-def unreachable6(quoted, code, src="2001:db8:1::1"):
-    return IPv6(src=src, dst=SOURCE, hlim=64) / ICMPv6DestUnreach(code=code) / Raw(bytes(quoted)[:1232])
-
 
 OPTIONS = [IPOption(b"\x94\x04\0\0")]        # router alert: copied into fragments
 listed = [
@@ -784,8 +782,8 @@ Case("ip/ipv6-too-big", "Longer than the MTU: packet too big.", SMALL, **io([
     ("1,348 bytes", ether(big6), [to_p0(too_big(big6, 1280))]), ("1,280 bytes: it fits", ether(edge6), [to_p1(hops(edge6))]),
     ("1,281 bytes", ether(ip6() / udp(1233)), [to_p0(too_big(ip6() / udp(1233), 1280))])]))
 Case("ip/ipv4-too-big", "Longer than the MTU, don't fragment: fragmentation needed.", SMALL, **io([
-    ("1,328 bytes", ether(big4), [to_p0(frag_needed(big4, 1280))]), ("1,280 bytes: it fits", ether(edge4), [to_p1(hops(edge4))]),
-    ("1,281 bytes", ether(ip4(flags="DF") / udp(1253)), [to_p0(frag_needed(ip4(flags="DF") / udp(1253), 1280))])]))
+    ("1,328 bytes", ether(big4), [to_p0(icmp4(big4, 3, 4, 1280))]), ("1,280 bytes: it fits", ether(edge4), [to_p1(hops(edge4))]),
+    ("1,281 bytes", ether(ip4(flags="DF") / udp(1253)), [to_p0(icmp4(ip4(flags="DF") / udp(1253), 3, 4, 1280))])]))
 
 
 def fragments(packet, mtu):
@@ -829,7 +827,7 @@ Case("ip/ipv4-martians", "Sources and destinations that no router forwards.", BA
      + [(f"to {a}", ether(ip4(a) / udp())) for a in ("127.0.0.1", "0.0.0.0", "224.0.0.5", "239.1.2.3", "255.255.255.255", "240.0.0.1", "198.51.100.255", "198.51.100.0")])
 Case("ip/ipv6-martians", "Sources and destinations that no router forwards.", BASE + ["ip -6 route add default via 2001:db8:2::2"],
      [(f"from {a}", ether(ip6(src=a) / udp())) for a in ("::1", "::", "ff02::1", "fe80::1234", "2001:db8:1::1", "2001:db8:2::1", "::ffff:1.2.3.4", "fec0::1")]
-     + [(f"to {a}", ether(ip6(a) / udp())) for a in ("::1", "ff0e::1234", "ff02::1234", "fe80::1234", "::ffff:1.2.3.4", "::1.2.3.4", "fec0::1")])
+     + [(f"to {a}", ether(ip6(a) / udp())) for a in ("::1", "ff0e::1234", "ff02::1234", "::ffff:1.2.3.4", "::1.2.3.4", "fec0::1")])
 Case("ip/ipv6-unspecified", "The unspecified address is no destination: RFC 4291 section 2.5.2.", BASE + ["ip -6 route add default via 2001:db8:2::2"],
      [("to ::", ether(ip6("::") / udp()))], expect={}, differs="it forwards to ::, where there is a default route")
 Case("ip/ipv4-link-local", "Link-local addresses are not forwarded: RFC 3927 section 2.6.2 and 7.", BASE + ["ip route add default via 198.51.100.2"],
@@ -919,7 +917,7 @@ Case("ip/srh-for-router", "An SRH for one of the router's own addresses, which i
 for name, action in [("end", "End"), ("end-x", "End.X nh6 2001:db8:2::3")]:
     big = routed(ip6(SID), [SID, NEXT], 1, ip6() / udp(1200))
     Case(f"errors/{name}-too-big", f"{action.split()[0]} towards a link with an MTU of 1,280.", sid(action, SMALL), [("1,328 bytes", ether(big))],
-         expect={0: [to_p0(too_big(big, 1280))]}, differs="it quotes the packet with the next segment already its destination")
+         expect={0: [to_p0(too_big(routed(ip6(NEXT), [SID, NEXT], 0, ip6() / udp(1200)), 1280))]})
 for name, action, base, dev, dst, kinds in DX:
     for kind in sorted(kinds - {"ether"}):
         inner = ip6() / udp(1300) if kind == "6" else ip4(flags="DF") / udp(1300)

@@ -6,6 +6,7 @@
     tests/golden/record.py --list                                        # names and what they show
     UNDERPASS_UML=... tests/golden/record.py --show endpoint/end         # print, write nothing
     tests/golden/record.py --inputs ip/                                  # rewrite config and in.pcap only
+    tests/golden/record.py --check                                       # is what is recorded what scapy builds?
 
 UNDERPASS_UML names a user-mode Linux kernel (`make ARCH=um linux`) with hostfs, veth, network namespaces,
 VRF, IPv6 policy rules and SRv6 built in: CONFIG_HOSTFS, VETH, NET_NS, NET_VRF, IPV6_MULTIPLE_TABLES,
@@ -331,6 +332,25 @@ def write_outputs(case, answer):
         (where / "counters").write_text(text)
 
 
+def check(case):
+    """Compares the files of a case with what cases.py says now. Needs no kernel."""
+    where, wrong = HERE / case.name, 0
+    if (where / "config").read_text() != "\n".join(case.header() + case.config) + "\n":
+        print(f"{case.name}: the configuration has changed since it was recorded")
+        wrong = 1
+    for port in PORTS:
+        path = where / ("in.pcap" if port == "p0" else f"in-{port}.pcap")
+        frames = [(i, bytes(f)) for i, (at, f) in enumerate(case.frames) if at == port]
+        if (read_pcap(path) if path.exists() else []) != frames:
+            print(f"{case.name}: the input of {port} has changed since it was recorded")
+            wrong = 1
+        expected, recorded = case.expected(), read_pcap(where / f"out-{port}.pcap")
+        if expected is not None and expected[port] != recorded:
+            report_difference(case, port, recorded, expected[port])
+            wrong = 1
+    return wrong
+
+
 def report_difference(case, port, linux, wanted):
     print(f"{case.name}: {port}: Linux does not send what scapy builds")
     for i in range(max(len(linux), len(wanted))):
@@ -345,6 +365,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="cases whose name starts so")
     parser.add_argument("--list", action="store_true", help="names and one-line descriptions")
+    parser.add_argument("--check", action="store_true", help="compare what is recorded with scapy's packets; no kernel is needed")
     parser.add_argument("--show", action="store_true", help="print what Linux sends; write nothing")
     parser.add_argument("--inputs", action="store_true", help="write config and inputs only; no kernel is needed")
     args = parser.parse_args()
@@ -355,6 +376,10 @@ def main():
         for case in cases:
             print(f"{case.name:40} {case.doc}")
         return
+    if args.check:
+        wrong = sum(check(case) for case in cases)
+        print(f"{len(cases)} cases, {sum(c.expect is not None for c in cases)} of them with packets built by scapy, {wrong} differ")
+        sys.exit(bool(wrong))
     if not args.show:
         for case in cases:
             if not args.names:

@@ -1,0 +1,335 @@
+//! The golden packets of `tests/golden`: what a real Linux sent for each input, or what the RFC wants
+//! where Linux is wrong. `tests/golden/README.md` tells what the files of a case hold, and how they are
+//! recorded.
+//!
+//! Each case is configured by the real `ip`. Its packets go in one at a time, so that a difference
+//! names the input that caused it; then all of them again in one burst.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod fields;
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use underpass::offline::Offline;
+use underpass_engine::buffer::{HEADROOM, Pool, PortId};
+use underpass_engine::trace::Untraced;
+use underpass_engine::worker::{Burst, Worker};
+use underpass_port::pcap::Reader;
+
+const PORTS: [&str; 2] = ["p0,mac=02:00:00:00:00:01", "p1,mac=02:00:00:00:00:02"];
+const SECOND: u64 = 1_000_000_000;
+
+/// A frame, and the number of the input that it is or that caused it.
+type Frame = (u64, Vec<u8>);
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
+}
+
+fn pool() -> Pool {
+    Pool::with_slot_size(128, HEADROOM + 4096)
+}
+
+/// The frames of a capture; none if there is no such file.
+fn read(path: &Path) -> Vec<Frame> {
+    if !path.exists() {
+        return Vec::new();
+    }
+    let (mut reader, mut pool, mut frames) = (Reader::open(path).unwrap(), pool(), Vec::new());
+    while let Some((time, packet)) = reader.receive(&mut pool).unwrap() {
+        frames.push((time / SECOND, packet.bytes().to_vec()));
+        pool.give(packet);
+    }
+    frames
+}
+
+/// One directory of `tests/golden`.
+struct Case {
+    directory: PathBuf,
+    name: String,
+    /// What each input is, from the comments of the configuration.
+    labels: Vec<String>,
+    /// By number; the port that each comes in by.
+    inputs: Vec<(PortId, Frame)>,
+    /// By port.
+    outputs: [Vec<Frame>; 2],
+}
+
+impl Case {
+    fn read(directory: &Path) -> Self {
+        let config = fs::read_to_string(directory.join("config")).unwrap();
+        let mut inputs: Vec<_> = ["in.pcap", "in-p1.pcap"]
+            .iter()
+            .zip((0..).map(PortId))
+            .flat_map(|(file, port)| read(&directory.join(file)).into_iter().map(move |frame| (port, frame)))
+            .collect();
+        inputs.sort_by_key(|(_, (number, _))| *number);
+        Self {
+            name: directory.strip_prefix(root()).unwrap().display().to_string(),
+            labels: config
+                .lines()
+                .filter_map(|line| line.strip_prefix("# in "))
+                .filter_map(|line| Some(line.split_once(": ")?.1.to_owned()))
+                .collect(),
+            inputs,
+            outputs: ["p0", "p1"].map(|port| read(&directory.join(format!("out-{port}.pcap")))),
+            directory: directory.to_owned(),
+        }
+    }
+
+    fn label(&self, number: u64) -> &str {
+        usize::try_from(number).ok().and_then(|n| self.labels.get(n)).map_or("", String::as_str)
+    }
+
+    /// The lines of `config`, run by `ip -batch`, which takes options only before it: a batch for each
+    /// run of lines of one family.
+    fn configure(&self, router: &Offline) -> Result<(), String> {
+        let config = fs::read_to_string(self.directory.join("config")).unwrap();
+        let mut batches: Vec<(bool, String)> = Vec::new();
+        for line in config.lines().filter(|line| !line.starts_with('#')) {
+            let words = line.strip_prefix("ip ").unwrap();
+            let (six, words) = words.strip_prefix("-6 ").map_or((false, words), |words| (true, words));
+            match batches.last_mut() {
+                Some((same, batch)) if *same == six => writeln!(batch, "{words}").unwrap(),
+                _ => batches.push((six, format!("{words}\n"))),
+            }
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        for (six, batch) in batches {
+            fs::write(path, &batch).unwrap();
+            let words: &[&str] = if six { &["ip", "-6", "-batch", path] } else { &["ip", "-batch", path] };
+            let output = router.run(words).unwrap();
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&output.stderr);
+                return Err(format!("ip: {}\n    {}", said.trim(), batch.trim().replace('\n', "\n    ")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong, a line each; empty if nothing is.
+    fn run(&self) -> String {
+        let ports = PORTS.map(|port| port.parse().unwrap());
+        let (router, tables, mut readers) = Offline::new(&ports, 1).unwrap();
+        if let Err(refused) = self.configure(&router) {
+            return format!("\n  {refused}");
+        }
+        let mut worker: Worker = Worker::new(tables, readers.remove(0), pool());
+        let mut wrong = String::new();
+        for (port, (number, frame)) in &self.inputs {
+            let sent = send(&mut worker, &[(*port, frame)], *number);
+            for (name, (sent, expected)) in ["p0", "p1"].iter().zip(sent.iter().zip(&self.outputs)) {
+                let expected = expected.iter().filter(|(cause, _)| cause == number).map(|(_, frame)| frame);
+                let place = format!("in {number} ({}), {name}", self.label(*number));
+                compare(&mut wrong, &place, &expected.cloned().collect::<Vec<_>>(), sent);
+            }
+        }
+        if let Ok(expected) = fs::read_to_string(self.directory.join("counters")) {
+            let output = router.run_line("ip -6 -s route show").unwrap();
+            compare_counters(&mut wrong, &expected, &String::from_utf8_lossy(&output.stdout));
+        }
+        if wrong.is_empty() {
+            self.run_bursts(&mut worker, &mut wrong);
+        }
+        wrong
+    }
+
+    /// The same inputs again, as many in a burst as come by one port one after the other.
+    fn run_bursts(&self, worker: &mut Worker, wrong: &mut String) {
+        let mut sent = [Vec::new(), Vec::new()];
+        for (n, inputs) in self.inputs.chunk_by(|(a, _), (b, _)| a == b).enumerate() {
+            let frames: Vec<_> = inputs.iter().map(|(port, (_, frame))| (*port, frame)).collect();
+            let burst = send(worker, &frames, 1000 * (n as u64 + 1));
+            for (all, part) in sent.iter_mut().zip(burst) {
+                all.extend(part);
+            }
+        }
+        for (name, (sent, expected)) in ["p0", "p1"].iter().zip(sent.iter().zip(&self.outputs)) {
+            let expected: Vec<_> = expected.iter().map(|(_, frame)| frame.clone()).collect();
+            // ICMP errors are limited, and a burst is one moment.
+            if expected.iter().filter(|frame| is_router_made(frame)).count() < 2 {
+                compare(wrong, &format!("all in one burst, {name}"), &expected, sent);
+            }
+        }
+    }
+}
+
+/// Sends one burst in by the port of its frames; what each port sent, without noise.
+fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], seconds: u64) -> [Vec<Vec<u8>>; 2] {
+    let mut burst = Burst::new();
+    let Some((port, _)) = frames.first() else { return [Vec::new(), Vec::new()] };
+    for (_, frame) in frames {
+        let mut packet = worker.pool().take().unwrap();
+        packet.set(HEADROOM, frame).unwrap();
+        burst.push(packet);
+    }
+    worker.process(*port, &mut burst, seconds * SECOND, &mut Untraced);
+    [PortId(0), PortId(1)].map(|port| {
+        let sent: Vec<_> = worker.sent(port).collect();
+        let frames = sent.iter().map(|packet| packet.bytes().to_vec());
+        let frames = frames.filter(|frame| !is_noise(frame)).map(without_identification).collect();
+        sent.into_iter().for_each(|packet| worker.pool().give(packet));
+        frames
+    })
+}
+
+/// ARP and neighbour discovery, which the recordings leave out.
+fn is_noise(frame: &[u8]) -> bool {
+    match frame.get(12..14) {
+        Some([0x08, 0x06]) => true,
+        Some([0x86, 0xdd]) => frame.get(20) == Some(&58) && matches!(frame.get(54), Some(133..=137)),
+        _ => false,
+    }
+}
+
+/// Whether the router made this frame itself: an ICMP error or an echo reply.
+fn is_router_made(frame: &[u8]) -> bool {
+    match frame {
+        [_, _, _, _, _, _, _, _, _, _, _, _, 0x08, 0x00, rest @ ..] => {
+            rest.get(9) == Some(&1) && matches!(rest.get(20), Some(0 | 3 | 4 | 5 | 11 | 12))
+        }
+        [_, _, _, _, _, _, _, _, _, _, _, _, 0x86, 0xdd, rest @ ..] => {
+            rest.get(6) == Some(&58) && matches!(rest.get(40), Some(1..=4 | 129))
+        }
+        _ => false,
+    }
+}
+
+/// The identification of IPv4 packets that the router makes is its own affair: 0 in the recordings.
+fn without_identification(mut frame: Vec<u8>) -> Vec<u8> {
+    if frame.get(12) == Some(&0x08) && is_router_made(&frame) {
+        frame[18..20].fill(0);
+        frame[24..26].fill(0);
+        let sum: u32 = frame[14..34].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let folded = (folded & 0xffff) + (folded >> 16);
+        frame[24..26].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    }
+    frame
+}
+
+fn compare(wrong: &mut String, place: &str, expected: &[Vec<u8>], got: &[Vec<u8>]) {
+    if expected.len() != got.len() {
+        write!(wrong, "\n  {place}: {} frames are expected, {} came", expected.len(), got.len()).unwrap();
+    }
+    for n in 0..expected.len().max(got.len()) {
+        match (expected.get(n), got.get(n)) {
+            (Some(expected), Some(got)) if expected != got => {
+                write!(wrong, "\n  {place}: frame {n} differs:{}", fields::difference(expected, got))
+                    .unwrap();
+            }
+            (Some(missing), None) => {
+                write!(wrong, "\n  {place}: frame {n} is missing:{}", fields::difference(missing, &[]))
+                    .unwrap();
+            }
+            (None, Some(extra)) => {
+                write!(wrong, "\n  {place}: frame {n} is extra:{}", fields::difference(&[], extra)).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Compares the lines of SIDs: everything that `ip` prints about them.
+fn compare_counters(wrong: &mut String, expected: &str, got: &str) {
+    let sids = |text: &str| {
+        text.lines().filter(|line| line.contains(" seg6local ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (expected, got) = (sids(expected), sids(got));
+    if expected != got {
+        write!(
+            wrong,
+            "\n  counters:\n      - {}\n      + {}",
+            expected.join("\n      - "),
+            got.join("\n      + ")
+        )
+        .unwrap();
+    }
+}
+
+/// Runs every case of a group; `UNDERPASS_GOLDEN=endpoint/dx` only those whose name starts so.
+fn group(name: &str) {
+    let only = std::env::var("UNDERPASS_GOLDEN").unwrap_or_default();
+    let mut directories = Vec::new();
+    find(&root().join(name), &mut directories);
+    directories.sort();
+    assert!(!directories.is_empty(), "there are no cases in {name}");
+    let (mut ran, mut failed) = (0, Vec::new());
+    for directory in directories {
+        let case = Case::read(&directory);
+        if !case.name.starts_with(&only) {
+            continue;
+        }
+        ran += 1;
+        let wrong = case.run();
+        println!("{} {}", if wrong.is_empty() { "ok  " } else { "FAIL" }, case.name);
+        if !wrong.is_empty() {
+            failed.push(format!("{}:{wrong}", case.name));
+        }
+    }
+    println!("{name}: {ran} cases, {} differ", failed.len());
+    assert!(failed.is_empty(), "{} of {ran} cases differ\n{}", failed.len(), failed.join("\n"));
+}
+
+/// Directories below `directory` that hold a case.
+fn find(directory: &Path, found: &mut Vec<PathBuf>) {
+    if directory.join("config").exists() {
+        found.push(directory.to_owned());
+        return;
+    }
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            find(&path, found);
+        }
+    }
+}
+
+#[test]
+fn endpoint() {
+    group("endpoint");
+}
+
+#[test]
+fn headend() {
+    group("headend");
+}
+
+#[test]
+fn bursts() {
+    group("bursts");
+}
+
+#[test]
+fn ip() {
+    group("ip");
+}
+
+#[test]
+fn errors() {
+    group("errors");
+}
+
+/// Where Linux is wrong, or silent: what the RFC wants.
+#[test]
+fn differs() {
+    group("differs");
+}
+
+/// Every length of a segment list, and every size of a burst, is there.
+#[test]
+fn coverage() {
+    for mode in ["encap", "encap-red", "inline", "l2encap", "l2encap-red"] {
+        let case = Case::read(&root().join(format!("headend/{mode}-lists")));
+        assert_eq!(case.outputs[1].len(), 31, "{mode}");
+    }
+    for size in 0..10 {
+        for name in ["end", "encap"] {
+            let case = Case::read(&root().join(format!("bursts/{name}-{size}")));
+            assert_eq!((case.inputs.len(), case.outputs[1].len()), (size, size), "{name}");
+        }
+    }
+}
