@@ -88,6 +88,7 @@ impl Router {
 
     /// A VRF was added: the first one brings the rules that lead to the tables of VRFs.
     pub(crate) fn vrf_added(&mut self, cause: Cause) {
+        self.add_vrf_tables();
         self.add_vrf_rules(cause);
         self.refresh_lookups();
     }

@@ -11,10 +11,8 @@ mod follow;
 mod get;
 mod info;
 mod lookup;
-#[allow(dead_code, reason = "requests for objects come with the next commit")]
-mod nexthop;
+pub(crate) mod nexthop;
 mod publish;
-#[allow(dead_code, reason = "requests for rules come with the next commit")]
 mod rule;
 mod table;
 
@@ -24,6 +22,7 @@ pub(crate) use change::{Place, delete, new};
 pub(crate) use dump::dump;
 pub(crate) use get::get;
 pub(crate) use info::{Hop, Info, Ways};
+pub(crate) use rule::{delete as delete_rule, dump as dump_rules, new as new_rule};
 pub(crate) use table::{Family, Prefix, bits};
 
 use check::Gateways;

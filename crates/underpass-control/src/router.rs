@@ -14,7 +14,7 @@ use crate::dump::{Dump, More, Running};
 use crate::events::{Events, Notification, check_group};
 use crate::link::{self, Links};
 use crate::neighbour::{self, Neighbours};
-use crate::route::{self, Family, Routes};
+use crate::route::{self, Family, Routes, nexthop};
 use crate::{Client, Protocol, Request, generic, stats};
 
 /// What a request that was not refused is followed by.
@@ -178,6 +178,13 @@ impl Router {
             libc::RTM_DELLINK => link::delete(self, request),
             libc::RTM_GETLINK if request.dump() => link::dump(request),
             libc::RTM_GETLINK => link::get(self, request, replies),
+            nexthop::RTM_NEWNEXTHOP => nexthop::new(self, request),
+            nexthop::RTM_DELNEXTHOP => nexthop::delete(self, request),
+            nexthop::RTM_GETNEXTHOP if request.dump() => nexthop::dump(request),
+            nexthop::RTM_GETNEXTHOP => nexthop::get(self, request, replies),
+            libc::RTM_NEWRULE => route::new_rule(self, request),
+            libc::RTM_DELRULE => route::delete_rule(self, request),
+            libc::RTM_GETRULE if request.dump() => route::dump_rules(request),
             libc::RTM_GETROUTE if request.dump() && request.family() == 0 => route::dump(self, request, None),
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => {
                 let family = Family::from_number(request.family()).ok_or(Refusal::errno(EOPNOTSUPP))?;

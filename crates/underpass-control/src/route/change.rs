@@ -176,14 +176,8 @@ impl Router {
     /// Allocates the counters of a route's SIDs: nothing can fail after that.
     fn with_counters(&mut self, mut info: Info) -> Info {
         if let Ways::Hops(hops) = &mut info.ways {
-            for hop in hops.iter_mut() {
-                if let Some(tunnel) = &hop.tunnel
-                    && let Encap::Seg6Local(local) = &tunnel.encap
-                    && local.counted
-                {
-                    let counter = Some(self.engine.add_counter());
-                    hop.tunnel = Some(Arc::new(Tunnel { encap: tunnel.encap.clone(), counter }));
-                }
+            for hop in hops.iter_mut().filter(|hop| hop.tunnel.is_some()) {
+                *hop = self.counted_hop(hop.clone());
             }
         }
         info

@@ -33,6 +33,8 @@ struct RouteDump {
     key: Option<Key>,
     /// Routes to the prefix behind `key` that are written already.
     done: usize,
+    /// The table that was asked for is not there.
+    missing: Option<Refusal>,
 }
 
 /// The order of tables in a dump: Linux's 256 chains, the newest table of each first.
@@ -92,11 +94,13 @@ pub(crate) fn dump(
     {
         let message = match family {
             Family::V4 => "ipv4: FIB table does not exist",
-            Family::V6 => "FIB table does not exist",
+            Family::V6 => "ipv6: FIB table does not exist",
         };
-        return Err(Refusal::new(ENOENT, message));
+        // Linux finds out when it has begun: the error ends the dump.
+        let missing = Some(Refusal::new(ENOENT, message));
+        return Ok(Outcome::Dump(Box::new(RouteDump { missing, ..RouteDump::new(families, filter) })));
     }
-    Ok(Outcome::Dump(Box::new(RouteDump { families, filter, table: None, key: None, done: 0 })))
+    Ok(Outcome::Dump(Box::new(RouteDump::new(families, filter))))
 }
 
 impl Filter {
@@ -108,6 +112,10 @@ impl Filter {
 }
 
 impl RouteDump {
+    const fn new(families: Vec<Family>, filter: Filter) -> Self {
+        Self { families, filter, table: None, key: None, done: 0, missing: None }
+    }
+
     /// The table behind the present one.
     fn next_table(&self, router: &Router, family: Family) -> Option<(Rank, u32)> {
         let tables = router.routes.tables.iter();
@@ -137,6 +145,9 @@ impl RouteDump {
 
 impl Dump for RouteDump {
     fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        if let Some(missing) = self.missing.take() {
+            return Err(missing);
+        }
         let Some(&family) = self.families.last() else { return Ok(More::No) };
         if self.table.is_none() {
             self.table = self.next_table(router, family);

@@ -63,6 +63,11 @@ impl Router {
         places
     }
 
+    /// The places of routes that `wanted` takes.
+    pub(crate) fn places_of(&self, wanted: impl Fn(&Info) -> bool) -> Vec<Place> {
+        self.places(wanted).into_iter().map(|(place, _)| place).collect()
+    }
+
     /// Removes the routes that `wanted` takes. IPv4 tells nobody when the cause is a link.
     pub(crate) fn remove_where(&mut self, cause: Cause, tell4: bool, wanted: impl Fn(&Info) -> bool) {
         for (place, gone) in self.places(wanted) {
@@ -152,6 +157,15 @@ impl Router {
             IpAddr::V6(_) => self.change_infos(|info| {
                 (info.source == Some(address)).then(|| Info { source: None, ..info.clone() })
             }),
+        }
+    }
+
+    /// Makes the tables of all VRFs. Linux: `vrf_rtable_create`, `vrf_rt6_create`.
+    pub(crate) fn add_vrf_tables(&mut self) {
+        let tables: Vec<u32> = self.links.iter().filter_map(|link| link.vrf_table()).collect();
+        for table in tables {
+            self.table_mut(Family::V4, table);
+            self.table_mut(Family::V6, table);
         }
     }
 

@@ -16,7 +16,7 @@ use super::info::{Hop, Info};
 use super::lookup::{Flow, Found, type_error};
 use super::table::{Family, Ids};
 use crate::router::Outcome;
-use crate::{LinkKind, Request, Router};
+use crate::{Request, Router};
 
 const RTM_F_NOTIFY: u32 = 0x100;
 const RTM_F_LOOKUP_TABLE: u32 = 0x1000;
@@ -116,16 +116,19 @@ pub(crate) fn get(
     if iif != 0 && router.links.get(iif).is_none() {
         return Err(Refusal::errno(ENODEV));
     }
+    let l3mdev = router.l3mdev_table(if iif == 0 { oif } else { iif });
+    // A VRF as the outgoing link says where to look up, not by which link. Linux: l3mdev_update_flow.
+    let vrf = router.links.get(oif).is_some_and(|link| link.vrf_table().is_some());
     let flow = Flow {
         source: address(RTA_SRC).filter(|source| !source.is_unspecified()),
         iif: if iif == 0 { 1 } else { iif },
-        oif: if iif == 0 { oif } else { 0 },
+        oif: if iif == 0 && !vrf { oif } else { 0 },
         mark: number(RTA_MARK),
         tos: header.tos & !3,
         protocol,
         source_port: attributes.get(RTA_SPORT).map_or(0, |port| port.be16()),
         destination_port: attributes.get(RTA_DPORT).map_or(0, |port| port.be16()),
-        l3mdev: router.l3mdev_table(if iif == 0 { oif } else { iif }),
+        l3mdev,
         ..Flow::to(address(RTA_DST).unwrap_or(family.address(0)))
     };
     let uid = match attributes.get(RTA_UID) {
@@ -173,7 +176,7 @@ impl Router {
         if let Some(source) = source
             && !self.addresses.is_local(source.into())
         {
-            return Err(Refusal::errno(EINVAL));
+            return Err(Refusal::errno(ENETUNREACH));
         }
         let out = self.links.get(flow.oif);
         if flow.oif != 0 && !out.ok_or(Refusal::errno(ENODEV))?.up() {
@@ -293,7 +296,7 @@ impl Router {
         };
         let flags = match answer.kind {
             libc::RTN_LOCAL => RTCF_LOCAL,
-            libc::RTN_BROADCAST => RTCF_BROADCAST | if answer.iif == 0 { 0 } else { RTCF_LOCAL },
+            libc::RTN_BROADCAST => RTCF_BROADCAST | RTCF_LOCAL,
             libc::RTN_MULTICAST => RTCF_MULTICAST,
             _ if answer.iif != 0 && answer.iif == answer.oif => RTCF_DOREDIRECT,
             _ => 0,
@@ -357,7 +360,6 @@ impl Router {
         }
         match type_error(info.kind) {
             Some(errno) => Err(Refusal::errno(errno)),
-            None if info.reject => Err(Refusal::errno(ENETUNREACH)),
             None => Ok(found),
         }
     }
@@ -375,8 +377,7 @@ impl Router {
         let link_local =
             |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
         let near = own.clone().find(|address| on_link && link_local(address));
-        let vrf = self.links.get(oif).is_some_and(|link| link.kind == LinkKind::Loopback);
-        near.or_else(|| self.source6(oif).map(IpAddr::V6)).filter(|_| !vrf || destination.is_loopback())
+        near.or_else(|| self.source6(oif).map(IpAddr::V6))
     }
 
     fn write_answer6(&self, reply: &mut Reply<'_>, question: &Question, found: Found, iif: u32) {

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use libc::{EACCES, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH};
 
 use super::info::{Hop, Info, InfoId, Ways};
-use super::nexthop::Kind;
 use super::table::{Family, Prefix};
 use crate::Router;
 
@@ -81,7 +80,7 @@ impl Router {
     /// Whether the route leads to a next-hop object that discards.
     pub(crate) fn blackhole_object(&self, info: &Info) -> bool {
         let Ways::Object(id) = info.ways else { return false };
-        self.routes.objects.get(id).is_some_and(|object| object.kind == Kind::Blackhole)
+        self.routes.objects.discards(id)
     }
 
     /// The way of a route that a flow may take.

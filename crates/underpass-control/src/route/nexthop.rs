@@ -1,9 +1,14 @@
 //! Next-hop objects. Linux: `net/ipv4/nexthop.c`.
 
+mod request;
+
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use libc::EINVAL;
 use underpass_netlink::Refusal;
+
+pub(crate) use request::{RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP, delete, dump, get, new};
 
 use super::info::Hop;
 
@@ -26,22 +31,85 @@ pub(crate) struct Object {
     pub kind: Kind,
 }
 
-impl crate::Router {
-    /// The objects of a link that is down go, with the routes that use them.
-    pub(crate) fn flush_objects_of(&mut self, _cause: crate::events::Cause, _link: u32) {}
-}
-
 /// All objects by id.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     by_id: BTreeMap<u32, Object>,
     /// Changes with every change of an object.
     pub generation: u64,
+    last_id: u32,
+}
+
+/// The way of an object that discards: as Linux shows it, over the loopback link.
+const fn discarding() -> Hop {
+    Hop { oif: 1, gateway: None, onlink: false, dead: false, weight: 1, tunnel: None }
 }
 
 impl Objects {
     pub fn get(&self, id: u32) -> Option<&Object> {
         self.by_id.get(&id)
+    }
+
+    /// The first object whose id is above this one.
+    fn after(&self, id: u32) -> Option<(u32, &Object)> {
+        let mut above = self.by_id.range((Bound::Excluded(id), Bound::Unbounded));
+        above.next().map(|(id, object)| (*id, object))
+    }
+
+    /// An id that no object has. Linux: `nh_find_unused_id`.
+    fn unused_id(&mut self) -> u32 {
+        loop {
+            self.last_id = self.last_id.wrapping_add(1).max(1);
+            if !self.by_id.contains_key(&self.last_id) {
+                return self.last_id;
+            }
+        }
+    }
+
+    /// The members of the groups that an object is in.
+    fn groups_with(&self, id: u32) -> impl Iterator<Item = &Vec<(u32, u16)>> {
+        let members = self.by_id.values().filter_map(|object| match &object.kind {
+            Kind::Group(members) => Some(members),
+            _ => None,
+        });
+        members.filter(move |members| members.iter().any(|(member, _)| *member == id))
+    }
+
+    /// Whether an object is a group that has this member.
+    fn contains(&self, group: u32, id: u32) -> bool {
+        let kind = self.get(group).map(|object| &object.kind);
+        matches!(kind, Some(Kind::Group(members)) if members.iter().any(|(member, _)| *member == id))
+    }
+
+    /// The objects that lead to a link.
+    fn on_link(&self, link: u32) -> Vec<u32> {
+        let leads = |object: &Object| matches!(&object.kind, Kind::Single(hop) if hop.oif == link);
+        self.by_id.iter().filter(|(_, object)| leads(object)).map(|(id, _)| *id).collect()
+    }
+
+    /// Puts an object in; returns the one that had the id.
+    fn put(&mut self, id: u32, object: Object) -> Option<Object> {
+        self.generation += 1;
+        self.by_id.insert(id, object)
+    }
+
+    /// Removes an object, also from its groups; returns it, the groups that are now empty, and those
+    /// that have lost a member.
+    fn remove(&mut self, id: u32) -> (Option<Object>, Vec<u32>, Vec<u32>) {
+        self.generation += 1;
+        let old = self.by_id.remove(&id);
+        let (mut emptied, mut shrunk) = (Vec::new(), Vec::new());
+        for (group, object) in &mut self.by_id {
+            let Kind::Group(members) = &mut object.kind else { continue };
+            let before = members.len();
+            members.retain(|(member, _)| *member != id);
+            if members.is_empty() {
+                emptied.push(*group);
+            } else if members.len() < before {
+                shrunk.push(*group);
+            }
+        }
+        (old, emptied, shrunk)
     }
 
     /// The ways of an object: those of a group's members with their weights.
@@ -51,11 +119,24 @@ impl Objects {
             Some(Kind::Group(members)) => {
                 let way = |&(id, weight): &(u32, u16)| match &self.get(id)?.kind {
                     Kind::Single(hop) => Some(Hop { weight, ..hop.clone() }),
-                    _ => None,
+                    Kind::Blackhole => Some(discarding()),
+                    Kind::Group(_) => None,
                 };
                 members.iter().filter_map(way).collect()
             }
-            Some(Kind::Blackhole) | None => Vec::new(),
+            Some(Kind::Blackhole) => vec![discarding()],
+            None => Vec::new(),
+        }
+    }
+
+    /// Whether an object discards: itself, or as the one member of a group.
+    pub fn discards(&self, id: u32) -> bool {
+        match self.get(id).map(|object| &object.kind) {
+            Some(Kind::Blackhole) => true,
+            Some(Kind::Group(members)) => members
+                .iter()
+                .any(|(member, _)| self.get(*member).is_some_and(|member| member.kind == Kind::Blackhole)),
+            _ => false,
         }
     }
 
@@ -83,8 +164,7 @@ impl Objects {
         let v4 = |id: u32| self.get(id).is_some_and(|object| i32::from(object.family) == libc::AF_INET);
         let wrong = match &object.kind {
             Kind::Group(members) => members.iter().any(|(id, _)| v4(*id)),
-            Kind::Single(_) => v4(id),
-            Kind::Blackhole => false,
+            Kind::Single(_) | Kind::Blackhole => v4(id),
         };
         if wrong {
             return Err(Refusal::new(EINVAL, "IPv6 routes can not use an IPv4 nexthop"));

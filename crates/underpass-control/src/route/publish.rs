@@ -176,8 +176,12 @@ impl Router {
             position += 1;
             // A packet that is forwarded has no outgoing link yet, and comes from one that is not `lo`.
             let from = rule.iif.is_empty() || Some(rule.iif.as_str()) == name;
-            if (!from || !rule.oif.is_empty()) && !rule.invert {
-                continue;
+            let mut rule = rule.clone();
+            if !from || !rule.oif.is_empty() {
+                if !rule.invert {
+                    continue;
+                }
+                rule = rule.without_selectors();
             }
             if rule.action == rule::FR_ACT_GOTO {
                 if rule.matches_all() {
@@ -192,7 +196,7 @@ impl Router {
                     None => continue,
                 },
             };
-            steps.push((rule.clone(), table));
+            steps.push((rule, table));
         }
         steps
     }

@@ -1,8 +1,12 @@
 //! Policy rules: `RTM_NEWRULE`, `RTM_DELRULE`, `RTM_GETRULE`. Linux: `net/core/fib_rules.c`.
 
+mod request;
+
 use std::net::IpAddr;
 
 use underpass_engine::tables::RuleAction;
+
+pub(crate) use request::{delete, dump, new};
 
 use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
 use super::lookup::Flow;
@@ -12,7 +16,6 @@ use crate::events::Cause;
 
 pub(crate) const FR_ACT_TO_TBL: u8 = 1;
 pub(crate) const FR_ACT_GOTO: u8 = 2;
-pub(crate) const FR_ACT_NOP: u8 = 3;
 pub(crate) const FR_ACT_BLACKHOLE: u8 = 6;
 pub(crate) const FR_ACT_UNREACHABLE: u8 = 7;
 pub(crate) const FR_ACT_PROHIBIT: u8 = 8;
@@ -70,6 +73,12 @@ impl Rule {
             destination_port: None,
             suppress_prefix: None,
         }
+    }
+
+    /// The rule that matches whatever its selectors say.
+    pub fn without_selectors(&self) -> Self {
+        let Self { priority, action, table, target, l3mdev, protocol, suppress_prefix, .. } = *self;
+        Self { action, target, l3mdev, protocol, suppress_prefix, ..Self::plain(priority, table) }
     }
 
     /// Whether it has no selector but the links, which the compilation has looked at.
@@ -140,20 +149,39 @@ impl Rules {
             Family::V6 => &self.v6,
         }
     }
+
+    fn of_mut(&mut self, family: Family) -> &mut Vec<Rule> {
+        self.generation += 1;
+        match family {
+            Family::V4 => &mut self.v4,
+            Family::V6 => &mut self.v6,
+        }
+    }
+
+    /// Adds a rule behind those of its priority.
+    fn add(&mut self, family: Family, rule: Rule) {
+        let rules = self.of_mut(family);
+        let position = rules.partition_point(|other| other.priority <= rule.priority);
+        rules.insert(position, rule);
+    }
+
+    /// The priority of a rule that comes without one. Linux: `fib_default_rule_pref`.
+    fn default_priority(&self, family: Family) -> u32 {
+        self.of(family).get(1).map_or(0, |second| second.priority.saturating_sub(1))
+    }
 }
 
 impl Router {
     /// Adds the rule that leads to the tables of VRFs, if it was never there. Linux: `vrf_add_fib_rules`.
-    pub(crate) fn add_vrf_rules(&mut self, _cause: Cause) {
+    pub(crate) fn add_vrf_rules(&mut self, cause: Cause) {
         if std::mem::replace(&mut self.routes.rules.vrfs, true) {
             return;
         }
         let rule = Rule { l3mdev: true, ..Rule::plain(1000, 0) };
-        for rules in [&mut self.routes.rules.v4, &mut self.routes.rules.v6] {
-            let position = rules.partition_point(|other| other.priority < rule.priority);
-            rules.insert(position, rule.clone());
+        for family in [Family::V4, Family::V6] {
+            self.routes.rules.add(family, rule.clone());
+            self.tell_rule(cause, libc::RTM_NEWRULE, family, &rule);
         }
-        self.routes.rules.generation += 1;
     }
 
     /// Whether a flow of the control thread's own look-ups matches. Linux: `fib_rule_match`.

@@ -1,0 +1,338 @@
+//! Rules as requests and as messages. Linux: `fib_nl2rule`, `fib_nl_fill_rule`.
+
+use std::cmp::Reverse;
+
+use libc::{EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, RTM_DELRULE, RTM_NEWRULE};
+use underpass_netlink::{Attribute, Attributes, Refusal, Reply, Type, Validate, policy};
+
+use super::{FR_ACT_GOTO, FR_ACT_TO_TBL, Rule};
+use crate::dump::{Chunk, Dump, More};
+use crate::events::Cause;
+use crate::route::encode::table_byte;
+use crate::route::table::{Family, Prefix, bits};
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+const FRA_DST: u16 = 1;
+const FRA_SRC: u16 = 2;
+const FRA_IIFNAME: u16 = 3;
+const FRA_GOTO: u16 = 4;
+const FRA_PRIORITY: u16 = 6;
+const FRA_FWMARK: u16 = 10;
+const FRA_FLOW: u16 = 11;
+const FRA_TUN_ID: u16 = 12;
+const FRA_SUPPRESS_IFGROUP: u16 = 13;
+const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+const FRA_TABLE: u16 = 15;
+const FRA_FWMASK: u16 = 16;
+const FRA_OIFNAME: u16 = 17;
+const FRA_L3MDEV: u16 = 19;
+const FRA_UID_RANGE: u16 = 20;
+const FRA_PROTOCOL: u16 = 21;
+const FRA_IP_PROTO: u16 = 22;
+const FRA_SPORT_RANGE: u16 = 23;
+const FRA_DPORT_RANGE: u16 = 24;
+const MAX: usize = 25;
+
+const POLICY: [Type; MAX] = policy(&[
+    (FRA_DST, Type::Any),
+    (FRA_SRC, Type::Any),
+    (FRA_IIFNAME, Type::String(15)),
+    (FRA_GOTO, Type::U32),
+    (FRA_PRIORITY, Type::U32),
+    (FRA_FWMARK, Type::U32),
+    (FRA_FLOW, Type::Unsupported),
+    (FRA_TUN_ID, Type::Unsupported),
+    (FRA_SUPPRESS_IFGROUP, Type::U32),
+    (FRA_SUPPRESS_PREFIXLEN, Type::U32),
+    (FRA_TABLE, Type::U32),
+    (FRA_FWMASK, Type::U32),
+    (FRA_OIFNAME, Type::String(15)),
+    (FRA_L3MDEV, Type::U8),
+    (FRA_UID_RANGE, Type::Unsupported),
+    (FRA_PROTOCOL, Type::U8),
+    (FRA_IP_PROTO, Type::U8),
+    (FRA_SPORT_RANGE, Type::AtLeast(4)),
+    (FRA_DPORT_RANGE, Type::AtLeast(4)),
+]);
+
+/// `struct fib_rule_hdr`: family, lengths, TOS, table, two reserved, action, flags.
+const HEADER: usize = 12;
+const FIB_RULE_INVERT: u32 = 2;
+const FIB_RULE_UNRESOLVED: u32 = 4;
+const FIB_RULE_IIF_DETACHED: u32 = 8;
+const FIB_RULE_OIF_DETACHED: u32 = 16;
+
+const fn refuse(message: &'static str) -> Refusal {
+    Refusal::new(EINVAL, message)
+}
+
+/// A rule as a request gives it, and whether it names the priority.
+fn parse(router: &Router, request: &Request<'_>, family: Family) -> Result<(Rule, bool), Refusal> {
+    let short = refuse("Invalid msg length");
+    request.fixed::<HEADER>().map_err(|_| short)?;
+    let (header, attributes) = request.parse::<HEADER, MAX>(&POLICY, Validate::Liberal)?;
+    let [_, dst_len, src_len, tos, table, _, _, action, a, b, c, d] = header;
+    let flags = u32::from_ne_bytes([a, b, c, d]);
+    let source = prefix(&attributes, FRA_SRC, src_len, family).ok_or(refuse("Invalid source address"))?;
+    let destination = prefix(&attributes, FRA_DST, dst_len, family).ok_or(refuse("Invalid dst address"))?;
+    let number = |kind| attributes.get(kind).map(|attribute: Attribute<'_>| attribute.u32());
+    let priority = number(FRA_PRIORITY).filter(|&priority| priority != 0);
+    let named = attributes.get(FRA_PRIORITY).is_some();
+    let priority = match named {
+        true => priority.unwrap_or(0),
+        false => router.routes.rules.default_priority(family),
+    };
+    let mark = number(FRA_FWMARK).unwrap_or(0);
+    let l3mdev = attributes.get(FRA_L3MDEV).map(|l3mdev| l3mdev.u8());
+    if l3mdev.is_some_and(|l3mdev| l3mdev != 1) {
+        return Err(refuse("Invalid l3mdev attribute"));
+    }
+    let table = number(FRA_TABLE).unwrap_or(u32::from(table));
+    let target = number(FRA_GOTO);
+    match target {
+        Some(_) if action != FR_ACT_GOTO => return Err(refuse("Unexpected goto")),
+        Some(target) if target <= priority => return Err(refuse("Backward goto not supported")),
+        None if action == FR_ACT_GOTO => return Err(refuse("Missing goto target for action goto")),
+        _ => {}
+    }
+    if l3mdev.is_some() && table != 0 {
+        return Err(refuse("l3mdev and table are mutually exclusive"));
+    }
+    if number(FRA_SUPPRESS_IFGROUP).is_some_and(|group| group != u32::MAX) {
+        return Err(Refusal::new(EOPNOTSUPP, "suppress_ifgroup is not supported by this router"));
+    }
+    let byte = |kind| attributes.get(kind).map_or(0, |attribute: Attribute<'_>| attribute.u8());
+    let text = |kind| attributes.get(kind).map(|name: Attribute<'_>| name.text()).unwrap_or_default();
+    let suppress = number(FRA_SUPPRESS_PREFIXLEN).filter(|&longest| longest as i32 >= 0);
+    if tos & 3 != 0 {
+        return Err(refuse("Invalid dsfield (tos): ECN bits must be 0"));
+    }
+    if family == Family::V4 && tos & !0x1e != 0 {
+        return Err(refuse("Invalid tos"));
+    }
+    let rule = Rule {
+        priority,
+        action,
+        table,
+        target: target.unwrap_or(0),
+        l3mdev: l3mdev.is_some(),
+        protocol: byte(FRA_PROTOCOL),
+        invert: flags & FIB_RULE_INVERT != 0,
+        source,
+        destination,
+        iif: text(FRA_IIFNAME),
+        oif: text(FRA_OIFNAME),
+        tos,
+        mark,
+        mask: number(FRA_FWMASK).unwrap_or(if mark == 0 { 0 } else { u32::MAX }),
+        ip_protocol: byte(FRA_IP_PROTO),
+        source_port: ports(&attributes, FRA_SPORT_RANGE, "Invalid sport range")?,
+        destination_port: ports(&attributes, FRA_DPORT_RANGE, "Invalid dport range")?,
+        suppress_prefix: suppress.map(|longest| longest.min(128) as u8),
+    };
+    Ok((rule, named))
+}
+
+/// An address and its prefix length; `None` if they do not agree.
+fn prefix(attributes: &Attributes<'_, MAX>, kind: u16, len: u8, family: Family) -> Option<Option<Prefix>> {
+    if len == 0 {
+        return Some(None);
+    }
+    let attribute = attributes.get(kind)?;
+    let fits = len <= family.bits() && attribute.value.len() == usize::from(family.bits() / 8);
+    let address = attribute.address(family.number()).filter(|_| fits)?;
+    Some(Some(Prefix::new(bits(address), len)))
+}
+
+fn ports(
+    attributes: &Attributes<'_, MAX>,
+    kind: u16,
+    message: &'static str,
+) -> Result<Option<(u16, u16)>, Refusal> {
+    let Some(range) = attributes.get(kind) else { return Ok(None) };
+    let [a, b, c, d, ..] = *range.value else { return Err(refuse(message)) };
+    let (first, last) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
+    let valid = first != 0 && last != 0 && first <= last;
+    if valid { Ok(Some((first, last))) } else { Err(refuse(message)) }
+}
+
+fn family_of(request: &Request<'_>) -> Result<Family, Refusal> {
+    let unknown = Refusal::new(EAFNOSUPPORT, "Rule family not supported");
+    Family::from_number(request.family()).ok_or(unknown)
+}
+
+/// `RTM_NEWRULE`.
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let family = family_of(request)?;
+    let (mut rule, _) = parse(router, request, family)?;
+    if rule.action == FR_ACT_GOTO && !rule.matches_all() {
+        let message = "A goto with selectors is not supported by this router";
+        return Err(Refusal::new(EOPNOTSUPP, message));
+    }
+    let there = router.routes.rules.of(family);
+    // Linux does not look at `not` here.
+    let same = |other: &Rule| Rule { invert: rule.invert, ..other.clone() } == rule;
+    if request.exclusive() && there.iter().any(same) {
+        return Err(Refusal::errno(EEXIST));
+    }
+    if rule.action == FR_ACT_TO_TBL && rule.table == 0 && !rule.l3mdev {
+        if family == Family::V6 {
+            return Err(refuse("Invalid table"));
+        }
+        let free = |table: &u32| !router.routes.tables.contains_key(&(family, *table));
+        rule.table = (1..u32::MAX).find(free).unwrap_or(1);
+    }
+    if rule.action == FR_ACT_TO_TBL && !rule.l3mdev && (family == Family::V6 || rule.table < 253) {
+        router.table_mut(family, rule.table);
+    }
+    router.routes.rules.add(family, rule.clone());
+    router.tell_rule(request.into(), RTM_NEWRULE, family, &rule);
+    router.rules_changed();
+    Ok(Outcome::Done)
+}
+
+/// `RTM_DELRULE`: the first rule that agrees in all that the request says.
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let family = family_of(request)?;
+    let (wanted, named) = parse(router, request, family)?;
+    let agrees = |rule: &Rule| {
+        (wanted.action == 0 || rule.action == wanted.action)
+            && (wanted.table == 0 || rule.table == wanted.table)
+            && (!named || rule.priority == wanted.priority)
+            && (wanted.iif.is_empty() || rule.iif == wanted.iif)
+            && (wanted.oif.is_empty() || rule.oif == wanted.oif)
+            && (wanted.mark == 0 || rule.mark == wanted.mark)
+            && (wanted.mask == 0 || rule.mask == wanted.mask)
+            && (wanted.suppress_prefix.is_none() || rule.suppress_prefix == wanted.suppress_prefix)
+            && (!wanted.l3mdev || rule.l3mdev)
+            && (wanted.ip_protocol == 0 || rule.ip_protocol == wanted.ip_protocol)
+            && (wanted.protocol == 0 || rule.protocol == wanted.protocol)
+            && (wanted.source_port.is_none() || rule.source_port == wanted.source_port)
+            && (wanted.destination_port.is_none() || rule.destination_port == wanted.destination_port)
+            && (wanted.source.is_none() || rule.source == wanted.source)
+            && (wanted.destination.is_none() || rule.destination == wanted.destination)
+            && (wanted.tos == 0 || rule.tos == wanted.tos)
+    };
+    let there = router.routes.rules.of(family);
+    let position = there.iter().position(agrees).ok_or(Refusal::errno(ENOENT))?;
+    let rule = router.routes.rules.of_mut(family).remove(position);
+    router.tell_rule(request.into(), RTM_DELRULE, family, &rule);
+    router.rules_changed();
+    Ok(Outcome::Done)
+}
+
+impl Router {
+    fn rules_changed(&mut self) {
+        self.refresh_lookups();
+        // A link that a rule names is looked up in its own way.
+        let links: Vec<u32> = self.links.iter().map(|link| link.index).collect();
+        links.into_iter().for_each(|index| self.publish_link(index));
+    }
+
+    fn write_rule(&self, reply: &mut Reply<'_>, family: Family, rule: &Rule) {
+        let detached = |name: &str, flag: u32| {
+            if name.is_empty() || self.links.named(name).is_some() { 0 } else { flag }
+        };
+        let resolved = self.routes.rules.of(family).iter().any(|other| other.priority == rule.target);
+        let unresolved = rule.action == FR_ACT_GOTO && !resolved;
+        let flags = if rule.invert { FIB_RULE_INVERT } else { 0 }
+            | if unresolved { FIB_RULE_UNRESOLVED } else { 0 }
+            | detached(&rule.iif, FIB_RULE_IIF_DETACHED)
+            | detached(&rule.oif, FIB_RULE_OIF_DETACHED);
+        let len = |prefix: Option<Prefix>| prefix.map_or(0, |prefix| prefix.len);
+        let [a, b, c, d] = flags.to_ne_bytes();
+        let (dst_len, src_len) = (len(rule.destination), len(rule.source));
+        let table = table_byte(rule.table);
+        reply.fixed(&[family.number(), dst_len, src_len, rule.tos, table, 0, 0, rule.action, a, b, c, d]);
+        reply.u32(FRA_TABLE, rule.table);
+        reply.u32(FRA_SUPPRESS_PREFIXLEN, rule.suppress_prefix.map_or(u32::MAX, u32::from));
+        reply.u8(FRA_PROTOCOL, rule.protocol);
+        if !rule.iif.is_empty() {
+            reply.text(FRA_IIFNAME, &rule.iif);
+        }
+        if !rule.oif.is_empty() {
+            reply.text(FRA_OIFNAME, &rule.oif);
+        }
+        let numbers = [
+            (FRA_PRIORITY, rule.priority),
+            (FRA_FWMARK, rule.mark),
+            (FRA_FWMASK, rule.mask),
+            (FRA_GOTO, rule.target),
+        ];
+        numbers.into_iter().filter(|(_, value)| *value != 0).for_each(|(kind, value)| reply.u32(kind, value));
+        if rule.l3mdev {
+            reply.u8(FRA_L3MDEV, 1);
+        }
+        for (kind, range) in [(FRA_SPORT_RANGE, rule.source_port), (FRA_DPORT_RANGE, rule.destination_port)] {
+            if let Some((first, last)) = range {
+                let ([a, b], [c, d]) = (first.to_ne_bytes(), last.to_ne_bytes());
+                reply.attribute(kind, &[a, b, c, d]);
+            }
+        }
+        if rule.ip_protocol != 0 {
+            reply.u8(FRA_IP_PROTO, rule.ip_protocol);
+        }
+        for (kind, prefix) in [(FRA_DST, rule.destination), (FRA_SRC, rule.source)] {
+            if let Some(prefix) = prefix {
+                reply.address(kind, family.address(prefix.bits));
+            }
+        }
+    }
+
+    /// Tells those who listen of a change of rules.
+    pub(super) fn tell_rule(&mut self, cause: Cause, kind: u16, family: Family, rule: &Rule) {
+        let group = match family {
+            Family::V4 => libc::RTNLGRP_IPV4_RULE,
+            Family::V6 => libc::RTNLGRP_IPV6_RULE,
+        };
+        let mut events = std::mem::take(&mut self.events);
+        events.notify(cause, group, kind, 0, |reply| self.write_rule(reply, family, rule));
+        self.events = events;
+    }
+}
+
+/// Where a dump is: behind so many rules of the last family.
+struct RuleDump {
+    families: Vec<Family>,
+    next: usize,
+}
+
+/// `RTM_GETRULE` for all rules.
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+    if request.strict {
+        let short = refuse("Invalid header for fib rule dump request");
+        let header = request.fixed::<HEADER>().map_err(|_| short)?;
+        if header[1..].iter().any(|&byte| byte != 0) {
+            return Err(refuse("Invalid values in header for fib rule dump request"));
+        }
+        if request.message.body().len() > HEADER {
+            return Err(refuse("Invalid data after header in fib rule dump request"));
+        }
+    }
+    let mut families = match Family::from_number(request.family()) {
+        Some(family) => vec![family],
+        None if request.family() == 0 => vec![Family::V4, Family::V6],
+        None => return Err(Refusal::errno(EAFNOSUPPORT)),
+    };
+    families.sort_by_key(|&family| Reverse(family));
+    Ok(Outcome::Dump(Box::new(RuleDump { families, next: 0 })))
+}
+
+impl Dump for RuleDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let Some(&family) = self.families.last() else { return Ok(More::No) };
+        let Some(rule) = router.routes.rules.of(family).get(self.next) else {
+            self.families.pop();
+            self.next = 0;
+            return Ok(More::Yes);
+        };
+        self.next += 1;
+        out.message(RTM_NEWRULE, |reply| router.write_rule(reply, family, rule))?;
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.routes.rules.generation
+    }
+}
