@@ -171,24 +171,29 @@ impl Arena {
         self.next * UNIT + SLACK <= self.words.len().min(UNIT << 30)
     }
 
-    /// A block of at least `words` words, whose content is arbitrary. Room is checked beforehand with
-    /// [`Self::has_room`].
-    pub(super) fn allocate(&mut self, words: usize) -> Block {
+    /// A block of at least `words` words, whose content is arbitrary, and the class of its size. Room is
+    /// checked beforehand with [`Self::has_room`].
+    pub(super) fn allocate(&mut self, words: usize) -> (Block, usize) {
         let class = class(words).min(SIZES.len() - 1);
         let size = usize::from(SIZES[class]);
         self.used += size;
         if let Some(block) = self.free[class].pop() {
-            return block;
+            return (block, class);
         }
         if class == 0 {
-            let line = self.allocate(2 * UNIT);
+            let (line, _) = self.allocate(2 * UNIT);
             self.used -= 2;
             self.free[0].push(line + 1);
-            return line;
+            return (line, class);
         }
         let block = self.next;
         self.next += size;
-        block as Block
+        (block as Block, class)
+    }
+
+    /// Words of the blocks of a class.
+    pub(super) fn size_of_class(class: usize) -> usize {
+        SIZES.get(class).map_or(0, |size| usize::from(*size) * UNIT)
     }
 
     /// Gives back a block of `words` words that is not reachable any more; it is used again when no

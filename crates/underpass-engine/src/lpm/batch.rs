@@ -15,9 +15,6 @@ use crate::publish::Guard;
 /// Most addresses that go in lockstep.
 const LANES: usize = 64;
 
-/// Words of a cache line.
-const LINE: usize = 8;
-
 /// Numbers of lanes. The length is apart from the list, so that it stays in a register.
 type List = [u8; LANES];
 
@@ -51,14 +48,13 @@ impl<A: Address> Lpm<A> {
     fn lockstep(&self, addresses: &[A], leaves: &mut [u32]) {
         let (root, arena) = (self.root.view(), self.arena.view());
         // Each address: its bytes, the entry that it has come to or the word where the next one is, the
-        // byte behind that entry's slot, the node that the entry is in (0: the root), and the longest
-        // match so far.
+        // byte behind that entry's slot, the node that the entry is in (0: the root), and its leaf.
         let mut bytes = [A::Spread::default(); LANES];
         let mut entries = [0u64; LANES];
         let mut indices = [0usize; LANES];
         let mut positions = [0u8; LANES];
         let mut nodes = [0u32; LANES];
-        let mut best = [0u32; LANES];
+        let mut found = [node::NONE; LANES];
         let (mut active, mut passed, mut records, mut missed) =
             ([0; LANES], [0; LANES], [0; LANES], [0; LANES]);
         let (mut active_len, mut records_len, mut missed_len) = (0, 0, 0);
@@ -67,19 +63,19 @@ impl<A: Address> Lpm<A> {
             root.prefetch((address.window(0) >> 48) as usize);
             *bytes = address.spread();
         }
-        let default = self.default.load(Acquire);
         let covers = self.covered.load(Acquire) != 0;
         for (n, address) in addresses.iter().enumerate().take(LANES) {
             let entry = Entry(root.word((address.window(0) >> 48) as usize).load(Acquire));
             let matches = entry.matches(address.window(ROOT));
             let kind = entry.kind();
-            let goes_on = matches & (kind == Kind::Node);
-            best[n] = select(matches & (kind == Kind::Leaf), entry.value(), default);
+            found[n] = select(matches & (kind == Kind::Leaf), entry.value(), node::NONE);
             entries[n] = entry.0;
-            positions[n] = ROOT / 8;
+            let goes_on = matches & (kind == Kind::Node);
+            let position = ROOT / 8 + entry.len() / 8;
+            positions[n] = position + 1;
             let at = select(goes_on, entry.value() as usize * UNIT, 0);
-            arena.prefetch(at);
-            arena.prefetch(at + LINE);
+            let slot = A::byte(&bytes[n], position);
+            arena.prefetch(node::index(at, slot));
             active_len = push(&mut active, active_len, n, goes_on);
             records_len = push(&mut records, records_len, n, kind == Kind::Record);
             missed_len = push(&mut missed, missed_len, n, covers & (!matches | (kind == Kind::Empty)));
@@ -88,18 +84,12 @@ impl<A: Address> Lpm<A> {
             // Which entry of the node.
             for n in 0..active_len {
                 let n = lane(&active, n);
-                let entry = Entry(entries[n]);
-                let at = entry.value() as usize * UNIT;
-                let position = positions[n] + entry.len() / 8;
-                let slot = A::byte(&bytes[n], position);
-                let meta = arena.word(at).load(Acquire);
-                let default = node::default(meta);
-                let index = node::find_or_nowhere(arena, at, meta, slot);
+                let node = Entry(entries[n]).value();
+                let slot = A::byte(&bytes[n], positions[n] - 1);
+                let index = node::find(arena, node as usize * UNIT, slot);
                 arena.prefetch(index);
                 indices[n] = index;
-                best[n] = select(default == node::NONE, best[n], default);
-                positions[n] = position + 1;
-                nodes[n] = entry.value();
+                nodes[n] = node;
             }
             // Where that leads.
             (passed, active) = (active, passed);
@@ -109,16 +99,17 @@ impl<A: Address> Lpm<A> {
                 let entry = Entry(arena.word(indices[n]).load(Acquire));
                 let matches = entry.matches(A::spread_window(&bytes[n], positions[n]));
                 let kind = entry.kind();
-                let goes_on = matches & (kind == Kind::Node);
-                best[n] = select(matches & (kind == Kind::Leaf), entry.value(), best[n]);
+                found[n] = select(matches & (kind == Kind::Leaf), entry.value(), node::NONE);
                 entries[n] = entry.0;
+                let goes_on = matches & (kind == Kind::Node);
+                let position = positions[n] + entry.len() / 8;
+                positions[n] = position + 1;
                 let at = select(goes_on, entry.value() as usize * UNIT, 0);
-                arena.prefetch(at);
-                arena.prefetch(at + LINE);
+                let slot = A::byte(&bytes[n], position);
+                arena.prefetch(node::index(at, slot));
                 active_len = push(&mut active, active_len, n, goes_on);
                 records_len = push(&mut records, records_len, n, kind == Kind::Record);
-                let covers = node::has_tail(arena.word(nodes[n] as usize * UNIT).load(Acquire));
-                missed_len = push(&mut missed, missed_len, n, covers & (!matches | (kind == Kind::Empty)));
+                missed_len = push(&mut missed, missed_len, n, !matches);
             }
         }
         for n in 0..records_len {
@@ -128,31 +119,24 @@ impl<A: Address> Lpm<A> {
             let n = lane(&records, n);
             let Some(address) = addresses.get(n) else { continue };
             match self.record(Entry(entries[n]), *address) {
-                Some(leaf) => best[n] = leaf,
+                Some(leaf) => found[n] = leaf,
                 None => missed_len = push(&mut missed, missed_len, n, true),
             }
         }
         for n in 0..missed_len {
             let n = lane(&missed, n);
-            let at = nodes[n] as usize * UNIT;
-            let tail = node::tail(arena, at, arena.word(at).load(Acquire));
-            indices[n] = tail;
-            arena.prefetch(tail);
-            arena.prefetch(tail + LINE);
-        }
-        for n in 0..missed_len {
-            let n = lane(&missed, n);
-            let cover = if nodes[n] == 0 {
+            // The entry that did not match is of the slot before the suffix.
+            let position = positions[n] - 2 - Entry(entries[n]).len() / 8;
+            found[n] = if nodes[n] == 0 {
                 self.root_cover((A::spread_window(&bytes[n], 0) >> 48) as usize)
-            } else if node::has_tail(arena.word(nodes[n] as usize * UNIT).load(Acquire)) {
-                node::run(arena, indices[n], A::byte(&bytes[n], positions[n] - 1))
             } else {
-                node::NONE
+                node::cover(arena, nodes[n] as usize * UNIT, A::byte(&bytes[n], position))
             };
-            best[n] = select(cover == node::NONE, best[n], cover);
         }
-        for (leaf, best) in leaves.iter_mut().zip(best) {
-            *leaf = if best == node::NONE { NO_LEAF } else { best };
+        let default = self.default.load(Acquire);
+        for (leaf, found) in leaves.iter_mut().zip(found) {
+            let found = if found == node::NONE { default } else { found };
+            *leaf = if found == node::NONE { NO_LEAF } else { found };
         }
     }
 }

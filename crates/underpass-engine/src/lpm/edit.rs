@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use arrayvec::ArrayVec;
 
-use super::arena::{Arena, Block, UNIT, Words};
+use super::arena::{Arena, Block, UNIT, View};
 use super::entry::{Entry, Kind, MOST};
 use super::node::{self, NONE, Node};
 use super::{Address, COVERS, Lpm, MAX_LEAF, ROOT, SHORTS, record};
@@ -72,11 +72,7 @@ impl<A: Address> Lpm<A> {
         match stop {
             Stop::Inside => {
                 let hop = path.last()?;
-                let node = Node::read(&self.arena, hop.at);
-                match code(address, hop.base, len) {
-                    1 => node.own.then_some(node.default),
-                    code => node.prefix(code),
-                }
+                node::prefix(self.arena.view(), hop.at, code(address, hop.base, len))
             }
             Stop::Absent(_) => None,
             Stop::Entry(_, pos, entry) => self.single(address, pos, entry, len).map(|(_, leaf)| leaf),
@@ -93,8 +89,8 @@ impl<A: Address> Lpm<A> {
                 Kind::Record => blocks.push((entry.value(), record::SIZE)),
                 Kind::Node => {
                     let at = entry.value() as usize * UNIT;
-                    blocks.push((entry.value(), Node::size(&self.arena, at)));
-                    entries.extend(Node::read(&self.arena, at).entries);
+                    blocks.push((entry.value(), node::size(self.arena.view(), at)));
+                    entries.extend(node::single_entries(self.arena.view(), at).map(|entry| entry.0));
                 }
             }
         }
@@ -126,11 +122,10 @@ impl<A: Address> Lpm<A> {
                 return (path, Stop::Inside);
             }
             let slot = (address.window(base) >> 56) as u8;
-            let meta = self.arena.word(at).load(Relaxed);
-            match node::find(self.arena.view(), at, meta, slot) {
-                Some(index) => (link, pos) = (Link::Arena(index), base + 8),
-                None => return (path, Stop::Absent(slot)),
+            if !node::has_own_entry(self.arena.view(), at, slot) {
+                return (path, Stop::Absent(slot));
             }
+            (link, pos) = (Link::Arena(node::find(self.arena.view(), at, slot)), base + 8);
         }
     }
 
@@ -153,10 +148,7 @@ impl<A: Address> Lpm<A> {
     /// What the parent of a node on the path says about its slot.
     fn inherited(&self, address: A, parents: &[Hop]) -> u32 {
         match parents.last() {
-            Some(hop) => {
-                let meta = self.arena.word(hop.at).load(Relaxed);
-                node::cover(self.arena.view(), hop.at, meta, (address.window(hop.base) >> 56) as u8)
-            }
+            Some(hop) => node::cover(self.arena.view(), hop.at, (address.window(hop.base) >> 56) as u8),
             None => {
                 let slot = (address.window(0) >> 48) as usize;
                 (self.root.word(COVERS + slot).load(Relaxed) as u32).checked_sub(1).unwrap_or(NONE)
@@ -204,8 +196,8 @@ impl<A: Address> Edit<'_, A> {
         previous
     }
 
-    fn words(&self) -> &Words {
-        &self.table.arena
+    fn words(&self) -> View<'_> {
+        self.table.arena.view()
     }
 
     fn store(&self, link: Link, entry: Entry) {
@@ -215,7 +207,7 @@ impl<A: Address> Edit<'_, A> {
 
     /// Gives back the node at `at`, which has just been unlinked.
     fn release(&mut self, at: usize) {
-        let size = Node::size(&self.table.arena, at);
+        let size = node::size(self.words(), at);
         self.arena.release((at / UNIT) as Block, size, self.retirer);
     }
 
@@ -260,17 +252,26 @@ impl<A: Address> Edit<'_, A> {
         match stop {
             Stop::Inside => {
                 let hop = path.last()?;
-                match code(address, hop.base, len) {
-                    1 => node::set_own(self.words(), hop.at, Some(leaf), NONE),
-                    code => self.set_prefix(*hop, address, code, leaf),
+                let code = code(address, hop.base, len);
+                let previous = node::prefix(self.words(), hop.at, code);
+                if code == 1 {
+                    node::set_default(self.words(), hop.at, leaf, true);
+                } else {
+                    let mut node = Node::read(self.words(), hop.at);
+                    node.set_prefix(code, Some(leaf));
+                    self.replace(*hop, address, &node);
+                    node.pass_down(self.words(), code);
                 }
+                previous
             }
             Stop::Absent(slot) => {
                 let hop = path.last()?;
-                let mut node = Node::read(self.words(), hop.at);
                 let entry = self.leaf(address, hop.base + 8, len, leaf);
-                node.insert_entry(slot, entry);
-                self.replace(*hop, address, &node);
+                if !node::append(self.words(), hop.at, slot, entry) {
+                    let mut node = Node::read(self.words(), hop.at);
+                    node.insert_single(slot, entry);
+                    self.replace(*hop, address, &node);
+                }
                 None
             }
             Stop::Entry(link, pos, entry) => {
@@ -281,7 +282,7 @@ impl<A: Address> Edit<'_, A> {
                 }
                 if let Some((_, previous)) = self.table.single(address, pos, entry, len) {
                     match entry.kind() {
-                        Kind::Record => record::set_leaf(self.words(), entry, leaf),
+                        Kind::Record => record::set_leaf(&self.table.arena, entry, leaf),
                         _ => self.store(link, Entry::new(Kind::Leaf, leaf, entry.suffix(), entry.len())),
                     }
                     return Some(previous);
@@ -308,27 +309,6 @@ impl<A: Address> Edit<'_, A> {
         self.release(hop.at);
     }
 
-    fn set_prefix(&mut self, hop: Hop, address: A, code: u8, leaf: u32) -> Option<u32> {
-        let mut node = Node::read(self.words(), hop.at);
-        let previous = node.set_prefix(code, Some(leaf));
-        self.replace(hop, address, &node);
-        self.pass_down(&node, code);
-        previous
-    }
-
-    /// Tells the children of a node what its prefixes say about their slots, below one of them.
-    fn pass_down(&self, node: &Node, code: u8) {
-        let covers = node.paint();
-        let spare = code.leading_zeros() + 1;
-        let first = usize::from(code) << spare & 0xff;
-        for (slot, entry) in node.slots().zip(&node.entries) {
-            let slot = usize::from(slot);
-            if slot >= first && slot < first + (1 << spare) {
-                node::inherit(self.words(), Entry(*entry), covers[slot]);
-            }
-        }
-    }
-
     /// Makes a node where a new prefix parts from what `entry`, behind bit `pos`, leads to.
     #[allow(clippy::too_many_arguments)]
     fn split(&mut self, path: &[Hop], link: Link, pos: u8, entry: Entry, address: A, len: u8, leaf: u32) {
@@ -349,12 +329,11 @@ impl<A: Address> Edit<'_, A> {
             let suffix = entry.suffix();
             let slot = (suffix << (base - pos) >> 56) as u8;
             let rest = Entry::new(Kind::Node, entry.value(), suffix << skipped, entry.len() - skipped);
-            node.insert_entry(slot, rest);
+            node.insert_single(slot, rest);
         }
         self.put(&mut node, base, address, len, leaf);
-        // The first node behind the entry inherits.
         let inherited = self.table.inherited(address, path);
-        if !node.own && base - pos <= SKIP {
+        if !node.own {
             node.default = inherited;
         }
         let mut block = node.write(self.arena);
@@ -362,10 +341,10 @@ impl<A: Address> Edit<'_, A> {
         let mut bottom = base;
         while bottom - pos > SKIP {
             let hop = pos + SKIP + (bottom - pos - SKIP - 1) / 32 * 32;
-            let mut chain = Node::new(if hop == pos + SKIP { inherited } else { NONE });
+            let mut chain = Node::new(inherited);
             let window = address.window(hop);
             let below = bottom - hop - 8;
-            chain.insert_entry((window >> 56) as u8, Entry::new(Kind::Node, block, window << 8, below));
+            chain.insert_single((window >> 56) as u8, Entry::new(Kind::Node, block, window << 8, below));
             block = chain.write(self.arena);
             bottom = hop;
         }
@@ -373,13 +352,10 @@ impl<A: Address> Edit<'_, A> {
         if let Some(record) = release {
             self.arena.release(record, record::SIZE, self.retirer);
         }
-        // What was below the entry inherited from the parent; the new node stands between them now, and
-        // says at least as much to whoever comes through it.
+        // What was below the entry inherited from the parent. The new node stands between them now, and
+        // whoever comes through it meanwhile finds the longest match but for the new prefix.
         if entry.kind() == Kind::Node {
-            let covers = node.paint();
-            for (slot, entry) in node.slots().zip(&node.entries) {
-                node::inherit(self.words(), Entry(*entry), covers[usize::from(slot)]);
-            }
+            node.pass_down(self.words(), 1);
         }
     }
 
@@ -391,7 +367,7 @@ impl<A: Address> Edit<'_, A> {
             node.set_prefix(code(address, base, len), Some(leaf));
         } else {
             let entry = self.leaf(address, base + 8, len, leaf);
-            node.insert_entry((address.window(base) >> 56) as u8, entry);
+            node.insert_single((address.window(base) >> 56) as u8, entry);
         }
     }
 
@@ -401,28 +377,23 @@ impl<A: Address> Edit<'_, A> {
             Stop::Absent(_) => None,
             Stop::Inside => {
                 let hop = path.pop()?;
+                let code = code(address, hop.base, len);
+                let previous = node::prefix(self.words(), hop.at, code)?;
+                // In place first: then all below show the shorter prefix already, whether they are come
+                // to through the old node or what takes its place.
                 let mut node = Node::read(self.words(), hop.at);
-                match code(address, hop.base, len) {
-                    1 => {
-                        let previous = node.own.then_some(node.default)?;
-                        node.own = false;
-                        node.default = self.table.inherited(address, &path);
-                        if node.things() > 1 {
-                            node::set_own(self.words(), hop.at, None, node.default);
-                        } else {
-                            self.settle(path, hop, address, node);
-                        }
-                        Some(previous)
+                if code == 1 {
+                    (node.own, node.default) = (false, self.table.inherited(address, &path));
+                    node::set_default(self.words(), hop.at, node.default, false);
+                    if node.things() > 1 {
+                        return Some(previous);
                     }
-                    code => {
-                        let previous = node.set_prefix(code, None)?;
-                        // The children first: whoever comes through the old node gets the shorter
-                        // prefix already, and whoever comes through the new one as well.
-                        self.pass_down(&node, code);
-                        self.settle(path, hop, address, node);
-                        Some(previous)
-                    }
+                } else {
+                    node.set_prefix(code, None);
+                    node.pass_down(self.words(), code);
                 }
+                self.settle(path, hop, address, node);
+                Some(previous)
             }
             Stop::Entry(link, pos, entry) => {
                 let (_, previous) = self.table.single(address, pos, entry, len)?;
@@ -430,7 +401,7 @@ impl<A: Address> Edit<'_, A> {
                     None => self.store(link, Entry::EMPTY),
                     Some(hop) => {
                         let mut node = Node::read(self.words(), hop.at);
-                        node.remove_entry((address.window(hop.base) >> 56) as u8);
+                        node.remove_single((address.window(hop.base) >> 56) as u8);
                         self.settle(path, hop, address, node);
                     }
                 }
@@ -447,17 +418,17 @@ impl<A: Address> Edit<'_, A> {
     fn settle(&mut self, mut path: Path, mut hop: Hop, address: A, mut node: Node) {
         let mut gone = ArrayVec::<usize, 16>::new();
         loop {
-            let Some(entry) = self.collapse(&path, hop, address, &node) else {
+            let Some(entry) = self.collapse(hop, address, &node) else {
                 self.replace(hop, address, &node);
                 break;
             };
             gone.push(hop.at);
             // A hop of a chain is not needed any more if what it leads to is an entry.
-            let parent = path.last().map(|parent| Node::read(self.words(), parent.at));
-            match (path.last().copied(), parent) {
-                (Some(above), Some(mut parent)) if parent.things() == 1 => {
-                    parent.entries[0] = entry.0;
-                    (hop, node) = (above, parent);
+            match path.last().copied() {
+                Some(above) if node::things(self.words(), above.at) == 1 => {
+                    node = Node::read(self.words(), above.at);
+                    node.singles.iter_mut().for_each(|single| single.1 = entry);
+                    hop = above;
                     path.pop();
                 }
                 _ => {
@@ -471,7 +442,7 @@ impl<A: Address> Edit<'_, A> {
 
     /// The entry that can stand for a node with one thing in it. A node is never empty: of two things
     /// one is left.
-    fn collapse(&mut self, parents: &[Hop], hop: Hop, address: A, node: &Node) -> Option<Entry> {
+    fn collapse(&mut self, hop: Hop, address: A, node: &Node) -> Option<Entry> {
         if node.things() != 1 {
             return None;
         }
@@ -483,7 +454,7 @@ impl<A: Address> Edit<'_, A> {
             let prefix = address.with_window(hop.base, (u64::from(*code) << spare & 0xff) << 56);
             return Some(self.leaf(prefix, hop.pos, hop.base + 8 - spare, *leaf));
         }
-        let (slot, entry) = (node.slots().next()?, Entry(*node.entries.first()?));
+        let (slot, entry) = *node.singles.first()?;
         let window = u64::from(slot) << 56 | entry.suffix() >> 8;
         match entry.kind() {
             Kind::Empty => None,
@@ -495,7 +466,7 @@ impl<A: Address> Edit<'_, A> {
             Kind::Node => {
                 let skip = hop.base - hop.pos + 8 + entry.len();
                 (skip <= SKIP).then(|| {
-                    node::inherit(self.words(), entry, self.table.inherited(address, parents));
+                    // What stood between had no prefix: what the child inherits remains.
                     let window = address.with_window(hop.base, window).window(hop.pos);
                     Entry::new(Kind::Node, entry.value(), window, skip)
                 })

@@ -187,7 +187,7 @@ mod record {
     pub(super) const SIZE: usize = 4;
 
     pub(super) fn write<A: Address>(arena: &mut Arena, prefix: A, len: u8, leaf: u32) -> u32 {
-        let block = arena.allocate(SIZE);
+        let (block, _) = arena.allocate(SIZE);
         let at = block as usize * UNIT;
         let [first, second] = prefix.halves();
         arena.words().word(at).store(first, Relaxed);
@@ -258,55 +258,43 @@ impl<A: Address> Lpm<A> {
 
     #[inline]
     fn longest(&self, address: A) -> u32 {
+        let found = self.longest_but_default(address);
+        if found == node::NONE { self.default.load(Acquire) } else { found }
+    }
+
+    #[inline]
+    fn longest_but_default(&self, address: A) -> u32 {
         let mut window = address.window(0);
-        let slot = (window >> 48) as usize;
-        let mut entry = Entry(self.root.word(slot).load(Acquire));
+        let first = (window >> 48) as usize;
+        let mut entry = Entry(self.root.word(first).load(Acquire));
         window <<= 16;
-        if entry.matches(window) {
-            match entry.kind() {
-                Kind::Leaf => return entry.value(),
-                Kind::Node => {}
-                Kind::Record => {
-                    if let Some(leaf) = self.record(entry, address) {
-                        return leaf;
-                    }
-                    return self.root_cover(slot);
-                }
-                Kind::Empty => return self.root_cover(slot),
-            }
-        } else {
-            return self.root_cover(slot);
-        }
-        let mut best = self.default.load(Acquire);
+        let (mut node, mut slot) = (0, 0);
         let mut pos = ROOT;
         loop {
-            pos += entry.len();
-            window = address.window(pos);
-            let at = entry.value() as usize * UNIT;
-            let meta = self.arena.word(at).load(Acquire);
-            let default = node::default(meta);
-            best = if default == node::NONE { best } else { default };
-            let slot = (window >> 56) as u8;
-            window <<= 8;
-            pos += 8;
-            if let Some(index) = node::find(self.arena.view(), at, meta, slot) {
-                entry = Entry(self.arena.word(index).load(Acquire));
-                if entry.matches(window) {
-                    match entry.kind() {
-                        Kind::Leaf => return entry.value(),
-                        Kind::Node => continue,
-                        Kind::Record => {
-                            if let Some(leaf) = self.record(entry, address) {
-                                return leaf;
-                            }
-                        }
-                        Kind::Empty => {}
-                    }
-                }
+            if !entry.matches(window) {
+                break;
             }
-            let cover = node::cover(self.arena.view(), at, meta, slot);
-            return if cover == node::NONE { best } else { cover };
+            match entry.kind() {
+                Kind::Leaf => return entry.value(),
+                Kind::Node => {
+                    pos += entry.len();
+                    window = address.window(pos);
+                    pos += 8;
+                    slot = (window >> 56) as u8;
+                    window <<= 8;
+                    node = entry.value() as usize * UNIT;
+                    let index = node::find(self.arena.view(), node, slot);
+                    entry = Entry(self.arena.word(index).load(Acquire));
+                }
+                Kind::Record => match self.record(entry, address) {
+                    Some(leaf) => return leaf,
+                    None => break,
+                },
+                Kind::Empty if node == 0 => break,
+                Kind::Empty => return node::NONE,
+            }
         }
+        if node == 0 { self.root_cover(first) } else { node::cover(self.arena.view(), node, slot) }
     }
 
     #[inline]
@@ -315,15 +303,13 @@ impl<A: Address> Lpm<A> {
         (record::common(prefix, address) >= u32::from(len)).then_some(leaf)
     }
 
-    /// What prefixes of fewer bits than the root consumes say about one of its slots.
+    /// What prefixes of 1 to 15 bits say about a slot of the root: [`node::NONE`] if none covers it.
     #[inline]
     fn root_cover(&self, slot: usize) -> u32 {
         if self.covered.load(Acquire) != 0 {
             let cover = self.root.word(COVERS + slot).load(Acquire);
-            if cover != 0 {
-                return cover as u32 - 1;
-            }
+            return if cover == 0 { node::NONE } else { cover as u32 - 1 };
         }
-        self.default.load(Acquire)
+        node::NONE
     }
 }

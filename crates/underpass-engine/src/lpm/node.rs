@@ -1,101 +1,189 @@
 //! Nodes of a trie: eight bits of the address each.
 //!
 //! ```text
-//! word  0      meta:  63     56      48      40      32  31   30  29        0
-//!                     | counts of entries before each  |tail|own | default  |
-//!                     |  quarter of the slots          |    |    |          |
-//!       1..5   one bit for each slot that has an entry
-//!       5..    the entries, in the order of their slots
-//! with `tail`, behind them:
-//!       0..4   one bit for each slot at which another run of covered slots starts
-//!       4      counts of runs (as in meta; below them: how many runs, how many prefixes)
-//!       5..    the leaves of the runs, two in a word
-//!              the prefixes that they come from, one in a word: 1 and its bits, leaf
+//! word  0..32  for each of the 256 slots, a byte: which entry is its
+//!       32     meta
+//!       33..   entries: the default, if a slot shows it; the prefixes in the node that slots show;
+//!              those of single slots
+//!       ..end  the prefixes in the node: 1 and the bits of each, its leaf
+//!
+//! meta   63        62..58         57..49     48..40   39..31    30    29..0
+//!        default   size of the    prefixes   entries  entries   own   default
+//!        is shown  block                     shared
 //! ```
 //!
-//! A node at bit `base` owns the prefixes of `base` to `base + 7` bits that lead to it: the first one
-//! is its own default, the others its tail. Where it has no prefix of `base` bits, its default is what
-//! the tail of its parent says about its slot. So a prefix changes the node that owns it, and the
-//! defaults of that node's children.
+//! A node at bit `base` owns the prefixes of `base` to `base + 7` bits that lead to it. That of `base`
+//! bits is its default; a node without one inherits what its parent says about its slot, which is the
+//! longest prefix in the parent, or else the parent's default. So what a slot shows is the longest
+//! match among all shorter prefixes, but for the one of no bits, and a search can end anywhere.
 //!
-//! A node with few entries is one cache line. Only meta and the entries ever change in a node that
-//! readers know; for all else it is written anew.
+//! In a node that readers know, entries are replaced and appended, and bytes changed; for all else it
+//! is written anew.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use arrayvec::ArrayVec;
 
-use super::arena::{Arena, Block, UNIT, View, Words};
+use super::arena::{Arena, Block, UNIT, View};
 use super::entry::{Entry, Kind};
 
 /// No leaf, where 30 bits are there to say so.
 pub(super) const NONE: u32 = (1 << 30) - 1;
 
-const OWN: u64 = 1 << 30;
-const TAIL: u64 = 1 << 31;
-/// Words before the first entry.
-pub(super) const HEADER: usize = 5;
+/// Which word of a node is meta.
+const META: usize = 32;
+/// Which word of a node is the first entry.
+const ENTRIES: usize = 33;
+/// Most entries: what a byte can name.
+const MOST: usize = 256;
 
-/// The default of a node, by its meta word: [`NONE`] if there is none.
+/// A meta word.
+#[derive(Clone, Copy)]
+struct Meta(u64);
+
+impl Meta {
+    const OWN: u64 = 1 << 30;
+    const SHOWN: u64 = 1 << 63;
+
+    fn read(words: View<'_>, at: usize) -> Self {
+        Self(words.word(at + META).load(Acquire))
+    }
+
+    fn default(self) -> u32 {
+        self.0 as u32 & NONE
+    }
+
+    fn own(self) -> bool {
+        self.0 & Self::OWN != 0
+    }
+
+    fn shown(self) -> bool {
+        self.0 & Self::SHOWN != 0
+    }
+
+    fn entries(self) -> usize {
+        (self.0 >> 31) as usize & 0x1ff
+    }
+
+    fn shared(self) -> usize {
+        (self.0 >> 40) as usize & 0x1ff
+    }
+
+    fn prefixes(self) -> usize {
+        (self.0 >> 49) as usize & 0x1ff
+    }
+
+    fn size(self) -> usize {
+        Arena::size_of_class((self.0 >> 58) as usize & 0x1f)
+    }
+}
+
+/// The entry that says nothing but this leaf.
+fn plain(leaf: u32) -> Entry {
+    if leaf == NONE { Entry::EMPTY } else { Entry::new(Kind::Leaf, leaf, 0, 0) }
+}
+
+/// Where the byte of `slot` is, for a prefetch.
 #[inline(always)]
-pub(super) fn default(meta: u64) -> u32 {
-    meta as u32 & NONE
+pub(super) fn index(at: usize, slot: u8) -> usize {
+    at + usize::from(slot >> 3)
 }
 
 /// Where the entry of `slot` is, in the node at word `at`.
 #[inline(always)]
-pub(super) fn find(words: View<'_>, at: usize, meta: u64, slot: u8) -> Option<usize> {
-    let quarter = usize::from(slot >> 6);
-    let map = words.word(at + 1 + quarter).load(Relaxed);
-    let bit = 1 << (slot & 63);
-    (map & bit != 0).then(|| {
-        let before = (meta >> (32 + 8 * quarter)) as usize & 0xff;
-        at + HEADER + before + (map & (bit - 1)).count_ones() as usize
-    })
+pub(super) fn find(words: View<'_>, at: usize, slot: u8) -> usize {
+    let bytes = words.word(index(at, slot)).load(Acquire);
+    at + ENTRIES + usize::from((bytes >> (8 * (slot & 7))) as u8)
 }
 
-/// As [`find`]; word 0, which is always zero, if there is none.
-#[inline(always)]
-pub(super) fn find_or_nowhere(words: View<'_>, at: usize, meta: u64, slot: u8) -> usize {
-    let quarter = usize::from(slot >> 6);
-    let map = words.word(at + 1 + quarter).load(Relaxed);
-    let bit = 1 << (slot & 63);
-    let before = (meta >> (32 + 8 * quarter)) as usize & 0xff;
-    let index = at + HEADER + before + (map & (bit - 1)).count_ones() as usize;
-    if map & bit == 0 { 0 } else { index }
+/// What a slot shows besides its own entry: [`NONE`] if no prefix covers it.
+pub(super) fn cover(words: View<'_>, at: usize, slot: u8) -> u32 {
+    let meta = Meta::read(words, at);
+    let end = at + meta.size();
+    for index in (end - meta.prefixes()..end).rev() {
+        let word = words.word(index).load(Relaxed);
+        let code = (word >> 32) as u8;
+        if (0x100 | u32::from(slot)) >> (code.leading_zeros() + 1) == u32::from(code) {
+            return word as u32;
+        }
+    }
+    meta.default()
 }
 
-/// Whether the node has prefixes that cover slots.
-#[inline(always)]
-pub(super) fn has_tail(meta: u64) -> bool {
-    meta & TAIL != 0
+/// Whether a slot has an entry of its own.
+pub(super) fn has_own_entry(words: View<'_>, at: usize, slot: u8) -> bool {
+    find(words, at, slot) >= at + ENTRIES + Meta::read(words, at).shared()
 }
 
-/// What the prefixes in the node say about `slot`: [`NONE`] if none covers it.
-#[inline]
-pub(super) fn cover(words: View<'_>, at: usize, meta: u64, slot: u8) -> u32 {
-    if has_tail(meta) { run(words, tail(words, at, meta), slot) } else { NONE }
+/// The leaf of the prefix in the node that this code names.
+pub(super) fn prefix(words: View<'_>, at: usize, code: u8) -> Option<u32> {
+    let meta = Meta::read(words, at);
+    if code == 1 {
+        return meta.own().then(|| meta.default());
+    }
+    let end = at + meta.size();
+    (end - meta.prefixes()..end)
+        .map(|index| words.word(index).load(Relaxed))
+        .find_map(|word| ((word >> 32) as u8 == code).then_some(word as u32))
 }
 
-/// Where the tail of the node is.
-#[inline(always)]
-pub(super) fn tail(words: View<'_>, at: usize, meta: u64) -> usize {
-    at + HEADER + entries(words, at, meta)
+/// Words of the block of the node at word `at`.
+pub(super) fn size(words: View<'_>, at: usize) -> usize {
+    Meta::read(words, at).size()
 }
 
-/// What the tail says about `slot`: [`NONE`] if no prefix covers it.
-#[inline(always)]
-pub(super) fn run(words: View<'_>, tail: usize, slot: u8) -> u32 {
-    let quarter = usize::from(slot >> 6);
-    let starts = words.word(tail + quarter).load(Relaxed) << (63 - (slot & 63));
-    let before = (words.word(tail + 4).load(Relaxed) >> (32 + 8 * quarter)) as usize & 0xff;
-    let run = before + starts.count_ones() as usize;
-    (words.word(tail + 5 + run / 2).load(Relaxed) >> (32 * (run & 1))) as u32
+/// The entries of single slots of the node at word `at`.
+pub(super) fn single_entries(words: View<'_>, at: usize) -> impl Iterator<Item = Entry> {
+    let meta = Meta::read(words, at);
+    (meta.shared()..meta.entries()).map(move |n| Entry(words.word(at + ENTRIES + n).load(Relaxed)))
 }
 
-/// How many entries the node has.
-fn entries(words: View<'_>, at: usize, meta: u64) -> usize {
-    (meta >> 56) as usize + words.word(at + 4).load(Relaxed).count_ones() as usize
+/// Gives a slot that has none an entry of its own in place. `false` if the block is full.
+pub(super) fn append(words: View<'_>, at: usize, slot: u8, entry: Entry) -> bool {
+    let meta = Meta::read(words, at);
+    let n = meta.entries();
+    if n == MOST || ENTRIES + n + meta.prefixes() == meta.size() {
+        return false;
+    }
+    words.word(at + ENTRIES + n).store(entry.0, Relaxed);
+    words.word(at + META).store(meta.0 + (1 << 31), Relaxed);
+    let bytes = words.word(index(at, slot));
+    let shift = 8 * (slot & 7);
+    // Release: the entry before the byte that names it.
+    bytes.store(bytes.load(Relaxed) & !(0xff << shift) | (n as u64) << shift, Release);
+    true
+}
+
+/// Sets the node's own leaf in place, or what it inherits if it has none (`own` is false), and tells
+/// the nodes below that inherit it in turn.
+pub(super) fn set_default(words: View<'_>, at: usize, leaf: u32, own: bool) {
+    let meta = Meta::read(words, at);
+    let kept = meta.0 & !(Meta::OWN | u64::from(NONE));
+    let own = if own { Meta::OWN } else { 0 };
+    words.word(at + META).store(kept | own | u64::from(leaf), Release);
+    if meta.default() == leaf {
+        return;
+    }
+    if meta.shown() {
+        words.word(at + ENTRIES).store(plain(leaf).0, Release);
+    }
+    if meta.prefixes() == 0 {
+        single_entries(words, at).for_each(|entry| inherit(words, entry, leaf));
+    } else {
+        let node = Node::read(words, at);
+        node.pass_down(words, 1);
+    }
+}
+
+/// Sets what a node without a leaf of its own inherits, if `entry` is such a node.
+pub(super) fn inherit(words: View<'_>, entry: Entry, leaf: u32) {
+    if entry.kind() == Kind::Node {
+        let at = entry.value() as usize * UNIT;
+        let meta = Meta::read(words, at);
+        if !meta.own() && meta.default() != leaf {
+            set_default(words, at, leaf, false);
+        }
+    }
 }
 
 /// A node as the control thread changes it.
@@ -103,125 +191,120 @@ pub(super) struct Node {
     pub(super) default: u32,
     /// Whether the default is a prefix of the node, or else what its parent says.
     pub(super) own: bool,
-    map: [u64; 4],
-    pub(super) entries: ArrayVec<u64, 256>,
+    /// Slots with entries of their own, rising.
+    pub(super) singles: ArrayVec<(u8, Entry), 256>,
     /// 1 and the prefix's bits behind it (so that shorter ones come first), and its leaf; sorted.
     pub(super) prefixes: ArrayVec<(u8, u32), 256>,
 }
 
 impl Node {
     pub(super) fn new(default: u32) -> Self {
-        Self {
-            default,
-            own: false,
-            map: [0; 4],
-            entries: ArrayVec::new_const(),
-            prefixes: ArrayVec::new_const(),
-        }
+        Self { default, own: false, singles: ArrayVec::new_const(), prefixes: ArrayVec::new_const() }
     }
 
     /// Reads the node at word `at`.
-    pub(super) fn read(words: &Words, at: usize) -> Self {
-        let meta = words.word(at).load(Relaxed);
-        let mut node = Self::new(default(meta));
-        node.own = meta & OWN != 0;
-        node.map = std::array::from_fn(|quarter| words.word(at + 1 + quarter).load(Relaxed));
-        let tail = tail(words.view(), at, meta);
-        node.entries.extend((at + HEADER..tail).map(|index| words.word(index).load(Relaxed)));
-        if meta & TAIL != 0 {
-            let counts = words.word(tail + 4).load(Relaxed);
-            let prefixes = tail + 5 + (counts as usize & 0xffff).div_ceil(2);
-            let count = counts as usize >> 16 & 0xffff;
-            node.prefixes.extend((prefixes..prefixes + count).map(|index| {
-                let word = words.word(index).load(Relaxed);
-                ((word >> 32) as u8, word as u32)
-            }));
+    pub(super) fn read(words: View<'_>, at: usize) -> Self {
+        let meta = Meta::read(words, at);
+        let mut node = Self::new(meta.default());
+        node.own = meta.own();
+        for first in (0..=255u8).step_by(8) {
+            let bytes = words.word(index(at, first)).load(Relaxed).to_le_bytes();
+            for (slot, entry) in (first..=first + 7).zip(bytes) {
+                if usize::from(entry) >= meta.shared() {
+                    let entry = words.word(at + ENTRIES + usize::from(entry)).load(Relaxed);
+                    node.singles.push((slot, Entry(entry)));
+                }
+            }
         }
+        let end = at + meta.size();
+        node.prefixes.extend((end - meta.prefixes()..end).map(|index| {
+            let word = words.word(index).load(Relaxed);
+            ((word >> 32) as u8, word as u32)
+        }));
         node
-    }
-
-    /// Words of the node at word `at`.
-    pub(super) fn size(words: &Words, at: usize) -> usize {
-        let meta = words.word(at).load(Relaxed);
-        let entries = HEADER + entries(words.view(), at, meta);
-        if meta & TAIL == 0 {
-            return entries;
-        }
-        let counts = words.word(at + entries + 4).load(Relaxed) as usize;
-        entries + 5 + (counts & 0xffff).div_ceil(2) + (counts >> 16 & 0xffff)
     }
 
     /// Writes the node into a new block.
     pub(super) fn write(&self, arena: &mut Arena) -> Block {
-        let (starts, leaves) = if self.prefixes.is_empty() { ([0; 4], ArrayVec::new()) } else { self.runs() };
-        let tail =
-            if self.prefixes.is_empty() { 0 } else { 5 + leaves.len().div_ceil(2) + self.prefixes.len() };
-        let block = arena.allocate(HEADER + self.entries.len() + tail);
-        let words = arena.words();
-        let mut next = block as usize * UNIT;
-        let mut put = |word: u64| {
-            words.word(next).store(word, Relaxed);
-            next += 1;
-        };
-        let flags = if self.own { OWN } else { 0 } | if tail > 0 { TAIL } else { 0 };
-        put(counts(&self.map) | flags | u64::from(self.default));
-        self.map.iter().for_each(|word| put(*word));
-        self.entries.iter().for_each(|entry| put(*entry));
-        if tail > 0 {
-            starts.iter().for_each(|word| put(*word));
-            put(counts(&starts) | (self.prefixes.len() as u64) << 16 | leaves.len() as u64);
-            for pair in leaves.chunks(2) {
-                put(u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(NONE)) << 32);
+        // Which prefix each slot shows, counted from 1; 0 is the default.
+        let mut slots = [0u8; 256];
+        for (n, (code, _)) in (1..).zip(&self.prefixes) {
+            let (first, count) = range(*code);
+            slots[first..first + count].fill(n);
+        }
+        let mut single = [false; 256];
+        self.singles.iter().for_each(|(slot, _)| single[usize::from(*slot)] = true);
+        let mut shows = [false; 256];
+        slots.iter().zip(single).for_each(|(prefix, single)| shows[usize::from(*prefix)] |= !single);
+        // What is shown is given numbers; the entries of single slots follow.
+        let mut entries = ArrayVec::<u64, 256>::new();
+        let mut numbers = [0u8; 256];
+        let leaves = std::iter::once(self.default).chain(self.prefixes.iter().map(|(_, leaf)| *leaf));
+        for ((leaf, shown), number) in leaves.zip(shows).zip(&mut numbers) {
+            if shown {
+                *number = entries.len() as u8;
+                entries.push(plain(leaf).0);
             }
-            for (code, leaf) in &self.prefixes {
-                put(u64::from(*code) << 32 | u64::from(*leaf));
-            }
+        }
+        let shared = entries.len();
+        slots.iter_mut().for_each(|slot| *slot = numbers[usize::from(*slot)]);
+        for (slot, entry) in &self.singles {
+            slots[usize::from(*slot)] = entries.len() as u8;
+            entries.push(entry.0);
+        }
+
+        let prefixes = self.prefixes.len();
+        let (block, class) = arena.allocate(ENTRIES + entries.len() + prefixes);
+        let (words, at) = (arena.words().view(), block as usize * UNIT);
+        for (index, bytes) in (at..).zip(slots.as_chunks::<8>().0) {
+            words.word(index).store(u64::from_le_bytes(*bytes), Relaxed);
+        }
+        let meta = if shows[0] { Meta::SHOWN } else { 0 }
+            | (class as u64) << 58
+            | (prefixes as u64) << 49
+            | (shared as u64) << 40
+            | (entries.len() as u64) << 31
+            | if self.own { Meta::OWN } else { 0 }
+            | u64::from(self.default);
+        words.word(at + META).store(meta, Relaxed);
+        for (index, entry) in (at + ENTRIES..).zip(entries) {
+            words.word(index).store(entry, Relaxed);
+        }
+        let end = at + Arena::size_of_class(class);
+        for (index, (code, leaf)) in (end - prefixes..).zip(&self.prefixes) {
+            words.word(index).store(u64::from(*code) << 32 | u64::from(*leaf), Relaxed);
         }
         block
     }
 
-    /// What the prefixes say about each slot.
-    pub(super) fn paint(&self) -> [u32; 256] {
-        let mut slots = [NONE; 256];
+    /// Tells the children that the prefix of this code, or the default for 1, has changed.
+    pub(super) fn pass_down(&self, words: View<'_>, code: u8) {
+        let mut covers = [self.default; 256];
         for (code, leaf) in &self.prefixes {
-            let spare = code.leading_zeros() + 1;
-            let first = usize::from(*code) << spare & 0xff;
-            slots[first..first + (1 << spare)].fill(*leaf);
+            let (first, count) = range(*code);
+            covers[first..first + count].fill(*leaf);
         }
-        slots
-    }
-
-    fn runs(&self) -> ([u64; 4], ArrayVec<u32, 256>) {
-        let slots = self.paint();
-        let mut starts = [0; 4];
-        let mut leaves = ArrayVec::new();
-        leaves.push(slots[0]);
-        for slot in 1..256 {
-            if slots[slot] != slots[slot - 1] {
-                starts[slot / 64] |= 1 << (slot % 64);
-                leaves.push(slots[slot]);
+        let (first, count) = range(code);
+        for (slot, entry) in &self.singles {
+            let slot = usize::from(*slot);
+            if (first..first + count).contains(&slot) {
+                inherit(words, *entry, covers[slot]);
             }
         }
-        (starts, leaves)
     }
 
-    fn rank(&self, slot: u8) -> usize {
-        let quarter = usize::from(slot >> 6);
-        let below = self.map[quarter] & ((1 << (slot & 63)) - 1);
-        self.map[..quarter].iter().map(|word| word.count_ones() as usize).sum::<usize>()
-            + below.count_ones() as usize
+    /// Gives a slot that has none an entry of its own.
+    pub(super) fn insert_single(&mut self, slot: u8, entry: Entry) {
+        if let Err(index) = self.singles.binary_search_by_key(&slot, |(slot, _)| *slot) {
+            self.singles.insert(index, (slot, entry));
+        }
     }
 
-    /// Gives an empty slot an entry.
-    pub(super) fn insert_entry(&mut self, slot: u8, entry: Entry) {
-        self.entries.insert(self.rank(slot), entry.0);
-        self.map[usize::from(slot >> 6)] |= 1 << (slot & 63);
-    }
-
-    /// Takes the entry of a slot that has one.
-    pub(super) fn remove_entry(&mut self, slot: u8) {
-        self.entries.remove(self.rank(slot));
-        self.map[usize::from(slot >> 6)] &= !(1 << (slot & 63));
+    /// Takes the entry of a slot.
+    pub(super) fn remove_single(&mut self, slot: u8) {
+        if let Ok(index) = self.singles.binary_search_by_key(&slot, |(slot, _)| *slot) {
+            self.singles.remove(index);
+        }
     }
 
     /// Gives a prefix a leaf, or takes it, and returns the one it had.
@@ -237,50 +320,20 @@ impl Node {
         }
     }
 
-    /// The leaf of a prefix.
-    pub(super) fn prefix(&self, code: u8) -> Option<u32> {
-        let index = self.prefixes.binary_search_by_key(&code, |(code, _)| *code).ok()?;
-        Some(self.prefixes[index].1)
-    }
-
-    /// The slots that have an entry.
-    pub(super) fn slots(&self) -> impl Iterator<Item = u8> {
-        (0..=255).filter(|slot: &u8| self.map[usize::from(slot >> 6)] >> (slot & 63) & 1 != 0)
-    }
-
     /// How many prefixes, leaves and children the node has.
     pub(super) fn things(&self) -> usize {
-        usize::from(self.own) + self.entries.len() + self.prefixes.len()
+        usize::from(self.own) + self.singles.len() + self.prefixes.len()
     }
 }
 
-/// How many bits are set before each of the words, a byte each, above bit 32.
-fn counts(map: &[u64; 4]) -> u64 {
-    let [first, second, third, _] = map.map(|word| u64::from(word.count_ones()));
-    first << 40 | (first + second) << 48 | (first + second + third) << 56
+/// The first slot of a prefix, and how many it covers.
+fn range(code: u8) -> (usize, usize) {
+    let spare = code.leading_zeros() + 1;
+    (usize::from(code) << spare & 0xff, 1 << spare)
 }
 
-/// Sets the prefix of `base` bits of the node at `at` in place: `Some`, its own leaf; `None`, none,
-/// and `inherited` shows. Returns the own leaf it had.
-pub(super) fn set_own(words: &Words, at: usize, leaf: Option<u32>, inherited: u32) -> Option<u32> {
-    let meta = words.word(at).load(Relaxed);
-    let value = leaf.map_or(u64::from(inherited), |leaf| OWN | u64::from(leaf));
-    words.word(at).store(meta & !(OWN | u64::from(NONE)) | value, Release);
-    own(meta)
-}
-
-/// The node's own leaf.
-pub(super) fn own(meta: u64) -> Option<u32> {
-    (meta & OWN != 0).then(|| default(meta))
-}
-
-/// Sets what a node without a leaf of its own inherits, if `entry` is such a node.
-pub(super) fn inherit(words: &Words, entry: Entry, inherited: u32) {
-    if entry.kind() == Kind::Node {
-        let at = entry.value() as usize * UNIT;
-        let meta = words.word(at).load(Acquire);
-        if meta & OWN == 0 {
-            words.word(at).store(meta & !u64::from(NONE) | u64::from(inherited), Release);
-        }
-    }
+/// How many things the node at word `at` has, as [`Node::things`] says.
+pub(super) fn things(words: View<'_>, at: usize) -> usize {
+    let meta = Meta::read(words, at);
+    usize::from(meta.own()) + meta.entries() - meta.shared() + meta.prefixes()
 }
