@@ -142,6 +142,8 @@ impl Link {
 pub(crate) struct Links {
     by_index: BTreeMap<u32, Link>,
     by_name: BTreeMap<String, u32>,
+    /// The last index that a link got without asking for it.
+    last_index: u32,
     /// Changes with every change of a link.
     pub generation: u64,
 }
@@ -186,6 +188,9 @@ impl Links {
     /// Puts a link in, or another in its place.
     pub fn put(&mut self, link: Link) {
         self.generation += 1;
+        if link.index == self.free_index() {
+            self.last_index = link.index;
+        }
         if let Some(old) = self.by_index.get(&link.index)
             && old.name != link.name
         {
@@ -195,9 +200,10 @@ impl Links {
         self.by_index.insert(link.index, link);
     }
 
+    /// An index that no link has, nor had lately. Linux: `dev_index_reserve`.
     fn free_index(&self) -> u32 {
-        // As Linux's dev_new_index: indices grow, and are not used again soon.
-        self.by_index.last_key_value().map_or(1, |(&index, _)| index.saturating_add(1))
+        let mut after = (self.last_index.saturating_add(1)..=i32::MAX as u32).chain(1..);
+        after.find(|index| !self.by_index.contains_key(index)).unwrap_or(u32::MAX)
     }
 }
 

@@ -44,9 +44,9 @@ struct Line {
     outcome: Outcome,
 }
 
-/// Reads `golden.txt`: `# --- section`, `[number rc=status] command`, and output indented by four.
-fn golden() -> Vec<Line> {
-    let text = fs::read_to_string(project("tests/linux-reference/golden.txt")).unwrap();
+/// Reads a recording: `# --- section`, `[number rc=status] command`, and output indented by four.
+fn recording(file: &str) -> Vec<Line> {
+    let text = fs::read_to_string(project("tests/linux-reference").join(file)).unwrap();
     let mut lines: Vec<Line> = Vec::new();
     let mut section = String::new();
     for text in text.lines() {
@@ -92,7 +92,7 @@ fn comparable(outcome: &Outcome) -> String {
 fn the_copies_belong_together() {
     let commands = fs::read_to_string(project("tests/linux-reference/commands.txt")).unwrap();
     let commands: Vec<_> = commands.lines().filter(|line| !line.starts_with('#')).collect();
-    let golden: Vec<_> = golden().into_iter().map(|line| line.command).collect();
+    let golden: Vec<_> = recording("golden.txt").into_iter().map(|line| line.command).collect();
     assert_eq!(commands, golden);
 }
 
@@ -103,7 +103,7 @@ fn as_linux_answers() {
         daemon.succeeds(line);
     }
     let (mut run, mut differences) = (0, String::new());
-    for mut line in golden() {
+    for mut line in recording("golden.txt") {
         if !SECTIONS.contains(&line.section.as_str()) || SKIPPED.iter().any(|(skip, _)| *skip == line.command)
         {
             continue;
@@ -119,5 +119,30 @@ fn as_linux_answers() {
     }
     println!("{run} lines run");
     assert!(run >= 48, "only {run} lines were run");
+    assert!(differences.is_empty(), "\n{differences}");
+}
+
+/// `links.commands`, recorded by `record_links.py`: names, indices and MAC addresses are the same there, so
+/// that nothing is taken out. Linux lists neighbours in the order of a hash.
+#[test]
+fn links_and_addresses_as_in_linux() {
+    let daemon = Daemon::start(&["v0,mac=02:00:00:00:00:01", "v1,mac=02:00:00:00:00:02"]);
+    let lines = recording("links.txt");
+    let commands = fs::read_to_string(project("tests/linux-reference/links.commands")).unwrap();
+    assert_eq!(commands.lines().count(), lines.len());
+    let mut differences = String::new();
+    for line in lines {
+        let text = |outcome: &Outcome| {
+            let mut all: Vec<_> = outcome.output.lines().map(|line| line.trim_end().to_owned()).collect();
+            if line.command.starts_with("ip neigh") {
+                all.sort();
+            }
+            format!("status {}\n{}\n", outcome.status, all.join("\n"))
+        };
+        let (ours, linux) = (text(&daemon.exec(&line.command)), text(&line.outcome));
+        if ours != linux {
+            writeln!(differences, "{}\n  Linux:\n{linux}  ours:\n{ours}", line.command).unwrap();
+        }
+    }
     assert!(differences.is_empty(), "\n{differences}");
 }

@@ -42,7 +42,12 @@ impl Lab {
         client.extended_ack = true;
         client.strict_check = true;
         let mut lab = Self { router, client, sequence: 0 };
-        lab.make("filler", "dummy", 12, &[]);
+        for index in 2..=12 {
+            lab.make("filler", "dummy", 0, &[]);
+            let mut link = LinkMessage::default();
+            link.header.index = index;
+            lab.change(RouteNetlinkMessage::DelLink(link), 0).unwrap();
+        }
         for (port, name) in ["v0p", "v0", "v1p", "v1"].into_iter().enumerate() {
             let index =
                 lab.router.add_port(name, [2, 0, 0, 0, 0, port as u8 + 1], PortId(port as u16)).unwrap();

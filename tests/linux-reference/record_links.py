@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+"""Records links.txt: what Linux answers to each line of links.commands.
+
+    UNDERPASS_UML=/path/to/linux tests/linux-reference/record_links.py
+
+UNDERPASS_UML names a user-mode Linux kernel with hostfs, veth, dummy, VRF and network namespaces built in.
+The guest sees this machine's files, so it runs this machine's `ip`; it needs no root here. The lines run in
+a namespace with the links lo, v0 and v1; the last two are veths whose other ends are elsewhere, up. It
+forwards, as the router does, and detects no duplicate addresses.
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+INIT = """#!/bin/bash
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C TERM=dumb
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t tmpfs tmpfs /run
+stty -echo -onlcr 2>/dev/null
+sysctl -qw net.core.fb_tunnels_only_for_init_net=2
+ip netns add here
+sysctl -qw net.ipv6.conf.default.disable_ipv6=1
+there() { ip -n here "$@"; }
+ip netns exec here sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.vrf.strict_mode=1 \\
+    net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0
+for n in 0 1; do
+    there link add v$n index $((n + 2)) address 02:00:00:00:00:0$((n + 1)) type veth peer name p$n netns 1
+    ip link set p$n up
+done
+there link set lo up
+echo __READY
+ip netns exec here bash -c 'while IFS= read -r line; do eval "$line" </dev/null 2>&1; echo "__RC $?"; done'
+echo o > /proc/sysrq-trigger
+sleep 5
+"""
+
+
+def main():
+    kernel = os.environ.get("UNDERPASS_UML") or sys.exit("UNDERPASS_UML names no kernel")
+    lines = (HERE / "links.commands").read_text().splitlines()
+    with tempfile.NamedTemporaryFile("w", suffix=".sh", delete=False) as init:
+        init.write(INIT)
+    os.chmod(init.name, 0o755)
+    command = [kernel, "mem=192M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
+               f"init={init.name}", "con=null", "con0=fd:0,fd:1", "quiet"]
+    guest = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, text=True, bufsize=1)
+    try:
+        while "__READY" not in guest.stdout.readline():
+            pass
+        with open(HERE / "links.txt", "w") as out:
+            out.write("# --- links and addresses\n")
+            for number, line in enumerate(lines, 1):
+                guest.stdin.write(line + "\n")
+                said = []
+                while not (text := guest.stdout.readline().rstrip("\r\n")).startswith("__RC "):
+                    said.append(re.sub(r"@(p\d|if\d+)| link-netnsid \d", "", text))
+                out.write(f"[{number:03} rc={text[5:]}] {line}\n")
+                out.writelines(f"    {text}\n" for text in said)
+    finally:
+        guest.stdin.close()
+        guest.wait()
+        os.unlink(init.name)
+
+
+main()
