@@ -15,8 +15,9 @@ namespace inside the guest, whose ports p0 and p1 are veths to the guest's first
 frames are injected and captured. The guest sees this machine's files, so it runs this machine's `ip`.
 Also needed: python3-scapy (>= 2.5), iproute2 (>= 6.1), mount, bash; ptrace, which the kernel runs on.
 
-What each file of a case holds is told in README.md. `cases.py` holds the cases.
+What each file of a case holds is told in README.md. The package `cases` holds the cases.
 """
+
 import argparse
 import ctypes
 import itertools
@@ -58,6 +59,7 @@ net.vrf.strict_mode=1
 
 # ---------------------------------------------------------------------------------------------- pcap
 
+
 def write_pcap(path, frames):
     """`frames`: (seconds, bytes). The time stamp of a frame is the number of the input that caused it."""
     with open(path, "wb") as f:
@@ -71,19 +73,20 @@ def read_pcap(path):
     data, at, frames = Path(path).read_bytes(), 24, []
     while at < len(data):
         seconds, _, length, _ = struct.unpack_from("<IIII", data, at)
-        frames.append((seconds, data[at + 16:at + 16 + length]))
+        frames.append((seconds, data[at + 16 : at + 16 + length]))
         at += 16 + length
     return frames
 
 
 # --------------------------------------------------------------------------------- inside the guest
 
+
 def frame_socket(name):
     """A packet socket that sees every frame arriving at the veth, with its VLAN tag."""
     s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
     s.bind((name, 3))
-    s.setsockopt(263, 23, 1)             # SOL_PACKET, PACKET_IGNORE_OUTGOING
-    s.setsockopt(263, 8, 1)              # PACKET_AUXDATA: where Linux puts the tag
+    s.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+    s.setsockopt(263, 8, 1)  # PACKET_AUXDATA: where Linux puts the tag
     s.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)  # SO_RCVBUFFORCE
     s.setblocking(False)
     return s
@@ -100,14 +103,17 @@ def received(s):
             if (level, kind) == (263, 8):
                 status, _, _, _, _, tci, tpid = struct.unpack("IIIHHHH", data[:20])
                 if status & 0x10:
-                    frame = frame[:12] + struct.pack("!HH", tpid if status & 0x40 else 0x8100, tci) + frame[12:]
+                    frame = (
+                        frame[:12] + struct.pack("!HH", tpid if status & 0x40 else 0x8100, tci) + frame[12:]
+                    )
         frames.append(frame)
 
 
 def ip(*arguments, lines=None):
     """Runs the real `ip`; `lines` are the input of its -batch."""
-    done = subprocess.run(["ip", *arguments], input=lines, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True)
+    done = subprocess.run(
+        ["ip", *arguments], input=lines, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     if done.returncode:
         raise RuntimeError(done.stdout.strip())
     return done.stdout
@@ -115,12 +121,14 @@ def ip(*arguments, lines=None):
 
 def make_ports(number):
     """In a process of its own, which becomes the router: its namespace, its ports, their far ends up."""
-    if ctypes.CDLL(None).unshare(0x40000000):    # CLONE_NEWNET
+    if ctypes.CDLL(None).unshare(0x40000000):  # CLONE_NEWNET
         raise RuntimeError("no network namespaces")
     lines = ["link set lo up"]
     for i, port in enumerate(PORTS):
-        lines.append(f"link add {port} mtu 1500 address {PORT_MAC[port]} type veth"
-                     f" peer name q{i}n{number} mtu 9000 netns 1")
+        lines.append(
+            f"link add {port} mtu 1500 address {PORT_MAC[port]} type veth"
+            f" peer name q{i}n{number} mtu 9000 netns 1"
+        )
     ip("-batch", "-", lines="\n".join(lines))
     for setting in SYSCTLS:
         name, value = setting.split("=")
@@ -193,19 +201,29 @@ def kernel_log():
 
 def guest(work):
     """The first program of the guest."""
-    os.environ.update(PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root", LANG="C")
+    os.environ.update(
+        PATH="/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", HOME="/root", LANG="C"
+    )
     libc = ctypes.CDLL(None, use_errno=True)
-    for source, target, kind in [("proc", "/proc", "proc"), ("sys", "/sys", "sysfs"), ("tmpfs", "/run", "tmpfs"),
-                                 ("tmpfs", "/var/tmp", "tmpfs")]:
+    for source, target, kind in [
+        ("proc", "/proc", "proc"),
+        ("sys", "/sys", "sysfs"),
+        ("tmpfs", "/run", "tmpfs"),
+        ("tmpfs", "/var/tmp", "tmpfs"),
+    ]:
         libc.mount(source.encode(), target.encode(), kind.encode(), 0, b"")
     os.mkdir("/var/tmp/work")
     if libc.mount(b"none", b"/var/tmp/work", b"hostfs", 0, work.encode()):
         print("cannot mount the work directory", flush=True)
     work = Path("/var/tmp/work")
-    for setting in ("default", "all"):      # the first namespace only sends what it is told to
+    for setting in ("default", "all"):  # the first namespace only sends what it is told to
         Path(f"/proc/sys/net/ipv6/conf/{setting}/disable_ipv6").write_text("1")
     # Limits of ICMP errors that are the whole kernel's.
-    for name, value in [("icmp_msgs_per_sec", 1000000), ("icmp_msgs_burst", 1000000), ("route/error_cost", 0)]:
+    for name, value in [
+        ("icmp_msgs_per_sec", 1000000),
+        ("icmp_msgs_burst", 1000000),
+        ("route/error_cost", 0),
+    ]:
         Path("/proc/sys/net/ipv4", name).write_text(str(value))
     kernel_log()
     answers = []
@@ -223,21 +241,46 @@ def guest(work):
 
 # ------------------------------------------------------------------------------------ on the machine
 
+
 def run_guest(cases):
     """Boots the kernel, runs the cases in it, returns its answers."""
     kernel = os.environ.get("UNDERPASS_UML")
     if not kernel:
         sys.exit("record.py: UNDERPASS_UML does not name a kernel; see --help")
     with tempfile.TemporaryDirectory(prefix="underpass-golden-") as work:
-        Path(work, "cases.json").write_text(json.dumps([
-            {"name": c.name, "config": [line for line in c.config if not line.startswith("#")],
-             "frames": [(port, bytes(frame).hex()) for port, frame in c.frames]} for c in cases]))
-        boot = [kernel, "mem=256M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
-                "con=null", "con0=fd:0,fd:1", "init=/usr/bin/python3",
-                "--", str(HERE / "record.py"), "--guest", work]
+        Path(work, "cases.json").write_text(
+            json.dumps(
+                [
+                    {
+                        "name": c.name,
+                        "config": [line for line in c.config if not line.startswith("#")],
+                        "frames": [(port, bytes(frame).hex()) for port, frame in c.frames],
+                    }
+                    for c in cases
+                ]
+            )
+        )
+        boot = [
+            kernel,
+            "mem=256M",
+            "root=/dev/root",
+            "rootfstype=hostfs",
+            "rootflags=/",
+            "ro",
+            "quiet",
+            "con=null",
+            "con0=fd:0,fd:1",
+            "init=/usr/bin/python3",
+            "--",
+            str(HERE / "record.py"),
+            "--guest",
+            work,
+        ]
         with tempfile.TemporaryFile("w+") as console:
             try:
-                subprocess.run(boot, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, timeout=900)
+                subprocess.run(
+                    boot, stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.STDOUT, timeout=900
+                )
             except subprocess.TimeoutExpired:
                 pass
             answers = Path(work, "answers.json")
@@ -262,7 +305,7 @@ def is_noise(frame):
     if kind != b"\x86\xdd":
         return False
     at, header = 54, frame[20]
-    if header == 0 and len(frame) >= 62:     # MLD carries a router alert
+    if header == 0 and len(frame) >= 62:  # MLD carries a router alert
         header, at = frame[54], 54 + 8 * (frame[55] + 1)
     return header == 58 and len(frame) > at and frame[at] in (130, 131, 132, 133, 134, 135, 136, 137, 143)
 
@@ -273,10 +316,10 @@ def own_identification(frame):
         return frame
     if frame[34] in (0, 3, 4, 5, 11, 12):
         size = 4 * (frame[14] & 15)
-        header = bytearray(frame[14:14 + size])
+        header = bytearray(frame[14 : 14 + size])
         header[4:6] = header[10:12] = b"\0\0"
         header[10:12] = struct.pack("!H", checksum(header))
-        frame = frame[:14] + bytes(header) + frame[14 + size:]
+        frame = frame[:14] + bytes(header) + frame[14 + size :]
     return frame
 
 
@@ -293,6 +336,7 @@ def sent(answer):
 def render(number, port, frame):
     from scapy.all import Ether
     import scapy.layers.inet6, scapy.layers.l2  # noqa: F401
+
     return f"  {number:3} {port} {len(frame):4} {Ether(frame).summary()}\n      {frame.hex(' ', 4)}"
 
 
@@ -326,14 +370,16 @@ def write_outputs(case, answer):
         print(f"{case.name}: Linux sends what is expected; it no longer differs")
     if any(" count" in line for line in case.config):
         text = answer["counters"]
-        if case.counters == "errors":       # every packet should have been refused
+        if case.counters == "errors":  # every packet should have been refused
             (where / "linux-counters").write_text(text)
-            text = re.sub(r"packets \d+ bytes \d+ errors \d+", f"packets 0 bytes 0 errors {len(case.frames)}", text)
+            text = re.sub(
+                r"packets \d+ bytes \d+ errors \d+", f"packets 0 bytes 0 errors {len(case.frames)}", text
+            )
         (where / "counters").write_text(text)
 
 
 def check(case):
-    """Compares the files of a case with what cases.py says now. Needs no kernel."""
+    """Compares the files of a case with what the package `cases` says now. Needs no kernel."""
     where, wrong = HERE / case.name, 0
     if (where / "config").read_text() != "\n".join(case.header() + case.config) + "\n":
         print(f"{case.name}: the configuration has changed since it was recorded")
@@ -356,21 +402,35 @@ def report_difference(case, port, linux, wanted):
     for i in range(max(len(linux), len(wanted))):
         a, b = (x[i] if i < len(x) else None for x in (linux, wanted))
         if a != b:
-            print("    linux:", a and f"{a[0]} {a[1].hex(' ', 4)}", "\n    scapy:", b and f"{b[0]} {b[1].hex(' ', 4)}")
+            print(
+                "    linux:",
+                a and f"{a[0]} {a[1].hex(' ', 4)}",
+                "\n    scapy:",
+                b and f"{b[0]} {b[1].hex(' ', 4)}",
+            )
 
 
 def main():
     if len(sys.argv) > 2 and sys.argv[1] == "--guest":
         guest(sys.argv[2])
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", help="cases whose name starts so")
     parser.add_argument("--list", action="store_true", help="names and one-line descriptions")
-    parser.add_argument("--check", action="store_true", help="compare what is recorded with scapy's packets; no kernel is needed")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="compare what is recorded with scapy's packets; no kernel is needed",
+    )
     parser.add_argument("--show", action="store_true", help="print what Linux sends; write nothing")
-    parser.add_argument("--inputs", action="store_true", help="write config and inputs only; no kernel is needed")
+    parser.add_argument(
+        "--inputs", action="store_true", help="write config and inputs only; no kernel is needed"
+    )
     args = parser.parse_args()
     sys.path.insert(0, str(HERE))
     from cases import CASES
+
     cases = [c for c in CASES if not args.names or any(c.name.startswith(n) for n in args.names)]
     if args.list:
         for case in cases:
@@ -378,7 +438,9 @@ def main():
         return
     if args.check:
         wrong = sum(check(case) for case in cases)
-        print(f"{len(cases)} cases, {sum(c.expect is not None for c in cases)} of them with packets built by scapy, {wrong} differ")
+        print(
+            f"{len(cases)} cases, {sum(c.expect is not None for c in cases)} of them with packets built by scapy, {wrong} differ"
+        )
         sys.exit(bool(wrong))
     if not args.show:
         for case in cases:
@@ -396,8 +458,23 @@ def main():
             print(f"{case.name}: {len(case.frames)} in")
             for i, (port, frame) in enumerate(case.frames):
                 print(f"{i:3} {case.labels[i]}")
-                print("  ".join([""] + [render(n, p, f)[2:] + "\n" for p, l in sent(answer).items() for n, f in l if n == i]).rstrip("\n") or "      nothing")
-            print("\n".join("      " + l for l in answer["counters"].splitlines() if "seg6" in l or "packets" in l))
+                print(
+                    "  ".join(
+                        [""]
+                        + [
+                            render(n, p, f)[2:] + "\n"
+                            for p, l in sent(answer).items()
+                            for n, f in l
+                            if n == i
+                        ]
+                    ).rstrip("\n")
+                    or "      nothing"
+                )
+            print(
+                "\n".join(
+                    "      " + l for l in answer["counters"].splitlines() if "seg6" in l or "packets" in l
+                )
+            )
             if answer["log"]:
                 print("      kernel: " + answer["log"].strip())
         else:

@@ -170,7 +170,7 @@ fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], seconds: u64) -> [Ve
     [PortId(0), PortId(1)].map(|port| {
         let sent: Vec<_> = worker.sent(port).collect();
         let frames = sent.iter().map(|packet| packet.bytes().to_vec());
-        let frames = frames.filter(|frame| !is_noise(frame)).map(without_identification).collect();
+        let frames = frames.filter(|frame| !is_noise(frame)).map(without_own_choices).collect();
         sent.into_iter().for_each(|packet| worker.pool().give(packet));
         frames
     })
@@ -198,8 +198,9 @@ fn is_router_made(frame: &[u8]) -> bool {
     }
 }
 
-/// The identification of IPv4 packets that the router makes is its own affair: 0 in the recordings.
-fn without_identification(mut frame: Vec<u8>) -> Vec<u8> {
+/// The identification of IPv4 packets that the router makes is its own affair, and so is the flow label
+/// of IPv6 packets: both are 0 in the recordings.
+fn without_own_choices(mut frame: Vec<u8>) -> Vec<u8> {
     if frame.get(12) == Some(&0x08) && is_router_made(&frame) {
         frame[18..20].fill(0);
         frame[24..26].fill(0);
@@ -207,6 +208,9 @@ fn without_identification(mut frame: Vec<u8>) -> Vec<u8> {
         let folded = (sum & 0xffff) + (sum >> 16);
         let folded = (folded & 0xffff) + (folded >> 16);
         frame[24..26].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    } else if is_router_made(&frame) && frame.get(21) == Some(&64) {
+        frame[15] &= 0xf0;
+        frame[16..18].fill(0);
     }
     frame
 }

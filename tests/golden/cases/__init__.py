@@ -1,0 +1,10 @@
+"""The cases of the golden packets: for each its configuration, its input frames, and what it shows.
+
+Inputs unless a case says otherwise: hop limit 40, traffic class 0xb8, flow label 0x12345, UDP with 64
+bytes of payload, from a host behind p0's neighbour.
+"""
+
+from . import endpoint, headend, ip  # noqa: F401
+from .frames import CASES
+
+__all__ = ["CASES"]

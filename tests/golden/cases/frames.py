@@ -1,0 +1,219 @@
+"""What the cases are made of: addresses, configurations, packets, and the ICMP errors about them."""
+
+import struct
+
+from scapy.all import Ether, ICMP, IP, IPOption, Raw, UDP, Dot1Q
+from scapy.layers.inet6 import (
+    ICMPv6EchoRequest,
+    ICMPv6DestUnreach,
+    ICMPv6PacketTooBig,
+    ICMPv6TimeExceeded,
+    IPv6,
+    IPv6ExtHdrDestOpt,
+    IPv6ExtHdrFragment,
+    IPv6ExtHdrHopByHop,
+    PadN,
+)
+from ipaddress import ip_address
+
+P0, P1 = "02:00:00:00:00:01", "02:00:00:00:00:02"  # the router's ports
+N0, N1, N1B = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:01:03"  # their neighbours
+SOURCE = "2001:db8:5::5"  # a host behind N0
+TARGET = "2001:db8:6::6"  # a host behind N1
+SOURCE4, TARGET4 = "203.0.113.5", "203.0.113.133"
+NEXT, LAST = "fc00:b::1", "fc00:c::1"  # SIDs of other routers, behind N1
+
+BASE = """
+ip link set p0 up
+ip link set p1 up
+ip addr add 2001:db8:1::1/64 dev p0 nodad
+ip addr add 2001:db8:2::1/64 dev p1 nodad
+ip addr add 192.0.2.1/24 dev p0
+ip addr add 198.51.100.1/24 dev p1
+ip neigh add 2001:db8:1::2 lladdr 02:00:00:00:01:01 dev p0 nud permanent
+ip neigh add 2001:db8:2::2 lladdr 02:00:00:00:01:02 dev p1 nud permanent
+ip neigh add 2001:db8:2::3 lladdr 02:00:00:00:01:03 dev p1 nud permanent
+ip neigh add 192.0.2.2 lladdr 02:00:00:00:01:01 dev p0 nud permanent
+ip neigh add 198.51.100.2 lladdr 02:00:00:00:01:02 dev p1 nud permanent
+ip neigh add 198.51.100.3 lladdr 02:00:00:00:01:03 dev p1 nud permanent
+ip -6 route add 2001:db8:5::/48 via 2001:db8:1::2 dev p0
+ip -6 route add 2001:db8:6::/48 via 2001:db8:2::2 dev p1
+ip -6 route add fc00:b::/32 via 2001:db8:2::2 dev p1
+ip -6 route add fc00:c::/32 via 2001:db8:2::2 dev p1
+ip route add 203.0.113.0/25 via 192.0.2.2 dev p0
+ip route add 203.0.113.128/25 via 198.51.100.2 dev p1
+""".strip().splitlines()
+
+# The way out takes packets of at most 1,280 bytes.
+SMALL = BASE + ["ip link set p1 mtu 1280"]
+
+# A tenant: p1 is in a VRF, p0 stays in the main table.
+VRF = """
+ip link add vrf100 type vrf table 100
+ip link set vrf100 up
+ip link set p1 master vrf100
+ip link set p0 up
+ip link set p1 up
+ip addr add 2001:db8:1::1/64 dev p0 nodad
+ip addr add 2001:db8:2::1/64 dev p1 nodad
+ip addr add 192.0.2.1/24 dev p0
+ip addr add 198.51.100.1/24 dev p1
+ip neigh add 2001:db8:1::2 lladdr 02:00:00:00:01:01 dev p0 nud permanent
+ip neigh add 2001:db8:2::2 lladdr 02:00:00:00:01:02 dev p1 nud permanent
+ip neigh add 192.0.2.2 lladdr 02:00:00:00:01:01 dev p0 nud permanent
+ip neigh add 198.51.100.2 lladdr 02:00:00:00:01:02 dev p1 nud permanent
+ip -6 route add 2001:db8:5::/48 via 2001:db8:1::2 dev p0
+ip route add 203.0.113.0/25 via 192.0.2.2 dev p0
+ip -6 route add 2001:db8:6::/48 via 2001:db8:2::2 dev p1 table 100
+ip route add 203.0.113.128/25 via 198.51.100.2 dev p1 table 100
+""".strip().splitlines()
+
+
+class Case:
+    """`frames`: (what it is, frame) or (what it is, port, frame). `expect`: for some inputs, by their
+    number, the frames that must leave, as (port, frame)s; scapy built them from the RFC. `differs`: what
+    Linux does instead. `counters`: "errors" if every input should count as one, though Linux does not."""
+
+    def __init__(self, name, doc, config, frames, expect=None, differs=None, counters=None):
+        self.doc, self.config, self.differs, self.counters = doc, config, differs, counters
+        self.name = f"differs/{name}" if differs else name
+        frames = [f if len(f) == 3 else (f[0], "p0", f[1]) for f in frames]
+        self.labels = [label for label, _, _ in frames]
+        self.frames = [(port, bytes(frame)) for _, port, frame in frames]
+        self.expect = expect
+        CASES.append(self)
+
+    def header(self):
+        lines = [f"# {self.doc}"]
+        if self.differs:
+            lines += [f"# Linux differs (linux-*.pcap): {self.differs}"]
+        lines += [f"# Recorded by: tests/golden/record.py {self.name}"]
+        return lines + [f"# in {i}: {label}" for i, label in enumerate(self.labels)]
+
+    def expected(self):
+        if self.expect is None:
+            return None
+        out = {"p0": [], "p1": []}
+        for number, frames in sorted(self.expect.items()):
+            for port, frame in frames:
+                out[port].append((number, bytes(frame)))
+        return out
+
+
+CASES = []
+
+
+# ------------------------------------------------------------------------------------------ frames
+
+
+def ether(inner, dst=P0, src=N0):
+    return Ether(dst=dst, src=src) / inner
+
+
+def payload(n=64):
+    return Raw(bytes(i & 0xFF for i in range(n)))
+
+
+def udp(n=64):
+    return UDP(sport=1111, dport=2222) / payload(n)
+
+
+def ip6(dst=TARGET, src=SOURCE, hlim=40, **more):
+    return IPv6(src=src, dst=dst, hlim=hlim, tc=0xB8, fl=0x12345, **more)
+
+
+def ip4(dst=TARGET4, src=SOURCE4, ttl=40, **more):
+    return IP(src=src, dst=dst, ttl=ttl, tos=0xB8, id=0x4321, **more)
+
+
+def srh(segments, left, inner, nh=None, last=None, flags=0, tag=0, tlvs=b"", hdrlen=None, kind=4):
+    """A segment routing header around `inner`; `segments` in the order of the visit."""
+    if nh is None:
+        nh = {IPv6: 41, IP: 4, UDP: 17, Ether: 143, ICMPv6EchoRequest: 58}[type(inner)]
+    wire = b"".join(ip_address(s).packed for s in reversed(segments)) + tlvs
+    fixed = struct.pack(
+        "!BBBBBBH",
+        nh,
+        len(wire) // 8 if hdrlen is None else hdrlen,
+        kind,
+        left,
+        len(segments) - 1 if last is None else last,
+        flags,
+        tag,
+    )
+    return Raw(fixed + wire) / inner
+
+
+def routed(outer, segments, left, inner, **more):
+    """An IPv6 packet `outer` (without its next header) with a segment routing header."""
+    outer = outer.copy()
+    outer.nh = 43
+    # A UDP checksum counts the final destination: the inner checksum is made against it.
+    if isinstance(inner, UDP):
+        final = IPv6(src=outer.src, dst=segments[-1], nh=17) / inner
+        inner = UDP(bytes(final)[40:])
+    return outer / srh(segments, left, inner, **more)
+
+
+def behind(frame, extra):
+    """Bytes behind the end of the packet, as the padding of a short Ethernet frame is."""
+    return bytes(frame) + extra
+
+
+def opts(nh, inner):
+    """A destination options or hop-by-hop header of 8 bytes of padding before `inner`."""
+    return Raw(bytes([nh, 0, 1, 4, 0, 0, 0, 0])) / inner
+
+
+def fragment(nh, inner, offset=0, more=1):
+    return Raw(struct.pack("!BBHI", nh, 0, offset << 3 | more, 9)) / inner
+
+
+def to_p1(packet, dst=N1):
+    return ("p1", Ether(dst=dst, src=P1) / packet)
+
+
+def to_p0(packet):
+    return ("p0", Ether(dst=N0, src=P0) / packet)
+
+
+def hops(packet, n=1):
+    """The packet one hop later."""
+    packet = packet.copy()
+    if isinstance(packet, IPv6):
+        packet.hlim -= n
+    else:
+        packet.ttl -= n
+        del packet.chksum
+    return packet
+
+
+def time_exceeded(quoted, src="2001:db8:1::1", dst=SOURCE):
+    """ICMPv6 time exceeded: RFC 4443 section 3.3."""
+    body = bytes(quoted)[:1232]
+    return IPv6(src=src, dst=dst, hlim=64) / ICMPv6TimeExceeded(code=0) / Raw(body)
+
+
+def too_big(quoted, mtu, src="2001:db8:1::1", dst=SOURCE):
+    """ICMPv6 packet too big: RFC 4443 section 3.2."""
+    return IPv6(src=src, dst=dst, hlim=64) / ICMPv6PacketTooBig(mtu=mtu) / Raw(bytes(quoted)[:1232])
+
+
+def icmp4(quoted, kind, code, mtu=0, src="192.0.2.1", dst=SOURCE4):
+    """An ICMP error as Linux forms it: identification 0, the TOS of the packet at precedence
+    internetwork control, as much of the packet as 576 bytes hold."""
+    return (
+        IP(src=src, dst=dst, ttl=64, id=0, tos=(quoted.tos & 0x1E) | 0xC0)
+        / ICMP(type=kind, code=code, nexthopmtu=mtu)
+        / Raw(bytes(quoted)[:548])
+    )
+
+
+def unreachable6(quoted, code, src="2001:db8:1::1"):
+    return IPv6(src=src, dst=SOURCE, hlim=64) / ICMPv6DestUnreach(code=code) / Raw(bytes(quoted)[:1232])
+
+
+INNER6 = ip6() / udp()
+INNER4 = ip4() / udp()
+FRAME = Ether(dst="02:00:00:00:09:09", src="02:00:00:00:09:08") / INNER6
+SID = "fc00:a::1"

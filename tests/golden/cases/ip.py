@@ -1,0 +1,759 @@
+"""Forwarding of IPv4 and IPv6, ICMP errors, echo, rules, VRFs, next-hop objects."""
+
+from .frames import *
+
+OPTIONS = [IPOption(b"\x94\x04\0\0")]  # router alert: copied into fragments
+listed = [
+    ("UDP", ip4() / udp()),
+    ("TTL 2", ip4(ttl=2) / udp()),
+    ("TTL 255, TOS 0xff", IP(src=SOURCE4, dst=TARGET4, ttl=255, tos=0xFF, id=1) / udp()),
+    ("no payload", ip4(proto=59)),
+    ("1,500 bytes", ip4() / udp(1472)),
+    ("1,500 bytes, don't fragment", ip4(flags="DF") / udp(1472)),
+    ("a first fragment", ip4(flags="MF") / udp()),
+    ("a last fragment", ip4(frag=100, proto=17) / payload(40)),
+    ("TCP checksum wrong", ip4(proto=6) / Raw(bytes(20))),
+    (
+        "record route is not asked of us: no-operation options",
+        ip4(options=[IPOption(b"\x01"), IPOption(b"\x01"), IPOption(b"\x01"), IPOption(b"\x00")]) / udp(),
+    ),
+    ("an unknown option", ip4(options=[IPOption(b"\x9e\x04\0\0")]) / udp()),
+    ("checksum that becomes 0", None),
+]
+for number in range(65536):  # an identification with which the checksum is 0xff00 + … on the way
+    probe = ip4()
+    probe.id = number
+    if bytes(hops(probe / udp()))[10:12] in (b"\0\0", b"\xff\xff"):
+        listed[-1] = (listed[-1][0], probe / udp())
+        break
+Case(
+    "ip/ipv4",
+    "IPv4 forwarded.",
+    BASE,
+    **io([(label, ether(p), [to_p1(hops(p))]) for label, p in listed if p]),
+)
+short = ip4() / Raw(b"tiny")
+Case(
+    "ip/ipv4-padding",
+    "Bytes behind the total length are left behind.",
+    BASE,
+    **io(
+        [
+            ("a short frame, padded", behind(ether(short), bytes(22)), [to_p1(hops(short))]),
+            ("a trailer", behind(ether(ip4() / udp()), b"trailer"), [to_p1(hops(ip4() / udp()))]),
+        ]
+    ),
+)
+listed = [
+    ("UDP", ip6() / udp()),
+    ("hop limit 2", ip6(hlim=2) / udp()),
+    (
+        "every bit of traffic class, flow label",
+        IPv6(src=SOURCE, dst=TARGET, hlim=255, tc=0xFF, fl=0xFFFFF) / udp(),
+    ),
+    ("no next header", ip6(nh=59)),
+    ("1,500 bytes", ip6() / udp(1452)),
+    ("hop-by-hop options", ip6(nh=0) / opts(17, udp())),
+    ("destination options", ip6(nh=60) / opts(17, udp())),
+    ("a fragment", ip6(nh=44) / fragment(17, udp())),
+    ("an SRH for another router", routed(ip6(), [TARGET, "fc00:d::1"], 1, udp())),
+    ("a malformed SRH for another router", routed(ip6(), [TARGET, "fc00:d::1"], 1, udp(), last=9)),
+    ("an unknown next header", ip6(nh=253) / payload(8)),
+]
+Case("ip/ipv6", "IPv6 forwarded.", BASE, **io([(label, ether(p), [to_p1(hops(p))]) for label, p in listed]))
+short = ip6(nh=59)
+Case(
+    "ip/ipv6-padding",
+    "Bytes behind the payload length are left behind.",
+    BASE,
+    **io(
+        [
+            ("a short frame, padded", behind(ether(short), bytes(6)), [to_p1(hops(short))]),
+            ("a trailer", behind(ether(ip6() / udp()), b"trailer"), [to_p1(hops(ip6() / udp()))]),
+        ]
+    ),
+)
+Case(
+    "ip/ipv6-router-alert",
+    "A hop-by-hop router alert that nobody listens to is forwarded.",
+    BASE,
+    **io(
+        [
+            (
+                "router alert, RSVP",
+                ether(ip6(nh=0) / Raw(bytes([17, 0, 5, 2, 0, 1, 1, 0])) / udp()),
+                [to_p1(hops(ip6(nh=0) / Raw(bytes([17, 0, 5, 2, 0, 1, 1, 0])) / udp()))],
+            )
+        ]
+    ),
+)
+Case(
+    "ip/ipv6-hop-by-hop-unknown",
+    "Unknown hop-by-hop options: skip, discard, discard and tell, tell unless multicast.",
+    BASE,
+    [
+        (f"option type {kind:#x}", ether(ip6(nh=0) / Raw(bytes([17, 0, kind, 4, 0, 0, 0, 0])) / udp()))
+        for kind in (0x1E, 0x5E, 0x9E, 0xDE)
+    ],
+)
+
+# Errors.
+packets = [
+    ("UDP", ip4(ttl=1) / udp()),
+    ("TTL 0", ip4(ttl=0) / udp()),
+    ("a long packet", ip4(ttl=1) / udp(1000)),
+    ("TOS 0", IP(src=SOURCE4, dst=TARGET4, ttl=1, id=5) / udp()),
+    ("a first fragment", ip4(ttl=1, flags="MF") / udp()),
+    ("an echo request", ip4(ttl=1) / ICMP(id=7, seq=1) / payload(8)),
+]
+Case(
+    "ip/ipv4-ttl",
+    "TTL 1 and 0: time exceeded, 576 bytes at most.",
+    BASE,
+    [(label, ether(p)) for label, p in packets],
+    expect={i: [to_p0(icmp4(p, 11, 0))] for i, (_, p) in enumerate(packets)},
+)
+Case(
+    "ip/ipv4-ttl-silent",
+    "TTL 1 of what no error may be sent about: a later fragment, an ICMP error.",
+    BASE,
+    [
+        ("a later fragment", ether(ip4(ttl=1, frag=8, proto=17) / payload(40))),
+        ("an ICMP error", ether(ip4(ttl=1) / ICMP(type=3, code=1) / Raw(bytes(INNER4)[:28]))),
+        ("from 0.0.0.0", ether(ip4(src="0.0.0.0", ttl=1) / udp())),
+        ("to the broadcast MAC", ether(ip4(ttl=1) / udp(), dst="ff:ff:ff:ff:ff:ff")),
+    ],
+    expect={},
+)
+packets = [
+    ("UDP", ip6(hlim=1) / udp()),
+    ("hop limit 0", ip6(hlim=0) / udp()),
+    ("a long packet", ip6(hlim=1) / udp(1400)),
+    ("an echo request", ip6(hlim=1) / ICMPv6EchoRequest(id=7, seq=1, data=b"x")),
+    ("a later fragment", ip6(hlim=1, nh=44) / fragment(17, payload(40), offset=8)),
+]
+Case(
+    "ip/ipv6-hop-limit",
+    "Hop limit 1 and 0: time exceeded, 1,280 bytes at most.",
+    BASE,
+    [(label, ether(p)) for label, p in packets],
+    expect={i: [to_p0(time_exceeded(p))] for i, (_, p) in enumerate(packets)},
+)
+Case(
+    "ip/ipv6-hop-limit-silent",
+    "Hop limit 1 of what no error may be sent about: an ICMPv6 error.",
+    BASE,
+    [
+        ("an ICMPv6 error", ether(ip6(hlim=1) / ICMPv6DestUnreach() / Raw(bytes(INNER6)[:60]))),
+        ("from ::", ether(ip6(src="::", hlim=1) / udp())),
+        ("to the broadcast MAC", ether(ip6(hlim=1) / udp(), dst="33:33:00:00:00:01")),
+    ],
+    expect={},
+)
+TYPES = BASE + [
+    "ip route add blackhole 203.0.114.0/24",
+    "ip route add unreachable 203.0.115.0/24",
+    "ip route add prohibit 203.0.116.0/24",
+    "ip route add throw 203.0.117.0/24",
+    "ip -6 route add blackhole 2001:db8:14::/48",
+    "ip -6 route add unreachable 2001:db8:15::/48",
+    "ip -6 route add prohibit 2001:db8:16::/48",
+    "ip -6 route add throw 2001:db8:17::/48",
+]
+packets = [ip4(f"203.0.{n}.1") / udp() for n in (113, 114, 115, 116, 117, 118)]
+packets[0].dst = "198.18.0.1"
+Case(
+    "ip/ipv4-types",
+    "Route types: none, blackhole, unreachable, prohibit, throw, none.",
+    TYPES,
+    [
+        (l, ether(p))
+        for l, p in zip(
+            ["no route", "blackhole", "unreachable", "prohibit", "throw", "no route either"], packets
+        )
+    ],
+)
+packets = [ip6(f"2001:db8:{n}::1") / udp() for n in (99, 14, 15, 16, 17)]
+Case(
+    "ip/ipv6-types",
+    "Route types: none, blackhole, unreachable, prohibit, throw.",
+    TYPES,
+    [(l, ether(p)) for l, p in zip(["no route", "blackhole", "unreachable", "prohibit", "throw"], packets)],
+)
+Case(
+    "ip/order",
+    "What is looked at first: no route, TTL 1, too big, in pairs.",
+    TYPES + ["ip link set p1 mtu 1280"],
+    [
+        ("TTL 1, no route", ether(ip4("198.18.0.1", ttl=1) / udp())),
+        ("TTL 1, prohibit", ether(ip4("203.0.116.1", ttl=1) / udp())),
+        ("TTL 1, too big", ether(ip4(ttl=1, flags="DF") / udp(1300))),
+        ("hop limit 1, no route", ether(ip6("2001:db8:99::1", hlim=1) / udp())),
+        ("hop limit 1, prohibit", ether(ip6("2001:db8:16::1", hlim=1) / udp())),
+        ("hop limit 1, too big", ether(ip6(hlim=1) / udp(1300))),
+        ("hop limit 1, blackhole", ether(ip6("2001:db8:14::1", hlim=1) / udp())),
+    ],
+)
+
+big6, big4 = ip6() / udp(1300), ip4(flags="DF") / udp(1300)
+edge6, edge4 = ip6() / udp(1232), ip4(flags="DF") / udp(1252)
+Case(
+    "ip/ipv6-too-big",
+    "Longer than the MTU: packet too big.",
+    SMALL,
+    **io(
+        [
+            ("1,348 bytes", ether(big6), [to_p0(too_big(big6, 1280))]),
+            ("1,280 bytes: it fits", ether(edge6), [to_p1(hops(edge6))]),
+            ("1,281 bytes", ether(ip6() / udp(1233)), [to_p0(too_big(ip6() / udp(1233), 1280))]),
+        ]
+    ),
+)
+Case(
+    "ip/ipv4-too-big",
+    "Longer than the MTU, don't fragment: fragmentation needed.",
+    SMALL,
+    **io(
+        [
+            ("1,328 bytes", ether(big4), [to_p0(icmp4(big4, 3, 4, 1280))]),
+            ("1,280 bytes: it fits", ether(edge4), [to_p1(hops(edge4))]),
+            (
+                "1,281 bytes",
+                ether(ip4(flags="DF") / udp(1253)),
+                [to_p0(icmp4(ip4(flags="DF") / udp(1253), 3, 4, 1280))],
+            ),
+        ]
+    ),
+)
+
+
+def fragments(packet, mtu):
+    """RFC 791: the fragments of an IPv4 packet. Options with the copied flag are in each of them; the
+    others become no-operations in Linux, so that every header has the same length."""
+    whole = bytes(packet)
+    size = 4 * (whole[0] & 15)
+    options, body = whole[20:size], whole[size:]
+    later, at = b"", 0
+    while at < len(options):
+        if options[at] <= 1:
+            n = 1
+        else:
+            n = options[at + 1]
+        later += options[at : at + n] if options[at] & 0x80 or options[at] <= 1 else b"\x01" * n
+        at += n
+    step, out, offset = (mtu - size) & ~7, [], 0
+    while offset < len(body):
+        part = body[offset : offset + step]
+        more = offset + len(part) < len(body) or bool(packet.flags & 1)
+        header = IP(bytes(whole[:20] + (later if offset else options))[:size])
+        header.len, header.frag, header.flags = size + len(part), packet.frag + offset // 8, int(more)
+        header.ttl -= 1
+        del header.chksum
+        out.append(to_p1(header / Raw(part)))
+        offset += len(part)
+    return out
+
+
+MTU600 = BASE + ["ip link set p1 mtu 576"]
+packets = [
+    ("3 fragments", ip4() / udp(1400)),
+    ("an exact multiple", ip4() / Raw(bytes(552 * 2))),
+    ("1 byte too many", ip4() / udp(549)),
+    ("it fits", ip4() / udp(548)),
+    ("a first fragment, in fragments", ip4(flags="MF") / udp(1352)),
+    ("a middle fragment, in fragments", ip4(flags="MF", frag=170, proto=17) / payload(1360)),
+    ("a last fragment, in fragments", ip4(frag=340, proto=17) / payload(1001)),
+    ("an option that is copied", ip4(options=OPTIONS) / udp(1000)),
+    (
+        "an option that is not copied",
+        ip4(options=[IPOption(b"\x1e\x04\x05\x06"), IPOption(b"\x94\x04\0\0")]) / udp(1000),
+    ),
+]
+Case(
+    "ip/ipv4-fragments",
+    "Longer than the MTU: fragments. RFC 791.",
+    MTU600,
+    **io(
+        [
+            (label, ether(p), fragments(p, 576) if len(bytes(p)) > 576 else [to_p1(hops(p))])
+            for label, p in packets
+        ]
+    ),
+)
+
+# What is not forwarded.
+Case(
+    "ip/ipv4-martians",
+    "Sources and destinations that no router forwards.",
+    BASE + ["ip route add default via 198.51.100.2"],
+    [
+        (f"from {a}", ether(ip4(src=a) / udp()))
+        for a in (
+            "127.0.0.1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "255.255.255.255",
+            "192.0.2.1",
+            "198.51.100.1",
+            "240.0.0.1",
+            "192.0.2.255",
+        )
+    ]
+    + [
+        (f"to {a}", ether(ip4(a) / udp()))
+        for a in (
+            "127.0.0.1",
+            "0.0.0.0",
+            "224.0.0.5",
+            "239.1.2.3",
+            "255.255.255.255",
+            "240.0.0.1",
+            "198.51.100.255",
+            "198.51.100.0",
+        )
+    ],
+)
+Case(
+    "ip/ipv6-martians",
+    "Sources and destinations that no router forwards.",
+    BASE + ["ip -6 route add default via 2001:db8:2::2"],
+    [
+        (f"from {a}", ether(ip6(src=a) / udp()))
+        for a in (
+            "::1",
+            "::",
+            "ff02::1",
+            "fe80::1234",
+            "2001:db8:1::1",
+            "2001:db8:2::1",
+            "::ffff:1.2.3.4",
+            "fec0::1",
+        )
+    ]
+    + [
+        (f"to {a}", ether(ip6(a) / udp()))
+        for a in ("::1", "ff0e::1234", "ff02::1234", "::ffff:1.2.3.4", "::1.2.3.4", "fec0::1")
+    ],
+)
+Case(
+    "ip/ipv6-unspecified",
+    "The unspecified address is no destination: RFC 4291 section 2.5.2.",
+    BASE + ["ip -6 route add default via 2001:db8:2::2"],
+    [("to ::", ether(ip6("::") / udp()))],
+    expect={},
+    differs="it forwards to ::, where there is a default route",
+)
+Case(
+    "ip/ipv4-link-local",
+    "Link-local addresses are not forwarded: RFC 3927 section 2.6.2 and 7.",
+    BASE + ["ip route add default via 198.51.100.2"],
+    [
+        ("to 169.254.1.1", ether(ip4("169.254.1.1") / udp())),
+        ("from 169.254.1.1", ether(ip4(src="169.254.1.1") / udp())),
+    ],
+    expect={},
+    differs="it forwards link-local IPv4 addresses",
+)
+Case(
+    "ip/ipv4-malformed",
+    "IPv4 headers that are wrong are dropped.",
+    BASE,
+    [("checksum", ether(ip4(chksum=0x1234) / udp()))]
+    + [
+        (label, Ether(dst=P0, src=N0, type=0x0800) / Raw(b))
+        for label, b in [
+            ("version 5", b"\x55" + bytes(ip4() / udp())[1:]),
+            ("header length 4", bytes(ip4(ihl=4) / udp())),
+            ("header longer than the packet", bytes(ip4(ihl=15) / Raw(b"123"))),
+            ("total length beyond the frame", bytes(ip4(len=500) / udp())),
+            ("total length shorter than the header", bytes(ip4(len=19) / udp())),
+            ("the header cut", bytes(ip4())[:15]),
+            ("nothing at all", b""),
+            ("an option longer than the header", bytes(ip4(options=[IPOption(b"\x94\x09\0\0")]) / udp())),
+            ("an option of length 0", bytes(ip4(options=[IPOption(b"\x94\x00\0\0")]) / udp())),
+        ]
+    ],
+)
+Case(
+    "ip/ipv6-malformed",
+    "IPv6 headers that are wrong are dropped.",
+    BASE,
+    [
+        (label, Ether(dst=P0, src=N0, type=0x86DD) / Raw(b))
+        for label, b in [
+            ("version 5", b"\x5b" + bytes(ip6() / udp())[1:]),
+            ("payload length beyond the frame", bytes(ip6(plen=500) / udp())),
+            ("the header cut", bytes(ip6())[:30]),
+            ("nothing at all", b""),
+            (
+                "hop-by-hop options longer than the packet",
+                bytes(ip6(nh=0) / Raw(bytes([17, 40, 1, 4, 0, 0, 0, 0]))),
+            ),
+            (
+                "hop-by-hop option longer than its header",
+                bytes(ip6(nh=0) / Raw(bytes([17, 0, 1, 44, 0, 0, 0, 0])) / udp()),
+            ),
+        ]
+    ],
+)
+Case(
+    "ip/link-layer",
+    "Frames that are not for this router.",
+    BASE,
+    [
+        ("another station's MAC", ether(ip6() / udp(), dst="02:00:00:00:77:77")),
+        ("broadcast, IPv4", ether(ip4() / udp(), dst="ff:ff:ff:ff:ff:ff")),
+        ("multicast, IPv6", ether(ip6() / udp(), dst="33:33:00:00:00:01")),
+        ("an unknown EtherType", Ether(dst=P0, src=N0, type=0x88B5) / payload(50)),
+        ("a VLAN that is not here", Ether(dst=P0, src=N0) / Dot1Q(vlan=5) / ip6() / udp()),
+        ("EtherType IPv4, IPv6 inside", Ether(dst=P0, src=N0, type=0x0800) / Raw(bytes(ip6() / udp()))),
+        ("EtherType IPv6, IPv4 inside", Ether(dst=P0, src=N0, type=0x86DD) / Raw(bytes(ip4() / udp()))),
+        ("VLAN 0: a priority tag", Ether(dst=P0, src=N0) / Dot1Q(vlan=0, prio=5) / ip6() / udp()),
+    ],
+)
+Case(
+    "ip/both-ways",
+    "Forwarded from p1 to p0.",
+    BASE,
+    [
+        ("IPv6", "p1", Ether(dst=P1, src=N1) / ip6(SOURCE, src=TARGET) / udp()),
+        ("IPv4", "p1", Ether(dst=P1, src=N1) / ip4(SOURCE4, src=TARGET4) / udp()),
+    ],
+    expect={
+        0: [to_p0(hops(ip6(SOURCE, src=TARGET) / udp()))],
+        1: [to_p0(hops(ip4(SOURCE4, src=TARGET4) / udp()))],
+    },
+)
+Case(
+    "ip/back-out",
+    "Out by the port it came in by: no redirect for a host behind the neighbour.",
+    BASE
+    + [
+        "ip -6 route add 2001:db8:9::/48 via 2001:db8:1::2 dev p0",
+        "ip route add 203.0.119.0/24 via 192.0.2.2",
+    ],
+    [("IPv6", ether(ip6("2001:db8:9::1") / udp())), ("IPv4", ether(ip4("203.0.119.1") / udp()))],
+)
+
+# The router's own addresses.
+ECHO4 = [("p0's address", "192.0.2.1"), ("p1's address", "198.51.100.1")]
+Case(
+    "ip/ipv4-echo",
+    "Echo requests to the router's own addresses, with and without data, TOS kept.",
+    BASE,
+    **io(
+        [
+            (
+                label,
+                ether(ip4(a) / ICMP(id=7, seq=n) / payload(56)),
+                [
+                    to_p0(
+                        IP(src=a, dst=SOURCE4, ttl=64, tos=0xB8, id=0)
+                        / ICMP(type=0, id=7, seq=n)
+                        / payload(56)
+                    )
+                ],
+            )
+            for n, (label, a) in enumerate(ECHO4)
+        ]
+        + [
+            (
+                "no data",
+                ether(ip4("192.0.2.1") / ICMP(id=7, seq=9)),
+                [to_p0(IP(src="192.0.2.1", dst=SOURCE4, ttl=64, tos=0xB8, id=0) / ICMP(type=0, id=7, seq=9))],
+            ),
+            (
+                "odd length",
+                ether(ip4("192.0.2.1") / ICMP(id=7, seq=9) / payload(33)),
+                [
+                    to_p0(
+                        IP(src="192.0.2.1", dst=SOURCE4, ttl=64, tos=0xB8, id=0)
+                        / ICMP(type=0, id=7, seq=9)
+                        / payload(33)
+                    )
+                ],
+            ),
+            (
+                "TTL 1",
+                ether(ip4("192.0.2.1", ttl=1) / ICMP(id=7, seq=9)),
+                [to_p0(IP(src="192.0.2.1", dst=SOURCE4, ttl=64, tos=0xB8, id=0) / ICMP(type=0, id=7, seq=9))],
+            ),
+            ("checksum wrong", ether(ip4("192.0.2.1") / ICMP(id=7, seq=9, chksum=1)), []),
+        ]
+    ),
+)
+Case(
+    "ip/ipv6-echo",
+    "Echo requests to the router's own addresses.",
+    BASE,
+    [
+        ("p0's address", ether(ip6("2001:db8:1::1") / ICMPv6EchoRequest(id=7, seq=1, data=bytes(56)))),
+        ("p1's address", ether(ip6("2001:db8:2::1") / ICMPv6EchoRequest(id=7, seq=2, data=bytes(56)))),
+        ("no data", ether(ip6("2001:db8:1::1") / ICMPv6EchoRequest(id=7, seq=3))),
+        ("hop limit 1", ether(ip6("2001:db8:1::1", hlim=1) / ICMPv6EchoRequest(id=7, seq=4))),
+        ("checksum wrong", ether(ip6("2001:db8:1::1") / ICMPv6EchoRequest(id=7, seq=5, cksum=1))),
+        (
+            "destination options",
+            ether(
+                ip6("2001:db8:1::1", nh=60)
+                / Raw(bytes([58, 0, 1, 4, 0, 0, 0, 0]))
+                / Raw(bytes(ip6("2001:db8:1::1") / ICMPv6EchoRequest(id=7, seq=6))[40:])
+            ),
+        ),
+    ],
+)
+Case(
+    "ip/own-ports",
+    "UDP and TCP to the router's own addresses, where nothing listens.",
+    BASE,
+    [
+        ("UDP, IPv4", ether(ip4("192.0.2.1") / udp())),
+        ("UDP, IPv6", ether(ip6("2001:db8:1::1") / udp())),
+        ("an unknown protocol, IPv4", ether(ip4("192.0.2.1", proto=253) / payload(8))),
+        ("an unknown next header, IPv6", ether(ip6("2001:db8:1::1", nh=253) / payload(8))),
+    ],
+)
+
+# VRFs, rules, next-hop objects.
+Case(
+    "ip/vrf",
+    "Two tables with the same prefixes: a packet stays in the VRF of its port.",
+    VRF
+    + [
+        "ip -6 route add 2001:db8:8::/48 via 2001:db8:2::2 dev p1 table 100",
+        "ip -6 route add 2001:db8:9::/48 via 2001:db8:1::2 dev p0",
+        "ip route add 203.0.120.0/24 via 198.51.100.2 dev p1 table 100",
+    ],
+    [
+        ("IPv6 by p0 to a prefix of the VRF", ether(ip6("2001:db8:8::1") / udp())),
+        ("IPv4 by p0 to a prefix of the VRF", ether(ip4("203.0.120.1") / udp())),
+        (
+            "IPv6 by p1 to a prefix of the VRF",
+            "p1",
+            Ether(dst=P1, src=N1) / ip6("2001:db8:8::1", src=TARGET) / udp(),
+        ),
+        (
+            "IPv6 by p1 to a prefix of main",
+            "p1",
+            Ether(dst=P1, src=N1) / ip6("2001:db8:9::1", src=TARGET) / udp(),
+        ),
+        (
+            "echo to the VRF's address",
+            "p1",
+            Ether(dst=P1, src=N1) / ip6("2001:db8:2::1", src=TARGET) / ICMPv6EchoRequest(id=1),
+        ),
+        ("echo to the VRF's address from main", ether(ip6("2001:db8:2::1") / ICMPv6EchoRequest(id=3))),
+    ],
+)
+Case(
+    "ip/vrf-unreachable",
+    "A VRF with an unreachable default does not fall through to main.",
+    VRF
+    + [
+        "ip -6 route add unreachable default metric 4278198272 table 100",
+        "ip route add unreachable default metric 4278198272 table 100",
+    ],
+    [
+        ("IPv6", "p1", Ether(dst=P1, src=N1) / ip6(SOURCE, src=TARGET) / udp()),
+        ("IPv4", "p1", Ether(dst=P1, src=N1) / ip4(SOURCE4, src=TARGET4) / udp()),
+    ],
+)
+RULES = BASE + [
+    "ip -6 route add default via 2001:db8:2::3 dev p1 table 200",
+    "ip route add default via 198.51.100.3 dev p1 table 200",
+]
+for name, rule in [
+    ("from", "from 2001:db8:5::/64"),
+    ("not-from", "not from 2001:db8:7::/64"),
+    ("iif", "iif p0"),
+    ("to", "to 2001:db8:6::/64"),
+    ("tos", "tos 0x10"),
+    ("ipproto", "ipproto udp"),
+    ("dport", "ipproto udp dport 2222"),
+    ("dport-range", "ipproto udp dport 2000-3000"),
+    ("sport", "ipproto udp sport 1000-1200"),
+]:
+    rules = [
+        f"ip -6 rule add {rule} table 200 pref 100",
+        f"ip rule add {rule.replace('2001:db8:5::/64', '203.0.113.0/29').replace('2001:db8:7::/64', '203.0.120.0/24').replace('2001:db8:6::/64', '203.0.113.128/25')} table 200 pref 100",
+    ]
+    Case(
+        f"ip/rule-{name}",
+        f"A policy rule: {rule}.",
+        RULES + rules,
+        [
+            ("IPv6", ether(ip6() / udp())),
+            ("IPv4", ether(ip4() / udp())),
+            ("IPv6, other source", ether(ip6(src="2001:db8:7::1") / udp())),
+            ("IPv4, other source", ether(ip4(src="203.0.120.1") / udp())),
+            ("IPv6, other destination", ether(ip6("2001:db8:8::1") / udp())),
+            ("IPv6, other ports", ether(ip6() / UDP(sport=5, dport=6) / payload(8))),
+            ("IPv4, other ports", ether(ip4() / UDP(sport=5, dport=6) / payload(8))),
+            ("IPv6, traffic class 0x10", ether(IPv6(src=SOURCE, dst=TARGET, hlim=40, tc=0x10) / udp())),
+            ("IPv4, TOS 0x10", ether(IP(src=SOURCE4, dst=TARGET4, ttl=40, tos=0x10) / udp())),
+            ("IPv6, traffic class 0x12", ether(IPv6(src=SOURCE, dst=TARGET, hlim=40, tc=0x12) / udp())),
+            ("IPv6 by p1", "p1", Ether(dst=P1, src=N1) / ip6(TARGET, src="2001:db8:9::1") / udp()),
+        ],
+    )
+Case(
+    "ip/rule-actions",
+    "Policy rules that end the look-up: blackhole, unreachable, prohibit; goto.",
+    RULES
+    + [
+        "ip -6 rule add to 2001:db8:14::/48 blackhole pref 100",
+        "ip -6 rule add to 2001:db8:15::/48 unreachable pref 101",
+        "ip -6 rule add to 2001:db8:16::/48 prohibit pref 102",
+        "ip -6 rule add to 2001:db8:6::/48 goto 32766 pref 103",
+        "ip -6 rule add table 200 pref 104",
+        "ip rule add to 203.0.114.0/24 blackhole pref 100",
+        "ip rule add to 203.0.115.0/24 unreachable pref 101",
+        "ip rule add to 203.0.116.0/24 prohibit pref 102",
+    ],
+    [
+        ("IPv6 blackhole", ether(ip6("2001:db8:14::1") / udp())),
+        ("IPv6 unreachable", ether(ip6("2001:db8:15::1") / udp())),
+        ("IPv6 prohibit", ether(ip6("2001:db8:16::1") / udp())),
+        ("IPv6 goto main", ether(ip6() / udp())),
+        ("IPv6 table 200", ether(ip6("2001:db8:77::1") / udp())),
+        ("IPv4 blackhole", ether(ip4("203.0.114.1") / udp())),
+        ("IPv4 unreachable", ether(ip4("203.0.115.1") / udp())),
+        ("IPv4 prohibit", ether(ip4("203.0.116.1") / udp())),
+    ],
+)
+Case(
+    "ip/rule-suppress",
+    "suppress_prefixlength 0: the default route of the table does not count.",
+    RULES
+    + [
+        "ip -6 rule add table main suppress_prefixlength 0 pref 100",
+        "ip -6 rule add table 200 pref 101",
+        "ip -6 route add default via 2001:db8:2::2 dev p1",
+    ],
+    [("a specific route", ether(ip6() / udp())), ("only the default", ether(ip6("2001:db8:77::1") / udp()))],
+)
+Case(
+    "ip/throw",
+    "throw goes on with the next rule.",
+    RULES
+    + [
+        "ip -6 rule add table 201 pref 100",
+        "ip -6 route add throw 2001:db8:6::/48 table 201",
+        "ip -6 route add 2001:db8:66::/48 via 2001:db8:2::3 dev p1 table 201",
+        "ip rule add table 201 pref 100",
+        "ip route add throw 203.0.113.128/25 table 201",
+        "ip route add default via 198.51.100.3 table 201",
+    ],
+    [
+        ("IPv6 throw", ether(ip6() / udp())),
+        ("IPv6 in table 201", ether(ip6("2001:db8:66::1") / udp())),
+        ("IPv4 throw", ether(ip4() / udp())),
+        ("IPv4 in table 201", ether(ip4("203.0.120.1") / udp())),
+    ],
+)
+Case(
+    "ip/nexthop-objects",
+    "Routes with next-hop objects: one, a group of one, a blackhole, IPv4 by an IPv6 next hop.",
+    BASE
+    + [
+        "ip nexthop add id 1 via 2001:db8:2::3 dev p1",
+        "ip nexthop add id 2 via 198.51.100.3 dev p1",
+        "ip -6 nexthop add id 3 blackhole",
+        "ip nexthop add id 4 blackhole",
+        "ip nexthop add id 10 group 1",
+        "ip nexthop add id 11 group 2",
+        "ip -6 route add 2001:db8:20::/48 nhid 1",
+        "ip -6 route add 2001:db8:21::/48 nhid 10",
+        "ip -6 route add 2001:db8:22::/48 nhid 3",
+        "ip route add 203.0.120.0/24 nhid 2",
+        "ip route add 203.0.121.0/24 nhid 11",
+        "ip route add 203.0.122.0/24 nhid 4",
+        "ip route add 203.0.123.0/24 nhid 1",
+    ],
+    [(f"IPv6, route {n}", ether(ip6(f"2001:db8:{n}::1") / udp())) for n in (20, 21, 22)]
+    + [(f"IPv4, route {n}", ether(ip4(f"203.0.{n}.1") / udp())) for n in (120, 121, 122, 123)],
+)
+Case(
+    "ip/longest-match",
+    "The longest prefix wins, whatever the order.",
+    BASE
+    + [
+        "ip -6 route add default via 2001:db8:2::2 dev p1",
+        "ip -6 route add 2001:db8:6:8000::/49 via 2001:db8:2::3 dev p1",
+        "ip -6 route add 2001:db8:6::77/128 via 2001:db8:1::2 dev p0",
+        "ip route add default via 198.51.100.2",
+        "ip route add 203.0.113.192/26 via 198.51.100.3",
+        "ip route add 203.0.113.200/32 via 192.0.2.2",
+    ],
+    [
+        (a, ether(ip6(a) / udp()))
+        for a in (
+            "2001:db8:77::1",
+            "2001:db8:6:7fff::1",
+            "2001:db8:6:8000::1",
+            "2001:db8:6::77",
+            "2001:db8:6::78",
+        )
+    ]
+    + [
+        (a, ether(ip4(a) / udp()))
+        for a in ("8.8.8.8", "203.0.113.191", "203.0.113.192", "203.0.113.200", "203.0.113.201")
+    ],
+)
+Case(
+    "ip/metrics",
+    "Of two routes to one prefix the lower metric wins.",
+    BASE
+    + [
+        "ip -6 route add 2001:db8:20::/48 via 2001:db8:2::2 dev p1 metric 200",
+        "ip -6 route add 2001:db8:20::/48 via 2001:db8:2::3 dev p1 metric 100",
+        "ip route add 203.0.120.0/24 via 198.51.100.3 metric 100",
+        "ip route add 203.0.120.0/24 via 198.51.100.2 metric 200",
+    ],
+    [("IPv6", ether(ip6("2001:db8:20::1") / udp())), ("IPv4", ether(ip4("203.0.120.1") / udp()))],
+)
+route_mtu6 = ip6("2001:db8:20::1") / udp(1300)
+Case(
+    "ip/ipv6-route-mtu",
+    "An MTU on the route.",
+    BASE + ["ip -6 route add 2001:db8:20::/48 via 2001:db8:2::2 dev p1 mtu 1300"],
+    [("1,348 bytes", ether(route_mtu6))],
+    expect={0: [to_p0(too_big(route_mtu6, 1300))]},
+    differs="it quotes the packet with its hop limit already lowered",
+)
+Case(
+    "ip/ipv4-route-mtu",
+    "An MTU on the route.",
+    BASE
+    + [
+        "ip route add 203.0.120.0/24 via 198.51.100.2 mtu 1300",
+        "ip route add 203.0.121.0/24 via 198.51.100.2 mtu lock 1300",
+    ],
+    [
+        ("1,328 bytes, don't fragment", ether(ip4("203.0.120.1", flags="DF") / udp(1300))),
+        ("locked", ether(ip4("203.0.121.1", flags="DF") / udp(1300))),
+    ],
+)
+Case(
+    "ip/srh-for-router",
+    "An SRH for one of the router's own addresses, which is no SID: not taken, seg6_enabled being 0.",
+    BASE,
+    [
+        ("segments left 1", ether(routed(ip6("2001:db8:1::1"), ["2001:db8:1::1", NEXT], 1, udp()))),
+        ("segments left 0, UDP", ether(routed(ip6("2001:db8:1::1"), [NEXT, "2001:db8:1::1"], 0, udp()))),
+        (
+            "segments left 0, echo request",
+            ether(
+                routed(
+                    ip6("2001:db8:1::1"),
+                    [NEXT, "2001:db8:1::1"],
+                    0,
+                    Raw(bytes(ip6("2001:db8:1::1") / ICMPv6EchoRequest(id=9))[40:]),
+                    nh=58,
+                )
+            ),
+        ),
+        ("hop limit 1", ether(routed(ip6("2001:db8:1::1", hlim=1), ["2001:db8:1::1", NEXT], 1, udp()))),
+        ("malformed", ether(routed(ip6("2001:db8:1::1"), ["2001:db8:1::1", NEXT], 1, udp(), last=9))),
+        ("routing type 0", ether(routed(ip6("2001:db8:1::1"), ["2001:db8:1::1", NEXT], 1, udp(), kind=0))),
+    ],
+)
