@@ -2,11 +2,6 @@
 
 from .frames import *
 
-
-def sid(action, base=BASE, dev="p0", address=SID):
-    return base + [f"ip -6 route add {address}/128 encap seg6local action {action} count dev {dev}"]
-
-
 # What End, End.X and End.T refuse: they need a next segment.
 NOT_ENDED = [
     ("no SRH, UDP", ether(ip6(SID) / udp())),
@@ -86,14 +81,6 @@ def advanced(dst=N1):
         ("next segment unroutable", ether(routed(ip6(SID), [SID, "fc00:dead::1"], 1, INNER6)), None)
     )
     return listed
-
-
-def io(listed):
-    """Frames and expectation of (label, in, out) triples; no expectation at all if one out is None."""
-    frames = [(label, before) for label, before, _ in listed]
-    if any(out is None for _, _, out in listed):
-        return dict(frames=frames)
-    return dict(frames=frames, expect={i: out for i, (_, _, out) in enumerate(listed)})
 
 
 T100 = BASE + [

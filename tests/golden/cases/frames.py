@@ -2,19 +2,16 @@
 
 import struct
 
-from scapy.all import Ether, ICMP, IP, IPOption, Raw, UDP, Dot1Q
+from ipaddress import ip_address
+
+from scapy.all import ICMP, IP, UDP, Dot1Q, Ether, IPOption, Raw
 from scapy.layers.inet6 import (
-    ICMPv6EchoRequest,
     ICMPv6DestUnreach,
+    ICMPv6EchoRequest,
     ICMPv6PacketTooBig,
     ICMPv6TimeExceeded,
     IPv6,
-    IPv6ExtHdrDestOpt,
-    IPv6ExtHdrFragment,
-    IPv6ExtHdrHopByHop,
-    PadN,
 )
-from ipaddress import ip_address
 
 P0, P1 = "02:00:00:00:00:01", "02:00:00:00:00:02"  # the router's ports
 N0, N1, N1B = "02:00:00:00:01:01", "02:00:00:00:01:02", "02:00:00:00:01:03"  # their neighbours
@@ -217,3 +214,15 @@ INNER6 = ip6() / udp()
 INNER4 = ip4() / udp()
 FRAME = Ether(dst="02:00:00:00:09:09", src="02:00:00:00:09:08") / INNER6
 SID = "fc00:a::1"
+
+
+def sid(action, base=BASE, dev="p0", address=SID):
+    return base + [f"ip -6 route add {address}/128 encap seg6local action {action} count dev {dev}"]
+
+
+def io(listed):
+    """Frames and expectation of (label, in, out) triples; no expectation at all if one out is None."""
+    frames = [(label, before) for label, before, _ in listed]
+    if any(out is None for _, _, out in listed):
+        return dict(frames=frames)
+    return dict(frames=frames, expect={i: out for i, (_, _, out) in enumerate(listed)})

@@ -1,6 +1,5 @@
 """Policy headends: RFC 8986 section 5 and Linux's mode inline; chains with endpoint behaviours; bursts."""
 
-from .endpoint import sid
 from .frames import *
 
 IN6, IN4 = "2001:db8:7::7", "10.7.0.7"  # destinations that have a policy
