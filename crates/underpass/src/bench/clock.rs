@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Pid;
 
 /// Ticks of the time-stamp counter; nanoseconds where there is none.
@@ -29,6 +30,14 @@ pub fn ticks_per_nanosecond() -> f64 {
     }
     let last = ticks();
     (last - first) as f64 / start.elapsed().as_nanos() as f64
+}
+
+/// How often the kernel has taken the core from this thread to give it to another.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn preemptions() -> nix::Result<i64> {
+    Ok(getrusage(UsageWho::RUSAGE_THREAD)?.involuntary_context_switches())
 }
 
 /// Keeps this thread on the last core that it may run on, and returns that core's number.

@@ -18,9 +18,9 @@ pub struct Record {
     /// Of `counters` alone: the standard deviation of `mpps`, which is then an average.
     #[serde(skip_serializing_if = "Option::is_none")]
     mpps_deviation: Option<f64>,
-    /// Of `counters` alone: how much less `mpps` is than with the counters compiled out.
+    /// Of `counters` alone: what `mpps` is against that with the counters compiled out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    loss_percent: Option<f64>,
+    difference_percent: Option<f64>,
     #[serde(skip)]
     vpp: Option<u32>,
 }
@@ -37,7 +37,7 @@ impl Record {
             path_ns,
             path_clocks: cost.path,
             mpps_deviation: None,
-            loss_percent: None,
+            difference_percent: None,
             vpp: scenario.vpp,
         }
     }
@@ -53,7 +53,7 @@ impl Record {
             path_ns: 0.0,
             path_clocks: 0.0,
             mpps_deviation: None,
-            loss_percent: None,
+            difference_percent: None,
             vpp: None,
         }
     }
@@ -90,7 +90,7 @@ impl Report {
                 path_ns: variant.path / ticks,
                 path_clocks: variant.path,
                 mpps_deviation: Some(deviation * ticks * 1e3),
-                loss_percent: Some((1.0 - mean / without.rate.0) * 100.0),
+                difference_percent: Some((mean / without.rate.0 - 1.0) * 100.0),
                 vpp: None,
             });
         }
@@ -121,8 +121,8 @@ impl Report {
             if let Some(vpp) = record.vpp {
                 print!(" {vpp:>6} {:>6.2}", record.path_clocks / f64::from(vpp));
             }
-            if let (Some(deviation), Some(loss)) = (record.mpps_deviation, record.loss_percent) {
-                print!("   ± {deviation:.2} Mpps, {loss:+.2} % slower than compiled out");
+            if let (Some(deviation), Some(difference)) = (record.mpps_deviation, record.difference_percent) {
+                print!("   ± {deviation:.2} Mpps, {difference:+.2} % against compiled out");
             }
             println!();
         }

@@ -1,0 +1,81 @@
+//! `underpass bench` as its users run it.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_underpass")).arg("bench").args(arguments).output().unwrap()
+}
+
+#[test]
+fn the_list_says_how_each_scenario_is_configured() {
+    let output = bench(&["--list"]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<&str> = text.lines().filter(|line| line.starts_with(char::is_alphabetic)).collect();
+    for name in [
+        "floor",
+        "ip4",
+        "ip6",
+        "ip6-routes-10k",
+        "ip6-routes-1m",
+        "ip4-routes-1m",
+        "srv6-end",
+        "srv6-end-x",
+        "srv6-end-t",
+        "srv6-end-dx2",
+        "srv6-end-dx4",
+        "srv6-end-dx6",
+        "srv6-end-dt4",
+        "srv6-end-dt6",
+        "srv6-end-dt46",
+        "srv6-end-b6-encaps",
+        "srv6-h-encaps-1",
+        "srv6-h-encaps-2",
+        "srv6-h-encaps-4",
+        "srv6-h-encaps-8",
+        "srv6-h-encaps-4in6-1",
+        "srv6-h-encaps-red-2",
+        "srv6-h-encaps-l2-1",
+        "srv6-h-encaps-policies-10k",
+        "counters",
+    ] {
+        assert!(names.contains(&name), "{name} is missing in {names:?}");
+    }
+    let one = String::from_utf8(bench(&["--list", "srv6-end-dt4"]).stdout).unwrap();
+    assert!(one.starts_with("srv6-end-dt4\n    ip link add vrf10 type vrf table 10\n"), "{one}");
+    assert!(
+        one.contains("    ip -6 route add fc00:1::1/128 encap seg6local action End.DT4 vrftable 10 count")
+    );
+}
+
+#[test]
+fn a_name_that_is_not_there_is_refused() {
+    let output = bench(&["ip6", "ip7"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.starts_with("underpass: no scenario is called 'ip7'; there are floor, ip4, "), "{text}");
+}
+
+#[test]
+fn json_has_the_figures() {
+    let output = bench(&["--json", "floor", "srv6-end-dx2"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let records: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let records = records.as_array().unwrap();
+    assert_eq!(
+        records.iter().map(|r| r["name"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["floor", "srv6-end-dx2"]
+    );
+    let figure = |record: &Value, name: &str| record[name].as_f64().unwrap();
+    for record in records {
+        assert!(figure(record, "packets") > 10_000.0);
+        assert!(figure(record, "mpps") > 0.0 && figure(record, "floor_ns") > 0.0);
+    }
+    assert_eq!((figure(&records[0], "path_ns"), figure(&records[0], "path_clocks")), (0.0, 0.0));
+    let path = &records[1];
+    assert!(figure(path, "path_ns") > 0.0 && figure(path, "path_clocks") > 0.0);
+    assert!((figure(path, "mpps") * figure(path, "path_ns") - 1e3).abs() < 1e-6);
+}
