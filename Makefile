@@ -48,7 +48,8 @@ unit: setup
 
 # Publication between threads, in every order that the memory model allows.
 loom: setup
-	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(TARGET)/loom cargo test --release --locked -p underpass-engine --lib publish
+	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$(TARGET)/loom \
+		cargo test --release --locked -p underpass-engine --lib publish
 
 FUZZ_SECONDS ?= 60
 fuzz: setup
