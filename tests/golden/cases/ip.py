@@ -597,13 +597,12 @@ for name, rule in [
     )
 Case(
     "ip/rule-actions",
-    "Policy rules that end the look-up: blackhole, unreachable, prohibit; goto.",
+    "Policy rules that end the look-up: blackhole, unreachable, prohibit.",
     RULES
     + [
         "ip -6 rule add to 2001:db8:14::/48 blackhole pref 100",
         "ip -6 rule add to 2001:db8:15::/48 unreachable pref 101",
         "ip -6 rule add to 2001:db8:16::/48 prohibit pref 102",
-        "ip -6 rule add to 2001:db8:6::/48 goto 32766 pref 103",
         "ip -6 rule add table 200 pref 104",
         "ip rule add to 203.0.114.0/24 blackhole pref 100",
         "ip rule add to 203.0.115.0/24 unreachable pref 101",
@@ -613,12 +612,17 @@ Case(
         ("IPv6 blackhole", ether(ip6("2001:db8:14::1") / udp())),
         ("IPv6 unreachable", ether(ip6("2001:db8:15::1") / udp())),
         ("IPv6 prohibit", ether(ip6("2001:db8:16::1") / udp())),
-        ("IPv6 goto main", ether(ip6() / udp())),
         ("IPv6 table 200", ether(ip6("2001:db8:77::1") / udp())),
         ("IPv4 blackhole", ether(ip4("203.0.114.1") / udp())),
         ("IPv4 unreachable", ether(ip4("203.0.115.1") / udp())),
         ("IPv4 prohibit", ether(ip4("203.0.116.1") / udp())),
     ],
+)
+Case(
+    "ip/rule-goto",
+    "A policy rule that goes on at another.",
+    RULES + ["ip -6 rule add to 2001:db8:6::/48 goto 32766 pref 103", "ip -6 rule add table 200 pref 104"],
+    [("goto main", ether(ip6() / udp())), ("table 200", ether(ip6("2001:db8:77::1") / udp()))],
 )
 Case(
     "ip/rule-suppress",
