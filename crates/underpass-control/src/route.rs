@@ -15,6 +15,9 @@ pub(crate) mod nexthop;
 mod publish;
 mod rule;
 mod table;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests;
 
 use std::collections::BTreeMap;
 

@@ -104,6 +104,7 @@ impl Router {
                 Err(refusal) => self.acknowledge(client, &message, Err(&refusal), replies),
             }
         }
+        self.engine.reclaim();
     }
 
     /// Writes the next datagram of the client's dump, if one is under way; says whether there is more.

@@ -57,7 +57,8 @@ impl Replies {
         to: Address,
         write: impl FnOnce(&mut Reply<'_>),
     ) -> Result<(), Refusal> {
-        write_message(&mut self.bytes, kind, flags, to, write)?;
+        let origin = self.bytes.len();
+        write_at(&mut self.bytes, origin, (kind, flags), to, write)?;
         self.ends.push(self.bytes.len());
         Ok(())
     }
@@ -112,13 +113,24 @@ pub fn write_message(
     to: Address,
     write: impl FnOnce(&mut Reply<'_>),
 ) -> Result<(), Refusal> {
+    write_at(datagram, 0, (kind, flags), to, write)
+}
+
+/// The same where the datagram begins at an offset of `datagram`.
+fn write_at(
+    datagram: &mut Vec<u8>,
+    origin: usize,
+    (kind, flags): (u16, u16),
+    to: Address,
+    write: impl FnOnce(&mut Reply<'_>),
+) -> Result<(), Refusal> {
     let start = datagram.len();
     datagram.extend_from_slice(&[0; 4]);
     datagram.extend_from_slice(&kind.to_ne_bytes());
     datagram.extend_from_slice(&flags.to_ne_bytes());
     datagram.extend_from_slice(&to.sequence.to_ne_bytes());
     datagram.extend_from_slice(&to.port.to_ne_bytes());
-    let mut reply = Reply { bytes: datagram, start, overflow: false };
+    let mut reply = Reply { bytes: datagram, origin, start, overflow: false };
     write(&mut reply);
     if reply.overflow {
         datagram.truncate(start);
@@ -162,6 +174,8 @@ pub fn write_done(
 #[derive(Debug)]
 pub struct Reply<'a> {
     bytes: &'a mut Vec<u8>,
+    /// Where the datagram begins, to which 64-bit values are aligned.
+    origin: usize,
     start: usize,
     overflow: bool,
 }
@@ -244,7 +258,7 @@ impl Reply<'_> {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
-    /// An attribute of 8 bytes whose value starts at a multiple of 8 bytes from the start of the message
+    /// An attribute of 8 bytes whose value starts at a multiple of 8 bytes from the start of the datagram
     /// (Linux: `nla_put_u64_64bit`, where the machine needs it): an empty attribute of type `pad` goes
     /// before it if need be.
     pub fn u64_aligned(&mut self, kind: u16, value: u64, pad: u16) {
@@ -252,9 +266,9 @@ impl Reply<'_> {
         self.u64(kind, value);
     }
 
-    /// Makes the next attribute's value start at a multiple of 8 bytes from the start of the message.
+    /// Makes the next attribute's value start at a multiple of 8 bytes from the start of the datagram.
     pub fn align_64(&mut self, pad: u16) {
-        if !(self.bytes.len() - self.start + NLA_HEADER_SIZE).is_multiple_of(8) {
+        if !(self.bytes.len() - self.origin + NLA_HEADER_SIZE).is_multiple_of(8) {
             self.flag(pad);
         }
     }

@@ -451,7 +451,10 @@ impl Router {
         }
         let mtu = info.metrics.as_ref().map_or(0, |metrics| metrics[RTAX_MTU - 1]);
         let ways = self.ways(info);
-        let [Hop { oif, gateway: None, tunnel: None, dead: false, .. }] = &ways[..] else { return None };
+        let mut alive = ways.iter().filter(|hop| !hop.dead);
+        let (Some(Hop { oif, gateway: None, tunnel: None, .. }), None) = (alive.next(), alive.next()) else {
+            return None;
+        };
         let address = family.address(host);
         self.routes.published.mac(*oif, address)?;
         let key = (*oif, address, mtu);
