@@ -50,6 +50,18 @@ impl Entry {
         }
     }
 
+    /// Whether it ends the search.
+    #[inline(always)]
+    pub(super) fn is_leaf(self) -> bool {
+        self.0 >> 30 & 3 == Kind::Leaf as u64
+    }
+
+    /// Whether a node comes next.
+    #[inline(always)]
+    pub(super) fn is_node(self) -> bool {
+        self.0 >> 30 & 3 == Kind::Node as u64
+    }
+
     /// The leaf, node or record.
     #[inline(always)]
     pub(super) fn value(self) -> Block {

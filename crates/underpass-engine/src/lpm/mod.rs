@@ -127,7 +127,9 @@ impl Address for u128 {
 
     #[inline(always)]
     fn window(self, from: u8) -> u64 {
-        (self.wrapping_shl(from.into()) >> 64) as u64
+        let [first, second] = self.halves();
+        // Most prefixes end in the first half, and a shift of 128 bits costs three times as much.
+        if from < 64 { first << from | second >> 1 >> (63 - from) } else { second << (from & 63) }
     }
 
     fn with_window(self, len: u8, window: u64) -> Self {
@@ -256,45 +258,52 @@ impl<A: Address> Lpm<A> {
         (leaf != node::NONE).then_some(leaf)
     }
 
-    #[inline]
+    /// What the root says by itself; the nodes below it are walked elsewhere, so that this is small
+    /// enough to be part of the caller.
+    #[inline(always)]
     fn longest(&self, address: A) -> u32 {
-        let found = self.longest_but_default(address);
+        let window = address.window(0);
+        let entry = Entry(self.root.word((window >> 48) as usize).load(Acquire));
+        if entry.is_leaf() && entry.matches(window << ROOT) {
+            return entry.value();
+        }
+        let found = self.below(address, entry);
         if found == node::NONE { self.default.load(Acquire) } else { found }
     }
 
-    #[inline]
-    fn longest_but_default(&self, address: A) -> u32 {
-        let mut window = address.window(0);
-        let first = (window >> 48) as usize;
-        let mut entry = Entry(self.root.word(first).load(Acquire));
-        window <<= 16;
+    /// Walks on from an entry of the root; says nothing of the default.
+    #[inline(never)]
+    fn below(&self, address: A, mut entry: Entry) -> u32 {
+        let mut window = address.window(ROOT);
         let (mut node, mut slot) = (0, 0);
         let mut pos = ROOT;
-        loop {
-            if !entry.matches(window) {
-                break;
+        while entry.matches(window) {
+            if entry.is_node() {
+                pos += entry.len();
+                window = address.window(pos);
+                pos += 8;
+                slot = (window >> 56) as u8;
+                // The zeros that are shifted in from the right are beyond any suffix.
+                window <<= 8;
+                node = entry.value() as usize * UNIT;
+                let index = node::find(self.arena.view(), node, slot);
+                entry = Entry(self.arena.word(index).load(Acquire));
+                continue;
             }
             match entry.kind() {
                 Kind::Leaf => return entry.value(),
-                Kind::Node => {
-                    pos += entry.len();
-                    window = address.window(pos);
-                    pos += 8;
-                    slot = (window >> 56) as u8;
-                    window <<= 8;
-                    node = entry.value() as usize * UNIT;
-                    let index = node::find(self.arena.view(), node, slot);
-                    entry = Entry(self.arena.word(index).load(Acquire));
-                }
                 Kind::Record => match self.record(entry, address) {
                     Some(leaf) => return leaf,
                     None => break,
                 },
-                Kind::Empty if node == 0 => break,
-                Kind::Empty => return node::NONE,
+                Kind::Empty if node != 0 => return node::NONE,
+                Kind::Empty | Kind::Node => break,
             }
         }
-        if node == 0 { self.root_cover(first) } else { node::cover(self.arena.view(), node, slot) }
+        if node == 0 {
+            return self.root_cover((address.window(0) >> 48) as usize);
+        }
+        node::cover(self.arena.view(), node, slot)
     }
 
     #[inline]
