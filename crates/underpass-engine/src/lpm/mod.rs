@@ -38,8 +38,9 @@ pub const NO_LEAF: u32 = u32::MAX;
 /// The largest leaf.
 pub const MAX_LEAF: u32 = node::NONE - 1;
 
-/// Most routes of a table of which [`Lpm::is_hot`] holds.
-const HOT: u32 = 512;
+/// Most routes of a table of which [`Lpm::is_hot`] holds: their nodes fit in a second-level cache of half
+/// a megabyte.
+const HOT: u32 = 16_384;
 
 /// Bits of an address that the root consumes.
 const ROOT: u8 = 16;
