@@ -761,3 +761,19 @@ Case(
         ("routing type 0", ether(routed(ip6("2001:db8:1::1"), ["2001:db8:1::1", NEXT], 1, udp(), kind=0))),
     ],
 )
+
+Case(
+    "ip/errors-by-other-port",
+    "An error leaves by another port than the packet came in by: whose address is its source?",
+    BASE
+    + [
+        "ip -6 route add 2001:db8:30::/48 via 2001:db8:2::2 dev p1",
+        "ip route add 203.0.130.0/24 via 198.51.100.2",
+    ],
+    [
+        ("IPv6, hop limit 1", ether(ip6(src="2001:db8:30::1", hlim=1) / udp())),
+        ("IPv6, no route", ether(ip6("2001:db8:99::1", src="2001:db8:30::1") / udp())),
+        ("IPv4, TTL 1", ether(ip4(src="203.0.130.1", ttl=1) / udp())),
+        ("IPv4, no route", ether(ip4("198.18.0.1", src="203.0.130.1") / udp())),
+    ],
+)
