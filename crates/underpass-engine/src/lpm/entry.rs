@@ -56,6 +56,12 @@ impl Entry {
         self.0 >> 30 & 3 == Kind::Leaf as u64
     }
 
+    /// Whether it is not empty.
+    #[inline(always)]
+    pub(super) fn is_there(self) -> bool {
+        self.0 >> 30 & 3 != Kind::Empty as u64
+    }
+
     /// Whether a node comes next.
     #[inline(always)]
     pub(super) fn is_node(self) -> bool {

@@ -80,7 +80,7 @@ pub trait Address: Copy + Eq + Send + Sync + 'static {
     /// Byte `at` of the address.
     fn byte(spread: &Self::Spread, at: u8) -> u8;
 
-    /// The 64 bits from byte `at` on, zero behind the end.
+    /// The 64 bits from byte `at` on, zero behind the end; anything if nothing is left.
     fn spread_window(spread: &Self::Spread, at: u8) -> u64;
 }
 
@@ -165,7 +165,8 @@ impl Address for u128 {
 
     #[inline(always)]
     fn spread_window(spread: &[u8; 24], at: u8) -> u64 {
-        let at = usize::from(at).min(16);
+        // From the end on the window is of no use: nothing is left to compare.
+        let at = usize::from(at & 15);
         u64::from_be_bytes(spread[at..at + 8].try_into().unwrap_or_default())
     }
 }

@@ -33,7 +33,7 @@ pub(super) const NONE: u32 = (1 << 30) - 1;
 /// Which word of a node is meta.
 const META: usize = 32;
 /// Which word of a node is the first entry.
-const ENTRIES: usize = 33;
+pub(super) const ENTRIES: usize = 33;
 /// Most entries: what a byte can name.
 const MOST: usize = 256;
 
