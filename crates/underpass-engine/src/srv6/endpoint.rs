@@ -320,7 +320,7 @@ fn decapsulate4(road: &mut Road) -> Result<Ipv4Addr, Drop> {
     let checked = ipv4_check(road.packet.bytes(), at).map_err(|_| Drop::InnerMalformed)?;
     road.packet.narrow(at, checked.len);
     if checked.unusual {
-        road.flags |= NOT_FORWARDED;
+        road.extra.flags |= NOT_FORWARDED;
     }
     Ok(checked.destination)
 }
@@ -332,7 +332,7 @@ fn decapsulate6(road: &mut Road) -> Result<Ipv6Addr, Drop> {
     let checked = ipv6_check(road.packet.bytes(), at).map_err(|_| Drop::InnerMalformed)?;
     road.packet.narrow(at, checked.len);
     if checked.unusual {
-        road.flags |= NOT_FORWARDED;
+        road.extra.flags |= NOT_FORWARDED;
     }
     Ok(checked.destination)
 }

@@ -91,8 +91,8 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Step {
         // What is quoted is the packet without the headers that this router put before it.
-        let mtu = road.mtu.saturating_sub(u32::from(road.growth));
-        road.packet.pull(usize::from(std::mem::take(&mut road.wrapping)));
+        let mtu = road.extra.mtu.saturating_sub(u32::from(road.extra.growth));
+        road.packet.pull(usize::from(std::mem::take(&mut road.extra.wrapping)));
         let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.is(GENERATED)) else {
             return Step::drop(reason);
         };
@@ -121,12 +121,12 @@ impl<const COUNT: bool> Path<COUNT> {
     /// that it answers.
     pub(super) fn send_generated(&mut self, road: &mut Road, destination: IpAddr) -> Step {
         self.totals.generated += 1;
-        road.flags = road.flags & !NOT_FORWARDED | GENERATED;
-        road.counted = None;
-        (road.turns, road.growth, road.wrapping) = (0, 0, 0);
+        road.extra.flags = road.extra.flags & !NOT_FORWARDED | GENERATED;
+        road.extra.counted = None;
+        (road.extra.turns, road.extra.growth, road.extra.wrapping) = (0, 0, 0);
         match destination {
-            IpAddr::V6(address) => Step::look6(road, road.instance, address),
-            IpAddr::V4(address) => Step::look4(road, road.instance, address),
+            IpAddr::V6(address) => Step::look6(road, road.extra.instance, address),
+            IpAddr::V4(address) => Step::look4(road, road.extra.instance, address),
         }
     }
 
@@ -134,7 +134,7 @@ impl<const COUNT: bool> Path<COUNT> {
     #[cold]
     #[inline(never)]
     pub(super) fn finish_generated(&self, view: &View<'_>, road: &mut Road, link: LinkId) {
-        road.flags &= !UNFINISHED;
+        road.extra.flags &= !UNFINISHED;
         let links = [view.link(link), view.link(road.ingress)];
         let source4 = links.iter().flatten().find_map(|link| link.source4);
         let source6 = links.iter().flatten().find_map(|link| link.source6);
@@ -286,7 +286,7 @@ fn quote6(road: &mut Road, destination: Ipv6Addr, kind: [u8; 2], argument: u32) 
     let header = ipv6::Header::new(Ipv6Addr::UNSPECIFIED, destination, protocol::ICMPV6, HOP_LIMIT, length);
     room.get_mut(..ipv6::Header::LEN)?.copy_from_slice(header.as_bytes());
     write_icmp(room.get_mut(ipv6::Header::LEN..)?, kind, argument)?;
-    road.flags |= UNFINISHED;
+    road.extra.flags |= UNFINISHED;
     Some(())
 }
 
@@ -302,7 +302,7 @@ fn quote4(road: &mut Road, destination: Ipv4Addr, kind: [u8; 2], argument: u32) 
     header.flags_offset = 0.into();
     room.get_mut(..ipv4::Header::LEN)?.copy_from_slice(header.as_bytes());
     write_icmp(room.get_mut(ipv4::Header::LEN..)?, kind, argument)?;
-    road.flags |= UNFINISHED;
+    road.extra.flags |= UNFINISHED;
     Some(())
 }
 

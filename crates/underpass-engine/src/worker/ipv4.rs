@@ -84,7 +84,7 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
         return Step::drop(Drop::DestinationInvalid);
     }
     if !link.forward4 {
-        road.flags |= NOT_FORWARDED;
+        road.extra.flags |= NOT_FORWARDED;
     }
     road.target4 = destination;
     Step::Look4(link.lookup)
@@ -105,7 +105,7 @@ pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step>
             return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
         }
         if !fits && header.dont_fragment() {
-            road.mtu = next_hop.mtu;
+            road.extra.mtu = next_hop.mtu;
             return Err(Step::error(Drop::TooBig, Error::TooBig));
         }
         header.decrement_ttl();

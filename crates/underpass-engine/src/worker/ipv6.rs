@@ -85,7 +85,7 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     let not_forwarded =
         source.is_unspecified() || source.is_unicast_link_local() || destination.is_unicast_link_local();
     if not_forwarded || !link.forward6 {
-        road.flags |= NOT_FORWARDED;
+        road.extra.flags |= NOT_FORWARDED;
     }
     road.target6 = destination;
     Step::Look6(link.lookup)
@@ -104,7 +104,7 @@ pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
             return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
         }
         if len > next_hop.mtu as usize {
-            road.mtu = next_hop.mtu;
+            road.extra.mtu = next_hop.mtu;
             return Err(Step::error(Drop::TooBig, Error::TooBig));
         }
         header.hop_limit -= 1;

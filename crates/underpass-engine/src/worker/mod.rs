@@ -41,8 +41,8 @@ use crate::trace::{Event, Trace};
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::check as ipv4_check;
 pub(crate) use ipv6::check as ipv6_check;
+use road::{Extra, Slow, UNFINISHED};
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
-use road::{Slow, UNFINISHED};
 use transmit::{Transmit, frame};
 
 /// A burst of packets that came in by one port.
@@ -180,7 +180,7 @@ impl Step {
     /// Look up what `what` says, off the common road.
     #[inline(always)]
     fn slow(road: &mut Road, lookup: LookupId, what: Slow) -> Self {
-        road.slow = what;
+        road.extra.slow = what;
         Self::LookSlow(lookup)
     }
 
@@ -347,12 +347,13 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.end_of_burst(view);
         };
         let mut fibs = Fibs::new(view, link.lookup);
+        let extra = Extra::new(link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
         let mut received = Count { packets: burst.len() as u64, ..Count::default() };
         for packet in burst.drain(..) {
             received.bytes += packet.len() as u64;
             trace.step(Event::Received(port), &packet);
-            let mut road = Road::new(packet, ingress, link.lookup);
+            let mut road = Road::new(packet, ingress, extra);
             let step = self.ethernet(&mut road, link);
             self.carry(view, &mut fibs, road, step, &mut waiting, trace);
         }
@@ -538,7 +539,7 @@ impl<const COUNT: bool> Path<COUNT> {
         match action {
             Action::Forward(next_hop) => Step::Forward(*next_hop),
             Action::Endpoint(endpoint) => {
-                fibs.sid = Some((road.looked_in, road.target6, id));
+                fibs.sid = Some((road.extra.looked_in, road.target6, id));
                 srv6::endpoint(self, road, endpoint, trace)
             }
             Action::Headend(headend) => {
@@ -566,7 +567,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Discard::Unreachable => Step::error(Drop::Unreachable, icmp::Error::Unreachable),
             Discard::Prohibit => Step::error(Drop::Prohibited, icmp::Error::Prohibited),
             Discard::Throw => {
-                let lookup = road.looked_in;
+                let lookup = road.extra.looked_in;
                 Step::slow(road, lookup, Slow::Throw)
             }
         }
@@ -584,7 +585,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         self.run.packets += 1;
         self.run.bytes += bytes as u64;
-        road.counted = counter.map(|id| (id, bytes as u32));
+        road.extra.counted = counter.map(|id| (id, bytes as u32));
     }
 
     /// Counts a packet that a behaviour refused.
@@ -598,7 +599,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// Turns a packet that was counted as good into an error of its behaviour.
     #[cold]
     pub(crate) fn uncount(&mut self, road: &mut Road) {
-        if let Some((id, bytes)) = road.counted.take() {
+        if let Some((id, bytes)) = road.extra.counted.take() {
             self.end_run();
             let taken_back = Count { packets: 1, bytes: u64::from(bytes), errors: 0 };
             self.counters.add(id, Count { errors: 1, ..Count::default() } - taken_back);

@@ -22,35 +22,58 @@ pub(crate) enum Slow {
 /// A packet on its road, from its layer-3 header on.
 pub(crate) struct Road {
     pub(crate) packet: Packet,
-    /// The link that it came in by.
-    pub(crate) ingress: LinkId,
-    /// The routing instance that it is in: the tables of its last look-up. An ICMP error is looked up
-    /// there. Stays as it is once the packet is inside one of the router's own tunnels.
-    pub(crate) instance: LookupId,
-    /// The address that is looked up next, if the step says an IPv4 look-up.
-    pub(crate) target4: Ipv4Addr,
-    /// The same for IPv6.
+    /// The address that is looked up next, if the step says an IPv6 look-up.
     pub(crate) target6: Ipv6Addr,
-    /// What [`super::Step::LookSlow`] looks up.
-    pub(crate) slow: Slow,
-    /// What [`super::IcmpError::TooBig`] says.
-    pub(crate) mtu: u32,
-    /// Where it was looked up last.
-    pub(crate) looked_in: LookupId,
-    /// Its SRv6 local SID's counter, and the bytes that were counted there: taken back should the packet
-    /// turn out to be an error of that behaviour.
-    pub(crate) counted: Option<(CounterId, u32)>,
+    /// The same for IPv4.
+    pub(crate) target4: Ipv4Addr,
     /// Where its Ethernet header lies in the slot.
     frame: u32,
+    /// The link that it came in by.
+    pub(crate) ingress: LinkId,
+    pub(crate) extra: Extra,
+}
+
+/// What is remembered of few packets.
+#[derive(Clone, Copy)]
+pub(crate) struct Extra {
+    /// What is unusual about the packet: 0 for nearly every one, which is one comparison then.
+    pub(crate) flags: u8,
+    /// Look-ups so far, beyond the first.
+    pub(super) turns: u8,
     /// Bytes of headers that a headend of this router has put in front, which an ICMP error does not
     /// quote.
     pub(crate) wrapping: u16,
     /// Bytes by which this router has made it longer, which it says in a Packet Too Big.
     pub(crate) growth: u16,
-    /// Look-ups so far.
-    pub(crate) turns: u8,
-    /// What is unusual about it: 0 for nearly every packet, which is one comparison then.
-    pub(crate) flags: u8,
+    /// What [`super::Step::LookSlow`] looks up.
+    pub(crate) slow: Slow,
+    /// What [`super::IcmpError::TooBig`] says.
+    pub(crate) mtu: u32,
+    /// The routing instance that it is in: the tables of its last look-up. An ICMP error is looked up
+    /// there. Stays as it is once the packet is inside one of the router's own tunnels.
+    pub(crate) instance: LookupId,
+    /// Where it was looked up last.
+    pub(crate) looked_in: LookupId,
+    /// Its SRv6 local SID's counter, and the bytes that were counted there: taken back should the packet
+    /// turn out to be an error of that behaviour.
+    pub(crate) counted: Option<(CounterId, u32)>,
+}
+
+impl Extra {
+    /// What is remembered of a packet that has just come in and is in this routing instance.
+    pub(super) fn new(instance: LookupId) -> Self {
+        Self {
+            flags: 0,
+            turns: 0,
+            wrapping: 0,
+            growth: 0,
+            slow: Slow::Throw,
+            mtu: 0,
+            instance,
+            looked_in: instance,
+            counted: None,
+        }
+    }
 }
 
 /// One of its addresses forbids that it is forwarded, or forwarding is off where it came in: it may
@@ -64,41 +87,32 @@ pub(crate) const UNFINISHED: u8 = 4;
 impl Road {
     /// The road of a frame that came in by a link, still with its Ethernet header.
     #[inline(always)]
-    pub(crate) fn new(packet: Packet, ingress: LinkId, instance: LookupId) -> Self {
-        let frame = packet.headroom() as u32;
+    pub(crate) fn new(packet: Packet, ingress: LinkId, extra: Extra) -> Self {
         Self {
+            frame: packet.headroom() as u32,
             packet,
-            ingress,
-            instance,
             target4: Ipv4Addr::UNSPECIFIED,
             target6: Ipv6Addr::UNSPECIFIED,
-            slow: Slow::Throw,
-            mtu: 0,
-            looked_in: instance,
-            counted: None,
-            frame,
-            wrapping: 0,
-            growth: 0,
-            turns: 0,
-            flags: 0,
+            ingress,
+            extra,
         }
     }
 
     /// Whether one of these flags is set.
     #[inline(always)]
     pub(crate) fn is(&self, flags: u8) -> bool {
-        self.flags & flags != 0
+        self.extra.flags & flags != 0
     }
 
     /// Takes note of another look-up, in `lookup`. `false`: it is one too many.
     #[inline(always)]
     pub(crate) fn turn(&mut self, lookup: LookupId) -> bool {
-        self.turns += 1;
-        self.looked_in = lookup;
-        if self.wrapping == 0 {
-            self.instance = lookup;
+        self.extra.turns += 1;
+        self.extra.looked_in = lookup;
+        if self.extra.wrapping == 0 {
+            self.extra.instance = lookup;
         }
-        self.turns < super::MAX_TURNS
+        self.extra.turns < super::MAX_TURNS
     }
 
     /// The Ethernet header that the packet came in with.
@@ -111,7 +125,7 @@ impl Road {
     /// Ethernet header: `frame`, if given, is put where it is found again.
     #[inline(always)]
     pub(crate) fn wrapped(&mut self, len: usize, frame: Option<[u8; ethernet::Header::LEN]>) {
-        self.wrapping = self.wrapping.saturating_add(len as u16);
+        self.extra.wrapping = self.extra.wrapping.saturating_add(len as u16);
         self.grown(len);
         if let Some(frame) = frame
             && let Some(at) = self.packet.headroom().checked_sub(frame.len())
@@ -125,6 +139,6 @@ impl Road {
     /// Takes note that the packet became `len` bytes longer.
     #[inline(always)]
     pub(crate) fn grown(&mut self, len: usize) {
-        self.growth = self.growth.saturating_add(len as u16);
+        self.extra.growth = self.extra.growth.saturating_add(len as u16);
     }
 }

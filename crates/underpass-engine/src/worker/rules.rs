@@ -33,7 +33,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if !road.turn(id) {
             return Step::drop(Drop::Loop);
         }
-        let target = match road.slow {
+        let target = match road.extra.slow {
             Slow::Target4 => Some(road.target4.into()),
             Slow::Target6 => Some(road.target6.into()),
             Slow::Throw => destination(road.packet.bytes()),

@@ -91,7 +91,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return Step::drop(Drop::NoRoute);
         };
         trace.step(Event::NextHop(id), &road.packet);
-        if road.flags != 0 {
+        if road.extra.flags != 0 {
             if road.is(NOT_FORWARDED) {
                 return Step::drop(Drop::ForwardingOff);
             }
