@@ -108,6 +108,38 @@ fn next_segment(road: &mut Road, sid: &Endpoint) -> Result<Ipv6Addr, Refused> {
 /// RFC 8986 section 4.1, S02 to S15: lowers segments left and makes that segment the destination.
 #[inline(always)]
 fn advance(road: &mut Road, psp: bool) -> Result<Ipv6Addr, Refused> {
+    if !psp && let Some(segment) = advance_plain(road.packet.bytes_mut()) {
+        return Ok(segment);
+    }
+    advance_any(road, psp)
+}
+
+/// [`advance_any`] for nearly every packet: an SRH without TLVs right behind the fixed header, and a hop
+/// limit that is not used up. `None`: the packet is not of that kind, and unchanged.
+#[inline(always)]
+fn advance_plain(bytes: &mut [u8]) -> Option<Ipv6Addr> {
+    let (fixed, list) = bytes.split_first_chunk_mut::<48>()?;
+    let [.., next, hop_limit] = *fixed.first_chunk::<8>()?;
+    let [_, len, kind, left, last, ..] = *fixed.last_chunk::<8>()?;
+    let segments = usize::from(last) + 1;
+    let plain = next == protocol::ROUTING
+        && kind == srh::ROUTING_TYPE
+        && hop_limit > 1
+        && usize::from(len) == segments * 2
+        && segments * 16 <= list.len()
+        && (1..=segments).contains(&usize::from(left));
+    if !plain {
+        return None;
+    }
+    let segment = *list.get(usize::from(left - 1) * 16..)?.first_chunk::<16>()?;
+    fixed[43] = left - 1;
+    fixed[24..40].copy_from_slice(&segment);
+    Some(Ipv6Addr::from_octets(segment))
+}
+
+/// [`advance`] for any packet.
+#[inline(never)]
+fn advance_any(road: &mut Road, psp: bool) -> Result<Ipv6Addr, Refused> {
     let at = active_srh(&road.packet)?;
     let (header, rest) =
         ipv6::Header::mut_from_prefix(road.packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
@@ -130,26 +162,9 @@ fn advance(road: &mut Road, psp: bool) -> Result<Ipv6Addr, Refused> {
 
 /// Where the SRH with segments left begins, RFC 8986 section 4.1, S01 and S02. Routing headers that are
 /// used up are passed over.
-#[inline(always)]
 fn active_srh(packet: &Packet) -> Result<usize, Drop> {
-    let bytes = packet.bytes();
-    match *bytes {
-        // The SRH right behind the fixed header, with segments left: nearly every packet.
-        [_, _, _, _, _, _, protocol::ROUTING, ..] if bytes.get(43).is_some_and(|left| *left > 0) => {
-            match bytes.get(42) {
-                Some(&srh::ROUTING_TYPE) => Ok(ipv6::Header::LEN),
-                _ => Err(Drop::SrhMissing),
-            }
-        }
-        _ => find_active_srh(bytes),
-    }
-}
-
-/// Walks the extension headers for an SRH with segments left.
-#[cold]
-fn find_active_srh(bytes: &[u8]) -> Result<usize, Drop> {
     let mut reason = Drop::SrhMissing;
-    for header in extensions(bytes)? {
+    for header in extensions(packet.bytes())? {
         let header = header.map_err(|_| Drop::Ip6Malformed)?;
         let Some(routing) = header.routing() else { continue };
         match (routing.routing_type, routing.segments_left) {

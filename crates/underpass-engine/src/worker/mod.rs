@@ -213,10 +213,14 @@ struct Fibs<'a> {
     ingress6: Found<'a, u128>,
     other4: Found<'a, u32>,
     other6: Found<'a, u128>,
-    /// The last local SID: where it was looked up, the address, what was found. Bursts are often towards
-    /// one SID, whose host route lies deep in the table.
-    sid: Option<(LookupId, Ipv6Addr, ActionId)>,
+    /// The last local SID. Bursts are often towards one SID, whose host route lies deep in the table.
+    sid: Known,
+    /// What was looked up last behind a SID: the next segment of a list, mostly.
+    next: Known,
 }
+
+/// A look-up that was made: in which tables, which address, what it led to.
+type Known = Option<(LookupId, Ipv6Addr, ActionId)>;
 
 impl<'a> Fibs<'a> {
     fn new(view: &View<'a>, ingress: LookupId) -> Self {
@@ -226,14 +230,15 @@ impl<'a> Fibs<'a> {
             other4: Found { lookup: ingress, fib: None },
             other6: Found { lookup: ingress, fib: None },
             sid: None,
+            next: None,
         }
     }
 
-    /// What the packet's target is, if it is the last local SID again.
+    /// What the packet's target leads to, if the same was looked up before.
     #[inline(always)]
-    fn known_sid(&self, road: &Road, lookup: LookupId) -> Option<ActionId> {
-        match self.sid {
-            Some((tables, address, id)) if address == road.target6 && tables == lookup => Some(id),
+    fn known(&self, road: &Road, lookup: LookupId) -> Option<ActionId> {
+        match if road.is_first_turn() { &self.sid } else { &self.next } {
+            Some((tables, address, id)) if *address == road.target6 && *tables == lookup => Some(*id),
             _ => None,
         }
     }
@@ -404,12 +409,15 @@ impl<const COUNT: bool> Path<COUNT> {
         // back. A packet that needs an earlier one goes round.
         loop {
             if let Step::Look6(lookup) = step {
-                step = match fibs.known_sid(&road, lookup) {
-                    Some(sid) => Step::Act(sid),
+                step = match fibs.known(&road, lookup) {
+                    Some(action) => Step::Act(action),
                     None => match fibs.fib6(view, lookup) {
                         Some(fib) if fib.is_hot() => {
                             let leaf = fib.lookup(road.target6.to_bits(), view.guard).map(ActionId);
                             trace.step(Event::Lookup(road.target6.into(), leaf), &road.packet);
+                            if !road.is_first_turn() {
+                                fibs.next = leaf.map(|leaf| (lookup, road.target6, leaf));
+                            }
                             looked(leaf)
                         }
                         Some(_) if !waiting.is_full() => {
@@ -539,7 +547,9 @@ impl<const COUNT: bool> Path<COUNT> {
         match action {
             Action::Forward(next_hop) => Step::Forward(*next_hop),
             Action::Endpoint(endpoint) => {
-                fibs.sid = Some((road.extra.looked_in, road.target6, id));
+                if road.is_first_turn() {
+                    fibs.sid = Some((road.extra.looked_in, road.target6, id));
+                }
                 srv6::endpoint(self, road, endpoint, trace)
             }
             Action::Headend(headend) => {

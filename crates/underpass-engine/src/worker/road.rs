@@ -104,6 +104,12 @@ impl Road {
         self.extra.flags & flags != 0
     }
 
+    /// Whether it has been looked up at most once.
+    #[inline(always)]
+    pub(crate) fn is_first_turn(&self) -> bool {
+        self.extra.turns == 0
+    }
+
     /// Takes note of another look-up, in `lookup`. `false`: it is one too many.
     #[inline(always)]
     pub(crate) fn turn(&mut self, lookup: LookupId) -> bool {
