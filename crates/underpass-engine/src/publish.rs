@@ -211,6 +211,18 @@ impl<T: Send + Sync + 'static> Slab<T> {
         unsafe { object.as_ref() }
     }
 
+    /// Asks for the cache lines that [`Self::get`] and its caller will read, for each id: first those of
+    /// the addresses, then those of the objects.
+    #[inline]
+    pub(crate) fn prefetch(&self, ids: &[u32]) {
+        for id in ids {
+            prefetch(self.slots.wrapping_add((id & self.mask) as usize));
+        }
+        for id in ids {
+            prefetch(self.slot(*id).load(Ordering::Relaxed));
+        }
+    }
+
     #[inline]
     fn slot(&self, id: u32) -> &AtomicPtr<T> {
         // SAFETY: the array has mask + 1 slots and lives as long as `self`.
@@ -248,6 +260,19 @@ impl<T: Send + Sync + 'static> Slab<T> {
     pub(crate) fn capacity(&self) -> u32 {
         self.mask
     }
+}
+
+/// Asks for the cache line at `address`, whatever is there.
+#[inline(always)]
+pub(crate) fn prefetch<T>(address: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: prefetching has no effect on memory, and every x86-64 can.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
 }
 
 impl<T> Drop for Slab<T> {

@@ -98,14 +98,7 @@ impl<'w> View<'w> {
     /// Asks for the cache line of the word at `index`.
     #[inline(always)]
     pub(super) fn prefetch(self, index: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: prefetching has no effect on memory, and every x86-64 can.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(self.base.wrapping_add(index & self.mask).cast());
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = index;
+        crate::publish::prefetch(self.base.wrapping_add(index & self.mask));
     }
 }
 

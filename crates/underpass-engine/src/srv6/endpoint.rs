@@ -332,7 +332,8 @@ fn find_inner(bytes: &[u8], protocol: u8) -> Result<usize, Drop> {
 #[inline(always)]
 fn decapsulate4(road: &mut Road) -> Result<Ipv4Addr, Drop> {
     let at = inner(&road.packet, protocol::IPV4)?;
-    let checked = ipv4_check(road.packet.bytes(), at).map_err(|_| Drop::InnerMalformed)?;
+    let checked =
+        road.packet.bytes().get(at..).and_then(|inner| ipv4_check(inner).ok()).ok_or(Drop::InnerMalformed)?;
     road.packet.narrow(at, checked.len);
     if checked.unusual {
         road.extra.flags |= NOT_FORWARDED;
@@ -344,7 +345,8 @@ fn decapsulate4(road: &mut Road) -> Result<Ipv4Addr, Drop> {
 #[inline(always)]
 fn decapsulate6(road: &mut Road) -> Result<Ipv6Addr, Drop> {
     let at = inner(&road.packet, protocol::IPV6)?;
-    let checked = ipv6_check(road.packet.bytes(), at).map_err(|_| Drop::InnerMalformed)?;
+    let checked =
+        road.packet.bytes().get(at..).and_then(|inner| ipv6_check(inner).ok()).ok_or(Drop::InnerMalformed)?;
     road.packet.narrow(at, checked.len);
     if checked.unusual {
         road.extra.flags |= NOT_FORWARDED;

@@ -61,6 +61,12 @@ impl Tables {
         self.actions.get(id.0, guard)
     }
 
+    /// Asks for the memory of these compiled routes, which are about to be read.
+    #[inline]
+    pub(crate) fn prefetch_actions(&self, leaves: &[u32]) {
+        self.actions.prefetch(leaves);
+    }
+
     /// A next hop.
     #[inline]
     pub fn next_hop<'g>(&'g self, id: NextHopId, guard: &'g Guard<'_>) -> Option<&'g NextHop> {

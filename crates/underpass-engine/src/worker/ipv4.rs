@@ -8,23 +8,9 @@ use std::net::Ipv4Addr;
 use super::icmp::Error;
 use super::road::{GENERATED, NOT_FORWARDED};
 use super::{Road, Step};
+use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Link, NextHop};
-
-/// A packet from the wire, `at` bytes into the frame: is it sound, and where is it looked up?
-#[inline(always)]
-pub(crate) fn input(road: &mut Road, at: usize, link: &Link) -> Step {
-    let checked = match check(road.packet.bytes(), at) {
-        Ok(checked) => checked,
-        Err(reason) => return Step::drop(reason),
-    };
-    road.packet.narrow(at, checked.len);
-    if checked.unusual || !link.forward4 {
-        return Step::Unusual;
-    }
-    road.target4 = checked.destination;
-    Step::Look4(link.lookup)
-}
 
 /// A header that is sound.
 pub(crate) struct Checked {
@@ -35,10 +21,9 @@ pub(crate) struct Checked {
     pub(crate) unusual: bool,
 }
 
-/// Checks the header, and its checksum, of the packet that begins `at` bytes into `bytes`.
+/// Checks the header, and its checksum, of a packet.
 #[inline(always)]
-pub(crate) fn check(bytes: &[u8], at: usize) -> Result<Checked, Drop> {
-    let bytes = bytes.get(at..).ok_or(Drop::Ip4Truncated)?;
+pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
     let view = ipv4::View::parse(bytes).map_err(|malformed| match malformed {
         ipv4::Malformed::Truncated | ipv4::Malformed::PayloadTruncated => Drop::Ip4Truncated,
         ipv4::Malformed::Version | ipv4::Malformed::HeaderLength | ipv4::Malformed::TotalLength => {
@@ -88,6 +73,19 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     }
     road.target4 = destination;
     Step::Look4(link.lookup)
+}
+
+/// Lowers the TTL of a checked packet, if that leaves some and the packet fits into `mtu`.
+#[inline(always)]
+pub(super) fn forward_plain(packet: &mut Packet, mtu: u32) -> bool {
+    let len = packet.len();
+    match ipv4::Header::mut_from_prefix(packet.bytes_mut()) {
+        Ok((header, _)) if header.ttl > 1 && len <= mtu as usize => {
+            header.decrement_ttl();
+            true
+        }
+        _ => false,
+    }
 }
 
 /// A checked packet before it goes to `next_hop`: its TTL, and whether it fits. `Ok(false)`: it has to

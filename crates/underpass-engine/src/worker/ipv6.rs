@@ -11,21 +11,6 @@ use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Link, NextHop};
 
-/// A packet from the wire, `at` bytes into the frame: is it sound, and where is it looked up?
-#[inline(always)]
-pub(crate) fn input(road: &mut Road, at: usize, link: &Link) -> Step {
-    let checked = match check(road.packet.bytes(), at) {
-        Ok(checked) => checked,
-        Err(reason) => return Step::drop(reason),
-    };
-    road.packet.narrow(at, checked.len);
-    if checked.unusual || !link.forward6 {
-        return Step::Unusual;
-    }
-    road.target6 = checked.destination;
-    Step::Look6(link.lookup)
-}
-
 /// A header that is sound.
 pub(crate) struct Checked {
     pub(crate) destination: Ipv6Addr,
@@ -35,10 +20,9 @@ pub(crate) struct Checked {
     pub(crate) unusual: bool,
 }
 
-/// Checks the fixed header of the packet that begins `at` bytes into `bytes`.
+/// Checks the fixed header of a packet.
 #[inline(always)]
-pub(crate) fn check(bytes: &[u8], at: usize) -> Result<Checked, Drop> {
-    let bytes = bytes.get(at..).ok_or(Drop::Ip6Truncated)?;
+pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
     let view = ipv6::View::parse(bytes).map_err(|malformed| match malformed {
         ipv6::Malformed::Truncated | ipv6::Malformed::PayloadTruncated => Drop::Ip6Truncated,
         ipv6::Malformed::Version => Drop::Ip6Malformed,
@@ -89,6 +73,19 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     }
     road.target6 = destination;
     Step::Look6(link.lookup)
+}
+
+/// Lowers the hop limit of a checked packet, if that leaves some and the packet fits into `mtu`.
+#[inline(always)]
+pub(super) fn forward_plain(packet: &mut Packet, mtu: u32) -> bool {
+    let len = packet.len();
+    match ipv6::Header::mut_from_prefix(packet.bytes_mut()) {
+        Ok((header, _)) if header.hop_limit > 1 && len <= mtu as usize => {
+            header.hop_limit -= 1;
+            true
+        }
+        _ => false,
+    }
 }
 
 /// A checked packet before it goes to `next_hop`: its hop limit, and whether it fits.

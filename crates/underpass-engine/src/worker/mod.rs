@@ -15,6 +15,7 @@ mod fragment;
 mod icmp;
 mod ipv4;
 mod ipv6;
+mod lane;
 mod ndp;
 mod road;
 mod rules;
@@ -41,6 +42,7 @@ use crate::trace::{Event, Trace};
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::check as ipv4_check;
 pub(crate) use ipv6::check as ipv6_check;
+use lane::{Lane, V4, V6};
 use road::{Extra, Slow, UNFINISHED};
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
 use transmit::{Transmit, frame};
@@ -213,8 +215,6 @@ struct Fibs<'a> {
     ingress6: Found<'a, u128>,
     other4: Found<'a, u32>,
     other6: Found<'a, u128>,
-    /// The last local SID. Bursts are often towards one SID, whose host route lies deep in the table.
-    sid: Known,
     /// What was looked up last behind a SID: the next segment of a list, mostly.
     next: Known,
 }
@@ -229,15 +229,14 @@ impl<'a> Fibs<'a> {
             ingress6: Found { lookup: ingress, fib: view.only_fib6(ingress) },
             other4: Found { lookup: ingress, fib: None },
             other6: Found { lookup: ingress, fib: None },
-            sid: None,
             next: None,
         }
     }
 
-    /// What the packet's target leads to, if the same was looked up before.
+    /// What the packet's target leads to, if the same was looked up last.
     #[inline(always)]
     fn known(&self, road: &Road, lookup: LookupId) -> Option<ActionId> {
-        match if road.is_first_turn() { &self.sid } else { &self.next } {
+        match &self.next {
             Some((tables, address, id)) if *address == road.target6 && *tables == lookup => Some(*id),
             _ => None,
         }
@@ -354,13 +353,33 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut fibs = Fibs::new(view, link.lookup);
         let extra = Extra::new(link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
+        let (mut lane4, mut lane6) = (Lane::<V4>::new(), Lane::<V6>::new());
         let mut received = Count { packets: burst.len() as u64, ..Count::default() };
-        for packet in burst.drain(..) {
+        for mut packet in burst.drain(..) {
             received.bytes += packet.len() as u64;
             trace.step(Event::Received(port), &packet);
-            let mut road = Road::new(packet, ingress, extra);
-            let step = self.ethernet(&mut road, link);
-            self.carry(view, &mut fibs, road, step, &mut waiting, trace);
+            match classify(packet.bytes(), link, self.answers) {
+                Class::V6(target, len) => {
+                    packet.narrow(ethernet::Header::LEN, len);
+                    lane6.push(packet, target);
+                }
+                Class::V4(target, len) => {
+                    packet.narrow(ethernet::Header::LEN, len);
+                    lane4.push(packet, target);
+                }
+                Class::Rare(step, len) => {
+                    packet.narrow(ethernet::Header::LEN, len);
+                    let road = Road::new(packet, ingress, extra);
+                    self.carry(view, &mut fibs, road, step, &mut waiting, trace);
+                }
+                Class::Drop(reason) => self.drop(packet, reason, trace),
+            }
+        }
+        if !lane6.is_empty() {
+            self.drive(view, &mut fibs, lane6, ingress, extra, &mut waiting, trace);
+        }
+        if !lane4.is_empty() {
+            self.drive(view, &mut fibs, lane4, ingress, extra, &mut waiting, trace);
         }
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
@@ -369,33 +388,8 @@ impl<const COUNT: bool> Path<COUNT> {
         self.end_of_burst(view);
     }
 
-    /// The link layer: whether the frame is for this router, and which protocol it carries.
-    #[inline(always)]
-    fn ethernet(&mut self, road: &mut Road, link: &Link) -> Step {
-        let Ok((header, _)) = ethernet::Header::parse(road.packet.bytes()) else {
-            return Step::drop(Drop::EthernetTruncated);
-        };
-        let ethertype = header.ethertype.get();
-        if header.destination != link.mac && !header.is_multicast() {
-            return Step::drop(Drop::OtherHost);
-        }
-        if ethertype == ethernet::IPV6 {
-            return ipv6::input(road, ethernet::Header::LEN, link);
-        }
-        if ethertype == ethernet::IPV4 {
-            return ipv4::input(road, ethernet::Header::LEN, link);
-        }
-        road.packet.pull(ethernet::Header::LEN);
-        match ethertype {
-            ethernet::ARP if self.answers => Step::Arp,
-            ethernet::ARP => Step::Deliver,
-            ethernet::VLAN | ethernet::SERVICE_VLAN => Step::drop(Drop::VlanUnknown),
-            _ => Step::drop(Drop::EtherTypeUnknown),
-        }
-    }
-
     /// Carries a packet on until its verdict, or until it has to wait for a look-up.
-    #[inline(always)]
+    #[inline(never)]
     fn carry<'a, T: Trace>(
         &mut self,
         view: &View<'a>,
@@ -415,9 +409,7 @@ impl<const COUNT: bool> Path<COUNT> {
                         Some(fib) if fib.is_hot() => {
                             let leaf = fib.lookup(road.target6.to_bits(), view.guard).map(ActionId);
                             trace.step(Event::Lookup(road.target6.into(), leaf), &road.packet);
-                            if !road.is_first_turn() {
-                                fibs.next = leaf.map(|leaf| (lookup, road.target6, leaf));
-                            }
+                            fibs.next = leaf.map(|leaf| (lookup, road.target6, leaf));
                             looked(leaf)
                         }
                         Some(_) if !waiting.is_full() => {
@@ -440,7 +432,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 };
             }
             if let Step::Act(id) = step {
-                step = self.act(view, fibs, &mut road, id, trace);
+                step = self.act(view, &mut road, id, trace);
             }
             if let Step::Forward(id) = step {
                 step = self.forward(view, &mut road, id, trace);
@@ -449,10 +441,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             if let Step::Send(port) = step {
                 trace.step(Event::Sent(PortId(port as u16)), &road.packet);
-                if let Err(packet) = self.transmit.push(PortId(port as u16), road.packet) {
-                    self.drop(packet, Drop::TransmitFull, trace);
-                }
-                return;
+                return self.send(PortId(port as u16), road.packet, trace);
             }
             if let Step::Look6(_) | Step::Look4(_) = step {
                 continue;
@@ -533,25 +522,13 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Does what a look-up ended in.
     #[inline(always)]
-    fn act<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        fibs: &mut Fibs<'_>,
-        road: &mut Road,
-        id: ActionId,
-        trace: &mut T,
-    ) -> Step {
+    fn act<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, id: ActionId, trace: &mut T) -> Step {
         let Some(action) = view.tables.action(id, view.guard) else {
             return Step::drop(Drop::NoRoute);
         };
         match action {
             Action::Forward(next_hop) => Step::Forward(*next_hop),
-            Action::Endpoint(endpoint) => {
-                if road.is_first_turn() {
-                    fibs.sid = Some((road.extra.looked_in, road.target6, id));
-                }
-                srv6::endpoint(self, road, endpoint, trace)
-            }
+            Action::Endpoint(endpoint) => srv6::endpoint(self, road, endpoint, trace),
             Action::Headend(headend) => {
                 if road.is(UNFINISHED) {
                     return Step::Finish(id);
@@ -659,6 +636,51 @@ impl<const COUNT: bool> Path<COUNT> {
 
 /// An on-link destination, or a next hop, whose neighbour is not known.
 const UNRESOLVED: Step = Step::error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable);
+
+/// What a frame is, and how long the packet in it.
+enum Class {
+    /// An IPv6 packet for this address.
+    V6(u128, usize),
+    /// An IPv4 packet for this address.
+    V4(u32, usize),
+    /// What few frames are.
+    Rare(Step, usize),
+    /// Not for this router, or not sound.
+    Drop(Drop),
+}
+
+/// The link layer: whether a frame is for this router, which protocol it carries, and whether that is
+/// sound.
+#[inline(always)]
+fn classify(frame: &[u8], link: &Link, answers: bool) -> Class {
+    let Ok((header, packet)) = ethernet::Header::parse(frame) else {
+        return Class::Drop(Drop::EthernetTruncated);
+    };
+    if header.destination != link.mac && !header.is_multicast() {
+        return Class::Drop(Drop::OtherHost);
+    }
+    let ethertype = header.ethertype.get();
+    if ethertype == ethernet::IPV6 {
+        return match ipv6::check(packet) {
+            Ok(checked) if checked.unusual || !link.forward6 => Class::Rare(Step::Unusual, checked.len),
+            Ok(checked) => Class::V6(checked.destination.to_bits(), checked.len),
+            Err(reason) => Class::Drop(reason),
+        };
+    }
+    if ethertype == ethernet::IPV4 {
+        return match ipv4::check(packet) {
+            Ok(checked) if checked.unusual || !link.forward4 => Class::Rare(Step::Unusual, checked.len),
+            Ok(checked) => Class::V4(checked.destination.to_bits(), checked.len),
+            Err(reason) => Class::Drop(reason),
+        };
+    }
+    match ethertype {
+        ethernet::ARP if answers => Class::Rare(Step::Arp, packet.len()),
+        ethernet::ARP => Class::Rare(Step::Deliver, packet.len()),
+        ethernet::VLAN | ethernet::SERVICE_VLAN => Class::Drop(Drop::VlanUnknown),
+        _ => Class::Drop(Drop::EtherTypeUnknown),
+    }
+}
 
 /// What a look-up led to.
 #[inline(always)]

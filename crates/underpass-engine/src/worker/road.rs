@@ -85,11 +85,11 @@ pub(crate) const GENERATED: u8 = 2;
 pub(crate) const UNFINISHED: u8 = 4;
 
 impl Road {
-    /// The road of a frame that came in by a link, still with its Ethernet header.
+    /// The road of a packet that came in by a link, its Ethernet header before it in the slot.
     #[inline(always)]
     pub(crate) fn new(packet: Packet, ingress: LinkId, extra: Extra) -> Self {
         Self {
-            frame: packet.headroom() as u32,
+            frame: packet.headroom().saturating_sub(ethernet::Header::LEN) as u32,
             packet,
             target4: Ipv4Addr::UNSPECIFIED,
             target6: Ipv6Addr::UNSPECIFIED,
@@ -102,12 +102,6 @@ impl Road {
     #[inline(always)]
     pub(crate) fn is(&self, flags: u8) -> bool {
         self.extra.flags & flags != 0
-    }
-
-    /// Whether it has been looked up at most once.
-    #[inline(always)]
-    pub(crate) fn is_first_turn(&self) -> bool {
-        self.extra.turns == 0
     }
 
     /// Takes note of another look-up, in `lookup`. `false`: it is one too many.

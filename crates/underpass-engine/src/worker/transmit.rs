@@ -169,7 +169,7 @@ pub(super) fn frame(view: &View<'_>, road: &Road, id: LinkId) -> Step {
 
 /// Puts the link-layer header before a packet. `None`: no room.
 #[inline(always)]
-fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
+pub(super) fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
     if rewrite.len == 12 {
         let frame: &mut [u8; 14] = packet.push_header().ok()?;
         frame[..12].copy_from_slice(&rewrite.bytes[..12]);
