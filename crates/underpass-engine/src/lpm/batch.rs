@@ -8,33 +8,33 @@
 use std::hint::select_unpredictable as select;
 use std::sync::atomic::Ordering::Acquire;
 
-use super::arena::{UNIT, View};
-use super::entry::Entry;
-use super::{Address, Lpm, NO_LEAF, ROOT, node};
+use super::arena::View;
+use super::entry::{Entry, NONE};
+use super::{Address, Lpm, Mark, NO_LEAF, ROOT, node};
 use crate::publish::Guard;
 
 /// Most addresses that go in lockstep.
 const LANES: usize = 64;
 
-/// What is found where more is to be done for it: no leaf.
-const ODD: u32 = 1 << 30;
+/// What is found where more is to be done for it: no mark.
+const ODD: Mark = 1 << 31;
 
-/// Where an address has got to, in one word: which it is, the byte of it that comes next, eight times
-/// the slot of the node that it is in, and the word of the node that names the slot's entry, or the word
-/// of that entry.
+/// Where an address has got to, in one word: which it is, the bit of it that comes next, eight times the
+/// slot of the node that it is in, and the word of the node that names the slot's entry, or the word of
+/// that entry.
 ///
 /// ```text
-///  63   58   52      48 47     43    32 31       0
-/// |  lane |   | position |     | slot8 |  word    |
+///  63   58   55      48 47     43    32 31       0
+/// |  lane |   |  bit   |      | slot8 |  word    |
 /// ```
 #[derive(Clone, Copy)]
 struct Place(u64);
 
 impl Place {
-    /// In the node at word `at`, before its slot.
+    /// Behind the bits that the root consumes.
     #[inline(always)]
-    fn new(lane: usize, position: u8, at: u64, slot: u64) -> Self {
-        Self((lane as u64) << 58 | u64::from(position) << 48 | slot << 35 | (at + (slot >> 3)))
+    fn start(lane: usize) -> Self {
+        Self((lane as u64) << 58 | u64::from(ROOT) << 48)
     }
 
     #[inline(always)]
@@ -42,14 +42,28 @@ impl Place {
         (self.0 >> 58) as usize
     }
 
+    /// The byte of the address that comes next.
     #[inline(always)]
-    fn position(self) -> u8 {
-        (self.0 >> 48) as u8 & 31
+    fn byte(self) -> u8 {
+        (self.0 >> 51) as u8 & 31
     }
 
     #[inline(always)]
     fn word(self) -> usize {
         self.0 as u32 as usize
+    }
+
+    /// In the node that an entry leads to. `window` is the address from the next bit on.
+    #[inline(always)]
+    fn enter(self, entry: Entry, at: usize, window: u64) -> Self {
+        let slot = window << (entry.len() & 63);
+        Self(
+            (self.0 & (0x3f << 58 | 0xff << 48))
+                + ((u64::from(entry.len()) + 8) << 48)
+                + (slot >> 21 & 0xff << 35)
+                + (slot >> 59)
+                + at as u64,
+        )
     }
 
     /// From the word that names the slot's entry to the entry.
@@ -79,7 +93,7 @@ impl<A: Address> Lpm<A> {
     fn lockstep(&self, addresses: &[A], leaves: &mut [u32]) {
         let (root, arena) = (self.root.view(), self.arena.view());
         let mut bytes = [A::Spread::default(); LANES];
-        let mut found = [node::NONE; LANES];
+        let mut found = [NONE; LANES];
         let mut places = [Place(0); LANES];
         let mut active = 0;
 
@@ -87,13 +101,20 @@ impl<A: Address> Lpm<A> {
             root.prefetch((address.window(0) >> 48) as usize);
             *bytes = address.spread();
         }
-        let empty = if self.covered.load(Acquire) == 0 { node::NONE } else { ODD };
+        let covers = self.covered.load(Acquire) != 0;
         for (lane, address) in addresses.iter().enumerate().take(LANES) {
             let entry = Entry(root.word((address.window(0) >> 48) as usize).load(Acquire));
-            let step = Step::new(entry, address.window(ROOT), ROOT / 8, empty);
-            found[lane] = step.found;
-            places[active % LANES] = step.place(lane, arena);
-            active += usize::from(step.goes_on);
+            let window = address.window(ROOT);
+            // In a table of many routes nearly all roots lead on: one branch that is foreseen.
+            if entry.leads_on(window) {
+                let place = Place::start(lane).enter(entry, entry.at(), window);
+                arena.prefetch(place.word());
+                places[active % LANES] = place;
+                active += 1;
+            } else {
+                let odd = !entry.ends(window) | (covers & (entry == Entry::EMPTY));
+                found[lane] = select(odd, ODD, entry.value());
+            }
         }
         while active > 0 {
             for place in places.iter_mut().take(active) {
@@ -105,63 +126,29 @@ impl<A: Address> Lpm<A> {
                 let place = places[n];
                 let lane = place.lane();
                 let entry = Entry(arena.word(place.word()).load(Acquire));
-                let window = A::spread_window(&bytes[lane], place.position());
-                let step = Step::new(entry, window, place.position(), node::NONE);
-                found[lane] = step.found;
-                places[active % LANES] = step.place(lane, arena);
-                active += usize::from(step.goes_on);
+                let window = A::spread_window(&bytes[lane], place.byte());
+                found[lane] = select(entry.ends(window), entry.value(), ODD);
+                let leads_on = entry.leads_on(window);
+                let place = place.enter(entry, select(leads_on, entry.at(), 0), window);
+                arena.prefetch(place.word());
+                places[active % LANES] = place;
+                active += usize::from(leads_on);
             }
         }
         let default = self.default.load(Acquire);
-        let mut odd = false;
+        let mut odd = 0;
         for (leaf, found) in leaves.iter_mut().zip(found) {
-            let found = if found == node::NONE { default } else { found };
-            odd |= found == ODD;
-            *leaf = if found == node::NONE { NO_LEAF } else { found };
+            let found = if found == NONE { default } else { found };
+            odd |= found;
+            *leaf = found.wrapping_sub(1);
         }
-        if odd {
-            for (leaf, address) in leaves.iter_mut().zip(addresses).filter(|(leaf, _)| **leaf == ODD) {
-                let found = self.longest(*address);
-                *leaf = if found == node::NONE { NO_LEAF } else { found };
+        if odd & ODD != 0 {
+            for (leaf, address) in leaves.iter_mut().zip(addresses).filter(|(leaf, _)| **leaf == ODD - 1) {
+                *leaf = self.longest(*address).wrapping_sub(1);
             }
         }
     }
 }
 
-/// What an entry means for an address.
-struct Step {
-    /// The leaf, [`node::NONE`] or [`ODD`].
-    found: u32,
-    /// Whether a node comes next.
-    goes_on: bool,
-    /// If so, its first word,
-    at: u64,
-    /// the slot in it,
-    slot: u64,
-    /// and the byte of the address behind that.
-    position: u8,
-}
-
-impl Step {
-    /// `window` is the address from byte `position` on; `empty` is what an empty entry means.
-    #[inline(always)]
-    fn new(entry: Entry, window: u64, position: u8, empty: u32) -> Self {
-        let matches = entry.matches(window);
-        let goes_on = matches & entry.is_node();
-        let otherwise = select(matches & !entry.is_there(), empty, ODD);
-        Self {
-            found: select(matches & entry.is_leaf(), entry.value(), otherwise),
-            goes_on,
-            at: select(goes_on, u64::from(entry.value()) * UNIT as u64, 0),
-            slot: (window << (entry.len() & 63)) >> 56,
-            position: position + entry.len() / 8 + 1,
-        }
-    }
-
-    #[inline(always)]
-    fn place(&self, lane: usize, arena: View<'_>) -> Place {
-        let place = Place::new(lane, self.position, self.at, self.slot);
-        arena.prefetch(place.word());
-        place
-    }
-}
+/// A mark of 0 becomes no leaf.
+const _: () = assert!(NONE.wrapping_sub(1) == NO_LEAF);

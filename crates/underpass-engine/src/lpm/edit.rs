@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use arrayvec::ArrayVec;
 
 use super::arena::{Arena, Block, UNIT, View};
-use super::entry::{Entry, Kind, MOST};
-use super::node::{self, NONE, Node};
-use super::{Address, COVERS, Lpm, MAX_LEAF, ROOT, SHORTS, record};
+use super::entry::{Entry, Kind, MOST, NONE};
+use super::node::{self, Node};
+use super::{Address, COVERS, Lpm, MAX_LEAF, Mark, ROOT, SHORTS, record};
 use crate::publish::Retirer;
 
 /// Most bits between a slot and the node that it leads to.
@@ -56,17 +56,20 @@ pub(crate) struct Edit<'a, A: Address> {
 impl<A: Address> Lpm<A> {
     /// The leaf of the longest prefix that covers `address`, for the control thread.
     pub(crate) fn peek_longest(&self, address: A) -> Option<u32> {
-        let leaf = self.longest(address);
-        (leaf != NONE).then_some(leaf)
+        self.longest(address).checked_sub(1)
     }
 
     /// The leaf of this very prefix, for the control thread.
     pub(crate) fn peek_exact(&self, address: A, len: u8) -> Option<u32> {
+        self.exact(address, len)?.checked_sub(1)
+    }
+
+    fn exact(&self, address: A, len: u8) -> Option<Mark> {
         if len > A::BITS {
             return None;
         }
         if len < ROOT {
-            return (self.root.word(short(address, len)).load(Relaxed) as u32).checked_sub(1);
+            return Some(self.root.word(short(address, len)).load(Relaxed) as Mark);
         }
         let (path, stop) = self.descend(address, len);
         match stop {
@@ -85,10 +88,10 @@ impl<A: Address> Lpm<A> {
         let mut entries: Vec<u64> = (0..COVERS).map(|slot| self.root.word(slot).load(Relaxed)).collect();
         while let Some(entry) = entries.pop().map(Entry) {
             match entry.kind() {
-                Kind::Empty | Kind::Leaf => {}
+                Kind::Leaf => {}
                 Kind::Record => blocks.push((entry.value(), record::SIZE)),
                 Kind::Node => {
-                    let at = entry.value() as usize * UNIT;
+                    let at = entry.at();
                     blocks.push((entry.value(), node::size(self.arena.view(), at)));
                     entries.extend(node::single_entries(self.arena.view(), at).map(|entry| entry.0));
                 }
@@ -116,7 +119,7 @@ impl<A: Address> Lpm<A> {
             if !goes_on || path.is_full() {
                 return (path, Stop::Entry(link, pos, entry));
             }
-            let at = entry.value() as usize * UNIT;
+            let at = entry.at();
             path.push(Hop { link, pos, at, base });
             if len - base < 8 {
                 return (path, Stop::Inside);
@@ -139,9 +142,11 @@ impl<A: Address> Lpm<A> {
     /// If `entry`, behind bit `pos` of `address`, is one prefix: it, its length and its leaf.
     fn prefix(&self, address: A, pos: u8, entry: Entry) -> Option<(A, u8, u32)> {
         match entry.kind() {
-            Kind::Leaf => Some((address.with_window(pos, entry.suffix()), pos + entry.len(), entry.value())),
+            Kind::Leaf if entry != Entry::EMPTY => {
+                Some((address.with_window(pos, entry.suffix()), pos + entry.len(), entry.value()))
+            }
             Kind::Record => Some(record::read(&self.arena, entry)),
-            Kind::Empty | Kind::Node => None,
+            Kind::Leaf | Kind::Node => None,
         }
     }
 
@@ -151,7 +156,7 @@ impl<A: Address> Lpm<A> {
             Some(hop) => node::cover(self.arena.view(), hop.at, (address.window(hop.base) >> 56) as u8),
             None => {
                 let slot = (address.window(0) >> 48) as usize;
-                (self.root.word(COVERS + slot).load(Relaxed) as u32).checked_sub(1).unwrap_or(NONE)
+                self.root.word(COVERS + slot).load(Relaxed) as u32
             }
         }
     }
@@ -175,12 +180,13 @@ impl<A: Address> Edit<'_, A> {
             return None;
         }
         let address = address.with_window(len, 0);
+        let mark = leaf + 1;
         let previous =
-            if len < ROOT { self.set_short(address, len, Some(leaf)) } else { self.set(address, len, leaf) };
+            if len < ROOT { self.set_short(address, len, Some(mark)) } else { self.set(address, len, mark) };
         if previous.is_none() {
             self.table.routes.store(self.table.routes.load(Relaxed) + 1, Relaxed);
         }
-        previous
+        previous.map(|mark| mark - 1)
     }
 
     /// Takes the leaf of the first `len` bits of `address`.
@@ -193,7 +199,7 @@ impl<A: Address> Edit<'_, A> {
         if previous.is_some() {
             self.table.routes.store(self.table.routes.load(Relaxed) - 1, Relaxed);
         }
-        previous
+        previous.map(|mark| mark - 1)
     }
 
     fn words(&self) -> View<'_> {
@@ -214,18 +220,18 @@ impl<A: Address> Edit<'_, A> {
     fn set_short(&mut self, address: A, len: u8, leaf: Option<u32>) -> Option<u32> {
         let own = short(address, len);
         let word = self.table.root.word(own);
-        let previous = (word.load(Relaxed) as u32).checked_sub(1);
+        let previous = Some(word.load(Relaxed) as u32).filter(|mark| *mark != NONE);
         if previous.is_none() && leaf.is_none() {
             return None;
         }
-        word.store(leaf.map_or(0, |leaf| u64::from(leaf) + 1), Relaxed);
+        word.store(leaf.unwrap_or(NONE).into(), Relaxed);
         if len == 0 {
             self.table.default.store(leaf.unwrap_or(NONE), Release);
             return previous;
         }
         // What the slots show that showed this prefix: its leaf, or the next shorter prefix.
         let cover = match leaf {
-            Some(leaf) => u64::from(len) << 32 | (u64::from(leaf) + 1),
+            Some(leaf) => u64::from(len) << 32 | u64::from(leaf),
             None => (1..len)
                 .rev()
                 .find_map(|len| match self.table.root.word(short(address, len)).load(Relaxed) {
@@ -241,7 +247,7 @@ impl<A: Address> Edit<'_, A> {
             if word.load(Relaxed) >> 32 <= u64::from(len) {
                 word.store(cover, Release);
                 let entry = Entry(self.table.root.word(slot).load(Relaxed));
-                node::inherit(self.words(), entry, (cover as u32).checked_sub(1).unwrap_or(NONE));
+                node::inherit(self.words(), entry, cover as u32);
             }
         }
         previous
@@ -457,7 +463,6 @@ impl<A: Address> Edit<'_, A> {
         let (slot, entry) = *node.singles.first()?;
         let window = u64::from(slot) << 56 | entry.suffix() >> 8;
         match entry.kind() {
-            Kind::Empty => None,
             Kind::Record => Some(entry),
             Kind::Leaf => {
                 let prefix = address.with_window(hop.base, window);

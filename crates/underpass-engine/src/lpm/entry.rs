@@ -1,18 +1,21 @@
 //! What a slot of a trie holds, in one word, so that it changes in one store.
 //!
 //! ```text
-//!  63             37 36   32 31  30 29                       0
-//! |  suffix bits    |  len  | kind |  leaf, node or record    |
+//!  63             37 36   32 31                       2 1    0
+//! |  suffix bits    |  len  |  mark, node or record    | kind |
 //! ```
 //!
-//! An address matches if its next `len` bits are the suffix bits. A leaf then ends the search; a node
-//! is entered with the bits behind them; a record holds a prefix whose suffix is too long for the word
-//! and is compared itself.
+//! An address matches if its next `len` bits are the suffix bits. A mark, which is a leaf + 1 or 0 for
+//! none, then ends the search; a node is entered with the bits behind them; a record holds a prefix whose
+//! suffix is too long for the word and is compared itself. All zeros say that nothing is here.
 
-use super::arena::Block;
+use super::arena::{Block, UNIT};
 
 /// Most suffix bits of an entry.
 pub(super) const MOST: u8 = 27;
+
+/// The mark that stands for no leaf.
+pub(super) const NONE: u32 = 0;
 
 /// A slot's word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,14 +24,12 @@ pub(super) struct Entry(pub(super) u64);
 /// What an entry leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
-    /// Nothing is here.
-    Empty = 0,
-    /// One prefix, with this leaf.
-    Leaf = 1,
+    /// One prefix, with this mark; or none, if it is 0.
+    Leaf = 0,
     /// A node, behind 0, 8, 16 or 24 bits.
-    Node = 2,
+    Node = 1,
     /// One prefix, with this record.
-    Record = 3,
+    Record = 2,
 }
 
 impl Entry {
@@ -37,41 +38,41 @@ impl Entry {
     /// `window` is the address from the first suffix bit on, left-aligned.
     pub(super) fn new(kind: Kind, value: u32, window: u64, len: u8) -> Self {
         let suffix = if len == 0 { 0 } else { window >> (64 - len) << (64 - len) };
-        Self(suffix | u64::from(len) << 32 | (kind as u64) << 30 | u64::from(value))
+        Self(suffix | u64::from(len) << 32 | u64::from(value) << 2 | kind as u64)
     }
 
     #[inline(always)]
     pub(super) fn kind(self) -> Kind {
-        match self.0 >> 30 & 3 {
-            0 => Kind::Empty,
-            1 => Kind::Leaf,
-            2 => Kind::Node,
+        match self.0 & 3 {
+            0 => Kind::Leaf,
+            1 => Kind::Node,
             _ => Kind::Record,
         }
     }
 
-    /// Whether it ends the search.
+    /// Whether the search ends here for an address that goes on with `window`.
     #[inline(always)]
-    pub(super) fn is_leaf(self) -> bool {
-        self.0 >> 30 & 3 == Kind::Leaf as u64
+    pub(super) fn ends(self, window: u64) -> bool {
+        self.differs(window) | (self.0 & 3) ^ Kind::Leaf as u64 == 0
     }
 
-    /// Whether it is not empty.
+    /// Whether the entry leads an address that goes on with `window` to a node.
     #[inline(always)]
-    pub(super) fn is_there(self) -> bool {
-        self.0 >> 30 & 3 != Kind::Empty as u64
+    pub(super) fn leads_on(self, window: u64) -> bool {
+        self.differs(window) | (self.0 & 3) ^ Kind::Node as u64 == 0
     }
 
-    /// Whether a node comes next.
-    #[inline(always)]
-    pub(super) fn is_node(self) -> bool {
-        self.0 >> 30 & 3 == Kind::Node as u64
-    }
-
-    /// The leaf, node or record.
+    /// The mark, node or record.
     #[inline(always)]
     pub(super) fn value(self) -> Block {
-        self.0 as u32 & 0x3fff_ffff
+        self.0 as u32 >> 2
+    }
+
+    /// The first word of the node or record.
+    #[inline(always)]
+    pub(super) fn at(self) -> usize {
+        const { assert!(UNIT == 4) };
+        (self.0 as u32 & !3) as usize
     }
 
     /// How many suffix bits there are.
@@ -84,9 +85,15 @@ impl Entry {
     /// left-aligned.
     #[inline(always)]
     pub(super) fn matches(self, window: u64) -> bool {
+        self.differs(window) == 0
+    }
+
+    /// The suffix bits in which the address differs.
+    #[inline(always)]
+    fn differs(self, window: u64) -> u64 {
         // The suffix is at the top of both words; what stands below it is shifted out, and for an empty
         // suffix everything.
-        (self.0 ^ window) >> 1 >> (63 - self.len()) == 0
+        (self.0 ^ window) >> 1 >> (63 - self.len())
     }
 
     /// How many of the next bits of the address, at most the suffix's, equal the suffix's.

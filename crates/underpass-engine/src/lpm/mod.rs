@@ -29,15 +29,18 @@ use std::sync::atomic::{
 pub(crate) use arena::Arena;
 use arena::{Pages, UNIT, Words};
 pub(crate) use edit::Edit;
-use entry::{Entry, Kind};
+use entry::{Entry, Kind, NONE};
 
 use crate::publish::Guard;
 
 /// What [`Lpm::lookup_batch`] says where no prefix covers the address.
 pub const NO_LEAF: u32 = u32::MAX;
 
+/// How a leaf is written in the trie: leaf + 1, or 0 for none.
+type Mark = u32;
+
 /// The largest leaf.
-pub const MAX_LEAF: u32 = node::NONE - 1;
+pub const MAX_LEAF: u32 = (1 << 30) - 2;
 
 /// Most routes of a table of which [`Lpm::is_hot`] holds: their nodes fit in a second-level cache of half
 /// a megabyte.
@@ -46,9 +49,9 @@ const HOT: u32 = 16_384;
 /// Bits of an address that the root consumes.
 const ROOT: u8 = 16;
 /// Where in a root the leaves of prefixes shorter than [`ROOT`] begin, painted on the slots that they
-/// cover: the prefix's length << 32 | leaf + 1, or 0.
+/// cover: the prefix's length << 32 | its mark, or 0.
 const COVERS: usize = 1 << ROOT;
-/// Where in a root these prefixes themselves begin, each at 1 and its bits: leaf + 1, or 0.
+/// Where in a root these prefixes themselves begin, each at 1 and its bits: its mark, or 0.
 const SHORTS: usize = 2 << ROOT;
 /// Words of a root, as a power of two.
 const ROOT_BITS: u32 = ROOT as u32 + 2;
@@ -187,7 +190,7 @@ impl Address for u128 {
 pub struct Lpm<A> {
     root: Words,
     arena: Words,
-    /// The leaf of the prefix of no bits, or [`node::NONE`].
+    /// The mark of the prefix of no bits: its leaf + 1, or 0.
     default: AtomicU32,
     /// Whether a prefix of 1 to 15 bits was ever there.
     covered: AtomicU32,
@@ -215,14 +218,14 @@ mod record {
     /// Prefix, length and leaf.
     #[inline]
     pub(super) fn read<A: Address>(words: &Words, entry: Entry) -> (A, u8, u32) {
-        let at = entry.value() as usize * UNIT;
+        let at = entry.at();
         let halves = [words.word(at).load(Relaxed), words.word(at + 1).load(Relaxed)];
         let last = words.word(at + 2).load(Acquire);
         (A::from_halves(halves), (last >> 32) as u8, last as u32)
     }
 
     pub(super) fn set_leaf(words: &Words, entry: Entry, leaf: u32) {
-        let word = words.word(entry.value() as usize * UNIT + 2);
+        let word = words.word(entry.at() + 2);
         word.store(word.load(Relaxed) >> 32 << 32 | u64::from(leaf), Release);
     }
 
@@ -240,7 +243,7 @@ impl<A: Address> Lpm<A> {
         Self {
             root: Words::reserve(ROOT_BITS, Pages::Small),
             arena: arena.words().clone(),
-            default: AtomicU32::new(node::NONE),
+            default: AtomicU32::new(NONE),
             covered: AtomicU32::new(0),
             routes: AtomicU32::new(0),
             address: PhantomData,
@@ -268,50 +271,48 @@ impl<A: Address> Lpm<A> {
     #[inline]
     pub fn lookup(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
         let _ = guard;
-        let leaf = self.longest(address);
-        (leaf != node::NONE).then_some(leaf)
+        self.longest(address).checked_sub(1)
     }
 
     /// What the root says by itself; the nodes below it are walked elsewhere, so that this is small
     /// enough to be part of the caller.
     #[inline(always)]
-    fn longest(&self, address: A) -> u32 {
+    fn longest(&self, address: A) -> Mark {
         let window = address.window(0);
         let entry = Entry(self.root.word((window >> 48) as usize).load(Acquire));
-        if entry.is_leaf() && entry.matches(window << ROOT) {
+        if entry != Entry::EMPTY && entry.ends(window << ROOT) {
             return entry.value();
         }
         let found = self.below(address, entry);
-        if found == node::NONE { self.default.load(Acquire) } else { found }
+        if found == NONE { self.default.load(Acquire) } else { found }
     }
 
     /// Walks on from an entry of the root; says nothing of the default.
     #[inline(never)]
-    fn below(&self, address: A, mut entry: Entry) -> u32 {
+    fn below(&self, address: A, mut entry: Entry) -> Mark {
         let mut window = address.window(ROOT);
         let (mut node, mut slot) = (0, 0);
         let mut pos = ROOT;
         while entry.matches(window) {
-            if entry.is_node() {
+            if entry.kind() == Kind::Node {
                 pos += entry.len();
                 window = address.window(pos);
                 pos += 8;
                 slot = (window >> 56) as u8;
                 // The zeros that are shifted in from the right are beyond any suffix.
                 window <<= 8;
-                node = entry.value() as usize * UNIT;
+                node = entry.at();
                 let index = node::find(self.arena.view(), node, slot);
                 entry = Entry(self.arena.word(index).load(Acquire));
                 continue;
             }
             match entry.kind() {
-                Kind::Leaf => return entry.value(),
+                Kind::Leaf if node != 0 || entry != Entry::EMPTY => return entry.value(),
                 Kind::Record => match self.record(entry, address) {
-                    Some(leaf) => return leaf,
+                    Some(mark) => return mark,
                     None => break,
                 },
-                Kind::Empty if node != 0 => return node::NONE,
-                Kind::Empty | Kind::Node => break,
+                Kind::Leaf | Kind::Node => break,
             }
         }
         if node == 0 {
@@ -321,18 +322,17 @@ impl<A: Address> Lpm<A> {
     }
 
     #[inline]
-    fn record(&self, entry: Entry, address: A) -> Option<u32> {
+    fn record(&self, entry: Entry, address: A) -> Option<Mark> {
         let (prefix, len, leaf) = record::read::<A>(&self.arena, entry);
         (record::common(prefix, address) >= u32::from(len)).then_some(leaf)
     }
 
-    /// What prefixes of 1 to 15 bits say about a slot of the root: [`node::NONE`] if none covers it.
+    /// What prefixes of 1 to 15 bits say about a slot of the root.
     #[inline]
-    fn root_cover(&self, slot: usize) -> u32 {
-        if self.covered.load(Acquire) != 0 {
-            let cover = self.root.word(COVERS + slot).load(Acquire);
-            return if cover == 0 { node::NONE } else { cover as u32 - 1 };
+    fn root_cover(&self, slot: usize) -> Mark {
+        if self.covered.load(Acquire) == 0 {
+            return NONE;
         }
-        node::NONE
+        self.root.word(COVERS + slot).load(Acquire) as Mark
     }
 }

@@ -17,6 +17,8 @@
 //! longest prefix in the parent, or else the parent's default. So what a slot shows is the longest
 //! match among all shorter prefixes, but for the one of no bits, and a search can end anywhere.
 //!
+//! Leaves are marks here: leaf + 1, or 0 for none.
+//!
 //! In a node that readers know, entries are replaced and appended, and bytes changed; for all else it
 //! is written anew.
 
@@ -27,8 +29,8 @@ use arrayvec::ArrayVec;
 use super::arena::{Arena, Block, UNIT, View};
 use super::entry::{Entry, Kind};
 
-/// No leaf, where 30 bits are there to say so.
-pub(super) const NONE: u32 = (1 << 30) - 1;
+/// The bits of a mark.
+const MARK: u64 = (1 << 30) - 1;
 
 /// Which word of a node is meta.
 const META: usize = 32;
@@ -50,7 +52,7 @@ impl Meta {
     }
 
     fn default(self) -> u32 {
-        self.0 as u32 & NONE
+        (self.0 & MARK) as u32
     }
 
     fn own(self) -> bool {
@@ -78,9 +80,9 @@ impl Meta {
     }
 }
 
-/// The entry that says nothing but this leaf.
-fn plain(leaf: u32) -> Entry {
-    if leaf == NONE { Entry::EMPTY } else { Entry::new(Kind::Leaf, leaf, 0, 0) }
+/// The entry that says nothing but this mark.
+fn plain(mark: u32) -> Entry {
+    Entry::new(Kind::Leaf, mark, 0, 0)
 }
 
 /// Where the byte of `slot` is, for a prefetch.
@@ -96,7 +98,7 @@ pub(super) fn find(words: View<'_>, at: usize, slot: u8) -> usize {
     at + ENTRIES + usize::from((bytes >> (8 * (slot & 7))) as u8)
 }
 
-/// What a slot shows besides its own entry: [`NONE`] if no prefix covers it.
+/// What a slot shows besides its own entry: 0 if no prefix covers it.
 pub(super) fn cover(words: View<'_>, at: usize, slot: u8) -> u32 {
     let meta = Meta::read(words, at);
     let end = at + meta.size();
@@ -158,7 +160,7 @@ pub(super) fn append(words: View<'_>, at: usize, slot: u8, entry: Entry) -> bool
 /// the nodes below that inherit it in turn.
 pub(super) fn set_default(words: View<'_>, at: usize, leaf: u32, own: bool) {
     let meta = Meta::read(words, at);
-    let kept = meta.0 & !(Meta::OWN | u64::from(NONE));
+    let kept = meta.0 & !(Meta::OWN | MARK);
     let own = if own { Meta::OWN } else { 0 };
     words.word(at + META).store(kept | own | u64::from(leaf), Release);
     if meta.default() == leaf {
@@ -178,7 +180,7 @@ pub(super) fn set_default(words: View<'_>, at: usize, leaf: u32, own: bool) {
 /// Sets what a node without a leaf of its own inherits, if `entry` is such a node.
 pub(super) fn inherit(words: View<'_>, entry: Entry, leaf: u32) {
     if entry.kind() == Kind::Node {
-        let at = entry.value() as usize * UNIT;
+        let at = entry.at();
         let meta = Meta::read(words, at);
         if !meta.own() && meta.default() != leaf {
             set_default(words, at, leaf, false);
