@@ -158,7 +158,7 @@ impl Router {
                 rule::FR_ACT_BLACKHOLE => RuleAction::Discard(Discard::Blackhole),
                 _ => RuleAction::Nop,
             };
-            rules.push(rule.compile(then));
+            rules.push(rule.compile(family, then));
         }
         let tables: Vec<u32> = tail.iter().map(|(_, table)| *table).collect();
         let groups = groups(family, &tables);

@@ -94,11 +94,7 @@ impl Rule {
     }
 
     /// The rule as the packet path has it.
-    pub fn compile(&self, then: RuleAction) -> underpass_engine::tables::Rule {
-        let family = match then {
-            RuleAction::Fib4(..) => Family::V4,
-            _ => Family::V6,
-        };
+    pub fn compile(&self, family: Family, then: RuleAction) -> underpass_engine::tables::Rule {
         let prefix = |prefix: Option<Prefix>| {
             let prefix = prefix.unwrap_or(Prefix::new(0, 0));
             (family.address(prefix.bits), prefix.len)
