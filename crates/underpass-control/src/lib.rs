@@ -13,6 +13,7 @@ mod follow;
 mod generic;
 mod link;
 mod neighbour;
+mod netconf;
 mod request;
 mod route;
 mod router;

@@ -13,6 +13,7 @@ use underpass_engine::buffer::PortId;
 use underpass_engine::tables::LinkId;
 
 use crate::events::Cause;
+use crate::netconf::{self, RTM_NEWNETCONF};
 
 pub(crate) use change::{delete, new, set};
 pub(crate) use query::{dump, get};
@@ -251,6 +252,9 @@ impl crate::Router {
         // Compiled once the model knows the link: its VRF and its look-up depend on that.
         let compiled = self.compile_link(&link);
         link.id = self.engine.add_link(compiled);
+        for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
+            self.tell_netconf(cause, RTM_NEWNETCONF, index, family);
+        }
         self.links.put(link);
         self.tell_link(cause, index, u32::MAX);
     }

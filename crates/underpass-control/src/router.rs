@@ -15,7 +15,7 @@ use crate::events::{Events, Notification, check_group};
 use crate::link::{self, Links};
 use crate::neighbour::{self, Neighbours};
 use crate::route::{self, Family, Routes, nexthop};
-use crate::{Client, Protocol, Request, generic, stats};
+use crate::{Client, Protocol, Request, generic, netconf, stats};
 
 /// What a request that was not refused is followed by.
 pub(crate) enum Outcome {
@@ -198,6 +198,8 @@ impl Router {
             }
             libc::RTM_GETSTATS if request.dump() => stats::dump(request),
             libc::RTM_GETSTATS => stats::get(self, request, replies),
+            netconf::RTM_GETNETCONF if request.dump() => netconf::dump(request),
+            netconf::RTM_GETNETCONF => netconf::get(self, request, replies),
             libc::RTM_NEWADDR => address::new(self, request),
             libc::RTM_DELADDR => address::delete(self, request),
             libc::RTM_GETADDR if request.dump() => address::dump(self, request),

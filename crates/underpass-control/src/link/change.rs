@@ -1,14 +1,16 @@
 //! `RTM_NEWLINK`, `RTM_SETLINK`, `RTM_DELLINK`: links that are made, changed and deleted.
 
 use libc::{
-    EADDRNOTAVAIL, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_DEBUG, IFF_MULTICAST, IFF_NOTRAILERS,
-    IFF_UP,
+    EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI, IFF_AUTOMEDIA,
+    IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL, IFF_PROMISC, IFF_UP,
 };
 use underpass_netlink::{Attribute, Attributes, Refusal, Type, Validate, policy};
 
 use super::encode::mtu_bounds;
 use super::{Link, LinkKind, valid_mac, valid_name};
 use crate::events::Cause;
+use crate::netconf::{self, RTM_DELNETCONF, RTM_NEWNETCONF};
+use crate::route::Family;
 use crate::router::Outcome;
 use crate::{Request, Router};
 
@@ -67,6 +69,18 @@ const INET6: [Type; 10] = policy(&[
     (9, Type::Unsupported), // IFLA_INET6_RA_MTU
 ]);
 
+/// The flags that a request can change; others in it mean nothing. Linux: `__dev_change_flags`.
+const SETTABLE: u32 = (IFF_UP
+    | IFF_DEBUG
+    | IFF_NOTRAILERS
+    | IFF_NOARP
+    | IFF_PROMISC
+    | IFF_ALLMULTI
+    | IFF_MULTICAST
+    | IFF_PORTSEL
+    | IFF_AUTOMEDIA
+    | IFF_DYNAMIC) as u32;
+
 /// A request's `struct ifinfomsg` and attributes.
 struct Wanted<'a> {
     index: i32,
@@ -112,6 +126,10 @@ impl<'a> Wanted<'a> {
     /// What `link` is to become.
     fn apply(&self, router: &Router, link: &Link) -> Result<Link, Refusal> {
         let mut link = link.clone();
+        let families = self.attributes.get(libc::IFLA_AF_SPEC);
+        if let Some(families) = &families {
+            addr_gen_mode(families, &link)?;
+        }
         let mac = |attribute: Attribute<'_>| {
             <[u8; 6]>::try_from(attribute.value).map_err(|_| Refusal::errno(EINVAL))
         };
@@ -150,8 +168,8 @@ impl<'a> Wanted<'a> {
         if let Some(len) = self.attributes.get(libc::IFLA_TXQLEN) {
             link.tx_queue_len = len.u32();
         }
-        if let Some(families) = self.attributes.get(libc::IFLA_AF_SPEC) {
-            link.eui64 = addr_gen_mode(&families, link.eui64)?;
+        if let Some(families) = &families {
+            link.eui64 = addr_gen_mode(families, &link)?; // once more: the MTU may be too small now
         }
         if self.flags != 0 || self.change != 0 {
             link.flags = self.new_flags(&link)?;
@@ -163,27 +181,26 @@ impl<'a> Wanted<'a> {
     fn new_flags(&self, link: &Link) -> Result<u32, Refusal> {
         let keep = if self.change == 0 { 0 } else { !self.change };
         let flags = self.flags & !keep | link.flags & keep;
-        // Bits that Linux lets a request change; it ignores all others.
-        let settable = (IFF_UP | IFF_MULTICAST | IFF_DEBUG | IFF_NOTRAILERS) as u32;
-        let refused = (libc::IFF_NOARP | libc::IFF_PROMISC | libc::IFF_ALLMULTI) as u32;
-        if (flags ^ link.flags) & refused != 0 && self.change & refused != 0 {
-            return Err(Refusal::new(
-                EOPNOTSUPP,
-                "NOARP, PROMISC and ALLMULTI cannot be changed on this router",
-            ));
+        let flags = flags & SETTABLE | link.flags & !SETTABLE;
+        // The neighbours on a port always have link-layer addresses of their own.
+        if matches!(link.kind, LinkKind::Port(_)) && flags & IFF_NOARP as u32 != 0 {
+            return Err(Refusal::new(EOPNOTSUPP, "NOARP cannot be set on a port of this router"));
         }
-        Ok(flags & settable | link.flags & !settable)
+        Ok(flags)
     }
 }
 
-/// `addrgenmode` in `IFLA_AF_SPEC`.
-fn addr_gen_mode(families: &Attribute<'_>, before: bool) -> Result<bool, Refusal> {
-    let mut eui64 = before;
+/// `addrgenmode` in `IFLA_AF_SPEC`. Linux: `inet6_validate_link_af`.
+fn addr_gen_mode(families: &Attribute<'_>, link: &Link) -> Result<bool, Refusal> {
+    let mut eui64 = link.eui64;
     for family in families.nested() {
         if i32::from(family.kind) != libc::AF_INET6 {
             return Err(
                 Refusal::new(EOPNOTSUPP, "Attribute is not supported by this router").at(family.offset)
             );
+        }
+        if !link.ipv6() {
+            return Err(Refusal::errno(EAFNOSUPPORT));
         }
         let attributes = family.parse_nested(&INET6, Validate::Liberal)?;
         if let Some(mode) = attributes.get(super::encode::IFLA_INET6_ADDR_GEN_MODE) {
@@ -390,10 +407,29 @@ impl Router {
             (new.carrier_changes, new.activated) = (now.carrier_changes, now.activated);
         }
         let v6 = (old.ipv6(), new.ipv6());
+        if v6 == (false, true) {
+            new.eui64 = true;
+        }
         let index = new.index;
-        self.put_link(cause, new.clone(), 0);
+        let flags = (old.flags ^ new.flags) & !(IFF_UP as u32);
+        if self.links.get(index) != Some(&new) {
+            self.put_link(cause, new.clone(), flags);
+        }
+        if flags & IFF_NOARP as u32 != 0 {
+            self.flush_neighbours(cause, index);
+        }
         if old.name != new.name {
             self.relabel_addresses(cause, &new);
+            // Linux registers its settings anew, under the new name.
+            for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&new, family)) {
+                self.tell_netconf(cause, RTM_DELNETCONF, index, family);
+                self.tell_netconf(cause, RTM_NEWNETCONF, index, family);
+            }
+        }
+        match v6 {
+            (true, false) => self.tell_netconf(cause, RTM_DELNETCONF, index, Family::V6),
+            (false, true) => self.tell_netconf(cause, RTM_NEWNETCONF, index, Family::V6),
+            _ => {}
         }
         if wanted_up && !new.up() {
             self.switch_link(cause, &new, true);
@@ -439,6 +475,9 @@ impl Router {
             self.switch_link(cause, &link, false);
         }
         self.forget_addresses(cause, index);
+        for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
+            self.tell_netconf(cause, RTM_DELNETCONF, index, family);
+        }
         if let Some(link) = self.links.remove(index) {
             self.engine.remove_link(link.id);
             self.tell_link_gone(cause, &link);

@@ -90,8 +90,9 @@ pub(crate) fn write_link(
     reply.u32(libc::IFLA_MIN_MTU, min_mtu);
     reply.u32(libc::IFLA_MAX_MTU, max_mtu);
     reply.u32(libc::IFLA_GROUP, link.group);
-    reply.u32(libc::IFLA_PROMISCUITY, 0);
-    reply.u32(libc::IFLA_ALLMULTI, 0);
+    let flag = |flag: i32| u32::from(link.flags & flag as u32 != 0);
+    reply.u32(libc::IFLA_PROMISCUITY, flag(libc::IFF_PROMISC));
+    reply.u32(libc::IFLA_ALLMULTI, flag(libc::IFF_ALLMULTI));
     reply.u32(libc::IFLA_NUM_TX_QUEUES, 1);
     reply.u32(libc::IFLA_GSO_MAX_SEGS, 65535);
     reply.u32(libc::IFLA_GSO_MAX_SIZE, 65536);
