@@ -122,7 +122,12 @@ impl Addresses {
 
     /// Whether some link has this address.
     pub fn is_local(&self, address: IpAddr) -> bool {
-        self.iter().any(|own| own.local == address)
+        self.link_of(address).is_some()
+    }
+
+    /// The link that has this address.
+    pub fn link_of(&self, address: IpAddr) -> Option<u32> {
+        self.iter().find(|own| own.local == address).map(|own| own.link)
     }
 
     fn on(&mut self, link: u32) -> &mut OnLink {

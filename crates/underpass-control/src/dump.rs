@@ -29,6 +29,12 @@ pub trait Dump: Send {
     fn filtered(&self) -> bool {
         false
     }
+
+    /// Whether each message says so. Linux marks the routes of every strict dump, but the end only of one
+    /// with a filter.
+    fn marks_messages(&self) -> bool {
+        self.filtered()
+    }
 }
 
 /// Whether a dump has more to say.
@@ -89,11 +95,12 @@ impl Running {
         if self.dump.generation(router) != self.generation {
             flags |= NLM_F_DUMP_INTR;
         }
+        let marked = if self.dump.marks_messages() { flags | NLM_F_DUMP_FILTERED } else { flags };
         let mut bytes = std::mem::take(&mut self.carry);
         let mut done = None;
         while done.is_none() && bytes.len() < DATAGRAM {
             let start = bytes.len();
-            let mut chunk = Chunk { datagram: &mut bytes, to: self.to, flags };
+            let mut chunk = Chunk { datagram: &mut bytes, to: self.to, flags: marked };
             match self.dump.next(router, &mut chunk) {
                 Ok(More::Yes) => {}
                 Ok(More::No) => done = Some(None),

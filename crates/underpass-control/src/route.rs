@@ -53,9 +53,11 @@ pub(crate) struct Routes {
 
 impl Default for Routes {
     fn default() -> Self {
-        let tables = [RT_TABLE_LOCAL, RT_TABLE_MAIN].map(|id| ((Family::V6, id), Table::new(Family::V6, 0)));
+        // IPv4's, too, are there as soon as the loopback link is up.
+        let there = [Family::V4, Family::V6]
+            .map(|family| [RT_TABLE_LOCAL, RT_TABLE_MAIN].map(|id| ((family, id), Table::new(family, 0))));
         Self {
-            tables: tables.into(),
+            tables: there.into_iter().flatten().collect(),
             infos: Infos::default(),
             objects: Objects::default(),
             rules: Rules::default(),

@@ -172,23 +172,22 @@ impl Router {
         owner: Owner,
         config: &HopConfig<'_>,
     ) -> Result<(Hop, bool), Refusal> {
-        if config.oif != 0 && self.links.get(config.oif).is_none() {
+        let link = self.links.get(config.oif).filter(|link| link.ipv6());
+        if config.oif != 0 && link.is_none() {
             return Err(Refusal::errno(ENODEV));
         }
-        let link = self.links.get(config.oif);
         if config.flags & RTNH_F_ONLINK != 0 {
             let link = link.ok_or(Refusal::new(ENODEV, "Nexthop device required for onlink"))?;
             if !link.up() {
                 return Err(Refusal::new(ENETDOWN, "Nexthop device is not up"));
             }
         }
-        let tunnel = self.tunnel(config, Family::V6)?;
         let over_loopback = link.is_some_and(|link| link.kind == crate::LinkKind::Loopback);
         let local = matches!(owner.kind, libc::RTN_LOCAL | libc::RTN_ANYCAST);
         let reject = type_error(owner.kind).is_some() || (over_loopback && !owner.loopback && !local);
         let onlink = config.flags & RTNH_F_ONLINK != 0;
-        let mut hop =
-            Hop { oif: 1, gateway: None, onlink, dead: false, weight: config.weight.max(1), tunnel };
+        let weight = config.weight.max(1);
+        let mut hop = Hop { oif: 1, gateway: None, onlink, dead: false, weight, tunnel: None };
         if reject {
             return Ok((hop, true));
         }
@@ -201,6 +200,7 @@ impl Router {
         if !link.up() {
             return Err(Refusal::new(ENETDOWN, "Nexthop device is not up"));
         }
+        hop.tunnel = self.tunnel(config, Family::V6)?;
         Ok((hop, false))
     }
 

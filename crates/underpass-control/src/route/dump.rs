@@ -20,6 +20,8 @@ struct Filter {
     kind: u8,
     link: u32,
     set: bool,
+    /// The client is a strict one: it gets no cached routes.
+    strict: bool,
 }
 
 /// Where a dump is: behind so many routes to this prefix of this table.
@@ -46,7 +48,7 @@ pub(crate) fn dump(
     request: &Request<'_>,
     family: Option<Family>,
 ) -> Result<Outcome, Refusal> {
-    let mut filter = Filter::default();
+    let mut filter = Filter { strict: request.strict, ..Filter::default() };
     let mut families = match family {
         Some(family) => vec![family],
         None => vec![Family::V6, Family::V4],
@@ -179,5 +181,9 @@ impl Dump for RouteDump {
 
     fn filtered(&self) -> bool {
         self.filter.set
+    }
+
+    fn marks_messages(&self) -> bool {
+        self.filter.set || self.filter.strict
     }
 }

@@ -7,9 +7,9 @@ use libc::{EHOSTUNREACH, EINVAL, ENETUNREACH, ENODEV, EOPNOTSUPP, RTM_NEWROUTE};
 use underpass_netlink::{Attributes, Refusal, Replies, Reply, Validate};
 
 use super::config::{
-    ATTRIBUTES, RT_TABLE_MAIN, RTA_CACHEINFO, RTA_DPORT, RTA_DST, RTA_ENCAP, RTA_ENCAP_TYPE, RTA_GATEWAY,
-    RTA_IIF, RTA_IP_PROTO, RTA_MARK, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_SPORT, RTA_SRC, RTA_TABLE,
-    RTA_UID, RTA_VIA, RTM_F_CLONED, RTMSG, RouteHeader, route_policy,
+    ATTRIBUTES, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTA_CACHEINFO, RTA_DPORT, RTA_DST, RTA_ENCAP, RTA_ENCAP_TYPE,
+    RTA_GATEWAY, RTA_IIF, RTA_IP_PROTO, RTA_MARK, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_SPORT, RTA_SRC,
+    RTA_TABLE, RTA_UID, RTA_VIA, RTM_F_CLONED, RTMSG, RouteHeader, route_policy,
 };
 use super::encode::{table_byte, write_metrics};
 use super::info::{Hop, Info};
@@ -160,7 +160,28 @@ struct Answer4 {
     oif: u32,
     iif: u32,
     source: Option<Ipv4Addr>,
+    /// The packet is not sent the way of the route that was found, only by its link.
+    direct: bool,
+    /// The sender could have sent it there itself, and is told so.
+    redirect: bool,
 }
+
+/// What an address is by itself, whatever the routes say: a group, or everybody on the link.
+const fn own_kind(destination: Ipv4Addr) -> Option<u8> {
+    match destination {
+        Ipv4Addr::BROADCAST => Some(libc::RTN_BROADCAST),
+        _ if destination.is_multicast() => Some(libc::RTN_MULTICAST),
+        _ => None,
+    }
+}
+
+/// Linux: `ipv4_is_local_multicast`.
+const fn link_group(destination: Ipv4Addr) -> bool {
+    matches!(destination.octets(), [224, 0, 0, _])
+}
+
+/// The group of all systems, RFC 1112: the only one that the router is in.
+const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 
 impl Router {
     fn answer4(&self, question: &Question, iif: u32) -> Result<Answer4, Refusal> {
@@ -178,17 +199,40 @@ impl Router {
         {
             return Err(Refusal::errno(ENETUNREACH));
         }
+        let own = own_kind(destination);
+        let straight = |kind, oif, source| Answer4 {
+            found: None,
+            kind,
+            oif,
+            iif: 0,
+            source,
+            direct: true,
+            redirect: false,
+        };
+        if let (Some(kind), Some(source), 0) = (own, source, flow.oif)
+            && let Some(link) = self.addresses.link_of(source.into())
+        {
+            return Ok(straight(kind, link, Some(source)));
+        }
         let out = self.links.get(flow.oif);
         if flow.oif != 0 && !out.ok_or(Refusal::errno(ENODEV))?.up() {
             return Err(Refusal::errno(ENETUNREACH));
+        }
+        let on_link = || source.or_else(|| self.source4_for(flow.oif, None, libc::RT_SCOPE_LINK));
+        if let Some(kind) = own
+            && flow.oif != 0
+            && (kind == libc::RTN_BROADCAST || link_group(destination))
+        {
+            return Ok(straight(kind, flow.oif, on_link()));
+        }
+        if destination.is_unspecified() {
+            return Ok(straight(libc::RTN_LOCAL, 1, source.or(Some(Ipv4Addr::LOCALHOST))));
         }
         let found = match self.look_up(flow) {
             Ok(found) => found,
             // As if the destination were on that link. Linux: ip_route_output_key_hash_rcu.
             Err(_) if flow.oif != 0 && out.is_some_and(|link| link.vrf_table().is_none()) => {
-                let source = source.or_else(|| self.source4_for(flow.oif, None, libc::RT_SCOPE_LINK));
-                let kind = libc::RTN_UNICAST;
-                return Ok(Answer4 { found: None, kind, oif: flow.oif, iif: 0, source });
+                return Ok(straight(own.unwrap_or(libc::RTN_UNICAST), flow.oif, on_link()));
             }
             Err(errno) => return Err(Refusal::errno(errno)),
         };
@@ -204,16 +248,18 @@ impl Router {
                 _ => destination,
             };
             let oif = self.loopback_of(oif);
-            return Ok(Answer4 {
-                found: Some(found),
-                kind: info.kind,
-                oif,
-                iif: 0,
-                source: source.or(Some(own)),
-            });
+            let source = source.or(Some(own));
+            return Ok(Answer4 { found: Some(found), direct: false, ..straight(info.kind, oif, source) });
         }
         let chosen = source.or_else(|| self.route_source4(info, hop.as_ref()));
-        Ok(Answer4 { found: Some(found), kind: info.kind, oif, iif: 0, source: chosen })
+        let kind = own.unwrap_or(info.kind);
+        // Linux: __mkroute_output. No gateway is asked for those; nor does the default route have one.
+        let direct = match kind {
+            libc::RTN_BROADCAST => true,
+            libc::RTN_MULTICAST => found.prefix.len < 4,
+            _ => false,
+        };
+        Ok(Answer4 { found: Some(found), direct, ..straight(kind, oif, chosen) })
     }
 
     /// Linux: `ip_route_input_slow`.
@@ -231,20 +277,36 @@ impl Router {
             return Err(invalid);
         }
         let flow = &question.flow;
+        let to_host = |found, kind| {
+            let oif = self.loopback_of(iif);
+            Answer4 { found, kind, oif, iif, source: Some(source), direct: true, redirect: false }
+        };
+        match own_kind(destination) {
+            // Linux: ip_route_input_rcu. Of other groups there is neither a member nor a forwarder.
+            Some(libc::RTN_MULTICAST) if destination != ALL_SYSTEMS => return Err(invalid),
+            Some(kind) => return Ok(to_host(None, kind)),
+            None => {}
+        }
         let found = self
             .look_up(flow)
             .map_err(|errno| Refusal::errno(if errno == ENETUNREACH { EHOSTUNREACH } else { errno }))?;
         let info = self.routes.infos.get(found.id).ok_or(Refusal::errno(ENETUNREACH))?;
         let back = Flow { source: Some(destination.into()), ..Flow { destination: source.into(), ..*flow } };
-        if let Ok(way) = self.look_up(&back)
-            && self.routes.infos.get(way.id).is_some_and(|info| info.kind != libc::RTN_UNICAST)
-        {
-            return Err(invalid);
+        let mut neighbour = false;
+        if let Ok(way) = self.look_up(&back) {
+            if self.routes.infos.get(way.id).is_some_and(|info| info.kind != libc::RTN_UNICAST) {
+                return Err(invalid);
+            }
+            // Linux: fib_validate_source.
+            neighbour = self.found_hop(&way).is_some_and(|hop| hop.oif == iif && hop.gateway.is_none());
         }
         let hop = self.found_hop(&found);
         let oif = hop.map_or(0, |hop| hop.oif);
-        let oif = if info.kind == libc::RTN_LOCAL { self.loopback_of(oif) } else { oif };
-        Ok(Answer4 { found: Some(found), kind: info.kind, oif, iif, source: Some(source) })
+        if matches!(info.kind, libc::RTN_LOCAL | libc::RTN_BROADCAST) {
+            return Ok(Answer4 { oif: self.loopback_of(oif), ..to_host(Some(found), info.kind) });
+        }
+        let redirect = neighbour && oif == iif;
+        Ok(Answer4 { direct: false, redirect, oif, ..to_host(Some(found), info.kind) })
     }
 
     /// The link that a packet for the router itself goes to: `lo`, or the VRF of the address's link.
@@ -287,18 +349,22 @@ impl Router {
             self.write_route(reply, place, &[found.id], 0);
             return;
         }
-        let info = answer.found.as_ref().and_then(|found| self.routes.infos.get(found.id));
-        let hop = answer.found.as_ref().and_then(|found| self.found_hop(found));
+        let way = answer.found.as_ref().filter(|_| !answer.direct);
+        let info = way.and_then(|found| self.routes.infos.get(found.id));
+        let hop = way.and_then(|found| self.found_hop(found));
         let table = match &answer.found {
             _ if question.flags & RTM_F_LOOKUP_TABLE == 0 => RT_TABLE_MAIN,
+            // Until there is a rule more or less, Linux has both tables in one.
+            Some(found) if found.table == RT_TABLE_LOCAL && !self.routes.rules.changed4 => RT_TABLE_MAIN,
             Some(found) => found.table,
             None => 0,
         };
         let flags = match answer.kind {
             libc::RTN_LOCAL => RTCF_LOCAL,
             libc::RTN_BROADCAST => RTCF_BROADCAST | RTCF_LOCAL,
+            libc::RTN_MULTICAST if flow.destination == ALL_SYSTEMS => RTCF_MULTICAST | RTCF_LOCAL,
             libc::RTN_MULTICAST => RTCF_MULTICAST,
-            _ if answer.iif != 0 && answer.iif == answer.oif => RTCF_DOREDIRECT,
+            _ if answer.redirect => RTCF_DOREDIRECT,
             _ => 0,
         };
         let header = RouteHeader {

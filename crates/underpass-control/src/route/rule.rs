@@ -122,6 +122,8 @@ pub(crate) struct Rules {
     pub generation: u64,
     /// Whether there has been a VRF.
     vrfs: bool,
+    /// Whether an IPv4 rule was ever added or deleted. Linux: `fib_has_custom_rules`.
+    pub changed4: bool,
 }
 
 impl Default for Rules {
@@ -134,6 +136,7 @@ impl Default for Rules {
             v6: vec![local, main],
             generation: 0,
             vrfs: false,
+            changed4: false,
         }
     }
 }
@@ -148,6 +151,7 @@ impl Rules {
 
     fn of_mut(&mut self, family: Family) -> &mut Vec<Rule> {
         self.generation += 1;
+        self.changed4 |= family == Family::V4;
         match family {
             Family::V4 => &mut self.v4,
             Family::V6 => &mut self.v6,

@@ -11,7 +11,7 @@ use super::{Kind, Object};
 use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;
 use crate::route::check::Owner;
-use crate::route::config::{HopConfig, RT_TABLE_MAIN, RTNH_F_ONLINK};
+use crate::route::config::{HopConfig, RTNH_F_ONLINK};
 use crate::route::info::{Hop, Info, InfoId, Ways};
 use crate::route::table::{Family, Prefix};
 use crate::router::Outcome;
@@ -227,7 +227,8 @@ impl Router {
         }
         let gateway = gateway.filter(|gateway: &IpAddr| !gateway.is_unspecified());
         let config = HopConfig { oif, gateway, flags, weight: 1, encap: encapsulation };
-        let table = self.l3mdev_table(oif).unwrap_or(RT_TABLE_MAIN);
+        // Outside a VRF, table 0, which is none: the rules say where the gateway is.
+        let table = self.l3mdev_table(oif).unwrap_or(0);
         let owner = Owner { table, scope: 0, kind: libc::RTN_UNICAST, loopback: true };
         Ok(Kind::Single(match i32::from(family) {
             AF_INET => self.check_hop4(owner, &config)?,
