@@ -67,20 +67,45 @@ fn a_dump_comes_in_datagrams() {
     assert!(longest <= 32 * 1024 && bytes > 4 * longest);
 }
 
-/// Run by hand, in a release build: how fast a million routes are added and dumped.
+/// What the process has in memory, in bytes.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Run by hand, in a release build: how fast a million routes are added, dumped and deleted, and what they
+/// take in the model and the forwarding tables together.
 #[test]
 #[ignore = "a measurement"]
 fn a_million_routes() {
     let mut lab = Lab::recorded();
     let datagrams = routes(1_000_000);
     let mut replies = Replies::default();
-    let began = Instant::now();
-    for datagram in &datagrams {
-        lab.router.request(&mut lab.client, datagram, &mut replies);
-    }
-    let added = began.elapsed();
-    assert!(replies.is_empty());
+    let before = resident();
+    let mut send = |lab: &mut Lab, datagrams: &[Vec<u8>]| {
+        let began = Instant::now();
+        for datagram in datagrams {
+            lab.router.request(&mut lab.client, datagram, &mut replies);
+        }
+        assert!(replies.is_empty());
+        let took = began.elapsed();
+        format!("in {took:?}, {:.0} a second", 1e6 / took.as_secs_f64())
+    };
+    println!("added {}", send(&mut lab, &datagrams));
+    println!("{} MB", (resident() - before) / 1_000_000);
     let began = Instant::now();
     let (messages, bytes, _) = dump(&mut lab);
-    println!("added in {added:?}, {messages} dumped ({bytes} bytes) in {:?}", began.elapsed());
+    println!("{messages} dumped ({bytes} bytes) in {:?}", began.elapsed());
+    let delete = |datagram: &Vec<u8>| {
+        let mut datagram = datagram.clone();
+        let mut at = 0;
+        while let Some(&[len, high]) = datagram.get(at..at + 2).and_then(|len| len.first_chunk()) {
+            datagram[at + 4..at + 6].copy_from_slice(&libc::RTM_DELROUTE.to_ne_bytes());
+            at += usize::from(u16::from_ne_bytes([len, high]));
+        }
+        datagram
+    };
+    let deletions: Vec<_> = datagrams.iter().map(delete).collect();
+    println!("deleted {}", send(&mut lab, &deletions));
+    assert!(dump(&mut lab).0 < 1000);
 }

@@ -122,13 +122,12 @@ fn as_linux_answers() {
     assert!(differences.is_empty(), "\n{differences}");
 }
 
-/// `links.commands`, recorded by `record_links.py`: names, indices and MAC addresses are the same there, so
-/// that nothing is taken out. Linux lists neighbours in the order of a hash.
-#[test]
-fn links_and_addresses_as_in_linux() {
+/// Lines of `{name}.commands` against `{name}.txt`, which `record.py` recorded: names, indices and MAC
+/// addresses are the same there, so that nothing is taken out. Linux lists neighbours in the order of a hash.
+fn as_recorded(name: &str) {
     let daemon = Daemon::start(&["v0,mac=02:00:00:00:00:01", "v1,mac=02:00:00:00:00:02"]);
-    let lines = recording("links.txt");
-    let commands = fs::read_to_string(project("tests/linux-reference/links.commands")).unwrap();
+    let lines = recording(&format!("{name}.txt"));
+    let commands = fs::read_to_string(project(&format!("tests/linux-reference/{name}.commands"))).unwrap();
     assert_eq!(commands.lines().count(), lines.len());
     let mut differences = String::new();
     for line in lines {
@@ -145,4 +144,15 @@ fn links_and_addresses_as_in_linux() {
         }
     }
     assert!(differences.is_empty(), "\n{differences}");
+}
+
+#[test]
+fn links_and_addresses_as_in_linux() {
+    as_recorded("links");
+}
+
+/// Where packets would go that are not plain unicast ones, settings of links, and refusals.
+#[test]
+fn answers_as_in_linux() {
+    as_recorded("answers");
 }

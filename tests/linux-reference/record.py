@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Records links.txt: what Linux answers to each line of links.commands.
+"""Records NAME.txt: what Linux answers to each line of NAME.commands, for each NAME given (links, answers).
 
-    UNDERPASS_UML=/path/to/linux tests/linux-reference/record_links.py
+    UNDERPASS_UML=/path/to/linux tests/linux-reference/record.py links answers
 
 UNDERPASS_UML names a user-mode Linux kernel with hostfs, veth, dummy, VRF and network namespaces built in.
 The guest sees this machine's files, so it runs this machine's `ip`; it needs no root here. The lines run in
@@ -40,9 +40,9 @@ sleep 5
 """
 
 
-def main():
+def record(name):
     kernel = os.environ.get("UNDERPASS_UML") or sys.exit("UNDERPASS_UML names no kernel")
-    lines = (HERE / "links.commands").read_text().splitlines()
+    lines = (HERE / f"{name}.commands").read_text().splitlines()
     with tempfile.NamedTemporaryFile("w", suffix=".sh", delete=False) as init:
         init.write(INIT)
     os.chmod(init.name, 0o755)
@@ -53,8 +53,8 @@ def main():
     try:
         while "__READY" not in guest.stdout.readline():
             pass
-        with open(HERE / "links.txt", "w") as out:
-            out.write("# --- links and addresses\n")
+        with open(HERE / f"{name}.txt", "w") as out:
+            out.write(f"# --- {name}\n")
             for number, line in enumerate(lines, 1):
                 guest.stdin.write(line + "\n")
                 said = []
@@ -68,4 +68,5 @@ def main():
         os.unlink(init.name)
 
 
-main()
+for name in sys.argv[1:] or sys.exit(__doc__):
+    record(name)
