@@ -140,6 +140,9 @@ impl Packet {
     /// Leaves of the packet the `len` bytes from its offset `from` on, as far as it has them.
     #[inline(always)]
     pub fn narrow(&mut self, from: usize, len: usize) {
+        if from + len <= self.len() {
+            return self.put(self.start() + from, len);
+        }
         let start = (self.start() + from).min(self.end());
         self.put(start, len.min(self.end() - start));
     }

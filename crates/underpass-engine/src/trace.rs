@@ -38,6 +38,10 @@ pub enum Event {
 /// Follows packets through the router. `packet` is the packet as it is at that step, from its
 /// outermost header that still stands.
 pub trait Trace {
+    /// Whether anything is done with the steps. Where what they say has to be made up first, it is only
+    /// then.
+    const WATCHES: bool = true;
+
     /// Takes note of a step.
     fn step(&mut self, event: Event, packet: &Packet);
 }
@@ -46,6 +50,8 @@ pub trait Trace {
 pub struct Untraced;
 
 impl Trace for Untraced {
+    const WATCHES: bool = false;
+
     #[inline(always)]
     fn step(&mut self, _: Event, _: &Packet) {}
 }

@@ -20,7 +20,6 @@ mod entry;
 mod node;
 
 use std::marker::PhantomData;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Relaxed},
@@ -72,9 +71,6 @@ pub trait Address: Copy + Eq + Send + Sync + 'static {
     /// The first and the second half of the address in 128 bits, left-aligned.
     fn halves(self) -> [u64; 2];
 
-    /// The address in the usual type.
-    fn ip(self) -> IpAddr;
-
     /// The reverse of [`Self::halves`].
     fn from_halves(halves: [u64; 2]) -> Self;
 
@@ -106,10 +102,6 @@ impl Address for u32 {
 
     fn halves(self) -> [u64; 2] {
         [self.window(0), 0]
-    }
-
-    fn ip(self) -> IpAddr {
-        Ipv4Addr::from_bits(self).into()
     }
 
     fn from_halves([first, _]: [u64; 2]) -> Self {
@@ -151,10 +143,6 @@ impl Address for u128 {
 
     fn halves(self) -> [u64; 2] {
         [(self >> 64) as u64, self as u64]
-    }
-
-    fn ip(self) -> IpAddr {
-        Ipv6Addr::from_bits(self).into()
     }
 
     fn from_halves([first, second]: [u64; 2]) -> Self {

@@ -75,12 +75,11 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     Step::Look4(link.lookup)
 }
 
-/// Lowers the TTL of a checked packet, if that leaves some and the packet fits into `mtu`.
+/// Lowers the TTL of a checked packet, if that leaves some.
 #[inline(always)]
-pub(super) fn forward_plain(packet: &mut Packet, mtu: u32) -> bool {
-    let len = packet.len();
+pub(super) fn lower_ttl(packet: &mut Packet) -> bool {
     match ipv4::Header::mut_from_prefix(packet.bytes_mut()) {
-        Ok((header, _)) if header.ttl > 1 && len <= mtu as usize => {
+        Ok((header, _)) if header.ttl > 1 => {
             header.decrement_ttl();
             true
         }

@@ -75,12 +75,11 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     Step::Look6(link.lookup)
 }
 
-/// Lowers the hop limit of a checked packet, if that leaves some and the packet fits into `mtu`.
+/// Lowers the hop limit of a checked packet, if that leaves some.
 #[inline(always)]
-pub(super) fn forward_plain(packet: &mut Packet, mtu: u32) -> bool {
-    let len = packet.len();
+pub(super) fn lower_hop_limit(packet: &mut Packet) -> bool {
     match ipv6::Header::mut_from_prefix(packet.bytes_mut()) {
-        Ok((header, _)) if header.hop_limit > 1 && len <= mtu as usize => {
+        Ok((header, _)) if header.hop_limit > 1 => {
             header.hop_limit -= 1;
             true
         }

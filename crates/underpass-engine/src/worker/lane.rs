@@ -1,186 +1,182 @@
-//! The common road: the packets of a burst that are of one family, side by side.
+//! The common road: the packets of a burst side by side.
 //!
 //! First all are checked, then all are looked up, then each is done what was found. What is only
 //! forwarded is done here, without remembering anything of the packet; all else goes on along its
 //! [`Road`].
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
 
-use super::transmit::write_link_layer;
-use super::{Fibs, Path, Road, Step, View, Waiting, ipv4, ipv6, looked};
+use super::transmit::{ETHERNET_REWRITE, write_ethernet};
+use super::{Fibs, Path, Road, Step, View, ipv4, ipv6, looked};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::drops::Drop;
-use crate::lpm::{self, Lpm, NO_LEAF};
-use crate::tables::{Action, ActionId, LinkId, LookupId, NextHop};
+use crate::lpm::{Address, Lpm, NO_LEAF};
+use crate::tables::{Action, ActionId, LookupId, NextHop};
 use crate::trace::{Event, Trace};
 
-use super::road::Extra;
-
-/// IPv4 or IPv6, as far as the common road has to know.
-pub(super) trait Family {
-    type Address: lpm::Address;
-    const ETHERTYPE: u16;
-
-    /// The one table that packets of the family are looked up in, if there is one alone.
-    fn fib<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<&'a Lpm<Self::Address>>;
-
-    /// Lowers the hop limit of a checked packet, if that leaves some and the packet fits into `mtu`.
-    fn forward(packet: &mut Packet, mtu: u32) -> bool;
-
-    /// The step in which the packet is looked up.
-    fn look(road: &mut Road, lookup: LookupId, target: Self::Address) -> Step;
+/// What is known of a packet of the burst.
+#[derive(Clone, Copy)]
+pub(super) struct Lane {
+    /// What is to happen to it.
+    pub(super) step: Step,
+    /// What was found, where the step is a look-up that is done.
+    leaf: u32,
+    /// The address to be looked up; of IPv4 in the lower bits.
+    pub(super) target: u128,
 }
 
-/// IPv4.
-pub(super) struct V4;
-/// IPv6.
-pub(super) struct V6;
+/// Those of a burst.
+pub(super) struct Lanes(pub(super) [Lane; BURST]);
 
-impl Family for V4 {
-    type Address = u32;
-    const ETHERTYPE: u16 = ethernet::IPV4;
+/// A look-up that is not done here. Like [`NO_LEAF`] it names no action: all its bits are ones as far as ids go.
+const NOT_LOOKED_UP: u32 = NO_LEAF >> 1;
 
+impl Lanes {
     #[inline(always)]
-    fn fib<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<&'a Lpm<u32>> {
-        fibs.fib4(view, lookup)
-    }
-
-    #[inline(always)]
-    fn forward(packet: &mut Packet, mtu: u32) -> bool {
-        ipv4::forward_plain(packet, mtu)
-    }
-
-    #[inline(always)]
-    fn look(road: &mut Road, lookup: LookupId, target: u32) -> Step {
-        road.target4 = Ipv4Addr::from_bits(target);
-        Step::Look4(lookup)
-    }
-}
-
-impl Family for V6 {
-    type Address = u128;
-    const ETHERTYPE: u16 = ethernet::IPV6;
-
-    #[inline(always)]
-    fn fib<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<&'a Lpm<u128>> {
-        fibs.fib6(view, lookup)
-    }
-
-    #[inline(always)]
-    fn forward(packet: &mut Packet, mtu: u32) -> bool {
-        ipv6::forward_plain(packet, mtu)
-    }
-
-    #[inline(always)]
-    fn look(road: &mut Road, lookup: LookupId, target: u128) -> Step {
-        road.target6 = Ipv6Addr::from_bits(target);
-        Step::Look6(lookup)
-    }
-}
-
-/// Checked packets, each from its IP header on, and where they go.
-pub(super) struct Lane<F: Family> {
-    packets: ArrayVec<Packet, BURST>,
-    targets: ArrayVec<F::Address, BURST>,
-}
-
-impl<F: Family> Lane<F> {
     pub(super) fn new() -> Self {
-        Self { packets: ArrayVec::new(), targets: ArrayVec::new() }
+        Self([Lane { step: Step::Deliver, leaf: NOT_LOOKED_UP, target: 0 }; BURST])
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.packets.is_empty()
-    }
-
-    /// Adds a packet of the burst.
+    /// Does the look-ups of the first `count` packets, all of them in `lookup`, which is that of the link
+    /// by which they came in: one by one in tables that are in the cache, together in others. Those that
+    /// have to go through policy rules or several tables are left.
     #[inline(always)]
-    pub(super) fn push(&mut self, packet: Packet, target: F::Address) {
-        self.packets.push(packet);
-        self.targets.push(target);
+    pub(super) fn look_up<'a>(
+        &mut self,
+        view: &View<'a>,
+        fibs: &mut Fibs<'a>,
+        lookup: LookupId,
+        count: usize,
+    ) {
+        let (fib4, fib6) = (fibs.fib4(view, lookup), fibs.fib6(view, lookup));
+        let hot4 = fib4.filter(|fib| fib.is_hot());
+        let hot6 = fib6.filter(|fib| fib.is_hot());
+        // Bursts are often towards one SID, whose host route lies deep in the table.
+        let mut last = (0, NOT_LOOKED_UP);
+        for lane in self.0.iter_mut().take(count) {
+            if let Step::Look6(_) = lane.step
+                && let Some(fib) = hot6
+            {
+                if last.0 != lane.target || last.1 == NOT_LOOKED_UP {
+                    last = (lane.target, fib.lookup(lane.target, view.guard).unwrap_or(NO_LEAF));
+                }
+                lane.leaf = last.1;
+            } else if let Step::Look4(_) = lane.step
+                && let Some(fib) = hot4
+            {
+                lane.leaf = fib.lookup(lane.target as u32, view.guard).unwrap_or(NO_LEAF);
+            }
+        }
+        if let Some(fib) = fib6.filter(|_| hot6.is_none()) {
+            self.look_up_together(view, fib, count, |lane| match lane.step {
+                Step::Look6(_) => Some(lane.target),
+                _ => None,
+            });
+        }
+        if let Some(fib) = fib4.filter(|_| hot4.is_none()) {
+            self.look_up_together(view, fib, count, |lane| match lane.step {
+                Step::Look4(_) => Some(lane.target as u32),
+                _ => None,
+            });
+        }
+    }
+
+    /// Looks up those packets for which `target` has an address.
+    #[inline(never)]
+    fn look_up_together<A: Address>(
+        &mut self,
+        view: &View<'_>,
+        fib: &Lpm<A>,
+        count: usize,
+        target: impl Fn(&Lane) -> Option<A>,
+    ) {
+        let mut members = ArrayVec::<&mut Lane, BURST>::new();
+        let mut targets = ArrayVec::<A, BURST>::new();
+        for lane in self.0.iter_mut().take(count) {
+            if let Some(address) = target(lane) {
+                targets.push(address);
+                members.push(lane);
+            }
+        }
+        let mut leaves = [NO_LEAF; BURST];
+        let leaves = &mut leaves[..members.len()];
+        fib.lookup_batch(&targets, leaves, view.guard);
+        view.tables.prefetch_actions(leaves);
+        for (lane, leaf) in members.into_iter().zip(leaves) {
+            lane.leaf = *leaf;
+        }
+    }
+}
+
+impl Lane {
+    /// The step that the packet goes on with along its road, if it is not only forwarded.
+    pub(super) fn onto<T: Trace>(&self, road: &mut Road, trace: &mut T) -> Step {
+        let target: IpAddr = match self.step {
+            Step::Look4(_) => {
+                road.target4 = Ipv4Addr::from_bits(self.target as u32);
+                road.target4.into()
+            }
+            Step::Look6(_) => {
+                road.target6 = Ipv6Addr::from_bits(self.target);
+                road.target6.into()
+            }
+            step => return step,
+        };
+        if self.leaf == NOT_LOOKED_UP {
+            return self.step;
+        }
+        let leaf = (self.leaf != NO_LEAF).then_some(ActionId(self.leaf));
+        trace.step(Event::Lookup(target, leaf), &road.packet);
+        looked(leaf)
     }
 }
 
 impl<const COUNT: bool> Path<COUNT> {
-    /// Takes the packets of a lane to their verdicts, or as far as they get without another look-up in a
-    /// table that is not in the cache.
+    /// Forwards a packet to a resolved next hop on Ethernet, if that is all there is to do; gives it back
+    /// as it was if not.
     #[inline(always)]
-    #[expect(clippy::too_many_arguments, reason = "what a burst has in common")]
-    pub(super) fn drive<'a, F: Family, T: Trace>(
-        &mut self,
-        view: &View<'a>,
-        fibs: &mut Fibs<'a>,
-        lane: Lane<F>,
-        ingress: LinkId,
-        extra: Extra,
-        waiting: &mut ArrayVec<Waiting, BURST>,
-        trace: &mut T,
-    ) {
-        let Lane { packets, targets } = lane;
-        let Some(fib) = F::fib(fibs, view, extra.instance) else {
-            for (packet, target) in packets.into_iter().zip(targets) {
-                let mut road = Road::new(packet, ingress, extra);
-                let step = F::look(&mut road, extra.instance, target);
-                self.carry(view, fibs, road, step, waiting, trace);
-            }
-            return;
-        };
-        let mut leaves = [NO_LEAF; BURST];
-        if fib.is_hot() {
-            // Bursts are often towards one SID, whose host route lies deep in the table.
-            let mut last = (targets.first().copied(), NO_LEAF);
-            if let Some(first) = last.0 {
-                last.1 = fib.lookup(first, view.guard).unwrap_or(NO_LEAF);
-            }
-            for (leaf, target) in leaves.iter_mut().zip(&targets) {
-                if last.0 != Some(*target) {
-                    last = (Some(*target), fib.lookup(*target, view.guard).unwrap_or(NO_LEAF));
-                }
-                *leaf = last.1;
-            }
-        } else if let Some(leaves) = leaves.get_mut(..targets.len()) {
-            fib.lookup_batch(&targets, leaves, view.guard);
-            view.tables.prefetch_actions(leaves);
-        }
-        for ((packet, target), leaf) in packets.into_iter().zip(targets).zip(leaves) {
-            let leaf = (leaf != NO_LEAF).then_some(ActionId(leaf));
-            trace.step(Event::Lookup(lpm::Address::ip(target), leaf), &packet);
-            if let Err(packet) = self.forward_plain::<F, T>(view, packet, leaf, trace) {
-                let mut road = Road::new(packet, ingress, extra);
-                F::look(&mut road, extra.instance, target);
-                self.carry(view, fibs, road, looked(leaf), waiting, trace);
-            }
-        }
-    }
-
-    /// Forwards a packet to a resolved next hop, if that is all there is to do.
-    #[inline(always)]
-    fn forward_plain<F: Family, T: Trace>(
+    pub(super) fn forward_plain<T: Trace>(
         &mut self,
         view: &View<'_>,
         mut packet: Packet,
-        leaf: Option<ActionId>,
+        lane: &Lane,
         trace: &mut T,
     ) -> Result<(), Packet> {
-        let action = leaf.and_then(|leaf| view.tables.action(leaf, view.guard));
-        let Some(Action::Forward(id)) = action else { return Err(packet) };
+        // Not looked up, or nothing found: an id beyond all actions.
+        let Some(Action::Forward(id)) = view.tables.action(ActionId(lane.leaf), view.guard) else {
+            return Err(packet);
+        };
         let Some(NextHop { rewrite: Some(rewrite), mtu, port, .. }) = view.tables.next_hop(*id, view.guard)
         else {
             return Err(packet);
         };
-        // The Ethernet header that the packet came in with has left the room for the new one.
-        if usize::from(rewrite.len) + 2 > packet.headroom() || !F::forward(&mut packet, *mtu) {
+        if rewrite.len != ETHERNET_REWRITE || packet.len() > *mtu as usize {
             return Err(packet);
         }
-        trace.step(Event::NextHop(*id), &packet);
-        if write_link_layer(&mut packet, rewrite, F::ETHERTYPE).is_some() {
-            trace.step(Event::Sent(*port), &packet);
-            self.send(*port, packet, trace);
-        } else {
-            self.drop(packet, Drop::NoHeadroom, trace);
+        let (ethertype, forwarded) = match lane.step {
+            Step::Look6(_) => (ethernet::IPV6, ipv6::lower_hop_limit(&mut packet)),
+            _ => (ethernet::IPV4, ipv4::lower_ttl(&mut packet)),
+        };
+        if !forwarded {
+            return Err(packet);
+        }
+        if T::WATCHES {
+            let target: IpAddr = match lane.step {
+                Step::Look6(_) => Ipv6Addr::from_bits(lane.target).into(),
+                _ => Ipv4Addr::from_bits(lane.target as u32).into(),
+            };
+            trace.step(Event::Lookup(target, Some(ActionId(lane.leaf))), &packet);
+            trace.step(Event::NextHop(*id), &packet);
+        }
+        match write_ethernet(&mut packet, rewrite, ethertype) {
+            Some(()) => {
+                trace.step(Event::Sent(*port), &packet);
+                self.send(*port, packet, trace);
+            }
+            None => self.drop(packet, Drop::NoHeadroom, trace),
         }
         Ok(())
     }

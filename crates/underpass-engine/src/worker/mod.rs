@@ -42,7 +42,7 @@ use crate::trace::{Event, Trace};
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::check as ipv4_check;
 pub(crate) use ipv6::check as ipv6_check;
-use lane::{Lane, V4, V6};
+use lane::Lanes;
 use road::{Extra, Slow, UNFINISHED};
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
 use transmit::{Transmit, frame};
@@ -353,33 +353,23 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut fibs = Fibs::new(view, link.lookup);
         let extra = Extra::new(link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
-        let (mut lane4, mut lane6) = (Lane::<V4>::new(), Lane::<V6>::new());
         let mut received = Count { packets: burst.len() as u64, ..Count::default() };
-        for mut packet in burst.drain(..) {
+        let mut lanes = Lanes::new();
+        for (packet, lane) in burst.iter_mut().zip(&mut lanes.0) {
             received.bytes += packet.len() as u64;
-            trace.step(Event::Received(port), &packet);
-            match classify(packet.bytes(), link, self.answers) {
-                Class::V6(target, len) => {
-                    packet.narrow(ethernet::Header::LEN, len);
-                    lane6.push(packet, target);
-                }
-                Class::V4(target, len) => {
-                    packet.narrow(ethernet::Header::LEN, len);
-                    lane4.push(packet, target);
-                }
-                Class::Rare(step, len) => {
-                    packet.narrow(ethernet::Header::LEN, len);
-                    let road = Road::new(packet, ingress, extra);
-                    self.carry(view, &mut fibs, road, step, &mut waiting, trace);
-                }
-                Class::Drop(reason) => self.drop(packet, reason, trace),
+            trace.step(Event::Received(port), packet);
+            let (step, target, len) = classify(packet.bytes(), link, self.answers);
+            packet.narrow(ethernet::Header::LEN, len);
+            (lane.step, lane.target) = (step, target);
+        }
+        let count = burst.len();
+        lanes.look_up(view, &mut fibs, link.lookup, count);
+        for (packet, lane) in burst.drain(..).zip(&lanes.0) {
+            if let Err(packet) = self.forward_plain(view, packet, lane, trace) {
+                let mut road = Road::new(packet, ingress, extra);
+                let step = lane.onto(&mut road, trace);
+                self.carry(view, &mut fibs, road, step, &mut waiting, trace);
             }
-        }
-        if !lane6.is_empty() {
-            self.drive(view, &mut fibs, lane6, ingress, extra, &mut waiting, trace);
-        }
-        if !lane4.is_empty() {
-            self.drive(view, &mut fibs, lane4, ingress, extra, &mut waiting, trace);
         }
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
@@ -637,49 +627,39 @@ impl<const COUNT: bool> Path<COUNT> {
 /// An on-link destination, or a next hop, whose neighbour is not known.
 const UNRESOLVED: Step = Step::error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable);
 
-/// What a frame is, and how long the packet in it.
-enum Class {
-    /// An IPv6 packet for this address.
-    V6(u128, usize),
-    /// An IPv4 packet for this address.
-    V4(u32, usize),
-    /// What few frames are.
-    Rare(Step, usize),
-    /// Not for this router, or not sound.
-    Drop(Drop),
-}
-
 /// The link layer: whether a frame is for this router, which protocol it carries, and whether that is
-/// sound.
+/// sound. What is to happen next, the address to be looked up if that is a look-up (of IPv4 in the lower
+/// bits), and the length of the packet behind the link layer.
 #[inline(always)]
-fn classify(frame: &[u8], link: &Link, answers: bool) -> Class {
+fn classify(frame: &[u8], link: &Link, answers: bool) -> (Step, u128, usize) {
     let Ok((header, packet)) = ethernet::Header::parse(frame) else {
-        return Class::Drop(Drop::EthernetTruncated);
+        return (Step::drop(Drop::EthernetTruncated), 0, 0);
     };
     if header.destination != link.mac && !header.is_multicast() {
-        return Class::Drop(Drop::OtherHost);
+        return (Step::drop(Drop::OtherHost), 0, packet.len());
     }
     let ethertype = header.ethertype.get();
     if ethertype == ethernet::IPV6 {
         return match ipv6::check(packet) {
-            Ok(checked) if checked.unusual || !link.forward6 => Class::Rare(Step::Unusual, checked.len),
-            Ok(checked) => Class::V6(checked.destination.to_bits(), checked.len),
-            Err(reason) => Class::Drop(reason),
+            Ok(checked) if checked.unusual || !link.forward6 => (Step::Unusual, 0, checked.len),
+            Ok(checked) => (Step::Look6(link.lookup), checked.destination.to_bits(), checked.len),
+            Err(reason) => (Step::drop(reason), 0, packet.len()),
         };
     }
     if ethertype == ethernet::IPV4 {
         return match ipv4::check(packet) {
-            Ok(checked) if checked.unusual || !link.forward4 => Class::Rare(Step::Unusual, checked.len),
-            Ok(checked) => Class::V4(checked.destination.to_bits(), checked.len),
-            Err(reason) => Class::Drop(reason),
+            Ok(checked) if checked.unusual || !link.forward4 => (Step::Unusual, 0, checked.len),
+            Ok(checked) => (Step::Look4(link.lookup), checked.destination.to_bits().into(), checked.len),
+            Err(reason) => (Step::drop(reason), 0, packet.len()),
         };
     }
-    match ethertype {
-        ethernet::ARP if answers => Class::Rare(Step::Arp, packet.len()),
-        ethernet::ARP => Class::Rare(Step::Deliver, packet.len()),
-        ethernet::VLAN | ethernet::SERVICE_VLAN => Class::Drop(Drop::VlanUnknown),
-        _ => Class::Drop(Drop::EtherTypeUnknown),
-    }
+    let step = match ethertype {
+        ethernet::ARP if answers => Step::Arp,
+        ethernet::ARP => Step::Deliver,
+        ethernet::VLAN | ethernet::SERVICE_VLAN => Step::drop(Drop::VlanUnknown),
+        _ => Step::drop(Drop::EtherTypeUnknown),
+    };
+    (step, 0, packet.len())
 }
 
 /// What a look-up led to.

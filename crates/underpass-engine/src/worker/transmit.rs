@@ -31,7 +31,8 @@ impl Transmit {
     #[inline(always)]
     pub(crate) fn push(&mut self, port: PortId, packet: Packet) -> Result<(), Packet> {
         match self.queues.get_mut(usize::from(port.0)) {
-            Some(queue) if queue.packets.len() < QUEUE => {
+            // Compared as `Vec::push` compares, which then need not do it again.
+            Some(queue) if queue.packets.len() != queue.packets.capacity() => {
                 queue.bytes += packet.len() as u64;
                 queue.packets.push(packet);
                 Ok(())
@@ -167,18 +168,27 @@ pub(super) fn frame(view: &View<'_>, road: &Road, id: LinkId) -> Step {
     }
 }
 
+/// Length of the rewrite of an Ethernet header without a VLAN tag.
+pub(super) const ETHERNET_REWRITE: u8 = 12;
+
 /// Puts the link-layer header before a packet. `None`: no room.
 #[inline(always)]
-pub(super) fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
-    if rewrite.len == 12 {
-        let frame: &mut [u8; 14] = packet.push_header().ok()?;
-        frame[..12].copy_from_slice(&rewrite.bytes[..12]);
-        frame[12..].copy_from_slice(&ethertype.to_be_bytes());
-    } else {
-        let len = usize::from(rewrite.len);
-        let frame = packet.push(len + 2).ok()?;
-        frame.get_mut(..len)?.copy_from_slice(rewrite.bytes.get(..len)?);
-        frame.get_mut(len..len + 2)?.copy_from_slice(&ethertype.to_be_bytes());
+fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
+    if rewrite.len == ETHERNET_REWRITE {
+        return write_ethernet(packet, rewrite, ethertype);
     }
+    let len = usize::from(rewrite.len);
+    let frame = packet.push(len + 2).ok()?;
+    frame.get_mut(..len)?.copy_from_slice(rewrite.bytes.get(..len)?);
+    frame.get_mut(len..len + 2)?.copy_from_slice(&ethertype.to_be_bytes());
+    Some(())
+}
+
+/// The same for a rewrite of [`ETHERNET_REWRITE`] bytes.
+#[inline(always)]
+pub(super) fn write_ethernet(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
+    let frame: &mut [u8; 14] = packet.push_header().ok()?;
+    frame[..12].copy_from_slice(&rewrite.bytes[..12]);
+    frame[12..].copy_from_slice(&ethertype.to_be_bytes());
     Some(())
 }
