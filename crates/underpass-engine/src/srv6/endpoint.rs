@@ -9,59 +9,83 @@ use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::srh::{self, Srh, SrhMut};
 use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
-use super::headend;
 use crate::buffer::Packet;
 use crate::drops::Drop;
-use crate::tables::{Behaviour, Endpoint, Headend, LookupId, NextCsid, Via};
-use crate::trace::{Event, Trace};
-use crate::worker::{IcmpError, NOT_FORWARDED, Path, Road, Step, ipv4_check, ipv6_check};
+use crate::tables::{Behaviour, Endpoint, Headend, LinkId, LookupId, NextCsid, NextHopId, Via};
+use crate::worker::{IcmpError, Refusal, ipv4_check, ipv6_check};
 
-/// Why a behaviour refuses a packet, and what its sender is told.
-struct Refused(Drop, Option<IcmpError>);
+/// Where a packet goes on from a behaviour.
+#[derive(Clone, Copy)]
+pub(crate) enum Onward<'s> {
+    /// Looked up.
+    Look4(LookupId, Ipv4Addr),
+    /// Looked up.
+    Look6(LookupId, Ipv6Addr),
+    /// To the next hop that its address is known to lead to.
+    Forward(NextHopId),
+    /// It is an Ethernet frame now, for this link.
+    Frame(LinkId),
+    /// Through this policy's headend.
+    Insert(&'s Headend),
+}
 
-impl From<Drop> for Refused {
+impl From<Drop> for Refusal {
     fn from(reason: Drop) -> Self {
-        Self(reason, None)
+        Self::silent(reason)
     }
 }
 
-/// Does what a local SID says to a packet that is addressed to it.
+/// Does what a local SID says to a packet that is addressed to it. `unusual` is set if the packet inside
+/// has addresses with which it must not be forwarded.
+///
+/// # Errors
+/// Why the behaviour refuses the packet, which is then as it came, but for a decapsulation that found
+/// something malformed inside.
 #[inline(always)]
-pub(crate) fn endpoint<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    road: &mut Road,
-    sid: &Endpoint,
-    trace: &mut T,
-) -> Step {
-    trace.step(Event::Behaviour(name(&sid.behaviour)), &road.packet);
-    // Bytes are counted as the packet came, its outer headers included.
-    let bytes = road.packet.len();
-    let done = match &sid.behaviour {
-        Behaviour::End { lookup } | Behaviour::T { lookup } => end(road, sid, *lookup),
-        Behaviour::X(via) => end_x(road, sid, via),
-        Behaviour::DX2 { link } => decapsulate_frame(road).map(|()| Step::Frame(*link)),
-        Behaviour::DX4(via) => end_dx4(road, via),
-        Behaviour::DX6(via) => end_dx6(road, via),
-        Behaviour::DT4 { lookup } => end_dt4(road, *lookup),
-        Behaviour::DT6 { lookup } => end_dt6(road, *lookup),
-        Behaviour::DT46 { lookup } => end_dt46(road, *lookup),
-        Behaviour::B6(policy) => end_b6(road, policy, trace),
-        Behaviour::B6Encaps(policy) => end_b6_encaps(road, policy, trace),
-    };
-    match done {
-        Ok(step) => {
-            path.count(road, sid.counter, bytes);
-            step
+pub(crate) fn endpoint<'s>(
+    packet: &mut Packet,
+    sid: &'s Endpoint,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    match &sid.behaviour {
+        Behaviour::End { lookup } | Behaviour::T { lookup } => end(packet, sid, *lookup),
+        Behaviour::X(via) => end_x(packet, sid, via),
+        Behaviour::DX2 { link } => {
+            decapsulate_frame(packet)?;
+            Ok(Onward::Frame(*link))
         }
-        Err(Refused(reason, error)) => {
-            path.count_error(sid.counter);
-            error.map_or(Step::drop(reason), |error| Step::error(reason, error))
+        Behaviour::DX4(via) => end_dx4(packet, via, unusual),
+        Behaviour::DX6(via) => end_dx6(packet, via, unusual),
+        Behaviour::DT4 { lookup } => end_dt4(packet, *lookup, unusual),
+        Behaviour::DT6 { lookup } => end_dt6(packet, *lookup, unusual),
+        Behaviour::DT46 { lookup } => end_dt46(packet, *lookup, unusual),
+        // Linux's End.B6: a new SRH on top of the active one.
+        Behaviour::B6(policy) => {
+            active_srh(packet)?;
+            Ok(Onward::Insert(policy))
+        }
+        // RFC 8986 section 4.13: on to the next segment, and the policy's headers around it all.
+        Behaviour::B6Encaps(policy) => {
+            advance(packet, false)?;
+            Ok(Onward::Insert(policy))
+        }
+    }
+}
+
+impl Onward<'_> {
+    /// Where `via` points: to its next hop if that is known, to its address otherwise.
+    #[inline(always)]
+    pub(crate) fn via(via: &Via) -> Self {
+        match (via.resolved, via.address) {
+            (Some(next_hop), _) => Self::Forward(next_hop),
+            (None, IpAddr::V4(address)) => Self::Look4(via.lookup, address),
+            (None, IpAddr::V6(address)) => Self::Look6(via.lookup, address),
         }
     }
 }
 
 /// The name of a behaviour, as `ip` writes it.
-fn name(behaviour: &Behaviour) -> &'static str {
+pub(crate) fn name(behaviour: &Behaviour) -> &'static str {
     match behaviour {
         Behaviour::End { .. } => "End",
         Behaviour::X(_) => "End.X",
@@ -79,39 +103,38 @@ fn name(behaviour: &Behaviour) -> &'static str {
 
 /// End and End.T: on to the next segment, looked up in `lookup`. RFC 8986 sections 4.1 and 4.3.
 #[inline(always)]
-fn end(road: &mut Road, sid: &Endpoint, lookup: LookupId) -> Result<Step, Refused> {
-    let segment = next_segment(road, sid)?;
-    Ok(Step::look6(road, lookup, segment))
+fn end<'s>(packet: &mut Packet, sid: &Endpoint, lookup: LookupId) -> Result<Onward<'s>, Refusal> {
+    Ok(Onward::Look6(lookup, next_segment(packet, sid)?))
 }
 
 /// End.X: on to the next segment, to this neighbour whatever its address. RFC 8986 section 4.2.
 #[inline(always)]
-fn end_x(road: &mut Road, sid: &Endpoint, via: &Via) -> Result<Step, Refused> {
-    let segment = next_segment(road, sid)?;
+fn end_x<'s>(packet: &mut Packet, sid: &Endpoint, via: &Via) -> Result<Onward<'s>, Refusal> {
+    let segment = next_segment(packet, sid)?;
     Ok(match via.address {
-        IpAddr::V6(address) if address.is_unspecified() => Step::look6(road, via.lookup, segment),
-        _ => Step::via(road, via),
+        IpAddr::V6(address) if address.is_unspecified() => Onward::Look6(via.lookup, segment),
+        _ => Onward::via(via),
     })
 }
 
 /// What End, End.X and End.T share: makes the next segment the destination, and returns it.
 #[inline(always)]
-fn next_segment(road: &mut Road, sid: &Endpoint) -> Result<Ipv6Addr, Refused> {
+fn next_segment(packet: &mut Packet, sid: &Endpoint) -> Result<Ipv6Addr, Refusal> {
     if let Some(structure) = sid.next_csid
-        && let Some(destination) = next_csid(&mut road.packet, structure)
+        && let Some(destination) = next_csid(packet, structure)
     {
         return Ok(destination);
     }
-    advance(road, sid.psp)
+    advance(packet, sid.psp)
 }
 
 /// RFC 8986 section 4.1, S02 to S15: lowers segments left and makes that segment the destination.
 #[inline(always)]
-fn advance(road: &mut Road, psp: bool) -> Result<Ipv6Addr, Refused> {
-    if !psp && let Some(segment) = advance_plain(road.packet.bytes_mut()) {
+fn advance(packet: &mut Packet, psp: bool) -> Result<Ipv6Addr, Refusal> {
+    if !psp && let Some(segment) = advance_plain(packet.bytes_mut()) {
         return Ok(segment);
     }
-    advance_any(road, psp)
+    advance_any(packet, psp)
 }
 
 /// [`advance_any`] for nearly every packet: an SRH without TLVs right behind the fixed header, and a hop
@@ -139,13 +162,12 @@ fn advance_plain(bytes: &mut [u8]) -> Option<Ipv6Addr> {
 
 /// [`advance`] for any packet.
 #[inline(never)]
-fn advance_any(road: &mut Road, psp: bool) -> Result<Ipv6Addr, Refused> {
-    let at = active_srh(&road.packet)?;
-    let (header, rest) =
-        ipv6::Header::mut_from_prefix(road.packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
+fn advance_any(packet: &mut Packet, psp: bool) -> Result<Ipv6Addr, Refusal> {
+    let at = active_srh(packet)?;
+    let (header, rest) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
     // S05: "If (IPv6 Hop Limit <= 1)": time exceeded, quoting the packet as it came.
     if header.hop_limit <= 1 {
-        return Err(Refused(Drop::HopLimitExceeded, Some(IcmpError::HopLimit)));
+        return Err(Refusal::told(Drop::HopLimitExceeded, IcmpError::HopLimit));
     }
     let mut srh = rest
         .get_mut(at - ipv6::Header::LEN..)
@@ -155,7 +177,7 @@ fn advance_any(road: &mut Road, psp: bool) -> Result<Ipv6Addr, Refused> {
     let segment = srh.advance().ok_or(Drop::SrhMalformed)?;
     header.destination = segment;
     if psp && srh.view().segments_left() == 0 {
-        pop_srh(&mut road.packet, at)?;
+        pop_srh(packet, at)?;
     }
     Ok(Ipv6Addr::from_octets(segment))
 }
@@ -219,10 +241,10 @@ fn next_csid(packet: &mut Packet, structure: NextCsid) -> Option<Ipv6Addr> {
 
 /// End.DX2: what is inside is an Ethernet frame. RFC 8986 section 4.9.
 #[inline(always)]
-fn decapsulate_frame(road: &mut Road) -> Result<(), Refused> {
-    let at = inner(&road.packet, protocol::ETHERNET)?;
-    road.packet.pull(at);
-    match ethernet::Header::parse(road.packet.bytes()) {
+fn decapsulate_frame(packet: &mut Packet) -> Result<(), Refusal> {
+    let at = inner(packet, protocol::ETHERNET)?;
+    packet.pull(at);
+    match ethernet::Header::parse(packet.bytes()) {
         // Linux forwards no IEEE 802.3 length-typed frames.
         Ok((header, _)) if header.ethertype.get() >= 0x0600 => Ok(()),
         _ => Err(Drop::InnerMalformed.into()),
@@ -231,58 +253,45 @@ fn decapsulate_frame(road: &mut Road) -> Result<(), Refused> {
 
 /// End.DX4: the IPv4 packet inside goes to this neighbour. RFC 8986 section 4.5.
 #[inline(always)]
-fn end_dx4(road: &mut Road, via: &Via) -> Result<Step, Refused> {
-    let destination = decapsulate4(road)?;
+fn end_dx4<'s>(packet: &mut Packet, via: &Via, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
+    let destination = decapsulate4(packet, unusual)?;
     Ok(match via.address {
-        IpAddr::V4(address) if address.is_unspecified() => Step::look4(road, via.lookup, destination),
-        _ => Step::via(road, via),
+        IpAddr::V4(address) if address.is_unspecified() => Onward::Look4(via.lookup, destination),
+        _ => Onward::via(via),
     })
 }
 
 /// End.DX6: the IPv6 packet inside goes to this neighbour. RFC 8986 section 4.4.
 #[inline(always)]
-fn end_dx6(road: &mut Road, via: &Via) -> Result<Step, Refused> {
-    let destination = decapsulate6(road)?;
+fn end_dx6<'s>(packet: &mut Packet, via: &Via, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
+    let destination = decapsulate6(packet, unusual)?;
     Ok(match via.address {
-        IpAddr::V6(address) if address.is_unspecified() => Step::look6(road, via.lookup, destination),
-        _ => Step::via(road, via),
+        IpAddr::V6(address) if address.is_unspecified() => Onward::Look6(via.lookup, destination),
+        _ => Onward::via(via),
     })
 }
 
 /// End.DT4: the IPv4 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.7.
 #[inline(always)]
-fn end_dt4(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
-    let destination = decapsulate4(road)?;
-    Ok(Step::look4(road, lookup, destination))
+fn end_dt4<'s>(packet: &mut Packet, lookup: LookupId, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
+    Ok(Onward::Look4(lookup, decapsulate4(packet, unusual)?))
 }
 
 /// End.DT6: the IPv6 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.6.
 #[inline(always)]
-fn end_dt6(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
-    let destination = decapsulate6(road)?;
-    Ok(Step::look6(road, lookup, destination))
+fn end_dt6<'s>(packet: &mut Packet, lookup: LookupId, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
+    Ok(Onward::Look6(lookup, decapsulate6(packet, unusual)?))
 }
 
 /// End.DT46: either. RFC 8986 section 4.8.
 #[inline(always)]
-fn end_dt46(road: &mut Road, lookup: LookupId) -> Result<Step, Refused> {
-    match end_dt6(road, lookup) {
-        Err(Refused(Drop::UpperLayerUnexpected, _)) => end_dt4(road, lookup),
+fn end_dt46<'s>(packet: &mut Packet, lookup: LookupId, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
+    match end_dt6(packet, lookup, unusual) {
+        Err(refusal) if refusal == Refusal::silent(Drop::UpperLayerUnexpected) => {
+            end_dt4(packet, lookup, unusual)
+        }
         done => done,
     }
-}
-
-/// End.B6, as Linux has it: a new SRH on top of the active one.
-fn end_b6<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T) -> Result<Step, Refused> {
-    active_srh(&road.packet)?;
-    Ok(headend(road, policy, trace))
-}
-
-/// End.B6.Encaps: on to the next segment, and the policy's headers around it all. RFC 8986 section 4.13.
-#[inline(always)]
-fn end_b6_encaps<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T) -> Result<Step, Refused> {
-    advance(road, false)?;
-    Ok(headend(road, policy, trace))
 }
 
 /// Where the packet inside begins, behind the outer IPv6 header and all its extension headers, if it is
@@ -330,26 +339,22 @@ fn find_inner(bytes: &[u8], protocol: u8) -> Result<usize, Drop> {
 
 /// Takes the outer headers off an IPv4 packet, which is checked: its destination.
 #[inline(always)]
-fn decapsulate4(road: &mut Road) -> Result<Ipv4Addr, Drop> {
-    let at = inner(&road.packet, protocol::IPV4)?;
-    let checked =
-        road.packet.bytes().get(at..).and_then(|inner| ipv4_check(inner).ok()).ok_or(Drop::InnerMalformed)?;
-    road.packet.narrow(at, checked.len);
-    if checked.unusual {
-        road.extra.flags |= NOT_FORWARDED;
-    }
+fn decapsulate4(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv4Addr, Drop> {
+    let at = inner(packet, protocol::IPV4)?;
+    let inner = packet.bytes().get(at..).and_then(|inner| ipv4_check(inner).ok());
+    let checked = inner.ok_or(Drop::InnerMalformed)?;
+    packet.narrow(at, checked.len);
+    *unusual = checked.unusual;
     Ok(checked.destination)
 }
 
 /// Takes the outer headers off an IPv6 packet, which is checked: its destination.
 #[inline(always)]
-fn decapsulate6(road: &mut Road) -> Result<Ipv6Addr, Drop> {
-    let at = inner(&road.packet, protocol::IPV6)?;
-    let checked =
-        road.packet.bytes().get(at..).and_then(|inner| ipv6_check(inner).ok()).ok_or(Drop::InnerMalformed)?;
-    road.packet.narrow(at, checked.len);
-    if checked.unusual {
-        road.extra.flags |= NOT_FORWARDED;
-    }
+fn decapsulate6(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv6Addr, Drop> {
+    let at = inner(packet, protocol::IPV6)?;
+    let inner = packet.bytes().get(at..).and_then(|inner| ipv6_check(inner).ok());
+    let checked = inner.ok_or(Drop::InnerMalformed)?;
+    packet.narrow(at, checked.len);
+    *unusual = checked.unusual;
     Ok(checked.destination)
 }

@@ -8,12 +8,11 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::Drop;
-use crate::tables::{Headend, HeadendMode};
+use crate::tables::{Headend, HeadendMode, NextHopId};
 use crate::trace::{Event, Trace};
-use crate::worker::{GENERATED, IcmpError, NOT_FORWARDED, Road, Step};
+use crate::worker::{GENERATED, IcmpError, NOT_FORWARDED, Refusal, Road, Step};
 
 /// Puts a policy's headers before the packet and sends it on its way.
-#[inline(always)]
 pub(crate) fn headend<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T) -> Step {
     let (name, done) = match policy.mode {
         HeadendMode::Encap => ("H.Encaps", encapsulate(road, policy)),
@@ -25,7 +24,7 @@ pub(crate) fn headend<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T
             trace.step(Event::Headend(name, policy.header.len()), &road.packet);
             Step::via(road, &policy.via)
         }
-        Err(step) => step,
+        Err(refusal) => Step::Refuse(refusal),
     }
 }
 
@@ -41,12 +40,12 @@ struct Inherited {
 /// Reads what the outer header takes over: of an IPv6 packet its traffic class, flow label and hop
 /// limit, as Linux does; of an IPv4 packet nothing.
 #[inline(always)]
-fn inherited(road: &Road) -> Result<Inherited, Step> {
-    match *road.packet.bytes() {
+fn inherited(packet: &Packet, generated: bool) -> Result<Inherited, Refusal> {
+    match *packet.bytes() {
         [a, b, c, d, _, _, _, hop_limit, ..] if a >> 4 == 6 => {
             // RFC 8986 section 5.1 refers to RFC 2473: the packet inside is forwarded first.
-            if hop_limit <= 1 && !road.is(GENERATED) {
-                return Err(Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit));
+            if hop_limit <= 1 && !generated {
+                return Err(Refusal::told(Drop::HopLimitExceeded, IcmpError::HopLimit));
             }
             Ok(Inherited {
                 first_word: [a, b, c, d],
@@ -57,50 +56,70 @@ fn inherited(road: &Road) -> Result<Inherited, Step> {
         [a, ..] if a >> 4 == 4 => {
             Ok(Inherited { first_word: [0x60, 0, 0, 0], hop_limit: None, next_header: protocol::IPV4 })
         }
-        _ => Err(Step::drop(Drop::EtherTypeUnknown)),
+        _ => Err(Refusal::silent(Drop::EtherTypeUnknown)),
     }
 }
 
-/// H.Encaps and H.Encaps.Red: RFC 8986 sections 5.1 and 5.2.
+/// H.Encaps and H.Encaps.Red around a packet of which nothing is remembered yet, towards a next hop that
+/// is known. What was put before it; `None`: the policy is of another kind, or refuses the packet, which
+/// is as it was.
 #[inline(always)]
-fn encapsulate(road: &mut Road, policy: &Headend) -> Result<(), Step> {
-    if road.is(NOT_FORWARDED) {
-        return Err(Step::drop(Drop::ForwardingOff));
+pub(crate) fn encapsulate_plain(packet: &mut Packet, policy: &Headend) -> Option<(usize, NextHopId)> {
+    let next_hop = policy.via.resolved?;
+    if policy.mode != HeadendMode::Encap {
+        return None;
     }
-    let inherited = inherited(road)?;
-    push_headers(road, policy, inherited)
+    let inherited = inherited(packet, false).ok()?;
+    push_headers(packet, policy, inherited).ok()?;
+    Some((policy.header.len(), next_hop))
+}
+
+/// H.Encaps and H.Encaps.Red: RFC 8986 sections 5.1 and 5.2.
+fn encapsulate(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
+    if road.is(NOT_FORWARDED) {
+        return Err(Refusal::silent(Drop::ForwardingOff));
+    }
+    let inherited = inherited(&road.packet, road.is(GENERATED))?;
+    wrap(road, policy, inherited)
+}
+
+/// Puts the headers before a packet and takes note of it.
+fn wrap(road: &mut Road, policy: &Headend, inherited: Inherited) -> Result<(), Refusal> {
+    // Where the packet goes may be a headend again, which wants the frame that it came in.
+    let frame = if policy.via.resolved.is_none() { road.link_layer() } else { None };
+    push_headers(&mut road.packet, policy, inherited)?;
+    road.wrapped(policy.header.len(), frame);
+    Ok(())
 }
 
 /// H.Encaps.L2 and H.Encaps.L2.Red: RFC 8986 sections 5.3 and 5.4. The frame is the one that the packet
 /// came in.
-#[inline(always)]
-fn encapsulate_frame(road: &mut Road, policy: &Headend) -> Result<(), Step> {
-    let inherited = Inherited { next_header: protocol::ETHERNET, ..inherited(road)? };
+fn encapsulate_frame(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
+    let inherited = inherited(&road.packet, road.is(GENERATED))?;
     let Some(frame) = road.link_layer() else {
-        return Err(Step::drop(Drop::UpperLayerUnexpected));
+        return Err(Refusal::silent(Drop::UpperLayerUnexpected));
     };
-    let room = road.packet.push(ethernet::Header::LEN).map_err(|_| Step::drop(Drop::NoHeadroom))?;
-    room[..ethernet::Header::LEN].copy_from_slice(&frame);
-    push_headers(road, policy, inherited)
+    let room: &mut [u8; ethernet::Header::LEN] =
+        road.packet.push_header().map_err(|_| Refusal::silent(Drop::NoHeadroom))?;
+    *room = frame;
+    wrap(road, policy, Inherited { next_header: protocol::ETHERNET, ..inherited })
 }
 
 /// Copies the policy's headers before the packet and fills in what depends on it.
 #[inline(always)]
-fn push_headers(road: &mut Road, policy: &Headend, inherited: Inherited) -> Result<(), Step> {
+fn push_headers(packet: &mut Packet, policy: &Headend, inherited: Inherited) -> Result<(), Refusal> {
     let header = &*policy.header;
-    let payload_length = (road.packet.len() + header.len()).saturating_sub(ipv6::Header::LEN);
+    let payload_length = (packet.len() + header.len()).saturating_sub(ipv6::Header::LEN);
     let Ok(payload_length) = u16::try_from(payload_length) else {
-        return Err(Step::drop(Drop::LengthOverflow));
+        return Err(Refusal::silent(Drop::LengthOverflow));
     };
-    // Where the packet goes may be a headend again, which wants the frame that it came in.
-    let frame = if policy.via.resolved.is_none() { road.link_layer() } else { None };
-    let room = road.packet.push(header.len()).map_err(|_| Step::drop(Drop::NoHeadroom))?;
+    let room = packet.push(header.len()).map_err(|_| Refusal::silent(Drop::NoHeadroom))?;
     let Some(outer) = room.get_mut(..header.len()) else {
-        return Err(Step::drop(Drop::NoHeadroom));
+        return Err(Refusal::silent(Drop::NoHeadroom));
     };
-    outer.copy_from_slice(header);
+    copy(header, outer);
     let Ok((fixed, srh)) = ipv6::Header::mut_from_prefix(outer) else {
-        return Err(Step::drop(Drop::NoHeadroom));
+        return Err(Refusal::silent(Drop::NoHeadroom));
     };
     match srh.first_mut() {
         Some(next_header) => *next_header = inherited.next_header,
@@ -110,23 +129,33 @@ fn push_headers(road: &mut Road, policy: &Headend, inherited: Inherited) -> Resu
     if let Some(hop_limit) = inherited.hop_limit {
         fixed.hop_limit = hop_limit;
     }
-    if let Some(first_word) = outer.get_mut(..4) {
-        first_word.copy_from_slice(&inherited.first_word);
+    if let Some(first_word) = outer.first_chunk_mut::<4>() {
+        *first_word = inherited.first_word;
     }
-    road.wrapped(header.len(), frame);
     Ok(())
+}
+
+/// Copies headers, which are a few times 8 bytes: a call of memcpy would take longer.
+#[inline(always)]
+fn copy(from: &[u8], to: &mut [u8]) {
+    let (from16, from_rest) = from.as_chunks::<16>();
+    let (to16, to_rest) = to.as_chunks_mut::<16>();
+    for (to, from) in to16.iter_mut().zip(from16) {
+        *to = *from;
+    }
+    to_rest.copy_from_slice(from_rest);
 }
 
 /// H.Insert: an SRH between the IPv6 header and what follows it, the packet's destination its last
 /// segment.
-fn insert(road: &mut Road, policy: &Headend) -> Result<(), Step> {
+fn insert(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
     if road.is(NOT_FORWARDED) {
-        return Err(Step::drop(Drop::ForwardingOff));
+        return Err(Refusal::silent(Drop::ForwardingOff));
     }
     if road.packet.bytes().first().is_none_or(|first| first >> 4 != 6) {
-        return Err(Step::drop(Drop::UpperLayerUnexpected));
+        return Err(Refusal::silent(Drop::UpperLayerUnexpected));
     }
-    insert_srh(&mut road.packet, &policy.header).map_err(Step::drop)?;
+    insert_srh(&mut road.packet, &policy.header)?;
     road.grown(policy.header.len());
     Ok(())
 }

@@ -3,5 +3,5 @@
 mod endpoint;
 mod headend;
 
-pub(crate) use endpoint::endpoint;
-pub(crate) use headend::headend;
+pub(crate) use endpoint::{Onward, endpoint, name};
+pub(crate) use headend::{encapsulate_plain, headend};

@@ -1,20 +1,21 @@
 //! The common road: the packets of a burst side by side.
 //!
-//! First all are checked, then all are looked up, then each is done what was found. What is only
-//! forwarded is done here, without remembering anything of the packet; all else goes on along its
-//! [`Road`].
+//! First all are checked, then all are looked up, then each is done what was found. What needs nothing
+//! remembered of the packet is done here; all else goes on along its [`Road`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
 
-use super::transmit::{ETHERNET_REWRITE, write_ethernet};
+use super::road::Extra;
+use super::transmit::{ETHERNET_REWRITE, frame, write_ethernet};
 use super::{Fibs, Path, Road, Step, View, ipv4, ipv6, looked};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::drops::Drop;
 use crate::lpm::{Address, Lpm, NO_LEAF};
-use crate::tables::{Action, ActionId, LookupId, NextHop};
+use crate::srv6::{self, Onward};
+use crate::tables::{Action, ActionId, LinkId, LookupId, NextHop, NextHopId};
 use crate::trace::{Event, Trace};
 
 /// What is known of a packet of the burst.
@@ -135,55 +136,135 @@ impl Lane {
 }
 
 impl<const COUNT: bool> Path<COUNT> {
-    /// Forwards a packet to a resolved next hop on Ethernet, if that is all there is to do; gives it back
-    /// as it was if not.
+    /// Takes a packet from its look-up to its port, if nothing on the way has to be remembered of it:
+    /// forwarded, through a local SID, or through an encapsulation. What is not so plain leaves the common
+    /// road, with the step that it goes on with; so does everything that is watched.
     #[inline(always)]
-    pub(super) fn forward_plain<T: Trace>(
+    #[expect(clippy::too_many_arguments, reason = "what a burst has in common")]
+    pub(super) fn common_road<'a, T: Trace>(
         &mut self,
-        view: &View<'_>,
-        mut packet: Packet,
+        view: &View<'a>,
+        fibs: &mut Fibs<'a>,
         lane: &Lane,
+        mut packet: Packet,
+        ingress: LinkId,
+        extra: Extra,
         trace: &mut T,
-    ) -> Result<(), Packet> {
+    ) -> Option<(Road, Step)> {
+        let at = packet.headroom();
         // Not looked up, or nothing found: an id beyond all actions.
-        let Some(Action::Forward(id)) = view.tables.action(ActionId(lane.leaf), view.guard) else {
-            return Err(packet);
-        };
-        let Some(NextHop { rewrite: Some(rewrite), mtu, port, .. }) = view.tables.next_hop(*id, view.guard)
-        else {
-            return Err(packet);
-        };
-        if rewrite.len != ETHERNET_REWRITE || packet.len() > *mtu as usize {
-            return Err(packet);
-        }
-        let (ethertype, forwarded) = match lane.step {
-            Step::Look6(_) => (ethernet::IPV6, ipv6::lower_hop_limit(&mut packet)),
-            _ => (ethernet::IPV4, ipv4::lower_ttl(&mut packet)),
-        };
-        if !forwarded {
-            return Err(packet);
-        }
-        if T::WATCHES {
-            let target: IpAddr = match lane.step {
-                Step::Look6(_) => Ipv6Addr::from_bits(lane.target).into(),
-                _ => Ipv4Addr::from_bits(lane.target as u32).into(),
-            };
-            trace.step(Event::Lookup(target, Some(ActionId(lane.leaf))), &packet);
-            trace.step(Event::NextHop(*id), &packet);
-        }
-        match write_ethernet(&mut packet, rewrite, ethertype) {
-            Some(()) => {
-                trace.step(Event::Sent(*port), &packet);
-                self.send(*port, packet, trace);
+        let action = view.tables.action(ActionId(lane.leaf), view.guard).filter(|_| !T::WATCHES);
+        let port = match action {
+            Some(Action::Forward(id)) => self.forward_plain(view, &mut packet, *id),
+            Some(Action::Endpoint(sid)) => {
+                let bytes = packet.len();
+                let mut unusual = false;
+                let onward = match srv6::endpoint(&mut packet, sid, &mut unusual) {
+                    Ok(onward) => onward,
+                    Err(refusal) => {
+                        self.count_error(sid.counter);
+                        return Some((Road::new(packet, at, ingress, extra), Step::Refuse(refusal)));
+                    }
+                };
+                self.count(sid.counter, bytes);
+                let port = if unusual { None } else { self.onward_plain(view, fibs, &mut packet, onward) };
+                if port.is_none() {
+                    let mut road = Road::new(packet, at, ingress, extra);
+                    road.behaved(sid.counter, bytes, unusual);
+                    let step = self.onward(&mut road, onward, trace);
+                    return Some((road, step));
+                }
+                port
             }
-            None => self.drop(packet, Drop::NoHeadroom, trace),
+            Some(Action::Headend(policy)) => {
+                if let Some((len, next_hop)) = srv6::encapsulate_plain(&mut packet, policy) {
+                    let port = self.forward_plain(view, &mut packet, next_hop);
+                    if port.is_none() {
+                        let mut road = Road::new(packet, at, ingress, extra);
+                        road.wrapped(len, None);
+                        return Some((road, Step::Forward(next_hop)));
+                    }
+                    port
+                } else {
+                    None
+                }
+            }
+            _ => None,
+        };
+        let Some(port) = port else {
+            let mut road = Road::new(packet, at, ingress, extra);
+            let step = lane.onto(&mut road, trace);
+            return Some((road, step));
+        };
+        self.send(port, packet, trace);
+        None
+    }
+
+    /// Where a packet leaves that goes on from a behaviour, if to a next hop or as a frame.
+    #[inline(always)]
+    fn onward_plain<'a>(
+        &self,
+        view: &View<'a>,
+        fibs: &mut Fibs<'a>,
+        packet: &mut Packet,
+        onward: Onward<'_>,
+    ) -> Option<PortId> {
+        let leaf = match onward {
+            Onward::Forward(next_hop) => return self.forward_plain(view, packet, next_hop),
+            Onward::Frame(link) => {
+                return match frame(view, packet, link) {
+                    Step::Send(port) => Some(PortId(port as u16)),
+                    _ => None,
+                };
+            }
+            Onward::Look6(lookup, address) => match fibs.known(lookup, address) {
+                Some(leaf) => Some(leaf),
+                None => {
+                    let fib = fibs.fib6(view, lookup).filter(|fib| fib.is_hot())?;
+                    let leaf = fib.lookup(address.to_bits(), view.guard).map(ActionId);
+                    fibs.next = leaf.map(|leaf| (lookup, address, leaf));
+                    leaf
+                }
+            },
+            Onward::Look4(lookup, address) => {
+                let fib = fibs.fib4(view, lookup).filter(|fib| fib.is_hot())?;
+                fib.lookup(address.to_bits(), view.guard).map(ActionId)
+            }
+            Onward::Insert(_) => None,
+        };
+        match view.tables.action(leaf?, view.guard) {
+            Some(Action::Forward(next_hop)) => self.forward_plain(view, packet, *next_hop),
+            _ => None,
         }
-        Ok(())
+    }
+
+    /// Lowers the hop limit of a packet and puts the link-layer header before it, if the next hop is
+    /// resolved, on Ethernet, and takes it as it is. The port by which it leaves; `None`: the packet is
+    /// as it was.
+    #[inline(always)]
+    fn forward_plain(&self, view: &View<'_>, packet: &mut Packet, id: NextHopId) -> Option<PortId> {
+        let NextHop { rewrite, mtu, port, .. } = view.tables.next_hop(id, view.guard)?;
+        let rewrite = rewrite.as_ref()?;
+        let fits = packet.len() <= *mtu as usize && packet.headroom() >= ethernet::Header::LEN;
+        if rewrite.len != ETHERNET_REWRITE || !fits {
+            return None;
+        }
+        let (ethertype, lowered) = if ipv6::is(packet) {
+            (ethernet::IPV6, ipv6::lower_hop_limit(packet))
+        } else {
+            (ethernet::IPV4, ipv4::lower_ttl(packet))
+        };
+        if !lowered {
+            return None;
+        }
+        write_ethernet(packet, rewrite, ethertype)?;
+        Some(*port)
     }
 
     /// Puts a frame into the queue of a port.
     #[inline(always)]
     pub(super) fn send<T: Trace>(&mut self, port: PortId, packet: Packet, trace: &mut T) {
+        trace.step(Event::Sent(port), &packet);
         if let Err(packet) = self.transmit.push(port, packet) {
             self.drop(packet, Drop::TransmitFull, trace);
         }

@@ -33,9 +33,10 @@ use crate::drops::Drop;
 use crate::flow;
 use crate::limiter::{Limiter, Nanos};
 use crate::lpm::{Lpm, NO_LEAF};
-use crate::srv6;
+use crate::srv6::{self, Onward};
 use crate::tables::{
-    Action, ActionId, Discard, Guard, Link, LinkId, Lookup, LookupId, NextHopId, Reader, Tables, Via,
+    Action, ActionId, Discard, Endpoint, Guard, Link, LinkId, Lookup, LookupId, NextHopId, Reader, Tables,
+    Via,
 };
 use crate::trace::{Event, Trace};
 
@@ -235,9 +236,9 @@ impl<'a> Fibs<'a> {
 
     /// What the packet's target leads to, if the same was looked up last.
     #[inline(always)]
-    fn known(&self, road: &Road, lookup: LookupId) -> Option<ActionId> {
-        match &self.next {
-            Some((tables, address, id)) if *address == road.target6 && *tables == lookup => Some(*id),
+    fn known(&self, lookup: LookupId, target: Ipv6Addr) -> Option<ActionId> {
+        match self.next {
+            Some((tables, address, id)) if address == target && tables == lookup => Some(id),
             _ => None,
         }
     }
@@ -365,9 +366,8 @@ impl<const COUNT: bool> Path<COUNT> {
         let count = burst.len();
         lanes.look_up(view, &mut fibs, link.lookup, count);
         for (packet, lane) in burst.drain(..).zip(&lanes.0) {
-            if let Err(packet) = self.forward_plain(view, packet, lane, trace) {
-                let mut road = Road::new(packet, ingress, extra);
-                let step = lane.onto(&mut road, trace);
+            let off = self.common_road(view, &mut fibs, lane, packet, ingress, extra, trace);
+            if let Some((road, step)) = off {
                 self.carry(view, &mut fibs, road, step, &mut waiting, trace);
             }
         }
@@ -393,7 +393,7 @@ impl<const COUNT: bool> Path<COUNT> {
         // back. A packet that needs an earlier one goes round.
         loop {
             if let Step::Look6(lookup) = step {
-                step = match fibs.known(&road, lookup) {
+                step = match fibs.known(lookup, road.target6) {
                     Some(action) => Step::Act(action),
                     None => match fibs.fib6(view, lookup) {
                         Some(fib) if fib.is_hot() => {
@@ -427,10 +427,9 @@ impl<const COUNT: bool> Path<COUNT> {
             if let Step::Forward(id) = step {
                 step = self.forward(view, &mut road, id, trace);
             } else if let Step::Frame(id) = step {
-                step = frame(view, &road, id);
+                step = frame(view, &road.packet, id);
             }
             if let Step::Send(port) = step {
-                trace.step(Event::Sent(PortId(port as u16)), &road.packet);
                 return self.send(PortId(port as u16), road.packet, trace);
             }
             if let Step::Look6(_) | Step::Look4(_) = step {
@@ -518,7 +517,7 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         match action {
             Action::Forward(next_hop) => Step::Forward(*next_hop),
-            Action::Endpoint(endpoint) => srv6::endpoint(self, road, endpoint, trace),
+            Action::Endpoint(sid) => self.behave(road, sid, trace),
             Action::Headend(headend) => {
                 if road.is(UNFINISHED) {
                     return Step::Finish(id);
@@ -533,6 +532,36 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             Action::OnLink(_) => UNRESOLVED,
             Action::Discard(discard) => self.discard(road, *discard),
+        }
+    }
+
+    /// Does what a local SID says.
+    fn behave<T: Trace>(&mut self, road: &mut Road, sid: &Endpoint, trace: &mut T) -> Step {
+        trace.step(Event::Behaviour(srv6::name(&sid.behaviour)), &road.packet);
+        // Bytes are counted as the packet came, its outer headers included.
+        let bytes = road.packet.len();
+        let mut unusual = false;
+        match srv6::endpoint(&mut road.packet, sid, &mut unusual) {
+            Ok(onward) => {
+                self.count(sid.counter, bytes);
+                road.behaved(sid.counter, bytes, unusual);
+                self.onward(road, onward, trace)
+            }
+            Err(refusal) => {
+                self.count_error(sid.counter);
+                Step::Refuse(refusal)
+            }
+        }
+    }
+
+    /// The step in which a packet goes on from a behaviour.
+    fn onward<T: Trace>(&mut self, road: &mut Road, onward: Onward<'_>, trace: &mut T) -> Step {
+        match onward {
+            Onward::Look4(lookup, address) => Step::look4(road, lookup, address),
+            Onward::Look6(lookup, address) => Step::look6(road, lookup, address),
+            Onward::Forward(next_hop) => Step::Forward(next_hop),
+            Onward::Frame(link) => Step::Frame(link),
+            Onward::Insert(policy) => srv6::headend(road, policy, trace),
         }
     }
 
@@ -552,7 +581,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Counts a packet of a behaviour, together with those before it that have the same counter.
     #[inline(always)]
-    pub(crate) fn count(&mut self, road: &mut Road, counter: Option<CounterId>, bytes: usize) {
+    fn count(&mut self, counter: Option<CounterId>, bytes: usize) {
         if !COUNT || counter.is_none() {
             return;
         }
@@ -562,7 +591,6 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         self.run.packets += 1;
         self.run.bytes += bytes as u64;
-        road.extra.counted = counter.map(|id| (id, bytes as u32));
     }
 
     /// Counts a packet that a behaviour refused.

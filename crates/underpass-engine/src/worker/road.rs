@@ -85,11 +85,12 @@ pub(crate) const GENERATED: u8 = 2;
 pub(crate) const UNFINISHED: u8 = 4;
 
 impl Road {
-    /// The road of a packet that came in by a link, its Ethernet header before it in the slot.
+    /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before
+    /// it.
     #[inline(always)]
-    pub(crate) fn new(packet: Packet, ingress: LinkId, extra: Extra) -> Self {
+    pub(crate) fn new(packet: Packet, at: usize, ingress: LinkId, extra: Extra) -> Self {
         Self {
-            frame: packet.headroom().saturating_sub(ethernet::Header::LEN) as u32,
+            frame: at.saturating_sub(ethernet::Header::LEN) as u32,
             packet,
             target4: Ipv4Addr::UNSPECIFIED,
             target6: Ipv6Addr::UNSPECIFIED,
@@ -102,6 +103,16 @@ impl Road {
     #[inline(always)]
     pub(crate) fn is(&self, flags: u8) -> bool {
         self.extra.flags & flags != 0
+    }
+
+    /// Takes note of a behaviour that counted the packet with so many bytes, and whether what it left
+    /// may be forwarded.
+    #[inline(always)]
+    pub(super) fn behaved(&mut self, counter: Option<CounterId>, bytes: usize, unusual: bool) {
+        self.extra.counted = counter.map(|counter| (counter, bytes as u32));
+        if unusual {
+            self.extra.flags |= NOT_FORWARDED;
+        }
     }
 
     /// Takes note of another look-up, in `lookup`. `false`: it is one too many.

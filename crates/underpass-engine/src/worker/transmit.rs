@@ -154,10 +154,10 @@ impl<const COUNT: bool> Path<COUNT> {
 
 /// Sends an Ethernet frame as it is by a link, as End.DX2 does.
 #[inline(always)]
-pub(super) fn frame(view: &View<'_>, road: &Road, id: LinkId) -> Step {
+pub(super) fn frame(view: &View<'_>, packet: &Packet, id: LinkId) -> Step {
     match view.link(id) {
         Some(Link { up: true, port: Some(port), mtu, .. }) => {
-            if road.packet.len() > *mtu as usize + ethernet::Header::LEN {
+            if packet.len() > *mtu as usize + ethernet::Header::LEN {
                 Step::drop(Drop::TooBig)
             } else {
                 Step::Send(u32::from(port.0))
