@@ -137,7 +137,10 @@ impl Router {
                     }
                 }
                 super::rule::FR_ACT_GOTO => {
-                    position = rules.partition_point(|other| other.priority < rule.target);
+                    let target = rules.partition_point(|other| other.priority < rule.target);
+                    if rules.get(target).is_some_and(|other| other.priority == rule.target) {
+                        position = target;
+                    }
                 }
                 super::rule::FR_ACT_UNREACHABLE => return Err(ENETUNREACH),
                 super::rule::FR_ACT_PROHIBIT => return Err(EACCES),

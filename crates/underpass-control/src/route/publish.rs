@@ -142,8 +142,13 @@ impl Router {
         vrf: Option<u32>,
     ) -> (Vec<underpass_engine::tables::Rule>, Vec<FibId>) {
         let steps = self.rule_steps(family, link, vrf);
+        // A rule that a `goto` leads to, or past, is told apart from those before it.
+        let gotos = steps.iter().filter(|(rule, _)| rule.action == rule::FR_ACT_GOTO);
+        let from = gotos.map(|(rule, _)| rule.target).max().unwrap_or(0);
         let plain = |rule: &Rule| rule.matches_all() && rule.suppress_prefix.is_none();
-        let looks_up = |(rule, _): &&(Rule, u32)| plain(rule) && rule.action == rule::FR_ACT_TO_TBL;
+        let looks_up = |(rule, _): &&(Rule, u32)| {
+            plain(rule) && rule.action == rule::FR_ACT_TO_TBL && rule.priority >= from
+        };
         let tail = steps.iter().rev().take_while(looks_up).count();
         let (head, tail) = steps.split_at(steps.len() - tail);
         let mut rules = Vec::new();
@@ -156,6 +161,9 @@ impl Router {
                 rule::FR_ACT_UNREACHABLE => RuleAction::Discard(Discard::Unreachable),
                 rule::FR_ACT_PROHIBIT => RuleAction::Discard(Discard::Prohibit),
                 rule::FR_ACT_BLACKHOLE => RuleAction::Discard(Discard::Blackhole),
+                rule::FR_ACT_GOTO => {
+                    RuleAction::Goto(head.partition_point(|(other, _)| other.priority < rule.target))
+                }
                 _ => RuleAction::Nop,
             };
             rules.push(rule.compile(family, then));
@@ -170,6 +178,8 @@ impl Router {
     fn rule_steps(&self, family: Family, link: u32, vrf: Option<u32>) -> Vec<(Rule, u32)> {
         let rules = self.routes.rules.of(family);
         let name = self.links.get(link).map(|link| link.name.as_str());
+        let is_goto = |rule: &Rule| rule.action == rule::FR_ACT_GOTO;
+        let chosen = rules.iter().any(|rule| is_goto(rule) && !rule.matches_all());
         let mut steps = Vec::new();
         let mut position = 0;
         while let Some(rule) = rules.get(position) {
@@ -183,9 +193,16 @@ impl Router {
                 }
                 rule = rule.without_selectors();
             }
-            if rule.action == rule::FR_ACT_GOTO {
-                if rule.matches_all() {
-                    position = rules.partition_point(|other| other.priority < rule.target);
+            if is_goto(&rule) {
+                let target = rules.partition_point(|other| other.priority < rule.target);
+                // Linux passes over a `goto` to a rule that is not there.
+                if rules.get(target).is_none_or(|other| other.priority != rule.target) {
+                    continue;
+                }
+                if chosen {
+                    steps.push((rule, 0));
+                } else {
+                    position = target;
                 }
                 continue;
             }

@@ -245,7 +245,9 @@ pub enum RuleAction {
     Fib6(Fib6Id),
     /// End here.
     Discard(Discard),
-    /// Do nothing: the target of a `goto`, or `nop`.
+    /// Go on with the rule at this place, or behind the last rule: `goto`. Always forwards.
+    Goto(usize),
+    /// Do nothing: `nop`.
     Nop,
 }
 

@@ -47,7 +47,9 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some(selectors) = Selectors::read(road.packet.bytes(), address) else {
             return Step::drop(Drop::NoRoute);
         };
-        for rule in rules {
+        let mut next = 0;
+        while let Some(rule) = rules.get(next) {
+            next += 1;
             if !selectors.match_rule(rule) {
                 continue;
             }
@@ -55,6 +57,11 @@ impl<const COUNT: bool> Path<COUNT> {
                 RuleAction::Fib4(fib) => in_fib4(view, *fib, address),
                 RuleAction::Fib6(fib) => in_fib6(view, *fib, address),
                 RuleAction::Discard(discard) => return self.discard(road, *discard),
+                // Only forwards, so that there is an end.
+                RuleAction::Goto(place) => {
+                    next = next.max(*place);
+                    None
+                }
                 RuleAction::Nop => None,
             };
             if let Some(action) = found {

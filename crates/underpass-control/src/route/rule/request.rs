@@ -166,10 +166,6 @@ fn family_of(request: &Request<'_>) -> Result<Family, Refusal> {
 pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
     let family = family_of(request)?;
     let (mut rule, _) = parse(router, request, family)?;
-    if rule.action == FR_ACT_GOTO && !rule.matches_all() {
-        let message = "A goto with selectors is not supported by this router";
-        return Err(Refusal::new(EOPNOTSUPP, message));
-    }
     let there = router.routes.rules.of(family);
     // Linux does not look at `not` here.
     let same = |other: &Rule| Rule { invert: rule.invert, ..other.clone() } == rule;
