@@ -40,7 +40,6 @@ cargo_is_new_enough() {
 packages=()
 have ip || packages+=(iproute2)
 have tc || [[ " ${packages[*]-} " == *" iproute2 "* ]] || packages+=(iproute2)
-have sysctl || packages+=(procps)
 have cc || packages+=(gcc libc6-dev)
 
 if ! cargo_is_new_enough && ! have rustup; then

@@ -22,7 +22,7 @@ use underpass_control::{Client, Protocol, Replies};
 use underpass_engine::tables::{Reader, Tables};
 use underpass_port::memory::Generator;
 
-use crate::script;
+use crate::{output, script};
 use measure::{Cost, Line};
 use report::{Record, Report};
 use routes::Route;
@@ -68,7 +68,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let wanted = |name: &str| args.names.is_empty() || args.names.iter().any(|asked| matches(asked, name));
     if args.list {
-        list(&scenarios, wanted);
+        output::print(&list(&scenarios, wanted))?;
         return Ok(ExitCode::SUCCESS);
     }
 
@@ -112,26 +112,25 @@ fn matches(asked: &str, name: &str) -> bool {
     }
 }
 
-fn list(scenarios: &[Scenario], wanted: impl Fn(&str) -> bool) {
+/// What the scenarios are and how they configure the router.
+fn list(scenarios: &[Scenario], wanted: impl Fn(&str) -> bool) -> String {
+    let indented = |config: &str| config.lines().map(|line| format!("    {line}\n")).collect::<String>();
+    let mut text = String::new();
     if wanted(FLOOR) {
-        println!("{FLOOR}\n    # the generator and the sink alone\n");
+        text += &format!("{FLOOR}\n    # the generator and the sink alone\n\n");
     }
     for scenario in scenarios.iter().filter(|scenario| wanted(&scenario.name)) {
-        println!("{}", scenario.name);
-        for line in scenario.config.lines() {
-            println!("    {line}");
-        }
+        text += &format!("{}\n{}", scenario.name, indented(&scenario.config));
         if let Some(mass) = &scenario.mass {
-            println!("    # {mass}, sent as netlink requests");
+            text += &format!("    # {mass}, sent as netlink requests\n");
         }
-        println!();
+        text += "\n";
     }
     if wanted(COUNTERS) {
-        println!("{COUNTERS}\n    # with the counters compiled out, without count, and with it");
-        for line in counters::scenario(true).config.lines() {
-            println!("    {line}");
-        }
+        text += &format!("{COUNTERS}\n    # with the counters compiled out, without count, and with it\n");
+        text += &indented(&counters::scenario(true).config);
     }
+    text
 }
 
 /// A configured router; its netlink server lives as long.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod exec;
+mod output;
 mod replay;
 mod run;
 mod script;

@@ -20,6 +20,7 @@ use underpass_engine::trace::{Trace, Untraced};
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::pcap::{MAX_FRAME, Nanoseconds, Reader, Writer};
 
+use crate::output;
 use crate::script::{self, Line};
 use summary::{Capture, Shown, Summary};
 use trace::Printer;
@@ -124,9 +125,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         summary.show.push(Shown { line: line.words.join(" "), output });
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
+        output::print(&format!("{}\n", serde_json::to_string_pretty(&summary)?))?;
     } else {
-        print!("{summary}");
+        output::print(&summary.to_string())?;
     }
     if let Err((arrived, ended)) = summary.balance() {
         bail!("{arrived} packets came in or were made, but {ended} are accounted for");

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 use underpass::offline::Offline;
 
+use crate::output;
+
 /// The programs that a line may run: each speaks to the router only.
-pub const TOOLS: &[&str] = &["ip", "tc", "bridge", "sysctl"];
+pub const TOOLS: &[&str] = &["ip", "tc", "bridge"];
 
 /// One line to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,7 +83,8 @@ pub fn parse_one(text: &str) -> Result<Line, String> {
 pub fn configure(router: &Offline, file: &Path, lines: &[Line]) -> Result<(), ScriptError> {
     for line in lines {
         let fail = |problem| ScriptError { file: file.to_owned(), line: line.number, problem };
-        print!("{}", run(router, line).map_err(fail)?);
+        let shown = run(router, line).map_err(fail)?;
+        output::print(&shown).map_err(|error| fail(error.to_string()))?;
     }
     Ok(())
 }
@@ -93,7 +96,7 @@ pub fn configure(router: &Offline, file: &Path, lines: &[Line]) -> Result<(), Sc
 pub fn run(router: &Offline, line: &Line) -> Result<String, String> {
     let command = shlex::try_join(line.words.iter().map(String::as_str)).unwrap_or_default();
     let output = router.run(&line.words).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("{command}: not found; its Debian package is iproute2 or procps"),
+        io::ErrorKind::NotFound => format!("{command}: not found; its Debian package is iproute2"),
         _ => format!("{command}: {error}"),
     })?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -162,7 +165,7 @@ mod tests {
         let quote = "vpn.conf:2: a quote is not closed";
         assert_eq!(script("ip link\nip link set 'p0 \\\n up\n").unwrap_err(), quote);
         assert_eq!(script("ip link\nip addr \\").unwrap(), [(1, "ip|link".into()), (2, "ip|addr".into())]);
-        let tool = "vpn.conf:3: 'rm' is none of the tools that may run here: ip, tc, bridge, sysctl";
+        let tool = "vpn.conf:3: 'rm' is none of the tools that may run here: ip, tc, bridge";
         assert_eq!(script("\n\nrm -r x").unwrap_err(), tool);
     }
 

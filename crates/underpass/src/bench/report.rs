@@ -1,10 +1,13 @@
 //! The figures, as a table for people or as JSON.
 
+use std::fmt::{self, Write};
+
 use serde::Serialize;
 
 use super::counters::{Outcome, VARIANTS};
 use super::measure::Cost;
 use super::scenario::Scenario;
+use crate::output;
 
 /// What was measured of one scenario.
 #[derive(Serialize)]
@@ -99,33 +102,39 @@ impl Report {
     /// Writes it to standard output.
     ///
     /// # Errors
-    /// A figure that JSON has no way to write.
+    /// A figure that JSON has no way to write; those of writing.
     pub fn print(&self) -> anyhow::Result<()> {
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&self.records)?);
-            return Ok(());
-        }
-        println!(
+        let text =
+            if self.json { serde_json::to_string_pretty(&self.records)? + "\n" } else { self.table()? };
+        Ok(output::print(&text)?)
+    }
+
+    fn table(&self) -> Result<String, fmt::Error> {
+        let mut table = String::new();
+        writeln!(
+            table,
             "one thread on core {}, TSC {:.2} GHz; the floor is not in the path",
             self.core, self.ticks_per_nanosecond
-        );
-        println!(
+        )?;
+        writeln!(
+            table,
             "{:<28} {:>9} {:>9} {:>9} {:>7} {:>6} {:>6}",
             "scenario", "Mpps", "floor ns", "path ns", "clocks", "VPP", "ratio"
-        );
+        )?;
         for record in &self.records {
-            print!(
+            write!(
+                table,
                 "{:<28} {:>9.2} {:>9.2} {:>9.2} {:>7.1}",
                 record.name, record.mpps, record.floor_ns, record.path_ns, record.path_clocks
-            );
+            )?;
             if let Some(vpp) = record.vpp {
-                print!(" {vpp:>6} {:>6.2}", record.path_clocks / f64::from(vpp));
+                write!(table, " {vpp:>6} {:>6.2}", record.path_clocks / f64::from(vpp))?;
             }
             if let (Some(deviation), Some(difference)) = (record.mpps_deviation, record.difference_percent) {
-                print!("   ± {deviation:.2} Mpps, {difference:+.2} % against compiled out");
+                write!(table, "   ± {deviation:.2} Mpps, {difference:+.2} % against compiled out")?;
             }
-            println!();
+            table.push('\n');
         }
-        Ok(())
+        Ok(table)
     }
 }
