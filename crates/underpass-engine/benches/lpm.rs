@@ -89,6 +89,11 @@ fn time<A>(addresses: &[A], mut round: impl FnMut(&[A])) -> [f64; 2] {
     [times[times.len() / 2], times[times.len() / 10]]
 }
 
+/// Routes lead to 256 actions, in no order.
+fn action(n: usize) -> ActionId {
+    ActionId((n as u32).wrapping_mul(0x9e37_79b1) >> 24)
+}
+
 macro_rules! family {
     ($run:ident, $address:ty, $ip:ty, $fib:ident, $add:ident, $insert:ident, $remove:ident) => {
         fn $run(name: &str, routes: &[($address, u8)], random: &mut Random) {
@@ -96,7 +101,7 @@ macro_rules! family {
             let id = writer.$add();
             let start = Instant::now();
             for (n, (prefix, len)) in routes.iter().enumerate() {
-                writer.$insert(id, <$ip>::from_bits(*prefix), *len, ActionId(n as u32));
+                writer.$insert(id, <$ip>::from_bits(*prefix), *len, action(n));
             }
             let inserted = routes.len() as f64 / start.elapsed().as_secs_f64();
             let bytes = writer.route_bytes() as f64 / routes.len() as f64;
@@ -105,7 +110,7 @@ macro_rules! family {
             for n in 0..changes {
                 let (prefix, len) = routes[n * 7 % routes.len()];
                 writer.$remove(id, <$ip>::from_bits(prefix), len);
-                writer.$insert(id, <$ip>::from_bits(prefix), len, ActionId((n * 7 % routes.len()) as u32));
+                writer.$insert(id, <$ip>::from_bits(prefix), len, action(n));
             }
             let changed = 2.0 * changes as f64 / start.elapsed().as_secs_f64();
 

@@ -9,24 +9,40 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use crate::publish::{Retirer, Stamp};
 
 /// Zeroed words of memory, backed where they are used.
-#[derive(Clone)]
-pub(super) struct Words {
-    base: *const AtomicU64,
+pub(super) struct Words<T = AtomicU64> {
+    base: *const T,
     mask: usize,
     /// The memory that `base` points into.
-    _memory: Arc<dyn Send + Sync>,
+    memory: Arc<dyn Send + Sync>,
 }
 
-// SAFETY: the pointer leads into `_memory`, which never moves nor changes hands, and whose words are
+// SAFETY: the pointer leads into `memory`, which never moves nor changes hands, and whose words are
 // atomic.
-unsafe impl Send for Words {}
+unsafe impl<T: Atomic> Send for Words<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Words {}
+unsafe impl<T: Atomic> Sync for Words<T> {}
+
+impl<T> Clone for Words<T> {
+    fn clone(&self) -> Self {
+        Self { base: self.base, mask: self.mask, memory: Arc::clone(&self.memory) }
+    }
+}
+
+/// An integer that threads share.
+///
+/// # Safety
+/// All-zero bytes are a value of it, and it is aligned to at most eight bytes.
+pub(super) unsafe trait Atomic: Send + Sync + 'static {}
+
+// SAFETY: an atomic of all-zero bytes is zero.
+unsafe impl Atomic for AtomicU64 {}
+// SAFETY: an atomic of all-zero bytes is zero.
+unsafe impl Atomic for AtomicU16 {}
 
 /// Pages of the backing memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,39 +53,49 @@ pub(super) enum Pages {
     Huge,
 }
 
-impl Words {
+impl<T: Atomic> Words<T> {
     /// Reserves 2^`bits` words, or fewer where the system does not grant so many.
     pub(super) fn reserve(bits: u32, pages: Pages) -> Self {
+        let granted = (20..=bits).rev().find_map(|bits| Self::map(bits, pages));
+        granted.unwrap_or_else(|| Self::exactly(bits.min(20), pages))
+    }
+
+    /// Reserves 2^`bits` words.
+    pub(super) fn exactly(bits: u32, pages: Pages) -> Self {
+        Self::map(bits, pages).unwrap_or_else(|| {
+            // SAFETY: what `Atomic` promises.
+            let words: Box<[T]> = unsafe { Box::new_zeroed_slice(1 << bits).assume_init() };
+            Self { base: words.as_ptr(), mask: (1 << bits) - 1, memory: Arc::new(words) }
+        })
+    }
+
+    fn map(bits: u32, pages: Pages) -> Option<Self> {
         // The interpreter knows no reservations, and backs every word.
-        let bits = if cfg!(any(miri, loom)) { bits.min(18) } else { bits };
-        for bits in (20..=bits).rev() {
-            let mapped = memmap2::MmapOptions::new().len(8 << bits).no_reserve_swap().map_anon();
-            if let Ok(mapped) = mapped {
-                #[cfg(target_os = "linux")]
-                if pages == Pages::Huge {
-                    // Refused by a kernel without huge pages; then small ones do.
-                    let _ = mapped.advise(memmap2::Advice::HugePage);
-                }
-                let base = mapped.as_ptr().cast();
-                return Self { base, mask: (1 << bits) - 1, _memory: Arc::new(mapped) };
-            }
+        if cfg!(miri) {
+            return None;
         }
-        let bits = bits.min(20);
-        // SAFETY: an atomic of all-zero bytes is zero.
-        let words: Box<[AtomicU64]> = unsafe { Box::new_zeroed_slice(1 << bits).assume_init() };
-        let base = words.as_ptr();
-        Self { base, mask: (1 << bits) - 1, _memory: Arc::new(words) }
+        let mapped = memmap2::MmapOptions::new().len(size_of::<T>() << bits).no_reserve_swap().map_anon();
+        let mapped = mapped.ok()?;
+        #[cfg(target_os = "linux")]
+        {
+            // Refused by a kernel without huge pages; then small ones do.
+            let _ = mapped.advise(match pages {
+                Pages::Small => memmap2::Advice::NoHugePage,
+                Pages::Huge => memmap2::Advice::HugePage,
+            });
+        }
+        Some(Self { base: mapped.as_ptr().cast(), mask: (1 << bits) - 1, memory: Arc::new(mapped) })
     }
 
     /// The words, to be read or written.
     #[inline(always)]
-    pub(super) fn view(&self) -> View<'_> {
+    pub(super) fn view(&self) -> View<'_, T> {
         View { base: self.base, mask: self.mask, words: PhantomData }
     }
 
     /// The word at `index`, which wraps at the end of the reservation.
     #[inline(always)]
-    pub(super) fn word(&self, index: usize) -> &AtomicU64 {
+    pub(super) fn word(&self, index: usize) -> &T {
         self.view().word(index)
     }
 
@@ -79,17 +105,25 @@ impl Words {
 }
 
 /// Borrowed words, in two registers.
-#[derive(Clone, Copy)]
-pub(super) struct View<'w> {
-    base: *const AtomicU64,
+pub(super) struct View<'w, T = AtomicU64> {
+    base: *const T,
     mask: usize,
-    words: PhantomData<&'w Words>,
+    words: PhantomData<&'w Words<T>>,
 }
 
-impl<'w> View<'w> {
+impl<T> Clone for View<'_, T> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for View<'_, T> {}
+
+impl<'w, T: Atomic> View<'w, T> {
     /// The word at `index`, which wraps at the end of the reservation.
     #[inline(always)]
-    pub(super) fn word(self, index: usize) -> &'w AtomicU64 {
+    pub(super) fn word(self, index: usize) -> &'w T {
         // SAFETY: the reservation has mask + 1 words, is aligned to at least 8 bytes, and lives as long
         // as the words that this views. Zeroed or written as atomics, its words are initialised.
         unsafe { &*self.base.add(index & self.mask) }

@@ -186,6 +186,7 @@ impl<A: Address> Edit<'_, A> {
         if previous.is_none() {
             self.table.routes.store(self.table.routes.load(Relaxed) + 1, Relaxed);
         }
+        self.table.refresh_flat(address, len, mark);
         previous.map(|mark| mark - 1)
     }
 
@@ -198,6 +199,7 @@ impl<A: Address> Edit<'_, A> {
         let previous = if len < ROOT { self.set_short(address, len, None) } else { self.unset(address, len) };
         if previous.is_some() {
             self.table.routes.store(self.table.routes.load(Relaxed) - 1, Relaxed);
+            self.table.refresh_flat(address, len, NONE);
         }
         previous.map(|mark| mark - 1)
     }

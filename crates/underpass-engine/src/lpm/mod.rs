@@ -10,6 +10,8 @@
 //! all its prefixes share. All nodes of a family lie in one arena; a table by itself takes as much
 //! memory as its root's entries touch.
 //!
+//! A large table of IPv4 is laid out flat besides, for bursts (see [`flat`]).
+//!
 //! A change writes the one node that it concerns anew, and publishes it with one store; readers in
 //! the old node finish there, and its block is used again when all of them have begun another burst.
 
@@ -17,6 +19,7 @@ mod arena;
 mod batch;
 mod edit;
 mod entry;
+mod flat;
 mod node;
 
 use std::marker::PhantomData;
@@ -29,6 +32,7 @@ pub(crate) use arena::Arena;
 use arena::{Pages, UNIT, Words};
 pub(crate) use edit::Edit;
 use entry::{Entry, Kind, NONE};
+use flat::Flat;
 
 use crate::publish::Guard;
 
@@ -183,6 +187,7 @@ pub struct Lpm<A> {
     /// Whether a prefix of 1 to 15 bits was ever there.
     covered: AtomicU32,
     routes: AtomicU32,
+    flat: Flat,
     address: PhantomData<A>,
 }
 
@@ -229,11 +234,12 @@ impl<A: Address> Lpm<A> {
     /// An empty table, whose nodes will lie in `arena`.
     pub(crate) fn new(arena: &Arena) -> Self {
         Self {
-            root: Words::reserve(ROOT_BITS, Pages::Small),
+            root: Words::exactly(ROOT_BITS, Pages::Small),
             arena: arena.words().clone(),
             default: AtomicU32::new(NONE),
             covered: AtomicU32::new(0),
             routes: AtomicU32::new(0),
+            flat: Flat::default(),
             address: PhantomData,
         }
     }

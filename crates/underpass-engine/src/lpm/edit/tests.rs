@@ -45,18 +45,23 @@ fn step<A: Address + std::fmt::Debug>(
 ) -> impl Strategy<Value = Step<A>> {
     let len = prop_oneof![0..=A::BITS, Just(A::BITS), Just(0), (0..=A::BITS / 8).prop_map(|n| n * 8)];
     prop_oneof![
-        3 => (address.clone(), len.clone(), 0..=MAX_LEAF).prop_map(|(a, l, leaf)| Step::Insert(a, l, leaf)),
+        3 => (address.clone(), len.clone(), prop_oneof![0..=MAX_LEAF, 0u32..100, 0x7ff0u32..0x8010]).prop_map(|(a, l, leaf)| Step::Insert(a, l, leaf)),
         1 => (address, len).prop_map(|(a, l)| Step::Remove(a, l)),
         2 => any::<prop::sample::Index>().prop_map(Step::RemoveNth),
     ]
 }
 
-fn check<A: Address + std::fmt::Debug>(steps: Vec<Step<A>>, probes: Vec<A>) {
+/// Takes a table and the model through a history, and compares them after each step. Before the step
+/// `flat` the table is laid out flat, if there is such a step.
+fn check<A: Address + std::fmt::Debug>(steps: Vec<Step<A>>, probes: Vec<A>, flat: usize) {
     let (retirer, mut readers) = publish::domain(1);
     let mut arena = Arena::new(20);
     let table = Lpm::<A>::new(&arena);
     let mut routes = Routes::new();
-    for step in steps {
+    for (n, step) in steps.into_iter().enumerate() {
+        if n == flat {
+            table.lay_out_flat();
+        }
         let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
         match step {
             Step::Insert(address, len, leaf) => {
@@ -124,7 +129,7 @@ proptest! {
         steps in prop::collection::vec(step(address4().boxed()), 0..60),
         probes in prop::collection::vec(address4(), 0..20),
     ) {
-        check(steps, probes);
+        check(steps, probes, usize::MAX);
     }
 
     #[test]
@@ -132,7 +137,21 @@ proptest! {
         steps in prop::collection::vec(step(address6().boxed()), 0..60),
         probes in prop::collection::vec(address6(), 0..20),
     ) {
-        check(steps, probes);
+        check(steps, probes, usize::MAX);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 0 } else { 32 }))]
+
+    /// Few cases: each lays sixteen million slots out.
+    #[test]
+    fn a_random_history_of_ipv4_laid_out_flat(
+        steps in prop::collection::vec(step(address4().boxed()), 0..120),
+        probes in prop::collection::vec(address4(), 0..20),
+        flat in 0usize..60,
+    ) {
+        check(steps, probes, flat);
     }
 }
 
