@@ -3,6 +3,7 @@
 mod bench;
 mod exec;
 mod output;
+mod processor;
 mod replay;
 mod run;
 mod script;
@@ -32,6 +33,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(feature) = processor::missing() {
+        eprintln!("underpass: this processor has no {feature}: build with RUSTFLAGS=-Ctarget-cpu=x86-64");
+        return ExitCode::FAILURE;
+    }
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
