@@ -152,28 +152,24 @@ family!(run6, u128, std::net::Ipv6Addr, fib6, add_fib6, insert6, remove6);
 
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
-    let wanted = |name: &str| only.is_empty() || only.iter().any(|only| name.contains(only.as_str()));
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|only| name == only);
     let random = &mut Random(1);
     if wanted("ip6-1") {
         run6("ip6-1", &[(0x2001_0db8 << 96, 32)], random);
     }
-    if wanted("ip6-10k") {
-        let routes = routes6(10_000, 400, random);
-        run6("ip6-10k", &routes, random);
-    }
-    if wanted("ip6-1m") {
-        let routes = routes6(1_000_000, 40_000, random);
-        run6("ip6-1m", &routes, random);
+    for (name, count) in [("ip6-100", 100), ("ip6-1k", 1_000), ("ip6-10k", 10_000), ("ip6-1m", 1_000_000)] {
+        if wanted(name) {
+            let routes = routes6(count, count / 25, random);
+            run6(name, &routes, random);
+        }
     }
     if wanted("ip4-1") {
         run4("ip4-1", &[(0x0a00_0000, 8)], random);
     }
-    if wanted("ip4-10k") {
-        let routes = routes4(10_000, random);
-        run4("ip4-10k", &routes, random);
-    }
-    if wanted("ip4-1m") {
-        let routes = routes4(1_000_000, random);
-        run4("ip4-1m", &routes, random);
+    for (name, count) in [("ip4-100", 100), ("ip4-1k", 1_000), ("ip4-10k", 10_000), ("ip4-1m", 1_000_000)] {
+        if wanted(name) {
+            let routes = routes4(count, random);
+            run4(name, &routes, random);
+        }
     }
 }

@@ -45,10 +45,6 @@ type Mark = u32;
 /// The largest leaf.
 pub const MAX_LEAF: u32 = (1 << 30) - 2;
 
-/// Most routes of a table of which [`Lpm::is_hot`] holds: their nodes fit in a second-level cache of half
-/// a megabyte.
-const HOT: u32 = 16_384;
-
 /// Bits of an address that the root consumes.
 const ROOT: u8 = 16;
 /// Where in a root the leaves of prefixes shorter than [`ROOT`] begin, painted on the slots that they
@@ -63,6 +59,10 @@ const ROOT_BITS: u32 = ROOT as u32 + 2;
 pub trait Address: Copy + Eq + Send + Sync + 'static {
     /// Bits of an address.
     const BITS: u8;
+
+    /// Most routes of a table of which [`Lpm::is_hot`] holds: with more of them, one by one takes longer
+    /// than a burst, as what is found at a level is not foreseen.
+    const HOT: u32;
 
     /// The 64 bits from bit `from` on, zero behind the end; `from` ≤ [`Self::BITS`], where 64 or 128
     /// bits further on say whatever they like.
@@ -93,6 +93,7 @@ pub trait Address: Copy + Eq + Send + Sync + 'static {
 
 impl Address for u32 {
     const BITS: u8 = 32;
+    const HOT: u32 = 16_384;
 
     #[inline(always)]
     fn window(self, from: u8) -> u64 {
@@ -132,6 +133,7 @@ impl Address for u32 {
 
 impl Address for u128 {
     const BITS: u8 = 128;
+    const HOT: u32 = 2_048;
 
     #[inline(always)]
     fn window(self, from: u8) -> u64 {
@@ -258,7 +260,7 @@ impl<A: Address> Lpm<A> {
     /// as fast as [`Self::lookup_batch`].
     #[inline]
     pub fn is_hot(&self) -> bool {
-        self.routes.load(Relaxed) <= HOT
+        self.routes.load(Relaxed) <= A::HOT
     }
 
     /// The leaf of the longest prefix that covers `address`.
