@@ -88,6 +88,16 @@ drops! {
     NoPort = "no-port",
     /// An ARP message that is truncated, or not of Ethernet and IPv4.
     ArpMalformed = "arp-malformed",
+    /// In a frame for a group of stations, and not for the router.
+    GroupFrame = "group-frame",
+    /// An IPv4, hop-by-hop or destination option that contradicts itself or its header, or a source route.
+    OptionMalformed = "option-malformed",
+    /// An option that must not be passed over, and that the router does not know.
+    OptionUnknown = "option-unknown",
+    /// A datagram to the router for a port that nothing listens at.
+    PortUnreachable = "port-unreachable",
+    /// A packet to the router of a protocol that nothing handles.
+    ProtocolUnknown = "protocol-unknown",
     /// An ICMP or ICMPv6 message to the router that is malformed or of no use to it.
     IcmpUnexpected = "icmp-unexpected",
 }

@@ -175,7 +175,7 @@ pub(crate) struct Slab<T> {
     slots: *mut AtomicPtr<T>,
     mask: u32,
     domain: usize,
-    /// One above the largest id ever used; the control thread's.
+    /// One above the largest id ever used.
     top: AtomicU32,
 }
 
@@ -209,6 +209,11 @@ impl<T: Send + Sync + 'static> Slab<T> {
         // or it would not have found it). One that is not taken out is freed with the slab, which `'g`
         // borrows.
         unsafe { object.as_ref() }
+    }
+
+    /// One above the largest id ever used.
+    pub(crate) fn top(&self) -> u32 {
+        self.top.load(Ordering::Relaxed)
     }
 
     /// Asks for the cache lines that [`Self::get`] and its caller will read, for each id: first those of

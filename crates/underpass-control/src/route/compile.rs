@@ -219,9 +219,8 @@ impl Router {
             libc::RTN_UNREACHABLE => Some(Discard::Unreachable),
             libc::RTN_PROHIBIT => Some(Discard::Prohibit),
             libc::RTN_THROW => Some(Discard::Throw),
-            libc::RTN_LOCAL | libc::RTN_BROADCAST | libc::RTN_ANYCAST | libc::RTN_MULTICAST => {
-                return (Action::Local, Vec::new());
-            }
+            libc::RTN_LOCAL | libc::RTN_ANYCAST => return (Action::Local, Vec::new()),
+            libc::RTN_BROADCAST | libc::RTN_MULTICAST => return (Action::Broadcast, Vec::new()),
             _ if self.blackhole_object(info) => Some(Discard::Blackhole),
             _ if info.reject => Some(Discard::Unreachable),
             _ => None,

@@ -227,7 +227,7 @@ fn published(tables: &Tables, guard: &Guard<'_>, lookup: &Lookup, address: IpAdd
 fn way(tables: &Tables, guard: &Guard<'_>, id: underpass_engine::tables::ActionId) -> Way {
     let index = |id| tables.link(id, guard).unwrap().ifindex;
     match tables.action(id, guard).expect("a leaf names an action") {
-        Action::Local => Way::Local,
+        Action::Local | Action::Broadcast => Way::Local,
         Action::Discard(discard) => Way::Discard(*discard),
         Action::OnLink(link) => Way::OnLink(index(*link)),
         Action::Forward(next_hop) => {

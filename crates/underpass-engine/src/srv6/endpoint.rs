@@ -61,7 +61,9 @@ pub(crate) fn endpoint<'s>(
         Behaviour::DT46 { lookup } => end_dt46(packet, *lookup, unusual),
         // Linux's End.B6: a new SRH on top of the active one.
         Behaviour::B6(policy) => {
-            active_srh(packet)?;
+            let at = active_srh(packet)?;
+            let srh = packet.bytes().get(at..).and_then(|bytes| Srh::parse(bytes).ok());
+            srh.ok_or(Drop::SrhMalformed)?;
             Ok(Onward::Insert(policy))
         }
         // RFC 8986 section 4.13: on to the next segment, and the policy's headers around it all.
@@ -121,7 +123,7 @@ fn end_x<'s>(packet: &mut Packet, sid: &Endpoint, via: &Via) -> Result<Onward<'s
 #[inline(always)]
 fn next_segment(packet: &mut Packet, sid: &Endpoint) -> Result<Ipv6Addr, Refusal> {
     if let Some(structure) = sid.next_csid
-        && let Some(destination) = next_csid(packet, structure)
+        && let Some(destination) = next_csid(packet, structure)?
     {
         return Ok(destination);
     }
@@ -223,20 +225,23 @@ fn pop_srh(packet: &mut Packet, at: usize) -> Result<(), Drop> {
 /// RFC 9800 section 4.1.1: if the argument of the SID is not zero, moves its first compressed SID into
 /// the place of this one's. `None`: it is zero, and the SRH says how to go on.
 #[inline]
-fn next_csid(packet: &mut Packet, structure: NextCsid) -> Option<Ipv6Addr> {
-    let (header, _) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).ok()?;
+fn next_csid(packet: &mut Packet, structure: NextCsid) -> Result<Option<Ipv6Addr>, Refusal> {
+    let (header, _) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
     let block = u32::from(structure.block);
     let node_function = u32::from(structure.node_function);
     let address = u128::from_be_bytes(header.destination);
     let behind_block = address.checked_shl(block).unwrap_or(0);
     let argument = behind_block.checked_shl(node_function).unwrap_or(0);
     if argument == 0 {
-        return None;
+        return Ok(None);
+    }
+    if header.hop_limit <= 1 {
+        return Err(Refusal::told(Drop::HopLimitExceeded, IcmpError::HopLimit));
     }
     let block_bits = if block == 0 { 0 } else { u128::MAX << (128 - block.min(128)) };
     let next = address & block_bits | argument.checked_shr(block).unwrap_or(0);
     header.destination = next.to_be_bytes();
-    Some(Ipv6Addr::from_bits(next))
+    Ok(Some(Ipv6Addr::from_bits(next)))
 }
 
 /// End.DX2: what is inside is an Ethernet frame. RFC 8986 section 4.9.

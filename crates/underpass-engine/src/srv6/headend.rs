@@ -3,7 +3,7 @@
 //! The headers were built when the route was compiled; here they are copied before the packet, and the
 //! few fields that depend on it are filled in. The payload never moves.
 
-use underpass_packet::srh::SrhMut;
+use underpass_packet::srh::{Srh, SrhMut};
 use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
 use crate::buffer::Packet;
@@ -102,6 +102,7 @@ fn encapsulate_frame(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
     let room: &mut [u8; ethernet::Header::LEN] =
         road.packet.push_header().map_err(|_| Refusal::silent(Drop::NoHeadroom))?;
     *room = frame;
+    road.wrapped(ethernet::Header::LEN, None);
     wrap(road, policy, Inherited { next_header: protocol::ETHERNET, ..inherited })
 }
 
@@ -152,11 +153,11 @@ fn insert(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
     if road.is(NOT_FORWARDED) {
         return Err(Refusal::silent(Drop::ForwardingOff));
     }
-    if road.packet.bytes().first().is_none_or(|first| first >> 4 != 6) {
+    if inherited(&road.packet, road.is(GENERATED))?.next_header != protocol::IPV6 {
         return Err(Refusal::silent(Drop::UpperLayerUnexpected));
     }
     insert_srh(&mut road.packet, &policy.header)?;
-    road.grown(policy.header.len());
+    road.inserted(policy.header.len());
     Ok(())
 }
 
@@ -165,12 +166,7 @@ fn insert(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
 fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), Drop> {
     let bytes = packet.bytes();
     let (header, rest) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
-    let (at, pointer) = match (header.next_header, rest) {
-        (protocol::HOP_BY_HOP, [_, len, ..]) => {
-            (ipv6::Header::LEN + (usize::from(*len) + 1) * 8, ipv6::Header::LEN)
-        }
-        _ => (ipv6::Header::LEN, ipv6::Header::NEXT_HEADER_OFFSET),
-    };
+    let (at, pointer) = place(header, rest);
     if at > bytes.len() {
         return Err(Drop::Ip6Malformed);
     }
@@ -195,4 +191,34 @@ fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), Drop> {
     header.destination = first;
     header.payload_length = payload_length.into();
     Ok(())
+}
+
+/// Where an SRH is inserted, and where the number stands that then names it.
+fn place(header: &ipv6::Header, rest: &[u8]) -> (usize, usize) {
+    match (header.next_header, rest) {
+        (protocol::HOP_BY_HOP, [_, len, ..]) => {
+            (ipv6::Header::LEN + (usize::from(*len) + 1) * 8, ipv6::Header::LEN)
+        }
+        _ => (ipv6::Header::LEN, ipv6::Header::NEXT_HEADER_OFFSET),
+    }
+}
+
+/// Undoes [`insert`]: its length. `None`: there is no SRH where one would have been inserted.
+#[cold]
+pub(crate) fn take_out(packet: &mut Packet) -> Option<usize> {
+    let bytes = packet.bytes();
+    let (header, rest) = ipv6::Header::ref_from_prefix(bytes).ok()?;
+    let (at, pointer) = place(header, rest);
+    let srh = Srh::parse(bytes.get(at..)?).ok()?;
+    let (len, next, destination) = (srh.len(), srh.next_header(), *srh.segments().first()?);
+    let payload_length = header.payload_length.get().checked_sub(len as u16)?;
+
+    let bytes = packet.bytes_mut();
+    *bytes.get_mut(pointer)? = next;
+    let (header, _) = ipv6::Header::mut_from_prefix(bytes).ok()?;
+    header.destination = destination;
+    header.payload_length = payload_length.into();
+    bytes.copy_within(..at, len);
+    packet.pull(len);
+    Some(len)
 }

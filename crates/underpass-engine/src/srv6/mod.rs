@@ -4,4 +4,4 @@ mod endpoint;
 mod headend;
 
 pub(crate) use endpoint::{Onward, endpoint, name};
-pub(crate) use headend::{encapsulate_plain, headend};
+pub(crate) use headend::{encapsulate_plain, headend, take_out};

@@ -57,8 +57,10 @@ pub struct NextHop {
 /// The compiled form of a route: what happens to a packet whose destination it matches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// The destination is one of the router's own addresses (or a broadcast or multicast it listens to).
+    /// The destination is one of the router's own addresses.
     Local,
+    /// The destination is a broadcast address of a link, or a multicast one that the router listens to.
+    Broadcast,
     /// Drop, with what the sender is told.
     Discard(Discard),
     /// The destination is on this link, and no neighbour entry is known for it.

@@ -48,6 +48,11 @@ impl Tables {
         self.links.get(id.0, guard)
     }
 
+    /// Every link.
+    pub(crate) fn links<'g>(&'g self, guard: &'g Guard<'_>) -> impl Iterator<Item = &'g Link> {
+        (0..self.links.top()).filter_map(|id| self.links.get(id, guard))
+    }
+
     /// The link that has this port.
     #[inline]
     pub fn port_link<'g>(&'g self, port: PortId, guard: &'g Guard<'_>) -> Option<(LinkId, &'g Link)> {

@@ -1,4 +1,4 @@
-//! ICMP and ICMPv6 from the router: errors, and replies to echo requests. RFC 792, RFC 4443, RFC 1812.
+//! ICMP and ICMPv6 errors from the router: RFC 792, RFC 4443, RFC 1812.
 //!
 //! An error takes the place of the packet that caused it: that one is counted as dropped, the message
 //! as made here.
@@ -6,9 +6,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::checksum::Sum;
+use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
-use super::road::{GENERATED, NOT_FORWARDED, UNFINISHED};
+use super::road::{BROADCAST, GENERATED, GROUP, NOT_FORWARDED, UNFINISHED};
 use super::{Path, Road, Step, View};
 use crate::drops::Drop;
 use crate::tables::LinkId;
@@ -19,7 +20,7 @@ use crate::trace::{Event, Trace};
 pub(crate) enum Error {
     /// The hop limit ran out.
     HopLimit,
-    /// The packet is longer than [`Road::mtu`] bytes, from its IP header on.
+    /// The packet is longer than the bytes that [`Road::extra`] tells, from its IP header on.
     TooBig,
     /// There is no route.
     NoRoute,
@@ -29,6 +30,15 @@ pub(crate) enum Error {
     Prohibited,
     /// The neighbour does not answer.
     AddressUnreachable,
+    /// Nothing listens at the port.
+    Port,
+    /// Nothing handles the protocol, or the next header that is named at the byte that
+    /// [`Road::extra`] tells.
+    Protocol,
+    /// The byte that [`Road::extra`] tells is wrong.
+    Header,
+    /// The option at the byte that [`Road::extra`] tells must not be passed over.
+    Option,
 }
 
 /// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
@@ -36,46 +46,58 @@ const MAX_V6: usize = 1280;
 /// Longest ICMP error: RFC 1812 section 4.3.2.3.
 const MAX_V4: usize = 576;
 /// Bytes of an ICMP or ICMPv6 header with its four bytes of argument.
-const ICMP_LEN: usize = 8;
+pub(super) const ICMP_LEN: usize = 8;
 /// Hop limit of what the router sends.
-const HOP_LIMIT: u8 = 64;
+pub(super) const HOP_LIMIT: u8 = 64;
 
-const ECHO_REPLY_V4: u8 = 0;
-const ECHO_REQUEST_V4: u8 = 8;
-const ECHO_REQUEST_V6: u8 = 128;
-const ECHO_REPLY_V6: u8 = 129;
+pub(super) const ECHO_REPLY_V4: u8 = 0;
+pub(super) const ECHO_REQUEST_V4: u8 = 8;
+pub(super) const ECHO_REQUEST_V6: u8 = 128;
+pub(super) const ECHO_REPLY_V6: u8 = 129;
 
 impl Error {
     /// Every error, in the order of their numbers.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::HopLimit,
         Self::TooBig,
         Self::NoRoute,
         Self::Unreachable,
         Self::Prohibited,
         Self::AddressUnreachable,
+        Self::Port,
+        Self::Protocol,
+        Self::Header,
+        Self::Option,
     ];
 
     /// Type, code and argument in ICMPv6.
-    fn v6(self, mtu: u32) -> (u8, u8, u32) {
+    fn v6(self, argument: u32) -> (u8, u8, u32) {
         match self {
             Self::HopLimit => (3, 0, 0),
-            Self::TooBig => (2, 0, mtu),
+            Self::TooBig => (2, 0, argument),
             // Linux answers for `unreachable` routes as for none.
             Self::NoRoute | Self::Unreachable => (1, 0, 0),
             Self::Prohibited => (1, 1, 0),
             Self::AddressUnreachable => (1, 3, 0),
+            Self::Port => (1, 4, 0),
+            Self::Header => (4, 0, argument),
+            Self::Protocol => (4, 1, argument),
+            Self::Option => (4, 2, argument),
         }
     }
 
     /// Type, code and argument in ICMP.
-    fn v4(self, mtu: u32) -> (u8, u8, u32) {
+    fn v4(self, argument: u32) -> (u8, u8, u32) {
         match self {
             Self::HopLimit => (11, 0, 0),
-            Self::TooBig => (3, 4, mtu.min(0xffff)),
+            Self::TooBig => (3, 4, argument.min(0xffff)),
             Self::NoRoute => (3, 0, 0),
             Self::Unreachable | Self::AddressUnreachable => (3, 1, 0),
             Self::Prohibited => (3, 13, 0),
+            Self::Protocol => (3, 2, 0),
+            Self::Port => (3, 3, 0),
+            // RFC 792: the pointer is the first of the four bytes.
+            Self::Header | Self::Option => (12, 0, argument << 24),
         }
     }
 }
@@ -91,9 +113,12 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Step {
         // What is quoted is the packet without the headers that this router put before it.
-        let mtu = road.extra.mtu.saturating_sub(u32::from(road.extra.growth));
-        road.packet.pull(usize::from(std::mem::take(&mut road.extra.wrapping)));
-        let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.is(GENERATED)) else {
+        let argument = match error {
+            Error::TooBig => road.extra.argument.saturating_sub(u32::from(road.extra.growth)),
+            _ => road.extra.argument,
+        };
+        road.unwrap();
+        let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.is(GENERATED | GROUP)) else {
             return Step::drop(reason);
         };
         if !self.icmp.allow(view.now) {
@@ -101,11 +126,11 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         let (kind, code, built) = match sender {
             IpAddr::V6(sender) => {
-                let (kind, code, argument) = error.v6(mtu);
+                let (kind, code, argument) = error.v6(argument);
                 (kind, code, quote6(road, sender, [kind, code], argument))
             }
             IpAddr::V4(sender) => {
-                let (kind, code, argument) = error.v4(mtu);
+                let (kind, code, argument) = error.v4(argument);
                 (kind, code, quote4(road, sender, [kind, code], argument))
             }
         };
@@ -114,30 +139,45 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         self.count_drop(road, reason);
         trace.step(Event::Icmp(kind, code, reason), &road.packet);
-        self.send_generated(road, sender)
+        self.send_generated(view, road, sender)
     }
 
     /// Sends a message that this router made to `destination`, in the routing instance of the packet
     /// that it answers.
-    pub(super) fn send_generated(&mut self, road: &mut Road, destination: IpAddr) -> Step {
+    pub(super) fn send_generated(&mut self, view: &View<'_>, road: &mut Road, destination: IpAddr) -> Step {
         self.totals.generated += 1;
-        road.extra.flags = road.extra.flags & !NOT_FORWARDED | GENERATED;
+        road.extra.flags = road.extra.flags & !(NOT_FORWARDED | GROUP | BROADCAST) | GENERATED;
         road.extra.counted = None;
         (road.extra.turns, road.extra.growth, road.extra.wrapping) = (0, 0, 0);
+        // The tables that a SID names are no routing instance: a message is looked up where the packet
+        // came in, as Linux looks up by the incoming device.
+        let mut instance = road.extra.instance;
+        if let Some(ingress) = view.link(road.ingress)
+            && ingress.lookup != instance
+            && !view.links().any(|link| link.lookup == instance)
+        {
+            instance = ingress.lookup;
+        }
         match destination {
-            IpAddr::V6(address) => Step::look6(road, road.extra.instance, address),
-            IpAddr::V4(address) => Step::look4(road, road.extra.instance, address),
+            IpAddr::V6(address) => Step::look6(road, instance, address),
+            IpAddr::V4(address) => Step::look4(road, instance, address),
         }
     }
 
-    /// Fills in the source address and the checksum of a message of this router's that leaves by `link`.
+    /// Fills in the source address and the checksum of a message of this router's that leaves by `link`:
+    /// in IPv6 an address of the link that the packet in error came in by, in IPv4 of that by which the
+    /// message leaves, or if it leaves the VRF, of a link of the VRF. So does Linux.
     #[cold]
     #[inline(never)]
     pub(super) fn finish_generated(&self, view: &View<'_>, road: &mut Road, link: LinkId) {
         road.extra.flags &= !UNFINISHED;
-        let links = [view.link(link), view.link(road.ingress)];
-        let source4 = links.iter().flatten().find_map(|link| link.source4);
-        let source6 = links.iter().flatten().find_map(|link| link.source6);
+        let (egress, ingress) = (view.link(link), view.link(road.ingress));
+        let instance = road.extra.instance;
+        let of_vrf = egress
+            .filter(|egress| egress.lookup != instance)
+            .and_then(|_| view.links().find(|link| link.lookup == instance && link.source4.is_some()));
+        let source4 = [of_vrf, egress, ingress].iter().flatten().find_map(|link| link.source4);
+        let source6 = [ingress, egress].iter().flatten().find_map(|link| link.source6);
         let bytes = road.packet.bytes_mut();
         if bytes.first().is_some_and(|first| first >> 4 == 6) {
             let Ok((header, message)) = ipv6::Header::mut_from_prefix(bytes) else { return };
@@ -154,99 +194,6 @@ impl<const COUNT: bool> Path<COUNT> {
             fill_checksum4(message);
         }
     }
-
-    /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
-    pub(super) fn deliver<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        road: &mut Road,
-        trace: &mut T,
-    ) -> Option<Step> {
-        if !self.answers {
-            return None;
-        }
-        match road.packet.bytes().first()? >> 4 {
-            6 => self.deliver6(view, road, trace),
-            4 => self.deliver4(road, trace),
-            _ => None,
-        }
-    }
-
-    fn deliver6<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
-        let ipv6::View { header, payload } = ipv6::View::parse(road.packet.bytes()).ok()?;
-        match header.next_header {
-            // Linux's seg6_enabled is off unless it is turned on.
-            protocol::ROUTING => match payload {
-                [_, _, _, left, ..] if *left > 0 => Some(Step::drop(Drop::SrhNotEnabled)),
-                _ => None,
-            },
-            protocol::ICMPV6 => {
-                let sum = Sum::pseudo_ipv6(
-                    header.source,
-                    header.destination,
-                    protocol::ICMPV6,
-                    payload.len() as u32,
-                );
-                if sum.add_bytes(payload).fold() != 0xffff {
-                    return Some(Step::drop(Drop::IcmpUnexpected));
-                }
-                match *payload.first()? {
-                    ECHO_REQUEST_V6 => self.echo_reply6(road, trace),
-                    _ => self.neighbour_solicitation(view, road, trace),
-                }
-            }
-            _ => None,
-        }
-    }
-
-    /// Turns an echo request into its reply: RFC 4443 section 4.2.
-    fn echo_reply6<T: Trace>(&mut self, road: &mut Road, trace: &mut T) -> Option<Step> {
-        let view = ipv6::ViewMut::parse(road.packet.bytes_mut()).ok()?;
-        let (header, message) = (view.header, view.payload);
-        if message.len() < ICMP_LEN || header.destination().is_multicast() || header.source().is_unspecified()
-        {
-            return None;
-        }
-        message[0] = ECHO_REPLY_V6;
-        std::mem::swap(&mut header.source, &mut header.destination);
-        header.hop_limit = HOP_LIMIT;
-        fill_checksum6(header, message);
-        let destination = header.destination().into();
-        Some(self.echo_replied(road, destination, trace))
-    }
-
-    fn deliver4<T: Trace>(&mut self, road: &mut Road, trace: &mut T) -> Option<Step> {
-        let view = ipv4::View::parse(road.packet.bytes()).ok()?;
-        let header = view.header;
-        if header.protocol != protocol::ICMP || header.is_fragment() {
-            return None;
-        }
-        if Sum::new().add_bytes(view.payload).fold() != 0xffff {
-            return Some(Step::drop(Drop::IcmpUnexpected));
-        }
-        match view.payload {
-            [ECHO_REQUEST_V4, ..] if view.payload.len() >= ICMP_LEN => {}
-            _ => return None,
-        }
-        let (source, destination) = (header.source(), header.destination());
-        if destination.is_multicast() || destination.is_broadcast() || source.is_unspecified() {
-            return None;
-        }
-        let ipv4::ViewMut { header, options, payload } =
-            ipv4::ViewMut::parse(road.packet.bytes_mut()).ok()?;
-        payload[0] = ECHO_REPLY_V4;
-        fill_checksum4(payload);
-        std::mem::swap(&mut header.source, &mut header.destination);
-        header.ttl = HOP_LIMIT;
-        header.fill_checksum(options);
-        Some(self.echo_replied(road, source.into(), trace))
-    }
-
-    fn echo_replied<T: Trace>(&mut self, road: &mut Road, destination: IpAddr, trace: &mut T) -> Step {
-        trace.step(Event::EchoReply, &road.packet);
-        self.totals.delivered += 1;
-        self.send_generated(road, destination)
-    }
 }
 
 /// Who may be told of an error with this packet. RFC 4443 section 2.4 (e), RFC 1812 section 4.3.2.7:
@@ -254,10 +201,14 @@ impl<const COUNT: bool> Path<COUNT> {
 fn may_answer(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         6 => {
-            let (header, payload) = ipv6::Header::ref_from_prefix(packet).ok()?;
+            let view = ipv6::View::parse(packet).ok()?;
+            let header = view.header;
             let source = header.source();
-            let error =
-                header.next_header == protocol::ICMPV6 && payload.first().is_none_or(|kind| *kind < 128);
+            let error = Extensions::new(&view).upper().is_ok_and(|upper| {
+                upper.protocol == protocol::ICMPV6
+                    && upper.fragment_offset == 0
+                    && packet.get(upper.offset).is_none_or(|kind| *kind < 128)
+            });
             let multicast = header.destination().is_multicast();
             (!error && !multicast && !source.is_unspecified() && !source.is_multicast())
                 .then_some(source.into())
@@ -322,7 +273,7 @@ pub(super) fn fill_checksum6(header: &ipv6::Header, message: &mut [u8]) {
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
 }
 
-fn fill_checksum4(message: &mut [u8]) {
+pub(super) fn fill_checksum4(message: &mut [u8]) {
     let Some(field) = message.get_mut(2..4) else { return };
     field.fill(0);
     let checksum = underpass_packet::checksum::of(message);

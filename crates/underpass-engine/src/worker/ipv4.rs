@@ -6,8 +6,8 @@ use underpass_packet::{FromBytes, ipv4};
 use std::net::Ipv4Addr;
 
 use super::icmp::Error;
-use super::road::{GENERATED, NOT_FORWARDED};
-use super::{Road, Step};
+use super::road::{BROADCAST, GENERATED, GROUP, NOT_FORWARDED};
+use super::{Road, Step, options};
 use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Link, NextHop};
@@ -17,7 +17,7 @@ pub(crate) struct Checked {
     pub(crate) destination: Ipv4Addr,
     /// Length of the packet by its header.
     pub(crate) len: usize,
-    /// Whether one of the addresses is of a kind that is not simply forwarded.
+    /// Whether it has options, or an address of a kind that may not be forwarded.
     pub(crate) unusual: bool,
 }
 
@@ -34,28 +34,55 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
         return Err(Drop::Ip4Checksum);
     }
     let header = view.header;
-    let unusual = is_unusual(header.source[0]) || is_unusual(header.destination[0]);
+    let unusual = UNUSUAL[usize::from(header.source[0])]
+        || UNUSUAL[usize::from(header.destination[0])]
+        || !view.options.is_empty();
     Ok(Checked { destination: header.destination(), len: usize::from(header.total_length.get()), unusual })
 }
 
-/// 0/8, 127/8, multicast, reserved and broadcast.
-#[inline(always)]
-fn is_unusual(first: u8) -> bool {
-    first == 0 || first == 127 || first >= 224
+/// By the first byte of an address: in 0/8, 127/8, 169.254/16, multicast, reserved or broadcast.
+static UNUSUAL: [bool; 256] = {
+    let mut unusual = [false; 256];
+    let mut first = 224;
+    while first < unusual.len() {
+        unusual[first] = true;
+        first += 1;
+    }
+    (unusual[0], unusual[127], unusual[169]) = (true, true, true);
+    unusual
+};
+
+/// Whether a packet with these addresses may be forwarded: RFC 1812 section 5.3.7, RFC 3927 section 7.
+/// 240/4 is forwarded, as by Linux.
+pub(super) fn may_forward(header: &ipv4::Header) -> bool {
+    let not = |address: Ipv4Addr| {
+        let first = address.octets()[0];
+        first == 0
+            || first == 127
+            || address.is_link_local()
+            || address.is_multicast()
+            || address.is_broadcast()
+    };
+    !not(header.source()) && !not(header.destination())
 }
 
-/// The checks that only some addresses need.
+/// The checks that only some packets need.
 #[cold]
 pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
-    let Ok((header, _)) = ipv4::Header::ref_from_prefix(road.packet.bytes()) else {
+    let Ok(view) = ipv4::View::parse(road.packet.bytes()) else {
         return Step::drop(Drop::Ip4Truncated);
     };
-    let (source, destination) = (header.source(), header.destination());
-    let martian = |first: u8| first == 127 || first >= 240;
+    let (source, destination) = (view.header.source(), view.header.destination());
+    let no_host = |address: Ipv4Addr| matches!(address.octets()[0], 0 | 127);
+    let forwards = may_forward(view.header);
+    if let Err(problem) = options::check4(&view) {
+        return problem.refuse(road);
+    }
     if destination.is_broadcast() {
+        road.extra.flags |= GROUP | BROADCAST;
         return Step::Deliver;
     }
-    if source.is_multicast() || source.octets()[0] == 0 || martian(source.octets()[0]) {
+    if source.is_multicast() || source.is_broadcast() || no_host(source) {
         return Step::drop(Drop::SourceInvalid);
     }
     // 224.0.0/24 never leaves its link; no other group is forwarded.
@@ -65,10 +92,10 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
             _ => Step::drop(Drop::DestinationInvalid),
         };
     }
-    if destination.octets()[0] == 0 || martian(destination.octets()[0]) {
+    if no_host(destination) {
         return Step::drop(Drop::DestinationInvalid);
     }
-    if !link.forward4 {
+    if !forwards || !link.forward4 {
         road.extra.flags |= NOT_FORWARDED;
     }
     road.target4 = destination;
@@ -102,7 +129,7 @@ pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step>
             return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
         }
         if !fits && header.dont_fragment() {
-            road.extra.mtu = next_hop.mtu;
+            road.extra.argument = next_hop.mtu;
             return Err(Step::error(Drop::TooBig, Error::TooBig));
         }
         header.decrement_ttl();

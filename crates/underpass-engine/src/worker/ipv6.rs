@@ -1,12 +1,14 @@
 //! IPv6 input and forwarding: RFC 8200, with the checks of Linux's `ip6_rcv_core` and `ip6_forward`.
 
-use underpass_packet::{FromBytes, ipv6};
+use underpass_packet::ipv6_ext::Extensions;
+use underpass_packet::{FromBytes, ipv6, protocol};
 
 use std::net::Ipv6Addr;
 
 use super::icmp::Error;
+use super::options::Problem;
 use super::road::{GENERATED, NOT_FORWARDED};
-use super::{Road, Step};
+use super::{Road, Step, options};
 use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Link, NextHop};
@@ -16,7 +18,7 @@ pub(crate) struct Checked {
     pub(crate) destination: Ipv6Addr,
     /// Length of the packet by its header.
     pub(crate) len: usize,
-    /// Whether one of the addresses is of a kind that is not simply forwarded.
+    /// Whether it has hop-by-hop options, or an address of a kind that may not be forwarded.
     pub(crate) unusual: bool,
 }
 
@@ -28,7 +30,9 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
         ipv6::Malformed::Version => Drop::Ip6Malformed,
     })?;
     let (source, destination) = (view.header.source(), view.header.destination());
-    let unusual = is_unusual(source.to_bits()) || is_unusual(destination.to_bits());
+    let unusual = is_unusual(source.to_bits())
+        || is_unusual(destination.to_bits())
+        || view.header.next_header == protocol::HOP_BY_HOP;
     Ok(Checked { destination, len: ipv6::Header::LEN + view.payload.len(), unusual })
 }
 
@@ -46,18 +50,34 @@ fn is_unusual(address: u128) -> bool {
     high >= 0xfe80_0000 || high == 0
 }
 
-/// The checks that only some addresses need.
+/// Whether a packet with these addresses may be forwarded.
+pub(super) fn may_forward(header: &ipv6::Header) -> bool {
+    let (source, destination) = (header.source(), header.destination());
+    let source_stays = source.is_multicast() || source.is_loopback() || source.is_unspecified();
+    let destination_stays =
+        destination.is_multicast() || destination.is_loopback() || destination.is_unspecified();
+    let link_local = source.is_unicast_link_local() || destination.is_unicast_link_local();
+    !source_stays && !destination_stays && !link_local
+}
+
+/// The checks that only some packets need.
 #[cold]
 pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
-    let Ok((header, _)) = ipv6::Header::ref_from_prefix(road.packet.bytes()) else {
+    let Ok(view) = ipv6::View::parse(road.packet.bytes()) else {
         return Step::drop(Drop::Ip6Truncated);
     };
-    let (source, destination) = (header.source(), header.destination());
+    let (source, destination) = (view.header.source(), view.header.destination());
+    let forwards = may_forward(view.header);
     if source.is_multicast() || source.is_loopback() {
         return Step::drop(Drop::SourceInvalid);
     }
     if destination.is_loopback() || destination.is_unspecified() {
         return Step::drop(Drop::DestinationInvalid);
+    }
+    if view.header.next_header == protocol::HOP_BY_HOP
+        && let Err(problem) = hop_by_hop(&view)
+    {
+        return problem.refuse(road);
     }
     // Multicast of the link (neighbour discovery, routing protocols) is for the router; none is forwarded.
     if destination.is_multicast() {
@@ -66,13 +86,19 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
             _ => Step::drop(Drop::DestinationInvalid),
         };
     }
-    let not_forwarded =
-        source.is_unspecified() || source.is_unicast_link_local() || destination.is_unicast_link_local();
-    if not_forwarded || !link.forward6 {
+    if !forwards || !link.forward6 {
         road.extra.flags |= NOT_FORWARDED;
     }
     road.target6 = destination;
     Step::Look6(link.lookup)
+}
+
+/// Looks at the hop-by-hop options, as every node on the way does: RFC 8200 section 4.3.
+fn hop_by_hop(packet: &ipv6::View<'_>) -> Result<(), Problem> {
+    match Extensions::new(packet).next() {
+        Some(Ok(extension)) => options::check6(packet.header, &extension),
+        _ => Err(Problem::silent(Drop::Ip6Malformed)),
+    }
 }
 
 /// Lowers the hop limit of a checked packet, if that leaves some.
@@ -100,7 +126,7 @@ pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
             return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
         }
         if len > next_hop.mtu as usize {
-            road.extra.mtu = next_hop.mtu;
+            road.extra.argument = next_hop.mtu;
             return Err(Step::error(Drop::TooBig, Error::TooBig));
         }
         header.hop_limit -= 1;

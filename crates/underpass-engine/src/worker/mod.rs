@@ -12,11 +12,14 @@
 
 mod arp;
 mod fragment;
+mod group;
 mod icmp;
 mod ipv4;
 mod ipv6;
 mod lane;
+mod local;
 mod ndp;
+mod options;
 mod road;
 mod rules;
 mod transmit;
@@ -25,7 +28,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use underpass_packet::ethernet;
+use underpass_packet::{FromBytes, ethernet};
 
 use crate::buffer::{BURST, Packet, Pool, PortId};
 use crate::counters::{Count, CounterId, Counters, Direction, Totals};
@@ -44,7 +47,7 @@ pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::check as ipv4_check;
 pub(crate) use ipv6::check as ipv6_check;
 use lane::Lanes;
-use road::{Extra, Slow, UNFINISHED};
+use road::{BROADCAST, Extra, GROUP, Slow, UNFINISHED};
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
 use transmit::{Transmit, frame};
 
@@ -118,6 +121,10 @@ pub(crate) enum Step {
     Refuse(Refusal),
     /// Look at an IPv4 or IPv6 packet with unusual addresses.
     Unusual,
+    /// The same, in a frame for a group of stations.
+    Group,
+    /// Take the priority tag off a frame.
+    Untag,
     /// Answer an ARP request.
     Arp,
     /// Finish a message of this router's, then do what this action says.
@@ -272,6 +279,11 @@ impl<'a> View<'a> {
     #[inline]
     pub(crate) fn link(&self, id: LinkId) -> Option<&'a Link> {
         self.tables.link(id, self.guard)
+    }
+
+    /// Every link.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &'a Link> {
+        self.tables.links(self.guard)
     }
 
     #[inline]
@@ -474,6 +486,8 @@ impl<const COUNT: bool> Path<COUNT> {
             (Step::LookSlow(lookup), _) => self.look_slow(view, road, lookup, trace),
             (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => ipv6::unusual(road, link),
             (Step::Unusual, Some(link)) => ipv4::unusual(road, link),
+            (Step::Group, _) => group::group(road),
+            (Step::Untag, _) => group::untag(road, self.answers),
             (Step::Arp, Some(link)) => self.arp(view, road, link, trace),
             (Step::Finish(action), _) => {
                 self.finish_generated(view, road, road.ingress);
@@ -525,6 +539,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 srv6::headend(road, headend, trace)
             }
             Action::Local => Step::Deliver,
+            Action::Broadcast => {
+                road.extra.flags |= GROUP | BROADCAST;
+                Step::Deliver
+            }
             Action::Multipath(multipath) => {
                 let hash = flow::hash(road.packet.bytes());
                 let bucket = multipath.buckets.partition_point(|(bound, _)| *bound < hash);
@@ -543,6 +561,9 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut unusual = false;
         match srv6::endpoint(&mut road.packet, sid, &mut unusual) {
             Ok(onward) => {
+                if road.extra.growth != 0 {
+                    road.shortened(bytes - road.packet.len());
+                }
                 self.count(sid.counter, bytes);
                 road.behaved(sid.counter, bytes, unusual);
                 self.onward(road, onward, trace)
@@ -663,8 +684,9 @@ fn classify(frame: &[u8], link: &Link, answers: bool) -> (Step, u128, usize) {
     let Ok((header, packet)) = ethernet::Header::parse(frame) else {
         return (Step::drop(Drop::EthernetTruncated), 0, 0);
     };
-    if header.destination != link.mac && !header.is_multicast() {
-        return (Step::drop(Drop::OtherHost), 0, packet.len());
+    if header.destination != link.mac {
+        let (step, len) = group::of_other_station(header, packet, answers);
+        return (step, 0, len);
     }
     let ethertype = header.ethertype.get();
     if ethertype == ethernet::IPV6 {
@@ -681,13 +703,32 @@ fn classify(frame: &[u8], link: &Link, answers: bool) -> (Step, u128, usize) {
             Err(reason) => (Step::drop(reason), 0, packet.len()),
         };
     }
-    let step = match ethertype {
+    (not_ip(ethertype, packet, answers), 0, packet.len())
+}
+
+/// What is done with a frame of another EtherType.
+#[cold]
+fn not_ip(ethertype: u16, packet: &[u8], answers: bool) -> Step {
+    match ethertype {
         ethernet::ARP if answers => Step::Arp,
         ethernet::ARP => Step::Deliver,
+        ethernet::VLAN | ethernet::SERVICE_VLAN if group::is_priority_tag(packet) => Step::Untag,
         ethernet::VLAN | ethernet::SERVICE_VLAN => Step::drop(Drop::VlanUnknown),
         _ => Step::drop(Drop::EtherTypeUnknown),
-    };
-    (step, 0, packet.len())
+    }
+}
+
+/// Whether a packet inside another, with unusual addresses or options, may be forwarded.
+#[cold]
+fn may_forward(packet: &Packet) -> bool {
+    let bytes = packet.bytes();
+    if ipv6::is(packet) {
+        underpass_packet::ipv6::Header::ref_from_prefix(bytes)
+            .is_ok_and(|(header, _)| ipv6::may_forward(header))
+    } else {
+        underpass_packet::ipv4::Header::ref_from_prefix(bytes)
+            .is_ok_and(|(header, _)| ipv4::may_forward(header))
+    }
 }
 
 /// What a look-up led to.

@@ -6,6 +6,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
 use crate::counters::CounterId;
+use crate::srv6;
 use crate::tables::{LinkId, LookupId};
 
 /// What the slow look-up is to do.
@@ -43,12 +44,14 @@ pub(crate) struct Extra {
     /// Bytes of headers that a headend of this router has put in front, which an ICMP error does not
     /// quote.
     pub(crate) wrapping: u16,
+    /// Bytes of SRHs that this router has inserted behind the packet's own IPv6 header.
+    pub(crate) inserted: u16,
     /// Bytes by which this router has made it longer, which it says in a Packet Too Big.
     pub(crate) growth: u16,
     /// What [`super::Step::LookSlow`] looks up.
     pub(crate) slow: Slow,
-    /// What [`super::IcmpError::TooBig`] says.
-    pub(crate) mtu: u32,
+    /// What the ICMP error says: an MTU, or where the fault lies.
+    pub(crate) argument: u32,
     /// The routing instance that it is in: the tables of its last look-up. An ICMP error is looked up
     /// there. Stays as it is once the packet is inside one of the router's own tunnels.
     pub(crate) instance: LookupId,
@@ -66,9 +69,10 @@ impl Extra {
             flags: 0,
             turns: 0,
             wrapping: 0,
+            inserted: 0,
             growth: 0,
             slow: Slow::Throw,
-            mtu: 0,
+            argument: 0,
             instance,
             looked_in: instance,
             counted: None,
@@ -83,6 +87,10 @@ pub(crate) const NOT_FORWARDED: u8 = 1;
 pub(crate) const GENERATED: u8 = 2;
 /// Made by this router, its source address and checksum still open.
 pub(crate) const UNFINISHED: u8 = 4;
+/// Came in a frame for a group of stations, or to a broadcast address: nobody is told of an error.
+pub(crate) const GROUP: u8 = 8;
+/// Its destination is a broadcast address of a link.
+pub(crate) const BROADCAST: u8 = 16;
 
 impl Road {
     /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before
@@ -105,12 +113,12 @@ impl Road {
         self.extra.flags & flags != 0
     }
 
-    /// Takes note of a behaviour that counted the packet with so many bytes, and whether what it left
-    /// may be forwarded.
+    /// Takes note of a behaviour that counted the packet with so many bytes, and whether what it left is
+    /// unusual.
     #[inline(always)]
     pub(super) fn behaved(&mut self, counter: Option<CounterId>, bytes: usize, unusual: bool) {
         self.extra.counted = counter.map(|counter| (counter, bytes as u32));
-        if unusual {
+        if unusual && !super::may_forward(&self.packet) {
             self.extra.flags |= NOT_FORWARDED;
         }
     }
@@ -132,14 +140,9 @@ impl Road {
         self.packet.slot().get(at..at + ethernet::Header::LEN)?.try_into().ok()
     }
 
-    /// Takes note that `len` bytes of headers were put before the packet. They may have overwritten the
-    /// Ethernet header: `frame`, if given, is put where it is found again.
-    #[inline(always)]
-    pub(crate) fn wrapped(&mut self, len: usize, frame: Option<[u8; ethernet::Header::LEN]>) {
-        self.extra.wrapping = self.extra.wrapping.saturating_add(len as u16);
-        self.grown(len);
-        if let Some(frame) = frame
-            && let Some(at) = self.packet.headroom().checked_sub(frame.len())
+    /// Puts another Ethernet header before the packet.
+    pub(super) fn put_link_layer(&mut self, frame: [u8; ethernet::Header::LEN]) {
+        if let Some(at) = self.packet.headroom().checked_sub(frame.len())
             && let Some(room) = self.packet.slot_mut().get_mut(at..at + frame.len())
         {
             room.copy_from_slice(&frame);
@@ -147,9 +150,50 @@ impl Road {
         }
     }
 
+    /// Takes note that `len` bytes of headers were put before the packet. They may have overwritten the
+    /// Ethernet header: `frame`, if given, is put where it is found again.
+    #[inline(always)]
+    pub(crate) fn wrapped(&mut self, len: usize, frame: Option<[u8; ethernet::Header::LEN]>) {
+        self.extra.wrapping = self.extra.wrapping.saturating_add(len as u16);
+        self.grown(len);
+        if let Some(frame) = frame {
+            self.put_link_layer(frame);
+        }
+    }
+
+    /// Takes note that an SRH of `len` bytes was inserted.
+    pub(crate) fn inserted(&mut self, len: usize) {
+        // Into headers of this router's own it goes with them.
+        let place = if self.extra.wrapping > 0 { &mut self.extra.wrapping } else { &mut self.extra.inserted };
+        *place = place.saturating_add(len as u16);
+        self.grown(len);
+    }
+
     /// Takes note that the packet became `len` bytes longer.
     #[inline(always)]
-    pub(crate) fn grown(&mut self, len: usize) {
+    fn grown(&mut self, len: usize) {
         self.extra.growth = self.extra.growth.saturating_add(len as u16);
+    }
+
+    /// Takes note that a behaviour took `len` bytes of headers off a packet that this router had made
+    /// longer.
+    #[cold]
+    pub(super) fn shortened(&mut self, len: usize) {
+        let Extra { wrapping, inserted, growth, .. } = &mut self.extra;
+        let place = if *wrapping > 0 { wrapping } else { inserted };
+        *place = place.saturating_sub(len as u16);
+        *growth = growth.saturating_sub(len as u16);
+    }
+
+    /// Takes the headers that this router has put before the packet and into it out again.
+    pub(super) fn unwrap(&mut self) {
+        self.packet.pull(usize::from(std::mem::take(&mut self.extra.wrapping)));
+        let mut left = usize::from(std::mem::take(&mut self.extra.inserted));
+        while left > 0 {
+            match srv6::take_out(&mut self.packet) {
+                Some(len) => left = left.saturating_sub(len),
+                None => return,
+            }
+        }
     }
 }

@@ -56,6 +56,10 @@ impl<const COUNT: bool> Path<COUNT> {
             let found = match &rule.then {
                 RuleAction::Fib4(fib) => in_fib4(view, *fib, address),
                 RuleAction::Fib6(fib) => in_fib6(view, *fib, address),
+                // In IPv4 the network, not the host, is said to be unreachable.
+                RuleAction::Discard(Discard::Unreachable) => {
+                    return Step::error(Drop::Unreachable, icmp::Error::NoRoute);
+                }
                 RuleAction::Discard(discard) => return self.discard(road, *discard),
                 // Only forwards, so that there is an end.
                 RuleAction::Goto(place) => {

@@ -2,7 +2,7 @@
 
 use underpass_packet::ethernet;
 
-use super::road::{NOT_FORWARDED, UNFINISHED};
+use super::road::{GROUP, NOT_FORWARDED, UNFINISHED};
 use super::{Path, Road, Step, UNRESOLVED, View, fragment, ipv4, ipv6};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, Totals};
@@ -94,7 +94,8 @@ impl<const COUNT: bool> Path<COUNT> {
         trace.step(Event::NextHop(id), &road.packet);
         if road.extra.flags != 0 {
             if road.is(NOT_FORWARDED) {
-                return Step::drop(Drop::ForwardingOff);
+                let group = road.is(GROUP);
+                return Step::drop(if group { Drop::GroupFrame } else { Drop::ForwardingOff });
             }
             if road.is(UNFINISHED) {
                 self.finish_generated(view, road, next_hop.link);

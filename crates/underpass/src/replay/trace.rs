@@ -151,6 +151,7 @@ impl Display for Described<'_> {
         let Self(names, action) = self;
         match action {
             Action::Local => write!(f, "local"),
+            Action::Broadcast => write!(f, "broadcast"),
             Action::Discard(Discard::Blackhole) => write!(f, "blackhole"),
             Action::Discard(Discard::Unreachable) => write!(f, "unreachable"),
             Action::Discard(Discard::Prohibit) => write!(f, "prohibit"),

@@ -1,0 +1,204 @@
+//! Packets for the router itself, where no kernel beside it takes them: echo requests are answered,
+//! senders of anything else are told that nothing listens.
+
+use std::net::Ipv6Addr;
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::ipv6_ext::{Extensions, Fragment, Kind, Upper};
+use underpass_packet::srh;
+use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
+
+use super::icmp::{ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6};
+use super::icmp::{HOP_LIMIT, ICMP_LEN, fill_checksum4, fill_checksum6};
+use super::options::{self, Problem};
+use super::road::BROADCAST;
+use super::{IcmpError, Path, Road, Step, View};
+use crate::drops::Drop;
+use crate::trace::{Event, Trace};
+
+const IGMP: u8 = 2;
+const UDP_LEN: usize = 8;
+const NO_PORT: Step = Step::error(Drop::PortUnreachable, IcmpError::Port);
+/// The routing header of RPL, RFC 6554.
+const RPL_ROUTING_TYPE: u8 = 3;
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
+    pub(super) fn deliver<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        trace: &mut T,
+    ) -> Option<Step> {
+        if !self.answers {
+            return None;
+        }
+        match road.packet.bytes().first()? >> 4 {
+            6 => self.deliver6(view, road, trace),
+            4 => self.deliver4(view, road, trace),
+            _ => None,
+        }
+    }
+
+    fn deliver6<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
+        let packet = ipv6::View::parse(road.packet.bytes()).ok()?;
+        let upper = match extensions(&packet) {
+            Ok(upper) => upper?,
+            Err(problem) => return Some(problem.refuse(road)),
+        };
+        let message = packet.payload.get(upper.offset - ipv6::Header::LEN..)?;
+        let ipv6::Header { source, destination, .. } = *packet.header;
+        let valid = |message: &[u8]| {
+            let pseudo = Sum::pseudo_ipv6(source, destination, upper.protocol, message.len() as u32);
+            pseudo.add_bytes(message).fold() == 0xffff
+        };
+        match upper.protocol {
+            protocol::ICMPV6 if !valid(message) => Some(Step::drop(Drop::IcmpUnexpected)),
+            protocol::ICMPV6 => match *message.first()? {
+                ECHO_REQUEST_V6 => self.echo_reply6(view, road, upper.offset, trace),
+                _ => self.neighbour_solicitation(view, road, trace),
+            },
+            // RFC 8200 section 8.1: a checksum of 0 is an error.
+            protocol::UDP => match datagram(message) {
+                Some(datagram) if datagram[6..8] != [0; 2] && valid(datagram) => Some(NO_PORT),
+                _ => Some(Step::drop(Drop::InnerMalformed)),
+            },
+            protocol::TCP | protocol::UDP_LITE | protocol::NO_NEXT_HEADER => None,
+            _ => Some(unknown_next_header(upper.named_at).refuse(road)),
+        }
+    }
+
+    /// Turns an echo request, whose message is at `at`, into its reply: RFC 4443 section 4.2.
+    fn echo_reply6<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        at: usize,
+        trace: &mut T,
+    ) -> Option<Step> {
+        // The reply has no extension headers.
+        let before = at - ipv6::Header::LEN;
+        road.packet.bytes_mut().copy_within(..ipv6::Header::LEN, before);
+        road.packet.pull(before);
+        let (header, message) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()).ok()?;
+        if message.len() < ICMP_LEN || header.destination().is_multicast() || header.source().is_unspecified()
+        {
+            return None;
+        }
+        message[0] = ECHO_REPLY_V6;
+        std::mem::swap(&mut header.source, &mut header.destination);
+        header.next_header = protocol::ICMPV6;
+        header.payload_length = (message.len() as u16).into();
+        header.hop_limit = HOP_LIMIT;
+        fill_checksum6(header, message);
+        let destination: Ipv6Addr = header.destination();
+        Some(self.echo_replied(view, road, destination.into(), trace))
+    }
+
+    fn deliver4<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
+        let ipv4::View { header, payload, .. } = ipv4::View::parse(road.packet.bytes()).ok()?;
+        if header.is_fragment() {
+            return None;
+        }
+        match header.protocol {
+            protocol::ICMP if Sum::new().add_bytes(payload).fold() != 0xffff => {
+                Some(Step::drop(Drop::IcmpUnexpected))
+            }
+            protocol::ICMP => match payload {
+                [ECHO_REQUEST_V4, ..] if payload.len() >= ICMP_LEN => self.echo_reply4(view, road, trace),
+                _ => None,
+            },
+            protocol::UDP => match datagram(payload) {
+                Some(datagram) if udp_checksum_valid4(header, datagram) => Some(NO_PORT),
+                _ => Some(Step::drop(Drop::InnerMalformed)),
+            },
+            protocol::TCP | protocol::UDP_LITE | IGMP => None,
+            _ => Some(Step::error(Drop::ProtocolUnknown, IcmpError::Protocol)),
+        }
+    }
+
+    /// Turns an echo request into its reply: RFC 792. Linux's `icmp_echo_ignore_broadcasts` is on unless
+    /// it is turned off.
+    fn echo_reply4<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
+        let broadcast = road.is(BROADCAST);
+        let ipv4::ViewMut { header, options, payload } =
+            ipv4::ViewMut::parse(road.packet.bytes_mut()).ok()?;
+        let (source, destination) = (header.source(), header.destination());
+        let group = broadcast || destination.is_multicast() || destination.is_broadcast();
+        if group || source.is_unspecified() {
+            return None;
+        }
+        payload[0] = ECHO_REPLY_V4;
+        fill_checksum4(payload);
+        std::mem::swap(&mut header.source, &mut header.destination);
+        header.ttl = HOP_LIMIT;
+        header.fill_checksum(options);
+        Some(self.echo_replied(view, road, source.into(), trace))
+    }
+
+    fn echo_replied<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        destination: std::net::IpAddr,
+        trace: &mut T,
+    ) -> Step {
+        trace.step(Event::EchoReply, &road.packet);
+        self.totals.delivered += 1;
+        self.send_generated(view, road, destination)
+    }
+}
+
+/// Goes through the extension headers of a packet for this router. `None`: it is a fragment, or
+/// authenticated, which nobody here can make use of.
+fn extensions(packet: &ipv6::View<'_>) -> Result<Option<Upper>, Problem> {
+    let mut extensions = Extensions::new(packet);
+    for extension in extensions.by_ref() {
+        let extension = extension.map_err(|_| Problem::silent(Drop::Ip6Malformed))?;
+        match extension.kind {
+            // Checked when the packet came in.
+            Kind::HopByHop if extension.named_at == ipv6::Header::NEXT_HEADER_OFFSET => {}
+            // RFC 8200 section 4.1: it "is restricted to appear immediately after an IPv6 header only".
+            Kind::HopByHop => return Err(unknown_next_header(extension.named_at)),
+            Kind::DestinationOptions => options::check6(packet.header, &extension)?,
+            Kind::Routing => match extension.routing() {
+                // Linux's seg6_enabled and rpl_seg_enabled are off unless they are turned on.
+                Some(routing) if matches!(routing.routing_type, srh::ROUTING_TYPE | RPL_ROUTING_TYPE) => {
+                    return Err(Problem::silent(Drop::SrhNotEnabled));
+                }
+                Some(routing) if routing.segments_left == 0 => {}
+                // RFC 8200 section 4.4: a parameter problem, "pointing to the unrecognized Routing Type".
+                _ => {
+                    let pointer = extension.offset + 2;
+                    return Err(Problem::told(Drop::SrhMalformed, IcmpError::Header, pointer));
+                }
+            },
+            // RFC 6946: a fragment that is the whole.
+            Kind::Fragment if extension.fragment().is_some_and(is_whole) => {}
+            Kind::Fragment | Kind::Authentication => return Ok(None),
+        }
+    }
+    extensions.upper().map(Some).map_err(|_| Problem::silent(Drop::Ip6Malformed))
+}
+
+fn is_whole(fragment: &Fragment) -> bool {
+    fragment.offset() == 0 && !fragment.more_fragments()
+}
+
+/// RFC 8200 section 4: "If, as a result of processing a header, the destination node is required to
+/// proceed to the next header but the Next Header value in the current header is unrecognized".
+const fn unknown_next_header(pointer: usize) -> Problem {
+    Problem::told(Drop::ProtocolUnknown, IcmpError::Protocol, pointer)
+}
+
+/// The UDP header and its data, to the length that it says.
+fn datagram(message: &[u8]) -> Option<&[u8]> {
+    let len = u16::from_be_bytes(*message.get(4..6)?.first_chunk()?);
+    message.get(..usize::from(len)).filter(|datagram| datagram.len() >= UDP_LEN)
+}
+
+fn udp_checksum_valid4(header: &ipv4::Header, datagram: &[u8]) -> bool {
+    let sum = Sum::pseudo_ipv4(header.source, header.destination, protocol::UDP, datagram.len() as u16);
+    // RFC 768: 0 is no checksum.
+    datagram[6..8] == [0; 2] || sum.add_bytes(datagram).fold() == 0xffff
+}
