@@ -11,8 +11,36 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_REQUEST};
 use underpass_control::Replies;
 use underpass_netlink::reply::{Address, write_message};
 
-/// `ip -6 route add 2001:db8:…::/64 via fd00::2 dev v0`, `count` of them, in datagrams of 32 KiB.
-fn routes(count: u32) -> Vec<Vec<u8>> {
+/// How destinations lie.
+#[derive(Clone, Copy, Debug)]
+enum Lie {
+    /// `2001:db8:…::/64`, one beside the other.
+    Dense,
+    /// `/48`s all over `2000::/3`.
+    Scattered,
+}
+
+impl Lie {
+    /// Length and address of the prefix of a number.
+    fn prefix(self, n: u32) -> (u8, [u8; 16]) {
+        let mut address = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        match self {
+            Self::Dense => {
+                address[4..8].copy_from_slice(&n.to_be_bytes());
+                (64, address)
+            }
+            Self::Scattered => {
+                // An odd factor: no two numbers fall together.
+                let spread = u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 19 << 16;
+                address[..8].copy_from_slice(&(1 << 61 | spread & !(7 << 61)).to_be_bytes());
+                (48, address)
+            }
+        }
+    }
+}
+
+/// `ip -6 route add … via fd00::2 dev v0`, `count` of them, in datagrams of 32 KiB.
+fn routes(count: u32, lie: Lie) -> Vec<Vec<u8>> {
     let mut datagrams = vec![Vec::new()];
     for n in 0..count {
         if datagrams.last().unwrap().len() > 32_000 {
@@ -21,10 +49,9 @@ fn routes(count: u32) -> Vec<Vec<u8>> {
         let datagram = datagrams.last_mut().unwrap();
         let flags = NLM_F_REQUEST | NLM_F_CREATE;
         write_message(datagram, libc::RTM_NEWROUTE, flags, Address::default(), |message| {
-            // struct rtmsg: AF_INET6, /64, main table, boot, universe, unicast
-            message.fixed(&[10, 64, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0]);
-            let mut destination = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-            destination[4..8].copy_from_slice(&n.to_be_bytes());
+            let (len, destination) = lie.prefix(n);
+            // struct rtmsg: AF_INET6, length, main table, boot, universe, unicast
+            message.fixed(&[10, len, 0, 0, 254, 3, 0, 1, 0, 0, 0, 0]);
             message.attribute(libc::RTA_DST, &destination);
             message.attribute(libc::RTA_GATEWAY, &[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
             message.u32(libc::RTA_OIF, 14);
@@ -59,7 +86,7 @@ fn dump(lab: &mut Lab) -> (usize, usize, usize) {
 fn a_dump_comes_in_datagrams() {
     let mut lab = Lab::recorded();
     let before = dump(&mut lab).0;
-    for datagram in routes(2_000) {
+    for datagram in routes(2_000, Lie::Dense) {
         assert!(lab.raw(&datagram).is_empty());
     }
     let (messages, bytes, longest) = dump(&mut lab);
@@ -78,8 +105,19 @@ fn resident() -> usize {
 #[test]
 #[ignore = "a measurement"]
 fn a_million_routes() {
+    a_million(Lie::Dense);
+}
+
+/// The same with destinations that have little in common.
+#[test]
+#[ignore = "a measurement"]
+fn a_million_scattered_routes() {
+    a_million(Lie::Scattered);
+}
+
+fn a_million(lie: Lie) {
     let mut lab = Lab::recorded();
-    let datagrams = routes(1_000_000);
+    let datagrams = routes(1_000_000, lie);
     let mut replies = Replies::default();
     let before = resident();
     let mut send = |lab: &mut Lab, datagrams: &[Vec<u8>]| {
@@ -91,7 +129,7 @@ fn a_million_routes() {
         let took = began.elapsed();
         format!("in {took:?}, {:.0} a second", 1e6 / took.as_secs_f64())
     };
-    println!("added {}", send(&mut lab, &datagrams));
+    println!("{lie:?}: added {}", send(&mut lab, &datagrams));
     println!("{} MB", (resident() - before) / 1_000_000);
     let began = Instant::now();
     let (messages, bytes, _) = dump(&mut lab);
