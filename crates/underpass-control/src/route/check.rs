@@ -188,7 +188,11 @@ impl Router {
         let onlink = config.flags & RTNH_F_ONLINK != 0;
         let weight = config.weight.max(1);
         let mut hop = Hop { oif: 1, gateway: None, onlink, dead: false, weight, tunnel: None };
+        if type_error(owner.kind).is_some() {
+            return Ok((hop, true));
+        }
         if reject {
+            hop.tunnel = self.tunnel(config, Family::V6)?;
             return Ok((hop, true));
         }
         hop.oif = config.oif;

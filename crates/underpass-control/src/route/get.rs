@@ -24,7 +24,6 @@ const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RTCF_LOCAL: u32 = 0x8000_0000;
 const RTCF_BROADCAST: u32 = 0x1000_0000;
 const RTCF_MULTICAST: u32 = 0x2000_0000;
-const RTCF_DOREDIRECT: u32 = 0x0100_0000;
 /// `INVALID_UID`.
 const NOBODY: u32 = u32::MAX;
 
@@ -162,8 +161,6 @@ struct Answer4 {
     source: Option<Ipv4Addr>,
     /// The packet is not sent the way of the route that was found, only by its link.
     direct: bool,
-    /// The sender could have sent it there itself, and is told so.
-    redirect: bool,
 }
 
 /// What an address is by itself, whatever the routes say: a group, or everybody on the link.
@@ -200,15 +197,7 @@ impl Router {
             return Err(Refusal::errno(ENETUNREACH));
         }
         let own = own_kind(destination);
-        let straight = |kind, oif, source| Answer4 {
-            found: None,
-            kind,
-            oif,
-            iif: 0,
-            source,
-            direct: true,
-            redirect: false,
-        };
+        let straight = |kind, oif, source| Answer4 { found: None, kind, oif, iif: 0, source, direct: true };
         if let (Some(kind), Some(source), 0) = (own, source, flow.oif)
             && let Some(link) = self.addresses.link_of(source.into())
         {
@@ -279,7 +268,7 @@ impl Router {
         let flow = &question.flow;
         let to_host = |found, kind| {
             let oif = self.loopback_of(iif);
-            Answer4 { found, kind, oif, iif, source: Some(source), direct: true, redirect: false }
+            Answer4 { found, kind, oif, iif, source: Some(source), direct: true }
         };
         match own_kind(destination) {
             // Linux: ip_route_input_rcu. Of other groups there is neither a member nor a forwarder.
@@ -292,21 +281,18 @@ impl Router {
             .map_err(|errno| Refusal::errno(if errno == ENETUNREACH { EHOSTUNREACH } else { errno }))?;
         let info = self.routes.infos.get(found.id).ok_or(Refusal::errno(ENETUNREACH))?;
         let back = Flow { source: Some(destination.into()), ..Flow { destination: source.into(), ..*flow } };
-        let mut neighbour = false;
-        if let Ok(way) = self.look_up(&back) {
-            if self.routes.infos.get(way.id).is_some_and(|info| info.kind != libc::RTN_UNICAST) {
-                return Err(invalid);
-            }
-            // Linux: fib_validate_source.
-            neighbour = self.found_hop(&way).is_some_and(|hop| hop.oif == iif && hop.gateway.is_none());
+        // Linux: fib_validate_source.
+        if let Ok(way) = self.look_up(&back)
+            && self.routes.infos.get(way.id).is_some_and(|info| info.kind != libc::RTN_UNICAST)
+        {
+            return Err(invalid);
         }
         let hop = self.found_hop(&found);
         let oif = hop.map_or(0, |hop| hop.oif);
         if matches!(info.kind, libc::RTN_LOCAL | libc::RTN_BROADCAST) {
             return Ok(Answer4 { oif: self.loopback_of(oif), ..to_host(Some(found), info.kind) });
         }
-        let redirect = neighbour && oif == iif;
-        Ok(Answer4 { direct: false, redirect, oif, ..to_host(Some(found), info.kind) })
+        Ok(Answer4 { direct: false, oif, ..to_host(Some(found), info.kind) })
     }
 
     /// The link that a packet for the router itself goes to: `lo`, or the VRF of the address's link.
@@ -364,7 +350,6 @@ impl Router {
             libc::RTN_BROADCAST => RTCF_BROADCAST | RTCF_LOCAL,
             libc::RTN_MULTICAST if flow.destination == ALL_SYSTEMS => RTCF_MULTICAST | RTCF_LOCAL,
             libc::RTN_MULTICAST => RTCF_MULTICAST,
-            _ if answer.redirect => RTCF_DOREDIRECT,
             _ => 0,
         };
         let header = RouteHeader {
