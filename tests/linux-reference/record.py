@@ -6,7 +6,7 @@
 UNDERPASS_UML names a user-mode Linux kernel with hostfs, veth, dummy, VRF and network namespaces built in.
 The guest sees this machine's files, so it runs this machine's `ip`; it needs no root here. The lines run in
 a namespace with the links lo, v0 and v1; the last two are veths whose other ends are elsewhere, up. It
-forwards, as the router does, and detects no duplicate addresses.
+forwards, as the router does, detects no duplicate addresses and sends no redirects.
 """
 import os
 import re
@@ -27,7 +27,8 @@ ip netns add here
 sysctl -qw net.ipv6.conf.default.disable_ipv6=1
 there() { ip -n here "$@"; }
 ip netns exec here sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.vrf.strict_mode=1 \\
-    net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0
+    net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 \\
+    net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0
 for n in 0 1; do
     there link add v$n index $((n + 2)) address 02:00:00:00:00:0$((n + 1)) type veth peer name p$n netns 1
     ip link set p$n up

@@ -46,6 +46,19 @@ pub enum More {
     No,
 }
 
+/// A dump of what the router has none of.
+pub(crate) struct Empty;
+
+impl Dump for Empty {
+    fn next(&mut self, _: &Router, _: &mut Chunk<'_>) -> Result<More, Refusal> {
+        Ok(More::No)
+    }
+
+    fn generation(&self, _: &Router) -> u64 {
+        0
+    }
+}
+
 /// Where a dump writes its messages.
 #[derive(Debug)]
 pub struct Chunk<'a> {

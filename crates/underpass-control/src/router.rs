@@ -10,7 +10,7 @@ use underpass_netlink::reply::write_done;
 use underpass_netlink::{Message, Refusal, Replies, messages};
 
 use crate::address::{self, Addresses};
-use crate::dump::{Dump, More, Running};
+use crate::dump::{Dump, Empty, More, Running};
 use crate::events::{Events, Notification, check_group};
 use crate::link::{self, Links};
 use crate::neighbour::{self, Neighbours};
@@ -24,6 +24,11 @@ pub(crate) enum Outcome {
     /// A dump, and no acknowledgement.
     Dump(Box<dyn Dump>),
 }
+
+/// Asks for the ids of other network namespaces, of which the router knows none.
+const RTM_GETNSID: u16 = 90;
+/// `RTNL_FAMILY_IPMR`, `RTNL_FAMILY_IP6MR`: multicast routes, of which there is none.
+const MULTICAST_ROUTING: [u8; 2] = [128, 129];
 
 /// Types below this are netlink's own: `NLMSG_MIN_TYPE`.
 const MIN_TYPE: u16 = 16;
@@ -186,6 +191,10 @@ impl Router {
             libc::RTM_NEWRULE => route::new_rule(self, request),
             libc::RTM_DELRULE => route::delete_rule(self, request),
             libc::RTM_GETRULE if request.dump() => route::dump_rules(request),
+            RTM_GETNSID if request.dump() => Ok(Outcome::Dump(Box::new(Empty))),
+            libc::RTM_GETROUTE if request.dump() && MULTICAST_ROUTING.contains(&request.family()) => {
+                Ok(Outcome::Dump(Box::new(Empty)))
+            }
             libc::RTM_GETROUTE if request.dump() && request.family() == 0 => route::dump(self, request, None),
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => {
                 let family = Family::from_number(request.family()).ok_or(Refusal::errno(EOPNOTSUPP))?;

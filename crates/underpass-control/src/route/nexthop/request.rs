@@ -47,7 +47,7 @@ const NEW: [Type; MAX] = policy(&[
     (NHA_GATEWAY, Type::Any),
     (NHA_ENCAP_TYPE, Type::U16),
     (NHA_ENCAP, Type::Nested),
-    (NHA_FDB, Type::Unsupported),
+    (NHA_FDB, Type::Flag),
     (NHA_RES_GROUP, Type::Nested),
     (NHA_HW_STATS_ENABLE, Type::U32),
 ]);
@@ -66,6 +66,8 @@ const HEADER: usize = 8;
 const MEMBER: usize = 8;
 /// Weights are of two bytes: the second was reserved once.
 const NHA_OP_FLAG_RESP_GRP_RESVD_0: u32 = 1 << 31;
+/// `NEXTHOP_GRP_TYPE_RES`.
+const RESILIENT: u16 = 1;
 
 const fn refuse(message: &'static str) -> Refusal {
     Refusal::new(EINVAL, message)
@@ -146,10 +148,9 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
 impl Router {
     /// Linux: `nh_check_attr_group`.
     fn group(&self, group: &Attribute<'_>, attributes: &Attributes<'_, MAX>) -> Result<Kind, Refusal> {
-        match attributes.get(NHA_GROUP_TYPE).map_or(0, |kind| kind.u16()) {
-            0 => {}
-            1 => return Err(Refusal::new(EOPNOTSUPP, "Resilient groups are not supported by this router")),
-            _ => return Err(refuse("Invalid group type")),
+        let kind = attributes.get(NHA_GROUP_TYPE).map_or(0, |kind| kind.u16());
+        if kind > RESILIENT {
+            return Err(refuse("Invalid group type"));
         }
         if group.value.is_empty() || !group.value.len().is_multiple_of(MEMBER) {
             return Err(refuse("Invalid length for nexthop group attribute"));
@@ -178,17 +179,30 @@ impl Router {
                     let message = "Blackhole nexthop can not be used in a group with more than 1 path";
                     return Err(refuse(message));
                 }
+                _ if attributes.get(NHA_FDB).is_some() => {
+                    return Err(refuse("FDB nexthop group can only have fdb nexthops"));
+                }
                 _ => {}
             }
         }
-        if attributes.iter().any(|a| a.kind > NHA_GROUP_TYPE && a.kind != NHA_HW_STATS_ENABLE) {
+        let fits = |of: u16| of == NHA_HW_STATS_ENABLE || of == NHA_RES_GROUP && kind == RESILIENT;
+        if attributes.iter().any(|a| a.kind > NHA_GROUP_TYPE && !fits(a.kind)) {
             return Err(refuse("No other attributes can be set in nexthop groups"));
+        }
+        if kind == RESILIENT {
+            return Err(Refusal::new(EOPNOTSUPP, "Resilient groups are not supported by this router"));
         }
         Ok(Kind::Group(members))
     }
 
     fn single(&mut self, family: u8, flags: u32, attributes: &Attributes<'_, MAX>) -> Result<Kind, Refusal> {
         let has = |kind| attributes.get(kind).is_some();
+        if has(NHA_FDB) {
+            if [NHA_OIF, NHA_BLACKHOLE, NHA_ENCAP, NHA_ENCAP_TYPE].into_iter().any(has) {
+                return Err(refuse("Fdb attribute can not be used with encap, oif or blackhole."));
+            }
+            return Err(Refusal::new(EOPNOTSUPP, "FDB nexthops are not supported by this router"));
+        }
         if has(NHA_BLACKHOLE) {
             if [NHA_GATEWAY, NHA_OIF, NHA_ENCAP, NHA_ENCAP_TYPE].into_iter().any(has) {
                 let message = "Blackhole attribute can not be used with gateway, oif, encap or fdb";
