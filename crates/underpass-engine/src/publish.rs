@@ -219,12 +219,12 @@ impl<T: Send + Sync + 'static> Slab<T> {
     /// Asks for the cache lines that [`Self::get`] and its caller will read, for each id: first those of
     /// the addresses, then those of the objects.
     #[inline]
-    pub(crate) fn prefetch(&self, ids: &[u32]) {
-        for id in ids {
+    pub(crate) fn prefetch(&self, ids: impl Iterator<Item = u32> + Clone) {
+        for id in ids.clone() {
             prefetch(self.slots.wrapping_add((id & self.mask) as usize));
         }
         for id in ids {
-            prefetch(self.slot(*id).load(Ordering::Relaxed));
+            prefetch(self.slot(id).load(Ordering::Relaxed));
         }
     }
 

@@ -60,18 +60,33 @@ fn inherited(packet: &Packet, generated: bool) -> Result<Inherited, Refusal> {
     }
 }
 
-/// H.Encaps and H.Encaps.Red around a packet of which nothing is remembered yet, towards a next hop that
-/// is known. What was put before it; `None`: the policy is of another kind, or refuses the packet, which
-/// is as it was.
+/// Encapsulates a packet of which nothing is remembered yet, towards a next hop that is known. How many
+/// bytes were put before it, which pulled off leave it as it was, and the next hop; `None`: the policy is
+/// of another kind, or refuses the packet, which is as it was. `framed`: the Ethernet header that it came
+/// in with is still in front of it, as H.Encaps.L2 needs it.
 #[inline(always)]
-pub(crate) fn encapsulate_plain(packet: &mut Packet, policy: &Headend) -> Option<(usize, NextHopId)> {
+pub(crate) fn encapsulate_plain(
+    packet: &mut Packet,
+    policy: &Headend,
+    framed: bool,
+) -> Option<(usize, NextHopId)> {
     let next_hop = policy.via.resolved?;
-    if policy.mode != HeadendMode::Encap {
+    let mut inherited = inherited(packet, false).ok()?;
+    let mut frame = 0;
+    match policy.mode {
+        HeadendMode::Encap => {}
+        HeadendMode::L2Encap if framed => {
+            frame = ethernet::Header::LEN;
+            inherited.next_header = protocol::ETHERNET;
+            packet.push(frame).ok()?;
+        }
+        HeadendMode::L2Encap | HeadendMode::Inline => return None,
+    }
+    if push_headers(packet, policy, inherited).is_err() {
+        packet.pull(frame);
         return None;
     }
-    let inherited = inherited(packet, false).ok()?;
-    push_headers(packet, policy, inherited).ok()?;
-    Some((policy.header.len(), next_hop))
+    Some((frame + policy.header.len(), next_hop))
 }
 
 /// H.Encaps and H.Encaps.Red: RFC 8986 sections 5.1 and 5.2.

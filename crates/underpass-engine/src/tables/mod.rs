@@ -68,7 +68,7 @@ impl Tables {
 
     /// Asks for the memory of these compiled routes, which are about to be read.
     #[inline]
-    pub(crate) fn prefetch_actions(&self, leaves: &[u32]) {
+    pub(crate) fn prefetch_actions(&self, leaves: impl Iterator<Item = u32> + Clone) {
         self.actions.prefetch(leaves);
     }
 

@@ -10,12 +10,13 @@ use underpass_packet::ethernet;
 
 use super::road::Extra;
 use super::transmit::{ETHERNET_REWRITE, frame, write_ethernet};
-use super::{Fibs, Path, Road, Step, View, ipv4, ipv6, looked};
+use super::{Chain, Fibs, Path, Road, Step, View, ipv4, ipv6, looked};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::drops::Drop;
-use crate::lpm::{Address, Lpm, NO_LEAF};
+use crate::lpm::{Address, NO_LEAF};
+use crate::publish;
 use crate::srv6::{self, Onward};
-use crate::tables::{Action, ActionId, LinkId, LookupId, NextHop, NextHopId};
+use crate::tables::{Action, ActionId, Headend, LinkId, LookupId, NextHop, NextHopId};
 use crate::trace::{Event, Trace};
 
 /// What is known of a packet of the burst.
@@ -53,8 +54,8 @@ impl Lanes {
         count: usize,
     ) {
         let (fib4, fib6) = (fibs.fib4(view, lookup), fibs.fib6(view, lookup));
-        let hot4 = fib4.filter(|fib| fib.is_hot());
-        let hot6 = fib6.filter(|fib| fib.is_hot());
+        let hot4 = fib4.filter(Chain::is_hot);
+        let hot6 = fib6.filter(Chain::is_hot);
         // Bursts are often towards one SID, whose host route lies deep in the table.
         let mut last = (0, NOT_LOOKED_UP);
         for lane in self.0.iter_mut().take(count) {
@@ -70,6 +71,10 @@ impl Lanes {
             {
                 lane.leaf = fib.lookup(lane.target as u32, view.guard).unwrap_or(NO_LEAF);
             }
+        }
+        let routes = hot4.map_or(0, |fib| fib.len()).max(hot6.map_or(0, |fib| fib.len()));
+        if routes > FEW {
+            prefetch(view, self.0.iter().take(count).map(|lane| lane.leaf));
         }
         if let Some(fib) = fib6.filter(|_| hot6.is_none()) {
             self.look_up_together(view, fib, count, |lane| match lane.step {
@@ -90,7 +95,7 @@ impl Lanes {
     fn look_up_together<A: Address>(
         &mut self,
         view: &View<'_>,
-        fib: &Lpm<A>,
+        fib: Chain<'_, A>,
         count: usize,
         target: impl Fn(&Lane) -> Option<A>,
     ) {
@@ -105,9 +110,24 @@ impl Lanes {
         let mut leaves = [NO_LEAF; BURST];
         let leaves = &mut leaves[..members.len()];
         fib.lookup_batch(&targets, leaves, view.guard);
-        view.tables.prefetch_actions(leaves);
+        prefetch(view, leaves.iter().copied());
         for (lane, leaf) in members.into_iter().zip(leaves) {
             lane.leaf = *leaf;
+        }
+    }
+}
+
+/// Routes of a table whose actions are all in the cache, whatever they are.
+const FEW: usize = 256;
+
+/// Asks for the memory of what was found, which is about to be read: the actions, and the headers of
+/// those that insert any.
+#[inline(never)]
+fn prefetch(view: &View<'_>, leaves: impl Iterator<Item = u32> + Clone) {
+    view.tables.prefetch_actions(leaves.clone());
+    for leaf in leaves {
+        if let Some(Action::Headend(policy)) = view.tables.action(ActionId(leaf), view.guard) {
+            publish::prefetch(policy.header.as_ptr());
         }
     }
 }
@@ -167,7 +187,11 @@ impl<const COUNT: bool> Path<COUNT> {
                     }
                 };
                 self.count(sid.counter, bytes);
-                let port = if unusual { None } else { self.onward_plain(view, fibs, &mut packet, onward) };
+                let port = match onward {
+                    _ if unusual => None,
+                    Onward::Insert(policy) => self.headend_plain(view, &mut packet, policy, false),
+                    onward => self.onward_plain(view, fibs, &mut packet, onward),
+                };
                 if port.is_none() {
                     let mut road = Road::new(packet, at, ingress, extra);
                     road.behaved(sid.counter, bytes, unusual);
@@ -176,19 +200,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 port
             }
-            Some(Action::Headend(policy)) => {
-                if let Some((len, next_hop)) = srv6::encapsulate_plain(&mut packet, policy) {
-                    let port = self.forward_plain(view, &mut packet, next_hop);
-                    if port.is_none() {
-                        let mut road = Road::new(packet, at, ingress, extra);
-                        road.wrapped(len, None);
-                        return Some((road, Step::Forward(next_hop)));
-                    }
-                    port
-                } else {
-                    None
-                }
-            }
+            Some(Action::Headend(policy)) => self.headend_plain(view, &mut packet, policy, true),
             _ => None,
         };
         let Some(port) = port else {
@@ -236,6 +248,25 @@ impl<const COUNT: bool> Path<COUNT> {
             Some(Action::Forward(next_hop)) => self.forward_plain(view, packet, *next_hop),
             _ => None,
         }
+    }
+
+    /// Puts a policy's headers before a packet and sends it to their next hop, if that is known and takes
+    /// it; the packet is as it was if not. `framed`: the Ethernet header that it came in with is still in
+    /// front of it.
+    #[inline(always)]
+    fn headend_plain(
+        &self,
+        view: &View<'_>,
+        packet: &mut Packet,
+        policy: &Headend,
+        framed: bool,
+    ) -> Option<PortId> {
+        let (len, next_hop) = srv6::encapsulate_plain(packet, policy, framed)?;
+        let port = self.forward_plain(view, packet, next_hop);
+        if port.is_none() {
+            packet.pull(len);
+        }
+        port
     }
 
     /// Lowers the hop limit of a packet and puts the link-layer header before it, if the next hop is

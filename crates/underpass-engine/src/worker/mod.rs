@@ -35,11 +35,11 @@ use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::flow;
 use crate::limiter::{Limiter, Nanos};
-use crate::lpm::{Lpm, NO_LEAF};
+use crate::lpm::{Address, Lpm, NO_LEAF};
 use crate::srv6::{self, Onward};
 use crate::tables::{
-    Action, ActionId, Discard, Endpoint, Guard, Link, LinkId, Lookup, LookupId, NextHopId, Reader, Tables,
-    Via,
+    Action, ActionId, Discard, Endpoint, Fib4Id, Fib6Id, Guard, Link, LinkId, Lookup, LookupId, NextHopId,
+    Reader, Tables, Via,
 };
 use crate::trace::{Event, Trace};
 
@@ -209,11 +209,49 @@ impl Step {
     }
 }
 
-/// The one table that a look-up consists of, found for a burst, so that it need not be found for each
-/// packet.
+/// The tables that packets of a family are looked up in, one after the other: one, or that of a VRF and
+/// that of all. Three or more are gone through off the common road.
+#[derive(Clone, Copy)]
+struct Chain<'a, A> {
+    first: &'a Lpm<A>,
+    second: Option<&'a Lpm<A>>,
+}
+
+impl<A: Address> Chain<'_, A> {
+    /// Whether all of it is in the cache.
+    #[inline(always)]
+    fn is_hot(&self) -> bool {
+        self.first.is_hot() && self.second.is_none_or(Lpm::is_hot)
+    }
+
+    /// How many prefixes the larger table has.
+    fn len(&self) -> usize {
+        self.first.len().max(self.second.map_or(0, Lpm::len))
+    }
+
+    #[inline(always)]
+    fn lookup(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
+        match (self.first.lookup(address, guard), self.second) {
+            (None, Some(second)) => second.lookup(address, guard),
+            (found, _) => found,
+        }
+    }
+
+    fn lookup_batch(&self, addresses: &[A], leaves: &mut [u32], guard: &Guard<'_>) {
+        self.first.lookup_batch(addresses, leaves, guard);
+        let Some(second) = self.second else { return };
+        for (leaf, address) in leaves.iter_mut().zip(addresses) {
+            if *leaf == NO_LEAF {
+                *leaf = second.lookup(*address, guard).unwrap_or(NO_LEAF);
+            }
+        }
+    }
+}
+
+/// A chain, found for a burst, so that it need not be found for each packet.
 struct Found<'a, A> {
     lookup: LookupId,
-    fib: Option<&'a Lpm<A>>,
+    fib: Option<Chain<'a, A>>,
 }
 
 /// The tables that a burst's packets are looked up in: those of the link that they came in by, and those
@@ -233,8 +271,8 @@ type Known = Option<(LookupId, Ipv6Addr, ActionId)>;
 impl<'a> Fibs<'a> {
     fn new(view: &View<'a>, ingress: LookupId) -> Self {
         Self {
-            ingress4: Found { lookup: ingress, fib: view.only_fib4(ingress) },
-            ingress6: Found { lookup: ingress, fib: view.only_fib6(ingress) },
+            ingress4: Found { lookup: ingress, fib: view.chain4(ingress) },
+            ingress6: Found { lookup: ingress, fib: view.chain6(ingress) },
             other4: Found { lookup: ingress, fib: None },
             other6: Found { lookup: ingress, fib: None },
             next: None,
@@ -250,26 +288,26 @@ impl<'a> Fibs<'a> {
         }
     }
 
-    /// The table, if the look-up consists of one alone.
+    /// The tables, if they are few and no rule selects among them.
     #[inline(always)]
-    fn fib4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<&'a Lpm<u32>> {
+    fn fib4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u32>> {
         if self.ingress4.lookup == lookup {
             return self.ingress4.fib;
         }
         if self.other4.lookup != lookup {
-            self.other4 = Found { lookup, fib: view.only_fib4(lookup) };
+            self.other4 = Found { lookup, fib: view.chain4(lookup) };
         }
         self.other4.fib
     }
 
     /// The same for IPv6.
     #[inline(always)]
-    fn fib6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<&'a Lpm<u128>> {
+    fn fib6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u128>> {
         if self.ingress6.lookup == lookup {
             return self.ingress6.fib;
         }
         if self.other6.lookup != lookup {
-            self.other6 = Found { lookup, fib: view.only_fib6(lookup) };
+            self.other6 = Found { lookup, fib: view.chain6(lookup) };
         }
         self.other6.fib
     }
@@ -292,21 +330,23 @@ impl<'a> View<'a> {
     }
 
     #[cold]
-    fn only_fib4(&self, id: LookupId) -> Option<&'a Lpm<u32>> {
-        match self.lookup(id)? {
-            Lookup { rules4, fibs4, .. } if rules4.is_empty() && fibs4.len() == 1 => {
-                self.tables.fib4(*fibs4.first()?, self.guard)
-            }
+    fn chain4(&self, id: LookupId) -> Option<Chain<'a, u32>> {
+        let Lookup { rules4, fibs4, .. } = self.lookup(id)?;
+        let fib = |id: &Fib4Id| self.tables.fib4(*id, self.guard);
+        match &**fibs4 {
+            [first] if rules4.is_empty() => Some(Chain { first: fib(first)?, second: None }),
+            [first, second] if rules4.is_empty() => Some(Chain { first: fib(first)?, second: fib(second) }),
             _ => None,
         }
     }
 
     #[cold]
-    fn only_fib6(&self, id: LookupId) -> Option<&'a Lpm<u128>> {
-        match self.lookup(id)? {
-            Lookup { rules6, fibs6, .. } if rules6.is_empty() && fibs6.len() == 1 => {
-                self.tables.fib6(*fibs6.first()?, self.guard)
-            }
+    fn chain6(&self, id: LookupId) -> Option<Chain<'a, u128>> {
+        let Lookup { rules6, fibs6, .. } = self.lookup(id)?;
+        let fib = |id: &Fib6Id| self.tables.fib6(*id, self.guard);
+        match &**fibs6 {
+            [first] if rules6.is_empty() => Some(Chain { first: fib(first)?, second: None }),
+            [first, second] if rules6.is_empty() => Some(Chain { first: fib(first)?, second: fib(second) }),
             _ => None,
         }
     }
