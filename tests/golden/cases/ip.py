@@ -293,8 +293,6 @@ Case(
             "0.0.0.0",
             "224.0.0.1",
             "255.255.255.255",
-            "192.0.2.1",
-            "198.51.100.1",
             "240.0.0.1",
             "192.0.2.255",
         )
@@ -309,9 +307,20 @@ Case(
             "255.255.255.255",
             "240.0.0.1",
             "198.51.100.255",
-            "198.51.100.0",
         )
     ],
+)
+Case(
+    "ip/ipv4-own-source",
+    "Source addresses are not validated unless that is asked for: RFC 1812 section 5.3.8.",
+    BASE,
+    **io(
+        [
+            (f"from {a}", ether(ip4(src=a) / udp()), [to_p1(hops(ip4(src=a) / udp()))])
+            for a in ("192.0.2.1", "198.51.100.1")
+        ]
+    ),
+    differs="it drops packets from its own addresses, in IPv4 and not in IPv6",
 )
 Case(
     "ip/ipv6-martians",
