@@ -34,23 +34,16 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
         return Err(Drop::Ip4Checksum);
     }
     let header = view.header;
-    let unusual = UNUSUAL[usize::from(header.source[0])]
-        || UNUSUAL[usize::from(header.destination[0])]
-        || !view.options.is_empty();
+    let unusual = is_unusual(header.source) || is_unusual(header.destination) || !view.options.is_empty();
     Ok(Checked { destination: header.destination(), len: usize::from(header.total_length.get()), unusual })
 }
 
-/// By the first byte of an address: in 0/8, 127/8, 169.254/16, multicast, reserved or broadcast.
-static UNUSUAL: [bool; 256] = {
-    let mut unusual = [false; 256];
-    let mut first = 224;
-    while first < unusual.len() {
-        unusual[first] = true;
-        first += 1;
-    }
-    (unusual[0], unusual[127], unusual[169]) = (true, true, true);
-    unusual
-};
+/// In 0/8, 127/8, 169.254/16, multicast, reserved or broadcast.
+#[inline(always)]
+fn is_unusual([first, second, ..]: [u8; 4]) -> bool {
+    // 0 wraps round to the top.
+    first.wrapping_sub(1) >= 223 || first == 127 || [first, second] == [169, 254]
+}
 
 /// Whether a packet with these addresses may be forwarded: RFC 1812 section 5.3.7, RFC 3927 section 7.
 /// 240/4 is forwarded, as by Linux.
