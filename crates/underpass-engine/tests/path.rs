@@ -126,6 +126,13 @@ fn samples() -> Vec<Vec<u8>> {
             &[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 1, 1, 10, 0, 0, 2, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1],
         ),
     ];
+    // Options, and what nothing listens for.
+    for (kind, to) in [(0, "fd00:1::2"), (60, "fd00:0::1"), (43, "fd00:0::1"), (17, "fd00:0::1")] {
+        let payload = [&[protocol::UDP, 0, 0x9e, 4, 0, 0, 0, 0][..], &udp(20)].concat();
+        frames.push(frame(ethernet::IPV6, &ip6("fd00:0::2", to, kind, &payload)));
+    }
+    frames.push(frame(ethernet::IPV4, &ip4([10, 0, 0, 2], [10, 0, 0, 1], protocol::UDP, &udp(20))));
+    frames.push(frame(ethernet::VLAN, &[&[0, 0, 0x86, 0xdd], &inner6[..]].concat()));
     for i in 0..3u8 {
         let to = format!("2001:db8:e{i}::1");
         frames.push(frame(ethernet::IPV6, &ip6("fd00:0::2", &to, protocol::UDP, &udp(20))));
@@ -249,5 +256,97 @@ fn allocates_nothing() {
         lab.worker.discard_sent(PortId(1));
         assert_eq!(ALLOCATIONS.with(Cell::get), before, "allocations on the path");
     }
+    lab.assert_accounted();
+}
+
+/// The frames of `sent` that left by port 0, where an answer to the sender leaves.
+fn answers(sent: &[(u16, Vec<u8>)]) -> Vec<&[u8]> {
+    sent.iter().filter(|(port, _)| *port == 0).map(|(_, frame)| &frame[14..]).collect()
+}
+
+/// RFC 1812 section 5.3.4: what came in a frame for a group is not forwarded, and no error is sent.
+#[test]
+fn group_frames_are_only_delivered() {
+    let mut lab = Lab::new();
+    let mut expired = ip4([10, 0, 0, 2], [10, 1, 0, 2], protocol::UDP, &udp(9));
+    (expired[8], expired[10], expired[11]) = (1, 0, 0);
+    let checksum = underpass_packet::checksum::of(&expired[..20]);
+    expired[10..12].copy_from_slice(&checksum.to_be_bytes());
+    let frames = [
+        frame(ethernet::IPV4, &expired),
+        frame(ethernet::IPV4, &ip4([10, 0, 0, 2], [10, 1, 0, 2], protocol::UDP, &udp(9))),
+        frame(ethernet::IPV6, &ip6("fd00:0::2", "fd00:1::2", protocol::UDP, &udp(9))),
+    ];
+    let group = frames.map(|mut frame| {
+        frame[..6].fill(0xff);
+        frame
+    });
+    assert_eq!(lab.send(&group), []);
+    assert_eq!(lab.writer.dropped(Drop::GroupFrame), 3);
+    lab.assert_accounted();
+}
+
+/// IEEE 802.1Q: VLAN 0 gives a priority and names no VLAN.
+#[test]
+fn priority_tag_is_taken_off() {
+    let mut lab = Lab::new();
+    let packet = ip6("fd00:0::2", "fd00:1::2", protocol::UDP, &udp(9));
+    let tagged =
+        |control: u16| frame(ethernet::VLAN, &[&control.to_be_bytes()[..], &[0x86, 0xdd], &packet].concat());
+    let plain = lab.send(&[frame(ethernet::IPV6, &packet)]);
+    assert_eq!(lab.send(&[tagged(0x6000)]), plain);
+    assert_eq!(lab.send(&[tagged(0x6001)]), []);
+    assert_eq!(lab.writer.dropped(Drop::VlanUnknown), 1);
+    lab.assert_accounted();
+}
+
+/// RFC 8200 section 4.2: what an unknown option's upper bits say.
+#[test]
+fn unknown_hop_by_hop_options() {
+    let mut lab = Lab::new();
+    let send = |lab: &mut Lab, kind: u8| {
+        let payload = [&[protocol::UDP, 0, kind, 4, 0, 0, 0, 0][..], &udp(9)].concat();
+        lab.send(&[frame(ethernet::IPV6, &ip6("fd00:0::2", "fd00:1::2", protocol::HOP_BY_HOP, &payload))])
+    };
+    assert_eq!(send(&mut lab, 0x1e).len(), 1);
+    assert_eq!(send(&mut lab, 0x5e), []);
+    for kind in [0x9e, 0xde] {
+        let sent = send(&mut lab, kind);
+        assert_eq!(answers(&sent)[0][40..42], [4, 2]);
+        assert_eq!(answers(&sent)[0][44..48], 42u32.to_be_bytes());
+    }
+    assert_eq!(lab.writer.dropped(Drop::OptionUnknown), 3);
+    lab.assert_accounted();
+}
+
+/// An error quotes the packet without the SRH that this router inserted, and without the frame.
+#[test]
+fn errors_quote_the_packet_as_it_came() {
+    for (destination, growth) in [("2001:db8:e0::1", 96), ("2001:db8:e1::1", 56), ("2001:db8:e2::1", 110)] {
+        let mut lab = Lab::new();
+        lab.all_behaviours();
+        let packet = ip6("fd00:0::2", destination, protocol::UDP, &udp(1452));
+        let sent = lab.send(&[frame(ethernet::IPV6, &packet)]);
+        let error = answers(&sent)[0];
+        assert_eq!(error[40..42], [2, 0], "{destination}");
+        let mtu = u32::from_be_bytes([error[44], error[45], error[46], error[47]]);
+        assert!(mtu < 1500 && mtu >= 1500 - growth, "{destination}: {mtu}");
+        assert_eq!(error[48..], packet[..1280 - 48], "{destination}");
+        lab.assert_accounted();
+    }
+}
+
+/// RFC 1122 section 3.2.2.1: nothing listens.
+#[test]
+fn nothing_listens() {
+    let mut lab = Lab::new();
+    let to_port = ip4([10, 0, 0, 2], [10, 0, 0, 1], protocol::UDP, &udp(9));
+    let of_protocol = ip4([10, 0, 0, 2], [10, 0, 0, 1], 253, &udp(9));
+    let sent = lab.send(&[frame(ethernet::IPV4, &to_port), frame(ethernet::IPV4, &of_protocol)]);
+    let codes: Vec<_> = answers(&sent).iter().map(|error| (error[20], error[21])).collect();
+    assert_eq!(codes, [(3, 3), (3, 2)]);
+    let next_header = ip6("fd00:0::2", "fd00:0::1", 253, &udp(9));
+    let sent = lab.send(&[frame(ethernet::IPV6, &next_header)]);
+    assert_eq!(answers(&sent)[0][40..48], [4, 1, answers(&sent)[0][42], answers(&sent)[0][43], 0, 0, 0, 6]);
     lab.assert_accounted();
 }
