@@ -52,6 +52,22 @@ pub(super) fn slot<A: Address>(address: A) -> usize {
 }
 
 impl<A: Address> Lpm<A> {
+    /// Whether the table is so large that it is laid out flat. [`Self::prefetch`] then fetches the one
+    /// word that a look-up in a burst reads.
+    #[inline]
+    pub fn is_flat(&self) -> bool {
+        self.flat.slots().is_some()
+    }
+
+    /// Asks for the memory that [`Self::lookup_batch`] reads first for this address.
+    #[inline]
+    pub fn prefetch(&self, address: A) {
+        match self.flat.slots() {
+            Some(slots) => slots.view().prefetch(slot(address)),
+            None => self.root.view().prefetch((address.window(0) >> (64 - ROOT)) as usize),
+        }
+    }
+
     /// Brings the slots up to date after a change of the prefix of `len` bits, to `mark` or to none.
     pub(super) fn refresh_flat(&self, address: A, len: u8, mark: Mark) {
         if A::BITS != u32::BITS as u8 || len == 0 {

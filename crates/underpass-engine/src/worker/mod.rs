@@ -408,12 +408,17 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
         let mut received = Count { packets: burst.len() as u64, ..Count::default() };
         let mut lanes = Lanes::new();
+        // A large table of IPv4 is in memory, from where an answer comes while other packets are checked.
+        let far = fibs.fib4(view, link.lookup).map(|chain| chain.first).filter(|fib| fib.is_flat());
         for (packet, lane) in burst.iter_mut().zip(&mut lanes.0) {
             received.bytes += packet.len() as u64;
             trace.step(Event::Received(port), packet);
             let (step, target, len) = classify(packet.bytes(), link, self.answers);
             packet.narrow(ethernet::Header::LEN, len);
             (lane.step, lane.target) = (step, target);
+            if let (Some(fib), Step::Look4(_)) = (far, step) {
+                fib.prefetch(target as u32);
+            }
         }
         let count = burst.len();
         lanes.look_up(view, &mut fibs, link.lookup, count);
