@@ -211,10 +211,11 @@ const LENGTHS4: &[(u8, u64)] =
 /// `size` routes of IPv4.
 pub fn load4(size: usize) -> Load {
     let (table, mut random) = Table::draw(size, LENGTHS4, |random| {
-        // Unicast addresses without this network, loopback, and the router's own 10.0.0.0/8.
+        // Unicast addresses without this network, loopback, the block of link-local addresses, and the
+        // router's own 10.0.0.0/8.
         let first = loop {
             match random.below(223) + 1 {
-                10 | 127 => {}
+                10 | 127 | 169 => {}
                 first => break first,
             }
         };
