@@ -46,7 +46,7 @@ use crate::trace::{Event, Trace};
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::check as ipv4_check;
 pub(crate) use ipv6::check as ipv6_check;
-use lane::Lanes;
+use lane::{Common, Lanes};
 use road::{BROADCAST, Extra, GROUP, Slow, UNFINISHED};
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
 use transmit::{Transmit, frame};
@@ -407,6 +407,8 @@ impl<const COUNT: bool> Path<COUNT> {
         let extra = Extra::new(link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
         let mut received = Count { packets: burst.len() as u64, ..Count::default() };
+        // The same behind the link layer.
+        let mut inside = received;
         let mut lanes = Lanes::new();
         // A large table of IPv4 is in memory, from where an answer comes while other packets are checked.
         let far = fibs.fib4(view, link.lookup).map(|chain| chain.first).filter(|fib| fib.is_flat());
@@ -415,18 +417,20 @@ impl<const COUNT: bool> Path<COUNT> {
             trace.step(Event::Received(port), packet);
             let (step, target, len) = classify(packet.bytes(), link, self.answers);
             packet.narrow(ethernet::Header::LEN, len);
+            inside.bytes += len as u64;
             (lane.step, lane.target) = (step, target);
             if let (Some(fib), Step::Look4(_)) = (far, step) {
                 fib.prefetch(target as u32);
             }
         }
         let count = burst.len();
-        lanes.look_up(view, &mut fibs, link.lookup, count);
-        for (packet, lane) in burst.drain(..).zip(&lanes.0) {
-            let off = self.common_road(view, &mut fibs, lane, packet, ingress, extra, trace);
-            if let Some((road, step)) = off {
-                self.carry(view, &mut fibs, road, step, &mut waiting, trace);
-            }
+        let uniform = lanes.look_up(view, &mut fibs, link.lookup, count);
+        let burst = burst.drain(..).zip(&lanes.0);
+        let common = Common { view, ingress, extra };
+        if self.count_burst::<T>(view, uniform, inside) {
+            self.take_all::<T, true>(&common, &mut fibs, burst, &mut waiting, trace);
+        } else {
+            self.take_all::<T, false>(&common, &mut fibs, burst, &mut waiting, trace);
         }
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
