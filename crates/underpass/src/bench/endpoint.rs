@@ -21,7 +21,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut scenarios = vec![
         Scenario::new("srv6-end", 93, sid(BASE, "End", "p0", segments), advanced),
         Scenario::new("srv6-end-x", 69, sid(BASE, "End.X nh6 fd01::2", "p0", ""), advanced),
-        Scenario::new("srv6-end-t", 93, sid(BASE, "End.T table 100", "p0", table), advanced),
+        Scenario::new("srv6-end-t", None, sid(BASE, "End.T table 100", "p0", table), advanced),
         Scenario::new(
             "srv6-end-b6-encaps",
             114,
