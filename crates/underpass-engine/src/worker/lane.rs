@@ -8,9 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
 
+use super::chain::{Chain, Fibs};
 use super::road::Extra;
 use super::transmit::{ETHERNET_REWRITE, frame, write_ethernet};
-use super::{Chain, Fibs, Path, Road, Step, View, Waiting, ipv4, ipv6, looked};
+use super::{Path, Road, Step, View, Waiting, ipv4, ipv6, looked};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::Count;
 use crate::drops::Drop;

@@ -11,6 +11,7 @@
 //! looked up together.
 
 mod arp;
+mod chain;
 mod fragment;
 mod group;
 mod icmp;
@@ -22,9 +23,9 @@ mod ndp;
 mod options;
 mod road;
 mod rules;
+mod step;
 mod transmit;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -35,20 +36,21 @@ use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::flow;
 use crate::limiter::{Limiter, Nanos};
-use crate::lpm::{Address, Lpm, NO_LEAF};
+use crate::lpm::NO_LEAF;
 use crate::srv6::{self, Onward};
 use crate::tables::{
-    Action, ActionId, Discard, Endpoint, Fib4Id, Fib6Id, Guard, Link, LinkId, Lookup, LookupId, NextHopId,
-    Reader, Tables, Via,
+    Action, ActionId, Discard, Endpoint, Guard, Link, LinkId, Lookup, LookupId, Reader, Tables,
 };
 use crate::trace::{Event, Trace};
 
+use chain::Fibs;
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::check as ipv4_check;
 pub(crate) use ipv6::check as ipv6_check;
 use lane::{Common, Lanes};
 use road::{BROADCAST, Extra, GROUP, Slow, UNFINISHED};
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
+pub(crate) use step::{Refusal, Step};
 use transmit::{Transmit, frame};
 
 /// A burst of packets that came in by one port.
@@ -95,222 +97,11 @@ pub(crate) struct View<'a> {
     pub(crate) now: Nanos,
 }
 
-/// What is to happen to a packet next: a tag and a word, so that it stays in two registers. What else
-/// the step needs stands in the [`Road`].
-#[derive(Clone, Copy)]
-pub(crate) enum Step {
-    /// Look [`Road::target4`] up in the tables that the id names.
-    Look4(LookupId),
-    /// Look [`Road::target6`] up.
-    Look6(LookupId),
-    /// Look the target up by rules, or past `throw` routes: off the common road.
-    LookSlow(LookupId),
-    /// Do what this action says.
-    Act(ActionId),
-    /// Forward to this next hop: hop limit, MTU, link layer.
-    Forward(NextHopId),
-    /// Send the Ethernet frame that the packet is by this link.
-    Frame(LinkId),
-    /// Put the Ethernet frame that the packet is into the queue of this port.
-    Send(u32),
-    /// Cut the IPv4 packet up and send the fragments to this next hop.
-    Fragment(NextHopId),
-    /// It is for the router itself.
-    Deliver,
-    /// Drop it, and tell its sender if so said.
-    Refuse(Refusal),
-    /// Look at an IPv4 or IPv6 packet with unusual addresses.
-    Unusual,
-    /// The same, in a frame for a group of stations.
-    Group,
-    /// Take the priority tag off a frame.
-    Untag,
-    /// Answer an ARP request.
-    Arp,
-    /// Finish a message of this router's, then do what this action says.
-    Finish(ActionId),
-}
-
-/// Why a packet is dropped, and what its sender is told, in one word.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal(u32);
-
-impl Refusal {
-    /// Dropped for this reason, and nobody is told.
-    #[inline(always)]
-    pub(crate) const fn silent(reason: Drop) -> Self {
-        Self(reason as u32)
-    }
-
-    /// Dropped for this reason, and its sender told so.
-    #[inline(always)]
-    pub(crate) const fn told(reason: Drop, error: icmp::Error) -> Self {
-        Self(reason as u32 | (error as u32 + 1) << 8)
-    }
-
-    pub(crate) fn reason(self) -> Drop {
-        Drop::ALL.get(self.0 as usize & 0xff).copied().unwrap_or(Drop::NoRoute)
-    }
-
-    fn error(self) -> Option<icmp::Error> {
-        icmp::Error::ALL.get((self.0 as usize >> 8).checked_sub(1)?).copied()
-    }
-}
-
 /// A packet that waits for the look-ups of its burst.
 struct Waiting {
     road: Road,
     lookup: LookupId,
     ipv6: bool,
-}
-
-impl Step {
-    /// Drop the packet, and tell nobody.
-    #[inline(always)]
-    pub(crate) const fn drop(reason: Drop) -> Self {
-        Self::Refuse(Refusal::silent(reason))
-    }
-
-    /// Drop the packet, and tell its sender.
-    #[inline(always)]
-    pub(crate) const fn error(reason: Drop, error: icmp::Error) -> Self {
-        Self::Refuse(Refusal::told(reason, error))
-    }
-
-    /// On to where an action points: to its next hop if that is known, to its address otherwise.
-    #[inline(always)]
-    pub(crate) fn via(road: &mut Road, via: &Via) -> Self {
-        match (via.resolved, via.address) {
-            (Some(next_hop), _) => Self::Forward(next_hop),
-            (None, IpAddr::V4(address)) => Self::look4(road, via.lookup, address),
-            (None, IpAddr::V6(address)) => Self::look6(road, via.lookup, address),
-        }
-    }
-
-    /// Look up what `what` says, off the common road.
-    #[inline(always)]
-    fn slow(road: &mut Road, lookup: LookupId, what: Slow) -> Self {
-        road.extra.slow = what;
-        Self::LookSlow(lookup)
-    }
-
-    /// Look this address up, which is not the first look-up of the packet.
-    #[inline(always)]
-    pub(crate) fn look4(road: &mut Road, lookup: LookupId, address: Ipv4Addr) -> Self {
-        road.target4 = address;
-        if road.turn(lookup) { Self::Look4(lookup) } else { Self::drop(Drop::Loop) }
-    }
-
-    /// Look this address up, which is not the first look-up of the packet.
-    #[inline(always)]
-    pub(crate) fn look6(road: &mut Road, lookup: LookupId, address: Ipv6Addr) -> Self {
-        road.target6 = address;
-        if road.turn(lookup) { Self::Look6(lookup) } else { Self::drop(Drop::Loop) }
-    }
-}
-
-/// The tables that packets of a family are looked up in, one after the other: one, or that of a VRF and
-/// that of all. Three or more are gone through off the common road.
-#[derive(Clone, Copy)]
-struct Chain<'a, A> {
-    first: &'a Lpm<A>,
-    second: Option<&'a Lpm<A>>,
-}
-
-impl<A: Address> Chain<'_, A> {
-    /// Whether all of it is in the cache.
-    #[inline(always)]
-    fn is_hot(&self) -> bool {
-        self.first.is_hot() && self.second.is_none_or(Lpm::is_hot)
-    }
-
-    /// How many prefixes the larger table has.
-    fn len(&self) -> usize {
-        self.first.len().max(self.second.map_or(0, Lpm::len))
-    }
-
-    #[inline(always)]
-    fn lookup(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
-        match (self.first.lookup(address, guard), self.second) {
-            (None, Some(second)) => second.lookup(address, guard),
-            (found, _) => found,
-        }
-    }
-
-    fn lookup_batch(&self, addresses: &[A], leaves: &mut [u32], guard: &Guard<'_>) {
-        self.first.lookup_batch(addresses, leaves, guard);
-        let Some(second) = self.second else { return };
-        for (leaf, address) in leaves.iter_mut().zip(addresses) {
-            if *leaf == NO_LEAF {
-                *leaf = second.lookup(*address, guard).unwrap_or(NO_LEAF);
-            }
-        }
-    }
-}
-
-/// A chain, found for a burst, so that it need not be found for each packet.
-struct Found<'a, A> {
-    lookup: LookupId,
-    fib: Option<Chain<'a, A>>,
-}
-
-/// The tables that a burst's packets are looked up in: those of the link that they came in by, and those
-/// that the last packet was looked up in besides.
-struct Fibs<'a> {
-    ingress4: Found<'a, u32>,
-    ingress6: Found<'a, u128>,
-    other4: Found<'a, u32>,
-    other6: Found<'a, u128>,
-    /// What was looked up last behind a SID: the next segment of a list, mostly.
-    next: Known,
-}
-
-/// A look-up that was made: in which tables, which address, what it led to.
-type Known = Option<(LookupId, Ipv6Addr, ActionId)>;
-
-impl<'a> Fibs<'a> {
-    fn new(view: &View<'a>, ingress: LookupId) -> Self {
-        Self {
-            ingress4: Found { lookup: ingress, fib: view.chain4(ingress) },
-            ingress6: Found { lookup: ingress, fib: view.chain6(ingress) },
-            other4: Found { lookup: ingress, fib: None },
-            other6: Found { lookup: ingress, fib: None },
-            next: None,
-        }
-    }
-
-    /// What the packet's target leads to, if the same was looked up last.
-    #[inline(always)]
-    fn known(&self, lookup: LookupId, target: Ipv6Addr) -> Option<ActionId> {
-        match self.next {
-            Some((tables, address, id)) if address == target && tables == lookup => Some(id),
-            _ => None,
-        }
-    }
-
-    /// The tables, if they are few and no rule selects among them.
-    #[inline(always)]
-    fn fib4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u32>> {
-        if self.ingress4.lookup == lookup {
-            return self.ingress4.fib;
-        }
-        if self.other4.lookup != lookup {
-            self.other4 = Found { lookup, fib: view.chain4(lookup) };
-        }
-        self.other4.fib
-    }
-
-    /// The same for IPv6.
-    #[inline(always)]
-    fn fib6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u128>> {
-        if self.ingress6.lookup == lookup {
-            return self.ingress6.fib;
-        }
-        if self.other6.lookup != lookup {
-            self.other6 = Found { lookup, fib: view.chain6(lookup) };
-        }
-        self.other6.fib
-    }
 }
 
 impl<'a> View<'a> {
@@ -327,28 +118,6 @@ impl<'a> View<'a> {
     #[inline]
     fn lookup(&self, id: LookupId) -> Option<&'a Lookup> {
         self.tables.lookup(id, self.guard)
-    }
-
-    #[cold]
-    fn chain4(&self, id: LookupId) -> Option<Chain<'a, u32>> {
-        let Lookup { rules4, fibs4, .. } = self.lookup(id)?;
-        let fib = |id: &Fib4Id| self.tables.fib4(*id, self.guard);
-        match &**fibs4 {
-            [first] if rules4.is_empty() => Some(Chain { first: fib(first)?, second: None }),
-            [first, second] if rules4.is_empty() => Some(Chain { first: fib(first)?, second: fib(second) }),
-            _ => None,
-        }
-    }
-
-    #[cold]
-    fn chain6(&self, id: LookupId) -> Option<Chain<'a, u128>> {
-        let Lookup { rules6, fibs6, .. } = self.lookup(id)?;
-        let fib = |id: &Fib6Id| self.tables.fib6(*id, self.guard);
-        match &**fibs6 {
-            [first] if rules6.is_empty() => Some(Chain { first: fib(first)?, second: None }),
-            [first, second] if rules6.is_empty() => Some(Chain { first: fib(first)?, second: fib(second) }),
-            _ => None,
-        }
     }
 }
 

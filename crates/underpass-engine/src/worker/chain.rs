@@ -1,0 +1,135 @@
+//! The tables that a burst is looked up in, found once for all its packets.
+
+use std::net::Ipv6Addr;
+
+use super::View;
+use crate::lpm::{Address, Lpm, NO_LEAF};
+use crate::tables::{ActionId, Fib4Id, Fib6Id, Guard, Lookup, LookupId};
+
+/// The tables that packets of a family are looked up in, one after the other: one, or that of a VRF and
+/// that of all. Three or more are gone through off the common road.
+#[derive(Clone, Copy)]
+pub(super) struct Chain<'a, A> {
+    pub(super) first: &'a Lpm<A>,
+    pub(super) second: Option<&'a Lpm<A>>,
+}
+
+impl<A: Address> Chain<'_, A> {
+    /// Whether all of it is in the cache.
+    #[inline(always)]
+    pub(super) fn is_hot(&self) -> bool {
+        self.first.is_hot() && self.second.is_none_or(Lpm::is_hot)
+    }
+
+    /// How many prefixes the larger table has.
+    pub(super) fn len(&self) -> usize {
+        self.first.len().max(self.second.map_or(0, Lpm::len))
+    }
+
+    #[inline(always)]
+    pub(super) fn lookup(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
+        match (self.first.lookup(address, guard), self.second) {
+            (None, Some(second)) => second.lookup(address, guard),
+            (found, _) => found,
+        }
+    }
+
+    pub(super) fn lookup_batch(&self, addresses: &[A], leaves: &mut [u32], guard: &Guard<'_>) {
+        self.first.lookup_batch(addresses, leaves, guard);
+        let Some(second) = self.second else { return };
+        for (leaf, address) in leaves.iter_mut().zip(addresses) {
+            if *leaf == NO_LEAF {
+                *leaf = second.lookup(*address, guard).unwrap_or(NO_LEAF);
+            }
+        }
+    }
+}
+
+/// A chain, found for a burst, so that it need not be found for each packet.
+pub(super) struct Found<'a, A> {
+    lookup: LookupId,
+    fib: Option<Chain<'a, A>>,
+}
+
+/// The tables that a burst's packets are looked up in: those of the link that they came in by, and those
+/// that the last packet was looked up in besides.
+pub(super) struct Fibs<'a> {
+    ingress4: Found<'a, u32>,
+    ingress6: Found<'a, u128>,
+    other4: Found<'a, u32>,
+    other6: Found<'a, u128>,
+    /// What was looked up last behind a SID: the next segment of a list, mostly.
+    pub(super) next: Known,
+}
+
+/// A look-up that was made: in which tables, which address, what it led to.
+pub(super) type Known = Option<(LookupId, Ipv6Addr, ActionId)>;
+
+impl<'a> Fibs<'a> {
+    pub(super) fn new(view: &View<'a>, ingress: LookupId) -> Self {
+        Self {
+            ingress4: Found { lookup: ingress, fib: view.chain4(ingress) },
+            ingress6: Found { lookup: ingress, fib: view.chain6(ingress) },
+            other4: Found { lookup: ingress, fib: None },
+            other6: Found { lookup: ingress, fib: None },
+            next: None,
+        }
+    }
+
+    /// What the packet's target leads to, if the same was looked up last.
+    #[inline(always)]
+    pub(super) fn known(&self, lookup: LookupId, target: Ipv6Addr) -> Option<ActionId> {
+        match self.next {
+            Some((tables, address, id)) if address == target && tables == lookup => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The tables, if they are few and no rule selects among them.
+    #[inline(always)]
+    pub(super) fn fib4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u32>> {
+        if self.ingress4.lookup == lookup {
+            return self.ingress4.fib;
+        }
+        if self.other4.lookup != lookup {
+            self.other4 = Found { lookup, fib: view.chain4(lookup) };
+        }
+        self.other4.fib
+    }
+
+    /// The same for IPv6.
+    #[inline(always)]
+    pub(super) fn fib6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u128>> {
+        if self.ingress6.lookup == lookup {
+            return self.ingress6.fib;
+        }
+        if self.other6.lookup != lookup {
+            self.other6 = Found { lookup, fib: view.chain6(lookup) };
+        }
+        self.other6.fib
+    }
+}
+
+impl<'a> View<'a> {
+    #[cold]
+    fn chain4(&self, id: LookupId) -> Option<Chain<'a, u32>> {
+        let Lookup { rules4, fibs4, .. } = self.lookup(id)?;
+        let fib = |id: &Fib4Id| self.tables.fib4(*id, self.guard);
+        match &**fibs4 {
+            [first] if rules4.is_empty() => Some(Chain { first: fib(first)?, second: None }),
+            [first, second] if rules4.is_empty() => Some(Chain { first: fib(first)?, second: fib(second) }),
+            _ => None,
+        }
+    }
+
+    #[cold]
+    fn chain6(&self, id: LookupId) -> Option<Chain<'a, u128>> {
+        let Lookup { rules6, fibs6, .. } = self.lookup(id)?;
+        let fib = |id: &Fib6Id| self.tables.fib6(*id, self.guard);
+        match &**fibs6 {
+            [first] if rules6.is_empty() => Some(Chain { first: fib(first)?, second: None }),
+            [first, second] if rules6.is_empty() => Some(Chain { first: fib(first)?, second: fib(second) }),
+            _ => None,
+        }
+    }
+}
