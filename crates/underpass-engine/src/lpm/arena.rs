@@ -64,7 +64,7 @@ impl<T: Atomic> Words<T> {
     pub(super) fn exactly(bits: u32, pages: Pages) -> Self {
         Self::map(bits, pages).unwrap_or_else(|| {
             // SAFETY: what `Atomic` promises.
-            let words: Box<[T]> = unsafe { Box::new_zeroed_slice(1 << bits).assume_init() };
+            let words: Arc<[T]> = unsafe { Arc::new_zeroed_slice(1 << bits).assume_init() };
             Self { base: words.as_ptr(), mask: (1 << bits) - 1, memory: Arc::new(words) }
         })
     }

@@ -290,7 +290,7 @@ impl<A: Address> Edit<'_, A> {
                 }
                 if let Some((_, previous)) = self.table.single(address, pos, entry, len) {
                     match entry.kind() {
-                        Kind::Record => record::set_leaf(&self.table.arena, entry, leaf),
+                        Kind::Record => record::set_mark(&self.table.arena, entry, leaf),
                         _ => self.store(link, Entry::new(Kind::Leaf, leaf, entry.suffix(), entry.len())),
                     }
                     return Some(previous);

@@ -21,6 +21,7 @@ mod edit;
 mod entry;
 mod flat;
 mod node;
+mod record;
 
 use std::marker::PhantomData;
 use std::sync::atomic::{
@@ -29,7 +30,7 @@ use std::sync::atomic::{
 };
 
 pub(crate) use arena::Arena;
-use arena::{Pages, UNIT, Words};
+use arena::{Pages, Words};
 pub(crate) use edit::Edit;
 use entry::{Entry, Kind, NONE};
 use flat::Flat;
@@ -191,45 +192,6 @@ pub struct Lpm<A> {
     routes: AtomicU32,
     flat: Flat,
     address: PhantomData<A>,
-}
-
-/// A prefix with a leaf of its own, of which all but what leads to it was too long for an entry.
-mod record {
-    use super::{Address, Arena, Entry, Relaxed, UNIT, Words};
-    use std::sync::atomic::Ordering::{Acquire, Release};
-
-    pub(super) const SIZE: usize = 4;
-
-    pub(super) fn write<A: Address>(arena: &mut Arena, prefix: A, len: u8, leaf: u32) -> u32 {
-        let (block, _) = arena.allocate(SIZE);
-        let at = block as usize * UNIT;
-        let [first, second] = prefix.halves();
-        arena.words().word(at).store(first, Relaxed);
-        arena.words().word(at + 1).store(second, Relaxed);
-        arena.words().word(at + 2).store(u64::from(len) << 32 | u64::from(leaf), Relaxed);
-        block
-    }
-
-    /// Prefix, length and leaf.
-    #[inline]
-    pub(super) fn read<A: Address>(words: &Words, entry: Entry) -> (A, u8, u32) {
-        let at = entry.at();
-        let halves = [words.word(at).load(Relaxed), words.word(at + 1).load(Relaxed)];
-        let last = words.word(at + 2).load(Acquire);
-        (A::from_halves(halves), (last >> 32) as u8, last as u32)
-    }
-
-    pub(super) fn set_leaf(words: &Words, entry: Entry, leaf: u32) {
-        let word = words.word(entry.at() + 2);
-        word.store(word.load(Relaxed) >> 32 << 32 | u64::from(leaf), Release);
-    }
-
-    /// How many bits two addresses have in common.
-    #[inline]
-    pub(super) fn common<A: Address>(one: A, other: A) -> u32 {
-        let ([a, b], [c, d]) = (one.halves(), other.halves());
-        if a == c { 64 + (b ^ d).leading_zeros() } else { (a ^ c).leading_zeros() }
-    }
 }
 
 impl<A: Address> Lpm<A> {
