@@ -306,6 +306,8 @@ impl crate::Router {
             forward6: true,
             source4: self.source4(link.index),
             source6: self.source6(link.index),
+            host: None,
+            shared: false,
         }
     }
 }

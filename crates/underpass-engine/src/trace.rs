@@ -25,6 +25,8 @@ pub enum Event {
     EchoReply,
     /// Replaced by the answer to an ARP request or a neighbour solicitation.
     Neighbour,
+    /// Held until its next hop is resolved.
+    Held,
     /// Handed to a next hop.
     NextHop(NextHopId),
     /// Sent by this port.

@@ -73,6 +73,7 @@ fn fragments_or_says_too_big() {
         port: PortId(1),
         mtu: 600,
         rewrite: Some(underpass_engine::tables::Rewrite { bytes: [7; 20], len: 12 }),
+        address: std::net::Ipv4Addr::new(10, 1, 0, 2).into(),
     };
     lab.writer.set_next_hop(lab.next_hops[1], next_hop);
     let mut packet = ip4([10, 0, 0, 2], [10, 1, 0, 2], protocol::UDP, &udp(1472));

@@ -412,6 +412,7 @@ impl Router {
             port: port.unwrap_or(underpass_engine::buffer::PortId(u16::MAX)),
             mtu: if mtu == 0 { link_mtu } else { mtu },
             rewrite: rewrite.filter(|_| port.is_some()),
+            address,
         }
     }
 

@@ -52,6 +52,8 @@ pub struct NextHop {
     pub mtu: u32,
     /// Destination and source MAC address; `None` while the neighbour is unresolved.
     pub rewrite: Option<Rewrite>,
+    /// The neighbour's address, for whoever resolves it.
+    pub address: IpAddr,
 }
 
 /// The compiled form of a route: what happens to a packet whose destination it matches.
@@ -276,4 +278,8 @@ pub struct Link {
     pub source4: Option<Ipv4Addr>,
     /// The source of ICMPv6 errors that are sent by this link: its global address, or its link-local.
     pub source6: Option<Ipv6Addr>,
+    /// The port by which the host takes what is for itself, where a kernel is beside the router.
+    pub host: Option<PortId>,
+    /// Whether the host's kernel sees what comes in by it too.
+    pub shared: bool,
 }

@@ -363,6 +363,8 @@ mod tests {
             forward6: true,
             source4: None,
             source6: None,
+            host: None,
+            shared: false,
         }
     }
 

@@ -14,6 +14,8 @@ mod arp;
 mod chain;
 mod fragment;
 mod group;
+mod hold;
+mod host;
 mod icmp;
 mod ipv4;
 mod ipv6;
@@ -44,6 +46,8 @@ use crate::tables::{
 use crate::trace::{Event, Trace};
 
 use chain::Fibs;
+use hold::Holds;
+pub use hold::Unresolved;
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::check as ipv4_check;
 pub(crate) use ipv6::check as ipv6_check;
@@ -80,6 +84,8 @@ pub(crate) struct Path<const COUNT: bool> {
     icmp: Limiter,
     /// Whether the router has no kernel beside it and answers ARP, neighbour discovery and pings itself.
     answers: bool,
+    /// What waits for a neighbour, where somebody can be asked for it.
+    holds: Option<Holds>,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
@@ -132,8 +138,24 @@ impl<const COUNT: bool> Worker<COUNT> {
             run: Run::default(),
             icmp: Limiter::new(ICMP_RATE.0, ICMP_RATE.1),
             answers: true,
+            holds: None,
         };
         Self { tables, reader, path }
+    }
+
+    /// A worker with a kernel beside the router: what is for the router itself goes to the host's port of
+    /// the link, and up to `held` packets wait for neighbours that are resolved elsewhere.
+    #[must_use]
+    pub fn beside_kernel(mut self, held: usize) -> Self {
+        self.path.answers = false;
+        self.path.holds = Some(Holds::new(held));
+        self
+    }
+
+    /// Takes note that the worker will not process anything for a while: it holds back no memory of the
+    /// tables then.
+    pub fn idle(&mut self) {
+        self.reader.idle();
     }
 
     /// The worker's free packets: where ports take empty ones and give sent ones back.
@@ -265,6 +287,16 @@ impl<const COUNT: bool> Path<COUNT> {
             if let Step::Look6(_) | Step::Look4(_) = step {
                 continue;
             }
+            if !self.answers && matches!(step, Step::OnLink(_) | Step::Unresolved(_) | Step::Deliver) {
+                let back = match step {
+                    Step::Deliver => self.to_host(view, road, trace),
+                    step => self.hold(view, road, step, trace),
+                };
+                match back {
+                    Some(back) => (road, step) = back,
+                    None => return,
+                }
+            }
             match self.rare(view, &mut road, step, trace) {
                 Some(next) => step = next,
                 None => return self.pool.give(road.packet),
@@ -305,6 +337,7 @@ impl<const COUNT: bool> Path<COUNT> {
             (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => ipv6::unusual(road, link),
             (Step::Unusual, Some(link)) => ipv4::unusual(road, link),
             (Step::Group, _) => group::group(road),
+            (Step::OnLink(_) | Step::Unresolved(_), _) => UNRESOLVED,
             (Step::Untag, _) => group::untag(road, self.answers),
             (Step::Arp, Some(link)) => self.arp(view, road, link, trace),
             (Step::Finish(action), _) => {
@@ -366,7 +399,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 let bucket = multipath.buckets.partition_point(|(bound, _)| *bound < hash);
                 multipath.buckets.get(bucket).map_or(Step::drop(Drop::NoRoute), |(_, id)| Step::Act(*id))
             }
-            Action::OnLink(_) => UNRESOLVED,
+            Action::OnLink(link) => Step::OnLink(*link),
             Action::Discard(discard) => self.discard(road, *discard),
         }
     }

@@ -39,6 +39,10 @@ impl<const COUNT: bool> Path<COUNT> {
             Slow::Throw => destination(road.packet.bytes()),
         };
         let Some(address) = target else { return Step::drop(Drop::NoRoute) };
+        match address {
+            IpAddr::V4(address) => road.target4 = address,
+            IpAddr::V6(address) => road.target6 = address,
+        }
         let Some(lookup) = view.lookup(id) else { return Step::drop(Drop::NoRoute) };
         let (rules, is_v4) = match address {
             IpAddr::V4(_) => (&lookup.rules4, true),

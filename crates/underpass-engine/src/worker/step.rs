@@ -25,6 +25,10 @@ pub(crate) enum Step {
     Frame(LinkId),
     /// Put the Ethernet frame that the packet is into the queue of this port.
     Send(u32),
+    /// Hold it for the neighbour that its target is, on this link.
+    OnLink(LinkId),
+    /// Hold it for this next hop, whose neighbour is not known.
+    Unresolved(NextHopId),
     /// Cut the IPv4 packet up and send the fragments to this next hop.
     Fragment(NextHopId),
     /// It is for the router itself.

@@ -3,11 +3,11 @@
 use underpass_packet::ethernet;
 
 use super::road::{GROUP, NOT_FORWARDED, UNFINISHED};
-use super::{Path, Road, Step, UNRESOLVED, View, fragment, ipv4, ipv6};
+use super::{Path, Road, Step, View, fragment, ipv4, ipv6};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, Totals};
 use crate::drops::Drop;
-use crate::tables::{Link, LinkId, NextHopId, Rewrite};
+use crate::tables::{Link, LinkId, NextHop, NextHopId, Rewrite};
 use crate::trace::{Event, Trace};
 
 /// Most packets that wait to be sent by one port.
@@ -69,7 +69,7 @@ impl Transmit {
                 continue;
             }
             queue.counted = queue.packets.len();
-            totals.sent += packets;
+            totals.sent = totals.sent.wrapping_add(packets);
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
             if let Some((link, _)) = view.tables.port_link(PortId(port as u16), view.guard) {
                 counters.add_link(link, Direction::Transmit, count);
@@ -92,31 +92,43 @@ impl<const COUNT: bool> Path<COUNT> {
             return Step::drop(Drop::NoRoute);
         };
         trace.step(Event::NextHop(id), &road.packet);
+        let fits = match self.leave(view, road, next_hop) {
+            Ok(fits) => fits,
+            Err(step) => return step,
+        };
+        let Some(rewrite) = &next_hop.rewrite else { return Step::Unresolved(id) };
+        if !fits {
+            return Step::Fragment(id);
+        }
+        let ethertype = if ipv6::is(&road.packet) { ethernet::IPV6 } else { ethernet::IPV4 };
+        match write_link_layer(&mut road.packet, rewrite, ethertype) {
+            Some(()) => Step::Send(u32::from(next_hop.port.0)),
+            None => Step::drop(Drop::NoHeadroom),
+        }
+    }
+
+    /// What is done to a packet before it leaves by `next_hop`, but for the link layer. `Ok(false)`: it has
+    /// to be fragmented.
+    #[inline(always)]
+    pub(super) fn leave(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        next_hop: &NextHop,
+    ) -> Result<bool, Step> {
         if road.extra.flags != 0 {
             if road.is(NOT_FORWARDED) {
                 let group = road.is(GROUP);
-                return Step::drop(if group { Drop::GroupFrame } else { Drop::ForwardingOff });
+                return Err(Step::drop(if group { Drop::GroupFrame } else { Drop::ForwardingOff }));
             }
             if road.is(UNFINISHED) {
                 self.finish_generated(view, road, next_hop.link);
             }
         }
-        let ethertype = if ipv6::is(&road.packet) {
-            match ipv6::forward(road, next_hop) {
-                Ok(()) => ethernet::IPV6,
-                Err(step) => return step,
-            }
+        if ipv6::is(&road.packet) {
+            ipv6::forward(road, next_hop).map(|()| true)
         } else {
-            match ipv4::forward(road, next_hop) {
-                Ok(true) => ethernet::IPV4,
-                Ok(false) => return Step::Fragment(id),
-                Err(step) => return step,
-            }
-        };
-        let Some(rewrite) = &next_hop.rewrite else { return UNRESOLVED };
-        match write_link_layer(&mut road.packet, rewrite, ethertype) {
-            Some(()) => Step::Send(u32::from(next_hop.port.0)),
-            None => Step::drop(Drop::NoHeadroom),
+            ipv4::forward(road, next_hop)
         }
     }
 
@@ -133,7 +145,19 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some((next_hop, rewrite)) = resolved else {
             return self.count_drop(road, Drop::NeighbourUnresolved);
         };
-        let fragments = match fragment::fragment(&mut self.pool, &road.packet, next_hop.mtu as usize) {
+        self.send_cut(road, next_hop.port, next_hop.mtu, &rewrite, trace);
+    }
+
+    /// The same, with the link-layer header `rewrite`.
+    pub(super) fn send_cut<T: Trace>(
+        &mut self,
+        road: &mut Road,
+        port: PortId,
+        mtu: u32,
+        rewrite: &Rewrite,
+        trace: &mut T,
+    ) {
+        let fragments = match fragment::fragment(&mut self.pool, &road.packet, mtu as usize) {
             Ok(fragments) => fragments,
             Err(reason) => return self.count_drop(road, reason),
         };
@@ -141,12 +165,12 @@ impl<const COUNT: bool> Path<COUNT> {
         // The fragments take the packet's place: one of them counts as the packet itself.
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
         for mut fragment in fragments {
-            if write_link_layer(&mut fragment, &rewrite, ethernet::IPV4).is_none() {
+            if write_link_layer(&mut fragment, rewrite, ethernet::IPV4).is_none() {
                 self.drop(fragment, Drop::NoHeadroom, trace);
                 continue;
             }
-            trace.step(Event::Sent(next_hop.port), &fragment);
-            if let Err(packet) = self.transmit.push(next_hop.port, fragment) {
+            trace.step(Event::Sent(port), &fragment);
+            if let Err(packet) = self.transmit.push(port, fragment) {
                 self.drop(packet, Drop::TransmitFull, trace);
             }
         }
@@ -174,7 +198,7 @@ pub(super) const ETHERNET_REWRITE: u8 = 12;
 
 /// Puts the link-layer header before a packet. `None`: no room.
 #[inline(always)]
-fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
+pub(super) fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
     if rewrite.len == ETHERNET_REWRITE {
         return write_ethernet(packet, rewrite, ethertype);
     }

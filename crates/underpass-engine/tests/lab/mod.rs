@@ -55,6 +55,8 @@ impl Lab {
                 forward6: true,
                 source4: Some(Ipv4Addr::new(10, 0, i as u8, 1)),
                 source6: Some(v6(&format!("fd00:{i}::1"))),
+                host: None,
+                shared: false,
             })
         });
         let next_hops = [0, 1].map(|i: usize| {
@@ -66,6 +68,7 @@ impl Lab {
                 port: PortId(i as u16),
                 mtu: 1500,
                 rewrite: Some(Rewrite { bytes, len: 12 }),
+                address: Ipv4Addr::new(10, i as u8, 0, 2).into(),
             })
         });
         let forward = next_hops.map(|next_hop| writer.add_action(Action::Forward(next_hop)));

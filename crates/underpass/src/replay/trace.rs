@@ -100,6 +100,7 @@ impl<W: Write> Trace for Printer<W> {
             }
             Event::EchoReply => self.line(format_args!("  echo request, answered: {inner}")),
             Event::Neighbour => self.line(format_args!("  neighbour asked for, answered")),
+            Event::Held => self.line(format_args!("  held until the next hop is known")),
             Event::NextHop(id) => {
                 let guard = self.reader.enter();
                 let names = Names { tables: &self.tables, guard: &guard, names: &self.names };

@@ -1,0 +1,213 @@
+//! Packets that wait until the link-layer address of their next hop is known, as in Linux's
+//! `neigh_event_send`.
+//!
+//! The worker keeps them and says which neighbour it needs ([`Worker::unresolved`]); whoever can ask for
+//! it says what came of that ([`Worker::resolve`]). Without a kernel beside the router nobody can, and
+//! nothing is held.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+use underpass_packet::ethernet;
+
+use super::chain::Fibs;
+use super::transmit::write_link_layer;
+use super::{Path, Road, Step, UNRESOLVED, View, Worker, ipv6};
+use crate::buffer::PortId;
+use crate::drops::Drop;
+use crate::limiter::Nanos;
+use crate::tables::{LinkId, NextHop, Rewrite};
+use crate::trace::{Event, Trace};
+
+/// Packets that wait for one neighbour; the oldest makes room for one more. Linux's `unres_qlen`.
+const QUEUE: usize = 101;
+/// Neighbours that packets wait for at a time.
+const NEIGHBOURS: usize = 256;
+/// How long a packet waits: Linux's three solicitations, a second apart.
+const PATIENCE: Nanos = 3_000_000_000;
+
+/// A neighbour whose link-layer address is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Unresolved {
+    /// The link that it is on.
+    pub link: LinkId,
+    /// That link's Linux interface index.
+    pub ifindex: u32,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+/// Where a packet goes once the neighbour is known.
+struct Held {
+    road: Road,
+    port: PortId,
+    mtu: u32,
+}
+
+struct Neighbour {
+    link: LinkId,
+    address: IpAddr,
+    /// When the first packet for it came.
+    since: Nanos,
+    packets: VecDeque<Held>,
+}
+
+/// What is held, and which neighbours have not been asked for yet.
+pub(super) struct Holds {
+    /// Oldest first.
+    neighbours: VecDeque<Neighbour>,
+    wanted: Vec<Unresolved>,
+    /// Packets held, and how many may be.
+    count: usize,
+    limit: usize,
+}
+
+impl Holds {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { neighbours: VecDeque::new(), wanted: Vec::new(), count: 0, limit }
+    }
+}
+
+impl<const COUNT: bool> Worker<COUNT> {
+    /// The neighbours for which packets have begun to wait since this was last asked.
+    pub fn unresolved(&mut self) -> impl Iterator<Item = Unresolved> + '_ {
+        self.path.holds.iter_mut().flat_map(|holds| holds.wanted.drain(..))
+    }
+
+    /// How many packets wait for a neighbour.
+    pub fn held(&self) -> usize {
+        self.path.holds.as_ref().map_or(0, |holds| holds.count)
+    }
+
+    /// Sends what waits for a neighbour that has become known, or tells the senders, if `rewrite` is
+    /// `None`, that it cannot be reached.
+    pub fn resolve<T: Trace>(
+        &mut self,
+        link: LinkId,
+        address: IpAddr,
+        rewrite: Option<&Rewrite>,
+        now: Nanos,
+        trace: &mut T,
+    ) {
+        let Some(holds) = &mut self.path.holds else { return };
+        let Some(at) = holds.neighbours.iter().position(|held| (held.link, held.address) == (link, address))
+        else {
+            return;
+        };
+        let Some(neighbour) = holds.neighbours.remove(at) else { return };
+        holds.count -= neighbour.packets.len();
+        let guard = self.reader.enter();
+        let view = View { tables: &self.tables, guard: &guard, now };
+        self.path.release(&view, neighbour, rewrite, trace);
+    }
+
+    /// Gives up on the neighbours that have not become known for too long.
+    pub fn give_up<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
+        while let Some(holds) = &self.path.holds
+            && let Some(oldest) = holds.neighbours.front()
+            && now.saturating_sub(oldest.since) >= PATIENCE
+        {
+            let (link, address) = (oldest.link, oldest.address);
+            self.resolve(link, address, None, now, trace);
+        }
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Holds a packet that is on its way to an unresolved next hop. Gives it back, with what is to happen
+    /// to it, if it is not to be held.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn hold<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        mut road: Road,
+        step: Step,
+        trace: &mut T,
+    ) -> Option<(Road, Step)> {
+        if self.holds.is_none() {
+            return Some((road, UNRESOLVED));
+        }
+        let next_hop = match step {
+            Step::Unresolved(id) => view.tables.next_hop(id, view.guard).copied(),
+            Step::OnLink(id) => view.link(id).and_then(|link| {
+                let address = if ipv6::is(&road.packet) { road.target6.into() } else { road.target4.into() };
+                Some(NextHop { link: id, port: link.port?, mtu: link.mtu, rewrite: None, address })
+            }),
+            step => return Some((road, step)),
+        };
+        let link = next_hop.as_ref().and_then(|next_hop| view.link(next_hop.link));
+        let (Some(next_hop), Some(link)) = (next_hop, link) else {
+            return Some((road, Step::drop(Drop::NoPort)));
+        };
+        if !link.up {
+            return Some((road, Step::drop(Drop::LinkDown)));
+        }
+        if let Step::OnLink(_) = step
+            && let Err(step) = self.leave(view, &mut road, &next_hop)
+        {
+            return Some((road, step));
+        }
+        let Some(holds) = &mut self.holds else { return Some((road, UNRESOLVED)) };
+        let NextHop { link: id, port, mtu, address, .. } = next_hop;
+        let known = holds.neighbours.iter().position(|held| (held.link, held.address) == (id, address));
+        let at = match known {
+            Some(at) => at,
+            None if holds.neighbours.len() == NEIGHBOURS => return Some((road, UNRESOLVED)),
+            None => {
+                holds.wanted.push(Unresolved { link: id, ifindex: link.ifindex, address });
+                let packets = VecDeque::new();
+                holds.neighbours.push_back(Neighbour { link: id, address, since: view.now, packets });
+                holds.neighbours.len() - 1
+            }
+        };
+        let queue = &mut holds.neighbours[at].packets;
+        if queue.len() < QUEUE && holds.count == holds.limit {
+            return Some((road, UNRESOLVED));
+        }
+        trace.step(Event::Held, &road.packet);
+        let oldest = if queue.len() == QUEUE { queue.pop_front() } else { None };
+        queue.push_back(Held { road, port, mtu });
+        holds.count += 1;
+        if let Some(Held { road, .. }) = oldest {
+            holds.count -= 1;
+            self.drop(road.packet, Drop::NeighbourUnresolved, trace);
+        }
+        None
+    }
+
+    fn release<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        neighbour: Neighbour,
+        rewrite: Option<&Rewrite>,
+        trace: &mut T,
+    ) {
+        let up = view.link(neighbour.link).is_some_and(|link| link.up);
+        let mut waiting = ArrayVec::new();
+        for Held { mut road, port, mtu } in neighbour.packets {
+            let Some(rewrite) = rewrite.filter(|_| up) else {
+                let step = if up { UNRESOLVED } else { Step::drop(Drop::LinkDown) };
+                let mut fibs = Fibs::new(view, road.extra.instance);
+                self.carry(view, &mut fibs, road, step, &mut waiting, trace);
+                while !waiting.is_empty() {
+                    self.look_up_together(view, &mut fibs, &mut waiting, trace);
+                }
+                continue;
+            };
+            let is_v6 = ipv6::is(&road.packet);
+            if !is_v6 && road.packet.len() > mtu as usize {
+                self.send_cut(&mut road, port, mtu, rewrite, trace);
+                self.pool.give(road.packet);
+                continue;
+            }
+            let ethertype = if is_v6 { ethernet::IPV6 } else { ethernet::IPV4 };
+            match write_link_layer(&mut road.packet, rewrite, ethertype) {
+                Some(()) => self.send(port, road.packet, trace),
+                None => self.drop(road.packet, Drop::NoHeadroom, trace),
+            }
+        }
+        self.end_of_burst(view);
+    }
+}

@@ -1,0 +1,60 @@
+//! Packets for the router itself, with a kernel beside it: they go to the host by a port of its own.
+
+use underpass_packet::ethernet;
+
+use super::{Path, Road, Step, View};
+use crate::drops::Drop;
+use crate::tables::Link;
+use crate::trace::{Event, Trace};
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Hands a packet over to the host. Gives it back, with the reason, if that cannot be done.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn to_host<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        mut road: Road,
+        trace: &mut T,
+    ) -> Option<(Road, Step)> {
+        let Some(ingress) = view.link(road.ingress) else { return Some((road, Step::drop(Drop::LinkDown))) };
+        trace.step(Event::Delivered(road.ingress), &road.packet);
+        let ethertype = match road.packet.bytes().first().map(|first| first >> 4) {
+            Some(4) => Some(ethernet::IPV4),
+            Some(6) => Some(ethernet::IPV6),
+            _ => None,
+        };
+        // As it came in, so that the kernel has one of its own.
+        let kept = ingress.shared && road.extra.turns == 0;
+        let port = host_of(view, &road, ingress);
+        let (Some(port), Some(ethertype), false) = (port, ethertype, kept) else {
+            self.totals.delivered += 1;
+            self.pool.give(road.packet);
+            return None;
+        };
+        let Ok(frame) = road.packet.push_header::<{ ethernet::Header::LEN }>() else {
+            return Some((road, Step::drop(Drop::NoHeadroom)));
+        };
+        frame[..12].fill(0);
+        frame[12..].copy_from_slice(&ethertype.to_be_bytes());
+        match self.transmit.push(port, road.packet) {
+            Ok(()) => {
+                self.totals.delivered += 1;
+                // The queue of the port counts it as sent, as it does all others.
+                self.totals.sent = self.totals.sent.wrapping_sub(1);
+            }
+            Err(packet) => self.drop(packet, Drop::TransmitFull, trace),
+        }
+        None
+    }
+}
+
+/// The host's port in the routing instance in which the packet was found to be for the host.
+fn host_of(view: &View<'_>, road: &Road, ingress: &Link) -> Option<crate::buffer::PortId> {
+    let lookup = road.extra.looked_in;
+    if ingress.lookup == lookup {
+        return ingress.host;
+    }
+    let of_instance = view.links().find(|link| link.lookup == lookup);
+    of_instance.map_or(ingress.host, |link| link.host)
+}
