@@ -4,6 +4,7 @@
 
 mod change;
 mod kernel_routes;
+mod mirror;
 mod query;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,6 +98,8 @@ pub(crate) struct Addresses {
     links: BTreeMap<u32, OnLink>,
     /// Changes with every change of an address.
     pub generation: u64,
+    /// Changes with every change of what the addresses are, and in which VRF.
+    pub locals: u64,
 }
 
 impl Addresses {
@@ -203,7 +206,9 @@ impl Router {
         let address = match link.kind {
             LinkKind::Loopback => Some((Ipv6Addr::LOCALHOST, 128)),
             LinkKind::Vrf { .. } => None,
-            LinkKind::Port(_) | LinkKind::Dummy => link.eui64.then(|| (link_local(link.mac), 64)),
+            LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy => {
+                link.eui64.then(|| (link_local(link.mac), 64))
+            }
         };
         if let Some((address, prefix_len)) = address
             && link.ipv6()

@@ -35,6 +35,15 @@ impl From<&Request<'_>> for Cause {
     }
 }
 
+/// The groups that hear of what may be the router's own though there is a kernel beside it.
+const OWN_GROUPS: [u32; 5] = [
+    libc::RTNLGRP_IPV4_ROUTE,
+    libc::RTNLGRP_IPV4_RULE,
+    libc::RTNLGRP_IPV6_ROUTE,
+    libc::RTNLGRP_IPV6_RULE,
+    32, // RTNLGRP_NEXTHOP
+];
+
 /// Highest group number + 1: `RTNLGRP_MAX` is below 64.
 const GROUPS: usize = 64;
 
@@ -43,13 +52,20 @@ const GROUPS: usize = 64;
 pub(crate) struct Events {
     members: [u32; GROUPS],
     queue: VecDeque<Notification>,
+    /// There is a kernel beside the router, which tells of its links, addresses and neighbours itself.
+    pub beside_kernel: bool,
     /// Notifications for the client whose request is being answered.
     pub echoes: Replies,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self { members: [0; GROUPS], queue: VecDeque::new(), echoes: Replies::default() }
+        Self {
+            members: [0; GROUPS],
+            queue: VecDeque::new(),
+            beside_kernel: false,
+            echoes: Replies::default(),
+        }
     }
 }
 
@@ -68,6 +84,9 @@ impl Events {
 
     /// Whether anybody would hear of a change.
     pub fn heard(&self, cause: Cause, group: u32) -> bool {
+        if self.beside_kernel && !OWN_GROUPS.contains(&group) {
+            return false;
+        }
         cause.echo || self.members.get(group as usize).is_some_and(|&members| members > 0)
     }
 
@@ -80,8 +99,7 @@ impl Events {
         flags: u16,
         write: impl FnOnce(&mut Reply<'_>),
     ) {
-        let heard = self.members.get(group as usize).is_some_and(|&members| members > 0);
-        if !heard && !cause.echo {
+        if !self.heard(cause, group) {
             return;
         }
         let mut bytes = Vec::new();
@@ -91,7 +109,7 @@ impl Events {
         if cause.echo {
             self.echoes.datagram(&bytes);
         }
-        if heard {
+        if self.members.get(group as usize).is_some_and(|&members| members > 0) {
             let except = cause.echo.then_some(cause.to.port);
             let bytes = bytes.into_boxed_slice();
             self.queue.push_back(Notification { protocol: Protocol::Route, group, except, bytes });

@@ -7,7 +7,7 @@ use underpass_engine::tables::LookupId;
 
 use crate::address::KernelRoute;
 use crate::events::Cause;
-use crate::route::{Family, Hop, Info, Place, Prefix, Ways, bits};
+use crate::route::{Family, Hop, Info, Origin, Place, Prefix, Ways, bits};
 use crate::{Link, Router};
 
 /// The place of a route of protocol `kernel`, and all else of it.
@@ -25,6 +25,7 @@ fn kernel_route(route: &KernelRoute) -> (Place, Info) {
         source: route.source,
         metrics: None,
         ways: Ways::Hops(Box::new([hop])),
+        origin: Origin::Own,
     };
     ((Family::of(address), route.table, prefix), info)
 }

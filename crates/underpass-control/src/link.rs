@@ -2,6 +2,7 @@
 
 mod change;
 mod encode;
+mod mirror;
 mod query;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub enum LinkKind {
     Loopback,
     /// A port: packets come and go by it.
     Port(PortId),
+    /// A link of the kernel beside the router, of whatever kind.
+    Kernel,
     /// `dummy`: swallows what is sent to it.
     Dummy,
     /// `vrf`: the links enslaved to it look up in this table.
@@ -38,7 +41,7 @@ impl LinkKind {
     /// `IFLA_INFO_KIND`; `None` for a link that no request can make.
     pub const fn name(self) -> Option<&'static str> {
         match self {
-            Self::Loopback | Self::Port(_) => None,
+            Self::Loopback | Self::Port(_) | Self::Kernel => None,
             Self::Dummy => Some("dummy"),
             Self::Vrf { .. } => Some("vrf"),
         }
@@ -72,6 +75,10 @@ pub struct Link {
     pub group: u32,
     /// `addrgenmode`: whether it gets a link-local address from its MAC address when it comes up.
     pub eui64: bool,
+    /// The port that packets of a link of the kernel come and go by, if there is one.
+    pub attached: Option<PortId>,
+    /// Whether it has a carrier.
+    pub carrier: bool,
     /// Whether it has been up: its queue then is `noqueue`, before it is `noop`.
     pub activated: bool,
     /// How often the carrier went up and down.
@@ -86,9 +93,17 @@ impl Link {
         self.flags & IFF_UP as u32 != 0
     }
 
-    /// `ifi_flags`: with those that follow from the carrier, which every link has.
+    /// The port by which its packets come and go.
+    pub const fn port(&self) -> Option<PortId> {
+        match self.kind {
+            LinkKind::Port(port) => Some(port),
+            _ => self.attached,
+        }
+    }
+
+    /// `ifi_flags`: with those that follow from the carrier.
     pub const fn all_flags(&self) -> u32 {
-        let carrier = if self.up() { IFF_RUNNING | IFF_LOWER_UP } else { 0 };
+        let carrier = if self.up() && self.carrier { IFF_RUNNING | IFF_LOWER_UP } else { 0 };
         self.flags | carrier as u32
     }
 
@@ -114,7 +129,7 @@ impl Link {
     fn new(index: u32, name: String, kind: LinkKind, mac: [u8; 6]) -> Self {
         let (flags, mtu, broadcast) = match kind {
             LinkKind::Loopback => (IFF_LOOPBACK, 65536, [0; 6]),
-            LinkKind::Port(_) => (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6]),
+            LinkKind::Port(_) | LinkKind::Kernel => (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6]),
             LinkKind::Dummy => (IFF_BROADCAST | IFF_NOARP, 1500, [0xff; 6]),
             LinkKind::Vrf { .. } => (IFF_MASTER | IFF_NOARP, 65575, [0xff; 6]),
         };
@@ -131,6 +146,8 @@ impl Link {
             alias: Vec::new(),
             group: 0,
             eui64: true,
+            attached: None,
+            carrier: true,
             activated: false,
             carrier_changes: [0; 2],
             id: LinkId(u32::MAX),
@@ -242,11 +259,11 @@ impl crate::Router {
         self.links.iter()
     }
 
-    fn add_link(&mut self, cause: Cause, mut link: Link) {
+    pub(crate) fn add_link(&mut self, cause: Cause, mut link: Link) {
         let index = link.index;
         let vrf = link.vrf_table().is_some();
         self.links.put(link.clone());
-        if vrf {
+        if vrf && self.live.is_none() {
             self.vrf_added(cause);
         }
         // Compiled once the model knows the link: its VRF and its look-up depend on that.
@@ -291,14 +308,10 @@ impl crate::Router {
 
     /// What the packet path needs to know of a link.
     fn compile_link(&mut self, link: &Link) -> underpass_engine::tables::Link {
-        let port = match link.kind {
-            LinkKind::Port(port) => Some(port),
-            _ => None,
-        };
         underpass_engine::tables::Link {
             ifindex: link.index,
-            port,
-            up: link.up(),
+            port: link.port(),
+            up: link.up() && link.carrier,
             mac: link.mac,
             mtu: link.mtu,
             lookup: self.lookup_of(link),

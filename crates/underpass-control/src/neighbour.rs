@@ -2,6 +2,8 @@
 //!
 //! Every entry is there because a request made it; states do not age.
 
+mod mirror;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -35,6 +37,9 @@ const POLICY: [Type; 18] = policy(&[
     (NDA_PROTOCOL, Type::U8),
     (NDA_FLAGS_EXT, Type::U32),
 ]);
+
+/// The kernel's own messages are taken as they are.
+const TOLD: [Type; 18] = policy(&[]);
 
 /// A neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,7 +100,11 @@ struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     fn parse(request: &Request<'a>, validate: Validate) -> Result<Self, Refusal> {
-        let (header, attributes) = request.parse::<12, 18>(&POLICY, validate)?;
+        Self::read(request, &POLICY, validate)
+    }
+
+    fn read(request: &Request<'a>, policy: &[Type; 18], validate: Validate) -> Result<Self, Refusal> {
+        let (header, attributes) = request.parse::<12, 18>(policy, validate)?;
         let [a, b, c, d] = [header[4], header[5], header[6], header[7]];
         Ok(Self {
             family: header[0],

@@ -11,6 +11,7 @@ mod follow;
 mod get;
 mod info;
 mod lookup;
+mod mirror;
 pub(crate) mod nexthop;
 mod publish;
 mod rule;
@@ -24,9 +25,9 @@ use std::collections::BTreeMap;
 pub(crate) use change::{Place, delete, new};
 pub(crate) use dump::dump;
 pub(crate) use get::get;
-pub(crate) use info::{Hop, Info, Ways};
+pub(crate) use info::{Hop, Info, Origin, Ways};
 pub(crate) use rule::{delete as delete_rule, dump as dump_rules, new as new_rule};
-pub(crate) use table::{Family, Prefix, bits};
+pub(crate) use table::{Family, Ids, Prefix, bits};
 
 use check::Gateways;
 use compile::Actions;
@@ -49,6 +50,13 @@ pub(crate) struct Routes {
     compiled: Actions,
     /// Changes with every change of a route.
     pub generation: u64,
+}
+
+impl Routes {
+    /// Forgets the rules that a router without a kernel begins with.
+    pub fn clear_rules(&mut self) {
+        self.rules.clear();
+    }
 }
 
 impl Default for Routes {

@@ -13,6 +13,7 @@ use crate::address::{self, Addresses};
 use crate::dump::{Dump, Empty, More, Running};
 use crate::events::{Events, Notification, check_group};
 use crate::link::{self, Links};
+use crate::mirror::Live;
 use crate::neighbour::{self, Neighbours};
 use crate::route::{self, Family, Routes, nexthop};
 use crate::{Client, Protocol, Request, generic, netconf, stats};
@@ -49,6 +50,8 @@ pub struct Router {
     /// `ip sr tunsrc`: the source of encapsulations; `::` is one of the link's addresses.
     pub(crate) tunnel_source: Ipv6Addr,
     began: Instant,
+    /// What there is only beside a kernel.
+    pub(crate) live: Option<Box<Live>>,
     /// The forwarding state, which the packet path reads.
     pub(crate) engine: Writer,
 }
@@ -56,6 +59,23 @@ pub struct Router {
 impl Router {
     /// A router with nothing but its loopback link. What it is told it publishes to `engine`.
     pub fn new(engine: Writer) -> Self {
+        let mut router = Self::empty(engine);
+        router.add_loopback();
+        router
+    }
+
+    /// A router beside a kernel, which is the authority for links, addresses, neighbours, plain routes,
+    /// rules and plain next-hop objects: these are mirrored, and told to [`Router::mirror`].
+    pub fn live(engine: Writer) -> Self {
+        let mut router = Self::empty(engine);
+        router.events.beside_kernel = true;
+        router.routes.clear_rules();
+        router.live = Some(Box::default());
+        router.refresh_lookups();
+        router
+    }
+
+    fn empty(engine: Writer) -> Self {
         let mut router = Self {
             links: Links::default(),
             addresses: Addresses::default(),
@@ -64,10 +84,10 @@ impl Router {
             events: Events::default(),
             tunnel_source: Ipv6Addr::UNSPECIFIED,
             began: Instant::now(),
+            live: None,
             engine,
         };
         router.begin_publishing();
-        router.add_loopback();
         router
     }
 

@@ -41,6 +41,8 @@ impl Router {
     /// Makes the kernel routes of a link those that its addresses and its state ask for.
     pub(crate) fn refresh_routes(&mut self, cause: Cause, index: u32) {
         let wanted = match self.links.get(index) {
+            // The kernel tells of those of its links, unless it does not know of their VRF.
+            Some(_) if self.live.is_some() && !self.in_own_vrf(index) => BTreeSet::new(),
             Some(link) => self.wanted_routes(link),
             None => BTreeSet::new(),
         };

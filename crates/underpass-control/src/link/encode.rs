@@ -57,7 +57,7 @@ fn operational_state(link: &Link) -> u8 {
     match link.kind {
         _ if !link.up() => 2,
         LinkKind::Loopback | LinkKind::Dummy => 0,
-        LinkKind::Port(_) | LinkKind::Vrf { .. } => 6,
+        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vrf { .. } => 6,
     }
 }
 
@@ -65,7 +65,7 @@ fn operational_state(link: &Link) -> u8 {
 pub(super) const fn mtu_bounds(kind: LinkKind) -> (u32, u32) {
     match kind {
         LinkKind::Loopback | LinkKind::Dummy => (0, 0),
-        LinkKind::Port(_) => (68, 65535),
+        LinkKind::Port(_) | LinkKind::Kernel => (68, 65535),
         LinkKind::Vrf { .. } => (1280, 65575),
     }
 }

@@ -12,7 +12,7 @@ use super::check::Owner;
 use super::config::{
     Config, HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNH_F_DEAD, RTNH_F_LINKDOWN, metrics,
 };
-use super::info::{Hop, Info, InfoId, Tunnel, Ways};
+use super::info::{Hop, Info, InfoId, Origin, Tunnel, Ways};
 use super::lookup::type_error;
 use super::table::{Family, Ids, Prefix, Table};
 use crate::events::Cause;
@@ -67,7 +67,7 @@ const fn widest_scope(kind: u8) -> u8 {
 }
 
 /// The same route but for the counters of its SIDs.
-fn same(a: &Info, b: &Info) -> bool {
+pub(crate) fn same(a: &Info, b: &Info) -> bool {
     let bare = |info: &Info| {
         let mut info = info.clone();
         if let Ways::Hops(hops) = &mut info.ways {
@@ -117,6 +117,7 @@ impl Router {
             source: config.source,
             metrics,
             ways,
+            origin: Origin::Own,
         })
     }
 
@@ -174,7 +175,7 @@ impl Router {
     }
 
     /// Allocates the counters of a route's SIDs: nothing can fail after that.
-    fn with_counters(&mut self, mut info: Info) -> Info {
+    pub(crate) fn with_counters(&mut self, mut info: Info) -> Info {
         if let Ways::Hops(hops) = &mut info.ways {
             for hop in hops.iter_mut().filter(|hop| hop.tunnel.is_some()) {
                 *hop = self.counted_hop(hop.clone());
@@ -327,6 +328,7 @@ impl Router {
             source: config.source,
             metrics,
             ways,
+            origin: Origin::Own,
         })
     }
 

@@ -11,11 +11,11 @@ use underpass_netlink::Encap;
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
 use underpass_netlink::seg6local::{self, FLAVOR_NEXT_CSID, FLAVOR_PSP, Seg6Local};
 
-use super::info::{Hop, Info, InfoId};
+use super::info::{Hop, Info, InfoId, Origin};
 use super::lookup::type_error;
 use super::publish::Scope;
 use super::table::{Family, Ids, Prefix, bits};
-use crate::{LinkKind, Router};
+use crate::{Link, Router};
 
 /// A neighbour that routes lead to: link, address, and MTU of the route (0: the link's).
 type NextHopKey = (u32, IpAddr, u32);
@@ -221,6 +221,7 @@ impl Router {
             libc::RTN_THROW => Some(Discard::Throw),
             libc::RTN_LOCAL | libc::RTN_ANYCAST => return (Action::Local, Vec::new()),
             libc::RTN_BROADCAST | libc::RTN_MULTICAST => return (Action::Broadcast, Vec::new()),
+            _ if info.origin == Origin::KernelAlone => return (Action::Local, Vec::new()),
             _ if self.blackhole_object(info) => Some(Discard::Blackhole),
             _ if info.reject => Some(Discard::Unreachable),
             _ => None,
@@ -278,6 +279,8 @@ impl Router {
                     None => Action::Discard(Discard::Blackhole),
                 },
             },
+            // The kernel forwards by its links that no port is attached to.
+            None if self.kernel_forwards(hop.oif) => Action::Local,
             None => match hop.gateway {
                 Some(gateway) => Action::Forward(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
                 None => Action::OnLink(self.link_id(hop.oif)),
@@ -398,7 +401,7 @@ impl Router {
     /// A next hop as it is now.
     fn next_hop(&self, (index, address, mtu): NextHopKey) -> NextHop {
         let link = self.links.get(index);
-        let port = link.and_then(|link| if let LinkKind::Port(port) = link.kind { Some(port) } else { None });
+        let port = link.and_then(Link::port);
         let link_mtu = link.map_or(0, |link| link.mtu);
         let rewrite = link.and_then(|link| {
             let mac = self.routes.published.mac(index, address)?;
@@ -455,6 +458,9 @@ impl Router {
         let (Some(Hop { oif, gateway: None, tunnel: None, .. }), None) = (alive.next(), alive.next()) else {
             return None;
         };
+        if self.kernel_forwards(*oif) {
+            return None;
+        }
         let address = family.address(host);
         self.routes.published.mac(*oif, address)?;
         let key = (*oif, address, mtu);

@@ -83,6 +83,9 @@ const POLICY6: [Type; ATTRIBUTES] = policy(&[
     (RTA_NH_ID, Type::U32),
 ]);
 
+/// The kernel's own messages are taken as they are.
+const TOLD: [Type; ATTRIBUTES] = policy(&[]);
+
 /// The attributes of routes of a family.
 pub(crate) const fn route_policy(family: Family) -> &'static [Type; ATTRIBUTES] {
     match family {
@@ -167,9 +170,19 @@ const fn refuse(message: &'static str) -> Refusal {
 }
 
 impl<'a> Config<'a> {
-    /// Reads an `RTM_NEWROUTE` or `RTM_DELROUTE`.
+    /// Reads an `RTM_NEWROUTE` or `RTM_DELROUTE` of a client.
     pub fn parse(request: &Request<'a>, family: Family) -> Result<Self, Refusal> {
-        let policy = route_policy(family);
+        Self::read(request, family, false)
+    }
+
+    /// Reads one that the kernel has told, which has checked it: it has what no client may say, and what
+    /// this router does not do.
+    pub fn told(request: &Request<'a>, family: Family) -> Result<Self, Refusal> {
+        Self::read(request, family, true)
+    }
+
+    fn read(request: &Request<'a>, family: Family, told: bool) -> Result<Self, Refusal> {
+        let policy = if told { &TOLD } else { route_policy(family) };
         let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(policy, Validate::Liberal)?;
         let header = RouteHeader::read(&header);
         if family == Family::V4 && header.tos & 3 != 0 {
@@ -190,18 +203,18 @@ impl<'a> Config<'a> {
         let (gateway, via) = (attributes.get(RTA_GATEWAY), attributes.get(RTA_VIA));
         let nh_id = attributes.get(RTA_NH_ID).map_or(0, |id| id.u32());
         let own = [RTA_OIF, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH, RTA_ENCAP];
-        if nh_id != 0 && own.into_iter().any(|kind| attributes.get(kind).is_some()) {
+        if !told && nh_id != 0 && own.into_iter().any(|kind| attributes.get(kind).is_some()) {
             return Err(refuse("Nexthop specification and nexthop id are mutually exclusive"));
         }
         if family == Family::V6 && via.is_some() {
             return Err(refuse("IPv6 does not support RTA_VIA attribute"));
         }
         let kind = attributes.get(RTA_ENCAP_TYPE).map(|kind| kind.u16());
-        if let Some(kind) = kind {
+        if let Some(kind) = kind.filter(|_| !told) {
             encap::check_type(kind)?;
         }
         let multipath = attributes.get(RTA_MULTIPATH);
-        let multipath = multipath.map(|multipath| Self::multipath(&multipath, family)).transpose()?;
+        let multipath = multipath.map(|multipath| Self::multipath(&multipath, family, told)).transpose()?;
         if family == Family::V4 && gateway.is_some() && via.is_some() {
             return Err(refuse("Nexthop configuration can not contain both GATEWAY and VIA"));
         }
@@ -232,7 +245,12 @@ impl<'a> Config<'a> {
         })
     }
 
-    fn multipath(multipath: &Attribute<'a>, family: Family) -> Result<Vec<HopConfig<'a>>, Refusal> {
+    fn multipath(
+        multipath: &Attribute<'a>,
+        family: Family,
+        told: bool,
+    ) -> Result<Vec<HopConfig<'a>>, Refusal> {
+        let policy = if told { &TOLD } else { route_policy(family) };
         let mut hops = Vec::new();
         let (mut rest, mut offset) = (multipath.value, multipath.offset as usize + 4);
         while !rest.is_empty() {
@@ -244,17 +262,17 @@ impl<'a> Config<'a> {
             let Some(inside) = rest.get(RTNH..len).filter(|_| len >= RTNH) else {
                 return Err(refuse("Invalid nexthop configuration - extra data after nexthop"));
             };
-            if flags & (RTNH_F_DEAD | RTNH_F_LINKDOWN) as u8 != 0 {
+            if !told && flags & (RTNH_F_DEAD | RTNH_F_LINKDOWN) as u8 != 0 {
                 return Err(refuse("Invalid flags for nexthop - can not contain DEAD or LINKDOWN"));
             }
             let attributes: Attributes<'a, ATTRIBUTES> =
-                Attributes::parse(route_policy(family), inside, offset + RTNH, Validate::Liberal)?;
+                Attributes::parse(policy, inside, offset + RTNH, Validate::Liberal)?;
             let (gateway, via) = (attributes.get(RTA_GATEWAY), attributes.get(RTA_VIA));
             if gateway.is_some() && via.is_some() {
                 return Err(refuse("Nexthop configuration can not contain both GATEWAY and VIA"));
             }
             let kind = attributes.get(RTA_ENCAP_TYPE).map(|kind| kind.u16());
-            if let Some(kind) = kind {
+            if let Some(kind) = kind.filter(|_| !told) {
                 encap::check_type(kind)?;
             }
             hops.push(HopConfig {

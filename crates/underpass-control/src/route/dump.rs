@@ -107,7 +107,8 @@ pub(crate) fn dump(
 
 impl Filter {
     fn takes(&self, router: &Router, info: &Info) -> bool {
-        (self.kind == 0 || info.kind == self.kind)
+        info.own()
+            && (self.kind == 0 || info.kind == self.kind)
             && (self.protocol == 0 || info.protocol == self.protocol)
             && (self.link == 0 || router.ways(info).iter().any(|hop| hop.oif == self.link))
     }

@@ -163,7 +163,8 @@ impl Router {
             Family::V4 => libc::RTNLGRP_IPV4_ROUTE,
             Family::V6 => libc::RTNLGRP_IPV6_ROUTE,
         };
-        if !self.events.heard(cause, group) {
+        let own = |&id: &InfoId| self.routes.infos.get(id).is_some_and(|info| info.own());
+        if !self.events.heard(cause, group) || !ids.iter().any(own) {
             return;
         }
         let mut events = std::mem::take(&mut self.events);

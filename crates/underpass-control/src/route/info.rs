@@ -45,6 +45,18 @@ pub(crate) enum Ways {
     Object(u32),
 }
 
+/// Who a route, a next-hop object or a rule belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) enum Origin {
+    /// This router.
+    #[default]
+    Own,
+    /// The kernel beside the router: the mirror of what is there.
+    Kernel,
+    /// The same, and the kernel alone can forward by it.
+    KernelAlone,
+}
+
 /// A route without its prefix.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Info {
@@ -65,9 +77,15 @@ pub(crate) struct Info {
     /// `RTAX_*` values, that of number n at n − 1; 0 for none.
     pub metrics: Option<Box<[u32; METRICS]>>,
     pub ways: Ways,
+    pub origin: Origin,
 }
 
 impl Info {
+    /// Whether it is this router's own.
+    pub fn own(&self) -> bool {
+        self.origin == Origin::Own
+    }
+
     /// Its own ways.
     pub fn hops(&self) -> &[Hop] {
         match &self.ways {

@@ -1,5 +1,6 @@
 //! Next-hop objects. Linux: `net/ipv4/nexthop.c`.
 
+mod mirror;
 mod request;
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use underpass_netlink::Refusal;
 
 pub(crate) use request::{RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP, delete, dump, get, new};
 
-use super::info::Hop;
+use super::info::{Hop, Origin};
 
 /// What an object is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +30,7 @@ pub(crate) struct Object {
     /// `RTPROT_*`.
     pub protocol: u8,
     pub kind: Kind,
+    pub origin: Origin,
 }
 
 /// All objects by id.

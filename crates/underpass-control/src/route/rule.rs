@@ -1,5 +1,6 @@
 //! Policy rules: `RTM_NEWRULE`, `RTM_DELRULE`, `RTM_GETRULE`. Linux: `net/core/fib_rules.c`.
 
+mod mirror;
 mod request;
 
 use std::net::IpAddr;
@@ -16,6 +17,7 @@ use crate::events::Cause;
 
 pub(crate) const FR_ACT_TO_TBL: u8 = 1;
 pub(crate) const FR_ACT_GOTO: u8 = 2;
+const FR_ACT_NOP: u8 = 3;
 pub(crate) const FR_ACT_BLACKHOLE: u8 = 6;
 pub(crate) const FR_ACT_UNREACHABLE: u8 = 7;
 pub(crate) const FR_ACT_PROHIBIT: u8 = 8;
@@ -49,6 +51,8 @@ pub(crate) struct Rule {
     pub destination_port: Option<(u16, u16)>,
     /// Routes of at most this prefix length are passed over.
     pub suppress_prefix: Option<u8>,
+    /// The body of the kernel's message, of a rule that is the kernel's.
+    pub told: Option<Box<[u8]>>,
 }
 
 impl Rule {
@@ -72,6 +76,7 @@ impl Rule {
             source_port: None,
             destination_port: None,
             suppress_prefix: None,
+            told: None,
         }
     }
 
@@ -142,6 +147,13 @@ impl Default for Rules {
 }
 
 impl Rules {
+    /// None: those of the kernel beside the router are yet to be told.
+    pub fn clear(&mut self) {
+        self.v4.clear();
+        self.v6.clear();
+        self.generation += 1;
+    }
+
     pub fn of(&self, family: Family) -> &[Rule] {
         match family {
             Family::V4 => &self.v4,

@@ -109,6 +109,7 @@ fn info(family: Family) -> impl Strategy<Value = Info> {
             source: None,
             metrics: None,
             ways: Ways::Hops(hops.into()),
+            origin: crate::route::Origin::Own,
         }
     })
 }

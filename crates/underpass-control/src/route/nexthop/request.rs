@@ -12,7 +12,7 @@ use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;
 use crate::route::check::Owner;
 use crate::route::config::{HopConfig, RTNH_F_ONLINK};
-use crate::route::info::{Hop, Info, InfoId, Ways};
+use crate::route::info::{Hop, Info, InfoId, Origin, Ways};
 use crate::route::table::{Family, Prefix};
 use crate::router::Outcome;
 use crate::{Request, Router};
@@ -22,21 +22,21 @@ pub(crate) const RTM_DELNEXTHOP: u16 = 105;
 pub(crate) const RTM_GETNEXTHOP: u16 = 106;
 const RTNLGRP_NEXTHOP: u32 = 32;
 
-const NHA_ID: u16 = 1;
-const NHA_GROUP: u16 = 2;
-const NHA_GROUP_TYPE: u16 = 3;
-const NHA_BLACKHOLE: u16 = 4;
-const NHA_OIF: u16 = 5;
-const NHA_GATEWAY: u16 = 6;
-const NHA_ENCAP_TYPE: u16 = 7;
-const NHA_ENCAP: u16 = 8;
+pub(super) const NHA_ID: u16 = 1;
+pub(super) const NHA_GROUP: u16 = 2;
+pub(super) const NHA_GROUP_TYPE: u16 = 3;
+pub(super) const NHA_BLACKHOLE: u16 = 4;
+pub(super) const NHA_OIF: u16 = 5;
+pub(super) const NHA_GATEWAY: u16 = 6;
+pub(super) const NHA_ENCAP_TYPE: u16 = 7;
+pub(super) const NHA_ENCAP: u16 = 8;
 const NHA_GROUPS: u16 = 9;
 const NHA_MASTER: u16 = 10;
-const NHA_FDB: u16 = 11;
+pub(super) const NHA_FDB: u16 = 11;
 const NHA_RES_GROUP: u16 = 12;
 const NHA_OP_FLAGS: u16 = 14;
 const NHA_HW_STATS_ENABLE: u16 = 16;
-const MAX: usize = 18;
+pub(super) const MAX: usize = 18;
 
 const NEW: [Type; MAX] = policy(&[
     (NHA_ID, Type::U32),
@@ -61,9 +61,9 @@ const DUMP: [Type; MAX] = policy(&[
 ]);
 
 /// `struct nhmsg`: family, scope, protocol, reserved, flags.
-const HEADER: usize = 8;
+pub(super) const HEADER: usize = 8;
 /// `struct nexthop_grp`: id, weight − 1 in two bytes that are apart, reserved.
-const MEMBER: usize = 8;
+pub(super) const MEMBER: usize = 8;
 /// Weights are of two bytes: the second was reserved once.
 const NHA_OP_FLAG_RESP_GRP_RESVD_0: u32 = 1 << 31;
 /// `NEXTHOP_GRP_TYPE_RES`.
@@ -111,7 +111,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         None => {}
     }
     let kind = router.with_counter(kind);
-    router.put_object(id, Object { family, protocol, kind });
+    router.put_object(id, Object { family, protocol, kind, origin: Origin::Own });
     router.tell_object(request.into(), RTM_NEWNEXTHOP, id);
     Ok(Outcome::Done)
 }
@@ -290,7 +290,7 @@ impl Router {
         self.routes.infos.iter().filter(|(_, info)| uses(info)).map(|(id, _)| id).collect()
     }
 
-    fn with_counter(&mut self, kind: Kind) -> Kind {
+    pub(super) fn with_counter(&mut self, kind: Kind) -> Kind {
         match kind {
             Kind::Single(hop) => Kind::Single(self.counted_hop(hop)),
             kind => kind,
@@ -298,7 +298,7 @@ impl Router {
     }
 
     /// Puts an object in, or in the place of another, and compiles what uses it.
-    fn put_object(&mut self, id: u32, object: Object) {
+    pub(super) fn put_object(&mut self, id: u32, object: Object) {
         let old = self.routes.objects.put(id, object);
         self.objects_changed(&self.users(id));
         self.forget_object(old);
@@ -390,7 +390,7 @@ impl Router {
             return;
         }
         let mut events = std::mem::take(&mut self.events);
-        if let Some(object) = self.routes.objects.get(id) {
+        if let Some(object) = self.routes.objects.get(id).filter(|object| object.origin == Origin::Own) {
             events.notify(cause, RTNLGRP_NEXTHOP, kind, 0, |reply| self.write_object(reply, id, object));
         }
         self.events = events;
@@ -454,6 +454,9 @@ impl Dump for ObjectDump {
         let Some((id, object)) = router.routes.objects.after(self.last) else { return Ok(More::No) };
         self.last = id;
         let filtered = (self.groups && !matches!(object.kind, Kind::Group(_))) || self.fdb;
+        if object.origin != Origin::Own {
+            return Ok(More::Yes); // told by the kernel
+        }
         let chosen = match &object.kind {
             Kind::Group(_) => self.link == 0 && self.master == 0 && self.family == 0,
             Kind::Blackhole => {

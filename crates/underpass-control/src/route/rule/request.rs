@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use libc::{EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, RTM_DELRULE, RTM_NEWRULE};
-use underpass_netlink::{Attribute, Attributes, Refusal, Reply, Type, Validate, policy};
+use underpass_netlink::{Attribute, Attributes, Refusal, Reply, Type, Validate, message, policy};
 
 use super::{FR_ACT_GOTO, FR_ACT_TO_TBL, Rule};
 use crate::dump::{Chunk, Dump, More};
@@ -20,19 +20,19 @@ const FRA_GOTO: u16 = 4;
 const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_FLOW: u16 = 11;
-const FRA_TUN_ID: u16 = 12;
-const FRA_SUPPRESS_IFGROUP: u16 = 13;
+pub(super) const FRA_TUN_ID: u16 = 12;
+pub(super) const FRA_SUPPRESS_IFGROUP: u16 = 13;
 const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FRA_OIFNAME: u16 = 17;
 const FRA_L3MDEV: u16 = 19;
-const FRA_UID_RANGE: u16 = 20;
-const FRA_PROTOCOL: u16 = 21;
+pub(super) const FRA_UID_RANGE: u16 = 20;
+pub(super) const FRA_PROTOCOL: u16 = 21;
 const FRA_IP_PROTO: u16 = 22;
 const FRA_SPORT_RANGE: u16 = 23;
 const FRA_DPORT_RANGE: u16 = 24;
-const MAX: usize = 25;
+pub(super) const MAX: usize = 25;
 
 const POLICY: [Type; MAX] = policy(&[
     (FRA_DST, Type::Any),
@@ -57,7 +57,7 @@ const POLICY: [Type; MAX] = policy(&[
 ]);
 
 /// `struct fib_rule_hdr`: family, lengths, TOS, table, two reserved, action, flags.
-const HEADER: usize = 12;
+pub(super) const HEADER: usize = 12;
 const FIB_RULE_INVERT: u32 = 2;
 const FIB_RULE_UNRESOLVED: u32 = 4;
 const FIB_RULE_IIF_DETACHED: u32 = 8;
@@ -68,10 +68,15 @@ const fn refuse(message: &'static str) -> Refusal {
 }
 
 /// A rule as a request gives it, and whether it names the priority.
-fn parse(router: &Router, request: &Request<'_>, family: Family) -> Result<(Rule, bool), Refusal> {
+pub(super) fn parse(
+    router: &Router,
+    request: &Request<'_>,
+    family: Family,
+    policy: &[Type; MAX],
+) -> Result<(Rule, bool), Refusal> {
     let short = refuse("Invalid msg length");
     request.fixed::<HEADER>().map_err(|_| short)?;
-    let (header, attributes) = request.parse::<HEADER, MAX>(&POLICY, Validate::Liberal)?;
+    let (header, attributes) = request.parse::<HEADER, MAX>(policy, Validate::Liberal)?;
     let [_, dst_len, src_len, tos, table, _, _, action, a, b, c, d] = header;
     let flags = u32::from_ne_bytes([a, b, c, d]);
     let source = prefix(&attributes, FRA_SRC, src_len, family).ok_or(refuse("Invalid source address"))?;
@@ -99,7 +104,7 @@ fn parse(router: &Router, request: &Request<'_>, family: Family) -> Result<(Rule
     if l3mdev.is_some() && table != 0 {
         return Err(refuse("l3mdev and table are mutually exclusive"));
     }
-    if number(FRA_SUPPRESS_IFGROUP).is_some_and(|group| group != u32::MAX) {
+    if policy == &POLICY && number(FRA_SUPPRESS_IFGROUP).is_some_and(|group| group != u32::MAX) {
         return Err(Refusal::new(EOPNOTSUPP, "suppress_ifgroup is not supported by this router"));
     }
     let byte = |kind| attributes.get(kind).map_or(0, |attribute: Attribute<'_>| attribute.u8());
@@ -130,6 +135,7 @@ fn parse(router: &Router, request: &Request<'_>, family: Family) -> Result<(Rule
         source_port: ports(&attributes, FRA_SPORT_RANGE, "Invalid sport range")?,
         destination_port: ports(&attributes, FRA_DPORT_RANGE, "Invalid dport range")?,
         suppress_prefix: suppress.map(|longest| longest.min(128) as u8),
+        told: None,
     };
     Ok((rule, named))
 }
@@ -165,7 +171,7 @@ fn family_of(request: &Request<'_>) -> Result<Family, Refusal> {
 /// `RTM_NEWRULE`.
 pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
     let family = family_of(request)?;
-    let (mut rule, _) = parse(router, request, family)?;
+    let (mut rule, _) = parse(router, request, family, &POLICY)?;
     let there = router.routes.rules.of(family);
     // Linux does not look at `not` here.
     let same = |other: &Rule| Rule { invert: rule.invert, ..other.clone() } == rule;
@@ -191,7 +197,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
 /// `RTM_DELRULE`: the first rule that agrees in all that the request says.
 pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
     let family = family_of(request)?;
-    let (wanted, named) = parse(router, request, family)?;
+    let (wanted, named) = parse(router, request, family, &POLICY)?;
     let agrees = |rule: &Rule| {
         (wanted.action == 0 || rule.action == wanted.action)
             && (wanted.table == 0 || rule.table == wanted.table)
@@ -219,7 +225,15 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
 }
 
 impl Router {
-    fn rules_changed(&mut self) {
+    /// A link has another name: rules may name it now, or no more.
+    pub(crate) fn names_changed(&mut self) {
+        let named = |rule: &Rule| !rule.iif.is_empty() || !rule.oif.is_empty();
+        if [Family::V4, Family::V6].into_iter().any(|f| self.routes.rules.of(f).iter().any(named)) {
+            self.rules_changed();
+        }
+    }
+
+    pub(super) fn rules_changed(&mut self) {
         self.refresh_lookups();
         // A link that a rule names is looked up in its own way.
         let links: Vec<u32> = self.links.iter().map(|link| link.index).collect();
@@ -236,6 +250,16 @@ impl Router {
             | if unresolved { FIB_RULE_UNRESOLVED } else { 0 }
             | detached(&rule.iif, FIB_RULE_IIF_DETACHED)
             | detached(&rule.oif, FIB_RULE_OIF_DETACHED);
+        if let Some(told) = &rule.told {
+            // As the kernel has told of it, but for what may have changed since.
+            reply.fixed(told);
+            let derived = FIB_RULE_UNRESOLVED | FIB_RULE_IIF_DETACHED | FIB_RULE_OIF_DETACHED;
+            if let Some(word) = reply.written().get_mut(message::HEADER + 8..message::HEADER + HEADER) {
+                let before = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
+                word.copy_from_slice(&(before & !derived | flags & derived).to_ne_bytes());
+            }
+            return;
+        }
         let len = |prefix: Option<Prefix>| prefix.map_or(0, |prefix| prefix.len);
         let [a, b, c, d] = flags.to_ne_bytes();
         let (dst_len, src_len) = (len(rule.destination), len(rule.source));

@@ -1,0 +1,114 @@
+//! The mirror of the kernel beside the router: what it tells of its links, addresses, neighbours, routes,
+//! next-hop objects and rules is taken into the model, marked as the kernel's.
+//!
+//! The kernel does not tell of everything: IPv4 routes that go with a link or an address vanish silently,
+//! and so do the next-hop objects of a link. There the model does what Linux does.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use underpass_netlink::{Message, Refusal};
+
+use crate::route::{Family, Ids, Place, nexthop};
+use crate::{Request, Router};
+
+/// `rtm_protocol` and `FRA_PROTOCOL` of what the router puts into the kernel for itself: routes that lead
+/// locally sent packets to it, and rules. The mirror passes over them, and nobody is shown them.
+pub const PROTOCOL: u8 = 117;
+
+/// What a router has only beside a kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    /// What a dump of the kernel has not named yet, while one is read.
+    pub unseen: Option<Box<Unseen>>,
+    /// What could not be mirrored and was logged.
+    logged: BTreeSet<String>,
+}
+
+/// Mirrored objects that are yet to be seen again.
+#[derive(Debug, Default)]
+pub(crate) struct Unseen {
+    pub links: BTreeSet<u32>,
+    /// Link, address, prefix length.
+    pub addresses: BTreeSet<(u32, IpAddr, u8)>,
+    pub neighbours: BTreeSet<(u32, IpAddr)>,
+    pub routes: HashMap<Place, Ids>,
+    pub objects: BTreeSet<u32>,
+    pub rules: Vec<(Family, Box<[u8]>)>,
+}
+
+impl Router {
+    /// Takes a message that the kernel has multicast, or written in a dump. Messages that the mirror has
+    /// no use for are passed over; so are those of a router without a kernel.
+    pub fn mirror(&mut self, message: &Message<'_>) {
+        if self.live.is_none() {
+            return;
+        }
+        let request = Request { message: *message, port: 0, strict: false };
+        let taken = match message.kind {
+            libc::RTM_NEWLINK | libc::RTM_DELLINK => self.mirror_link(&request),
+            libc::RTM_NEWADDR | libc::RTM_DELADDR => self.mirror_address(&request),
+            libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => self.mirror_neighbour(&request),
+            libc::RTM_NEWROUTE | libc::RTM_DELROUTE => self.mirror_route(&request),
+            nexthop::RTM_NEWNEXTHOP | nexthop::RTM_DELNEXTHOP => self.mirror_object(&request),
+            libc::RTM_NEWRULE | libc::RTM_DELRULE => self.mirror_rule(&request),
+            _ => Ok(()),
+        };
+        if let Err(refusal) = taken {
+            self.log_unmirrored(message.kind, &refusal);
+        }
+        self.engine.reclaim();
+    }
+
+    fn log_unmirrored(&mut self, kind: u16, refusal: &Refusal) {
+        let Some(live) = &mut self.live else { return };
+        let text = refusal.to_string();
+        if !live.logged.contains(&text) {
+            tracing::warn!("something of the kernel's is not mirrored (message type {kind}): {text}");
+            live.logged.insert(text);
+        }
+    }
+
+    /// The kernel is about to be dumped anew, because some of its messages were lost: what is mirrored
+    /// and not told again before [`Router::end_resync`] is no more.
+    pub fn begin_resync(&mut self) {
+        let mut unseen = Unseen {
+            links: self.links.iter().map(|link| link.index).collect(),
+            addresses: self.addresses.iter().map(|own| (own.link, own.local, own.prefix_len)).collect(),
+            neighbours: self.neighbours().map(|(link, address, _)| (link, address)).collect(),
+            ..Unseen::default()
+        };
+        self.unseen_routes(&mut unseen);
+        if let Some(live) = &mut self.live {
+            live.unseen = Some(Box::new(unseen));
+        }
+    }
+
+    /// The dump is over.
+    pub fn end_resync(&mut self) {
+        let Some(unseen) = self.live.as_mut().and_then(|live| live.unseen.take()) else { return };
+        self.sweep_rules(&unseen.rules);
+        self.sweep_routes(unseen.routes);
+        self.sweep_objects(&unseen.objects);
+        for (link, address) in unseen.neighbours {
+            self.unmirror_neighbour(link, address);
+        }
+        for (link, address, prefix_len) in unseen.addresses {
+            self.unmirror_address(link, address, prefix_len);
+        }
+        for index in unseen.links {
+            self.unmirror_link(index);
+        }
+        self.engine.reclaim();
+    }
+
+    /// What is yet to be seen again, while a dump is read.
+    pub(crate) fn unseen(&mut self) -> Option<&mut Unseen> {
+        self.live.as_mut()?.unseen.as_deref_mut()
+    }
+
+    /// Whether a link is enslaved to a VRF that this router has made, of which the kernel does not know.
+    pub(crate) fn in_own_vrf(&self, _index: u32) -> bool {
+        false
+    }
+}

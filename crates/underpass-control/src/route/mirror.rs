@@ -1,0 +1,311 @@
+//! The kernel's routes.
+//!
+//! A message of IPv4 is about one route. A message of IPv6 about a route that spreads names all routes that
+//! it spreads over.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_MULTIPART, NLM_F_REPLACE};
+use underpass_netlink::{Attribute, Refusal};
+
+use super::change::{Place, same};
+use super::config::{
+    Config, HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTM_F_CLONED, RTNH_F_DEAD, RTNH_F_ONLINK, metrics,
+};
+use super::info::{Hop, Info, InfoId, METRICS, Origin, Ways};
+use super::lookup::type_error;
+use super::table::{Family, Ids, Prefix};
+use crate::mirror::Unseen;
+use crate::{LinkKind, PROTOCOL, Request, Router};
+
+/// Of the connections of the host, and a text.
+const RTAX_CC_ALGO: u16 = 16;
+
+impl Router {
+    /// `RTM_NEWROUTE` and `RTM_DELROUTE` of the kernel.
+    pub(crate) fn mirror_route(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+        let Some(family) = Family::from_number(request.family()) else { return Ok(()) };
+        let header = super::config::RouteHeader::read(&request.fixed()?);
+        if header.flags & RTM_F_CLONED != 0 || header.protocol == PROTOCOL {
+            return Ok(());
+        }
+        let config = Config::told(request, family)?;
+        let place = (family, config.table, config.prefix);
+        let infos = self.told_infos(&config, family);
+        if infos.iter().any(|info| self.replaced_by_vrf(place.1, info)) {
+            return Ok(());
+        }
+        let dump = request.message.flags & NLM_F_MULTIPART != 0;
+        let flags = if dump { NLM_F_APPEND } else { request.message.flags };
+        match (family, request.message.kind) {
+            (_, libc::RTM_DELROUTE) => {
+                infos.iter().for_each(|info| self.unmirror_route(place, info));
+            }
+            (Family::V4, _) => infos.into_iter().for_each(|info| self.mirror_route4(flags, place, info)),
+            (Family::V6, _) => self.mirror_route6(flags, place, infos),
+        }
+        Ok(())
+    }
+
+    /// Whether a route is one that a link enslaved to a VRF of this router's does not have in this table.
+    fn replaced_by_vrf(&self, table: u32, info: &Info) -> bool {
+        let connected = match table {
+            RT_TABLE_LOCAL => true,
+            RT_TABLE_MAIN => info.protocol == libc::RTPROT_KERNEL,
+            _ => false,
+        };
+        connected && info.hops().iter().any(|hop| self.in_own_vrf(hop.oif))
+    }
+
+    /// What the kernel says of a route: one, or of IPv6 each that it spreads over.
+    fn told_infos(&self, config: &Config<'_>, family: Family) -> Vec<Info> {
+        let single = std::slice::from_ref(&config.hop);
+        let configs = match &config.multipath {
+            Some(hops) => &hops[..],
+            // An IPv4 route that discards has no way.
+            None if family == Family::V4 && type_error(config.kind).is_some() => &[],
+            None => single,
+        };
+        let mut origin = Origin::Kernel;
+        let mut hops = Vec::new();
+        for config in configs {
+            let (hop, known) = self.told_hop(config, family);
+            if !known {
+                origin = Origin::KernelAlone;
+            }
+            hops.push(hop);
+        }
+        let reject = |hop: Option<&Hop>| {
+            let over_loopback = hop
+                .and_then(|hop| self.links.get(hop.oif))
+                .is_some_and(|link| link.kind == LinkKind::Loopback);
+            let host = config.prefix == Prefix::host(IpAddr::from(std::net::Ipv6Addr::LOCALHOST));
+            let local = matches!(config.kind, libc::RTN_LOCAL | libc::RTN_ANYCAST);
+            type_error(config.kind).is_some() || over_loopback && !host && !local
+        };
+        let info = |ways: Ways| Info {
+            kind: config.kind,
+            protocol: config.protocol,
+            scope: config.scope,
+            metric: config.metric,
+            preference: config.preference,
+            reject: family == Family::V6 && matches!(&ways, Ways::Hops(hops) if reject(hops.first())),
+            source: config.source,
+            metrics: told_metrics(config.metrics),
+            ways,
+            origin,
+        };
+        if config.nh_id != 0 && self.routes.objects.get(config.nh_id).is_some() {
+            return vec![info(Ways::Object(config.nh_id))];
+        }
+        match family {
+            Family::V4 => vec![info(Ways::Hops(hops.into()))],
+            Family::V6 => hops.into_iter().map(|hop| info(Ways::Hops(Box::new([hop])))).collect(),
+        }
+    }
+
+    /// A way, and whether this router can take it.
+    fn told_hop(&self, config: &HopConfig<'_>, family: Family) -> (Hop, bool) {
+        let tunnel = self.tunnel(config, family);
+        let known = tunnel.is_ok();
+        let hop = Hop {
+            oif: config.oif,
+            gateway: config.gateway,
+            onlink: config.flags & RTNH_F_ONLINK != 0,
+            dead: config.flags & RTNH_F_DEAD != 0,
+            weight: config.weight.max(1),
+            tunnel: tunnel.unwrap_or(None),
+        };
+        (hop, known)
+    }
+
+    /// The routes at a place that are the kernel's, with their positions.
+    fn mirrored(&self, place: Place) -> Vec<(usize, InfoId)> {
+        let ids = self.ids(place).into_iter().enumerate();
+        ids.filter(|(_, id)| self.routes.infos.get(*id).is_some_and(|info| !info.own())).collect()
+    }
+
+    fn seen_route(&mut self, place: Place, id: InfoId) {
+        let Some(unseen) = self.unseen() else { return };
+        if let Some(ids) = unseen.routes.get_mut(&place)
+            && let Some(position) = ids.iter().position(|&other| other == id)
+        {
+            ids.remove(position);
+        }
+    }
+
+    /// Puts a route in at a position, or in the place of the one there.
+    fn put_mirrored(&mut self, place: Place, replace: bool, position: usize, info: Info) {
+        let old = self.ids(place).get(position).copied().filter(|_| replace);
+        if let Some(old) = old {
+            self.seen_route(place, old);
+        }
+        let info = self.with_counters(info);
+        self.put(place, replace.then_some(position), position, info);
+    }
+
+    fn mirror_route4(&mut self, flags: u16, place: Place, info: Info) {
+        let there = self.mirrored(place);
+        if let Some((position, id)) = self.find_mirrored(&there, &info) {
+            let equal = self.routes.infos.get(id).is_some_and(|old| same(old, &info));
+            match equal {
+                true => self.seen_route(place, id),
+                false => self.put_mirrored(place, true, position, info),
+            }
+            return;
+        }
+        let ids = self.ids(place);
+        let metric = |id: &InfoId| self.routes.infos.get(*id).map_or(0, |info| info.metric);
+        let replaced = there.iter().find(|(_, id)| metric(id) == info.metric);
+        if let Some(&(position, _)) = replaced.filter(|_| flags & NLM_F_REPLACE != 0) {
+            return self.put_mirrored(place, true, position, info);
+        }
+        let position = match flags & NLM_F_APPEND {
+            0 => ids.iter().position(|id| metric(id) >= info.metric),
+            _ => ids.iter().position(|id| metric(id) > info.metric),
+        };
+        self.put_mirrored(place, false, position.unwrap_or(ids.len()), info);
+    }
+
+    fn mirror_route6(&mut self, flags: u16, place: Place, infos: Vec<Info>) {
+        let Some(first) = infos.first() else { return };
+        let (metric, spreads) = (first.metric, first.spreads());
+        let equal =
+            |router: &Self, id: InfoId| router.routes.infos.get(id).is_some_and(|old| old.metric == metric);
+        let alike = |router: &Self, id: InfoId| {
+            equal(router, id) && router.routes.infos.get(id).is_some_and(|old| old.spreads() == spreads)
+        };
+        let there = self.mirrored(place);
+        let known = |router: &Self, id: InfoId| {
+            let old = router.routes.infos.get(id);
+            old.is_some_and(|old| infos.iter().any(|info| same(old, info)))
+        };
+        // What the message does not name is no more: of routes that spread always, of others if one of
+        // them was replaced.
+        let mut gone: Vec<usize> = Vec::new();
+        if spreads {
+            gone.extend(
+                there.iter().filter(|(_, id)| alike(self, *id) && !known(self, *id)).map(|(p, _)| *p),
+            );
+        }
+        if flags & NLM_F_REPLACE != 0 && gone.is_empty() && !there.iter().any(|(_, id)| known(self, *id)) {
+            let replaced = there.iter().find(|(_, id)| alike(self, *id));
+            let replaced = replaced.or_else(|| there.iter().find(|(_, id)| equal(self, *id)));
+            gone.extend(replaced.map(|(position, _)| *position));
+        }
+        let begin = gone.first().copied();
+        // The new ones are put in before the old ones are taken out: no packet meets a gap.
+        let mut position = begin.unwrap_or_else(|| {
+            let higher = |id: &InfoId| self.routes.infos.get(*id).is_some_and(|old| old.metric > metric);
+            let ids = self.ids(place);
+            ids.iter().position(higher).unwrap_or(ids.len())
+        });
+        let from = position;
+        for info in &infos {
+            let there = self.mirrored(place);
+            let old =
+                there.iter().find(|(_, id)| self.routes.infos.get(*id).is_some_and(|old| same(old, info)));
+            match old {
+                Some(&(_, id)) => self.seen_route(place, id),
+                None => {
+                    self.put_mirrored(place, false, position, info.clone());
+                    position += 1;
+                }
+            }
+        }
+        let added = position - from;
+        for old in gone.into_iter().rev() {
+            let old = if old >= from { old + added } else { old };
+            if let Some(&id) = self.ids(place).get(old) {
+                self.seen_route(place, id);
+            }
+            self.take(place, old);
+        }
+    }
+
+    /// Among routes at a place, the one that a message is about: that is the same, or differs only in
+    /// what changes without a word.
+    fn find_mirrored(&self, there: &[(usize, InfoId)], wanted: &Info) -> Option<(usize, InfoId)> {
+        let by = |agrees: &dyn Fn(&Info) -> bool| {
+            there.iter().find(|(_, id)| self.routes.infos.get(*id).is_some_and(|info| agrees(info))).copied()
+        };
+        let ways = |info: &Info| {
+            let ways = |hop: &Hop| (hop.oif, hop.gateway, hop.weight);
+            info.ways == wanted.ways
+                || (!info.hops().is_empty() || !wanted.hops().is_empty())
+                    && info.hops().iter().map(ways).eq(wanted.hops().iter().map(ways))
+        };
+        by(&|info| same(info, wanted)).or_else(|| {
+            by(&|info| {
+                (info.metric, info.kind, info.protocol, info.scope)
+                    == (wanted.metric, wanted.kind, wanted.protocol, wanted.scope)
+                    && ways(info)
+            })
+        })
+    }
+
+    fn unmirror_route(&mut self, place: Place, info: &Info) {
+        let there = self.mirrored(place);
+        if let Some((position, id)) = self.find_mirrored(&there, info) {
+            self.seen_route(place, id);
+            self.take(place, position);
+        }
+    }
+
+    /// Takes note of all mirrored routes.
+    pub(crate) fn unseen_routes(&self, unseen: &mut Unseen) {
+        let mirrored = |id: &InfoId| self.routes.infos.get(*id).is_some_and(|info| !info.own());
+        for (&(family, table), routes) in &self.routes.tables {
+            for (key, ids) in routes.after(None) {
+                let ids: Ids = ids.iter().copied().filter(mirrored).collect();
+                if !ids.is_empty() {
+                    unseen.routes.insert((family, table, key.prefix()), ids);
+                }
+            }
+        }
+        unseen.objects = self.mirrored_objects().collect();
+        unseen.rules = self.mirrored_rules();
+    }
+
+    /// Removes what a dump has not named.
+    pub(crate) fn sweep_routes(&mut self, unseen: HashMap<Place, Ids>) {
+        for (place, gone) in unseen {
+            for id in gone {
+                if let Some(position) = self.ids(place).iter().rposition(|&other| other == id) {
+                    self.take(place, position);
+                }
+            }
+        }
+    }
+
+    /// Takes the connected routes of a link out of the mirror: it was enslaved to a VRF.
+    pub(crate) fn unmirror_connected(&mut self, link: u32) {
+        let by = |info: &Info| !info.own() && info.hops().iter().any(|hop| hop.oif == link);
+        for place in self.places_of(by) {
+            for (position, id) in self.mirrored(place).into_iter().rev() {
+                let info = self.routes.infos.get(id).cloned();
+                if info.is_some_and(|info| by(&info) && self.replaced_by_vrf(place.1, &info)) {
+                    self.take(place, position);
+                }
+            }
+        }
+    }
+}
+
+/// The metrics of a route that forwarding may care about.
+fn told_metrics(attribute: Option<Attribute<'_>>) -> Option<Box<[u32; METRICS]>> {
+    match metrics(attribute) {
+        Ok(metrics) => metrics,
+        Err(_) => {
+            let mut metrics = Box::new([0; METRICS]);
+            for metric in attribute.iter().flat_map(Attribute::nested).filter(|m| m.kind != RTAX_CC_ALGO) {
+                if let Some(slot) = usize::from(metric.kind).checked_sub(1).and_then(|at| metrics.get_mut(at))
+                {
+                    *slot = metric.u32();
+                }
+            }
+            Some(metrics).filter(|metrics| metrics.iter().any(|&value| value != 0))
+        }
+    }
+}
