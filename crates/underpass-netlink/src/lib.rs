@@ -1,4 +1,4 @@
-//! Codecs for rtnetlink and generic netlink, for the answering side.
+//! Codecs for rtnetlink, generic netlink and FPM frames, for the answering side.
 //!
 //! Requests are read in place: [`message`] splits a datagram, [`attribute`] checks the attributes of a
 //! message against a policy as Linux's `__nla_validate_parse` does, so that an error knows the offset of
@@ -8,6 +8,7 @@
 
 pub mod attribute;
 pub mod encap;
+pub mod fpm;
 pub mod genetlink;
 pub mod message;
 pub mod refusal;
