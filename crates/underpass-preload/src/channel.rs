@@ -13,43 +13,86 @@ use libc::{iovec, msghdr, sockaddr_un, socklen_t, ssize_t};
 
 use crate::{
     next,
-    protocol::{Kind, Message, SOCKET_VARIABLE, VERSION},
+    protocol::{Kind, Message, RUNTIME_VARIABLE, SOCKET_VARIABLE, VERSION, socket_name},
     table::{self, Socket},
 };
 
 /// Control descriptors go up here, out of the way of programs that count on low numbers.
 const HIDDEN: usize = 512;
 
-/// Address of the router's socket; `None` if the environment names none.
-fn router() -> Option<&'static sockaddr_un> {
-    static ROUTER: OnceLock<Option<sockaddr_un>> = OnceLock::new();
-    ROUTER.get_or_init(|| address(std::env::var_os(SOCKET_VARIABLE)?)).as_ref()
+/// Where routers are, as the environment says.
+enum Routers {
+    /// One for every network namespace, and nothing of the kernel's.
+    One(sockaddr_un),
+    /// That of the caller's network namespace, in this directory, if there is one: beside the kernel.
+    Runtime(Vec<u8>),
 }
 
-fn address(path: OsString) -> Option<sockaddr_un> {
+fn routers() -> Option<&'static Routers> {
+    static ROUTERS: OnceLock<Option<Routers>> = OnceLock::new();
+    let filled = |name| std::env::var_os(name).map(OsString::into_vec).filter(|value| !value.is_empty());
+    ROUTERS
+        .get_or_init(|| match filled(SOCKET_VARIABLE) {
+            Some(path) => Some(Routers::One(address(&path))),
+            None => filled(RUNTIME_VARIABLE).map(Routers::Runtime),
+        })
+        .as_ref()
+}
+
+fn address(path: &[u8]) -> sockaddr_un {
     // SAFETY: all zero bytes are a valid sockaddr_un.
     let mut address: sockaddr_un = unsafe { zeroed() };
     address.sun_family = libc::AF_UNIX as u16;
-    let path = path.into_vec();
-    if path.is_empty() {
-        return None;
-    }
     // A longer path is cut off, and connecting to it fails: the program must not reach the kernel instead.
     let room = address.sun_path.len() - 1;
     for (to, from) in address.sun_path[..room].iter_mut().zip(path) {
-        *to = from as libc::c_char;
+        *to = *from as libc::c_char;
     }
-    Some(address)
+    address
 }
 
-/// Whether netlink sockets go to a router.
+/// Whether netlink sockets may go to a router.
 pub fn active() -> bool {
-    router().is_some()
+    routers().is_some()
 }
 
-/// A connection to the router's socket.
-fn connect() -> Result<c_int, c_int> {
-    let Some(router) = router() else { return Err(libc::ECONNREFUSED) };
+/// Whether the router is all the network that the program sees, and not one beside the kernel's.
+pub fn alone() -> bool {
+    matches!(routers(), Some(Routers::One(_)))
+}
+
+/// The inode of the calling thread's network namespace.
+fn namespace() -> Option<u64> {
+    // SAFETY: all zero bytes are a valid stat; stat writes one, and it is read only where that succeeded.
+    unsafe {
+        let mut status: libc::stat = zeroed();
+        (next::stat(c"/proc/thread-self/ns/net".as_ptr(), &raw mut status) == 0).then_some(status.st_ino)
+    }
+}
+
+/// A connection to the router; `None` if there is none in the caller's network namespace, whose kernel the
+/// program then talks to.
+pub fn connect() -> Result<Option<c_int>, c_int> {
+    match routers() {
+        None => Ok(None),
+        // What `ip` prints for a path that is not there would puzzle: it opens no file.
+        Some(Routers::One(address)) => match connect_to(address) {
+            Err(libc::ENOENT) => Err(libc::ECONNREFUSED),
+            connected => connected.map(Some),
+        },
+        Some(Routers::Runtime(directory)) => {
+            let Some(namespace) = namespace() else { return Ok(None) };
+            let path = [directory, &b"/"[..], socket_name(namespace).as_bytes()].concat();
+            match connect_to(&address(&path)) {
+                // A file may be left of a daemon, even one of another namespace that had this number.
+                Err(libc::ENOENT | libc::ECONNREFUSED) => Ok(None),
+                connected => connected.map(Some),
+            }
+        }
+    }
+}
+
+fn connect_to(router: &sockaddr_un) -> Result<c_int, c_int> {
     // SAFETY: socket and connect are called with valid arguments; connect reads a sockaddr_un of the
     // length given.
     unsafe {
@@ -66,19 +109,18 @@ fn connect() -> Result<c_int, c_int> {
                 libc::EINTR => {}
                 errno => {
                     next::close(fd);
-                    // What `ip` prints for a path that is not there would puzzle: it opens no file.
-                    return Err(if errno == libc::ENOENT { libc::ECONNREFUSED } else { errno });
+                    return Err(errno);
                 }
             }
         }
     }
 }
 
-/// Opens a netlink socket whose other end is the router's. `kind` may hold SOCK_CLOEXEC and
-/// SOCK_NONBLOCK.
-pub fn open(kind: c_int, protocol: c_int) -> Result<c_int, c_int> {
+/// Opens a netlink socket whose other end is the router's; `None` as [`connect`]. `kind` may hold
+/// SOCK_CLOEXEC and SOCK_NONBLOCK.
+pub fn open(kind: c_int, protocol: c_int) -> Result<Option<c_int>, c_int> {
     let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
-    let mut control = connect()?;
+    let Some(mut control) = connect()? else { return Ok(None) };
     let mut ends = [-1; 2];
     // SAFETY: socketpair writes two descriptors; the others take descriptors that are ours.
     unsafe {
@@ -107,7 +149,7 @@ pub fn open(kind: c_int, protocol: c_int) -> Result<c_int, c_int> {
             next::close(control);
         }
     }
-    opened
+    opened.map(Some)
 }
 
 /// Sends OPEN with the router's end of the data socket, and waits for the reply.
@@ -148,7 +190,7 @@ pub fn call(socket: &Socket, question: Message) -> Result<Message, c_int> {
 
 /// Asks the router something that concerns no socket.
 pub fn call_once(question: Message) -> Result<Message, c_int> {
-    let control = connect()?;
+    let control = connect()?.ok_or(libc::ECONNREFUSED)?;
     let answer = ask(control, question);
     // SAFETY: `control` is ours.
     unsafe { next::close(control) };

@@ -1,9 +1,9 @@
 //! Carries the netlink sockets of a program to the router: a library for LD_PRELOAD.
 //!
-//! With `UNDERPASS_SOCKET` in the environment, `socket(AF_NETLINK, …, NETLINK_ROUTE or NETLINK_GENERIC)`
-//! gives the program a socket whose other end the router holds ([`protocol`] says how they speak). That
+//! With `UNDERPASS_SOCKET` in the environment, or with `UNDERPASS_RUNTIME` and a router in the caller's network
+//! namespace, `socket(AF_NETLINK, …, NETLINK_ROUTE or NETLINK_GENERIC)` gives the program a socket whose other end the router holds ([`protocol`] says how they speak). That
 //! socket is a real one, so reading, polling and waiting on it need no help; interposed are the calls in
-//! which an AF_UNIX socket would behave otherwise than an AF_NETLINK one. Without the variable every call
+//! which an AF_UNIX socket would behave otherwise than an AF_NETLINK one. Without the variables every call
 //! goes to the C library untouched.
 //!
 //! What goes round a preloaded library reaches the kernel: set-user-ID and statically linked programs, and the

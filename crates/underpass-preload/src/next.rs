@@ -119,6 +119,7 @@ next! {
     fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
     fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
+    stat(path: *const c_char, status: *mut libc::stat) -> c_int;
     if_nametoindex(name: *const c_char) -> c_uint;
     if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;
 }

@@ -32,8 +32,20 @@
 //!
 //! Either side closes to end it. Both sides are on one machine: integers are in its byte order.
 
-/// Environment variable that holds the path of the daemon's socket.
+/// Environment variable that holds the path of the daemon's socket: one router for all, offline or live.
 pub const SOCKET_VARIABLE: &str = "UNDERPASS_SOCKET";
+
+/// Environment variable that holds the directory where the daemons of network namespaces listen, each at
+/// [`socket_name`]. It counts only without [`SOCKET_VARIABLE`].
+pub const RUNTIME_VARIABLE: &str = "UNDERPASS_RUNTIME";
+
+/// Where daemons of network namespaces listen unless told otherwise.
+pub const RUNTIME: &str = "/run/underpass";
+
+/// File name of the socket of a network namespace's daemon. `namespace`: the inode of `/proc/self/ns/net`.
+pub fn socket_name(namespace: u64) -> String {
+    format!("netns-{namespace}.sock")
+}
 
 /// Bytes of an interface name with its NUL: IFNAMSIZ of Linux.
 pub const NAME_LENGTH: usize = 16;

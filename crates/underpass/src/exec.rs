@@ -4,11 +4,11 @@ use std::{
     ffi::OsString,
     io::ErrorKind,
     os::unix::process::CommandExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
-use underpass::launch;
+use underpass::launch::{self, LaunchError, Lead};
 
 /// Run a program that talks to the router instead of the kernel.
 ///
@@ -21,11 +21,13 @@ use underpass::launch;
 #[command(after_help = "Examples:
   underpass exec -- ip -6 route add fc00:1::1/128 encap seg6local action End count dev p0
   underpass exec -- ip -6 -s route show
+  underpass exec -- ip -n blue route show   # the router of namespace blue, else its kernel
   underpass exec --socket /tmp/lab.sock -- sh ./configure-lab.sh
   underpass exec -- bash          # a shell in which every ip and tc talks to the router")]
 pub struct Args {
-    /// The router's socket [default: $UNDERPASS_SOCKET, else $XDG_RUNTIME_DIR/underpass/offline.sock,
-    /// else /run/underpass/offline.sock]
+    /// The socket of one router for CMD, whatever network namespace it enters [default: $UNDERPASS_SOCKET,
+    /// else the router of the namespace that CMD is in when it opens a netlink socket, else
+    /// $XDG_RUNTIME_DIR/underpass/offline.sock or /run/underpass/offline.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// The program and its arguments
@@ -38,11 +40,15 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     let Some((program, arguments)) = args.command.split_first() else {
         anyhow::bail!("no command given");
     };
-    let socket = args.socket.clone().unwrap_or_else(launch::default_socket);
-    launch::check_router(&socket)?;
     let mut command = Command::new(program);
     command.args(arguments);
-    launch::carry_netlink(&mut command, &socket)?;
+    match &args.socket {
+        Some(socket) => lead_to(&mut command, socket)?,
+        None => match launch::default_socket()? {
+            Some(socket) => lead_to(&mut command, &socket)?,
+            None => launch::carry_netlink(&mut command, Lead::ByNamespace)?,
+        },
+    }
     let error = command.exec();
     let (why, status) = match error.kind() {
         ErrorKind::NotFound => ("command not found".to_owned(), 127),
@@ -50,4 +56,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     };
     eprintln!("underpass exec: {}: {why}", program.to_string_lossy());
     Ok(ExitCode::from(status))
+}
+
+fn lead_to(command: &mut Command, socket: &Path) -> Result<(), LaunchError> {
+    launch::check_router(socket)?;
+    launch::carry_netlink(command, Lead::To(socket))
 }

@@ -4,8 +4,12 @@
 use std::{
     env,
     ffi::OsString,
-    io,
-    os::unix::ffi::OsStrExt,
+    fs, io,
+    os::unix::{
+        ffi::{OsStrExt, OsStringExt},
+        fs::MetadataExt,
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::Command,
 };
@@ -16,7 +20,7 @@ use nix::{
 };
 use std::os::fd::AsRawFd;
 
-use crate::protocol::SOCKET_VARIABLE;
+use crate::protocol::{RUNTIME, RUNTIME_VARIABLE, SOCKET_VARIABLE, socket_name};
 
 /// File name of the preload library.
 const LIBRARY: &str = "libunderpass_preload.so";
@@ -30,6 +34,18 @@ pub enum LaunchError {
         .0.display(), .0.display()
     )]
     NoRouter(PathBuf),
+    /// Nothing listens where a router is looked for by default.
+    #[error(
+        "no router in this network namespace (nothing listens at {}), nor one that is offline (at {}): start one \
+         with `underpass run` or `underpass run --offline`, or name another's socket with --socket",
+        here.display(), offline.display()
+    )]
+    NoneHere {
+        /// Where the namespace's would listen.
+        here: PathBuf,
+        /// Where an offline one would listen.
+        offline: PathBuf,
+    },
     /// Something is there, but it cannot be used.
     #[error("cannot reach the router at {}: {error}", path.display())]
     Unreachable {
@@ -57,13 +73,39 @@ fn list(directories: &[PathBuf]) -> String {
     directories.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Where a router listens unless told otherwise: `$UNDERPASS_SOCKET`, which `exec` sets for what it
-/// starts, else `offline.sock` in [`runtime_directory`].
-pub fn default_socket() -> PathBuf {
-    match env::var_os(SOCKET_VARIABLE) {
-        Some(path) if !path.is_empty() => path.into(),
-        _ => runtime_directory().join("offline.sock"),
+/// Which router a program is led to unless told otherwise: that of `$UNDERPASS_SOCKET`, which `exec` sets for
+/// what it starts; else that of the caller's network namespace; else the one at `offline.sock` in
+/// [`runtime_directory`]. `None`: by namespace.
+///
+/// # Errors
+/// [`LaunchError::NoneHere`] if there is none of them, [`LaunchError::Unreachable`] if the one there is cannot be
+/// reached.
+pub fn default_socket() -> Result<Option<PathBuf>, LaunchError> {
+    if let Some(path) = env::var_os(SOCKET_VARIABLE).filter(|path| !path.is_empty()) {
+        return Ok(Some(path.into()));
     }
+    let here = namespace_socket()
+        .map_err(|error| LaunchError::Unreachable { path: "/proc/thread-self/ns/net".into(), error })?;
+    match check_router(&here) {
+        Ok(()) => return Ok(None),
+        Err(LaunchError::NoRouter(_)) => {}
+        Err(error) => return Err(error),
+    }
+    let offline = runtime_directory().join("offline.sock");
+    match check_router(&offline) {
+        Ok(()) => Ok(Some(offline)),
+        Err(LaunchError::NoRouter(_)) => Err(LaunchError::NoneHere { here, offline }),
+        Err(error) => Err(error),
+    }
+}
+
+/// Where the daemon of the calling thread's network namespace listens, in [`RUNTIME`].
+///
+/// # Errors
+/// What stat(2) says of `/proc/thread-self/ns/net`.
+pub fn namespace_socket() -> io::Result<PathBuf> {
+    let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok(Path::new(RUNTIME).join(socket_name(namespace)))
 }
 
 /// `$XDG_RUNTIME_DIR/underpass`, or `/run/underpass` where there is no such variable.
@@ -109,30 +151,70 @@ pub fn find_library() -> Result<PathBuf, LaunchError> {
     Ok(library)
 }
 
-/// Sets the environment of `command` so that its netlink sockets, and those of what it starts, lead to
-/// the router at `socket`. What LD_PRELOAD held before stays, after our library.
+/// Which router the netlink sockets of a program lead to.
+#[derive(Debug, Clone, Copy)]
+pub enum Lead<'a> {
+    /// The one at this socket, whatever namespace the program is in.
+    To(&'a Path),
+    /// That of the network namespace which the program is in when it opens a socket; the kernel where there is
+    /// none.
+    ByNamespace,
+}
+
+/// Sets the environment of `command` so that its netlink sockets, and those of what it starts, lead to a
+/// router. What LD_PRELOAD held before stays, after our library.
 ///
 /// # Errors
-/// As [`find_library`]; [`LaunchError::Unreachable`] if `socket` is relative and the current directory
+/// As [`find_library`]; [`LaunchError::Unreachable`] if the socket is relative and the current directory
 /// is gone.
-pub fn carry_netlink(command: &mut Command, socket: &Path) -> Result<(), LaunchError> {
+pub fn carry_netlink(command: &mut Command, lead: Lead<'_>) -> Result<(), LaunchError> {
     let library = find_library()?;
-    // The program may change its directory before it opens a socket.
-    let socket = std::path::absolute(socket)
-        .map_err(|error| LaunchError::Unreachable { path: socket.to_owned(), error })?;
     let mut preload = OsString::from(&library);
-    if let Some(others) = env::var_os("LD_PRELOAD") {
-        let ours = library.as_os_str().as_bytes();
-        let mut words = others.as_bytes().split(|byte| *byte == b':' || byte.is_ascii_whitespace());
-        if words.any(|word| word == ours) {
-            preload = others;
-        } else if !others.is_empty() {
-            preload.push(":");
-            preload.push(others);
+    let others = other_libraries(&library);
+    if !others.is_empty() {
+        preload.push(":");
+        preload.push(others);
+    }
+    command.env("LD_PRELOAD", preload);
+    match lead {
+        Lead::To(socket) => {
+            // The program may change its directory before it opens a socket.
+            let socket = std::path::absolute(socket)
+                .map_err(|error| LaunchError::Unreachable { path: socket.to_owned(), error })?;
+            command.env(SOCKET_VARIABLE, socket).env_remove(RUNTIME_VARIABLE);
+        }
+        Lead::ByNamespace => {
+            command.env(RUNTIME_VARIABLE, RUNTIME).env_remove(SOCKET_VARIABLE);
         }
     }
-    command.env("LD_PRELOAD", preload).env(SOCKET_VARIABLE, socket);
     Ok(())
+}
+
+/// What LD_PRELOAD names besides `library`.
+fn other_libraries(library: &Path) -> OsString {
+    let words = env::var_os("LD_PRELOAD").unwrap_or_default();
+    let words = words.as_bytes().split(|byte| *byte == b':' || byte.is_ascii_whitespace());
+    let others = words.filter(|word| !word.is_empty() && *word != library.as_os_str().as_bytes());
+    OsString::from_vec(others.collect::<Vec<_>>().join(&b':'))
+}
+
+/// Starts this program anew without the preload library, if it was loaded: a router started from a shell under
+/// `underpass exec` must reach the kernel itself. Returns where there is nothing to do.
+///
+/// # Errors
+/// What execve(2) says.
+pub fn shed_library() -> io::Result<()> {
+    let loaded = |word: &[u8]| Path::new(std::ffi::OsStr::from_bytes(word)).ends_with(LIBRARY);
+    let words = env::var_os("LD_PRELOAD").unwrap_or_default();
+    let words = words.as_bytes().split(|byte| *byte == b':' || byte.is_ascii_whitespace());
+    let Some(library) = words.clone().find(|word| loaded(word)) else { return Ok(()) };
+    let others = other_libraries(Path::new(std::ffi::OsStr::from_bytes(library)));
+    let mut command = Command::new(env::current_exe()?);
+    if let Some(name) = env::args_os().next() {
+        command.arg0(name);
+    }
+    command.args(env::args_os().skip(1)).env("LD_PRELOAD", others);
+    Err(command.exec())
 }
 
 #[cfg(test)]
@@ -148,7 +230,7 @@ mod tests {
     #[test]
     fn the_environment_names_an_absolute_socket() {
         let mut command = Command::new("true");
-        carry_netlink(&mut command, Path::new("some.sock")).unwrap();
+        carry_netlink(&mut command, Lead::To(Path::new("some.sock"))).unwrap();
         let value = |name: &str| {
             command.get_envs().find(|(key, _)| *key == name).and_then(|(_, value)| value).unwrap().to_owned()
         };

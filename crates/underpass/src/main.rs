@@ -37,6 +37,10 @@ fn main() -> ExitCode {
         eprintln!("underpass: this processor has no {feature}: build with RUSTFLAGS=-Ctarget-cpu=x86-64");
         return ExitCode::FAILURE;
     }
+    if let Err(error) = underpass::launch::shed_library() {
+        eprintln!("underpass: cannot start without the preload library: {error}");
+        return ExitCode::FAILURE;
+    }
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())

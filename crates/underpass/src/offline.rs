@@ -19,9 +19,9 @@ use underpass_engine::{
 };
 
 use crate::{
-    launch::{self, LaunchError},
+    launch::{self, LaunchError, Lead},
     port_spec::PortSpec,
-    serve::{ListenError, Server, Waker},
+    serve::{self, ListenError, Server, Waker},
 };
 
 /// Why there is no such router.
@@ -79,7 +79,7 @@ pub fn router(
 pub fn serve(server: &mut Server, router: &Mutex<Router>, stop: &AtomicBool) -> io::Result<()> {
     while !stop.load(Relaxed) {
         let ready = server.wait()?;
-        server.turn(&mut lock(router), &ready);
+        server.turn(&mut *lock(router), &ready);
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ impl Offline {
         let (router, tables, readers) = router(ports, workers)?;
         let directory = tempfile::Builder::new().prefix("underpass-").tempdir()?;
         let socket = directory.path().join("netlink.sock");
-        let mut server = Server::listen(&socket)?;
+        let mut server = Server::listen(&socket, &serve::Options::default())?;
         let (router, stop, waker) = (Arc::new(Mutex::new(router)), Arc::default(), server.waker());
         let (served, stopped) = (Arc::clone(&router), Arc::clone(&stop));
         let thread = thread::Builder::new().name("control".to_owned()).spawn(move || {
@@ -136,7 +136,7 @@ impl Offline {
     /// [`LaunchError::NoLibrary`] and [`LaunchError::UnusablePath`].
     pub fn command(&self, program: impl AsRef<OsStr>) -> Result<Command, LaunchError> {
         let mut command = Command::new(program);
-        launch::carry_netlink(&mut command, &self.socket)?;
+        launch::carry_netlink(&mut command, Lead::To(&self.socket))?;
         Ok(command)
     }
 

@@ -12,7 +12,11 @@ use std::{
 };
 
 use nix::sys::signal::{SigSet, Signal};
-use underpass::{launch, offline, port_spec::PortSpec, serve::Server};
+use underpass::{
+    launch, offline,
+    port_spec::PortSpec,
+    serve::{self, Server},
+};
 
 /// Run the router.
 ///
@@ -54,7 +58,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     // In every thread, so that only the one that waits for them gets them.
     signals.thread_block()?;
     let (router, _tables, _readers) = offline::router(&args.ports, 0)?;
-    let mut server = Server::listen(&socket)?;
+    let mut server = Server::listen(&socket, &serve::Options::default())?;
     let (stop, waker) = (Arc::new(AtomicBool::new(false)), server.waker());
     let stopped = Arc::clone(&stop);
     thread::Builder::new().name("signals".to_owned()).spawn(move || {

@@ -1,4 +1,5 @@
-//! Interfaces by name and by index, and the ioctls that would show or change the kernel's.
+//! Interfaces by name and by index, and the ioctls that would show or change the kernel's, where the router is
+//! alone. Beside a kernel each of its links is one of the kernel's too.
 #![allow(unsafe_code)]
 
 use std::{
@@ -35,7 +36,7 @@ fn name_of(index: u32) -> Result<[u8; NAME_LENGTH], c_int> {
 /// As if_nametoindex(3).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
-    if !channel::active() || name.is_null() {
+    if !channel::alone() || name.is_null() {
         // SAFETY: the caller's promise.
         return unsafe { next::if_nametoindex(name) };
     }
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
 /// As if_indextoname(3): `name` has room for IFNAMSIZ bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char {
-    if !channel::active() || name.is_null() {
+    if !channel::alone() || name.is_null() {
         // SAFETY: the caller's promise.
         return unsafe { next::if_indextoname(index, name) };
     }
@@ -88,7 +89,7 @@ fn about_networks(request: c_ulong) -> bool {
 pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // C passes an int where the number has its high bit set; the kernel looks at 32 bits.
     let number = request & 0xffff_ffff;
-    if !about_networks(number) || !channel::active() {
+    if !about_networks(number) || !channel::alone() {
         // SAFETY: the caller's promise.
         return unsafe { next::ioctl(fd, request, argument) };
     }

@@ -30,13 +30,23 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     }
     match protocol {
         libc::NETLINK_ROUTE | libc::NETLINK_GENERIC => {
-            match kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) {
-                libc::SOCK_RAW | libc::SOCK_DGRAM => returned(channel::open(kind, protocol)),
-                _ => returned(Err(libc::ESOCKTNOSUPPORT)),
+            if !matches!(
+                kind & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK),
+                libc::SOCK_RAW | libc::SOCK_DGRAM
+            ) {
+                return returned(Err(libc::ESOCKTNOSUPPORT));
+            }
+            match channel::open(kind, protocol) {
+                Ok(Some(fd)) => fd,
+                // SAFETY: the caller's promise.
+                Ok(None) => unsafe { next::socket(domain, kind, protocol) },
+                Err(errno) => returned(Err(errno)),
             }
         }
         // They ask about or change the kernel's network, which is not this one.
-        libc::NETLINK_SOCK_DIAG | libc::NETLINK_XFRM | libc::NETLINK_FIB_LOOKUP | libc::NETLINK_NETFILTER => {
+        libc::NETLINK_SOCK_DIAG | libc::NETLINK_XFRM | libc::NETLINK_FIB_LOOKUP | libc::NETLINK_NETFILTER
+            if channel::alone() =>
+        {
             returned(Err(libc::EPROTONOSUPPORT))
         }
         // SAFETY: the caller's promise. The rest (audit, uevents, SELinux …) is not about networks.

@@ -1,27 +1,26 @@
-//! One netlink socket of a program, as the server sees it.
+//! One connection of a program, as the server sees it: a netlink socket's control side.
 
-use std::{
-    collections::VecDeque,
-    os::fd::{AsRawFd, OwnedFd},
-};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::{
     errno::Errno,
     fcntl::{FcntlArg, OFlag, fcntl},
     sys::{
-        epoll::{Epoll, EpollEvent, EpollFlags},
-        socket::{MsgFlags, SockType, getsockopt, recv, send, setsockopt, sockopt},
+        epoll::Epoll,
+        socket::{MsgFlags, SockType, getsockopt, send, setsockopt, sockopt},
     },
 };
-use underpass_control::{Client, Notification, Protocol, Replies, Router};
+use underpass_control::{Notification, Protocol, Router};
 
-use super::{PortIds, QUEUE, descriptor};
+use super::{
+    Buffers, PortIds, descriptor,
+    host::Host,
+    session::{Session, reply},
+};
 use crate::protocol::{Kind, Message, NAME_LENGTH, VERSION};
 
-/// Datagrams of a dump sent in one go, before others have their turn.
-const DUMP_BURST: usize = 8;
-/// Highest multicast group number that bind and NETLINK_LIST_MEMBERSHIPS can name here.
-const LISTED_GROUPS: u32 = 64;
+/// Bytes that a program may leave unread in its socket, before they wait in this process.
+const SEND_BUFFER: usize = 4 << 20;
 
 /// Why a connection ends.
 #[derive(Debug)]
@@ -32,54 +31,38 @@ pub enum Gone {
     CutOff(&'static str),
 }
 
-/// A control socket, and once it is opened a data socket.
+/// A control socket, and once it is opened a session.
 #[derive(Debug)]
 pub struct Connection {
     control: OwnedFd,
     token: u64,
-    open: Option<Open>,
-}
-
-#[derive(Debug)]
-struct Open {
-    data: OwnedFd,
-    client: Client,
-    /// Datagrams that the program has not taken yet, and how many bytes they are.
-    queue: VecDeque<Box<[u8]>>,
-    queued: usize,
-    /// Whether the event loop waits for room in the data socket.
-    wants_room: bool,
-    /// Data datagrams handled, modulo 2^32.
-    handled: u32,
-    /// Options that are remembered and change nothing here, a bit each.
-    inert: u32,
+    session: Option<Session>,
 }
 
 impl Connection {
     /// A program that has just connected.
     pub fn new(control: OwnedFd, token: u64) -> Self {
-        Self { control, token, open: None }
+        Self { control, token, session: None }
     }
 
-    /// The event loop's name for its control socket.
+    /// The event loop's name for its control socket; the sockets of its session have the next ones.
     pub fn token(&self) -> u64 {
         self.token
     }
 
     /// Leaves nothing behind.
-    pub fn close(self, router: &mut Router, epoll: &Epoll, port_ids: &mut PortIds) {
+    pub fn close(self, host: &mut dyn Host, epoll: &Epoll, port_ids: &mut PortIds) {
         let _ = epoll.delete(&self.control);
-        if let Some(open) = self.open {
-            let _ = epoll.delete(&open.data);
-            port_ids.remove(&key(&open.client, open.client.port));
-            router.close(open.client);
+        if let Some(session) = self.session {
+            session.close(host, epoll, port_ids);
         }
     }
 
     /// Reads and answers one control message.
     pub fn control(
         &mut self,
-        router: &mut Router,
+        host: &mut dyn Host,
+        live: bool,
         epoll: &Epoll,
         port_ids: &mut PortIds,
     ) -> Result<(), Gone> {
@@ -93,20 +76,26 @@ impl Connection {
         let Some(message) = Message::from_bytes(&bytes[..length]) else {
             return Err(Gone::CutOff("not a control message"));
         };
-        let answer = match (message.kind, &mut self.open) {
-            (Kind::Open, None) => self.open(epoll, &message, descriptor),
-            (Kind::IndexOf, _) => index_of(router, &message.name),
-            (Kind::NameOf, _) => name_of(router, message.a),
-            (Kind::Bind, Some(open)) => open.bind(router, port_ids, message.a, message.b, message.c),
-            (Kind::Set, Some(open)) => open.set(router, message.a as i32, message.b),
-            (Kind::Get, Some(open)) => open.get(message.a as i32),
+        let answer = match (message.kind, &mut self.session) {
+            (Kind::Open, None) => self.open(live, epoll, &message, descriptor),
+            (Kind::IndexOf, _) => index_of(host.router(), &message.name),
+            (Kind::NameOf, _) => name_of(host.router(), message.a),
+            (Kind::Bind, Some(session)) => session.bind(host, port_ids, message.a, message.b, message.c),
+            (Kind::Set, Some(session)) => session.set(host, message.a as i32, message.b),
+            (Kind::Get, Some(session)) => session.get(message.a as i32),
             _ => return Err(Gone::CutOff("a control message out of order")),
         };
         let reply = answer.unwrap_or_else(|errno| Message::new(Kind::Reply, errno as u32, 0, 0));
         self.say(reply)
     }
 
-    fn open(&mut self, epoll: &Epoll, message: &Message, data: Option<OwnedFd>) -> Result<Message, Errno> {
+    fn open(
+        &mut self,
+        live: bool,
+        epoll: &Epoll,
+        message: &Message,
+        data: Option<OwnedFd>,
+    ) -> Result<Message, Errno> {
         let protocol = match (message.a as i32, message.b) {
             (libc::NETLINK_ROUTE, VERSION) => Protocol::Route,
             (libc::NETLINK_GENERIC, VERSION) => Protocol::Generic,
@@ -119,12 +108,11 @@ impl Connection {
             return Err(Errno::ESOCKTNOSUPPORT);
         }
         fcntl(&data, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
-        // As much as the system lets a socket have: a larger part of a dump at a time.
-        let _ = setsockopt(&data, sockopt::SndBuf, &(1 << 20));
-        epoll.add(&data, EpollEvent::new(EpollFlags::EPOLLIN, self.token + 1))?;
-        let client = Client::new(protocol, 0);
-        let (queue, handled, inert) = (VecDeque::new(), 0, 0);
-        self.open = Some(Open { data, client, queue, queued: 0, wants_room: false, handled, inert });
+        // A large part of a dump at a time; without CAP_NET_ADMIN as much as the system lets a socket have.
+        if setsockopt(&data, sockopt::SndBufForce, &SEND_BUFFER).is_err() {
+            let _ = setsockopt(&data, sockopt::SndBuf, &SEND_BUFFER);
+        }
+        self.session = Some(Session::open(data, self.token + 1, protocol, live, epoll)?);
         Ok(reply())
     }
 
@@ -138,218 +126,32 @@ impl Connection {
         }
     }
 
-    /// Reads one datagram and lets the router answer it into `replies`; says whether there was one.
+    /// Reads one datagram and has it answered into `buffers.answers`; says whether there was one.
     pub fn request(
         &mut self,
-        router: &mut Router,
+        host: &mut dyn Host,
         port_ids: &mut PortIds,
-        buffer: &mut [u8],
-        replies: &mut Replies,
+        buffers: &mut Buffers,
     ) -> Result<bool, Gone> {
-        let Some(open) = &mut self.open else { return Ok(false) };
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
-        let length = match recv(open.data.as_raw_fd(), buffer, flags) {
-            Ok(0) => return Err(Gone::Closed),
-            Ok(length) => length,
-            Err(Errno::EAGAIN | Errno::EINTR) => return Ok(false),
-            Err(_) => return Err(Gone::Closed),
-        };
-        let Some(datagram) = buffer.get(..length) else {
-            return Err(Gone::CutOff("a datagram longer than 1 MiB"));
-        };
-        if open.client.port == 0 {
-            // As Linux does for who sends before it binds.
-            open.bind(router, port_ids, 0, 0, 0).map_err(|_| Gone::CutOff("no port id is left"))?;
-        }
-        router.request(&mut open.client, datagram, replies);
-        open.handled = open.handled.wrapping_add(1);
-        Ok(true)
+        self.session.as_mut().map_or(Ok(false), |session| session.request(host, port_ids, buffers))
     }
 
     /// Sends the answers to the last request, and the word that it is done.
-    pub fn answer(
-        &mut self,
-        router: &Router,
-        epoll: &Epoll,
-        answers: &Replies,
-        parts: &mut Replies,
-    ) -> Result<(), Gone> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        for datagram in answers.iter() {
-            open.push(datagram)?;
-        }
-        let done = Message::new(Kind::Done, open.handled, 0, 0);
-        self.flush(router, epoll, parts)?;
+    pub fn answer(&mut self, host: &mut dyn Host, epoll: &Epoll, buffers: &mut Buffers) -> Result<(), Gone> {
+        let Some(session) = &mut self.session else { return Ok(()) };
+        let done = session.answer(host, epoll, buffers)?;
         self.say(done)
     }
 
     /// Queues a notification, if the program listens to its group.
     pub fn notify(&mut self, notification: &Notification) -> Result<(), Gone> {
-        match &mut self.open {
-            Some(open)
-                if open.client.protocol == notification.protocol
-                    && open.client.listens_to(notification.group)
-                    && notification.except != Some(open.client.port) =>
-            {
-                open.push(&notification.bytes)
-            }
-            _ => Ok(()),
-        }
+        self.session.as_mut().map_or(Ok(()), |session| session.notify(notification))
     }
 
-    /// Sends what waits, and more of a dump, as far as the program has room for it.
-    pub fn flush(&mut self, router: &Router, epoll: &Epoll, parts: &mut Replies) -> Result<(), Gone> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        let full = open.drain(router, parts)?;
-        let wants_room = full || open.client.dumping();
-        if wants_room != open.wants_room {
-            open.wants_room = wants_room;
-            let mut interest = EpollFlags::EPOLLIN;
-            interest.set(EpollFlags::EPOLLOUT, wants_room);
-            let mut event = EpollEvent::new(interest, self.token + 1);
-            epoll.modify(&open.data, &mut event).map_err(|_| Gone::Closed)?;
-        }
-        Ok(())
+    /// Sends what waits, as far as the program has room for it.
+    pub fn flush(&mut self, host: &mut dyn Host, epoll: &Epoll, buffers: &mut Buffers) -> Result<(), Gone> {
+        self.session.as_mut().map_or(Ok(()), |session| session.flush(host, epoll, buffers))
     }
-}
-
-impl Open {
-    /// Sends a datagram, or queues it behind those that wait.
-    fn push(&mut self, datagram: &[u8]) -> Result<(), Gone> {
-        if self.queue.is_empty() && self.send(datagram)? {
-            return Ok(());
-        }
-        self.queued += datagram.len();
-        if self.queued > QUEUE {
-            return Err(Gone::CutOff("its answers are not read"));
-        }
-        self.queue.push_back(datagram.into());
-        Ok(())
-    }
-
-    /// Sends a datagram, if the program has room for it.
-    fn send(&self, datagram: &[u8]) -> Result<bool, Gone> {
-        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        loop {
-            return match send(self.data.as_raw_fd(), datagram, flags) {
-                Ok(_) => Ok(true),
-                Err(Errno::EINTR) => continue,
-                Err(Errno::EAGAIN | Errno::ENOBUFS) => Ok(false),
-                Err(Errno::EMSGSIZE) => Err(Gone::CutOff("an answer is longer than its socket takes")),
-                Err(_) => Err(Gone::Closed),
-            };
-        }
-    }
-
-    /// Sends from the queue and goes on with the dump; says whether the program has no more room.
-    fn drain(&mut self, router: &Router, parts: &mut Replies) -> Result<bool, Gone> {
-        for _ in 0..DUMP_BURST {
-            while let Some(datagram) = self.queue.front() {
-                if !self.send(datagram)? {
-                    return Ok(true);
-                }
-                self.queued -= datagram.len();
-                self.queue.pop_front();
-            }
-            if !self.client.dumping() {
-                return Ok(false);
-            }
-            parts.clear();
-            router.continue_dump(&mut self.client, parts);
-            for datagram in parts.iter() {
-                self.push(datagram)?;
-            }
-        }
-        Ok(!self.queue.is_empty())
-    }
-
-    /// netlink_bind of Linux: a port id (0: the process id, or any free one), and groups 1 to 32.
-    fn bind(
-        &mut self,
-        router: &mut Router,
-        port_ids: &mut PortIds,
-        wanted: u32,
-        groups: u32,
-        process: u32,
-    ) -> Result<Message, Errno> {
-        if self.client.port == 0 {
-            let port = match wanted {
-                // netlink_autobind: the process id, else numbers downwards from the top half.
-                0 => std::iter::once(process)
-                    .chain((0..u32::MAX / 2).rev().map(|low| low | 1 << 31))
-                    .find(|&port| port != 0 && !port_ids.contains(&key(&self.client, port)))
-                    .ok_or(Errno::EADDRINUSE)?,
-                wanted if port_ids.contains(&key(&self.client, wanted)) => return Err(Errno::EADDRINUSE),
-                wanted => wanted,
-            };
-            port_ids.insert(key(&self.client, port));
-            self.client.port = port;
-        } else if wanted != 0 && wanted != self.client.port {
-            return Err(Errno::EINVAL);
-        }
-        for group in 1..=32u32 {
-            let wanted = groups >> (group - 1) & 1 != 0;
-            if wanted != self.client.listens_to(group) {
-                // Groups that there are not are passed over.
-                let _ = match wanted {
-                    true => router.join(&mut self.client, group),
-                    false => router.leave(&mut self.client, group),
-                };
-            }
-        }
-        Ok(Message { b: self.client.port, ..reply() })
-    }
-
-    /// netlink_setsockopt of Linux.
-    fn set(&mut self, router: &mut Router, option: i32, value: u32) -> Result<Message, Errno> {
-        let on = value != 0;
-        match option {
-            libc::NETLINK_EXT_ACK => self.client.extended_ack = on,
-            libc::NETLINK_CAP_ACK => self.client.cap_ack = on,
-            libc::NETLINK_GET_STRICT_CHK => self.client.strict_check = on,
-            libc::NETLINK_ADD_MEMBERSHIP => member(router.join(&mut self.client, value))?,
-            libc::NETLINK_DROP_MEMBERSHIP => member(router.leave(&mut self.client, value))?,
-            // There is one namespace; a program that does not read is cut off; no notification fails.
-            libc::NETLINK_NO_ENOBUFS | libc::NETLINK_LISTEN_ALL_NSID | libc::NETLINK_BROADCAST_ERROR => {
-                self.inert = self.inert & !(1 << option) | u32::from(on) << option;
-            }
-            _ => return Err(Errno::ENOPROTOOPT),
-        }
-        Ok(reply())
-    }
-
-    /// netlink_getsockopt of Linux.
-    fn get(&self, option: i32) -> Result<Message, Errno> {
-        let on = match option {
-            libc::NETLINK_EXT_ACK => self.client.extended_ack,
-            libc::NETLINK_CAP_ACK => self.client.cap_ack,
-            libc::NETLINK_GET_STRICT_CHK => self.client.strict_check,
-            libc::NETLINK_NO_ENOBUFS | libc::NETLINK_LISTEN_ALL_NSID | libc::NETLINK_BROADCAST_ERROR => {
-                self.inert >> option & 1 != 0
-            }
-            libc::NETLINK_PKTINFO => false,
-            libc::NETLINK_LIST_MEMBERSHIPS => {
-                let member = |group: &u32| self.client.listens_to(*group);
-                let bits =
-                    (1..=LISTED_GROUPS).filter(member).fold(0u64, |bits, group| bits | 1 << (group - 1));
-                return Ok(Message { b: bits as u32, c: (bits >> 32) as u32, ..reply() });
-            }
-            _ => return Err(Errno::ENOPROTOOPT),
-        };
-        Ok(Message { b: u32::from(on), ..reply() })
-    }
-}
-
-fn reply() -> Message {
-    Message::new(Kind::Reply, 0, 0, 0)
-}
-
-fn member(joined: Result<(), underpass_control::Refusal>) -> Result<(), Errno> {
-    joined.map_err(|refusal| Errno::from_raw(refusal.errno))
-}
-
-fn key(client: &Client, port: u32) -> (bool, u32) {
-    (client.protocol == Protocol::Generic, port)
 }
 
 fn index_of(router: &Router, name: &[u8; NAME_LENGTH]) -> Result<Message, Errno> {

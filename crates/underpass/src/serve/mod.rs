@@ -1,19 +1,24 @@
 //! The router's netlink server: programs that loaded the preload library come in here.
 //!
 //! One thread turns it ([`Server::turn`]): an AF_UNIX SOCK_SEQPACKET listener, and for each netlink socket
-//! of a program a control and a data socket ([`crate::protocol`]). Nothing blocks: what a program does not
+//! of a program a control and a data socket ([`crate::protocol`]), and where the router is beside a kernel
+//! a netlink socket of that. Nothing blocks: what a program does not
 //! read waits in a queue of its own, a dump goes on as that drains, and a program that lets the queue
 //! grow beyond [`QUEUE`] is cut off, as is one that does not keep to the protocol.
 
 mod connection;
 mod descriptor;
+mod host;
+mod merge;
+mod session;
+mod upstream;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt},
+        unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
     sync::Arc,
@@ -28,9 +33,10 @@ use nix::{
         stat::{Mode, fchmod},
     },
 };
-use underpass_control::{Replies, Router};
+use underpass_control::Replies;
 
 use connection::{Connection, Gone};
+pub use host::{Fate, Host, Owner};
 
 /// Bytes that wait for one program before it is cut off.
 pub const QUEUE: usize = 16 << 20;
@@ -43,8 +49,10 @@ const EVENTS: usize = 64;
 
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
-/// Token of the first connection's control socket; its data socket has the next.
+/// Token of the first connection's control socket; its data socket and the kernel's socket have the next two.
 const FIRST: u64 = 2;
+/// Tokens of a connection.
+const TOKENS: u64 = 3;
 
 /// The netlink port ids in use, per protocol.
 type PortIds = BTreeSet<(bool, u32)>;
@@ -94,24 +102,46 @@ pub struct Server {
     connections: BTreeMap<u64, Connection>,
     next_token: u64,
     port_ids: PortIds,
-    /// Where a datagram is read.
-    datagram: Vec<u8>,
+    /// Whether the kernel is beside the router.
+    live: bool,
+    buffers: Buffers,
+}
+
+/// Memory that is used again for each datagram.
+#[derive(Debug)]
+struct Buffers {
+    /// Where a program's datagram is read.
+    request: Vec<u8>,
+    /// Where one of the kernel is read.
+    heard: Vec<u8>,
     /// Where the answers to a datagram are written.
     answers: Replies,
     /// Where the parts of dumps are written.
     parts: Replies,
 }
 
+/// How a server listens, and for what.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// The kernel of this network namespace is beside the router: the [`Host`] says who answers what.
+    pub live: bool,
+    /// A group whose members reach the router too: the socket's mode is 0660 instead of 0600.
+    pub group: Option<u32>,
+}
+
 impl Server {
-    /// Listens at `path`, for programs of the same user only. A socket file on which nobody listens any
-    /// more is replaced; a missing directory is made.
+    /// Listens at `path`, for programs of the same user and those of `options.group` only. A socket file on
+    /// which nobody listens any more is replaced; a missing directory is made.
     ///
     /// # Errors
     /// [`ListenError`].
-    pub fn listen(path: &Path) -> Result<Self, ListenError> {
+    pub fn listen(path: &Path, options: &Options) -> Result<Self, ListenError> {
         let failed = |error: io::Error| ListenError::Failed { path: path.to_owned(), error };
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+            // That of live routers is for all to pass through: a group may be let in, and each socket has its
+            // own mode.
+            let mode = if options.live { 0o755 } else { 0o700 };
+            fs::DirBuilder::new().recursive(true).mode(mode).create(directory).map_err(failed)?;
         }
         let address = UnixAddr::new(path).map_err(|errno| failed(errno.into()))?;
         let seqpacket = || {
@@ -136,6 +166,10 @@ impl Server {
             }
             bind(listener.as_raw_fd(), &address).map_err(|errno| failed(errno.into()))?;
         }
+        if let Some(group) = options.group {
+            std::os::unix::fs::chown(path, None, Some(group)).map_err(failed)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o660)).map_err(failed)?;
+        }
         let file = fs::symlink_metadata(path).ok().map(|status| (status.dev(), status.ino()));
         let system = |errno: Errno| failed(errno.into());
         listen(&listener, Backlog::MAXCONN).map_err(system)?;
@@ -154,9 +188,13 @@ impl Server {
             connections: BTreeMap::new(),
             next_token: FIRST,
             port_ids: PortIds::new(),
-            datagram: vec![0; DATAGRAM],
-            answers: Replies::default(),
-            parts: Replies::default(),
+            live: options.live,
+            buffers: Buffers {
+                request: vec![0; DATAGRAM],
+                heard: vec![0; if options.live { DATAGRAM } else { 0 }],
+                answers: Replies::default(),
+                parts: Replies::default(),
+            },
         })
     }
 
@@ -184,18 +222,18 @@ impl Server {
     }
 
     /// Does what is to be done: answers requests, goes on with dumps, tells listeners of changes.
-    pub fn turn(&mut self, router: &mut Router, ready: &Ready) {
+    pub fn turn(&mut self, host: &mut dyn Host, ready: &Ready) {
         for event in ready.events.iter().take(ready.count) {
             match event.data() {
                 LISTENER => self.accept(),
                 WAKER => {
                     let _ = self.waker.0.read();
                 }
-                token => self.serve(router, token, event.events()),
+                token => self.serve(host, token, event.events()),
             }
         }
         // What the router has to tell without being asked.
-        let _ = self.notify(router, None);
+        let _ = self.notify(host, None);
     }
 
     fn accept(&mut self) {
@@ -221,44 +259,43 @@ impl Server {
             }
             let token = self.next_token;
             if self.epoll.add(&control, EpollEvent::new(EpollFlags::EPOLLIN, token)).is_ok() {
-                self.next_token += 2;
+                self.next_token += TOKENS;
                 self.connections.insert(token, Connection::new(control, token));
             }
         }
     }
 
-    fn serve(&mut self, router: &mut Router, token: u64, events: EpollFlags) {
-        let is_data = (token - FIRST) % 2 == 1;
-        let Some(mut connection) = self.connections.remove(&(token - u64::from(is_data))) else { return };
-        let served = if is_data {
-            self.serve_data(router, &mut connection, events)
-        } else {
-            connection.control(router, &self.epoll, &mut self.port_ids)
+    fn serve(&mut self, host: &mut dyn Host, token: u64, events: EpollFlags) {
+        let socket = (token - FIRST) % TOKENS;
+        let Some(mut connection) = self.connections.remove(&(token - socket)) else { return };
+        let served = match socket {
+            0 => connection.control(host, self.live, &self.epoll, &mut self.port_ids),
+            1 => self.serve_data(host, &mut connection, events),
+            _ => connection.flush(host, &self.epoll, &mut self.buffers),
         };
         match served {
             Ok(()) => {
                 self.connections.insert(connection.token(), connection);
             }
-            Err(gone) => self.close(router, connection, &gone),
+            Err(gone) => self.close(host, connection, &gone),
         }
     }
 
     fn serve_data(
         &mut self,
-        router: &mut Router,
+        host: &mut dyn Host,
         connection: &mut Connection,
         events: EpollFlags,
     ) -> Result<(), Gone> {
         if events.contains(EpollFlags::EPOLLOUT) {
-            connection.flush(router, &self.epoll, &mut self.parts)?;
+            connection.flush(host, &self.epoll, &mut self.buffers)?;
         }
         if events.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
-            self.answers.clear();
-            let (port_ids, answers) = (&mut self.port_ids, &mut self.answers);
-            if connection.request(router, port_ids, &mut self.datagram, answers)? {
+            self.buffers.answers.clear();
+            if connection.request(host, &mut self.port_ids, &mut self.buffers)? {
                 // Changes are told before they are acknowledged, as Linux does.
-                self.notify(router, Some(connection))?;
-                connection.answer(router, &self.epoll, &self.answers, &mut self.parts)?;
+                self.notify(host, Some(connection))?;
+                connection.answer(host, &self.epoll, &mut self.buffers)?;
             }
         }
         Ok(())
@@ -266,22 +303,22 @@ impl Server {
 
     /// Sends what the router has to tell to the members of multicast groups. `current` is a connection
     /// that is taken out of the map; the result is about that one.
-    fn notify(&mut self, router: &mut Router, current: Option<&mut Connection>) -> Result<(), Gone> {
-        let notifications: Vec<_> = router.notifications().collect();
+    fn notify(&mut self, host: &mut dyn Host, current: Option<&mut Connection>) -> Result<(), Gone> {
+        let notifications: Vec<_> = host.router().notifications().collect();
         if notifications.is_empty() {
             return Ok(());
         }
         let mut gone = Vec::new();
         for (&token, connection) in &mut self.connections {
             let told = notifications.iter().try_for_each(|notification| connection.notify(notification));
-            let told = told.and_then(|()| connection.flush(router, &self.epoll, &mut self.parts));
+            let told = told.and_then(|()| connection.flush(host, &self.epoll, &mut self.buffers));
             if let Err(why) = told {
                 gone.push((token, why));
             }
         }
         for (token, why) in gone {
             if let Some(connection) = self.connections.remove(&token) {
-                self.close(router, connection, &why);
+                self.close(host, connection, &why);
             }
         }
         match current {
@@ -290,11 +327,11 @@ impl Server {
         }
     }
 
-    fn close(&mut self, router: &mut Router, connection: Connection, why: &Gone) {
+    fn close(&mut self, host: &mut dyn Host, connection: Connection, why: &Gone) {
         if let Gone::CutOff(why) = why {
             tracing::warn!("a netlink socket is cut off: {why}");
         }
-        connection.close(router, &self.epoll, &mut self.port_ids);
+        connection.close(host, &self.epoll, &mut self.port_ids);
     }
 }
 
