@@ -245,34 +245,38 @@ impl<A: Address> Lpm<A> {
         if found == NONE { self.default.load(Acquire) } else { found }
     }
 
-    /// Walks on from an entry of the root; says nothing of the default.
+    /// Walks on from an entry of the root that does not end the search; says nothing of the default.
     #[inline(never)]
     fn below(&self, address: A, mut entry: Entry) -> Mark {
+        let arena = self.arena.view();
         let mut window = address.window(ROOT);
         let (mut node, mut slot) = (0, 0);
         let mut pos = ROOT;
-        while entry.matches(window) {
-            if entry.kind() == Kind::Node {
-                pos += entry.len();
-                window = address.window(pos);
-                pos += 8;
-                slot = (window >> 56) as u8;
-                // The zeros that are shifted in from the right are beyond any suffix.
-                window <<= 8;
-                node = entry.at();
-                let index = node::find(self.arena.view(), node, slot);
-                entry = Entry(self.arena.word(index).load(Acquire));
-                continue;
-            }
-            match entry.kind() {
-                Kind::Leaf if node != 0 || entry != Entry::EMPTY => return entry.value(),
-                Kind::Record => match self.record(entry, address) {
-                    Some(mark) => return mark,
-                    None => break,
-                },
-                Kind::Leaf | Kind::Node => break,
-            }
+        while entry.leads_on(window) {
+            pos += entry.len();
+            window = address.window(pos);
+            slot = (window >> 56) as u8;
+            node = entry.at();
+            entry = Entry(arena.word(node::find(arena, node, slot)).load(Acquire));
+            pos += 8;
+            // The zeros that are shifted in from the right are beyond any suffix.
+            window <<= 8;
         }
+        if entry.ends(window) && node != 0 {
+            return entry.value();
+        }
+        if entry.kind() == Kind::Record
+            && entry.matches(window)
+            && let Some(mark) = self.record(entry, address)
+        {
+            return mark;
+        }
+        self.covering(address, node, slot)
+    }
+
+    /// What the prefixes say that are shorter than the entry at which a search ended in vain.
+    #[cold]
+    fn covering(&self, address: A, node: usize, slot: u8) -> Mark {
         if node == 0 {
             return self.root_cover((address.window(0) >> 48) as usize);
         }

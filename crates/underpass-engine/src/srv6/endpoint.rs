@@ -12,7 +12,7 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Behaviour, Endpoint, Headend, LinkId, LookupId, NextCsid, NextHopId, Via};
-use crate::worker::{IcmpError, Refusal, ipv4_check, ipv6_check};
+use crate::worker::{IcmpError, Refusal, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
 /// Where a packet goes on from a behaviour.
 #[derive(Clone, Copy)]
@@ -139,11 +139,19 @@ fn advance(packet: &mut Packet, psp: bool) -> Result<Ipv6Addr, Refusal> {
     advance_any(packet, psp)
 }
 
-/// [`advance_any`] for nearly every packet: an SRH without TLVs right behind the fixed header, and a hop
-/// limit that is not used up. `None`: the packet is not of that kind, and unchanged.
+/// [`advance_any`] for nearly every packet. `None`: the packet is not of that kind, and unchanged.
 #[inline(always)]
 fn advance_plain(bytes: &mut [u8]) -> Option<Ipv6Addr> {
-    let (fixed, list) = bytes.split_first_chunk_mut::<48>()?;
+    let (left, segment) = next_segment_plain(bytes)?;
+    write_segment(bytes.first_chunk_mut()?, left, segment);
+    Some(segment)
+}
+
+/// What becomes segments left and the destination of a packet on its way through an SRH without TLVs right
+/// behind the fixed header, if its hop limit is not used up. `None`: the packet is not of that kind.
+#[inline(always)]
+pub(crate) fn next_segment_plain(bytes: &[u8]) -> Option<(u8, Ipv6Addr)> {
+    let (fixed, list) = bytes.split_first_chunk::<48>()?;
     let [.., next, hop_limit] = *fixed.first_chunk::<8>()?;
     let [_, len, kind, left, last, ..] = *fixed.last_chunk::<8>()?;
     let segments = usize::from(last) + 1;
@@ -157,9 +165,14 @@ fn advance_plain(bytes: &mut [u8]) -> Option<Ipv6Addr> {
         return None;
     }
     let segment = *list.get(usize::from(left - 1) * 16..)?.first_chunk::<16>()?;
-    fixed[43] = left - 1;
-    fixed[24..40].copy_from_slice(&segment);
-    Some(Ipv6Addr::from_octets(segment))
+    Some((left - 1, Ipv6Addr::from_octets(segment)))
+}
+
+/// Writes what [`next_segment_plain`] says into the headers of its packet.
+#[inline(always)]
+pub(crate) fn write_segment(headers: &mut [u8; 48], left: u8, segment: Ipv6Addr) {
+    headers[43] = left;
+    headers[24..40].copy_from_slice(&segment.octets());
 }
 
 /// [`advance`] for any packet.
@@ -244,14 +257,16 @@ fn next_csid(packet: &mut Packet, structure: NextCsid) -> Result<Option<Ipv6Addr
     Ok(Some(Ipv6Addr::from_bits(next)))
 }
 
+/// Below it is the length of an IEEE 802.3 frame, of which Linux forwards none.
+pub(crate) const LEAST_ETHERTYPE: u16 = 0x0600;
+
 /// End.DX2: what is inside is an Ethernet frame. RFC 8986 section 4.9.
 #[inline(always)]
 fn decapsulate_frame(packet: &mut Packet) -> Result<(), Refusal> {
     let at = inner(packet, protocol::ETHERNET)?;
     packet.pull(at);
     match ethernet::Header::parse(packet.bytes()) {
-        // Linux forwards no IEEE 802.3 length-typed frames.
-        Ok((header, _)) if header.ethertype.get() >= 0x0600 => Ok(()),
+        Ok((header, _)) if header.ethertype.get() >= LEAST_ETHERTYPE => Ok(()),
         _ => Err(Drop::InnerMalformed.into()),
     }
 }
@@ -305,19 +320,30 @@ fn end_dt46<'s>(packet: &mut Packet, lookup: LookupId, unusual: &mut bool) -> Re
 #[inline(always)]
 fn inner(packet: &Packet, protocol: u8) -> Result<usize, Drop> {
     let bytes = packet.bytes();
-    let next = bytes.get(ipv6::Header::NEXT_HEADER_OFFSET).copied();
-    if next == Some(protocol) {
-        return Ok(ipv6::Header::LEN);
-    }
-    // An SRH that is used up and nothing else: the other frequent form.
-    if next == Some(protocol::ROUTING)
-        && let Some(Ok(srh)) = bytes.get(ipv6::Header::LEN..).map(Srh::parse)
-        && srh.segments_left() == 0
-        && srh.next_header() == protocol
-    {
-        return Ok(ipv6::Header::LEN + srh.len());
+    if let Some(at) = plain_inner(bytes, protocol) {
+        return Ok(at);
     }
     find_inner(bytes, protocol)
+}
+
+/// [`inner`] for the frequent forms: nothing between the fixed header and the packet inside, or an SRH
+/// without TLVs that is used up. `None`: it is of another form.
+#[inline(always)]
+pub(crate) fn plain_inner(bytes: &[u8], protocol: u8) -> Option<usize> {
+    const SRH: usize = ipv6::Header::LEN;
+    let next = *bytes.get(ipv6::Header::NEXT_HEADER_OFFSET)?;
+    if next == protocol {
+        return Some(SRH);
+    }
+    let [next_inside, len, kind, left, last, ..] = *bytes.get(SRH..)?.first_chunk::<8>()?;
+    let end = SRH + 8 + usize::from(len) * 8;
+    let plain = next == protocol::ROUTING
+        && kind == srh::ROUTING_TYPE
+        && left == 0
+        && next_inside == protocol
+        && usize::from(len) == (usize::from(last) + 1) * 2
+        && end <= bytes.len();
+    plain.then_some(end)
 }
 
 /// Walks the extension headers to the packet inside.
@@ -346,8 +372,12 @@ fn find_inner(bytes: &[u8], protocol: u8) -> Result<usize, Drop> {
 #[inline(always)]
 fn decapsulate4(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv4Addr, Drop> {
     let at = inner(packet, protocol::IPV4)?;
-    let inner = packet.bytes().get(at..).and_then(|inner| ipv4_check(inner).ok());
-    let checked = inner.ok_or(Drop::InnerMalformed)?;
+    let inner = packet.bytes().get(at..).ok_or(Drop::InnerMalformed)?;
+    if let Some((destination, len)) = ipv4_plain(inner) {
+        packet.narrow(at, len);
+        return Ok(Ipv4Addr::from_bits(destination));
+    }
+    let checked = ipv4_check(inner).map_err(|_| Drop::InnerMalformed)?;
     packet.narrow(at, checked.len);
     *unusual = checked.unusual;
     Ok(checked.destination)
@@ -357,8 +387,12 @@ fn decapsulate4(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv4Addr, Dro
 #[inline(always)]
 fn decapsulate6(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv6Addr, Drop> {
     let at = inner(packet, protocol::IPV6)?;
-    let inner = packet.bytes().get(at..).and_then(|inner| ipv6_check(inner).ok());
-    let checked = inner.ok_or(Drop::InnerMalformed)?;
+    let inner = packet.bytes().get(at..).ok_or(Drop::InnerMalformed)?;
+    if let Some((destination, len)) = ipv6_plain(inner) {
+        packet.narrow(at, len);
+        return Ok(Ipv6Addr::from_bits(destination));
+    }
+    let checked = ipv6_check(inner).map_err(|_| Drop::InnerMalformed)?;
     packet.narrow(at, checked.len);
     *unusual = checked.unusual;
     Ok(checked.destination)

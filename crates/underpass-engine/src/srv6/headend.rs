@@ -8,7 +8,7 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::Drop;
-use crate::tables::{Headend, HeadendMode, NextHopId};
+use crate::tables::{Headend, HeadendMode};
 use crate::trace::{Event, Trace};
 use crate::worker::{GENERATED, IcmpError, NOT_FORWARDED, Refusal, Road, Step};
 
@@ -29,19 +29,19 @@ pub(crate) fn headend<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T
 }
 
 /// What the outer header takes over from the packet inside.
-struct Inherited {
+pub(crate) struct Inherited {
     /// Version, traffic class and flow label.
     first_word: [u8; 4],
     /// `None`: the policy's own.
     hop_limit: Option<u8>,
-    next_header: u8,
+    pub(crate) next_header: u8,
 }
 
 /// Reads what the outer header takes over: of an IPv6 packet its traffic class, flow label and hop
 /// limit, as Linux does; of an IPv4 packet nothing.
 #[inline(always)]
-fn inherited(packet: &Packet, generated: bool) -> Result<Inherited, Refusal> {
-    match *packet.bytes() {
+pub(crate) fn inherited(packet: &[u8], generated: bool) -> Result<Inherited, Refusal> {
+    match *packet {
         [a, b, c, d, _, _, _, hop_limit, ..] if a >> 4 == 6 => {
             // RFC 8986 section 5.1 refers to RFC 2473: the packet inside is forwarded first.
             if hop_limit <= 1 && !generated {
@@ -60,41 +60,12 @@ fn inherited(packet: &Packet, generated: bool) -> Result<Inherited, Refusal> {
     }
 }
 
-/// Encapsulates a packet of which nothing is remembered yet, towards a next hop that is known. How many
-/// bytes were put before it, which pulled off leave it as it was, and the next hop; `None`: the policy is
-/// of another kind, or refuses the packet, which is as it was. `framed`: the Ethernet header that it came
-/// in with is still in front of it, as H.Encaps.L2 needs it.
-#[inline(always)]
-pub(crate) fn encapsulate_plain(
-    packet: &mut Packet,
-    policy: &Headend,
-    framed: bool,
-) -> Option<(usize, NextHopId)> {
-    let next_hop = policy.via.resolved?;
-    let mut inherited = inherited(packet, false).ok()?;
-    let mut frame = 0;
-    match policy.mode {
-        HeadendMode::Encap => {}
-        HeadendMode::L2Encap if framed => {
-            frame = ethernet::Header::LEN;
-            inherited.next_header = protocol::ETHERNET;
-            packet.push(frame).ok()?;
-        }
-        HeadendMode::L2Encap | HeadendMode::Inline => return None,
-    }
-    if push_headers(packet, policy, inherited).is_err() {
-        packet.pull(frame);
-        return None;
-    }
-    Some((frame + policy.header.len(), next_hop))
-}
-
 /// H.Encaps and H.Encaps.Red: RFC 8986 sections 5.1 and 5.2.
 fn encapsulate(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
     if road.is(NOT_FORWARDED) {
         return Err(Refusal::silent(Drop::ForwardingOff));
     }
-    let inherited = inherited(&road.packet, road.is(GENERATED))?;
+    let inherited = inherited(road.packet.bytes(), road.is(GENERATED))?;
     wrap(road, policy, inherited)
 }
 
@@ -110,7 +81,7 @@ fn wrap(road: &mut Road, policy: &Headend, inherited: Inherited) -> Result<(), R
 /// H.Encaps.L2 and H.Encaps.L2.Red: RFC 8986 sections 5.3 and 5.4. The frame is the one that the packet
 /// came in.
 fn encapsulate_frame(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
-    let inherited = inherited(&road.packet, road.is(GENERATED))?;
+    let inherited = inherited(road.packet.bytes(), road.is(GENERATED))?;
     let Some(frame) = road.link_layer() else {
         return Err(Refusal::silent(Drop::UpperLayerUnexpected));
     };
@@ -130,25 +101,34 @@ fn push_headers(packet: &mut Packet, policy: &Headend, inherited: Inherited) -> 
         return Err(Refusal::silent(Drop::LengthOverflow));
     };
     let room = packet.push(header.len()).map_err(|_| Refusal::silent(Drop::NoHeadroom))?;
-    let Some(outer) = room.get_mut(..header.len()) else {
-        return Err(Refusal::silent(Drop::NoHeadroom));
-    };
+    let next_header = inherited.next_header;
+    write_headers(room, header, payload_length, &inherited, next_header)
+        .ok_or(Refusal::silent(Drop::NoHeadroom))
+}
+
+/// Copies a policy's headers to the front of `room`, and fills in what depends on the packet. `None`: there
+/// is no room for them.
+#[inline(always)]
+pub(crate) fn write_headers(
+    room: &mut [u8],
+    header: &[u8],
+    payload_length: u16,
+    inherited: &Inherited,
+    next_header: u8,
+) -> Option<()> {
+    let outer = room.get_mut(..header.len())?;
     copy(header, outer);
-    let Ok((fixed, srh)) = ipv6::Header::mut_from_prefix(outer) else {
-        return Err(Refusal::silent(Drop::NoHeadroom));
-    };
+    let (fixed, srh) = outer.split_first_chunk_mut::<{ ipv6::Header::LEN }>()?;
     match srh.first_mut() {
-        Some(next_header) => *next_header = inherited.next_header,
-        None => fixed.next_header = inherited.next_header,
+        Some(place) => *place = next_header,
+        None => fixed[ipv6::Header::NEXT_HEADER_OFFSET] = next_header,
     }
-    fixed.payload_length = payload_length.into();
+    fixed[..4].copy_from_slice(&inherited.first_word);
+    fixed[4..6].copy_from_slice(&payload_length.to_be_bytes());
     if let Some(hop_limit) = inherited.hop_limit {
-        fixed.hop_limit = hop_limit;
+        fixed[7] = hop_limit;
     }
-    if let Some(first_word) = outer.first_chunk_mut::<4>() {
-        *first_word = inherited.first_word;
-    }
-    Ok(())
+    Some(())
 }
 
 /// Copies headers, which are a few times 8 bytes: a call of memcpy would take longer.
@@ -168,7 +148,7 @@ fn insert(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
     if road.is(NOT_FORWARDED) {
         return Err(Refusal::silent(Drop::ForwardingOff));
     }
-    if inherited(&road.packet, road.is(GENERATED))?.next_header != protocol::IPV6 {
+    if inherited(road.packet.bytes(), road.is(GENERATED))?.next_header != protocol::IPV6 {
         return Err(Refusal::silent(Drop::UpperLayerUnexpected));
     }
     insert_srh(&mut road.packet, &policy.header)?;

@@ -3,5 +3,7 @@
 mod endpoint;
 mod headend;
 
-pub(crate) use endpoint::{Onward, endpoint, name};
-pub(crate) use headend::{encapsulate_plain, headend, take_out};
+pub(crate) use endpoint::{
+    LEAST_ETHERTYPE, Onward, endpoint, name, next_segment_plain, plain_inner, write_segment,
+};
+pub(crate) use headend::{headend, inherited, take_out, write_headers};

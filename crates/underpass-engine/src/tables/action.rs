@@ -58,6 +58,7 @@ pub struct NextHop {
 
 /// The compiled form of a route: what happens to a packet whose destination it matches.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[repr(u8)] // so that telling one from another takes one comparison
 pub enum Action {
     /// The destination is one of the router's own addresses.
     Local,
@@ -123,6 +124,14 @@ pub struct Endpoint {
     pub counter: Option<CounterId>,
 }
 
+impl Endpoint {
+    /// Whether it has no flavour.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        !self.psp && self.next_csid.is_none()
+    }
+}
+
 /// The structure of a NEXT-CSID SID, RFC 9800 section 4.1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextCsid {
@@ -134,6 +143,7 @@ pub struct NextCsid {
 
 /// SRv6 endpoint behaviours, as Linux names them (`SEG6_LOCAL_ACTION_*`).
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[repr(u8)] // as `Action`
 pub enum Behaviour {
     /// RFC 8986 section 4.1. The next segment is looked up in these tables.
     End {

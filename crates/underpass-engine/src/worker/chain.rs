@@ -21,11 +21,6 @@ impl<A: Address> Chain<'_, A> {
         self.first.is_hot() && self.second.is_none_or(Lpm::is_hot)
     }
 
-    /// How many prefixes the larger table has.
-    pub(super) fn len(&self) -> usize {
-        self.first.len().max(self.second.map_or(0, Lpm::len))
-    }
-
     #[inline(always)]
     pub(super) fn lookup(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
         match (self.first.lookup(address, guard), self.second) {

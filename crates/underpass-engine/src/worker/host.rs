@@ -37,7 +37,8 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         frame[..12].fill(0);
         frame[12..].copy_from_slice(&ethertype.to_be_bytes());
-        match self.transmit.push(port, road.packet) {
+        let len = road.packet.len();
+        match self.transmit.push(port, road.packet, len) {
             Ok(()) => {
                 self.totals.delivered += 1;
                 // The queue of the port counts it as sent, as it does all others.

@@ -8,7 +8,6 @@ use std::net::Ipv4Addr;
 use super::icmp::Error;
 use super::road::{BROADCAST, GENERATED, GROUP, NOT_FORWARDED};
 use super::{Road, Step, options};
-use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Link, NextHop};
 
@@ -22,7 +21,7 @@ pub(crate) struct Checked {
 }
 
 /// Checks the header, and its checksum, of a packet.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
     let view = ipv4::View::parse(bytes).map_err(|malformed| match malformed {
         ipv4::Malformed::Truncated | ipv4::Malformed::PayloadTruncated => Drop::Ip4Truncated,
@@ -36,6 +35,27 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
     let header = view.header;
     let unusual = is_unusual(header.source) || is_unusual(header.destination) || !view.options.is_empty();
     Ok(Checked { destination: header.destination(), len: usize::from(header.total_length.get()), unusual })
+}
+
+/// The destination and the length of a sound packet that may be forwarded and has no options. `None`:
+/// [`check`] says what it is.
+#[inline(always)]
+pub(crate) fn plain(bytes: &[u8]) -> Option<(u32, usize)> {
+    let header = bytes.first_chunk::<{ ipv4::Header::LEN }>()?;
+    let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let [first, source, destination] = [word(0), word(12), word(16)];
+    let len = (first & 0xffff) as usize;
+    // RFC 1071: the sum over 32-bit words, folded twice, is that over 16-bit words.
+    let sum: u64 = [first, word(4), word(8), source, destination].map(u64::from).iter().sum();
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let plain = first >> 24 == 0x45
+        && (ipv4::Header::LEN..=bytes.len()).contains(&len)
+        && sum == 0xffff
+        && !is_unusual(source.to_be_bytes())
+        && !is_unusual(destination.to_be_bytes());
+    plain.then_some((destination, len))
 }
 
 /// In 0/8, 127/8, 169.254/16, multicast, reserved or broadcast.
@@ -97,8 +117,8 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
 
 /// Lowers the TTL of a checked packet, if that leaves some.
 #[inline(always)]
-pub(super) fn lower_ttl(packet: &mut Packet) -> bool {
-    match ipv4::Header::mut_from_prefix(packet.bytes_mut()) {
+pub(super) fn lower_ttl(bytes: &mut [u8]) -> bool {
+    match ipv4::Header::mut_from_prefix(bytes) {
         Ok((header, _)) if header.ttl > 1 => {
             header.decrement_ttl();
             true

@@ -23,7 +23,7 @@ pub(crate) struct Checked {
 }
 
 /// Checks the fixed header of a packet.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
     let view = ipv6::View::parse(bytes).map_err(|malformed| match malformed {
         ipv6::Malformed::Truncated | ipv6::Malformed::PayloadTruncated => Drop::Ip6Truncated,
@@ -36,6 +36,22 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
     Ok(Checked { destination, len: ipv6::Header::LEN + view.payload.len(), unusual })
 }
 
+/// The destination and the length of a sound packet that may be forwarded and has no hop-by-hop options.
+/// `None`: [`check`] says what it is.
+#[inline(always)]
+pub(crate) fn plain(bytes: &[u8]) -> Option<(u128, usize)> {
+    let header = bytes.first_chunk::<{ ipv6::Header::LEN }>()?;
+    let [first, _, _, _, len0, len1, next, ..] = *header;
+    let high = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let len = ipv6::Header::LEN + usize::from(u16::from_be_bytes([len0, len1]));
+    let plain = first >> 4 == 6
+        && len <= bytes.len()
+        && next != protocol::HOP_BY_HOP
+        && !is_high_unusual(high(8))
+        && !is_high_unusual(high(24));
+    plain.then(|| (u128::from_be_bytes(*header.last_chunk().unwrap_or(&[0; 16])), len))
+}
+
 /// Whether a packet is IPv6 and not IPv4.
 #[inline(always)]
 pub(super) fn is(packet: &Packet) -> bool {
@@ -45,9 +61,14 @@ pub(super) fn is(packet: &Packet) -> bool {
 /// Multicast, link-local, or in ::/32 (unspecified, loopback, IPv4-mapped).
 #[inline(always)]
 fn is_unusual(address: u128) -> bool {
-    let high = (address >> 96) as u32;
-    // fe80::/10 and ff00::/8 are both above fe7f:ffff; fec0::/10 goes the long way too.
-    high >= 0xfe80_0000 || high == 0
+    is_high_unusual((address >> 96) as u32)
+}
+
+/// The same for the first 32 bits of the address.
+#[inline(always)]
+fn is_high_unusual(high: u32) -> bool {
+    // fe80::/10 and ff00::/8 are both above fe7f:ffff; fec0::/10 goes the long way too. 0 wraps round.
+    high.wrapping_sub(1) >= 0xfe7f_ffff
 }
 
 /// Whether a packet with these addresses may be forwarded.
@@ -103,8 +124,8 @@ fn hop_by_hop(packet: &ipv6::View<'_>) -> Result<(), Problem> {
 
 /// Lowers the hop limit of a checked packet, if that leaves some.
 #[inline(always)]
-pub(super) fn lower_hop_limit(packet: &mut Packet) -> bool {
-    match ipv6::Header::mut_from_prefix(packet.bytes_mut()) {
+pub(super) fn lower_hop_limit(bytes: &mut [u8]) -> bool {
+    match ipv6::Header::mut_from_prefix(bytes) {
         Ok((header, _)) if header.hop_limit > 1 => {
             header.hop_limit -= 1;
             true

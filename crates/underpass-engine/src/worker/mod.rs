@@ -12,6 +12,7 @@
 
 mod arp;
 mod chain;
+mod express;
 mod fragment;
 mod group;
 mod hold;
@@ -19,7 +20,6 @@ mod host;
 mod icmp;
 mod ipv4;
 mod ipv6;
-mod lane;
 mod local;
 mod ndp;
 mod options;
@@ -28,6 +28,7 @@ mod rules;
 mod step;
 mod transmit;
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
@@ -46,13 +47,13 @@ use crate::tables::{
 use crate::trace::{Event, Trace};
 
 use chain::Fibs;
+use express::{Common, Company};
 use hold::Holds;
 pub use hold::Unresolved;
 pub(crate) use icmp::Error as IcmpError;
-pub(crate) use ipv4::check as ipv4_check;
-pub(crate) use ipv6::check as ipv6_check;
-use lane::{Common, Lanes};
-use road::{BROADCAST, Extra, GROUP, Slow, UNFINISHED};
+pub(crate) use ipv4::{check as ipv4_check, plain as ipv4_plain};
+pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
+use road::{BROADCAST, GROUP, Slow, UNFINISHED};
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
 pub(crate) use step::{Refusal, Step};
 use transmit::{Transmit, frame};
@@ -194,40 +195,38 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             return self.end_of_burst(view);
         };
+        let packets = burst.len() as u64;
         let mut fibs = Fibs::new(view, link.lookup);
-        let extra = Extra::new(link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
-        let mut received = Count { packets: burst.len() as u64, ..Count::default() };
-        // The same behind the link layer.
-        let mut inside = received;
-        let mut lanes = Lanes::new();
-        // A large table of IPv4 is in memory, from where an answer comes while other packets are checked.
-        let far = fibs.fib4(view, link.lookup).map(|chain| chain.first).filter(|fib| fib.is_flat());
-        for (packet, lane) in burst.iter_mut().zip(&mut lanes.0) {
-            received.bytes += packet.len() as u64;
-            trace.step(Event::Received(port), packet);
-            let (step, target, len) = classify(packet.bytes(), link, self.answers);
-            packet.narrow(ethernet::Header::LEN, len);
-            inside.bytes += len as u64;
-            (lane.step, lane.target) = (step, target);
-            if let (Some(fib), Step::Look4(_)) = (far, step) {
-                fib.prefetch(target as u32);
-            }
-        }
-        let count = burst.len();
-        let uniform = lanes.look_up(view, &mut fibs, link.lookup, count);
-        let burst = burst.drain(..).zip(&lanes.0);
-        let common = Common { view, ingress, extra };
-        if self.count_burst::<T>(view, uniform, inside) {
-            self.take_all::<T, true>(&common, &mut fibs, burst, &mut waiting, trace);
-        } else {
-            self.take_all::<T, false>(&common, &mut fibs, burst, &mut waiting, trace);
-        }
+        let common = Common::new(view, &mut fibs, port, ingress, link);
+        let mut company =
+            Company { common: &common, fibs: &mut fibs, waiting: &mut waiting, trace, received: 0 };
+        self.take_all(&mut company, burst);
+        let bytes = company.received;
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
         }
+        let received = Count { packets, bytes, errors: 0 };
         self.counters.add_link(ingress, Direction::Receive, received);
         self.end_of_burst(view);
+    }
+
+    /// Takes a packet that is not of the common kind, or that is watched, from its frame along its own road.
+    #[cold]
+    #[inline(never)]
+    fn take_own_road<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, mut packet: Packet) {
+        let Common { view, ingress, port, link, extra, .. } = *company.common;
+        company.trace.step(Event::Received(port), &packet);
+        let (step, target, len) = classify(packet.bytes(), link, self.answers);
+        packet.narrow(ethernet::Header::LEN, len);
+        let at = packet.headroom();
+        let mut road = Road::new(packet, at, ingress, extra);
+        match step {
+            Step::Look4(_) => road.target4 = Ipv4Addr::from_bits(target as u32),
+            Step::Look6(_) => road.target6 = Ipv6Addr::from_bits(target),
+            _ => {}
+        }
+        self.carry(view, company.fibs, road, step, company.waiting, company.trace);
     }
 
     /// Carries a packet on until its verdict, or until it has to wait for a look-up.

@@ -27,31 +27,31 @@ struct Queue {
 }
 
 impl Transmit {
-    /// Puts a frame into the queue of `port`; gives it back if that is full.
+    /// Puts a frame of `len` bytes into the queue of `port`; gives it back if that is full.
     #[inline(always)]
-    pub(crate) fn push(&mut self, port: PortId, packet: Packet) -> Result<(), Packet> {
+    pub(crate) fn push(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
         match self.queues.get_mut(usize::from(port.0)) {
             // Compared as `Vec::push` compares, which then need not do it again.
             Some(queue) if queue.packets.len() != queue.packets.capacity() => {
-                queue.bytes += packet.len() as u64;
+                queue.bytes += len as u64;
                 queue.packets.push(packet);
                 Ok(())
             }
             Some(_) => Err(packet),
-            None => self.push_new(port, packet),
+            None => self.push_new(port, packet, len),
         }
     }
 
     /// The first packet by a port makes its queue.
     #[cold]
     #[inline(never)]
-    fn push_new(&mut self, port: PortId, packet: Packet) -> Result<(), Packet> {
+    fn push_new(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
         self.queues.resize_with(usize::from(port.0) + 1, || Queue {
             packets: Vec::with_capacity(QUEUE),
             counted: 0,
             bytes: 0,
         });
-        self.push(port, packet)
+        self.push(port, packet, len)
     }
 
     pub(crate) fn drain(&mut self, port: PortId) -> impl Iterator<Item = Packet> + '_ {
@@ -170,7 +170,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 continue;
             }
             trace.step(Event::Sent(port), &fragment);
-            if let Err(packet) = self.transmit.push(port, fragment) {
+            let len = fragment.len();
+            if let Err(packet) = self.transmit.push(port, fragment, len) {
                 self.drop(packet, Drop::TransmitFull, trace);
             }
         }
@@ -200,7 +201,7 @@ pub(super) const ETHERNET_REWRITE: u8 = 12;
 #[inline(always)]
 pub(super) fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
     if rewrite.len == ETHERNET_REWRITE {
-        return write_ethernet(packet, rewrite, ethertype);
+        return write_ethernet(packet, rewrite.bytes.first_chunk()?, ethertype);
     }
     let len = usize::from(rewrite.len);
     let frame = packet.push(len + 2).ok()?;
@@ -209,11 +210,11 @@ pub(super) fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype
     Some(())
 }
 
-/// The same for a rewrite of [`ETHERNET_REWRITE`] bytes.
+/// The same for Ethernet's own two addresses.
 #[inline(always)]
-pub(super) fn write_ethernet(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
+pub(super) fn write_ethernet(packet: &mut Packet, addresses: &[u8; 12], ethertype: u16) -> Option<()> {
     let frame: &mut [u8; 14] = packet.push_header().ok()?;
-    frame[..12].copy_from_slice(&rewrite.bytes[..12]);
+    frame[..12].copy_from_slice(addresses);
     frame[12..].copy_from_slice(&ethertype.to_be_bytes());
     Some(())
 }

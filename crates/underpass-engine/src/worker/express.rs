@@ -1,0 +1,589 @@
+//! The common road: packets that need nothing remembered of them, each from its frame to its port.
+//!
+//! A frame for this router with a sound IP packet in it that is to be forwarded, goes through a local
+//! SID, or into an encapsulation. All else leaves the common road as it came, or with the step that it
+//! goes on with, and goes along its [`Road`].
+
+use std::net::Ipv6Addr;
+
+use arrayvec::ArrayVec;
+use underpass_packet::{ethernet, protocol};
+
+use super::chain::{Chain, Fibs};
+use super::road::Extra;
+use super::transmit::ETHERNET_REWRITE;
+use super::{Burst, Path, View, Waiting, ipv4, ipv6};
+use crate::buffer::{BURST, Packet, PortId};
+use crate::counters::Count;
+use crate::drops::Drop;
+use crate::lpm::NO_LEAF;
+use crate::publish;
+use crate::srv6;
+use crate::tables::{
+    Action, ActionId, Behaviour, Endpoint, Headend, HeadendMode, Link, LinkId, LookupId, NextHop, NextHopId,
+};
+use crate::trace::{Event, Trace};
+
+/// Length of an Ethernet header.
+const ETHERNET: usize = ethernet::Header::LEN;
+
+/// The port by which a frame leaves, and the length of the frame.
+type Out = (PortId, u32);
+
+/// Those of a burst that are still to be taken.
+type Packets<'b> = arrayvec::Drain<'b, Packet, BURST>;
+
+const NEXT_HEADER: usize = underpass_packet::ipv6::Header::NEXT_HEADER_OFFSET;
+
+impl<'a> View<'a> {
+    #[inline(always)]
+    fn next_hop(&self, id: Option<NextHopId>) -> Option<&'a NextHop> {
+        self.tables.next_hop(id?, self.guard)
+    }
+}
+
+/// A sound packet, as far as its look-up needs it.
+#[derive(Clone, Copy)]
+enum Plain {
+    /// The destination, and the length of the packet.
+    V6(u128, usize),
+    V4(u32, usize),
+}
+
+/// What the packets of a burst have in common.
+pub(super) struct Common<'v, 'a> {
+    pub(super) view: &'v View<'a>,
+    pub(super) port: PortId,
+    pub(super) ingress: LinkId,
+    pub(super) link: &'a Link,
+    pub(super) extra: Extra,
+    fib4: Option<Chain<'a, u32>>,
+    fib6: Option<Chain<'a, u128>>,
+    /// The first eight bytes of a frame for the link, as far as they are its address.
+    mac: u64,
+}
+
+/// What goes along with the packets of a burst.
+pub(super) struct Company<'x, 'v, 'a, T> {
+    pub(super) common: &'x Common<'v, 'a>,
+    pub(super) fibs: &'x mut Fibs<'a>,
+    /// Those that wait for a look-up.
+    pub(super) waiting: &'x mut ArrayVec<Waiting, BURST>,
+    pub(super) trace: &'x mut T,
+    /// Bytes that came in, with the link layer.
+    pub(super) received: u64,
+}
+
+impl<'v, 'a> Common<'v, 'a> {
+    pub(super) fn new(
+        view: &'v View<'a>,
+        fibs: &mut Fibs<'a>,
+        port: PortId,
+        ingress: LinkId,
+        link: &'a Link,
+    ) -> Self {
+        let [a, b, c, d, e, f] = link.mac;
+        Self {
+            view,
+            port,
+            ingress,
+            link,
+            extra: Extra::new(link.lookup),
+            fib4: fibs.fib4(view, link.lookup).filter(|_| link.forward4),
+            fib6: fibs.fib6(view, link.lookup).filter(|_| link.forward6),
+            mac: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+        }
+    }
+
+    /// The packet in a frame, if it is of the common kind.
+    #[inline(always)]
+    fn plain(&self, frame: &[u8]) -> Option<Plain> {
+        let (head, packet) = frame.split_first_chunk::<ETHERNET>()?;
+        let [a, b, c, d, e, f, g, h, .., type0, type1] = *head;
+        if (u64::from_le_bytes([a, b, c, d, e, f, g, h]) ^ self.mac) << 16 != 0 {
+            return None;
+        }
+        match u16::from_be_bytes([type0, type1]) {
+            ethernet::IPV6 => ipv6::plain(packet).map(|(target, len)| Plain::V6(target, len)),
+            ethernet::IPV4 => ipv4::plain(packet).map(|(target, len)| Plain::V4(target, len)),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn action(&self, leaf: Option<u32>) -> Option<&'v Action> {
+        self.view.tables.action(ActionId(leaf?), self.view.guard)
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes all packets of a burst down the common road, and on along their own where they leave it.
+    #[inline(always)]
+    pub(super) fn take_all<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, burst: &mut Burst) {
+        let Common { fib4, fib6, .. } = *company.common;
+        if T::WATCHES {
+            // What is watched goes step by step.
+            for packet in burst.drain(..) {
+                company.received += packet.len() as u64;
+                self.take_own_road(company, packet);
+            }
+        } else if fib4.is_some_and(|fib| !fib.is_hot()) || fib6.is_some_and(|fib| !fib.is_hot()) {
+            self.take_together(company, burst);
+        } else {
+            self.take_each(company, burst.drain(..));
+        }
+    }
+
+    /// Each packet through its whole road: the tables are in the cache.
+    #[inline(never)]
+    fn take_each<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, mut packets: Packets<'_>) {
+        let common = company.common;
+        let view = common.view;
+        let mut received = 0;
+        // One that follows a row of others.
+        let mut following = None;
+        while let Some(mut packet) = following.take().or_else(|| packets.next()) {
+            received += packet.len() as u64;
+            match common.plain(packet.bytes()) {
+                Some(Plain::V6(target, len)) => {
+                    let leaf = common.fib6.and_then(|fib| fib.lookup(target, view.guard));
+                    match common.action(leaf) {
+                        Some(Action::Forward(id)) => match forward::<true>(view, &mut packet, len, *id) {
+                            Some(out) => self.send_frame(out, packet, company.trace),
+                            None => self.take_own_road(company, packet),
+                        },
+                        Some(Action::Endpoint(sid)) => {
+                            following = self.take_row(company, &mut packets, packet, (target, len), sid);
+                        }
+                        action => self.take_other(company, packet, len, action),
+                    }
+                }
+                Some(Plain::V4(target, len)) => {
+                    let leaf = common.fib4.and_then(|fib| fib.lookup(target, view.guard));
+                    match common.action(leaf) {
+                        Some(Action::Forward(id)) => match forward::<false>(view, &mut packet, len, *id) {
+                            Some(out) => self.send_frame(out, packet, company.trace),
+                            None => self.take_own_road(company, packet),
+                        },
+                        action => self.take_other(company, packet, len, action),
+                    }
+                }
+                None => self.take_own_road(company, packet),
+            }
+        }
+        company.received += received;
+    }
+
+    /// Takes packets in a row that are for the same SID through it, `packet` of `len` bytes the first of them.
+    /// The one that follows the row.
+    #[inline(never)]
+    fn take_row<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        mut packet: Packet,
+        (target, mut len): (u128, usize),
+        sid: &Endpoint,
+    ) -> Option<Packet> {
+        let common = company.common;
+        // Counted once for all: a counter for each packet would cost 7 % of End.DX2.
+        let mut row = Count::default();
+        let mut received = 0;
+        let following = loop {
+            if let Some(out) = through_sid(common.view, company.fibs, &mut packet, len, sid) {
+                row.packets += 1;
+                row.bytes += len as u64;
+                self.send_frame(out, packet, company.trace);
+            } else {
+                self.take_own_road(company, packet);
+            }
+            packet = match packets.next() {
+                Some(packet) => packet,
+                None => break None,
+            };
+            len = match common.plain(packet.bytes()) {
+                Some(Plain::V6(same, len)) if same == target => len,
+                _ => break Some(packet),
+            };
+            received += packet.len() as u64;
+        };
+        if let Some(counter) = sid.counter.filter(|_| COUNT) {
+            self.counters.add(counter, row);
+        }
+        company.received += received;
+        following
+    }
+
+    /// Does to a packet of `len` bytes what is not just forwarding.
+    #[inline(never)]
+    fn take_other<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        mut packet: Packet,
+        len: usize,
+        action: Option<&Action>,
+    ) {
+        let view = company.common.view;
+        let out = match action {
+            Some(Action::Headend(policy)) => encapsulate(view, &mut packet, len, policy, None),
+            Some(Action::Endpoint(sid)) => {
+                let out = through_sid(view, company.fibs, &mut packet, len, sid);
+                if out.is_some() {
+                    self.count(sid.counter, len);
+                }
+                out
+            }
+            _ => None,
+        };
+        match out {
+            Some(out) => self.send_frame(out, packet, company.trace),
+            None => self.take_own_road(company, packet),
+        }
+    }
+
+    /// All packets looked up at once, in tables that are not in the cache.
+    #[inline(never)]
+    fn take_together<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, burst: &mut Burst) {
+        let common = company.common;
+        let view = common.view;
+        let mut plains = ArrayVec::<Option<Plain>, BURST>::new();
+        let mut targets4 = ArrayVec::<u32, BURST>::new();
+        let mut targets6 = ArrayVec::<u128, BURST>::new();
+        // A large table of IPv4 is in memory, from where an answer comes while other packets are checked.
+        let far = common.fib4.map(|chain| chain.first).filter(|fib| fib.is_flat());
+        for packet in burst.iter() {
+            company.received += packet.len() as u64;
+            let plain = common.plain(packet.bytes());
+            plains.push(plain);
+            match plain {
+                Some(Plain::V6(target, _)) => targets6.push(target),
+                Some(Plain::V4(target, _)) => {
+                    targets4.push(target);
+                    if let Some(fib) = far {
+                        fib.prefetch(target);
+                    }
+                }
+                None => {}
+            }
+        }
+        let (mut leaves4, mut leaves6) = ([NO_LEAF; BURST], [NO_LEAF; BURST]);
+        let (leaves4, leaves6) = (&mut leaves4[..targets4.len()], &mut leaves6[..targets6.len()]);
+        if let Some(fib) = common.fib6 {
+            fib.lookup_batch(&targets6, leaves6, view.guard);
+            prefetch(view, leaves6);
+        }
+        if let Some(fib) = common.fib4 {
+            fib.lookup_batch(&targets4, leaves4, view.guard);
+            prefetch(view, leaves4);
+        }
+        let (mut leaves4, mut leaves6) = (leaves4.iter(), leaves6.iter());
+        for (mut packet, plain) in burst.drain(..).zip(plains) {
+            let (action, len, ipv6) = match plain {
+                Some(Plain::V6(_, len)) => (common.action(leaves6.next().copied()), len, true),
+                Some(Plain::V4(_, len)) => (common.action(leaves4.next().copied()), len, false),
+                None => {
+                    self.take_own_road(company, packet);
+                    continue;
+                }
+            };
+            let out = match action {
+                Some(Action::Forward(id)) if ipv6 => forward::<true>(view, &mut packet, len, *id),
+                Some(Action::Forward(id)) => forward::<false>(view, &mut packet, len, *id),
+                action => {
+                    self.take_other(company, packet, len, action);
+                    continue;
+                }
+            };
+            match out {
+                Some(out) => self.send_frame(out, packet, company.trace),
+                None => self.take_own_road(company, packet),
+            }
+        }
+    }
+
+    /// Puts a frame into the queue of a port.
+    #[inline(always)]
+    pub(super) fn send<T: Trace>(&mut self, port: PortId, packet: Packet, trace: &mut T) {
+        let len = packet.len() as u32;
+        self.send_frame((port, len), packet, trace);
+    }
+
+    /// The same for a frame of which the length is known.
+    #[inline(always)]
+    fn send_frame<T: Trace>(&mut self, (port, len): Out, packet: Packet, trace: &mut T) {
+        trace.step(Event::Sent(port), &packet);
+        if let Err(packet) = self.transmit.push(port, packet, len as usize) {
+            self.drop(packet, Drop::TransmitFull, trace);
+        }
+    }
+}
+
+/// Asks for the memory of what was found, which is about to be read: the actions, and the headers of
+/// those that insert any.
+#[inline(never)]
+fn prefetch(view: &View<'_>, leaves: &[u32]) {
+    view.tables.prefetch_actions(leaves.iter().copied());
+    for leaf in leaves {
+        if let Some(Action::Headend(policy)) = view.tables.action(ActionId(*leaf), view.guard) {
+            publish::prefetch(policy.header.as_ptr());
+        }
+    }
+}
+
+/// Forwards the packet of `len` bytes in a frame: lowers its hop limit, and writes the addresses of the next
+/// hop over those of the frame. `None`: it is not so plain, and as it was.
+#[inline(always)]
+fn forward<const IPV6: bool>(view: &View<'_>, packet: &mut Packet, len: usize, id: NextHopId) -> Option<Out> {
+    let next_hop = view.tables.next_hop(id, view.guard)?;
+    let mac = addresses(next_hop, len)?;
+    let frame = packet.bytes_mut();
+    let padded = frame.len() != ETHERNET + len;
+    let (head, bytes) = frame.split_first_chunk_mut::<ETHERNET>()?;
+    if !(if IPV6 { ipv6::lower_hop_limit(bytes) } else { ipv4::lower_ttl(bytes) }) {
+        return None;
+    }
+    head[..12].copy_from_slice(mac);
+    if padded {
+        cut(packet, ETHERNET + len);
+    }
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}
+
+/// Takes an IPv6 packet of `len` bytes through a local SID. `None`: it is not of a frequent kind,
+/// and as it was.
+#[inline(always)]
+fn through_sid<'a>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    packet: &mut Packet,
+    len: usize,
+    sid: &Endpoint,
+) -> Option<Out> {
+    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
+    match &sid.behaviour {
+        Behaviour::DX2 { link } => {
+            let at = srv6::plain_inner(bytes, protocol::ETHERNET)?;
+            let inside = bytes.get(at..)?;
+            let [.., type0, type1] = *inside.first_chunk::<ETHERNET>()?;
+            let len = inside.len();
+            match view.link(*link)? {
+                Link { up: true, port: Some(port), mtu, .. }
+                    if u16::from_be_bytes([type0, type1]) >= srv6::LEAST_ETHERTYPE
+                        && len <= *mtu as usize + ETHERNET =>
+                {
+                    packet.narrow(ETHERNET + at, len);
+                    Some((*port, len as u32))
+                }
+                _ => None,
+            }
+        }
+        Behaviour::DX4(via) => {
+            let lookup = via.lookup;
+            let known = view.next_hop(via.resolved);
+            if known.is_none() && !via.address.is_unspecified() {
+                return None;
+            }
+            decapsulate4(packet, len, |address| known.or_else(|| next_hop4(view, fibs, lookup, address)))
+        }
+        Behaviour::DX6(via) => {
+            let lookup = via.lookup;
+            let known = view.next_hop(via.resolved);
+            if known.is_none() && !via.address.is_unspecified() {
+                return None;
+            }
+            decapsulate6(packet, len, |address| known.or_else(|| next_hop6(view, fibs, lookup, address)))
+        }
+        Behaviour::DT4 { lookup } => {
+            decapsulate4(packet, len, |address| next_hop4(view, fibs, *lookup, address))
+        }
+        Behaviour::DT46 { lookup } if bytes.get(NEXT_HEADER) == Some(&protocol::IPV4) => {
+            decapsulate4(packet, len, |address| next_hop4(view, fibs, *lookup, address))
+        }
+        Behaviour::DT6 { lookup } | Behaviour::DT46 { lookup } => {
+            decapsulate6(packet, len, |address| next_hop6(view, fibs, *lookup, address))
+        }
+        Behaviour::X(via) if sid.is_plain() => {
+            let next = srv6::next_segment_plain(bytes)?;
+            let next_hop = view.next_hop(via.resolved)?;
+            advance(packet, len, next, next_hop)
+        }
+        Behaviour::End { lookup } | Behaviour::T { lookup } if sid.is_plain() => {
+            let next = srv6::next_segment_plain(bytes)?;
+            let leaf = match fibs.known(*lookup, next.1) {
+                Some(leaf) => leaf,
+                None => {
+                    let fib = fibs.fib6(view, *lookup).filter(Chain::is_hot)?;
+                    let leaf = fib.lookup(next.1.to_bits(), view.guard).map(ActionId)?;
+                    fibs.next = Some((*lookup, next.1, leaf));
+                    leaf
+                }
+            };
+            advance(packet, len, next, next_hop(view, Some(leaf.0))?)
+        }
+        Behaviour::B6Encaps(policy) => {
+            let next = srv6::next_segment_plain(bytes)?;
+            encapsulate(view, packet, len, policy, Some(next))
+        }
+        _ => None,
+    }
+}
+
+/// The next hop that an IPv4 address leads to, in tables that are in the cache.
+#[inline(always)]
+fn next_hop4<'a>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    lookup: LookupId,
+    address: u32,
+) -> Option<&'a NextHop> {
+    let fib = fibs.fib4(view, lookup).filter(Chain::is_hot)?;
+    next_hop(view, fib.lookup(address, view.guard))
+}
+
+/// The same for an IPv6 address.
+#[inline(always)]
+fn next_hop6<'a>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    lookup: LookupId,
+    address: u128,
+) -> Option<&'a NextHop> {
+    let fib = fibs.fib6(view, lookup).filter(Chain::is_hot)?;
+    next_hop(view, fib.lookup(address, view.guard))
+}
+
+/// The next hop that a leaf forwards to.
+#[inline(always)]
+fn next_hop<'a>(view: &View<'a>, leaf: Option<u32>) -> Option<&'a NextHop> {
+    match view.tables.action(ActionId(leaf?), view.guard)? {
+        Action::Forward(id) => view.tables.next_hop(*id, view.guard),
+        _ => None,
+    }
+}
+
+/// The next segment the destination of the packet of `len` bytes in a frame, and the frame to a next hop.
+#[inline(always)]
+fn advance(
+    packet: &mut Packet,
+    len: usize,
+    (left, segment): (u8, Ipv6Addr),
+    next_hop: &NextHop,
+) -> Option<Out> {
+    let mac = addresses(next_hop, len)?;
+    let frame = packet.bytes_mut();
+    let padded = frame.len() != ETHERNET + len;
+    let (head, bytes) = frame.split_first_chunk_mut::<ETHERNET>()?;
+    let bytes = bytes.first_chunk_mut::<48>()?;
+    head[..12].copy_from_slice(mac);
+    // More than 1 is left: `next_segment_plain` has looked.
+    bytes[7] -= 1;
+    srv6::write_segment(bytes, left, segment);
+    if padded {
+        cut(packet, ETHERNET + len);
+    }
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}
+
+/// Takes the outer headers off the packet of `len` bytes in a frame, and sends the IPv4 packet inside to the
+/// next hop that its destination leads to.
+#[inline(always)]
+fn decapsulate4<'a>(
+    packet: &mut Packet,
+    len: usize,
+    next_hop: impl FnOnce(u32) -> Option<&'a NextHop>,
+) -> Option<Out> {
+    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
+    let at = srv6::plain_inner(bytes, protocol::IPV4)?;
+    let (target, len) = ipv4::plain(bytes.get(at..)?)?;
+    let next_hop = next_hop(target)?;
+    let mac = addresses(next_hop, len)?;
+    // The Ethernet header right before the packet: `at` bytes behind the old one.
+    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
+    if !ipv4::lower_ttl(bytes) {
+        return None;
+    }
+    write_header(head, mac, ethernet::IPV4);
+    packet.narrow(at, ETHERNET + len);
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}
+
+/// The same for an IPv6 packet inside.
+#[inline(always)]
+fn decapsulate6<'a>(
+    packet: &mut Packet,
+    len: usize,
+    next_hop: impl FnOnce(u128) -> Option<&'a NextHop>,
+) -> Option<Out> {
+    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
+    let at = srv6::plain_inner(bytes, protocol::IPV6)?;
+    let (target, len) = ipv6::plain(bytes.get(at..)?)?;
+    let next_hop = next_hop(target)?;
+    let mac = addresses(next_hop, len)?;
+    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
+    if !ipv6::lower_hop_limit(bytes) {
+        return None;
+    }
+    write_header(head, mac, ethernet::IPV6);
+    packet.narrow(at, ETHERNET + len);
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}
+
+/// Puts a policy's headers around the packet of `len` bytes in a frame, or around the frame, and sends it to
+/// their next hop. `advance`: the packet goes to this segment of its own list first.
+#[inline(always)]
+fn encapsulate(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    policy: &Headend,
+    advance: Option<(u8, Ipv6Addr)>,
+) -> Option<Out> {
+    let next_hop = view.next_hop(policy.via.resolved)?;
+    let header = &*policy.header;
+    // How much of the Ethernet header goes inside.
+    let framed = match policy.mode {
+        HeadendMode::Encap => 0,
+        HeadendMode::L2Encap => ETHERNET,
+        HeadendMode::Inline => return None,
+    };
+    let outer_len = header.len() + framed + len;
+    let mac = addresses(next_hop, outer_len)?;
+    let payload_length = u16::try_from(outer_len - underpass_packet::ipv6::Header::LEN).ok()?;
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let inherited = srv6::inherited(packet.bytes().get(ETHERNET..)?, false).ok()?;
+    let bytes = packet.push(header.len() + framed).ok()?;
+    let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+    if let Some((left, segment)) = advance {
+        let inside = bytes.get_mut(header.len() + framed..)?.first_chunk_mut()?;
+        srv6::write_segment(inside, left, segment);
+    }
+    write_header(head, mac, ethernet::IPV6);
+    let next_header = if framed > 0 { protocol::ETHERNET } else { inherited.next_header };
+    srv6::write_headers(bytes, header, payload_length, &inherited, next_header)?;
+    bytes[7] -= 1;
+    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// The addresses that a next hop puts before a packet of `len` bytes, if it is resolved, on Ethernet, and
+/// takes it as it is.
+#[inline(always)]
+fn addresses(next_hop: &NextHop, len: usize) -> Option<&[u8; 12]> {
+    let rewrite = next_hop.rewrite.as_ref()?;
+    let plain = rewrite.len == ETHERNET_REWRITE && len <= next_hop.mtu as usize;
+    rewrite.bytes.first_chunk().filter(|_| plain)
+}
+
+/// Writes an Ethernet header.
+#[inline(always)]
+fn write_header(head: &mut [u8; ETHERNET], mac: &[u8; 12], ethertype: u16) {
+    head[..12].copy_from_slice(mac);
+    head[12..].copy_from_slice(&ethertype.to_be_bytes());
+}
+
+/// Cuts off what lies behind the packet in its frame.
+#[cold]
+fn cut(packet: &mut Packet, len: usize) {
+    packet.truncate(len);
+}
