@@ -283,6 +283,7 @@ impl Router {
         }
         list.insert(place, address.clone());
         self.address_added(cause, &address);
+        self.revive_routes_of(address.link);
     }
 
     /// Adds an IPv6 address in its place in the list. Linux: `ipv6_link_dev_addr`.

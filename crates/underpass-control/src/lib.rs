@@ -28,5 +28,6 @@ pub use link::{Link, LinkKind};
 pub use mirror::PROTOCOL;
 pub use neighbour::Neighbour;
 pub use request::Request;
+pub use route::Route;
 pub use router::Router;
 pub use underpass_netlink::{Refusal, Replies};

@@ -35,6 +35,8 @@ pub(crate) struct Unseen {
     pub routes: HashMap<Place, Ids>,
     pub objects: BTreeSet<u32>,
     pub rules: Vec<(Family, Box<[u8]>)>,
+    /// Rules have come or gone since.
+    pub rules_changed: bool,
 }
 
 impl Router {
@@ -86,8 +88,12 @@ impl Router {
 
     /// The dump is over.
     pub fn end_resync(&mut self) {
-        let Some(unseen) = self.live.as_mut().and_then(|live| live.unseen.take()) else { return };
+        let Some(mut unseen) = self.live.as_mut().and_then(|live| live.unseen.take()) else { return };
+        unseen.rules_changed |= !unseen.rules.is_empty();
         self.sweep_rules(&unseen.rules);
+        if unseen.rules_changed {
+            self.rules_changed();
+        }
         self.sweep_routes(unseen.routes);
         self.sweep_objects(&unseen.objects);
         for (link, address) in unseen.neighbours {

@@ -19,6 +19,7 @@ mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
+mod view;
 
 use std::collections::BTreeMap;
 
@@ -28,6 +29,8 @@ pub(crate) use get::get;
 pub(crate) use info::{Hop, Info, Origin, Ways};
 pub(crate) use rule::{delete as delete_rule, dump as dump_rules, new as new_rule};
 pub(crate) use table::{Family, Ids, Prefix, bits};
+
+pub use view::Route;
 
 use check::Gateways;
 use compile::Actions;

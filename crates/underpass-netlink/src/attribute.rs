@@ -245,7 +245,8 @@ impl<'a, const N: usize> Attributes<'a, N> {
     }
 }
 
-fn iterate<'a>(bytes: &'a [u8], base: usize) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
+/// The attributes in `bytes`, which start `base` bytes after the netlink header, up to a malformed one.
+pub(crate) fn iterate<'a>(bytes: &'a [u8], base: usize) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
     let mut position = 0;
     NlasIterator::new(bytes).map_while(move |attribute| {
         // An error ends the list, as in `nla_for_each_attr`.

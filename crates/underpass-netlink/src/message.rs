@@ -11,6 +11,8 @@
 
 use netlink_packet_core::NetlinkBuffer;
 
+use crate::attribute::{Attribute, iterate};
+
 /// Length of the netlink header, in bytes.
 pub const HEADER: usize = 16;
 
@@ -31,6 +33,18 @@ impl<'a> Message<'a> {
     /// What follows the netlink header.
     pub fn body(&self) -> &'a [u8] {
         self.bytes.get(HEADER..).unwrap_or_default()
+    }
+
+    /// `nlmsg_pid`: the port id of the socket that the message answers, or 0.
+    pub fn port(&self) -> u32 {
+        let port = self.bytes.get(12..16).and_then(|bytes| bytes.first_chunk());
+        port.map_or(0, |port| u32::from_ne_bytes(*port))
+    }
+
+    /// The attributes behind a family's header of so many bytes, with no policy.
+    pub fn attributes(&self, header: usize) -> impl Iterator<Item = Attribute<'a>> + use<'a> {
+        let base = HEADER + header.next_multiple_of(4);
+        iterate(self.bytes.get(base..).unwrap_or_default(), base)
     }
 }
 

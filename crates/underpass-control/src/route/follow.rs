@@ -119,9 +119,18 @@ impl Router {
                 self.take(place, position);
             }
         }
+        // Only routes of IPv4 have several ways.
+        self.change_infos(|info| {
+            let Ways::Hops(hops) = &info.ways else { return None };
+            if hops.len() < 2 || !hops.iter().any(|hop| hop.oif == link && !hop.dead) {
+                return None;
+            }
+            let dead = |hop: &Hop| Hop { dead: lost(hop), ..hop.clone() };
+            Some(Info { ways: Ways::Hops(hops.iter().map(dead).collect()), ..info.clone() })
+        });
     }
 
-    /// A link is up: routes get back the ways that they had lost with it.
+    /// A link is up, or has an IPv4 address again: routes get back the ways that they had lost with it.
     pub(crate) fn revive_routes_of(&mut self, link: u32) {
         if !self.links.get(link).is_some_and(|link| link.up()) {
             return;

@@ -54,14 +54,27 @@ impl Router {
 
     fn put_mirrored_rule(&mut self, family: Family, rule: Rule) {
         self.routes.rules.add(family, rule);
-        self.rules_changed();
+        self.mirrored_rules_changed();
     }
 
     fn unmirror_rule(&mut self, family: Family, body: &[u8]) {
+        if self.forget_rule(family, body) {
+            self.mirrored_rules_changed();
+        }
+    }
+
+    fn forget_rule(&mut self, family: Family, body: &[u8]) -> bool {
         let same = |rule: &Rule| rule.told.as_deref().is_some_and(|told| content(told) == content(body));
-        if let Some(position) = self.routes.rules.of(family).iter().position(same) {
-            self.routes.rules.of_mut(family).remove(position);
-            self.rules_changed();
+        let position = self.routes.rules.of(family).iter().position(same);
+        position.map(|position| self.routes.rules.of_mut(family).remove(position)).is_some()
+    }
+
+    /// While a dump is read, the look-ups are compiled once, at its end: one for each rule would make
+    /// forwarding tables that nobody wants later.
+    fn mirrored_rules_changed(&mut self) {
+        match self.unseen() {
+            Some(unseen) => unseen.rules_changed = true,
+            None => self.rules_changed(),
         }
     }
 
@@ -76,6 +89,8 @@ impl Router {
 
     /// Removes what a dump has not named.
     pub(crate) fn sweep_rules(&mut self, unseen: &[(Family, Box<[u8]>)]) {
-        unseen.iter().for_each(|(family, told)| self.unmirror_rule(*family, told));
+        for (family, told) in unseen {
+            self.forget_rule(*family, told);
+        }
     }
 }

@@ -233,7 +233,7 @@ impl Router {
         }
     }
 
-    pub(super) fn rules_changed(&mut self) {
+    pub(crate) fn rules_changed(&mut self) {
         self.refresh_lookups();
         // A link that a rule names is looked up in its own way.
         let links: Vec<u32> = self.links.iter().map(|link| link.index).collect();

@@ -1,0 +1,92 @@
+//! What the router asks of the kernel on its own account.
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST};
+use nix::errno::Errno;
+use underpass_netlink::reply::{Address, Reply, write_message};
+use underpass_netlink::{Refusal, messages};
+
+use super::socket::Socket;
+
+/// Longest answer that is read; it repeats the request.
+const ANSWER: usize = 64 << 10;
+
+/// Asks the kernel to change something and takes its answer.
+#[derive(Debug)]
+pub struct Asker {
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Asker {
+    /// Connects to the kernel of the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// What socket(2) and bind(2) say.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self { socket: Socket::open(0)?, sequence: 0, buffer: vec![0; ANSWER] })
+    }
+
+    /// Asks for a change.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn ask(&mut self, kind: u16, flags: u16, write: impl FnOnce(&mut Reply<'_>)) -> Result<(), Refusal> {
+        let mut message = Vec::new();
+        write_message(&mut message, kind, flags, Address::default(), write)?;
+        self.ask_again(&mut message)
+    }
+
+    /// Asks with a message that is written already: one of a client, or of the kernel itself. Its header is
+    /// filled in.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn ask_again(&mut self, message: &mut [u8]) -> Result<(), Refusal> {
+        let system = |errno: Errno| Refusal::errno(errno as i32);
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        let Some((header, _)) = message.split_first_chunk_mut::<16>() else {
+            return Err(Refusal::errno(libc::EINVAL));
+        };
+        let flags = u16::from_ne_bytes([header[6], header[7]]) & (NLM_F_CREATE | NLM_F_REPLACE | OTHERS);
+        header[6..8].copy_from_slice(&(flags | NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
+        header[8..12].copy_from_slice(&self.sequence.to_ne_bytes());
+        header[12..16].fill(0);
+        self.socket.send(message).map_err(system)?;
+        // The kernel has answered when send returns.
+        while let Some(length) = self.socket.receive(&mut self.buffer).map_err(system)? {
+            let datagram = self.buffer.get(..length).unwrap_or_default();
+            for answer in messages(datagram) {
+                if answer.sequence != self.sequence || answer.kind != libc::NLMSG_ERROR as u16 {
+                    continue;
+                }
+                let errno =
+                    answer.body().first_chunk().map_or(-libc::EIO, |errno| i32::from_ne_bytes(*errno));
+                return if errno == 0 { Ok(()) } else { Err(Refusal::errno(-errno)) };
+            }
+        }
+        Err(Refusal::errno(libc::EIO))
+    }
+
+    /// Asks for the link-layer address of a neighbour. What comes of it is multicast.
+    ///
+    /// # Errors
+    /// The kernel's answer: `ENODEV` or `ENETDOWN`, if the link is gone or down.
+    pub fn resolve(&mut self, link: u32, address: IpAddr) -> Result<(), Refusal> {
+        self.ask(libc::RTM_NEWNEIGH, NLM_F_CREATE, |message| {
+            let family = if address.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };
+            let mut fixed = [0; 12];
+            fixed[0] = family as u8;
+            fixed[4..8].copy_from_slice(&link.to_ne_bytes());
+            fixed[10] = libc::NTF_USE;
+            message.fixed(&fixed);
+            message.address(libc::NDA_DST, address);
+        })
+    }
+}
+
+/// `NLM_F_EXCL` and `NLM_F_APPEND`.
+const OTHERS: u16 = 0x200 | 0x800;
