@@ -1,13 +1,16 @@
 //! Packet buffers: a slot of memory with headroom, and the packet that lies in it.
 //!
 //! ```text
-//! slot  |<------ headroom ------>|<------ packet ------>|<-- tailroom -->|
-//!       0                      start                start+len         slot.len()
+//! margin | slot  |<------ headroom ------>|<------ packet ------>|<-- tailroom -->|
+//!       -64      0                      start                start+len         slot.len()
 //! ```
 //!
 //! [`Packet::push`] and [`Packet::pull`] move the start; the payload never moves. Slots are carved out
 //! of one region that lives as long as the process, so a packet owns its slot as a `&'static mut [u8]`
 //! would: no reference count, no lifetime to carry, and two packets cannot share a slot.
+//!
+//! The margin before a slot holds what its port left undone, [`Offload`]. A bit of the packet says whether
+//! there is any, so that the margin is in nobody's way where there is none.
 
 #![allow(unsafe_code)]
 
@@ -25,9 +28,16 @@ pub const BURST: usize = 64;
 /// (8 + 127 × 16 = 2,040) and a link layer with two VLAN tags (22), rounded up to cache lines.
 pub const HEADROOM: usize = 2176;
 
-/// Bytes of a slot: headroom, and a 1,514-byte frame with a VLAN tag behind it. One cache line more
-/// than a power of two would give, so that the packets of a burst do not share L1 cache sets.
-pub const SLOT: usize = 4096 + 64;
+/// Bytes of a slot: headroom, and a 1,514-byte frame with VLAN tags behind it. Not more than a page, which
+/// is the largest chunk that AF_XDP takes.
+pub const SLOT: usize = 4096;
+
+/// Bytes before each slot that belong to it and that no packet reaches: one cache line, which also keeps
+/// the packets of a burst from sharing L1 cache sets.
+pub const MARGIN: usize = 64;
+
+/// Bytes of a large slot: headroom, and an IP packet of 65,535 bytes with its link layer behind it.
+pub const LARGE_SLOT: usize = HEADROOM + 65_536 + 64;
 
 /// One packet in its slot. Does not free itself: every packet ends in a [`Pool`] or a port.
 ///
@@ -41,12 +51,61 @@ pub struct Packet {
     /// Invariant: start ≤ end ≤ slot length. [`Packet::put`], [`Packet::pull`] and [`Packet::push`]
     /// alone write it. Because of it the packet's bytes need no check, which is worth 90 of 470
     /// instructions of an IPv6 packet's path.
+    ///
+    /// The highest bit is [`OFFLOAD`].
     place: u64,
 }
 
 /// Bits of an offset in a slot: slots are below 2 MiB.
 const BITS: u32 = 21;
 const MASK: u64 = (1 << BITS) - 1;
+/// Whether the margin holds an [`Offload`].
+const OFFLOAD: u64 = 1 << 63;
+
+/// What was left to the one who sends a packet: an unfinished checksum, a segment that is to be cut.
+/// A packet that comes from a kernel's socket on the same machine has one; see virtio 1.2 section 5.1.6.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Offload {
+    /// Where the TCP or UDP header starts, in bytes from the packet's first. Its checksum covers all from
+    /// there to the end of the packet.
+    pub start: usize,
+    /// Where the checksum field lies behind `start`: it holds the folded sum of the pseudo header.
+    pub field: u16,
+    /// The packet stands for several.
+    pub segment: Option<Segment>,
+}
+
+/// A packet that stands for several that differ in their sequence numbers and checksums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Bytes of payload behind the TCP or UDP header in each, less in the last.
+    pub size: u16,
+    /// How it is cut.
+    pub kind: SegmentKind,
+}
+
+/// How a segment is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SegmentKind {
+    /// TCP over IPv4.
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP datagrams, each with its own header.
+    Udp,
+}
+
+/// An [`Offload`] in the margin: `start` counts from the start of the slot, so that it stays right when
+/// headers come and go.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Stored {
+    start: u32,
+    field: u16,
+    /// 0: no segment.
+    size: u16,
+    kind: SegmentKind,
+}
 
 // SAFETY: a packet owns its slot, memory that lives as long as the process and that nothing else points
 // into; so it may be used from any one thread, as a `&'static mut [u8]` may.
@@ -57,10 +116,28 @@ unsafe impl Send for Packet {}
 pub struct NoRoom;
 
 impl Packet {
-    /// An empty packet in a slot of less than 2 MiB.
+    /// An empty packet in the slot behind the margin that `slot` starts with; less than 2 MiB.
     fn new(slot: &'static mut [u8]) -> Self {
+        let slot = slot.get_mut(MARGIN..).unwrap_or_default();
         let len = slot.len() as u64 & MASK;
         Self { slot: NonNull::from(slot).cast(), place: len << (2 * BITS) }
+    }
+
+    /// Gives the slot away, to a kernel that fills or empties it: the address of its first byte.
+    /// Without [`Packet::from_slot`] it is lost.
+    #[inline]
+    pub fn into_slot(self) -> NonNull<u8> {
+        self.slot
+    }
+
+    /// An empty packet in a slot that was given away.
+    ///
+    /// # Safety
+    /// `slot` came from [`Packet::into_slot`] of a packet whose slot was `len` bytes long, nobody else
+    /// reads or writes that slot any more, and it is taken back only once.
+    #[inline]
+    pub unsafe fn from_slot(slot: NonNull<u8>, len: usize) -> Self {
+        Self { slot, place: (len as u64 & MASK) << (2 * BITS) }
     }
 
     #[inline(always)]
@@ -73,8 +150,61 @@ impl Packet {
         (self.place >> BITS & MASK) as usize
     }
 
+    #[inline(always)]
     fn capacity(&self) -> usize {
-        (self.place >> (2 * BITS)) as usize
+        (self.place >> (2 * BITS) & MASK) as usize
+    }
+
+    /// Whether its slot is a large one: [`Pool::take_large`].
+    #[inline(always)]
+    pub fn is_large(&self) -> bool {
+        self.capacity() > SLOT
+    }
+
+    /// Where the slot lies.
+    pub fn slot_address(&self) -> NonNull<u8> {
+        self.slot
+    }
+
+    /// Whether something is left to be done before it is sent: [`Packet::offload`].
+    #[inline(always)]
+    pub fn has_offload(&self) -> bool {
+        self.place & OFFLOAD != 0
+    }
+
+    /// What is left to be done. `None`: nothing, or the packet no longer has the header that it is about.
+    pub fn offload(&self) -> Option<Offload> {
+        if !self.has_offload() {
+            return None;
+        }
+        // SAFETY: the margin before the slot is ours (see `Pool`), aligned as `Stored` is not, and was
+        // written when the bit was set.
+        let stored = unsafe { self.slot.as_ptr().sub(MARGIN).cast::<Stored>().read_unaligned() };
+        let start = (stored.start as usize).checked_sub(self.start())?;
+        if start + usize::from(stored.field) + 2 > self.len() {
+            return None;
+        }
+        let segment = (stored.size != 0).then_some(Segment { size: stored.size, kind: stored.kind });
+        Some(Offload { start, field: stored.field, segment })
+    }
+
+    /// Says what is left to be done.
+    pub fn set_offload(&mut self, offload: Offload) {
+        let stored = Stored {
+            start: (self.start() + offload.start) as u32,
+            field: offload.field,
+            size: offload.segment.map_or(0, |segment| segment.size),
+            kind: offload.segment.map_or(SegmentKind::Udp, |segment| segment.kind),
+        };
+        // SAFETY: the margin before the slot is ours (see `Pool`) and longer than `Stored`.
+        unsafe { self.slot.as_ptr().sub(MARGIN).cast::<Stored>().write_unaligned(stored) };
+        self.place |= OFFLOAD;
+    }
+
+    /// Says that nothing is left to be done.
+    #[inline]
+    pub fn clear_offload(&mut self) {
+        self.place &= !OFFLOAD;
     }
 
     /// The bytes of the packet.
@@ -155,7 +285,7 @@ impl Packet {
         }
     }
 
-    /// Replaces the packet by `bytes`, which start at offset `start` of the slot.
+    /// Replaces the packet by `bytes`, which start at offset `start` of the slot. It has no [`Offload`].
     ///
     /// # Errors
     /// [`NoRoom`] if they do not fit there; the packet is then unchanged.
@@ -177,16 +307,25 @@ impl Packet {
         unsafe { slice::from_raw_parts_mut(self.slot.as_ptr(), self.capacity()) }
     }
 
-    /// Says that the packet is the `len` bytes from offset `start` of the slot.
+    /// Says that the packet is the `len` bytes from offset `start` of the slot. It has no [`Offload`].
     ///
     /// # Errors
     /// [`NoRoom`] if the slot ends before that; the packet is then unchanged.
+    #[inline]
     pub fn place(&mut self, start: usize, len: usize) -> Result<(), NoRoom> {
         if start.checked_add(len).is_none_or(|end| end > self.capacity()) {
             return Err(NoRoom);
         }
+        self.clear_offload();
         self.put(start, len);
         Ok(())
+    }
+
+    /// Empty, with [`HEADROOM`] in front, and nothing left to be done.
+    #[inline(always)]
+    fn reset(&mut self) {
+        self.clear_offload();
+        self.put(HEADROOM.min(self.capacity()), 0);
     }
 
     /// `start + len` must be within the slot.
@@ -205,8 +344,10 @@ impl fmt::Debug for Packet {
 }
 
 /// Free slots, last in first out, so that the next packet lies in a slot that is still in the cache.
+/// Slots of two sizes: those of most packets, and large ones for large segments.
 pub struct Pool {
     free: Vec<Packet>,
+    large: Vec<Packet>,
 }
 
 impl Pool {
@@ -216,33 +357,116 @@ impl Pool {
         Self::with_slot_size(slots, SLOT)
     }
 
-    /// A pool of `slots` slots of `size` bytes.
+    /// A pool of `slots` slots of `size` bytes, all in one class.
     ///
     /// # Panics
     /// If a slot is to be of 2 MiB or more.
     pub fn with_slot_size(slots: usize, size: usize) -> Self {
         assert!(size as u64 <= MASK, "a slot of {size} bytes");
-        let region: &'static mut [u8] = Vec::leak(vec![0; slots * size]);
-        let free = region.chunks_exact_mut(size).map(Packet::new).rev().collect();
-        Self { free }
+        let region: &'static mut [u8] = Vec::leak(vec![0; slots * (size + MARGIN)]);
+        let mut pool = Self { free: Vec::with_capacity(slots), large: Vec::new() };
+        region.chunks_exact_mut(size + MARGIN).rev().for_each(|slot| pool.free.push(Packet::new(slot)));
+        pool
+    }
+
+    /// A pool of the slots that fit into the regions: of [`SLOT`] bytes in `region`, of [`LARGE_SLOT`] in
+    /// `large`, which may be empty. Slot `n` starts at `n × (MARGIN + SLOT) + MARGIN` of its region.
+    pub fn over(region: &'static mut [u8], large: &'static mut [u8]) -> Self {
+        let free = region.chunks_exact_mut(MARGIN + SLOT).map(Packet::new).rev().collect();
+        let large = large.chunks_exact_mut(MARGIN + LARGE_SLOT).map(Packet::new).rev().collect();
+        Self { free, large }
     }
 
     /// A free packet: empty, with [`HEADROOM`] in front where the slot is long enough.
     #[inline]
     pub fn take(&mut self) -> Option<Packet> {
         let mut packet = self.free.pop()?;
-        packet.put(HEADROOM.min(packet.capacity()), 0);
+        packet.reset();
+        Some(packet)
+    }
+
+    /// A free packet in a large slot.
+    #[inline]
+    pub fn take_large(&mut self) -> Option<Packet> {
+        let mut packet = self.large.pop()?;
+        packet.reset();
         Some(packet)
     }
 
     /// Takes a slot back.
     #[inline]
     pub fn give(&mut self, packet: Packet) {
+        if packet.is_large() && self.large.len() != self.large.capacity() {
+            return self.large.push(packet);
+        }
         self.free.push(packet);
     }
 
-    /// How many slots are free.
+    /// How many slots are free, large ones not counted.
     pub fn available(&self) -> usize {
         self.free.len()
+    }
+
+    /// How many large slots are free.
+    pub fn available_large(&self) -> usize {
+        self.large.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TCP: Offload = Offload { start: 54, field: 16, segment: None };
+
+    #[test]
+    fn an_offload_stays_at_its_header() {
+        let mut pool = Pool::new(1);
+        let mut packet = pool.take().unwrap();
+        packet.set(HEADROOM, &[1; 100]).unwrap();
+        assert_eq!(packet.offload(), None);
+        let segment = Some(Segment { size: 1440, kind: SegmentKind::Tcp6 });
+        packet.set_offload(Offload { segment, ..TCP });
+        packet.pull(14);
+        packet.push(64).unwrap().fill(0xff);
+        assert_eq!(packet.offload(), Some(Offload { start: 104, field: 16, segment }));
+        // All of the headroom is used, and the margin is still there.
+        let rest = packet.headroom();
+        packet.push(rest).unwrap().fill(0xff);
+        assert_eq!(packet.offload().unwrap().segment, segment);
+        packet.truncate(rest + 104 + 17);
+        assert_eq!(packet.offload(), None, "the field is cut off");
+    }
+
+    #[test]
+    fn what_replaces_a_packet_has_no_offload() {
+        let mut pool = Pool::new(1);
+        let mut packet = pool.take().unwrap();
+        packet.set(HEADROOM, &[1; 100]).unwrap();
+        packet.set_offload(TCP);
+        packet.set(HEADROOM, &[2; 100]).unwrap();
+        assert_eq!(packet.offload(), None);
+        packet.set_offload(TCP);
+        pool.give(packet);
+        let packet = pool.take().unwrap();
+        assert_eq!((packet.offload(), packet.slot().len()), (None, SLOT));
+    }
+
+    #[test]
+    fn slots_go_back_to_their_class() {
+        let region = |slot: usize, count: usize| Vec::leak(vec![0; (slot + MARGIN) * count + 17]);
+        let mut pool = Pool::over(region(SLOT, 3), region(LARGE_SLOT, 2));
+        assert_eq!((pool.available(), pool.available_large()), (3, 2));
+        let (small, large) = (pool.take().unwrap(), pool.take_large().unwrap());
+        assert!(!small.is_large() && large.is_large());
+        pool.give(large);
+        pool.give(small);
+        assert_eq!((pool.available(), pool.available_large()), (3, 2));
+        let small = pool.take().unwrap();
+        let address = small.slot_address();
+        // SAFETY: it has just been given away, with this length.
+        let small = unsafe { Packet::from_slot(small.into_slot(), SLOT) };
+        assert_eq!((small.slot_address(), small.slot().len()), (address, SLOT));
+        pool.give(small);
     }
 }
