@@ -1,4 +1,14 @@
-//! Where packets come from and go: captures, and memory for tests and measurements.
+//! Where packets come from and go: captures, memory for tests and measurements, and the kernel's devices.
 
+pub mod keep;
+pub mod live;
 pub mod memory;
+pub mod offload;
+pub mod packet;
 pub mod pcap;
+mod sys;
+pub mod tun;
+mod vnet;
+pub mod xdp;
+
+pub use sys::index_of;

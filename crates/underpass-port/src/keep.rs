@@ -1,0 +1,303 @@
+//! Which frames the kernel keeps, of those that come in by a device that is attached. The control thread
+//! says it here, by device, routing domain and address; XDP and its twins act on it.
+//!
+//! The kernel keeps what is not IPv4 or IPv6 behind an untagged Ethernet header, group addresses of either
+//! layer, router and neighbour discovery, and local addresses of the device's domain. All else is for a
+//! worker.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
+
+use crate::xdp::bpf::{Map, MapKind};
+
+/// ICMPv6 types of router and neighbour discovery, RFC 4861.
+pub(crate) const ND: RangeInclusive<u8> = 133..=137;
+
+/// IPv4 addresses whose first byte is at least this are multicast, reserved or broadcast.
+pub(crate) const NEVER_FORWARDED: u8 = 224;
+
+/// Most devices, and most addresses of each family. Entries take memory only as they come.
+const DEVICES: u32 = 1 << 16;
+const ADDRESSES: u32 = 1 << 20;
+
+/// The frames that the kernel keeps. Clones are the same set.
+#[derive(Clone)]
+pub struct Keep(Arc<Inner>);
+
+struct Inner {
+    rules: RwLock<Rules>,
+    maps: Result<Maps, String>,
+}
+
+/// The maps that the programs read. Keys are in the machine's byte order but for addresses.
+pub(crate) struct Maps {
+    /// Index of a device → domain.
+    pub(crate) domains: Map,
+    /// {domain, IPv4 address} → 1.
+    pub(crate) local4: Map,
+    /// {domain, IPv6 address} → 1.
+    pub(crate) local6: Map,
+}
+
+/// What the maps hold, for a port without BPF.
+#[derive(Default)]
+pub(crate) struct Rules {
+    domains: HashMap<u32, u32>,
+    local: HashSet<(u32, IpAddr)>,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Keep {
+    /// An empty set: every frame is kept, as no device has a domain. Without the right to use BPF it works
+    /// for AF_PACKET ports alone: [`Keep::without_bpf`].
+    pub fn new() -> Self {
+        let maps = Maps::new().map_err(|error| format!("no BPF maps: {error}"));
+        Self(Arc::new(Inner { rules: RwLock::default(), maps }))
+    }
+
+    /// An empty set that does not use BPF.
+    pub fn in_user_space(why: &str) -> Self {
+        Self(Arc::new(Inner { rules: RwLock::default(), maps: Err(why.to_owned()) }))
+    }
+
+    /// Why there is no BPF. `None`: there is.
+    pub fn without_bpf(&self) -> Option<&str> {
+        self.0.maps.as_ref().err().map(String::as_str)
+    }
+
+    pub(crate) fn maps(&self) -> Result<&Maps, &str> {
+        self.0.maps.as_ref().map_err(String::as_str)
+    }
+
+    /// Frames that come in by the device `ifindex` are of `domain`, 0 being the default one.
+    ///
+    /// # Errors
+    /// The kernel has no memory for it.
+    pub fn set_domain(&self, ifindex: u32, domain: u32) -> io::Result<()> {
+        self.write(|rules| rules.domains.insert(ifindex, domain));
+        self.on_maps(|maps| maps.domains.insert(&ifindex.to_ne_bytes(), &domain.to_ne_bytes()))
+    }
+
+    /// The kernel keeps all that comes in by this device.
+    ///
+    /// # Errors
+    /// The kernel's, which there is none for.
+    pub fn remove_domain(&self, ifindex: u32) -> io::Result<()> {
+        self.write(|rules| rules.domains.remove(&ifindex));
+        self.on_maps(|maps| maps.domains.remove(&ifindex.to_ne_bytes()))
+    }
+
+    /// The kernel keeps what is for this address of the domain: one of its own, or the broadcast address of
+    /// one of its subnets.
+    ///
+    /// # Errors
+    /// The kernel has no memory for it.
+    pub fn add_local(&self, domain: u32, address: IpAddr) -> io::Result<()> {
+        self.write(|rules| rules.local.insert((domain, address)));
+        self.on_maps(|maps| match address {
+            IpAddr::V4(ip) => maps.local4.insert(&key(domain, &ip.octets()), &[1]),
+            IpAddr::V6(ip) => maps.local6.insert(&key(domain, &ip.octets()), &[1]),
+        })
+    }
+
+    /// A worker gets what is for this address of the domain.
+    ///
+    /// # Errors
+    /// The kernel's, which there is none for.
+    pub fn remove_local(&self, domain: u32, address: IpAddr) -> io::Result<()> {
+        self.write(|rules| rules.local.remove(&(domain, address)));
+        self.on_maps(|maps| match address {
+            IpAddr::V4(ip) => maps.local4.remove(&key(domain, &ip.octets())),
+            IpAddr::V6(ip) => maps.local6.remove(&key(domain, &ip.octets())),
+        })
+    }
+
+    /// Whether the kernel keeps this frame of the device.
+    pub fn kernel_keeps(&self, ifindex: u32, frame: &[u8]) -> bool {
+        self.0.rules.read().unwrap_or_else(PoisonError::into_inner).kernel_keeps(ifindex, frame)
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Rules) -> T) {
+        change(&mut self.0.rules.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn on_maps(&self, change: impl FnOnce(&Maps) -> io::Result<()>) -> io::Result<()> {
+        self.0.maps.as_ref().map_or(Ok(()), change)
+    }
+}
+
+fn key(domain: u32, address: &[u8]) -> Vec<u8> {
+    [&domain.to_ne_bytes(), address].concat()
+}
+
+impl Maps {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            domains: Map::new(MapKind::Hash, "underpass_dom", 4, 4, DEVICES)?,
+            local4: Map::new(MapKind::Hash, "underpass_ip4", 8, 1, ADDRESSES)?,
+            local6: Map::new(MapKind::Hash, "underpass_ip6", 20, 1, ADDRESSES)?,
+        })
+    }
+}
+
+impl Rules {
+    /// See [`Keep::kernel_keeps`].
+    pub(crate) fn kernel_keeps(&self, ifindex: u32, frame: &[u8]) -> bool {
+        let Ok((link, packet)) = ethernet::Header::parse(frame) else { return true };
+        let Some(&domain) = self.domains.get(&ifindex) else { return true };
+        if link.destination[0] & 1 != 0 {
+            return true;
+        }
+        let destination: IpAddr = match link.ethertype.get() {
+            ethernet::IPV4 => match ipv4::Header::ref_from_prefix(packet) {
+                Ok((header, _)) if header.destination().octets()[0] < NEVER_FORWARDED => {
+                    header.destination().into()
+                }
+                _ => return true,
+            },
+            ethernet::IPV6 => match ipv6::Header::ref_from_prefix(packet) {
+                Ok((header, _)) if header.destination().is_multicast() => return true,
+                Ok((header, rest)) => {
+                    let discovery = header.next_header == protocol::ICMPV6
+                        && rest.first().is_none_or(|kind| ND.contains(kind));
+                    if discovery {
+                        return true;
+                    }
+                    header.destination().into()
+                }
+                Err(_) => return true,
+            },
+            _ => return true,
+        };
+        self.local.contains(&(domain, destination))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::xdp::bpf::{self, ProgramKind};
+    use crate::xdp::program::{self, Sockets, XDP_PASS};
+
+    /// The device that a test run of a program comes in by, `lo`; and one of another domain.
+    const DEVICE: u32 = 1;
+    const DOMAIN: u32 = 7;
+    const TCX_NEXT: u32 = u32::MAX;
+    const XDP_DROP: i32 = 1;
+
+    const LOCAL4: [u8; 4] = [10, 0, 0, 1];
+    const LOCAL6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+
+    fn keep() -> Keep {
+        let keep = Keep::new();
+        keep.set_domain(DEVICE, DOMAIN).unwrap();
+        keep.add_local(DOMAIN, LOCAL4.into()).unwrap();
+        keep.add_local(DOMAIN, LOCAL6.into()).unwrap();
+        keep.add_local(0, [10, 0, 0, 2].into()).unwrap();
+        keep
+    }
+
+    fn ip4(destination: [u8; 4]) -> Vec<u8> {
+        let mut frame =
+            [vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0, 0, 40], vec![0; 36]].concat();
+        frame[23] = 17;
+        frame[30..34].copy_from_slice(&destination);
+        frame
+    }
+
+    fn ip6(destination: [u8; 16], next: u8, kind: u8) -> Vec<u8> {
+        let mut frame = [vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60], vec![0; 55]].concat();
+        frame[38..54].copy_from_slice(&destination);
+        (frame[19], frame[20], frame[54]) = (16, next, kind);
+        frame
+    }
+
+    fn changed(mut frame: Vec<u8>, changes: &[(usize, u8)]) -> Vec<u8> {
+        changes.iter().for_each(|(at, byte)| frame[*at] = *byte);
+        frame
+    }
+
+    #[test]
+    fn what_the_kernel_keeps() {
+        let keep = keep();
+        let mut elsewhere = LOCAL6;
+        elsewhere[15] = 9;
+        let cases = [
+            ("local", ip4(LOCAL4), true),
+            ("local in another domain", ip4([10, 0, 0, 2]), false),
+            ("transit", ip4([10, 9, 9, 9]), false),
+            ("multicast", ip4([224, 0, 0, 5]), true),
+            ("broadcast", ip4([255; 4]), true),
+            ("local", ip6(LOCAL6, 6, 0), true),
+            ("transit", ip6(elsewhere, 6, 0), false),
+            ("multicast", ip6([0xff; 16], 6, 0), true),
+            ("echo request", ip6(elsewhere, 58, 128), false),
+            ("router solicitation", ip6(elsewhere, 58, 133), true),
+            ("redirect", ip6(elsewhere, 58, 137), true),
+            ("behind discovery", ip6(elsewhere, 58, 138), false),
+            ("UDP that looks like discovery", ip6(elsewhere, 17, 135), false),
+            ("ICMPv6 without a type", ip6(elsewhere, 58, 128)[..54].to_vec(), true),
+            ("group frame", changed(ip4([10, 9, 9, 9]), &[(0, 3)]), true),
+            ("ARP", changed(ip4([10, 9, 9, 9]), &[(13, 6)]), true),
+            ("VLAN", changed(ip4([10, 9, 9, 9]), &[(12, 0x81)]), true),
+            ("too short", ip4([10, 9, 9, 9])[..33].to_vec(), true),
+        ];
+        for (what, frame, kept) in &cases {
+            assert_eq!(keep.kernel_keeps(DEVICE, frame), *kept, "{what}");
+            assert!(keep.kernel_keeps(2, frame), "{what}, by a device that is not attached");
+        }
+        keep.remove_local(DOMAIN, LOCAL4.into()).unwrap();
+        assert!(!keep.kernel_keeps(DEVICE, &ip4(LOCAL4)));
+        keep.remove_domain(DEVICE).unwrap();
+        assert!(keep.kernel_keeps(DEVICE, &ip4(LOCAL4)));
+    }
+
+    /// The programs, run by the kernel, decide as `kernel_keeps` does.
+    #[test]
+    fn the_programs_agree() {
+        let keep = keep();
+        let Ok(maps) = keep.maps() else {
+            eprintln!("SKIPPED the_programs_agree: {}", keep.without_bpf().unwrap_or_default());
+            return;
+        };
+        let sockets = Map::new(MapKind::Sockets, "test", 4, 4, 1).unwrap();
+        let redirect = Sockets { map: &sockets, missing: XDP_DROP };
+        let xdp = program::load(ProgramKind::Xdp, maps, Some(redirect)).unwrap();
+        let classifier = program::load(ProgramKind::Classifier, maps, None).unwrap();
+        program::load(ProgramKind::Filter, maps, None).unwrap();
+        let frame = prop_oneof![
+            any::<[u8; 4]>().prop_map(ip4),
+            Just(ip4(LOCAL4)),
+            Just(ip4([10, 0, 0, 2])),
+            (any::<[u8; 16]>(), any::<u8>(), any::<u8>()).prop_map(|(to, next, kind)| ip6(to, next, kind)),
+            (any::<[u8; 16]>(), 130..140_u8).prop_map(|(to, kind)| ip6(to, 58, kind)),
+            any::<u8>().prop_map(|next| ip6(LOCAL6, next, 0)),
+        ];
+        let changes = proptest::collection::vec((0..54_usize, any::<u8>()), 0..2);
+        let strategy = (frame, changes, 14..70_usize);
+        proptest!(|((frame, changes, len) in strategy)| {
+            let mut frame = changed(frame, &changes);
+            frame.truncate(len);
+            let kept = keep.kernel_keeps(DEVICE, &frame);
+            let said = bpf::test_run(&xdp, &frame, &[]).unwrap();
+            prop_assert_eq!(said == XDP_PASS as u32, kept, "XDP says {}", said);
+            // A tag lies elsewhere by then, and the kernel wants the address headers of IP whole.
+            let tagged = frame[12..14] == [0x81, 0] || frame[12..14] == [0x88, 0xa8];
+            if !tagged && let Ok(said) = bpf::test_run(&classifier, &frame, &[]) {
+                prop_assert_eq!(said == TCX_NEXT, kept, "the classifier says {}", said);
+            }
+        });
+    }
+}

@@ -1,0 +1,282 @@
+//! Devices of the kernel as ports: which driver a device is attached with, and a worker's share of it.
+
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::process;
+
+use underpass_engine::buffer::{Packet, Pool};
+use underpass_engine::worker::Burst;
+
+use crate::keep::Keep;
+use crate::packet::PacketPort;
+use crate::sys;
+use crate::tun::TunPort;
+use crate::xdp::bpf::{self, Attach, Map, MapKind, ProgramKind};
+use crate::xdp::program::{self, Sockets, XDP_PASS};
+use crate::xdp::socket::XdpPort;
+use crate::xdp::{self, Memory};
+
+/// How a device is attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Driver {
+    /// What does best with this device, of those that work.
+    Auto,
+    /// AF_XDP, in native mode or else in generic mode.
+    Xdp,
+    /// AF_XDP in generic mode.
+    XdpGeneric,
+    /// AF_PACKET.
+    Packet,
+}
+
+/// A device that cannot be attached.
+#[derive(Debug, thiserror::Error)]
+#[error("{device}: {what}: {source}")]
+pub struct AttachError {
+    /// The device.
+    pub device: String,
+    /// What failed.
+    pub what: &'static str,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// What a port itself has dropped or done to packets.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Received, and there was no slot for it.
+    pub no_buffer: u64,
+    /// Received with lengths or offloads that contradict it, or a segment that nobody can cut.
+    pub malformed: u64,
+    /// Not sent, as the device's queue was full.
+    pub queue_full: u64,
+    /// Not sent, as it was longer than the device sends.
+    pub too_long: u64,
+    /// Not sent, for another error of the kernel.
+    pub send_errors: u64,
+    /// Segments cut here, not by the kernel: no drop.
+    pub cut: u64,
+    /// Dropped by the kernel before the port received it.
+    pub kernel_drops: u64,
+}
+
+/// A device of the kernel whose frames go to workers. Dropping it gives them back to the kernel; so does the
+/// death of the process.
+pub struct Device {
+    name: String,
+    ifindex: u32,
+    driver: &'static str,
+    why: String,
+    queues: u32,
+    virtual_peer: bool,
+    keep: Keep,
+    attached: Attached,
+}
+
+enum Attached {
+    Xdp {
+        sockets: Map,
+        _link: OwnedFd,
+    },
+    Packet {
+        /// What the sockets take.
+        filter: Option<OwnedFd>,
+        /// What takes it from the kernel.
+        _link: Option<OwnedFd>,
+    },
+}
+
+impl Device {
+    /// Attaches the device `name` of the current namespace. Frames go where `keep` says once a worker has a
+    /// port of it; before, they stay with the kernel.
+    ///
+    /// # Errors
+    /// The device or the driver is not there; with [`Driver::Auto`], what the last driver tried said.
+    pub fn attach(name: &str, driver: Driver, keep: &Keep) -> Result<Self, AttachError> {
+        let fail = |what| move |source| AttachError { device: name.to_owned(), what, source };
+        let ifindex = sys::index_of(name).map_err(fail("no such device"))?;
+        let virtual_peer = sys::driver_of(name) == "veth";
+        let plain = |driver, why: String, attached| Self {
+            name: name.to_owned(),
+            ifindex,
+            driver,
+            why,
+            queues: sys::receive_queues(name),
+            virtual_peer,
+            keep: keep.clone(),
+            attached,
+        };
+        let packet = |why: &str| {
+            let attached = attach_packet(ifindex, keep).map_err(fail("AF_PACKET"))?;
+            Ok(plain("packet", why.to_owned(), attached))
+        };
+        match driver {
+            Driver::Packet => packet("as asked for"),
+            Driver::Xdp => {
+                let (mode, attached) = attach_xdp(ifindex, keep, true).map_err(fail("XDP"))?;
+                Ok(plain(mode, "as asked for".to_owned(), attached))
+            }
+            Driver::XdpGeneric => {
+                let (mode, attached) = attach_xdp(ifindex, keep, false).map_err(fail("generic XDP"))?;
+                Ok(plain(mode, "as asked for".to_owned(), attached))
+            }
+            Driver::Auto if virtual_peer => packet("large segments cross a veth device whole only so"),
+            Driver::Auto => match attach_xdp(ifindex, keep, true) {
+                Ok((mode, attached)) => Ok(plain(mode, "the fewest clocks a packet".to_owned(), attached)),
+                Err(error) => packet(&format!("XDP does not work here: {error}")),
+            },
+        }
+    }
+
+    /// The device's name when it was attached.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The device's index.
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// `packet`, `xdp-native` or `xdp-generic`.
+    pub fn driver(&self) -> &'static str {
+        self.driver
+    }
+
+    /// Why this driver, for the log.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Queues that workers can share, each served by one: with AF_XDP those of the device, with AF_PACKET any
+    /// number, and 1 is said.
+    pub fn queues(&self) -> u32 {
+        match self.attached {
+            Attached::Xdp { .. } => self.queues,
+            Attached::Packet { .. } => 1,
+        }
+    }
+
+    /// A worker's share: with AF_XDP these queues, of which none is in another port; with AF_PACKET the
+    /// flows that fall to one of all ports of the device. `mtu` is the device's.
+    ///
+    /// # Errors
+    /// EBUSY: a queue has a socket already. ENETDOWN, ENODEV: the device is gone.
+    pub fn port(
+        &self,
+        queues: &[u32],
+        mtu: usize,
+        memory: &Memory,
+        pool: &mut Pool,
+    ) -> Result<LivePort, AttachError> {
+        let fail = |what| move |source| AttachError { device: self.name.clone(), what, source };
+        match &self.attached {
+            Attached::Xdp { sockets, .. } => {
+                let peer = self.virtual_peer;
+                XdpPort::open(self.ifindex, queues, memory, pool, sockets, peer, mtu)
+                    .map(LivePort::Xdp)
+                    .map_err(fail("AF_XDP socket"))
+            }
+            Attached::Packet { filter, .. } => {
+                let filter = filter.as_ref().map(program::descriptor);
+                // One group for the ports that this process has of this device.
+                let group = (process::id() ^ self.ifindex << 8) as u16;
+                PacketPort::open(self.ifindex, filter, &self.keep, Some(group))
+                    .map(LivePort::Packet)
+                    .map_err(fail("AF_PACKET socket"))
+            }
+        }
+    }
+}
+
+fn attach_packet(ifindex: u32, keep: &Keep) -> io::Result<Attached> {
+    let Ok(maps) = keep.maps() else {
+        return Ok(Attached::Packet { filter: None, _link: None });
+    };
+    let filter = program::load(ProgramKind::Filter, maps, None)?;
+    let drop = program::load(ProgramKind::Classifier, maps, None)?;
+    let link = bpf::link(&drop, ifindex, Attach::TcIngress, 0)?;
+    Ok(Attached::Packet { filter: Some(filter), _link: Some(link) })
+}
+
+fn attach_xdp(ifindex: u32, keep: &Keep, native: bool) -> io::Result<(&'static str, Attached)> {
+    /// `XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE`, include/uapi/linux/if_link.h.
+    const GENERIC: u32 = 1 << 1;
+    const NATIVE: u32 = 1 << 2;
+    /// Queues that a device may have.
+    const QUEUES: u32 = 1024;
+    let maps = keep.maps().map_err(io::Error::other)?;
+    let sockets = Map::new(MapKind::Sockets, "underpass_xsk", 4, 4, QUEUES)?;
+    let redirect = Sockets { map: &sockets, missing: XDP_PASS };
+    let program = program::load(ProgramKind::Xdp, maps, Some(redirect))?;
+    let tried = native.then(|| bpf::link(&program, ifindex, Attach::Xdp, NATIVE));
+    let (mode, link) = match tried {
+        Some(Ok(link)) => ("xdp-native", link),
+        // Another program may be in the way, whatever the mode: the second error tells.
+        _ => ("xdp-generic", bpf::link(&program, ifindex, Attach::Xdp, GENERIC)?),
+    };
+    Ok((mode, Attached::Xdp { sockets, _link: link }))
+}
+
+/// A worker's share of a device.
+pub enum LivePort {
+    /// AF_XDP.
+    Xdp(XdpPort),
+    /// AF_PACKET.
+    Packet(PacketPort),
+    /// A TUN or TAP device of ours.
+    Tun(TunPort),
+}
+
+impl LivePort {
+    /// Puts the packets that have come into `burst`, as many as it has room for.
+    #[inline]
+    pub fn receive(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        match self {
+            Self::Xdp(port) => port.receive(pool, burst),
+            Self::Packet(port) => port.receive(pool, burst),
+            Self::Tun(port) => port.receive(pool, burst),
+        }
+    }
+
+    /// Sends packets. Their slots come back to the pool now or with a later call.
+    #[inline]
+    pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
+        match self {
+            Self::Xdp(port) => port.send(pool, packets),
+            Self::Packet(port) => port.send(pool, packets),
+            Self::Tun(port) => port.send(pool, packets),
+        }
+    }
+
+    /// The descriptors that become readable when packets come, for poll(2).
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        match self {
+            Self::Xdp(port) => port.descriptors().collect(),
+            Self::Packet(port) => vec![port.descriptor()],
+            Self::Tun(port) => vec![port.descriptor()],
+        }
+    }
+
+    /// What the port and the kernel before it have dropped since it was opened.
+    pub fn tally(&mut self) -> Tally {
+        let (tally, kernel_drops) = match self {
+            Self::Xdp(port) => (port.tally, port.kernel_drops()),
+            Self::Packet(port) => (port.tally, port.kernel_drops()),
+            Self::Tun(port) => (port.tally, 0),
+        };
+        Tally { kernel_drops, ..tally }
+    }
+
+    /// Closes the port and gives all of its slots back.
+    pub fn close(self, pool: &mut Pool) {
+        match self {
+            Self::Xdp(port) => port.close(pool),
+            Self::Packet(port) => drop(port),
+            Self::Tun(port) => port.close(pool),
+        }
+    }
+}
+
+/// Longest frame that a port receives into an ordinary slot.
+pub const LONGEST: usize = xdp::LONGEST;

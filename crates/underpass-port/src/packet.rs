@@ -1,0 +1,335 @@
+//! An AF_PACKET port: a ring for what is received, so that small packets cost no system call, and
+//! `sendmmsg` for what is sent. Both carry a `struct virtio_net_hdr`, so that unfinished checksums and large
+//! segments go through as they are. packet(7), Documentation/networking/packet_mmap.rst.
+//!
+//! A segment that is longer than an entry of the ring waits in the socket's queue, in order: its entry
+//! says so.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use arrayvec::ArrayVec;
+use underpass_engine::buffer::{BURST, HEADROOM, Packet, Pool, SLOT};
+use underpass_engine::worker::Burst;
+
+use crate::keep::Keep;
+use crate::live::Tally;
+use crate::sys::{self, Mapping};
+use crate::{offload, vnet};
+
+/// Entries of the ring, and bytes of each: a frame of an Ethernet MTU and what the kernel puts before it.
+const ENTRIES: usize = 2048;
+const ENTRY: usize = 2048;
+const BLOCK: usize = 1 << 16;
+
+/// The socket's queue of long segments, in bytes of kernel memory.
+const RECEIVE_BUFFER: i32 = 64 << 20;
+const SEND_BUFFER: i32 = 16 << 20;
+
+/// include/uapi/linux/if_packet.h
+mod packet_option {
+    pub(super) const RX_RING: i32 = 5;
+    pub(super) const STATISTICS: i32 = 6;
+    pub(super) const COPY_THRESH: i32 = 7;
+    pub(super) const VERSION: i32 = 10;
+    pub(super) const VNET_HDR: i32 = 15;
+    pub(super) const FANOUT: i32 = 18;
+    pub(super) const QDISC_BYPASS: i32 = 20;
+    pub(super) const IGNORE_OUTGOING: i32 = 23;
+    pub(super) const TPACKET_V2: i32 = 1;
+    /// Spread by the flow, also behind IPv4 fragments.
+    pub(super) const FANOUT_HASH: u32 = 0x8000 << 16;
+}
+
+/// Bits of [`Header::status`].
+mod status {
+    pub(super) const KERNEL: u32 = 0;
+    pub(super) const USER: u32 = 1;
+    pub(super) const COPY: u32 = 2;
+}
+
+/// `struct tpacket2_hdr`, without its end, which we do not read.
+#[repr(C)]
+struct Header {
+    status: AtomicU32,
+    len: u32,
+    captured: u32,
+    link: u16,
+    network: u16,
+}
+
+/// A worker's share of a device that is attached with AF_PACKET.
+pub struct PacketPort {
+    ring: Mapping,
+    next: usize,
+    ifindex: u32,
+    /// What BPF would do, where there is none.
+    keep: Option<Keep>,
+    /// What has been sent is counted and given back together.
+    headers: Box<[[u8; vnet::LEN]; BURST]>,
+    pub(crate) tally: Tally,
+    kernel_drops: u64,
+    /// Behind the ring, which is unmapped before it is closed.
+    socket: OwnedFd,
+}
+
+impl PacketPort {
+    /// Opens a socket for the device. `filter` is the program that takes the frames for the worker; without
+    /// it `keep` says which they are. Sockets of several workers share a device by `fanout`.
+    pub(crate) fn open(
+        ifindex: u32,
+        filter: Option<i32>,
+        keep: &Keep,
+        fanout: Option<u16>,
+    ) -> io::Result<Self> {
+        use libc::SOL_PACKET;
+        // It takes no packet before it is bound.
+        let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+        let fd = socket.as_raw_fd();
+        sys::set_option(fd, SOL_PACKET, packet_option::VERSION, &packet_option::TPACKET_V2)?;
+        sys::set_option(fd, SOL_PACKET, packet_option::VNET_HDR, &1_i32)?;
+        sys::set_option(fd, SOL_PACKET, packet_option::COPY_THRESH, &1_i32)?;
+        sys::set_option(fd, SOL_PACKET, packet_option::IGNORE_OUTGOING, &1_i32)?;
+        sys::set_option(fd, SOL_PACKET, packet_option::QDISC_BYPASS, &1_i32)?;
+        let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER);
+        let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);
+        match filter {
+            Some(program) => sys::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program)?,
+            None => attach_classic(fd)?,
+        }
+        // `struct tpacket_req`
+        let (blocks, entries) = ((ENTRIES * ENTRY / BLOCK) as u32, ENTRIES as u32);
+        let ring: [u32; 4] = [BLOCK as u32, blocks, ENTRY as u32, entries];
+        sys::set_option(fd, SOL_PACKET, packet_option::RX_RING, &ring)?;
+        let ring = Mapping::new(fd, ENTRIES * ENTRY, 0)?;
+        // SAFETY: a C struct of integers, valid with all bytes zero.
+        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = ifindex.cast_signed();
+        sys::bind(fd, &address)?;
+        if let Some(group) = fanout {
+            let fanout = u32::from(group) | packet_option::FANOUT_HASH;
+            sys::set_option(fd, SOL_PACKET, packet_option::FANOUT, &fanout)?;
+        }
+        let keep = filter.is_none().then(|| keep.clone());
+        let (headers, tally) = (Box::new([[0; vnet::LEN]; BURST]), Tally::default());
+        Ok(Self { ring, next: 0, ifindex, keep, headers, tally, kernel_drops: 0, socket })
+    }
+
+    /// The descriptor that becomes readable when packets come.
+    pub fn descriptor(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Puts the packets that have come into `burst`, as many as it has room for.
+    pub fn receive(&mut self, pool: &mut Pool, burst: &mut Burst) {
+        while !burst.is_full() {
+            let Some(entry) = self.ring.at(self.next * ENTRY, ENTRY) else { return };
+            // SAFETY: an entry starts with this header and is aligned to its own length. The kernel writes
+            // it while its status says that it has it; the status is only used atomically.
+            let status = unsafe { &entry.cast::<Header>().as_ref().status };
+            let now = status.load(Ordering::Acquire);
+            if now & status::USER == 0 {
+                return;
+            }
+            // SAFETY: as above, and now the entry is ours: nobody writes it until its status says so.
+            let header = unsafe { entry.cast::<Header>().as_ref() };
+            let (start, len, captured) =
+                (usize::from(header.link), header.len as usize, header.captured as usize);
+            // SAFETY: as above; within the mapping, which `at` has checked.
+            let bytes = unsafe { std::slice::from_raw_parts(entry.as_ptr(), ENTRY) };
+            let received = if now & status::COPY != 0 {
+                self.receive_long(pool)
+            } else if captured == len
+                && let Some(frame) = bytes.get(start..start + len)
+                && let Some(offload) = start
+                    .checked_sub(vnet::LEN)
+                    .and_then(|at| bytes.get(at..))
+                    .and_then(|at| at.first_chunk())
+            {
+                fill(pool, *offload, frame, &mut self.tally)
+            } else {
+                // Too long for the entry, and the socket's queue was full.
+                self.tally.no_buffer += 1;
+                None
+            };
+            status.store(status::KERNEL, Ordering::Release);
+            self.next = if self.next + 1 < ENTRIES { self.next + 1 } else { 0 };
+            if let Some(packet) = received {
+                match &self.keep {
+                    Some(keep) if keep.kernel_keeps(self.ifindex, packet.bytes()) => pool.give(packet),
+                    _ => burst.push(packet),
+                }
+            }
+        }
+    }
+
+    /// Reads a frame that was too long for the ring.
+    #[cold]
+    fn receive_long(&mut self, pool: &mut Pool) -> Option<Packet> {
+        let mut header = [0; vnet::LEN];
+        let Some(mut packet) = pool.take_large() else {
+            self.tally.no_buffer += 1;
+            // It is first in the queue: it has to go.
+            // SAFETY: the kernel writes no more than the length that is passed.
+            unsafe {
+                libc::recv(
+                    self.socket.as_raw_fd(),
+                    header.as_mut_ptr().cast(),
+                    header.len(),
+                    libc::MSG_DONTWAIT,
+                )
+            };
+            return None;
+        };
+        let room = packet.slot_mut().get_mut(HEADROOM..).unwrap_or_default();
+        let mut parts = [
+            libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() },
+            libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() },
+        ];
+        // SAFETY: a C struct of integers and pointers, valid with all bytes zero.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
+        // SAFETY: the parts are ours and of the lengths that are said.
+        let len = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+        let len = usize::try_from(len).ok().and_then(|len| len.checked_sub(vnet::LEN));
+        let whole = len.filter(|_| message.msg_flags & libc::MSG_TRUNC == 0);
+        if whole.is_none_or(|len| packet.place(HEADROOM, len).is_err())
+            || vnet::read(header, 0, &mut packet).is_err()
+        {
+            self.tally.malformed += 1;
+            pool.give(packet);
+            return None;
+        }
+        Some(packet)
+    }
+
+    /// Sends packets, and gives them to the pool.
+    pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
+        let mut batch = ArrayVec::<Packet, BURST>::new();
+        for packet in packets {
+            if batch.is_full() {
+                self.send_batch(pool, &mut batch);
+            }
+            if offload::needs_cutting(&packet) {
+                self.send_cut(pool, packet, &mut batch);
+            } else {
+                batch.push(packet);
+            }
+        }
+        self.send_batch(pool, &mut batch);
+    }
+
+    /// Sends the parts of a segment that the kernel cannot cut.
+    #[cold]
+    fn send_cut(&mut self, pool: &mut Pool, packet: Packet, batch: &mut ArrayVec<Packet, BURST>) {
+        let Some(mut cut) = offload::Cut::new(&packet) else {
+            self.tally.malformed += 1;
+            return pool.give(packet);
+        };
+        while let Some(part) = cut.next(&packet, pool) {
+            let Ok(part) = part else {
+                self.tally.no_buffer += 1;
+                break;
+            };
+            if batch.is_full() {
+                self.send_batch(pool, batch);
+            }
+            batch.push(part);
+        }
+        self.tally.cut += 1;
+        pool.give(packet);
+    }
+
+    fn send_batch(&mut self, pool: &mut Pool, batch: &mut ArrayVec<Packet, BURST>) {
+        let mut parts = ArrayVec::<[libc::iovec; 2], BURST>::new();
+        for (packet, header) in batch.iter_mut().zip(self.headers.iter_mut()) {
+            *header = vnet::write(packet, 0);
+            let bytes = packet.bytes_mut();
+            parts.push([
+                libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: vnet::LEN },
+                libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() },
+            ]);
+        }
+        let mut messages = ArrayVec::<libc::mmsghdr, BURST>::new();
+        for part in &mut parts {
+            // SAFETY: a C struct of integers and pointers, valid with all bytes zero.
+            let mut message: libc::mmsghdr = unsafe { mem::zeroed() };
+            (message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen) = (part.as_mut_ptr(), part.len());
+            messages.push(message);
+        }
+        let mut rest = messages.as_mut_slice();
+        let mut again = true;
+        while !rest.is_empty() {
+            let (fd, count) = (self.socket.as_raw_fd(), rest.len() as u32);
+            // SAFETY: the messages name memory of `headers` and `batch`, which lives on, and its lengths.
+            let sent = unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
+            if sent > 0 {
+                rest = rest.get_mut(sent as usize..).unwrap_or_default();
+                again = true;
+                continue;
+            }
+            // The first of them is the one that the error is about.
+            let error = io::Error::last_os_error().raw_os_error();
+            if matches!(error, Some(libc::EAGAIN | libc::ENOBUFS)) && mem::take(&mut again) {
+                continue;
+            }
+            match error {
+                Some(libc::EAGAIN | libc::ENOBUFS) => self.tally.queue_full += 1,
+                Some(libc::EMSGSIZE) => self.tally.too_long += 1,
+                _ => self.tally.send_errors += 1,
+            }
+            rest = rest.get_mut(1..).unwrap_or_default();
+            again = true;
+        }
+        batch.drain(..).for_each(|packet| pool.give(packet));
+    }
+
+    /// What the kernel has dropped as the ring was full.
+    pub(crate) fn kernel_drops(&mut self) -> u64 {
+        // `struct tpacket_stats`: packets and drops since it was last asked.
+        let fd = self.socket.as_raw_fd();
+        if let Ok([_, drops]) = sys::get_option(fd, libc::SOL_PACKET, packet_option::STATISTICS, [0_u32; 2]) {
+            self.kernel_drops += u64::from(drops);
+        }
+        self.kernel_drops
+    }
+}
+
+/// A packet of the pool that holds `frame`.
+#[inline]
+fn fill(pool: &mut Pool, offload: [u8; vnet::LEN], frame: &[u8], tally: &mut Tally) -> Option<Packet> {
+    let slot = if HEADROOM + frame.len() <= SLOT { pool.take() } else { pool.take_large() };
+    let Some(mut packet) = slot else {
+        tally.no_buffer += 1;
+        return None;
+    };
+    if packet.set(HEADROOM, frame).is_err() || vnet::read(offload, 0, &mut packet).is_err() {
+        tally.malformed += 1;
+        pool.give(packet);
+        return None;
+    }
+    Some(packet)
+}
+
+/// Without BPF: frames with a tag that the kernel took off, and group frames, never reach the worker.
+fn attach_classic(fd: RawFd) -> io::Result<()> {
+    /// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`, include/uapi/linux/filter.h.
+    const TAG_PRESENT: u32 = (-0x1000_i32 + 48).cast_unsigned();
+    let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut steps = [
+        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, TAG_PRESENT),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, 0),
+        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 1, 0, 1),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    sys::set_option(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+}

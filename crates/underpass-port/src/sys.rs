@@ -1,0 +1,175 @@
+//! The system calls that ports need, each with its error as an [`io::Error`].
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::{io, mem, slice};
+
+/// The error of a call that returns -1 for one.
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// socket(2), closed on exec.
+pub(crate) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is passed; the descriptor is new and ours.
+    unsafe {
+        let fd = check(libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol))?;
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// setsockopt(2) with a value of a plain C type.
+pub(crate) fn set_option<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let len = mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes of `value`.
+    check(unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), len) }).map(drop)
+}
+
+/// getsockopt(2) into a plain C type, any bytes of which are valid; what the kernel does not fill stays.
+pub(crate) fn get_option<T: Copy>(fd: RawFd, level: i32, name: i32, mut value: T) -> io::Result<T> {
+    let mut len = mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `value`, a C struct of integers.
+    check(unsafe { libc::getsockopt(fd, level, name, (&raw mut value).cast(), &raw mut len) })?;
+    Ok(value)
+}
+
+/// bind(2) to an address of a plain C type.
+pub(crate) fn bind<T>(fd: RawFd, address: &T) -> io::Result<()> {
+    let len = mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes of `address`.
+    check(unsafe { libc::bind(fd, (&raw const *address).cast(), len) }).map(drop)
+}
+
+/// Anonymous memory that lives as long as the process, page-aligned and zero.
+pub(crate) fn leak_pages(len: usize) -> io::Result<&'static mut [u8]> {
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
+    // SAFETY: a new mapping, which nothing else points into and nothing unmaps.
+    unsafe {
+        let start = libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0);
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(slice::from_raw_parts_mut(start.cast(), len))
+    }
+}
+
+/// A mapping of a descriptor, which is unmapped when it is dropped.
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is memory like any other; who reads and writes it in which order is up to those who
+// hold it.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes from `offset` on, shared, to be read and written.
+    pub(crate) fn new(fd: RawFd, len: usize, offset: i64) -> io::Result<Self> {
+        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset)
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(start.cast()).map(|start| Self { start, len }).ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    /// The address at `offset`; `None` if `len` bytes from there on are not all in the mapping.
+    pub(crate) fn at(&self, offset: usize, len: usize) -> Option<NonNull<u8>> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: within the mapping.
+        (end <= self.len).then(|| unsafe { self.start.add(offset) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length, and whoever got an address from `at` holds the mapping.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// The index of the network device of this name in the current namespace.
+///
+/// # Errors
+/// ENODEV: there is none.
+pub fn index_of(name: &str) -> io::Result<u32> {
+    let name = CString::new(name)?;
+    // SAFETY: a string with a zero at its end.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
+
+/// `SIOCETHTOOL`, include/uapi/linux/sockios.h.
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+/// An ethtool request; it and its answer are a C struct of integers that starts with the command.
+fn ethtool<T>(name: &str, data: &mut T) -> io::Result<()> {
+    let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    let mut request = ifreq(name)?;
+    request.ifr_ifru.ifru_data = (&raw mut *data).cast();
+    // SAFETY: the request points to a struct of the length that its command has.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) }).map(drop)
+}
+
+/// A `struct ifreq` with this name and all else zero.
+///
+/// # Errors
+/// The name is too long.
+pub(crate) fn ifreq(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: a C struct of integers and pointers, valid with all bytes zero.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// The name of a device's driver, as ethtool says it; empty if it does not.
+pub(crate) fn driver_of(name: &str) -> String {
+    /// `ETHTOOL_GDRVINFO` and `struct ethtool_drvinfo`.
+    #[repr(C)]
+    struct Info {
+        command: u32,
+        driver: [u8; 32],
+        rest: [u8; 160],
+    }
+    let mut info = Info { command: 3, driver: [0; 32], rest: [0; 160] };
+    if ethtool(name, &mut info).is_err() {
+        return String::new();
+    }
+    let end = info.driver.iter().position(|byte| *byte == 0).unwrap_or(info.driver.len());
+    String::from_utf8_lossy(info.driver.get(..end).unwrap_or_default()).into_owned()
+}
+
+/// How many receive queues a device has in use.
+pub(crate) fn receive_queues(name: &str) -> u32 {
+    /// `ETHTOOL_GCHANNELS` and `struct ethtool_channels`.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Channels {
+        command: u32,
+        most: [u32; 4],
+        receive: u32,
+        transmit: u32,
+        other: u32,
+        combined: u32,
+    }
+    let mut channels = Channels { command: 0x3c, ..Channels::default() };
+    match ethtool(name, &mut channels) {
+        Ok(()) => (channels.receive + channels.combined).max(1),
+        Err(_) => 1,
+    }
+}

@@ -1,0 +1,236 @@
+//! bpf(2): maps, programs and links, as far as the ports need them. include/uapi/linux/bpf.h.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::assembler::Instruction;
+
+const MAP_CREATE: i32 = 0;
+const MAP_UPDATE_ELEM: i32 = 2;
+const MAP_DELETE_ELEM: i32 = 3;
+const PROG_LOAD: i32 = 5;
+#[cfg(test)]
+const PROG_TEST_RUN: i32 = 10;
+const LINK_CREATE: i32 = 28;
+
+/// Kinds of maps.
+#[derive(Clone, Copy)]
+pub(crate) enum MapKind {
+    /// `BPF_MAP_TYPE_HASH`.
+    Hash = 1,
+    /// `BPF_MAP_TYPE_XSKMAP`.
+    Sockets = 17,
+}
+
+/// Kinds of programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ProgramKind {
+    /// `BPF_PROG_TYPE_SOCKET_FILTER`.
+    Filter = 1,
+    /// `BPF_PROG_TYPE_SCHED_CLS`.
+    Classifier = 3,
+    /// `BPF_PROG_TYPE_XDP`.
+    Xdp = 6,
+}
+
+/// Where a link attaches a program.
+#[derive(Clone, Copy)]
+pub(crate) enum Attach {
+    /// `BPF_XDP`.
+    Xdp = 37,
+    /// `BPF_TCX_INGRESS`.
+    TcIngress = 46,
+}
+
+/// Calls bpf(2) with an attribute of a plain C type.
+fn bpf<T>(command: i32, attribute: &mut T) -> io::Result<i32> {
+    let attribute_at: *mut T = attribute;
+    // SAFETY: the kernel reads and writes at most the size of the attribute, and the memory that its
+    // pointers name, which the callers keep alive.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attribute_at, size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
+
+/// As [`bpf`], for the commands that return a descriptor.
+fn bpf_fd<T>(command: i32, attribute: &mut T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attribute)?;
+    // SAFETY: a new descriptor, closed on exec, that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn name(text: &str) -> [u8; 16] {
+    let mut name = [0; 16];
+    name.iter_mut().take(15).zip(text.bytes()).for_each(|(to, from)| *to = from);
+    name
+}
+
+/// A map; the kernel frees it when no descriptor and no program refers to it.
+#[derive(Debug)]
+pub(crate) struct Map {
+    fd: OwnedFd,
+    key: usize,
+    value: usize,
+}
+
+impl Map {
+    /// Makes a map with keys and values of these lengths in bytes.
+    pub(crate) fn new(kind: MapKind, text: &str, key: usize, value: usize, entries: u32) -> io::Result<Self> {
+        #[repr(C)]
+        struct Attribute {
+            kind: u32,
+            key: u32,
+            value: u32,
+            entries: u32,
+            flags: u32,
+            inner: u32,
+            node: u32,
+            name: [u8; 16],
+        }
+        /// Memory as entries come: a table for all of them would lie idle.
+        const NO_PREALLOC: u32 = 1;
+        let flags = if matches!(kind, MapKind::Hash) { NO_PREALLOC } else { 0 };
+        let (inner, node) = (0, 0);
+        let (key, value) = (key as u32, value as u32);
+        let mut attribute =
+            Attribute { kind: kind as u32, key, value, entries, flags, inner, node, name: name(text) };
+        let fd = bpf_fd(MAP_CREATE, &mut attribute)?;
+        Ok(Self { fd, key: key as usize, value: value as usize })
+    }
+
+    fn element(&self, command: i32, key: &[u8], value: &[u8]) -> io::Result<()> {
+        #[repr(C)]
+        struct Attribute {
+            map: u32,
+            padding: u32,
+            key: u64,
+            value: u64,
+            flags: u64,
+        }
+        if key.len() != self.key || (command == MAP_UPDATE_ELEM && value.len() != self.value) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let value = if value.is_empty() { 0 } else { value.as_ptr() as u64 };
+        let key = key.as_ptr() as u64;
+        let map = self.as_raw_fd().cast_unsigned();
+        bpf(command, &mut Attribute { map, padding: 0, key, value, flags: 0 }).map(drop)
+    }
+
+    /// Writes an entry.
+    pub(crate) fn insert(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        self.element(MAP_UPDATE_ELEM, key, value)
+    }
+
+    /// Deletes an entry; one that is not there is no error.
+    pub(crate) fn remove(&self, key: &[u8]) -> io::Result<()> {
+        match self.element(MAP_DELETE_ELEM, key, &[]) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl AsRawFd for Map {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// Loads a program. The error tells what the verifier says.
+pub(crate) fn load(kind: ProgramKind, text: &str, program: &[Instruction]) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attribute {
+        kind: u32,
+        instructions: u32,
+        program: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log: u64,
+        kernel_version: u32,
+        flags: u32,
+        name: [u8; 16],
+    }
+    /// The program may be given packets in several pieces.
+    const XDP_HAS_FRAGMENTS: u32 = 1 << 5;
+    const LICENSE: &CStr = c"Apache-2.0 OR MIT";
+    let mut log = vec![0_u8; 1 << 16];
+    let mut attribute = Attribute {
+        kind: kind as u32,
+        instructions: program.len() as u32,
+        program: program.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log: 0,
+        kernel_version: 0,
+        flags: if kind == ProgramKind::Xdp { XDP_HAS_FRAGMENTS } else { 0 },
+        name: name(text),
+    };
+    let error = match bpf_fd(PROG_LOAD, &mut attribute) {
+        Ok(fd) => return Ok(fd),
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => return Err(error),
+        Err(error) => error,
+    };
+    // Once more, to hear why.
+    (attribute.log_level, attribute.log_size) = (1, log.len() as u32);
+    attribute.log = log.as_mut_ptr() as u64;
+    let _ = bpf_fd(PROG_LOAD, &mut attribute);
+    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    let log = String::from_utf8_lossy(log.get(..end).unwrap_or_default()).into_owned();
+    Err(io::Error::new(error.kind(), format!("{error}; {log}")))
+}
+
+/// Attaches a program to a device, until the returned link is closed: by us, or by our death.
+pub(crate) fn link(program: &OwnedFd, ifindex: u32, attach: Attach, flags: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attribute {
+        program: u32,
+        ifindex: u32,
+        attach: u32,
+        flags: u32,
+        /// Of a TCX link: beside which other program, and at which revision; none.
+        rest: [u64; 4],
+    }
+    let program = program.as_raw_fd().cast_unsigned();
+    let mut attribute = Attribute { program, ifindex, attach: attach as u32, flags, rest: [0; 4] };
+    bpf_fd(LINK_CREATE, &mut attribute)
+}
+
+/// Runs a program once over `packet` as if it had come in by the device `ifindex`; what it returns.
+#[cfg(test)]
+pub(crate) fn test_run(program: &OwnedFd, packet: &[u8], context: &[u8]) -> io::Result<u32> {
+    #[repr(C)]
+    struct Attribute {
+        program: u32,
+        result: u32,
+        data_in_len: u32,
+        data_out_len: u32,
+        data_in: u64,
+        data_out: u64,
+        repeat: u32,
+        duration: u32,
+        context_in_len: u32,
+        context_out_len: u32,
+        context_in: u64,
+        context_out: u64,
+    }
+    let mut attribute = Attribute {
+        program: program.as_raw_fd().cast_unsigned(),
+        result: 0,
+        data_in_len: packet.len() as u32,
+        data_out_len: 0,
+        data_in: packet.as_ptr() as u64,
+        data_out: 0,
+        repeat: 0,
+        duration: 0,
+        context_in_len: context.len() as u32,
+        context_out_len: 0,
+        context_in: if context.is_empty() { 0 } else { context.as_ptr() as u64 },
+        context_out: 0,
+    };
+    bpf(PROG_TEST_RUN, &mut attribute)?;
+    Ok(attribute.result)
+}

@@ -1,0 +1,11 @@
+//! AF_XDP without a C library: memory, rings, sockets, and BPF to load and attach the program of
+//! [`crate::keep`].
+
+mod assembler;
+pub(crate) mod bpf;
+pub(crate) mod program;
+mod ring;
+pub(crate) mod socket;
+mod umem;
+
+pub use umem::{LONGEST, Memory};

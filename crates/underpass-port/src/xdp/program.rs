@@ -1,0 +1,212 @@
+//! The program that decides, for each frame that a device receives, whether the kernel keeps it or a worker
+//! gets it. It says what [`crate::keep::Rules::kernel_keeps`] says.
+//!
+//! There are three of a kind: for XDP, whose verdict redirects a frame to the worker's socket; for the socket
+//! filter of an AF_PACKET port, which sees a copy of every frame and takes those for the worker; and for the
+//! traffic control hook behind it, which drops those, so that the kernel does not forward them too.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use underpass_packet::ethernet;
+
+use super::assembler::{Label, Program, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Size, When};
+use super::bpf::{self, Map, ProgramKind};
+use crate::keep::{Maps, ND, NEVER_FORWARDED};
+
+/// Helpers, from include/uapi/linux/bpf.h.
+const MAP_LOOKUP_ELEM: i32 = 1;
+const SKB_LOAD_BYTES: i32 = 26;
+const REDIRECT_MAP: i32 = 51;
+
+/// `struct xdp_md`.
+mod xdp_md {
+    pub(super) const DATA: i16 = 0;
+    pub(super) const DATA_END: i16 = 4;
+    pub(super) const INGRESS_IFINDEX: i16 = 12;
+    pub(super) const RX_QUEUE_INDEX: i16 = 16;
+}
+
+/// `struct __sk_buff`.
+mod sk_buff {
+    pub(super) const VLAN_PRESENT: i16 = 20;
+    pub(super) const IFINDEX: i16 = 40;
+}
+
+/// Verdicts.
+pub(crate) const XDP_PASS: i32 = 2;
+const TCX_NEXT: i32 = -1;
+const TCX_DROP: i32 = 2;
+const FILTER_NONE: i32 = 0;
+const FILTER_ALL: i32 = -1;
+
+/// Offsets in a frame.
+const ETHERTYPE: i16 = 12;
+const IP4_DESTINATION: i16 = 30;
+const IP4_END: i32 = 34;
+const IP6_NEXT_HEADER: i16 = 20;
+const IP6_DESTINATION: i16 = 38;
+const IP6_END: i32 = 54;
+const ICMP6_TYPE: i16 = 54;
+
+/// The stack, down from the frame pointer: keys of maps, and the frame's start where it is copied.
+const KEY_INGRESS: i16 = -4;
+const KEY_ADDRESS: i16 = -24;
+/// Not a multiple of four: the addresses behind the link layer are.
+const FRAME: i16 = -82;
+
+/// Where the frame's bytes come from.
+struct Writer {
+    program: Program,
+    kind: ProgramKind,
+    keep: Label,
+}
+
+/// What a frame for the worker is given to by XDP.
+pub(crate) struct Sockets<'a> {
+    pub(crate) map: &'a Map,
+    /// The verdict where no socket is bound to the queue.
+    pub(crate) missing: i32,
+}
+
+/// Loads the program. `sockets` is what XDP redirects to, by queue; the others need none.
+pub(crate) fn load(kind: ProgramKind, maps: &Maps, sockets: Option<Sockets<'_>>) -> io::Result<OwnedFd> {
+    let mut program = Program::default();
+    let keep = program.label();
+    let mut writer = Writer { program, kind, keep };
+    writer.classify(maps);
+    let keep_verdict = match kind {
+        ProgramKind::Xdp => XDP_PASS,
+        ProgramKind::Classifier => TCX_NEXT,
+        ProgramKind::Filter => FILTER_NONE,
+    };
+    let Writer { mut program, .. } = writer;
+    match (kind, sockets) {
+        (ProgramKind::Xdp, Some(Sockets { map, missing })) => {
+            program.map(R1, map);
+            program.load(Size::Word, R2, R6, xdp_md::RX_QUEUE_INDEX);
+            program.set(R3, missing);
+            program.call(REDIRECT_MAP);
+        }
+        (ProgramKind::Classifier, _) => program.set(R0, TCX_DROP),
+        (ProgramKind::Filter, _) => program.set(R0, FILTER_ALL),
+        (ProgramKind::Xdp, None) => return Err(io::ErrorKind::InvalidInput.into()),
+    }
+    program.exit();
+    program.here(keep);
+    program.set(R0, keep_verdict);
+    program.exit();
+    bpf::load(kind, "underpass", &program.finish())
+}
+
+impl Writer {
+    /// Jumps to `keep` if the kernel keeps the frame, and falls through if the worker gets it.
+    fn classify(&mut self, maps: &Maps) {
+        let keep = self.keep;
+        let (ip6, local) = (self.program.label(), self.program.label());
+        self.program.copy(R6, R1);
+        self.open();
+        self.reach(IP4_END);
+        let program = &mut self.program;
+        // Group addresses of the link layer.
+        program.load(Size::Byte, R2, R7, 0);
+        program.jump_if(R2, When::Bits, 1, keep);
+
+        // The domain of the device; R9 holds it.
+        let ingress = if self.kind == ProgramKind::Xdp { xdp_md::INGRESS_IFINDEX } else { sk_buff::IFINDEX };
+        program.load(Size::Word, R2, R6, ingress);
+        program.store(Size::Word, R10, KEY_INGRESS, R2);
+        look_up(program, &maps.domains, KEY_INGRESS);
+        program.jump_if(R0, When::Equal, 0, keep);
+        program.load(Size::Word, R9, R0, 0);
+
+        program.load(Size::Half, R2, R7, ETHERTYPE);
+        program.jump_if(R2, When::Equal, in_machine_order(ethernet::IPV6), ip6);
+        program.jump_if(R2, When::NotEqual, in_machine_order(ethernet::IPV4), keep);
+        program.load(Size::Byte, R2, R7, IP4_DESTINATION);
+        program.jump_if(R2, When::Greater, i32::from(NEVER_FORWARDED) - 1, keep);
+        program.store(Size::Word, R10, KEY_ADDRESS, R9);
+        copy_words(program, IP4_DESTINATION, 1);
+        look_up(program, &maps.local4, KEY_ADDRESS);
+        program.jump(local);
+
+        program.here(ip6);
+        self.reach(IP6_END);
+        let program = &mut self.program;
+        program.load(Size::Byte, R2, R7, IP6_DESTINATION);
+        program.jump_if(R2, When::Equal, 0xff, keep);
+        let not_icmp = program.label();
+        program.load(Size::Byte, R2, R7, IP6_NEXT_HEADER);
+        program.jump_if(R2, When::NotEqual, i32::from(underpass_packet::protocol::ICMPV6), not_icmp);
+        self.reach(IP6_END + 1);
+        let program = &mut self.program;
+        let not_nd = not_icmp;
+        program.load(Size::Byte, R2, R7, ICMP6_TYPE);
+        program.jump_if(R2, When::Less, i32::from(*ND.start()), not_nd);
+        program.jump_if(R2, When::Less, i32::from(*ND.end()) + 1, keep);
+        program.here(not_nd);
+        program.store(Size::Word, R10, KEY_ADDRESS, R9);
+        copy_words(program, IP6_DESTINATION, 4);
+        look_up(program, &maps.local6, KEY_ADDRESS);
+
+        program.here(local);
+        program.jump_if(R0, When::NotEqual, 0, keep);
+    }
+
+    /// R7 becomes the start of the frame; of XDP, R8 its end.
+    fn open(&mut self) {
+        let program = &mut self.program;
+        if self.kind == ProgramKind::Xdp {
+            program.load(Size::Word, R7, R6, xdp_md::DATA);
+            program.load(Size::Word, R8, R6, xdp_md::DATA_END);
+            return;
+        }
+        program.load(Size::Word, R2, R6, sk_buff::VLAN_PRESENT);
+        program.jump_if(R2, When::NotEqual, 0, self.keep);
+        program.copy(R7, R10);
+        program.add(R7, i32::from(FRAME));
+    }
+
+    /// Makes the first `len` bytes of the frame readable at R7; a shorter frame is the kernel's.
+    fn reach(&mut self, len: i32) {
+        let program = &mut self.program;
+        if self.kind == ProgramKind::Xdp {
+            program.copy(R2, R7);
+            program.add(R2, len);
+            return program.jump_if_register(R2, When::Greater, R8, self.keep);
+        }
+        program.copy(R1, R6);
+        program.set(R2, 0);
+        program.copy(R3, R7);
+        program.set(R4, len);
+        program.call(SKB_LOAD_BYTES);
+        program.jump_if(R0, When::NotEqual, 0, self.keep);
+    }
+}
+
+/// R0 becomes the address of the entry with the key at `key` of the stack, or 0.
+fn look_up(program: &mut Program, map: &Map, key: i16) {
+    program.map(R1, map);
+    program.copy(R2, R10);
+    program.add(R2, i32::from(key));
+    program.call(MAP_LOOKUP_ELEM);
+}
+
+/// Copies words of the frame behind the domain of the address key.
+fn copy_words(program: &mut Program, from: i16, words: i16) {
+    const THROUGH: Register = R2;
+    for word in 0..words {
+        program.load(Size::Word, THROUGH, R7, from + 4 * word);
+        program.store(Size::Word, R10, KEY_ADDRESS + 4 + 4 * word, THROUGH);
+    }
+}
+
+/// What a load of two bytes of the frame gives for this number.
+fn in_machine_order(number: u16) -> i32 {
+    i32::from(u16::from_ne_bytes(number.to_be_bytes()))
+}
+
+/// The descriptor that `SO_ATTACH_BPF` wants.
+pub(crate) fn descriptor(program: &OwnedFd) -> i32 {
+    program.as_raw_fd()
+}
