@@ -6,6 +6,7 @@ pub mod launch;
 pub mod offline;
 pub mod port_spec;
 pub mod serve;
+pub mod testbed;
 
 /// What the preload library and the daemon say to each other. One file, compiled into both: linking
 /// the preload library itself would replace this program's own socket calls.

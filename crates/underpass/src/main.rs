@@ -2,6 +2,7 @@
 
 mod bench;
 mod exec;
+mod lab;
 mod output;
 mod processor;
 mod replay;
@@ -30,6 +31,7 @@ enum Command {
     Exec(exec::Args),
     Replay(replay::Args),
     Bench(bench::Args),
+    Lab(lab::Args),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => exec::main(&args),
         Command::Replay(args) => replay::main(&args),
         Command::Bench(args) => bench::main(&args),
+        Command::Lab(args) => lab::main(&args),
     };
     match done {
         Ok(status) => status,

@@ -1,0 +1,43 @@
+//! `underpass lab`: a network of hosts and routers on this machine, to look at.
+
+mod l3vpn;
+
+use std::{env, process::ExitCode};
+
+use anyhow::{Context, bail};
+use underpass::testbed;
+
+/// Build a network of hosts and routers in network namespaces, show that it works, and remove it.
+///
+/// Needs root. The routers are those of `underpass run`, configured by the shell scripts of examples/ through
+/// `underpass exec`. Whatever ends the program, nothing stays behind.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  underpass lab l3vpn             # an L3VPN of two tenants over SRv6, checked step by step
+  underpass lab l3vpn --keep      # the same, left running until Ctrl-C, to be looked at")]
+pub struct Args {
+    #[command(subcommand)]
+    network: Network,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Network {
+    /// An L3VPN of two tenants with the same addresses: PE1, P, PE2 and four hosts
+    L3vpn {
+        /// Leave it running until Ctrl-C; its namespaces get names for `ip netns exec`
+        #[arg(long)]
+        keep: bool,
+    },
+}
+
+/// Builds the network that is asked for.
+pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
+    if !testbed::permitted() {
+        bail!("a lab makes network namespaces and devices: run it as root");
+    }
+    let program = env::current_exe().context("cannot find this program itself")?;
+    match args.network {
+        Network::L3vpn { keep } => l3vpn::show(&program, keep)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,31 @@
+//! Programs that start in another network namespace, and end when the thread that started them does.
+#![allow(unsafe_code)]
+
+use std::{
+    io,
+    os::{fd::OwnedFd, unix::process::CommandExt},
+    process::Command,
+    sync::Arc,
+};
+
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::signal::Signal,
+};
+
+/// Makes `command` start in `namespace`, in a process group of its own; `end` is sent to it when the thread
+/// that starts it ends.
+pub(super) fn within(command: &mut Command, namespace: Arc<OwnedFd>, end: Signal) {
+    command.process_group(0);
+    // SAFETY: between fork and exec the closure makes two system calls and touches no memory but its own: it
+    // allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(move || {
+            setns(&*namespace, CloneFlags::CLONE_NEWNET)?;
+            match libc::prctl(libc::PR_SET_PDEATHSIG, end as libc::c_ulong) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
+}
