@@ -1,0 +1,10 @@
+//! The whole: routers in network namespaces, between hosts whose packets are the kernel's own.
+//!
+//! Needs root; without it each test says that it is skipped. One runs at a time: they share two cores with
+//! the hosts.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod behaviours;
+mod examples;
+#[allow(dead_code)]
+mod net;

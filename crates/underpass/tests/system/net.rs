@@ -1,0 +1,234 @@
+//! What the tests build with: hosts, routers of either kind, packets that are counted one by one.
+
+use std::{
+    io::{self, Write},
+    net::{IpAddr, SocketAddr, UdpSocket},
+    path::Path,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use underpass::testbed::{self, Namespace, Outcome, Router};
+
+/// The program under test.
+pub fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_underpass"))
+}
+
+/// Says why a test is skipped, where it is seen: the test runner keeps only what is printed by macros.
+pub fn skip(test: &str, why: &str) {
+    let _ = writeln!(io::stderr(), "skipped: {test}: {why}");
+}
+
+/// The right to run; `None`, said aloud, where this is not root.
+pub fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    if !testbed::permitted() {
+        skip(test, "not root");
+        return None;
+    }
+    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+pub fn namespace(name: &str) -> Namespace {
+    Namespace::new(name).unwrap()
+}
+
+/// Which router a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Kernel,
+    Underpass,
+}
+
+/// A router: the kernel's own, or Underpass beside it.
+pub struct Node {
+    pub namespace: Namespace,
+    pub router: Option<Router>,
+}
+
+impl Node {
+    /// A node that forwards, without devices.
+    pub fn new(name: &str) -> Self {
+        let namespace = namespace(name);
+        namespace
+            .run(
+                "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 \
+                 net.ipv6.conf.all.seg6_enabled=1 net.ipv6.conf.default.seg6_enabled=1 \
+                 net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0",
+            )
+            .unwrap();
+        Self { namespace, router: None }
+    }
+
+    /// Starts the router; its devices should be there.
+    pub fn start(&mut self, kind: Kind) {
+        if kind == Kind::Underpass {
+            self.router = Some(Router::start(program(), &self.namespace, &[]).unwrap());
+        }
+    }
+
+    /// Lines of shell, told to the router, which must succeed.
+    pub fn run(&self, lines: &str) -> String {
+        let done = match &self.router {
+            Some(router) => router.run(lines),
+            None => self.namespace.run(lines),
+        };
+        done.unwrap_or_else(|error| panic!("{error:#}{}", self.log()))
+    }
+
+    pub fn outcome(&self, lines: &str) -> Outcome {
+        match &self.router {
+            Some(router) => router.outcome(lines).unwrap(),
+            None => self.namespace.outcome(lines).unwrap(),
+        }
+    }
+
+    /// What the router said, for the message of a failure.
+    pub fn log(&self) -> String {
+        match &self.router {
+            Some(router) => format!("\n{} said:\n{}", self.namespace.name(), router.log().unwrap()),
+            None => String::new(),
+        }
+    }
+
+    /// Ends the router, which must end well.
+    pub fn stop(self) {
+        if let Some(router) = self.router {
+            router.stop().unwrap();
+        }
+    }
+}
+
+/// A number after a word in what `ip` prints: `packets 3`.
+pub fn number(text: &str, word: &str) -> Option<u64> {
+    let mut words = text.split_whitespace().skip_while(|found| *found != word);
+    words.nth(1)?.parse().ok()
+}
+
+/// Pings until an answer comes.
+pub fn settle(host: &Namespace, address: &str, patience: Duration) -> Result<(), String> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let outcome = host.outcome(&format!("ping -n -c 1 -W 1 {address}")).unwrap();
+        if outcome.status == 0 {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("{} does not reach {address}:\n{}", host.name(), outcome.output));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// `count` pings, 20 ms apart, each of which must be answered.
+pub fn ping(host: &Namespace, address: &str, count: u32) -> Result<(), String> {
+    let line = format!("ping -n -q -c {count} -i 0.02 -W 2 {address}");
+    let outcome = host.outcome(&line).unwrap();
+    let all = format!(" {count} received");
+    match outcome.status == 0 && outcome.output.contains(&all) && !outcome.output.contains("duplicates") {
+        true => Ok(()),
+        false => Err(format!("{}: {line}:\n{}", host.name(), outcome.output)),
+    }
+}
+
+/// Numbered UDP packets from one host to another at a steady rate, until it is ended.
+pub struct Stream {
+    stop: &'static AtomicBool,
+    sender: JoinHandle<u64>,
+    receiver: JoinHandle<Vec<(u64, Instant)>>,
+}
+
+/// What became of the packets of a [`Stream`].
+#[derive(Debug)]
+pub struct Delivery {
+    pub sent: u64,
+    pub received: u64,
+    /// How many came after one that was sent later.
+    pub misordered: u64,
+    pub duplicates: u64,
+    /// The longest time without a packet.
+    pub gap: Duration,
+}
+
+impl Delivery {
+    pub fn lost(&self) -> u64 {
+        self.sent - self.received
+    }
+
+    /// Every packet came, once, in order.
+    pub fn assert_whole(&self) {
+        assert!(self.lost() == 0 && self.misordered == 0 && self.duplicates == 0, "{self:?}");
+    }
+}
+
+impl Stream {
+    /// Starts sending so many packets a second.
+    pub fn start(from: &Namespace, to: &Namespace, address: IpAddr, port: u16, rate: u32) -> Self {
+        let stop: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let any = if address.is_ipv6() { "[::]" } else { "0.0.0.0" };
+        let sink = to.enter(|| UdpSocket::bind(format!("{any}:{port}"))).unwrap().unwrap();
+        let source = from.enter(|| UdpSocket::bind(format!("{any}:0"))).unwrap().unwrap();
+        let _ = nix::sys::socket::setsockopt(&sink, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20));
+        sink.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let (ended, last) = mpsc::channel();
+        let sender = thread::spawn(move || {
+            let (start, mut number) = (Instant::now(), 0_u64);
+            let to = SocketAddr::new(address, port);
+            let mut payload = [0; 64];
+            while !stop.load(Relaxed) {
+                let due = start + Duration::from_secs(1) * number as u32 / rate;
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                payload[..8].copy_from_slice(&number.to_be_bytes());
+                // A route that is away for a moment is an error of the socket: the packet counts as lost.
+                let _ = source.send_to(&payload, to);
+                number += 1;
+            }
+            let _ = ended.send(number);
+            number
+        });
+        let receiver = thread::spawn(move || {
+            let (mut got, mut payload, mut sent, mut idle) = (Vec::new(), [0; 64], None, 0);
+            loop {
+                match sink.recv(&mut payload) {
+                    Ok(8..) => {
+                        let number = u64::from_be_bytes(payload[..8].try_into().unwrap());
+                        got.push((number, Instant::now()));
+                        idle = 0;
+                    }
+                    Ok(_) => panic!("a packet was cut"),
+                    Err(_) => idle += 1,
+                }
+                sent = sent.or_else(|| last.try_recv().ok());
+                if let Some(sent) = sent
+                    && (got.len() as u64 == sent || idle >= 5)
+                {
+                    return got;
+                }
+            }
+        });
+        Self { stop, sender, receiver }
+    }
+
+    /// Ends it and waits for what is still on its way.
+    pub fn end(self) -> Delivery {
+        self.stop.store(true, Relaxed);
+        let sent = self.sender.join().unwrap();
+        let got = self.receiver.join().unwrap();
+        let mut seen = vec![false; sent as usize];
+        let (mut misordered, mut duplicates, mut highest) = (0, 0, None);
+        for (number, _) in &got {
+            duplicates += u64::from(std::mem::replace(&mut seen[*number as usize], true));
+            misordered += u64::from(highest.is_some_and(|highest| *number < highest));
+            highest = highest.max(Some(*number));
+        }
+        let gap = got.windows(2).map(|pair| pair[1].1 - pair[0].1).max().unwrap_or_default();
+        let received = seen.iter().filter(|seen| **seen).count() as u64;
+        Delivery { sent, received, misordered, duplicates, gap }
+    }
+}
