@@ -308,19 +308,20 @@ impl crate::Router {
 
     /// What the packet path needs to know of a link.
     fn compile_link(&mut self, link: &Link) -> underpass_engine::tables::Link {
+        let (host, shared) = self.host_of(link.index);
         underpass_engine::tables::Link {
             ifindex: link.index,
             port: link.port(),
             up: link.up() && link.carrier,
-            mac: link.mac,
+            mac: self.receiving_mac(link),
             mtu: link.mtu,
             lookup: self.lookup_of(link),
             forward4: true,
             forward6: true,
             source4: self.source4(link.index),
             source6: self.source6(link.index),
-            host: None,
-            shared: false,
+            host,
+            shared,
         }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Live {
     pub unseen: Option<Box<Unseen>>,
     /// What could not be mirrored and was logged.
     logged: BTreeSet<String>,
+    /// The host's ports.
+    pub host: crate::host::Host,
 }
 
 /// Mirrored objects that are yet to be seen again.

@@ -15,6 +15,7 @@ mod mirror;
 pub(crate) mod nexthop;
 mod publish;
 mod rule;
+mod statistics;
 mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -3,6 +3,7 @@
 
 pub mod kernel;
 pub mod launch;
+pub mod live;
 pub mod offline;
 pub mod port_spec;
 pub mod serve;

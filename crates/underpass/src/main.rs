@@ -43,12 +43,16 @@ fn main() -> ExitCode {
         eprintln!("underpass: cannot start without the preload library: {error}");
         return ExitCode::FAILURE;
     }
+    let cli = Cli::parse();
     tracing_subscriber::fmt()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
-        .with_max_level(tracing::Level::WARN)
+        .with_max_level(match &cli.command {
+            Command::Run(args) => args.log_level(),
+            _ => tracing::Level::WARN,
+        })
         .init();
-    let done = match Cli::parse().command {
+    let done = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
         Command::Replay(args) => replay::main(&args),

@@ -11,52 +11,130 @@ use std::{
     thread,
 };
 
-use nix::sys::signal::{SigSet, Signal};
+use clap::ValueEnum;
+use nix::{
+    sys::signal::{SigSet, Signal},
+    unistd::Group,
+};
 use underpass::{
-    launch, offline,
+    launch,
+    live::{self, Driver},
+    offline,
     port_spec::PortSpec,
     serve::{self, Server},
 };
 
-/// Run the router.
+/// Run the router of this network namespace, beside its kernel.
 ///
-/// With --offline it has virtual ports and nothing of the kernel's, and needs no privileges: configure
-/// it with `underpass exec`. A line on standard output says when it is ready. SIGTERM and SIGINT end it.
+/// It attaches to every Ethernet device of the namespace, or to those that --attach names, forwards what
+/// the kernel would forward, and what the kernel cannot: configure it with `underpass exec`. With --offline
+/// it has virtual ports and nothing of the kernel's, and needs no privileges. A line on standard output says
+/// when it is ready. SIGTERM and SIGINT end it, and give everything back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  underpass run
+  underpass run --attach eth0 --attach eth1 --workers 2
+  underpass exec -- ip -6 route add fc00:1::/64 encap seg6 mode encap segs fc00:2::1 dev eth1
   underpass run --offline --port p0 --port p1
-  underpass run --offline --socket /tmp/lab.sock --port wan,mac=02:00:00:00:00:01
-  underpass exec -- ip link show      # in another terminal")]
+  underpass run --offline --socket /tmp/lab.sock --port wan,mac=02:00:00:00:00:01")]
 pub struct Args {
     /// No interfaces of the kernel: virtual ports only
     #[arg(long)]
     offline: bool,
-    /// Where programs reach the router [default: $XDG_RUNTIME_DIR/underpass/offline.sock,
-    /// else /run/underpass/offline.sock]
+    /// A device to attach; may be given several times [default: every Ethernet device]
+    #[arg(long, value_name = "DEV", conflicts_with = "offline")]
+    attach: Vec<String>,
+    /// Threads that forward packets [default: one a processor]
+    #[arg(long, value_name = "N", conflicts_with = "offline", value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Option<u16>,
+    /// How devices are attached
+    #[arg(long, value_enum, default_value = "auto", conflicts_with = "offline")]
+    driver: DriverName,
+    /// Say more or less on standard error
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    log: Option<Level>,
+    /// Where programs reach the router [default: /run/underpass/netns-INODE.sock of the namespace; with
+    /// --offline $XDG_RUNTIME_DIR/underpass/offline.sock, else /run/underpass/offline.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// A group whose members may configure the router too
+    #[arg(long, value_name = "GROUP", conflicts_with = "offline")]
+    socket_group: Option<String>,
     /// A port of the router; may be given several times
-    #[arg(long = "port", value_name = "NAME[,mac=XX:XX:XX:XX:XX:XX]")]
+    #[arg(long = "port", value_name = "NAME[,mac=XX:XX:XX:XX:XX:XX]", requires = "offline")]
     ports: Vec<PortSpec>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DriverName {
+    /// What does best with each device
+    Auto,
+    /// AF_XDP
+    Xdp,
+    /// AF_PACKET
+    Packet,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Args {
+    /// What is to be said on standard error.
+    pub fn log_level(&self) -> tracing::Level {
+        match (self.log, self.offline) {
+            (Some(Level::Error), _) => tracing::Level::ERROR,
+            (Some(Level::Warn), _) | (None, true) => tracing::Level::WARN,
+            (Some(Level::Info), _) | (None, false) => tracing::Level::INFO,
+            (Some(Level::Debug), _) => tracing::Level::DEBUG,
+            (Some(Level::Trace), _) => tracing::Level::TRACE,
+        }
+    }
 }
 
 /// Runs until a signal ends it.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
-    if !args.offline {
-        anyhow::bail!(
-            "attaching to the kernel's interfaces is not available yet: \
-             give --offline for a router with virtual ports, to be configured with `underpass exec`"
-        );
-    }
-    let socket = match &args.socket {
-        Some(socket) => socket.clone(),
-        None => launch::runtime_directory().join("offline.sock"),
-    };
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
     // In every thread, so that only the one that waits for them gets them.
     signals.thread_block()?;
+    if args.offline {
+        offline(args, signals)?;
+    } else {
+        live::run(&options(args)?, &signals)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options(args: &Args) -> anyhow::Result<live::Options> {
+    let group = |name: &String| match Group::from_name(name)? {
+        Some(group) => Ok(group.gid.as_raw()),
+        None => name.parse().map_err(|_| anyhow::anyhow!("there is no group {name}")),
+    };
+    Ok(live::Options {
+        attach: args.attach.clone(),
+        workers: args.workers.map(usize::from),
+        driver: match args.driver {
+            DriverName::Auto => Driver::Auto,
+            DriverName::Xdp => Driver::Xdp,
+            DriverName::Packet => Driver::Packet,
+        },
+        socket: args.socket.clone(),
+        group: args.socket_group.as_ref().map(group).transpose()?,
+    })
+}
+
+fn offline(args: &Args, signals: SigSet) -> anyhow::Result<()> {
+    let socket = match &args.socket {
+        Some(socket) => socket.clone(),
+        None => launch::runtime_directory().join("offline.sock"),
+    };
     let (router, _tables, _readers) = offline::router(&args.ports, 0)?;
     let mut server = Server::listen(&socket, &serve::Options::default())?;
     let (stop, waker) = (Arc::new(AtomicBool::new(false)), server.waker());
@@ -70,5 +148,5 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     // Whoever started us may not read it.
     let _ = writeln!(io::stdout(), "underpass: ready at {}", server.path().display());
     offline::serve(&mut server, &Mutex::new(router), &stop)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

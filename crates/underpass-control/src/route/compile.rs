@@ -404,7 +404,11 @@ impl Router {
         let port = link.and_then(Link::port);
         let link_mtu = link.map_or(0, |link| link.mtu);
         let rewrite = link.and_then(|link| {
-            let mac = self.routes.published.mac(index, address)?;
+            // Nobody looks at the addresses where there are none, as on a TUN device.
+            let mac = match link.resolves() {
+                true => self.routes.published.mac(index, address)?,
+                false => [0; 6],
+            };
             let mut bytes = [0; 20];
             bytes[..6].copy_from_slice(&mac);
             bytes[6..12].copy_from_slice(&link.mac);

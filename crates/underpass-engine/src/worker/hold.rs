@@ -184,9 +184,11 @@ impl<const COUNT: bool> Path<COUNT> {
         rewrite: Option<&Rewrite>,
         trace: &mut T,
     ) {
-        let up = view.link(neighbour.link).is_some_and(|link| link.up);
+        let link = view.link(neighbour.link).filter(|link| link.up);
         let mut waiting = ArrayVec::new();
         for Held { mut road, port, mtu } in neighbour.packets {
+            // The link may have got another port, or none, meanwhile.
+            let up = link.is_some_and(|link| link.port == Some(port));
             let Some(rewrite) = rewrite.filter(|_| up) else {
                 let step = if up { UNRESOLVED } else { Step::drop(Drop::LinkDown) };
                 let mut fibs = Fibs::new(view, road.extra.instance);

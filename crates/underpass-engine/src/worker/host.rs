@@ -11,7 +11,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// Hands a packet over to the host. Gives it back, with the reason, if that cannot be done.
     #[cold]
     #[inline(never)]
-    pub(super) fn to_host<T: Trace>(
+    pub(super) fn hand_over<T: Trace>(
         &mut self,
         view: &View<'_>,
         mut road: Road,

@@ -169,6 +169,13 @@ impl<const COUNT: bool> Worker<COUNT> {
         self.path.transmit.drain(port)
     }
 
+    /// The free packets and those that wait to be sent by `port`, for a port that gives back what it has
+    /// sent.
+    pub fn pool_and_sent(&mut self, port: PortId) -> (&mut Pool, impl Iterator<Item = Packet> + '_) {
+        let Path { transmit, pool, .. } = &mut self.path;
+        (pool, transmit.drain(port))
+    }
+
     /// Gives the packets that wait to be sent by `port` back to the pool, and returns how many they were.
     pub fn discard_sent(&mut self, port: PortId) -> usize {
         let Path { transmit, pool, .. } = &mut self.path;
@@ -288,7 +295,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             if !self.answers && matches!(step, Step::OnLink(_) | Step::Unresolved(_) | Step::Deliver) {
                 let back = match step {
-                    Step::Deliver => self.to_host(view, road, trace),
+                    Step::Deliver => self.hand_over(view, road, trace),
                     step => self.hold(view, road, step, trace),
                 };
                 match back {

@@ -17,7 +17,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs, io,
     os::{
-        fd::{AsRawFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt},
     },
     path::{Path, PathBuf},
@@ -57,11 +57,31 @@ const TOKENS: u64 = 3;
 /// The netlink port ids in use, per protocol.
 type PortIds = BTreeSet<(bool, u32)>;
 
-/// Wakes a [`Server`] that waits.
+/// Wakes a [`Server`] that waits, or another thread that waits for its descriptor.
 #[derive(Debug, Clone)]
 pub struct Waker(Arc<EventFd>);
 
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Waker {
+    /// One that has not been used yet.
+    ///
+    /// # Errors
+    /// What eventfd(2) says.
+    pub fn new() -> io::Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        Ok(Self(Arc::new(EventFd::from_value_and_flags(0, flags)?)))
+    }
+
+    /// Takes note of what it was used for: its descriptor is readable until then.
+    pub fn heard(&self) {
+        let _ = self.0.read();
+    }
+
     /// Lets the current or the next wait return.
     pub fn wake(&self) {
         // It fails only if 2^64 - 1 wakings are pending, and then it is awake.
@@ -86,6 +106,13 @@ pub enum ListenError {
         /// What the kernel said.
         error: io::Error,
     },
+}
+
+/// Becomes readable when [`Server::wait`] would return at once.
+impl AsFd for Server {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
 }
 
 /// The server. Dropping it removes its socket file.
@@ -175,15 +202,14 @@ impl Server {
         listen(&listener, Backlog::MAXCONN).map_err(system)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(system)?;
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).map_err(system)?;
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let waker = EventFd::from_value_and_flags(0, flags).map_err(system)?;
+        let waker = Waker::new().map_err(failed)?;
         epoll.add(&waker, EpollEvent::new(EpollFlags::EPOLLIN, WAKER)).map_err(system)?;
         Ok(Self {
             listener,
             path: path.to_owned(),
             file,
             epoll,
-            waker: Waker(Arc::new(waker)),
+            waker,
             spare: spare(),
             connections: BTreeMap::new(),
             next_token: FIRST,
@@ -227,7 +253,7 @@ impl Server {
             match event.data() {
                 LISTENER => self.accept(),
                 WAKER => {
-                    let _ = self.waker.0.read();
+                    self.waker.heard();
                 }
                 token => self.serve(host, token, event.events()),
             }

@@ -1,0 +1,120 @@
+//! The host beside the router: by which ports it takes its packets, and what else the packet path has to
+//! know of the kernel there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use underpass_engine::buffer::PortId;
+use underpass_engine::tables::{LinkId, Rewrite};
+
+use crate::{Neighbour, Router};
+
+/// The ports of the host, and the links that it shares.
+#[derive(Debug, Default)]
+pub(crate) struct Host {
+    /// By VRF link; 0 for the links that are in none.
+    ports: BTreeMap<u32, PortId>,
+    /// MAC addresses that the ports give the router, on links that have none themselves.
+    macs: BTreeMap<u32, [u8; 6]>,
+    /// The links of whose packets the kernel gets a copy.
+    shared: BTreeSet<u32>,
+}
+
+impl Router {
+    /// The host takes what is for itself in this VRF (the index of its link; 0: in none) by the port of a
+    /// link. Frames from there are for this MAC address, whatever the link says.
+    pub fn set_host_port(&mut self, vrf: u32, link: u32, port: Option<(PortId, [u8; 6])>) {
+        let Some(live) = &mut self.live else { return };
+        match port {
+            Some((port, mac)) => {
+                live.host.ports.insert(vrf, port);
+                live.host.macs.insert(link, mac);
+            }
+            None => {
+                live.host.ports.remove(&vrf);
+                live.host.macs.remove(&link);
+            }
+        }
+        let links: Vec<u32> = self.links.iter().map(|link| link.index).collect();
+        links.into_iter().for_each(|link| self.publish_link(link));
+    }
+
+    /// The MAC address by which packets that come in by a link are known to be for the router.
+    pub(crate) fn receiving_mac(&self, link: &crate::Link) -> [u8; 6] {
+        let given = self.live.as_ref().and_then(|live| live.host.macs.get(&link.index));
+        given.copied().unwrap_or(link.mac)
+    }
+
+    /// Whether the kernel gets a copy of what comes in by a link.
+    pub fn set_shared(&mut self, link: u32, shared: bool) {
+        let Some(live) = &mut self.live else { return };
+        let changed = if shared { live.host.shared.insert(link) } else { live.host.shared.remove(&link) };
+        if changed {
+            self.publish_link(link);
+        }
+    }
+
+    /// The host's port for what comes in by a link, and whether the kernel gets a copy of that.
+    pub(crate) fn host_of(&self, link: u32) -> (Option<PortId>, bool) {
+        let Some(live) = &self.live else { return (None, false) };
+        let vrf = self.domain_of(link);
+        (live.host.ports.get(&vrf).copied(), live.host.shared.contains(&link))
+    }
+
+    /// The VRF that a link is in, by the index of its link; 0 for none.
+    pub fn domain_of(&self, link: u32) -> u32 {
+        self.links.vrf_of(link).map_or(0, |vrf| vrf.index)
+    }
+
+    /// Changes with every change of a link.
+    pub fn link_generation(&self) -> u64 {
+        self.links.generation
+    }
+
+    /// Changes with every change of what [`Router::local_addresses`] gives.
+    pub fn local_generation(&self) -> u64 {
+        self.addresses.locals
+    }
+
+    /// The addresses that are the host's own in a VRF, and the broadcast addresses of its subnets.
+    pub fn local_addresses(&self) -> BTreeSet<(u32, IpAddr)> {
+        let mut locals = BTreeSet::new();
+        for own in self.addresses.iter() {
+            let domain = self.domain_of(own.link);
+            locals.insert((domain, own.local));
+            if let (IpAddr::V4(_), Some(IpNet::V4(subnet))) = (own.local, own.prefix())
+                && subnet.prefix_len() < 31
+            {
+                locals.insert((domain, subnet.broadcast().into()));
+            }
+        }
+        locals
+    }
+
+    /// What is known of the station with this address on a link.
+    pub fn neighbour(&self, link: u32, address: IpAddr) -> Option<&Neighbour> {
+        self.neighbours.get(link, address)
+    }
+
+    /// The link-layer header of packets to a neighbour, if its address is known; and the packet path's name
+    /// for the link.
+    pub fn link_layer(&self, link: u32, address: IpAddr) -> Option<(LinkId, Rewrite)> {
+        let link = self.links.get(link)?;
+        let mac = self.neighbours.get(link.index, address)?.usable()?;
+        let mut bytes = [0; 20];
+        bytes[..6].copy_from_slice(&mac);
+        bytes[6..12].copy_from_slice(&link.mac);
+        Some((link.id, Rewrite { bytes, len: 12 }))
+    }
+
+    /// How much was replaced or removed that a worker may still hold.
+    pub fn waiting(&self) -> usize {
+        self.engine.waiting()
+    }
+
+    /// Frees what no worker can hold any more: to be called when nothing else has happened for a while.
+    pub fn reclaim(&mut self) {
+        self.engine.reclaim();
+    }
+}

@@ -1,0 +1,279 @@
+//! Which devices are attached, and what their frames go by: driver, queues, and what the kernel keeps.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::IpAddr,
+    sync::Arc,
+};
+
+use underpass_control::{LinkKind, Router};
+use underpass_engine::buffer::PortId;
+use underpass_port::{
+    keep::Keep,
+    live::{Device, LivePort},
+    tun::{ROUTER_MAC, TunKind, TunPort},
+};
+
+use super::{
+    Options,
+    device::{self, Sysctls},
+    worker::{Handle, Order},
+};
+
+/// How devices are attached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Driver {
+    /// What does best with each device, of those that work.
+    #[default]
+    Auto,
+    /// AF_XDP.
+    Xdp,
+    /// AF_PACKET.
+    Packet,
+}
+
+/// The device that stands for the host.
+pub const HOST: &str = "underpass0";
+/// A device that could not be attached is tried again when it changes.
+type Failed = BTreeSet<(u32, u32)>;
+
+/// A device that is attached.
+struct Attached {
+    device: Arc<Device>,
+    port: PortId,
+    mtu: u32,
+}
+
+/// The devices that are attached, and those that stand for the host.
+pub struct Attachments {
+    /// Names that were given; none for every Ethernet device.
+    wanted: Vec<String>,
+    driver: Driver,
+    keep: Keep,
+    attached: BTreeMap<u32, Attached>,
+    /// Interface indexes of the host's devices, by VRF.
+    hosts: BTreeMap<u32, (u32, PortId)>,
+    /// Ports in use.
+    ports: BTreeSet<u16>,
+    failed: Failed,
+    /// What `keep` holds.
+    kept: BTreeSet<(u32, IpAddr)>,
+    domains: BTreeMap<u32, u32>,
+    /// What of the router has been seen.
+    seen: Option<(u64, u64)>,
+    sysctls: Sysctls,
+}
+
+impl Attachments {
+    /// Nothing yet.
+    pub fn new(options: &Options, sysctls: Sysctls) -> Self {
+        Self {
+            wanted: options.attach.clone(),
+            driver: options.driver,
+            keep: Keep::new(),
+            attached: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            ports: BTreeSet::new(),
+            failed: Failed::new(),
+            kept: BTreeSet::new(),
+            domains: BTreeMap::new(),
+            seen: None,
+            sysctls,
+        }
+    }
+
+    /// Makes the device that stands for the host.
+    ///
+    /// # Errors
+    /// There is one of that name already, or the right to make it is missing.
+    pub fn make_host(&mut self, workers: &[Handle]) -> io::Result<()> {
+        let port = self.free_port();
+        let several = workers.len() > 1;
+        let mut index = 0;
+        for worker in workers {
+            let queue = TunPort::open(HOST, TunKind::Tun, several)?;
+            if index == 0 {
+                index = underpass_port::index_of(HOST)?;
+                self.sysctls.host_device(HOST);
+                device::set_up(HOST)?;
+            }
+            worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue))));
+        }
+        self.hosts.insert(0, (index, port));
+        Ok(())
+    }
+
+    /// Interface index of the device that stands for the host.
+    pub fn host_index(&self) -> Option<u32> {
+        self.hosts.get(&0).map(|(index, _)| *index)
+    }
+
+    /// Whether a link is one of those that the router has made.
+    pub fn is_own(&self, index: u32) -> bool {
+        self.hosts.values().any(|(own, _)| *own == index)
+    }
+
+    /// Name and driver of what is attached.
+    pub fn drivers(&self) -> impl Iterator<Item = (u32, PortId, &str)> {
+        let attached =
+            self.attached.iter().map(|(index, attached)| (*index, attached.port, attached.device.driver()));
+        attached.chain(self.hosts.values().map(|(index, port)| (*index, *port, "tun")))
+    }
+
+    /// Follows the links and addresses of the router: attaches what has come, detaches what has gone.
+    pub fn follow(&mut self, router: &mut Router, workers: &[Handle]) {
+        let seen = (router.link_generation(), router.local_generation());
+        if self.seen == Some(seen) {
+            return;
+        }
+        // First what the kernel keeps: an address that is new is the kernel's before packets for it come.
+        self.keep_addresses(router);
+        if self.seen.is_none_or(|(links, _)| links != seen.0) {
+            self.follow_links(router, workers);
+        }
+        // Attaching changes links.
+        self.seen = Some((router.link_generation(), router.local_generation()));
+    }
+
+    fn follow_links(&mut self, router: &mut Router, workers: &[Handle]) {
+        let gone: Vec<u32> =
+            self.attached.keys().copied().filter(|index| router.link(*index).is_none()).collect();
+        gone.into_iter().for_each(|index| self.detach(index, router, workers));
+        for (vrf, (index, port)) in &self.hosts {
+            if router.link(*index).is_some_and(|link| link.attached != Some(*port)) {
+                let _ = router.attach(*index, Some(*port));
+                router.set_host_port(*vrf, *index, Some((*port, ROUTER_MAC)));
+            }
+        }
+        let candidates: Vec<(u32, String, u32, u32)> = router
+            .links()
+            .filter(|link| link.kind == LinkKind::Kernel && !self.is_own(link.index))
+            .map(|link| (link.index, link.name.clone(), link.mtu, link.flags))
+            .collect();
+        for (index, name, mtu, flags) in candidates {
+            if !self.is_wanted(router, index, &name) {
+                self.detach(index, router, workers);
+                continue;
+            }
+            match self.attached.get(&index) {
+                // Large segments are told by the MTU.
+                Some(attached) if attached.mtu == mtu => continue,
+                Some(_) => self.detach(index, router, workers),
+                None if self.failed.contains(&(index, flags)) => continue,
+                None => {}
+            }
+            if let Err(error) = self.attach(index, &name, mtu, router, workers) {
+                tracing::error!("{error}");
+                self.failed.insert((index, flags));
+            }
+        }
+    }
+
+    fn is_wanted(&self, router: &Router, index: u32, name: &str) -> bool {
+        if !self.wanted.is_empty() {
+            return self.wanted.iter().any(|wanted| wanted == name);
+        }
+        // The ports of a bridge or a bond pass on what is not for this host; their master is attached.
+        let master = router.link(index).and_then(|link| link.master).and_then(|master| router.link(master));
+        master.is_none_or(|master| master.vrf_table().is_some()) && device::is_ethernet(name)
+    }
+
+    fn attach(
+        &mut self,
+        index: u32,
+        name: &str,
+        mtu: u32,
+        router: &mut Router,
+        workers: &[Handle],
+    ) -> anyhow::Result<()> {
+        use underpass_port::live::Driver as By;
+        let driver = match self.driver {
+            Driver::Auto => By::Auto,
+            Driver::Xdp => By::Xdp,
+            Driver::Packet => By::Packet,
+        };
+        let mut device = Device::attach(name, driver, &self.keep)?;
+        if device.driver() != "packet" && (device.queues() as usize) < workers.len() {
+            // A queue has one worker, and every worker must be able to send.
+            tracing::warn!(
+                "{name} has {} queues for {} workers: it is attached with AF_PACKET, which spreads flows itself",
+                device.queues(),
+                workers.len()
+            );
+            drop(device);
+            device = Device::attach(name, By::Packet, &self.keep)?;
+        }
+        if device.ifindex() != index {
+            anyhow::bail!("{name} is another device by now");
+        }
+        tracing::info!("{name}: attached with {}: {}", device.driver(), device.why());
+        let shared = device.driver() == "packet" && self.keep.without_bpf().is_some();
+        if shared {
+            self.sysctls.stop_forwarding(name);
+        }
+        let (port, device) = (self.free_port(), Arc::new(device));
+        for (number, worker) in workers.iter().enumerate() {
+            let queues: Vec<u32> = (0..device.queues()).skip(number).step_by(workers.len()).collect();
+            worker.order(Order::Open(port, Arc::clone(&device), queues, mtu as usize));
+        }
+        self.attached.insert(index, Attached { device, port, mtu });
+        router.set_shared(index, shared);
+        router.attach(index, Some(port)).map_err(|refusal| anyhow::anyhow!("{name}: {refusal}"))?;
+        self.keep_domain(router, index);
+        Ok(())
+    }
+
+    fn detach(&mut self, index: u32, router: &mut Router, workers: &[Handle]) {
+        let Some(Attached { device, port, .. }) = self.attached.remove(&index) else { return };
+        tracing::info!("{}: detached", device.name());
+        let _ = self.keep.remove_domain(index);
+        self.domains.remove(&index);
+        let _ = router.attach(index, None);
+        workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
+        self.sysctls.restore(device.name());
+        self.ports.remove(&port.0);
+    }
+
+    /// Detaches everything.
+    pub fn give_back(&mut self, router: &mut Router, workers: &[Handle]) {
+        let all: Vec<u32> = self.attached.keys().copied().collect();
+        all.into_iter().for_each(|index| self.detach(index, router, workers));
+        for (_, (_, port)) in std::mem::take(&mut self.hosts) {
+            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
+        }
+        self.sysctls.restore_all();
+    }
+
+    /// Which domain a link belongs to: that of its VRF.
+    fn keep_domain(&mut self, router: &Router, index: u32) {
+        let domain = router.domain_of(index);
+        if self.domains.insert(index, domain) != Some(domain)
+            && let Err(error) = self.keep.set_domain(index, domain)
+        {
+            tracing::error!("interface {index}: {error}");
+        }
+    }
+
+    /// Tells the ports which addresses are the kernel's.
+    fn keep_addresses(&mut self, router: &Router) {
+        let now = router.local_addresses();
+        for &(domain, address) in now.difference(&self.kept) {
+            if let Err(error) = self.keep.add_local(domain, address) {
+                tracing::error!("{address}: {error}");
+            }
+        }
+        for &(domain, address) in self.kept.difference(&now) {
+            let _ = self.keep.remove_local(domain, address);
+        }
+        self.kept = now;
+        let attached: Vec<u32> = self.attached.keys().copied().collect();
+        attached.into_iter().for_each(|index| self.keep_domain(router, index));
+    }
+
+    fn free_port(&mut self) -> PortId {
+        let free = (0..u16::MAX).find(|port| !self.ports.contains(port)).unwrap_or(u16::MAX);
+        self.ports.insert(free);
+        PortId(free)
+    }
+}

@@ -1,0 +1,46 @@
+//! Sleeping until one of many descriptors is ready.
+
+#![allow(unsafe_code)]
+
+use std::{
+    os::fd::{AsRawFd, RawFd},
+    time::Duration,
+};
+
+/// Descriptors that poll(2) waits for. The first is the one by which the sleeper is woken.
+pub struct Descriptors(Vec<libc::pollfd>);
+
+impl Descriptors {
+    /// Only the one by which the sleeper is woken.
+    pub fn new(wake: &impl AsRawFd) -> Self {
+        Self(vec![entry(wake.as_raw_fd())])
+    }
+
+    /// Waits for these besides, and no longer for others.
+    pub fn set(&mut self, others: impl Iterator<Item = RawFd>) {
+        self.0.truncate(1);
+        self.0.extend(others.map(entry));
+    }
+
+    /// Sleeps until one is ready, or the time is up. Whether the sleeper was woken.
+    ///
+    /// A descriptor that is ready only to report an error, as that of a device that is down, would never let
+    /// the sleeper sleep: it is not waited for until the set is made anew.
+    pub fn sleep(&mut self, timeout: Option<Duration>) -> bool {
+        let timeout = timeout.map_or(-1, |timeout| timeout.as_millis().min(60_000) as i32);
+        // SAFETY: poll reads and writes as many entries as the vector has.
+        let ready = unsafe { libc::poll(self.0.as_mut_ptr(), self.0.len() as libc::nfds_t, timeout) };
+        if ready <= 0 {
+            return false;
+        }
+        for broken in self.0.iter_mut().skip(1).filter(|fd| fd.revents != 0 && fd.revents & libc::POLLIN == 0)
+        {
+            broken.fd = -1;
+        }
+        self.0.first().is_some_and(|wake| wake.revents != 0)
+    }
+}
+
+fn entry(fd: RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
+}

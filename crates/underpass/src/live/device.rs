@@ -1,0 +1,137 @@
+//! What is asked of the kernel about a device by its name, and its sysctls.
+
+#![allow(unsafe_code)]
+
+use std::{
+    fs, io,
+    os::fd::{AsRawFd, OwnedFd},
+    path::PathBuf,
+};
+
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use super::lifecycle::{Left, Lock};
+
+fn request(name: &str) -> io::Result<(OwnedFd, libc::ifreq)> {
+    let control = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: all zero is a valid `struct ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok((control, request))
+}
+
+fn ioctl(control: &OwnedFd, code: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: these requests read and write a `struct ifreq`.
+    let done = unsafe { libc::ioctl(control.as_raw_fd(), code as _, &raw mut *request) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether a device sends and receives Ethernet frames, and is not the loopback device.
+pub fn is_ethernet(name: &str) -> bool {
+    let kind = || {
+        let (control, mut request) = request(name)?;
+        ioctl(&control, libc::SIOCGIFHWADDR as _, &mut request)?;
+        // SAFETY: the kernel has filled in this member.
+        Ok::<_, io::Error>(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
+    };
+    kind().is_ok_and(|kind| kind == libc::ARPHRD_ETHER)
+}
+
+/// Brings a device up.
+///
+/// # Errors
+/// What the kernel says.
+pub fn set_up(name: &str) -> io::Result<()> {
+    let (control, mut request) = request(name)?;
+    ioctl(&control, libc::SIOCGIFFLAGS as _, &mut request)?;
+    // SAFETY: the kernel has filled in this member.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    ioctl(&control, libc::SIOCSIFFLAGS as _, &mut request)
+}
+
+/// The sysctls of devices that the router has changed, and what they were before.
+pub struct Sysctls {
+    lock: Lock,
+    left: Left,
+}
+
+impl Sysctls {
+    /// Puts back what a daemon that was killed has left, and begins anew.
+    pub fn new(mut lock: Lock) -> Self {
+        let left = lock.left();
+        for (path, value) in left.sysctls {
+            tracing::info!("{}: as it was before the router that was here", path.display());
+            let _ = fs::write(path, value);
+        }
+        let mut sysctls =
+            Self { lock, left: Left { namespace: super::lifecycle::namespace_cookie(), ..Left::default() } };
+        sysctls.write_down();
+        sysctls
+    }
+
+    /// What is received by a device is not forwarded by the kernel any more, but by the router.
+    pub fn stop_forwarding(&mut self, device: &str) {
+        for family in ["ipv4", "ipv6"] {
+            let path = PathBuf::from(format!("/proc/sys/net/{family}/conf/{device}/forwarding"));
+            let Ok(value) = fs::read_to_string(&path) else { continue };
+            if value.trim() == "0" {
+                continue;
+            }
+            self.left.sysctls.push((path.clone(), value));
+            self.write_down();
+            if let Err(error) = fs::write(&path, "0") {
+                tracing::warn!("{}: {error}", path.display());
+            }
+        }
+    }
+
+    /// The device that stands for the host has no addresses of its own, and takes what comes from anywhere.
+    pub fn host_device(&self, device: &str) {
+        let set = |path: String, value: &str| {
+            if let Err(error) = fs::write(&path, value) {
+                tracing::debug!("{path}: {error}");
+            }
+        };
+        // Loose: 0 would leave it to `all`, which may be strict.
+        set(format!("/proc/sys/net/ipv4/conf/{device}/rp_filter"), "2");
+        set(format!("/proc/sys/net/ipv6/conf/{device}/addr_gen_mode"), "1");
+        set(format!("/proc/sys/net/ipv6/conf/{device}/accept_ra"), "0");
+    }
+
+    /// Puts back what was changed of a device.
+    pub fn restore(&mut self, device: &str) {
+        let of_device = |path: &PathBuf| {
+            path.parent().and_then(|conf| conf.file_name()).is_some_and(|name| name == device)
+        };
+        let before = self.left.sysctls.len();
+        self.left.sysctls.retain(|(path, value)| {
+            if of_device(path) {
+                let _ = fs::write(path, value);
+            }
+            !of_device(path)
+        });
+        if self.left.sysctls.len() != before {
+            self.write_down();
+        }
+    }
+
+    /// Puts back everything.
+    pub fn restore_all(&mut self) {
+        for (path, value) in std::mem::take(&mut self.left.sysctls) {
+            let _ = fs::write(path, value);
+        }
+        self.write_down();
+    }
+
+    fn write_down(&mut self) {
+        if let Err(error) = self.lock.leave(&self.left) {
+            tracing::warn!("what the router changes cannot be written down: {error}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The router beside the kernel of its network namespace: `underpass run`.
+//!
+//! The control thread (this one) answers programs, follows the kernel's links, addresses, neighbours and
+//! routes, and tells the workers, a thread a core, which ports they serve. Packets pass through the workers
+//! alone.
+
+#![allow(dead_code)]
+mod attach;
+mod descriptors;
+mod device;
+mod events;
+mod host;
+mod lifecycle;
+mod neighbours;
+mod worker;
+
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{Receiver, sync_channel},
+    },
+    time::Duration,
+};
+
+use anyhow::Context;
+use nix::{
+    sched::{CpuSet, sched_getaffinity},
+    sys::{
+        signal::SigSet,
+        signalfd::{SfdFlags, SignalFd},
+    },
+    unistd::Pid,
+};
+use underpass_control::Router;
+use underpass_engine::{
+    tables::{Reader, Tables, Writer},
+    worker::Unresolved,
+};
+
+use crate::{
+    kernel::Kernel,
+    launch,
+    serve::{self, Host, Server},
+};
+
+pub use attach::Driver;
+
+use attach::Attachments;
+use device::Sysctls;
+use events::{Events, Source};
+use lifecycle::Lock;
+use neighbours::Pending;
+
+/// Neighbours that the workers may want before the control thread has looked.
+const WANTED: usize = 4096;
+
+/// How often what time settles is looked at, while there is any.
+const TICK: Duration = Duration::from_millis(500);
+
+/// How the router is to run.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Devices to attach; none for every Ethernet device of the namespace.
+    pub attach: Vec<String>,
+    /// Workers; `None` for one a processor.
+    pub workers: Option<usize>,
+    /// How devices are attached.
+    pub driver: Driver,
+    /// Where programs reach the router, if not where they look for that of the namespace.
+    pub socket: Option<PathBuf>,
+    /// A group that may reach it.
+    pub group: Option<u32>,
+}
+
+/// The control thread's state.
+struct Live {
+    router: Router,
+    kernel: Kernel,
+    workers: Vec<worker::Handle>,
+    attachments: Attachments,
+    pending: Pending,
+    wanted: Receiver<Unresolved>,
+}
+
+/// Runs the router until one of `signals`, which must be blocked in every thread, ends it.
+///
+/// # Errors
+/// What is missing: the right to do it, a socket, a device that was named.
+pub fn run(options: &Options, signals: &SigSet) -> anyhow::Result<()> {
+    let sysctls = Sysctls::new(Lock::take()?);
+    let signals = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let path = match &options.socket {
+        Some(path) => path.clone(),
+        None => launch::namespace_socket()?,
+    };
+    let mut server = Server::listen(&path, &serve::Options { live: true, group: options.group })?;
+    let events = Events::new()?;
+    let processors = processors();
+    let count = options.workers.unwrap_or(processors.len()).clamp(1, 64);
+    let (writer, tables, readers) = Writer::new(count);
+    let mut router = Router::live(writer);
+    let mut kernel = Kernel::open()?;
+    kernel.synchronise(&mut router)?;
+    let (sender, wanted) = sync_channel(WANTED);
+    let wanting = worker::Wanted { sender, waker: events.waker() };
+    let workers = start_workers(&processors, &tables, readers, &wanting)?;
+    let mut attachments = Attachments::new(options, sysctls);
+    attachments.make_host(&workers).context("the device of the host")?;
+    let mut live = Live { router, kernel, workers, attachments, pending: Pending::default(), wanted };
+    // The device of the host is there when the kernel has told of it.
+    live.catch_up();
+    for name in &options.attach {
+        if !live.router.links().any(|link| link.name == *name) {
+            tracing::warn!("there is no device {name} yet: it will be attached when it appears");
+        }
+    }
+    // Whoever started us may not read it.
+    let _ = writeln!(io::stdout(), "underpass: ready at {}", server.path().display());
+    lifecycle::notify("READY=1\n");
+    let served = live.serve(&mut server, &events, &signals);
+    lifecycle::notify("STOPPING=1\n");
+    live.give_back();
+    served.map_err(Into::into)
+}
+
+/// The processors that this process may use.
+fn processors() -> Vec<usize> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_else(|_| CpuSet::new());
+    let processors: Vec<usize> =
+        (0..CpuSet::count()).filter(|processor| allowed.is_set(*processor).unwrap_or(false)).collect();
+    if processors.is_empty() { vec![0] } else { processors }
+}
+
+fn start_workers(
+    processors: &[usize],
+    tables: &Arc<Tables>,
+    readers: Vec<Reader>,
+    wanting: &worker::Wanted,
+) -> io::Result<Vec<worker::Handle>> {
+    let processors = processors.iter().copied().cycle();
+    let workers = readers.into_iter().zip(processors).enumerate();
+    workers
+        .map(|(number, (reader, processor))| {
+            worker::start(number, Some(processor), Arc::clone(tables), reader, wanting.clone())
+        })
+        .collect()
+}
+
+impl Live {
+    fn serve(&mut self, server: &mut Server, events: &Events, signals: &SignalFd) -> io::Result<()> {
+        events.add(Source::Server, &*server)?;
+        events.add(Source::Kernel, self.kernel.fd())?;
+        events.add(Source::Signal, signals)?;
+        loop {
+            for source in events.wait(self.patience())? {
+                match source {
+                    Source::Signal => {
+                        if signals.read_signal()?.is_some() {
+                            return Ok(());
+                        }
+                    }
+                    Source::Server => {
+                        let ready = server.wait()?;
+                        server.turn(self, &ready);
+                    }
+                    Source::Kernel => {
+                        self.kernel.turn(&mut self.router)?;
+                    }
+                    Source::Waker | Source::Fpm => {}
+                }
+            }
+            self.follow();
+            while let Ok(wanted) = self.wanted.try_recv() {
+                self.pending.want(wanted, &self.router, &mut self.kernel, &self.workers);
+            }
+            self.router.reclaim();
+        }
+    }
+
+    /// How long to wait at most: while there is something that time settles.
+    fn patience(&self) -> Option<Duration> {
+        let busy = !self.pending.is_empty() || self.router.waiting() > 0;
+        busy.then_some(TICK)
+    }
+
+    /// Does what follows from what the router knows now.
+    fn follow(&mut self) {
+        self.attachments.follow(&mut self.router, &self.workers);
+        if !self.pending.is_empty() {
+            self.pending.settle(&self.router, &self.workers);
+        }
+    }
+
+    /// Gives everything back to the kernel.
+    fn give_back(&mut self) {
+        self.attachments.give_back(&mut self.router, &self.workers);
+        self.workers.iter_mut().for_each(worker::Handle::join);
+    }
+}

@@ -1,0 +1,295 @@
+//! A worker thread: takes bursts from its ports, carries them to their verdicts, sends what leaves, and
+//! sleeps when nothing comes.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::IpAddr,
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, SyncSender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
+use underpass_engine::{
+    buffer::PortId,
+    counters::Counters,
+    tables::{LinkId, Reader, Rewrite, Tables},
+    trace::Untraced,
+    worker::{Burst, Unresolved, Worker},
+};
+use underpass_port::{
+    live::{Device, LivePort, Tally},
+    xdp::Memory,
+};
+
+use super::descriptors::Descriptors;
+use crate::serve::Waker;
+
+/// How long a worker looks for packets before it sleeps: about as long as being woken takes.
+const SPIN: Duration = Duration::from_micros(50);
+/// How often a worker that holds packets looks whether their time is up.
+const HELD_TICK: Duration = Duration::from_millis(200);
+/// Packets that a worker has room for, and large segments.
+const SLOTS: usize = 16384;
+const LARGE_SLOTS: usize = 512;
+/// Packets that may wait for neighbours, of all that a worker has.
+const HELD: usize = 1024;
+
+/// What the control thread tells a worker, which it does between bursts.
+pub enum Order {
+    /// Serve these queues of a device with this MTU as a port.
+    Open(PortId, Arc<Device>, Vec<u32>, usize),
+    /// Serve this port.
+    Serve(PortId, Box<LivePort>),
+    /// Tell what the ports have dropped.
+    Tally(Sender<Vec<(PortId, Tally)>>),
+    /// Serve it no more, and close it.
+    Detach(PortId),
+    /// What came of a neighbour that was unresolved.
+    Resolved(LinkId, IpAddr, Option<Rewrite>),
+    /// End.
+    Stop,
+}
+
+/// Where workers say which neighbours they need.
+#[derive(Clone)]
+pub struct Wanted {
+    /// Bounded: a worker never waits for the control thread.
+    pub sender: SyncSender<Unresolved>,
+    /// Wakes the control thread.
+    pub waker: Waker,
+}
+
+/// What a worker did, for those who want to know.
+#[derive(Debug, Default)]
+pub struct Activity {
+    /// Bursts that had packets.
+    pub bursts: AtomicU64,
+    /// Times that it slept.
+    pub sleeps: AtomicU64,
+}
+
+/// A worker, as the control thread sees it. Dropping it ends the worker.
+pub struct Handle {
+    orders: Sender<Order>,
+    wake: Waker,
+    thread: Option<JoinHandle<()>>,
+    /// Its part of the counters.
+    pub counters: Arc<Counters>,
+    /// What it did.
+    pub activity: Arc<Activity>,
+    /// The processor that it runs on, if it is bound to one.
+    pub processor: Option<usize>,
+}
+
+impl Handle {
+    /// Tells the worker something. Orders are done one after the other.
+    pub fn order(&self, order: Order) {
+        // It is gone only when the process ends.
+        let _ = self.orders.send(order);
+        self.wake.wake();
+    }
+
+    /// Waits until the worker has closed its ports and ended.
+    pub fn join(&mut self) {
+        self.order(Order::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+/// Starts a worker over these tables, on this processor if one is given.
+///
+/// # Errors
+/// Where there can be no thread or no eventfd.
+pub fn start(
+    number: usize,
+    processor: Option<usize>,
+    tables: Arc<Tables>,
+    reader: Reader,
+    wanted: Wanted,
+) -> io::Result<Handle> {
+    let (memory, pool) = Memory::new(SLOTS, LARGE_SLOTS)?;
+    let (orders, receiver) = channel();
+    let wake = Waker::new()?;
+    let counters = Arc::clone(reader.counters());
+    let activity = Arc::<Activity>::default();
+    let running = Running {
+        worker: Worker::new(tables, reader, pool).beside_kernel(HELD),
+        ports: BTreeMap::new(),
+        orders: receiver,
+        descriptors: Descriptors::new(&wake.as_fd()),
+        wake: wake.clone(),
+        memory,
+        wanted,
+        activity: Arc::clone(&activity),
+        began: Instant::now(),
+    };
+    let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
+        if let Some(processor) = processor {
+            let mut processors = CpuSet::new();
+            let bound =
+                processors.set(processor).and_then(|()| sched_setaffinity(Pid::from_raw(0), &processors));
+            if let Err(errno) = bound {
+                tracing::warn!("worker {number} is not bound to processor {processor}: {errno}");
+            }
+        }
+        running.run();
+    })?;
+    Ok(Handle { orders, wake, thread: Some(thread), counters, activity, processor })
+}
+
+struct Running {
+    worker: Worker,
+    ports: BTreeMap<PortId, Box<LivePort>>,
+    orders: Receiver<Order>,
+    wake: Waker,
+    descriptors: Descriptors,
+    memory: Memory,
+    wanted: Wanted,
+    activity: Arc<Activity>,
+    began: Instant,
+}
+
+impl Running {
+    fn run(mut self) {
+        let mut quiet_since = Instant::now();
+        loop {
+            while let Ok(order) = self.orders.try_recv() {
+                if !self.obey(order) {
+                    return;
+                }
+            }
+            let now = Instant::now();
+            if self.turn(now) {
+                quiet_since = now;
+            } else if now.duration_since(quiet_since) >= SPIN {
+                self.sleep();
+                quiet_since = Instant::now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Says whether to go on.
+    fn obey(&mut self, order: Order) -> bool {
+        match order {
+            Order::Open(id, device, queues, mtu) => {
+                match device.port(&queues, mtu, &self.memory, self.worker.pool()) {
+                    Ok(port) => self.serve(id, Box::new(port)),
+                    Err(error) => tracing::error!("{error}"),
+                }
+            }
+            Order::Serve(id, port) => self.serve(id, port),
+            Order::Detach(id) => {
+                self.worker.discard_sent(id);
+                if let Some(port) = self.ports.remove(&id) {
+                    port.close(self.worker.pool());
+                }
+                self.wait_for_ports();
+            }
+            Order::Tally(to) => {
+                let tallies = self.ports.iter_mut().map(|(id, port)| (*id, port.tally())).collect();
+                // Who asked may have lost patience.
+                let _ = to.send(tallies);
+            }
+            Order::Resolved(link, address, rewrite) => {
+                let now = self.nanos(Instant::now());
+                self.worker.resolve(link, address, rewrite.as_ref(), now, &mut Untraced);
+                self.send();
+            }
+            Order::Stop => {
+                for (_, port) in std::mem::take(&mut self.ports) {
+                    port.close(self.worker.pool());
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    fn serve(&mut self, id: PortId, port: Box<LivePort>) {
+        if let Some(old) = self.ports.insert(id, port) {
+            old.close(self.worker.pool());
+        }
+        self.wait_for_ports();
+    }
+
+    fn wait_for_ports(&mut self) {
+        self.descriptors.set(self.ports.values().flat_map(|port| port.descriptors()));
+    }
+
+    fn nanos(&self, now: Instant) -> u64 {
+        now.duration_since(self.began).as_nanos() as u64
+    }
+
+    /// A burst of each port. Whether there was a packet.
+    fn turn(&mut self, now: Instant) -> bool {
+        let nanos = self.nanos(now);
+        let mut busy = false;
+        let mut burst = Burst::new();
+        for (id, port) in &mut self.ports {
+            port.receive(self.worker.pool(), &mut burst);
+            if !burst.is_empty() {
+                busy = true;
+                self.activity.bursts.store(self.activity.bursts.load(Relaxed) + 1, Relaxed);
+                self.worker.process(*id, &mut burst, nanos, &mut Untraced);
+            }
+        }
+        if self.worker.held() > 0 {
+            self.worker.give_up(nanos, &mut Untraced);
+            busy |= self.ask();
+        }
+        // Also what was given up above leaves here, as an error to its sender.
+        self.send();
+        busy
+    }
+
+    /// Says which neighbours are wanted.
+    fn ask(&mut self) -> bool {
+        let mut asked = false;
+        for unresolved in self.worker.unresolved() {
+            // What there is no room for is asked for again when its packets have been given up.
+            asked |= self.wanted.sender.try_send(unresolved).is_ok();
+        }
+        if asked {
+            self.wanted.waker.wake();
+        }
+        asked
+    }
+
+    /// Hands over what leaves by the ports.
+    fn send(&mut self) {
+        for (id, port) in &mut self.ports {
+            let (pool, sent) = self.worker.pool_and_sent(*id);
+            port.send(pool, sent);
+        }
+    }
+
+    /// Sleeps until a port has something, or an order comes.
+    fn sleep(&mut self) {
+        self.worker.idle();
+        self.activity.sleeps.store(self.activity.sleeps.load(Relaxed) + 1, Relaxed);
+        let timeout = (self.worker.held() > 0).then_some(HELD_TICK);
+        if self.descriptors.sleep(timeout) {
+            self.wake.heard();
+        }
+    }
+}
