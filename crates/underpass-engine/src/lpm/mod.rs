@@ -246,7 +246,7 @@ impl<A: Address> Lpm<A> {
     }
 
     /// Walks on from an entry of the root that does not end the search; says nothing of the default.
-    #[inline(never)]
+    #[inline(always)]
     fn below(&self, address: A, mut entry: Entry) -> Mark {
         let arena = self.arena.view();
         let mut window = address.window(ROOT);

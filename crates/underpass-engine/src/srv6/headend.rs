@@ -131,7 +131,7 @@ pub(crate) fn write_headers(
     Some(())
 }
 
-/// Copies headers, which are a few times 8 bytes: a call of memcpy would take longer.
+/// Copies headers, which are a multiple of 8 bytes: a call of memcpy would take longer.
 #[inline(always)]
 fn copy(from: &[u8], to: &mut [u8]) {
     let (from16, from_rest) = from.as_chunks::<16>();
@@ -139,7 +139,10 @@ fn copy(from: &[u8], to: &mut [u8]) {
     for (to, from) in to16.iter_mut().zip(from16) {
         *to = *from;
     }
-    to_rest.copy_from_slice(from_rest);
+    match (to_rest.first_chunk_mut::<8>(), from_rest.first_chunk::<8>()) {
+        (Some(to), Some(from)) if from_rest.len() == 8 => *to = *from,
+        _ => to_rest.copy_from_slice(from_rest),
+    }
 }
 
 /// H.Insert: an SRH between the IPv6 header and what follows it, the packet's destination its last

@@ -42,21 +42,33 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
 #[inline(always)]
 pub(crate) fn plain(bytes: &[u8]) -> Option<(u32, usize)> {
     let header = bytes.first_chunk::<{ ipv4::Header::LEN }>()?;
-    let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let [first, source, destination] = [word(0), word(12), word(16)];
-    let len = (first & 0xffff) as usize;
-    // RFC 1071: the sum over 32-bit words, folded twice, is that over 16-bit words.
+    let len = usize::from(((first >> 16) as u16).swap_bytes());
+    // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words, in either byte order.
     let sum: u64 = [first, word(4), word(8), source, destination].map(u64::from).iter().sum();
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
-    let plain = first >> 24 == 0x45
+    let rare = RARE[usize::from(source as u8)] | RARE[usize::from(destination as u8)];
+    let plain = first as u8 == 0x45
         && (ipv4::Header::LEN..=bytes.len()).contains(&len)
         && sum == 0xffff
-        && !is_unusual(source.to_be_bytes())
-        && !is_unusual(destination.to_be_bytes());
+        && (!rare || !is_unusual(source.to_le_bytes()) && !is_unusual(destination.to_le_bytes()));
+    let destination = destination.swap_bytes();
     plain.then_some((destination, len))
 }
+
+/// By the first octet of an address: whether [`is_unusual`] may say so.
+const RARE: [bool; 256] = {
+    let mut rare = [false; 256];
+    let mut first = 0;
+    while first < 256 {
+        rare[first] = matches!(first, 0 | 127 | 169 | 224..);
+        first += 1;
+    }
+    rare
+};
 
 /// In 0/8, 127/8, 169.254/16, multicast, reserved or broadcast.
 #[inline(always)]
