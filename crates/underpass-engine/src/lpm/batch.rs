@@ -146,7 +146,7 @@ impl<A: Address> Lpm<A> {
                 active += 1;
             } else {
                 let odd = !entry.ends(window) | (covers & (entry == Entry::EMPTY));
-                found[lane] = select(odd, ODD, entry.value());
+                found[lane] = select(odd, ODD, entry.mark());
             }
         }
         while active > 0 {
@@ -160,7 +160,7 @@ impl<A: Address> Lpm<A> {
                 let lane = place.lane();
                 let entry = Entry(arena.word(place.word()).load(Acquire));
                 let window = A::spread_window(&bytes[lane], place.byte());
-                found[lane] = select(entry.ends(window), entry.value(), ODD);
+                found[lane] = select(entry.ends(window), entry.mark(), ODD);
                 let leads_on = entry.leads_on(window);
                 let place = place.enter(entry, select(leads_on, entry.at(), 0), window);
                 arena.prefetch(place.word());

@@ -89,10 +89,10 @@ impl<A: Address> Lpm<A> {
         while let Some(entry) = entries.pop().map(Entry) {
             match entry.kind() {
                 Kind::Leaf => {}
-                Kind::Record => blocks.push((entry.value(), record::SIZE)),
+                Kind::Record => blocks.push((entry.block(), record::SIZE)),
                 Kind::Node => {
                     let at = entry.at();
-                    blocks.push((entry.value(), node::size(self.arena.view(), at)));
+                    blocks.push((entry.block(), node::size(self.arena.view(), at)));
                     entries.extend(node::single_entries(self.arena.view(), at).map(|entry| entry.0));
                 }
             }
@@ -143,7 +143,7 @@ impl<A: Address> Lpm<A> {
     fn prefix(&self, address: A, pos: u8, entry: Entry) -> Option<(A, u8, u32)> {
         match entry.kind() {
             Kind::Leaf if entry != Entry::EMPTY => {
-                Some((address.with_window(pos, entry.suffix()), pos + entry.len(), entry.value()))
+                Some((address.with_window(pos, entry.suffix()), pos + entry.len(), entry.mark()))
             }
             Kind::Record => Some(record::read(&self.arena, entry)),
             Kind::Leaf | Kind::Node => None,
@@ -328,7 +328,7 @@ impl<A: Address> Edit<'_, A> {
             base = common / 8 * 8;
             self.put(&mut node, base, prefix, other, old);
             if entry.kind() == Kind::Record {
-                release = Some(entry.value());
+                release = Some(entry.block());
             }
         } else {
             let common = entry.common(address.window(pos)).min(len - pos);
@@ -336,7 +336,7 @@ impl<A: Address> Edit<'_, A> {
             let skipped = base - pos + 8;
             let suffix = entry.suffix();
             let slot = (suffix << (base - pos) >> 56) as u8;
-            let rest = Entry::new(Kind::Node, entry.value(), suffix << skipped, entry.len() - skipped);
+            let rest = Entry::new(Kind::Node, entry.block(), suffix << skipped, entry.len() - skipped);
             node.insert_single(slot, rest);
         }
         self.put(&mut node, base, address, len, leaf);
@@ -414,7 +414,7 @@ impl<A: Address> Edit<'_, A> {
                     }
                 }
                 if entry.kind() == Kind::Record {
-                    self.arena.release(entry.value(), record::SIZE, self.retirer);
+                    self.arena.release(entry.block(), record::SIZE, self.retirer);
                 }
                 Some(previous)
             }
@@ -468,14 +468,14 @@ impl<A: Address> Edit<'_, A> {
             Kind::Record => Some(entry),
             Kind::Leaf => {
                 let prefix = address.with_window(hop.base, window);
-                Some(self.leaf(prefix, hop.pos, hop.base + 8 + entry.len(), entry.value()))
+                Some(self.leaf(prefix, hop.pos, hop.base + 8 + entry.len(), entry.mark()))
             }
             Kind::Node => {
                 let skip = hop.base - hop.pos + 8 + entry.len();
                 (skip <= SKIP).then(|| {
                     // What stood between had no prefix: what the child inherits remains.
                     let window = address.with_window(hop.base, window).window(hop.pos);
-                    Entry::new(Kind::Node, entry.value(), window, skip)
+                    Entry::new(Kind::Node, entry.block(), window, skip)
                 })
             }
         }

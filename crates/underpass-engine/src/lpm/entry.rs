@@ -1,8 +1,9 @@
 //! What a slot of a trie holds, in one word, so that it changes in one store.
 //!
 //! ```text
-//!  63             37 36   32 31                       2 1    0
-//! |  suffix bits    |  len  |  mark, node or record    | kind |
+//!       63          40 39                    8 7    2 1    0
+//! leaf |  suffix bits (32) |    mark (24)     |  len | kind |
+//! else |  suffix (24)  |   word in the arena  |  len | kind |
 //! ```
 //!
 //! An address matches if its next `len` bits are the suffix bits. A mark, which is a leaf + 1 or 0 for
@@ -11,8 +12,8 @@
 
 use super::arena::{Block, UNIT};
 
-/// Most suffix bits of an entry.
-pub(super) const MOST: u8 = 27;
+/// Most suffix bits of a leaf's entry: an IPv6 prefix of 48 bits is one of the root's.
+pub(super) const MOST: u8 = 32;
 
 /// The mark that stands for no leaf.
 pub(super) const NONE: u32 = 0;
@@ -35,10 +36,12 @@ pub(super) enum Kind {
 impl Entry {
     pub(super) const EMPTY: Self = Self(0);
 
-    /// `window` is the address from the first suffix bit on, left-aligned.
+    /// An entry with a mark, or with a node or record in a block. `window` is the address from the first
+    /// suffix bit on, left-aligned; `len` at most [`MOST`], or 24 where there is a block.
     pub(super) fn new(kind: Kind, value: u32, window: u64, len: u8) -> Self {
         let suffix = if len == 0 { 0 } else { window >> (64 - len) << (64 - len) };
-        Self(suffix | u64::from(len) << 32 | u64::from(value) << 2 | kind as u64)
+        let value = if kind == Kind::Leaf { u64::from(value) } else { u64::from(value) * UNIT as u64 };
+        Self(suffix | value << 8 | u64::from(len) << 2 | kind as u64)
     }
 
     #[inline(always)]
@@ -62,23 +65,27 @@ impl Entry {
         self.differs(window) | (self.0 & 3) ^ Kind::Node as u64 == 0
     }
 
-    /// The mark, node or record.
+    /// The mark of a leaf.
     #[inline(always)]
-    pub(super) fn value(self) -> Block {
-        self.0 as u32 >> 2
+    pub(super) fn mark(self) -> u32 {
+        self.0 as u32 >> 8
     }
 
     /// The first word of the node or record.
     #[inline(always)]
     pub(super) fn at(self) -> usize {
-        const { assert!(UNIT == 4) };
-        (self.0 as u32 & !3) as usize
+        (self.0 >> 8) as u32 as usize
+    }
+
+    /// The block of the node or record.
+    pub(super) fn block(self) -> Block {
+        (self.at() / UNIT) as Block
     }
 
     /// How many suffix bits there are.
     #[inline(always)]
     pub(super) fn len(self) -> u8 {
-        (self.0 >> 32) as u8 & 31
+        self.0 as u8 >> 2
     }
 
     /// Whether the address goes on with the suffix bits. `window` is the address from there on,
@@ -103,6 +110,9 @@ impl Entry {
 
     /// The suffix bits, left-aligned.
     pub(super) fn suffix(self) -> u64 {
-        self.0 >> 37 << 37
+        match self.len() {
+            0 => 0,
+            len => self.0 >> (64 - len) << (64 - len),
+        }
     }
 }

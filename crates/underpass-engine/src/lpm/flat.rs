@@ -121,13 +121,13 @@ impl<A: Address> Lpm<A> {
                 Kind::Node if len == 0 => {
                     let index = node::find(self.arena.view(), entry.at(), n as u8);
                     let entry = Entry(self.arena.word(index).load(Relaxed));
-                    if entry.kind() == Kind::Leaf && entry.len() == 0 { answer(entry.value()) } else { DEEP }
+                    if entry.kind() == Kind::Leaf && entry.len() == 0 { answer(entry.mark()) } else { DEEP }
                 }
                 // Something is below the slot if the suffix goes on with its eight bits.
                 _ if len > 8 && entry.suffix() >> 56 == n as u64 => DEEP,
                 Kind::Node if len == 8 && entry.suffix() >> 56 == n as u64 => DEEP,
                 Kind::Leaf if entry != Entry::EMPTY && len <= 8 && entry.matches(window) => {
-                    answer(entry.value())
+                    answer(entry.mark())
                 }
                 Kind::Record => DEEP,
                 _ => cover,

@@ -1,7 +1,7 @@
 //! Longest-prefix match.
 //!
 //! ```text
-//! address   |      16 bits      | 8 bits | 0..24 bits | 8 bits |  0..27 bits
+//! address   |      16 bits      | 8 bits | 0..24 bits | 8 bits |  0..32 bits
 //!           root: direct array ──> node ── skipped ───> node ──> leaf
 //! ```
 //!
@@ -44,7 +44,7 @@ pub const NO_LEAF: u32 = u32::MAX;
 type Mark = u32;
 
 /// The largest leaf.
-pub const MAX_LEAF: u32 = (1 << 30) - 2;
+pub const MAX_LEAF: u32 = (1 << 24) - 2;
 
 /// Bits of an address that the root consumes.
 const ROOT: u8 = 16;
@@ -239,7 +239,7 @@ impl<A: Address> Lpm<A> {
         let window = address.window(0);
         let entry = Entry(self.root.word((window >> 48) as usize).load(Acquire));
         if entry != Entry::EMPTY && entry.ends(window << ROOT) {
-            return entry.value();
+            return entry.mark();
         }
         let found = self.below(address, entry);
         if found == NONE { self.default.load(Acquire) } else { found }
@@ -263,7 +263,7 @@ impl<A: Address> Lpm<A> {
             window <<= 8;
         }
         if entry.ends(window) && node != 0 {
-            return entry.value();
+            return entry.mark();
         }
         if entry.kind() == Kind::Record
             && entry.matches(window)

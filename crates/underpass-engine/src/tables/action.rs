@@ -18,7 +18,7 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A compiled route's action; what the leaf of a forwarding table names. Below 2³⁰.
+    /// A compiled route's action; what the leaf of a forwarding table names. Below 2²⁴ − 1.
     ActionId,
     /// A shared next hop with its link-layer header.
     NextHopId,
