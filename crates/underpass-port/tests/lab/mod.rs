@@ -1,0 +1,265 @@
+//! Network namespaces for tests: each is a thread's own and ends with it. Devices in it are made by `ip`.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use underpass_engine::buffer::Pool;
+use underpass_engine::worker::Burst;
+use underpass_port::index_of;
+use underpass_port::keep::Keep;
+use underpass_port::live::{Device, Driver, LivePort};
+use underpass_port::xdp::Memory;
+
+/// Whether there may be namespaces. Where not, says that `test` is skipped.
+pub fn may(test: &str) -> bool {
+    static MAY: OnceLock<bool> = OnceLock::new();
+    // SAFETY: no memory is passed; only this thread, which ends, changes its namespace.
+    let may = || thread::spawn(|| unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }).join().unwrap_or(false);
+    let may = *MAY.get_or_init(may);
+    if !may {
+        eprintln!("SKIPPED {test}: needs the right to make network namespaces");
+    }
+    may
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A network namespace, with a thread in it.
+pub struct Namespace {
+    pub thread: i32,
+    jobs: Option<Sender<Job>>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Namespace {
+    pub fn new() -> Self {
+        let (jobs, todo) = channel::<Job>();
+        let (report, id) = channel();
+        let handle = thread::spawn(move || {
+            // SAFETY: no memory is passed.
+            let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
+            assert_eq!(made, 0, "unshare");
+            // SAFETY: no memory is passed.
+            report.send(unsafe { libc::gettid() }).unwrap();
+            todo.into_iter().for_each(|job| job());
+        });
+        Self { thread: id.recv().unwrap(), jobs: Some(jobs), handle: Some(handle) }
+    }
+
+    /// A further thread in the namespace.
+    pub fn beside(&self) -> Self {
+        let (jobs, todo) = channel::<Job>();
+        let (report, id) = channel();
+        let path = format!("/proc/self/task/{}/ns/net", self.thread);
+        let handle = thread::spawn(move || {
+            let namespace = std::fs::File::open(path).unwrap();
+            // SAFETY: no memory is passed.
+            let entered = unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) };
+            assert_eq!(entered, 0, "setns");
+            // SAFETY: no memory is passed.
+            report.send(unsafe { libc::gettid() }).unwrap();
+            todo.into_iter().for_each(|job| job());
+        });
+        Self { thread: id.recv().unwrap(), jobs: Some(jobs), handle: Some(handle) }
+    }
+
+    /// Does `job` in the namespace and returns what it returns.
+    pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        self.start(job).recv().expect("the job failed")
+    }
+
+    /// Starts `job` in the namespace; its result comes by the channel.
+    pub fn start<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> std::sync::mpsc::Receiver<T> {
+        let (result, answer) = channel();
+        let jobs = self.jobs.as_ref().unwrap();
+        jobs.send(Box::new(move || drop(result.send(job())))).unwrap();
+        answer
+    }
+
+    /// Runs `ip` with these words, a line each.
+    pub fn ip(&self, lines: &str) {
+        let lines = lines.to_owned();
+        self.run(move || lines.lines().map(str::trim).filter(|line| !line.is_empty()).for_each(ip));
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        let _ = self.handle.take().unwrap().join();
+    }
+}
+
+/// Runs `ip` in the namespace of this thread.
+pub fn ip(line: &str) {
+    let output = Command::new("ip").args(line.split_whitespace()).output().expect("ip");
+    assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Makes a veth pair between two namespaces, with these link-layer addresses, up and without IPv6 of its own.
+pub fn veth(a: (&Namespace, &str, &str), b: (&Namespace, &str, &str)) {
+    let (of_a, of_b) = (a.0.thread, b.0.thread);
+    a.0.ip(&format!(
+        "link add {} address {} netns {of_a} type veth peer name {} address {} netns {of_b}",
+        a.1, a.2, b.1, b.2
+    ));
+    for (namespace, name, _) in [a, b] {
+        namespace.ip(&format!("link set {name} addrgenmode none up"));
+    }
+    // The carrier follows.
+    thread::sleep(Duration::from_millis(50));
+}
+
+/// What a forwarder saw.
+#[derive(Default, Debug, Clone, Copy)]
+pub struct Seen {
+    pub packets: u64,
+    /// The longest packet.
+    pub longest: usize,
+    /// Packets whose checksum was not finished.
+    pub unfinished: u64,
+    /// What both ports dropped and cut.
+    pub cut: u64,
+    pub dropped: u64,
+    /// Slots that did not come back.
+    pub lost: usize,
+}
+
+/// A forwarder between two ports that runs until it is told to stop.
+pub struct Forwarder {
+    stop: Arc<AtomicBool>,
+    seen: std::sync::mpsc::Receiver<Seen>,
+}
+
+impl Forwarder {
+    /// Starts it in the namespace of `router`; `open` makes its ports there.
+    pub fn start(
+        router: &Namespace,
+        open: impl FnOnce(&Memory, &mut Pool) -> [LivePort; 2] + Send + 'static,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ready, started) = channel();
+        let stopped = Arc::clone(&stop);
+        let seen = router.start(move || {
+            let (memory, mut pool) = Memory::new(8192, 256).unwrap();
+            let slots = pool.available() + pool.available_large();
+            let mut ports = open(&memory, &mut pool);
+            ready.send(()).unwrap();
+            let (mut seen, mut burst) = (Seen::default(), Burst::new());
+            while !stopped.load(Ordering::Relaxed) {
+                let before = seen.packets;
+                for from in 0..2 {
+                    ports[from].receive(&mut pool, &mut burst);
+                    for packet in &burst {
+                        seen.packets += 1;
+                        seen.longest = seen.longest.max(packet.len());
+                        seen.unfinished += u64::from(packet.has_offload());
+                    }
+                    ports[1 - from].send(&mut pool, burst.drain(..));
+                }
+                if seen.packets == before {
+                    wait(&ports);
+                }
+            }
+            for mut port in ports {
+                let tally = port.tally();
+                seen.cut += tally.cut;
+                seen.dropped += tally.no_buffer + tally.malformed + tally.queue_full + tally.too_long;
+                seen.dropped += tally.send_errors + tally.kernel_drops;
+                port.close(&mut pool);
+            }
+            seen.lost = slots - pool.available() - pool.available_large();
+            seen
+        });
+        started.recv().expect("the ports did not open");
+        Self { stop, seen }
+    }
+
+    pub fn stop(self) -> Seen {
+        self.stop.store(true, Ordering::Relaxed);
+        self.seen.recv().expect("the forwarder failed")
+    }
+}
+
+/// Sleeps until a port has packets, for 20 ms at most.
+pub fn wait(ports: &[LivePort]) {
+    let descriptors = ports.iter().flat_map(LivePort::descriptors);
+    let mut polled: Vec<_> =
+        descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+    // SAFETY: the array is ours and of this length.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 20) };
+}
+
+/// A device of the current namespace with one port. The device is attached for as long as the test lives.
+pub fn port(name: &str, driver: Driver, keep: &Keep, memory: &Memory, pool: &mut Pool) -> LivePort {
+    keep.set_domain(index_of(name).unwrap(), 0).unwrap();
+    let device = Device::attach(name, driver, keep).unwrap();
+    let queues: Vec<_> = (0..device.queues()).collect();
+    let port = device.port(&queues, 1500, memory, pool).unwrap();
+    std::mem::forget(device);
+    port
+}
+
+/// A raw socket on a device.
+pub struct Raw(i32);
+
+impl Raw {
+    pub fn open(device: &str) -> Self {
+        // SAFETY: the address is ours and of the length that is said.
+        unsafe {
+            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
+            assert!(fd >= 0);
+            let size = 64_i32 << 20;
+            for option in [libc::SO_RCVBUFFORCE, libc::SO_SNDBUFFORCE] {
+                libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const size).cast(), 4);
+            }
+            let ignore = 1_i32;
+            assert_eq!(libc::setsockopt(fd, libc::SOL_PACKET, 23, (&raw const ignore).cast(), 4), 0);
+            let mut address: libc::sockaddr_ll = std::mem::zeroed();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+            address.sll_ifindex = index_of(device).unwrap() as i32;
+            let bound = libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32);
+            assert_eq!(bound, 0);
+            Self(fd)
+        }
+    }
+
+    pub fn send(&self, frame: &[u8]) {
+        // SAFETY: the frame is ours and of this length.
+        let sent = unsafe { libc::send(self.0, frame.as_ptr().cast(), frame.len(), 0) };
+        assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
+    }
+
+    /// The next frame, if one comes within a second.
+    pub fn receive(&self) -> Option<Vec<u8>> {
+        let mut polled = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
+        let mut frame = vec![0; 70_000];
+        // SAFETY: both are ours and of the lengths that are said.
+        unsafe {
+            if libc::poll(&raw mut polled, 1, 1000) != 1 {
+                return None;
+            }
+            let len = libc::recv(self.0, frame.as_mut_ptr().cast(), frame.len(), 0);
+            frame.truncate(usize::try_from(len).ok()?);
+        }
+        Some(frame)
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        // SAFETY: ours, and not used any more.
+        unsafe { libc::close(self.0) };
+    }
+}

@@ -1,0 +1,266 @@
+//! Every driver between veth devices of network namespaces.
+
+mod lab;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use lab::{Forwarder, Namespace, Raw, Seen, port, veth};
+use underpass_port::keep::Keep;
+use underpass_port::live::{Driver, LivePort};
+use underpass_port::tun::{self, TunKind, TunPort};
+
+const PACKETS: usize = 10_000;
+
+const A: &str = "02:00:00:00:00:0a";
+const B: &str = "02:00:00:00:00:0b";
+
+/// A – router – B, with addresses that A and B have of each other without asking.
+struct Line {
+    a: Namespace,
+    router: Namespace,
+    b: Namespace,
+}
+
+impl Line {
+    fn new() -> Self {
+        let (a, router, b) = (Namespace::new(), Namespace::new(), Namespace::new());
+        veth((&a, "a0", A), (&router, "ra", "02:00:00:00:01:0a"));
+        veth((&b, "b0", B), (&router, "rb", "02:00:00:00:01:0b"));
+        for (space, device, own, other, mac) in [(&a, "a0", 1, 2, B), (&b, "b0", 2, 1, A)] {
+            space.ip(&format!(
+                "addr add 10.0.0.{own}/24 dev {device}
+                 addr add fd00::{own}/64 dev {device} nodad
+                 neigh add 10.0.0.{other} lladdr {mac} dev {device} nud permanent
+                 neigh add fd00::{other} lladdr {mac} dev {device} nud permanent"
+            ));
+        }
+        Self { a, router, b }
+    }
+
+    /// Forwards between `ra` and `rb` with these drivers.
+    fn forward(&self, a: Driver, b: Driver) -> Forwarder {
+        Forwarder::start(&self.router, move |memory, pool| {
+            let keep = Keep::new();
+            [port("ra", a, &keep, memory, pool), port("rb", b, &keep, memory, pool)]
+        })
+    }
+}
+
+/// UDP over IPv6 of `len` bytes, whose bytes tell its number.
+fn frame(number: usize, len: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 0xb, 2, 0, 0, 0, 0, 0xa, 0x86, 0xdd, 0x60, 0, 0, 0];
+    frame.extend(((len - 54) as u16).to_be_bytes());
+    frame.extend([17, 64]);
+    frame.resize(len, number as u8);
+    (frame[22], frame[38]) = (0xfd, 0xfd);
+    frame[54..62].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// 10,000 packets of all lengths come through whole and in order, and every slot comes back.
+fn ten_thousand(a: Driver, b: Driver) -> Seen {
+    let line = Line::new();
+    let forwarder = line.forward(a, b);
+    let lengths = |number| 62 + number * 7 % (1514 - 61);
+    let receiver = line.b.start(move || {
+        let raw = Raw::open("b0");
+        let mut number = 0;
+        while number < PACKETS {
+            let received = raw.receive().unwrap_or_else(|| panic!("nothing after packet {number}"));
+            if received[12..14] == [0x86, 0xdd] && received[20] == 17 {
+                assert!(received == frame(number, lengths(number)), "packet {number}");
+                number += 1;
+            }
+        }
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    line.a.run(move || {
+        let raw = Raw::open("a0");
+        for number in 0..PACKETS {
+            raw.send(&frame(number, lengths(number)));
+            // No faster than a loaded machine can take.
+            if number % 64 == 63 {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    });
+    receiver.recv().expect("packets are missing");
+    let seen = forwarder.stop();
+    assert_eq!((seen.dropped, seen.lost), (0, 0), "{seen:?}");
+    assert!(seen.packets >= PACKETS as u64);
+    seen
+}
+
+#[test]
+fn xdp_generic_forwards() {
+    if lab::may("xdp_generic_forwards") {
+        ten_thousand(Driver::XdpGeneric, Driver::XdpGeneric);
+    }
+}
+
+#[test]
+fn xdp_native_forwards() {
+    if lab::may("xdp_native_forwards") {
+        ten_thousand(Driver::Xdp, Driver::Xdp);
+    }
+}
+
+#[test]
+fn packet_forwards() {
+    if lab::may("packet_forwards") {
+        ten_thousand(Driver::Packet, Driver::Packet);
+    }
+}
+
+#[test]
+fn drivers_mix() {
+    if lab::may("drivers_mix") {
+        ten_thousand(Driver::Packet, Driver::Xdp);
+        ten_thousand(Driver::XdpGeneric, Driver::Packet);
+    }
+}
+
+/// Sends `len` bytes over TCP to `server` and checks each.
+fn transfer(client: &Namespace, server: &Namespace, address: IpAddr, len: usize) {
+    let byte = |at: usize| (at * 31 + at / 255) as u8;
+    let (bound, port) = std::sync::mpsc::channel();
+    let received = server.start(move || {
+        let listener = TcpListener::bind(SocketAddr::new(address, 0)).unwrap();
+        bound.send(listener.local_addr().unwrap()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let (mut buffer, mut at) = (vec![0; 1 << 16], 0);
+        loop {
+            match stream.read(&mut buffer).unwrap() {
+                0 => return at,
+                count => {
+                    for received in &buffer[..count] {
+                        assert_eq!(*received, byte(at), "byte {at}");
+                        at += 1;
+                    }
+                }
+            }
+        }
+    });
+    let to = port.recv().unwrap();
+    client.run(move || {
+        let mut stream = TcpStream::connect_timeout(&to, Duration::from_secs(5)).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+        let data: Vec<u8> = (0..len).map(byte).collect();
+        stream.write_all(&data).unwrap();
+    });
+    assert_eq!(received.recv().expect("the transfer failed"), len);
+}
+
+fn tcp(a: Driver, b: Driver) -> Seen {
+    let line = Line::new();
+    let forwarder = line.forward(a, b);
+    for address in ["10.0.0.2", "fd00::2"] {
+        transfer(&line.a, &line.b, address.parse().unwrap(), 10_000_000);
+    }
+    let seen = forwarder.stop();
+    assert_eq!(seen.lost, 0, "{seen:?}");
+    // A socket on the same machine finishes no checksum.
+    assert!(seen.unfinished > 100, "{seen:?}");
+    seen
+}
+
+/// Large segments cross AF_PACKET whole.
+#[test]
+fn tcp_over_packet() {
+    if lab::may("tcp_over_packet") {
+        let seen = tcp(Driver::Packet, Driver::Packet);
+        assert!(seen.longest > 10_000 && seen.cut == 0, "{seen:?}");
+    }
+}
+
+/// AF_XDP in native mode gets no large segments, but checksums that are not finished.
+#[test]
+fn tcp_over_xdp_native() {
+    if lab::may("tcp_over_xdp_native") {
+        let seen = tcp(Driver::Xdp, Driver::Xdp);
+        assert!(seen.longest <= 1514, "{seen:?}");
+    }
+}
+
+/// AF_XDP in generic mode gets them in pieces and without a word.
+#[test]
+fn tcp_over_xdp_generic() {
+    if lab::may("tcp_over_xdp_generic") {
+        let seen = tcp(Driver::XdpGeneric, Driver::XdpGeneric);
+        assert!(seen.longest > 1514 && seen.cut > 0, "{seen:?}");
+    }
+}
+
+/// What AF_PACKET receives whole is cut for AF_XDP.
+#[test]
+fn tcp_from_packet_to_xdp() {
+    if lab::may("tcp_from_packet_to_xdp") {
+        let seen = tcp(Driver::Packet, Driver::Xdp);
+        assert!(seen.longest > 10_000 && seen.cut > 0, "{seen:?}");
+    }
+}
+
+/// The host's sockets behind a TUN device, to a neighbour behind AF_PACKET, and back.
+#[test]
+fn tcp_from_packet_to_tun() {
+    if !lab::may("tcp_from_packet_to_tun") {
+        return;
+    }
+    let (a, router) = (Namespace::new(), Namespace::new());
+    let router_mac = tun::ROUTER_MAC.map(|byte| format!("{byte:02x}")).join(":");
+    // The forwarder changes no frame: A has the address that the TUN port makes up, and the other way round.
+    veth((&a, "a0", &router_mac), (&router, "ra", "02:00:00:00:01:0a"));
+    a.ip(&format!(
+        "addr add 10.0.0.1/24 dev a0
+         addr add fd00::1/64 dev a0 nodad
+         neigh add 10.0.0.2 lladdr {router_mac} dev a0 nud permanent
+         neigh add fd00::2 lladdr {router_mac} dev a0 nud permanent"
+    ));
+    let forwarder = Forwarder::start(&router, |memory, pool| {
+        let keep = Keep::new();
+        let tun = TunPort::open("host", TunKind::Tun, false).unwrap();
+        lab::ip("link set host addrgenmode none up mtu 1500");
+        lab::ip("addr add 10.0.0.2/24 dev host");
+        lab::ip("addr add fd00::2/64 dev host nodad");
+        [port("ra", Driver::Packet, &keep, memory, pool), LivePort::Tun(tun)]
+    });
+    // The forwarder has the router's thread; another one in its namespace has the sockets.
+    let host = router.beside();
+    transfer(&a, &host, "10.0.0.2".parse().unwrap(), 10_000_000);
+    transfer(&a, &host, "fd00::2".parse().unwrap(), 10_000_000);
+    transfer(&host, &a, "fd00::1".parse().unwrap(), 10_000_000);
+    drop(host);
+    let seen = forwarder.stop();
+    assert!(seen.longest > 10_000 && seen.cut == 0 && seen.lost == 0, "{seen:?}");
+}
+
+/// A device that goes away takes its port with it and no other; the next one shares the memory again.
+#[test]
+fn ports_come_and_go_over_one_memory() {
+    if !lab::may("ports_come_and_go_over_one_memory") {
+        return;
+    }
+    let (a, router) = (Namespace::new(), Namespace::new());
+    for pair in 0..3 {
+        veth((&a, &format!("a{pair}"), A), (&router, &format!("r{pair}"), B));
+    }
+    router.run(|| {
+        let (memory, mut pool) = underpass_port::xdp::Memory::new(8192, 0).unwrap();
+        let slots = pool.available();
+        let keep = Keep::new();
+        let first = port("r0", Driver::Xdp, &keep, &memory, &mut pool);
+        let second = port("r1", Driver::XdpGeneric, &keep, &memory, &mut pool);
+        lab::ip("link del r0");
+        let third = port("r2", Driver::Xdp, &keep, &memory, &mut pool);
+        first.close(&mut pool);
+        second.close(&mut pool);
+        // The queue is free again, and the third socket lends the memory.
+        let second = port("r1", Driver::Packet, &keep, &memory, &mut pool);
+        second.close(&mut pool);
+        third.close(&mut pool);
+        assert_eq!(pool.available(), slots);
+    });
+}
