@@ -352,3 +352,6 @@ pub fn is_udp_segment(packet: &Packet) -> bool {
     let segment = packet.offload().and_then(|offload| offload.segment);
     segment.is_some_and(|segment| segment.kind == SegmentKind::Udp)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! Packets behind random tunnels. They are built and checked here with nothing of what they test: a checksum
+//! is good if the words under it, its own among them, sum up to 0xffff (RFC 1071).
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What lies around the TCP or UDP header, from the outside in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Around {
+    Ip4,
+    Ip6,
+    /// IPv6 with an SRH of so many segments, the last of which is yet to come.
+    Srh(u8),
+    /// UDP that carries IP, with a checksum or without.
+    Fou(bool),
+    Gre(bool),
+    /// An Ethernet header behind IPv6.
+    Frame,
+}
+
+const ADDRESS4: [u8; 8] = [10, 0, 0, 1, 10, 0, 0, 2];
+
+fn address6(last: u8) -> [u8; 16] {
+    [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]
+}
+
+/// RFC 1071, word by word.
+fn sum(parts: &[&[u8]]) -> u16 {
+    let bytes = parts.concat();
+    let words = bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// The pseudo header of what stands behind `around`.
+fn pseudo(around: Around, protocol: u8, len: usize) -> Vec<u8> {
+    let len = (len as u32).to_be_bytes();
+    match around {
+        Around::Ip4 => [&ADDRESS4[..], &[0, protocol], &len[2..]].concat(),
+        Around::Srh(segments) if segments > 0 => {
+            [&address6(1)[..], &address6(100), &len, &[0, 0, 0, protocol]].concat()
+        }
+        _ => [&address6(1)[..], &address6(2), &len, &[0, 0, 0, protocol]].concat(),
+    }
+}
+
+/// A frame of `upper` behind these headers. `protocol` is what `upper` is; it has its checksum, or the sum of
+/// its pseudo header.
+fn build(stack: &[Around], protocol: u8, upper: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut inside) = (upper.to_vec(), protocol);
+    for (index, around) in stack.iter().enumerate().rev() {
+        let len = bytes.len();
+        let (header, number) = match around {
+            Around::Ip4 => {
+                let total = ((len + 20) as u16).to_be_bytes();
+                let mut header =
+                    [&[0x45, 0, total[0], total[1], 0xff, 0xfe, 0x40, 0, 64, inside, 0, 0], &ADDRESS4[..]]
+                        .concat();
+                let checksum = (!sum(&[&header])).to_be_bytes();
+                header[10..12].copy_from_slice(&checksum);
+                (header, 4)
+            }
+            Around::Ip6 => (ip6(len, inside), 41),
+            Around::Srh(segments) => {
+                let list: Vec<_> = (0..*segments).flat_map(|n| address6(100 + n)).collect();
+                let fixed =
+                    [inside, segments * 2, 4, u8::from(*segments > 0), segments.saturating_sub(1), 0, 0, 0];
+                let header = if *segments == 0 { Vec::new() } else { [&fixed[..], &list].concat() };
+                let next = if header.is_empty() { inside } else { 43 };
+                ([ip6(len + header.len(), next), header].concat(), 41)
+            }
+            Around::Fou(with) => {
+                let length = ((len + 8) as u16).to_be_bytes();
+                let mut header = vec![0x12, 0x34, 0x15, 0xb3, length[0], length[1], 0, 0];
+                if *with {
+                    let checksum = !sum(&[&pseudo(stack[index - 1], 17, len + 8), &header, &bytes]);
+                    header[6..8]
+                        .copy_from_slice(&if checksum == 0 { 0xffff } else { checksum }.to_be_bytes());
+                }
+                (header, 17)
+            }
+            Around::Gre(key) => {
+                let ethertype: u16 = if inside == 4 { 0x0800 } else { 0x86dd };
+                let flags = if *key { [0x20, 0] } else { [0, 0] };
+                let rest: &[u8] = if *key { &[1, 2, 3, 4] } else { &[] };
+                ([&flags, &ethertype.to_be_bytes()[..], rest].concat(), 47)
+            }
+            Around::Frame => (link(inside), 143),
+        };
+        bytes = [header, bytes].concat();
+        inside = number;
+    }
+    [link(inside), bytes].concat()
+}
+
+fn ip6(len: usize, next: u8) -> Vec<u8> {
+    let len = (len as u16).to_be_bytes();
+    [&[0x60, 0, 0, 0, len[0], len[1], next, 64], &address6(1)[..], &address6(2)].concat()
+}
+
+fn link(inside: u8) -> Vec<u8> {
+    let ethertype: [u8; 2] = if inside == 4 { [8, 0] } else { [0x86, 0xdd] };
+    [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &ethertype].concat()
+}
+
+/// A TCP or UDP header with `payload`, its checksum finished or not.
+fn upper(around: Around, tcp: bool, payload: &[u8], sequence: u32, flags: u8, finished: bool) -> Vec<u8> {
+    let mut bytes = if tcp {
+        let mut header = vec![0x30, 0x39, 0, 80, 0, 0, 0, 0, 0, 0, 0, 9, 0x80, flags, 1, 0, 0, 0, 0, 0];
+        header[4..8].copy_from_slice(&sequence.to_be_bytes());
+        [header, vec![1; 12]].concat()
+    } else {
+        let length = ((payload.len() + 8) as u16).to_be_bytes();
+        vec![0x30, 0x39, 0, 53, length[0], length[1], 0, 0]
+    };
+    bytes.extend(payload);
+    let (protocol, field) = if tcp { (6, 16) } else { (17, 6) };
+    let pseudo = sum(&[&pseudo(around, protocol, bytes.len())]);
+    let value = if finished { !sum(&[&pseudo.to_be_bytes(), &bytes]) } else { pseudo };
+    let value = if value == 0 && !tcp { 0xffff } else { value };
+    bytes[field..field + 2].copy_from_slice(&value.to_be_bytes());
+    bytes
+}
+
+/// Outer headers that may follow each other, then the innermost.
+fn stack() -> impl Strategy<Value = Vec<Around>> {
+    let outer = prop_oneof![
+        Just(vec![Around::Ip4]),
+        Just(vec![Around::Ip6]),
+        (0..5_u8).prop_map(|segments| vec![Around::Srh(segments)]),
+        any::<bool>().prop_map(|with| vec![Around::Ip4, Around::Fou(with)]),
+        any::<bool>().prop_map(|with| vec![Around::Ip6, Around::Fou(with)]),
+        any::<bool>().prop_map(|key| vec![Around::Ip4, Around::Gre(key)]),
+        Just(vec![Around::Ip6, Around::Frame]),
+    ];
+    let inner = prop_oneof![Just(Around::Ip4), Just(Around::Ip6), Just(Around::Srh(2))];
+    (proptest::collection::vec(outer, 0..3), inner)
+        .prop_map(|(outer, inner)| [outer.concat(), vec![inner]].concat())
+}
+
+fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {
+    let mut packet = pool.take_large().unwrap();
+    packet.set(HEADROOM, bytes).unwrap();
+    packet
+}
+
+fn pool() -> Pool {
+    let region = |slot: usize, count: usize| Vec::leak(vec![0; (slot + 64) * count]);
+    Pool::over(region(SLOT, 300), region(underpass_engine::buffer::LARGE_SLOT, 4))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A segment is cut as the sender would have cut it.
+    #[test]
+    fn cut_as_the_sender_would(
+        stack in stack(), tcp in any::<bool>(), size in 1..1200_u16, len in 1..20_000_usize,
+        sequence in any::<u32>(), flags in any::<u8>(),
+    ) {
+        let size = size.max((len / 250) as u16 + 1);
+        let payload: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
+        let inner = *stack.last().unwrap();
+        let (protocol, field, header) = if tcp { (6, 16, 32) } else { (17, 6, 8) };
+        let whole = build(&stack, protocol, &upper(inner, tcp, &payload, sequence, flags, false));
+        let mut pool = pool();
+        let mut packet = packet(&mut pool, &whole);
+        let start = whole.len() - len - header;
+        let kind = match (tcp, inner) {
+            (false, _) => SegmentKind::Udp,
+            (true, Around::Ip4) => SegmentKind::Tcp4,
+            (true, _) => SegmentKind::Tcp6,
+        };
+        packet.set_offload(Offload { start, field, segment: Some(Segment { size, kind }) });
+        let mut cut = Cut::new(&packet).unwrap();
+        let mut index = 0;
+        for chunk in payload.chunks(size.into()) {
+            let mut part = cut.next(&packet, &mut pool).unwrap().unwrap();
+            let at = index as usize * usize::from(size);
+            let last = at + chunk.len() == len;
+            let flags = flags & if last { 0xff } else { 0xf6 } & if index == 0 { 0xff } else { 0x7f };
+            let upper = upper(inner, tcp, chunk, sequence.wrapping_add(at as u32), flags, true);
+            let mut wanted = build(&stack, protocol, &upper);
+            renumber(&mut wanted, &stack, index);
+            prop_assert_eq!(part.bytes(), &wanted, "part {} of {:?}", index, &stack);
+            part.clear_offload();
+            pool.give(part);
+            index += 1;
+        }
+        prop_assert!(cut.next(&packet, &mut pool).is_none());
+    }
+
+    /// An unfinished checksum is found wherever it is, and finished; a finished one stays.
+    #[test]
+    fn found_and_finished(
+        stack in stack().prop_filter("UDP in UDP is not looked into", |stack| {
+            !stack.iter().any(|around| matches!(around, Around::Fou(_)))
+        }),
+        tcp in any::<bool>(), payload in proptest::collection::vec(any::<u8>(), 0..1400),
+        finished in any::<bool>(), padding in 0..20_usize,
+    ) {
+        let inner = *stack.last().unwrap();
+        let protocol = if tcp { 6 } else { 17 };
+        let frame = |finished| build(&stack, protocol, &upper(inner, tcp, &payload, 1, 0x18, finished));
+        let mut pool = pool();
+        let mut packet = packet(&mut pool, &[frame(finished), vec![0xee; padding]].concat());
+        find(&mut packet, 9000);
+        prop_assert!(finished || packet.has_offload());
+        finish(&mut packet);
+        let done = frame(true);
+        prop_assert_eq!(&packet.bytes()[..done.len()], &done);
+    }
+
+    /// Nothing that comes makes any of it panic.
+    #[test]
+    fn any_bytes(
+        stack in stack(), tcp in any::<bool>(), changes in proptest::collection::vec((any::<u16>(), any::<u8>()), 0..6),
+        len in 0..200_usize, offload in (0..300_usize, any::<u16>(), any::<u16>()),
+    ) {
+        let inner = *stack.last().unwrap();
+        let mut bytes = build(&stack, if tcp { 6 } else { 17 }, &upper(inner, tcp, &[7; 90], 1, 0, false));
+        for (at, byte) in changes {
+            let at = usize::from(at) % bytes.len();
+            bytes[at] = byte;
+        }
+        bytes.truncate(bytes.len().saturating_sub(len));
+        let mut pool = pool();
+        let mut packet = packet(&mut pool, &bytes);
+        find(&mut packet, 40);
+        for _ in 0..2 {
+            let _ = needs_cutting(&packet);
+            if let Some(mut cut) = Cut::new(&packet) {
+                while let Some(Ok(part)) = cut.next(&packet, &mut pool) {
+                    pool.give(part);
+                }
+            }
+            let (start, field, size) = offload;
+            let segment = (size != 0).then_some(Segment { size, kind: SegmentKind::Tcp6 });
+            packet.set_offload(Offload { start, field, segment });
+        }
+        finish(&mut packet);
+    }
+}
+
+/// The identifications of part `index`, and what follows from them.
+fn renumber(frame: &mut [u8], stack: &[Around], index: u16) {
+    let mut at = 14;
+    for around in stack {
+        at += match around {
+            Around::Ip4 => {
+                let header = &mut frame[at..at + 20];
+                header[4..6].copy_from_slice(&0xfffe_u16.wrapping_add(index).to_be_bytes());
+                header[10..12].fill(0);
+                let checksum = (!sum(&[header])).to_be_bytes();
+                header[10..12].copy_from_slice(&checksum);
+                20
+            }
+            Around::Ip6 | Around::Srh(0) => 40,
+            Around::Srh(segments) => 48 + usize::from(*segments) * 16,
+            Around::Fou(_) => 8,
+            Around::Gre(key) => 4 + 4 * usize::from(*key),
+            Around::Frame => 14,
+        };
+    }
+    // An outer UDP checksum is over IPv4 headers inside, which have their own sum of 0: it stays.
+}
