@@ -201,6 +201,24 @@ impl Packet {
         self.place |= OFFLOAD;
     }
 
+    /// Length of the longest of the packets that this one stands for, its own if it stands for itself.
+    pub fn longest_part(&self) -> usize {
+        let Some(Offload { start, segment: Some(segment), .. }) = self.offload() else { return self.len() };
+        let header = match segment.kind {
+            SegmentKind::Udp => 8,
+            SegmentKind::Tcp4 | SegmentKind::Tcp6 => {
+                self.bytes().get(start + 12).map_or(0, |offset| usize::from(offset >> 4) * 4)
+            }
+        };
+        self.len().min(start + header + usize::from(segment.size))
+    }
+
+    /// Whether it, or each of the packets that it stands for, has at most `len` bytes.
+    #[inline(always)]
+    pub fn fits(&self, len: usize) -> bool {
+        self.len() <= len || (self.has_offload() && self.longest_part() <= len)
+    }
+
     /// Says that nothing is left to be done.
     #[inline]
     pub fn clear_offload(&mut self) {

@@ -10,6 +10,7 @@ pub mod drops;
 mod flow;
 pub mod limiter;
 pub mod lpm;
+pub mod offload;
 pub mod publish;
 mod srv6;
 pub mod tables;

@@ -3,7 +3,6 @@
 pub mod keep;
 pub mod live;
 pub mod memory;
-pub mod offload;
 pub mod packet;
 pub mod pcap;
 mod sys;

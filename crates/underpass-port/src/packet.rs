@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use underpass_engine::buffer::{BURST, HEADROOM, Packet, Pool, SLOT};
+use underpass_engine::offload;
 use underpass_engine::worker::Burst;
 
 use crate::keep::Keep;
 use crate::live::Tally;
 use crate::sys::{self, Mapping};
-use crate::{offload, vnet};
+use crate::vnet;
 
 /// Entries of the ring, and bytes of each: a frame of an Ethernet MTU and what the kernel puts before it.
 const ENTRIES: usize = 2048;

@@ -12,11 +12,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, SLOT};
+use underpass_engine::offload;
 use underpass_engine::worker::Burst;
 use underpass_packet::{IntoBytes, ethernet};
 
 use crate::live::Tally;
-use crate::{offload, sys, vnet};
+use crate::{sys, vnet};
 
 /// The router's address on a TUN device: locally administered.
 pub const ROUTER_MAC: [u8; 6] = [0x02, 0x75, 0x70, 0, 0, 1];

@@ -1,5 +1,7 @@
 //! Every driver between veth devices of network namespaces.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
+
 mod lab;
 
 use std::io::{Read, Write};

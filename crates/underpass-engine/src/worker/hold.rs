@@ -199,7 +199,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 continue;
             };
             let is_v6 = ipv6::is(&road.packet);
-            if !is_v6 && road.packet.len() > mtu as usize {
+            if !is_v6 && !road.packet.fits(mtu as usize) {
                 self.send_cut(&mut road, port, mtu, rewrite, trace);
                 self.pool.give(road.packet);
                 continue;

@@ -137,6 +137,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if built.is_none() {
             return Step::drop(Drop::NoHeadroom);
         }
+        road.packet.clear_offload();
         self.count_drop(road, reason);
         trace.step(Event::Icmp(kind, code, reason), &road.packet);
         self.send_generated(view, road, sender)

@@ -143,12 +143,11 @@ pub(super) fn lower_ttl(bytes: &mut [u8]) -> bool {
 /// be fragmented first.
 #[inline(always)]
 pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
-    let len = road.packet.len();
+    let fits = road.packet.fits(next_hop.mtu as usize);
     let generated = road.is(GENERATED);
     let Ok((header, _)) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()) else {
         return Err(Step::drop(Drop::Ip4Truncated));
     };
-    let fits = len <= next_hop.mtu as usize;
     if !generated {
         if header.ttl <= 1 {
             return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));

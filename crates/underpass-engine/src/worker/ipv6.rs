@@ -137,7 +137,7 @@ pub(super) fn lower_hop_limit(bytes: &mut [u8]) -> bool {
 /// A checked packet before it goes to `next_hop`: its hop limit, and whether it fits.
 #[inline(always)]
 pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
-    let len = road.packet.len();
+    let fits = road.packet.fits(next_hop.mtu as usize);
     let generated = road.is(GENERATED);
     let Ok((header, _)) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()) else {
         return Err(Step::drop(Drop::Ip6Truncated));
@@ -146,7 +146,7 @@ pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
         if header.hop_limit <= 1 {
             return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
         }
-        if len > next_hop.mtu as usize {
+        if !fits {
             road.extra.argument = next_hop.mtu;
             return Err(Step::error(Drop::TooBig, Error::TooBig));
         }

@@ -7,6 +7,7 @@ use super::{Path, Road, Step, View, fragment, ipv4, ipv6};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, Totals};
 use crate::drops::Drop;
+use crate::offload::{self, Cut};
 use crate::tables::{Link, LinkId, NextHop, NextHopId, Rewrite};
 use crate::trace::{Event, Trace};
 
@@ -157,12 +158,37 @@ impl<const COUNT: bool> Path<COUNT> {
         rewrite: &Rewrite,
         trace: &mut T,
     ) {
-        let fragments = match fragment::fragment(&mut self.pool, &road.packet, mtu as usize) {
-            Ok(fragments) => fragments,
-            Err(reason) => return self.count_drop(road, reason),
-        };
-        trace.step(Event::Fragmented(fragments.len()), &road.packet);
         // The fragments take the packet's place: one of them counts as the packet itself.
+        let mut place = 1;
+        if let Some(mut cut) = Cut::of_ip(&road.packet) {
+            while let Some(part) = cut.next(&road.packet, &mut self.pool) {
+                self.totals.generated += 1 - std::mem::take(&mut place);
+                let Ok(part) = part else { return self.count_drop(road, Drop::NoBuffer) };
+                let sent = self.send_fragments_of(&part, port, mtu, rewrite, trace);
+                self.pool.give(part);
+                if let Err(reason) = sent {
+                    return self.count_drop(road, reason);
+                }
+            }
+            return;
+        }
+        offload::finish(&mut road.packet);
+        if let Err(reason) = self.send_fragments_of(&road.packet, port, mtu, rewrite, trace) {
+            self.count_drop(road, reason);
+        }
+    }
+
+    /// The fragments of `packet`.
+    fn send_fragments_of<T: Trace>(
+        &mut self,
+        packet: &Packet,
+        port: PortId,
+        mtu: u32,
+        rewrite: &Rewrite,
+        trace: &mut T,
+    ) -> Result<(), Drop> {
+        let fragments = fragment::fragment(&mut self.pool, packet, mtu as usize)?;
+        trace.step(Event::Fragmented(fragments.len()), packet);
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
         for mut fragment in fragments {
             if write_link_layer(&mut fragment, rewrite, ethernet::IPV4).is_none() {
@@ -175,6 +201,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.drop(packet, Drop::TransmitFull, trace);
             }
         }
+        Ok(())
     }
 }
 
@@ -183,10 +210,10 @@ impl<const COUNT: bool> Path<COUNT> {
 pub(super) fn frame(view: &View<'_>, packet: &Packet, id: LinkId) -> Step {
     match view.link(id) {
         Some(Link { up: true, port: Some(port), mtu, .. }) => {
-            if packet.len() > *mtu as usize + ethernet::Header::LEN {
-                Step::drop(Drop::TooBig)
-            } else {
+            if packet.fits(*mtu as usize + ethernet::Header::LEN) {
                 Step::Send(u32::from(port.0))
+            } else {
+                Step::drop(Drop::TooBig)
             }
         }
         Some(Link { up: true, port: None, .. }) => Step::drop(Drop::NoPort),

@@ -6,13 +6,14 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use underpass_engine::buffer::{Packet, Pool, SLOT};
+use underpass_engine::offload;
 use underpass_engine::worker::Burst;
 
 use super::bpf::Map;
 use super::ring::Ring;
 use super::umem::{Holder, Memory};
 use crate::live::Tally;
-use crate::{offload, sys};
+use crate::sys;
 
 /// Entries of each ring.
 const RING: u32 = 2048;

@@ -1,6 +1,8 @@
 //! Network namespaces for tests: each is a thread's own and ends with it. Devices in it are made by `ip`.
 
 #![allow(unsafe_code)]
+#![allow(dead_code, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 use std::os::fd::AsRawFd;
 use std::process::Command;

@@ -1,7 +1,8 @@
 //! What a virtual device leaves undone: TCP and UDP checksums that are not finished, and segments that stand
-//! for many. A port that can say so to its device passes them on; another finishes and cuts here.
+//! for many. A port that can say so to its device passes them on; another finishes and cuts them with this,
+//! and so does a worker that fragments them.
 
-use underpass_engine::buffer::{HEADROOM, NoRoom, Offload, Packet, Pool, SLOT, Segment, SegmentKind};
+use crate::buffer::{HEADROOM, NoRoom, Offload, Packet, Pool, SLOT, Segment, SegmentKind};
 use underpass_packet::checksum::Sum;
 use underpass_packet::ipv6_ext::{Extensions, Kind};
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol, srh};
@@ -42,20 +43,21 @@ struct Walk {
     end: usize,
 }
 
-/// Walks down a frame, to `stop` at the latest: a UDP header there is the innermost.
-fn walk(frame: &[u8], stop: Option<usize>) -> Option<Walk> {
-    let mut walk = Walk::default();
+/// [`walk`] down a frame.
+fn walk_frame(frame: &[u8], stop: Option<usize>) -> Option<Walk> {
     let (link, _) = ethernet::Header::parse(frame).ok()?;
     let (mut at, mut ethertype) = (ethernet::Header::LEN, link.ethertype.get());
     while matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN) {
         let [_, _, high, low] = *frame.get(at..)?.first_chunk()?;
         (at, ethertype) = (at + 4, u16::from_be_bytes([high, low]));
     }
-    let mut inside = match ethertype {
-        ethernet::IPV4 => protocol::IPV4,
-        ethernet::IPV6 => protocol::IPV6,
-        _ => return None,
-    };
+    walk(frame, at, of_ethertype(ethertype)?, stop)
+}
+
+/// Walks down a packet of IP at `at`, `inside` being its protocol number, to `stop` at the latest: a UDP
+/// header there is the innermost.
+fn walk(frame: &[u8], mut at: usize, mut inside: u8, stop: Option<usize>) -> Option<Walk> {
+    let mut walk = Walk::default();
     loop {
         let rest = frame.get(at..)?;
         match inside {
@@ -160,7 +162,8 @@ fn gre_len(bytes: &[u8]) -> Option<usize> {
 /// the sum of its pseudo header is not finished, and a TCP packet of more than `mtu` bytes stands for
 /// several. A finished checksum that happens to be that sum comes out of [`finish`] as it was.
 pub fn find(packet: &mut Packet, mtu: usize) {
-    let Some(Walk { upper: Some((inside, start)), pseudo, end, layers, .. }) = walk(packet.bytes(), None)
+    let Some(Walk { upper: Some((inside, start)), pseudo, end, layers, .. }) =
+        walk_frame(packet.bytes(), None)
     else {
         return;
     };
@@ -224,8 +227,18 @@ pub struct Cut {
 }
 
 impl Cut {
-    /// `None` if the packet is no segment, or not one that can be cut.
+    /// Of a frame. `None`: it is no segment, or not one that can be cut.
     pub fn new(packet: &Packet) -> Option<Self> {
+        Self::along(packet, walk_frame)
+    }
+
+    /// Of an IP packet.
+    pub(crate) fn of_ip(packet: &Packet) -> Option<Self> {
+        let inside = if packet.bytes().first()? >> 4 == 6 { protocol::IPV6 } else { protocol::IPV4 };
+        Self::along(packet, |bytes, stop| walk(bytes, 0, inside, stop))
+    }
+
+    fn along(packet: &Packet, walk: impl FnOnce(&[u8], Option<usize>) -> Option<Walk>) -> Option<Self> {
         let Offload { start, segment: Some(Segment { size, kind }), .. } = packet.offload()? else {
             return None;
         };
@@ -344,7 +357,7 @@ pub fn needs_cutting(packet: &Packet) -> bool {
         return false;
     }
     let Some(Offload { start, segment: Some(_), .. }) = packet.offload() else { return false };
-    walk(packet.bytes(), Some(start)).is_none_or(|walk| walk.layers.len() != 1)
+    walk_frame(packet.bytes(), Some(start)).is_none_or(|walk| walk.layers.len() != 1)
 }
 
 /// Whether the packet stands for several UDP datagrams.

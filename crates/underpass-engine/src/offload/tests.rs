@@ -150,7 +150,7 @@ fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {
 
 fn pool() -> Pool {
     let region = |slot: usize, count: usize| Vec::leak(vec![0; (slot + 64) * count]);
-    Pool::over(region(SLOT, 300), region(underpass_engine::buffer::LARGE_SLOT, 4))
+    Pool::over(region(SLOT, 300), region(crate::buffer::LARGE_SLOT, 4))
 }
 
 proptest! {
@@ -177,19 +177,17 @@ proptest! {
         };
         packet.set_offload(Offload { start, field, segment: Some(Segment { size, kind }) });
         let mut cut = Cut::new(&packet).unwrap();
-        let mut index = 0;
-        for chunk in payload.chunks(size.into()) {
+        for (index, chunk) in payload.chunks(size.into()).enumerate() {
             let mut part = cut.next(&packet, &mut pool).unwrap().unwrap();
-            let at = index as usize * usize::from(size);
+            let at = index * usize::from(size);
             let last = at + chunk.len() == len;
             let flags = flags & if last { 0xff } else { 0xf6 } & if index == 0 { 0xff } else { 0x7f };
             let upper = upper(inner, tcp, chunk, sequence.wrapping_add(at as u32), flags, true);
             let mut wanted = build(&stack, protocol, &upper);
-            renumber(&mut wanted, &stack, index);
+            renumber(&mut wanted, &stack, index as u16);
             prop_assert_eq!(part.bytes(), &wanted, "part {} of {:?}", index, &stack);
             part.clear_offload();
             pool.give(part);
-            index += 1;
         }
         prop_assert!(cut.next(&packet, &mut pool).is_none());
     }
