@@ -8,6 +8,7 @@ mod processor;
 mod replay;
 mod run;
 mod script;
+mod stats;
 
 use std::{
     io::{self, IsTerminal},
@@ -29,6 +30,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Exec(exec::Args),
+    Stats(stats::Args),
     Replay(replay::Args),
     Bench(bench::Args),
     Lab(lab::Args),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
+        Command::Stats(args) => stats::main(&args),
         Command::Replay(args) => replay::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Lab(args) => lab::main(&args),

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, Write},
+    net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
     sync::{
@@ -33,7 +34,7 @@ use underpass::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass run
-  underpass run --attach eth0 --attach eth1 --workers 2
+  underpass run --attach eth0 --attach eth1 --workers 2 --metrics 127.0.0.1:9117
   underpass exec -- ip -6 route add fc00:1::/64 encap seg6 mode encap segs fc00:2::1 dev eth1
   underpass run --offline --port p0 --port p1
   underpass run --offline --socket /tmp/lab.sock --port wan,mac=02:00:00:00:00:01")]
@@ -50,6 +51,9 @@ pub struct Args {
     /// How devices are attached
     #[arg(long, value_enum, default_value = "auto", conflicts_with = "offline")]
     driver: DriverName,
+    /// Where Prometheus may ask for /metrics
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "offline")]
+    metrics: Option<SocketAddr>,
     /// Say more or less on standard error
     #[arg(long, value_enum, value_name = "LEVEL")]
     log: Option<Level>,
@@ -125,6 +129,7 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
             DriverName::Xdp => Driver::Xdp,
             DriverName::Packet => Driver::Packet,
         },
+        metrics: args.metrics,
         socket: args.socket.clone(),
         group: args.socket_group.as_ref().map(group).transpose()?,
     })

@@ -104,11 +104,6 @@ impl Attachments {
         Ok(())
     }
 
-    /// Interface index of the device that stands for the host.
-    pub fn host_index(&self) -> Option<u32> {
-        self.hosts.get(&0).map(|(index, _)| *index)
-    }
-
     /// Whether a link is one of those that the router has made.
     pub fn is_own(&self, index: u32) -> bool {
         self.hosts.values().any(|(own, _)| *own == index)

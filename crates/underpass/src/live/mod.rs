@@ -4,18 +4,20 @@
 //! routes, and tells the workers, a thread a core, which ports they serve. Packets pass through the workers
 //! alone.
 
-#![allow(dead_code)]
 mod attach;
 mod descriptors;
 mod device;
 mod events;
 mod host;
 mod lifecycle;
+mod metrics;
 mod neighbours;
+mod stats;
 mod worker;
 
 use std::{
     io::{self, Write},
+    net::SocketAddr,
     path::PathBuf,
     sync::{
         Arc,
@@ -46,6 +48,7 @@ use crate::{
 };
 
 pub use attach::Driver;
+pub use stats::{Port as PortStats, Stats, path as stats_path};
 
 use attach::Attachments;
 use device::Sysctls;
@@ -68,6 +71,8 @@ pub struct Options {
     pub workers: Option<usize>,
     /// How devices are attached.
     pub driver: Driver,
+    /// Where Prometheus asks.
+    pub metrics: Option<SocketAddr>,
     /// Where programs reach the router, if not where they look for that of the namespace.
     pub socket: Option<PathBuf>,
     /// A group that may reach it.
@@ -82,6 +87,7 @@ struct Live {
     attachments: Attachments,
     pending: Pending,
     wanted: Receiver<Unresolved>,
+    listening: stats::Listening,
 }
 
 /// Runs the router until one of `signals`, which must be blocked in every thread, ends it.
@@ -105,10 +111,13 @@ pub fn run(options: &Options, signals: &SigSet) -> anyhow::Result<()> {
     kernel.synchronise(&mut router)?;
     let (sender, wanted) = sync_channel(WANTED);
     let wanting = worker::Wanted { sender, waker: events.waker() };
+    let listening = stats::listen(&path, options.metrics, options.group, &events.waker())
+        .context("listening for those who want to know what was counted")?;
     let workers = start_workers(&processors, &tables, readers, &wanting)?;
     let mut attachments = Attachments::new(options, sysctls);
     attachments.make_host(&workers).context("the device of the host")?;
-    let mut live = Live { router, kernel, workers, attachments, pending: Pending::default(), wanted };
+    let mut live =
+        Live { router, kernel, workers, attachments, pending: Pending::default(), wanted, listening };
     // The device of the host is there when the kernel has told of it.
     live.catch_up();
     for name in &options.attach {
@@ -174,6 +183,10 @@ impl Live {
             self.follow();
             while let Ok(wanted) = self.wanted.try_recv() {
                 self.pending.want(wanted, &self.router, &mut self.kernel, &self.workers);
+            }
+            while let Ok(question) = self.listening.questions.try_recv() {
+                // Who asked may have lost patience.
+                let _ = question.send(self.stats());
             }
             self.router.reclaim();
         }

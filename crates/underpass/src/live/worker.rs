@@ -72,10 +72,25 @@ pub struct Wanted {
 /// What a worker did, for those who want to know.
 #[derive(Debug, Default)]
 pub struct Activity {
+    bursts: AtomicU64,
+    sleeps: AtomicU64,
+}
+
+impl Activity {
     /// Bursts that had packets.
-    pub bursts: AtomicU64,
+    pub fn bursts(&self) -> u64 {
+        self.bursts.load(Relaxed)
+    }
+
     /// Times that it slept.
-    pub sleeps: AtomicU64,
+    pub fn sleeps(&self) -> u64 {
+        self.sleeps.load(Relaxed)
+    }
+}
+
+/// Adds as the only writer.
+fn count(cell: &AtomicU64) {
+    cell.store(cell.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
 /// A worker, as the control thread sees it. Dropping it ends the worker.
@@ -249,7 +264,7 @@ impl Running {
             port.receive(self.worker.pool(), &mut burst);
             if !burst.is_empty() {
                 busy = true;
-                self.activity.bursts.store(self.activity.bursts.load(Relaxed) + 1, Relaxed);
+                count(&self.activity.bursts);
                 self.worker.process(*id, &mut burst, nanos, &mut Untraced);
             }
         }
@@ -286,7 +301,7 @@ impl Running {
     /// Sleeps until a port has something, or an order comes.
     fn sleep(&mut self) {
         self.worker.idle();
-        self.activity.sleeps.store(self.activity.sleeps.load(Relaxed) + 1, Relaxed);
+        count(&self.activity.sleeps);
         let timeout = (self.worker.held() > 0).then_some(HELD_TICK);
         if self.descriptors.sleep(timeout) {
             self.wake.heard();

@@ -1,0 +1,162 @@
+//! `underpass stats`: what a running router has counted.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    io::{self, IsTerminal, Read},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context;
+use underpass::{
+    launch,
+    live::{Stats, stats_path},
+};
+
+use crate::output;
+
+/// Show what the router has counted: drops by reason, ports, workers and local SIDs.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  underpass stats
+  underpass stats --json
+  ip netns exec r1 underpass stats --watch")]
+pub struct Args {
+    /// The router's socket [default: that of the router of this network namespace]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+    /// Again every second, with what came since; with --json one document a line
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Asks and prints.
+pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
+    let socket = match &args.socket {
+        Some(socket) => socket.clone(),
+        None => launch::namespace_socket()?,
+    };
+    let mut last: Option<Stats> = None;
+    loop {
+        let text = ask(&socket)?;
+        let stats: Stats = serde_json::from_str(&text).context("the router's answer")?;
+        if args.json {
+            output::print(&text)?;
+        } else {
+            let clear = if args.watch && io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+            output::print(&format!("{clear}{}", table(&stats, last.as_ref())))?;
+        }
+        if !args.watch {
+            return Ok(ExitCode::SUCCESS);
+        }
+        last = Some(stats);
+        thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn ask(socket: &Path) -> anyhow::Result<String> {
+    let path = stats_path(socket);
+    let mut connection = UnixStream::connect(&path)
+        .with_context(|| format!("no router tells at {}: start one with `underpass run`", path.display()))?;
+    connection.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut text = String::new();
+    connection.read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The reasons with a count, `-` for none.
+fn reasons(drops: &BTreeMap<String, u64>) -> String {
+    let some: Vec<String> = drops
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(reason, count)| format!("{reason} {count}"))
+        .collect();
+    if some.is_empty() { "-".to_owned() } else { some.join(", ") }
+}
+
+fn table(stats: &Stats, last: Option<&Stats>) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = write(&mut text, stats, last);
+    text
+}
+
+fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Result {
+    let totals = &stats.totals;
+    writeln!(
+        text,
+        "packets: {} received, {} generated, {} sent, {} delivered to the host, {} dropped",
+        totals.received, totals.generated, totals.sent, totals.delivered, totals.dropped
+    )?;
+    writeln!(
+        text,
+        "\n{:<16} {:<12} {:>14} {:>16} {:>14} {:>16}  drops",
+        "port", "driver", "rx packets", "rx bytes", "tx packets", "tx bytes"
+    )?;
+    for port in &stats.ports {
+        // In a second, where the last second is known.
+        let before = last
+            .map(|last| last.ports.iter().find(|old| old.index == port.index).cloned().unwrap_or_default());
+        let since = |now: u64, then: fn(&underpass::live::PortStats) -> u64| match &before {
+            Some(before) => format!("{}/s", now.saturating_sub(then(before))),
+            None => now.to_string(),
+        };
+        writeln!(
+            text,
+            "{:<16} {:<12} {:>14} {:>16} {:>14} {:>16}  {}",
+            port.name,
+            port.driver,
+            since(port.rx_packets, |port| port.rx_packets),
+            since(port.rx_bytes, |port| port.rx_bytes),
+            since(port.tx_packets, |port| port.tx_packets),
+            since(port.tx_bytes, |port| port.tx_bytes),
+            reasons(&port.drops)
+        )?;
+    }
+    writeln!(
+        text,
+        "\n{:<8} {:<10} {:>14} {:>14} {:>14} {:>12} {:>10}",
+        "worker", "processor", "received", "sent", "dropped", "bursts", "sleeps"
+    )?;
+    for worker in &stats.workers {
+        let processor = worker.processor.map_or("-".to_owned(), |processor| processor.to_string());
+        writeln!(
+            text,
+            "{:<8} {processor:<10} {:>14} {:>14} {:>14} {:>12} {:>10}",
+            worker.number,
+            worker.totals.received,
+            worker.totals.sent,
+            worker.totals.dropped,
+            worker.bursts,
+            worker.sleeps
+        )?;
+    }
+    if !stats.sids.is_empty() {
+        writeln!(
+            text,
+            "\n{:<44} {:<14} {:>6} {:>14} {:>16} {:>10}",
+            "sid", "behaviour", "table", "packets", "bytes", "errors"
+        )?;
+    }
+    for sid in &stats.sids {
+        writeln!(
+            text,
+            "{:<44} {:<14} {:>6} {:>14} {:>16} {:>10}",
+            sid.prefix, sid.behaviour, sid.table, sid.packets, sid.bytes, sid.errors
+        )?;
+    }
+    if !stats.drops.is_empty() {
+        writeln!(text, "\n{:<28} {:>14}", "dropped because", "packets")?;
+    }
+    for (reason, count) in &stats.drops {
+        writeln!(text, "{reason:<28} {count:>14}")?;
+    }
+    Ok(())
+}
