@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use netlink_packet_core::NLM_F_DUMP;
 use underpass_netlink::genetlink::{self, control, seg6};
-use underpass_netlink::{Refusal, Replies, Reply, Type, Validate, policy};
+use underpass_netlink::{Message, Refusal, Replies, Reply, Type, Validate, policy};
 
 use crate::dump::{Chunk, Dump, More};
 use crate::router::Outcome;
@@ -42,7 +42,7 @@ const FAMILIES: &[Family] = &[
         answer: control,
     },
     Family {
-        id: 0x18,
+        id: SEG6_ID,
         name: "SEG6",
         version: 1,
         max_attribute: seg6::ATTR_MAX,
@@ -74,7 +74,10 @@ pub(crate) fn answer(
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<Outcome, Refusal> {
-    let kind = request.message.kind;
+    let kind = match request.message.kind {
+        SEG6_BESIDE_KERNEL if router.live.is_some() => SEG6_ID,
+        kind => kind,
+    };
     let family = FAMILIES.iter().find(|family| family.id == kind).ok_or(Refusal::errno(ENOENT))?;
     let header = request.message.body().first_chunk::<{ genetlink::HEADER }>();
     let command = header.ok_or(Refusal::errno(EINVAL))?[0];
@@ -86,10 +89,30 @@ pub(crate) fn answer(
     (family.answer)(router, request, command, dump, replies)
 }
 
-fn write_family(reply: &mut Reply<'_>, family: &Family) {
+/// The id of `SEG6`.
+const SEG6_ID: u16 = 0x18;
+/// Its id beside a kernel, whose own families have low ones.
+const SEG6_BESIDE_KERNEL: u16 = 0x3f6;
+
+/// Whether a request is for the router's own families, or asks for one.
+pub(crate) fn is_own(message: &Message<'_>) -> bool {
+    let mut attributes = message.attributes(genetlink::HEADER);
+    match message.kind {
+        SEG6_BESIDE_KERNEL => true,
+        control::ID => attributes.any(|attribute| match attribute.kind {
+            control::ATTR_FAMILY_NAME => attribute.text() == "SEG6",
+            control::ATTR_FAMILY_ID => attribute.u16() == SEG6_BESIDE_KERNEL,
+            _ => false,
+        }),
+        _ => false,
+    }
+}
+
+fn write_family(reply: &mut Reply<'_>, family: &Family, beside_kernel: bool) {
     reply.fixed(&genetlink::header(control::NEWFAMILY, 2));
     reply.text(control::ATTR_FAMILY_NAME, family.name);
-    reply.u16(control::ATTR_FAMILY_ID, family.id);
+    let id = if beside_kernel && family.id == SEG6_ID { SEG6_BESIDE_KERNEL } else { family.id };
+    reply.u16(control::ATTR_FAMILY_ID, id);
     reply.u32(control::ATTR_VERSION, family.version);
     reply.u32(control::ATTR_HDRSIZE, 0);
     reply.u32(control::ATTR_MAXATTR, u32::from(family.max_attribute));
@@ -105,7 +128,7 @@ fn write_family(reply: &mut Reply<'_>, family: &Family) {
 
 /// `CTRL_CMD_GETFAMILY`: by id, else by name, or all.
 fn control(
-    _: &mut Router,
+    router: &mut Router,
     request: &Request<'_>,
     _: u8,
     dump: bool,
@@ -123,10 +146,13 @@ fn control(
     // As in Linux, the name decides where both are there.
     let meant = |family: &&Family| match &name {
         Some(name) => family.name == name,
+        None if id == Some(SEG6_BESIDE_KERNEL) && router.live.is_some() => family.id == SEG6_ID,
         None => Some(family.id) == id,
     };
     let family = FAMILIES.iter().find(meant).ok_or(Refusal::errno(ENOENT))?;
-    replies.message(control::ID, 0, request.reply_to(), |reply| write_family(reply, family))?;
+    replies.message(control::ID, 0, request.reply_to(), |reply| {
+        write_family(reply, family, router.live.is_some());
+    })?;
     Ok(Outcome::Done)
 }
 
@@ -138,7 +164,7 @@ impl Dump for FamilyDump {
     fn next(&mut self, _: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
         let Some(family) = FAMILIES.get(self.next) else { return Ok(More::No) };
         self.next += 1;
-        out.message(control::ID, |reply| write_family(reply, family))?;
+        out.message(control::ID, |reply| write_family(reply, family, false))?;
         Ok(More::Yes)
     }
 

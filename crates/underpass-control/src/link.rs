@@ -3,6 +3,7 @@
 mod change;
 mod encode;
 mod mirror;
+mod own;
 mod query;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use crate::events::Cause;
 use crate::netconf::{self, RTM_NEWNETCONF};
 
 pub(crate) use change::{delete, new, set};
+pub(crate) use own::{Devices, is_own, rewrite};
 pub(crate) use query::{dump, get};
 
 /// What a link is.
@@ -263,7 +265,7 @@ impl crate::Router {
         let index = link.index;
         let vrf = link.vrf_table().is_some();
         self.links.put(link.clone());
-        if vrf && self.live.is_none() {
+        if vrf && (self.live.is_none() || self.in_own_vrf(index)) {
             self.vrf_added(cause);
         }
         // Compiled once the model knows the link: its VRF and its look-up depend on that.

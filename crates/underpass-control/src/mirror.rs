@@ -9,8 +9,9 @@ use std::net::IpAddr;
 
 use underpass_netlink::{Message, Refusal};
 
-use crate::route::{Family, Ids, Place, nexthop};
-use crate::{Request, Router};
+use crate::link::Devices;
+use crate::route::{Family, Ids, Info, Place, nexthop};
+use crate::{Namespace, Request, Router};
 
 /// `rtm_protocol` and `FRA_PROTOCOL` of what the router puts into the kernel for itself: routes that lead
 /// locally sent packets to it, and rules. The mirror passes over them, and nobody is shown them.
@@ -25,6 +26,12 @@ pub(crate) struct Live {
     logged: BTreeSet<String>,
     /// The host's ports.
     pub host: crate::host::Host,
+    /// By what the kernel is asked to do something.
+    pub namespace: Option<Box<dyn Namespace>>,
+    /// The devices that the router stands behind.
+    pub devices: Devices,
+    /// Routes of the kernel that the VRFs of the router's replace.
+    pub parked: Vec<(Place, Info)>,
 }
 
 /// Mirrored objects that are yet to be seen again.
@@ -85,6 +92,7 @@ impl Router {
         self.unseen_routes(&mut unseen);
         if let Some(live) = &mut self.live {
             live.unseen = Some(Box::new(unseen));
+            live.parked.clear();
         }
     }
 
@@ -110,13 +118,16 @@ impl Router {
         self.engine.reclaim();
     }
 
+    /// Says by what the kernel is asked to do something: only then can devices be made, and links enslaved
+    /// to them.
+    pub fn set_namespace(&mut self, namespace: Box<dyn Namespace>) {
+        if let Some(live) = &mut self.live {
+            live.namespace = Some(namespace);
+        }
+    }
+
     /// What is yet to be seen again, while a dump is read.
     pub(crate) fn unseen(&mut self) -> Option<&mut Unseen> {
         self.live.as_mut()?.unseen.as_deref_mut()
-    }
-
-    /// Whether a link is enslaved to a VRF that this router has made, of which the kernel does not know.
-    pub(crate) fn in_own_vrf(&self, _index: u32) -> bool {
-        false
     }
 }

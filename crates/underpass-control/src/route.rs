@@ -13,6 +13,7 @@ mod info;
 mod lookup;
 mod mirror;
 pub(crate) mod nexthop;
+mod own;
 mod publish;
 mod rule;
 mod statistics;
@@ -28,7 +29,9 @@ pub(crate) use change::{Place, delete, new};
 pub(crate) use dump::dump;
 pub(crate) use get::get;
 pub(crate) use info::{Hop, Info, Origin, Ways};
-pub(crate) use rule::{delete as delete_rule, dump as dump_rules, new as new_rule};
+pub(crate) use rule::{
+    delete as delete_rule, dump as dump_rules, is_of as is_rule_of, is_own as is_own_rule, new as new_rule,
+};
 pub(crate) use table::{Family, Ids, Prefix, bits};
 
 pub use view::Route;

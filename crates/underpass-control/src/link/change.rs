@@ -12,7 +12,7 @@ use crate::events::Cause;
 use crate::netconf::{self, RTM_DELNETCONF, RTM_NEWNETCONF};
 use crate::route::Family;
 use crate::router::Outcome;
-use crate::{Request, Router};
+use crate::{Device, Request, Router};
 
 const POLICY: [Type; 66] = policy(&[
     (libc::IFLA_ADDRESS, Type::AtMost(32)),
@@ -82,17 +82,18 @@ const SETTABLE: u32 = (IFF_UP
     | IFF_DYNAMIC) as u32;
 
 /// A request's `struct ifinfomsg` and attributes.
-struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     index: i32,
     flags: u32,
     change: u32,
-    attributes: Attributes<'a, 66>,
-    kind: Option<String>,
+    pub(super) attributes: Attributes<'a, 66>,
+    pub(super) kind: Option<String>,
     data: Option<Attribute<'a>>,
 }
 
 impl<'a> Wanted<'a> {
-    fn parse(request: &Request<'a>) -> Result<Self, Refusal> {
+    /// Reads a request.
+    pub(super) fn parse(request: &Request<'a>) -> Result<Self, Refusal> {
         let (header, attributes) = request.parse::<16, 66>(&POLICY, Validate::Liberal)?;
         let word = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
         let info = match attributes.get(libc::IFLA_LINKINFO) {
@@ -114,7 +115,7 @@ impl<'a> Wanted<'a> {
     }
 
     /// The link that is meant, by index or else by name; whether any was named at all.
-    fn find<'r>(&self, router: &'r Router) -> (Option<&'r Link>, bool) {
+    pub(super) fn find<'r>(&self, router: &'r Router) -> (Option<&'r Link>, bool) {
         let alternative = || self.attributes.get(libc::IFLA_ALT_IFNAME).map(|name| name.text());
         match (self.index, self.name().or_else(alternative)) {
             (1.., _) => (router.links.get(self.index as u32), true),
@@ -272,6 +273,9 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
                 return Err(Refusal::errno(EOPNOTSUPP));
             }
             let changed = wanted.changed(router, link)?;
+            if router.live.is_some() {
+                return router.set_master(request, changed.index, changed.master);
+            }
             router.change_link(cause, changed);
             Ok(Outcome::Done)
         }
@@ -312,6 +316,16 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         _ => "dummy%d",
     };
     let name = free_name(router, wanted.name().as_deref().unwrap_or(template))?;
+    if router.live.is_some() {
+        let device = match kind {
+            LinkKind::Vrf { table } => Device::Vrf { table },
+            _ => Device::Dummy,
+        };
+        let master = wanted.attributes.get(libc::IFLA_MASTER).map_or(0, |master| master.u32());
+        let link = Link::new(0, name.clone(), kind, Router::own_mac(0));
+        let master = if master == 0 { None } else { master_for(router, &link, master)? };
+        return router.make_device(request, &name, device, master);
+    }
     let index = match u32::try_from(wanted.index) {
         Ok(0) | Err(_) => router.links.free_index(),
         Ok(index) => index,
@@ -355,6 +369,9 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
                 return Err(Refusal::errno(EOPNOTSUPP));
             }
             let changed = wanted.changed(router, link)?;
+            if router.live.is_some() {
+                return router.set_master(request, changed.index, changed.master);
+            }
             router.change_link(Cause::from(request), changed);
             Ok(Outcome::Done)
         }
@@ -383,6 +400,9 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
         return Err(Refusal::errno(EOPNOTSUPP));
     }
     let doomed: Vec<u32> = doomed.iter().map(|link| link.index).collect();
+    if router.live.is_some() {
+        return router.delete_devices(&doomed);
+    }
     doomed.into_iter().for_each(|index| router.delete_link(Cause::from(request), index));
     Ok(Outcome::Done)
 }

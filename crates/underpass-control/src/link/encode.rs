@@ -10,7 +10,7 @@ pub(super) const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 const IFLA_INET6_FLAGS: u16 = 1;
 pub(super) const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 pub(super) const IFLA_VRF_TABLE: u16 = 1;
-const IFLA_VRF_PORT_TABLE: u16 = 1;
+pub(super) const IFLA_VRF_PORT_TABLE: u16 = 1;
 /// `IF_READY`: IPv6 is working on the link.
 const IF_READY: u32 = 0x8000_0000;
 

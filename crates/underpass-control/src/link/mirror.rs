@@ -8,7 +8,7 @@ use underpass_netlink::{Attribute, Attributes, Refusal, Type, Validate, policy};
 use super::encode::IFLA_VRF_TABLE;
 use super::{Link, LinkKind};
 use crate::events::Cause;
-use crate::{Request, Router};
+use crate::{Device, Request, Router};
 
 const ALL: [Type; 66] = policy(&[]);
 const INFO: [Type; 6] = policy(&[]);
@@ -49,7 +49,13 @@ impl Router {
                 attributes.get(kind).and_then(|mac: Attribute<'_>| mac.value.first_chunk::<6>().copied());
             bytes.unwrap_or_default()
         };
-        let kind = kind_of(&attributes, flags)?;
+        let devices = self.live.as_ref().map(|live| &live.devices);
+        let kind = match devices.and_then(|devices| devices.get(index)) {
+            Some(Device::Vrf { table }) => LinkKind::Vrf { table },
+            Some(Device::Dummy) => LinkKind::Dummy,
+            None => kind_of(&attributes, flags)?,
+        };
+        let vrf = devices.and_then(|devices| devices.master(index));
         let name = attributes.get(libc::IFLA_IFNAME).map(|name| name.text()).unwrap_or_default();
         let old = self.links.get(index).cloned();
         let base = old.clone().unwrap_or_else(|| Link::new(index, name.clone(), kind, [0; 6]));
@@ -63,7 +69,7 @@ impl Router {
             broadcast: mac(libc::IFLA_BROADCAST),
             mtu: number(libc::IFLA_MTU).unwrap_or(base.mtu),
             tx_queue_len: number(libc::IFLA_TXQLEN).unwrap_or(base.tx_queue_len),
-            master: number(libc::IFLA_MASTER).filter(|&master| master != 0),
+            master: vrf.or(number(libc::IFLA_MASTER).filter(|&master| master != 0)),
             group: number(libc::IFLA_GROUP).unwrap_or(0),
             ..base
         };
@@ -81,7 +87,7 @@ impl Router {
         Ok(())
     }
 
-    fn change_mirrored_link(&mut self, old: &Link, new: Link) {
+    pub(super) fn change_mirrored_link(&mut self, old: &Link, new: Link) {
         let (index, up) = (new.index, new.up());
         let renamed = old.name != new.name;
         let forwards = |link: &Link| {
@@ -98,6 +104,9 @@ impl Router {
         }
         if changed || renamed {
             self.publish_link(index);
+        }
+        if changed && self.in_own_vrf(index) {
+            self.refresh_routes(Cause::default(), index);
         }
         if old.up() && !up {
             // IPv4 routes and next-hop objects go without a word.
@@ -138,6 +147,9 @@ impl Router {
         self.forget_addresses(Cause::default(), index);
         self.link_gone_down(Cause::default(), index);
         self.last_ipv4_gone(index);
+        if let Some(live) = &mut self.live {
+            live.devices.forget(index);
+        }
         self.links.remove(index);
         self.engine.remove_link(link.id);
         self.names_changed();

@@ -26,6 +26,9 @@ const METRIC_USER6: u32 = 1024;
 /// `RTM_NEWROUTE`.
 pub(crate) fn new(router: &mut Router, request: &Request<'_>, family: Family) -> Result<Outcome, Refusal> {
     let config = Config::parse(request, family)?;
+    if router.replaces_own(request, &config, family)? {
+        return Ok(Outcome::Done);
+    }
     let cause = Cause::from(request);
     let flags = request.message.flags;
     match family {
@@ -215,6 +218,9 @@ impl Router {
                 Some(0) if flags & NLM_F_REPLACE != 0 => return Ok(()),
                 Some(_) => return Err(Refusal::errno(EEXIST)),
                 None if flags & NLM_F_REPLACE != 0 => {
+                    if let Some(old) = self.routes.infos.get(ids[begin]).cloned() {
+                        self.displace(key, &old);
+                    }
                     let info = self.with_counters(info);
                     let id = self.put(key, Some(begin), begin, info);
                     self.tell_route(cause, libc::RTM_NEWROUTE, NLM_F_REPLACE, key, &[id]);
@@ -238,11 +244,21 @@ impl Router {
 
     fn delete_route4(&mut self, cause: Cause, config: &Config<'_>) -> Result<(), Refusal> {
         let key = (Family::V4, config.table, config.prefix);
+        let position = self.match4(key, config)?.ok_or(Refusal::errno(ESRCH))?;
+        let ids = self.ids(key);
+        self.tell_route(cause, libc::RTM_DELROUTE, 0, key, &[ids[position]]);
+        self.take(key, position);
+        Ok(())
+    }
+
+    /// The position of the route that a deletion means.
+    pub(crate) fn match4(&self, key: Place, config: &Config<'_>) -> Result<Option<usize>, Refusal> {
         let ids = self.ids(key);
         let wanted_metrics = metrics(config.metrics)?;
         let matches = |&id: &InfoId| {
             let Some(info) = self.routes.infos.get(id) else { return false };
-            (config.kind == 0 || info.kind == config.kind)
+            self.is_clients(info)
+                && (config.kind == 0 || info.kind == config.kind)
                 && (config.scope == libc::RT_SCOPE_NOWHERE || info.scope == config.scope)
                 && (config.source.is_none() || info.source == config.source)
                 && (config.protocol == 0 || info.protocol == config.protocol)
@@ -253,10 +269,7 @@ impl Router {
                     wanted.iter().zip(has).all(|(&wanted, has)| wanted == 0 || wanted == has)
                 })
         };
-        let position = ids.iter().position(matches).ok_or(Refusal::errno(ESRCH))?;
-        self.tell_route(cause, libc::RTM_DELROUTE, 0, key, &[ids[position]]);
-        self.take(key, position);
-        Ok(())
+        Ok(ids.iter().position(matches))
     }
 
     /// Linux: `fib_nh_match`.
@@ -430,6 +443,10 @@ impl Router {
             } else {
                 Vec::new()
             };
+            let replaced = std::iter::once(position).chain(others.iter().copied());
+            let replaced: Vec<_> =
+                replaced.filter_map(|at| self.routes.infos.get(ids[at]).cloned()).collect();
+            replaced.iter().for_each(|old| self.displace(key, old));
             let id = self.put(key, Some(position), position, info);
             others.into_iter().rev().for_each(|other| self.take(key, other));
             return Ok((id, NLM_F_REPLACE));
@@ -453,7 +470,9 @@ impl Router {
         let ids = self.ids(key);
         let together = |other: &InfoId| {
             let other = self.routes.infos.get(*other);
-            other.is_some_and(|other| other.metric == info.metric && other.spreads())
+            other.is_some_and(|other| {
+                other.metric == info.metric && other.spreads() && other.own() == info.own()
+            })
         };
         ids.into_iter().filter(together).collect()
     }
@@ -481,9 +500,26 @@ impl Router {
         hop: &HopConfig<'_>,
         all: bool,
     ) -> Result<(), Refusal> {
+        let position = self.match6(key, config, hop).ok_or(Refusal::errno(ESRCH))?;
+        let ids = self.ids(key);
+        let gone = match hop.gateway {
+            None if all => self.siblings(key, ids[position]),
+            _ => Ids::from_slice(&[ids[position]]),
+        };
+        self.tell_route(cause, libc::RTM_DELROUTE, 0, key, &gone);
+        for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
+            self.take(key, position);
+        }
+        Ok(())
+    }
+
+    /// The position of the route that a deletion means.
+    pub(crate) fn match6(&self, key: Place, config: &Config<'_>, hop: &HopConfig<'_>) -> Option<usize> {
         let ids = self.ids(key);
         let matches = |id: &InfoId| {
-            let Some(info) = self.routes.infos.get(*id) else { return false };
+            let Some(info) = self.routes.infos.get(*id).filter(|info| self.is_clients(info)) else {
+                return false;
+            };
             if config.metric != 0 && config.metric != info.metric
                 || config.protocol != 0 && config.protocol != info.protocol
             {
@@ -498,16 +534,7 @@ impl Router {
                 }),
             }
         };
-        let position = ids.iter().position(matches).ok_or(Refusal::errno(ESRCH))?;
-        let gone = match hop.gateway {
-            None if all => self.siblings(key, ids[position]),
-            _ => Ids::from_slice(&[ids[position]]),
-        };
-        self.tell_route(cause, libc::RTM_DELROUTE, 0, key, &gone);
-        for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
-            self.take(key, position);
-        }
-        Ok(())
+        ids.iter().position(matches)
     }
 
     /// Puts a route into its table, in the place of the one at `replace` or before the one at

@@ -94,6 +94,50 @@ fn parse<'a>(
     Ok((header, attributes))
 }
 
+impl Router {
+    /// What a question asks about.
+    fn flow(
+        &self,
+        header: &RouteHeader,
+        attributes: &Attributes<'_, ATTRIBUTES>,
+        family: Family,
+    ) -> Result<Flow, Refusal> {
+        let number = |kind| attributes.get(kind).map_or(0, |attribute| attribute.u32());
+        let address = |kind| attributes.get(kind).and_then(|address| address.address(family.number()));
+        let (iif, oif) = (number(RTA_IIF), number(RTA_OIF));
+        if iif != 0 && self.links.get(iif).is_none() {
+            return Err(Refusal::errno(ENODEV));
+        }
+        let l3mdev = self.l3mdev_table(if iif == 0 { oif } else { iif });
+        // A VRF as the outgoing link says where to look up, not by which link. Linux: l3mdev_update_flow.
+        let vrf = self.links.get(oif).is_some_and(|link| link.vrf_table().is_some());
+        Ok(Flow {
+            source: address(RTA_SRC).filter(|source| !source.is_unspecified()),
+            iif: if iif == 0 { 1 } else { iif },
+            oif: if iif == 0 && !vrf { oif } else { 0 },
+            mark: number(RTA_MARK),
+            tos: header.tos & !3,
+            protocol: attributes.get(RTA_IP_PROTO).map_or(0, |protocol| protocol.u8()),
+            source_port: attributes.get(RTA_SPORT).map_or(0, |port| port.be16()),
+            destination_port: attributes.get(RTA_DPORT).map_or(0, |port| port.be16()),
+            l3mdev,
+            ..Flow::to(address(RTA_DST).unwrap_or(family.address(0)))
+        })
+    }
+
+    /// Whether a question ends in a route of the router's own, or in a VRF of which the kernel does not know.
+    pub(crate) fn finds_own(&self, request: &Request<'_>, family: Family) -> bool {
+        let Ok((header, attributes)) = parse(request, family) else { return false };
+        let Ok(flow) = self.flow(&header, &attributes, family) else { return false };
+        let in_vrf = [RTA_IIF, RTA_OIF].into_iter().filter_map(|kind| attributes.get(kind));
+        if in_vrf.into_iter().any(|link| self.in_own_vrf(link.u32())) {
+            return true;
+        }
+        let found = self.look_up(&flow).ok();
+        found.and_then(|found| self.routes.infos.get(found.id)).is_some_and(|info| info.own())
+    }
+}
+
 /// Answers where a packet would go.
 pub(crate) fn get(
     router: &mut Router,
@@ -103,7 +147,6 @@ pub(crate) fn get(
 ) -> Result<Outcome, Refusal> {
     let (header, attributes) = parse(request, family)?;
     let number = |kind| attributes.get(kind).map_or(0, |attribute| attribute.u32());
-    let address = |kind| attributes.get(kind).and_then(|address| address.address(family.number()));
     let protocol = attributes.get(RTA_IP_PROTO).map_or(0, |protocol| protocol.u8());
     if attributes.get(RTA_IP_PROTO).is_some() {
         let icmp = if family == Family::V4 { 1 } else { 58 };
@@ -111,25 +154,8 @@ pub(crate) fn get(
             return Err(Refusal::new(EOPNOTSUPP, "Unsupported ip proto"));
         }
     }
-    let (iif, oif) = (number(RTA_IIF), number(RTA_OIF));
-    if iif != 0 && router.links.get(iif).is_none() {
-        return Err(Refusal::errno(ENODEV));
-    }
-    let l3mdev = router.l3mdev_table(if iif == 0 { oif } else { iif });
-    // A VRF as the outgoing link says where to look up, not by which link. Linux: l3mdev_update_flow.
-    let vrf = router.links.get(oif).is_some_and(|link| link.vrf_table().is_some());
-    let flow = Flow {
-        source: address(RTA_SRC).filter(|source| !source.is_unspecified()),
-        iif: if iif == 0 { 1 } else { iif },
-        oif: if iif == 0 && !vrf { oif } else { 0 },
-        mark: number(RTA_MARK),
-        tos: header.tos & !3,
-        protocol,
-        source_port: attributes.get(RTA_SPORT).map_or(0, |port| port.be16()),
-        destination_port: attributes.get(RTA_DPORT).map_or(0, |port| port.be16()),
-        l3mdev,
-        ..Flow::to(address(RTA_DST).unwrap_or(family.address(0)))
-    };
+    let flow = router.flow(&header, &attributes, family)?;
+    let iif = number(RTA_IIF);
     let uid = match attributes.get(RTA_UID) {
         Some(uid) => uid.u32(),
         None if iif != 0 => NOBODY,

@@ -34,6 +34,7 @@ impl Router {
         let place = (family, config.table, config.prefix);
         let infos = self.told_infos(&config, family);
         if infos.iter().any(|info| self.replaced_by_vrf(place.1, info)) {
+            infos.into_iter().for_each(|info| self.park_route(request.message.kind, place, info));
             return Ok(());
         }
         let dump = request.message.flags & NLM_F_MULTIPART != 0;
@@ -49,7 +50,7 @@ impl Router {
     }
 
     /// Whether a route is one that a link enslaved to a VRF of this router's does not have in this table.
-    fn replaced_by_vrf(&self, table: u32, info: &Info) -> bool {
+    pub(super) fn replaced_by_vrf(&self, table: u32, info: &Info) -> bool {
         let connected = match table {
             RT_TABLE_LOCAL => true,
             RT_TABLE_MAIN => info.protocol == libc::RTPROT_KERNEL,
@@ -58,8 +59,30 @@ impl Router {
         connected && info.hops().iter().any(|hop| self.in_own_vrf(hop.oif))
     }
 
+    /// Keeps a route that a VRF replaces for when its link leaves the VRF.
+    fn park_route(&mut self, kind: u16, place: Place, info: Info) {
+        let Some(live) = &mut self.live else { return };
+        live.parked.retain(|(at, parked)| *at != place || !same(parked, &info));
+        if kind == libc::RTM_NEWROUTE {
+            live.parked.push((place, info));
+        }
+    }
+
+    /// A link has left its VRF: what the kernel has of its routes counts again.
+    pub(crate) fn unpark_routes(&mut self, link: u32) {
+        let Some(live) = &mut self.live else { return };
+        let by = |(_, info): &mut (Place, Info)| info.hops().iter().any(|hop| hop.oif == link);
+        let back: Vec<_> = live.parked.extract_if(.., by).collect();
+        for (place, info) in back {
+            match place.0 {
+                Family::V4 => self.mirror_route4(NLM_F_APPEND, place, info),
+                Family::V6 => self.mirror_route6(NLM_F_APPEND, place, vec![info]),
+            }
+        }
+    }
+
     /// What the kernel says of a route: one, or of IPv6 each that it spreads over.
-    fn told_infos(&self, config: &Config<'_>, family: Family) -> Vec<Info> {
+    pub(super) fn told_infos(&self, config: &Config<'_>, family: Family) -> Vec<Info> {
         let single = std::slice::from_ref(&config.hop);
         let configs = match &config.multipath {
             Some(hops) => &hops[..],
@@ -285,8 +308,10 @@ impl Router {
         for place in self.places_of(by) {
             for (position, id) in self.mirrored(place).into_iter().rev() {
                 let info = self.routes.infos.get(id).cloned();
-                if info.is_some_and(|info| by(&info) && self.replaced_by_vrf(place.1, &info)) {
+                let info = info.filter(|info| by(info) && self.replaced_by_vrf(place.1, info));
+                if let Some(info) = info {
                     self.take(place, position);
+                    self.park_route(libc::RTM_NEWROUTE, place, Info::clone(&info));
                 }
             }
         }

@@ -9,7 +9,10 @@ use std::ops::Bound;
 use libc::EINVAL;
 use underpass_netlink::Refusal;
 
-pub(crate) use request::{RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP, delete, dump, get, new};
+pub(crate) use request::{
+    NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_ID, RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP, delete,
+    dump, get, new,
+};
 
 use super::info::{Hop, Origin};
 

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use underpass_engine::tables::RuleAction;
 
+pub(crate) use mirror::{is_of, is_own};
 pub(crate) use request::{delete, dump, new};
 
 use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};

@@ -1,8 +1,10 @@
 //! The kernel's rules.
 
-use underpass_netlink::{Refusal, Type, Validate, policy};
+use underpass_netlink::{Message, Refusal, Type, Validate, policy};
 
-use super::request::{FRA_PROTOCOL, FRA_SUPPRESS_IFGROUP, FRA_TUN_ID, FRA_UID_RANGE, HEADER, MAX, parse};
+use super::request::{
+    FRA_L3MDEV, FRA_PROTOCOL, FRA_SUPPRESS_IFGROUP, FRA_TUN_ID, FRA_UID_RANGE, HEADER, MAX, parse,
+};
 use super::{FR_ACT_NOP, Rule};
 use crate::route::table::Family;
 use crate::{PROTOCOL, Request, Router};
@@ -16,12 +18,23 @@ fn content(body: &[u8]) -> (&[u8], &[u8]) {
     (body.get(..FLAGS.start).unwrap_or_default(), body.get(FLAGS.end..).unwrap_or_default())
 }
 
+/// Whether a rule was made by this protocol.
+pub(crate) fn is_of(message: &Message<'_>, protocol: u8) -> bool {
+    let mut attributes = message.attributes(HEADER);
+    attributes.any(|attribute| attribute.kind == FRA_PROTOCOL && attribute.u8() == protocol)
+}
+
+/// Whether a rule leads to the tables of VRFs, which are this router's.
+pub(crate) fn is_own(message: &Message<'_>) -> bool {
+    message.attributes(HEADER).any(|attribute| attribute.kind == FRA_L3MDEV)
+}
+
 impl Router {
     /// `RTM_NEWRULE` and `RTM_DELRULE` of the kernel.
     pub(crate) fn mirror_rule(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let Some(family) = Family::from_number(request.family()) else { return Ok(()) };
         let (_, attributes) = request.parse::<HEADER, MAX>(&TOLD, Validate::Liberal)?;
-        if attributes.get(FRA_PROTOCOL).is_some_and(|protocol| protocol.u8() == PROTOCOL) {
+        if is_of(&request.message, PROTOCOL) {
             return Ok(());
         }
         let body = request.message.body();

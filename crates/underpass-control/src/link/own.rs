@@ -1,0 +1,371 @@
+//! VRFs and dummies beside a kernel that has neither: each a device of the kernel's that the router has made
+//! and stands behind. The kernel does not know which links are enslaved to them; the router does.
+
+use std::collections::BTreeMap;
+
+use libc::{
+    ARPHRD_ETHER, IFF_BROADCAST, IFF_MASTER, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT, IFF_UP, RTM_NEWLINK,
+    RTM_SETLINK,
+};
+use netlink_packet_core::NLA_F_NESTED;
+use underpass_netlink::reply::{Address, write_message};
+use underpass_netlink::{Message, Refusal, Reply};
+
+use super::Link;
+use super::change::Wanted;
+use super::encode::{IFLA_INET6_ADDR_GEN_MODE, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE};
+use crate::owner::creates;
+use crate::router::Outcome;
+use crate::{Device, Request, Router};
+
+/// Devices that are gone are still spoken of for a while.
+const REMEMBERED: usize = 64;
+/// Length of a `struct ifinfomsg`.
+const HEADER: usize = 16;
+
+/// What the kernel does not know of its links.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    /// The devices that the router stands behind, by interface index.
+    made: BTreeMap<u32, Device>,
+    /// Those of before.
+    gone: BTreeMap<u32, Device>,
+    /// The VRF of each link that is enslaved to one of them.
+    masters: BTreeMap<u32, u32>,
+}
+
+impl Devices {
+    /// Of which kind the device is that the router stands behind.
+    pub fn get(&self, index: u32) -> Option<Device> {
+        self.made.get(&index).copied()
+    }
+
+    /// The VRF of the router's that a link is enslaved to.
+    pub fn master(&self, index: u32) -> Option<u32> {
+        self.masters.get(&index).copied()
+    }
+
+    /// Forgets a link that the kernel has no more.
+    pub fn forget(&mut self, index: u32) {
+        self.masters.remove(&index);
+        self.masters.retain(|_, vrf| *vrf != index);
+        if let Some(device) = self.made.remove(&index) {
+            self.gone.insert(index, device);
+            if self.gone.len() > REMEMBERED {
+                self.gone.pop_first();
+            }
+        }
+    }
+}
+
+/// Whether a request is about a device that the router makes, or has made, or about what is enslaved to one.
+pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
+    let Some(live) = &router.live else { return true };
+    let Ok(wanted) = Wanted::parse(request) else {
+        // What only the kernel can do is for the kernel to judge, unless it is to make a device of ours.
+        return false;
+    };
+    let (link, _) = wanted.find(router);
+    let made = |index: u32| live.devices.get(index).is_some();
+    match request.message.kind {
+        libc::RTM_DELLINK => link.is_some_and(|link| made(link.index)),
+        libc::RTM_NEWLINK if creates(request) && matches!(wanted.kind.as_deref(), Some("vrf" | "dummy")) => {
+            true
+        }
+        RTM_NEWLINK | RTM_SETLINK => {
+            let master = wanted.attributes.get(libc::IFLA_MASTER).map(|master| master.u32());
+            let slave = link.is_some_and(|link| live.devices.master(link.index).is_some());
+            match (link, master) {
+                (Some(_), Some(master)) => made(master) || slave,
+                _ => false,
+            }
+        }
+        _ => false,
+    }
+}
+
+impl Router {
+    /// Whether a link is enslaved to a VRF that this router has made, or is one: the kernel knows nothing of
+    /// its routing.
+    pub(crate) fn in_own_vrf(&self, index: u32) -> bool {
+        let Some(live) = &self.live else { return false };
+        live.devices.master(index).is_some() || matches!(live.devices.get(index), Some(Device::Vrf { .. }))
+    }
+
+    /// Whether any link is enslaved to a VRF that this router has made, or there is one.
+    pub(crate) fn has_own_slaves(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| !live.devices.made.is_empty())
+    }
+
+    /// The devices that the router stands behind.
+    pub fn devices(&self) -> impl Iterator<Item = (u32, Device)> + '_ {
+        self.live.iter().flat_map(|live| live.devices.made.iter().map(|(index, device)| (*index, *device)))
+    }
+
+    /// Makes a device and does with it what the request says besides.
+    pub(super) fn make_device(
+        &mut self,
+        request: &Request<'_>,
+        name: &str,
+        device: Device,
+        master: Option<u32>,
+    ) -> Result<Outcome, Refusal> {
+        let unavailable = Refusal::new(libc::EOPNOTSUPP, "Unknown device type");
+        let live = self.live.as_mut().ok_or(unavailable.clone())?;
+        let index = live.namespace.as_mut().ok_or(unavailable)?.make(name, device)?;
+        live.devices.gone.remove(&index);
+        live.devices.made.insert(index, device);
+        let skip = [libc::IFLA_IFNAME, libc::IFLA_LINKINFO, libc::IFLA_MASTER];
+        let rest = self.pass_on_rest(request, index, &skip, |message| {
+            if let Device::Vrf { .. } = device {
+                // A VRF has no link-local address.
+                let families = message.nest(libc::IFLA_AF_SPEC);
+                let inet6 = message.nest(libc::AF_INET6 as u16);
+                message.u8(IFLA_INET6_ADDR_GEN_MODE, 1);
+                message.end(inet6);
+                message.end(families);
+            }
+        });
+        if let Err(refusal) = rest {
+            self.remove_device(index);
+            return Err(refusal);
+        }
+        if let Some(master) = master
+            && let Some(live) = &mut self.live
+        {
+            live.devices.masters.insert(index, master);
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn remove_device(&mut self, index: u32) {
+        if let Some(live) = &mut self.live {
+            live.devices.forget(index);
+            if let Some(namespace) = &mut live.namespace {
+                namespace.remove(index);
+            }
+        }
+    }
+
+    /// Deletes devices that the router has made. What is enslaved to them is set free.
+    pub(super) fn delete_devices(&mut self, doomed: &[u32]) -> Result<Outcome, Refusal> {
+        for &index in doomed {
+            let slaves: Vec<u32> = self.links.slaves(index).map(|link| link.index).collect();
+            for slave in slaves {
+                self.enslave(slave, None);
+            }
+            self.remove_device(index);
+            self.unmirror_link(index);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// A request that enslaves a link to one of the router's VRFs, or sets it free, and may say more.
+    pub(super) fn set_master(
+        &mut self,
+        request: &Request<'_>,
+        index: u32,
+        master: Option<u32>,
+    ) -> Result<Outcome, Refusal> {
+        let own = |router: &Self, master: u32| {
+            router.live.as_ref().is_some_and(|live| live.devices.get(master).is_some())
+        };
+        let given = [libc::IFLA_MASTER];
+        let skip = if master.is_some_and(|master| !own(self, master)) { &[] } else { &given[..] };
+        let before = self.links.get(index).and_then(|link| link.master);
+        if before.is_some_and(|master| !own(self, master)) && !skip.is_empty() {
+            // Enslaved to a bridge, or the like: set free there.
+            self.ask_kernel(RTM_SETLINK, 0, |message| {
+                message.fixed(&header(index, 0, 0));
+                message.u32(libc::IFLA_MASTER, 0);
+            })?;
+        }
+        self.pass_on_rest(request, index, skip, |_| {})?;
+        let master = master.filter(|&master| own(self, master));
+        self.enslave(index, master);
+        Ok(Outcome::Done)
+    }
+
+    /// Puts a link into a VRF of the router's, or out of it. The link is taken down for it, as by Linux's
+    /// `cycle_netdev`.
+    fn enslave(&mut self, index: u32, master: Option<u32>) {
+        let Some(old) = self.links.get(index).cloned() else { return };
+        let Some(live) = &mut self.live else { return };
+        if live.devices.master(index) == master {
+            return;
+        }
+        if old.up() {
+            self.switch_kernels(index, false);
+        }
+        let Some(live) = &mut self.live else { return };
+        match master {
+            Some(master) => live.devices.masters.insert(index, master),
+            None => live.devices.masters.remove(&index),
+        };
+        self.change_mirrored_link(&old, Link { master, ..old.clone() });
+        if master.is_none() {
+            self.unpark_routes(index);
+        }
+        if old.up() {
+            self.switch_kernels(index, true);
+        }
+    }
+
+    fn switch_kernels(&mut self, index: u32, up: bool) {
+        let flags = if up { IFF_UP as u32 } else { 0 };
+        let switched = self.ask_kernel(RTM_SETLINK, 0, |message| {
+            message.fixed(&header(index, flags, IFF_UP as u32));
+        });
+        if let Err(refusal) = switched {
+            tracing::warn!("the kernel does not switch link {index}: {refusal}");
+        }
+    }
+
+    /// Passes a request on to the kernel without some of its attributes, if anything is left of it.
+    fn pass_on_rest(
+        &mut self,
+        request: &Request<'_>,
+        index: u32,
+        skip: &[u16],
+        more: impl FnOnce(&mut Reply<'_>),
+    ) -> Result<(), Refusal> {
+        let fixed = request.fixed::<HEADER>()?;
+        let word = |at: usize| u32::from_ne_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+        let (flags, change) = (word(8), word(12));
+        // A name stands for the link where the index does not.
+        let named = word(4) == 0;
+        let names = [libc::IFLA_IFNAME, libc::IFLA_ALT_IFNAME, libc::IFLA_EXT_MASK];
+        let keep = |kind: u16| !skip.contains(&kind) && !(named && names.contains(&kind));
+        let mut message = Vec::new();
+        write_message(&mut message, RTM_NEWLINK, 0, Address::default(), |message| {
+            message.fixed(&header(index, flags, change));
+            for attribute in request.message.attributes(HEADER).filter(|attribute| keep(attribute.kind)) {
+                let nested = [libc::IFLA_LINKINFO, libc::IFLA_AF_SPEC].contains(&attribute.kind);
+                let flag = if nested { NLA_F_NESTED } else { 0 };
+                message.attribute(attribute.kind | flag, attribute.value);
+            }
+            more(message);
+        })?;
+        let nothing =
+            message.len() == underpass_netlink::message::HEADER + HEADER && flags == 0 && change == 0;
+        if nothing { Ok(()) } else { self.pass_on(&mut message) }
+    }
+}
+
+/// `struct ifinfomsg`.
+fn header(index: u32, flags: u32, change: u32) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&change.to_ne_bytes());
+    header
+}
+
+/// A message of the kernel's about a link that the router stands behind, or that is enslaved to one, as it
+/// would be if the kernel knew; `None` for one that stays as it is.
+pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>> {
+    let devices = &router.live.as_ref()?.devices;
+    let request = Request { message: *message, port: 0, strict: false };
+    let mut fixed = request.fixed::<HEADER>().ok().filter(|fixed| fixed[0] == 0)?;
+    let index = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
+    let device = devices.get(index).or_else(|| devices.gone.get(&index).copied());
+    let master = devices.master(index);
+    if device.is_none() && master.is_none() {
+        return None;
+    }
+    if let Some(device) = device {
+        fixed[2..4].copy_from_slice(&ARPHRD_ETHER.to_ne_bytes());
+        let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
+        let (set, clear) = match device {
+            Device::Vrf { .. } => (IFF_NOARP | IFF_MASTER, IFF_POINTOPOINT | IFF_MULTICAST | IFF_BROADCAST),
+            Device::Dummy => (IFF_NOARP | IFF_BROADCAST, IFF_MULTICAST),
+        };
+        let flags = flags & !(clear as u32) | set as u32;
+        fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
+    }
+    let slave = master.and_then(|master| match devices.get(master) {
+        Some(Device::Vrf { table }) => Some((master, table)),
+        _ => None,
+    });
+    let up = fixed[8] & IFF_UP as u8 != 0;
+    let mut bytes = Vec::new();
+    let to = Address { port: message.port(), sequence: message.sequence };
+    let written = write_message(&mut bytes, message.kind, message.flags, to, |reply| {
+        reply.fixed(&fixed);
+        let mut info = false;
+        for attribute in message.attributes(HEADER) {
+            let value = attribute.value;
+            match (attribute.kind, device) {
+                (libc::IFLA_LINKINFO, _) => {
+                    info = true;
+                    write_info(reply, device, slave, Some(value));
+                }
+                (libc::IFLA_MASTER, _) if slave.is_some() => {}
+                (libc::IFLA_ADDRESS | libc::IFLA_BROADCAST, Some(Device::Vrf { .. })) => {}
+                (libc::IFLA_OPERSTATE, Some(Device::Vrf { .. })) if up => reply.u8(libc::IFLA_OPERSTATE, 6),
+                (libc::IFLA_OPERSTATE, Some(Device::Dummy)) if up => reply.u8(libc::IFLA_OPERSTATE, 0),
+                (libc::IFLA_QDISC, Some(_)) => {
+                    reply.text(libc::IFLA_QDISC, if up { "noqueue" } else { "noop" })
+                }
+                (libc::IFLA_MIN_MTU, Some(Device::Vrf { .. })) => reply.u32(libc::IFLA_MIN_MTU, 1280),
+                (libc::IFLA_MIN_MTU | libc::IFLA_MAX_MTU, Some(Device::Dummy)) => {
+                    reply.u32(attribute.kind, 0)
+                }
+                (libc::IFLA_MAX_MTU, Some(Device::Vrf { .. })) => reply.u32(libc::IFLA_MAX_MTU, 65575),
+                (libc::IFLA_NUM_TX_QUEUES | libc::IFLA_NUM_RX_QUEUES, Some(_)) => {
+                    reply.u32(attribute.kind, 1)
+                }
+                (libc::IFLA_STATS64, _) => {
+                    reply.align_64(libc::IFLA_PAD);
+                    reply.attribute(libc::IFLA_STATS64, value);
+                }
+                (libc::IFLA_PAD, _) => {}
+                (kind, _) => reply.attribute(kind, value),
+            }
+        }
+        if let Some((master, _)) = slave {
+            reply.u32(libc::IFLA_MASTER, master);
+        }
+        if let Some(Device::Vrf { .. }) = device {
+            reply.attribute(libc::IFLA_ADDRESS, &Router::own_mac(index));
+            reply.attribute(libc::IFLA_BROADCAST, &[0xff; 6]);
+        }
+        if !info {
+            write_info(reply, device, slave, None);
+        }
+    });
+    written.is_ok().then_some(bytes)
+}
+
+/// `IFLA_LINKINFO`: of our device, or else what the kernel says of its own; and of the VRF above it.
+fn write_info(
+    reply: &mut Reply<'_>,
+    device: Option<Device>,
+    slave: Option<(u32, u32)>,
+    kernels: Option<&[u8]>,
+) {
+    let info = reply.nest_unflagged(libc::IFLA_LINKINFO);
+    match device {
+        Some(device) => {
+            reply.text(libc::IFLA_INFO_KIND, device.kind());
+            if let Device::Vrf { table } = device {
+                let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+                reply.u32(IFLA_VRF_TABLE, table);
+                reply.end(data);
+            }
+        }
+        None => {
+            if let Some(kernels) = kernels {
+                reply.fixed(kernels);
+                reply.pad();
+            }
+        }
+    }
+    if let Some((_, table)) = slave {
+        reply.text(libc::IFLA_INFO_SLAVE_KIND, "vrf");
+        let data = reply.nest_unflagged(libc::IFLA_INFO_SLAVE_DATA);
+        reply.u32(IFLA_VRF_PORT_TABLE, table);
+        reply.end(data);
+    }
+    reply.end(info);
+}

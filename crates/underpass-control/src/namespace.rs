@@ -1,0 +1,52 @@
+//! What the router asks of the network namespace that it lives in.
+
+use std::fmt;
+
+use underpass_netlink::Refusal;
+
+/// A device that the router stands behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Device {
+    /// `vrf`, with its table: the host's door to the VRF.
+    Vrf {
+        /// `IFLA_VRF_TABLE`.
+        table: u32,
+    },
+    /// `dummy`: swallows what is sent to it.
+    Dummy,
+}
+
+impl Device {
+    /// `IFLA_INFO_KIND`.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Vrf { .. } => "vrf",
+            Self::Dummy => "dummy",
+        }
+    }
+}
+
+/// The kernel's part in the router's own objects.
+pub trait Namespace: Send {
+    /// Asks the kernel for a change, with an rtnetlink message whose flags, sequence number and port id are
+    /// filled in.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    fn ask(&mut self, message: &mut [u8]) -> Result<(), Refusal>;
+
+    /// Makes a network device of this name, down and without addresses. Returns its interface index.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is one, and what else the kernel says.
+    fn make(&mut self, name: &str, device: Device) -> Result<u32, Refusal>;
+
+    /// Removes a device that [`Namespace::make`] has made.
+    fn remove(&mut self, index: u32);
+}
+
+impl fmt::Debug for dyn Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Namespace")
+    }
+}

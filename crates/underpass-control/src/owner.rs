@@ -1,0 +1,107 @@
+//! Whose a request is, where there is a kernel beside the router; and what of the kernel's messages programs
+//! are shown.
+//!
+//! The router's own are the routes with an encapsulation, the next-hop objects with one and the routes and
+//! groups that use these, the VRFs and dummies that it makes and what is enslaved to them, and the source of
+//! encapsulations. All else is the kernel's.
+
+use std::borrow::Cow;
+
+use netlink_packet_core::NLM_F_CREATE;
+use underpass_netlink::{Message, encap};
+
+use crate::route::nexthop::{RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP};
+use crate::route::{self, Family};
+use crate::{PROTOCOL, Protocol, Request, Router, generic, link};
+
+/// Who answers a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// The router.
+    Router,
+    /// The kernel.
+    Kernel,
+    /// Both: a dump of what each has.
+    Both,
+}
+
+/// The router's if a condition holds, else the kernel's.
+const fn router_if(condition: bool) -> Owner {
+    if condition { Owner::Router } else { Owner::Kernel }
+}
+
+impl Router {
+    /// Who answers a message. A request that would fail because of something of the router's own is the
+    /// router's, and so is one that replaces something of the one by something of the other: the router asks
+    /// the kernel for its part.
+    pub fn owner(&self, protocol: Protocol, message: &Message<'_>) -> Owner {
+        if self.live.is_none() {
+            return Owner::Router;
+        }
+        if protocol == Protocol::Generic {
+            return router_if(generic::is_own(message));
+        }
+        let request = Request { message: *message, port: 0, strict: false };
+        match message.kind {
+            libc::RTM_NEWLINK | libc::RTM_SETLINK | libc::RTM_DELLINK => {
+                router_if(link::is_own(self, &request))
+            }
+            RTM_NEWNEXTHOP => router_if(self.is_own_object(&request, true)),
+            RTM_DELNEXTHOP => router_if(self.is_own_object(&request, false)),
+            RTM_GETNEXTHOP if request.dump() => Owner::Both,
+            RTM_GETNEXTHOP => router_if(self.is_own_object(&request, false)),
+            // In the order of their priority, whoever's they are.
+            libc::RTM_GETRULE if request.dump() => router_if(matches!(
+                i32::from(request.family()),
+                libc::AF_UNSPEC | libc::AF_INET | libc::AF_INET6
+            )),
+            libc::RTM_NEWRULE | libc::RTM_DELRULE => router_if(route::is_own_rule(message)),
+            libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => self.route_owner(&request),
+            _ => Owner::Kernel,
+        }
+    }
+
+    fn route_owner(&self, request: &Request<'_>) -> Owner {
+        let kind = request.message.kind;
+        if kind == libc::RTM_GETROUTE && request.dump() && request.family() == 0 {
+            return Owner::Both;
+        }
+        let Some(family) = Family::from_number(request.family()) else { return Owner::Kernel };
+        match kind {
+            libc::RTM_GETROUTE if request.dump() => Owner::Both,
+            libc::RTM_GETROUTE => router_if(self.finds_own(request, family)),
+            libc::RTM_DELROUTE => router_if(self.deletes_own(request, family)),
+            _ => router_if(self.adds_own(request, family)),
+        }
+    }
+
+    /// What a program is shown of a message that the kernel sends it; `None` for nothing.
+    pub fn translate<'a>(&self, message: &Message<'a>) -> Option<Cow<'a, [u8]>> {
+        let keep = Some(Cow::Borrowed(message.bytes));
+        if self.live.is_none() {
+            return keep;
+        }
+        match message.kind {
+            libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
+                let hidden = message.body().get(5) == Some(&PROTOCOL) || self.is_replaced(message);
+                keep.filter(|_| !hidden)
+            }
+            libc::RTM_NEWRULE | libc::RTM_DELRULE => keep.filter(|_| !route::is_rule_of(message, PROTOCOL)),
+            libc::RTM_NEWLINK | libc::RTM_DELLINK => match link::rewrite(self, message) {
+                Some(bytes) => Some(Cow::Owned(bytes)),
+                None => keep,
+            },
+            _ => keep,
+        }
+    }
+}
+
+/// Whether an encapsulation of a type is one that the router makes itself.
+pub(crate) fn makes_encap(kind: u16) -> bool {
+    encap::check_type(kind).is_ok()
+}
+
+/// Whether a request may make something new.
+pub(crate) const fn creates(request: &Request<'_>) -> bool {
+    request.message.flags & NLM_F_CREATE != 0
+}

@@ -1,0 +1,197 @@
+//! Which requests are about routes and next-hop objects of the router's own, where there is a kernel beside
+//! it, and what follows in the kernel when they take the place of its own.
+
+use libc::RTM_DELROUTE;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use underpass_netlink::reply::{Address, write_message};
+use underpass_netlink::{Message, Refusal, Reply};
+
+use super::change::Place;
+use super::config::{Config, HopConfig, RTA_DST, RTA_NH_ID, RTA_PRIORITY, RTA_TABLE, RouteHeader};
+use super::info::{Info, InfoId, Ways};
+use super::table::Family;
+use crate::owner::makes_encap;
+use crate::{Request, Router};
+
+/// IPv6: what a route without a metric has.
+const METRIC_USER6: u32 = 1024;
+
+impl Router {
+    fn own_object(&self, id: u32) -> bool {
+        id != 0 && self.routes.objects.get(id).is_some_and(|object| object.origin == super::Origin::Own)
+    }
+
+    fn own_id(&self, id: InfoId) -> bool {
+        self.routes.infos.get(id).is_some_and(|info| info.own())
+    }
+
+    /// Whether the router has a route of its own at a place with a metric.
+    fn has_own(&self, place: Place, metric: u32) -> bool {
+        let same =
+            |id: &InfoId| self.routes.infos.get(*id).is_some_and(|info| info.own() && info.metric == metric);
+        self.ids(place).iter().any(same)
+    }
+
+    /// Whether `RTM_NEWROUTE` adds a route of the router's own, or meets one.
+    pub(crate) fn adds_own(&self, request: &Request<'_>, family: Family) -> bool {
+        let Ok(config) = Config::told(request, family) else { return false };
+        if is_own_config(&config) || self.own_object(config.nh_id) {
+            return true;
+        }
+        let metric = if family == Family::V6 && config.metric == 0 { METRIC_USER6 } else { config.metric };
+        request.message.flags & (NLM_F_EXCL | NLM_F_REPLACE) != 0
+            && self.has_own((family, config.table, config.prefix), metric)
+    }
+
+    /// Whether `RTM_DELROUTE` deletes a route of the router's own.
+    pub(crate) fn deletes_own(&self, request: &Request<'_>, family: Family) -> bool {
+        let Ok(config) = Config::told(request, family) else { return false };
+        let place = (family, config.table, config.prefix);
+        if !self.ids(place).iter().any(|&id| self.own_id(id)) {
+            return false;
+        }
+        match family {
+            Family::V4 => self.match4(place, &config).is_ok_and(|position| position.is_some()),
+            Family::V6 => {
+                let hops = config.multipath.as_deref().unwrap_or(std::slice::from_ref(&config.hop));
+                hops.iter().any(|hop| self.match6(place, &config, hop).is_some())
+            }
+        }
+    }
+
+    /// Whether requests of clients may touch a route: beside a kernel only the router's own.
+    pub(crate) fn is_clients(&self, info: &Info) -> bool {
+        self.live.is_none() || info.own()
+    }
+
+    /// Whether a next-hop object that a request names is the router's own, or a new one would be.
+    pub(crate) fn is_own_object(&self, request: &Request<'_>, new: bool) -> bool {
+        use super::nexthop::{NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_ID};
+        let mut encapsulated = (false, None);
+        for attribute in request.message.attributes(8) {
+            match attribute.kind {
+                NHA_ID if self.own_object(attribute.u32()) => return true,
+                NHA_ENCAP => encapsulated.0 = true,
+                NHA_ENCAP_TYPE => encapsulated.1 = Some(attribute.u16()),
+                NHA_GROUP if new => {
+                    let mut ids = attribute.value.chunks_exact(8).filter_map(|member| member.first_chunk());
+                    if ids.any(|id| self.own_object(u32::from_ne_bytes(*id))) {
+                        return true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        new && matches!(encapsulated, (true, Some(kind)) if makes_encap(kind))
+    }
+
+    /// Whether a message of the kernel is about a route that a VRF of the router's replaces.
+    pub(crate) fn is_replaced(&self, message: &Message<'_>) -> bool {
+        if !self.has_own_slaves() {
+            return false;
+        }
+        let request = Request { message: *message, port: 0, strict: false };
+        let Some(family) = Family::from_number(request.family()) else { return false };
+        let Ok(config) = Config::told(&request, family) else { return false };
+        self.told_infos(&config, family).iter().any(|info| self.replaced_by_vrf(config.table, info))
+    }
+
+    /// The kernel's route that a new one of the router's own replaces is deleted there.
+    pub(crate) fn displace(&mut self, place: Place, old: &Info) {
+        if old.own() {
+            return;
+        }
+        let deleted = self.ask_kernel(RTM_DELROUTE, 0, |message| write_key(message, place, old));
+        if let Err(refusal) = deleted {
+            tracing::debug!("a route of the kernel's that was replaced is gone already: {refusal}");
+        }
+    }
+
+    /// Whether a plain route of a client is to replace one of the router's own: then the kernel gets it, and
+    /// the router's goes.
+    pub(crate) fn replaces_own(
+        &mut self,
+        request: &Request<'_>,
+        config: &Config<'_>,
+        family: Family,
+    ) -> Result<bool, Refusal> {
+        let plain = !is_own_config(config) && !self.own_object(config.nh_id);
+        if self.live.is_none() || !plain || !request.replace() || request.exclusive() {
+            return Ok(false);
+        }
+        let mut message = request.message.bytes.to_vec();
+        if let Some(flags) = message.get_mut(6..8) {
+            let with = request.message.flags | NLM_F_CREATE;
+            flags.copy_from_slice(&with.to_ne_bytes());
+        }
+        self.pass_on(&mut message)?;
+        let place = (family, config.table, config.prefix);
+        let metric = if family == Family::V6 && config.metric == 0 { METRIC_USER6 } else { config.metric };
+        let ids = self.ids(place);
+        for position in (0..ids.len()).rev() {
+            let info = self.routes.infos.get(ids[position]);
+            if info.is_some_and(|info| info.own() && info.metric == metric) {
+                self.tell_route(request.into(), RTM_DELROUTE, 0, place, &[ids[position]]);
+                self.take(place, position);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Asks the kernel for a change.
+    pub(crate) fn ask_kernel(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        write: impl FnOnce(&mut Reply<'_>),
+    ) -> Result<(), Refusal> {
+        let mut message = Vec::new();
+        write_message(&mut message, kind, flags, Address::default(), write)?;
+        self.pass_on(&mut message)
+    }
+
+    /// Passes a request on to the kernel.
+    pub(crate) fn pass_on(&mut self, message: &mut [u8]) -> Result<(), Refusal> {
+        match self.live.as_mut().and_then(|live| live.namespace.as_mut()) {
+            Some(namespace) => namespace.ask(message),
+            None => Err(Refusal::errno(libc::EOPNOTSUPP)),
+        }
+    }
+}
+
+/// Whether a way of a route has an encapsulation that the router makes itself.
+fn is_own_config(config: &Config<'_>) -> bool {
+    let own = |hop: &HopConfig<'_>| hop.encap.is_some_and(|(kind, _)| makes_encap(kind));
+    own(&config.hop) || config.multipath.iter().flatten().any(own)
+}
+
+/// By what the kernel finds a route again.
+fn write_key(message: &mut Reply<'_>, (family, table, prefix): Place, info: &Info) {
+    let header = RouteHeader {
+        dst_len: prefix.len,
+        table: super::encode::table_byte(table),
+        protocol: info.protocol,
+        scope: if family == Family::V4 { info.scope } else { 0 },
+        kind: info.kind,
+        ..RouteHeader::default()
+    };
+    message.fixed(&header.write(family));
+    message.u32(RTA_TABLE, table);
+    if prefix.len > 0 {
+        message.address(RTA_DST, family.address(prefix.bits));
+    }
+    if info.metric != 0 {
+        message.u32(RTA_PRIORITY, info.metric);
+    }
+    if let Ways::Object(id) = info.ways {
+        message.u32(RTA_NH_ID, id);
+    }
+    if let [hop] = info.hops() {
+        if hop.oif != 0 {
+            message.u32(super::config::RTA_OIF, hop.oif);
+        }
+        if let Some(gateway) = hop.gateway.filter(|gateway| Family::of(*gateway) == family) {
+            message.address(super::config::RTA_GATEWAY, gateway);
+        }
+    }
+}
