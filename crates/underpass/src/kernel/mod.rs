@@ -5,6 +5,7 @@
 //! kernel could not tell everything (`ENOBUFS`), all is dumped anew and compared.
 
 mod asker;
+mod namespace;
 mod socket;
 
 use std::io;
@@ -20,6 +21,7 @@ use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Message, messages};
 
 pub use asker::Asker;
+pub use namespace::{Made, Own};
 use socket::Socket;
 
 const RTM_GETNEXTHOP: u16 = 106;
@@ -71,7 +73,6 @@ struct Sync {
 }
 
 /// The mirror's connection to the kernel.
-#[derive(Debug)]
 pub struct Kernel {
     socket: Socket,
     buffer: Vec<u8>,
@@ -86,6 +87,7 @@ pub struct Kernel {
     /// Routes and rules of a router that was here before.
     leftovers: Vec<Vec<u8>>,
     asker: Asker,
+    made: Made,
 }
 
 impl Kernel {
@@ -105,6 +107,7 @@ impl Kernel {
             synchronised: false,
             leftovers: Vec::new(),
             asker: Asker::open()?,
+            made: Made::default(),
         })
     }
 
@@ -283,6 +286,19 @@ impl Kernel {
                 tracing::warn!("a route or rule of an earlier router stays: {refusal}");
             }
         }
+    }
+
+    /// What the router asks the kernel by, for [`Router::set_namespace`].
+    ///
+    /// # Errors
+    /// As [`Asker::open`].
+    pub fn namespace(&self) -> io::Result<Own> {
+        Own::open(self.made.clone())
+    }
+
+    /// The queues of devices that the router has made.
+    pub fn made(&self) -> &Made {
+        &self.made
     }
 
     /// By which the kernel is asked to change something.

@@ -108,6 +108,7 @@ pub fn run(options: &Options, signals: &SigSet) -> anyhow::Result<()> {
     let (writer, tables, readers) = Writer::new(count);
     let mut router = Router::live(writer);
     let mut kernel = Kernel::open()?;
+    router.set_namespace(Box::new(kernel.namespace()?));
     kernel.synchronise(&mut router)?;
     let (sender, wanted) = sync_channel(WANTED);
     let wanting = worker::Wanted { sender, waker: events.waker() };

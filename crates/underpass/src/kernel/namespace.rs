@@ -1,0 +1,101 @@
+//! The devices that the router makes in its network namespace, and its other requests there.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libc::{IFF_NOARP, RTM_DELLINK, RTM_NEWLINK};
+use underpass_control::{Device, Namespace, Refusal};
+use underpass_port::tun::{TunKind, TunPort};
+
+use super::Asker;
+
+/// `txqlen` of VRFs and dummies.
+const QUEUE_LENGTH: u32 = 1000;
+
+/// The first queues of devices that were made, until somebody takes them: a device is there as long as one
+/// of its queues is open.
+#[derive(Clone, Default)]
+pub struct Made(Arc<Mutex<BTreeMap<u32, TunPort>>>);
+
+impl Made {
+    /// The first queue of a device, for whoever serves it. Others can be opened under its name.
+    pub fn take(&self, index: u32) -> Option<TunPort> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&index)
+    }
+
+    fn keep(&self, index: u32, queue: TunPort) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(index, queue);
+    }
+}
+
+/// The network namespace of the thread that opened it.
+pub struct Own {
+    asker: Asker,
+    made: Made,
+}
+
+impl Own {
+    /// Connects to the kernel; `made` is where the queues of devices are found.
+    ///
+    /// # Errors
+    /// What socket(2) and bind(2) say.
+    pub fn open(made: Made) -> io::Result<Self> {
+        Ok(Self { asker: Asker::open()?, made })
+    }
+
+    fn settle(&mut self, index: u32, device: Device) -> Result<(), Refusal> {
+        self.asker.ask(RTM_NEWLINK, 0, |message| {
+            let mut header = [0; 16];
+            header[4..8].copy_from_slice(&index.to_ne_bytes());
+            if device == Device::Dummy {
+                header[8..12].copy_from_slice(&(IFF_NOARP as u32).to_ne_bytes());
+                header[12..16].copy_from_slice(&(IFF_NOARP as u32).to_ne_bytes());
+            }
+            message.fixed(&header);
+            message.u32(libc::IFLA_TXQLEN, QUEUE_LENGTH);
+            if let Device::Vrf { .. } = device {
+                message.u32(libc::IFLA_MTU, 65535);
+            }
+        })
+    }
+}
+
+impl Namespace for Own {
+    fn ask(&mut self, message: &mut [u8]) -> Result<(), Refusal> {
+        self.asker.ask_again(message)
+    }
+
+    fn make(&mut self, name: &str, device: Device) -> Result<u32, Refusal> {
+        let refused = |error: io::Error| match error.raw_os_error() {
+            // What a device of another's says to one that wants a queue of it.
+            Some(libc::EBUSY | libc::EINVAL) => Refusal::errno(libc::EEXIST),
+            Some(errno) => Refusal::errno(errno),
+            None => Refusal::errno(libc::EIO),
+        };
+        let kind = match device {
+            Device::Vrf { .. } => TunKind::Tun,
+            Device::Dummy => TunKind::Tap,
+        };
+        let queue = TunPort::open(name, kind, device != Device::Dummy).map_err(refused)?;
+        let index = underpass_port::index_of(name).map_err(refused)?;
+        self.settle(index, device)?;
+        self.made.keep(index, queue);
+        Ok(index)
+    }
+
+    fn remove(&mut self, index: u32) {
+        drop(self.made.take(index));
+        let removed = self.asker.ask(RTM_DELLINK, 0, |message| {
+            let mut header = [0; 16];
+            header[4..8].copy_from_slice(&index.to_ne_bytes());
+            message.fixed(&header);
+        });
+        // It goes by itself with its last queue.
+        if let Err(refusal) = removed
+            && refusal.errno != libc::ENODEV
+        {
+            tracing::warn!("a device of the router's stays: {refusal}");
+        }
+    }
+}
