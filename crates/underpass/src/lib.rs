@@ -1,6 +1,7 @@
 //! What the program `underpass` is made of: the daemon that wires the rooms together, and the way in
 //! for programs that speak netlink.
 
+pub mod fpm;
 pub mod kernel;
 pub mod launch;
 pub mod live;

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     io,
+    os::fd::AsFd,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::{
@@ -19,6 +20,7 @@ use underpass_engine::{
 };
 
 use crate::{
+    fpm::Fpm,
     launch::{self, LaunchError, Lead},
     port_spec::PortSpec,
     serve::{self, ListenError, Server, Waker},
@@ -71,15 +73,28 @@ pub fn router(
     Ok((router, tables, readers))
 }
 
-/// Serves until `stop` is set and the server's [`Waker`] has been used. The router is locked while requests
-/// are answered, and free while there are none.
+/// Serves until `stop` is set and the server's [`Waker`] has been used, and FRR too if there is an `fpm`. The
+/// router is locked while requests are answered, and free while there are none.
 ///
 /// # Errors
-/// As [`Server::wait`].
-pub fn serve(server: &mut Server, router: &Mutex<Router>, stop: &AtomicBool) -> io::Result<()> {
+/// As [`Server::wait_or`].
+pub fn serve(
+    server: &mut Server,
+    mut fpm: Option<&mut Fpm>,
+    router: &Mutex<Router>,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     while !stop.load(Relaxed) {
-        let ready = server.wait()?;
-        server.turn(&mut *lock(router), &ready);
+        let ready = match &fpm {
+            Some(fpm) => server.wait_or(fpm.as_fd())?,
+            None => server.wait()?,
+        };
+        let mut router = lock(router);
+        if let Some(fpm) = &mut fpm {
+            fpm.turn(&mut router);
+        }
+        // It also tells of what FRR has changed.
+        server.turn(&mut *router, &ready);
     }
     Ok(())
 }
@@ -112,7 +127,7 @@ impl Offline {
         let (router, stop, waker) = (Arc::new(Mutex::new(router)), Arc::default(), server.waker());
         let (served, stopped) = (Arc::clone(&router), Arc::clone(&stop));
         let thread = thread::Builder::new().name("control".to_owned()).spawn(move || {
-            if let Err(error) = serve(&mut server, &served, &stopped) {
+            if let Err(error) = serve(&mut server, None, &served, &stopped) {
                 tracing::error!("the netlink server has ended: {error}");
             }
         })?;

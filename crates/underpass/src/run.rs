@@ -10,14 +10,17 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
+    time::Duration,
 };
 
+use anyhow::Context;
 use clap::ValueEnum;
 use nix::{
     sys::signal::{SigSet, Signal},
     unistd::Group,
 };
 use underpass::{
+    fpm::{self, Fpm},
     launch,
     live::{self, Driver},
     offline,
@@ -67,6 +70,14 @@ pub struct Args {
     /// A port of the router; may be given several times
     #[arg(long = "port", value_name = "NAME[,mac=XX:XX:XX:XX:XX:XX]", requires = "offline")]
     ports: Vec<PortSpec>,
+    /// Let FRR's zebra (-M dplane_fpm_nl) program the router at this address [default port: 2620]
+    ///
+    /// Whoever can connect can change every route: give a loopback address.
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = fpm::parse_address)]
+    fpm: Option<SocketAddr>,
+    /// Seconds that routes of FRR stay which it does not send again when it has connected anew
+    #[arg(long, value_name = "SECONDS", default_value_t = fpm::GRACE.as_secs(), requires = "fpm")]
+    fpm_grace: u64,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -111,7 +122,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     if args.offline {
         offline(args, signals)?;
     } else {
-        live::run(&options(args)?, &signals)?;
+        live::run(&options(args)?, fpm(args)?, &signals)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -135,6 +146,13 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
     })
 }
 
+/// The listener for FRR, if one is asked for.
+fn fpm(args: &Args) -> anyhow::Result<Option<Fpm>> {
+    let Some(address) = args.fpm else { return Ok(None) };
+    let fpm = Fpm::listen(address, !args.offline, Duration::from_secs(args.fpm_grace));
+    fpm.map(Some).with_context(|| format!("cannot listen for FRR at {address}"))
+}
+
 fn offline(args: &Args, signals: SigSet) -> anyhow::Result<()> {
     let socket = match &args.socket {
         Some(socket) => socket.clone(),
@@ -142,6 +160,7 @@ fn offline(args: &Args, signals: SigSet) -> anyhow::Result<()> {
     };
     let (router, _tables, _readers) = offline::router(&args.ports, 0)?;
     let mut server = Server::listen(&socket, &serve::Options::default())?;
+    let mut fpm = fpm(args)?;
     let (stop, waker) = (Arc::new(AtomicBool::new(false)), server.waker());
     let stopped = Arc::clone(&stop);
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -152,6 +171,6 @@ fn offline(args: &Args, signals: SigSet) -> anyhow::Result<()> {
     })?;
     // Whoever started us may not read it.
     let _ = writeln!(io::stdout(), "underpass: ready at {}", server.path().display());
-    offline::serve(&mut server, &Mutex::new(router), &stop)?;
+    offline::serve(&mut server, fpm.as_mut(), &Mutex::new(router), &stop)?;
     Ok(())
 }

@@ -42,6 +42,7 @@ use underpass_engine::{
 };
 
 use crate::{
+    fpm::Fpm,
     kernel::Kernel,
     launch,
     serve::{self, Host, Server},
@@ -90,11 +91,12 @@ struct Live {
     listening: stats::Listening,
 }
 
-/// Runs the router until one of `signals`, which must be blocked in every thread, ends it.
+/// Runs the router until one of `signals`, which must be blocked in every thread, ends it; FRR programs it
+/// through `fpm`.
 ///
 /// # Errors
 /// What is missing: the right to do it, a socket, a device that was named.
-pub fn run(options: &Options, signals: &SigSet) -> anyhow::Result<()> {
+pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Result<()> {
     let sysctls = Sysctls::new(Lock::take()?);
     let signals = SignalFd::with_flags(signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let path = match &options.socket {
@@ -129,7 +131,7 @@ pub fn run(options: &Options, signals: &SigSet) -> anyhow::Result<()> {
     // Whoever started us may not read it.
     let _ = writeln!(io::stdout(), "underpass: ready at {}", server.path().display());
     lifecycle::notify("READY=1\n");
-    let served = live.serve(&mut server, &events, &signals);
+    let served = live.serve(&mut server, fpm, &events, &signals);
     lifecycle::notify("STOPPING=1\n");
     live.give_back();
     served.map_err(Into::into)
@@ -159,7 +161,16 @@ fn start_workers(
 }
 
 impl Live {
-    fn serve(&mut self, server: &mut Server, events: &Events, signals: &SignalFd) -> io::Result<()> {
+    fn serve(
+        &mut self,
+        server: &mut Server,
+        mut fpm: Option<Fpm>,
+        events: &Events,
+        signals: &SignalFd,
+    ) -> io::Result<()> {
+        if let Some(fpm) = &fpm {
+            events.add(Source::Fpm, fpm)?;
+        }
         events.add(Source::Server, &*server)?;
         events.add(Source::Kernel, self.kernel.fd())?;
         events.add(Source::Signal, signals)?;
@@ -178,7 +189,15 @@ impl Live {
                     Source::Kernel => {
                         self.kernel.turn(&mut self.router)?;
                     }
-                    Source::Waker | Source::Fpm => {}
+                    Source::Fpm => {
+                        // zebra writes to the kernel before it writes here.
+                        self.catch_up();
+                        if let Some(fpm) = &mut fpm {
+                            fpm.turn(&mut self.router);
+                        }
+                        server.tell(self);
+                    }
+                    Source::Waker => {}
                 }
             }
             self.follow();

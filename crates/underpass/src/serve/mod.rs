@@ -26,6 +26,7 @@ use std::{
 
 use nix::{
     errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
     sys::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
         eventfd::{EfdFlags, EventFd},
@@ -239,8 +240,27 @@ impl Server {
     /// # Errors
     /// What epoll_wait(2) says; nothing that a program can cause.
     pub fn wait(&self) -> io::Result<Ready> {
+        self.ready(EpollTimeout::NONE)
+    }
+
+    /// The same, and until `other` is readable.
+    ///
+    /// # Errors
+    /// As [`Server::wait`], and what poll(2) says.
+    pub fn wait_or(&self, other: BorrowedFd<'_>) -> io::Result<Ready> {
+        let wanted = PollFlags::POLLIN;
+        match poll(
+            &mut [PollFd::new(self.epoll.0.as_fd(), wanted), PollFd::new(other, wanted)],
+            PollTimeout::NONE,
+        ) {
+            Ok(_) | Err(Errno::EINTR) => self.ready(EpollTimeout::ZERO),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    fn ready(&self, timeout: EpollTimeout) -> io::Result<Ready> {
         let mut events = [EpollEvent::empty(); EVENTS];
-        let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+        let count = match self.epoll.wait(&mut events, timeout) {
             Err(Errno::EINTR) => 0,
             other => other?,
         };
@@ -258,7 +278,11 @@ impl Server {
                 token => self.serve(host, token, event.events()),
             }
         }
-        // What the router has to tell without being asked.
+        self.tell(host);
+    }
+
+    /// Tells the listeners what the router has to tell without being asked.
+    pub fn tell(&mut self, host: &mut dyn Host) {
         let _ = self.notify(host, None);
     }
 
