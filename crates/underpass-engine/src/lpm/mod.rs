@@ -238,7 +238,8 @@ impl<A: Address> Lpm<A> {
     fn longest(&self, address: A) -> Mark {
         let window = address.window(0);
         let entry = Entry(self.root.word((window >> 48) as usize).load(Acquire));
-        if entry != Entry::EMPTY && entry.ends(window << ROOT) {
+        // Of the root's leaves only the empty entry has no mark.
+        if entry.ends(window << ROOT) && entry.mark() != NONE {
             return entry.mark();
         }
         let found = self.below(address, entry);
