@@ -351,13 +351,60 @@ impl Cut {
     }
 }
 
-/// Whether the kernel could not cut this segment: it knows tunnels by more than virtio tells.
-pub fn needs_cutting(packet: &Packet) -> bool {
-    if !packet.has_offload() {
-        return false;
+/// How a segment may leave by a device whose kernel cuts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Leaves {
+    /// As it is: it is no segment, or one that is in no tunnel.
+    Whole,
+    /// The kernel has to be told of its tunnel.
+    Tunnelled(Tunnel),
+    /// It has to be cut before.
+    Cut,
+}
+
+/// Outer headers of IP, right before the IP header of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tunnel {
+    /// Their length in bytes.
+    pub len: usize,
+    /// Whether they are of IPv4.
+    pub outer_is_ip4: bool,
+    /// Whether the segment is.
+    pub inner_is_ip4: bool,
+}
+
+/// How a frame may leave by a device whose kernel cuts segments: it knows tunnels by more than virtio tells.
+#[inline]
+pub fn leaves(packet: &Packet) -> Leaves {
+    if packet.has_offload() { leaves_segment(packet) } else { Leaves::Whole }
+}
+
+fn leaves_segment(packet: &Packet) -> Leaves {
+    let Some(Offload { start, segment: Some(_), .. }) = packet.offload() else { return Leaves::Whole };
+    let bytes = packet.bytes();
+    let Some(walk) = walk_frame(bytes, Some(start)) else { return Leaves::Cut };
+    match *walk.layers.as_slice() {
+        [_] => Leaves::Whole,
+        [(outer, at), (inner, inside)] if at == ethernet::Header::LEN && inner != Layer::Udp => {
+            let rest = bytes.get(at..).unwrap_or_default();
+            let headers = match outer {
+                Layer::Ip4 => rest.first().map(|byte| usize::from(byte & 15) * 4),
+                _ => ipv6::View::parse(rest)
+                    .ok()
+                    .and_then(|view| Extensions::new(&view).upper().ok())
+                    .map(|upper| upper.offset),
+            };
+            if headers != Some(inside - at) {
+                return Leaves::Cut;
+            }
+            Leaves::Tunnelled(Tunnel {
+                len: inside - at,
+                outer_is_ip4: outer == Layer::Ip4,
+                inner_is_ip4: inner == Layer::Ip4,
+            })
+        }
+        _ => Leaves::Cut,
     }
-    let Some(Offload { start, segment: Some(_), .. }) = packet.offload() else { return false };
-    walk_frame(packet.bytes(), Some(start)).is_none_or(|walk| walk.layers.len() != 1)
 }
 
 /// Whether the packet stands for several UDP datagrams.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::process;
+use std::sync::{Mutex, PoisonError};
 
 use underpass_engine::buffer::{Packet, Pool};
 use underpass_engine::worker::Burst;
@@ -14,6 +14,7 @@ use crate::tun::TunPort;
 use crate::xdp::bpf::{self, Attach, Map, MapKind, ProgramKind};
 use crate::xdp::program::{self, Sockets, XDP_PASS};
 use crate::xdp::socket::XdpPort;
+use crate::xdp::tunnel;
 use crate::xdp::{self, Memory};
 
 /// How a device is attached.
@@ -71,6 +72,8 @@ pub struct Device {
     virtual_peer: bool,
     keep: Keep,
     attached: Attached,
+    /// The group that the sockets of AF_PACKET are in.
+    group: Mutex<Option<u16>>,
 }
 
 enum Attached {
@@ -83,6 +86,8 @@ enum Attached {
         filter: Option<OwnedFd>,
         /// What takes it from the kernel.
         _link: Option<OwnedFd>,
+        /// What lets segments inside tunnels leave whole.
+        tunnels: Option<OwnedFd>,
     },
 }
 
@@ -105,6 +110,7 @@ impl Device {
             virtual_peer,
             keep: keep.clone(),
             attached,
+            group: Mutex::default(),
         };
         let packet = |why: &str| {
             let attached = attach_packet(ifindex, keep).map_err(fail("AF_PACKET"))?;
@@ -177,13 +183,13 @@ impl Device {
                     .map(LivePort::Xdp)
                     .map_err(fail("AF_XDP socket"))
             }
-            Attached::Packet { filter, .. } => {
+            Attached::Packet { filter, tunnels, .. } => {
                 let filter = filter.as_ref().map(program::descriptor);
-                // One group for the ports that this process has of this device.
-                let group = (process::id() ^ self.ifindex << 8) as u16;
-                PacketPort::open(self.ifindex, filter, &self.keep, Some(group))
-                    .map(LivePort::Packet)
-                    .map_err(fail("AF_PACKET socket"))
+                let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
+                let port = PacketPort::open(self.ifindex, filter, &self.keep, *group, tunnels.is_some())
+                    .map_err(fail("AF_PACKET socket"))?;
+                *group = port.group().ok();
+                Ok(LivePort::Packet(port))
             }
         }
     }
@@ -191,12 +197,14 @@ impl Device {
 
 fn attach_packet(ifindex: u32, keep: &Keep) -> io::Result<Attached> {
     let Ok(maps) = keep.maps() else {
-        return Ok(Attached::Packet { filter: None, _link: None });
+        return Ok(Attached::Packet { filter: None, _link: None, tunnels: None });
     };
     let filter = program::load(ProgramKind::Filter, maps, None)?;
     let drop = program::load(ProgramKind::Classifier, maps, None)?;
     let link = bpf::link(&drop, ifindex, Attach::TcIngress, 0)?;
-    Ok(Attached::Packet { filter: Some(filter), _link: Some(link) })
+    // Without it they are cut here.
+    let tunnels = tunnel::load().and_then(|program| bpf::link(&program, ifindex, Attach::TcEgress, 0)).ok();
+    Ok(Attached::Packet { filter: Some(filter), _link: Some(link), tunnels })
 }
 
 fn attach_xdp(ifindex: u32, keep: &Keep, native: bool) -> io::Result<(&'static str, Attached)> {

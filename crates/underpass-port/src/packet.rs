@@ -14,13 +14,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use underpass_engine::buffer::{BURST, HEADROOM, Packet, Pool, SLOT};
-use underpass_engine::offload;
+use underpass_engine::offload::{self, Leaves, Tunnel};
 use underpass_engine::worker::Burst;
 
 use crate::keep::Keep;
 use crate::live::Tally;
 use crate::sys::{self, Mapping};
 use crate::vnet;
+use crate::xdp::tunnel;
 
 /// Entries of the ring, and bytes of each: a frame of an Ethernet MTU and what the kernel puts before it.
 const ENTRIES: usize = 2048;
@@ -42,8 +43,10 @@ mod packet_option {
     pub(super) const QDISC_BYPASS: i32 = 20;
     pub(super) const IGNORE_OUTGOING: i32 = 23;
     pub(super) const TPACKET_V2: i32 = 1;
-    /// Spread by the flow, also behind IPv4 fragments.
-    pub(super) const FANOUT_HASH: u32 = 0x8000 << 16;
+    /// Spread by the flow, of IPv4 fragments too. A group does not take over its sockets'
+    /// `IGNORE_OUTGOING`.
+    pub(super) const FANOUT_FLOWS: u32 = (0x8000 | 0x4000) << 16;
+    pub(super) const FANOUT_UNIQUE_ID: u32 = 0x2000 << 16;
 }
 
 /// Bits of [`Header::status`].
@@ -63,6 +66,14 @@ struct Header {
     network: u16,
 }
 
+/// A control message that marks a packet.
+#[repr(C)]
+struct Control {
+    header: libc::cmsghdr,
+    mark: u32,
+    _padding: u32,
+}
+
 /// A worker's share of a device that is attached with AF_PACKET.
 pub struct PacketPort {
     ring: Mapping,
@@ -70,6 +81,8 @@ pub struct PacketPort {
     ifindex: u32,
     /// What BPF would do, where there is none.
     keep: Option<Keep>,
+    /// A socket for segments inside tunnels, where the program for them is attached.
+    tunnels: Option<OwnedFd>,
     /// What has been sent is counted and given back together.
     headers: Box<[[u8; vnet::LEN]; BURST]>,
     pub(crate) tally: Tally,
@@ -80,12 +93,14 @@ pub struct PacketPort {
 
 impl PacketPort {
     /// Opens a socket for the device. `filter` is the program that takes the frames for the worker; without
-    /// it `keep` says which they are. Sockets of several workers share a device by `fanout`.
+    /// it `keep` says which they are. Sockets of several workers share a device in a group: `fanout` is its
+    /// number, which [`PacketPort::group`] of the first of them tells.
     pub(crate) fn open(
         ifindex: u32,
         filter: Option<i32>,
         keep: &Keep,
         fanout: Option<u16>,
+        tunnels: bool,
     ) -> io::Result<Self> {
         use libc::SOL_PACKET;
         // It takes no packet before it is bound.
@@ -107,19 +122,19 @@ impl PacketPort {
         let ring: [u32; 4] = [BLOCK as u32, blocks, ENTRY as u32, entries];
         sys::set_option(fd, SOL_PACKET, packet_option::RX_RING, &ring)?;
         let ring = Mapping::new(fd, ENTRIES * ENTRY, 0)?;
-        // SAFETY: a C struct of integers, valid with all bytes zero.
-        let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
-        address.sll_ifindex = ifindex.cast_signed();
-        sys::bind(fd, &address)?;
-        if let Some(group) = fanout {
-            let fanout = u32::from(group) | packet_option::FANOUT_HASH;
-            sys::set_option(fd, SOL_PACKET, packet_option::FANOUT, &fanout)?;
-        }
+        bind(fd, ifindex, libc::ETH_P_ALL as u16)?;
+        let group = fanout.map_or(packet_option::FANOUT_UNIQUE_ID, u32::from);
+        sys::set_option(fd, SOL_PACKET, packet_option::FANOUT, &(group | packet_option::FANOUT_FLOWS))?;
         let keep = filter.is_none().then(|| keep.clone());
         let (headers, tally) = (Box::new([[0; vnet::LEN]; BURST]), Tally::default());
-        Ok(Self { ring, next: 0, ifindex, keep, headers, tally, kernel_drops: 0, socket })
+        let tunnels = if tunnels { Some(open_tunnels(ifindex)?) } else { None };
+        Ok(Self { ring, next: 0, ifindex, keep, tunnels, headers, tally, kernel_drops: 0, socket })
+    }
+
+    /// The group of sockets that share the device.
+    pub(crate) fn group(&self) -> io::Result<u16> {
+        let fanout = sys::get_option(self.descriptor(), libc::SOL_PACKET, packet_option::FANOUT, 0_u32)?;
+        Ok(fanout as u16)
     }
 
     /// The descriptor that becomes readable when packets come.
@@ -217,13 +232,51 @@ impl PacketPort {
             if batch.is_full() {
                 self.send_batch(pool, &mut batch);
             }
-            if offload::needs_cutting(&packet) {
-                self.send_cut(pool, packet, &mut batch);
-            } else {
-                batch.push(packet);
+            match offload::leaves(&packet) {
+                Leaves::Whole => batch.push(packet),
+                Leaves::Tunnelled(tunnel) => {
+                    // What came before leaves before.
+                    self.send_batch(pool, &mut batch);
+                    if self.send_tunnelled(&packet, tunnel) {
+                        pool.give(packet);
+                    } else {
+                        self.send_cut(pool, packet, &mut batch);
+                    }
+                }
+                Leaves::Cut => self.send_cut(pool, packet, &mut batch),
             }
         }
         self.send_batch(pool, &mut batch);
+    }
+
+    /// Sends a segment inside a tunnel whole. Whether that works here.
+    fn send_tunnelled(&mut self, packet: &Packet, tunnel: Tunnel) -> bool {
+        let Some((socket, mark)) = self.tunnels.as_ref().zip(tunnel::mark(tunnel)) else { return false };
+        let header = vnet::write(packet, 0);
+        let part =
+            |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let mut parts = [part(&header), part(packet.bytes())];
+        let mut control = Control {
+            // SAFETY: a C struct of integers, valid with all bytes zero.
+            header: unsafe { mem::zeroed() },
+            mark,
+            _padding: 0,
+        };
+        control.header.cmsg_len = (size_of::<libc::cmsghdr>() + size_of::<u32>()) as _;
+        (control.header.cmsg_level, control.header.cmsg_type) = (libc::SOL_SOCKET, libc::SO_MARK);
+        // SAFETY: a C struct of integers and pointers, valid with all bytes zero.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<Control>() as _;
+        // SAFETY: the kernel reads the parts and the control message, which are ours and of these lengths.
+        if unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) } < 0 {
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EAGAIN | libc::ENOBUFS) => self.tally.queue_full += 1,
+                _ => self.tally.send_errors += 1,
+            }
+        }
+        true
     }
 
     /// Sends the parts of a segment that the kernel cannot cut.
@@ -316,6 +369,26 @@ fn fill(pool: &mut Pool, offload: [u8; vnet::LEN], frame: &[u8], tally: &mut Tal
         return None;
     }
     Some(packet)
+}
+
+/// Binds a socket to a device and the frames of an EtherType; none, if that is 0.
+fn bind(fd: RawFd, ifindex: u32, protocol: u16) -> io::Result<()> {
+    // SAFETY: a C struct of integers, valid with all bytes zero.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = ifindex.cast_signed();
+    sys::bind(fd, &address)
+}
+
+/// A socket that only sends, past the hook where [`tunnel`]'s program is attached.
+fn open_tunnels(ifindex: u32) -> io::Result<OwnedFd> {
+    let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    let fd = socket.as_raw_fd();
+    sys::set_option(fd, libc::SOL_PACKET, packet_option::VNET_HDR, &1_i32)?;
+    let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER);
+    bind(fd, ifindex, 0)?;
+    Ok(socket)
 }
 
 /// Without BPF: frames with a tag that the kernel took off, and group frames, never reach the worker.

@@ -191,7 +191,7 @@ impl TunPort {
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         for packet in packets {
             let udp = packet.has_offload() && offload::is_udp_segment(&packet);
-            if offload::needs_cutting(&packet) || (udp && !self.udp_segments) {
+            if offload::leaves(&packet) != offload::Leaves::Whole || (udp && !self.udp_segments) {
                 self.send_cut(pool, &packet);
             } else {
                 self.write(&packet);

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use lab::{Forwarder, Namespace, Raw, Seen, port, veth};
+use underpass_engine::buffer::Packet;
 use underpass_port::keep::Keep;
 use underpass_port::live::{Driver, LivePort};
 use underpass_port::tun::{self, TunKind, TunPort};
@@ -203,6 +204,68 @@ fn tcp_from_packet_to_xdp() {
         let seen = tcp(Driver::Packet, Driver::Xdp);
         assert!(seen.longest > 10_000 && seen.cut > 0, "{seen:?}");
     }
+}
+
+/// Frames that a device has received, and their bytes.
+fn received(namespace: &Namespace, device: &'static str) -> (u64, u64) {
+    let table = namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
+    let line = table.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':')).unwrap();
+    let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap());
+    let bytes = numbers.next().unwrap();
+    (numbers.next().unwrap(), bytes)
+}
+
+/// Segments that the router puts into a tunnel leave AF_PACKET whole, and Linux takes them out of it: an IPv6
+/// header, or one with an SRH, over IPv4 and IPv6. `ip -6 route add fc00::b encap seg6local action End.DT6 …`
+#[test]
+fn tunnelled_segments_leave_whole() {
+    if !lab::may("tunnelled_segments_leave_whole") {
+        return;
+    }
+    let line = Line::new();
+    // Room for the outer headers.
+    line.a.ip("link set a0 mtu 1400");
+    line.b.ip("-6 route add fc00::b encap seg6local action End.DT6 table local dev b0");
+    for with_srh in [false, true] {
+        let forwarder = Forwarder::start_changing(
+            &line.router,
+            |memory, pool| {
+                let keep = Keep::new();
+                let port = |name, pool: &mut _| port(name, Driver::Packet, &keep, memory, pool);
+                [port("ra", pool), port("rb", pool)]
+            },
+            move |from, packet| {
+                if from == 0 && packet.bytes()[12..14] == [0x86, 0xdd] {
+                    encapsulate(packet, with_srh);
+                }
+            },
+        );
+        let before = received(&line.b, "b0");
+        transfer(&line.a, &line.b, "fd00::2".parse().unwrap(), 20_000_000);
+        let after = received(&line.b, "b0");
+        let seen = forwarder.stop();
+        assert!(seen.longest > 10_000 && seen.cut == 0 && seen.lost == 0, "{seen:?}");
+        let mean = (after.1 - before.1) / (after.0 - before.0);
+        assert!(mean > 5_000, "{mean} bytes a frame");
+    }
+}
+
+/// Puts the packet of a frame into IPv6 to fc00::b, with an SRH of two segments or without.
+fn encapsulate(packet: &mut Packet, with_srh: bool) {
+    let link: [u8; 14] = packet.bytes()[..14].try_into().unwrap();
+    packet.pull(14);
+    let length = packet.len();
+    let mut header = vec![0x60, 0, 0, 0, 0, 0, 41, 64];
+    let address = |first, last| [&[first][..], &[0; 14], &[last]].concat();
+    header.extend([address(0xfd, 9), address(0xfc, 0xb)].concat());
+    if with_srh {
+        header[6] = 43;
+        header.extend([[41, 4, 4, 0, 1, 0, 0, 0].to_vec(), address(0xfc, 0xb), address(0xfc, 0xc)].concat());
+    }
+    let payload = (length + header.len() - 40) as u16;
+    header[4..6].copy_from_slice(&payload.to_be_bytes());
+    let all = [&link[..], &header].concat();
+    packet.push(all.len()).unwrap()[..all.len()].copy_from_slice(&all);
 }
 
 /// The host's sockets behind a TUN device, to a neighbour behind AF_PACKET, and back.

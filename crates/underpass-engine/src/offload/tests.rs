@@ -230,7 +230,7 @@ proptest! {
         let mut packet = packet(&mut pool, &bytes);
         find(&mut packet, 40);
         for _ in 0..2 {
-            let _ = needs_cutting(&packet);
+            let _ = leaves(&packet);
             if let Some(mut cut) = Cut::new(&packet) {
                 while let Some(Ok(part)) = cut.next(&packet, &mut pool) {
                     pool.give(part);

@@ -23,6 +23,7 @@ pub(crate) const R1: Register = Register(1);
 pub(crate) const R2: Register = Register(2);
 pub(crate) const R3: Register = Register(3);
 pub(crate) const R4: Register = Register(4);
+pub(crate) const R5: Register = Register(5);
 pub(crate) const R6: Register = Register(6);
 pub(crate) const R7: Register = Register(7);
 pub(crate) const R8: Register = Register(8);
@@ -94,6 +95,21 @@ impl Program {
     /// `to += value`
     pub(crate) fn add(&mut self, to: Register, value: i32) {
         self.push(0x07, to, R0, 0, value);
+    }
+
+    /// `to &= value`
+    pub(crate) fn and(&mut self, to: Register, value: i32) {
+        self.push(0x57, to, R0, 0, value);
+    }
+
+    /// `to >>= bits`
+    pub(crate) fn shift_right(&mut self, to: Register, bits: i32) {
+        self.push(0x77, to, R0, 0, bits);
+    }
+
+    /// `to = -to`
+    pub(crate) fn negate(&mut self, to: Register) {
+        self.push(0x87, to, R0, 0, 0);
     }
 
     /// `to = *(base + offset)`, in the machine's byte order.

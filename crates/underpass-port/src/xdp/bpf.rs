@@ -43,6 +43,8 @@ pub(crate) enum Attach {
     Xdp = 37,
     /// `BPF_TCX_INGRESS`.
     TcIngress = 46,
+    /// `BPF_TCX_EGRESS`.
+    TcEgress = 47,
 }
 
 /// Calls bpf(2) with an attribute of a plain C type.

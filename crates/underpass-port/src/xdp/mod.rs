@@ -6,6 +6,7 @@ pub(crate) mod bpf;
 pub(crate) mod program;
 mod ring;
 pub(crate) mod socket;
+pub(crate) mod tunnel;
 mod umem;
 
 pub use umem::{LONGEST, Memory};

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use underpass_engine::buffer::Pool;
+use underpass_engine::buffer::{Packet, Pool};
 use underpass_engine::worker::Burst;
 use underpass_port::index_of;
 use underpass_port::keep::Keep;
@@ -149,6 +149,15 @@ impl Forwarder {
         router: &Namespace,
         open: impl FnOnce(&Memory, &mut Pool) -> [LivePort; 2] + Send + 'static,
     ) -> Self {
+        Self::start_changing(router, open, |_, _| ())
+    }
+
+    /// As [`Forwarder::start`]; `change` changes each packet, which came in by the port of this number.
+    pub fn start_changing(
+        router: &Namespace,
+        open: impl FnOnce(&Memory, &mut Pool) -> [LivePort; 2] + Send + 'static,
+        change: impl Fn(usize, &mut Packet) + Send + 'static,
+    ) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (ready, started) = channel();
         let stopped = Arc::clone(&stop);
@@ -162,10 +171,11 @@ impl Forwarder {
                 let before = seen.packets;
                 for from in 0..2 {
                     ports[from].receive(&mut pool, &mut burst);
-                    for packet in &burst {
+                    for packet in &mut burst {
                         seen.packets += 1;
                         seen.longest = seen.longest.max(packet.len());
                         seen.unfinished += u64::from(packet.has_offload());
+                        change(from, packet);
                     }
                     ports[1 - from].send(&mut pool, burst.drain(..));
                 }

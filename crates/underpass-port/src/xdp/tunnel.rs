@@ -1,0 +1,141 @@
+//! The program through which segments inside a tunnel leave whole. An AF_PACKET socket cannot say that a
+//! segment is inside a tunnel, and the kernel drops one that it finds there unannounced. This program takes
+//! the outer headers off and puts them on again, which announces them: the segment is then what the kernel's
+//! own tunnels send, and whoever has to cut it can.
+//!
+//! It runs where packets leave the device and concerns itself with those that [`mark`] marks, which only our
+//! own socket does.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use underpass_engine::offload::Tunnel;
+use underpass_packet::ethernet;
+
+use super::assembler::{Program, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10, Size, When};
+use super::bpf::{self, ProgramKind};
+
+/// Helpers, from include/uapi/linux/bpf.h.
+const SKB_STORE_BYTES: i32 = 9;
+const SKB_LOAD_BYTES: i32 = 26;
+const SKB_ADJUST_ROOM: i32 = 50;
+
+/// Arguments of `bpf_skb_adjust_room`.
+const ROOM_BEHIND_MAC: i32 = 1;
+const FIXED_GSO: i32 = 1;
+const ENCAP_L3_IPV4: i32 = 1 << 1;
+const ENCAP_L3_IPV6: i32 = 1 << 2;
+const DECAP_L3_IPV4: i32 = 1 << 7;
+const DECAP_L3_IPV6: i32 = 1 << 8;
+
+/// `struct __sk_buff`.
+const MARK: i16 = 8;
+
+const TCX_NEXT: i32 = -1;
+const TCX_DROP: i32 = 2;
+
+/// The mark: this, two bits, and the length of the outer headers.
+const OURS: i32 = 0x7550;
+const INNER_IP4: i32 = 1 << 14;
+const OUTER_IP4: i32 = 1 << 15;
+const LENGTH: i32 = (1 << 14) - 1;
+
+/// Longest outer headers: the stack of a program has 512 bytes.
+const LONGEST: i32 = 480;
+
+/// The mark of a segment with this tunnel; `None` if the headers are too long.
+pub(crate) fn mark(tunnel: Tunnel) -> Option<u32> {
+    let length = i32::try_from(tunnel.len).ok().filter(|length| *length <= LONGEST)?;
+    let inner = if tunnel.inner_is_ip4 { INNER_IP4 } else { 0 };
+    let outer = if tunnel.outer_is_ip4 { OUTER_IP4 } else { 0 };
+    Some((OURS << 16 | inner | outer | length).cast_unsigned())
+}
+
+/// Loads the program.
+pub(crate) fn load() -> io::Result<OwnedFd> {
+    const BEHIND_MAC: i32 = ethernet::Header::LEN as i32;
+    const HEADERS: i32 = -LONGEST;
+    let mut program = Program::default();
+    let (other, drop) = (program.label(), program.label());
+    program.copy(R6, R1);
+    program.load(Size::Word, R7, R6, MARK);
+    program.copy(R2, R7);
+    program.shift_right(R2, 16);
+    program.jump_if(R2, When::NotEqual, OURS, other);
+    program.set(R2, 0);
+    program.store(Size::Word, R6, MARK, R2);
+    program.copy(R8, R7);
+    program.and(R8, LENGTH);
+    program.jump_if(R8, When::Equal, 0, drop);
+    program.jump_if(R8, When::Greater, LONGEST, drop);
+
+    // The headers, aside.
+    program.copy(R1, R6);
+    program.set(R2, BEHIND_MAC);
+    program.copy(R3, R10);
+    program.add(R3, HEADERS);
+    program.copy(R4, R8);
+    program.call(SKB_LOAD_BYTES);
+    program.jump_if(R0, When::NotEqual, 0, drop);
+
+    // Off: what is below is IPv4 or IPv6.
+    let inner_is_ip4 = program.label();
+    program.set(R4, FIXED_GSO | DECAP_L3_IPV4);
+    program.jump_if(R7, When::Bits, INNER_IP4, inner_is_ip4);
+    program.set(R4, FIXED_GSO | DECAP_L3_IPV6);
+    program.here(inner_is_ip4);
+    program.copy(R1, R6);
+    program.copy(R2, R8);
+    program.negate(R2);
+    program.set(R3, ROOM_BEHIND_MAC);
+    program.call(SKB_ADJUST_ROOM);
+    program.jump_if(R0, When::NotEqual, 0, drop);
+
+    // And on again, as a tunnel.
+    let outer_is_ip4 = program.label();
+    program.set(R4, FIXED_GSO | ENCAP_L3_IPV4);
+    program.jump_if(R7, When::Bits, OUTER_IP4, outer_is_ip4);
+    program.set(R4, FIXED_GSO | ENCAP_L3_IPV6);
+    program.here(outer_is_ip4);
+    program.copy(R1, R6);
+    program.copy(R2, R8);
+    program.set(R3, ROOM_BEHIND_MAC);
+    program.call(SKB_ADJUST_ROOM);
+    program.jump_if(R0, When::NotEqual, 0, drop);
+
+    program.copy(R1, R6);
+    program.set(R2, BEHIND_MAC);
+    program.copy(R3, R10);
+    program.add(R3, HEADERS);
+    program.copy(R4, R8);
+    program.set(R5, 0);
+    program.call(SKB_STORE_BYTES);
+    program.jump_if(R0, When::NotEqual, 0, drop);
+    program.here(other);
+    program.set(R0, TCX_NEXT);
+    program.exit();
+    program.here(drop);
+    program.set(R0, TCX_DROP);
+    program.exit();
+    bpf::load(ProgramKind::Classifier, "underpass_gso", &program.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_takes_the_program() {
+        if let Err(error) = load() {
+            assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
+            eprintln!("SKIPPED the_kernel_takes_the_program: needs the right to load BPF programs");
+        }
+    }
+
+    #[test]
+    fn marks() {
+        let tunnel = Tunnel { len: 80, outer_is_ip4: false, inner_is_ip4: true };
+        assert_eq!(mark(tunnel), Some(0x7550_4050));
+        assert_eq!(mark(Tunnel { len: 481, ..tunnel }), None);
+    }
+}
