@@ -24,6 +24,9 @@ pub(crate) struct Live {
     pub unseen: Option<Box<Unseen>>,
     /// What could not be mirrored and was logged.
     logged: BTreeSet<String>,
+    /// Places with a route of the router's own, and those that have changed since the host was told.
+    pub own_places: BTreeSet<Place>,
+    pub changed_places: BTreeSet<Place>,
     /// The host's ports.
     pub host: crate::host::Host,
     /// By what the kernel is asked to do something.

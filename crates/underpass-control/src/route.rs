@@ -16,6 +16,7 @@ pub(crate) mod nexthop;
 mod own;
 mod publish;
 mod rule;
+mod shadow;
 mod statistics;
 mod table;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) use info::{Hop, Info, Origin, Ways};
 pub(crate) use rule::{
     delete as delete_rule, dump as dump_rules, is_of as is_rule_of, is_own as is_own_rule, new as new_rule,
 };
+pub use shadow::Shadow;
 pub(crate) use table::{Family, Ids, Prefix, bits};
 
 pub use view::Route;

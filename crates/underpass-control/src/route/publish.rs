@@ -248,6 +248,7 @@ impl Router {
     /// Publishes that the routes to a prefix of a table have changed.
     pub(crate) fn publish(&mut self, (family, table, prefix): Place) {
         self.routes.gateways.forget(family, prefix);
+        self.place_changed((family, table, prefix));
         for index in 0..self.routes.published.fibs.len() {
             let fib = &self.routes.published.fibs[index];
             if fib.family != family || !fib.tables.contains(&table) {

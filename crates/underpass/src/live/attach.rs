@@ -20,6 +20,7 @@ use super::{
     device::{self, Sysctls},
     worker::{Handle, Order},
 };
+use crate::kernel::Made;
 
 /// How devices are attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -35,6 +36,8 @@ pub enum Driver {
 
 /// The device that stands for the host.
 pub const HOST: &str = "underpass0";
+/// The longest packet that it takes; routes say what they take.
+const HOST_MTU: u32 = 65535;
 /// A device that could not be attached is tried again when it changes.
 type Failed = BTreeSet<(u32, u32)>;
 
@@ -96,6 +99,7 @@ impl Attachments {
             if index == 0 {
                 index = underpass_port::index_of(HOST)?;
                 self.sysctls.host_device(HOST);
+                device::set_mtu(HOST, HOST_MTU)?;
                 device::set_up(HOST)?;
             }
             worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue))));
@@ -117,7 +121,7 @@ impl Attachments {
     }
 
     /// Follows the links and addresses of the router: attaches what has come, detaches what has gone.
-    pub fn follow(&mut self, router: &mut Router, workers: &[Handle]) {
+    pub fn follow(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
         let seen = (router.link_generation(), router.local_generation());
         if self.seen == Some(seen) {
             return;
@@ -125,22 +129,66 @@ impl Attachments {
         // First what the kernel keeps: an address that is new is the kernel's before packets for it come.
         self.keep_addresses(router);
         if self.seen.is_none_or(|(links, _)| links != seen.0) {
+            self.follow_hosts(router, workers, made);
             self.follow_links(router, workers);
         }
         // Attaching changes links.
         self.seen = Some((router.link_generation(), router.local_generation()));
     }
 
-    fn follow_links(&mut self, router: &mut Router, workers: &[Handle]) {
-        let gone: Vec<u32> =
-            self.attached.keys().copied().filter(|index| router.link(*index).is_none()).collect();
-        gone.into_iter().for_each(|index| self.detach(index, router, workers));
+    /// Serves the devices of VRFs that the router has made, and no longer those that are gone.
+    fn follow_hosts(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
+        let vrfs: Vec<(u32, String)> = router
+            .links()
+            .filter(|link| link.vrf_table().is_some() && !self.hosts.contains_key(&link.index))
+            .map(|link| (link.index, link.name.clone()))
+            .collect();
+        for (index, name) in vrfs {
+            // Of the kernel's own there is none.
+            let Some(first) = made.take(index) else { continue };
+            let port = self.free_port();
+            let mut queues = vec![first];
+            while queues.len() < workers.len() {
+                match TunPort::open(&name, TunKind::Tun, true) {
+                    Ok(queue) => queues.push(queue),
+                    Err(error) => {
+                        tracing::error!("{name}: {error}");
+                        break;
+                    }
+                }
+            }
+            self.sysctls.host_device(&name);
+            for (worker, queue) in workers.iter().zip(queues) {
+                worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue))));
+            }
+            self.hosts.insert(index, (index, port));
+        }
         for (vrf, (index, port)) in &self.hosts {
             if router.link(*index).is_some_and(|link| link.attached != Some(*port)) {
                 let _ = router.attach(*index, Some(*port));
                 router.set_host_port(*vrf, *index, Some((*port, ROUTER_MAC)));
             }
         }
+        let gone: Vec<u32> =
+            self.hosts.keys().copied().filter(|vrf| *vrf != 0 && router.link(*vrf).is_none()).collect();
+        for vrf in gone {
+            let Some((index, port)) = self.hosts.remove(&vrf) else { continue };
+            router.set_host_port(vrf, index, None);
+            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
+            self.ports.remove(&port.0);
+        }
+    }
+
+    /// The device by which the host sends what is looked up in a table: that of the table's VRF.
+    pub fn host_device(&self, router: &Router, table: u32) -> Option<u32> {
+        let vrf = router.links().find(|link| link.vrf_table() == Some(table)).map_or(0, |link| link.index);
+        self.hosts.get(&vrf).map(|(index, _)| *index)
+    }
+
+    fn follow_links(&mut self, router: &mut Router, workers: &[Handle]) {
+        let gone: Vec<u32> =
+            self.attached.keys().copied().filter(|index| router.link(*index).is_none()).collect();
+        gone.into_iter().for_each(|index| self.detach(index, router, workers));
         let candidates: Vec<(u32, String, u32, u32)> = router
             .links()
             .filter(|link| link.kind == LinkKind::Kernel && !self.is_own(link.index))

@@ -42,6 +42,16 @@ pub fn is_ethernet(name: &str) -> bool {
     kind().is_ok_and(|kind| kind == libc::ARPHRD_ETHER)
 }
 
+/// Sets the longest packet that a device takes.
+///
+/// # Errors
+/// What the kernel says.
+pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
+    let (control, mut request) = request(name)?;
+    request.ifr_ifru.ifru_mtu = mtu as libc::c_int;
+    ioctl(&control, libc::SIOCSIFMTU as _, &mut request)
+}
+
 /// Brings a device up.
 ///
 /// # Errors

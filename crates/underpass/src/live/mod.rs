@@ -12,6 +12,7 @@ mod host;
 mod lifecycle;
 mod metrics;
 mod neighbours;
+mod shadow;
 mod stats;
 mod worker;
 
@@ -56,6 +57,7 @@ use device::Sysctls;
 use events::{Events, Source};
 use lifecycle::Lock;
 use neighbours::Pending;
+use shadow::Shadows;
 
 /// Neighbours that the workers may want before the control thread has looked.
 const WANTED: usize = 4096;
@@ -87,6 +89,7 @@ struct Live {
     workers: Vec<worker::Handle>,
     attachments: Attachments,
     pending: Pending,
+    shadows: Shadows,
     wanted: Receiver<Unresolved>,
     listening: stats::Listening,
 }
@@ -119,8 +122,16 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let workers = start_workers(&processors, &tables, readers, &wanting)?;
     let mut attachments = Attachments::new(options, sysctls);
     attachments.make_host(&workers).context("the device of the host")?;
-    let mut live =
-        Live { router, kernel, workers, attachments, pending: Pending::default(), wanted, listening };
+    let mut live = Live {
+        router,
+        kernel,
+        workers,
+        attachments,
+        pending: Pending::default(),
+        shadows: Shadows::default(),
+        wanted,
+        listening,
+    };
     // The device of the host is there when the kernel has told of it.
     live.catch_up();
     for name in &options.attach {
@@ -220,7 +231,10 @@ impl Live {
 
     /// Does what follows from what the router knows now.
     fn follow(&mut self) {
-        self.attachments.follow(&mut self.router, &self.workers);
+        self.attachments.follow(&mut self.router, &self.workers, self.kernel.made());
+        let attachments = &self.attachments;
+        let device = |router: &Router, table| attachments.host_device(router, table);
+        self.shadows.follow(&mut self.router, &mut self.kernel, device);
         if !self.pending.is_empty() {
             self.pending.settle(&self.router, &self.workers);
         }

@@ -1,0 +1,127 @@
+//! Routes that the host needs in the kernel besides, so that what it sends itself comes to the router: one
+//! beside each route of the router's own that encapsulates.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use underpass_netlink::Encap;
+use underpass_netlink::seg6::{Mode, Seg6};
+
+use super::{Hop, Info, Place};
+use crate::Router;
+
+/// Lengths of an IPv6 header, of an SRH without segments, and of an Ethernet header.
+const IPV6_LEN: u32 = 40;
+const SRH_LEN: u32 = 8;
+const ETHERNET_LEN: u32 = 14;
+const SEGMENT_LEN: u32 = 16;
+
+/// A route to be had in the kernel, by the device of the host in the VRF of its table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Shadow {
+    /// Its destination.
+    pub destination: IpNet,
+    /// Its table.
+    pub table: u32,
+    /// `metric`.
+    pub metric: u32,
+    /// `src`: what the host would choose on the link by which the packets leave.
+    pub source: Option<IpAddr>,
+    /// Longest packet that still leaves in one piece once it is encapsulated.
+    pub mtu: u32,
+}
+
+/// Bytes that an encapsulation puts before a packet at most, or into it.
+fn growth(seg6: &Seg6) -> u32 {
+    let srh = seg6.srh.bytes().len() as u32;
+    match seg6.mode {
+        Mode::Inline => srh,
+        Mode::Encap => IPV6_LEN + srh,
+        Mode::L2Encap => IPV6_LEN + srh + ETHERNET_LEN,
+        // One segment is enough for the destination alone.
+        Mode::EncapRed | Mode::L2EncapRed => {
+            let reduced = if srh <= SRH_LEN + SEGMENT_LEN { 0 } else { srh - SEGMENT_LEN };
+            let ethernet = if seg6.mode == Mode::L2EncapRed { ETHERNET_LEN } else { 0 };
+            IPV6_LEN + reduced + ethernet
+        }
+    }
+}
+
+impl Router {
+    /// Takes note that the routes of a place have changed, if the host may need to know.
+    pub(crate) fn place_changed(&mut self, place: Place) {
+        if self.live.is_none() {
+            return;
+        }
+        let (family, table, prefix) = place;
+        let routes = self.routes.tables.get(&(family, table));
+        let own = routes.into_iter().flat_map(|routes| routes.get(prefix)).any(|&id| {
+            self.routes.infos.get(id).is_some_and(|info| info.own())
+        });
+        let Some(live) = &mut self.live else { return };
+        // Where there was one before, it may have to go.
+        if own {
+            live.own_places.insert(place);
+            live.changed_places.insert(place);
+        } else if live.own_places.remove(&place) {
+            live.changed_places.insert(place);
+        }
+    }
+
+    /// The places whose routes may have other shadows than when this was last asked: destination, table, and
+    /// the shadows that they are to have now.
+    pub fn changed_shadows(&mut self) -> Vec<(IpNet, u32, Vec<Shadow>)> {
+        let changed = match &mut self.live {
+            Some(live) => std::mem::take(&mut live.changed_places),
+            None => return Vec::new(),
+        };
+        changed.into_iter().filter_map(|place| self.shadows_at(place)).collect()
+    }
+
+    /// The same for all places: links or addresses have changed, on which the sources and the MTUs depend.
+    pub fn all_shadows(&mut self) -> Vec<(IpNet, u32, Vec<Shadow>)> {
+        if let Some(live) = &mut self.live {
+            live.changed_places.extend(live.own_places.iter().copied());
+        }
+        self.changed_shadows()
+    }
+
+    fn shadows_at(&self, (family, table, prefix): Place) -> Option<(IpNet, u32, Vec<Shadow>)> {
+        let destination = IpNet::new(family.address(prefix.bits), prefix.len).ok()?;
+        let routes = self.routes.tables.get(&(family, table));
+        let infos = routes.into_iter().flat_map(|routes| routes.get(prefix));
+        let infos = infos.filter_map(|&id| self.routes.infos.get(id));
+        let mut shadows: Vec<Shadow> =
+            infos.filter_map(|info| self.shadow(info, destination, table)).collect();
+        // Those of IPv6 that are used together are one.
+        shadows.dedup_by_key(|shadow| shadow.metric);
+        Some((destination, table, shadows))
+    }
+
+    fn shadow(&self, info: &Info, destination: IpNet, table: u32) -> Option<Shadow> {
+        if !info.own() || info.kind != libc::RTN_UNICAST {
+            return None;
+        }
+        let ways = self.ways(info);
+        let encapsulates = |hop: &Hop| match hop.tunnel.as_ref().map(|tunnel| &tunnel.encap) {
+            Some(Encap::Seg6(seg6)) => Some(growth(seg6)),
+            _ => None,
+        };
+        let mtu = |hop: &Hop| {
+            let link = self.links.get(hop.oif)?;
+            Some(link.mtu.saturating_sub(encapsulates(hop).unwrap_or(0)))
+        };
+        let (first, _) = ways.iter().find_map(|hop| Some((hop, encapsulates(hop)?)))?;
+        let source = match destination {
+            IpNet::V4(_) => self.source4(first.oif).map(IpAddr::from),
+            IpNet::V6(_) => self.source6(first.oif).map(IpAddr::from),
+        };
+        Some(Shadow {
+            destination,
+            table,
+            metric: info.metric,
+            source: info.source.or(source),
+            mtu: ways.iter().filter_map(mtu).min().unwrap_or(0),
+        })
+    }
+}
