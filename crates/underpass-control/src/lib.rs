@@ -34,7 +34,7 @@ pub use namespace::{Device, Namespace};
 pub use neighbour::Neighbour;
 pub use owner::Owner;
 pub use request::Request;
-pub use route::Route;
+pub use route::{Route, Shadow};
 pub use router::Router;
 pub use statistics::{LinkCounts, SidCount};
 pub use underpass_netlink::{Refusal, Replies};

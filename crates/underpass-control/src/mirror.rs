@@ -4,7 +4,7 @@
 //! The kernel does not tell of everything: IPv4 routes that go with a link or an address vanish silently,
 //! and so do the next-hop objects of a link. There the model does what Linux does.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use underpass_netlink::{Message, Refusal};
@@ -25,8 +25,8 @@ pub(crate) struct Live {
     /// What could not be mirrored and was logged.
     logged: BTreeSet<String>,
     /// Places with a route of the router's own, and those that have changed since the host was told.
-    pub own_places: BTreeSet<Place>,
-    pub changed_places: BTreeSet<Place>,
+    pub own_places: HashSet<Place>,
+    pub changed_places: HashSet<Place>,
     /// The host's ports.
     pub host: crate::host::Host,
     /// By what the kernel is asked to do something.

@@ -55,9 +55,10 @@ impl Router {
         }
         let (family, table, prefix) = place;
         let routes = self.routes.tables.get(&(family, table));
-        let own = routes.into_iter().flat_map(|routes| routes.get(prefix)).any(|&id| {
-            self.routes.infos.get(id).is_some_and(|info| info.own())
-        });
+        let own = routes
+            .into_iter()
+            .flat_map(|routes| routes.get(prefix))
+            .any(|&id| self.routes.infos.get(id).is_some_and(|info| info.own()));
         let Some(live) = &mut self.live else { return };
         // Where there was one before, it may have to go.
         if own {

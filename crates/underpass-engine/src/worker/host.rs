@@ -2,6 +2,7 @@
 
 use underpass_packet::ethernet;
 
+use super::road::UNFINISHED;
 use super::{Path, Road, Step, View};
 use crate::drops::Drop;
 use crate::tables::Link;
@@ -18,6 +19,10 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Option<(Road, Step)> {
         let Some(ingress) = view.link(road.ingress) else { return Some((road, Step::drop(Drop::LinkDown))) };
+        if road.is(UNFINISHED) {
+            let link = road.ingress;
+            self.finish_generated(view, &mut road, link);
+        }
         trace.step(Event::Delivered(road.ingress), &road.packet);
         let ethertype = match road.packet.bytes().first().map(|first| first >> 4) {
             Some(4) => Some(ethernet::IPV4),

@@ -178,7 +178,11 @@ impl<const COUNT: bool> Path<COUNT> {
             .filter(|egress| egress.lookup != instance)
             .and_then(|_| view.links().find(|link| link.lookup == instance && link.source4.is_some()));
         let source4 = [of_vrf, egress, ingress].iter().flatten().find_map(|link| link.source4);
+        // What comes from the host comes by a link that has no addresses.
+        let of_instance = || view.links().filter(|link| link.lookup == instance);
+        let source4 = source4.or_else(|| of_instance().find_map(|link| link.source4));
         let source6 = [ingress, egress].iter().flatten().find_map(|link| link.source6);
+        let source6 = source6.or_else(|| of_instance().find_map(|link| link.source6));
         let bytes = road.packet.bytes_mut();
         if bytes.first().is_some_and(|first| first >> 4 == 6) {
             let Ok((header, message)) = ipv6::Header::mut_from_prefix(bytes) else { return };

@@ -12,6 +12,7 @@ mod host;
 mod lifecycle;
 mod metrics;
 mod neighbours;
+mod sent;
 mod shadow;
 mod stats;
 mod worker;

@@ -23,7 +23,12 @@ pub struct Shadows {
 
 impl Shadows {
     /// Follows the router. `device` tells the device of the host for a table.
-    pub fn follow(&mut self, router: &mut Router, kernel: &mut Kernel, device: impl Fn(&Router, u32) -> Option<u32>) {
+    pub fn follow(
+        &mut self,
+        router: &mut Router,
+        kernel: &mut Kernel,
+        device: impl Fn(&Router, u32) -> Option<u32>,
+    ) {
         let seen = (router.link_generation(), router.local_generation());
         let all = std::mem::replace(&mut self.seen, seen) != seen;
         // An address that has gone took the routes along that sent from it, without a word.
@@ -37,19 +42,23 @@ impl Shadows {
                 if !stays || all {
                     self.there.remove(&key);
                     // It may have gone by itself.
-                    let _ = kernel.asker().ask(libc::RTM_DELROUTE, 0, |message| write(message, &shadow, through));
+                    let _ =
+                        kernel.asker().ask(libc::RTM_DELROUTE, 0, |message| write(message, &shadow, through));
                 }
             }
             for shadow in wanted {
                 let key = (table, destination, shadow.metric);
                 let Some(device) = device.filter(|_| !self.there.contains_key(&key)) else { continue };
                 let flags = NLM_F_CREATE | NLM_F_EXCL;
-                match kernel.asker().ask(libc::RTM_NEWROUTE, flags, |message| write(message, &shadow, device)) {
+                match kernel.asker().ask(libc::RTM_NEWROUTE, flags, |message| write(message, &shadow, device))
+                {
                     Ok(()) => {
                         self.there.insert(key, (shadow, device));
                     }
                     Err(refusal) => {
-                        tracing::warn!("what this host sends to {destination} does not take the encapsulation: {refusal}");
+                        tracing::warn!(
+                            "what this host sends to {destination} does not take the encapsulation: {refusal}"
+                        );
                     }
                 }
             }

@@ -31,7 +31,7 @@ use underpass_port::{
     xdp::Memory,
 };
 
-use super::descriptors::Descriptors;
+use super::{descriptors::Descriptors, sent::raise_hop_limit};
 use crate::serve::Waker;
 
 /// How long a worker looks for packets before it sleeps: about as long as being woken takes.
@@ -265,6 +265,9 @@ impl Running {
             if !burst.is_empty() {
                 busy = true;
                 count(&self.activity.bursts);
+                if let LivePort::Tun(_) = **port {
+                    burst.iter_mut().for_each(|packet| raise_hop_limit(packet.bytes_mut()));
+                }
                 self.worker.process(*id, &mut burst, nanos, &mut Untraced);
             }
         }
