@@ -23,6 +23,7 @@ mod route;
 mod router;
 mod statistics;
 mod stats;
+mod sysctl;
 
 pub use address::Address;
 pub use client::{Client, Protocol};
@@ -37,4 +38,5 @@ pub use request::Request;
 pub use route::{Route, Shadow};
 pub use router::Router;
 pub use statistics::{LinkCounts, SidCount};
+pub use sysctl::Node;
 pub use underpass_netlink::{Refusal, Replies};

@@ -16,6 +16,7 @@ use crate::link::{self, Links};
 use crate::mirror::Live;
 use crate::neighbour::{self, Neighbours};
 use crate::route::{self, Family, Routes, nexthop};
+use crate::sysctl::Sysctls;
 use crate::{Client, Protocol, Request, generic, netconf, stats};
 
 /// What a request that was not refused is followed by.
@@ -49,6 +50,7 @@ pub struct Router {
     pub(crate) routes: Routes,
     /// `ip sr tunsrc`: the source of encapsulations; `::` is one of the link's addresses.
     pub(crate) tunnel_source: Ipv6Addr,
+    pub(crate) sysctls: Sysctls,
     began: Instant,
     /// What there is only beside a kernel.
     pub(crate) live: Option<Box<Live>>,
@@ -83,6 +85,7 @@ impl Router {
             routes: Routes::default(),
             events: Events::default(),
             tunnel_source: Ipv6Addr::UNSPECIFIED,
+            sysctls: Sysctls::default(),
             began: Instant::now(),
             live: None,
             engine,

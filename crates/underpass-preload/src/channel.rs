@@ -13,7 +13,7 @@ use libc::{iovec, msghdr, sockaddr_un, socklen_t, ssize_t};
 
 use crate::{
     next,
-    protocol::{Kind, Message, RUNTIME_VARIABLE, SOCKET_VARIABLE, VERSION, socket_name},
+    protocol::{Kind, Message, RUNTIME_VARIABLE, SOCKET_VARIABLE, VERSION, socket_name, sysctl},
     table::{self, Socket},
 };
 
@@ -186,6 +186,108 @@ fn hand_over(control: c_int, far: c_int, protocol: c_int) -> Result<(), c_int> {
 pub fn call(socket: &Socket, question: Message) -> Result<Message, c_int> {
     let _turn = turn(socket);
     ask(socket.control.load(Relaxed), question)
+}
+
+/// Asks the router about a path below `/proc/sys/net`; gives its answer and the text in it.
+pub fn ask_about(what: u32, path: &[u8]) -> Result<(Message, Vec<u8>), c_int> {
+    let control = connect()?.ok_or(libc::ENOENT)?;
+    let answer = ask_sysctl(control, what, path);
+    // SAFETY: `control` is ours.
+    unsafe { next::close(control) };
+    answer
+}
+
+fn ask_sysctl(control: c_int, what: u32, path: &[u8]) -> Result<(Message, Vec<u8>), c_int> {
+    let question = [&Message::new(Kind::Sysctl, what, 0, 0).to_bytes()[..], path].concat();
+    // SAFETY: send reads `question`.
+    let sent = retry(|| unsafe {
+        next::send(control, question.as_ptr().cast(), question.len(), libc::MSG_NOSIGNAL)
+    });
+    if sent < 0 {
+        return Err(libc::ECONNREFUSED);
+    }
+    let mut bytes =
+        vec![0; Message::LENGTH + if what == sysctl::LIST { sysctl::ANSWER } else { sysctl::TEXT }];
+    // SAFETY: recv writes at most the length given.
+    let length = retry(|| unsafe { libc::recv(control, bytes.as_mut_ptr().cast(), bytes.len(), 0) });
+    let length = usize::try_from(length).map_err(|_| libc::ECONNREFUSED)?;
+    match Message::with_text(bytes.get(..length).unwrap_or_default()) {
+        Some((answer @ Message { kind: Kind::Reply, a: 0, .. }, text)) => Ok((answer, text.to_vec())),
+        Some((Message { kind: Kind::Reply, a: errno, .. }, _)) => Err(errno as c_int),
+        _ => Err(libc::ECONNREFUSED),
+    }
+}
+
+/// A connection that is a file of the router's, opened for writing with these flags of open(2).
+pub fn sysctl_writer(path: &[u8], flags: c_int) -> Result<c_int, c_int> {
+    let fd = connect()?.ok_or(libc::ENOENT)?;
+    let opened = ask_sysctl(fd, sysctl::WRITE, path);
+    let entered = opened.and_then(|_| table::enter_writer(fd).ok_or(libc::EMFILE));
+    // SAFETY: `fd` is ours; fcntl takes numbers here.
+    unsafe {
+        if entered.is_err() {
+            next::close(fd);
+        } else if flags & libc::O_CLOEXEC == 0 {
+            next::fcntl(fd, libc::F_SETFD, null_mut());
+        }
+    }
+    entered.map(|()| fd)
+}
+
+/// Whether `fd` is a connection to a router, which a program has only as a file that it writes to.
+pub fn is_connection(fd: c_int) -> bool {
+    // SAFETY: all zero bytes are a valid sockaddr_un; getpeername writes at most the length given.
+    let address = unsafe {
+        let mut address: sockaddr_un = zeroed();
+        let mut length = size_of::<sockaddr_un>() as socklen_t;
+        if next::getpeername(fd, (&raw mut address).cast(), &raw mut length) != 0
+            || address.sun_family != libc::AF_UNIX as u16
+        {
+            return false;
+        }
+        address
+    };
+    let path = address.sun_path.map(|byte| byte as u8);
+    match routers() {
+        Some(Routers::One(router)) => router.sun_path == address.sun_path,
+        Some(Routers::Runtime(directory)) => {
+            path.strip_prefix(&directory[..]).is_some_and(|rest| rest.starts_with(b"/netns-"))
+        }
+        None => false,
+    }
+}
+
+/// Forgets the router's words about texts that nobody waited for.
+pub fn drain(fd: c_int) {
+    let mut bytes = [0u8; Message::LENGTH];
+    // SAFETY: recv writes at most the length given.
+    while unsafe { libc::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) } > 0 {}
+}
+
+/// Waits for the router's word about a text that was written.
+pub fn verdict(fd: c_int) -> Result<(), c_int> {
+    match receive(fd) {
+        Ok(Message { kind: Kind::Reply, a: 0, .. }) => Ok(()),
+        Ok(Message { kind: Kind::Reply, a: errno, .. }) => Err(errno as c_int),
+        _ => Err(libc::EIO),
+    }
+}
+
+/// Asks what became of all texts whose verdict nobody has waited for: the last errno.
+pub fn settle(fd: c_int) -> Result<(), c_int> {
+    // SAFETY: send reads the one byte.
+    if unsafe { next::send(fd, [sysctl::SETTLE].as_ptr().cast(), 1, libc::MSG_NOSIGNAL) } < 0 {
+        return Err(libc::EIO);
+    }
+    let mut settled = Ok(());
+    loop {
+        match receive(fd) {
+            Ok(Message { kind: Kind::Done, .. }) => return settled,
+            Ok(Message { kind: Kind::Reply, a: 0, .. }) => {}
+            Ok(Message { kind: Kind::Reply, a: errno, .. }) => settled = Err(errno as c_int),
+            _ => return Err(libc::EIO),
+        }
+    }
 }
 
 /// Asks the router something that concerns no socket.

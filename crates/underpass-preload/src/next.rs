@@ -27,6 +27,10 @@ impl Missing for c_uint {
     const VALUE: Self = 0;
 }
 
+impl Missing for *mut libc::FILE {
+    const VALUE: Self = null_mut();
+}
+
 impl Missing for *mut c_char {
     const VALUE: Self = null_mut();
 }
@@ -119,7 +123,33 @@ next! {
     fcntl(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
     fcntl64(fd: c_int, command: c_int, argument: *mut c_void) -> c_int;
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int;
+    open(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+    open64(path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+    __open_2(path: *const c_char, flags: c_int) -> c_int;
+    __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    openat(at: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+    openat64(at: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int;
+    __openat_2(at: c_int, path: *const c_char, flags: c_int) -> c_int;
+    __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int;
+    creat(path: *const c_char, mode: libc::mode_t) -> c_int;
+    creat64(path: *const c_char, mode: libc::mode_t) -> c_int;
+    fopen(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
+    fflush(stream: *mut libc::FILE) -> c_int;
+    fclose(stream: *mut libc::FILE) -> c_int;
+    realpath(path: *const c_char, to: *mut c_char) -> *mut c_char;
+    __realpath_chk(path: *const c_char, to: *mut c_char, room: usize) -> *mut c_char;
+    access(path: *const c_char, mode: c_int) -> c_int;
+    eaccess(path: *const c_char, mode: c_int) -> c_int;
+    euidaccess(path: *const c_char, mode: c_int) -> c_int;
+    faccessat(at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
     stat(path: *const c_char, status: *mut libc::stat) -> c_int;
+    stat64(path: *const c_char, status: *mut libc::stat) -> c_int;
+    lstat(path: *const c_char, status: *mut libc::stat) -> c_int;
+    lstat64(path: *const c_char, status: *mut libc::stat) -> c_int;
+    fstatat(at: c_int, path: *const c_char, status: *mut libc::stat, flags: c_int) -> c_int;
+    fstatat64(at: c_int, path: *const c_char, status: *mut libc::stat, flags: c_int) -> c_int;
+    statx(at: c_int, path: *const c_char, flags: c_int, mask: c_uint, status: *mut libc::statx) -> c_int;
     if_nametoindex(name: *const c_char) -> c_uint;
     if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char;
 }

@@ -24,6 +24,20 @@
 //!                                      ←   REPLY errno, index, name
 //! ```
 //!
+//! A variable under `/proc/sys/net` that is the router's is asked for over a connection of its own:
+//!
+//! ```text
+//!   SYSCTL what, path                  →
+//!                                      ←   REPLY errno, and what was asked for
+//!   (after a SYSCTL to write: a text)  →
+//!                                      ←   REPLY errno
+//!   (a byte 0 alone)                   →
+//!                                      ←   DONE
+//! ```
+//!
+//! After a SYSCTL to write, the connection is the file that the program writes to. So a text that reaches it
+//! without the library's help (of a program that does not load it) is written too.
+//!
 //! The library sends one thing at a time and waits: for the REPLY of a call, and for the DONE of a data
 //! datagram. So a reply of the router is in the program's queue when its send returns, as with a socket
 //! of the kernel (a dump's first part; the rest follows as the program reads), and options and requests
@@ -68,10 +82,40 @@ pub enum Kind {
     IndexOf = 5,
     /// `a`: an interface index. The reply holds the name.
     NameOf = 6,
+    /// `a`: one of [`sysctl`]. The path below `/proc/sys/net` follows the message, at most
+    /// [`sysctl::PATH`] bytes; the reply is followed by what was asked for.
+    Sysctl = 7,
     /// Answer to any of the above. `a`: 0 or an errno.
     Reply = 16,
     /// A data datagram has been handled. `a`: how many since OPEN, modulo 2^32.
     Done = 17,
+}
+
+/// What is asked about a path below `/proc/sys/net`.
+pub mod sysctl {
+    /// What is there: the reply has [`FILE`] or [`DIRECTORY`] in `b`.
+    pub const LOOK: u32 = 0;
+    /// What the file reads.
+    pub const READ: u32 = 1;
+    /// To write to the file: each datagram after the reply is a text to be written.
+    pub const WRITE: u32 = 2;
+    /// The names in a directory, each followed by a slash.
+    pub const LIST: u32 = 3;
+
+    /// It is a file.
+    pub const FILE: u32 = 1;
+    /// It is a directory.
+    pub const DIRECTORY: u32 = 2;
+
+    /// A text of this byte alone is none, but asks for a DONE: all texts before have had their REPLY.
+    pub const SETTLE: u8 = 0;
+
+    /// Longest path, in bytes.
+    pub const PATH: usize = 256;
+    /// Longest text to be written, in bytes.
+    pub const TEXT: usize = 4096;
+    /// Longest text in a reply, in bytes.
+    pub const ANSWER: usize = 128 << 10;
 }
 
 /// Version of this protocol; the daemon refuses another with EPROTO.
@@ -112,6 +156,12 @@ impl Message {
         bytes
     }
 
+    /// The message at the start of `bytes`, and the text that follows it.
+    pub fn with_text(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (message, text) = bytes.split_at_checked(Self::LENGTH)?;
+        Some((Self::from_bytes(message)?, text))
+    }
+
     /// The message in `bytes`; `None` unless it is exactly one, of a known kind.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::LENGTH] = bytes.try_into().ok()?;
@@ -123,6 +173,7 @@ impl Message {
             4 => Kind::Get,
             5 => Kind::IndexOf,
             6 => Kind::NameOf,
+            7 => Kind::Sysctl,
             16 => Kind::Reply,
             17 => Kind::Done,
             _ => return None,
@@ -146,6 +197,7 @@ mod tests {
             Kind::Get,
             Kind::IndexOf,
             Kind::NameOf,
+            Kind::Sysctl,
             Kind::Reply,
             Kind::Done,
         ] {
@@ -159,7 +211,7 @@ mod tests {
         let bytes = Message::new(Kind::Done, 0, 0, 0).to_bytes();
         assert_eq!(Message::from_bytes(&bytes[1..]), None);
         assert_eq!(Message::from_bytes(&[&bytes[..], &[0]].concat()), None);
-        for kind in [0u32, 7, 15, 18, u32::MAX] {
+        for kind in [0u32, 8, 15, 18, u32::MAX] {
             let mut bytes = bytes;
             bytes[..4].copy_from_slice(&kind.to_ne_bytes());
             assert_eq!(Message::from_bytes(&bytes), None);

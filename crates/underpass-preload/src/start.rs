@@ -12,5 +12,12 @@ static START: extern "C" fn() = start;
 /// Notes the process, and reads the environment while nothing can have changed it.
 extern "C" fn start() {
     table::adopt();
-    channel::active();
+    if channel::active() {
+        // What a shell redirected for this program.
+        for fd in 0..=2 {
+            if channel::is_connection(fd) {
+                table::enter_writer(fd);
+            }
+        }
+    }
 }

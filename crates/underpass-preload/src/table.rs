@@ -31,11 +31,11 @@ pub struct Socket {
     users: AtomicU32,
     /// Inode of the data socket.
     inode: AtomicU64,
-    /// The control connection.
+    /// The control connection; -1 for a file, which is its own.
     pub control: AtomicI32,
     /// SOCK_RAW or SOCK_DGRAM, as the program asked.
     pub kind: AtomicI32,
-    /// NETLINK_ROUTE or NETLINK_GENERIC.
+    /// NETLINK_ROUTE or NETLINK_GENERIC; [`WRITER`] for a file under `/proc/sys/net`.
     pub protocol: AtomicI32,
     /// nl_pid; 0 until bound.
     pub port_id: AtomicU32,
@@ -93,8 +93,37 @@ fn known(fd: c_int) -> Option<&'static Socket> {
     }
 }
 
-/// The socket of the router that `fd` is. errno is left as it was.
+/// [`Socket::protocol`] of a file of the router's that is written to.
+const WRITER: c_int = -1;
+/// How many such files there have been.
+static WRITERS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether there has been a file of the router's that is written to.
+pub fn has_writers() -> bool {
+    WRITERS.load(Relaxed) != 0
+}
+
+/// Whether `fd` is one. errno is left as it was.
+pub fn is_writer(fd: c_int) -> bool {
+    has_writers() && current(fd).is_some_and(|socket| socket.protocol.load(Relaxed) == WRITER)
+}
+
+/// Enters a file of the router's that is written to.
+pub fn enter_writer(fd: c_int) -> Option<()> {
+    WRITERS.fetch_add(1, Relaxed);
+    let place = entry(fd)?;
+    let (index, _) = take_slot(inode(fd)?, -1, 0, WRITER)?;
+    put(fd, place, index);
+    Some(())
+}
+
+/// The netlink socket of the router that `fd` is. errno is left as it was.
 pub fn live(fd: c_int) -> Option<&'static Socket> {
+    current(fd).filter(|socket| socket.protocol.load(Relaxed) != WRITER)
+}
+
+/// What of the router's `fd` is.
+fn current(fd: c_int) -> Option<&'static Socket> {
     let socket = known(fd)?;
     let errno = next::errno();
     let inode = inode(fd);
@@ -150,7 +179,14 @@ fn own() -> bool {
 pub fn enter(data: c_int, control: c_int, kind: c_int, protocol: c_int) -> Option<&'static Socket> {
     let data_entry = entry(data)?;
     let control_entry = entry(control)?;
-    let inode = inode(data)?;
+    let (index, socket) = take_slot(inode(data)?, control, kind, protocol)?;
+    put(data, data_entry, index);
+    put(control, control_entry, index | CONTROL);
+    Some(socket)
+}
+
+/// A free slot, filled, and the number of its entries.
+fn take_slot(inode: u64, control: c_int, kind: c_int, protocol: c_int) -> Option<(u16, &'static Socket)> {
     let (index, socket) = (1u16..)
         .zip(&SLOTS)
         .find(|(_, socket)| socket.users.compare_exchange(0, 1, Relaxed, Relaxed).is_ok())?;
@@ -161,9 +197,7 @@ pub fn enter(data: c_int, control: c_int, kind: c_int, protocol: c_int) -> Optio
     socket.port_id.store(0, Relaxed);
     socket.groups.store(0, Relaxed);
     socket.sent.store(0, Relaxed);
-    put(data, data_entry, index);
-    put(control, control_entry, index | CONTROL);
-    Some(socket)
+    Some((index, socket))
 }
 
 /// `copy` is now the same open socket as `fd`, whatever it was before.
@@ -171,7 +205,7 @@ pub fn duplicate(fd: c_int, copy: c_int) {
     if fd == copy || !own() {
         return;
     }
-    let new = match (entry(fd).map(|entry| entry.load(Relaxed)), live(fd)) {
+    let new = match (entry(fd).map(|entry| entry.load(Relaxed)), current(fd)) {
         (Some(index), Some(socket)) if entry(copy).is_some() => {
             socket.users.fetch_add(1, Relaxed);
             index
@@ -198,7 +232,7 @@ fn release(old: u16) {
     }
     let Some(socket) = slot(old) else { return };
     let control = socket.control.load(Relaxed);
-    if socket.users.fetch_sub(1, Relaxed) == 1 {
+    if socket.users.fetch_sub(1, Relaxed) == 1 && control >= 0 {
         // The slot may be another socket's by now, but the number is taken until it is closed.
         if let Some(entry) = entry(control) {
             entry.store(0, Relaxed);

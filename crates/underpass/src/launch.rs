@@ -142,9 +142,10 @@ pub fn find_library() -> Result<PathBuf, LaunchError> {
     let here = program.parent().unwrap_or(Path::new("/"));
     let up = here.parent().unwrap_or(here);
     let places = vec![here.to_owned(), here.join("deps"), up.join("lib/underpass")];
-    let Some(library) = places.iter().map(|place| place.join(LIBRARY)).find(|path| path.is_file()) else {
-        return Err(LaunchError::NoLibrary(places));
-    };
+    // A build directory may hold two, of which cargo has renewed one.
+    let found = places.iter().map(|place| place.join(LIBRARY));
+    let found = found.filter_map(|path| Some((fs::metadata(&path).ok()?.modified().ok()?, path)));
+    let Some((_, library)) = found.max() else { return Err(LaunchError::NoLibrary(places)) };
     if library.as_os_str().as_bytes().iter().any(|byte| byte.is_ascii_whitespace() || *byte == b':') {
         return Err(LaunchError::UnusablePath(library));
     }

@@ -63,13 +63,6 @@ fn a_router_that_ends_is_missed_not_replaced_by_the_kernel() {
 }
 
 #[test]
-fn attaching_is_refused_clearly() {
-    let outcome = underpass(&["run"]);
-    assert_eq!(outcome.status, 1);
-    assert!(outcome.output.contains("not available yet") && outcome.output.contains("--offline"));
-}
-
-#[test]
 fn ports_are_checked() {
     for ports in [&["--port", "a/b"][..], &["--port", "p,mac=1"], &["--port", "p", "--port", "p"]] {
         let directory = tempfile::tempdir().unwrap();

@@ -12,6 +12,7 @@ use crate::events::Cause;
 use crate::netconf::{self, RTM_DELNETCONF, RTM_NEWNETCONF};
 use crate::route::Family;
 use crate::router::Outcome;
+use crate::sysctl::{self, Instance};
 use crate::{Device, Request, Router};
 
 const POLICY: [Type; 66] = policy(&[
@@ -346,7 +347,7 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
     Ok(Outcome::Done)
 }
 
-/// Linux: `vrf_newlink`, in strict mode: a table belongs to one VRF.
+/// Linux: `vrf_newlink`. In strict mode a table belongs to one VRF.
 fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, Refusal> {
     let missing = Refusal::new(EINVAL, "VRF table id is missing");
     let data = wanted.data.ok_or(missing.clone())?.parse_nested(&VRF, Validate::Liberal)?;
@@ -354,7 +355,8 @@ fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, Refusal> {
     if table.u32() == 0 {
         return Err(table.invalid("Invalid VRF table id"));
     }
-    if router.links.iter().any(|link| link.vrf_table() == Some(table.u32())) {
+    let strict = router.sysctl_value(&sysctl::STRICT_MODE, Instance::One) == 1;
+    if strict && router.links.iter().any(|link| link.vrf_table() == Some(table.u32())) {
         return Err(Refusal::new(libc::EBUSY, "Table is used by another VRF"));
     }
     Ok(table.u32())
@@ -500,6 +502,7 @@ impl Router {
         }
         if let Some(link) = self.links.remove(index) {
             self.engine.remove_link(link.id);
+            self.forget_sysctls(index);
             self.tell_link_gone(cause, &link);
         }
     }

@@ -152,6 +152,7 @@ impl Router {
         }
         self.links.remove(index);
         self.engine.remove_link(link.id);
+        self.forget_sysctls(index);
         self.names_changed();
     }
 

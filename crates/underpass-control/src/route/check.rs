@@ -11,6 +11,7 @@ use super::info::{Hop, Tunnel};
 use super::lookup::{Flow, type_error};
 use super::table::Family;
 use crate::Router;
+use crate::sysctl::{self, Instance};
 
 const RT_SCOPE_LINK: u8 = libc::RT_SCOPE_LINK;
 
@@ -70,9 +71,14 @@ impl Router {
         let encap = Encap::parse(*kind, encap, family.number())?;
         if let Encap::Seg6Local(local) = &encap
             && let Some(table) = local.vrf_table
-            && !self.links.iter().any(|link| link.vrf_table() == Some(table))
         {
-            return Err(Refusal::new(ENODEV, "Table has no associated VRF device"));
+            // Linux: `seg6_end_dt_vrf_build`.
+            if self.sysctl_value(&sysctl::STRICT_MODE, Instance::One) != 1 {
+                return Err(Refusal::new(libc::EPERM, "Strict mode for VRF is disabled"));
+            }
+            if !self.links.iter().any(|link| link.vrf_table() == Some(table)) {
+                return Err(Refusal::new(ENODEV, "Table has no associated VRF device"));
+            }
         }
         Ok(Some(Arc::new(Tunnel { encap, counter: None })))
     }

@@ -1,6 +1,7 @@
 //! The functions that stand in front of the C library's, one file a group.
 
 mod descriptors;
+mod files;
 mod interfaces;
 mod sockets;
 mod transfer;

@@ -12,6 +12,7 @@ use std::{
 use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
 
 use super::{
+    files::write_text,
     returned,
     sockets::{netlink_address, to_router, write_address},
 };
@@ -147,7 +148,12 @@ pub unsafe extern "C" fn send(fd: c_int, bytes: *const c_void, length: usize, fl
 pub unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, length: usize) -> ssize_t {
     let Some(socket) = table::live(fd) else {
         // SAFETY: the caller's promise.
-        return unsafe { next::write(fd, bytes, length) };
+        return unsafe {
+            match table::is_writer(fd) {
+                true => returned(write_text(fd, bytes, length)),
+                false => next::write(fd, bytes, length),
+            }
+        };
     };
     let mut vector = channel::vector(bytes, length);
     // SAFETY: the caller's promise.

@@ -16,6 +16,7 @@ use super::{
     Buffers, PortIds, descriptor,
     host::Host,
     session::{Session, reply},
+    sysctl,
 };
 use crate::protocol::{Kind, Message, NAME_LENGTH, VERSION};
 
@@ -37,12 +38,14 @@ pub struct Connection {
     control: OwnedFd,
     token: u64,
     session: Option<Session>,
+    /// The variable that this is the file of, once it is opened for writing.
+    variable: Option<Box<str>>,
 }
 
 impl Connection {
     /// A program that has just connected.
     pub fn new(control: OwnedFd, token: u64) -> Self {
-        Self { control, token, session: None }
+        Self { control, token, session: None, variable: None }
     }
 
     /// The event loop's name for its control socket; the sockets of its session have the next ones.
@@ -66,16 +69,27 @@ impl Connection {
         epoll: &Epoll,
         port_ids: &mut PortIds,
     ) -> Result<(), Gone> {
-        let mut bytes = [0; Message::LENGTH + 1];
+        let mut bytes = [0; sysctl::TEXT + 1];
         let (length, descriptor) = match descriptor::receive(&self.control, &mut bytes) {
             Ok((0, _)) => return Err(Gone::Closed),
             Ok(received) => received,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             Err(_) => return Err(Gone::Closed),
         };
-        let Some(message) = Message::from_bytes(&bytes[..length]) else {
+        if let Some(path) = &self.variable {
+            return self.say(&sysctl::write(host.router(), path, &bytes[..length]).to_bytes());
+        }
+        let Some((message, text)) = Message::with_text(&bytes[..length]) else {
             return Err(Gone::CutOff("not a control message"));
         };
+        if message.kind == Kind::Sysctl && self.session.is_none() {
+            let (reply, variable) = sysctl::answer(host.router(), message.a, text);
+            self.variable = variable;
+            return self.say(&reply);
+        }
+        if !text.is_empty() {
+            return Err(Gone::CutOff("a control message that is too long"));
+        }
         let answer = match (message.kind, &mut self.session) {
             (Kind::Open, None) => self.open(live, epoll, &message, descriptor),
             (Kind::IndexOf, _) => index_of(host.router(), &message.name),
@@ -86,7 +100,7 @@ impl Connection {
             _ => return Err(Gone::CutOff("a control message out of order")),
         };
         let reply = answer.unwrap_or_else(|errno| Message::new(Kind::Reply, errno as u32, 0, 0));
-        self.say(reply)
+        self.say(&reply.to_bytes())
     }
 
     fn open(
@@ -117,9 +131,9 @@ impl Connection {
     }
 
     /// Sends a control message. The library reads them all, so one who does not is none.
-    fn say(&self, message: Message) -> Result<(), Gone> {
+    fn say(&self, message: &[u8]) -> Result<(), Gone> {
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
-        match send(self.control.as_raw_fd(), &message.to_bytes(), flags) {
+        match send(self.control.as_raw_fd(), message, flags) {
             Ok(_) => Ok(()),
             Err(Errno::EAGAIN) => Err(Gone::CutOff("control replies are not read")),
             Err(_) => Err(Gone::Closed),
@@ -140,7 +154,7 @@ impl Connection {
     pub fn answer(&mut self, host: &mut dyn Host, epoll: &Epoll, buffers: &mut Buffers) -> Result<(), Gone> {
         let Some(session) = &mut self.session else { return Ok(()) };
         let done = session.answer(host, epoll, buffers)?;
-        self.say(done)
+        self.say(&done.to_bytes())
     }
 
     /// Queues a notification, if the program listens to its group.

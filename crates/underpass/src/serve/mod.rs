@@ -11,6 +11,7 @@ mod descriptor;
 mod host;
 mod merge;
 mod session;
+mod sysctl;
 mod upstream;
 
 use std::{
