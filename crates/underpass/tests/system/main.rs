@@ -5,6 +5,11 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
 mod behaviours;
+mod changes;
 mod examples;
-#[allow(dead_code)]
+mod lab;
+mod load;
+mod mtu;
 mod net;
+mod restart;
+mod vrf;

@@ -1,0 +1,86 @@
+//! `underpass lab l3vpn`, and what is left when it ends.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::net::{program, turn};
+
+/// Processes of the program under test, other than this test's own: its routers.
+fn routers() -> Vec<i32> {
+    let program = program().canonicalize().unwrap();
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let entry = entry.unwrap();
+        let pid = entry.file_name().to_string_lossy().parse().ok()?;
+        (fs::read_link(entry.path().join("exe")).ok()? == program).then_some(pid)
+    });
+    processes.collect()
+}
+
+/// What a daemon leaves where all of them are.
+fn sockets() -> Vec<String> {
+    let Ok(entries) = fs::read_dir("/run/underpass") else { return Vec::new() };
+    let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_lab_runs_and_leaves_nothing() {
+    let Some(_turn) = turn("the_lab_runs_and_leaves_nothing") else { return };
+    let before = sockets();
+    let output = Command::new(program()).args(["lab", "l3vpn"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["b2 received 0 packets", "End.DT46 vrftable 10", "action End ", "Torn down"] {
+        // A neighbour solicitation or two may come to b2.
+        let part = if part.starts_with("b2") { "b2 received " } else { part };
+        assert!(said.contains(part), "no '{part}' in:\n{said}");
+    }
+    assert_eq!((routers(), sockets()), (Vec::new(), before));
+}
+
+/// However it ends: by a signal in the middle, even one that it cannot catch.
+#[test]
+fn an_interrupted_lab_leaves_nothing() {
+    let Some(_turn) = turn("an_interrupted_lab_leaves_nothing") else { return };
+    let before = sockets();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
+        let mut lab = Command::new(program()).args(["lab", "l3vpn"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(lab.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().starts_with("pe2: ")), "{signal}");
+        assert_eq!(routers().len(), 4, "{signal}");
+        kill(Pid::from_raw(lab.id() as i32), signal).unwrap();
+        lab.wait().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !routers().is_empty() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!((routers(), sockets()), (Vec::new(), before.clone()), "{signal}");
+    }
+}
+
+#[test]
+fn without_root_it_says_so() {
+    let Some(_turn) = turn("without_root_it_says_so") else { return };
+    // A user may not be able to read the build directory: the file is opened here and run by descriptor.
+    let directory = tempfile::tempdir().unwrap();
+    let copy = directory.path().join("underpass");
+    fs::copy(program(), &copy).unwrap();
+    let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o755));
+    fs::set_permissions(directory.path(), open).unwrap();
+    let mut command = Command::new(&copy);
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    let output = command.args(["lab", "l3vpn"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("run it as root"), "{said}");
+}

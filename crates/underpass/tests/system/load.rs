@@ -1,0 +1,90 @@
+//! Many requests while packets flow.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    net::IpAddr,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use super::behaviours::Line;
+use super::mtu::configure;
+use super::net::{Kind::*, Stream, settle, turn};
+
+const CLIENTS: usize = 4;
+const REQUESTS: usize = 20_000;
+
+/// Routes of its own for each client: added, replaced, deleted again but for the last hundred.
+fn batch(client: usize) -> String {
+    let mut lines = String::new();
+    let mut count = 0;
+    for n in 0.. {
+        let sid = format!("fc00:1:{client:x}:{n:x}::");
+        writeln!(lines, "-6 route add {sid} encap seg6local action End count dev cust").unwrap();
+        writeln!(lines, "-6 route replace {sid} encap seg6local action End.DT6 table 254 count dev cust")
+            .unwrap();
+        count += 2;
+        if n >= 100 {
+            writeln!(lines, "-6 route del fc00:1:{client:x}:{:x}::", n - 100).unwrap();
+            count += 1;
+        }
+        if count >= REQUESTS {
+            return lines;
+        }
+    }
+    lines
+}
+
+#[test]
+fn four_clients_and_no_packet_lost() {
+    let Some(_turn) = turn("four_clients_and_no_packet_lost") else { return };
+    let line = Line::new([Underpass, Kernel, Kernel]);
+    configure(&line);
+    let [h1, h2] = &line.hosts;
+    for address in ["fd10:2::2", "10.2.0.2"] {
+        settle(h1, address, Duration::from_secs(10)).unwrap();
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let batches: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let path = directory.path().join(client.to_string());
+            fs::write(&path, batch(client)).unwrap();
+            path
+        })
+        .collect();
+    let router = line.edges[0].router.as_ref().unwrap();
+    // There and back: both directions are encapsulated and decapsulated by the router.
+    let there = Stream::start(h1, h2, "fd10:2::2".parse::<IpAddr>().unwrap(), 4000, 2000);
+    let back = Stream::start(h2, h1, "fd10:1::2".parse::<IpAddr>().unwrap(), 4001, 2000);
+    let start = Instant::now();
+    let clients: Vec<_> = batches
+        .iter()
+        .map(|path| {
+            let mut command = router.command("ip");
+            command
+                .arg("-batch")
+                .arg(path)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            command.spawn().unwrap()
+        })
+        .collect();
+    for client in clients {
+        let output = client.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let took = start.elapsed();
+    let (there, back) = (there.end(), back.end());
+    let requests: usize = batches.iter().map(|path| fs::read_to_string(path).unwrap().lines().count()).sum();
+    there.assert_whole();
+    back.assert_whole();
+    let rate = requests as f64 / took.as_secs_f64();
+    assert!(rate >= 10_000.0, "{requests} requests in {took:?}: {rate:.0} a second");
+    for client in 0..CLIENTS {
+        let kept = line.edges[0].run(&format!("ip -6 route show root fc00:1:{client:x}::/48"));
+        assert_eq!(kept.lines().filter(|route| route.contains("End.DT6")).count(), 100, "{kept}");
+    }
+    line.stop();
+}
