@@ -102,7 +102,8 @@ impl Lab {
         }
         for (router, (name, (file, script))) in lab.routers.iter().zip(ROUTERS) {
             print(&format!("{name}: underpass run, then underpass exec -- sh examples/lab-l3vpn/{file}\n"))?;
-            router.run(script).context(file)?;
+            // Traced, so that an error tells the line.
+            router.run(&format!("set -x\n{script}")).context(file)?;
         }
         Ok(lab)
     }

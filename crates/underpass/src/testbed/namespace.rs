@@ -101,7 +101,7 @@ impl Namespace {
     pub fn outcome(&self, lines: &str) -> anyhow::Result<Outcome> {
         let mut command = self.command("sh");
         command.args(["-ec", lines]);
-        finish(&mut command).with_context(|| format!("in {}: {lines}", self.name))
+        finish(&mut command).with_context(|| format!("in {}: {}", self.name, brief(lines)))
     }
 
     /// Calls `action` in a thread of this namespace: sockets that it opens belong there wherever they are used.
@@ -124,8 +124,16 @@ impl Outcome {
     pub(super) fn success(self, lines: &str, place: &str) -> anyhow::Result<String> {
         match self.status {
             0 => Ok(self.output),
-            status => bail!("in {place}: {lines}: status {status}\n{}", self.output.trim_end()),
+            status => bail!("in {place}: {}: status {status}\n{}", brief(lines), self.output.trim_end()),
         }
+    }
+}
+
+/// Lines as a message quotes them: a whole script is not.
+pub(super) fn brief(lines: &str) -> &str {
+    match lines.len() {
+        0..=300 => lines,
+        _ => "a script",
     }
 }
 

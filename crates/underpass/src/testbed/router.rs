@@ -15,7 +15,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::namespace::{Namespace, Outcome, finish, number, wait};
+use super::namespace::{Namespace, Outcome, brief, finish, number, wait};
 
 /// How long a router may take until it is ready, and until it has given everything back.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -88,7 +88,7 @@ impl Router {
     pub fn outcome(&self, lines: &str) -> anyhow::Result<Outcome> {
         let mut command = self.command("sh");
         command.args(["-ec", lines]);
-        finish(&mut command).with_context(|| format!("in {}: {lines}", self.namespace.name()))
+        finish(&mut command).with_context(|| format!("in {}: {}", self.namespace.name(), brief(lines)))
     }
 
     /// Ends it by SIGTERM, upon which it gives everything back.

@@ -72,6 +72,7 @@ fn a_link_goes_down_and_comes_back() {
         }
         let flapped = stream.end();
         assert!(flapped.received > 0 && flapped.duplicates == 0, "{kind:?}: {flapped:?}");
+        assert!(flapped.gap >= Duration::from_millis(150), "nothing was down: {flapped:?}");
         // The router's address on the other link answered all the while, and the way is whole again.
         let stream = Stream::start(&net.hosts[0], &net.hosts[1], address("10.2.0.2"), 4001, RATE);
         ping(&net.hosts[0], "10.1.0.1", 20).unwrap();

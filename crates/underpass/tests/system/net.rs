@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use underpass::testbed::{self, Namespace, Outcome, Router};
+use underpass::testbed::{self, Namespace, Router};
 
 /// The program under test.
 pub fn program() -> &'static Path {
@@ -80,13 +80,6 @@ impl Node {
             None => self.namespace.run(lines),
         };
         done.unwrap_or_else(|error| panic!("{error:#}{}", self.log()))
-    }
-
-    pub fn outcome(&self, lines: &str) -> Outcome {
-        match &self.router {
-            Some(router) => router.outcome(lines).unwrap(),
-            None => self.namespace.outcome(lines).unwrap(),
-        }
     }
 
     /// What the router said, for the message of a failure.
