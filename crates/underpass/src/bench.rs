@@ -5,6 +5,7 @@ mod counters;
 mod endpoint;
 mod forward;
 mod headend;
+mod live;
 mod measure;
 mod report;
 mod routes;
@@ -35,12 +36,16 @@ use scenario::{PORTS, Scenario};
 /// timed in rounds, each beside a round of the generator and the sink alone (the floor), which is
 /// subtracted. Clocks are ticks of the time-stamp counter.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   underpass bench                          # every scenario
   underpass bench ip6 srv6-end
   underpass bench 'srv6-end-d*' --json
-  underpass bench --list                   # the scenarios and their configuration")]
+  underpass bench --list                   # the scenarios and their configuration
+  underpass bench live                     # through the kernel's devices, beside the kernel's own router")]
 pub struct Args {
+    #[command(subcommand)]
+    live: Option<Live>,
     /// Scenarios; a * at the end stands for anything [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -52,12 +57,21 @@ pub struct Args {
     list: bool,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Live {
+    Live(live::Args),
+}
+
 /// The scenarios that are not timed as the others are.
 const FLOOR: &str = "floor";
 const COUNTERS: &str = "counters";
 
 /// Measures what is asked for.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(Live::Live(args)) = &args.live {
+        live::main(args)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let scenarios = all();
     let names: Vec<&str> =
         [FLOOR].into_iter().chain(scenarios.iter().map(|s| s.name.as_str())).chain([COUNTERS]).collect();

@@ -12,7 +12,6 @@ const MAP_CREATE: i32 = 0;
 const MAP_UPDATE_ELEM: i32 = 2;
 const MAP_DELETE_ELEM: i32 = 3;
 const PROG_LOAD: i32 = 5;
-#[cfg(test)]
 const PROG_TEST_RUN: i32 = 10;
 const LINK_CREATE: i32 = 28;
 
@@ -204,6 +203,25 @@ pub(crate) fn link(program: &OwnedFd, ifindex: u32, attach: Attach, flags: u32) 
 /// Runs a program once over `packet` as if it had come in by the device `ifindex`; what it returns.
 #[cfg(test)]
 pub(crate) fn test_run(program: &OwnedFd, packet: &[u8], context: &[u8]) -> io::Result<u32> {
+    run(program, packet, context, Run::default())
+}
+
+/// Makes `count` frames and does with each what a program of XDP says: redirects are real. Every frame begins
+/// as `packet`, but for what became of the memory before it was used again: the program has to write it.
+pub(crate) fn run_live(program: &OwnedFd, packet: &[u8], count: u32) -> io::Result<()> {
+    /// `BPF_F_TEST_XDP_LIVE_FRAMES`.
+    const LIVE_FRAMES: u32 = 1 << 1;
+    run(program, packet, &[], Run { repeat: count, flags: LIVE_FRAMES, batch: 64 }).map(drop)
+}
+
+#[derive(Default)]
+struct Run {
+    repeat: u32,
+    flags: u32,
+    batch: u32,
+}
+
+fn run(program: &OwnedFd, packet: &[u8], context: &[u8], run: Run) -> io::Result<u32> {
     #[repr(C)]
     struct Attribute {
         program: u32,
@@ -218,6 +236,10 @@ pub(crate) fn test_run(program: &OwnedFd, packet: &[u8], context: &[u8]) -> io::
         context_out_len: u32,
         context_in: u64,
         context_out: u64,
+        flags: u32,
+        processor: u32,
+        batch: u32,
+        padding: u32,
     }
     let mut attribute = Attribute {
         program: program.as_raw_fd().cast_unsigned(),
@@ -226,12 +248,16 @@ pub(crate) fn test_run(program: &OwnedFd, packet: &[u8], context: &[u8]) -> io::
         data_out_len: 0,
         data_in: packet.as_ptr() as u64,
         data_out: 0,
-        repeat: 0,
+        repeat: run.repeat,
         duration: 0,
         context_in_len: context.len() as u32,
         context_out_len: 0,
         context_in: if context.is_empty() { 0 } else { context.as_ptr() as u64 },
         context_out: 0,
+        flags: run.flags,
+        processor: 0,
+        batch: run.batch,
+        padding: 0,
     };
     bpf(PROG_TEST_RUN, &mut attribute)?;
     Ok(attribute.result)

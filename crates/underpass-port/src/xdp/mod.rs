@@ -3,10 +3,12 @@
 
 mod assembler;
 pub(crate) mod bpf;
+mod flood;
 pub(crate) mod program;
 mod ring;
 pub(crate) mod socket;
 pub(crate) mod tunnel;
 mod umem;
 
+pub use flood::{Flood, receive_by_polling};
 pub use umem::{LONGEST, Memory};

@@ -1,7 +1,6 @@
 //! The L3VPN of `examples/lab-l3vpn`, whose README shows the network.
 
 use std::{
-    fs,
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -199,9 +198,10 @@ impl Lab {
     fn isolated(&self) -> anyhow::Result<()> {
         const PINGS: u64 = 20;
         print("\n== what one tenant sends, the other does not get ==\n")?;
-        let (a, b) = (self.received("a2")?, self.received("b2")?);
+        let received = |host| self.namespace(host)?.received("eth0");
+        let (a, b) = (received("a2")?, received("b2")?);
         self.namespace("a1")?.run(&format!("ping -n -q -c {PINGS} -i 0.02 -W 2 10.2.0.2"))?;
-        let (a, b) = (self.received("a2")? - a, self.received("b2")? - b);
+        let (a, b) = (received("a2")? - a, received("b2")? - b);
         print(&format!("{PINGS} pings of a1 to 10.2.0.2: a2 received {a} packets, b2 received {b}\n"))?;
         ensure!(a >= PINGS, "a2 received too few");
         // A neighbour solicitation may be among them.
@@ -210,14 +210,6 @@ impl Lab {
         self.fails("b1", "ping -n -c 1 -W 1 10.77.0.1", "it is in the other tenant's network")?;
         self.fails("b1", "ping -n -c 1 -W 1 fc00:2:0:a::", "it is the other tenant's SID")?;
         self.fails("b1", "ping -n -c 1 -W 1 fc00:1::1", "it is an address of the core")
-    }
-
-    /// How many packets the device of a host has received.
-    fn received(&self, host: &str) -> anyhow::Result<u64> {
-        let text = self.namespace(host)?.enter(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
-        let device = text.lines().find_map(|line| line.trim_start().strip_prefix("eth0:"));
-        let packets = device.and_then(|counters| counters.split_whitespace().nth(1)?.parse().ok());
-        packets.with_context(|| format!("no counters of eth0 in {host}"))
     }
 
     /// Gives the namespaces names until a signal comes.

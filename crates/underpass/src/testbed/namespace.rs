@@ -104,6 +104,17 @@ impl Namespace {
         finish(&mut command).with_context(|| format!("in {}: {}", self.name, brief(lines)))
     }
 
+    /// How many packets a device of it has received.
+    ///
+    /// # Errors
+    /// There is no such device.
+    pub fn received(&self, device: &str) -> anyhow::Result<u64> {
+        let text = self.enter(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
+        let line = text.lines().find_map(|line| line.trim_start().strip_prefix(device)?.strip_prefix(':'));
+        let packets = line.and_then(|counters| counters.split_whitespace().nth(1)?.parse().ok());
+        packets.with_context(|| format!("no counters of {device} in {}", self.name))
+    }
+
     /// Calls `action` in a thread of this namespace: sockets that it opens belong there wherever they are used.
     ///
     /// # Errors
