@@ -51,6 +51,7 @@ use crate::{
 };
 
 pub use attach::Driver;
+pub use descriptors::Descriptors;
 pub use stats::{Port as PortStats, Stats, path as stats_path};
 
 use attach::Attachments;

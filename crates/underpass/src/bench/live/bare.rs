@@ -2,18 +2,18 @@
 //! on these devices, nobody can save.
 
 use std::{
-    os::fd::BorrowedFd,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc,
     },
     thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use underpass::testbed::Namespace;
+use nix::sys::eventfd::EventFd;
+use underpass::{live::Descriptors, testbed::Namespace};
 use underpass_engine::worker::Burst;
 use underpass_port::{
     keep::Keep,
@@ -23,33 +23,35 @@ use underpass_port::{
 
 use super::{cases, pin};
 
-/// Packets that it has room for, and how often it looks for some before it sleeps.
+/// Packets that it has room for, and how long it looks for some before it sleeps: as a worker of the router.
 const SLOTS: usize = 8192;
-const SPINS: u32 = 1000;
+const SPIN: Duration = Duration::from_micros(50);
 const MTU: usize = 1500;
 
 pub struct Bare {
     stop: Arc<AtomicBool>,
+    waker: Arc<EventFd>,
     thread: JoinHandle<anyhow::Result<()>>,
 }
 
 impl Bare {
     pub fn start(namespace: &Namespace, driver: Driver, core: usize) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, namespace) = (Arc::clone(&stop), namespace.clone());
+        let waker = Arc::new(EventFd::new()?);
+        let (stopped, woken, namespace) = (Arc::clone(&stop), Arc::clone(&waker), namespace.clone());
         let (tell, ready) = mpsc::channel();
         let thread = thread::Builder::new().name("bare".to_owned()).spawn(move || {
             namespace.enter(|| {
                 pin(core)?;
-                let mut forwarder = Forwarder::new(driver)?;
+                let mut forwarder = Forwarder::new(driver, &woken)?;
                 let _ = tell.send(());
                 while !stopped.load(Relaxed) {
-                    forwarder.turn()?;
+                    forwarder.turn();
                 }
                 Ok(())
             })?
         })?;
-        let started = Self { stop, thread };
+        let started = Self { stop, waker, thread };
         // The sender is dropped where the ports cannot be made.
         if ready.recv().is_err() {
             started.stop()?;
@@ -60,6 +62,7 @@ impl Bare {
 
     pub fn stop(self) -> anyhow::Result<()> {
         self.stop.store(true, Relaxed);
+        self.waker.write(1)?;
         match self.thread.join() {
             Ok(ended) => ended,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -71,13 +74,14 @@ struct Forwarder {
     pool: underpass_engine::buffer::Pool,
     burst: Burst,
     ports: [LivePort; 2],
-    idle: u32,
+    busy: Instant,
+    descriptors: Descriptors,
     /// As long as they live, the devices are attached.
     _devices: [Device; 2],
 }
 
 impl Forwarder {
-    fn new(driver: Driver) -> anyhow::Result<Self> {
+    fn new(driver: Driver, waker: &EventFd) -> anyhow::Result<Self> {
         let keep = Keep::new();
         let (memory, mut pool) = Memory::new(SLOTS, 0)?;
         let devices = [Device::attach(cases::IN, driver, &keep)?, Device::attach(cases::OUT, driver, &keep)?];
@@ -88,32 +92,23 @@ impl Forwarder {
             ports.push(device.port(&queues, MTU, &memory, &mut pool)?);
         }
         let ports = <[LivePort; 2]>::try_from(ports).ok().context("there are two ports")?;
-        Ok(Self { pool, burst: Burst::new(), ports, idle: 0, _devices: devices })
+        let mut descriptors = Descriptors::new(waker);
+        descriptors.set(ports.iter().flat_map(LivePort::descriptors));
+        Ok(Self { pool, burst: Burst::new(), ports, busy: Instant::now(), descriptors, _devices: devices })
     }
 
-    /// Moves a burst; sleeps a while where none has come for long.
-    fn turn(&mut self) -> anyhow::Result<()> {
+    /// Moves a burst; sleeps where none has come for a while.
+    fn turn(&mut self) {
         let [from, to] = &mut self.ports;
         from.receive(&mut self.pool, &mut self.burst);
-        self.idle = if self.burst.is_empty() { self.idle + 1 } else { 0 };
-        // Also without packets: what has been sent is given back.
+        let empty = self.burst.is_empty();
+        // Also without packets: the slots of those sent come back.
         to.send(&mut self.pool, self.burst.drain(..));
-        if self.idle > SPINS {
-            self.idle = 0;
-            let descriptors = from.descriptors();
-            wait(&descriptors)?;
+        if !empty {
+            self.busy = Instant::now();
+        } else if self.busy.elapsed() > SPIN {
+            self.descriptors.sleep(Some(Duration::from_millis(50)));
+            self.busy = Instant::now();
         }
-        Ok(())
     }
-}
-
-/// Sleeps until one of the ports' descriptors is readable, a twentieth of a second at most.
-#[allow(unsafe_code)]
-fn wait(descriptors: &[i32]) -> nix::Result<()> {
-    let mut waiting: Vec<PollFd> = descriptors
-        .iter()
-        // SAFETY: the port that owns the descriptor is not closed as long as this function runs.
-        .map(|fd| PollFd::new(unsafe { BorrowedFd::borrow_raw(*fd) }, PollFlags::POLLIN))
-        .collect();
-    poll(&mut waiting, PollTimeout::from(50_u8)).map(drop)
 }
