@@ -7,6 +7,7 @@
 mod behaviours;
 mod changes;
 mod examples;
+mod frr;
 mod lab;
 mod load;
 mod mtu;

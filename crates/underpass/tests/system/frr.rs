@@ -1,0 +1,388 @@
+//! FRR programs the router: zebra with its FPM plugin, staticd and bgpd as Debian ships them.
+
+use std::{
+    fs,
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::{Pid, User},
+};
+use underpass::testbed::{Namespace, Router};
+
+use crate::net::{self, program};
+
+const DAEMONS: &str = "/usr/lib/frr";
+const PATIENCE: Duration = Duration::from_secs(40);
+/// zebra connects a second or three after its start.
+const GRACE: &str = "4";
+
+/// Whether FRR is there; says so if not.
+fn there(test: &str) -> bool {
+    let plugin = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib"]
+        .iter()
+        .any(|lib| Path::new(lib).join("frr/modules/dplane_fpm_nl.so").exists());
+    if !plugin {
+        net::skip(test, "FRR with dplane_fpm_nl is not installed (Debian: frr)");
+    }
+    plugin
+}
+
+/// FRR's user, which its daemons become.
+fn give(path: &Path) {
+    let user = User::from_name("frr").unwrap().unwrap();
+    chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).unwrap();
+}
+
+/// An FRR in a namespace.
+struct Frr {
+    namespace: Namespace,
+    /// Where its sockets, pid files and logs are.
+    directory: tempfile::TempDir,
+    /// zebra's kernel is this router instead of the namespace's own.
+    kernel: Option<PathBuf>,
+    running: Vec<(&'static str, Child)>,
+}
+
+impl Frr {
+    fn new(namespace: &Namespace, kernel: Option<&Path>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        give(directory.path());
+        let kernel = kernel.map(Path::to_owned);
+        Self { namespace: namespace.clone(), directory, kernel, running: Vec::new() }
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.directory.path().join(name).display().to_string()
+    }
+
+    fn start(&mut self, daemon: &'static str, configuration: &str) {
+        fs::write(self.path(daemon), configuration).unwrap();
+        let program_of = format!("{DAEMONS}/{daemon}");
+        let mut command = match (&self.kernel, daemon) {
+            (Some(socket), "zebra") => {
+                let mut command = self.namespace.command(program());
+                command.args(["exec", "--socket"]).arg(socket).args(["--", &program_of]);
+                command
+            }
+            _ => self.namespace.command(&program_of),
+        };
+        command.args(["-P", "0", "--vty_socket"]).arg(self.directory.path());
+        command.args(["-z", &self.path("zserv"), "-i", &self.path(&format!("{daemon}.pid"))]);
+        command.args(["-f", &self.path(daemon), "--log", &format!("file:{}", self.path("log"))]);
+        if daemon == "zebra" {
+            command.args(["-M", "dplane_fpm_nl"]);
+        }
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        self.running.push((daemon, child));
+        let vty = self.path(&format!("{daemon}.vty"));
+        eventually(&format!("{daemon} is there"), || match Path::new(&vty).exists() {
+            true => Ok(()),
+            false => Err(fs::read_to_string(self.path("log")).unwrap_or_default()),
+        });
+    }
+
+    /// Commands of `vtysh`, each of which must be taken.
+    fn vtysh(&self, commands: &[&str]) -> String {
+        let mut vtysh = Command::new("vtysh");
+        vtysh.arg("--vty_socket").arg(self.directory.path());
+        for command in commands {
+            vtysh.args(["-c", command]);
+        }
+        let output = vtysh.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && !text.contains('%'), "{commands:?}: {text}");
+        text
+    }
+
+    fn configure(&self, lines: &[&str]) {
+        self.vtysh(&[&["configure terminal"], lines].concat());
+    }
+
+    /// SIGTERM to one: it withdraws what it has announced.
+    fn end(&self, daemon: &str) {
+        let (_, child) = self.running.iter().find(|(name, _)| *name == daemon).unwrap();
+        kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    }
+
+    /// SIGKILL to all: nothing is withdrawn.
+    fn kill(&mut self) {
+        for (daemon, mut child) in self.running.drain(..) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let _ = fs::remove_file(self.directory.path().join(format!("{daemon}.vty")));
+        }
+    }
+}
+
+impl Drop for Frr {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Tries until it is so.
+fn eventually(what: &str, mut is: impl FnMut() -> Result<(), String>) {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(why) = is() {
+        assert!(Instant::now() < deadline, "never: {what}; at last:\n{why}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// A router with virtual ports; their ifindexes are those of the first devices of a namespace.
+struct Offline {
+    _router: Router,
+    namespace: Namespace,
+    socket: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Offline {
+    fn new(namespace: &Namespace, fpm: bool) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        give(directory.path());
+        let socket = directory.path().join("netlink.sock");
+        let path = socket.display().to_string();
+        let mut arguments = vec!["--offline", "--socket", &path, "--port", "p0", "--port", "p1"];
+        if fpm {
+            arguments.extend(["--fpm", "127.0.0.1", "--fpm-grace", GRACE]);
+        }
+        let router = Router::start(program(), namespace, &arguments).unwrap();
+        give(&socket);
+        Self { _router: router, namespace: namespace.clone(), socket, _directory: directory }
+    }
+
+    fn run(&self, lines: &str) -> String {
+        let mut command = self.namespace.command(program());
+        command.args(["exec", "--socket"]).arg(&self.socket).args(["--", "sh", "-ec", lines]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{lines}: {output:?}");
+        tidy(&String::from_utf8(output.stdout).unwrap())
+    }
+}
+
+/// One blank between words, none at the ends of lines.
+fn tidy(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn shows(what: &str, shown: impl Fn() -> String, wanted: &str) {
+    eventually(what, || match shown() {
+        shown if shown == wanted => Ok(()),
+        shown => Err(format!("{shown}\nis not\n{wanted}")),
+    });
+}
+
+const PORTS: &str = "ip link set lo up
+    ip link set p0 up
+    ip link set p1 up
+    ip addr add 10.0.0.1/24 dev p0
+    ip addr add fd00::1/64 dev p0 nodad
+    ip addr add 10.1.0.1/24 dev p1
+    ip addr add fd01::1/64 dev p1 nodad";
+
+/// A namespace whose devices have the names, addresses and ifindexes of the router's ports.
+fn twin(name: &str) -> Namespace {
+    let namespace = net::namespace(name);
+    namespace
+        .run(
+            "ip link add p0 index 2 type veth peer name x0 index 10
+              ip link add p1 index 3 type veth peer name x1 index 11
+              ip link set x0 up
+              ip link set x1 up",
+        )
+        .unwrap();
+    namespace.run(PORTS).unwrap();
+    namespace
+}
+
+const FPM: &str = "fpm address 127.0.0.1\n";
+
+/// Static routes, ECMP, withdrawal, and a zebra that is killed and comes back with less.
+#[test]
+fn static_routes_over_fpm() {
+    let Some(_turn) = net::turn("static_routes_over_fpm").filter(|_| there("static_routes_over_fpm")) else {
+        return;
+    };
+    let namespace = twin("frr");
+    let router = Offline::new(&namespace, true);
+    router.run(PORTS);
+    let mut frr = Frr::new(&namespace, None);
+    frr.start("zebra", FPM);
+    frr.start("staticd", "");
+    frr.configure(&[
+        "ip route 10.20.0.0/16 10.0.0.2",
+        "ip route 10.20.0.0/16 10.1.0.2",
+        "ip route 10.30.0.0/16 Null0",
+        "ip route 10.40.0.0/16 10.1.0.9",
+        "ipv6 route fd20::/32 fd00::2",
+        "ipv6 route fd20::/32 fd01::2",
+    ]);
+    // The ids are FRR's to choose.
+    let routes = || {
+        let text = router.run("ip -N route show proto 196; ip -N -6 route show proto 196");
+        let words = text.split(' ').collect::<Vec<_>>();
+        let id = |at: usize| at > 0 && words[at - 1].ends_with("nhid") || words[at].ends_with("nhid");
+        (0..words.len()).filter(|&at| !id(at)).map(|at| words[at]).collect::<Vec<_>>().join(" ")
+    };
+    let all = "10.20.0.0/16 metric 20\n\
+               nexthop via 10.0.0.2 dev p0 weight 1\n\
+               nexthop via 10.1.0.2 dev p1 weight 1\n\
+               6 10.30.0.0/16 metric 20\n\
+               10.40.0.0/16 via 10.1.0.9 dev p1 metric 20\n\
+               fd20::/32 metric 20 pref medium\n\
+               nexthop via fd00::2 dev p0 weight 1\n\
+               nexthop via fd01::2 dev p1 weight 1";
+    shows("all routes are programmed", routes, all);
+    assert!(router.run("ip nexthop show").contains(" group "), "ECMP is a next-hop group");
+
+    frr.configure(&["no ip route 10.20.0.0/16 10.1.0.2", "no ip route 10.30.0.0/16 Null0"]);
+    let fewer = "10.20.0.0/16 via 10.0.0.2 dev p0 metric 20\n\
+                 10.40.0.0/16 via 10.1.0.9 dev p1 metric 20\n\
+                 fd20::/32 metric 20 pref medium\n\
+                 nexthop via fd00::2 dev p0 weight 1\n\
+                 nexthop via fd01::2 dev p1 weight 1";
+    shows("one way and one route are withdrawn", routes, fewer);
+
+    // A killed FRR leaves its routes. The next one counts its objects anew and knows less.
+    frr.kill();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(routes(), fewer);
+    frr.start("zebra", FPM);
+    frr.start("staticd", "ip route 10.40.0.0/16 10.0.0.9\nipv6 route fd20::/32 fd00::2\n");
+    let last = "10.40.0.0/16 via 10.0.0.9 dev p0 metric 20\n\
+                fd20::/32 via fd00::2 dev p0 metric 20 pref medium";
+    shows("what is not sent again is swept", routes, last);
+    frr.configure(&["no ip route 10.40.0.0/16 10.0.0.9", "no ipv6 route fd20::/32 fd00::2"]);
+    shows("all is withdrawn", routes, "");
+}
+
+/// An L3VPN between two FRRs: SIDs with End.DT4 and End.DT6, and a headend, from bgpd over FPM.
+///
+/// The kernel may lack VRFs, so each zebra has a router of its own in the kernel's place (`kernel`); what the
+/// other one (`router`) has came over FPM alone.
+#[test]
+fn srv6_l3vpn_over_fpm() {
+    let Some(_turn) = net::turn("srv6_l3vpn_over_fpm").filter(|_| there("srv6_l3vpn_over_fpm")) else {
+        return;
+    };
+    let [one, other] = ["frr-1", "frr-2"].map(net::namespace);
+    underpass::testbed::join(&one, "p0", &other, "p0").unwrap();
+    let sides = [(&one, 1, 2), (&other, 2, 1)].map(|(namespace, own, peer)| {
+        namespace
+            .run(&format!("ip link set lo up; ip link set p0 up; ip addr add fd00::{own}/64 dev p0 nodad"))
+            .unwrap();
+        let ports = format!(
+            "ip link set lo up
+             ip link add vrf-1 type vrf table 100
+             ip link set vrf-1 up
+             ip link set p0 up
+             ip link set p1 up
+             ip link set p1 master vrf-1
+             ip addr add fd00::{own}/64 dev p0
+             ip addr add 10.{own}.0.1/24 dev p1"
+        );
+        let (kernel, router) = (Offline::new(namespace, false), Offline::new(namespace, true));
+        kernel.run(&ports);
+        router.run(&ports);
+        let mut frr = Frr::new(namespace, Some(&kernel.socket));
+        frr.start("zebra", FPM);
+        frr.configure(&[
+            "segment-routing",
+            "srv6",
+            "locators",
+            "locator loc1",
+            &format!("prefix fd01:0:{own}::/48"),
+        ]);
+        frr.start("bgpd", &bgp(own, peer));
+        (frr, router, kernel)
+    });
+    let [(frr, router, _kernel), (.., _other_kernel)] = &sides;
+    let sids = || router.run("ip -N -6 route show proto 186");
+    eventually("the SIDs are programmed", || {
+        let sids = sids();
+        let has = |word: &str| sids.contains(word);
+        match has("action End.DT4 vrftable 100 dev vrf-1") && has("action End.DT6 table 100 dev vrf-1") {
+            true => Ok(()),
+            false => Err(format!("{sids}\n{}", frr.vtysh(&["show segment-routing srv6 locator"]))),
+        }
+    });
+    assert!(sids().lines().all(|line| line.starts_with("fd01:0:1:")), "{}", sids());
+    let headend = || router.run("ip -N route show table 100 proto 186");
+    eventually("the neighbour's prefix is programmed", || {
+        let shown = headend();
+        let whole = shown.starts_with("10.2.0.0/24 ")
+            && shown.contains("encap seg6 mode encap segs 1 [ fd01:0:2:")
+            && shown.contains("dev p0");
+        if whole { Ok(()) } else { Err(format!("{shown}\n{}", frr.vtysh(&["show bgp ipv4 vpn"]))) }
+    });
+    // Withdrawn by the neighbour: the headend goes, the SIDs stay.
+    let neighbour = &sides[1].0;
+    neighbour.configure(&[
+        "router bgp 2 vrf vrf-1",
+        "address-family ipv4 unicast",
+        "no redistribute connected",
+    ]);
+    shows("the neighbour's prefix is withdrawn", headend, "");
+    assert_eq!(sids().lines().count(), 2);
+    frr.end("bgpd");
+    shows("the SIDs are withdrawn", sids, "");
+}
+
+fn bgp(own: u8, peer: u8) -> String {
+    let family = |family: &str| {
+        format!(
+            " address-family {family} unicast\n  redistribute connected\n  sid vpn export auto\n  \
+             rd vpn export {own}:10\n  rt vpn both 99:99\n  import vpn\n  export vpn\n exit-address-family\n"
+        )
+    };
+    format!(
+        "router bgp {own}\n bgp router-id 1.1.1.{own}\n no bgp ebgp-requires-policy\n \
+         no bgp default ipv4-unicast\n neighbor fd00::{peer} remote-as {peer}\n \
+         neighbor fd00::{peer} timers connect 1\n neighbor fd00::{peer} capability extended-nexthop\n \
+         segment-routing srv6\n  locator loc1\n exit\n \
+         address-family ipv4 vpn\n  neighbor fd00::{peer} activate\n exit-address-family\n\
+         exit\n\
+         router bgp {own} vrf vrf-1\n bgp router-id 1.1.1.{own}\n{}{}exit\n",
+        family("ipv4"),
+        family("ipv6"),
+    )
+}
+
+/// Beside a kernel: zebra writes its routes to the kernel too. Each is there once, and is removed once.
+#[test]
+fn beside_the_kernel() {
+    let Some(_turn) = net::turn("beside_the_kernel").filter(|_| there("beside_the_kernel")) else { return };
+    let namespace = twin("frr-live");
+    let arguments = ["--attach", "p0", "--attach", "p1", "--fpm", "127.0.0.1", "--fpm-grace", GRACE];
+    let router = Router::start(program(), &namespace, &arguments).unwrap();
+    let mut frr = Frr::new(&namespace, None);
+    frr.start("zebra", FPM);
+    frr.start("staticd", "");
+    frr.configure(&["ip route 10.20.0.0/16 10.0.0.2", "ip route 10.20.0.0/16 10.1.0.2"]);
+    let shown = || tidy(&router.run("ip -N route show 10.20.0.0/16").unwrap());
+    eventually("the route is there once", || {
+        let (shown, kernel) = (shown(), tidy(&namespace.run("ip -N route show 10.20.0.0/16").unwrap()));
+        let whole = shown.matches("10.20.0.0/16").count() == 1 && shown.matches("nexthop").count() == 2;
+        if whole && shown == kernel { Ok(()) } else { Err(format!("{shown}\nand the kernel\n{kernel}")) }
+    });
+    let counters = || frr.vtysh(&["show fpm counters"]);
+    eventually("zebra has sent it over FPM too", || {
+        let counters = counters();
+        let sent = counters.lines().find_map(|line| line.trim().strip_prefix("Output bytes: "));
+        if sent.is_some_and(|sent| sent != "0") { Ok(()) } else { Err(counters) }
+    });
+    frr.configure(&["no ip route 10.20.0.0/16 10.0.0.2", "no ip route 10.20.0.0/16 10.1.0.2"]);
+    shows("the route is withdrawn", shown, "");
+    let log = router.log().unwrap();
+    assert!(!log.contains("could not be removed"), "{log}");
+    drop(frr);
+    router.stop().unwrap();
+}
