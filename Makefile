@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 UNDERPASS := $(TARGET)/release/underpass
 DEMO := $(TARGET)/demo
 
-.PHONY: help setup build demo test lint unit loom fuzz bench clean
+.PHONY: help setup test-tools build demo test lint unit loom fuzz bench clean
 
 help:
 	@echo "make demo    build, send a capture through an L3VPN, measure three scenarios"
@@ -19,6 +19,10 @@ help:
 # What is needed and missing: Debian packages, a Rust toolchain.
 setup:
 	@scripts/setup.sh
+
+# What some tests need besides, where it can be had: a test says so when it is skipped.
+test-tools:
+	@scripts/test-tools.sh
 
 build: setup
 	cargo build --release --locked -p underpass -p underpass-preload
@@ -43,7 +47,7 @@ lint: setup
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 
-unit: setup
+unit: setup test-tools
 	cargo test --workspace --locked --no-fail-fast
 
 # Publication between threads, in every order that the memory model allows.
@@ -54,6 +58,7 @@ loom: setup
 FUZZ_SECONDS ?= 60
 fuzz: setup
 	crates/underpass-packet/fuzz/run $(FUZZ_SECONDS)
+	crates/underpass-netlink/fuzz/run $(FUZZ_SECONDS)
 
 clean:
 	cargo clean

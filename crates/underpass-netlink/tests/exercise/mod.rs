@@ -1,0 +1,150 @@
+//! One function for each codec: it reads arbitrary bytes, and checks what must hold whatever they are. The
+//! hostile-input tests and the fuzz targets share them.
+
+// Each fuzz target uses one of them.
+#![allow(dead_code)]
+
+use underpass_netlink::{
+    Attribute, Attributes, Encap, Type, Validate,
+    fpm::{Decoder, HEADER, write_frame},
+    genetlink,
+    message::{self, messages},
+    policy,
+    reply::{Address, write_message},
+    seg6local::Counts,
+};
+
+/// Reads bytes, and says whether the codec took them.
+pub type Exercise = fn(&[u8]) -> bool;
+
+/// Every exercise with its name.
+pub const ALL: [(&str, Exercise); 6] = [
+    ("attribute", attribute),
+    ("fpm", fpm),
+    ("genetlink", genetlink),
+    ("message", message),
+    ("seg6", seg6),
+    ("seg6local", seg6local),
+];
+
+const POLICY: [Type; 16] = policy(&[
+    (1, Type::Any),
+    (2, Type::Flag),
+    (3, Type::U8),
+    (4, Type::U16),
+    (5, Type::U32),
+    (6, Type::U64),
+    (7, Type::String(15)),
+    (8, Type::AtLeast(3)),
+    (9, Type::AtMost(9)),
+    (10, Type::Exact(16)),
+    (11, Type::Nested),
+    (12, Type::Rejected),
+    (13, Type::Unsupported),
+]);
+
+/// The bytes as the attributes of a message, and those inside the nested ones.
+pub fn attribute(bytes: &[u8]) -> bool {
+    let mut taken = false;
+    for validate in [Validate::Liberal, Validate::Strict] {
+        let attributes = match Attributes::parse(&POLICY, bytes, message::HEADER, validate) {
+            Ok(attributes) => attributes,
+            Err(refusal) => {
+                assert!(refusal.errno > 0);
+                let end = (message::HEADER + bytes.len()) as u32;
+                assert!(refusal.offset.is_none_or(|offset| offset < end));
+                continue;
+            }
+        };
+        taken = true;
+        for attribute in attributes.iter() {
+            let start = attribute.offset as usize - message::HEADER + 4;
+            assert_eq!(&bytes[start..start + attribute.value.len()], attribute.value);
+            let _ = (attribute.u8(), attribute.be16(), attribute.be32(), attribute.u64(), attribute.text());
+            for family in [0, 2, 10] {
+                let _ = attribute.address(family);
+            }
+            let _ = attribute.parse_nested(&POLICY, validate);
+            assert!(attribute.nested().count() <= attribute.value.len() / 4);
+        }
+    }
+    taken
+}
+
+/// The bytes as a datagram.
+pub fn message(bytes: &[u8]) -> bool {
+    let mut position = 0;
+    for message in messages(bytes) {
+        assert_eq!(&bytes[position..position + message.bytes.len()], message.bytes);
+        position += message.bytes.len().next_multiple_of(4);
+        assert!(message.bytes.len() >= message::HEADER);
+        attribute(message.body());
+    }
+    position > 0
+}
+
+/// The bytes as the body of a generic netlink message.
+pub fn genetlink(bytes: &[u8]) -> bool {
+    bytes.get(genetlink::HEADER..).is_some_and(attribute)
+}
+
+/// The bytes as a stream of FPM, in pieces whose length is the first byte.
+pub fn fpm(bytes: &[u8]) -> bool {
+    let Some((&piece, stream)) = bytes.split_first() else { return false };
+    let (mut decoder, mut again, mut taken) = (Decoder::default(), Vec::new(), 0);
+    let mut whole = Decoder::default();
+    whole.push(stream);
+    for piece in stream.chunks(usize::from(piece).max(1)) {
+        decoder.push(piece);
+        while let Ok(Some(frame)) = decoder.frame() {
+            // All at once or piece by piece is the same.
+            assert_eq!(whole.frame(), Ok(Some(frame)));
+            taken += HEADER + frame.len();
+            for message in messages(frame) {
+                // No frame that was read is too long to be written.
+                assert_eq!(write_frame(&mut again, message.bytes), Ok(()));
+            }
+        }
+    }
+    assert_eq!(taken + decoder.pending(), stream.len());
+    let mut decoder = Decoder::default();
+    decoder.push(&again);
+    while !again.is_empty() && decoder.pending() > 0 {
+        assert!(decoder.frame().is_ok_and(|frame| frame.is_some()));
+    }
+    taken > 0
+}
+
+/// The bytes as an `RTA_ENCAP`: what is taken is written so that it is read as the same.
+fn encap(kind: u16, bytes: &[u8]) -> bool {
+    const RTA_ENCAP_TYPE: u16 = 21;
+    const RTA_ENCAP: u16 = 22;
+    let mut taken = false;
+    for family in [2, 10] {
+        let read = Attribute { kind: RTA_ENCAP, offset: 40, value: bytes };
+        let Ok(encap) = Encap::parse(kind, &read, family) else { continue };
+        taken = true;
+        assert_eq!(encap.kind(), kind);
+        let mut written = Vec::new();
+        let counts = Counts { packets: 1, bytes: 2, errors: 3 };
+        let write = |reply: &mut underpass_netlink::Reply<'_>| {
+            encap.write(reply, RTA_ENCAP, RTA_ENCAP_TYPE, counts);
+        };
+        assert!(write_message(&mut written, 24, 0, Address::default(), write).is_ok());
+        let value = &written[message::HEADER..];
+        let mut attributes = Attribute { kind: 0, offset: 12, value }.nested();
+        let again = attributes.find(|attribute| attribute.kind == RTA_ENCAP);
+        assert_eq!(again.and_then(|again| Encap::parse(kind, &again, family).ok()), Some(encap));
+    }
+    taken
+}
+
+/// The bytes as the encapsulation of `encap seg6`.
+pub fn seg6(bytes: &[u8]) -> bool {
+    encap(5, bytes)
+}
+
+/// The bytes as the encapsulation of `encap seg6local`.
+pub fn seg6local(bytes: &[u8]) -> bool {
+    encap(7, bytes)
+}
