@@ -304,7 +304,7 @@ fn srv6_l3vpn_over_fpm() {
         frr.start("bgpd", &bgp(own, peer));
         (frr, router, kernel)
     });
-    let [(frr, router, _kernel), (.., _other_kernel)] = &sides;
+    let [(frr, router, kernel), _] = &sides;
     let sids = || router.run("ip -N -6 route show proto 186");
     eventually("the SIDs are programmed", || {
         let sids = sids();
@@ -323,6 +323,9 @@ fn srv6_l3vpn_over_fpm() {
             && shown.contains("dev p0");
         if whole { Ok(()) } else { Err(format!("{shown}\n{}", frr.vtysh(&["show bgp ipv4 vpn"]))) }
     });
+    // zebra under `underpass exec` has told the other router the same by netlink.
+    assert_eq!(kernel.run("ip -N route show table 100 proto 186"), headend());
+    assert_eq!(kernel.run("ip -N -6 route show proto 186"), sids());
     // Withdrawn by the neighbour: the headend goes, the SIDs stay.
     let neighbour = &sides[1].0;
     neighbour.configure(&[
