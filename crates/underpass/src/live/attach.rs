@@ -165,8 +165,8 @@ impl Attachments {
         }
         for (vrf, (index, port)) in &self.hosts {
             if router.link(*index).is_some_and(|link| link.attached != Some(*port)) {
-                let _ = router.attach(*index, Some(*port));
                 router.set_host_port(*vrf, *index, Some((*port, ROUTER_MAC)));
+                let _ = router.attach(*index, Some(*port));
             }
         }
         let gone: Vec<u32> =

@@ -6,6 +6,7 @@
 
 mod behaviours;
 mod changes;
+mod daemon;
 mod examples;
 mod frr;
 mod lab;

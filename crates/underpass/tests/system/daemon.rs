@@ -1,0 +1,350 @@
+//! The daemon itself: what it attaches, what it gives back, what it costs when there is nothing to do, what it
+//! tells of itself.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use underpass::{
+    live::Stats,
+    testbed::{self, Namespace, Router},
+};
+
+use crate::net::{self, ping, program, settle};
+
+/// `h1 – r – h2`, with 10.0.1/24 and fd00:1::/64 to the one side and 10.0.2/24 and fd00:2::/64 to the other.
+struct Line {
+    hosts: [Namespace; 2],
+    router: Namespace,
+}
+
+impl Line {
+    fn new() -> Self {
+        let [h1, r, h2] = ["h1", "r", "h2"].map(net::namespace);
+        for (n, host) in [(1, &h1), (2, &h2)] {
+            testbed::join(&r, &format!("v{n}"), host, "e0").unwrap();
+            r.run(&format!(
+                "ip link set v{n} up; ip addr add 10.0.{n}.1/24 dev v{n}; ip addr add fd00:{n}::1/64 dev v{n} nodad"
+            ))
+            .unwrap();
+            host.run(&format!(
+                "sysctl -qw net.ipv6.conf.all.seg6_enabled=1 net.ipv6.conf.e0.seg6_enabled=1
+                 ip link set e0 up; ip addr add 10.0.{n}.2/24 dev e0; ip addr add fd00:{n}::2/64 dev e0 nodad
+                 ip route add default via 10.0.{n}.1; ip -6 route add default via fd00:{n}::1"
+            ))
+            .unwrap();
+        }
+        Self { hosts: [h1, h2], router: r }
+    }
+
+    fn start(&self, arguments: &[&str]) -> Router {
+        Router::start(program(), &self.router, arguments).unwrap()
+    }
+
+    /// Pings across, in both families.
+    fn works(&self) {
+        for address in ["10.0.2.2", "fd00:2::2"] {
+            settle(&self.hosts[0], address, Duration::from_secs(5)).unwrap();
+            ping(&self.hosts[0], address, 10).unwrap();
+        }
+    }
+
+    /// All that the router may change in its namespace.
+    fn state(&self) -> String {
+        self.router
+            .run(
+                "ip -d link | grep -v 'qdisc\\|promiscuity' ; ip -d link | grep -o 'promiscuity.*allmulti [0-9]*'
+                 ip -4 route show table all | sort; ip -6 route show table all | sort; ip rule; ip -6 rule
+                 ip addr; tc qdisc; ip nexthop
+                 for f in /proc/sys/net/ipv4/conf/*/forwarding /proc/sys/net/ipv6/conf/*/forwarding \
+                          /proc/sys/net/ipv4/conf/*/rp_filter; do echo $f $(cat $f); done",
+            )
+            .unwrap()
+    }
+}
+
+fn stats(namespace: &Namespace) -> Stats {
+    let told = namespace.run(&format!("{} stats --json", program().display())).unwrap();
+    serde_json::from_str(&told).unwrap()
+}
+
+#[test]
+fn pings_cross_while_neighbours_come_and_go() {
+    let Some(_turn) = net::turn("pings_cross_while_neighbours_come_and_go") else { return };
+    let line = Line::new();
+    let router = line.start(&[]);
+    line.works();
+    // The router's own addresses are the kernel's, which answers for them.
+    for address in ["10.0.1.1", "10.0.2.1", "fd00:1::1", "fd00:2::1"] {
+        ping(&line.hosts[0], address, 5).unwrap();
+    }
+    // Nobody waits longer than for an answer to ARP or neighbour discovery, and nothing is lost meanwhile.
+    for _ in 0..5 {
+        line.hosts[1].run("ip neigh flush dev e0").unwrap();
+        line.router.run("ip neigh flush all").unwrap();
+        for address in ["10.0.2.2", "fd00:2::2"] {
+            ping(&line.hosts[0], address, 3).unwrap();
+        }
+    }
+    // Who is not there: the sender is told so.
+    let outcome =
+        line.hosts[0].outcome("ping -n -c 1 -W 5 10.0.2.99 || ping -n -c 1 -W 5 fd00:2::99").unwrap();
+    assert!(
+        outcome.output.contains("From 10.0.1.1 icmp_seq=1 Destination Host Unreachable"),
+        "{}",
+        outcome.output
+    );
+    assert!(outcome.output.contains("Address unreachable"), "{}", outcome.output);
+    // A link that goes down and comes back.
+    line.router
+        .run("ip link set v2 down; sleep 0.2; ip link set v2 up; ip addr add fd00:2::1/64 dev v2 nodad")
+        .unwrap();
+    line.works();
+    router.stop().unwrap();
+}
+
+#[test]
+fn each_driver_forwards_and_gives_everything_back() {
+    let Some(_turn) = net::turn("each_driver_forwards_and_gives_everything_back") else { return };
+    let line = Line::new();
+    line.router.run("ip route add 10.77.0.0/16 via 10.0.2.2; ip rule add from 10.7.0.0/16 table 77").unwrap();
+    let before = line.state();
+    let of_v1 = |stats: &Stats| stats.ports.iter().find(|port| port.name == "v1").unwrap().driver.clone();
+    for (arguments, driver) in [
+        (&["--driver", "packet"][..], "packet"),
+        (&["--driver", "packet", "--workers", "1"], "packet"),
+        (&["--driver", "xdp", "--workers", "1"], "xdp"),
+        (&["--attach", "v1", "--attach", "v2"], ""),
+    ] {
+        let router = line.start(arguments);
+        line.works();
+        let told = of_v1(&stats(&line.router));
+        assert!(told.starts_with(driver), "{arguments:?}: {told}");
+        router
+            .run("ip -6 route add fd00:9::/64 encap seg6 mode encap segs fc00:2::1 via fd00:2::2 dev v2")
+            .unwrap();
+        assert!(
+            line.router.run("ip -6 route show proto 117").unwrap().contains("fd00:9::/64 dev underpass0")
+        );
+        router.stop().unwrap();
+        let after = line.state();
+        assert_eq!(before, after, "{arguments:?}");
+    }
+}
+
+#[test]
+fn only_one_and_after_a_death_another() {
+    let Some(_turn) = net::turn("only_one_and_after_a_death_another") else { return };
+    let line = Line::new();
+    let before = line.state();
+    let router = line.start(&[]);
+    let outcome = line.router.outcome(&format!("{} run", program().display())).unwrap();
+    assert_eq!(outcome.status, 1);
+    let pid = router.pid();
+    let text = format!("a router runs in this network namespace already (process {pid}");
+    assert!(outcome.output.contains(&text), "{}", outcome.output);
+    line.works();
+    router
+        .run("ip -6 route add fd00:9::/64 encap seg6 mode encap segs fc00:2::1 via fd00:2::2 dev v2")
+        .unwrap();
+    router.kill().unwrap();
+    let router = line.start(&[]);
+    line.works();
+    assert!(!router.run("ip -6 route").unwrap().contains("fd00:9::"));
+    router.stop().unwrap();
+    assert_eq!(before, line.state());
+}
+
+/// Clock ticks of processor time that a process has used.
+fn ticks(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let behind = stat.rsplit(')').next().unwrap();
+    let fields: Vec<u64> =
+        behind.split_whitespace().skip(11).take(2).map(|field| field.parse().unwrap()).collect();
+    fields.iter().sum()
+}
+
+#[test]
+fn an_idle_router_uses_under_one_percent() {
+    let Some(_turn) = net::turn("an_idle_router_uses_under_one_percent") else { return };
+    let line = Line::new();
+    for driver in ["packet", "xdp"] {
+        let router = line.start(&["--driver", driver]);
+        line.works();
+        // What a kernel says by itself after a start has been said.
+        thread::sleep(Duration::from_secs(2));
+        let (began, before) = (Instant::now(), ticks(router.pid().as_raw()));
+        thread::sleep(Duration::from_secs(4));
+        let used = Duration::from_millis(10 * (ticks(router.pid().as_raw()) - before) as u64);
+        let share = used.as_secs_f64() / began.elapsed().as_secs_f64();
+        assert!(share < 0.01, "{driver}: {:.1} % of a processor", share * 100.0);
+        router.stop().unwrap();
+    }
+}
+
+#[test]
+fn devices_are_attached_as_they_appear() {
+    let Some(_turn) = net::turn("devices_are_attached_as_they_appear") else { return };
+    let line = Line::new();
+    let router = line.start(&[]);
+    let other = net::namespace("h3");
+    testbed::join(&line.router, "v3", &other, "e0").unwrap();
+    line.router.run("ip link set v3 up; ip addr add 10.0.3.1/24 dev v3").unwrap();
+    other
+        .run("ip link set e0 up; ip addr add 10.0.3.2/24 dev e0; ip route add default via 10.0.3.1")
+        .unwrap();
+    settle(&other, "10.0.1.2", Duration::from_secs(5)).unwrap();
+    ping(&other, "10.0.1.2", 10).unwrap();
+    let named = |stats: Stats| stats.ports.into_iter().map(|port| port.name).collect::<Vec<_>>();
+    assert!(named(stats(&line.router)).contains(&"v3".to_owned()));
+    // Another MTU, another name, another address.
+    line.router.run("ip link set v3 mtu 1400; ip link set v3 down; ip link set v3 name w3 address 02:00:00:00:33:33; ip link set w3 up").unwrap();
+    line.router.run("ip addr replace 10.0.3.1/24 dev w3").unwrap();
+    other.run("ip neigh flush dev e0").unwrap();
+    settle(&other, "10.0.1.2", Duration::from_secs(5)).unwrap();
+    ping(&other, "10.0.1.2", 10).unwrap();
+    line.router.run("ip link del w3").unwrap();
+    line.works();
+    assert_eq!(named(stats(&line.router)), ["v1", "v2", "underpass0"]);
+    router.stop().unwrap();
+}
+
+#[test]
+fn what_the_host_sends_and_gets_goes_through_tunnels() {
+    let Some(_turn) = net::turn("what_the_host_sends_and_gets_goes_through_tunnels") else { return };
+    let line = Line::new();
+    line.hosts[1]
+        .run(
+            "sysctl -qw net.ipv6.conf.all.forwarding=1
+             ip addr add fd00:9::1/128 dev lo
+             ip -6 route add fc00:2::1/128 encap seg6local action End.DT6 table local dev e0
+             ip -6 route add fd00:2::1/128 encap seg6 mode encap segs fc00:1::1 via fd00:2::1 dev e0",
+        )
+        .unwrap();
+    let router = line.start(&[]);
+    router
+        .run(
+            "ip -6 route add fc00:2::/64 via fd00:2::2
+             ip -6 route add fd00:9::/64 encap seg6 mode encap segs fc00:2::1 via fd00:2::2 dev v2
+             ip -6 route add fc00:1::1/128 encap seg6local action End.DT6 table local count dev v1",
+        )
+        .unwrap();
+    // There through fc00:2::1, and back through fc00:1::1 to an address of the host.
+    settle(&line.router, "fd00:9::1", Duration::from_secs(5)).unwrap();
+    ping(&line.router, "fd00:9::1", 10).unwrap();
+    let sid = stats(&line.router).sids.into_iter().find(|sid| sid.prefix == "fc00:1::1/128").unwrap();
+    assert!(sid.packets >= 10 && sid.errors == 0, "{sid:?}");
+    assert_eq!((sid.behaviour.as_str(), sid.table), ("End.DT6", 254));
+    // The longest that passes: 1,500 less an IPv6 header and an SRH with one segment.
+    let longest = "ping -n -c 1 -W 1 -M do -s";
+    line.router.run(&format!("{longest} {} fd00:9::1", 1500 - 64 - 48)).unwrap();
+    let outcome = line.router.outcome(&format!("{longest} {} fd00:9::1", 1500 - 64 - 47)).unwrap();
+    assert!(
+        outcome.output.contains("mtu: 1436") || outcome.output.contains("mtu=1436"),
+        "{}",
+        outcome.output
+    );
+    // A TCP connection of the host's own, both ways through segments.
+    let server = line.hosts[1].command("iperf3").args(["-s", "-1", "-B", "fd00:9::1"]).spawn();
+    if let Ok(mut server) = server {
+        thread::sleep(Duration::from_millis(300));
+        let outcome = line.router.outcome("iperf3 -c fd00:9::1 -n 20M").unwrap();
+        assert_eq!(outcome.status, 0, "{}", outcome.output);
+        server.wait().unwrap();
+    } else {
+        net::skip("TCP through tunnels of the host's own", "no iperf3");
+    }
+    // A router that lost the address or the route also loses what it put into the kernel for it.
+    router.run("ip -6 route del fd00:9::/64").unwrap();
+    assert_eq!(line.router.run("ip -6 route show proto 117").unwrap(), "");
+    router.stop().unwrap();
+}
+
+fn metrics(namespace: &Namespace) -> String {
+    namespace
+        .enter(|| {
+            let mut connection = TcpStream::connect("127.0.0.1:9117").unwrap();
+            connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            connection.read_to_string(&mut answer).unwrap();
+            answer
+        })
+        .unwrap()
+}
+
+#[test]
+fn packets_are_counted_and_told() {
+    let Some(_turn) = net::turn("packets_are_counted_and_told") else { return };
+    let line = Line::new();
+    let router = line.start(&["--metrics", "127.0.0.1:9117", "--workers", "2"]);
+    line.works();
+    let before = stats(&line.router);
+    ping(&line.hosts[0], "10.0.2.2", 50).unwrap();
+    line.hosts[0].outcome("ping -n -c 5 -i 0.01 -W 1 10.99.0.1").unwrap();
+    let after = stats(&line.router);
+    let port =
+        |stats: &Stats, name: &str| stats.ports.iter().find(|port| port.name == name).cloned().unwrap();
+    // 50 echo requests, and 5 that have no route.
+    let received = port(&after, "v1").rx_packets - port(&before, "v1").rx_packets;
+    let sent = port(&after, "v2").tx_packets - port(&before, "v2").tx_packets;
+    assert!((55..60).contains(&received), "{received}");
+    assert!((50..55).contains(&sent), "{sent}");
+    assert_eq!(after.drops.get("no-route").copied().unwrap_or(0), 5, "{:?}", after.drops);
+    let bytes = port(&after, "v2").tx_bytes - port(&before, "v2").tx_bytes;
+    assert!((50 * 98..55 * 98).contains(&bytes), "{bytes}");
+    // Each packet is in exactly one of the sums, for each worker and for all.
+    for totals in after.workers.iter().map(|worker| &worker.totals).chain([&after.totals]) {
+        assert_eq!(totals.received + totals.generated, totals.sent + totals.delivered + totals.dropped);
+    }
+    assert_eq!(after.workers.iter().map(|worker| worker.totals.received).sum::<u64>(), after.totals.received);
+    let told = metrics(&line.router);
+    assert!(told.starts_with("HTTP/1.1 200 OK\r\n"), "{told}");
+    for text in [
+        "underpass_packets_dropped_total{reason=\"no-route\"} 5\n",
+        "underpass_port_attached{device=\"v1\",driver=\"packet\"} 1\n",
+        "underpass_worker_packets_total{worker=\"1\"}",
+        &format!("underpass_port_receive_packets_total{{device=\"v1\"}} {}", port(&after, "v1").rx_packets),
+    ] {
+        assert!(told.contains(text), "{text} is not in\n{told}");
+    }
+    // Every metric is in the documentation.
+    let documented =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md")).unwrap();
+    for name in
+        told.lines().filter_map(|line| line.strip_prefix("# TYPE ")).filter_map(|line| line.split(' ').next())
+    {
+        let base =
+            ["_packets", "_bytes", "_errors"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        assert!(documented.contains(base), "{name} is not documented");
+    }
+    let table = line.router.run(&format!("{} stats", program().display())).unwrap();
+    assert!(table.contains("no-route") && table.contains("underpass0"), "{table}");
+    // Someone who asks for something else, and one who says nothing.
+    let mut silent = line.router.enter(|| TcpStream::connect("127.0.0.1:9117").unwrap()).unwrap();
+    assert!(metrics(&line.router).starts_with("HTTP/1.1 200 OK\r\n"));
+    let _ = silent.write_all(b"GET");
+    router.stop().unwrap();
+}
+
+#[test]
+fn the_socket_is_roots_alone() {
+    let Some(_turn) = net::turn("the_socket_is_roots_alone") else { return };
+    let line = Line::new();
+    for (arguments, expected) in [(&[][..], "600"), (&["--socket-group", "daemon"], "660")] {
+        let router = line.start(arguments);
+        let modes = line
+            .router
+            .run("for s in /run/underpass/netns-$(stat -Lc %i /proc/self/ns/net).sock*; do stat -c %a $s; done")
+            .unwrap();
+        assert_eq!(modes.split_whitespace().collect::<Vec<_>>(), [expected, expected]);
+        router.stop().unwrap();
+    }
+    let left = Command::new("sh").args(["-c", "ls /run/underpass"]).output().unwrap();
+    let inode = line.router.run("stat -Lc %i /proc/self/ns/net").unwrap();
+    assert!(!String::from_utf8_lossy(&left.stdout).contains(inode.trim()), "files are left");
+}
