@@ -1,6 +1,6 @@
 //! What a driver costs without a router: packets go from port to port untouched.
 //!
-//! `bare generate DEV SIZE SECONDS` sends UDP over IPv6 to 02:00:00:00:00:02.
+//! `bare generate DRIVER DEV SIZE SECONDS` sends UDP over IPv6 to 02:00:00:00:00:02.
 //! `bare forward auto|xdp|generic|packet IN OUT SECONDS` forwards both ways and says how fast.
 
 use std::error::Error;
@@ -15,9 +15,11 @@ use underpass_port::xdp::Memory;
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["generate", device, size, seconds] => generate(device, size.parse()?, seconds.parse()?),
+        ["generate", driver, device, size, seconds] => {
+            generate(driver_of(driver)?, device, size.parse()?, seconds.parse()?)
+        }
         ["forward", driver, from, to, seconds] => forward(driver, [from, to], seconds.parse()?),
-        _ => Err("bare generate DEV SIZE SECONDS | bare forward DRIVER IN OUT SECONDS".into()),
+        _ => Err("bare generate DRIVER DEV SIZE SECONDS | bare forward DRIVER IN OUT SECONDS".into()),
     }
 }
 
@@ -29,17 +31,34 @@ fn open(
     pool: &mut underpass_engine::buffer::Pool,
 ) -> Result<(Device, LivePort), Box<dyn Error>> {
     keep.set_domain(index_of(name)?, 0)?;
-    let device = Device::attach(name, driver, keep)?;
+    let mut device = Device::attach(name, driver, keep)?;
+    device.share_among(1);
     eprintln!("{name}: {} ({})", device.driver(), device.why());
     let queues: Vec<u32> = (0..device.queues()).collect();
     let port = device.port(&queues, 1500, memory, pool)?;
     Ok((device, port))
 }
 
-fn generate(name: &str, size: usize, seconds: u64) -> Result<(), Box<dyn Error>> {
+fn driver_of(name: &str) -> Result<Driver, Box<dyn Error>> {
+    match name {
+        "auto" => Ok(Driver::Auto),
+        "xdp" => Ok(Driver::Xdp),
+        "generic" => Ok(Driver::XdpGeneric),
+        "packet" => Ok(Driver::Packet),
+        other => Err(format!("no driver {other}").into()),
+    }
+}
+
+/// Nanoseconds that this thread has had a core.
+fn spent() -> Result<f64, Box<dyn Error>> {
+    let clocks = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    Ok(clocks.split_whitespace().next().unwrap_or("0").parse()?)
+}
+
+fn generate(driver: Driver, name: &str, size: usize, seconds: u64) -> Result<(), Box<dyn Error>> {
     let (memory, mut pool) = Memory::new(8192, 0)?;
     let keep = Keep::new();
-    let (_device, mut port) = open(Driver::XdpGeneric, name, &keep, &memory, &mut pool)?;
+    let (_device, mut port) = open(driver, name, &keep, &memory, &mut pool)?;
     let mut frame = vec![0_u8; size];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
     frame[12..22].copy_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0, 0, (size - 54) as u8, 17, 64]);
@@ -57,18 +76,13 @@ fn generate(name: &str, size: usize, seconds: u64) -> Result<(), Box<dyn Error>>
         port.send(&mut pool, burst.drain(..));
     }
     println!("generated {} kpps, {:?}", sent / 1000 / seconds as usize, port.tally());
+    println!("{:.0} ns of a core a packet", spent()? / sent as f64);
     port.close(&mut pool);
     Ok(())
 }
 
 fn forward(driver: &str, names: [&str; 2], seconds: u64) -> Result<(), Box<dyn Error>> {
-    let driver = match driver {
-        "auto" => Driver::Auto,
-        "xdp" => Driver::Xdp,
-        "generic" => Driver::XdpGeneric,
-        "packet" => Driver::Packet,
-        other => return Err(format!("no driver {other}").into()),
-    };
+    let driver = driver_of(driver)?;
     let (memory, mut pool) = Memory::new(16384, 512)?;
     let keep = Keep::new();
     let (_a, a) = open(driver, names[0], &keep, &memory, &mut pool)?;
@@ -77,6 +91,7 @@ fn forward(driver: &str, names: [&str; 2], seconds: u64) -> Result<(), Box<dyn E
     let (start, mut forwarded) = (Instant::now(), 0);
     let (end, mut burst) = (start + Duration::from_secs(seconds), Burst::new());
     while Instant::now() < end {
+        let before = forwarded;
         for from in 0..2 {
             ports[from].receive(&mut pool, &mut burst);
             if !burst.is_empty() {
@@ -84,9 +99,13 @@ fn forward(driver: &str, names: [&str; 2], seconds: u64) -> Result<(), Box<dyn E
                 ports[1 - from].send(&mut pool, burst.drain(..));
             }
         }
+        if forwarded == before {
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
     let rate = forwarded as f64 / start.elapsed().as_secs_f64() / 1000.0;
-    println!("forwarded {rate:.0} kpps; {:?} {:?}", ports[0].tally(), ports[1].tally());
+    println!("forwarded {forwarded}: {rate:.0} kpps; {:?} {:?}", ports[0].tally(), ports[1].tally());
+    println!("{:.0} ns of a core a packet", spent()? / forwarded as f64);
     ports.into_iter().for_each(|port| port.close(&mut pool));
     println!("{} slots back", pool.available());
     Ok(())

@@ -21,9 +21,10 @@ pub(crate) const ND: RangeInclusive<u8> = 133..=137;
 /// IPv4 addresses whose first byte is at least this are multicast, reserved or broadcast.
 pub(crate) const NEVER_FORWARDED: u8 = 224;
 
-/// Most devices, and most addresses of each family. Entries take memory only as they come.
-const DEVICES: u32 = 1 << 16;
-const ADDRESSES: u32 = 1 << 20;
+/// Most devices, and most addresses of each family. Entries take memory as they come, the table for them, of
+/// 16 bytes each, at once.
+const DEVICES: u32 = 1 << 12;
+const ADDRESSES: u32 = 1 << 16;
 
 /// The frames that the kernel keeps. Clones are the same set.
 #[derive(Clone)]

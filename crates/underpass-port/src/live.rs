@@ -8,7 +8,7 @@ use underpass_engine::buffer::{Packet, Pool};
 use underpass_engine::worker::Burst;
 
 use crate::keep::Keep;
-use crate::packet::PacketPort;
+use crate::packet::{Fanout, PacketPort};
 use crate::sys;
 use crate::tun::TunPort;
 use crate::xdp::bpf::{self, Attach, Map, MapKind, ProgramKind};
@@ -72,7 +72,9 @@ pub struct Device {
     virtual_peer: bool,
     keep: Keep,
     attached: Attached,
-    /// The group that the sockets of AF_PACKET are in.
+    /// Whether several ports share the device.
+    shared: bool,
+    /// The group that the sockets of AF_PACKET are then in.
     group: Mutex<Option<u16>>,
 }
 
@@ -110,6 +112,7 @@ impl Device {
             virtual_peer,
             keep: keep.clone(),
             attached,
+            shared: true,
             group: Mutex::default(),
         };
         let packet = |why: &str| {
@@ -163,6 +166,11 @@ impl Device {
         }
     }
 
+    /// Says how many ports there will be: one alone spares AF_PACKET the hash of each packet.
+    pub fn share_among(&mut self, ports: usize) {
+        self.shared = ports > 1;
+    }
+
     /// A worker's share: with AF_XDP these queues, of which none is in another port; with AF_PACKET the
     /// flows that fall to one of all ports of the device. `mtu` is the device's.
     ///
@@ -186,9 +194,12 @@ impl Device {
             Attached::Packet { filter, tunnels, .. } => {
                 let filter = filter.as_ref().map(program::descriptor);
                 let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
-                let port = PacketPort::open(self.ifindex, filter, &self.keep, *group, tunnels.is_some())
+                let fanout = if self.shared { Fanout::Group(*group) } else { Fanout::Alone };
+                let port = PacketPort::open(self.ifindex, filter, &self.keep, fanout, tunnels.is_some())
                     .map_err(fail("AF_PACKET socket"))?;
-                *group = port.group().ok();
+                if self.shared {
+                    *group = port.group().ok();
+                }
                 Ok(LivePort::Packet(port))
             }
         }

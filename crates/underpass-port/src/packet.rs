@@ -66,6 +66,16 @@ struct Header {
     network: u16,
 }
 
+/// How many sockets a device has.
+#[derive(Clone, Copy)]
+pub(crate) enum Fanout {
+    /// One.
+    Alone,
+    /// One of a group, between which the flows are spread: of this number, or of a new one, which
+    /// [`PacketPort::group`] tells.
+    Group(Option<u16>),
+}
+
 /// A control message that marks a packet.
 #[repr(C)]
 struct Control {
@@ -93,13 +103,12 @@ pub struct PacketPort {
 
 impl PacketPort {
     /// Opens a socket for the device. `filter` is the program that takes the frames for the worker; without
-    /// it `keep` says which they are. Sockets of several workers share a device in a group: `fanout` is its
-    /// number, which [`PacketPort::group`] of the first of them tells.
+    /// it `keep` says which they are.
     pub(crate) fn open(
         ifindex: u32,
         filter: Option<i32>,
         keep: &Keep,
-        fanout: Option<u16>,
+        fanout: Fanout,
         tunnels: bool,
     ) -> io::Result<Self> {
         use libc::SOL_PACKET;
@@ -123,8 +132,10 @@ impl PacketPort {
         sys::set_option(fd, SOL_PACKET, packet_option::RX_RING, &ring)?;
         let ring = Mapping::new(fd, ENTRIES * ENTRY, 0)?;
         bind(fd, ifindex, libc::ETH_P_ALL as u16)?;
-        let group = fanout.map_or(packet_option::FANOUT_UNIQUE_ID, u32::from);
-        sys::set_option(fd, SOL_PACKET, packet_option::FANOUT, &(group | packet_option::FANOUT_FLOWS))?;
+        if let Fanout::Group(group) = fanout {
+            let group = group.map_or(packet_option::FANOUT_UNIQUE_ID, u32::from);
+            sys::set_option(fd, SOL_PACKET, packet_option::FANOUT, &(group | packet_option::FANOUT_FLOWS))?;
+        }
         let keep = filter.is_none().then(|| keep.clone());
         let (headers, tally) = (Box::new([[0; vnet::LEN]; BURST]), Tally::default());
         let tunnels = if tunnels { Some(open_tunnels(ifindex)?) } else { None };

@@ -215,7 +215,8 @@ pub fn wait(ports: &[LivePort]) {
 /// A device of the current namespace with one port. The device is attached for as long as the test lives.
 pub fn port(name: &str, driver: Driver, keep: &Keep, memory: &Memory, pool: &mut Pool) -> LivePort {
     keep.set_domain(index_of(name).unwrap(), 0).unwrap();
-    let device = Device::attach(name, driver, keep).unwrap();
+    let mut device = Device::attach(name, driver, keep).unwrap();
+    device.share_among(1);
     let queues: Vec<_> = (0..device.queues()).collect();
     let port = device.port(&queues, 1500, memory, pool).unwrap();
     std::mem::forget(device);

@@ -247,6 +247,7 @@ impl Attachments {
             drop(device);
             device = Device::attach(name, By::Packet, &self.keep)?;
         }
+        device.share_among(workers.len());
         if device.ifindex() != index {
             anyhow::bail!("{name} is another device by now");
         }
