@@ -24,8 +24,9 @@ impl Descriptors {
 
     /// Sleeps until one is ready, or the time is up. Whether the sleeper was woken.
     ///
-    /// A descriptor that is ready only to report an error, as that of a device that is down, would never let
-    /// the sleeper sleep: it is not waited for until the set is made anew.
+    /// A socket that is ready only to report an error, as that of a device that is down or was, is ready no more
+    /// once the error is taken from it: it is waited for again, as the device may come up. Any other descriptor
+    /// would never let the sleeper sleep: it is not waited for until the set is made anew.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> bool {
         let timeout = timeout.map_or(-1, |timeout| timeout.as_millis().min(60_000) as i32);
         // SAFETY: poll reads and writes as many entries as the vector has.
@@ -35,10 +36,22 @@ impl Descriptors {
         }
         for broken in self.0.iter_mut().skip(1).filter(|fd| fd.revents != 0 && fd.revents & libc::POLLIN == 0)
         {
-            broken.fd = -1;
+            if !take_error(broken.fd) {
+                broken.fd = -1;
+            }
         }
         self.0.first().is_some_and(|wake| wake.revents != 0)
     }
+}
+
+/// Takes the error that a socket waits to report. Whether there was one.
+fn take_error(fd: RawFd) -> bool {
+    let (mut error, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the kernel writes an int and its length.
+    let done = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &raw mut length)
+    };
+    done == 0 && error != 0
 }
 
 fn entry(fd: RawFd) -> libc::pollfd {
