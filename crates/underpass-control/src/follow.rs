@@ -31,6 +31,11 @@ fn kernel_route(route: &KernelRoute) -> (Place, Info) {
 }
 
 impl Router {
+    /// The connected routes that a link outside all VRFs has in the main table.
+    pub(crate) fn connected_of(&self, link: u32) -> Vec<(Place, Info)> {
+        self.main_routes(link).iter().map(kernel_route).collect()
+    }
+
     /// Adds a route of protocol `kernel`.
     pub(crate) fn add_kernel_route(&mut self, cause: Cause, route: KernelRoute) {
         let (place, info) = kernel_route(&route);

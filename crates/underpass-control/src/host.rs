@@ -77,10 +77,12 @@ impl Router {
         self.addresses.locals
     }
 
-    /// The addresses that are the host's own in a VRF, and the broadcast addresses of its subnets.
+    /// The addresses that are the host's own in a VRF, and the broadcast addresses of its subnets. Of those
+    /// in VRFs that the router makes the kernel does not know: what is for them comes to the router, which
+    /// hands it over by the VRF's device.
     pub fn local_addresses(&self) -> BTreeSet<(u32, IpAddr)> {
         let mut locals = BTreeSet::new();
-        for own in self.addresses.iter() {
+        for own in self.addresses.iter().filter(|own| !self.in_own_vrf(own.link)) {
             let domain = self.domain_of(own.link);
             locals.insert((domain, own.local));
             if let (IpAddr::V4(_), Some(IpNet::V4(subnet))) = (own.local, own.prefix())

@@ -35,7 +35,7 @@ pub use namespace::{Device, Namespace};
 pub use neighbour::Neighbour;
 pub use owner::Owner;
 pub use request::Request;
-pub use route::{Route, Shadow};
+pub use route::{Route, Sender, Shadow, VrfChange, VrfDoor, VrfRoute};
 pub use router::Router;
 pub use statistics::{LinkCounts, SidCount};
 pub use sysctl::Node;

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use underpass_netlink::{Message, Refusal};
 
 use crate::link::Devices;
-use crate::route::{Family, Ids, Info, Place, nexthop};
+use crate::route::{Family, Ids, Info, Place, VrfRoutes, nexthop};
 use crate::{Namespace, Request, Router};
 
 /// `rtm_protocol` and `FRA_PROTOCOL` of what the router puts into the kernel for itself: routes that lead
@@ -33,6 +33,8 @@ pub(crate) struct Live {
     pub namespace: Option<Box<dyn Namespace>>,
     /// The devices that the router stands behind.
     pub devices: Devices,
+    /// What the kernel is to have of the VRFs.
+    pub vrf_routes: VrfRoutes,
     /// Routes of the kernel that the VRFs of the router's replace.
     pub parked: Vec<(Place, Info)>,
 }

@@ -23,6 +23,7 @@ mod table;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 mod view;
+mod vrf;
 
 use std::collections::BTreeMap;
 
@@ -37,6 +38,8 @@ pub use shadow::Shadow;
 pub(crate) use table::{Family, Ids, Prefix, bits};
 
 pub use view::Route;
+pub(crate) use vrf::VrfRoutes;
+pub use vrf::{Sender, VrfChange, VrfDoor, VrfRoute};
 
 use check::Gateways;
 use compile::Actions;

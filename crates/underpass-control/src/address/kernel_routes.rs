@@ -56,9 +56,20 @@ impl Router {
         self.addresses.on(index).routes = wanted;
     }
 
+    /// The connected routes that a link outside all VRFs has in the main table.
+    pub(crate) fn main_routes(&self, index: u32) -> BTreeSet<KernelRoute> {
+        let Some(link) = self.links.get(index) else { return BTreeSet::new() };
+        let mut routes = self.routes_in(link, None);
+        routes.retain(|route| route.table == u32::from(RT_TABLE_MAIN));
+        routes
+    }
+
     fn wanted_routes(&self, link: &Link) -> BTreeSet<KernelRoute> {
+        self.routes_in(link, self.links.vrf_of(link.index).and_then(Link::vrf_table))
+    }
+
+    fn routes_in(&self, link: &Link, vrf: Option<u32>) -> BTreeSet<KernelRoute> {
         let mut routes = BTreeSet::new();
-        let vrf = self.links.vrf_of(link.index).and_then(Link::vrf_table);
         let main = vrf.unwrap_or(u32::from(RT_TABLE_MAIN));
         let local = vrf.unwrap_or(u32::from(RT_TABLE_LOCAL));
         let addresses = self.addresses.v4(link.index);

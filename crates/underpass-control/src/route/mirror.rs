@@ -64,7 +64,8 @@ impl Router {
         let Some(live) = &mut self.live else { return };
         live.parked.retain(|(at, parked)| *at != place || !same(parked, &info));
         if kind == libc::RTM_NEWROUTE {
-            live.parked.push((place, info));
+            live.parked.push((place, info.clone()));
+            self.remove_connected(place, &info);
         }
     }
 

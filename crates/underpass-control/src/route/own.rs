@@ -166,7 +166,7 @@ fn is_own_config(config: &Config<'_>) -> bool {
 }
 
 /// By what the kernel finds a route again.
-fn write_key(message: &mut Reply<'_>, (family, table, prefix): Place, info: &Info) {
+pub(super) fn write_key(message: &mut Reply<'_>, (family, table, prefix): Place, info: &Info) {
     let header = RouteHeader {
         dst_len: prefix.len,
         table: super::encode::table_byte(table),

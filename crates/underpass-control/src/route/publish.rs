@@ -246,7 +246,9 @@ impl Router {
     }
 
     /// Publishes that the routes to a prefix of a table have changed.
-    pub(crate) fn publish(&mut self, (family, table, prefix): Place) {
+    pub(crate) fn publish(&mut self, place: Place) {
+        self.vrf_place_changed(place);
+        let (family, table, prefix) = place;
         self.routes.gateways.forget(family, prefix);
         self.place_changed((family, table, prefix));
         for index in 0..self.routes.published.fibs.len() {

@@ -9,7 +9,15 @@ use underpass_netlink::reply::{Address, Reply, write_message};
 use underpass_netlink::{Refusal, messages};
 
 use super::socket::Socket;
+use super::{dump_request, ours};
 
+/// Where routes and rules of the router's are.
+const DUMPS: [(u16, i32); 4] = [
+    (libc::RTM_GETROUTE, libc::AF_INET),
+    (libc::RTM_GETROUTE, libc::AF_INET6),
+    (libc::RTM_GETRULE, libc::AF_INET),
+    (libc::RTM_GETRULE, libc::AF_INET6),
+];
 /// Longest answer that is read; it repeats the request.
 const ANSWER: usize = 64 << 10;
 
@@ -69,6 +77,29 @@ impl Asker {
             }
         }
         Err(Refusal::errno(libc::EIO))
+    }
+
+    /// The routes and rules that the router has put into the kernel.
+    pub(super) fn dump_ours(&mut self) -> io::Result<Vec<Vec<u8>>> {
+        let mut found = Vec::new();
+        for (kind, family) in DUMPS {
+            self.sequence = self.sequence.wrapping_add(1).max(1);
+            self.socket.send(&dump_request(kind, family, self.sequence))?;
+            let mut more = true;
+            while let Some(length) = self.socket.receive(&mut self.buffer)? {
+                for message in messages(self.buffer.get(..length).unwrap_or_default()) {
+                    let end = [libc::NLMSG_DONE as u16, libc::NLMSG_ERROR as u16].contains(&message.kind);
+                    more &= !(end && message.sequence == self.sequence);
+                    if ours(&message) {
+                        found.push(message.bytes.to_vec());
+                    }
+                }
+                if !more {
+                    break;
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// Asks for the link-layer address of a neighbour. What comes of it is multicast.

@@ -7,6 +7,7 @@
 mod asker;
 mod namespace;
 mod socket;
+mod vrf;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,7 +17,7 @@ use netlink_packet_core::{NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{setsockopt, sockopt};
-use underpass_control::{PROTOCOL, Router};
+use underpass_control::{PROTOCOL, Router, VrfDoor};
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Message, messages};
 
@@ -88,6 +89,8 @@ pub struct Kernel {
     leftovers: Vec<Vec<u8>>,
     asker: Asker,
     made: Made,
+    /// The rules that lead into VRFs.
+    doors: Vec<VrfDoor>,
 }
 
 impl Kernel {
@@ -108,6 +111,7 @@ impl Kernel {
             leftovers: Vec::new(),
             asker: Asker::open()?,
             made: Made::default(),
+            doors: Vec::new(),
         })
     }
 
@@ -208,22 +212,7 @@ impl Kernel {
         let Some(sync) = &mut self.sync else { return Ok(()) };
         let Some(&(kind, family)) = DUMPS.get(sync.step) else { return Ok(()) };
         sync.sequence = self.sequence;
-        let to = Address { port: 0, sequence: self.sequence };
-        let mut request = Vec::new();
-        let mut fixed = [0; FIXED];
-        fixed[0] = family as u8;
-        let written = write_message(&mut request, kind, NLM_F_REQUEST | NLM_F_DUMP, to, |message| {
-            match kind {
-                libc::RTM_GETLINK => {
-                    message.fixed(&fixed);
-                    message.u32(libc::IFLA_EXT_MASK, SKIP_STATS);
-                }
-                RTM_GETNEXTHOP | libc::RTM_GETADDR => message.fixed(&fixed[..8]),
-                _ => message.fixed(&fixed[..12]),
-            };
-        });
-        debug_assert!(written.is_ok());
-        Ok(self.socket.send(&request)?)
+        Ok(self.socket.send(&dump_request(kind, family, self.sequence))?)
     }
 
     fn take(&mut self, router: &mut Router, datagram: &[u8]) {
@@ -271,7 +260,10 @@ impl Kernel {
         self.interrupted = 0;
         router.end_resync();
         if !std::mem::replace(&mut self.synchronised, true) {
-            self.remove_leftovers();
+            if !self.leftovers.is_empty() {
+                self.remove_leftovers();
+                router.restore_connected(false);
+            }
         }
     }
 
@@ -318,4 +310,24 @@ fn ours(message: &Message<'_>) -> bool {
         }
         _ => false,
     }
+}
+
+/// The request for a dump.
+fn dump_request(kind: u16, family: i32, sequence: u32) -> Vec<u8> {
+    let to = Address { port: 0, sequence };
+    let mut request = Vec::new();
+    let mut fixed = [0; FIXED];
+    fixed[0] = family as u8;
+    let written = write_message(&mut request, kind, NLM_F_REQUEST | NLM_F_DUMP, to, |message| {
+        match kind {
+            libc::RTM_GETLINK => {
+                message.fixed(&fixed);
+                message.u32(libc::IFLA_EXT_MASK, SKIP_STATS);
+            }
+            RTM_GETNEXTHOP | libc::RTM_GETADDR => message.fixed(&fixed[..8]),
+            _ => message.fixed(&fixed[..12]),
+        };
+    });
+    debug_assert!(written.is_ok());
+    request
 }

@@ -237,6 +237,7 @@ impl Live {
         let attachments = &self.attachments;
         let device = |router: &Router, table| attachments.host_device(router, table);
         self.shadows.follow(&mut self.router, &mut self.kernel, device);
+        self.kernel.follow(&mut self.router);
         if !self.pending.is_empty() {
             self.pending.settle(&self.router, &self.workers);
         }
@@ -244,6 +245,7 @@ impl Live {
 
     /// Gives everything back to the kernel.
     fn give_back(&mut self) {
+        self.kernel.give_back(&mut self.router);
         self.attachments.give_back(&mut self.router, &self.workers);
         self.workers.iter_mut().for_each(worker::Handle::join);
     }
