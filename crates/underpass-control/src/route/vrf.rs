@@ -123,7 +123,8 @@ impl Router {
             let Some(link) = self.links.get(index).filter(|_| device != Device::Dummy) else { continue };
             let door = |sender| VrfDoor { sender, table: door_table(index) };
             doors.push(door(Sender::Bound(link.name.clone())));
-            let inside = |own: &&crate::Address| self.links.vrf_of(own.link).is_some_and(|vrf| vrf.index == index);
+            let inside =
+                |own: &&crate::Address| self.links.vrf_of(own.link).is_some_and(|vrf| vrf.index == index);
             for own in self.addresses.iter().filter(inside) {
                 let unicast = !matches!(own.local, IpAddr::V6(address) if address.is_unicast_link_local());
                 let once = self.addresses.iter().filter(|other| other.local == own.local).count() == 1;
