@@ -1,33 +1,13 @@
 //! What answers the programs: a router alone, or one beside the kernel.
 
-use underpass_control::{Client, Replies, Router};
+use std::borrow::Cow;
+
+use underpass_control::{Client, Owner, Replies, Router};
 use underpass_netlink::Message;
-
-/// Who answers a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
-    /// The router.
-    Router,
-    /// The kernel.
-    Kernel,
-    /// Both: a dump of what each has.
-    Both,
-}
-
-/// What becomes of a message of the kernel on its way to a program.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// The program gets it.
-    Keep,
-    /// The program does not get it.
-    Drop,
-    /// The program gets this one instead.
-    Replace(Vec<u8>),
-}
 
 /// The router, and what stands between it and the kernel where there is one.
 ///
-/// All methods but [`Host::router`] have the meaning of a router alone.
+/// All methods but [`Host::router`] have the meaning of a router that nothing stands beside, or that needs no help.
 pub trait Host {
     /// The router.
     fn router(&mut self) -> &mut Router;
@@ -38,14 +18,12 @@ pub trait Host {
 
     /// Who answers a message. Only asked where the server serves beside the kernel.
     fn owner(&mut self, client: &Client, message: &Message<'_>) -> Owner {
-        let _ = (client, message);
-        Owner::Router
+        Router::owner(self.router(), client.protocol, message)
     }
 
-    /// What a program gets for a message of rtnetlink that the kernel sends it, as an answer or a notification.
-    fn translate(&mut self, message: &Message<'_>) -> Fate {
-        let _ = message;
-        Fate::Keep
+    /// What a program is shown of a message of rtnetlink that the kernel sends it; `None` for nothing.
+    fn translate<'a>(&mut self, message: &Message<'a>) -> Option<Cow<'a, [u8]>> {
+        Router::translate(self.router(), message)
     }
 
     /// Answers messages that are the router's, and does in the kernel what follows from them.

@@ -6,20 +6,17 @@
 //! both.
 
 use std::{
+    borrow::Cow,
     mem::take,
     os::fd::{AsFd, BorrowedFd},
 };
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
 use nix::errno::Errno;
-use underpass_control::{Client, Protocol, Refusal, Replies};
+use underpass_control::{Client, Owner, Protocol, Refusal, Replies};
 use underpass_netlink::{Message, messages};
 
-use super::{
-    connection::Gone,
-    host::{Fate, Host, Owner},
-    upstream::Upstream,
-};
+use super::{connection::Gone, filter::LinkFilter, host::Host, upstream::Upstream};
 
 /// Datagrams of the kernel taken at most while its answer to one message is sought: a dump that is under way
 /// goes on with each.
@@ -44,6 +41,8 @@ struct Dump {
     sequence: u32,
     /// The request, until the kernel's part is over; empty if the dump is the kernel's alone.
     request: Box<[u8]>,
+    /// Which links are wanted, where the kernel cannot say.
+    filter: Option<LinkFilter>,
     /// The kernel's NLMSG_DONE, once the router's part has begun.
     done: Vec<u8>,
     /// Whether the router had anything to say.
@@ -114,12 +113,16 @@ impl Beside {
                 host.request(client, message.bytes, answers);
                 continue;
             }
+            let mut asked = Cow::Borrowed(message.bytes);
             if dump && self.dump.is_none() {
                 let request = if owner == Owner::Both { message.bytes } else { &[] };
-                let (request, done) = (request.into(), Vec::new());
-                self.dump = Some(Dump { sequence: message.sequence, request, done, said: false });
+                let (request, done, mut filter) = (request.into(), Vec::new(), None);
+                if let Some((own, without)) = LinkFilter::of(host.router(), &message) {
+                    (filter, asked) = (Some(own), Cow::Owned(without));
+                }
+                self.dump = Some(Dump { sequence: message.sequence, request, filter, done, said: false });
             }
-            if let Err(errno) = self.upstream.send(message.bytes) {
+            if let Err(errno) = self.upstream.send(&asked) {
                 let refusal = Refusal::errno(errno as i32);
                 let (cap, extended) = (client.cap_ack, client.extended_ack);
                 answers.acknowledge(&message, client.port, Err(&refusal), cap, extended);
@@ -177,26 +180,25 @@ impl Beside {
         let mut kept: Option<Vec<u8>> = None;
         let mut at = 0;
         for message in messages(datagram) {
-            let answers = message.sequence == sequence && client.port == port(&message);
+            let answers = message.sequence == sequence && client.port == message.port();
             if answers && message.kind != DONE {
                 heard = Heard::Answer;
             }
             let end = at + message.bytes.len().next_multiple_of(4);
-            let fate = match self.ends(&message) {
+            let shown = match self.ends(&message) {
                 Some(request) => {
                     ended = Some(request);
-                    Fate::Drop
+                    None
                 }
                 None if client.protocol == Protocol::Route => host.translate(&message),
-                None => Fate::Keep,
+                None => Some(Cow::Borrowed(message.bytes)),
             };
-            if !matches!(fate, Fate::Keep) && kept.is_none() {
+            let shown = shown.filter(|link| self.wants(&message, link));
+            if !matches!(shown, Some(Cow::Borrowed(_))) && kept.is_none() {
                 kept = Some(datagram.get(..at).unwrap_or_default().to_vec());
             }
-            match (fate, &mut kept) {
-                (Fate::Keep, Some(kept)) => append(kept, message.bytes),
-                (Fate::Replace(bytes), Some(kept)) => append(kept, &bytes),
-                _ => {}
+            if let (Some(bytes), Some(kept)) = (shown, &mut kept) {
+                append(kept, &bytes);
             }
             at = end;
         }
@@ -213,6 +215,12 @@ impl Beside {
             heard = Heard::Answer;
         }
         Ok(heard)
+    }
+
+    /// Whether the program wants what a message of the kernel has become.
+    fn wants(&self, message: &Message<'_>, shown: &[u8]) -> bool {
+        let dump = self.dump.as_ref().filter(|dump| dump.sequence == message.sequence);
+        dump.and_then(|dump| dump.filter.as_ref()).is_none_or(|filter| filter.passes(shown))
     }
 
     /// Whether a message ends the kernel's part of a dump of both: then the request that began it.
@@ -288,11 +296,6 @@ pub fn continue_dump(host: &mut dyn Host, client: &mut Client, out: &mut Replies
 fn append(datagram: &mut Vec<u8>, message: &[u8]) {
     datagram.extend_from_slice(message);
     datagram.resize(datagram.len().next_multiple_of(4), 0);
-}
-
-/// `nlmsg_pid`.
-fn port(message: &Message<'_>) -> u32 {
-    message.bytes.get(12..16).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
 /// Whether a request is a dump: rtnetlink takes either bit for one, and every fourth of its types is a

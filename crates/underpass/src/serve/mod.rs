@@ -8,6 +8,7 @@
 
 mod connection;
 mod descriptor;
+mod filter;
 mod host;
 mod merge;
 mod session;
@@ -38,7 +39,7 @@ use nix::{
 use underpass_control::Replies;
 
 use connection::{Connection, Gone};
-pub use host::{Fate, Host, Owner};
+pub use host::Host;
 
 /// Bytes that wait for one program before it is cut off.
 pub const QUEUE: usize = 16 << 20;
