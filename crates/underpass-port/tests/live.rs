@@ -11,7 +11,7 @@ use std::time::Duration;
 use lab::{Forwarder, Namespace, Raw, Seen, port, veth};
 use underpass_engine::buffer::Packet;
 use underpass_port::keep::Keep;
-use underpass_port::live::{Driver, LivePort};
+use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::tun::{self, TunKind, TunPort};
 
 const PACKETS: usize = 10_000;
@@ -300,6 +300,127 @@ fn tcp_from_packet_to_tun() {
     drop(host);
     let seen = forwarder.stop();
     assert!(seen.longest > 10_000 && seen.cut == 0 && seen.lost == 0, "{seen:?}");
+}
+
+/// The router's own address on `ra`, for frames that are for it.
+const ROUTER: [u8; 6] = [2, 0, 0, 0, 1, 0xa];
+
+/// A UDP datagram over IPv4 to this address, with this time to live.
+fn ip4(destination: [u8; 4]) -> Vec<u8> {
+    let mut header = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1];
+    header.extend(destination);
+    let sum: u32 = header.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    header[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    let upper = [0x30, 0x39, 0x30, 0x39, 0, 20, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+    [&ROUTER[..], &[2, 0, 0, 0, 0, 0xa, 8, 0], &header, &upper].concat()
+}
+
+fn ip6(destination: [u8; 16], next: u8, first: u8) -> Vec<u8> {
+    let mut frame = [&ROUTER[..], &[2, 0, 0, 0, 0, 0xa, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, next, 64]].concat();
+    frame.extend([&[0xfd][..], &[0; 14], &[1], &destination, &[first], &[0; 23]].concat());
+    frame
+}
+
+/// What the kernel keeps stays in the kernel, and what a worker gets is not forwarded by the kernel too: with
+/// every driver, with BPF and without, until the device is given back.
+fn kernel_and_worker(driver: Driver, bpf: bool) {
+    let line = Line::new();
+    line.router.ip("addr add 10.0.0.9/24 dev ra
+         route add 10.9.0.0/16 dev rb
+         neigh add 10.9.9.9 lladdr 02:00:00:00:00:0b dev rb nud permanent");
+    line.router.run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap());
+    let far = |last| [0xfd, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last];
+    let mut arp = ip4([10, 9, 9, 9]);
+    arp[12..14].copy_from_slice(&[8, 6]);
+    let mut group = ip4([10, 9, 9, 9]);
+    group[0] = 3;
+    let mut tagged = ip4([10, 9, 9, 9]);
+    tagged.splice(12..12, [0x81, 0, 0, 5]);
+    let frames = [
+        ("transit", ip4([10, 9, 9, 9]), false),
+        ("local", ip4([10, 0, 0, 9]), true),
+        ("multicast", ip4([224, 0, 0, 5]), true),
+        ("transit", ip6(far(1), 17, 0), false),
+        ("local", ip6(far(9), 17, 0), true),
+        ("multicast", ip6([0xff; 16], 17, 0), true),
+        ("echo request", ip6(far(1), 58, 128), false),
+        ("neighbour solicitation", ip6(far(1), 58, 135), true),
+        ("group frame", group, true),
+        ("ARP", arp, true),
+        ("VLAN", tagged, true),
+    ];
+    let wanted: Vec<Vec<u8>> =
+        frames.iter().filter(|(.., kept)| !kept).map(|(_, frame, _)| frame.clone()).collect();
+    let xdp = driver != Driver::Packet;
+    let (ready, started) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel();
+    let worker = line.router.start(move || {
+        let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 8).unwrap();
+        let keep = if bpf { Keep::new() } else { Keep::in_user_space("for the test") };
+        keep.set_domain(underpass_port::index_of("ra").unwrap(), 3).unwrap();
+        keep.add_local(3, [10, 0, 0, 9].into()).unwrap();
+        keep.add_local(3, IpAddr::from(far(9))).unwrap();
+        keep.add_local(0, IpAddr::from(far(1))).unwrap();
+        let device = Device::attach("ra", driver, &keep).unwrap();
+        let mut port = device.port(&[0], 1500, &memory, &mut pool).unwrap();
+        // Of XDP, what the kernel gets is what its taps see.
+        let tap = Raw::open("ra");
+        ready.send(()).unwrap();
+        ended.recv().unwrap();
+        let mut burst = underpass_engine::worker::Burst::new();
+        port.receive(&mut pool, &mut burst);
+        let got: Vec<_> = burst.iter().map(|packet| packet.bytes().to_vec()).collect();
+        let mut kept = Vec::new();
+        while let (true, Some(frame)) = (xdp && kept.len() < 8, tap.receive()) {
+            kept.push(frame);
+        }
+        port.close(&mut pool);
+        (got, kept)
+    });
+    started.recv().unwrap();
+    let sent = frames.clone();
+    line.a.run(move || {
+        let raw = Raw::open("a0");
+        sent.iter().for_each(|(_, frame, _)| raw.send(frame));
+    });
+    end.send(()).unwrap();
+    let (got, kept) = worker.recv().expect("the worker failed");
+    assert_eq!(got, wanted);
+    if xdp {
+        // The tag is out of the tap's frame.
+        let kernel: Vec<_> = frames.iter().filter(|(what, _, kept)| *kept && *what != "VLAN").collect();
+        for (what, frame, _) in kernel {
+            assert!(kept.contains(frame), "the kernel has not got: {what}");
+        }
+        assert!(wanted.iter().all(|frame| !kept.contains(frame)));
+    }
+    // Now that the device is given back, the kernel forwards: this, and nothing that came before.
+    let forwarded = line.b.start(|| {
+        let raw = Raw::open("b0");
+        std::iter::from_fn(|| raw.receive()).filter(|frame| frame[12..14] == [8, 0]).collect::<Vec<_>>()
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    line.a.run(|| Raw::open("a0").send(&ip4([10, 9, 9, 9])));
+    assert_eq!(forwarded.recv().unwrap().len(), 1);
+    let before = received(&line.b, "b0").0;
+    assert!(!bpf || before == 1, "the kernel has forwarded what a worker got");
+}
+
+#[test]
+fn kernel_and_worker_share_xdp() {
+    if lab::may("kernel_and_worker_share_xdp") {
+        kernel_and_worker(Driver::Xdp, true);
+        kernel_and_worker(Driver::XdpGeneric, true);
+    }
+}
+
+#[test]
+fn kernel_and_worker_share_packet() {
+    if lab::may("kernel_and_worker_share_packet") {
+        kernel_and_worker(Driver::Packet, true);
+        kernel_and_worker(Driver::Packet, false);
+    }
 }
 
 /// A device that goes away takes its port with it and no other; the next one shares the memory again.
