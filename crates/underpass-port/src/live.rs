@@ -166,6 +166,12 @@ impl Device {
         }
     }
 
+    /// Whether the kernel gets all frames of the device too, as there is no BPF that takes them from it: it must
+    /// be kept from forwarding them by other means.
+    pub fn kernel_gets_all(&self) -> bool {
+        matches!(self.attached, Attached::Packet { filter: None, .. })
+    }
+
     /// Says how many ports there will be: one alone spares AF_PACKET the hash of each packet.
     pub fn share_among(&mut self, ports: usize) {
         self.shared = ports > 1;
@@ -195,8 +201,11 @@ impl Device {
                 let filter = filter.as_ref().map(program::descriptor);
                 let mut group = self.group.lock().unwrap_or_else(PoisonError::into_inner);
                 let fanout = if self.shared { Fanout::Group(*group) } else { Fanout::Alone };
-                let port = PacketPort::open(self.ifindex, filter, &self.keep, fanout, tunnels.is_some())
-                    .map_err(fail("AF_PACKET socket"))?;
+                let plain =
+                    (0..self.queues).find_map(|queue| XdpPort::sender(self.ifindex, queue, memory).ok());
+                let port =
+                    PacketPort::open(self.ifindex, filter, &self.keep, fanout, tunnels.is_some(), plain)
+                        .map_err(fail("AF_PACKET socket"))?;
                 if self.shared {
                     *group = port.group().ok();
                 }
@@ -281,7 +290,7 @@ impl LivePort {
     pub fn tally(&mut self) -> Tally {
         let (tally, kernel_drops) = match self {
             Self::Xdp(port) => (port.tally, port.kernel_drops()),
-            Self::Packet(port) => (port.tally, port.kernel_drops()),
+            Self::Packet(port) => (port.tally(), port.kernel_drops()),
             Self::Tun(port) => (port.tally, 0),
         };
         Tally { kernel_drops, ..tally }
@@ -291,7 +300,7 @@ impl LivePort {
     pub fn close(self, pool: &mut Pool) {
         match self {
             Self::Xdp(port) => port.close(pool),
-            Self::Packet(port) => drop(port),
+            Self::Packet(port) => port.close(pool),
             Self::Tun(port) => port.close(pool),
         }
     }

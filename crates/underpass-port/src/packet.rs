@@ -1,5 +1,5 @@
 //! An AF_PACKET port: a ring for what is received, so that small packets cost no system call, and
-//! `sendmmsg` for what is sent. Both carry a `struct virtio_net_hdr`, so that unfinished checksums and large
+//! `sendmmsg` for what is sent, or an AF_XDP socket for packets without offloads. Ring and messages carry a `struct virtio_net_hdr`, so that unfinished checksums and large
 //! segments go through as they are. packet(7), Documentation/networking/packet_mmap.rst.
 //!
 //! A segment that is longer than an entry of the ring waits in the socket's queue, in order: its entry
@@ -21,6 +21,7 @@ use crate::keep::Keep;
 use crate::live::Tally;
 use crate::sys::{self, Mapping};
 use crate::vnet;
+use crate::xdp::socket::XdpPort;
 use crate::xdp::tunnel;
 
 /// Entries of the ring, and bytes of each: a frame of an Ethernet MTU and what the kernel puts before it.
@@ -91,11 +92,14 @@ pub struct PacketPort {
     ifindex: u32,
     /// What BPF would do, where there is none.
     keep: Option<Keep>,
+    /// A socket that only sends, for plain packets: a message of `sendmmsg` costs more than a descriptor. `None`
+    /// where all queues have one already, or there is no AF_XDP.
+    plain: Option<XdpPort>,
     /// A socket for segments inside tunnels, where the program for them is attached.
     tunnels: Option<OwnedFd>,
     /// What has been sent is counted and given back together.
     headers: Box<[[u8; vnet::LEN]; BURST]>,
-    pub(crate) tally: Tally,
+    tally: Tally,
     kernel_drops: u64,
     /// Behind the ring, which is unmapped before it is closed.
     socket: OwnedFd,
@@ -110,6 +114,7 @@ impl PacketPort {
         keep: &Keep,
         fanout: Fanout,
         tunnels: bool,
+        plain: Option<XdpPort>,
     ) -> io::Result<Self> {
         use libc::SOL_PACKET;
         // It takes no packet before it is bound.
@@ -139,7 +144,7 @@ impl PacketPort {
         let keep = filter.is_none().then(|| keep.clone());
         let (headers, tally) = (Box::new([[0; vnet::LEN]; BURST]), Tally::default());
         let tunnels = if tunnels { Some(open_tunnels(ifindex)?) } else { None };
-        Ok(Self { ring, next: 0, ifindex, keep, tunnels, headers, tally, kernel_drops: 0, socket })
+        Ok(Self { ring, next: 0, ifindex, keep, plain, tunnels, headers, tally, kernel_drops: 0, socket })
     }
 
     /// The group of sockets that share the device.
@@ -239,14 +244,17 @@ impl PacketPort {
     /// Sends packets, and gives them to the pool.
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         let mut batch = ArrayVec::<Packet, BURST>::new();
+        let mut batch_is_plain = false;
         for packet in packets {
-            if batch.is_full() {
-                self.send_batch(pool, &mut batch);
+            // What came before leaves before.
+            let plain = !packet.has_offload() && !packet.is_large();
+            if batch.is_full() || plain != batch_is_plain {
+                self.flush(pool, &mut batch, batch_is_plain);
+                batch_is_plain = plain;
             }
             match offload::leaves(&packet) {
                 Leaves::Whole => batch.push(packet),
                 Leaves::Tunnelled(tunnel) => {
-                    // What came before leaves before.
                     self.send_batch(pool, &mut batch);
                     if self.send_tunnelled(&packet, tunnel) {
                         pool.give(packet);
@@ -257,7 +265,15 @@ impl PacketPort {
                 Leaves::Cut => self.send_cut(pool, packet, &mut batch),
             }
         }
-        self.send_batch(pool, &mut batch);
+        self.flush(pool, &mut batch, batch_is_plain);
+    }
+
+    /// Sends what has been gathered: packets of which the kernel needs to know nothing by AF_XDP.
+    fn flush(&mut self, pool: &mut Pool, batch: &mut ArrayVec<Packet, BURST>, plain: bool) {
+        match &mut self.plain {
+            Some(port) if plain => port.send(pool, batch.drain(..)),
+            _ => self.send_batch(pool, batch),
+        }
     }
 
     /// Sends a segment inside a tunnel whole. Whether that works here.
@@ -353,6 +369,23 @@ impl PacketPort {
             again = true;
         }
         batch.drain(..).for_each(|packet| pool.give(packet));
+    }
+
+    /// What the port itself has dropped or done.
+    pub(crate) fn tally(&self) -> Tally {
+        let Some(plain) = self.plain.as_ref().map(|port| port.tally) else { return self.tally };
+        Tally {
+            queue_full: self.tally.queue_full + plain.queue_full,
+            send_errors: self.tally.send_errors + plain.send_errors,
+            ..self.tally
+        }
+    }
+
+    /// Closes the sockets and gives the slots back that are with the kernel.
+    pub fn close(mut self, pool: &mut Pool) {
+        if let Some(port) = self.plain.take() {
+            port.close(pool);
+        }
     }
 
     /// What the kernel has dropped as the ring was full.

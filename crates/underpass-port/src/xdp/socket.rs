@@ -96,6 +96,13 @@ impl XdpPort {
         Ok(port)
     }
 
+    /// A port that only sends.
+    pub(crate) fn sender(ifindex: u32, queue: u32, memory: &Memory) -> io::Result<Self> {
+        let queues = vec![Queue::open(ifindex, queue, memory)?];
+        let (memory, tally) = (memory.clone(), Tally::default());
+        Ok(Self { queues, turn: 0, memory, virtual_peer: false, mtu: 0, tally })
+    }
+
     /// The descriptors that become readable when packets come.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> + '_ {
         self.queues.iter().map(|queue| queue.socket.as_raw_fd())
