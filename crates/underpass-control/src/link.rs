@@ -18,7 +18,7 @@ use crate::events::Cause;
 use crate::netconf::{self, RTM_NEWNETCONF};
 
 pub(crate) use change::{delete, new, set};
-pub(crate) use own::{Devices, is_own, rewrite};
+pub(crate) use own::{Devices, is_own, is_own_dump, rewrite};
 pub(crate) use query::{dump, get};
 
 /// What a link is.

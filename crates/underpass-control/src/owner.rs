@@ -46,6 +46,7 @@ impl Router {
             libc::RTM_NEWLINK | libc::RTM_SETLINK | libc::RTM_DELLINK => {
                 router_if(link::is_own(self, &request))
             }
+            libc::RTM_GETLINK if request.dump() => router_if(link::is_own_dump(self, &request)),
             RTM_NEWNEXTHOP => router_if(self.is_own_object(&request, true)),
             RTM_DELNEXTHOP => router_if(self.is_own_object(&request, false)),
             RTM_GETNEXTHOP if request.dump() => Owner::Both,

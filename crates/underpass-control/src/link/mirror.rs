@@ -44,6 +44,9 @@ impl Router {
         if let Some(unseen) = self.unseen() {
             unseen.links.remove(&index);
         }
+        if let Some(live) = &mut self.live {
+            live.devices.tell(index, request.message.body());
+        }
         let mac = |kind: u16| {
             let bytes =
                 attributes.get(kind).and_then(|mac: Attribute<'_>| mac.value.first_chunk::<6>().copied());

@@ -32,6 +32,8 @@ pub(crate) struct Devices {
     gone: BTreeMap<u32, Device>,
     /// The VRF of each link that is enslaved to one of them.
     masters: BTreeMap<u32, u32>,
+    /// What the kernel has last told of each link: the body of its message.
+    told: BTreeMap<u32, Box<[u8]>>,
 }
 
 impl Devices {
@@ -45,8 +47,14 @@ impl Devices {
         self.masters.get(&index).copied()
     }
 
+    /// Keeps what the kernel tells of a link.
+    pub fn tell(&mut self, index: u32, body: &[u8]) {
+        self.told.insert(index, body.into());
+    }
+
     /// Forgets a link that the kernel has no more.
     pub fn forget(&mut self, index: u32) {
+        self.told.remove(&index);
         self.masters.remove(&index);
         self.masters.retain(|_, vrf| *vrf != index);
         if let Some(device) = self.made.remove(&index) {
@@ -259,6 +267,34 @@ fn header(index: u32, flags: u32, change: u32) -> [u8; HEADER] {
     header[8..12].copy_from_slice(&flags.to_ne_bytes());
     header[12..16].copy_from_slice(&change.to_ne_bytes());
     header
+}
+
+impl Router {
+    /// Writes a link of the kernel's as the kernel has last told of it; whether it has.
+    pub(super) fn write_told(&self, reply: &mut Reply<'_>, index: u32) -> bool {
+        let Some(told) = self.live.as_ref().and_then(|live| live.devices.told.get(&index)) else {
+            return false;
+        };
+        let mut bytes = Vec::new();
+        let whole =
+            write_message(&mut bytes, RTM_NEWLINK, 0, Address::default(), |message| message.fixed(told));
+        let mut message = whole.is_ok().then(|| underpass_netlink::messages(&bytes).next()).flatten();
+        match message.take().and_then(|message| rewrite(self, &message)) {
+            Some(rewritten) => {
+                reply.fixed(rewritten.get(underpass_netlink::message::HEADER..).unwrap_or_default())
+            }
+            None => reply.fixed(told),
+        }
+        true
+    }
+}
+
+/// Whether a dump of links is of those that are enslaved to a VRF of the router's, which the kernel cannot
+/// choose.
+pub(crate) fn is_own_dump(router: &Router, request: &Request<'_>) -> bool {
+    let Some(live) = &router.live else { return true };
+    let mut attributes = request.message.attributes(HEADER);
+    attributes.any(|filter| filter.kind == libc::IFLA_MASTER && live.devices.get(filter.u32()).is_some())
 }
 
 /// A message of the kernel's about a link that the router stands behind, or that is enslaved to one, as it

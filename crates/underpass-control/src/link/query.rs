@@ -148,7 +148,11 @@ impl Dump for LinkDump {
             None => true,
         };
         if of_master && (self.kind.is_none() || self.kind.as_deref() == link.kind.name()) {
-            out.message(RTM_NEWLINK, |reply| router.write_link(reply, link, self.mask))?;
+            out.message(RTM_NEWLINK, |reply| {
+                if !router.write_told(reply, link.index) {
+                    router.write_link(reply, link, self.mask);
+                }
+            })?;
         }
         Ok(More::Yes)
     }
