@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use underpass_engine::buffer::{Packet, Pool};
 use underpass_engine::worker::Burst;
 
+use crate::clsact::{Filter, Hook};
 use crate::keep::Keep;
 use crate::packet::{Fanout, PacketPort};
 use crate::sys;
@@ -87,9 +88,9 @@ enum Attached {
         /// What the sockets take.
         filter: Option<OwnedFd>,
         /// What takes it from the kernel.
-        _link: Option<OwnedFd>,
+        _taken: Option<Hooked>,
         /// What lets segments inside tunnels leave whole.
-        tunnels: Option<OwnedFd>,
+        tunnels: Option<Hooked>,
     },
 }
 
@@ -121,18 +122,22 @@ impl Device {
         };
         match driver {
             Driver::Packet => packet("as asked for"),
-            Driver::Xdp => {
-                let (mode, attached) = attach_xdp(ifindex, keep, true).map_err(fail("XDP"))?;
-                Ok(plain(mode, "as asked for".to_owned(), attached))
-            }
+            Driver::Xdp => match attach_xdp(ifindex, keep, Mode::Native) {
+                Ok(attached) => Ok(plain("xdp-native", "as asked for".to_owned(), attached)),
+                Err(error) => {
+                    let attached = attach_xdp(ifindex, keep, Mode::Generic).map_err(fail("XDP"))?;
+                    Ok(plain("xdp-generic", format!("no native mode: {error}"), attached))
+                }
+            },
             Driver::XdpGeneric => {
-                let (mode, attached) = attach_xdp(ifindex, keep, false).map_err(fail("generic XDP"))?;
-                Ok(plain(mode, "as asked for".to_owned(), attached))
+                let attached = attach_xdp(ifindex, keep, Mode::Generic).map_err(fail("generic XDP"))?;
+                Ok(plain("xdp-generic", "as asked for".to_owned(), attached))
             }
             Driver::Auto if virtual_peer => packet("large segments cross a veth device whole only so"),
-            Driver::Auto => match attach_xdp(ifindex, keep, true) {
-                Ok((mode, attached)) => Ok(plain(mode, "the fewest clocks a packet".to_owned(), attached)),
-                Err(error) => packet(&format!("XDP does not work here: {error}")),
+            // Generic mode saves nothing, and has segments without their sizes.
+            Driver::Auto => match attach_xdp(ifindex, keep, Mode::Native) {
+                Ok(attached) => Ok(plain("xdp-native", "the driver has native XDP".to_owned(), attached)),
+                Err(error) => packet(&format!("no native XDP: {error}")),
             },
         }
     }
@@ -192,8 +197,9 @@ impl Device {
         let fail = |what| move |source| AttachError { device: self.name.clone(), what, source };
         match &self.attached {
             Attached::Xdp { sockets, .. } => {
-                let peer = self.virtual_peer;
-                XdpPort::open(self.ifindex, queues, memory, pool, sockets, peer, mtu)
+                // In generic mode, the kernel has also joined what came in.
+                let unsaid = self.virtual_peer || self.driver == "xdp-generic";
+                XdpPort::open(self.ifindex, queues, memory, pool, sockets, unsaid, mtu)
                     .map(LivePort::Xdp)
                     .map_err(fail("AF_XDP socket"))
             }
@@ -217,33 +223,49 @@ impl Device {
 
 fn attach_packet(ifindex: u32, keep: &Keep) -> io::Result<Attached> {
     let Ok(maps) = keep.maps() else {
-        return Ok(Attached::Packet { filter: None, _link: None, tunnels: None });
+        return Ok(Attached::Packet { filter: None, _taken: None, tunnels: None });
     };
     let filter = program::load(ProgramKind::Filter, maps, None)?;
     let drop = program::load(ProgramKind::Classifier, maps, None)?;
-    let link = bpf::link(&drop, ifindex, Attach::TcIngress, 0)?;
+    let taken = hook(&drop, ifindex, Hook::Ingress)?;
     // Without it they are cut here.
-    let tunnels = tunnel::load().and_then(|program| bpf::link(&program, ifindex, Attach::TcEgress, 0)).ok();
-    Ok(Attached::Packet { filter: Some(filter), _link: Some(link), tunnels })
+    let tunnels = tunnel::load().and_then(|program| hook(&program, ifindex, Hook::Egress)).ok();
+    Ok(Attached::Packet { filter: Some(filter), _taken: Some(taken), tunnels })
 }
 
-fn attach_xdp(ifindex: u32, keep: &Keep, native: bool) -> io::Result<(&'static str, Attached)> {
-    /// `XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE`, include/uapi/linux/if_link.h.
-    const GENERIC: u32 = 1 << 1;
-    const NATIVE: u32 = 1 << 2;
+/// A program at a hook of traffic control, as long as this lives.
+enum Hooked {
+    Link { _link: OwnedFd },
+    Filter { _filter: Filter },
+}
+
+fn hook(program: &OwnedFd, ifindex: u32, hook: Hook) -> io::Result<Hooked> {
+    let attach = if hook == Hook::Ingress { Attach::TcIngress } else { Attach::TcEgress };
+    match bpf::link(program, ifindex, attach, 0) {
+        Ok(link) => Ok(Hooked::Link { _link: link }),
+        // Before Linux 6.6, there are no links at these hooks.
+        Err(_) => Ok(Hooked::Filter { _filter: Filter::attach(program, ifindex, hook)? }),
+    }
+}
+
+/// Who runs the XDP program: `XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE`, include/uapi/linux/if_link.h.
+#[derive(Clone, Copy)]
+enum Mode {
+    /// The network stack.
+    Generic = 1 << 1,
+    /// The driver.
+    Native = 1 << 2,
+}
+
+fn attach_xdp(ifindex: u32, keep: &Keep, mode: Mode) -> io::Result<Attached> {
     /// Queues that a device may have.
     const QUEUES: u32 = 1024;
     let maps = keep.maps().map_err(io::Error::other)?;
     let sockets = Map::new(MapKind::Sockets, "underpass_xsk", 4, 4, QUEUES)?;
     let redirect = Sockets { map: &sockets, missing: XDP_PASS };
     let program = program::load(ProgramKind::Xdp, maps, Some(redirect))?;
-    let tried = native.then(|| bpf::link(&program, ifindex, Attach::Xdp, NATIVE));
-    let (mode, link) = match tried {
-        Some(Ok(link)) => ("xdp-native", link),
-        // Another program may be in the way, whatever the mode: the second error tells.
-        _ => ("xdp-generic", bpf::link(&program, ifindex, Attach::Xdp, GENERIC)?),
-    };
-    Ok((mode, Attached::Xdp { sockets, _link: link }))
+    let link = bpf::link(&program, ifindex, Attach::Xdp, mode as u32)?;
+    Ok(Attached::Xdp { sockets, _link: link })
 }
 
 /// A worker's share of a device.

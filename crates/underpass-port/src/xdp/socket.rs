@@ -33,8 +33,8 @@ pub struct XdpPort {
     /// The queue that is received from first, the next time.
     turn: usize,
     memory: Memory,
-    /// The frames may have unfinished checksums, of which AF_XDP says nothing.
-    virtual_peer: bool,
+    /// Frames may have unfinished checksums and stand for several, of which AF_XDP says nothing.
+    unsaid: bool,
     /// Bytes of an IP packet that came in by the device as it was sent; more is a large segment.
     mtu: usize,
     pub(crate) tally: Tally,
@@ -70,12 +70,12 @@ impl XdpPort {
         memory: &Memory,
         pool: &mut Pool,
         sockets: &Map,
-        virtual_peer: bool,
+        unsaid: bool,
         mtu: usize,
     ) -> io::Result<Self> {
         let (memory, queues_wanted) = (memory.clone(), queues);
         let (queues, tally) = (Vec::new(), Tally::default());
-        let mut port = Self { queues, turn: 0, memory, virtual_peer, mtu, tally };
+        let mut port = Self { queues, turn: 0, memory, unsaid, mtu, tally };
         for &queue in queues_wanted {
             match Queue::open(ifindex, queue, &port.memory) {
                 Ok(mut opened) => {
@@ -100,7 +100,7 @@ impl XdpPort {
     pub(crate) fn sender(ifindex: u32, queue: u32, memory: &Memory) -> io::Result<Self> {
         let queues = vec![Queue::open(ifindex, queue, memory)?];
         let (memory, tally) = (memory.clone(), Tally::default());
-        Ok(Self { queues, turn: 0, memory, virtual_peer: false, mtu: 0, tally })
+        Ok(Self { queues, turn: 0, memory, unsaid: false, mtu: 0, tally })
     }
 
     /// The descriptors that become readable when packets come.
@@ -115,7 +115,7 @@ impl XdpPort {
             let Some(queue) = self.queues.get_mut(self.turn) else { return };
             let before = burst.len();
             queue.receive(&self.memory, pool, burst, &mut self.tally);
-            if self.virtual_peer {
+            if self.unsaid {
                 for packet in burst.iter_mut().skip(before) {
                     offload::find(packet, self.mtu);
                 }
