@@ -18,7 +18,7 @@ use underpass::testbed::{Namespace, Router};
 use crate::net::{self, program};
 
 const DAEMONS: &str = "/usr/lib/frr";
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// zebra connects a second or three after its start.
 const GRACE: &str = "4";
 
@@ -44,17 +44,18 @@ struct Frr {
     namespace: Namespace,
     /// Where its sockets, pid files and logs are.
     directory: tempfile::TempDir,
-    /// zebra's kernel is this router instead of the namespace's own.
-    kernel: Option<PathBuf>,
+    /// How zebra is started, if not by itself: `underpass exec`.
+    exec: Vec<String>,
     running: Vec<(&'static str, Child)>,
 }
 
 impl Frr {
-    fn new(namespace: &Namespace, kernel: Option<&Path>) -> Self {
+    /// One whose zebra is started by `underpass` with these arguments, or by itself if there are none.
+    fn new(namespace: &Namespace, exec: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         give(directory.path());
-        let kernel = kernel.map(Path::to_owned);
-        Self { namespace: namespace.clone(), directory, kernel, running: Vec::new() }
+        let exec = exec.iter().map(|&word| word.to_owned()).collect();
+        Self { namespace: namespace.clone(), directory, exec, running: Vec::new() }
     }
 
     fn path(&self, name: &str) -> String {
@@ -64,10 +65,10 @@ impl Frr {
     fn start(&mut self, daemon: &'static str, configuration: &str) {
         fs::write(self.path(daemon), configuration).unwrap();
         let program_of = format!("{DAEMONS}/{daemon}");
-        let mut command = match (&self.kernel, daemon) {
-            (Some(socket), "zebra") => {
+        let mut command = match daemon {
+            "zebra" if !self.exec.is_empty() => {
                 let mut command = self.namespace.command(program());
-                command.args(["exec", "--socket"]).arg(socket).args(["--", &program_of]);
+                command.args(&self.exec).args(["--", &program_of]);
                 command
             }
             _ => self.namespace.command(&program_of),
@@ -102,6 +103,12 @@ impl Frr {
 
     fn configure(&self, lines: &[&str]) {
         self.vtysh(&[&["configure terminal"], lines].concat());
+    }
+
+    /// 64 bits, as FRR 8.4 announces SIDs: 40 of the block and 24 of the node, whatever the locator has.
+    fn locator(&self, own: u8) {
+        let prefix = format!("prefix fd01:0:0:{own}::/64");
+        self.configure(&["segment-routing", "srv6", "locators", "locator loc1", &prefix]);
     }
 
     /// SIGTERM to one: it withdraws what it has announced.
@@ -214,7 +221,7 @@ fn static_routes_over_fpm() {
     let namespace = twin("frr");
     let router = Offline::new(&namespace, true);
     router.run(PORTS);
-    let mut frr = Frr::new(&namespace, None);
+    let mut frr = Frr::new(&namespace, &[]);
     frr.start("zebra", FPM);
     frr.start("staticd", "");
     frr.configure(&[
@@ -292,15 +299,9 @@ fn srv6_l3vpn_over_fpm() {
         let (kernel, router) = (Offline::new(namespace, false), Offline::new(namespace, true));
         kernel.run(&ports);
         router.run(&ports);
-        let mut frr = Frr::new(namespace, Some(&kernel.socket));
+        let mut frr = Frr::new(namespace, &["exec", "--socket", &kernel.socket.display().to_string()]);
         frr.start("zebra", FPM);
-        frr.configure(&[
-            "segment-routing",
-            "srv6",
-            "locators",
-            "locator loc1",
-            &format!("prefix fd01:0:{own}::/48"),
-        ]);
+        frr.locator(own);
         frr.start("bgpd", &bgp(own, peer));
         (frr, router, kernel)
     });
@@ -314,12 +315,12 @@ fn srv6_l3vpn_over_fpm() {
             false => Err(format!("{sids}\n{}", frr.vtysh(&["show segment-routing srv6 locator"]))),
         }
     });
-    assert!(sids().lines().all(|line| line.starts_with("fd01:0:1:")), "{}", sids());
+    assert!(sids().lines().all(|line| line.starts_with("fd01:0:0:1:")), "{}", sids());
     let headend = || router.run("ip -N route show table 100 proto 186");
     eventually("the neighbour's prefix is programmed", || {
         let shown = headend();
         let whole = shown.starts_with("10.2.0.0/24 ")
-            && shown.contains("encap seg6 mode encap segs 1 [ fd01:0:2:")
+            && shown.contains("encap seg6 mode encap segs 1 [ fd01:0:0:2:")
             && shown.contains("dev p0");
         if whole { Ok(()) } else { Err(format!("{shown}\n{}", frr.vtysh(&["show bgp ipv4 vpn"]))) }
     });
@@ -366,7 +367,7 @@ fn beside_the_kernel() {
     let namespace = twin("frr-live");
     let arguments = ["--attach", "p0", "--attach", "p1", "--fpm", "127.0.0.1", "--fpm-grace", GRACE];
     let router = Router::start(program(), &namespace, &arguments).unwrap();
-    let mut frr = Frr::new(&namespace, None);
+    let mut frr = Frr::new(&namespace, &[]);
     frr.start("zebra", FPM);
     frr.start("staticd", "");
     frr.configure(&["ip route 10.20.0.0/16 10.0.0.2", "ip route 10.20.0.0/16 10.1.0.2"]);
@@ -388,4 +389,60 @@ fn beside_the_kernel() {
     assert!(!log.contains("could not be removed"), "{log}");
     drop(frr);
     router.stop().unwrap();
+}
+
+/// The same L3VPN beside kernels: `zebra` under `underpass exec`, and FPM besides. The VRFs are
+/// the router's own.
+#[test]
+fn srv6_l3vpn_beside_kernels() {
+    const NAME: &str = "srv6_l3vpn_beside_kernels";
+    let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
+    let [one, other] = ["frr-r1", "frr-r2"].map(|name| net::Node::new(name).namespace);
+    underpass::testbed::join(&one, "p0", &other, "p0").unwrap();
+    let sides = [(&one, 1, 2), (&other, 2, 1)].map(|(namespace, own, peer)| {
+        namespace.run("ip link add p1 type veth peer name x1; ip link set x1 up").unwrap();
+        namespace.run("ip link set lo up; ip link set p0 up; ip link set p1 up").unwrap();
+        namespace.run(&format!("ip addr add fd00::{own}/64 dev p0 nodad")).unwrap();
+        let arguments = ["--socket-group", "frr", "--fpm", "127.0.0.1", "--fpm-grace", GRACE];
+        let router = Router::start(program(), namespace, &arguments).unwrap();
+        router
+            .run(&format!(
+                "ip link add vrf-1 type vrf table 100
+                 ip link set vrf-1 up
+                 ip link set p1 master vrf-1
+                 ip addr add 10.{own}.0.1/24 dev p1"
+            ))
+            .unwrap();
+        let mut frr = Frr::new(namespace, &["exec"]);
+        frr.start("zebra", FPM);
+        frr.locator(own);
+        frr.start("staticd", &format!("ipv6 route fd01:0:0:{peer}::/64 fd00::{peer}\n"));
+        frr.start("bgpd", &bgp(own, peer));
+        (frr, router)
+    });
+    eventually("the routes are there", || {
+        let [(_, router), _] = &sides;
+        let shown = router.run("ip -6 route show; ip route show table 100").unwrap();
+        let whole = ["action End.DT4 ", "segs 1 [ fd01:0:0:2:100:: ]", "fd01:0:0:2::/64 "];
+        if whole.iter().all(|word| shown.contains(word)) { Ok(()) } else { Err(shown) }
+    });
+    // SIDs that are announced are SIDs that are there.
+    assert!(sides[1].1.run("ip -6 route show fd01:0:0:2:100::").unwrap().contains("action End.DT4 "));
+    let [(frr, router), (_, second)] = &sides;
+    let once = |lines: &str, wanted: &str| {
+        let shown = router.run(lines).unwrap();
+        assert_eq!(shown.matches(wanted).count(), 1, "{wanted} in {shown}");
+    };
+    once("ip route show table 100", "10.2.0.0/24 ");
+    once("ip -6 route show", "action End.DT4 ");
+    once("ip -6 route show", "fd01:0:0:2::/64 ");
+    frr.end("bgpd");
+    eventually("all of bgpd's is withdrawn", || {
+        let shown =
+            router.run("ip -N -6 route show proto 186; ip -N route show table 100 proto 186").unwrap();
+        if shown.is_empty() { Ok(()) } else { Err(shown) }
+    });
+    for log in [router.log().unwrap(), second.log().unwrap()] {
+        assert!(!log.contains("FPM: refused") && !log.contains("could not be removed"), "{log}");
+    }
 }
