@@ -423,6 +423,65 @@ fn kernel_and_worker_share_packet() {
     }
 }
 
+/// Two workers share a device: each frame comes to one of them, those of a flow to the same.
+#[test]
+fn workers_share_a_device() {
+    if !lab::may("workers_share_a_device") {
+        return;
+    }
+    let line = Line::new();
+    let (ready, started) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel();
+    let worker = line.router.start(move || {
+        let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 8).unwrap();
+        let keep = Keep::new();
+        keep.set_domain(underpass_port::index_of("ra").unwrap(), 0).unwrap();
+        let device = Device::attach("ra", Driver::Packet, &keep).unwrap();
+        let mut ports = [0, 1].map(|_| device.port(&[0], 1500, &memory, &mut pool).unwrap());
+        ready.send(()).unwrap();
+        ended.recv().unwrap();
+        let received = ports.each_mut().map(|port| {
+            let mut frames = Vec::new();
+            for _ in 0..20 {
+                let mut burst = underpass_engine::worker::Burst::new();
+                port.receive(&mut pool, &mut burst);
+                for packet in burst.drain(..) {
+                    frames.push((packet.bytes()[33], packet.bytes()[45]));
+                    pool.give(packet);
+                }
+            }
+            frames
+        });
+        ports.into_iter().for_each(|port| port.close(&mut pool));
+        assert_eq!(pool.available(), 4096);
+        received
+    });
+    started.recv().unwrap();
+    line.a.run(|| {
+        let raw = Raw::open("a0");
+        for number in 0..10 {
+            for flow in 0..40 {
+                let mut frame = ip4([10, 9, 9, flow]);
+                frame[45] = number;
+                // The header's checksum is not looked at on the way.
+                raw.send(&frame);
+            }
+        }
+    });
+    end.send(()).unwrap();
+    let [first, second] = worker.recv().expect("the worker failed");
+    assert!(!first.is_empty() && !second.is_empty());
+    assert_eq!(first.len() + second.len(), 400);
+    for flow in 0..40 {
+        let of = |frames: &[(u8, u8)]| -> Vec<u8> {
+            frames.iter().filter(|frame| frame.0 == flow).map(|frame| frame.1).collect()
+        };
+        let all = [of(&first), of(&second)];
+        let (none, one) = if all[0].is_empty() { (&all[0], &all[1]) } else { (&all[1], &all[0]) };
+        assert!(none.is_empty() && one.iter().copied().eq(0..10), "flow {flow}: {all:?}");
+    }
+}
+
 /// A device that goes away takes its port with it and no other; the next one shares the memory again.
 #[test]
 fn ports_come_and_go_over_one_memory() {
