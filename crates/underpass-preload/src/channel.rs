@@ -12,7 +12,7 @@ use std::{
 use libc::{iovec, msghdr, sockaddr_un, socklen_t, ssize_t};
 
 use crate::{
-    next,
+    next, numbers,
     protocol::{Kind, Message, RUNTIME_VARIABLE, SOCKET_VARIABLE, VERSION, socket_name, sysctl},
     table::{self, Socket},
 };
@@ -380,8 +380,32 @@ pub unsafe fn submit(
     let mut message: msghdr = unsafe { zeroed() };
     message.msg_iov = vectors;
     message.msg_iovlen = count as _;
+    let mut copy = match socket.protocol.load(Relaxed) {
+        // SAFETY: the caller's promise.
+        libc::NETLINK_ROUTE => unsafe { gather(vectors, count) },
+        _ => Vec::new(),
+    };
+    let named = named(&mut copy);
+    let mut whole = iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
+    // Room for a cmsghdr and the descriptors, aligned as cmsghdr is.
+    let mut ancillary = [0u64; 2 + numbers::MOST];
+    if !named.is_empty() {
+        (message.msg_iov, message.msg_iovlen) = (&raw mut whole, 1);
+        // SAFETY: `ancillary` has more room than CMSG_SPACE of MOST descriptors, so that what CMSG_FIRSTHDR and
+        // CMSG_DATA point at is inside it.
+        unsafe {
+            let size = size_of_val(named.as_slice()) as u32;
+            message.msg_control = ancillary.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(size) as _;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(size) as _;
+            std::ptr::copy_nonoverlapping(named.as_ptr(), libc::CMSG_DATA(header).cast(), named.len());
+        }
+    }
     let _turn = turn(socket);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's promise, and what was made above.
     let length = unsafe { next::sendmsg(fd, &raw const message, flags | libc::MSG_NOSIGNAL) };
     if length < 0 {
         return Err(match next::errno() {
@@ -397,6 +421,39 @@ pub unsafe fn submit(
         }
     }
     Ok(length)
+}
+
+/// The bytes of vectors, one after the other.
+///
+/// # Safety
+/// As [`submit`].
+unsafe fn gather(vectors: *const iovec, count: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for at in 0..count {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let vector = &*vectors.add(at);
+            if vector.iov_len > 0 && !vector.iov_base.is_null() {
+                bytes.extend_from_slice(std::slice::from_raw_parts(vector.iov_base.cast(), vector.iov_len));
+            }
+        }
+    }
+    bytes
+}
+
+/// The descriptors that messages name. Numbers of none become -1, which the kernel refuses as it refuses them.
+fn named(messages: &mut [u8]) -> Vec<c_int> {
+    let mut named = Vec::new();
+    numbers::each(messages, &mut |place| {
+        let fd = c_int::from_ne_bytes(*place);
+        // SAFETY: fcntl touches no memory here.
+        let open = fd >= 0 && unsafe { next::fcntl(fd, libc::F_GETFD, null_mut()) } >= 0;
+        match open && named.len() < numbers::MOST {
+            true => named.push(fd),
+            false => *place = (-1 as c_int).to_ne_bytes(),
+        }
+    });
+    named
 }
 
 /// An iovec over bytes that are only read.

@@ -10,6 +10,7 @@
 //! C library's own lookups (`getifaddrs`, `if_nameindex`).
 
 // The functions of `hooks` have the names of the C library's: this crate is for LD_PRELOAD, not to be linked.
+pub mod numbers;
 pub mod protocol;
 
 mod channel;

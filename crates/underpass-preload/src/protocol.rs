@@ -18,7 +18,8 @@
 //!                                      ←   REPLY errno
 //!   GET option                         →
 //!                                      ←   REPLY errno, value low, value high
-//!   (a datagram on data)               →
+//!   (a datagram on data, with the      →
+//!    descriptors that it names)
 //!                                      ←   (answers on data), then DONE count
 //!   INDEX_OF name | NAME_OF index      →                         no OPEN needed
 //!                                      ←   REPLY errno, index, name
@@ -37,6 +38,9 @@
 //!
 //! After a SYSCTL to write, the connection is the file that the program writes to. So a text that reaches it
 //! without the library's help (of a program that does not load it) is written too.
+//!
+//! Where a datagram has the number of a descriptor (`crate::numbers`), the descriptor goes with it
+//! (SCM_RIGHTS), in the order of the numbers that are not negative; one that is not open has become -1.
 //!
 //! The library sends one thing at a time and waits: for the REPLY of a call, and for the DONE of a data
 //! datagram. So a reply of the router is in the program's queue when its send returns, as with a socket

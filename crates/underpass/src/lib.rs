@@ -14,3 +14,7 @@ pub mod testbed;
 /// the preload library itself would replace this program's own socket calls.
 #[path = "../../underpass-preload/src/protocol.rs"]
 pub mod protocol;
+
+/// Descriptor numbers in netlink messages: likewise one file for both.
+#[path = "../../underpass-preload/src/numbers.rs"]
+mod numbers;

@@ -173,6 +173,21 @@ END";
     assert_eq!(names("ip -o link show"), ["blue", "lo", "underpass0", "v0", "v1"]);
 }
 
+/// The request carries the number of a descriptor, which means something in the program only.
+#[test]
+fn links_move_between_namespaces() {
+    let Some((kernel, router)) = live("moving", &[]) else { return };
+    let (one, two) = (Namespace::new("one").unwrap(), Namespace::new("two").unwrap());
+    let (first, second) = (one.path(), two.path());
+    router.run(&format!("ip link add a0 netns {first} type veth peer name b0 netns {second}")).unwrap();
+    assert!(one.run("ip -o link show a0").unwrap().contains("a0"));
+    assert!(two.run("ip -o link show b0").unwrap().contains("b0"));
+    router.run(&format!("ip link add c0 type veth peer name d0; ip link set d0 netns {second}")).unwrap();
+    assert!(two.run("ip -o link show d0").unwrap().contains("d0"));
+    assert!(kernel.run("ip -o link show c0").unwrap().contains("c0"));
+    assert_ne!(kernel.outcome("ip link show d0").unwrap().status, 0);
+}
+
 #[test]
 fn a_monitor_hears_both() {
     let Some((_kernel, router)) = live("monitor", &[]) else { return };

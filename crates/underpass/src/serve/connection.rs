@@ -70,16 +70,19 @@ impl Connection {
         port_ids: &mut PortIds,
     ) -> Result<(), Gone> {
         let mut bytes = [0; sysctl::TEXT + 1];
-        let (length, descriptor) = match descriptor::receive(&self.control, &mut bytes) {
+        let (length, mut descriptors) = match descriptor::receive(&self.control, &mut bytes) {
             Ok((0, _)) => return Err(Gone::Closed),
             Ok(received) => received,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
             Err(_) => return Err(Gone::Closed),
         };
+        let Some(datagram) = bytes.get(..length) else {
+            return Err(Gone::CutOff("a control message that is too long"));
+        };
         if let Some(path) = &self.variable {
-            return self.say(&sysctl::write(host.router(), path, &bytes[..length]).to_bytes());
+            return self.say(&sysctl::write(host.router(), path, datagram).to_bytes());
         }
-        let Some((message, text)) = Message::with_text(&bytes[..length]) else {
+        let Some((message, text)) = Message::with_text(datagram) else {
             return Err(Gone::CutOff("not a control message"));
         };
         if message.kind == Kind::Sysctl && self.session.is_none() {
@@ -91,7 +94,7 @@ impl Connection {
             return Err(Gone::CutOff("a control message that is too long"));
         }
         let answer = match (message.kind, &mut self.session) {
-            (Kind::Open, None) => self.open(live, epoll, &message, descriptor),
+            (Kind::Open, None) => self.open(live, epoll, &message, descriptors.drain(..).next()),
             (Kind::IndexOf, _) => index_of(host.router(), &message.name),
             (Kind::NameOf, _) => name_of(host.router(), message.a),
             (Kind::Bind, Some(session)) => session.bind(host, port_ids, message.a, message.b, message.c),

@@ -9,7 +9,7 @@ use nix::{
     errno::Errno,
     sys::{
         epoll::{Epoll, EpollEvent, EpollFlags},
-        socket::{MsgFlags, recv, send},
+        socket::{MsgFlags, send},
     },
 };
 use underpass_control::{Client, Notification, Protocol, Refusal};
@@ -17,10 +17,14 @@ use underpass_control::{Client, Notification, Protocol, Refusal};
 use super::{
     Buffers, PortIds, QUEUE,
     connection::Gone,
+    descriptor,
     host::Host,
     merge::{self, Beside},
 };
-use crate::protocol::{Kind, Message};
+use crate::{
+    numbers,
+    protocol::{Kind, Message},
+};
 
 /// Datagrams of a dump sent in one go, before others have their turn.
 const DUMP_BURST: usize = 8;
@@ -91,16 +95,19 @@ impl Session {
         port_ids: &mut PortIds,
         buffers: &mut Buffers,
     ) -> Result<bool, Gone> {
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
-        let length = match recv(self.data.as_raw_fd(), &mut buffers.request, flags) {
-            Ok(0) => return Err(Gone::Closed),
-            Ok(length) => length,
+        let (length, descriptors) = match descriptor::receive(&self.data, &mut buffers.request) {
+            Ok((0, _)) => return Err(Gone::Closed),
+            Ok(received) => received,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(false),
             Err(_) => return Err(Gone::Closed),
         };
-        let Some(datagram) = buffers.request.get(..length) else {
+        let Some(datagram) = buffers.request.get_mut(..length) else {
             return Err(Gone::CutOff("a datagram longer than 1 MiB"));
         };
+        if self.beside.is_some() && self.client.protocol == Protocol::Route {
+            renumber(datagram, &descriptors);
+        }
+        let datagram = &*datagram;
         if self.client.port == 0 {
             // As Linux does for who sends before it binds.
             self.bind(host, port_ids, 0, 0, 0).map_err(|_| Gone::CutOff("no port id is left"))?;
@@ -302,6 +309,17 @@ impl Session {
         };
         Ok(Message { b: u32::from(on), ..reply() })
     }
+}
+
+/// Puts the numbers that descriptors have here where a datagram has those of the program; -1 for want of one.
+fn renumber(datagram: &mut [u8], descriptors: &[OwnedFd]) {
+    let mut descriptors = descriptors.iter();
+    numbers::each(datagram, &mut |place| {
+        if i32::from_ne_bytes(*place) >= 0 {
+            let number = descriptors.next().map_or(-1, AsRawFd::as_raw_fd);
+            *place = number.to_ne_bytes();
+        }
+    });
 }
 
 fn modify(epoll: &Epoll, fd: BorrowedFd<'_>, interest: EpollFlags, token: u64) -> Result<(), Gone> {
