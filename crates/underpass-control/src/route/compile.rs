@@ -423,6 +423,17 @@ impl Router {
         }
     }
 
+    /// The neighbours that routes name as their gateways and of which the kernel has heard nothing for a while.
+    pub fn stale_gateways(&self) -> Vec<(u32, IpAddr)> {
+        let of_routes = |key: &&NextHopKey| !self.routes.compiled.hosts.contains_key(key);
+        let stale = |key: &&NextHopKey| {
+            let neighbour = self.neighbours.get(key.0, key.1);
+            neighbour.is_some_and(|neighbour| neighbour.state & libc::NUD_STALE != 0)
+        };
+        let next_hops = self.routes.compiled.next_hops.keys().filter(of_routes).filter(stale);
+        next_hops.map(|&(link, address, _)| (link, address)).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// Publishes what has changed of a neighbour.
     pub(crate) fn refresh_next_hop(&mut self, link: u32, address: IpAddr) {
         let keys: Vec<_> = self

@@ -11,7 +11,7 @@ use underpass_control::{LinkKind, Router};
 use underpass_engine::buffer::PortId;
 use underpass_port::{
     keep::Keep,
-    live::{Device, LivePort},
+    live::{Device, LONGEST, LivePort},
     tun::{ROUTER_MAC, TunKind, TunPort},
 };
 
@@ -36,6 +36,8 @@ pub enum Driver {
 
 /// The device that stands for the host.
 pub const HOST: &str = "underpass0";
+/// Bytes of an Ethernet header with two VLAN tags.
+const FRAMING: usize = 22;
 /// The longest packet that it takes; routes say what they take.
 const HOST_MTU: u32 = 65535;
 /// A device that could not be attached is tried again when it changes.
@@ -237,13 +239,10 @@ impl Attachments {
             Driver::Packet => By::Packet,
         };
         let mut device = Device::attach(name, driver, &self.keep)?;
-        if device.driver() != "packet" && (device.queues() as usize) < workers.len() {
-            // A queue has one worker, and every worker must be able to send.
-            tracing::warn!(
-                "{name} has {} queues for {} workers: it is attached with AF_PACKET, which spreads flows itself",
-                device.queues(),
-                workers.len()
-            );
+        if device.driver() != "packet"
+            && let Some(why) = why_not_xdp(&device, mtu, workers.len())
+        {
+            tracing::warn!("{name} {why}: it is attached with AF_PACKET");
             drop(device);
             device = Device::attach(name, By::Packet, &self.keep)?;
         }
@@ -320,4 +319,14 @@ impl Attachments {
         self.ports.insert(free);
         PortId(free)
     }
+}
+
+/// Why a device is not attached with AF_XDP although it could be.
+fn why_not_xdp(device: &Device, mtu: u32, workers: usize) -> Option<String> {
+    // A queue has one worker, and every worker must be able to send; AF_PACKET spreads flows itself.
+    if (device.queues() as usize) < workers {
+        return Some(format!("has {} queues for {workers} workers", device.queues()));
+    }
+    // With an Ethernet header and two VLAN tags. A slot of AF_XDP is a page at most.
+    (mtu as usize + FRAMING > LONGEST).then(|| format!("has an MTU of {mtu}, for which AF_XDP has no room"))
 }

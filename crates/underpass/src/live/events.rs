@@ -64,11 +64,8 @@ impl Events {
     ///
     /// # Errors
     /// What epoll_wait(2) says.
-    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<Source>> {
-        let timeout = match timeout {
-            Some(timeout) => EpollTimeout::try_from(timeout).unwrap_or(EpollTimeout::MAX),
-            None => EpollTimeout::NONE,
-        };
+    pub fn wait(&self, timeout: Duration) -> io::Result<Vec<Source>> {
+        let timeout = EpollTimeout::try_from(timeout).unwrap_or(EpollTimeout::MAX);
         let mut events = [EpollEvent::empty(); Source::ALL.len()];
         let count = match self.epoll.wait(&mut events, timeout) {
             Err(Errno::EINTR) => 0,

@@ -58,7 +58,7 @@ use attach::Attachments;
 use device::Sysctls;
 use events::{Events, Source};
 use lifecycle::Lock;
-use neighbours::Pending;
+use neighbours::{Confirming, Pending};
 use shadow::Shadows;
 
 /// Neighbours that the workers may want before the control thread has looked.
@@ -86,14 +86,15 @@ pub struct Options {
 
 /// The control thread's state.
 struct Live {
+    listening: stats::Listening,
     router: Router,
     kernel: Kernel,
     workers: Vec<worker::Handle>,
     attachments: Attachments,
     pending: Pending,
+    confirming: Confirming,
     shadows: Shadows,
     wanted: Receiver<Unresolved>,
-    listening: stats::Listening,
 }
 
 /// Runs the router until one of `signals`, which must be blocked in every thread, ends it; FRR programs it
@@ -130,6 +131,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
         workers,
         attachments,
         pending: Pending::default(),
+        confirming: Confirming::default(),
         shadows: Shadows::default(),
         wanted,
         listening,
@@ -147,6 +149,8 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let served = live.serve(&mut server, fpm, &events, &signals);
     lifecycle::notify("STOPPING=1\n");
     live.give_back();
+    // The files go before the lock does, so that they cannot be another's.
+    drop(server);
     served.map_err(Into::into)
 }
 
@@ -221,14 +225,15 @@ impl Live {
                 // Who asked may have lost patience.
                 let _ = question.send(self.stats());
             }
+            self.confirming.follow(&self.router, &mut self.kernel);
             self.router.reclaim();
         }
     }
 
-    /// How long to wait at most: while there is something that time settles.
-    fn patience(&self) -> Option<Duration> {
+    /// How long to wait at most, for what time settles.
+    fn patience(&self) -> Duration {
         let busy = !self.pending.is_empty() || self.router.waiting() > 0;
-        busy.then_some(TICK)
+        if busy { TICK } else { self.confirming.due() }
     }
 
     /// Does what follows from what the router knows now.

@@ -14,6 +14,8 @@ use crate::kernel::Kernel;
 
 /// When a neighbour that the kernel does not speak of is forgotten; workers have given up by then.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often gateways are confirmed of which nothing was heard. Linux's `base_reachable_time`.
+const CONFIRM: Duration = Duration::from_secs(30);
 /// Neighbours asked for at a time.
 const LIMIT: usize = 4096;
 
@@ -74,6 +76,37 @@ impl Pending {
             }
             !failed && now.duration_since(asked.since) < PATIENCE
         });
+    }
+}
+
+/// Has the kernel look whether gateways are still where they were. It does not see the packets that the router
+/// sends to them, for which it would do that itself.
+#[derive(Debug)]
+pub struct Confirming(Instant);
+
+impl Default for Confirming {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Confirming {
+    /// How long it is until the next time.
+    pub fn due(&self) -> Duration {
+        CONFIRM.saturating_sub(self.0.elapsed())
+    }
+
+    /// Does it, if it is time.
+    pub fn follow(&mut self, router: &Router, kernel: &mut Kernel) {
+        if !self.due().is_zero() {
+            return;
+        }
+        self.0 = Instant::now();
+        for (link, address) in router.stale_gateways() {
+            if let Err(refusal) = kernel.asker().resolve(link, address) {
+                tracing::debug!("the kernel does not confirm {address}: {refusal}");
+            }
+        }
     }
 }
 
