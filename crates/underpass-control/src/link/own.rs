@@ -243,7 +243,7 @@ impl Router {
         // A name stands for the link where the index does not.
         let named = word(4) == 0;
         let names = [libc::IFLA_IFNAME, libc::IFLA_ALT_IFNAME, libc::IFLA_EXT_MASK];
-        let keep = |kind: u16| !skip.contains(&kind) && !(named && names.contains(&kind));
+        let keep = |kind: u16| !(skip.contains(&kind) || named && names.contains(&kind));
         let mut message = Vec::new();
         write_message(&mut message, RTM_NEWLINK, 0, Address::default(), |message| {
             message.fixed(&header(index, flags, change));

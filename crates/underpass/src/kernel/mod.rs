@@ -259,11 +259,9 @@ impl Kernel {
         }
         self.interrupted = 0;
         router.end_resync();
-        if !std::mem::replace(&mut self.synchronised, true) {
-            if !self.leftovers.is_empty() {
-                self.remove_leftovers();
-                router.restore_connected(false);
-            }
+        if !std::mem::replace(&mut self.synchronised, true) && !self.leftovers.is_empty() {
+            self.remove_leftovers();
+            router.restore_connected(false);
         }
     }
 

@@ -180,7 +180,7 @@ fn an_idle_router_uses_under_one_percent() {
         thread::sleep(Duration::from_secs(2));
         let (began, before) = (Instant::now(), ticks(router.pid().as_raw()));
         thread::sleep(Duration::from_secs(4));
-        let used = Duration::from_millis(10 * (ticks(router.pid().as_raw()) - before) as u64);
+        let used = Duration::from_millis(10 * (ticks(router.pid().as_raw()) - before));
         let share = used.as_secs_f64() / began.elapsed().as_secs_f64();
         assert!(share < 0.01, "{driver}: {:.1} % of a processor", share * 100.0);
         router.stop().unwrap();

@@ -76,7 +76,7 @@ fn without_root_it_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let copy = directory.path().join("underpass");
     fs::copy(program(), &copy).unwrap();
-    let open = fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(0o755));
+    let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
     fs::set_permissions(directory.path(), open).unwrap();
     let mut command = Command::new(&copy);
     std::os::unix::process::CommandExt::uid(&mut command, 65534);
