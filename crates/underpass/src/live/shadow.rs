@@ -38,27 +38,29 @@ impl Shadows {
             let range = (table, destination, 0)..=(table, destination, u32::MAX);
             let old: Vec<_> = self.there.range(range).map(|(key, value)| (*key, *value)).collect();
             for (key, (shadow, through)) in old {
-                let stays = wanted.contains(&shadow) && device == Some(through);
-                if !stays || all {
-                    self.there.remove(&key);
-                    // It may have gone by itself.
-                    let _ =
-                        kernel.asker().ask(libc::RTM_DELROUTE, 0, |message| write(message, &shadow, through));
+                if wanted.contains(&shadow) && device == Some(through) {
+                    continue;
                 }
+                self.there.remove(&key);
+                // It may have gone by itself.
+                let _ = kernel.asker().ask(libc::RTM_DELROUTE, 0, |message| write(message, &shadow, through));
             }
             for shadow in wanted {
                 let key = (table, destination, shadow.metric);
-                let Some(device) = device.filter(|_| !self.there.contains_key(&key)) else { continue };
+                let there = self.there.contains_key(&key);
+                let Some(device) = device.filter(|_| all || !there) else { continue };
                 let flags = NLM_F_CREATE | NLM_F_EXCL;
-                match kernel.asker().ask(libc::RTM_NEWROUTE, flags, |message| write(message, &shadow, device))
-                {
-                    Ok(()) => {
-                        self.there.insert(key, (shadow, device));
-                    }
-                    Err(refusal) => {
+                let put =
+                    kernel.asker().ask(libc::RTM_NEWROUTE, flags, |message| write(message, &shadow, device));
+                match put {
+                    Err(refusal) if !(there && refusal.errno == libc::EEXIST) => {
+                        self.there.remove(&key);
                         tracing::warn!(
                             "what this host sends to {destination} does not take the encapsulation: {refusal}"
                         );
+                    }
+                    _ => {
+                        self.there.insert(key, (shadow, device));
                     }
                 }
             }

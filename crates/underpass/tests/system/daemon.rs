@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::TcpStream,
-    process::Command,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -250,7 +250,8 @@ fn what_the_host_sends_and_gets_goes_through_tunnels() {
         outcome.output
     );
     // A TCP connection of the host's own, both ways through segments.
-    let server = line.hosts[1].command("iperf3").args(["-s", "-1", "-B", "fd00:9::1"]).spawn();
+    let server =
+        line.hosts[1].command("iperf3").args(["-s", "-1", "-B", "fd00:9::1"]).stdout(Stdio::null()).spawn();
     if let Ok(mut server) = server {
         thread::sleep(Duration::from_millis(300));
         let outcome = line.router.outcome("iperf3 -c fd00:9::1 -n 20M").unwrap();
@@ -258,6 +259,19 @@ fn what_the_host_sends_and_gets_goes_through_tunnels() {
         server.wait().unwrap();
     } else {
         net::skip("TCP through tunnels of the host's own", "no iperf3");
+    }
+    // An address takes the kernel's routes along that send from it; the route of the router stays.
+    line.router.run("ip addr add 10.5.0.1/24 dev v2").unwrap();
+    router.run("ip route add 10.9.0.0/16 encap seg6 mode encap segs fc00:2::1 dev v2").unwrap();
+    for address in ["10.0.2.1", "10.5.0.1", "10.0.2.1"] {
+        let told = line.router.run("ip -4 route show proto 117").unwrap();
+        let shadow = format!("10.9.0.0/16 dev underpass0 scope link src {address} mtu 1436");
+        assert!(told.contains(&shadow), "{told}");
+        let change = if address == "10.0.2.1" { "del" } else { "add" };
+        line.router.run(&format!("ip addr {change} 10.0.2.1/24 dev v2; sleep 0.3")).unwrap();
+        if change == "add" {
+            line.router.run("ip addr del 10.5.0.1/24 dev v2; sleep 0.3").unwrap();
+        }
     }
     // A router that lost the address or the route also loses what it put into the kernel for it.
     router.run("ip -6 route del fd00:9::/64").unwrap();
