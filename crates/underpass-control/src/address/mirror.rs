@@ -71,6 +71,7 @@ impl Router {
         }
         self.addresses.locals += 1;
         self.publish_sources(address.link);
+        self.vrf_addresses_changed();
         if address.local.is_ipv6() {
             self.tunnel_source_changed();
         }
@@ -84,6 +85,7 @@ impl Router {
         let gone = list.remove(position);
         self.addresses.locals += 1;
         self.address_gone(Cause::default(), &gone);
+        self.vrf_addresses_changed();
         if local.is_ipv4() && self.addresses.v4(link).is_empty() {
             self.last_ipv4_gone(link);
         }

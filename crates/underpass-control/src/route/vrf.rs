@@ -127,13 +127,37 @@ impl Router {
                 |own: &&crate::Address| self.links.vrf_of(own.link).is_some_and(|vrf| vrf.index == index);
             for own in self.addresses.iter().filter(inside) {
                 let unicast = !matches!(own.local, IpAddr::V6(address) if address.is_unicast_link_local());
-                let once = self.addresses.iter().filter(|other| other.local == own.local).count() == 1;
-                if unicast && once {
+                if unicast && self.is_only_one(own.local) {
                     doors.push(door(Sender::From(own.local)));
                 }
             }
         }
         doors
+    }
+
+    /// Whether a link is in a VRF of the router's with an address that is there more than once: answers from
+    /// there would not find their way.
+    pub(crate) fn kernel_loses_way(&self, index: u32) -> bool {
+        if !self.in_own_vrf(index) {
+            return false;
+        }
+        let vrf = self.domain_of(index);
+        let mut inside = self.addresses.iter().filter(|own| self.domain_of(own.link) == vrf);
+        inside.any(|own| !self.is_only_one(own.local))
+    }
+
+    fn is_only_one(&self, address: IpAddr) -> bool {
+        self.addresses.iter().filter(|other| other.local == address).count() == 1
+    }
+
+    /// The addresses of links have changed: who answers pings in VRFs may have, too.
+    pub(crate) fn vrf_addresses_changed(&mut self) {
+        if !self.has_own_slaves() {
+            return;
+        }
+        let own = self.links.iter().filter(|link| self.in_own_vrf(link.index));
+        let own: Vec<u32> = own.map(|link| link.index).collect();
+        own.into_iter().for_each(|index| self.publish_link(index));
     }
 
     /// A default route to each VRF's device, for the sockets that are bound to it.

@@ -292,4 +292,7 @@ pub struct Link {
     pub host: Option<PortId>,
     /// Whether the host's kernel sees what comes in by it too.
     pub shared: bool,
+    /// Whether the router itself answers pings to addresses of the link's routing instance: the kernel that
+    /// has them would not know the way back.
+    pub echoes: bool,
 }

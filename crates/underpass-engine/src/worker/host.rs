@@ -1,7 +1,8 @@
 //! Packets for the router itself, with a kernel beside it: they go to the host by a port of its own.
 
-use underpass_packet::ethernet;
+use underpass_packet::{ethernet, protocol};
 
+use super::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6};
 use super::road::UNFINISHED;
 use super::{Path, Road, Step, View};
 use crate::drops::Drop;
@@ -19,6 +20,9 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Option<(Road, Step)> {
         let Some(ingress) = view.link(road.ingress) else { return Some((road, Step::drop(Drop::LinkDown))) };
+        if host_of(view, &road, ingress).echoes && is_echo_request(road.packet.bytes()) {
+            return Some((road, Step::Deliver));
+        }
         if road.is(UNFINISHED) {
             let link = road.ingress;
             self.finish_generated(view, &mut road, link);
@@ -31,7 +35,7 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         // As it came in, so that the kernel has one of its own.
         let kept = ingress.shared && road.extra.turns == 0;
-        let port = host_of(view, &road, ingress);
+        let port = host_of(view, &road, ingress).host;
         let (Some(port), Some(ethertype), false) = (port, ethertype, kept) else {
             self.totals.delivered += 1;
             self.pool.give(road.packet);
@@ -55,12 +59,23 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
-/// The host's port in the routing instance in which the packet was found to be for the host.
-fn host_of(view: &View<'_>, road: &Road, ingress: &Link) -> Option<crate::buffer::PortId> {
+/// A link of the routing instance in which the packet was found to be for the host.
+fn host_of<'a>(view: &'a View<'_>, road: &Road, ingress: &'a Link) -> &'a Link {
     let lookup = road.extra.looked_in;
     if ingress.lookup == lookup {
-        return ingress.host;
+        return ingress;
     }
-    let of_instance = view.links().find(|link| link.lookup == lookup);
-    of_instance.map_or(ingress.host, |link| link.host)
+    view.links().find(|link| link.lookup == lookup).unwrap_or(ingress)
+}
+
+/// Whether a packet is a whole echo request, without options or extension headers.
+fn is_echo_request(packet: &[u8]) -> bool {
+    match packet {
+        [0x45, _, _, _, _, _, high, low, _, protocol::ICMP, ..] => {
+            // More fragments, or not the first.
+            u16::from_be_bytes([*high, *low]) & 0x3fff == 0 && packet.get(20) == Some(&ECHO_REQUEST_V4)
+        }
+        [0x60..=0x6f, _, _, _, _, _, protocol::ICMPV6, ..] => packet.get(40) == Some(&ECHO_REQUEST_V6),
+        _ => false,
+    }
 }

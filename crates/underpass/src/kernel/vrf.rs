@@ -36,7 +36,8 @@ impl Kernel {
             if let Err(refusal) = self.asker.route(&route, add)
                 && !harmless(refusal.errno)
             {
-                tracing::warn!("the kernel does not take {} of a VRF: {refusal}", route.destination);
+                // An address that cannot be used yet: it is told when it can.
+                tracing::debug!("the kernel does not take {} of a VRF yet: {refusal}", route.destination);
             }
         }
         let doors = router.vrf_doors();
