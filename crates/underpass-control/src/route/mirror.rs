@@ -166,7 +166,9 @@ impl Router {
             self.seen_route(place, old);
         }
         let info = self.with_counters(info);
-        self.put(place, replace.then_some(position), position, info);
+        let id = self.put(place, replace.then_some(position), position, info);
+        // One that went meanwhile may have had the same id.
+        self.seen_route(place, id);
     }
 
     fn mirror_route4(&mut self, flags: u16, place: Place, info: Info) {

@@ -100,7 +100,7 @@ impl Attachments {
             let queue = TunPort::open(HOST, TunKind::Tun, several)?;
             if index == 0 {
                 index = underpass_port::index_of(HOST)?;
-                self.sysctls.host_device(HOST);
+                self.sysctls.host_device(HOST, false);
                 device::set_mtu(HOST, HOST_MTU)?;
                 device::set_up(HOST)?;
             }
@@ -159,7 +159,7 @@ impl Attachments {
                     }
                 }
             }
-            self.sysctls.host_device(&name);
+            self.sysctls.host_device(&name, true);
             for (worker, queue) in workers.iter().zip(queues) {
                 worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue))));
             }

@@ -102,14 +102,16 @@ impl Sysctls {
     }
 
     /// The device that stands for the host has no addresses of its own, and takes what comes from anywhere.
-    pub fn host_device(&self, device: &str) {
+    pub fn host_device(&self, device: &str, vrf: bool) {
         let set = |path: String, value: &str| {
             if let Err(error) = fs::write(&path, value) {
                 tracing::debug!("{path}: {error}");
             }
         };
-        // Loose: 0 would leave it to `all`, which may be strict.
-        set(format!("/proc/sys/net/ipv4/conf/{device}/rp_filter"), "2");
+        // Loose: 0 would leave it to `all`, which may be strict. But outside a VRF there may be no way back at
+        // all to who is inside.
+        let reverse_path = if vrf { "0" } else { "2" };
+        set(format!("/proc/sys/net/ipv4/conf/{device}/rp_filter"), reverse_path);
         set(format!("/proc/sys/net/ipv6/conf/{device}/addr_gen_mode"), "1");
         set(format!("/proc/sys/net/ipv6/conf/{device}/accept_ra"), "0");
     }
