@@ -251,7 +251,7 @@ impl Attachments {
             anyhow::bail!("{name} is another device by now");
         }
         tracing::info!("{name}: attached with {}: {}", device.driver(), device.why());
-        let shared = device.driver() == "packet" && self.keep.without_bpf().is_some();
+        let shared = device.kernel_gets_all();
         if shared {
             self.sysctls.stop_forwarding(name);
         }
