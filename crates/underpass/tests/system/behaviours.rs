@@ -34,7 +34,7 @@ impl Line {
                 "sysctl -qw net.ipv6.conf.all.seg6_enabled=1 net.ipv6.conf.eth0.seg6_enabled=1
                  ip link set eth0 address 02:00:00:00:00:{own} up
                  ip addr add 10.{n}.0.2/24 dev eth0
-                 ip addr add fd10:{n}::2/64 dev eth0
+                 ip addr add fd10:{n}::2/64 dev eth0 nodad
                  ip route add default via 10.{n}.0.1
                  ip -6 route add default via fd10:{n}::1"
             ))
@@ -46,9 +46,9 @@ impl Line {
                 "ip link set core mtu 1700 up
                  ip link set cust up
                  ip addr add 10.{n}.0.1/24 dev cust
-                 ip addr add fd10:{n}::1/64 dev cust
-                 ip addr add fc00:{n}::1/128 dev lo
-                 ip addr add fd00:{n}::1/64 dev core
+                 ip addr add fd10:{n}::1/64 dev cust nodad
+                 ip addr add fc00:{n}::1/128 dev lo nodad
+                 ip addr add fd00:{n}::1/64 dev core nodad
                  ip sr tunsrc set fc00:{n}::1
                  ip -6 route add fc00:{other}::/32 via fd00:{n}::9 dev core src fc00:{n}::1
                  ip -6 route add fc00:9::/32 via fd00:{n}::9 dev core src fc00:{n}::1"
@@ -58,9 +58,9 @@ impl Line {
         middle.run(
             "ip link set west mtu 1700 up
              ip link set east mtu 1700 up
-             ip addr add fc00:9::1/128 dev lo
-             ip addr add fd00:1::9/64 dev west
-             ip addr add fd00:2::9/64 dev east
+             ip addr add fc00:9::1/128 dev lo nodad
+             ip addr add fd00:1::9/64 dev west nodad
+             ip addr add fd00:2::9/64 dev east nodad
              ip -6 route add fc00:1::/32 via fd00:1::1 dev west
              ip -6 route add fc00:2::/32 via fd00:2::1 dev east
              ip -6 route add fd10:1::/64 via fd00:1::1 dev west

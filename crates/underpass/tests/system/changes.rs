@@ -29,15 +29,15 @@ impl Two {
         join(&hosts[1], "eth1", &router.namespace, "three").unwrap();
         hosts[0]
             .run(
-                "ip addr add 10.1.0.2/24 dev eth0; ip addr add fd10:1::2/64 dev eth0; ip link set eth0 up
+                "ip addr add 10.1.0.2/24 dev eth0; ip addr add fd10:1::2/64 dev eth0 nodad; ip link set eth0 up
                  ip route add default via 10.1.0.1; ip -6 route add default via fd10:1::1",
             )
             .unwrap();
         hosts[1]
             .run(
                 "sysctl -qw net.ipv4.conf.all.rp_filter=0
-                 ip addr add 10.2.0.2/24 dev eth0; ip addr add fd10:2::2/64 dev eth0; ip link set eth0 up
-                 ip addr add 10.3.0.2/24 dev eth1; ip addr add fd10:3::2/64 dev eth1; ip link set eth1 up
+                 ip addr add 10.2.0.2/24 dev eth0; ip addr add fd10:2::2/64 dev eth0 nodad; ip link set eth0 up
+                 ip addr add 10.3.0.2/24 dev eth1; ip addr add fd10:3::2/64 dev eth1 nodad; ip link set eth1 up
                  ip addr add 10.9.0.1/32 dev lo
                  ip route add default via 10.2.0.1; ip -6 route add default via fd10:2::1",
             )
@@ -45,9 +45,9 @@ impl Two {
         router.start(kind);
         router.run(
             "ip link set one up; ip link set two up; ip link set three up
-             ip addr add 10.1.0.1/24 dev one; ip addr add fd10:1::1/64 dev one
-             ip addr add 10.2.0.1/24 dev two; ip addr add fd10:2::1/64 dev two
-             ip addr add 10.3.0.1/24 dev three; ip addr add fd10:3::1/64 dev three
+             ip addr add 10.1.0.1/24 dev one; ip addr add fd10:1::1/64 dev one nodad
+             ip addr add 10.2.0.1/24 dev two; ip addr add fd10:2::1/64 dev two nodad
+             ip addr add 10.3.0.1/24 dev three; ip addr add fd10:3::1/64 dev three nodad
              ip route add 10.9.0.1/32 via 10.2.0.2",
         );
         for wanted in ["10.2.0.2", "10.3.0.2", "fd10:2::2", "10.9.0.1"] {
@@ -90,9 +90,9 @@ fn addresses_come_and_go() {
         let stream = Stream::start(&net.hosts[0], &net.hosts[1], address("fd10:2::2"), 4000, RATE);
         for n in 0..5 {
             net.hosts[1]
-                .run("ip addr add 10.5.0.2/24 dev eth1; ip -6 addr add fd10:5::2/64 dev eth1")
+                .run("ip addr add 10.5.0.2/24 dev eth1; ip -6 addr add fd10:5::2/64 dev eth1 nodad")
                 .unwrap();
-            net.router.run("ip addr add 10.5.0.1/24 dev three; ip addr add fd10:5::1/64 dev three");
+            net.router.run("ip addr add 10.5.0.1/24 dev three; ip addr add fd10:5::1/64 dev three nodad");
             for new in ["10.5.0.1", "10.5.0.2", "fd10:5::1", "fd10:5::2"] {
                 settle(&net.hosts[0], new, PATIENCE)
                     .unwrap_or_else(|why| panic!("{n}: {why}{}", net.router.log()));

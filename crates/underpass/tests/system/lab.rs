@@ -34,6 +34,10 @@ fn sockets() -> Vec<String> {
     names
 }
 
+fn new_sockets(before: &[String]) -> Vec<String> {
+    sockets().into_iter().filter(|name| !before.contains(name)).collect()
+}
+
 #[test]
 fn the_lab_runs_and_leaves_nothing() {
     let Some(_turn) = turn("the_lab_runs_and_leaves_nothing") else { return };
@@ -46,7 +50,7 @@ fn the_lab_runs_and_leaves_nothing() {
         let part = if part.starts_with("b2") { "b2 received " } else { part };
         assert!(said.contains(part), "no '{part}' in:\n{said}");
     }
-    assert_eq!((routers(), sockets()), (Vec::new(), before));
+    assert_eq!((routers(), new_sockets(&before)), (Vec::new(), Vec::new()));
 }
 
 /// However it ends: by a signal in the middle, even one that it cannot catch.
@@ -58,14 +62,14 @@ fn an_interrupted_lab_leaves_nothing() {
         let mut lab = Command::new(program()).args(["lab", "l3vpn"]).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(lab.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().starts_with("pe2: ")), "{signal}");
-        assert_eq!(routers().len(), 4, "{signal}");
+        assert!(routers().len() >= 4, "{signal}: the lab and three routers");
         kill(Pid::from_raw(lab.id() as i32), signal).unwrap();
         lab.wait().unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
-        while !routers().is_empty() && Instant::now() < deadline {
+        while !(routers().is_empty() && new_sockets(&before).is_empty()) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!((routers(), sockets()), (Vec::new(), before.clone()), "{signal}");
+        assert_eq!((routers(), new_sockets(&before)), (Vec::new(), Vec::new()), "{signal}");
     }
 }
 

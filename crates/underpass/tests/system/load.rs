@@ -15,18 +15,21 @@ use super::net::{Kind::*, Stream, settle, turn};
 const CLIENTS: usize = 4;
 const REQUESTS: usize = 20_000;
 
-/// Routes of its own for each client: added, replaced, deleted again but for the last hundred.
+/// Routes that each client leaves.
+const KEPT: usize = 100;
+
+/// Routes of its own for each client: added, replaced, deleted again but for the last.
 fn batch(client: usize) -> String {
     let mut lines = String::new();
     let mut count = 0;
     for n in 0.. {
         let sid = format!("fc00:1:{client:x}:{n:x}::");
-        writeln!(lines, "-6 route add {sid} encap seg6local action End count dev cust").unwrap();
-        writeln!(lines, "-6 route replace {sid} encap seg6local action End.DT6 table 254 count dev cust")
+        writeln!(lines, "route add {sid} encap seg6local action End count dev cust").unwrap();
+        writeln!(lines, "route replace {sid} encap seg6local action End.DT6 table 254 count dev cust")
             .unwrap();
         count += 2;
-        if n >= 100 {
-            writeln!(lines, "-6 route del fc00:1:{client:x}:{:x}::", n - 100).unwrap();
+        if n >= KEPT {
+            writeln!(lines, "route del fc00:1:{client:x}:{:x}::", n - KEPT).unwrap();
             count += 1;
         }
         if count >= REQUESTS {
@@ -84,7 +87,7 @@ fn four_clients_and_no_packet_lost() {
     assert!(rate >= 10_000.0, "{requests} requests in {took:?}: {rate:.0} a second");
     for client in 0..CLIENTS {
         let kept = line.edges[0].run(&format!("ip -6 route show root fc00:1:{client:x}::/48"));
-        assert_eq!(kept.lines().filter(|route| route.contains("End.DT6")).count(), 100, "{kept}");
+        assert_eq!(kept.lines().filter(|route| route.contains("End.DT6")).count(), KEPT, "{kept}");
     }
     line.stop();
 }

@@ -59,9 +59,11 @@ fn everything_is_given_back() {
     let Some(_turn) = turn("everything_is_given_back") else { return };
     let line = Line::new([Kernel; 3]);
     let node = &line.edges[0];
+    // Enslaving takes IPv6 addresses from a device, in Linux too: this one has none.
+    node.run("ip link add x0 type veth peer name x1; ip link set x1 up; ip link set x0 up; ip addr add 10.7.0.1/24 dev x0");
     let before = kernel_state(node);
     let lines = "ip link add vrf-x type vrf table 77; ip link set vrf-x up; ip link add dummy7 type dummy
-         ip link set cust master vrf-x; ip link set cust up
+         ip link set x0 master vrf-x
          ip route add 10.2.0.0/24 encap seg6 mode encap segs fc00:2::d4 dev core";
     for kill in [false, true] {
         let router = Router::start(program(), &node.namespace, &[]).unwrap();

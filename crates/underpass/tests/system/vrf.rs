@@ -20,7 +20,7 @@ fn tenants_with_the_same_addresses() {
             join(host, "eth0", &router.namespace, &format!("t{n}-{side}")).unwrap();
             host.run(&format!(
                 "ip link set eth0 up
-                 ip addr add 10.0.{side}.2/24 dev eth0; ip addr add fd00:{side}::2/64 dev eth0
+                 ip addr add 10.0.{side}.2/24 dev eth0; ip addr add fd00:{side}::2/64 dev eth0 nodad
                  ip route add default via 10.0.{side}.1; ip -6 route add default via fd00:{side}::1"
             ))
             .unwrap();
@@ -36,7 +36,7 @@ fn tenants_with_the_same_addresses() {
         for side in [1, 2] {
             lines += &format!(
                 "ip link set t{n}-{side} master vrf-{n}; ip link set t{n}-{side} up
-                 ip addr add 10.0.{side}.1/24 dev t{n}-{side}; ip addr add fd00:{side}::1/64 dev t{n}-{side}\n"
+                 ip addr add 10.0.{side}.1/24 dev t{n}-{side}; ip addr add fd00:{side}::1/64 dev t{n}-{side} nodad\n"
             );
         }
         lines += &format!("ip route add 10.99.{n}.0/24 via 10.0.2.2 dev t{n}-2 vrf vrf-{n}\n");
