@@ -49,7 +49,7 @@ fn four_clients_and_no_packet_lost() {
         settle(h1, address, Duration::from_secs(10)).unwrap();
     }
     let directory = tempfile::tempdir().unwrap();
-    let batches: Vec<_> = (0..CLIENTS)
+    let batches: Vec<_> = (1..=CLIENTS)
         .map(|client| {
             let path = directory.path().join(client.to_string());
             fs::write(&path, batch(client)).unwrap();
@@ -85,7 +85,7 @@ fn four_clients_and_no_packet_lost() {
     back.assert_whole();
     let rate = requests as f64 / took.as_secs_f64();
     assert!(rate >= 10_000.0, "{requests} requests in {took:?}: {rate:.0} a second");
-    for client in 0..CLIENTS {
+    for client in 1..=CLIENTS {
         let kept = line.edges[0].run(&format!("ip -6 route show root fc00:1:{client:x}::/48"));
         assert_eq!(kept.lines().filter(|route| route.contains("End.DT6")).count(), KEPT, "{kept}");
     }
