@@ -9,7 +9,7 @@ DEMO := $(TARGET)/demo
 .PHONY: help setup test-tools build demo test lint unit loom fuzz bench clean
 
 help:
-	@echo "make demo    build, send a capture through an L3VPN, measure three scenarios"
+	@echo "make demo    build, send a capture through an L3VPN, build one of hosts and routers, measure"
 	@echo "make test    formatting, lints, every test"
 	@echo "make lint    formatting and lints alone"
 	@echo "make bench   measure every scenario"
@@ -34,6 +34,12 @@ demo: build
 		--port core,mac=02:00:00:00:00:01 --port red,mac=02:00:00:00:00:02 --port blue,mac=02:00:00:00:00:03 \
 		--rx core=examples/l3vpn/core.pcap --rx red=examples/l3vpn/red.pcap --rx blue=examples/l3vpn/blue.pcap \
 		--out $(DEMO) --show 'ip -6 -s route show'
+	@echo
+	@if [ "$$(id -u)" = 0 ]; then \
+		$(UNDERPASS) lab l3vpn; \
+	else \
+		echo "== left out: hosts and routers in network namespaces need root (underpass lab l3vpn) =="; \
+	fi
 	@echo
 	@echo "== what the path of a packet costs =="
 	$(UNDERPASS) bench srv6-end-dx2 srv6-h-encaps-1 ip6

@@ -40,6 +40,8 @@ cargo_is_new_enough() {
 packages=()
 have ip || packages+=(iproute2)
 have tc || [[ " ${packages[*]-} " == *" iproute2 "* ]] || packages+=(iproute2)
+have ping || packages+=(iputils-ping)
+have traceroute || packages+=(traceroute)
 have cc || packages+=(gcc libc6-dev)
 
 if ! cargo_is_new_enough && ! have rustup; then

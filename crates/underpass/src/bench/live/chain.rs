@@ -75,7 +75,7 @@ impl Chain {
         sink.run(&format!("ip link set {} address 02:00:00:00:00:04 up", cases::SINK))?;
         router.run(&format!(
             "sysctl -qw net.ipv6.conf.all.forwarding=1 net.ipv6.conf.all.seg6_enabled=1
-             ip link set {} address 02:00:00:00:00:02
+             ip link set {} address 02:00:00:00:00:02 up
              ip link set {} address 02:00:00:00:00:03",
             cases::IN,
             cases::OUT
