@@ -82,12 +82,11 @@ impl Node {
         done.unwrap_or_else(|error| panic!("{error:#}{}", self.log()))
     }
 
-    /// What the router said, for the message of a failure.
+    /// What the router said and counted, for the message of a failure.
     pub fn log(&self) -> String {
-        match &self.router {
-            Some(router) => format!("\n{} said:\n{}", self.namespace.name(), router.log().unwrap()),
-            None => String::new(),
-        }
+        let Some(router) = &self.router else { return String::new() };
+        let stats = self.namespace.outcome(&format!("{} stats", program().display())).unwrap().output;
+        format!("\n{} said:\n{}\n{stats}", self.namespace.name(), router.log().unwrap())
     }
 
     /// Ends the router, which must end well.

@@ -62,6 +62,8 @@ enum Forwarder {
 pub struct Chain {
     generator: Namespace,
     sink: Namespace,
+    /// Where the forwarder is.
+    _router: Namespace,
     forwarder: Forwarder,
 }
 
@@ -106,7 +108,7 @@ impl Chain {
             }
         };
         pin_polls(cores.router)?;
-        Ok(Self { generator, sink, forwarder })
+        Ok(Self { generator, sink, _router: router, forwarder })
     }
 
     /// Sends a few frames; what comes out, once the first ones have.

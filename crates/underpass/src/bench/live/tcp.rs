@@ -21,6 +21,7 @@ const CHUNK: usize = 128 << 10;
 /// h1 ── near R1 far ── far R2 near ── h2
 struct Pair {
     hosts: [Namespace; 2],
+    _edges: [Namespace; 2],
     /// They end when they are dropped.
     _routers: Vec<Router>,
 }
@@ -57,7 +58,7 @@ impl Pair {
                 }
             }
         }
-        Ok(Self { hosts, _routers: routers })
+        Ok(Self { hosts, _edges: edges, _routers: routers })
     }
 
     /// A stream from one host to the other, in gigabits a second of payload.
