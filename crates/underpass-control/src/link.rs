@@ -324,7 +324,7 @@ impl crate::Router {
             source6: self.source6(link.index),
             host,
             shared,
-            echoes: self.kernel_loses_way(link.index),
+            addresses: self.vrf_addresses(link.index),
         }
     }
 }

@@ -58,7 +58,7 @@ impl Lab {
                 source6: Some(v6(&format!("fd00:{i}::1"))),
                 host,
                 shared,
-                echoes: false,
+                addresses: None,
             };
             self.writer.set_link(id, link);
         }

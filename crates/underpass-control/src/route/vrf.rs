@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use libc::{RTM_DELROUTE, RTM_NEWROUTE};
 use netlink_packet_core::NLM_F_CREATE;
+use underpass_engine::tables::HostAddress;
 
 use super::change::Place;
 use super::config::RT_TABLE_MAIN;
@@ -135,15 +136,17 @@ impl Router {
         doors
     }
 
-    /// Whether a link is in a VRF of the router's with an address that is there more than once: answers from
-    /// there would not find their way.
-    pub(crate) fn kernel_loses_way(&self, index: u32) -> bool {
+    /// Of a link in a VRF of the router's: the addresses of the VRF. Answers from one that is there more than
+    /// once would not find their way.
+    pub(crate) fn vrf_addresses(&self, index: u32) -> Option<Box<[HostAddress]>> {
         if !self.in_own_vrf(index) {
-            return false;
+            return None;
         }
         let vrf = self.domain_of(index);
-        let mut inside = self.addresses.iter().filter(|own| self.domain_of(own.link) == vrf);
-        inside.any(|own| !self.is_only_one(own.local))
+        let inside = self.addresses.iter().filter(|own| self.domain_of(own.link) == vrf);
+        let addresses = inside.map(|own| own.local);
+        let host = |address| HostAddress { address, echoes: !self.is_only_one(address) };
+        Some(addresses.map(host).collect())
     }
 
     fn is_only_one(&self, address: IpAddr) -> bool {

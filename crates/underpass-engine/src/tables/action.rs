@@ -265,6 +265,16 @@ pub enum RuleAction {
     Nop,
 }
 
+/// An address of the host in a VRF.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Whether the router itself answers pings to it: it is there in several VRFs, and the kernel would not
+    /// know the way back.
+    pub echoes: bool,
+}
+
 /// A link of the router, as the packet path needs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
@@ -292,7 +302,7 @@ pub struct Link {
     pub host: Option<PortId>,
     /// Whether the host's kernel sees what comes in by it too.
     pub shared: bool,
-    /// Whether the router itself answers pings to addresses of the link's routing instance: the kernel that
-    /// has them would not know the way back.
-    pub echoes: bool,
+    /// Of a link in a VRF of the router's, beside a kernel that knows no VRFs: the addresses of the VRF, to
+    /// which alone the host listens there. `None`: it listens to all of its own.
+    pub addresses: Option<Box<[HostAddress]>>,
 }

@@ -365,7 +365,7 @@ mod tests {
             source6: None,
             host: None,
             shared: false,
-            echoes: false,
+            addresses: None,
         }
     }
 

@@ -1,9 +1,11 @@
 //! Packets for the router itself, with a kernel beside it: they go to the host by a port of its own.
 
-use underpass_packet::{ethernet, protocol};
+use std::net::IpAddr;
+
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use super::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6};
-use super::road::UNFINISHED;
+use super::road::{BROADCAST, UNFINISHED};
 use super::{Path, Road, Step, View};
 use crate::drops::Drop;
 use crate::tables::Link;
@@ -20,8 +22,17 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Option<(Road, Step)> {
         let Some(ingress) = view.link(road.ingress) else { return Some((road, Step::drop(Drop::LinkDown))) };
-        if host_of(view, &road, ingress).echoes && is_echo_request(road.packet.bytes()) {
-            return Some((road, Step::Deliver));
+        if let Some(addresses) = &host_of(view, &road, ingress).addresses
+            && let Some(destination) = unicast_destination(&road)
+        {
+            match addresses.iter().find(|own| own.address == destination) {
+                Some(own) if own.echoes && is_echo_request(road.packet.bytes()) => {
+                    return Some((road, Step::Deliver));
+                }
+                Some(_) => {}
+                // An address of the host in another routing instance.
+                None => return Some((road, Step::drop(Drop::DestinationInvalid))),
+            }
         }
         if road.is(UNFINISHED) {
             let link = road.ingress;
@@ -66,6 +77,16 @@ fn host_of<'a>(view: &'a View<'_>, road: &Road, ingress: &'a Link) -> &'a Link {
         return ingress;
     }
     view.links().find(|link| link.lookup == lookup).unwrap_or(ingress)
+}
+
+/// The destination of a packet, unless it is one of several stations.
+fn unicast_destination(road: &Road) -> Option<IpAddr> {
+    let bytes = road.packet.bytes();
+    let destination = match bytes.first()? >> 4 {
+        4 => IpAddr::V4(ipv4::Header::ref_from_prefix(bytes).ok()?.0.destination()),
+        _ => IpAddr::V6(ipv6::Header::ref_from_prefix(bytes).ok()?.0.destination()),
+    };
+    (!destination.is_multicast() && !road.is(BROADCAST)).then_some(destination)
 }
 
 /// Whether a packet is a whole echo request, without options or extension headers.

@@ -57,7 +57,7 @@ impl Lab {
                 source6: Some(v6(&format!("fd00:{i}::1"))),
                 host: None,
                 shared: false,
-                echoes: false,
+                addresses: None,
             })
         });
         let next_hops = [0, 1].map(|i: usize| {
