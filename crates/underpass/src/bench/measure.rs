@@ -57,6 +57,13 @@ impl<const COUNT: bool> Line<COUNT> {
         Self { worker, generator, burst: Burst::new(), now: 0, counters }
     }
 
+    /// Exchanges generators and packet memory, so that lines can be compared that differ in nothing else.
+    pub fn exchange_packets<const OTHER: bool>(&mut self, other: &mut Line<OTHER>) {
+        std::mem::swap(self.worker.pool(), other.worker.pool());
+        std::mem::swap(&mut self.generator, &mut other.generator);
+        std::mem::swap(&mut self.burst, &mut other.burst);
+    }
+
     /// Sends as many packets as are expected, and compares every byte of what comes out.
     ///
     /// # Errors

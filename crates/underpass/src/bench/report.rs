@@ -21,7 +21,7 @@ pub struct Record {
     /// Of `counters` alone: the standard deviation of `mpps`, which is then an average.
     #[serde(skip_serializing_if = "Option::is_none")]
     mpps_deviation: Option<f64>,
-    /// Of `counters` alone: what `mpps` is against that with the counters compiled out.
+    /// Of `counters` alone: the rate of the middle round against that with the counters compiled out.
     #[serde(skip_serializing_if = "Option::is_none")]
     difference_percent: Option<f64>,
     #[serde(skip)]
@@ -93,7 +93,7 @@ impl Report {
                 path_ns: variant.path / ticks,
                 path_clocks: variant.path,
                 mpps_deviation: Some(deviation * ticks * 1e3),
-                difference_percent: Some((mean / without.rate.0 - 1.0) * 100.0),
+                difference_percent: Some((without.path / variant.path - 1.0) * 100.0),
                 vpp: None,
             });
         }
