@@ -227,7 +227,7 @@ mod tests {
             }
             count += 1;
         }
-        assert_eq!(count, 29);
+        assert_eq!(count, 33);
     }
 
     /// What is compared is compared: one wrong byte of what is expected fails the check.

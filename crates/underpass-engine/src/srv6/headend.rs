@@ -133,7 +133,7 @@ pub(crate) fn write_headers(
 
 /// Copies headers, which are a multiple of 8 bytes: a call of memcpy would take longer.
 #[inline(always)]
-fn copy(from: &[u8], to: &mut [u8]) {
+pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     let (from16, from_rest) = from.as_chunks::<16>();
     let (to16, to_rest) = to.as_chunks_mut::<16>();
     for (to, from) in to16.iter_mut().zip(from16) {

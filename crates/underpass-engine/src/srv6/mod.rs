@@ -6,4 +6,4 @@ mod headend;
 pub(crate) use endpoint::{
     LEAST_ETHERTYPE, Onward, endpoint, name, next_segment_plain, plain_inner, write_segment,
 };
-pub(crate) use headend::{headend, inherited, take_out, write_headers};
+pub(crate) use headend::{copy, headend, inherited, take_out, write_headers};

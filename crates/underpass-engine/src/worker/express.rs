@@ -544,7 +544,7 @@ fn encapsulate(
     let framed = match policy.mode {
         HeadendMode::Encap => 0,
         HeadendMode::L2Encap => ETHERNET,
-        HeadendMode::Inline => return None,
+        HeadendMode::Inline => return insert(next_hop, packet, len, header),
     };
     let outer_len = header.len() + framed + len;
     let mac = addresses(next_hop, outer_len)?;
@@ -564,6 +564,41 @@ fn encapsulate(
     srv6::write_headers(bytes, header, payload_length, &inherited, next_header)?;
     bytes[7] -= 1;
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// Puts an SRH behind the IPv6 header of the packet of `len` bytes in a frame, the packet's destination its
+/// last segment, and sends it to the next hop of the first. `None`: it is not IPv6, or not so plain.
+#[inline(never)]
+fn insert(next_hop: &NextHop, packet: &mut Packet, len: usize, srh: &[u8]) -> Option<Out> {
+    const FIXED: usize = underpass_packet::ipv6::Header::LEN;
+    let longer = srh.len() + len;
+    let mac = addresses(next_hop, longer)?;
+    let payload_length = u16::try_from(longer - FIXED).ok()?;
+    // The last, at 0, is filled in below.
+    let left = usize::from(*srh.get(3)?).checked_sub(1)?;
+    let first: &[u8; 16] = srh.get(24 + 16 * left..)?.first_chunk()?;
+    let fixed: [u8; FIXED] = *packet.bytes().get(ETHERNET..)?.first_chunk()?;
+    let ([version, ..], hop_limit, next_header) = (fixed, fixed[7], fixed[NEXT_HEADER]);
+    if version >> 4 != 6 || hop_limit <= 1 {
+        return None;
+    }
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let bytes = packet.push(srh.len()).ok()?;
+    let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+    let (header, bytes) = bytes.split_first_chunk_mut::<FIXED>()?;
+    let room = bytes.get_mut(..srh.len())?;
+    write_header(head, mac, ethernet::IPV6);
+    *header = fixed;
+    header[4..6].copy_from_slice(&payload_length.to_be_bytes());
+    header[NEXT_HEADER] = protocol::ROUTING;
+    header[7] = hop_limit - 1;
+    header[24..].copy_from_slice(first);
+    srv6::copy(srh, room);
+    room[0] = next_header;
+    room.get_mut(8..24)?.copy_from_slice(&fixed[24..]);
+    Some((next_hop.port, (ETHERNET + longer) as u32))
 }
 
 /// The addresses that a next hop puts before a packet of `len` bytes, if it is resolved, on Ethernet, and

@@ -17,7 +17,8 @@ pub fn scenarios() -> Vec<Scenario> {
         format!("{}ip {family}route add {prefix} encap seg6 mode {mode} segs {list} dev p1\n", base())
     };
     let (prefix6, prefix4) = ("2001:db8:1::/48", "198.18.0.0/16");
-    let mut scenarios: Vec<Scenario> = [(1, 117), (2, 119), (4, 117), (8, 124)]
+    let depths = [(1, 117), (2, 119), (4, 117), (8, 124), (13, 129), (17, 136), (21, 144)];
+    let mut scenarios: Vec<Scenario> = depths
         .into_iter()
         .map(|(count, vpp)| {
             let name = format!("srv6-h-encaps-{count}");
@@ -36,6 +37,14 @@ pub fn scenarios() -> Vec<Scenario> {
         // The reduced list leaves out the first segment, which is the destination: RFC 8986 section 5.2.
         Scenario::new("srv6-h-encaps-red-2", None, route("-6 ", prefix6, "encap.red", 2), |flow| {
             encapsulated6(flow, &path(2), 1)
+        }),
+        // The packet's own destination becomes the last segment.
+        Scenario::new("srv6-h-insert-2", 111, route("-6 ", prefix6, "inline", 2), |flow| {
+            let packet = flow.packet6(HOPS);
+            let path = [path(2), vec![flow.destination6]].concat();
+            let list = wire::srh(&path, 2, wire::UDP, &packet[40..]);
+            let header = Ip6 { source: flow.source6, ..outer(flow, path[0]) };
+            (incoming(&packet), outgoing(&wire::ipv6(header, wire::ROUTING, &list)))
         }),
         Scenario::new("srv6-h-encaps-l2-1", 97, route("-6 ", prefix6, "l2encap", 1), |flow| {
             let frame = incoming(&flow.packet6(HOPS));
