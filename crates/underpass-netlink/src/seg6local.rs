@@ -50,6 +50,10 @@ const FLV_POLICY: [Type; 4] =
 
 /// Penultimate segment pop, as a bit of [`Flavors::operations`].
 pub const FLAVOR_PSP: u32 = 1 << 1;
+/// Ultimate segment pop, as a bit of [`Flavors::operations`].
+pub const FLAVOR_USP: u32 = 1 << 2;
+/// Ultimate segment decapsulation, as a bit of [`Flavors::operations`].
+pub const FLAVOR_USD: u32 = 1 << 3;
 /// NEXT-CSID, RFC 9800 section 4.1, as a bit of [`Flavors::operations`].
 pub const FLAVOR_NEXT_CSID: u32 = 1 << 4;
 
@@ -116,16 +120,17 @@ impl Action {
     const fn reads(self, attribute: u16) -> bool {
         match attribute {
             COUNTERS => true,
-            FLAVORS => matches!(self, Self::End | Self::EndX),
+            FLAVORS => self.flavors() != 0,
             TABLE | VRFTABLE if matches!(self, Self::EndDT6) => true,
             _ => self.required() == attribute,
         }
     }
 
+    /// Which flavours it may have: those of RFC 8986 section 4.16 and RFC 9800 sections 4.1.1 to 4.1.3. Linux
+    /// has PSP and NEXT-CSID of End, and NEXT-CSID of End.X.
     const fn flavors(self) -> u32 {
         match self {
-            Self::End => FLAVOR_PSP | FLAVOR_NEXT_CSID,
-            Self::EndX => FLAVOR_NEXT_CSID,
+            Self::End | Self::EndX | Self::EndT => FLAVOR_PSP | FLAVOR_USP | FLAVOR_USD | FLAVOR_NEXT_CSID,
             _ => 0,
         }
     }
@@ -134,7 +139,7 @@ impl Action {
 /// `SEG6_LOCAL_FLAVORS`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Flavors {
-    /// [`FLAVOR_PSP`], [`FLAVOR_NEXT_CSID`].
+    /// [`FLAVOR_PSP`], [`FLAVOR_USP`], [`FLAVOR_USD`], [`FLAVOR_NEXT_CSID`].
     pub operations: u32,
     /// Locator-block length of NEXT-CSID, in bits; 0 without that flavour.
     pub block: u8,
@@ -364,25 +369,36 @@ mod tests {
         }
     }
 
-    /// Linux 6.12: End takes psp, next-csid and both; End.X next-csid alone; psp,usd is refused.
+    /// RFC 8986 section 4.16: every combination on End, End.X and End.T. Linux takes fewer. What is no flavour is
+    /// refused as there, and other actions ignore the attribute, as there.
     #[test]
     fn flavours_per_action() {
-        for (action, operations, fits) in
-            [(1, 2, true), (1, 16, true), (1, 18, true), (2, 16, true), (2, 2, false), (1, 10, false)]
-        {
-            let parsed = parse(|reply| {
-                reply.u32(ACTION, action);
-                reply.address(NH6, Ipv6Addr::LOCALHOST.into());
-                flavors(reply, operations, 32, 16);
-            });
-            assert_eq!(parsed.is_ok(), fits, "{action} {operations}");
+        for action in Action::ALL {
+            let with = |operations| {
+                parse(|reply| {
+                    reply.u32(ACTION, action as u32);
+                    reply.u32(TABLE, 100);
+                    reply.address(NH4, Ipv4Addr::LOCALHOST.into());
+                    reply.address(NH6, Ipv6Addr::LOCALHOST.into());
+                    reply.u32(OIF, 3);
+                    if action != Action::EndDT6 {
+                        reply.u32(VRFTABLE, 100);
+                    }
+                    reply.attribute(SRH, &srh(&[Ipv6Addr::LOCALHOST]));
+                    flavors(reply, operations, 32, 16);
+                })
+            };
+            let takes = matches!(action, Action::End | Action::EndX | Action::EndT);
+            for operations in (0..32).step_by(2) {
+                let read = with(operations).unwrap().flavors.map(|flavors| flavors.operations);
+                assert_eq!(read, takes.then_some(operations), "{action:?} {operations}");
+            }
+            for operations in [1, 32, 34] {
+                let refused = with(operations).err().and_then(|refusal| refusal.message);
+                let expected = takes.then_some("Unsupported Flavor operation(s)");
+                assert_eq!(refused.as_deref(), expected, "{action:?} {operations}");
+            }
         }
-        let ignored = parse(|reply| {
-            reply.u32(ACTION, 3);
-            reply.u32(TABLE, 100);
-            flavors(reply, 2, 0, 0);
-        });
-        assert_eq!(ignored.unwrap().flavors, None);
     }
 
     #[test]
@@ -398,17 +414,17 @@ mod tests {
     }
 
     fn any_local() -> impl Strategy<Value = Seg6Local> {
-        let csid = (1u8..8, 1u8..8, any::<bool>()).prop_map(|(block, node, psp)| Flavors {
-            operations: FLAVOR_NEXT_CSID | if psp { FLAVOR_PSP } else { 0 },
-            block: block * 8,
-            node_function: node * 8,
+        let csid = (1u8..8, 1u8..8, 0u32..16).prop_map(|(block, node, bits)| {
+            let operations = bits << 1;
+            let csid = operations & FLAVOR_NEXT_CSID != 0;
+            let length = |bytes: u8| if csid { bytes * 8 } else { 0 };
+            Flavors { operations, block: length(block), node_function: length(node) }
         });
         (0..Action::ALL.len(), any::<u32>(), segments(), any::<bool>(), proptest::option::of(csid)).prop_map(
             |(action, n, list, counted, csid)| {
                 let action = Action::ALL[action];
                 let reads = |kind| action.reads(kind).then_some(());
                 let vrf = action != Action::EndDT6 || n % 2 == 0;
-                let flavors = csid.map(|f| Flavors { operations: f.operations & action.flavors(), ..f });
                 Seg6Local {
                     action,
                     srh: reads(SRH).and_then(|()| SegmentList::parse(&srh(&list)).ok()),
@@ -418,7 +434,7 @@ mod tests {
                     oif: reads(OIF).map(|()| n),
                     vrf_table: reads(VRFTABLE).filter(|()| vrf).map(|()| n),
                     counted,
-                    flavors: flavors.filter(|_| action.reads(FLAVORS)),
+                    flavors: csid.filter(|_| action.reads(FLAVORS)),
                 }
             },
         )

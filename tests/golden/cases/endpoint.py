@@ -620,6 +620,33 @@ for name, action, dst in [
         differs="it quotes the packet with its destination already changed",
     )
 
+Case(
+    "endpoint/un-psp",
+    "End with NEXT-CSID and PSP: an argument is shifted, without one the last SRH is removed.",
+    CSID_ROUTES
+    + ["ip -6 route add fc00:a:1::/48 encap seg6local action End flavors psp,next-csid count dev p0"],
+    **io(
+        [
+            (
+                "SRH stays as it is",
+                ether(routed(ip6(CSID), [CSID, NEXT], 1, INNER6)),
+                [to_p1(hops(routed(ip6("fc00:a:b:c::"), [CSID, NEXT], 1, INNER6)))],
+            ),
+            (
+                "argument 0: the SRH advances and goes",
+                ether(routed(ip6("fc00:a:1::"), ["fc00:a:1::", NEXT], 1, INNER6)),
+                [to_p1(hops(ip6(NEXT, nh=41) / INNER6))],
+            ),
+            (
+                "argument 0, not the last segment",
+                ether(routed(ip6("fc00:a:1::"), ["fc00:a:1::", NEXT, LAST], 2, udp())),
+                [to_p1(hops(routed(ip6(NEXT), ["fc00:a:1::", NEXT, LAST], 1, udp())))],
+            ),
+        ]
+    ),
+    differs="it leaves the SRH in",
+)
+
 # Errors from inside SRv6.
 for name, action in [("end", "End"), ("end-x", "End.X nh6 2001:db8:2::3")]:
     big = routed(ip6(SID), [SID, NEXT], 1, ip6() / udp(1200))

@@ -4,12 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Discard, Endpoint, Headend, HeadendMode, LookupId, Multipath, NextCsid,
-    NextHop, NextHopId, Rewrite, Via,
+    Action, ActionId, Behaviour, Discard, Endpoint, Flavours, Headend, HeadendMode, LookupId, Multipath,
+    NextCsid, NextHop, NextHopId, Rewrite, Via,
 };
 use underpass_netlink::Encap;
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
-use underpass_netlink::seg6local::{self, FLAVOR_NEXT_CSID, FLAVOR_PSP, Seg6Local};
+use underpass_netlink::seg6local::{
+    self, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
+};
 
 use super::info::{Hop, Info, InfoId, Origin};
 use super::lookup::type_error;
@@ -262,15 +264,9 @@ impl Router {
                     let Some(behaviour) = self.behaviour(local, hop, scope, build) else {
                         return Action::Discard(Discard::Blackhole);
                     };
-                    let flavors = local.flavors;
-                    let has = |flavor| flavors.is_some_and(|flavors| flavors.operations & flavor != 0);
                     Action::Endpoint(Endpoint {
                         behaviour,
-                        psp: has(FLAVOR_PSP),
-                        next_csid: flavors.filter(|_| has(FLAVOR_NEXT_CSID)).map(|flavors| NextCsid {
-                            block: flavors.block,
-                            node_function: flavors.node_function,
-                        }),
+                        flavours: local.flavors.filter(|flavors| flavors.operations != 0).map(flavours),
                         counter: tunnel.counter,
                     })
                 }
@@ -500,6 +496,17 @@ impl Router {
                 self.release_next_hop(key);
             }
         }
+    }
+}
+
+fn flavours(flavors: Flavors) -> Flavours {
+    let has = |flavor| flavors.operations & flavor != 0;
+    let Flavors { block, node_function, .. } = flavors;
+    Flavours {
+        psp: has(FLAVOR_PSP),
+        usp: has(FLAVOR_USP),
+        usd: has(FLAVOR_USD),
+        next_csid: has(FLAVOR_NEXT_CSID).then_some(NextCsid { block, node_function }),
     }
 }
 

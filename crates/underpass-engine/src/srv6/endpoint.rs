@@ -9,9 +9,10 @@ use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::srh::{self, Srh, SrhMut};
 use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
+use super::flavours::{self, Next};
 use crate::buffer::Packet;
 use crate::drops::Drop;
-use crate::tables::{Behaviour, Endpoint, Headend, LinkId, LookupId, NextCsid, NextHopId, Via};
+use crate::tables::{Behaviour, Endpoint, Headend, LinkId, LookupId, NextHopId, Via};
 use crate::worker::{IcmpError, Refusal, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
 /// Where a packet goes on from a behaviour.
@@ -27,6 +28,8 @@ pub(crate) enum Onward<'s> {
     Frame(LinkId),
     /// Through this policy's headend.
     Insert(&'s Headend),
+    /// To the router itself, as it is now.
+    Deliver,
 }
 
 impl From<Drop> for Refusal {
@@ -48,8 +51,8 @@ pub(crate) fn endpoint<'s>(
     unusual: &mut bool,
 ) -> Result<Onward<'s>, Refusal> {
     match &sid.behaviour {
-        Behaviour::End { lookup } | Behaviour::T { lookup } => end(packet, sid, *lookup),
-        Behaviour::X(via) => end_x(packet, sid, via),
+        Behaviour::End { lookup } | Behaviour::T { lookup } => end(packet, sid, *lookup, unusual),
+        Behaviour::X(via) => end_x(packet, sid, via, unusual),
         Behaviour::DX2 { link } => {
             decapsulate_frame(packet)?;
             Ok(Onward::Frame(*link))
@@ -68,7 +71,7 @@ pub(crate) fn endpoint<'s>(
         }
         // RFC 8986 section 4.13: on to the next segment, and the policy's headers around it all.
         Behaviour::B6Encaps(policy) => {
-            advance(packet, false)?;
+            advance(packet)?;
             Ok(Onward::Insert(policy))
         }
     }
@@ -105,38 +108,48 @@ pub(crate) fn name(behaviour: &Behaviour) -> &'static str {
 
 /// End and End.T: on to the next segment, looked up in `lookup`. RFC 8986 sections 4.1 and 4.3.
 #[inline(always)]
-fn end<'s>(packet: &mut Packet, sid: &Endpoint, lookup: LookupId) -> Result<Onward<'s>, Refusal> {
-    Ok(Onward::Look6(lookup, next_segment(packet, sid)?))
+fn end<'s>(
+    packet: &mut Packet,
+    sid: &Endpoint,
+    lookup: LookupId,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    let Some(flavours) = &sid.flavours else { return Ok(Onward::Look6(lookup, advance(packet)?)) };
+    Ok(match flavours::next(packet, flavours, unusual)? {
+        Next::Segment(address) | Next::Inside6(address) => Onward::Look6(lookup, address),
+        Next::Inside4(address) => Onward::Look4(lookup, address),
+        Next::UpperLayer => Onward::Deliver,
+    })
 }
 
 /// End.X: on to the next segment, to this neighbour whatever its address. RFC 8986 section 4.2.
 #[inline(always)]
-fn end_x<'s>(packet: &mut Packet, sid: &Endpoint, via: &Via) -> Result<Onward<'s>, Refusal> {
-    let segment = next_segment(packet, sid)?;
-    Ok(match via.address {
-        IpAddr::V6(address) if address.is_unspecified() => Onward::Look6(via.lookup, segment),
-        _ => Onward::via(via),
+fn end_x<'s>(
+    packet: &mut Packet,
+    sid: &Endpoint,
+    via: &Via,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    let next = match &sid.flavours {
+        None => Next::Segment(advance(packet)?),
+        Some(flavours) => flavours::next(packet, flavours, unusual)?,
+    };
+    let unspecified = matches!(via.address, IpAddr::V6(address) if address.is_unspecified());
+    Ok(match next {
+        Next::UpperLayer => Onward::Deliver,
+        _ if !unspecified => Onward::via(via),
+        Next::Segment(address) | Next::Inside6(address) => Onward::Look6(via.lookup, address),
+        Next::Inside4(address) => Onward::Look4(via.lookup, address),
     })
-}
-
-/// What End, End.X and End.T share: makes the next segment the destination, and returns it.
-#[inline(always)]
-fn next_segment(packet: &mut Packet, sid: &Endpoint) -> Result<Ipv6Addr, Refusal> {
-    if let Some(structure) = sid.next_csid
-        && let Some(destination) = next_csid(packet, structure)?
-    {
-        return Ok(destination);
-    }
-    advance(packet, sid.psp)
 }
 
 /// RFC 8986 section 4.1, S02 to S15: lowers segments left and makes that segment the destination.
 #[inline(always)]
-fn advance(packet: &mut Packet, psp: bool) -> Result<Ipv6Addr, Refusal> {
-    if !psp && let Some(segment) = advance_plain(packet.bytes_mut()) {
+fn advance(packet: &mut Packet) -> Result<Ipv6Addr, Refusal> {
+    if let Some(segment) = advance_plain(packet.bytes_mut()) {
         return Ok(segment);
     }
-    advance_any(packet, psp)
+    advance_any(packet)
 }
 
 /// [`advance_any`] for nearly every packet. `None`: the packet is not of that kind, and unchanged.
@@ -177,8 +190,13 @@ pub(crate) fn write_segment(headers: &mut [u8; 48], left: u8, segment: Ipv6Addr)
 
 /// [`advance`] for any packet.
 #[inline(never)]
-fn advance_any(packet: &mut Packet, psp: bool) -> Result<Ipv6Addr, Refusal> {
+fn advance_any(packet: &mut Packet) -> Result<Ipv6Addr, Refusal> {
     let at = active_srh(packet)?;
+    advance_at(packet, at).map(|(_, segment)| segment)
+}
+
+/// [`advance`] by the SRH at `at`: how many segments are left then, and the destination.
+pub(super) fn advance_at(packet: &mut Packet, at: usize) -> Result<(u8, Ipv6Addr), Refusal> {
     let (header, rest) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
     // S05: "If (IPv6 Hop Limit <= 1)": time exceeded, quoting the packet as it came.
     if header.hop_limit <= 1 {
@@ -191,15 +209,12 @@ fn advance_any(packet: &mut Packet, psp: bool) -> Result<Ipv6Addr, Refusal> {
     // S13, S14: "Decrement Segments Left by 1", "Update IPv6 DA with Segment List[Segments Left]"
     let segment = srh.advance().ok_or(Drop::SrhMalformed)?;
     header.destination = segment;
-    if psp && srh.view().segments_left() == 0 {
-        pop_srh(packet, at)?;
-    }
-    Ok(Ipv6Addr::from_octets(segment))
+    Ok((srh.view().segments_left(), Ipv6Addr::from_octets(segment)))
 }
 
 /// Where the SRH with segments left begins, RFC 8986 section 4.1, S01 and S02. Routing headers that are
 /// used up are passed over.
-fn active_srh(packet: &Packet) -> Result<usize, Drop> {
+pub(super) fn active_srh(packet: &Packet) -> Result<usize, Drop> {
     let mut reason = Drop::SrhMissing;
     for header in extensions(packet.bytes())? {
         let header = header.map_err(|_| Drop::Ip6Malformed)?;
@@ -213,48 +228,9 @@ fn active_srh(packet: &Packet) -> Result<usize, Drop> {
     Err(reason)
 }
 
-fn extensions(bytes: &[u8]) -> Result<Extensions<'_>, Drop> {
+pub(super) fn extensions(bytes: &[u8]) -> Result<Extensions<'_>, Drop> {
     let view = ipv6::View::parse(bytes).map_err(|_| Drop::Ip6Truncated)?;
     Ok(Extensions::new(&view))
-}
-
-/// RFC 8986 section 4.16.1, penultimate segment pop: takes the SRH at `at` out of the packet.
-fn pop_srh(packet: &mut Packet, at: usize) -> Result<(), Drop> {
-    let bytes = packet.bytes_mut();
-    let srh = bytes.get(at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(Drop::SrhMalformed)?;
-    let (len, next) = (srh.len(), srh.next_header());
-    let named_at = extensions(bytes)?
-        .find_map(|header| header.ok().filter(|header| header.offset == at))
-        .ok_or(Drop::Ip6Malformed)?
-        .named_at;
-    bytes[named_at] = next;
-    let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
-    header.payload_length -= len as u16;
-    bytes.copy_within(..at, len);
-    packet.pull(len);
-    Ok(())
-}
-
-/// RFC 9800 section 4.1.1: if the argument of the SID is not zero, moves its first compressed SID into
-/// the place of this one's. `None`: it is zero, and the SRH says how to go on.
-#[inline]
-fn next_csid(packet: &mut Packet, structure: NextCsid) -> Result<Option<Ipv6Addr>, Refusal> {
-    let (header, _) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
-    let block = u32::from(structure.block);
-    let node_function = u32::from(structure.node_function);
-    let address = u128::from_be_bytes(header.destination);
-    let behind_block = address.checked_shl(block).unwrap_or(0);
-    let argument = behind_block.checked_shl(node_function).unwrap_or(0);
-    if argument == 0 {
-        return Ok(None);
-    }
-    if header.hop_limit <= 1 {
-        return Err(Refusal::told(Drop::HopLimitExceeded, IcmpError::HopLimit));
-    }
-    let block_bits = if block == 0 { 0 } else { u128::MAX << (128 - block.min(128)) };
-    let next = address & block_bits | argument.checked_shr(block).unwrap_or(0);
-    header.destination = next.to_be_bytes();
-    Ok(Some(Ipv6Addr::from_bits(next)))
 }
 
 /// Below it is the length of an IEEE 802.3 frame, of which Linux forwards none.
@@ -370,7 +346,7 @@ fn find_inner(bytes: &[u8], protocol: u8) -> Result<usize, Drop> {
 
 /// Takes the outer headers off an IPv4 packet, which is checked: its destination.
 #[inline(always)]
-fn decapsulate4(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv4Addr, Drop> {
+pub(super) fn decapsulate4(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv4Addr, Drop> {
     let at = inner(packet, protocol::IPV4)?;
     let inner = packet.bytes().get(at..).ok_or(Drop::InnerMalformed)?;
     if let Some((destination, len)) = ipv4_plain(inner) {
@@ -385,7 +361,7 @@ fn decapsulate4(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv4Addr, Dro
 
 /// Takes the outer headers off an IPv6 packet, which is checked: its destination.
 #[inline(always)]
-fn decapsulate6(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv6Addr, Drop> {
+pub(super) fn decapsulate6(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv6Addr, Drop> {
     let at = inner(packet, protocol::IPV6)?;
     let inner = packet.bytes().get(at..).ok_or(Drop::InnerMalformed)?;
     if let Some((destination, len)) = ipv6_plain(inner) {

@@ -1,6 +1,7 @@
 //! Segment routing over IPv6: the endpoint behaviours of local SIDs and the policy headend, RFC 8986.
 
 mod endpoint;
+mod flavours;
 mod headend;
 
 pub(crate) use endpoint::{

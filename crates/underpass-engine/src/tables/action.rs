@@ -116,20 +116,23 @@ pub struct Via {
 pub struct Endpoint {
     /// What the SID does.
     pub behaviour: Behaviour,
-    /// Penultimate segment pop, RFC 8986 section 4.16.1 (End, End.X, End.T).
-    pub psp: bool,
-    /// NEXT-CSID, RFC 9800 section 4.1 (End, End.X).
-    pub next_csid: Option<NextCsid>,
+    /// What it does besides, if it has any flavour (End, End.X, End.T).
+    pub flavours: Option<Flavours>,
     /// Counts packets, bytes and errors if the route asked for it with `count`.
     pub counter: Option<CounterId>,
 }
 
-impl Endpoint {
-    /// Whether it has no flavour.
-    #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
-        !self.psp && self.next_csid.is_none()
-    }
+/// Flavours of End, End.X and End.T. They do not depend on one another: each combination is allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Flavours {
+    /// Penultimate segment pop of the SRH, RFC 8986 section 4.16.1.
+    pub psp: bool,
+    /// Ultimate segment pop of the SRH, RFC 8986 section 4.16.2.
+    pub usp: bool,
+    /// Ultimate segment decapsulation, RFC 8986 section 4.16.3.
+    pub usd: bool,
+    /// NEXT-CSID, RFC 9800 section 4.1.
+    pub next_csid: Option<NextCsid>,
 }
 
 /// The structure of a NEXT-CSID SID, RFC 9800 section 4.1.
@@ -139,6 +142,18 @@ pub struct NextCsid {
     pub block: u8,
     /// Locator-node and function length, in bits, a multiple of 8.
     pub node_function: u8,
+}
+
+impl NextCsid {
+    /// The destination with the first compressed SID of its argument in the place of this SID's. `None`: the
+    /// argument is 0. RFC 9800 section 4.1.1, N01, N05 and N06.
+    #[inline(always)]
+    pub(crate) fn next(self, destination: u128) -> Option<u128> {
+        let (block, node_function) = (u32::from(self.block), u32::from(self.node_function));
+        let argument = destination.checked_shl(block + node_function).filter(|argument| *argument != 0)?;
+        let behind = u128::MAX.checked_shr(block).unwrap_or(0);
+        Some(destination & !behind | argument >> (block & 127))
+    }
 }
 
 /// SRv6 endpoint behaviours, as Linux names them (`SEG6_LOCAL_ACTION_*`).

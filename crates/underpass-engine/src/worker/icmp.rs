@@ -39,6 +39,8 @@ pub(crate) enum Error {
     Header,
     /// The option at the byte that [`Road::extra`] tells must not be passed over.
     Option,
+    /// The upper-layer header must not follow an SRH here.
+    UpperLayer,
 }
 
 /// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
@@ -57,7 +59,7 @@ pub(super) const ECHO_REPLY_V6: u8 = 129;
 
 impl Error {
     /// Every error, in the order of their numbers.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::HopLimit,
         Self::TooBig,
         Self::NoRoute,
@@ -68,6 +70,7 @@ impl Error {
         Self::Protocol,
         Self::Header,
         Self::Option,
+        Self::UpperLayer,
     ];
 
     /// Type, code and argument in ICMPv6.
@@ -83,6 +86,8 @@ impl Error {
             Self::Header => (4, 0, argument),
             Self::Protocol => (4, 1, argument),
             Self::Option => (4, 2, argument),
+            // RFC 8986 section 10.3: SR Upper-layer Header Error.
+            Self::UpperLayer => (4, 4, argument),
         }
     }
 
@@ -94,7 +99,7 @@ impl Error {
             Self::NoRoute => (3, 0, 0),
             Self::Unreachable | Self::AddressUnreachable => (3, 1, 0),
             Self::Prohibited => (3, 13, 0),
-            Self::Protocol => (3, 2, 0),
+            Self::Protocol | Self::UpperLayer => (3, 2, 0),
             Self::Port => (3, 3, 0),
             // RFC 792: the pointer is the first of the four bytes.
             Self::Header | Self::Option => (12, 0, argument << 24),
@@ -118,6 +123,10 @@ impl<const COUNT: bool> Path<COUNT> {
             _ => road.extra.argument,
         };
         road.unwrap();
+        let argument = match error {
+            Error::UpperLayer => upper_layer(road.packet.bytes()),
+            _ => argument,
+        };
         let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.is(GENERATED | GROUP)) else {
             return Step::drop(reason);
         };
@@ -230,6 +239,13 @@ fn may_answer(packet: &[u8]) -> Option<IpAddr> {
         }
         _ => None,
     }
+}
+
+/// Where the upper-layer header of an IPv6 packet begins.
+#[cold]
+fn upper_layer(packet: &[u8]) -> u32 {
+    let view = ipv6::View::parse(packet).ok();
+    view.and_then(|view| Extensions::new(&view).upper().ok()).map_or(0, |upper| upper.offset as u32)
 }
 
 /// Puts IPv6 and ICMPv6 headers before as much of the packet as may be quoted. The source address and

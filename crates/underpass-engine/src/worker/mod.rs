@@ -440,6 +440,11 @@ impl<const COUNT: bool> Path<COUNT> {
             Onward::Forward(next_hop) => Step::Forward(next_hop),
             Onward::Frame(link) => Step::Frame(link),
             Onward::Insert(policy) => srv6::headend(road, policy, trace),
+            Onward::Deliver => {
+                // Not as it came in: a kernel beside the router has no such packet of its own.
+                road.extra.turns += 1;
+                Step::Deliver
+            }
         }
     }
 

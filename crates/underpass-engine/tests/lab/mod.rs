@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Endpoint, Fib4Id, Fib6Id, Headend, HeadendMode, Link, LinkId, Lookup,
-    LookupId, NextHop, NextHopId, Rewrite, Via, Writer,
+    Action, ActionId, Behaviour, Endpoint, Fib4Id, Fib6Id, Flavours, Headend, HeadendMode, Link, LinkId,
+    Lookup, LookupId, NextHop, NextHopId, Rewrite, Via, Writer,
 };
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
@@ -87,10 +87,31 @@ impl Lab {
 
     /// A local SID with a counter.
     pub fn sid(&mut self, address: &str, behaviour: Behaviour) -> CounterId {
+        self.flavoured(address, behaviour, None)
+    }
+
+    /// The same with flavours.
+    pub fn flavoured(
+        &mut self,
+        address: &str,
+        behaviour: Behaviour,
+        flavours: Option<Flavours>,
+    ) -> CounterId {
+        self.flavoured_prefix(address, 128, behaviour, flavours)
+    }
+
+    /// The same for all addresses of a prefix.
+    pub fn flavoured_prefix(
+        &mut self,
+        address: &str,
+        length: u8,
+        behaviour: Behaviour,
+        flavours: Option<Flavours>,
+    ) -> CounterId {
         let counter = self.writer.add_counter();
-        let endpoint = Endpoint { behaviour, psp: false, next_csid: None, counter: Some(counter) };
+        let endpoint = Endpoint { behaviour, flavours, counter: Some(counter) };
         let action = self.writer.add_action(Action::Endpoint(endpoint));
-        self.writer.insert6(self.fib6, v6(address), 128, action);
+        self.writer.insert6(self.fib6, v6(address), length, action);
         counter
     }
 
@@ -157,6 +178,20 @@ impl Lab {
             }
         }
         out
+    }
+
+    /// Fills the table of IPv6 with so many routes to port 1 that packets are looked up together.
+    pub fn spread(&mut self) {
+        for i in 0..10_000u128 {
+            let prefix = Ipv6Addr::from_bits(0x2001_0db8_ffff << 80 | i << 64);
+            self.writer.insert6(self.fib6, prefix, 64, self.forward[1]);
+        }
+    }
+
+    /// Why packets were dropped, and how many.
+    pub fn drops(&self) -> Vec<(&'static str, u64)> {
+        let all = underpass_engine::drops::Drop::ALL.iter();
+        all.map(|reason| (reason.name(), self.writer.dropped(*reason))).filter(|(_, n)| *n > 0).collect()
     }
 
     /// That every packet is accounted for, and every buffer is back.

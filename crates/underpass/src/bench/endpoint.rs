@@ -10,10 +10,19 @@ use super::wire::{self, Ip6};
 /// The segment that follows the router's SID in what is sent.
 const NEXT: Ipv6Addr = Ipv6Addr::new(0xfc00, 2, 0, 0, 0, 0, 0, 0xe);
 
+/// The prefixes of the router's compressed SID and of the one that follows it: RFC 9800, 32 bits of block, 16 of
+/// node and function.
+const CSID: &str = "fc00:a:1::/48";
+const CSID_NEXT: &str = "fc00:a:2::/48";
+
 /// The scenarios of this file.
 pub fn scenarios() -> Vec<Scenario> {
     let sid = |base: &str, action: &str, dev: &str, more: &str| {
         format!("{base}ip -6 route add {SID}/128 encap seg6local action {action} count dev {dev}\n{more}")
+    };
+    let csid = |action: &str, more: &str| {
+        let action = format!("{action} flavors next-csid lblen 32 nflen 16 count");
+        format!("{BASE}ip -6 route add {CSID} encap seg6local action {action} dev p0\n{more}")
     };
     let segments = "ip -6 route add fc00:2::/32 via fd01::2 dev p1\n";
     let binding = format!("End.B6.Encaps srh segs {},{}", segment(1), segment(2));
@@ -22,6 +31,14 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario::new("srv6-end", 93, sid(BASE, "End", "p0", segments), advanced),
         Scenario::new("srv6-end-x", 69, sid(BASE, "End.X nh6 fd01::2", "p0", ""), advanced),
         Scenario::new("srv6-end-t", None, sid(BASE, "End.T table 100", "p0", table), advanced),
+        Scenario::new("srv6-end-psp", 99, sid(BASE, "End flavors psp", "p0", segments), popped),
+        Scenario::new(
+            "srv6-un",
+            99,
+            csid("End", &format!("ip -6 route add {CSID_NEXT} via fd01::2 dev p1\n")),
+            shifted,
+        ),
+        Scenario::new("srv6-ua", None, csid("End.X nh6 fd01::2", ""), shifted),
         Scenario::new(
             "srv6-end-b6-encaps",
             114,
@@ -67,6 +84,26 @@ fn advanced(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
     (
         incoming(&wire::ipv6(flow.outer(SID, OUTER_HOPS), wire::ROUTING, &before)),
         outgoing(&wire::ipv6(flow.outer(NEXT, OUTER_HOPS - 1), wire::ROUTING, &after)),
+    )
+}
+
+/// RFC 8986 section 4.16.1: the next segment, the last one, is the destination, and the SRH is gone.
+fn popped(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
+    let (before, _) = on_the_way(flow);
+    (
+        incoming(&wire::ipv6(flow.outer(SID, OUTER_HOPS), wire::ROUTING, &before)),
+        outgoing(&wire::ipv6(flow.outer(NEXT, OUTER_HOPS - 1), wire::IPV6, &flow.packet6(HOPS))),
+    )
+}
+
+/// RFC 9800 section 4.1.1: the compressed SIDs move up. There is no SRH, as the whole list is in the destination.
+fn shifted(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
+    let before = Ipv6Addr::new(0xfc00, 0xa, 1, 2, 3, 4, 0, 0);
+    let after = Ipv6Addr::new(0xfc00, 0xa, 2, 3, 4, 0, 0, 0);
+    let inner = flow.packet6(HOPS);
+    (
+        incoming(&wire::ipv6(flow.outer(before, OUTER_HOPS), wire::IPV6, &inner)),
+        outgoing(&wire::ipv6(flow.outer(after, OUTER_HOPS - 1), wire::IPV6, &inner)),
     )
 }
 

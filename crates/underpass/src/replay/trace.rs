@@ -189,11 +189,11 @@ fn sid(f: &mut Formatter<'_>, names: &Names<'_>, endpoint: &Endpoint) -> fmt::Re
             policy(f, headend)?;
         }
     }
-    if endpoint.psp {
-        write!(f, " psp")?;
-    }
-    if endpoint.next_csid.is_some() {
-        write!(f, " next-csid")?;
+    if let Some(flavours) = &endpoint.flavours {
+        let csid = flavours.next_csid.is_some();
+        let named =
+            [(flavours.psp, "psp"), (flavours.usp, "usp"), (flavours.usd, "usd"), (csid, "next-csid")];
+        named.iter().filter(|(has, _)| *has).try_for_each(|(_, name)| write!(f, " {name}"))?;
     }
     if endpoint.counter.is_some() {
         write!(f, " count")?;
