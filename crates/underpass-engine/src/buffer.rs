@@ -28,6 +28,10 @@ pub const BURST: usize = 64;
 /// (8 + 127 × 16 = 2,040) and a link layer with two VLAN tags (22), rounded up to cache lines.
 pub const HEADROOM: usize = 2176;
 
+/// Least room in front of a frame that is longer than a slot's room behind [`HEADROOM`]: outer headers of
+/// a few segments. A packet whose route wants more is moved, once.
+pub const LEAST_HEADROOM: usize = 256;
+
 /// Bytes of a slot: headroom, and a 1,514-byte frame with VLAN tags behind it. Not more than a page, which
 /// is the largest chunk that AF_XDP takes.
 pub const SLOT: usize = 4096;
@@ -281,6 +285,41 @@ impl Packet {
         Ok(unsafe { &mut *self.slot.as_ptr().add(self.start()).cast() })
     }
 
+    /// Moves the packet so that there are `room` bytes in front of it: to the end of its slot, so that it is
+    /// never moved again for room that the slot has.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if the slot is too short; the packet is then unchanged.
+    #[cold]
+    pub fn move_back(&mut self, room: usize) -> Result<(), NoRoom> {
+        let (from, len) = (self.start(), self.len());
+        let to = last_place(self.capacity(), len, room).ok_or(NoRoom)?;
+        let offload = self.offload();
+        self.slot_mut().copy_within(from..from + len, to);
+        self.put(to, len);
+        self.take_over(offload);
+        Ok(())
+    }
+
+    /// Becomes a copy of `packet`, at the end of the slot, with at least `room` bytes in front.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if the slot is too short; the packet is then unchanged.
+    #[cold]
+    pub fn copy_back(&mut self, packet: &Self, room: usize) -> Result<(), NoRoom> {
+        let to = last_place(self.capacity(), packet.len(), room).ok_or(NoRoom)?;
+        self.set(to, packet.bytes())?;
+        self.take_over(packet.offload());
+        Ok(())
+    }
+
+    fn take_over(&mut self, offload: Option<Offload>) {
+        self.clear_offload();
+        if let Some(offload) = offload {
+            self.set_offload(offload);
+        }
+    }
+
     /// Leaves of the packet the `len` bytes from its offset `from` on, as far as it has them.
     #[inline(always)]
     pub fn narrow(&mut self, from: usize, len: usize) {
@@ -351,6 +390,14 @@ impl Packet {
     }
 }
 
+/// Where a packet of `len` bytes lies as far back as its slot lets it, at the start of a cache line if there
+/// are `room` bytes in front of it then.
+fn last_place(capacity: usize, len: usize, room: usize) -> Option<usize> {
+    let last = capacity.checked_sub(len).filter(|last| *last >= room)?;
+    let aligned = last & !63;
+    Some(if aligned >= room { aligned } else { last })
+}
+
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Packet({} bytes at {})", self.len(), self.start())
@@ -396,6 +443,21 @@ impl Pool {
     pub fn take(&mut self) -> Option<Packet> {
         let mut packet = self.free.pop()?;
         packet.reset();
+        Some(packet)
+    }
+
+    /// A free packet of `len` bytes, whose content is whatever the slot held: with [`HEADROOM`] in front of
+    /// it, or with less where that saves a large slot, but [`LEAST_HEADROOM`] at least.
+    pub fn take_for(&mut self, len: usize) -> Option<Packet> {
+        let fits = |packet: &Packet| len + LEAST_HEADROOM <= packet.capacity();
+        let mut packet = if self.free.last().is_some_and(fits) { self.take()? } else { self.take_large()? };
+        match last_place(packet.capacity(), len, LEAST_HEADROOM) {
+            Some(last) => packet.put(last.min(HEADROOM), len),
+            None => {
+                self.give(packet);
+                return None;
+            }
+        }
         Some(packet)
     }
 
@@ -464,6 +526,45 @@ mod tests {
         pool.give(packet);
         let packet = pool.take().unwrap();
         assert_eq!((packet.offload(), packet.slot().len()), (None, SLOT));
+    }
+
+    #[test]
+    fn a_move_keeps_the_bytes_and_what_is_left_to_be_done() {
+        let mut pool = Pool::with_slot_size(2, 1024);
+        let (mut packet, mut copy) = (pool.take().unwrap(), pool.take().unwrap());
+        let bytes: Vec<u8> = (0..200).map(|n| n as u8).collect();
+        packet.set(22, &bytes).unwrap();
+        packet.set_offload(TCP);
+        assert_eq!(packet.move_back(825), Err(NoRoom));
+        assert_eq!((packet.headroom(), packet.bytes()), (22, &bytes[..]));
+        // Overlapping, at a cache line; then the last byte of the slot.
+        for (room, headroom) in [(56, 768), (824, 824)] {
+            assert_eq!(packet.move_back(room), Ok(()));
+            assert_eq!((packet.headroom(), packet.bytes()), (headroom, &bytes[..]));
+            assert_eq!(packet.offload(), Some(TCP));
+        }
+        assert_eq!(copy.copy_back(&packet, 825), Err(NoRoom));
+        copy.copy_back(&packet, 100).unwrap();
+        assert_eq!((copy.headroom(), copy.bytes(), copy.offload()), (768, &bytes[..], Some(TCP)));
+    }
+
+    #[test]
+    fn a_long_frame_takes_a_large_slot_only_if_it_must() {
+        let region = |slot: usize| Vec::leak(vec![0; slot + MARGIN]);
+        let mut pool = Pool::over(region(SLOT), region(LARGE_SLOT));
+        for (len, headroom, large) in [
+            (SLOT - HEADROOM, HEADROOM, false),
+            (3000, 1088, false),
+            (SLOT - LEAST_HEADROOM, LEAST_HEADROOM, false),
+            (SLOT - LEAST_HEADROOM + 1, HEADROOM, true),
+            (65_549, HEADROOM, true),
+        ] {
+            let packet = pool.take_for(len).unwrap();
+            assert_eq!((packet.len(), packet.headroom(), packet.is_large()), (len, headroom, large), "{len}");
+            pool.give(packet);
+        }
+        assert!(pool.take_for(LARGE_SLOT).is_none());
+        assert_eq!((pool.available(), pool.available_large()), (1, 1));
     }
 
     #[test]

@@ -108,6 +108,11 @@ pub struct Totals {
     pub sent: u64,
     /// For the router itself.
     pub delivered: u64,
+    /// Times that a packet was moved to make room for headers, not counted in the sums.
+    pub buffer_moves: u64,
+    /// Times that headers were put before or into a packet whose buffer had the room for them and for the
+    /// link layer, so that it stayed where it was.
+    pub buffer_moves_avoided: u64,
 }
 
 /// Which way a packet crossed a link.
@@ -124,7 +129,7 @@ pub struct Counters {
     objects: Cells,
     links: Cells,
     drops: Vec<AtomicU64>,
-    totals: [AtomicU64; 4],
+    totals: [AtomicU64; 6],
 }
 
 impl Default for Counters {
@@ -185,7 +190,14 @@ impl Counters {
     /// Adds to the totals.
     #[inline]
     pub fn add_totals(&self, more: Totals) {
-        let more = [more.received, more.generated, more.sent, more.delivered];
+        let more = [
+            more.received,
+            more.generated,
+            more.sent,
+            more.delivered,
+            more.buffer_moves,
+            more.buffer_moves_avoided,
+        ];
         for (cell, n) in self.totals.iter().zip(more) {
             add(cell, n);
         }
@@ -193,8 +205,8 @@ impl Counters {
 
     /// The worker's totals.
     pub fn totals(&self) -> Totals {
-        let [received, generated, sent, delivered] =
-            [0, 1, 2, 3].map(|i: usize| self.totals[i].load(Relaxed));
-        Totals { received, generated, sent, delivered }
+        let [received, generated, sent, delivered, buffer_moves, buffer_moves_avoided] =
+            [0, 1, 2, 3, 4, 5].map(|i: usize| self.totals[i].load(Relaxed));
+        Totals { received, generated, sent, delivered, buffer_moves, buffer_moves_avoided }
     }
 }

@@ -74,7 +74,7 @@ drops! {
     InnerMalformed = "inner-malformed",
     /// A segment routing header for the router itself, which accepts none there.
     SrhNotEnabled = "srh-not-enabled",
-    /// The slot has no room for the headers to be inserted.
+    /// Neither the slot nor a free large one has room for the packet with its new headers.
     NoHeadroom = "no-headroom",
     /// The packet with its new headers would be longer than its length field can say.
     LengthOverflow = "length-overflow",

@@ -2,7 +2,7 @@
 //! for many. A port that can say so to its device passes them on; another finishes and cuts them with this,
 //! and so does a worker that fragments them.
 
-use crate::buffer::{HEADROOM, NoRoom, Offload, Packet, Pool, SLOT, Segment, SegmentKind};
+use crate::buffer::{NoRoom, Offload, Packet, Pool, Segment, SegmentKind};
 use underpass_packet::checksum::Sum;
 use underpass_packet::ipv6_ext::{Extensions, Kind};
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol, srh};
@@ -264,12 +264,7 @@ impl Cut {
         let piece = rest.get(..self.size.min(rest.len()))?;
         let last = piece.len() == rest.len();
         let len = self.headers + piece.len();
-        let slot = if HEADROOM + len <= SLOT { pool.take() } else { pool.take_large() };
-        let Some(mut part) = slot else { return Some(Err(NoRoom)) };
-        if part.place(HEADROOM, len).is_err() {
-            pool.give(part);
-            return Some(Err(NoRoom));
-        }
+        let Some(mut part) = pool.take_for(len) else { return Some(Err(NoRoom)) };
         let bytes = part.bytes_mut();
         let (headers, body) = bytes.split_at_mut(self.headers);
         headers.copy_from_slice(packet.bytes().get(..self.headers)?);

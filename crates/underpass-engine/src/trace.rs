@@ -17,6 +17,8 @@ pub enum Event {
     Behaviour(&'static str),
     /// Was encapsulated by a headend of this mode, with so many bytes of new headers.
     Headend(&'static str, usize),
+    /// Was moved, as its buffer had not so many bytes of room in front.
+    Moved(usize),
     /// Cut into this many fragments.
     Fragmented(usize),
     /// Replaced by an ICMP or ICMPv6 message of this type and code, because of this.

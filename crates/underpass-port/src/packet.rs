@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
-use underpass_engine::buffer::{BURST, HEADROOM, Packet, Pool, SLOT};
+use underpass_engine::buffer::{BURST, HEADROOM, Packet, Pool};
 use underpass_engine::offload::{self, Leaves, Tunnel};
 use underpass_engine::worker::Burst;
 
@@ -402,12 +402,12 @@ impl PacketPort {
 /// A packet of the pool that holds `frame`.
 #[inline]
 fn fill(pool: &mut Pool, offload: [u8; vnet::LEN], frame: &[u8], tally: &mut Tally) -> Option<Packet> {
-    let slot = if HEADROOM + frame.len() <= SLOT { pool.take() } else { pool.take_large() };
-    let Some(mut packet) = slot else {
+    let Some(mut packet) = pool.take_for(frame.len()) else {
         tally.no_buffer += 1;
         return None;
     };
-    if packet.set(HEADROOM, frame).is_err() || vnet::read(offload, 0, &mut packet).is_err() {
+    packet.bytes_mut().copy_from_slice(frame);
+    if vnet::read(offload, 0, &mut packet).is_err() {
         tally.malformed += 1;
         pool.give(packet);
         return None;

@@ -97,6 +97,11 @@ fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Re
     )?;
     writeln!(
         text,
+        "buffers: {} moved for headers that had no room, {} moves avoided",
+        totals.buffer_moves, totals.buffer_moves_avoided
+    )?;
+    writeln!(
+        text,
         "\n{:<16} {:<12} {:>14} {:>16} {:>14} {:>16}  drops",
         "port", "driver", "rx packets", "rx bytes", "tx packets", "tx bytes"
     )?;

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Discard, Endpoint, Flavours, Headend, HeadendMode, LookupId, Multipath,
-    NextCsid, NextHop, NextHopId, Rewrite, Via,
+    Action, ActionId, Behaviour, Discard, Endpoint, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER,
+    LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite, Via,
 };
 use underpass_netlink::Encap;
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
@@ -68,6 +68,8 @@ const fn discard_index(discard: Discard) -> usize {
 /// Hop limit of an outer header around a packet that has none: Linux's default.
 const HOP_LIMIT: u8 = 64;
 const ROUTING_HEADER: u8 = 43;
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
 const RTAX_MTU: usize = 2;
 
 /// What a compilation collects.
@@ -341,7 +343,12 @@ impl Router {
         };
         let source = self.encapsulation_source(hop.oif);
         let header = header(seg6, source, first);
-        Some(Headend { mode, header: header.into(), via: self.via(first.into(), lookup, build) })
+        let via = self.via(first.into(), lookup, build);
+        // Every port has Ethernet frames. Where the way out is not known yet, there may be more to it.
+        let link_layer = if via.resolved.is_some() { ETHERNET } else { LONGEST_LINK_LAYER };
+        let framed = if mode == HeadendMode::L2Encap { ETHERNET } else { 0 };
+        let room = (header.len() + framed + link_layer) as u16;
+        Some(Headend { mode, header: header.into(), room, via })
     }
 
     /// The source of outer headers: `ip sr tunsrc`, or what Linux would choose on the link.

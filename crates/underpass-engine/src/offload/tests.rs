@@ -4,6 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::buffer;
 
 /// What lies around the TCP or UDP header, from the outside in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,13 +145,13 @@ fn stack() -> impl Strategy<Value = Vec<Around>> {
 
 fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {
     let mut packet = pool.take_large().unwrap();
-    packet.set(HEADROOM, bytes).unwrap();
+    packet.set(buffer::HEADROOM, bytes).unwrap();
     packet
 }
 
 fn pool() -> Pool {
     let region = |slot: usize, count: usize| Vec::leak(vec![0; (slot + 64) * count]);
-    Pool::over(region(SLOT, 300), region(crate::buffer::LARGE_SLOT, 4))
+    Pool::over(region(buffer::SLOT, 300), region(buffer::LARGE_SLOT, 4))
 }
 
 proptest! {

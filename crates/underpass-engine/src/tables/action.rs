@@ -41,6 +41,9 @@ pub struct Rewrite {
     pub len: u8,
 }
 
+/// Longest link-layer header: Ethernet's with two VLAN tags.
+pub const LONGEST_LINK_LAYER: usize = 22;
+
 /// A neighbour by which packets leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextHop {
@@ -202,6 +205,14 @@ pub enum Behaviour {
     B6Encaps(Headend),
 }
 
+impl Behaviour {
+    /// Whether it puts headers before or into a packet.
+    #[inline(always)]
+    pub(crate) fn inserts(&self) -> bool {
+        matches!(self, Self::B6(_) | Self::B6Encaps(_))
+    }
+}
+
 /// How a headend puts the segment list before a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeadendMode {
@@ -224,6 +235,9 @@ pub struct Headend {
     /// first segment (the last to visit) all zero, to be filled with the packet's destination. The next
     /// header of the SRH is 0, to be filled.
     pub header: Box<[u8]>,
+    /// Bytes that a packet must have in front of its layer-3 header: what is put there, and the link layer
+    /// of the port that it then leaves by.
+    pub room: u16,
     /// Where the packet goes: its first segment, looked up in the tables of the route.
     pub via: Via,
 }

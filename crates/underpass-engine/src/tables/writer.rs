@@ -179,6 +179,8 @@ impl Writer {
             sum.generated += totals.generated;
             sum.sent += totals.sent;
             sum.delivered += totals.delivered;
+            sum.buffer_moves += totals.buffer_moves;
+            sum.buffer_moves_avoided += totals.buffer_moves_avoided;
         }
         sum
     }

@@ -210,6 +210,9 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(counter) = sid.counter.filter(|_| COUNT) {
             self.counters.add(counter, row);
         }
+        if sid.behaviour.inserts() {
+            self.totals.buffer_moves_avoided += row.packets;
+        }
         company.received += received;
         following
     }
@@ -225,11 +228,16 @@ impl<const COUNT: bool> Path<COUNT> {
     ) {
         let view = company.common.view;
         let out = match action {
-            Some(Action::Headend(policy)) => encapsulate(view, &mut packet, len, policy, None),
+            Some(Action::Headend(policy)) => {
+                let out = encapsulate(view, &mut packet, len, policy, None);
+                self.totals.buffer_moves_avoided += u64::from(out.is_some());
+                out
+            }
             Some(Action::Endpoint(sid)) => {
                 let out = through_sid(view, company.fibs, &mut packet, len, sid);
                 if out.is_some() {
                     self.count(sid.counter, len);
+                    self.totals.buffer_moves_avoided += u64::from(sid.behaviour.inserts());
                 }
                 out
             }

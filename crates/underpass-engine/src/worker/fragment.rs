@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use underpass_packet::{FromBytes, ipv4};
 
-use crate::buffer::{HEADROOM, Packet, Pool};
+use crate::buffer::{Packet, Pool};
 use crate::drops::Drop;
 
 /// More than 65,535 bytes make at the smallest MTU that carries a full-size slot.
@@ -62,10 +62,9 @@ pub(super) fn fragment(
 
 /// Lays one fragment into a free packet.
 fn build(pool: &mut Pool, header: &ipv4::Header, options: &[u8], part: &[u8]) -> Result<Packet, Drop> {
-    let mut packet = pool.take().ok_or(Drop::NoBuffer)?;
     let len = ipv4::Header::LEN + options.len() + part.len();
-    let placed = packet.place(HEADROOM, len).is_ok();
-    let written = placed && {
+    let mut packet = pool.take_for(len).ok_or(Drop::NoBuffer)?;
+    let written = {
         let (to_header, rest) = packet.bytes_mut().split_at_mut(ipv4::Header::LEN);
         let (to_options, to_part) = rest.split_at_mut(options.len());
         to_options.copy_from_slice(options);

@@ -9,10 +9,8 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
-use underpass_packet::ethernet;
 
 use super::chain::Fibs;
-use super::transmit::write_link_layer;
 use super::{Path, Road, Step, UNRESOLVED, View, Worker, ipv6};
 use crate::buffer::PortId;
 use crate::drops::Drop;
@@ -204,10 +202,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.pool.give(road.packet);
                 continue;
             }
-            let ethertype = if is_v6 { ethernet::IPV6 } else { ethernet::IPV4 };
-            match write_link_layer(&mut road.packet, rewrite, ethertype) {
-                Some(()) => self.send(port, road.packet, trace),
-                None => self.drop(road.packet, Drop::NoHeadroom, trace),
+            match self.put_link_layer(&mut road, rewrite, trace) {
+                Ok(()) => self.send(port, road.packet, trace),
+                Err(refusal) => self.drop(road.packet, refusal.reason(), trace),
             }
         }
         self.end_of_burst(view);

@@ -52,6 +52,11 @@ impl<const COUNT: bool> Path<COUNT> {
             self.pool.give(road.packet);
             return None;
         };
+        if road.packet.headroom() < ethernet::Header::LEN
+            && let Err(refusal) = self.move_for_room(&mut road, ethernet::Header::LEN, trace)
+        {
+            return Some((road, Step::Refuse(refusal)));
+        }
         let Ok(frame) = road.packet.push_header::<{ ethernet::Header::LEN }>() else {
             return Some((road, Step::drop(Drop::NoHeadroom)));
         };

@@ -12,7 +12,7 @@ use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 use super::road::{BROADCAST, GENERATED, GROUP, NOT_FORWARDED, UNFINISHED};
 use super::{Path, Road, Step, View};
 use crate::drops::Drop;
-use crate::tables::LinkId;
+use crate::tables::{LONGEST_LINK_LAYER, LinkId};
 use crate::trace::{Event, Trace};
 
 /// What the sender of a packet is told.
@@ -133,6 +133,15 @@ impl<const COUNT: bool> Path<COUNT> {
         if !self.icmp.allow(view.now) {
             return Step::drop(reason);
         }
+        let (longest, headers) = match sender {
+            IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
+            IpAddr::V4(_) => (MAX_V4, ipv4::Header::LEN + ICMP_LEN),
+        };
+        road.packet.truncate(longest - headers);
+        let room = headers + LONGEST_LINK_LAYER;
+        if road.packet.headroom() < room && self.move_for_room(road, room, trace).is_err() {
+            return Step::drop(Drop::NoHeadroom);
+        }
         let (kind, code, built) = match sender {
             IpAddr::V6(sender) => {
                 let (kind, code, argument) = error.v6(argument);
@@ -248,11 +257,10 @@ fn upper_layer(packet: &[u8]) -> u32 {
     view.and_then(|view| Extensions::new(&view).upper().ok()).map_or(0, |upper| upper.offset as u32)
 }
 
-/// Puts IPv6 and ICMPv6 headers before as much of the packet as may be quoted. The source address and
+/// Puts IPv6 and ICMPv6 headers before the packet, of which as much is left as may be quoted. The source address and
 /// the checksum are filled in once it is known by which link the message leaves.
 fn quote6(road: &mut Road, destination: Ipv6Addr, kind: [u8; 2], argument: u32) -> Option<()> {
     let headers = ipv6::Header::LEN + ICMP_LEN;
-    road.packet.truncate(MAX_V6 - headers);
     let length = (road.packet.len() + ICMP_LEN) as u16;
     let room = road.packet.push(headers).ok()?;
     let header = ipv6::Header::new(Ipv6Addr::UNSPECIFIED, destination, protocol::ICMPV6, HOP_LIMIT, length);
@@ -266,7 +274,6 @@ fn quote6(road: &mut Road, destination: Ipv6Addr, kind: [u8; 2], argument: u32) 
 fn quote4(road: &mut Road, destination: Ipv4Addr, kind: [u8; 2], argument: u32) -> Option<()> {
     let headers = ipv4::Header::LEN + ICMP_LEN;
     let tos = (*road.packet.bytes().get(1)? & 0x1e) | 0xc0;
-    road.packet.truncate(MAX_V4 - headers);
     let length = (road.packet.len() + headers) as u16;
     let room = road.packet.push(headers).ok()?;
     let mut header = ipv4::Header::new(Ipv4Addr::UNSPECIFIED, destination, protocol::ICMP, HOP_LIMIT, length);

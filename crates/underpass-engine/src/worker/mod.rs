@@ -24,6 +24,7 @@ mod local;
 mod ndp;
 mod options;
 mod road;
+mod room;
 mod rules;
 mod step;
 mod transmit;
@@ -42,7 +43,7 @@ use crate::limiter::{Limiter, Nanos};
 use crate::lpm::NO_LEAF;
 use crate::srv6::{self, Onward};
 use crate::tables::{
-    Action, ActionId, Discard, Endpoint, Guard, Link, LinkId, Lookup, LookupId, Reader, Tables,
+    Action, ActionId, Discard, Endpoint, Guard, Headend, Link, LinkId, Lookup, LookupId, Reader, Tables,
 };
 use crate::trace::{Event, Trace};
 
@@ -393,7 +394,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 if road.is(UNFINISHED) {
                     return Step::Finish(id);
                 }
-                srv6::headend(road, headend, trace)
+                self.insert(road, headend, trace)
             }
             Action::Local => Step::Deliver,
             Action::Broadcast => {
@@ -439,12 +440,20 @@ impl<const COUNT: bool> Path<COUNT> {
             Onward::Look6(lookup, address) => Step::look6(road, lookup, address),
             Onward::Forward(next_hop) => Step::Forward(next_hop),
             Onward::Frame(link) => Step::Frame(link),
-            Onward::Insert(policy) => srv6::headend(road, policy, trace),
+            Onward::Insert(policy) => self.insert(road, policy, trace),
             Onward::Deliver => {
                 // Not as it came in: a kernel beside the router has no such packet of its own.
                 road.extra.turns += 1;
                 Step::Deliver
             }
+        }
+    }
+
+    /// Puts a policy's headers before or into a packet.
+    fn insert<T: Trace>(&mut self, road: &mut Road, policy: &Headend, trace: &mut T) -> Step {
+        match self.make_room(road, usize::from(policy.room), trace) {
+            Ok(()) => srv6::headend(road, policy, trace),
+            Err(refusal) => Step::Refuse(refusal),
         }
     }
 

@@ -3,7 +3,7 @@
 use underpass_packet::ethernet;
 
 use super::road::{GROUP, NOT_FORWARDED, UNFINISHED};
-use super::{Path, Road, Step, View, fragment, ipv4, ipv6};
+use super::{Path, Refusal, Road, Step, View, fragment, ipv4, ipv6};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, Totals};
 use crate::drops::Drop;
@@ -101,11 +101,26 @@ impl<const COUNT: bool> Path<COUNT> {
         if !fits {
             return Step::Fragment(id);
         }
-        let ethertype = if ipv6::is(&road.packet) { ethernet::IPV6 } else { ethernet::IPV4 };
-        match write_link_layer(&mut road.packet, rewrite, ethertype) {
-            Some(()) => Step::Send(u32::from(next_hop.port.0)),
-            None => Step::drop(Drop::NoHeadroom),
+        match self.put_link_layer(road, rewrite, trace) {
+            Ok(()) => Step::Send(u32::from(next_hop.port.0)),
+            Err(refusal) => Step::Refuse(refusal),
         }
+    }
+
+    /// Puts the link-layer header before an IP packet, which is moved if it has no room for it.
+    #[inline(always)]
+    pub(super) fn put_link_layer<T: Trace>(
+        &mut self,
+        road: &mut Road,
+        rewrite: &Rewrite,
+        trace: &mut T,
+    ) -> Result<(), Refusal> {
+        let ethertype = if ipv6::is(&road.packet) { ethernet::IPV6 } else { ethernet::IPV4 };
+        if write_link_layer(&mut road.packet, rewrite, ethertype).is_some() {
+            return Ok(());
+        }
+        self.move_for_room(road, usize::from(rewrite.len) + 2, trace)?;
+        write_link_layer(&mut road.packet, rewrite, ethertype).ok_or(Refusal::silent(Drop::NoHeadroom))
     }
 
     /// What is done to a packet before it leaves by `next_hop`, but for the link layer. `Ok(false)`: it has

@@ -27,6 +27,7 @@ pub struct Lab {
     /// The neighbour on each port.
     pub next_hops: [NextHopId; 2],
     pub forward: [ActionId; 2],
+    slots: usize,
 }
 
 pub fn v6(text: &str) -> Ipv6Addr {
@@ -35,6 +36,11 @@ pub fn v6(text: &str) -> Ipv6Addr {
 
 impl Lab {
     pub fn new() -> Self {
+        Self::with_pool(Pool::new(512))
+    }
+
+    pub fn with_pool(pool: Pool) -> Self {
+        let slots = pool.available();
         let (mut writer, tables, mut readers) = Writer::new(1);
         let (fib4, fib6) = (writer.add_fib4(), writer.add_fib6());
         let lookup = writer.add_lookup(Lookup {
@@ -81,8 +87,8 @@ impl Lab {
         let local = writer.add_action(Action::Local);
         writer.insert6(fib6, v6("fd00:0::1"), 128, local);
         writer.insert4(fib4, Ipv4Addr::new(10, 0, 0, 1), 32, local);
-        let worker = Worker::new(tables, readers.remove(0), Pool::new(512));
-        Self { writer, worker, fib4, fib6, lookup, links, next_hops, forward }
+        let worker = Worker::new(tables, readers.remove(0), pool);
+        Self { writer, worker, fib4, fib6, lookup, links, next_hops, forward, slots }
     }
 
     /// A local SID with a counter.
@@ -157,7 +163,8 @@ impl Lab {
             let outer = ipv6::Header::new(v6("fd00:0::1"), path[0], protocol::ROUTING, 64, 0);
             bytes.splice(0..0, outer.as_bytes().iter().copied());
         }
-        Headend { mode, header: bytes.into(), via: self.via(1) }
+        let room = (bytes.len() + 14 + if mode == HeadendMode::L2Encap { 14 } else { 0 }) as u16;
+        Headend { mode, header: bytes.into(), room, via: self.via(1) }
     }
 
     /// Sends frames in by port 0; what leaves, with its port.
@@ -204,7 +211,7 @@ impl Lab {
             totals.sent + totals.delivered + dropped,
             "{totals:?}"
         );
-        assert_eq!(self.worker.pool().available(), 512, "buffers lost");
+        assert_eq!(self.worker.pool().available(), self.slots, "buffers lost");
     }
 }
 

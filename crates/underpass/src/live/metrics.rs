@@ -111,6 +111,8 @@ fn render(stats: &Stats) -> Result<String, fmt::Error> {
         ("packets_generated", "Packets made by the router", totals.generated),
         ("packets_sent", "Packets handed to a port", totals.sent),
         ("packets_delivered", "Packets for the host", totals.delivered),
+        ("buffer_moves", "Packets moved to make room for headers", totals.buffer_moves),
+        ("buffer_moves_avoided", "Headers that found room", totals.buffer_moves_avoided),
     ] {
         let counter = Counter::<u64, AtomicU64>::default();
         counter.inc_by(value);
@@ -206,15 +208,17 @@ mod tests {
             ..Default::default()
         };
         let told = render(&Stats {
+            totals: stats::Totals { buffer_moves: 2, buffer_moves_avoided: 9, ..Default::default() },
             drops: [("no-route".to_owned(), 5)].into(),
             ports: vec![port],
             workers: vec![stats::Worker { number: 1, sleeps: 4, ..Default::default() }],
             sids: vec![sid],
-            ..Default::default()
         });
         let told = told.unwrap();
         for line in [
             "underpass_packets_dropped_total{reason=\"no-route\"} 5",
+            "underpass_buffer_moves_total 2",
+            "underpass_buffer_moves_avoided_total 9",
             "underpass_port_receive_bytes_total{device=\"eth0\"} 99",
             "underpass_port_dropped_total{device=\"eth0\",reason=\"queue-full\"} 3",
             "underpass_port_attached{device=\"eth0\",driver=\"packet\"} 1",

@@ -48,7 +48,7 @@ pub struct Stats {
     pub sids: Vec<Sid>,
 }
 
-/// Every packet that came in or was made is in exactly one of the others, or held.
+/// Every packet that came in or was made was sent, delivered or dropped, or is held.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Came in by a port.
@@ -61,6 +61,10 @@ pub struct Totals {
     pub delivered: u64,
     /// Dropped for a reason.
     pub dropped: u64,
+    /// Times that a packet was moved to make room for headers.
+    pub buffer_moves: u64,
+    /// Times that headers found room before or in a packet.
+    pub buffer_moves_avoided: u64,
 }
 
 /// A device, as a port of the router.
@@ -243,6 +247,8 @@ impl Live {
             sent: totals.sent,
             delivered: totals.delivered,
             dropped,
+            buffer_moves: totals.buffer_moves,
+            buffer_moves_avoided: totals.buffer_moves_avoided,
         };
         let drops = self.router.drops();
         let mut tallies = tallies(&self.workers);

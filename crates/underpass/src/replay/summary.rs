@@ -53,6 +53,10 @@ pub struct Summary {
     pub delivered: u64,
     /// Packets that ended in the router, by reason.
     pub dropped: Vec<Dropped>,
+    /// Times that a packet was moved to make room for headers.
+    pub buffer_moves: u64,
+    /// Times that headers found room before or in a packet.
+    pub buffer_moves_avoided: u64,
     /// What `--show` printed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub show: Vec<Shown>,
@@ -73,6 +77,8 @@ impl Summary {
             generated: totals.generated,
             delivered: totals.delivered,
             dropped,
+            buffer_moves: totals.buffer_moves,
+            buffer_moves_avoided: totals.buffer_moves_avoided,
             show: Vec::new(),
         }
     }
@@ -112,6 +118,9 @@ impl Display for Summary {
             }
             writeln!(f)?;
         }
+        if self.buffer_moves > 0 {
+            writeln!(f, "moved for headers that had no room  {}", self.buffer_moves)?;
+        }
         for Shown { line, output } in &self.show {
             write!(f, "\n$ {line}\n{output}")?;
         }
@@ -136,12 +145,15 @@ mod tests {
             generated: 2,
             delivered: 1,
             dropped,
+            buffer_moves: 3,
+            buffer_moves_avoided: 0,
             show: Vec::new(),
         };
         assert_eq!(summary.balance(), Ok(()));
         let text = summary.to_string();
         assert!(text.contains("in   b         4 packets         400 bytes  b.pcap\n"), "{text}");
         assert!(text.contains("dropped  2\n           2  no-route\n"), "{text}");
+        assert!(text.contains("moved for headers that had no room  3\n"), "{text}");
         summary.delivered = 0;
         assert_eq!(summary.balance(), Err((11, 10)));
     }

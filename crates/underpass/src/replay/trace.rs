@@ -93,6 +93,7 @@ impl<W: Write> Trace for Printer<W> {
             Event::Headend(name, length) => {
                 self.line(format_args!("  {name}, {length} bytes of headers: {inner}"));
             }
+            Event::Moved(room) => self.line(format_args!("  moved, for {room} bytes of room")),
             Event::Fragmented(count) => self.line(format_args!("  cut into {count} fragments")),
             Event::Icmp(kind, code, reason) => {
                 let reason = reason.name();
