@@ -78,7 +78,9 @@ drops! {
     NoHeadroom = "no-headroom",
     /// The packet with its new headers would be longer than its length field can say.
     LengthOverflow = "length-overflow",
-    /// The packet went round through the router's own encapsulations or segments too often.
+    /// A route's encapsulation leads back to the route, or one encapsulation follows another too often.
+    EncapsulationLoop = "encapsulation-loop",
+    /// The packet went round through the router's own segments or tables too often.
     Loop = "loop",
     /// No free buffer for a fragment or a copy.
     NoBuffer = "no-buffer",

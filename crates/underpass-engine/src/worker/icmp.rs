@@ -167,7 +167,7 @@ impl<const COUNT: bool> Path<COUNT> {
         self.totals.generated += 1;
         road.extra.flags = road.extra.flags & !(NOT_FORWARDED | GROUP | BROADCAST) | GENERATED;
         road.extra.counted = None;
-        (road.extra.turns, road.extra.growth, road.extra.wrapping) = (0, 0, 0);
+        road.start_again();
         // The tables that a SID names are no routing instance: a message is looked up where the packet
         // came in, as Linux looks up by the incoming device.
         let mut instance = road.extra.instance;

@@ -65,6 +65,10 @@ pub type Burst = ArrayVec<Packet, BURST>;
 /// Look-ups that one packet may ask for: more is a loop through the router's own tunnels.
 const MAX_TURNS: u8 = 16;
 
+/// Encapsulations that one packet may get: `XMIT_RECURSION_LIMIT` in Linux, whose `lwtunnel_input` drops the packet
+/// that is to get one more.
+const MAX_ENCAPSULATIONS: u8 = 8;
+
 /// Linux's `icmp_msgs_per_sec` and `icmp_msgs_burst`.
 const ICMP_RATE: (u64, u64) = (1000, 50);
 
@@ -389,12 +393,12 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         match action {
             Action::Forward(next_hop) => Step::Forward(*next_hop),
-            Action::Endpoint(sid) => self.behave(road, sid, trace),
+            Action::Endpoint(sid) => self.behave(road, id, sid, trace),
             Action::Headend(headend) => {
                 if road.is(UNFINISHED) {
                     return Step::Finish(id);
                 }
-                self.insert(road, headend, trace)
+                self.insert(road, id, headend, trace)
             }
             Action::Local => Step::Deliver,
             Action::Broadcast => {
@@ -412,7 +416,7 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Does what a local SID says.
-    fn behave<T: Trace>(&mut self, road: &mut Road, sid: &Endpoint, trace: &mut T) -> Step {
+    fn behave<T: Trace>(&mut self, road: &mut Road, id: ActionId, sid: &Endpoint, trace: &mut T) -> Step {
         trace.step(Event::Behaviour(srv6::name(&sid.behaviour)), &road.packet);
         // Bytes are counted as the packet came, its outer headers included.
         let bytes = road.packet.len();
@@ -424,7 +428,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 self.count(sid.counter, bytes);
                 road.behaved(sid.counter, bytes, unusual);
-                self.onward(road, onward, trace)
+                self.onward(road, id, onward, trace)
             }
             Err(refusal) => {
                 self.count_error(sid.counter);
@@ -434,13 +438,13 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// The step in which a packet goes on from a behaviour.
-    fn onward<T: Trace>(&mut self, road: &mut Road, onward: Onward<'_>, trace: &mut T) -> Step {
+    fn onward<T: Trace>(&mut self, road: &mut Road, id: ActionId, onward: Onward<'_>, trace: &mut T) -> Step {
         match onward {
             Onward::Look4(lookup, address) => Step::look4(road, lookup, address),
             Onward::Look6(lookup, address) => Step::look6(road, lookup, address),
             Onward::Forward(next_hop) => Step::Forward(next_hop),
             Onward::Frame(link) => Step::Frame(link),
-            Onward::Insert(policy) => self.insert(road, policy, trace),
+            Onward::Insert(policy) => self.insert(road, id, policy, trace),
             Onward::Deliver => {
                 // Not as it came in: a kernel beside the router has no such packet of its own.
                 road.extra.turns += 1;
@@ -449,9 +453,10 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// Puts a policy's headers before or into a packet.
-    fn insert<T: Trace>(&mut self, road: &mut Road, policy: &Headend, trace: &mut T) -> Step {
-        match self.make_room(road, usize::from(policy.room), trace) {
+    /// Puts the headers of a policy, which the action has, before or into a packet.
+    fn insert<T: Trace>(&mut self, road: &mut Road, id: ActionId, policy: &Headend, trace: &mut T) -> Step {
+        let room = usize::from(policy.room);
+        match road.encapsulate(id).and_then(|()| self.make_room(road, room, trace)) {
             Ok(()) => srv6::headend(road, policy, trace),
             Err(refusal) => Step::Refuse(refusal),
         }
@@ -525,6 +530,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Drop::HopLimitExceeded
                 | Drop::TooBig
                 | Drop::Loop
+                | Drop::EncapsulationLoop
                 | Drop::NoHeadroom
                 | Drop::LengthOverflow
                 | Drop::ForwardingOff

@@ -6,8 +6,11 @@ use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
 use crate::counters::CounterId;
+use crate::drops::Drop;
 use crate::srv6;
-use crate::tables::{LinkId, LookupId};
+use crate::tables::{ActionId, LinkId, LookupId};
+
+use super::Refusal;
 
 /// What the slow look-up is to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,9 @@ pub(crate) struct Extra {
     pub(crate) flags: u8,
     /// Look-ups so far, beyond the first.
     pub(super) turns: u8,
+    /// Encapsulations so far, and the action of the last one.
+    encapsulations: u8,
+    encapsulated: Option<ActionId>,
     /// Bytes of headers that a headend of this router has put in front, which an ICMP error does not
     /// quote.
     pub(crate) wrapping: u16,
@@ -68,6 +74,8 @@ impl Extra {
         Self {
             flags: 0,
             turns: 0,
+            encapsulations: 0,
+            encapsulated: None,
             wrapping: 0,
             inserted: 0,
             growth: 0,
@@ -132,6 +140,25 @@ impl Road {
             self.extra.instance = lookup;
         }
         self.extra.turns < super::MAX_TURNS
+    }
+
+    /// Takes note that the packet is about to be encapsulated by this action. Refused if that is the action
+    /// that encapsulated it last, which then leads back to itself, or if it is one too many.
+    #[inline(always)]
+    pub(super) fn encapsulate(&mut self, action: ActionId) -> Result<(), Refusal> {
+        let Extra { encapsulations, encapsulated, .. } = &mut self.extra;
+        if *encapsulated == Some(action) || *encapsulations == super::MAX_ENCAPSULATIONS {
+            return Err(Refusal::silent(Drop::EncapsulationLoop));
+        }
+        *encapsulations += 1;
+        *encapsulated = Some(action);
+        Ok(())
+    }
+
+    /// Begins anew: another packet has taken this one's place.
+    pub(super) fn start_again(&mut self) {
+        let Extra { turns, encapsulations, encapsulated, growth, wrapping, .. } = &mut self.extra;
+        (*turns, *encapsulations, *encapsulated, *growth, *wrapping) = (0, 0, None, 0, 0);
     }
 
     /// The Ethernet header that the packet came in with.
