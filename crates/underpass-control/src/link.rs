@@ -325,6 +325,7 @@ impl crate::Router {
             host,
             shared,
             addresses: self.vrf_addresses(link.index),
+            mpls: false,
         }
     }
 }

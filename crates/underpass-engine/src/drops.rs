@@ -100,6 +100,14 @@ drops! {
     PortUnreachable = "port-unreachable",
     /// A packet to the router of a protocol that nothing handles.
     ProtocolUnknown = "protocol-unknown",
+    /// MPLS where the interface does not take it: `net.mpls.conf.IF.input`.
+    MplsOff = "mpls-off",
+    /// A label stack without a last entry, or of more than 30.
+    LabelStackMalformed = "label-stack-malformed",
+    /// A label that leads nowhere.
+    LabelUnknown = "label-unknown",
+    /// What is below the last label is no IP packet, or not of the version that the label says.
+    LabelPayload = "label-payload",
     /// An ICMP or ICMPv6 message to the router that is malformed or of no use to it.
     IcmpUnexpected = "icmp-unexpected",
 }

@@ -4,6 +4,9 @@
 //! (IP in IP, with or without an SRH between), so that the flows of one tunnel spread as well as
 //! flows that are not tunnelled.
 
+use underpass_packet::FromBytes;
+use underpass_packet::mpls::{self, Entry};
+
 /// Packets inside packets that are looked into.
 const DEPTH: usize = 2;
 
@@ -22,6 +25,37 @@ pub fn hash(packet: &[u8]) -> u32 {
         match network(&mut hash, rest) {
             Some(inner) => rest = inner,
             None => break,
+        }
+    }
+    hash.finish()
+}
+
+/// Labels of a stack that are looked at.
+const LABELS: usize = 16;
+
+/// A 31-bit hash of the flow that a labelled packet belongs to: its labels but for the reserved ones, and what
+/// is below them; with an entropy label (RFC 6790) the labels alone.
+pub fn hash_labelled(packet: &[u8]) -> u32 {
+    let mut hash = Hasher(0x9e37_79b9_7f4a_7c15);
+    let mut entropy = false;
+    for (depth, entry) in packet.as_chunks::<{ Entry::LEN }>().0.iter().take(LABELS).enumerate() {
+        let Ok(entry) = Entry::read_from_bytes(entry) else { break };
+        if entry.label() >= mpls::FIRST_UNRESERVED || entropy {
+            hash.add(&entry.label().to_be_bytes());
+        }
+        if entropy {
+            break;
+        }
+        entropy = entry.label() == mpls::ENTROPY_LABEL_INDICATOR;
+        if entry.is_bottom() {
+            let mut rest = packet.get((depth + 1) * Entry::LEN..).unwrap_or_default();
+            for _ in 0..DEPTH {
+                match network(&mut hash, rest) {
+                    Some(inner) => rest = inner,
+                    None => break,
+                }
+            }
+            break;
         }
     }
     hash.finish()

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::buffer::{Packet, PortId};
 use crate::drops::Drop;
-use crate::tables::{ActionId, LinkId, NextHopId};
+use crate::tables::{ActionId, LabelAction, LinkId, NextHopId};
 
 /// One step of a packet's road.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,6 +13,8 @@ pub enum Event {
     Received(PortId),
     /// Looked up: the address, and the action that was found, if any.
     Lookup(IpAddr, Option<ActionId>),
+    /// Had this MPLS label, and what that leads to, if anywhere.
+    Label(u32, Option<LabelAction>),
     /// Went through an SRv6 behaviour, by its name.
     Behaviour(&'static str),
     /// Was encapsulated by a headend of this mode, with so many bytes of new headers.

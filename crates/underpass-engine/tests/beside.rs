@@ -59,6 +59,7 @@ impl Lab {
                 host,
                 shared,
                 addresses: None,
+                mpls: false,
             };
             self.writer.set_link(id, link);
         }

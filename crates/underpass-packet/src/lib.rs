@@ -22,6 +22,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod ipv6_ext;
 pub mod ipv6_options;
+pub mod mpls;
 pub mod ndisc;
 pub mod protocol;
 pub mod srh;

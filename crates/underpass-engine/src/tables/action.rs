@@ -79,6 +79,60 @@ pub enum Action {
     Endpoint(Endpoint),
     /// An SRv6 policy headend, RFC 8986 section 5.
     Headend(Headend),
+    /// An MPLS label route of more than one label, or one that ends here.
+    Switch(Switch),
+    /// A route that puts MPLS labels on its packets.
+    Push(Push),
+}
+
+/// What takes the place of the label that a packet came with: RFC 3031 section 3.10.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Switch {
+    /// The entries that are put on, as on the wire, the outermost first; their traffic classes and TTLs 0,
+    /// the bottom bit in none.
+    pub labels: Box<[u8]>,
+    /// Where the packet goes.
+    pub to: SwitchTo,
+    /// Whether an IP packet from which the last label was taken takes over the TTL, or has its own lowered:
+    /// RFC 3443.
+    pub propagate: bool,
+    /// What is below the last label, by the label itself (explicit null). `None`: what its first bits say.
+    pub payload: Option<IpVersion>,
+}
+
+/// Where a labelled packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SwitchTo {
+    /// To this next hop.
+    NextHop(NextHopId),
+    /// It has arrived: an IP packet is looked up in these tables.
+    Here {
+        /// The tables.
+        lookup: LookupId,
+        /// Whether a packet that still has a label is looked up by it: `net.mpls.conf.lo.input`.
+        labels: bool,
+    },
+}
+
+/// The version of an IP packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IpVersion {
+    /// RFC 791.
+    V4,
+    /// RFC 8200.
+    V6,
+}
+
+/// Labels for an IP packet: RFC 3032.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Push {
+    /// The entries, as on the wire, the outermost first; their traffic classes and TTLs 0, the bottom bit in
+    /// the last.
+    pub labels: Box<[u8]>,
+    /// The TTL of the labels. `None`: that of the packet.
+    pub ttl: Option<u8>,
+    /// Where the packet goes.
+    pub next_hop: NextHopId,
 }
 
 /// A route type that forwards nothing.
@@ -334,4 +388,6 @@ pub struct Link {
     /// Of a link in a VRF of the router's, beside a kernel that knows no VRFs: the addresses of the VRF, to
     /// which alone the host listens there. `None`: it listens to all of its own.
     pub addresses: Option<Box<[HostAddress]>>,
+    /// Whether labelled packets that come in by it are forwarded: `net.mpls.conf.IF.input`.
+    pub mpls: bool,
 }

@@ -6,9 +6,11 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 mod action;
+mod labels;
 mod writer;
 
 pub use action::*;
+pub use labels::{LabelAction, LabelTable};
 pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;
@@ -27,6 +29,7 @@ pub struct Tables {
     lookups: Slab<Lookup>,
     fibs4: Slab<Lpm<u32>>,
     fibs6: Slab<Lpm<u128>>,
+    labels: LabelTable,
 }
 
 impl Tables {
@@ -39,6 +42,7 @@ impl Tables {
             lookups: Slab::new(18, retirer),
             fibs4: Slab::new(18, retirer),
             fibs6: Slab::new(18, retirer),
+            labels: LabelTable::new(),
         }
     }
 
@@ -96,5 +100,11 @@ impl Tables {
     #[inline]
     pub fn fib6<'g>(&'g self, id: Fib6Id, guard: &'g Guard<'_>) -> Option<&'g Lpm<u128>> {
         self.fibs6.get(id.0, guard)
+    }
+
+    /// The MPLS label table.
+    #[inline(always)]
+    pub fn labels(&self) -> &LabelTable {
+        &self.labels
     }
 }

@@ -5,7 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{Action, ActionId, Fib4Id, Fib6Id, Link, LinkId, Lookup, LookupId, NextHop, NextHopId, Tables};
+use super::{
+    Action, ActionId, Fib4Id, Fib6Id, LabelAction, Link, LinkId, Lookup, LookupId, NextHop, NextHopId, Tables,
+};
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
@@ -233,6 +235,12 @@ impl Writer {
         self.fibs6.give(id.0, &self.retirer);
     }
 
+    /// What a packet with this label is to go through from now on, if through anything. Labels above
+    /// [`MAX_LABEL`](underpass_packet::mpls::MAX_LABEL) lead nowhere.
+    pub fn set_label(&mut self, label: u32, action: Option<LabelAction>) {
+        self.tables.labels.set(label, action);
+    }
+
     /// Adds or changes the route to the first `len` bits of `prefix`, and returns the action that it
     /// had. Does nothing if there is no such table, or `len` is above 32.
     pub fn insert4(&mut self, fib: Fib4Id, prefix: Ipv4Addr, len: u8, action: ActionId) -> Option<ActionId> {
@@ -368,6 +376,7 @@ mod tests {
             host: None,
             shared: false,
             addresses: None,
+            mpls: false,
         }
     }
 

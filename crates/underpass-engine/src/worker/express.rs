@@ -12,7 +12,7 @@ use underpass_packet::{ethernet, protocol};
 use super::chain::{Chain, Fibs};
 use super::road::Extra;
 use super::transmit::ETHERNET_REWRITE;
-use super::{Burst, Path, View, Waiting, ipv4, ipv6};
+use super::{Burst, Path, View, Waiting, ipv4, ipv6, mpls};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::Count;
 use crate::drops::Drop;
@@ -25,13 +25,13 @@ use crate::tables::{
 use crate::trace::{Event, Trace};
 
 /// Length of an Ethernet header.
-const ETHERNET: usize = ethernet::Header::LEN;
+pub(super) const ETHERNET: usize = ethernet::Header::LEN;
 
 /// The port by which a frame leaves, and the length of the frame.
-type Out = (PortId, u32);
+pub(super) type Out = (PortId, u32);
 
 /// Those of a burst that are still to be taken.
-type Packets<'b> = arrayvec::Drain<'b, Packet, BURST>;
+pub(super) type Packets<'b> = arrayvec::Drain<'b, Packet, BURST>;
 
 const NEXT_HEADER: usize = underpass_packet::ipv6::Header::NEXT_HEADER_OFFSET;
 
@@ -110,6 +110,16 @@ impl<'v, 'a> Common<'v, 'a> {
         }
     }
 
+    /// Whether a frame is for this router and of this EtherType.
+    #[inline(always)]
+    pub(super) fn is_of_type(&self, frame: &[u8], ethertype: u16) -> bool {
+        let Some([a, b, c, d, e, f, g, h, .., type0, type1]) = frame.first_chunk::<ETHERNET>() else {
+            return false;
+        };
+        (u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]) ^ self.mac) << 16 == 0
+            && u16::from_be_bytes([*type0, *type1]) == ethertype
+    }
+
     #[inline(always)]
     fn action(&self, leaf: Option<u32>) -> Option<&'v Action> {
         self.view.tables.action(ActionId(leaf?), self.view.guard)
@@ -121,6 +131,7 @@ impl<const COUNT: bool> Path<COUNT> {
     #[inline(always)]
     pub(super) fn take_all<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, burst: &mut Burst) {
         let Common { fib4, fib6, .. } = *company.common;
+        company.common.prefetch_labels(burst);
         if T::WATCHES {
             // What is watched goes step by step.
             for packet in burst.drain(..) {
@@ -167,6 +178,9 @@ impl<const COUNT: bool> Path<COUNT> {
                         },
                         action => self.take_other(company, packet, len, action),
                     }
+                }
+                None if common.is_labelled(packet.bytes()) => {
+                    following = self.take_labelled(company, &mut packets, packet);
                 }
                 None => self.take_own_road(company, packet),
             }
@@ -233,6 +247,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.totals.buffer_moves_avoided += u64::from(out.is_some());
                 out
             }
+            Some(Action::Push(push)) => mpls::push_plain(view, &mut packet, len, push),
             Some(Action::Endpoint(sid)) => {
                 let out = through_sid(view, company.fibs, &mut packet, len, sid);
                 if out.is_some() {
@@ -290,7 +305,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 Some(Plain::V6(_, len)) => (common.action(leaves6.next().copied()), len, true),
                 Some(Plain::V4(_, len)) => (common.action(leaves4.next().copied()), len, false),
                 None => {
-                    self.take_own_road(company, packet);
+                    self.take_unplain(company, packet);
                     continue;
                 }
             };
@@ -318,7 +333,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// The same for a frame of which the length is known.
     #[inline(always)]
-    fn send_frame<T: Trace>(&mut self, (port, len): Out, packet: Packet, trace: &mut T) {
+    pub(super) fn send_frame<T: Trace>(&mut self, (port, len): Out, packet: Packet, trace: &mut T) {
         trace.step(Event::Sent(port), &packet);
         if let Err(packet) = self.transmit.push(port, packet, len as usize) {
             self.drop(packet, Drop::TransmitFull, trace);
@@ -500,7 +515,7 @@ fn known_next_hop<'a>(
 
 /// The next hop that an IPv4 address leads to, in tables that are in the cache.
 #[inline(always)]
-fn next_hop4<'a>(
+pub(super) fn next_hop4<'a>(
     view: &View<'a>,
     fibs: &mut Fibs<'a>,
     lookup: LookupId,
@@ -512,7 +527,7 @@ fn next_hop4<'a>(
 
 /// The same for an IPv6 address.
 #[inline(always)]
-fn next_hop6<'a>(
+pub(super) fn next_hop6<'a>(
     view: &View<'a>,
     fibs: &mut Fibs<'a>,
     lookup: LookupId,
@@ -717,7 +732,7 @@ fn insert(next_hop: &NextHop, packet: &mut Packet, len: usize, srh: &[u8]) -> Op
 /// The addresses that a next hop puts before a packet of `len` bytes, if it is resolved, on Ethernet, and
 /// takes it as it is.
 #[inline(always)]
-fn addresses(next_hop: &NextHop, len: usize) -> Option<&[u8; 12]> {
+pub(super) fn addresses(next_hop: &NextHop, len: usize) -> Option<&[u8; 12]> {
     let rewrite = next_hop.rewrite.as_ref()?;
     let plain = rewrite.len == ETHERNET_REWRITE && len <= next_hop.mtu as usize;
     rewrite.bytes.first_chunk().filter(|_| plain)
@@ -725,7 +740,7 @@ fn addresses(next_hop: &NextHop, len: usize) -> Option<&[u8; 12]> {
 
 /// Writes an Ethernet header.
 #[inline(always)]
-fn write_header(head: &mut [u8; ETHERNET], mac: &[u8; 12], ethertype: u16) {
+pub(super) fn write_header(head: &mut [u8; ETHERNET], mac: &[u8; 12], ethertype: u16) {
     head[..12].copy_from_slice(mac);
     head[12..].copy_from_slice(&ethertype.to_be_bytes());
 }

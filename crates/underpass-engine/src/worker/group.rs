@@ -20,7 +20,8 @@ pub(super) fn of_other_station(header: &ethernet::Header, packet: &[u8], answers
     let checked = match header.ethertype.get() {
         ethernet::IPV6 => ipv6::check(packet).map(|checked| checked.len),
         ethernet::IPV4 => ipv4::check(packet).map(|checked| checked.len),
-        ethertype => return (not_ip(ethertype, packet, answers), packet.len()),
+        ethernet::MPLS => Err(Drop::GroupFrame),
+        ethertype => return (not_ip(ethertype, packet, false, answers), packet.len()),
     };
     match checked {
         Ok(len) => (Step::Group, len),
@@ -42,7 +43,7 @@ pub(super) fn is_priority_tag(packet: &[u8]) -> bool {
 }
 
 /// Takes the priority tag off a frame, which the packet is behind its addresses and first EtherType.
-pub(super) fn untag(road: &mut Road, answers: bool) -> Step {
+pub(super) fn untag(road: &mut Road, mpls: bool, answers: bool) -> Step {
     let (Some(frame), Some(tag)) = (road.link_layer(), road.packet.bytes().first_chunk::<TAG_LEN>()) else {
         return Step::drop(Drop::EthernetTruncated);
     };
@@ -58,7 +59,8 @@ pub(super) fn untag(road: &mut Road, answers: bool) -> Step {
         ethernet::IPV6 => ipv6::check(road.packet.bytes()).map(|checked| checked.len),
         ethernet::IPV4 => ipv4::check(road.packet.bytes()).map(|checked| checked.len),
         ethernet::VLAN | ethernet::SERVICE_VLAN => Err(Drop::VlanUnknown),
-        _ => return not_ip(ethertype, road.packet.bytes(), answers),
+        ethernet::MPLS if road.is(GROUP) => Err(Drop::GroupFrame),
+        _ => return not_ip(ethertype, road.packet.bytes(), mpls, answers),
     };
     match checked {
         Ok(len) => {

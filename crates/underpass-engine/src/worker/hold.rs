@@ -9,9 +9,10 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
+use underpass_packet::ethernet;
 
 use super::chain::Fibs;
-use super::{Path, Road, Step, UNRESOLVED, View, Worker, ipv6};
+use super::{Path, Road, Step, UNRESOLVED, View, Worker, ethertype, ipv6};
 use crate::buffer::PortId;
 use crate::drops::Drop;
 use crate::limiter::Nanos;
@@ -196,9 +197,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 continue;
             };
-            let is_v6 = ipv6::is(&road.packet);
-            if !is_v6 && !road.packet.fits(mtu as usize) {
-                self.send_cut(&mut road, port, mtu, rewrite, trace);
+            if ethertype(&road) == ethernet::IPV4 && !road.packet.fits(mtu as usize) {
+                self.send_cut(&mut road, port, mtu, (rewrite, None), trace);
                 self.pool.give(road.packet);
                 continue;
             }

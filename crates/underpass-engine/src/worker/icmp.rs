@@ -9,8 +9,8 @@ use underpass_packet::checksum::Sum;
 use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
-use super::road::{BROADCAST, GENERATED, GROUP, NOT_FORWARDED, UNFINISHED};
-use super::{Path, Road, Step, View};
+use super::road::{BROADCAST, GENERATED, GROUP, LABELLED, NOT_FORWARDED, SWITCHED, UNFINISHED};
+use super::{Path, Road, Step, View, mpls};
 use crate::drops::Drop;
 use crate::tables::{LONGEST_LINK_LAYER, LinkId};
 use crate::trace::{Event, Trace};
@@ -123,6 +123,9 @@ impl<const COUNT: bool> Path<COUNT> {
             _ => road.extra.argument,
         };
         road.unwrap();
+        if road.is(LABELLED) && !mpls::uncovered(road) {
+            return Step::drop(reason);
+        }
         let argument = match error {
             Error::UpperLayer => upper_layer(road.packet.bytes()),
             _ => argument,
@@ -165,7 +168,8 @@ impl<const COUNT: bool> Path<COUNT> {
     /// that it answers.
     pub(super) fn send_generated(&mut self, view: &View<'_>, road: &mut Road, destination: IpAddr) -> Step {
         self.totals.generated += 1;
-        road.extra.flags = road.extra.flags & !(NOT_FORWARDED | GROUP | BROADCAST) | GENERATED;
+        road.extra.flags =
+            road.extra.flags & !(NOT_FORWARDED | GROUP | BROADCAST | LABELLED | SWITCHED) | GENERATED;
         road.extra.counted = None;
         road.start_again();
         // The tables that a SID names are no routing instance: a message is looked up where the packet

@@ -21,6 +21,7 @@ mod icmp;
 mod ipv4;
 mod ipv6;
 mod local;
+mod mpls;
 mod ndp;
 mod options;
 mod road;
@@ -54,7 +55,7 @@ pub use hold::Unresolved;
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::{check as ipv4_check, plain as ipv4_plain};
 pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
-use road::{BROADCAST, GROUP, Slow, UNFINISHED};
+use road::{BROADCAST, GROUP, LABELLED, Slow, UNFINISHED};
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
 pub(crate) use step::{Refusal, Step};
 use transmit::{Transmit, frame};
@@ -347,9 +348,14 @@ impl<const COUNT: bool> Path<COUNT> {
             (Step::LookSlow(lookup), _) => self.look_slow(view, road, lookup, trace),
             (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => ipv6::unusual(road, link),
             (Step::Unusual, Some(link)) => ipv4::unusual(road, link),
+            (Step::Label, _) => self.label(view, road, trace),
+            (Step::FragmentLabelled(action), _) => {
+                self.send_labelled_fragments(view, road, action, trace);
+                return None;
+            }
             (Step::Group, _) => group::group(road),
             (Step::OnLink(_) | Step::Unresolved(_), _) => UNRESOLVED,
-            (Step::Untag, _) => group::untag(road, self.answers),
+            (Step::Untag, Some(link)) => group::untag(road, link.mpls, self.answers),
             (Step::Arp, Some(link)) => self.arp(view, road, link, trace),
             (Step::Finish(action), _) => {
                 self.finish_generated(view, road, road.ingress);
@@ -410,6 +416,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 let bucket = multipath.buckets.partition_point(|(bound, _)| *bound < hash);
                 multipath.buckets.get(bucket).map_or(Step::drop(Drop::NoRoute), |(_, id)| Step::Act(*id))
             }
+            Action::Push(push) => self.push_labels(view, road, (id, push), trace),
+            // No look-up by an address leads to it.
+            Action::Switch(_) => Step::drop(Drop::NoRoute),
             Action::OnLink(link) => Step::OnLink(*link),
             Action::Discard(discard) => self.discard(road, *discard),
         }
@@ -580,13 +589,15 @@ fn classify(frame: &[u8], link: &Link, answers: bool) -> (Step, u128, usize) {
             Err(reason) => (Step::drop(reason), 0, packet.len()),
         };
     }
-    (not_ip(ethertype, packet, answers), 0, packet.len())
+    (not_ip(ethertype, packet, link.mpls, answers), 0, packet.len())
 }
 
 /// What is done with a frame of another EtherType.
 #[cold]
-fn not_ip(ethertype: u16, packet: &[u8], answers: bool) -> Step {
+fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -> Step {
     match ethertype {
+        ethernet::MPLS if mpls => Step::Label,
+        ethernet::MPLS => Step::drop(Drop::MplsOff),
         ethernet::ARP if answers => Step::Arp,
         ethernet::ARP => Step::Deliver,
         ethernet::VLAN | ethernet::SERVICE_VLAN if group::is_priority_tag(packet) => Step::Untag,
@@ -605,6 +616,18 @@ fn may_forward(packet: &Packet) -> bool {
     } else {
         underpass_packet::ipv4::Header::ref_from_prefix(bytes)
             .is_ok_and(|(header, _)| ipv4::may_forward(header))
+    }
+}
+
+/// The EtherType of a packet on its road.
+#[inline(always)]
+fn ethertype(road: &Road) -> u16 {
+    if road.is(LABELLED) {
+        ethernet::MPLS
+    } else if ipv6::is(&road.packet) {
+        ethernet::IPV6
+    } else {
+        ethernet::IPV4
     }
 }
 

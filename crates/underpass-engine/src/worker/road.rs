@@ -99,6 +99,10 @@ pub(crate) const UNFINISHED: u8 = 4;
 pub(crate) const GROUP: u8 = 8;
 /// Its destination is a broadcast address of a link.
 pub(crate) const BROADCAST: u8 = 16;
+/// Has an MPLS label on top.
+pub(crate) const LABELLED: u8 = 32;
+/// Goes where its label led, or with a new one: its hop limit is done with.
+pub(crate) const SWITCHED: u8 = 64;
 
 impl Road {
     /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before

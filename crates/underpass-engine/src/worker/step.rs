@@ -31,6 +31,10 @@ pub(crate) enum Step {
     Unresolved(NextHopId),
     /// Cut the IPv4 packet up and send the fragments to this next hop.
     Fragment(NextHopId),
+    /// The same with the labels of this action, which is a push.
+    FragmentLabelled(ActionId),
+    /// Do what its MPLS label says.
+    Label,
     /// It is for the router itself.
     Deliver,
     /// Drop it, and tell its sender if so said.

@@ -2,13 +2,13 @@
 
 use underpass_packet::ethernet;
 
-use super::road::{GROUP, NOT_FORWARDED, UNFINISHED};
-use super::{Path, Refusal, Road, Step, View, fragment, ipv4, ipv6};
+use super::road::{GROUP, NOT_FORWARDED, SWITCHED, UNFINISHED};
+use super::{Path, Refusal, Road, Step, View, ethertype, fragment, ipv4, ipv6, mpls};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::offload::{self, Cut};
-use crate::tables::{Link, LinkId, NextHop, NextHopId, Rewrite};
+use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, Push, Rewrite};
 use crate::trace::{Event, Trace};
 
 /// Most packets that wait to be sent by one port.
@@ -115,7 +115,7 @@ impl<const COUNT: bool> Path<COUNT> {
         rewrite: &Rewrite,
         trace: &mut T,
     ) -> Result<(), Refusal> {
-        let ethertype = if ipv6::is(&road.packet) { ethernet::IPV6 } else { ethernet::IPV4 };
+        let ethertype = ethertype(road);
         if write_link_layer(&mut road.packet, rewrite, ethertype).is_some() {
             return Ok(());
         }
@@ -140,6 +140,9 @@ impl<const COUNT: bool> Path<COUNT> {
             if road.is(UNFINISHED) {
                 self.finish_generated(view, road, next_hop.link);
             }
+            if road.is(SWITCHED) {
+                return mpls::leave(road, next_hop).map(|()| true);
+            }
         }
         if ipv6::is(&road.packet) {
             ipv6::forward(road, next_hop).map(|()| true)
@@ -161,16 +164,36 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some((next_hop, rewrite)) = resolved else {
             return self.count_drop(road, Drop::NeighbourUnresolved);
         };
-        self.send_cut(road, next_hop.port, next_hop.mtu, &rewrite, trace);
+        self.send_cut(road, next_hop.port, next_hop.mtu, (&rewrite, None), trace);
     }
 
-    /// The same, with the link-layer header `rewrite`.
+    /// The same, each fragment with the labels of a push.
+    pub(super) fn send_labelled_fragments<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: ActionId,
+        trace: &mut T,
+    ) {
+        let Some(Action::Push(push)) = view.tables.action(id, view.guard) else {
+            return self.count_drop(road, Drop::NoRoute);
+        };
+        let next_hop = view.tables.next_hop(push.next_hop, view.guard);
+        let Some((next_hop, rewrite)) = next_hop.and_then(|next_hop| Some((next_hop, next_hop.rewrite?)))
+        else {
+            return self.count_drop(road, Drop::NeighbourUnresolved);
+        };
+        let mtu = next_hop.mtu.saturating_sub(push.labels.len() as u32);
+        self.send_cut(road, next_hop.port, mtu, (&rewrite, Some(push)), trace);
+    }
+
+    /// The same, with the link-layer header `rewrite`, and labels before it.
     pub(super) fn send_cut<T: Trace>(
         &mut self,
         road: &mut Road,
         port: PortId,
         mtu: u32,
-        rewrite: &Rewrite,
+        headers: (&Rewrite, Option<&Push>),
         trace: &mut T,
     ) {
         // The fragments take the packet's place: one of them counts as the packet itself.
@@ -179,7 +202,7 @@ impl<const COUNT: bool> Path<COUNT> {
             while let Some(part) = cut.next(&road.packet, &mut self.pool) {
                 self.totals.generated += 1 - std::mem::take(&mut place);
                 let Ok(part) = part else { return self.count_drop(road, Drop::NoBuffer) };
-                let sent = self.send_fragments_of(&part, port, mtu, rewrite, trace);
+                let sent = self.send_fragments_of(&part, port, mtu, headers, trace);
                 self.pool.give(part);
                 if let Err(reason) = sent {
                     return self.count_drop(road, reason);
@@ -188,7 +211,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return;
         }
         offload::finish(&mut road.packet);
-        if let Err(reason) = self.send_fragments_of(&road.packet, port, mtu, rewrite, trace) {
+        if let Err(reason) = self.send_fragments_of(&road.packet, port, mtu, headers, trace) {
             self.count_drop(road, reason);
         }
     }
@@ -199,14 +222,18 @@ impl<const COUNT: bool> Path<COUNT> {
         packet: &Packet,
         port: PortId,
         mtu: u32,
-        rewrite: &Rewrite,
+        (rewrite, push): (&Rewrite, Option<&Push>),
         trace: &mut T,
     ) -> Result<(), Drop> {
         let fragments = fragment::fragment(&mut self.pool, packet, mtu as usize)?;
         trace.step(Event::Fragmented(fragments.len()), packet);
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
         for mut fragment in fragments {
-            if write_link_layer(&mut fragment, rewrite, ethernet::IPV4).is_none() {
+            let ttl = push.map(|push| mpls::ttl_of(push, fragment.bytes()));
+            let labelled =
+                push.zip(ttl).map_or(Some(()), |(push, ttl)| mpls::put_on(&mut fragment, push, ttl));
+            let ethertype = if push.is_some() { ethernet::MPLS } else { ethernet::IPV4 };
+            if labelled.and_then(|()| write_link_layer(&mut fragment, rewrite, ethertype)).is_none() {
                 self.drop(fragment, Drop::NoHeadroom, trace);
                 continue;
             }

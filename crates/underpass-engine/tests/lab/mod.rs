@@ -64,6 +64,7 @@ impl Lab {
                 host: None,
                 shared: false,
                 addresses: None,
+                mpls: false,
             })
         });
         let next_hops = [0, 1].map(|i: usize| {

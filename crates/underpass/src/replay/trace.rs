@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use underpass_engine::buffer::{Packet, PortId};
 use underpass_engine::tables::{
-    Action, Behaviour, Discard, Endpoint, Guard, Headend, HeadendMode, LinkId, NextHopId, Reader, Tables,
+    Action, Behaviour, Discard, Endpoint, Guard, Headend, HeadendMode, LabelAction, LinkId, NextHopId,
+    Reader, SwitchTo, Tables,
 };
 use underpass_engine::trace::{Event, Trace};
+use underpass_packet::mpls::Entry;
 use underpass_packet::srh::Srh;
 use underpass_packet::{FromBytes, ipv6};
 
@@ -89,6 +91,22 @@ impl<W: Write> Trace for Printer<W> {
                 };
                 self.line(format_args!("  look up {address} → {text}"));
             }
+            Event::Label(label, action) => {
+                let guard = self.reader.enter();
+                let names = Names { tables: &self.tables, guard: &guard, names: &self.names };
+                let text = match action {
+                    None => "no route".to_owned(),
+                    Some(LabelAction::Swap { label, next_hop }) => {
+                        format!("as to {label} {}", NextHop(&names, next_hop))
+                    }
+                    Some(LabelAction::Pop { next_hop, .. }) => format!("pop {}", NextHop(&names, next_hop)),
+                    Some(LabelAction::Act(id)) => match self.tables.action(id, &guard) {
+                        Some(action) => Described(&names, action).to_string(),
+                        None => "a route that is gone".to_owned(),
+                    },
+                };
+                self.line(format_args!("  label {label} → {text}"));
+            }
             Event::Behaviour(name) => self.line(format_args!("  {name}: {inner}")),
             Event::Headend(name, length) => {
                 self.line(format_args!("  {name}, {length} bytes of headers: {inner}"));
@@ -166,7 +184,34 @@ impl Display for Described<'_> {
             Action::Multipath(multipath) => write!(f, "one of {} next hops", multipath.buckets.len()),
             Action::Endpoint(endpoint) => sid(f, names, endpoint),
             Action::Headend(headend) => policy(f, headend),
+            Action::Push(push) => {
+                write!(f, "encap mpls {} ", Labels(&push.labels))?;
+                NextHop(names, push.next_hop).fmt(f)
+            }
+            Action::Switch(switch) => {
+                if switch.labels.is_empty() {
+                    write!(f, "pop ")?;
+                } else {
+                    write!(f, "as to {} ", Labels(&switch.labels))?;
+                }
+                match switch.to {
+                    SwitchTo::NextHop(id) => NextHop(names, id).fmt(f),
+                    SwitchTo::Here { .. } => write!(f, "here"),
+                }
+            }
         }
+    }
+}
+
+/// A label stack as `ip` writes it.
+struct Labels<'a>(&'a [u8]);
+
+impl Display for Labels<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (i, entry) in <[Entry]>::ref_from_bytes(self.0).unwrap_or_default().iter().enumerate() {
+            write!(f, "{}{}", if i == 0 { "" } else { "/" }, entry.label())?;
+        }
+        Ok(())
     }
 }
 

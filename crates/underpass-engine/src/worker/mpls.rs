@@ -1,0 +1,406 @@
+//! Label switching: RFC 3031 section 3.10 and RFC 3032, as Linux's `mpls_forward` and `mpls_xmit` do it.
+//!
+//! A label is looked up, taken off, and others may take its place. Their TTL is that of the label that
+//! came, less one; their traffic class is 0. A label without another in its place leaves what was below it.
+
+use underpass_packet::mpls::{self, Entry};
+use underpass_packet::{FromBytes, IntoBytes, ethernet, ipv4, ipv6};
+
+use super::express::{
+    Common, Company, ETHERNET, Out, Packets, addresses, next_hop4, next_hop6, write_header,
+};
+use super::road::{LABELLED, SWITCHED, UNFINISHED};
+use super::{
+    Burst, IcmpError, Path, Road, Step, View, chain::Fibs, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain,
+};
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::flow;
+use crate::tables::{
+    Action, ActionId, IpVersion, LONGEST_LINK_LAYER, LabelAction, NextHop, Push, Switch, SwitchTo,
+};
+use crate::trace::{Event, Trace};
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes labelled packets in a row to their ports, `packet` the first of them. The one that follows the
+    /// row.
+    #[inline(never)]
+    pub(super) fn take_labelled<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        mut packet: Packet,
+    ) -> Option<Packet> {
+        let mut received = 0;
+        let following = loop {
+            match through_label(company.common.view, company.fibs, &mut packet) {
+                Some(out) => self.send_frame(out, packet, company.trace),
+                None => self.take_own_road(company, packet),
+            }
+            packet = match packets.next() {
+                Some(packet) => packet,
+                None => break None,
+            };
+            if !company.common.is_labelled(packet.bytes()) {
+                break Some(packet);
+            }
+            received += packet.len() as u64;
+        };
+        company.received += received;
+        following
+    }
+
+    /// Takes a packet that is not plainly IP to its port, if it is labelled, or along its own road.
+    #[inline(never)]
+    pub(super) fn take_unplain<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        mut packet: Packet,
+    ) {
+        let common = company.common;
+        let labelled = common.is_labelled(packet.bytes());
+        let out = if labelled { through_label(common.view, company.fibs, &mut packet) } else { None };
+        match out {
+            Some(out) => self.send_frame(out, packet, company.trace),
+            None => self.take_own_road(company, packet),
+        }
+    }
+
+    /// Does to a packet what its label says.
+    pub(super) fn label<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Step {
+        match self.switch_label(view, road, trace) {
+            Ok(step) => step,
+            Err(reason) => Step::drop(reason),
+        }
+    }
+
+    fn switch_label<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        trace: &mut T,
+    ) -> Result<Step, Drop> {
+        road.extra.flags |= LABELLED | SWITCHED;
+        let bytes = road.packet.bytes();
+        mpls::depth(bytes).map_err(|_| Drop::LabelStackMalformed)?;
+        let (entry, _) = Entry::read_from_prefix(bytes).map_err(|_| Drop::LabelStackMalformed)?;
+        let action = view.tables.labels().get(entry.label());
+        trace.step(Event::Label(entry.label(), action), &road.packet);
+        match action.ok_or(Drop::LabelUnknown)? {
+            _ if entry.ttl() <= 1 => Err(Drop::HopLimitExceeded),
+            LabelAction::Swap { label, next_hop } => {
+                let new = Entry::new(label, 0, entry.is_bottom(), entry.ttl() - 1);
+                new.write_to_prefix(road.packet.bytes_mut()).map_err(|_| Drop::LabelStackMalformed)?;
+                Ok(Step::Forward(next_hop))
+            }
+            LabelAction::Pop { next_hop, propagate } => {
+                road.packet.pull(Entry::LEN);
+                uncover(road, entry, propagate, None)?;
+                Ok(Step::Forward(next_hop))
+            }
+            LabelAction::Act(id) => match chosen(view, road.packet.bytes(), id) {
+                Some(Action::Switch(switch)) => {
+                    let room = switch.labels.len() + LONGEST_LINK_LAYER;
+                    match self.make_room(road, room, trace) {
+                        Ok(()) => switch_to(road, entry, switch),
+                        Err(refusal) => Ok(Step::Refuse(refusal)),
+                    }
+                }
+                Some(Action::Discard(_)) => Err(Drop::Blackhole),
+                _ => Err(Drop::LabelUnknown),
+            },
+        }
+    }
+
+    /// Puts labels on an IP packet, which is forwarded by that.
+    pub(super) fn push_labels<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (id, push): (ActionId, &Push),
+        trace: &mut T,
+    ) -> Step {
+        let Some(next_hop) = view.tables.next_hop(push.next_hop, view.guard) else {
+            return Step::drop(Drop::NoRoute);
+        };
+        if road.is(UNFINISHED) {
+            return Step::Finish(id);
+        }
+        let room = NextHop { mtu: next_hop.mtu.saturating_sub(push.labels.len() as u32), ..*next_hop };
+        match self.leave(view, road, &room) {
+            Ok(true) => {}
+            Ok(false) => return Step::FragmentLabelled(id),
+            Err(step) => return step,
+        }
+        if let Err(refusal) = self.make_room(road, push.labels.len() + LONGEST_LINK_LAYER, trace) {
+            return Step::Refuse(refusal);
+        }
+        let ttl = ttl_of(push, road.packet.bytes());
+        if put_on(&mut road.packet, push, ttl).is_none() {
+            return Step::drop(Drop::NoHeadroom);
+        }
+        road.wrapped(push.labels.len(), None);
+        road.extra.flags |= LABELLED | SWITCHED;
+        Step::Forward(push.next_hop)
+    }
+}
+
+/// What a labelled packet is before it goes to `next_hop`: it must fit.
+pub(super) fn leave(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
+    if road.packet.fits(next_hop.mtu as usize) {
+        return Ok(());
+    }
+    road.extra.argument = next_hop.mtu;
+    Err(Step::error(Drop::TooBig, IcmpError::TooBig))
+}
+
+/// Puts the labels on a packet. `None`: no room, and it is as it was.
+pub(super) fn put_on(packet: &mut Packet, push: &Push, ttl: u8) -> Option<()> {
+    let room = packet.push(push.labels.len()).ok()?;
+    write_labels(room, &push.labels, ttl, true)
+}
+
+/// The TTL of labels that are put on a packet.
+#[inline(always)]
+pub(super) fn ttl_of(push: &Push, packet: &[u8]) -> u8 {
+    let own = match packet.first() {
+        Some(first) if first >> 4 == 6 => packet.get(7),
+        _ => packet.get(8),
+    };
+    push.ttl.or(own.copied()).unwrap_or_default()
+}
+
+/// Writes entries to the front of `room`, the last of them as the bottom of the stack or not.
+#[inline(always)]
+fn write_labels(room: &mut [u8], labels: &[u8], ttl: u8, bottom: bool) -> Option<()> {
+    let room = room.get_mut(..labels.len())?;
+    for (entry, label) in
+        room.as_chunks_mut::<{ Entry::LEN }>().0.iter_mut().zip(labels.as_chunks::<{ Entry::LEN }>().0)
+    {
+        *entry = *label;
+        entry[3] = ttl;
+    }
+    if let [.., flags, _] = room {
+        *flags = *flags & !1 | u8::from(bottom);
+    }
+    Some(())
+}
+
+/// The action of a label, of several that of the packet's flow.
+#[inline]
+fn chosen<'a>(view: &View<'a>, packet: &[u8], id: ActionId) -> Option<&'a Action> {
+    match view.tables.action(id, view.guard)? {
+        Action::Multipath(ways) => {
+            let hash = flow::hash_labelled(packet);
+            let bucket = ways.buckets.partition_point(|(bound, _)| *bound < hash);
+            view.tables.action(ways.buckets.get(bucket)?.1, view.guard)
+        }
+        action => Some(action),
+    }
+}
+
+/// Takes off the label `entry`, which is still on the packet, and does what its route says.
+fn switch_to(road: &mut Road, entry: Entry, switch: &Switch) -> Result<Step, Drop> {
+    road.packet.pull(Entry::LEN);
+    if switch.labels.is_empty() {
+        uncover(road, entry, switch.propagate, switch.payload)?;
+    } else {
+        let room = road.packet.push(switch.labels.len()).map_err(|_| Drop::NoHeadroom)?;
+        write_labels(room, &switch.labels, entry.ttl() - 1, entry.is_bottom()).ok_or(Drop::NoHeadroom)?;
+    }
+    match switch.to {
+        SwitchTo::NextHop(next_hop) => Ok(Step::Forward(next_hop)),
+        SwitchTo::Here { lookup, labels } if road.is(LABELLED) => {
+            let turn = if labels { Step::Label } else { Step::drop(Drop::MplsOff) };
+            Ok(if road.turn(lookup) { turn } else { Step::drop(Drop::Loop) })
+        }
+        SwitchTo::Here { lookup, .. } => {
+            road.extra.flags &= !SWITCHED;
+            let bytes = road.packet.bytes();
+            if bytes.first().is_some_and(|first| first >> 4 == 6) {
+                let checked = ipv6_check(bytes)?;
+                road.packet.truncate(checked.len);
+                road.behaved(None, 0, checked.unusual);
+                Ok(Step::look6(road, lookup, checked.destination))
+            } else {
+                let checked = ipv4_check(bytes)?;
+                road.packet.truncate(checked.len);
+                road.behaved(None, 0, checked.unusual);
+                Ok(Step::look4(road, lookup, checked.destination))
+            }
+        }
+    }
+}
+
+/// What was below a label that has been taken off: another one, or an IP packet, which takes over its TTL.
+fn uncover(road: &mut Road, entry: Entry, propagate: bool, payload: Option<IpVersion>) -> Result<(), Drop> {
+    if !entry.is_bottom() {
+        return Ok(());
+    }
+    road.extra.flags &= !LABELLED;
+    hand_ttl(road.packet.bytes_mut(), entry, propagate, payload).map(|_| ()).ok_or(Drop::LabelPayload)
+}
+
+/// Gives an IP packet the TTL of the label that was taken off it, less one, or lowers its own: RFC 3443
+/// sections 5.3 and 5.4. The EtherType of what it is. `None`: it is not as `payload` says, and as it was.
+#[inline(always)]
+fn hand_ttl(packet: &mut [u8], entry: Entry, propagate: bool, payload: Option<IpVersion>) -> Option<u16> {
+    let is6 = packet.first()? >> 4 == 6;
+    let given = entry.ttl().wrapping_sub(1);
+    if is6 && payload != Some(IpVersion::V4) {
+        let (header, _) = ipv6::Header::mut_from_prefix(packet).ok()?;
+        header.hop_limit = if propagate { given } else { header.hop_limit.saturating_sub(1) };
+        return Some(ethernet::IPV6);
+    }
+    let (header, _) = ipv4::Header::mut_from_prefix(packet).ok()?;
+    if header.version() != 4 || payload == Some(IpVersion::V6) {
+        return None;
+    }
+    header.update_ttl(if propagate { given } else { header.ttl.saturating_sub(1) });
+    Some(ethernet::IPV4)
+}
+
+impl Common<'_, '_> {
+    /// Whether a frame for this router has labels that are looked at.
+    #[inline(always)]
+    pub(super) fn is_labelled(&self, frame: &[u8]) -> bool {
+        self.link.mpls && self.is_of_type(frame, ethernet::MPLS)
+    }
+
+    /// Asks for the memory of the labels of a burst, where the table is not in the cache.
+    #[inline(always)]
+    pub(super) fn prefetch_labels(&self, burst: &Burst) {
+        let labels = self.view.tables.labels();
+        if !self.link.mpls || labels.is_hot() {
+            return;
+        }
+        for packet in burst.iter().filter(|packet| self.is_labelled(packet.bytes())) {
+            if let Some(Ok((entry, _))) = packet.bytes().get(ETHERNET..).map(Entry::read_from_prefix) {
+                labels.prefetch(entry.label());
+            }
+        }
+    }
+}
+
+/// Takes the labelled packet in a frame to its port. `None`: it is not so plain, and as it was.
+#[inline(always)]
+fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Out> {
+    let stack = packet.bytes().get(ETHERNET..)?;
+    let (entry, _) = Entry::read_from_prefix(stack).ok()?;
+    if entry.ttl() <= 1 || !entry.is_bottom() && mpls::depth(stack).is_err() {
+        return None;
+    }
+    match view.tables.labels().get(entry.label())? {
+        LabelAction::Swap { label, next_hop } => {
+            let next_hop = view.tables.next_hop(next_hop, view.guard)?;
+            let mac = addresses(next_hop, stack.len())?;
+            let len = packet.len();
+            let head: &mut [u8; ETHERNET + Entry::LEN] = packet.bytes_mut().first_chunk_mut()?;
+            head[..12].copy_from_slice(mac);
+            let new = Entry::new(label, 0, entry.is_bottom(), entry.ttl() - 1);
+            head[ETHERNET..].copy_from_slice(new.as_bytes());
+            Some((next_hop.port, len as u32))
+        }
+        LabelAction::Pop { next_hop, propagate } => {
+            let next_hop = view.tables.next_hop(next_hop, view.guard)?;
+            replace(packet, entry, &[], (propagate, None), next_hop)
+        }
+        LabelAction::Act(id) => match chosen(view, stack, id)? {
+            Action::Switch(Switch { labels, to: SwitchTo::NextHop(next_hop), propagate, payload }) => {
+                let next_hop = view.tables.next_hop(*next_hop, view.guard)?;
+                replace(packet, entry, labels, (*propagate, *payload), next_hop)
+            }
+            Action::Switch(Switch { labels, to: SwitchTo::Here { lookup, .. }, propagate, payload })
+                if labels.is_empty() && entry.is_bottom() =>
+            {
+                let inside = stack.get(Entry::LEN..)?;
+                let (next_hop, len) = if inside.first()? >> 4 == 6 {
+                    let (target, len) = ipv6_plain(inside)?;
+                    (next_hop6(view, fibs, *lookup, target)?, len)
+                } else {
+                    let (target, len) = ipv4_plain(inside)?;
+                    (next_hop4(view, fibs, *lookup, target)?, len)
+                };
+                let given = if *propagate { entry.ttl() - 1 } else { own_ttl(inside)? };
+                // Forwarding takes one more.
+                if given < 2 {
+                    return None;
+                }
+                let entry = entry.with_ttl(given);
+                packet.truncate(ETHERNET + Entry::LEN + len);
+                replace(packet, entry, &[], (true, *payload), next_hop)
+            }
+            _ => None,
+        },
+    }
+}
+
+/// The TTL of an IP packet, less one.
+#[inline(always)]
+fn own_ttl(packet: &[u8]) -> Option<u8> {
+    let at = if packet.first()? >> 4 == 6 { 7 } else { 8 };
+    packet.get(at)?.checked_sub(1)
+}
+
+/// Takes the label `entry` off the packet in a frame, puts others on, and sends it to `next_hop`. `None`: it is
+/// not so plain, and as it was.
+#[inline(always)]
+fn replace(
+    packet: &mut Packet,
+    entry: Entry,
+    labels: &[u8],
+    (propagate, payload): (bool, Option<IpVersion>),
+    next_hop: &NextHop,
+) -> Option<Out> {
+    let len = packet.len() - Entry::LEN + labels.len();
+    let mac = addresses(next_hop, len - ETHERNET)?;
+    if labels.is_empty() {
+        let frame = packet.bytes_mut();
+        let (head, inside) = frame.get_mut(Entry::LEN..)?.split_first_chunk_mut::<ETHERNET>()?;
+        let ethertype =
+            if entry.is_bottom() { hand_ttl(inside, entry, propagate, payload)? } else { ethernet::MPLS };
+        write_header(head, mac, ethertype);
+        packet.narrow(Entry::LEN, len);
+    } else {
+        let frame = packet.push(labels.len() - Entry::LEN).ok()?;
+        let (head, stack) = frame.split_first_chunk_mut::<ETHERNET>()?;
+        write_header(head, mac, ethernet::MPLS);
+        write_labels(stack, labels, entry.ttl() - 1, entry.is_bottom())?;
+    }
+    Some((next_hop.port, len as u32))
+}
+
+/// Puts labels on the IP packet of `len` bytes in a frame, and sends it to their next hop. `None`: it is not so
+/// plain, and as it was.
+#[inline(always)]
+pub(super) fn push_plain(view: &View<'_>, packet: &mut Packet, len: usize, push: &Push) -> Option<Out> {
+    let next_hop = view.tables.next_hop(push.next_hop, view.guard)?;
+    let outer_len = push.labels.len() + len;
+    let mac = addresses(next_hop, outer_len)?;
+    let inside = packet.bytes().get(ETHERNET..)?;
+    let lowered = own_ttl(inside).filter(|ttl| *ttl > 0)?;
+    let is6 = inside.first()? >> 4 == 6;
+    packet.truncate(ETHERNET + len);
+    let frame = packet.push(push.labels.len()).ok()?;
+    let (head, stack) = frame.split_first_chunk_mut::<ETHERNET>()?;
+    let inside = stack.get_mut(push.labels.len()..)?;
+    let _ = if is6 { super::ipv6::lower_hop_limit(inside) } else { super::ipv4::lower_ttl(inside) };
+    write_header(head, mac, ethernet::MPLS);
+    write_labels(stack, &push.labels, push.ttl.unwrap_or(lowered), true)?;
+    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// Takes the labels off a packet that its sender is told of. `false`: what is below them says no sender.
+pub(super) fn uncovered(road: &mut Road) -> bool {
+    road.extra.flags &= !(LABELLED | SWITCHED);
+    match mpls::depth(road.packet.bytes()) {
+        Ok(depth) => road.packet.pull(depth * Entry::LEN),
+        Err(_) => return false,
+    }
+    let bytes = road.packet.bytes();
+    match bytes.first().map(|first| first >> 4) {
+        Some(4) => ipv4_check(bytes).is_ok(),
+        Some(6) => ipv6_check(bytes).is_ok(),
+        _ => false,
+    }
+}

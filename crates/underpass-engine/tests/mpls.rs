@@ -1,0 +1,369 @@
+//! Labelled packets, on the common road and step by step, which must come to the same.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod lab;
+
+use lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp};
+use proptest::prelude::any;
+use proptest::test_runner::{Config, TestRunner};
+use underpass_engine::buffer::{HEADROOM, Packet, PortId};
+use underpass_engine::drops::Drop;
+use underpass_engine::tables::{
+    Action, ActionId, IpVersion, LabelAction, Link, Multipath, NextHop, Push, Switch, SwitchTo,
+};
+use underpass_engine::trace::{Event, Trace};
+use underpass_engine::worker::Burst;
+use underpass_packet::mpls::{self, Entry};
+use underpass_packet::{IntoBytes, ethernet, protocol};
+
+/// Looks at every step, so that packets go by themselves.
+struct Watcher;
+
+impl Trace for Watcher {
+    fn step(&mut self, _: Event, _: &Packet) {}
+}
+
+fn entry(label: u32, bottom: bool, ttl: u8) -> [u8; 4] {
+    Entry::new(label, 0, bottom, ttl).as_bytes().try_into().unwrap()
+}
+
+/// A packet below these labels, of traffic class 5 and TTL 40.
+fn labelled(labels: &[u32], packet: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; labels.len() * Entry::LEN];
+    mpls::write(labels, 40, &mut bytes).unwrap();
+    bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|entry| entry[2] |= 5 << 1);
+    frame(ethernet::MPLS, &[&bytes[..], packet].concat())
+}
+
+/// A frame that left by port 1.
+fn out(ethertype: u16, packet: &[&[u8]]) -> Vec<u8> {
+    [&PEERS[1][..], &MACS[1], &ethertype.to_be_bytes(), &packet.concat()].concat()
+}
+
+fn with_ttl4(mut packet: Vec<u8>, ttl: u8) -> Vec<u8> {
+    packet[8] = ttl;
+    packet[10..12].fill(0);
+    let sum = underpass_packet::checksum::of(&packet[..20]);
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
+    packet
+}
+
+fn with_ttl6(mut packet: Vec<u8>, ttl: u8) -> Vec<u8> {
+    packet[7] = ttl;
+    packet
+}
+
+fn v4() -> Vec<u8> {
+    ip4([10, 0, 0, 2], [10, 1, 0, 9], protocol::UDP, &udp(64))
+}
+
+fn v6() -> Vec<u8> {
+    ip6("fd00:0::2", "fd00:1::9", protocol::UDP, &udp(64))
+}
+
+struct Mpls(Lab);
+
+impl Mpls {
+    fn new() -> Self {
+        let mut lab = Lab::new();
+        for (i, id) in lab.links.into_iter().enumerate() {
+            lab.writer.set_link(id, Link { mpls: true, ..link(i, &lab) });
+        }
+        Self(lab)
+    }
+
+    fn set(&mut self, label: u32, action: LabelAction) {
+        self.0.writer.set_label(label, Some(action));
+    }
+
+    fn switch(
+        &mut self,
+        labels: &[u32],
+        to: SwitchTo,
+        propagate: bool,
+        payload: Option<IpVersion>,
+    ) -> ActionId {
+        let mut bytes = vec![0; labels.len() * Entry::LEN];
+        mpls::write(labels, 0, &mut bytes).unwrap();
+        if let [.., bottom, _] = &mut bytes[..] {
+            *bottom &= !1;
+        }
+        self.0.writer.add_action(Action::Switch(Switch { labels: bytes.into(), to, propagate, payload }))
+    }
+
+    fn hop(&self) -> SwitchTo {
+        SwitchTo::NextHop(self.0.next_hops[1])
+    }
+
+    fn here(&self) -> SwitchTo {
+        SwitchTo::Here { lookup: self.0.lookup, labels: true }
+    }
+
+    /// What leaves by port 1, the same on both roads.
+    fn send(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+        let plain: Vec<_> = self.0.send(&[frame.to_vec()]);
+        let mut burst = Burst::new();
+        let mut packet = self.0.worker.pool().take().unwrap();
+        packet.set(HEADROOM, frame).unwrap();
+        burst.push(packet);
+        self.0.worker.process(PortId(0), &mut burst, 0, &mut Watcher);
+        let mut watched = Vec::new();
+        for port in [0, 1] {
+            let sent: Vec<_> = self.0.worker.sent(PortId(port)).collect();
+            for packet in sent {
+                watched.push((port, packet.bytes().to_vec()));
+                self.0.worker.pool().give(packet);
+            }
+        }
+        assert_eq!(plain, watched);
+        self.0.assert_accounted();
+        plain.into_iter().filter(|(port, _)| *port == 1).map(|(_, frame)| frame).collect()
+    }
+}
+
+fn link(i: usize, lab: &Lab) -> Link {
+    Link {
+        ifindex: i as u32 + 2,
+        port: Some(PortId(i as u16)),
+        up: true,
+        mac: MACS[i],
+        mtu: 1500,
+        lookup: lab.lookup,
+        forward4: true,
+        forward6: true,
+        source4: Some([10, 0, i as u8, 1].into()),
+        source6: Some(lab::v6(&format!("fd00:{i}::1"))),
+        host: None,
+        shared: false,
+        addresses: None,
+        mpls: false,
+    }
+}
+
+/// Linux: TTL one less, traffic class 0.
+#[test]
+fn swap() {
+    let mut lab = Mpls::new();
+    let next_hop = lab.0.next_hops[1];
+    lab.set(100, LabelAction::Swap { label: 200, next_hop });
+    let out1 = lab.send(&labelled(&[100], &v4()));
+    assert_eq!(out1, [out(ethernet::MPLS, &[&entry(200, true, 39), &v4()])]);
+    // What is below keeps its TTL and class.
+    let below = *Entry::new(300, 5, true, 40).as_bytes().first_chunk::<4>().unwrap();
+    let out2 = lab.send(&labelled(&[100, 300], &v4()));
+    assert_eq!(out2, [out(ethernet::MPLS, &[&entry(200, false, 39), &below, &v4()])]);
+}
+
+#[test]
+fn swap_and_push() {
+    let mut lab = Mpls::new();
+    let action = lab.switch(&[200, 300], lab.hop(), true, None);
+    lab.set(100, LabelAction::Act(action));
+    let sent = lab.send(&labelled(&[100], &v6()));
+    assert_eq!(sent, [out(ethernet::MPLS, &[&entry(200, false, 39), &entry(300, true, 39), &v6()])]);
+    let deep: Vec<u32> = (1000..1030).collect();
+    let action = lab.switch(&deep, lab.hop(), true, None);
+    lab.set(101, LabelAction::Act(action));
+    let entries: Vec<u8> = deep.iter().flat_map(|label| entry(*label, *label == 1029, 39)).collect();
+    assert_eq!(lab.send(&labelled(&[101], &v6())), [out(ethernet::MPLS, &[&entries, &v6()])]);
+}
+
+/// RFC 3031 section 3.16, RFC 3443 section 5.4: the packet takes over the TTL, or has its own lowered.
+#[test]
+fn pop_to_a_next_hop() {
+    let mut lab = Mpls::new();
+    let next_hop = lab.0.next_hops[1];
+    lab.set(100, LabelAction::Pop { next_hop, propagate: true });
+    lab.set(101, LabelAction::Pop { next_hop, propagate: false });
+    for (label, ttl) in [(100, 39), (101, 20)] {
+        let (four, six) = (with_ttl4(v4(), 21), with_ttl6(v6(), 21));
+        let sent = lab.send(&labelled(&[label], &four));
+        assert_eq!(sent, [out(ethernet::IPV4, &[&with_ttl4(v4(), ttl)])]);
+        let sent = lab.send(&labelled(&[label], &six));
+        assert_eq!(sent, [out(ethernet::IPV6, &[&with_ttl6(v6(), ttl)])]);
+        let below = *Entry::new(300, 5, true, 40).as_bytes().first_chunk::<4>().unwrap();
+        let sent = lab.send(&labelled(&[label, 300], &four));
+        assert_eq!(sent, [out(ethernet::MPLS, &[&below, &four])]);
+    }
+}
+
+/// The packet below is looked up, and its TTL lowered once more by that.
+#[test]
+fn pop_here() {
+    let mut lab = Mpls::new();
+    let action = lab.switch(&[], lab.here(), true, None);
+    lab.set(100, LabelAction::Act(action));
+    assert_eq!(lab.send(&labelled(&[100], &v4())), [out(ethernet::IPV4, &[&with_ttl4(v4(), 38)])]);
+    assert_eq!(lab.send(&labelled(&[100], &v6())), [out(ethernet::IPV6, &[&with_ttl6(v6(), 38)])]);
+    // Label after label, as long as it leads here.
+    assert_eq!(lab.send(&labelled(&[100, 100], &v4())), [out(ethernet::IPV4, &[&with_ttl4(v4(), 38)])]);
+    let pipe = lab.switch(&[], lab.here(), false, Some(IpVersion::V4));
+    lab.set(0, LabelAction::Act(pipe));
+    assert_eq!(lab.send(&labelled(&[0], &v4())), [out(ethernet::IPV4, &[&with_ttl4(v4(), 38)])]);
+    assert_eq!(lab.send(&labelled(&[0], &v6())), Vec::<Vec<u8>>::new());
+    assert_eq!(lab.0.writer.dropped(Drop::LabelPayload), 2);
+}
+
+#[test]
+fn push() {
+    let mut lab = Mpls::new();
+    let mut labels = [0; 8];
+    mpls::write(&[500, 600], 0, &mut labels).unwrap();
+    for (i, ttl) in [None, Some(7)].into_iter().enumerate() {
+        let push = Push { labels: labels.into(), ttl, next_hop: lab.0.next_hops[1] };
+        let action = lab.0.writer.add_action(Action::Push(push));
+        let (fib4, fib6) = (lab.0.fib4, lab.0.fib6);
+        lab.0.writer.insert4(fib4, [10, 9, i as u8, 0].into(), 24, action);
+        lab.0.writer.insert6(fib6, lab::v6(&format!("fd09:{i}::")), 32, action);
+        let shown = ttl.unwrap_or(39);
+        let entries = [entry(500, false, shown), entry(600, true, shown)].concat();
+        let four = ip4([10, 0, 0, 2], [10, 9, i as u8, 2], protocol::UDP, &udp(9));
+        let sent = lab.send(&frame(ethernet::IPV4, &four));
+        assert_eq!(sent, [out(ethernet::MPLS, &[&entries, &with_ttl4(four, 39)])]);
+        let six = ip6("fd00:0::2", &format!("fd09:{i}::2"), protocol::UDP, &udp(9));
+        let sent = lab.send(&frame(ethernet::IPV6, &six));
+        assert_eq!(sent, [out(ethernet::MPLS, &[&entries, &with_ttl6(six, 39)])]);
+    }
+    // What does not fit with its labels is cut first, or refused.
+    let mut long = ip4([10, 0, 0, 2], [10, 9, 0, 2], protocol::UDP, &udp(1470));
+    long[6] = 0;
+    let sent = lab.send(&frame(ethernet::IPV4, &with_ttl4(long.clone(), 40)));
+    assert_eq!(sent.len(), 2);
+    assert!(sent.iter().all(|frame| frame.len() <= 1514 && frame[12..17] == [0x88, 0x47, 0, 0x1f, 0x40]));
+    long[6] = 0x40;
+    assert!(lab.send(&frame(ethernet::IPV4, &with_ttl4(long, 40))).is_empty());
+    assert_eq!(lab.0.writer.dropped(Drop::TooBig), 2);
+}
+
+#[test]
+fn flows_keep_their_way() {
+    let mut lab = Mpls::new();
+    let ways: Vec<ActionId> =
+        [201, 202, 203, 204].map(|label| lab.switch(&[label], lab.hop(), true, None)).into();
+    let bounds = [0x1fff_ffff, 0x3fff_ffff, 0x5fff_ffff, 0x7fff_ffff];
+    let buckets = bounds.into_iter().zip(ways).collect();
+    let action = lab.0.writer.add_action(Action::Multipath(Multipath { buckets }));
+    lab.set(100, LabelAction::Act(action));
+    let mut seen = [0; 4];
+    for flow in 0..64 {
+        let mut packet = v4();
+        packet[15] = flow;
+        let way = |lab: &mut Mpls, ttl: u8| {
+            let sent = lab.send(&labelled(&[100], &with_ttl4(packet.clone(), ttl)));
+            u32::from_be_bytes(*sent[0][14..].first_chunk().unwrap()) >> 12
+        };
+        let first = way(&mut lab, 40);
+        assert_eq!(way(&mut lab, 41), first);
+        seen[first as usize - 201] += 1;
+    }
+    assert!(seen.iter().all(|&count| count > 4), "{seen:?}");
+    // RFC 6790 section 4.3: with an entropy label nothing below it counts.
+    let ways: Vec<_> = (0..16)
+        .map(|flow| {
+            let mut packet = v4();
+            packet[15] = flow;
+            lab.send(&labelled(&[100, 7, 5555], &packet))[0][14..18].to_vec()
+        })
+        .collect();
+    assert!(ways.iter().all(|way| *way == ways[0]));
+}
+
+#[test]
+fn drops() {
+    let mut lab = Mpls::new();
+    let next_hop = lab.0.next_hops[1];
+    lab.set(100, LabelAction::Swap { label: 200, next_hop });
+    let blackhole = lab.0.writer.add_action(Action::Discard(underpass_engine::tables::Discard::Blackhole));
+    lab.set(101, LabelAction::Act(blackhole));
+    let pop = lab.switch(&[], SwitchTo::Here { lookup: lab.0.lookup, labels: false }, true, None);
+    lab.set(102, LabelAction::Act(pop));
+    let mut expired = labelled(&[100], &[0; 20]);
+    expired[17] = 1;
+    let deep = labelled(&[100; 31], &v4());
+    let bottomless = frame(ethernet::MPLS, &[0, 6, 0x40, 40]);
+    for (frame, reason) in [
+        (labelled(&[16], &v4()), Drop::LabelUnknown),
+        (labelled(&[3], &v4()), Drop::LabelUnknown),
+        (labelled(&[101], &v4()), Drop::Blackhole),
+        (labelled(&[102, 100], &v4()), Drop::MplsOff),
+        (labelled(&[102], &[0; 40]), Drop::LabelPayload),
+        (labelled(&[102], &[]), Drop::LabelPayload),
+        (expired, Drop::HopLimitExceeded),
+        (deep, Drop::LabelStackMalformed),
+        (bottomless, Drop::LabelStackMalformed),
+        (frame(ethernet::MPLS, &[0, 6]), Drop::LabelStackMalformed),
+        (labelled(&[100], &[0; 1497]), Drop::TooBig),
+    ] {
+        let before = lab.0.writer.dropped(reason);
+        assert_eq!(lab.send(&frame), Vec::<Vec<u8>>::new());
+        assert_eq!(lab.0.writer.dropped(reason), before + 2, "{reason:?}");
+    }
+    // An interface that takes no labels.
+    let off = link(0, &lab.0);
+    let first = lab.0.links[0];
+    lab.0.writer.set_link(first, off);
+    assert!(lab.send(&labelled(&[100], &v4())).is_empty());
+    assert_eq!(lab.0.writer.dropped(Drop::MplsOff), 4);
+}
+
+/// Without a MAC address for the next hop nothing leaves.
+#[test]
+fn unresolved() {
+    let mut lab = Mpls::new();
+    let next_hop = lab.0.next_hops[1];
+    let known = NextHop {
+        link: lab.0.links[1],
+        port: PortId(1),
+        mtu: 1500,
+        rewrite: None,
+        address: [10, 1, 0, 2].into(),
+    };
+    lab.0.writer.set_next_hop(next_hop, known);
+    lab.set(100, LabelAction::Swap { label: 200, next_hop });
+    assert!(lab.send(&labelled(&[100], &v4())).is_empty());
+    assert_eq!(lab.0.writer.dropped(Drop::NeighbourUnresolved), 2);
+}
+
+/// Whatever is below or in a stack: both roads come to the same, and nothing is lost.
+#[test]
+fn any_stack() {
+    let mut lab = Mpls::new();
+    let next_hop = lab.0.next_hops[1];
+    let here = lab.switch(&[], lab.here(), true, None);
+    let two = lab.switch(&[7, 9], lab.hop(), false, None);
+    for (label, action) in [
+        LabelAction::Swap { label: 200, next_hop },
+        LabelAction::Pop { next_hop, propagate: true },
+        LabelAction::Pop { next_hop, propagate: false },
+        LabelAction::Act(here),
+        LabelAction::Act(two),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        lab.set(label as u32, action);
+    }
+    let entry = (0..6u32, any::<bool>(), 0..5u8);
+    let stack = proptest::collection::vec(entry, 0..5);
+    let strategy = (stack, 0..4usize, any::<(usize, u8)>(), 0..120usize);
+    let mut runner = TestRunner::new(Config { cases: 2000, ..Config::default() });
+    let lab = std::cell::RefCell::new(lab);
+    runner
+        .run(&strategy, |(stack, payload, (at, byte), cut)| {
+            let mut bytes: Vec<u8> = stack
+                .iter()
+                .flat_map(|&(label, bottom, ttl)| {
+                    <[u8; 4]>::try_from(Entry::new(label, 0, bottom, ttl).as_bytes()).unwrap()
+                })
+                .collect();
+            bytes.extend([v4(), v6(), with_ttl4(v4(), 2), Vec::new()][payload].clone());
+            if let Some(changed) = bytes.get_mut(at % 160) {
+                *changed = byte;
+            }
+            bytes.truncate(bytes.len().max(cut) - cut.min(20));
+            lab.borrow_mut().send(&frame(ethernet::MPLS, &bytes));
+            Ok(())
+        })
+        .unwrap();
+}
