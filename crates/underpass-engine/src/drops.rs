@@ -108,6 +108,14 @@ drops! {
     LabelUnknown = "label-unknown",
     /// What is below the last label is no IP packet, or not of the version that the label says.
     LabelPayload = "label-payload",
+    /// The program of an End.BPF said so.
+    BpfDrop = "bpf-drop",
+    /// The program of an End.BPF returned what means nothing.
+    BpfReturnUnknown = "bpf-return-unknown",
+    /// The program of an End.BPF read or wrote what is not its own.
+    BpfFault = "bpf-fault",
+    /// The program of an End.BPF took too many instructions.
+    BpfBudget = "bpf-budget",
     /// An ICMP or ICMPv6 message to the router that is malformed or of no use to it.
     IcmpUnexpected = "icmp-unexpected",
 }

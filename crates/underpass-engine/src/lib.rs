@@ -4,6 +4,7 @@
 //! out through [`worker::Worker`]. The control thread changes [`tables::Tables`] through its one
 //! [`tables::Writer`]; workers read them without locks.
 
+pub mod bpf;
 pub mod buffer;
 pub mod counters;
 pub mod drops;

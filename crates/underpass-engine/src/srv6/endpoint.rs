@@ -12,7 +12,7 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 use super::flavours::{self, Next};
 use crate::buffer::Packet;
 use crate::drops::Drop;
-use crate::tables::{Behaviour, Endpoint, Headend, LinkId, LookupId, NextHopId, Via};
+use crate::tables::{Behaviour, Bpf, Endpoint, Headend, LinkId, LookupId, NextHopId, Via};
 use crate::worker::{IcmpError, Refusal, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
 /// Where a packet goes on from a behaviour.
@@ -30,6 +30,8 @@ pub(crate) enum Onward<'s> {
     Insert(&'s Headend),
     /// To the router itself, as it is now.
     Deliver,
+    /// Through this program; where the SRH begins.
+    Program(&'s Bpf, usize),
 }
 
 impl From<Drop> for Refusal {
@@ -74,6 +76,10 @@ pub(crate) fn endpoint<'s>(
             advance(packet)?;
             Ok(Onward::Insert(policy))
         }
+        Behaviour::Bpf(bpf) => {
+            let at = super::bpf::next_segment(packet)?;
+            Ok(Onward::Program(bpf, at))
+        }
     }
 }
 
@@ -103,6 +109,7 @@ pub(crate) fn name(behaviour: &Behaviour) -> &'static str {
         Behaviour::DT46 { .. } => "End.DT46",
         Behaviour::B6(_) => "End.B6",
         Behaviour::B6Encaps(_) => "End.B6.Encaps",
+        Behaviour::Bpf(_) => "End.BPF",
     }
 }
 

@@ -161,7 +161,7 @@ fn insert(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
 
 /// Puts `srh` behind the IPv6 header, and behind a hop-by-hop options header, which RFC 8200 section 4.1
 /// wants first.
-fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), Drop> {
+pub(super) fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), Drop> {
     let bytes = packet.bytes();
     let (header, rest) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
     let (at, pointer) = place(header, rest);

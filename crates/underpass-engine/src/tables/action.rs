@@ -5,7 +5,9 @@
 //! tables an inner packet is looked up in) is known here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
+use crate::bpf::Program;
 use crate::buffer::PortId;
 use crate::counters::CounterId;
 
@@ -257,6 +259,36 @@ pub enum Behaviour {
     B6(Headend),
     /// RFC 8986 section 4.13.
     B6Encaps(Headend),
+    /// Linux's End.BPF: what a program says.
+    Bpf(Box<Bpf>),
+}
+
+/// A program, and what its helpers need.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Bpf {
+    /// The program.
+    pub program: Arc<Program>,
+    /// The tables of the SID's own routing instance.
+    pub lookup: LookupId,
+    /// The tables that a program can name, by their numbers, in rising order.
+    pub tables: Box<[(u32, LookupId)]>,
+    /// The source of outer headers that the program has put before packets.
+    pub source: Ipv6Addr,
+    /// Whether it is always this one, and not that of the link that a look-up of the program has led to.
+    pub fixed_source: bool,
+}
+
+impl Bpf {
+    /// The tables of a number; 0 are the SID's own.
+    pub(crate) fn table(&self, number: u32) -> Option<LookupId> {
+        match number {
+            0 => Some(self.lookup),
+            number => {
+                let place = self.tables.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+                self.tables.get(place).map(|(_, lookup)| *lookup)
+            }
+        }
+    }
 }
 
 impl Behaviour {

@@ -18,6 +18,7 @@ use crate::publish::{self, Guard, Ids, Retirer};
 pub struct Reader {
     reader: publish::Reader,
     counters: Arc<Counters>,
+    number: usize,
 }
 
 impl Reader {
@@ -31,6 +32,11 @@ impl Reader {
     #[inline]
     pub fn idle(&mut self) {
         self.reader.idle();
+    }
+
+    /// The number of the worker, from 0 on.
+    pub(crate) fn number(&self) -> usize {
+        self.number
     }
 
     /// The worker's own counters.
@@ -104,8 +110,8 @@ impl Writer {
     pub fn new(workers: usize) -> (Self, Arc<Tables>, Vec<Reader>) {
         let (retirer, readers) = publish::domain(workers);
         let tables = Arc::new(Tables::new(&retirer));
-        let readers: Vec<Reader> =
-            readers.into_iter().map(|reader| Reader { reader, counters: Arc::default() }).collect();
+        let reader = |(number, reader)| Reader { reader, counters: Arc::default(), number };
+        let readers: Vec<Reader> = readers.into_iter().enumerate().map(reader).collect();
         let writer = Self {
             counters: readers.iter().map(|reader| reader.counters.clone()).collect(),
             links: Ids::new(tables.links.capacity()),

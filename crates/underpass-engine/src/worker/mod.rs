@@ -11,6 +11,7 @@
 //! looked up together.
 
 mod arp;
+mod bpf;
 mod chain;
 mod express;
 mod fragment;
@@ -48,6 +49,7 @@ use crate::tables::{
 };
 use crate::trace::{Event, Trace};
 
+use bpf::Programs;
 use chain::Fibs;
 use express::{Common, Company};
 use hold::Holds;
@@ -93,6 +95,8 @@ pub(crate) struct Path<const COUNT: bool> {
     answers: bool,
     /// What waits for a neighbour, where somebody can be asked for it.
     holds: Option<Holds>,
+    /// What runs the programs of SIDs.
+    programs: Box<Programs>,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
@@ -146,6 +150,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             icmp: Limiter::new(ICMP_RATE.0, ICMP_RATE.1),
             answers: true,
             holds: None,
+            programs: Box::new(Programs::new(reader.number())),
         };
         Self { tables, reader, path }
     }
@@ -399,7 +404,7 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         match action {
             Action::Forward(next_hop) => Step::Forward(*next_hop),
-            Action::Endpoint(sid) => self.behave(road, id, sid, trace),
+            Action::Endpoint(sid) => self.behave(view, road, id, sid, trace),
             Action::Headend(headend) => {
                 if road.is(UNFINISHED) {
                     return Step::Finish(id);
@@ -425,7 +430,14 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Does what a local SID says.
-    fn behave<T: Trace>(&mut self, road: &mut Road, id: ActionId, sid: &Endpoint, trace: &mut T) -> Step {
+    fn behave<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: ActionId,
+        sid: &Endpoint,
+        trace: &mut T,
+    ) -> Step {
         trace.step(Event::Behaviour(srv6::name(&sid.behaviour)), &road.packet);
         // Bytes are counted as the packet came, its outer headers included.
         let bytes = road.packet.len();
@@ -437,7 +449,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 self.count(sid.counter, bytes);
                 road.behaved(sid.counter, bytes, unusual);
-                self.onward(road, id, onward, trace)
+                self.onward(view, road, id, onward, trace)
             }
             Err(refusal) => {
                 self.count_error(sid.counter);
@@ -447,7 +459,14 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// The step in which a packet goes on from a behaviour.
-    fn onward<T: Trace>(&mut self, road: &mut Road, id: ActionId, onward: Onward<'_>, trace: &mut T) -> Step {
+    fn onward<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: ActionId,
+        onward: Onward<'_>,
+        trace: &mut T,
+    ) -> Step {
         match onward {
             Onward::Look4(lookup, address) => Step::look4(road, lookup, address),
             Onward::Look6(lookup, address) => Step::look6(road, lookup, address),
@@ -459,6 +478,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 road.extra.turns += 1;
                 Step::Deliver
             }
+            Onward::Program(bpf, srh) => self.run_program(view, road, bpf, srh),
         }
     }
 

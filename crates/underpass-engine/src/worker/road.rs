@@ -58,6 +58,8 @@ pub(crate) struct Extra {
     pub(crate) slow: Slow,
     /// What the ICMP error says: an MTU, or where the fault lies.
     pub(crate) argument: u32,
+    /// `skb->mark`: what rules with `fwmark` look at.
+    pub(crate) mark: u32,
     /// The routing instance that it is in: the tables of its last look-up. An ICMP error is looked up
     /// there. Stays as it is once the packet is inside one of the router's own tunnels.
     pub(crate) instance: LookupId,
@@ -81,6 +83,7 @@ impl Extra {
             growth: 0,
             slow: Slow::Throw,
             argument: 0,
+            mark: 0,
             instance,
             looked_in: instance,
             counted: None,

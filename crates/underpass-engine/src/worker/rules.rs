@@ -1,7 +1,7 @@
 //! Look-ups off the common road: policy rules that look at more than the destination, `throw` routes,
 //! and packets that no first table had a route for.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
@@ -43,50 +43,35 @@ impl<const COUNT: bool> Path<COUNT> {
             IpAddr::V4(address) => road.target4 = address,
             IpAddr::V6(address) => road.target6 = address,
         }
-        let Some(lookup) = view.lookup(id) else { return Step::drop(Drop::NoRoute) };
-        let (rules, is_v4) = match address {
-            IpAddr::V4(_) => (&lookup.rules4, true),
-            IpAddr::V6(_) => (&lookup.rules6, false),
-        };
-        let Some(selectors) = Selectors::read(road.packet.bytes(), address) else {
+        let Some(selectors) = Selectors::read(road.packet.bytes(), address, road.extra.mark) else {
             return Step::drop(Drop::NoRoute);
         };
-        let mut next = 0;
-        while let Some(rule) = rules.get(next) {
-            next += 1;
-            if !selectors.match_rule(rule) {
-                continue;
+        match selectors.find(view, id, address) {
+            Ok(found) => {
+                trace.step(Event::Lookup(address, found), &road.packet);
+                found.map_or(Step::error(Drop::NoRoute, icmp::Error::NoRoute), Step::Act)
             }
-            let found = match &rule.then {
-                RuleAction::Fib4(fib) => in_fib4(view, *fib, address),
-                RuleAction::Fib6(fib) => in_fib6(view, *fib, address),
-                // In IPv4 the network, not the host, is said to be unreachable.
-                RuleAction::Discard(Discard::Unreachable) => {
-                    return Step::error(Drop::Unreachable, icmp::Error::NoRoute);
-                }
-                RuleAction::Discard(discard) => return self.discard(road, *discard),
-                // Only forwards, so that there is an end.
-                RuleAction::Goto(place) => {
-                    next = next.max(*place);
-                    None
-                }
-                RuleAction::Nop => None,
-            };
-            if let Some(action) = found {
-                trace.step(Event::Lookup(address, Some(action)), &road.packet);
-                return Step::Act(action);
-            }
+            // In IPv4 the network, not the host, is said to be unreachable.
+            Err(Discard::Unreachable) => Step::error(Drop::Unreachable, icmp::Error::NoRoute),
+            Err(discard) => self.discard(road, discard),
         }
-        let found = if is_v4 {
-            lookup.fibs4.iter().find_map(|fib| in_fib4(view, *fib, address))
-        } else {
-            lookup.fibs6.iter().find_map(|fib| in_fib6(view, *fib, address))
-        };
-        trace.step(Event::Lookup(address, found), &road.packet);
-        match found {
-            Some(action) => Step::Act(action),
-            None => Step::error(Drop::NoRoute, icmp::Error::NoRoute),
-        }
+    }
+}
+
+/// What an IPv6 packet with this mark leads to, were it looked up by `address`: as the slow look-up would find it.
+///
+/// # Errors
+/// The rule that it ends at.
+pub(super) fn find6(
+    view: &View<'_>,
+    packet: &[u8],
+    id: LookupId,
+    address: Ipv6Addr,
+    mark: u32,
+) -> Result<Option<ActionId>, Discard> {
+    match Selectors::read(packet, address.into(), mark) {
+        Some(selectors) => selectors.find(view, id, address.into()),
+        None => Ok(None),
     }
 }
 
@@ -118,7 +103,7 @@ fn not_thrown(view: &View<'_>, leaf: u32) -> Option<ActionId> {
 
 impl Selectors {
     /// What the rules look at in a packet that is looked up by `destination`.
-    fn read(packet: &[u8], destination: IpAddr) -> Option<Self> {
+    fn read(packet: &[u8], destination: IpAddr, mark: u32) -> Option<Self> {
         let (source, protocol, tos, upper): (IpAddr, _, _, _) = match packet.first()? >> 4 {
             6 => {
                 let (header, upper) = ipv6::Header::ref_from_prefix(packet).ok()?;
@@ -135,8 +120,41 @@ impl Selectors {
             }
             _ => None,
         };
-        // Marks are set by traffic control; nothing sets one yet.
-        Some(Self { source, destination, protocol, ports, tos, mark: 0 })
+        Some(Self { source, destination, protocol, ports, tos, mark })
+    }
+
+    /// Goes through the rules and tables one by one.
+    ///
+    /// # Errors
+    /// The rule that it ends at.
+    fn find(&self, view: &View<'_>, id: LookupId, address: IpAddr) -> Result<Option<ActionId>, Discard> {
+        let Some(lookup) = view.lookup(id) else { return Ok(None) };
+        let rules = if address.is_ipv4() { &lookup.rules4 } else { &lookup.rules6 };
+        let mut next = 0;
+        while let Some(rule) = rules.get(next) {
+            next += 1;
+            if !self.match_rule(rule) {
+                continue;
+            }
+            let found = match &rule.then {
+                RuleAction::Fib4(fib) => in_fib4(view, *fib, address),
+                RuleAction::Fib6(fib) => in_fib6(view, *fib, address),
+                RuleAction::Discard(discard) => return Err(*discard),
+                // Only forwards, so that there is an end.
+                RuleAction::Goto(place) => {
+                    next = next.max(*place);
+                    None
+                }
+                RuleAction::Nop => None,
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(match address {
+            IpAddr::V4(_) => lookup.fibs4.iter().find_map(|fib| in_fib4(view, *fib, address)),
+            IpAddr::V6(_) => lookup.fibs6.iter().find_map(|fib| in_fib6(view, *fib, address)),
+        })
     }
 
     fn match_rule(&self, rule: &Rule) -> bool {
