@@ -15,6 +15,7 @@ use crate::events::{Events, Notification, check_group};
 use crate::link::{self, Links};
 use crate::mirror::Live;
 use crate::neighbour::{self, Neighbours};
+use crate::program::Offered;
 use crate::route::{self, Family, Routes, nexthop};
 use crate::sysctl::Sysctls;
 use crate::{Client, Protocol, Request, generic, netconf, stats};
@@ -52,6 +53,8 @@ pub struct Router {
     pub(crate) tunnel_source: Ipv6Addr,
     pub(crate) sysctls: Sysctls,
     began: Instant,
+    /// What the requests of a datagram may name by descriptors.
+    pub(crate) programs: Offered,
     /// What there is only beside a kernel.
     pub(crate) live: Option<Box<Live>>,
     /// The forwarding state, which the packet path reads.
@@ -87,6 +90,7 @@ impl Router {
             tunnel_source: Ipv6Addr::UNSPECIFIED,
             sysctls: Sysctls::default(),
             began: Instant::now(),
+            programs: Offered::new(),
             live: None,
             engine,
         };

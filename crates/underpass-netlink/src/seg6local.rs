@@ -42,6 +42,12 @@ const CNT_ERRORS: u16 = 4;
 const CNT_POLICY: [Type; 5] =
     policy(&[(CNT_PACKETS, Type::U64), (CNT_BYTES, Type::U64), (CNT_ERRORS, Type::U64)]);
 
+const BPF_PROG: u16 = 1;
+const BPF_PROG_NAME: u16 = 2;
+/// `MAX_PROG_NAME`.
+const PROG_NAME: u16 = 256;
+const BPF_POLICY: [Type; 3] = policy(&[(BPF_PROG, Type::U32), (BPF_PROG_NAME, Type::String(PROG_NAME))]);
+
 const FLV_OPERATION: u16 = 1;
 const FLV_LCBLOCK_BITS: u16 = 2;
 const FLV_LCNODE_FN_BITS: u16 = 3;
@@ -81,15 +87,14 @@ pub enum Action {
     EndB6 = 9,
     /// RFC 8986 section 4.13.
     EndB6Encaps = 10,
+    /// What a BPF program says.
+    EndBpf = 15,
     /// RFC 8986 section 4.8.
     EndDT46 = 16,
 }
 
-/// `SEG6_LOCAL_ACTION_END_BPF`, which needs a BPF virtual machine.
-const END_BPF: u32 = 15;
-
 impl Action {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::End,
         Self::EndX,
         Self::EndT,
@@ -100,6 +105,7 @@ impl Action {
         Self::EndDT4,
         Self::EndB6,
         Self::EndB6Encaps,
+        Self::EndBpf,
         Self::EndDT46,
     ];
 
@@ -113,6 +119,7 @@ impl Action {
             Self::EndDX2 => OIF,
             Self::EndDT4 | Self::EndDT46 => VRFTABLE,
             Self::EndB6 | Self::EndB6Encaps => SRH,
+            Self::EndBpf => BPF,
         }
     }
 
@@ -177,6 +184,36 @@ impl Flavors {
     }
 }
 
+/// `SEG6_LOCAL_BPF`: the program of End.BPF.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Bpf {
+    /// In a request the number of its descriptor, in an answer its id.
+    pub program: u32,
+    /// Whatever the one who loaded it called it, without the NUL at its end.
+    pub name: Box<[u8]>,
+}
+
+impl Bpf {
+    /// Linux: `parse_nla_bpf`.
+    fn parse(bpf: &Attribute<'_>) -> Result<Self, Refusal> {
+        let inside = bpf.parse_nested(&BPF_POLICY, Validate::Liberal).map_err(quiet)?;
+        let (Some(program), Some(name)) = (inside.get(BPF_PROG), inside.get(BPF_PROG_NAME)) else {
+            return Err(Refusal::errno(EINVAL));
+        };
+        // NLA_NUL_STRING of Linux.
+        let end = name.value.iter().position(|byte| *byte == 0).ok_or(Refusal::errno(EINVAL))?;
+        let name = name.value.get(..end).unwrap_or_default();
+        Ok(Self { program: program.u32(), name: name.into() })
+    }
+
+    fn write(&self, reply: &mut Reply<'_>) {
+        let nest = reply.nest(BPF);
+        reply.u32(BPF_PROG, self.program);
+        reply.attribute(BPF_PROG_NAME, &[&self.name, &[0][..]].concat());
+        reply.end(nest);
+    }
+}
+
 /// What a counted SID has counted: `SEG6_LOCAL_CNT_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
@@ -203,6 +240,8 @@ pub struct Seg6Local {
     pub nh6: Option<Ipv6Addr>,
     /// `oif`, an ifindex.
     pub oif: Option<u32>,
+    /// `endpoint`.
+    pub bpf: Option<Bpf>,
     /// `vrftable`.
     pub vrf_table: Option<u32>,
     /// `count`.
@@ -221,16 +260,13 @@ impl Seg6Local {
     /// table of `vrftable` is for the caller to check.
     ///
     /// # Errors
-    /// As Linux's `seg6_local_build_state`; `EOPNOTSUPP` for End.BPF.
+    /// As Linux's `seg6_local_build_state`.
     pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, Refusal> {
         if i32::from(family) != AF_INET6 {
             return Err(Refusal::errno(EINVAL));
         }
         let attributes = encap.parse_nested(&POLICY, Validate::Liberal)?;
         let number = attributes.get(ACTION).ok_or(Refusal::errno(EINVAL))?.u32();
-        if number == END_BPF {
-            return Err(Refusal::new(EOPNOTSUPP, "SRv6 End.BPF is not supported by this router"));
-        }
         let action = Action::ALL.into_iter().find(|&action| action as u32 == number);
         let action = action.ok_or(Refusal::errno(EINVAL))?;
         if action.required() != 0 && attributes.get(action.required()).is_none() {
@@ -244,6 +280,7 @@ impl Seg6Local {
             nh4: get(NH4).map(|address| address.ipv4()),
             nh6: get(NH6).map(|address| address.ipv6()),
             oif: get(OIF).map(|oif| oif.u32()),
+            bpf: get(BPF).map(|bpf| Bpf::parse(&bpf)).transpose()?,
             vrf_table: get(VRFTABLE).map(|table| table.u32()),
             counted: counters(&attributes)?,
             flavors: get(FLAVORS).map(|flavors| Flavors::parse(action, &flavors)).transpose()?,
@@ -271,6 +308,9 @@ impl Seg6Local {
         }
         if let Some(oif) = self.oif {
             reply.u32(OIF, oif);
+        }
+        if let Some(bpf) = &self.bpf {
+            bpf.write(reply);
         }
         if let Some(table) = self.vrf_table {
             reply.u32(VRFTABLE, table);
@@ -326,7 +366,6 @@ mod tests {
         }
         assert_eq!(parse(|reply| reply.u32(ACTION, 14)), Err(Refusal::errno(EINVAL)));
         assert_eq!(parse(|_| ()), Err(Refusal::errno(EINVAL)));
-        assert_eq!(parse(|reply| reply.u32(ACTION, END_BPF)).unwrap_err().errno, EOPNOTSUPP);
     }
 
     /// Linux 6.12: `… action End.DT6 table 100 vrftable 100`: "table or vrftable must be specified".
@@ -432,6 +471,7 @@ mod tests {
                     nh4: reads(NH4).map(|()| Ipv4Addr::from_bits(n)),
                     nh6: reads(NH6).map(|()| list[0]),
                     oif: reads(OIF).map(|()| n),
+                    bpf: reads(BPF).map(|()| Bpf { program: n, name: (*b"prog.o:[plain]").into() }),
                     vrf_table: reads(VRFTABLE).filter(|()| vrf).map(|()| n),
                     counted,
                     flavors: csid.filter(|_| action.reads(FLAVORS)),

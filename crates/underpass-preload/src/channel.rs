@@ -12,7 +12,9 @@ use std::{
 use libc::{iovec, msghdr, sockaddr_un, socklen_t, ssize_t};
 
 use crate::{
-    next, numbers,
+    next,
+    numbers::{self, Meaning},
+    programs,
     protocol::{Kind, Message, RUNTIME_VARIABLE, SOCKET_VARIABLE, VERSION, socket_name, sysctl},
     table::{self, Socket},
 };
@@ -385,7 +387,7 @@ pub unsafe fn submit(
         libc::NETLINK_ROUTE => unsafe { gather(vectors, count) },
         _ => Vec::new(),
     };
-    let named = named(&mut copy);
+    let (named, files) = named(&mut copy);
     let mut whole = iovec { iov_base: copy.as_mut_ptr().cast(), iov_len: copy.len() };
     // Room for a cmsghdr and the descriptors, aligned as cmsghdr is.
     let mut ancillary = [0u64; 2 + numbers::MOST];
@@ -407,8 +409,13 @@ pub unsafe fn submit(
     let _turn = turn(socket);
     // SAFETY: the caller's promise, and what was made above.
     let length = unsafe { next::sendmsg(fd, &raw const message, flags | libc::MSG_NOSIGNAL) };
+    let errno = next::errno();
+    for file in files {
+        // SAFETY: it was made for this message.
+        unsafe { next::close(file) };
+    }
     if length < 0 {
-        return Err(match next::errno() {
+        return Err(match errno {
             libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN => libc::ECONNREFUSED,
             errno => errno,
         });
@@ -441,19 +448,27 @@ unsafe fn gather(vectors: *const iovec, count: usize) -> Vec<u8> {
     bytes
 }
 
-/// The descriptors that messages name. Numbers of none become -1, which the kernel refuses as it refuses them.
-fn named(messages: &mut [u8]) -> Vec<c_int> {
-    let mut named = Vec::new();
-    numbers::each(messages, &mut |place| {
+/// The descriptors that messages name, each program with its instructions; and those among them that were made for
+/// this. Numbers of none become -1, which the kernel refuses as it refuses them.
+fn named(messages: &mut [u8]) -> (Vec<c_int>, Vec<c_int>) {
+    let (mut named, mut files) = (Vec::new(), Vec::new());
+    numbers::each(messages, &mut |meaning, place| {
         let fd = c_int::from_ne_bytes(*place);
         // SAFETY: fcntl touches no memory here.
         let open = fd >= 0 && unsafe { next::fcntl(fd, libc::F_GETFD, null_mut()) } >= 0;
-        match open && named.len() < numbers::MOST {
-            true => named.push(fd),
-            false => *place = (-1 as c_int).to_ne_bytes(),
+        let needed = if meaning == Meaning::Program { 2 } else { 1 };
+        if !open || named.len() + needed > numbers::MOST {
+            *place = (-1 as c_int).to_ne_bytes();
+            return;
+        }
+        named.push(fd);
+        if meaning == Meaning::Program {
+            let file = programs::instructions(fd);
+            files.extend(file);
+            named.push(file.unwrap_or(fd));
         }
     });
-    named
+    (named, files)
 }
 
 /// An iovec over bytes that are only read.

@@ -16,5 +16,6 @@ pub mod protocol;
 mod channel;
 mod hooks;
 mod next;
+mod programs;
 mod start;
 mod table;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::{
-    ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void},
+    ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void},
     mem::transmute,
     ptr::null_mut,
     sync::atomic::{AtomicPtr, Ordering},
@@ -20,6 +20,10 @@ impl Missing for c_int {
 }
 
 impl Missing for ssize_t {
+    const VALUE: Self = -1;
+}
+
+impl Missing for c_long {
     const VALUE: Self = -1;
 }
 
@@ -75,8 +79,8 @@ macro_rules! next {
                     return <$result as Missing>::VALUE;
                 }
                 // SAFETY: the loader gave this address for the C library's function of this name, whose
-                // prototype is the one written here. Those that are variadic in C (fcntl, ioctl) take
-                // their one optional argument where a third fixed one would be, on every Linux ABI with
+                // prototype is the one written here. Those that are variadic in C (fcntl, ioctl, syscall) take
+                // their optional arguments where fixed ones would be, on every Linux ABI with
                 // 64-bit registers.
                 let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { transmute(address) };
                 // SAFETY: the caller's promise.
@@ -87,6 +91,9 @@ macro_rules! next {
 }
 
 next! {
+    syscall(
+        number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize
+    ) -> c_long;
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;

@@ -40,7 +40,10 @@
 //! without the library's help (of a program that does not load it) is written too.
 //!
 //! Where a datagram has the number of a descriptor (`crate::numbers`), the descriptor goes with it
-//! (SCM_RIGHTS), in the order of the numbers that are not negative; one that is not open has become -1.
+//! (SCM_RIGHTS), in the order of the numbers that are not negative; one that is not open has become -1. Behind that
+//! of a BPF program for End.BPF comes a second: a file with [`PROGRAM_MAGIC`], the kernel's id of the program, and its
+//! instructions as they were given to bpf(2), maps named by their ids. If the library does not know them, it is the
+//! program once more.
 //!
 //! The library sends one thing at a time and waits: for the REPLY of a call, and for the DONE of a data
 //! datagram. So a reply of the router is in the program's queue when its send returns, as with a socket
@@ -49,6 +52,9 @@
 //! handled since OPEN, modulo 2^32, so that one that nobody waited for is not taken for the next.
 //!
 //! Either side closes to end it. Both sides are on one machine: integers are in its byte order.
+
+/// What a file with the instructions of a BPF program begins with.
+pub const PROGRAM_MAGIC: [u8; 4] = *b"UPb1";
 
 /// Environment variable that holds the path of the daemon's socket: one router for all, offline or live.
 pub const SOCKET_VARIABLE: &str = "UNDERPASS_SOCKET";

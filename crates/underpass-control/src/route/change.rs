@@ -1,6 +1,7 @@
 //! `RTM_NEWROUTE` and `RTM_DELROUTE`. Linux: `fib_table_insert`, `fib_table_delete`, `fib6_add`,
 //! `ip6_route_del`.
 
+use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -76,7 +77,7 @@ pub(crate) fn same(a: &Info, b: &Info) -> bool {
         if let Ways::Hops(hops) = &mut info.ways {
             for hop in hops.iter_mut() {
                 hop.tunnel =
-                    hop.tunnel.take().map(|t| Arc::new(Tunnel { encap: t.encap.clone(), counter: None }));
+                    hop.tunnel.take().map(|t| Arc::new(Tunnel { counter: None, ..Tunnel::clone(&t) }));
             }
         }
         info
@@ -189,6 +190,10 @@ impl Router {
 
     pub(crate) fn table_mut(&mut self, family: Family, table: u32) -> &mut Table {
         let created = self.routes.tables.len() as u32;
+        if let Entry::Vacant(place) = self.routes.tables.entry((family, table)) {
+            place.insert(Table::new(family, created));
+            self.recompile_programs();
+        }
         self.routes.tables.entry((family, table)).or_insert_with(|| Table::new(family, created))
     }
 

@@ -68,7 +68,15 @@ impl Router {
         family: Family,
     ) -> Result<Option<Arc<Tunnel>>, Refusal> {
         let Some((kind, encap)) = &config.encap else { return Ok(None) };
-        let encap = Encap::parse(*kind, encap, family.number())?;
+        let mut encap = Encap::parse(*kind, encap, family.number())?;
+        let mut program = None;
+        if let Encap::Seg6Local(local) = &mut encap
+            && let Some(bpf) = &mut local.bpf
+        {
+            let loaded = self.program(bpf.program)?;
+            bpf.program = loaded.id();
+            program = Some(loaded);
+        }
         if let Encap::Seg6Local(local) = &encap
             && let Some(table) = local.vrf_table
         {
@@ -80,7 +88,7 @@ impl Router {
                 return Err(Refusal::new(ENODEV, "Table has no associated VRF device"));
             }
         }
-        Ok(Some(Arc::new(Tunnel { encap, counter: None })))
+        Ok(Some(Arc::new(Tunnel { encap, counter: None, program })))
     }
 
     /// Checks one way of an IPv4 route.

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Discard, Endpoint, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER,
+    Action, ActionId, Behaviour, Bpf, Discard, Endpoint, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER,
     LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite, Via,
 };
 use underpass_netlink::Encap;
@@ -173,7 +173,7 @@ impl Router {
             let encap = hop.tunnel.as_ref().map(|tunnel| &tunnel.encap);
             match encap {
                 Some(Encap::Seg6(_)) => true,
-                Some(Encap::Seg6Local(local)) => local.srh.is_some(),
+                Some(Encap::Seg6Local(local)) => local.srh.is_some() || local.bpf.is_some(),
                 None => false,
             }
         };
@@ -184,6 +184,14 @@ impl Router {
             .filter(|(_, info)| self.ways(info).iter().any(encapsulates))
             .map(|(id, _)| id)
             .collect();
+        ids.into_iter().for_each(|id| self.recompile_info(id));
+    }
+
+    /// Compiles the SIDs again that have programs: these can name a table that was not there.
+    pub(crate) fn recompile_programs(&mut self) {
+        let runs = |hop: &Hop| hop.tunnel.as_ref().is_some_and(|tunnel| tunnel.program.is_some());
+        let infos = self.routes.infos.iter().filter(|(_, info)| self.ways(info).iter().any(runs));
+        let ids: Vec<InfoId> = infos.map(|(id, _)| id).collect();
         ids.into_iter().for_each(|id| self.recompile_info(id));
     }
 
@@ -321,6 +329,21 @@ impl Router {
             seg6local::Action::EndB6 => {
                 let seg6 = Seg6 { mode: Mode::Inline, srh: local.srh.clone()? };
                 Behaviour::B6(self.headend(&seg6, hop, scope, build)?)
+            }
+            seg6local::Action::EndBpf => {
+                let program = hop.tunnel.as_ref()?.program.as_ref()?.code();
+                let numbers: BTreeSet<u32> = self
+                    .routes
+                    .tables
+                    .keys()
+                    .filter(|(family, _)| *family == Family::V6)
+                    .map(|(_, table)| *table)
+                    .collect();
+                let tables = numbers.into_iter().map(|table| (table, self.lookup(Scope::Table(table))));
+                let tables = tables.collect();
+                let source = self.encapsulation_source(hop.oif);
+                let fixed_source = !self.tunnel_source.is_unspecified();
+                Behaviour::Bpf(Box::new(Bpf { program, lookup: own, tables, source, fixed_source }))
             }
             seg6local::Action::EndB6Encaps => {
                 let seg6 = Seg6 { mode: Mode::Encap, srh: local.srh.clone()? };

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use underpass_engine::counters::CounterId;
 use underpass_netlink::Encap;
 
+use crate::Program;
+
 /// Names an [`Info`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct InfoId(pub u32);
@@ -19,6 +21,8 @@ pub(crate) const METRICS: usize = 17;
 pub(crate) struct Tunnel {
     pub encap: Encap,
     pub counter: Option<CounterId>,
+    /// The program of End.BPF.
+    pub program: Option<Program>,
 }
 
 /// One way of a route.

@@ -18,6 +18,7 @@ const fn name(action: Action) -> &'static str {
         Action::EndDT4 => "End.DT4",
         Action::EndB6 => "End.B6",
         Action::EndB6Encaps => "End.B6.Encaps",
+        Action::EndBpf => "End.BPF",
         Action::EndDT46 => "End.DT46",
     }
 }

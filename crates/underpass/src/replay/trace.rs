@@ -226,6 +226,7 @@ fn sid(f: &mut Formatter<'_>, names: &Names<'_>, endpoint: &Endpoint) -> fmt::Re
         Behaviour::DT4 { .. } => write!(f, "End.DT4")?,
         Behaviour::DT6 { .. } => write!(f, "End.DT6")?,
         Behaviour::DT46 { .. } => write!(f, "End.DT46")?,
+        Behaviour::Bpf(bpf) => write!(f, "End.BPF, {:?}", bpf.program)?,
         Behaviour::B6(headend) => {
             write!(f, "End.B6 ")?;
             policy(f, headend)?;

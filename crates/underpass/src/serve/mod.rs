@@ -11,6 +11,7 @@ mod descriptor;
 mod filter;
 mod host;
 mod merge;
+mod program;
 mod session;
 mod sysctl;
 mod upstream;

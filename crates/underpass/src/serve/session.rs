@@ -12,7 +12,7 @@ use nix::{
         socket::{MsgFlags, send},
     },
 };
-use underpass_control::{Client, Notification, Protocol, Refusal};
+use underpass_control::{Client, Notification, Offered, Protocol, Refusal};
 
 use super::{
     Buffers, PortIds, QUEUE,
@@ -20,9 +20,10 @@ use super::{
     descriptor,
     host::Host,
     merge::{self, Beside},
+    program,
 };
 use crate::{
-    numbers,
+    numbers::{self, Meaning},
     protocol::{Kind, Message},
 };
 
@@ -104,8 +105,11 @@ impl Session {
         let Some(datagram) = buffers.request.get_mut(..length) else {
             return Err(Gone::CutOff("a datagram longer than 1 MiB"));
         };
-        if self.beside.is_some() && self.client.protocol == Protocol::Route {
-            renumber(datagram, &descriptors);
+        // Until the datagram has been answered.
+        let mut opened = Vec::new();
+        if self.client.protocol == Protocol::Route {
+            let programs = renumber(datagram, descriptors, self.beside.is_some(), &mut opened);
+            host.router().offer_programs(programs);
         }
         let datagram = &*datagram;
         if self.client.port == 0 {
@@ -118,6 +122,7 @@ impl Session {
             }
             None => host.request(&mut self.client, datagram, &mut buffers.answers),
         }
+        host.router().offer_programs(Offered::new());
         self.handled = self.handled.wrapping_add(1);
         Ok(true)
     }
@@ -311,15 +316,33 @@ impl Session {
     }
 }
 
-/// Puts the numbers that descriptors have here where a datagram has those of the program; -1 for want of one.
-fn renumber(datagram: &mut [u8], descriptors: &[OwnedFd]) {
-    let mut descriptors = descriptors.iter();
-    numbers::each(datagram, &mut |place| {
-        if i32::from_ne_bytes(*place) >= 0 {
-            let number = descriptors.next().map_or(-1, AsRawFd::as_raw_fd);
+/// Puts the numbers that descriptors have here where a datagram has those of the program, -1 for want of one, and keeps
+/// them in `open`. The BPF programs among them. Where nothing is `beside` the router, only these mean something.
+fn renumber(
+    datagram: &mut [u8],
+    descriptors: Vec<OwnedFd>,
+    beside: bool,
+    open: &mut Vec<OwnedFd>,
+) -> Offered {
+    let mut descriptors = descriptors.into_iter();
+    let mut programs = Offered::new();
+    numbers::each(datagram, &mut |meaning, place| {
+        if i32::from_ne_bytes(*place) < 0 {
+            return;
+        }
+        let descriptor = descriptors.next();
+        let number = descriptor.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        if beside || meaning == Meaning::Program {
             *place = number.to_ne_bytes();
         }
+        if meaning == Meaning::Program
+            && let (Some(program), Some(file)) = (&descriptor, descriptors.next())
+        {
+            programs.push((number as u32, program::take(program, file)));
+        }
+        open.extend(descriptor);
     });
+    programs
 }
 
 fn modify(epoll: &Epoll, fd: BorrowedFd<'_>, interest: EpollFlags, token: u64) -> Result<(), Gone> {

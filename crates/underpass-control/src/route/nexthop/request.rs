@@ -403,8 +403,8 @@ impl Router {
             && local.counted
         {
             let counter = Some(self.engine.add_counter());
-            let encap = tunnel.encap.clone();
-            hop.tunnel = Some(std::sync::Arc::new(crate::route::info::Tunnel { encap, counter }));
+            let tunnel = crate::route::info::Tunnel { counter, ..(**tunnel).clone() };
+            hop.tunnel = Some(std::sync::Arc::new(tunnel));
         }
         hop
     }
