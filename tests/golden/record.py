@@ -212,6 +212,7 @@ def guest(work):
         ("tmpfs", "/var/tmp", "tmpfs"),
     ]:
         libc.mount(source.encode(), target.encode(), kind.encode(), 0, b"")
+    os.chdir(HERE)  # where configurations find their BPF programs
     os.mkdir("/var/tmp/work")
     if libc.mount(b"none", b"/var/tmp/work", b"hostfs", 0, work.encode()):
         print("cannot mount the work directory", flush=True)
