@@ -101,6 +101,6 @@ impl Router {
 
     /// `ip sr tunsrc` was set: encapsulations get another source.
     pub(crate) fn tunnel_source_changed(&mut self) {
-        self.recompile_headends();
+        self.recompile_headends(|_| true);
     }
 }

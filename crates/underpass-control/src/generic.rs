@@ -10,7 +10,7 @@ use underpass_netlink::{Message, Refusal, Replies, Reply, Type, Validate, policy
 
 use crate::dump::{Chunk, Dump, More};
 use crate::router::Outcome;
-use crate::{Request, Router};
+use crate::{Request, Router, hmac};
 
 /// A command needs `CAP_NET_ADMIN`.
 const ADMIN: u32 = 1;
@@ -59,12 +59,12 @@ const FAMILIES: &[Family] = &[
 const CONTROL: [Type; 11] =
     policy(&[(control::ATTR_FAMILY_ID, Type::U16), (control::ATTR_FAMILY_NAME, Type::String(15))]);
 const SEG6: [Type; 8] = policy(&[
-    (seg6::ATTR_DST, Type::AtLeast(16)),
+    (seg6::ATTR_DST, Type::AtMost(16)),
     (2, Type::U32), // SEG6_ATTR_DSTLEN
-    (3, Type::U32), // SEG6_ATTR_HMACKEYID
-    (4, Type::Any), // SEG6_ATTR_SECRET
-    (5, Type::U8),  // SEG6_ATTR_SECRETLEN
-    (6, Type::U8),  // SEG6_ATTR_ALGID
+    (seg6::ATTR_HMACKEYID, Type::U32),
+    (seg6::ATTR_SECRET, Type::Any),
+    (seg6::ATTR_SECRETLEN, Type::U8),
+    (seg6::ATTR_ALGID, Type::U8),
     (7, Type::Nested),
 ]);
 
@@ -182,8 +182,8 @@ fn answer_seg6(
 ) -> Result<Outcome, Refusal> {
     let (_, attributes) = request.parse::<4, 8>(&SEG6, Validate::Liberal)?;
     match command {
-        seg6::CMD_DUMPHMAC => Ok(Outcome::Dump(Box::new(NoKeys))),
-        seg6::CMD_SETHMAC => Err(Refusal::new(EOPNOTSUPP, "HMAC keys are not supported by this router")),
+        seg6::CMD_DUMPHMAC => Ok(Outcome::Dump(hmac::dump(request))),
+        seg6::CMD_SETHMAC => hmac::set(router, &attributes).map(|()| Outcome::Done),
         seg6::CMD_SET_TUNSRC => {
             let source = attributes.get(seg6::ATTR_DST).ok_or(Refusal::errno(EINVAL))?.ipv6();
             router.set_tunnel_source(source);
@@ -197,19 +197,6 @@ fn answer_seg6(
             Ok(Outcome::Done)
         }
         _ => Err(Refusal::errno(EOPNOTSUPP)),
-    }
-}
-
-/// The dump of the HMAC keys, of which there are none.
-struct NoKeys;
-
-impl Dump for NoKeys {
-    fn next(&mut self, _: &Router, _: &mut Chunk<'_>) -> Result<More, Refusal> {
-        Ok(More::No)
-    }
-
-    fn generation(&self, _: &Router) -> u64 {
-        0
     }
 }
 

@@ -11,6 +11,7 @@ mod dump;
 mod events;
 mod follow;
 mod generic;
+mod hmac;
 mod host;
 mod link;
 mod mirror;

@@ -326,6 +326,7 @@ impl crate::Router {
             shared,
             addresses: self.vrf_addresses(link.index),
             mpls: false,
+            require_hmac: self.require_hmac(link),
         }
     }
 }

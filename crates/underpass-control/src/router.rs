@@ -12,6 +12,7 @@ use underpass_netlink::{Message, Refusal, Replies, messages};
 use crate::address::{self, Addresses};
 use crate::dump::{Dump, Empty, More, Running};
 use crate::events::{Events, Notification, check_group};
+use crate::hmac::HmacKeys;
 use crate::link::{self, Links};
 use crate::mirror::Live;
 use crate::neighbour::{self, Neighbours};
@@ -51,6 +52,8 @@ pub struct Router {
     pub(crate) routes: Routes,
     /// `ip sr tunsrc`: the source of encapsulations; `::` is one of the link's addresses.
     pub(crate) tunnel_source: Ipv6Addr,
+    /// `ip sr hmac`.
+    pub(crate) hmac_keys: HmacKeys,
     pub(crate) sysctls: Sysctls,
     began: Instant,
     /// What the requests of a datagram may name by descriptors.
@@ -88,6 +91,7 @@ impl Router {
             routes: Routes::default(),
             events: Events::default(),
             tunnel_source: Ipv6Addr::UNSPECIFIED,
+            hmac_keys: HmacKeys::default(),
             sysctls: Sysctls::default(),
             began: Instant::now(),
             programs: Offered::new(),

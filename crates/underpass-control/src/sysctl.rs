@@ -19,8 +19,10 @@ pub(crate) struct Variable {
     range: RangeInclusive<i64>,
     /// What it is at first.
     initial: i64,
-    /// What more is asked of a value before it is stored, and done with it.
-    set: fn(&mut Router, Instance, i64) -> Result<(), Refusal>,
+    /// What more is asked of a value before it is stored.
+    check: fn(&mut Router, Instance, i64) -> Result<(), Refusal>,
+    /// What is done once it is.
+    follow: fn(&mut Router, Instance),
 }
 
 /// Which of the values of a variable.
@@ -38,15 +40,20 @@ pub(crate) enum Instance {
 
 /// A table belongs to one VRF, as routes with `vrftable` need. Linux: `vrf_strict_mode`; there it is off at first.
 pub(crate) static STRICT_MODE: Variable =
-    Variable { path: "vrf/strict_mode", range: 0..=1, initial: 1, set: set_strict_mode };
+    Variable { path: "vrf/strict_mode", range: 0..=1, initial: 1, check: check_strict_mode, follow: nothing };
 
 /// Linux asks for it before it takes SRHs to its own addresses; SIDs work without.
 static SEG6_ENABLED: Variable =
-    Variable { path: "ipv6/conf/*/seg6_enabled", range: ANY, initial: 0, set: stored };
+    Variable { path: "ipv6/conf/*/seg6_enabled", range: ANY, initial: 0, check: any, follow: nothing };
 
-/// What HMAC TLVs are asked of. The router checks none, so it cannot be told to insist on them.
-static SEG6_REQUIRE_HMAC: Variable =
-    Variable { path: "ipv6/conf/*/seg6_require_hmac", range: -1..=0, initial: 0, set: stored };
+/// What is asked of the HMAC TLVs of SRHs that come in by a link; `all` has no effect, in Linux neither.
+pub(crate) static SEG6_REQUIRE_HMAC: Variable = Variable {
+    path: "ipv6/conf/*/seg6_require_hmac",
+    range: ANY,
+    initial: 0,
+    check: any,
+    follow: publish_links,
+};
 
 /// All of them.
 static VARIABLES: &[&Variable] = &[&STRICT_MODE, &SEG6_ENABLED, &SEG6_REQUIRE_HMAC];
@@ -60,13 +67,25 @@ const WITH_ALL: &str = "ipv6/conf/*/";
 #[derive(Debug, Default)]
 pub(crate) struct Sysctls(BTreeMap<(&'static str, Instance), i64>);
 
-/// Nothing more than the value to be read again.
-fn stored(_: &mut Router, _: Instance, _: i64) -> Result<(), Refusal> {
+/// Every value in the range is good.
+fn any(_: &mut Router, _: Instance, _: i64) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Nothing more than the value to be read again.
+fn nothing(_: &mut Router, _: Instance) {}
+
+/// The packet path is told of the links that the value is for: one and those enslaved to it.
+fn publish_links(router: &mut Router, instance: Instance) {
+    let Instance::Link(index) = instance else { return };
+    let slaves: Vec<u32> = router.links.slaves(index).map(|slave| slave.index).collect();
+    for index in slaves.into_iter().chain([index]) {
+        router.publish_link(index);
+    }
+}
+
 /// Linux: `vrf_strict_mode_change`.
-fn set_strict_mode(router: &mut Router, _: Instance, value: i64) -> Result<(), Refusal> {
+fn check_strict_mode(router: &mut Router, _: Instance, value: i64) -> Result<(), Refusal> {
     let mut tables = BTreeSet::new();
     let shared = router.links().filter_map(|link| link.vrf_table()).any(|table| !tables.insert(table));
     if value == 1 && shared { Err(Refusal::errno(EBUSY)) } else { Ok(()) }
@@ -135,7 +154,7 @@ impl Router {
         let (variable, instance) = self.file(path)?;
         let value = number(text).filter(|value| variable.range.contains(value));
         let value = value.ok_or(Refusal::errno(EINVAL))?;
-        (variable.set)(self, instance, value)?;
+        (variable.check)(self, instance, value)?;
         if instance == Instance::Default {
             // The links that are there keep what they have.
             let old = self.sysctl_value(variable, Instance::Default);
@@ -145,6 +164,7 @@ impl Router {
             }
         }
         self.sysctls.0.insert((variable.path, instance), value);
+        (variable.follow)(self, instance);
         Ok(())
     }
 
@@ -252,7 +272,9 @@ mod tests {
         for text in ["2", "-1", "x", "1x", "", "\n", "+1", "--1", "0x", "99999999999999999999"] {
             assert_eq!(refused(&mut router, "vrf/strict_mode", text), EINVAL, "{text:?}");
         }
-        assert_eq!(refused(&mut router, "ipv6/conf/p0/seg6_require_hmac", "1"), EINVAL);
+        for (text, errno) in [("2147483648", EINVAL), ("-2147483649", EINVAL), ("one", EINVAL)] {
+            assert_eq!(refused(&mut router, "ipv6/conf/p0/seg6_require_hmac", text), errno, "{text}");
+        }
         assert_eq!(refused(&mut router, "vrf/none", "1"), ENOENT);
         assert_eq!(router.read_sysctl("vrf/strict_mode").unwrap(), "1\n");
     }

@@ -74,6 +74,13 @@ drops! {
     InnerMalformed = "inner-malformed",
     /// A segment routing header for the router itself, which accepts none there.
     SrhNotEnabled = "srh-not-enabled",
+    /// `seg6_require_hmac` asks for an HMAC, or a policy has one to be filled in, and the segment routing
+    /// header has none.
+    HmacMissing = "hmac-missing",
+    /// An HMAC whose key the router does not have.
+    HmacKeyUnknown = "hmac-key-unknown",
+    /// An HMAC that is not that of its key.
+    HmacInvalid = "hmac-invalid",
     /// Neither the slot nor a free large one has room for the packet with its new headers.
     NoHeadroom = "no-headroom",
     /// The packet with its new headers would be longer than its length field can say.

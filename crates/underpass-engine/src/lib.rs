@@ -9,6 +9,7 @@ pub mod buffer;
 pub mod counters;
 pub mod drops;
 mod flow;
+pub mod hmac;
 pub mod limiter;
 pub mod lpm;
 pub mod offload;

@@ -60,6 +60,7 @@ impl Lab {
                 shared,
                 addresses: None,
                 mpls: false,
+                require_hmac: underpass_engine::hmac::Require::Present,
             };
             self.writer.set_link(id, link);
         }

@@ -208,7 +208,13 @@ fn the_known_example_moves_once() {
     let outer = ipv6::Header::new(v6("fd00:0::1"), first, 0, 64, 0);
     let header = outer.as_bytes().to_vec();
     assert_eq!(header.len(), 40);
-    let policy = Headend { mode: HeadendMode::Encap, header: header.into(), room: 40 + 16, via: lab.via(1) };
+    let policy = Headend {
+        mode: HeadendMode::Encap,
+        header: header.into(),
+        room: 40 + 16,
+        hmac_open: false,
+        via: lab.via(1),
+    };
     let action = lab.writer.add_action(Action::Headend(policy));
     lab.writer.insert6(lab.fib6, v6("2001:db8:e0::"), 48, action);
     let packet = ip6("fd00:0::2", "2001:db8:e0::1", protocol::UDP, &udp(40));

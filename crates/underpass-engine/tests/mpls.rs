@@ -137,6 +137,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         host: None,
         shared: false,
         addresses: None,
+        require_hmac: underpass_engine::hmac::Require::Present,
         mpls: false,
     }
 }

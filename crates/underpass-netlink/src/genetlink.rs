@@ -50,6 +50,14 @@ pub mod seg6 {
     pub const CMD_GET_TUNSRC: u8 = 4;
     /// An IPv6 address.
     pub const ATTR_DST: u16 = 1;
+    /// u32: the id of an HMAC key, not 0.
+    pub const ATTR_HMACKEYID: u16 = 3;
+    /// The secret of a key.
+    pub const ATTR_SECRET: u16 = 4;
+    /// u8: how many of its bytes count.
+    pub const ATTR_SECRETLEN: u16 = 5;
+    /// u8: `SEG6_HMAC_ALGO_*`.
+    pub const ATTR_ALGID: u16 = 6;
     /// Highest attribute type.
     pub const ATTR_MAX: u16 = 7;
 }

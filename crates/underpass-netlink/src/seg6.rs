@@ -104,6 +104,12 @@ impl SegmentList {
     pub fn hmac(&self) -> bool {
         self.0[5] & 0x08 != 0
     }
+
+    /// The key of the HMAC TLV that it asks for; `None` if it asks for none, or does not end in one.
+    pub fn hmac_key(&self) -> Option<u32> {
+        let [5, 38, _, _, a, b, c, d, ..] = *self.tlvs().last_chunk::<40>()? else { return None };
+        self.hmac().then_some(u32::from_be_bytes([a, b, c, d]))
+    }
 }
 
 /// An SRv6 headend of a route.
@@ -193,6 +199,23 @@ pub(crate) mod tests {
         assert!(SegmentList::parse(&tlv).is_err());
     }
 
+    /// iproute2 6.1: `… encap seg6 mode encap segs ::1 hmac 0x12`.
+    #[test]
+    fn hmac_key() {
+        let mut bytes = srh(&[Ipv6Addr::LOCALHOST]);
+        (bytes[1], bytes[5]) = (7, 8);
+        bytes.extend_from_slice(&[5, 38, 0, 0, 0, 0, 0, 0x12]);
+        bytes.resize(64, 0);
+        let list = SegmentList::parse(&bytes).unwrap();
+        assert_eq!((list.hmac(), list.hmac_key()), (true, Some(0x12)));
+        bytes[5] = 0;
+        assert_eq!(SegmentList::parse(&bytes).unwrap().hmac_key(), None, "the flag says none");
+        let mut bare = srh(&[Ipv6Addr::LOCALHOST]);
+        bare[5] = 8;
+        let bare = SegmentList::parse(&bare).unwrap();
+        assert_eq!((bare.hmac(), bare.hmac_key()), (true, None));
+    }
+
     proptest! {
         #[test]
         fn round_trip(list in segments(), mode in 0u32..5) {
@@ -210,7 +233,7 @@ pub(crate) mod tests {
                 let _ = (seg6.srh.first(), seg6.srh.tlvs(), seg6.srh.segments().count());
             }
             if let Ok(srh) = SegmentList::parse(&bytes) {
-                let _ = (srh.first(), srh.tlvs(), srh.segments().count());
+                let _ = (srh.first(), srh.tlvs(), srh.segments().count(), srh.hmac_key());
             }
         }
     }

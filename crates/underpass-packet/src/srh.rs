@@ -23,6 +23,9 @@ pub const MAX_SEGMENTS: usize = 127;
 /// Flag that asks for operations, administration and maintenance: RFC 9259 section 2.1.
 pub const FLAG_OAM: u8 = 0x20;
 
+/// Flag that says that the last TLV is an HMAC: Linux's `SR6_FLAG1_HMAC`.
+pub const FLAG_HMAC: u8 = 0x08;
+
 /// Which rule the bytes break, in the order in which they are checked. The rules are those of Linux's
 /// `seg6_validate_srh()` for headers that may be reduced, and the padding of RFC 8754 section 2.1.1.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -165,6 +168,18 @@ impl<'a> Srh<'a> {
     pub fn tlv_bytes(&self) -> &'a [u8] {
         self.tlvs
     }
+
+    /// The HMAC that the header ends in, if its flag says that it does: Linux's `seg6_get_tlv_hmac`, which
+    /// takes digests of 32 bytes alone.
+    #[inline]
+    pub fn hmac(&self) -> Option<Hmac<'a>> {
+        let (&[kind, len, ref value @ ..], true) =
+            (self.tlvs.last_chunk::<HMAC_LEN>()?, self.fixed.flags & FLAG_HMAC != 0)
+        else {
+            return None;
+        };
+        Tlv { kind, value }.hmac().filter(|_| usize::from(len) == value.len())
+    }
 }
 
 /// [`Srh`], to be changed. Its lengths cannot be changed.
@@ -225,6 +240,13 @@ impl<'a> SrhMut<'a> {
         self.fixed.tag = tag.into();
     }
 
+    /// The digest of [`Srh::hmac`].
+    #[inline]
+    pub fn digest_mut(&mut self) -> Option<&mut [u8; DIGEST_LEN]> {
+        self.view().hmac()?;
+        self.tlvs.last_chunk_mut()
+    }
+
     /// The segments, the last to be visited first.
     #[inline]
     pub fn segments_mut(&mut self) -> &mut [[u8; 16]] {
@@ -238,6 +260,10 @@ pub const TLV_PAD1: u8 = 0;
 pub const TLV_PADN: u8 = 4;
 /// Type of the HMAC TLV: RFC 8754 section 2.1.2.
 pub const TLV_HMAC: u8 = 5;
+/// Length of the digest in an HMAC TLV as Linux makes it, in bytes; a shorter one is filled up with zeros.
+pub const DIGEST_LEN: usize = 32;
+/// Length of that TLV.
+const HMAC_LEN: usize = 2 + size_of::<HmacFixed>() + DIGEST_LEN;
 
 /// One TLV of an SRH.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -520,6 +546,33 @@ mod tests {
         for len in (0..38).filter(|len| ![14, 22, 30].contains(len)) {
             assert_eq!(Tlv { kind: TLV_HMAC, value: &value[..len] }.hmac(), None, "{len}");
         }
+    }
+
+    /// scapy 2.5: `IPv6ExtHdrSegmentRouting(addresses=["fc00::1"], segleft=0, lastentry=0, hmac=1,
+    /// tlv_objects=[IPv6ExtHdrSegmentRoutingTLVHMAC(hmackeyid=7, hmac=b"\xab" * 32)])`.
+    #[test]
+    fn the_header_ends_in_an_hmac() {
+        let path = addresses(&["fc00::1"]);
+        let hmac = [&hex("05 26 0000 00000007")[..], &[0xAB; 32]].concat();
+        let pad = hex("04 06 000000000000");
+        let digest = |flags, tlvs: &[u8]| {
+            let mut bytes = [0; 8 + 16 + 56];
+            let len = Builder { flags, tlvs, ..Builder::new(0, &path) }.write(&mut bytes).unwrap();
+            let read =
+                Srh::parse(&bytes[..len]).unwrap().hmac().map(|hmac| (hmac.key_id, hmac.digest.to_vec()));
+            let mut srh = SrhMut::parse(&mut bytes[..len]).unwrap();
+            assert_eq!(srh.digest_mut().map(|digest| digest.to_vec()), read.clone().map(|read| read.1));
+            read
+        };
+        assert_eq!(digest(FLAG_HMAC, &hmac), Some((7, vec![0xAB; 32])));
+        assert_eq!(digest(FLAG_HMAC, &[&pad[..], &hmac].concat()), Some((7, vec![0xAB; 32])));
+        assert_eq!(digest(0, &hmac), None, "the flag says none");
+        assert_eq!(digest(FLAG_HMAC, &[&hmac[..], &pad].concat()), None, "it is not the last");
+        assert_eq!(digest(FLAG_HMAC, &[]), None);
+        let other = [&hex("06 26 0000 00000007")[..], &[0xAB; 32]].concat();
+        assert_eq!(digest(FLAG_HMAC, &other), None, "another type");
+        let short = [&hex("04 06 000000000000 05 1e 0000 00000007")[..], &[0xAB; 24]].concat();
+        assert_eq!(digest(FLAG_HMAC, &short), None, "a digest of 24 bytes");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsStr,
-    io,
+    io::{self, Write},
     os::fd::AsFd,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -166,6 +166,22 @@ impl Offline {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an empty line"))?;
         let mut command = self.command(program).map_err(io::Error::other)?;
         command.args(arguments).stdin(Stdio::null()).output()
+    }
+
+    /// As [`Offline::run`], with this input, and without a terminal where the program could ask instead: `ip sr
+    /// hmac set` reads its secret there.
+    ///
+    /// # Errors
+    /// As [`Offline::run`]; setsid(1) is needed.
+    pub fn run_with<S: AsRef<OsStr>>(&self, words: &[S], input: &str) -> io::Result<Output> {
+        let mut command = self.command("setsid").map_err(io::Error::other)?;
+        command.arg("-w").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A program may end without having read it all, and says why it did.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        child.wait_with_output()
     }
 
     /// As [`Offline::run`], with the words of `line` between blanks: nothing is quoted.

@@ -2,7 +2,8 @@
 //! against a router of this process.
 //!
 //! Words are split and quoted as in the POSIX shell; `#` begins a comment; a `\` at the end of a line
-//! continues it. Nothing else of a shell is there: no variables, no substitution, no redirection.
+//! continues it; `<<< word` at its end is what the tool reads from its input, for `ip sr hmac set`. Nothing
+//! else of a shell is there: no variables, no substitution, no other redirection.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub struct Line {
     pub number: usize,
     /// The program and its arguments; never empty.
     pub words: Vec<String>,
+    /// What the program reads.
+    pub input: Option<String>,
 }
 
 /// A line that cannot be run, or that its tool refuses.
@@ -53,6 +56,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Vec<Line>, ScriptError> {
         }
         let fail = |problem| ScriptError { file: file.to_owned(), line: index + 1, problem };
         let words = shlex::split(&joined).ok_or_else(|| fail("a quote is not closed".to_owned()))?;
+        let (words, input) = here_string(words).map_err(fail)?;
         let Some(tool) = words.first() else { continue };
         if !TOOLS.contains(&tool.as_str()) {
             return Err(fail(format!(
@@ -60,7 +64,7 @@ pub fn parse(file: &Path, text: &str) -> Result<Vec<Line>, ScriptError> {
                 TOOLS.join(", ")
             )));
         }
-        lines.push(Line { number: index + 1, words });
+        lines.push(Line { number: index + 1, words, input });
     }
     Ok(lines)
 }
@@ -95,7 +99,11 @@ pub fn configure(router: &Offline, file: &Path, lines: &[Line]) -> Result<(), Sc
 /// The line and the tool's own message, if it fails or cannot be started.
 pub fn run(router: &Offline, line: &Line) -> Result<String, String> {
     let command = shlex::try_join(line.words.iter().map(String::as_str)).unwrap_or_default();
-    let output = router.run(&line.words).map_err(|error| match error.kind() {
+    let output = match &line.input {
+        Some(input) => router.run_with(&line.words, input),
+        None => router.run(&line.words),
+    };
+    let output = output.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => format!("{command}: not found; its Debian package is iproute2"),
         _ => format!("{command}: {error}"),
     })?;
@@ -105,6 +113,15 @@ pub fn run(router: &Offline, line: &Line) -> Result<String, String> {
     }
     eprint!("{errors}");
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Takes the here-string of a line off its end.
+fn here_string(mut words: Vec<String>) -> Result<(Vec<String>, Option<String>), String> {
+    let Some(at) = words.iter().position(|word| word == "<<<") else { return Ok((words, None)) };
+    match &words.split_off(at)[..] {
+        [_, input] => Ok((words, Some(format!("{input}\n")))),
+        _ => Err("'<<<' stands before one last word".to_owned()),
+    }
 }
 
 /// Whether the next line belongs to this one: it ends in an odd number of `\` and is no comment.
@@ -167,6 +184,17 @@ mod tests {
         assert_eq!(script("ip link\nip addr \\").unwrap(), [(1, "ip|link".into()), (2, "ip|addr".into())]);
         let tool = "vpn.conf:3: 'rm' is none of the tools that may run here: ip, tc, bridge";
         assert_eq!(script("\n\nrm -r x").unwrap_err(), tool);
+    }
+
+    #[test]
+    fn a_here_string_is_input() {
+        let line = parse_one("ip sr hmac set 1 sha256 <<< 'a secret'").unwrap();
+        assert_eq!(line.words, ["ip", "sr", "hmac", "set", "1", "sha256"]);
+        assert_eq!(line.input.as_deref(), Some("a secret\n"));
+        assert_eq!(parse_one("ip link").unwrap().input, None);
+        for wrong in ["ip <<<", "ip <<< a b", "<<< a"] {
+            assert!(parse_one(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -70,6 +70,8 @@ const HOP_LIMIT: u8 = 64;
 const ROUTING_HEADER: u8 = 43;
 /// Bytes of an Ethernet header.
 const ETHERNET: usize = 14;
+/// Length of the outer IPv6 header.
+const OUTER: usize = 40;
 const RTAX_MTU: usize = 2;
 
 /// What a compilation collects.
@@ -167,15 +169,17 @@ impl Router {
         keys.iter().for_each(|key| self.recompile(key));
     }
 
-    /// Compiles the actions again that hold an outer header: its source may be another now.
-    pub(crate) fn recompile_headends(&mut self) {
+    /// Compiles the actions again that hold headers of such lists: their source may be another now, or a key.
+    pub(crate) fn recompile_headends(&mut self, of: impl Fn(&SegmentList) -> bool) {
         let encapsulates = |hop: &Hop| {
             let encap = hop.tunnel.as_ref().map(|tunnel| &tunnel.encap);
-            match encap {
-                Some(Encap::Seg6(_)) => true,
-                Some(Encap::Seg6Local(local)) => local.srh.is_some() || local.bpf.is_some(),
-                None => false,
-            }
+            let srh = match encap {
+                Some(Encap::Seg6Local(local)) if local.bpf.is_some() => return true,
+                Some(Encap::Seg6(seg6)) => Some(&seg6.srh),
+                Some(Encap::Seg6Local(local)) => local.srh.as_ref(),
+                None => None,
+            };
+            srh.is_some_and(&of)
         };
         let ids: Vec<InfoId> = self
             .routes
@@ -352,11 +356,8 @@ impl Router {
         })
     }
 
-    /// `None`: the header wants an HMAC, for which there is no key.
+    /// `None`: the list is empty, which no request can make it.
     fn headend(&mut self, seg6: &Seg6, hop: &Hop, scope: Scope, build: &mut Build) -> Option<Headend> {
-        if seg6.srh.hmac() {
-            return None;
-        }
         let lookup = self.lookup(scope);
         let first = seg6.srh.segments().next_back()?;
         let mode = match seg6.mode {
@@ -365,13 +366,22 @@ impl Router {
             Mode::L2Encap | Mode::L2EncapRed => HeadendMode::L2Encap,
         };
         let source = self.encapsulation_source(hop.oif);
-        let header = header(seg6, source, first);
-        let via = self.via(first.into(), lookup, build);
+        let mut header = header(seg6, source, first);
+        let mut via = self.via(first.into(), lookup, build);
+        let mut hmac_open = seg6.srh.hmac();
+        if hmac_open && mode != HeadendMode::Inline {
+            // It covers nothing of the packet.
+            let srh = header.get_mut(OUTER..).unwrap_or_default();
+            hmac_open = self.hmac_keys.compiled().make(&source.octets(), srh).is_err();
+        }
+        if hmac_open {
+            via.resolved = None;
+        }
         // Every port has Ethernet frames. Where the way out is not known yet, there may be more to it.
         let link_layer = if via.resolved.is_some() { ETHERNET } else { LONGEST_LINK_LAYER };
         let framed = if mode == HeadendMode::L2Encap { ETHERNET } else { 0 };
         let room = (header.len() + framed + link_layer) as u16;
-        Some(Headend { mode, header: header.into(), room, via })
+        Some(Headend { mode, header: header.into(), room, hmac_open, via })
     }
 
     /// The source of outer headers: `ip sr tunsrc`, or what Linux would choose on the link.
@@ -562,10 +572,12 @@ fn header(seg6: &Seg6, source: Ipv6Addr, first: Ipv6Addr) -> Vec<u8> {
 }
 
 /// The header without the first segment, RFC 8754 section 4.1.1. Of one segment nothing is left, its TLVs
-/// neither, as in Linux.
+/// neither, as in Linux; but with an HMAC it stays whole.
 fn reduced(srh: &SegmentList) -> Vec<u8> {
     let bytes = srh.bytes();
-    let Some(last_entry) = bytes[4].checked_sub(1) else { return Vec::new() };
+    let Some(last_entry) = bytes[4].checked_sub(1) else {
+        return if srh.hmac() { bytes.to_vec() } else { Vec::new() };
+    };
     let kept = 8 + (usize::from(last_entry) + 1) * 16;
     let mut reduced = bytes[..kept].to_vec();
     reduced.extend_from_slice(srh.tlvs());

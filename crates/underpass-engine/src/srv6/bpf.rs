@@ -14,6 +14,7 @@ use super::headend::insert_srh;
 use crate::bpf::{Fault, Field, General, Helper, Host, Machine, Memory, Out};
 use crate::buffer::Packet;
 use crate::drops::Drop;
+use crate::hmac::Check;
 use crate::tables::{Bpf, LookupId};
 use crate::worker::{Refusal, ipv6_check};
 
@@ -76,8 +77,8 @@ pub(crate) struct Outcome {
 
 /// Makes the next segment the destination, and returns where the SRH begins: RFC 8986 section 4.1 without the hop
 /// limit, which Linux looks at when it forwards.
-pub(crate) fn next_segment(packet: &mut Packet) -> Result<usize, Drop> {
-    let at = active_srh(packet)?;
+pub(crate) fn next_segment(packet: &mut Packet, check: &Check<'_>) -> Result<usize, Drop> {
+    let at = active_srh(packet, check)?;
     let (header, rest) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
     let mut srh = rest
         .get_mut(at - ipv6::Header::LEN..)

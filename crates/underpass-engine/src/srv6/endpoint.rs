@@ -12,6 +12,7 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 use super::flavours::{self, Next};
 use crate::buffer::Packet;
 use crate::drops::Drop;
+use crate::hmac::Check;
 use crate::tables::{Behaviour, Bpf, Endpoint, Headend, LinkId, LookupId, NextHopId, Via};
 use crate::worker::{IcmpError, Refusal, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
@@ -50,34 +51,33 @@ impl From<Drop> for Refusal {
 pub(crate) fn endpoint<'s>(
     packet: &mut Packet,
     sid: &'s Endpoint,
+    check: &Check<'_>,
     unusual: &mut bool,
 ) -> Result<Onward<'s>, Refusal> {
     match &sid.behaviour {
-        Behaviour::End { lookup } | Behaviour::T { lookup } => end(packet, sid, *lookup, unusual),
-        Behaviour::X(via) => end_x(packet, sid, via, unusual),
+        Behaviour::End { lookup } | Behaviour::T { lookup } => end(packet, sid, check, *lookup, unusual),
+        Behaviour::X(via) => end_x(packet, sid, check, via, unusual),
         Behaviour::DX2 { link } => {
-            decapsulate_frame(packet)?;
+            decapsulate_frame(packet, check)?;
             Ok(Onward::Frame(*link))
         }
-        Behaviour::DX4(via) => end_dx4(packet, via, unusual),
-        Behaviour::DX6(via) => end_dx6(packet, via, unusual),
-        Behaviour::DT4 { lookup } => end_dt4(packet, *lookup, unusual),
-        Behaviour::DT6 { lookup } => end_dt6(packet, *lookup, unusual),
-        Behaviour::DT46 { lookup } => end_dt46(packet, *lookup, unusual),
+        Behaviour::DX4(via) => end_dx4(packet, check, via, unusual),
+        Behaviour::DX6(via) => end_dx6(packet, check, via, unusual),
+        Behaviour::DT4 { lookup } => end_dt4(packet, check, *lookup, unusual),
+        Behaviour::DT6 { lookup } => end_dt6(packet, check, *lookup, unusual),
+        Behaviour::DT46 { lookup } => end_dt46(packet, check, *lookup, unusual),
         // Linux's End.B6: a new SRH on top of the active one.
         Behaviour::B6(policy) => {
-            let at = active_srh(packet)?;
-            let srh = packet.bytes().get(at..).and_then(|bytes| Srh::parse(bytes).ok());
-            srh.ok_or(Drop::SrhMalformed)?;
+            active_srh(packet, check)?;
             Ok(Onward::Insert(policy))
         }
         // RFC 8986 section 4.13: on to the next segment, and the policy's headers around it all.
         Behaviour::B6Encaps(policy) => {
-            advance(packet)?;
+            advance(packet, check)?;
             Ok(Onward::Insert(policy))
         }
         Behaviour::Bpf(bpf) => {
-            let at = super::bpf::next_segment(packet)?;
+            let at = super::bpf::next_segment(packet, check)?;
             Ok(Onward::Program(bpf, at))
         }
     }
@@ -118,11 +118,12 @@ pub(crate) fn name(behaviour: &Behaviour) -> &'static str {
 fn end<'s>(
     packet: &mut Packet,
     sid: &Endpoint,
+    check: &Check<'_>,
     lookup: LookupId,
     unusual: &mut bool,
 ) -> Result<Onward<'s>, Refusal> {
-    let Some(flavours) = &sid.flavours else { return Ok(Onward::Look6(lookup, advance(packet)?)) };
-    Ok(match flavours::next(packet, flavours, unusual)? {
+    let Some(flavours) = &sid.flavours else { return Ok(Onward::Look6(lookup, advance(packet, check)?)) };
+    Ok(match flavours::next(packet, flavours, check, unusual)? {
         Next::Segment(address) | Next::Inside6(address) => Onward::Look6(lookup, address),
         Next::Inside4(address) => Onward::Look4(lookup, address),
         Next::UpperLayer => Onward::Deliver,
@@ -134,12 +135,13 @@ fn end<'s>(
 fn end_x<'s>(
     packet: &mut Packet,
     sid: &Endpoint,
+    check: &Check<'_>,
     via: &Via,
     unusual: &mut bool,
 ) -> Result<Onward<'s>, Refusal> {
     let next = match &sid.flavours {
-        None => Next::Segment(advance(packet)?),
-        Some(flavours) => flavours::next(packet, flavours, unusual)?,
+        None => Next::Segment(advance(packet, check)?),
+        Some(flavours) => flavours::next(packet, flavours, check, unusual)?,
     };
     let unspecified = matches!(via.address, IpAddr::V6(address) if address.is_unspecified());
     Ok(match next {
@@ -152,11 +154,13 @@ fn end_x<'s>(
 
 /// RFC 8986 section 4.1, S02 to S15: lowers segments left and makes that segment the destination.
 #[inline(always)]
-fn advance(packet: &mut Packet) -> Result<Ipv6Addr, Refusal> {
-    if let Some(segment) = advance_plain(packet.bytes_mut()) {
+fn advance(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, Refusal> {
+    if check.passes_plain()
+        && let Some(segment) = advance_plain(packet.bytes_mut())
+    {
         return Ok(segment);
     }
-    advance_any(packet)
+    advance_any(packet, check)
 }
 
 /// [`advance_any`] for nearly every packet. `None`: the packet is not of that kind, and unchanged.
@@ -197,8 +201,8 @@ pub(crate) fn write_segment(headers: &mut [u8; 48], left: u8, segment: Ipv6Addr)
 
 /// [`advance`] for any packet.
 #[inline(never)]
-fn advance_any(packet: &mut Packet) -> Result<Ipv6Addr, Refusal> {
-    let at = active_srh(packet)?;
+fn advance_any(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, Refusal> {
+    let at = active_srh(packet, check)?;
     advance_at(packet, at).map(|(_, segment)| segment)
 }
 
@@ -220,15 +224,20 @@ pub(super) fn advance_at(packet: &mut Packet, at: usize) -> Result<(u8, Ipv6Addr
 }
 
 /// Where the SRH with segments left begins, RFC 8986 section 4.1, S01 and S02. Routing headers that are
-/// used up are passed over.
-pub(super) fn active_srh(packet: &Packet) -> Result<usize, Drop> {
+/// used up are passed over. It is sound, and its HMAC as it is to be.
+pub(super) fn active_srh(packet: &Packet, check: &Check<'_>) -> Result<usize, Drop> {
+    let (fixed, _) = ipv6::Header::ref_from_prefix(packet.bytes()).map_err(|_| Drop::Ip6Truncated)?;
     let mut reason = Drop::SrhMissing;
     for header in extensions(packet.bytes())? {
         let header = header.map_err(|_| Drop::Ip6Malformed)?;
         let Some(routing) = header.routing() else { continue };
         match (routing.routing_type, routing.segments_left) {
             (_, 0) => reason = Drop::SegmentsLeftZero,
-            (srh::ROUTING_TYPE, _) => return Ok(header.offset),
+            (srh::ROUTING_TYPE, _) => {
+                let srh = Srh::parse(header.bytes).map_err(|_| Drop::SrhMalformed)?;
+                check.check(&fixed.source, &srh)?;
+                return Ok(header.offset);
+            }
             _ => return Err(Drop::SrhMissing),
         }
     }
@@ -245,8 +254,8 @@ pub(crate) const LEAST_ETHERTYPE: u16 = 0x0600;
 
 /// End.DX2: what is inside is an Ethernet frame. RFC 8986 section 4.9.
 #[inline(always)]
-fn decapsulate_frame(packet: &mut Packet) -> Result<(), Refusal> {
-    let at = inner(packet, protocol::ETHERNET)?;
+fn decapsulate_frame(packet: &mut Packet, check: &Check<'_>) -> Result<(), Refusal> {
+    let at = inner(packet, check, protocol::ETHERNET)?;
     packet.pull(at);
     match ethernet::Header::parse(packet.bytes()) {
         Ok((header, _)) if header.ethertype.get() >= LEAST_ETHERTYPE => Ok(()),
@@ -256,8 +265,13 @@ fn decapsulate_frame(packet: &mut Packet) -> Result<(), Refusal> {
 
 /// End.DX4: the IPv4 packet inside goes to this neighbour. RFC 8986 section 4.5.
 #[inline(always)]
-fn end_dx4<'s>(packet: &mut Packet, via: &Via, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
-    let destination = decapsulate4(packet, unusual)?;
+fn end_dx4<'s>(
+    packet: &mut Packet,
+    check: &Check<'_>,
+    via: &Via,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    let destination = decapsulate4(packet, check, unusual)?;
     Ok(match via.address {
         IpAddr::V4(address) if address.is_unspecified() => Onward::Look4(via.lookup, destination),
         _ => Onward::via(via),
@@ -266,8 +280,13 @@ fn end_dx4<'s>(packet: &mut Packet, via: &Via, unusual: &mut bool) -> Result<Onw
 
 /// End.DX6: the IPv6 packet inside goes to this neighbour. RFC 8986 section 4.4.
 #[inline(always)]
-fn end_dx6<'s>(packet: &mut Packet, via: &Via, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
-    let destination = decapsulate6(packet, unusual)?;
+fn end_dx6<'s>(
+    packet: &mut Packet,
+    check: &Check<'_>,
+    via: &Via,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    let destination = decapsulate6(packet, check, unusual)?;
     Ok(match via.address {
         IpAddr::V6(address) if address.is_unspecified() => Onward::Look6(via.lookup, destination),
         _ => Onward::via(via),
@@ -276,22 +295,37 @@ fn end_dx6<'s>(packet: &mut Packet, via: &Via, unusual: &mut bool) -> Result<Onw
 
 /// End.DT4: the IPv4 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.7.
 #[inline(always)]
-fn end_dt4<'s>(packet: &mut Packet, lookup: LookupId, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
-    Ok(Onward::Look4(lookup, decapsulate4(packet, unusual)?))
+fn end_dt4<'s>(
+    packet: &mut Packet,
+    check: &Check<'_>,
+    lookup: LookupId,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    Ok(Onward::Look4(lookup, decapsulate4(packet, check, unusual)?))
 }
 
 /// End.DT6: the IPv6 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.6.
 #[inline(always)]
-fn end_dt6<'s>(packet: &mut Packet, lookup: LookupId, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
-    Ok(Onward::Look6(lookup, decapsulate6(packet, unusual)?))
+fn end_dt6<'s>(
+    packet: &mut Packet,
+    check: &Check<'_>,
+    lookup: LookupId,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    Ok(Onward::Look6(lookup, decapsulate6(packet, check, unusual)?))
 }
 
 /// End.DT46: either. RFC 8986 section 4.8.
 #[inline(always)]
-fn end_dt46<'s>(packet: &mut Packet, lookup: LookupId, unusual: &mut bool) -> Result<Onward<'s>, Refusal> {
-    match end_dt6(packet, lookup, unusual) {
+fn end_dt46<'s>(
+    packet: &mut Packet,
+    check: &Check<'_>,
+    lookup: LookupId,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    match end_dt6(packet, check, lookup, unusual) {
         Err(refusal) if refusal == Refusal::silent(Drop::UpperLayerUnexpected) => {
-            end_dt4(packet, lookup, unusual)
+            end_dt4(packet, check, lookup, unusual)
         }
         done => done,
     }
@@ -301,12 +335,14 @@ fn end_dt46<'s>(packet: &mut Packet, lookup: LookupId, unusual: &mut bool) -> Re
 /// of this protocol. The check that comes first in all of RFC 8986 sections 4.4 to 4.12: segments left
 /// must be 0.
 #[inline(always)]
-fn inner(packet: &Packet, protocol: u8) -> Result<usize, Drop> {
+fn inner(packet: &Packet, check: &Check<'_>, protocol: u8) -> Result<usize, Drop> {
     let bytes = packet.bytes();
-    if let Some(at) = plain_inner(bytes, protocol) {
+    if check.passes_plain()
+        && let Some(at) = plain_inner(bytes, protocol)
+    {
         return Ok(at);
     }
-    find_inner(bytes, protocol)
+    find_inner(bytes, check, protocol)
 }
 
 /// [`inner`] for the frequent forms: nothing between the fixed header and the packet inside, or an SRH
@@ -331,7 +367,8 @@ pub(crate) fn plain_inner(bytes: &[u8], protocol: u8) -> Option<usize> {
 
 /// Walks the extension headers to the packet inside.
 #[cold]
-fn find_inner(bytes: &[u8], protocol: u8) -> Result<usize, Drop> {
+fn find_inner(bytes: &[u8], check: &Check<'_>, protocol: u8) -> Result<usize, Drop> {
+    let (fixed, _) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
     let mut headers = extensions(bytes)?;
     for header in headers.by_ref() {
         let header = header.map_err(|_| Drop::Ip6Malformed)?;
@@ -339,8 +376,9 @@ fn find_inner(bytes: &[u8], protocol: u8) -> Result<usize, Drop> {
         if routing.segments_left > 0 {
             return Err(Drop::SegmentsLeftNotZero);
         }
-        if routing.routing_type == srh::ROUTING_TYPE && Srh::parse(header.bytes).is_err() {
-            return Err(Drop::SrhMalformed);
+        if routing.routing_type == srh::ROUTING_TYPE {
+            let srh = Srh::parse(header.bytes).map_err(|_| Drop::SrhMalformed)?;
+            check.check(&fixed.source, &srh)?;
         }
     }
     let upper = headers.upper().map_err(|_| Drop::Ip6Malformed)?;
@@ -353,8 +391,12 @@ fn find_inner(bytes: &[u8], protocol: u8) -> Result<usize, Drop> {
 
 /// Takes the outer headers off an IPv4 packet, which is checked: its destination.
 #[inline(always)]
-pub(super) fn decapsulate4(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv4Addr, Drop> {
-    let at = inner(packet, protocol::IPV4)?;
+pub(super) fn decapsulate4(
+    packet: &mut Packet,
+    check: &Check<'_>,
+    unusual: &mut bool,
+) -> Result<Ipv4Addr, Drop> {
+    let at = inner(packet, check, protocol::IPV4)?;
     let inner = packet.bytes().get(at..).ok_or(Drop::InnerMalformed)?;
     if let Some((destination, len)) = ipv4_plain(inner) {
         packet.narrow(at, len);
@@ -368,8 +410,12 @@ pub(super) fn decapsulate4(packet: &mut Packet, unusual: &mut bool) -> Result<Ip
 
 /// Takes the outer headers off an IPv6 packet, which is checked: its destination.
 #[inline(always)]
-pub(super) fn decapsulate6(packet: &mut Packet, unusual: &mut bool) -> Result<Ipv6Addr, Drop> {
-    let at = inner(packet, protocol::IPV6)?;
+pub(super) fn decapsulate6(
+    packet: &mut Packet,
+    check: &Check<'_>,
+    unusual: &mut bool,
+) -> Result<Ipv6Addr, Drop> {
+    let at = inner(packet, check, protocol::IPV6)?;
     let inner = packet.bytes().get(at..).ok_or(Drop::InnerMalformed)?;
     if let Some((destination, len)) = ipv6_plain(inner) {
         packet.narrow(at, len);

@@ -9,6 +9,7 @@ use underpass_packet::{FromBytes, ipv6};
 use super::endpoint::{active_srh, advance_at, decapsulate4, decapsulate6, extensions};
 use crate::buffer::Packet;
 use crate::drops::Drop;
+use crate::hmac::Check;
 use crate::tables::{Flavours, NextCsid};
 use crate::worker::{IcmpError, Refusal};
 
@@ -28,7 +29,12 @@ pub(super) enum Next {
 ///
 /// # Errors
 /// As [`super::endpoint`].
-pub(super) fn next(packet: &mut Packet, flavours: &Flavours, unusual: &mut bool) -> Result<Next, Refusal> {
+pub(super) fn next(
+    packet: &mut Packet,
+    flavours: &Flavours,
+    check: &Check<'_>,
+    unusual: &mut bool,
+) -> Result<Next, Refusal> {
     // RFC 9800 section 4.1.1: before "any extension header that is not an SRH, a Hop-by-Hop header, or a
     // Destination Options header", and before the upper layer.
     if let Some(structure) = flavours.next_csid
@@ -36,7 +42,7 @@ pub(super) fn next(packet: &mut Packet, flavours: &Flavours, unusual: &mut bool)
     {
         return Ok(Next::Segment(segment));
     }
-    match active_srh(packet) {
+    match active_srh(packet, check) {
         Ok(at) => {
             let (left, segment) = advance_at(packet, at)?;
             // RFC 8986 section 4.16.1, S14.1: "If (Segments Left == 0)"
@@ -48,7 +54,7 @@ pub(super) fn next(packet: &mut Packet, flavours: &Flavours, unusual: &mut bool)
             }
             Ok(Next::Segment(segment))
         }
-        Err(reason) => end_of_list(packet, flavours, reason, unusual),
+        Err(reason) => end_of_list(packet, flavours, check, reason, unusual),
     }
 }
 
@@ -56,6 +62,7 @@ pub(super) fn next(packet: &mut Packet, flavours: &Flavours, unusual: &mut bool)
 fn end_of_list(
     packet: &mut Packet,
     flavours: &Flavours,
+    check: &Check<'_>,
     reason: Drop,
     unusual: &mut bool,
 ) -> Result<Next, Refusal> {
@@ -64,20 +71,23 @@ fn end_of_list(
     }
     if flavours.usd {
         // RFC 8986 section 4.16.3, S01 and S04: "Upper-Layer header type == 41(IPv6)", "== 4(IPv4)"
-        match decapsulate6(packet, unusual) {
+        match decapsulate6(packet, check, unusual) {
             Ok(destination) => return Ok(Next::Inside6(destination)),
             Err(Drop::UpperLayerUnexpected) => {}
             Err(refused) => return Err(refused.into()),
         }
-        match decapsulate4(packet, unusual) {
+        match decapsulate4(packet, check, unusual) {
             Ok(destination) => return Ok(Next::Inside4(destination)),
             Err(Drop::UpperLayerUnexpected) => {}
             Err(refused) => return Err(refused.into()),
         }
     }
     // RFC 8986 section 4.16.2, S03.4: "Proceed to process the next header in the packet"
-    if flavours.usp && pop_used_up(packet, usize::MAX)? {
-        return Ok(Next::UpperLayer);
+    if flavours.usp {
+        check_used_up(packet.bytes(), check)?;
+        if pop_used_up(packet, usize::MAX)? {
+            return Ok(Next::UpperLayer);
+        }
     }
     if flavours.usd {
         // Section 4.1.1, S04: no upper layer is "allowed by local configuration".
@@ -94,6 +104,14 @@ fn pop_used_up(packet: &mut Packet, mut end: usize) -> Result<bool, Drop> {
         popped = true;
     }
     Ok(popped)
+}
+
+/// Checks the HMAC of the SRH that the packet ends its way with here.
+fn check_used_up(bytes: &[u8], check: &Check<'_>) -> Result<(), Drop> {
+    let Some(at) = used_up_srh(bytes, usize::MAX)? else { return Ok(()) };
+    let (fixed, _) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    let srh = bytes.get(at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(Drop::SrhMalformed)?;
+    check.check(&fixed.source, &srh)
 }
 
 /// Where the first SRH without segments left begins, if that is before `end`.

@@ -8,16 +8,26 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::Drop;
+use crate::hmac::Keys;
 use crate::tables::{Headend, HeadendMode};
 use crate::trace::{Event, Trace};
 use crate::worker::{GENERATED, IcmpError, NOT_FORWARDED, Refusal, Road, Step};
 
 /// Puts a policy's headers before the packet and sends it on its way.
-pub(crate) fn headend<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T) -> Step {
+pub(crate) fn headend<T: Trace>(
+    road: &mut Road,
+    policy: &Headend,
+    keys: Option<&Keys>,
+    trace: &mut T,
+) -> Step {
     let (name, done) = match policy.mode {
         HeadendMode::Encap => ("H.Encaps", encapsulate(road, policy)),
         HeadendMode::L2Encap => ("H.Encaps.L2", encapsulate_frame(road, policy)),
         HeadendMode::Inline => ("H.Insert", insert(road, policy)),
+    };
+    let done = match done {
+        Ok(()) if policy.hmac_open => make_hmac(road.packet.bytes_mut(), keys).map_err(Refusal::from),
+        done => done,
     };
     match done {
         Ok(()) => {
@@ -26,6 +36,15 @@ pub(crate) fn headend<T: Trace>(road: &mut Road, policy: &Headend, trace: &mut T
         }
         Err(refusal) => Step::Refuse(refusal),
     }
+}
+
+/// Fills in the HMAC of the SRH that was put into the packet last: its first.
+#[cold]
+fn make_hmac(bytes: &mut [u8], keys: Option<&Keys>) -> Result<(), Drop> {
+    let keys = keys.ok_or(Drop::HmacKeyUnknown)?;
+    let (header, rest) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    let (source, (at, _)) = (header.source, place(header, rest));
+    keys.make(&source, bytes.get_mut(at..).ok_or(Drop::Ip6Malformed)?)
 }
 
 /// What the outer header takes over from the packet inside.

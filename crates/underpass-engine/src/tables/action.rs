@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::bpf::Program;
 use crate::buffer::PortId;
 use crate::counters::CounterId;
+use crate::hmac::Require;
 
 macro_rules! ids {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {$(
@@ -324,6 +325,9 @@ pub struct Headend {
     /// Bytes that a packet must have in front of its layer-3 header: what is put there, and the link layer
     /// of the port that it then leaves by.
     pub room: u16,
+    /// The HMAC TLV at the end of the SRH is still to be filled in for each packet: one that is inserted, or one
+    /// whose key is missing. `via` is then not resolved, so that no packet takes the common road.
+    pub hmac_open: bool,
     /// Where the packet goes: its first segment, looked up in the tables of the route.
     pub via: Via,
 }
@@ -422,4 +426,6 @@ pub struct Link {
     pub addresses: Option<Box<[HostAddress]>>,
     /// Whether labelled packets that come in by it are forwarded: `net.mpls.conf.IF.input`.
     pub mpls: bool,
+    /// What is asked of the HMAC of SRHs that come in by it: `seg6_require_hmac`.
+    pub require_hmac: Require,
 }

@@ -14,6 +14,7 @@ pub use labels::{LabelAction, LabelTable};
 pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;
+use crate::hmac::Keys;
 use crate::publish::{Retirer, Slab};
 
 pub use crate::lpm::{Address, Lpm, MAX_LEAF, NO_LEAF};
@@ -27,6 +28,8 @@ pub struct Tables {
     actions: Slab<Action>,
     next_hops: Slab<NextHop>,
     lookups: Slab<Lookup>,
+    /// One object, all keys: they are few, and change together with nothing.
+    keys: Slab<Keys>,
     fibs4: Slab<Lpm<u32>>,
     fibs6: Slab<Lpm<u128>>,
     labels: LabelTable,
@@ -40,6 +43,7 @@ impl Tables {
             actions: Slab::new(24, retirer),
             next_hops: Slab::new(22, retirer),
             lookups: Slab::new(18, retirer),
+            keys: Slab::new(1, retirer),
             fibs4: Slab::new(18, retirer),
             fibs6: Slab::new(18, retirer),
             labels: LabelTable::new(),
@@ -86,6 +90,12 @@ impl Tables {
     #[inline]
     pub fn lookup<'g>(&'g self, id: LookupId, guard: &'g Guard<'_>) -> Option<&'g Lookup> {
         self.lookups.get(id.0, guard)
+    }
+
+    /// The keys of HMAC TLVs; `None` while there has been none.
+    #[inline]
+    pub fn hmac_keys<'g>(&'g self, guard: &'g Guard<'_>) -> Option<&'g Keys> {
+        self.keys.get(0, guard)
     }
 
     /// A forwarding table of IPv4; its leaves are [`ActionId`]s, its addresses numbers in host byte

@@ -11,6 +11,7 @@ use super::{
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
+use crate::hmac::Keys;
 use crate::lpm::{Arena, Edit, Lpm};
 use crate::publish::{self, Guard, Ids, Retirer};
 
@@ -134,6 +135,11 @@ impl Writer {
         "a next hop" next_hops: NextHop, NextHopId, add_next_hop, set_next_hop, remove_next_hop;
         "a compiled route" actions: Action, ActionId, add_action, set_action, remove_action;
         "an order of tables" lookups: Lookup, LookupId, add_lookup, set_lookup, remove_lookup;
+    }
+
+    /// Puts other keys of HMAC TLVs in the place of those that there are.
+    pub fn set_hmac_keys(&mut self, keys: Keys) {
+        self.tables.keys.replace(0, Some(keys), &mut self.retirer);
     }
 
     /// Adds a link, which takes over its port.
@@ -365,6 +371,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hmac::Require;
     use crate::tables::Discard;
 
     fn link(port: Option<u16>) -> Link {
@@ -383,6 +390,7 @@ mod tests {
             shared: false,
             addresses: None,
             mpls: false,
+            require_hmac: Require::default(),
         }
     }
 

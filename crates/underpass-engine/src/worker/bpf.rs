@@ -66,7 +66,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 Err(refusal) => return self.refused(road, rounds, refusal),
             }
             // Linux takes it through the SID again, which it has not been led away from.
-            match srv6::next_segment(&mut road.packet) {
+            match srv6::next_segment(&mut road.packet, &view.check(road.ingress)) {
                 Ok(again) => srh = again,
                 Err(reason) => return self.refused(road, rounds + 1, reason.into()),
             }

@@ -16,6 +16,7 @@ use super::{Burst, Path, View, Waiting, ipv4, ipv6, mpls};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::Count;
 use crate::drops::Drop;
+use crate::hmac::Require;
 use crate::lpm::NO_LEAF;
 use crate::publish;
 use crate::srv6;
@@ -132,8 +133,8 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(super) fn take_all<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, burst: &mut Burst) {
         let Common { fib4, fib6, .. } = *company.common;
         company.common.prefetch_labels(burst);
-        if T::WATCHES {
-            // What is watched goes step by step.
+        if T::WATCHES || company.common.link.require_hmac == Require::Always {
+            // What is watched goes step by step; and the common road looks at no SRH as closely as that.
             for packet in burst.drain(..) {
                 company.received += packet.len() as u64;
                 self.take_own_road(company, packet);

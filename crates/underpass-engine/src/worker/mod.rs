@@ -41,6 +41,7 @@ use crate::buffer::{BURST, Packet, Pool, PortId};
 use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::flow;
+use crate::hmac::{Check, Require};
 use crate::limiter::{Limiter, Nanos};
 use crate::lpm::NO_LEAF;
 use crate::srv6::{self, Onward};
@@ -130,6 +131,13 @@ impl<'a> View<'a> {
     /// Every link.
     pub(crate) fn links(&self) -> impl Iterator<Item = &'a Link> {
         self.tables.links(self.guard)
+    }
+
+    /// What is asked of the HMACs of what has come in by a link.
+    #[inline]
+    fn check(&self, ingress: LinkId) -> Check<'a> {
+        let require = self.link(ingress).map_or(Require::Present, |link| link.require_hmac);
+        Check { require, keys: self.tables.hmac_keys(self.guard) }
     }
 
     #[inline]
@@ -409,7 +417,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 if road.is(UNFINISHED) {
                     return Step::Finish(id);
                 }
-                self.insert(road, id, headend, trace)
+                self.insert(view, road, id, headend, trace)
             }
             Action::Local => Step::Deliver,
             Action::Broadcast => {
@@ -442,7 +450,8 @@ impl<const COUNT: bool> Path<COUNT> {
         // Bytes are counted as the packet came, its outer headers included.
         let bytes = road.packet.len();
         let mut unusual = false;
-        match srv6::endpoint(&mut road.packet, sid, &mut unusual) {
+        let check = view.check(road.ingress);
+        match srv6::endpoint(&mut road.packet, sid, &check, &mut unusual) {
             Ok(onward) => {
                 if road.extra.growth != 0 {
                     road.shortened(bytes - road.packet.len());
@@ -472,7 +481,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Onward::Look6(lookup, address) => Step::look6(road, lookup, address),
             Onward::Forward(next_hop) => Step::Forward(next_hop),
             Onward::Frame(link) => Step::Frame(link),
-            Onward::Insert(policy) => self.insert(road, id, policy, trace),
+            Onward::Insert(policy) => self.insert(view, road, id, policy, trace),
             Onward::Deliver => {
                 // Not as it came in: a kernel beside the router has no such packet of its own.
                 road.extra.turns += 1;
@@ -483,10 +492,17 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Puts the headers of a policy, which the action has, before or into a packet.
-    fn insert<T: Trace>(&mut self, road: &mut Road, id: ActionId, policy: &Headend, trace: &mut T) -> Step {
+    fn insert<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: ActionId,
+        policy: &Headend,
+        trace: &mut T,
+    ) -> Step {
         let room = usize::from(policy.room);
         match road.encapsulate(id).and_then(|()| self.make_room(road, room, trace)) {
-            Ok(()) => srv6::headend(road, policy, trace),
+            Ok(()) => srv6::headend(road, policy, view.tables.hmac_keys(view.guard), trace),
             Err(refusal) => Step::Refuse(refusal),
         }
     }
@@ -565,6 +581,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 | Drop::ForwardingOff
                 | Drop::LinkDown
                 | Drop::NoPort
+                | Drop::HmacMissing
+                | Drop::HmacKeyUnknown
         );
         if error {
             self.uncount(road);

@@ -65,6 +65,7 @@ impl Lab {
                 shared: false,
                 addresses: None,
                 mpls: false,
+                require_hmac: underpass_engine::hmac::Require::Present,
             })
         });
         let next_hops = [0, 1].map(|i: usize| {
@@ -165,7 +166,7 @@ impl Lab {
             bytes.splice(0..0, outer.as_bytes().iter().copied());
         }
         let room = (bytes.len() + 14 + if mode == HeadendMode::L2Encap { 14 } else { 0 }) as u16;
-        Headend { mode, header: bytes.into(), room, via: self.via(1) }
+        Headend { mode, header: bytes.into(), room, hmac_open: false, via: self.via(1) }
     }
 
     /// Sends frames in by port 0; what leaves, with its port.

@@ -216,6 +216,12 @@ pub fn srh(bytes: &[u8]) -> bool {
     for tlv in srh.tlvs() {
         assert!(tlv.hmac().is_none_or(|hmac| hmac.digest.len() + 6 == tlv.value.len()));
     }
+    let digest = srh.hmac().map(|hmac| hmac.digest);
+    assert!(digest.is_none() || srh.flags() & srh::FLAG_HMAC != 0);
+    assert_eq!(mutable.digest_mut().map(|digest| digest.to_vec()), digest.map(<[u8]>::to_vec));
+    if let Some(digest) = digest {
+        assert_at(bytes, srh.len() - srh::DIGEST_LEN, digest);
+    }
 
     let left = srh.segments_left();
     assert_eq!(mutable.view().next_segment().is_some(), left > 0);
