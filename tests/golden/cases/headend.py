@@ -356,6 +356,93 @@ Case(
     [("IPv6", ether(ip6("fc00:d::2") / udp()))],
     expect={},
 )
+for mode in ["encap-red", "inline", "l2encap", "l2encap-red"]:
+    Case(
+        f"headend/loop-{mode}",
+        f"The same, mode {mode.replace('-', '.')}.",
+        policy(mode.replace("-", "."), ["fc00:d::1"], dst="fc00:d::/32"),
+        [("IPv6", ether(ip6("fc00:d::2") / udp()))],
+        expect={},
+    )
+Case(
+    "headend/loop-of-two",
+    "Two policies whose first segments lead to each other.",
+    policy("inline", ["fc00:d::1"], policy("encap", ["fc00:e::1"], dst="fc00:d::/32"), dst="fc00:e::/32"),
+    [("into one", ether(ip6("fc00:d::2") / udp())), ("into the other", ether(ip6("fc00:e::2") / udp()))],
+    expect={},
+)
+Case(
+    "headend/loop-of-a-way",
+    "A route of two ways, both of whose first segments lead to it.",
+    BASE
+    + [
+        "ip -6 route add fc00:d::/32"
+        " nexthop encap seg6 mode encap segs fc00:d::1 via 2001:db8:1::2 dev p0"
+        " nexthop encap seg6 mode encap segs fc00:d::2 via 2001:db8:2::2 dev p1"
+    ],
+    [("IPv6", ether(ip6("fc00:d::2") / udp()))],
+    expect={},
+)
+
+
+def chain(mode, count):
+    """Policies each of which leads to the next, the last out of the router."""
+    segs = [f"fc00:d:{n:x}::1" for n in range(1, count + 1)] + [LIST[0]]
+    config = list(BASE)
+    for n in range(1, count + 1):
+        config = policy(mode, [segs[n]], config, dst=f"fc00:d:{n:x}::/48")
+    return config
+
+
+for mode in ["encap", "inline"]:
+    packet = ip6("fc00:d:1::7") / udp()
+    Case(f"headend/chain-{mode}", f"8 policies, mode {mode}, one after the other.", chain(mode, 8), [("UDP", ether(packet))])
+    Case(
+        f"headend/chain-{mode}-of-9",
+        f"9 policies, mode {mode}, one after the other: one too many.",
+        chain(mode, 9),
+        [("UDP", ether(packet))],
+        expect={},
+    )
+
+# Routes of several ways that encapsulate. Which flow takes which way is each router's own choice, so both ways
+# do the same here: that every way is taken is tested elsewhere.
+TUNSRC = ["ip sr tunsrc set fc00:f::9"]
+for mode in ["encap", "encap.red", "inline", "l2encap", "l2encap.red"]:
+    name = mode.replace(".", "-")
+    way = f"encap seg6 mode {mode} segs {','.join(LIST[:2])}"
+    inputs = [(label, ether(p), [to_p1(wrapped(mode, LIST[:2], p, src="fc00:f::9", frame=frame_of(p)))]) for label, p in plain_inputs()[:4]]
+    Case(
+        f"headend/ecmp-{name}",
+        f"A route of two ways, mode {mode}.",
+        BASE + TUNSRC + [
+            "ip -6 route add 2001:db8:7::/48"
+            f" nexthop {way} via 2001:db8:2::2 dev p1 nexthop {way} via 2001:db8:1::2 dev p0 weight 3"
+        ],
+        **io(inputs),
+    )
+    Case(
+        f"headend/ecmp-objects-{name}",
+        f"A route to a group of next-hop objects, mode {mode}.",
+        BASE
+        + TUNSRC
+        + [
+            f"ip -6 nexthop add id 1 {way} dev p1",
+            f"ip -6 nexthop add id 2 {way} dev p0",
+            "ip nexthop add id 10 group 1/2,2",
+            "ip -6 route add 2001:db8:7::/48 nhid 10",
+            "ip -6 route add 2001:db8:8::/48 nhid 1",
+        ],
+        **io(inputs),
+    )
+    if mode != "inline":
+        inputs4 = [(label, ether(p), [to_p1(wrapped(mode, LIST[:2], p, src="fc00:f::9", frame=frame_of(p)))]) for label, p in INPUTS4[:2]]
+        Case(
+            f"headend/ecmp-{name}-ipv4",
+            f"A route of IPv4 of two ways, mode {mode}.",
+            BASE + TUNSRC + [f"ip route add 10.7.0.0/16 nexthop {way} dev p1 nexthop {way} dev p0 weight 3"],
+            **io(inputs4),
+        )
 Case(
     "headend/multipath",
     "The first segment's route is a next-hop group of one.",
