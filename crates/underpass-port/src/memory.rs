@@ -10,6 +10,7 @@ pub struct Generator {
     spans: Vec<(u32, u32)>,
     next: usize,
     patches: Option<Patches>,
+    headroom: usize,
 }
 
 /// Bytes that are written over the templates, in their own turn: so a few templates make packets with
@@ -37,7 +38,13 @@ impl Generator {
             bytes.extend_from_slice(template.as_ref());
             spans.push((start, bytes.len() as u32));
         }
-        Self { bytes, spans, next: 0, patches }
+        Self { bytes, spans, next: 0, patches, headroom: HEADROOM }
+    }
+
+    /// The same with so many bytes in front of each packet instead of [`HEADROOM`].
+    #[must_use]
+    pub fn with_headroom(self, headroom: usize) -> Self {
+        Self { headroom, ..self }
     }
 
     /// Starts again with the first template and the first patch.
@@ -63,7 +70,7 @@ impl Generator {
         for received in 0..count {
             let Some(&(start, end)) = self.spans.get(self.next) else { return Ok(received) };
             let Some(mut packet) = pool.take() else { return Ok(received) };
-            if let Err(error) = packet.set(HEADROOM, &self.bytes[start as usize..end as usize]) {
+            if let Err(error) = packet.set(self.headroom, &self.bytes[start as usize..end as usize]) {
                 pool.give(packet);
                 return Err(error);
             }

@@ -10,6 +10,7 @@ mod measure;
 mod report;
 mod routes;
 mod scenario;
+mod segments;
 mod wire;
 
 use std::path::Path;
@@ -42,10 +43,11 @@ use scenario::{PORTS, Scenario};
   underpass bench ip6 srv6-end
   underpass bench 'srv6-end-d*' --json
   underpass bench --list                   # the scenarios and their configuration
+  underpass bench segments                 # what a packet costs by the number of segments put on it
   underpass bench live                     # through the kernel's devices, beside the kernel's own router")]
 pub struct Args {
     #[command(subcommand)]
-    live: Option<Live>,
+    part: Option<Part>,
     /// Scenarios; a * at the end stands for anything [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -58,8 +60,9 @@ pub struct Args {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Live {
+enum Part {
     Live(live::Args),
+    Segments(segments::Args),
 }
 
 /// The scenarios that are not timed as the others are.
@@ -68,9 +71,16 @@ const COUNTERS: &str = "counters";
 
 /// Measures what is asked for.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(Live::Live(args)) = &args.live {
-        live::main(args)?;
-        return Ok(ExitCode::SUCCESS);
+    match &args.part {
+        Some(Part::Live(args)) => {
+            live::main(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Part::Segments(args)) => {
+            segments::main(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        None => {}
     }
     let scenarios = all();
     let names: Vec<&str> =
@@ -156,14 +166,20 @@ struct Configured {
 
 /// A router with the configuration of a scenario, for so many workers.
 fn configure(scenario: &Scenario, routes: &[Route], workers: usize) -> anyhow::Result<Configured> {
+    let configured = configure_lines(&scenario.name, &scenario.config, workers)?;
+    if !routes.is_empty() {
+        add(&configured.router, routes)?;
+    }
+    Ok(configured)
+}
+
+/// A router that lines have configured.
+fn configure_lines(name: &str, config: &str, workers: usize) -> anyhow::Result<Configured> {
     let ports: Vec<PortSpec> =
         (0..).zip(PORTS).map(|(n, mac)| PortSpec { name: format!("p{n}"), mac: Some(mac) }).collect();
     let (router, tables, readers) = Offline::new(&ports, workers)?;
-    let name = Path::new(&scenario.name);
-    script::configure(&router, name, &script::parse(name, &scenario.config)?)?;
-    if !routes.is_empty() {
-        add(&router, routes)?;
-    }
+    let name = Path::new(name);
+    script::configure(&router, name, &script::parse(name, config)?)?;
     Ok(Configured { router, tables, readers })
 }
 

@@ -15,7 +15,7 @@ use underpass_port::memory::Generator;
 use super::clock;
 
 /// Buffers of a worker: those of the bursts under way, and some for what it makes itself.
-const BUFFERS: usize = 4 * BURST;
+pub const BUFFERS: usize = 4 * BURST;
 
 /// Rounds of a scenario, and how long one takes, about, in nanoseconds: shorter than the time for which
 /// the kernel leaves a core to a thread, so that most are not interrupted even on a busy machine.
@@ -183,7 +183,15 @@ pub fn undisturbed(mut round: impl FnMut() -> anyhow::Result<u64>) -> anyhow::Re
 }
 
 /// The generator and the sink alone.
-fn floor(pool: &mut Pool, generator: &mut Generator, burst: &mut Burst, bursts: u64) -> anyhow::Result<u64> {
+///
+/// # Errors
+/// A packet does not fit in a buffer.
+pub fn floor(
+    pool: &mut Pool,
+    generator: &mut Generator,
+    burst: &mut Burst,
+    bursts: u64,
+) -> anyhow::Result<u64> {
     let start = clock::ticks();
     for _ in 0..bursts {
         generator
@@ -224,7 +232,7 @@ pub fn median(values: &mut [u64]) -> u64 {
 }
 
 /// Where two frames first differ, and both from there on.
-fn difference(expected: &[u8], found: &[u8]) -> String {
+pub fn difference(expected: &[u8], found: &[u8]) -> String {
     let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
     let hex = |bytes: &[u8]| bytes.iter().skip(at).take(48).map(|b| format!("{b:02x}")).collect::<String>();
     format!(
