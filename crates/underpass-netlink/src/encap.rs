@@ -5,11 +5,13 @@ use libc::{EINVAL, EOPNOTSUPP};
 use crate::Refusal;
 use crate::attribute::Attribute;
 use crate::reply::Reply;
+use crate::rpl::Rpl;
 use crate::seg6::Seg6;
 use crate::seg6local::{Counts, Seg6Local};
 
 const LWTUNNEL_ENCAP_SEG6: u16 = 5;
 const LWTUNNEL_ENCAP_SEG6_LOCAL: u16 = 7;
+const LWTUNNEL_ENCAP_RPL: u16 = 8;
 const LWTUNNEL_ENCAP_MAX: u16 = 10;
 
 /// What a route does to its packets besides forwarding them.
@@ -19,6 +21,8 @@ pub enum Encap {
     Seg6(Seg6),
     /// `encap seg6local`.
     Seg6Local(Seg6Local),
+    /// `encap rpl`.
+    Rpl(Rpl),
 }
 
 /// Checks an `RTA_ENCAP_TYPE`, before anything else of the route is looked at.
@@ -27,7 +31,7 @@ pub enum Encap {
 /// As Linux's `lwtunnel_valid_encap_type`; `EOPNOTSUPP` is its answer where the type's module is missing.
 pub const fn check_type(kind: u16) -> Result<(), Refusal> {
     match kind {
-        LWTUNNEL_ENCAP_SEG6 | LWTUNNEL_ENCAP_SEG6_LOCAL => Ok(()),
+        LWTUNNEL_ENCAP_SEG6 | LWTUNNEL_ENCAP_SEG6_LOCAL | LWTUNNEL_ENCAP_RPL => Ok(()),
         0 | 11.. => Err(Refusal::new(EINVAL, "Unknown lwt encapsulation type")),
         1..=LWTUNNEL_ENCAP_MAX => Err(Refusal::new(EOPNOTSUPP, "lwt encapsulation type not supported")),
     }
@@ -42,6 +46,7 @@ impl Encap {
         match kind {
             LWTUNNEL_ENCAP_SEG6 => Seg6::parse(encap, family).map(Self::Seg6),
             LWTUNNEL_ENCAP_SEG6_LOCAL => Seg6Local::parse(encap, family).map(Self::Seg6Local),
+            LWTUNNEL_ENCAP_RPL => Rpl::parse(encap, family).map(Self::Rpl),
             0 => Err(Refusal::new(EINVAL, "LWT encap type not specified")),
             _ => Err(Refusal::new(EOPNOTSUPP, "LWT encapsulation type not supported").at(encap.offset)),
         }
@@ -52,6 +57,7 @@ impl Encap {
         match self {
             Self::Seg6(_) => LWTUNNEL_ENCAP_SEG6,
             Self::Seg6Local(_) => LWTUNNEL_ENCAP_SEG6_LOCAL,
+            Self::Rpl(_) => LWTUNNEL_ENCAP_RPL,
         }
     }
 
@@ -62,6 +68,7 @@ impl Encap {
         match self {
             Self::Seg6(seg6) => seg6.write(reply),
             Self::Seg6Local(local) => local.write(reply, counts),
+            Self::Rpl(rpl) => rpl.write(reply),
         }
         reply.end(nest);
         reply.u16(kind, self.kind());
@@ -93,6 +100,6 @@ pub(crate) mod tests {
         assert_eq!(check_type(10).unwrap_err().errno, EOPNOTSUPP);
         assert_eq!(check_type(0).unwrap_err().errno, EINVAL);
         assert_eq!(check_type(11).unwrap_err().errno, EINVAL);
-        assert!(check_type(5).is_ok() && check_type(7).is_ok());
+        assert!(check_type(5).is_ok() && check_type(7).is_ok() && check_type(8).is_ok());
     }
 }

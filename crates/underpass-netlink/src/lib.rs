@@ -13,6 +13,7 @@ pub mod genetlink;
 pub mod message;
 pub mod refusal;
 pub mod reply;
+pub mod rpl;
 pub mod seg6;
 pub mod seg6local;
 

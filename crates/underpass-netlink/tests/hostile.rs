@@ -25,6 +25,12 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds.extend(
         frames.iter().filter(|frame| frame[8] == 104 && frame.len() == 128).map(|frame| inside(frame, 96)),
     );
+    // Linux 6.12: `ip -6 route add fd80::1/128 encap rpl segs fd00::2,fd80::1 dev v0`, the nest of its `RTA_ENCAP`.
+    let mut rpl = vec![44, 0, 1, 0, 0, 4, 3, 2, 0, 0, 0, 0];
+    for head in [0x80, 0] {
+        rpl.extend([0xfd, head, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, if head == 0 { 2 } else { 1 }]);
+    }
+    seeds.push(rpl);
     seeds
 }
 

@@ -25,6 +25,7 @@ pub mod ipv6_options;
 pub mod mpls;
 pub mod ndisc;
 pub mod protocol;
+pub mod rpl;
 pub mod srh;
 pub mod tcp;
 #[cfg(test)]

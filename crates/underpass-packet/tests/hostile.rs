@@ -34,6 +34,8 @@ fn seed(name: &str) -> Vec<u8> {
         // `IPv6(src='fe80::1',dst='ff02::1:ff00:2')/ICMPv6ND_NS(tgt='fe80::2')/
         // ICMPv6NDOptSrcLLAddr(lladdr='02:00:00:00:00:01')`
         "ndisc" => "87007a9700000000fe8000000000000000000000000000020101020000000001",
+        // Linux 6.12: `ip -6 route add fd80::/64 encap rpl segs fd80::3,fd80::2,fd80::1 dev p1`, to fd80::9.
+        "rpl" => "11010303ff50000002030900000000003500350008d5b6",
         // `IPv6ExtHdrSegmentRouting(addresses=['fc00::3','fc00::2','fc00::1'],segleft=2,lastentry=2,
         // tag=0x1234,tlv_objects=[IPv6ExtHdrSegmentRoutingTLVIngressNode(ingress_node='2001:db8::9'),
         // IPv6ExtHdrSegmentRoutingTLVPadN(len=2,padding=b'\0\0')])/UDP()`

@@ -338,6 +338,11 @@ fn ip() {
 }
 
 #[test]
+fn rpl() {
+    group("rpl");
+}
+
+#[test]
 fn errors() {
     group("errors");
 }
@@ -354,6 +359,10 @@ fn coverage() {
     for mode in ["encap", "encap-red", "inline", "l2encap", "l2encap-red"] {
         let case = Case::read(&root().join(format!("headend/{mode}-lists")));
         assert_eq!(case.outputs[1].len(), 31, "{mode}");
+    }
+    for name in ["near", "far"] {
+        let case = Case::read(&root().join(format!("rpl/insert-lists-{name}")));
+        assert_eq!(case.outputs[1].len(), 31, "{name}");
     }
     for size in 0..10 {
         for name in ["end", "encap"] {

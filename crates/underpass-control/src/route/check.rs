@@ -88,6 +88,11 @@ impl Router {
                 return Err(Refusal::new(ENODEV, "Table has no associated VRF device"));
             }
         }
+        if let Encap::Rpl(route) = &encap
+            && route.loops(|address| self.addresses.is_local(address.into()))
+        {
+            return Err(Refusal::errno(EINVAL));
+        }
         Ok(Some(Arc::new(Tunnel { encap, counter: None, program })))
     }
 

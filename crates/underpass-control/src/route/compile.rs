@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_engine::tables::{
     Action, ActionId, Behaviour, Bpf, Discard, Endpoint, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER,
-    LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite, Via,
+    LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite, Rpl, Via,
 };
 use underpass_netlink::Encap;
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
@@ -177,7 +177,7 @@ impl Router {
                 Some(Encap::Seg6Local(local)) if local.bpf.is_some() => return true,
                 Some(Encap::Seg6(seg6)) => Some(&seg6.srh),
                 Some(Encap::Seg6Local(local)) => local.srh.as_ref(),
-                None => None,
+                Some(Encap::Rpl(_)) | None => None,
             };
             srh.is_some_and(&of)
         };
@@ -284,6 +284,10 @@ impl Router {
                         counter: tunnel.counter,
                     })
                 }
+                Encap::Rpl(rpl) => match self.source_route(rpl, scope, build) {
+                    Some(route) => Action::Rpl(route),
+                    None => Action::Discard(Discard::Blackhole),
+                },
                 Encap::Seg6(seg6) => match self.headend(seg6, hop, scope, build) {
                     Some(headend) => Action::Headend(headend),
                     None => Action::Discard(Discard::Blackhole),
@@ -382,6 +386,19 @@ impl Router {
         let framed = if mode == HeadendMode::L2Encap { ETHERNET } else { 0 };
         let room = (header.len() + framed + link_layer) as u16;
         Some(Headend { mode, header: header.into(), room, hmac_open, via })
+    }
+
+    /// `None`: the route has more addresses than a header holds, which no request can ask for.
+    fn source_route(
+        &mut self,
+        route: &underpass_netlink::rpl::Rpl,
+        scope: Scope,
+        build: &mut Build,
+    ) -> Option<Rpl> {
+        let addresses: Vec<Ipv6Addr> = route.addresses().collect();
+        let lookup = self.lookup(scope);
+        let via = self.via((*addresses.first()?).into(), lookup, build);
+        Rpl::new(&addresses, via)
     }
 
     /// The source of outer headers: `ip sr tunsrc`, or what Linux would choose on the link.

@@ -106,6 +106,7 @@ impl Router {
         let ways = self.ways(info);
         let encapsulates = |hop: &Hop| match hop.tunnel.as_ref().map(|tunnel| &tunnel.encap) {
             Some(Encap::Seg6(seg6)) => Some(growth(seg6)),
+            Some(Encap::Rpl(rpl)) => Some(SRH_LEN + SEGMENT_LEN * rpl.addresses().count() as u32),
             _ => None,
         };
         let mtu = |hop: &Hop| {

@@ -3,6 +3,9 @@
 //! The headers were built when the route was compiled; here they are copied before the packet, and the
 //! few fields that depend on it are filled in. The payload never moves.
 
+use std::net::Ipv6Addr;
+
+use underpass_packet::rpl::Rpl;
 use underpass_packet::srh::{Srh, SrhMut};
 use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
@@ -178,36 +181,50 @@ fn insert(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Puts `srh` behind the IPv6 header, and behind a hop-by-hop options header, which RFC 8200 section 4.1
-/// wants first.
+/// Puts `srh` behind the IPv6 header.
 pub(super) fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), Drop> {
+    let (header, _) = ipv6::Header::ref_from_prefix(packet.bytes()).map_err(|_| Drop::Ip6Truncated)?;
+    let destination = header.destination;
+    let list = Srh::parse(srh).map_err(|_| Drop::SrhMalformed)?;
+    let first = match usize::from(list.segments_left()) {
+        0 => Ipv6Addr::from_octets(destination),
+        left => list.segment(left).ok_or(Drop::SrhMalformed)?,
+    };
+    let (next, room) = open_gap(packet, srh.len(), first)?;
+    room.copy_from_slice(srh);
+    let mut inserted = SrhMut::parse(room).map_err(|_| Drop::SrhMalformed)?;
+    inserted.set_next_header(next);
+    if let Some(last) = inserted.segments_mut().first_mut() {
+        *last = destination;
+    }
+    Ok(())
+}
+
+/// Makes room for a routing header of `len` bytes behind the IPv6 header, and behind a hop-by-hop options header,
+/// which RFC 8200 section 4.1 wants first; the packet goes to `destination` then. What follows the routing header,
+/// and its bytes, whatever they are.
+pub(crate) fn open_gap(
+    packet: &mut Packet,
+    len: usize,
+    destination: Ipv6Addr,
+) -> Result<(u8, &mut [u8]), Drop> {
     let bytes = packet.bytes();
     let (header, rest) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
     let (at, pointer) = place(header, rest);
     if at > bytes.len() {
         return Err(Drop::Ip6Malformed);
     }
-    let payload_length = usize::from(header.payload_length.get()) + srh.len();
+    let payload_length = usize::from(header.payload_length.get()) + len;
     let payload_length = u16::try_from(payload_length).map_err(|_| Drop::LengthOverflow)?;
-    let (destination, next) = (header.destination, bytes[pointer]);
+    let next = bytes[pointer];
 
-    let bytes = packet.push(srh.len()).map_err(|_| Drop::NoHeadroom)?;
-    bytes.copy_within(srh.len()..srh.len() + at, 0);
+    let bytes = packet.push(len).map_err(|_| Drop::NoHeadroom)?;
+    bytes.copy_within(len..len + at, 0);
     bytes[pointer] = protocol::ROUTING;
-    let room = bytes.get_mut(at..at + srh.len()).ok_or(Drop::NoHeadroom)?;
-    room.copy_from_slice(srh);
-    let mut inserted = SrhMut::parse(room).map_err(|_| Drop::SrhMalformed)?;
-    inserted.set_next_header(next);
-    let first = inserted.view().segments_left();
-    let segments = inserted.segments_mut();
-    if let Some(last) = segments.first_mut() {
-        *last = destination;
-    }
-    let first = segments.get(usize::from(first)).copied().ok_or(Drop::SrhMalformed)?;
     let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
-    header.destination = first;
+    header.destination = destination.octets();
     header.payload_length = payload_length.into();
-    Ok(())
+    Ok((next, bytes.get_mut(at..at + len).ok_or(Drop::NoHeadroom)?))
 }
 
 /// Where an SRH is inserted, and where the number stands that then names it.
@@ -220,20 +237,26 @@ fn place(header: &ipv6::Header, rest: &[u8]) -> (usize, usize) {
     }
 }
 
-/// Undoes [`insert`]: its length. `None`: there is no SRH where one would have been inserted.
+/// Takes out a routing header that this router has put in, SRv6's or RPL's: its length. `None`: there is none.
 #[cold]
 pub(crate) fn take_out(packet: &mut Packet) -> Option<usize> {
     let bytes = packet.bytes();
     let (header, rest) = ipv6::Header::ref_from_prefix(bytes).ok()?;
     let (at, pointer) = place(header, rest);
-    let srh = Srh::parse(bytes.get(at..)?).ok()?;
-    let (len, next, destination) = (srh.len(), srh.next_header(), *srh.segments().first()?);
+    let bytes = bytes.get(at..)?;
+    // The last address of either is where the packet went.
+    let (len, next, destination) = if let Ok(srh) = Srh::parse(bytes) {
+        (srh.len(), srh.next_header(), srh.segment(0)?)
+    } else {
+        let rpl = Rpl::parse(bytes).ok()?;
+        (rpl.len(), rpl.next_header(), rpl.address(rpl.count() - 1, header.destination())?)
+    };
     let payload_length = header.payload_length.get().checked_sub(len as u16)?;
 
     let bytes = packet.bytes_mut();
     *bytes.get_mut(pointer)? = next;
     let (header, _) = ipv6::Header::mut_from_prefix(bytes).ok()?;
-    header.destination = destination;
+    header.destination = destination.octets();
     header.payload_length = payload_length.into();
     bytes.copy_within(..at, len);
     packet.pull(len);

@@ -9,4 +9,4 @@ pub(crate) use bpf::{Found, Next, next_segment, run as run_program};
 pub(crate) use endpoint::{
     LEAST_ETHERTYPE, Onward, endpoint, name, next_segment_plain, plain_inner, write_segment,
 };
-pub(crate) use headend::{copy, headend, inherited, take_out, write_headers};
+pub(crate) use headend::{copy, headend, inherited, open_gap, take_out, write_headers};

@@ -7,6 +7,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
+use underpass_packet::{ethernet, rpl};
+
 use crate::bpf::Program;
 use crate::buffer::PortId;
 use crate::counters::CounterId;
@@ -86,6 +88,8 @@ pub enum Action {
     Switch(Switch),
     /// A route that puts MPLS labels on its packets.
     Push(Push),
+    /// An RPL source route, RFC 6554, put into the packet.
+    Rpl(Rpl),
 }
 
 /// What takes the place of the label that a packet came with: RFC 3031 section 3.10.
@@ -330,6 +334,35 @@ pub struct Headend {
     pub hmac_open: bool,
     /// Where the packet goes: its first segment, looked up in the tables of the route.
     pub via: Via,
+}
+
+/// An RPL source route: the header to insert, built once but for its last address, the packet's destination.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rpl {
+    /// The routing header in wire order, as [`underpass_packet::rpl::Last`] completes it.
+    pub header: Box<[u8]>,
+    /// Bytes that a packet must have in front of its layer-3 header, as [`Headend::room`].
+    pub room: u16,
+    /// Where the packet goes: the first address, looked up in the tables of the route.
+    pub via: Via,
+}
+
+impl Rpl {
+    /// The source route over these addresses, the first of which is where packets go. `None`: there is none, or more
+    /// than a header holds.
+    pub fn new(addresses: &[Ipv6Addr], via: Via) -> Option<Self> {
+        let (first, rest) = addresses.split_first()?;
+        // Behind the others, the packet's own destination, whatever it is.
+        let listed = [rest, &[Ipv6Addr::UNSPECIFIED]].concat();
+        let segments_left = u8::try_from(listed.len()).ok()?;
+        let builder = rpl::Builder { next_header: 0, segments_left, destination: *first, addresses: &listed };
+        let mut header = vec![0; rpl::FIXED_LEN + 16 * listed.len()];
+        let len = builder.write_without_last(&mut header).ok()?;
+        header.truncate(len);
+        let link_layer = if via.resolved.is_some() { ethernet::Header::LEN } else { LONGEST_LINK_LAYER };
+        let room = (len + 16).next_multiple_of(8) + link_layer;
+        Some(Self { header: header.into(), room: room as u16, via })
+    }
 }
 
 /// Which tables a packet is looked up in.

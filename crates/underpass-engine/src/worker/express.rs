@@ -4,9 +4,10 @@
 //! SID, or into an encapsulation. All else leaves the common road as it came, or with the step that it
 //! goes on with, and goes along its [`Road`].
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use arrayvec::ArrayVec;
+use underpass_packet::rpl::Last;
 use underpass_packet::{ethernet, protocol};
 
 use super::chain::{Chain, Fibs};
@@ -22,11 +23,14 @@ use crate::publish;
 use crate::srv6;
 use crate::tables::{
     Action, ActionId, Behaviour, Endpoint, Headend, HeadendMode, Link, LinkId, LookupId, NextHop, NextHopId,
+    Rpl,
 };
 use crate::trace::{Event, Trace};
 
 /// Length of an Ethernet header.
 pub(super) const ETHERNET: usize = ethernet::Header::LEN;
+/// Length of the fixed part of an IPv6 header.
+const FIXED: usize = underpass_packet::ipv6::Header::LEN;
 
 /// The port by which a frame leaves, and the length of the frame.
 pub(super) type Out = (PortId, u32);
@@ -249,6 +253,11 @@ impl<const COUNT: bool> Path<COUNT> {
                 out
             }
             Some(Action::Push(push)) => mpls::push_plain(view, &mut packet, len, push),
+            Some(Action::Rpl(route)) => {
+                let out = insert_rpl(view, &mut packet, len, route);
+                self.totals.buffer_moves_avoided += u64::from(out.is_some());
+                out
+            }
             Some(Action::Endpoint(sid)) => {
                 let out = through_sid(view, company.fibs, &mut packet, len, sid);
                 if out.is_some() {
@@ -699,13 +708,48 @@ fn encapsulate(
 /// last segment, and sends it to the next hop of the first. `None`: it is not IPv6, or not so plain.
 #[inline(never)]
 fn insert(next_hop: &NextHop, packet: &mut Packet, len: usize, srh: &[u8]) -> Option<Out> {
-    const FIXED: usize = underpass_packet::ipv6::Header::LEN;
-    let longer = srh.len() + len;
-    let mac = addresses(next_hop, longer)?;
-    let payload_length = u16::try_from(longer - FIXED).ok()?;
     // The last, at 0, is filled in below.
     let left = usize::from(*srh.get(3)?).checked_sub(1)?;
     let first: &[u8; 16] = srh.get(24 + 16 * left..)?.first_chunk()?;
+    let fixed: &[u8; FIXED] = packet.bytes().get(ETHERNET..)?.first_chunk()?;
+    let last: [u8; 16] = *fixed.last_chunk()?;
+    insert_header(next_hop, packet, len, srh.len(), first, |room, next_header| {
+        srv6::copy(srh, room);
+        room[0] = next_header;
+        room.get_mut(8..24)?.copy_from_slice(&last);
+        Some(())
+    })
+}
+
+/// The same for an RPL source route.
+#[inline(never)]
+fn insert_rpl(view: &View<'_>, packet: &mut Packet, len: usize, route: &Rpl) -> Option<Out> {
+    let next_hop = view.next_hop(route.via.resolved)?;
+    let IpAddr::V6(first) = route.via.address else { return None };
+    let header = &*route.header;
+    let fixed: &[u8; FIXED] = packet.bytes().get(ETHERNET..)?.first_chunk()?;
+    let last = Last::new(header.len(), first.to_bits(), u128::from_be_bytes(*fixed.last_chunk()?));
+    let longest = last.header_len() <= 8 * usize::from(u8::MAX);
+    longest.then_some(())?;
+    insert_header(next_hop, packet, len, last.header_len(), &first.octets(), |room, next_header| {
+        room.get_mut(..header.len())?.copy_from_slice(header);
+        last.write(room, next_header)
+    })
+}
+
+/// Puts a routing header of `longer` bytes, which `fill` writes, behind the IPv6 header of the packet of `len` bytes
+/// in a frame, and sends it to `first`, which `next_hop` leads to. `fill` must not fail.
+#[inline(always)]
+fn insert_header(
+    next_hop: &NextHop,
+    packet: &mut Packet,
+    len: usize,
+    longer: usize,
+    first: &[u8; 16],
+    fill: impl FnOnce(&mut [u8], u8) -> Option<()>,
+) -> Option<Out> {
+    let mac = addresses(next_hop, longer + len)?;
+    let payload_length = u16::try_from(longer + len - FIXED).ok()?;
     let fixed: [u8; FIXED] = *packet.bytes().get(ETHERNET..)?.first_chunk()?;
     let ([version, ..], hop_limit, next_header) = (fixed, fixed[7], fixed[NEXT_HEADER]);
     if version >> 4 != 6 || hop_limit <= 1 {
@@ -714,20 +758,18 @@ fn insert(next_hop: &NextHop, packet: &mut Packet, len: usize, srh: &[u8]) -> Op
     if packet.len() != ETHERNET + len {
         cut(packet, ETHERNET + len);
     }
-    let bytes = packet.push(srh.len()).ok()?;
+    let bytes = packet.push(longer).ok()?;
     let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
     let (header, bytes) = bytes.split_first_chunk_mut::<FIXED>()?;
-    let room = bytes.get_mut(..srh.len())?;
+    let room = bytes.get_mut(..longer)?;
     write_header(head, mac, ethernet::IPV6);
     *header = fixed;
     header[4..6].copy_from_slice(&payload_length.to_be_bytes());
     header[NEXT_HEADER] = protocol::ROUTING;
     header[7] = hop_limit - 1;
     header[24..].copy_from_slice(first);
-    srv6::copy(srh, room);
-    room[0] = next_header;
-    room.get_mut(8..24)?.copy_from_slice(&fixed[24..]);
-    Some((next_hop.port, (ETHERNET + longer) as u32))
+    fill(room, next_header)?;
+    Some((next_hop.port, (ETHERNET + longer + len) as u32))
 }
 
 /// The addresses that a next hop puts before a packet of `len` bytes, if it is resolved, on Ethernet, and

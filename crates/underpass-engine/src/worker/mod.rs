@@ -27,6 +27,7 @@ mod ndp;
 mod options;
 mod road;
 mod room;
+mod rpl;
 mod rules;
 mod step;
 mod transmit;
@@ -418,6 +419,16 @@ impl<const COUNT: bool> Path<COUNT> {
                     return Step::Finish(id);
                 }
                 self.insert(view, road, id, headend, trace)
+            }
+            Action::Rpl(route) => {
+                if road.is(UNFINISHED) {
+                    return Step::Finish(id);
+                }
+                let room = usize::from(route.room);
+                match road.encapsulate(id).and_then(|()| self.make_room(road, room, trace)) {
+                    Ok(()) => rpl::headend(road, route, trace),
+                    Err(refusal) => Step::Refuse(refusal),
+                }
             }
             Action::Local => Step::Deliver,
             Action::Broadcast => {

@@ -18,11 +18,12 @@ use underpass_netlink::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 6] = [
+pub const ALL: [(&str, Exercise); 7] = [
     ("attribute", attribute),
     ("fpm", fpm),
     ("genetlink", genetlink),
     ("message", message),
+    ("rpl", rpl),
     ("seg6", seg6),
     ("seg6local", seg6local),
 ];
@@ -147,4 +148,9 @@ pub fn seg6(bytes: &[u8]) -> bool {
 /// The bytes as the encapsulation of `encap seg6local`.
 pub fn seg6local(bytes: &[u8]) -> bool {
     encap(7, bytes)
+}
+
+/// The bytes as the encapsulation of `encap rpl`.
+pub fn rpl(bytes: &[u8]) -> bool {
+    encap(8, bytes)
 }

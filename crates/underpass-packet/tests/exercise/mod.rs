@@ -10,14 +10,14 @@ use underpass_packet::{
     ethernet, icmpv4, icmpv6, ipv4, ipv6,
     ipv6_ext::{self, Extensions, Kind},
     ipv6_options::Options,
-    ndisc, srh, tcp, udp, vlan,
+    ndisc, rpl, srh, tcp, udp, vlan,
 };
 
 /// Reads bytes, and says whether the parser took them.
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 12] = [
+pub const ALL: [(&str, Exercise); 13] = [
     ("arp", arp),
     ("checksum", checksum),
     ("ethernet", ethernet),
@@ -26,6 +26,7 @@ pub const ALL: [(&str, Exercise); 12] = [
     ("ipv4", ipv4),
     ("ipv6", ipv6),
     ("ndisc", ndisc),
+    ("rpl", rpl),
     ("srh", srh),
     ("tcp", tcp),
     ("udp", udp),
@@ -193,6 +194,29 @@ fn options(header: &[u8], options: Options<'_>) {
         assert_eq!(option.kind, header[option.offset]);
         assert_eq!(option.unrecognised() as u8, option.kind >> 6);
     }
+}
+
+pub fn rpl(bytes: &[u8]) -> bool {
+    let Ok(rpl) = rpl::Rpl::parse(bytes) else { return false };
+    assert!(rpl.len() <= bytes.len() && (1..=rpl::MAX_ADDRESSES).contains(&rpl.count()));
+    assert!(usize::from(rpl.segments_left()) <= rpl.count());
+    let destination = std::net::Ipv6Addr::from_bits(u128::from(bytes[6]) << 120 | 1);
+    let addresses: Vec<_> = rpl.addresses(destination).collect();
+    assert_eq!(addresses.len(), rpl.count());
+    assert_eq!(rpl.address(rpl.count(), destination), None);
+    // As short as it can be, and the same addresses.
+    let (next_header, segments_left) = (rpl.next_header(), rpl.segments_left());
+    let builder = rpl::Builder { next_header, segments_left, destination, addresses: &addresses };
+    let mut written = [0; 2048];
+    let len = builder.write(&mut written).unwrap_or(0);
+    assert!(len <= rpl.len());
+    let again = rpl::Rpl::parse(&written[..len]);
+    assert_eq!(again.map(|again| again.count()), Ok(addresses.len()));
+    let Ok(again) = again else { return false };
+    assert_eq!((again.next_header(), again.segments_left()), (next_header, segments_left));
+    assert!(again.addresses(destination).eq(addresses.iter().copied()));
+    assert!(builder.write(&mut written[..len - 1]).is_err());
+    true
 }
 
 pub fn srh(bytes: &[u8]) -> bool {

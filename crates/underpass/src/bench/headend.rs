@@ -51,6 +51,17 @@ pub fn scenarios() -> Vec<Scenario> {
             let list = wire::srh(&path(1), 0, wire::ETHERNET, &frame);
             (frame, outgoing(&wire::ipv6(outer(flow, segment(1)), wire::ROUTING, &list)))
         }),
+        // `ip` takes the addresses in the reverse order of the visit.
+        Scenario::new("rpl-insert", None, rpl_route(prefix6), |flow| {
+            let packet = flow.packet6(HOPS);
+            // RFC 6554: one byte of the second address, all of the destination, seven bytes of padding.
+            let mut list = vec![wire::UDP, 3, 3, 2, 0xf0, 0x70, 0, 0, 2];
+            list.extend(flow.destination6.octets());
+            list.extend([0; 7]);
+            list.extend(&packet[40..]);
+            let header = Ip6 { source: flow.source6, ..outer(flow, segment(1)) };
+            (incoming(&packet), outgoing(&wire::ipv6(header, wire::ROUTING, &list)))
+        }),
         Scenario {
             name: "srv6-h-encaps-policies-10k".to_owned(),
             vpp: Some(304),
@@ -64,6 +75,10 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn base() -> String {
     format!("{BASE}ip sr tunsrc set {SOURCE}\nip -6 route add fc00:2::/32 via fd01::2 dev p1\n")
+}
+
+fn rpl_route(prefix: &str) -> String {
+    format!("{}ip -6 route add {prefix} encap rpl segs {},{} dev p1\n", base(), segment(2), segment(1))
 }
 
 fn path(count: usize) -> Vec<Ipv6Addr> {

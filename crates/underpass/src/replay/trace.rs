@@ -199,6 +199,7 @@ impl Display for Described<'_> {
                     SwitchTo::Here { .. } => write!(f, "here"),
                 }
             }
+            Action::Rpl(route) => write!(f, "RPL source route to {}", route.via.address),
         }
     }
 }

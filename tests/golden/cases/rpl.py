@@ -1,0 +1,142 @@
+"""RPL source routes: RFC 6554."""
+
+from .frames import *
+
+
+def common(a, b):
+    """How many of their first bytes two addresses have in common, 15 at most."""
+    pairs = zip(ip_address(a).packed, ip_address(b).packed)
+    return min(next((i for i, (x, y) in enumerate(pairs) if x != y), 16), 15)
+
+
+def rpl(dst, addresses, left, inner, nh, cmpr=None, **wrong):
+    """An RPL source routing header in a packet to `dst`: RFC 6554 section 3. `cmpr`: CmprI and CmprE, if
+    it is not compressed as far as it can be. `wrong`: fields that are not what they should be."""
+    *others, last = addresses
+    cmpri, cmpre = cmpr or (min([common(dst, a) for a in others], default=15), common(dst, last))
+    wire = b"".join(ip_address(a).packed[cmpri:] for a in others) + ip_address(last).packed[cmpre:]
+    pad = -len(wire) % 8
+    field = dict(hdrlen=(len(wire) + pad) // 8, kind=3, left=left, cmpr=cmpri << 4 | cmpre, pad=pad) | wrong
+    fixed = struct.pack(
+        "!BBBBBBH", nh, field["hdrlen"], field["kind"], field["left"], field["cmpr"], field["pad"] << 4, 0
+    )
+    return Raw(fixed + wire + bytes(pad)) / inner
+
+
+def inserted(typed, packet):
+    """What `encap rpl segs` makes of a packet. `ip` takes the addresses in the reverse order of the visit."""
+    first, *rest = reversed(typed)
+    out = packet.copy()
+    out.dst, out.nh = first, 43
+    listed = rest + [packet.dst]
+    out.remove_payload()
+    inner = Raw(bytes(packet)[40:])
+    return out / rpl(first, listed, len(listed), inner, bytes(packet)[6])
+
+
+def route(typed, dst="2001:db8:7::/48", base=BASE, dev="p1"):
+    return base + [f"ip -6 route add {dst} encap rpl segs {','.join(typed)} dev {dev}"]
+
+
+IN = "2001:db8:7::7"
+INPUTS = [
+    ("UDP", ip6(IN) / udp()),
+    ("every bit of traffic class, flow label", IPv6(src=SOURCE, dst=IN, hlim=255, tc=0xFF, fl=0xFFFFF) / udp()),
+    ("hop limit 2", ip6(IN, hlim=2) / udp()),
+    ("destination options", ip6(IN, nh=60) / opts(17, udp())),
+    ("a fragment", ip6(IN, nh=44) / fragment(17, udp())),
+    ("an SRH", routed(ip6(IN), [IN, LAST], 1, udp())),
+    ("an RPL header", ip6(IN, nh=43) / rpl(IN, [IN, "2001:db8:7::9"], 2, udp(), 17)),
+    ("no payload", ip6(IN, nh=59)),
+    ("IPv4 inside", ip6(IN, nh=4) / INNER4),
+]
+for name, doc, typed in [
+    ("1", "one address", ["fc00:b::1"]),
+    ("2", "two addresses, nearly alike", ["fc00:b::2", "fc00:b::1"]),
+    ("3", "three addresses, the middle one far away", ["fc00:b::2", "fc00:c:1:2:3:4:5:6", "fc00:b::1"]),
+    ("twice", "the same address twice", ["fc00:b::1", "fc00:b::1"]),
+]:
+    listed = [(label, ether(p), [to_p1(hops(inserted(typed, p)))]) for label, p in INPUTS]
+    listed.append(
+        (
+            "a short frame, padded",
+            behind(ether(ip6(IN, nh=59)), bytes(6)),
+            [to_p1(hops(inserted(typed, ip6(IN, nh=59))))],
+        )
+    )
+    Case(f"rpl/insert-{name}", f"encap rpl, {doc}.", route(typed), **io(listed))
+
+# The destination is near the first address: CmprE from 7 to 15, Pad from 0 to 7.
+config, listed = route(["fc00:b::1"], "fc00:b:0:7::/64"), []
+for n, near in enumerate(["7::7", "7:8000::", "7::", "7::1", "7:1:2:3:4"]):
+    p = ip6("fc00:b:0:" + near) / udp(n)
+    listed.append((f"to {p.dst}", ether(p), [to_p1(hops(inserted(["fc00:b::1"], p)))]))
+for bits, dst in [(72, "fc00:b:0:0:700::"), (96, "fc00:b::7:0:0"), (112, "fc00:b::9:0"), (128, "fc00:b::99")]:
+    config = route(["fc00:b::1"], f"{dst}/{bits}", config)
+    p = ip6(dst) / udp()
+    listed.append((f"to {dst}", ether(p), [to_p1(hops(inserted(["fc00:b::1"], p)))]))
+Case("rpl/insert-near", "encap rpl, destinations that share bytes with the first address.", config, **io(listed))
+
+# Lists of 1 to 31 addresses, a route each: compressed and not.
+for name, address in [("near", "fc00:b::{0:x}:{1:x}"), ("far", "fc00:{2}::{1:x}:{0:x}")]:
+    config, listed = list(BASE), []
+    for n in range(1, 32):
+        typed = [address.format(n, i, "bc"[i % 2]) for i in range(n, 0, -1)]
+        config = route(typed, f"2001:db8:7:{n:x}::/64", config)
+        p = ip6(f"2001:db8:7:{n:x}::7") / udp()
+        listed.append((f"{n} addresses", ether(p), [to_p1(hops(inserted(typed, p)))]))
+    Case(f"rpl/insert-lists-{name}", "encap rpl, lists of 1 to 31 addresses.", config, **io(listed))
+
+ONE = ["fc00:b::1"]
+hop1 = [(f"hop limit {h}", ip6(IN, hlim=h) / udp()) for h in (1, 0)]
+Case(
+    "rpl/insert-hop-limit",
+    "encap rpl, hop limit 1 and 0: time exceeded.",
+    route(ONE),
+    [(label, ether(p)) for label, p in hop1],
+    expect={i: [to_p0(time_exceeded(p))] for i, (_, p) in enumerate(hop1)},
+    differs="it quotes the packet with the header that it put in",
+)
+big = ip6(IN) / udp(1300)
+Case(
+    "rpl/insert-too-big",
+    "encap rpl, too big with the new header: the sender is told the MTU less the header.",
+    route(ONE, base=SMALL),
+    [("UDP of 1300 bytes", ether(big))],
+    expect={0: [to_p0(too_big(big, 1280 - 24))]},
+    differs="it quotes the packet with the header that it put in, and tells the whole MTU",
+)
+fits = ip6(IN) / udp(1280 - 48 - 24)
+Case(
+    "rpl/insert-fits",
+    "encap rpl, as long as the MTU with the new header.",
+    route(ONE, base=SMALL),
+    **io([("UDP of 1208 bytes", ether(fits), [to_p1(hops(inserted(ONE, fits)))])]),
+)
+hbh = ip6(IN, nh=0) / opts(17, udp())
+Case(
+    "rpl/insert-hop-by-hop",
+    "encap rpl behind hop-by-hop options, which come first: RFC 8200 section 4.1.",
+    route(ONE),
+    # The checksum is that of the packet as it came.
+    [("hop-by-hop options", ether(hbh))],
+    expect={
+        0: [
+            to_p1(
+                hops(
+                    ip6("fc00:b::1", nh=0)
+                    / opts(43, rpl("fc00:b::1", [IN], 1, Raw(bytes(hbh)[48:]), 17))
+                )
+            )
+        ]
+    },
+    differs="it inserts before them",
+)
+Case(
+    "rpl/insert-no-route",
+    "encap rpl, no route to the first address: the sender is told, without the header.",
+    route(["fc00:dead::1"]),
+    [("UDP", ether(INPUTS[0][1]))],
+    expect={0: [to_p0(unreachable6(INPUTS[0][1], 0))]},
+    differs="it quotes the packet with the header that it put in",
+)
