@@ -31,6 +31,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -138,8 +139,14 @@ def make_ports(number):
 def configure(config):
     """Gives the router its configuration."""
     # A batch for each run of lines with the same family: -batch takes no options of its own.
-    split = [re.match(r"ip ((?:-[46] )?)(.*)", line).groups() for line in config if line.strip()]
-    for family, lines in itertools.groupby(split, lambda line: line[0]):
+    split = [re.match(r"(sysctl -qw |ip (?:-[46] )?)(.*)", line).groups() for line in config if line.strip()]
+    for program, lines in itertools.groupby(split, lambda line: line[0]):
+        family = program.removeprefix("ip ")
+        if program == "sysctl -qw ":
+            for _, setting in lines:
+                name, value = setting.split("=")
+                Path("/proc/sys", name.replace(".", "/")).write_text(value)
+            continue
         ip(*family.split(), "-batch", "-", lines="".join(f"{line}\n" for _, line in lines))
 
 
@@ -324,13 +331,41 @@ def own_identification(frame):
     return frame
 
 
+def own_time(frame, number):
+    """The time in the data that the router has put into an IOAM trace: that of the input, which is its number
+    in seconds. The time is told from other data by its being now."""
+    frame, now = bytearray(frame), time.time()
+    if frame[12:14] != b"\x86\xdd" or frame[20] != 0:
+        return bytes(frame)
+    at, end = 56, 54 + 8 * (frame[55] + 1)
+    while at + 2 <= end:
+        if frame[at] == 0:
+            at += 1
+            continue
+        size = frame[at + 1]
+        if frame[at] == 0x31 and frame[at + 3] == 0 and size >= 10 and at + 2 + size <= len(frame):
+            kind = int.from_bytes(frame[at + 8 : at + 11], "big")
+            node = at + 12 + 4 * (frame[at + 7] & 127)
+            has = [kind >> 23 - bit & 1 for bit in range(4)]
+            seconds = node + 4 * (has[0] + has[1])
+            micros = seconds + 4 * has[2]
+            told = int.from_bytes(frame[seconds : seconds + 4], "big")
+            if has[2] and abs(told - now) < 3600:
+                frame[seconds : seconds + 4] = struct.pack("!I", number)
+            if has[3] and (not has[2] or abs(told - now) < 3600):
+                if int.from_bytes(frame[micros : micros + 4], "big") < 1000000:
+                    frame[micros : micros + 4] = bytes(4)
+        at += 2 + size
+    return bytes(frame)
+
+
 def sent(answer):
     """Port name to [(number of the input, frame)]."""
     out = {port: [] for port in PORTS}
     for port, number, frame in answer["out"]:
         frame = bytes.fromhex(frame)
         if not is_noise(frame):
-            out[port].append((number, own_identification(frame)))
+            out[port].append((number, own_time(own_identification(frame), number)))
     return out
 
 

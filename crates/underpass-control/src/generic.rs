@@ -1,11 +1,11 @@
-//! Generic netlink: `nlctrl`, which knows the families, and `SEG6`. Linux: `net/netlink/genetlink.c`,
+//! Generic netlink: `nlctrl`, which knows the families, `SEG6` and `IOAM6`. Linux: `net/netlink/genetlink.c`,
 //! `net/ipv6/seg6.c`.
 
 use std::net::Ipv6Addr;
 
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use netlink_packet_core::NLM_F_DUMP;
-use underpass_netlink::genetlink::{self, control, seg6};
+use underpass_netlink::genetlink::{self, control, ioam6, seg6};
 use underpass_netlink::{Message, Refusal, Replies, Reply, Type, Validate, policy};
 
 use crate::dump::{Chunk, Dump, More};
@@ -23,6 +23,8 @@ const POLICY: u32 = 8;
 
 struct Family {
     id: u16,
+    /// Its id beside a kernel, whose own families have low ones. `None`: the kernel's own family is the one.
+    beside_kernel: Option<u16>,
     name: &'static str,
     version: u32,
     max_attribute: u16,
@@ -35,6 +37,7 @@ struct Family {
 const FAMILIES: &[Family] = &[
     Family {
         id: control::ID,
+        beside_kernel: None,
         name: "nlctrl",
         version: 2,
         max_attribute: 0,
@@ -42,7 +45,8 @@ const FAMILIES: &[Family] = &[
         answer: control,
     },
     Family {
-        id: SEG6_ID,
+        id: 0x18,
+        beside_kernel: Some(0x3f6),
         name: "SEG6",
         version: 1,
         max_attribute: seg6::ATTR_MAX,
@@ -53,6 +57,23 @@ const FAMILIES: &[Family] = &[
             (seg6::CMD_GET_TUNSRC, ADMIN | DO | POLICY),
         ],
         answer: answer_seg6,
+    },
+    Family {
+        id: 0x19,
+        beside_kernel: Some(0x3f7),
+        name: "IOAM6",
+        version: ioam6::VERSION as u32,
+        max_attribute: 0,
+        operations: &[
+            (ioam6::CMD_ADD_NAMESPACE, ADMIN | DO | POLICY),
+            (ioam6::CMD_DEL_NAMESPACE, ADMIN | DO | POLICY),
+            (ioam6::CMD_DUMP_NAMESPACES, ADMIN | DUMP),
+            (ioam6::CMD_ADD_SCHEMA, ADMIN | DO | POLICY),
+            (ioam6::CMD_DEL_SCHEMA, ADMIN | DO | POLICY),
+            (ioam6::CMD_DUMP_SCHEMAS, ADMIN | DUMP),
+            (ioam6::CMD_NS_SET_SCHEMA, ADMIN | DO | POLICY),
+        ],
+        answer: crate::ioam::answer,
     },
 ];
 
@@ -74,11 +95,10 @@ pub(crate) fn answer(
     request: &Request<'_>,
     replies: &mut Replies,
 ) -> Result<Outcome, Refusal> {
-    let kind = match request.message.kind {
-        SEG6_BESIDE_KERNEL if router.live.is_some() => SEG6_ID,
-        kind => kind,
-    };
-    let family = FAMILIES.iter().find(|family| family.id == kind).ok_or(Refusal::errno(ENOENT))?;
+    let kind = request.message.kind;
+    let live = router.live.is_some();
+    let family =
+        FAMILIES.iter().find(|family| family.id_where(live) == kind).ok_or(Refusal::errno(ENOENT))?;
     let header = request.message.body().first_chunk::<{ genetlink::HEADER }>();
     let command = header.ok_or(Refusal::errno(EINVAL))?[0];
     let dump = request.message.flags & NLM_F_DUMP == NLM_F_DUMP;
@@ -89,30 +109,33 @@ pub(crate) fn answer(
     (family.answer)(router, request, command, dump, replies)
 }
 
-/// The id of `SEG6`.
-const SEG6_ID: u16 = 0x18;
-/// Its id beside a kernel, whose own families have low ones.
-const SEG6_BESIDE_KERNEL: u16 = 0x3f6;
+impl Family {
+    /// Its id, beside a kernel or not.
+    fn id_where(&self, live: bool) -> u16 {
+        self.beside_kernel.filter(|_| live).unwrap_or(self.id)
+    }
+}
 
 /// Whether a request is for the router's own families, or asks for one.
 pub(crate) fn is_own(message: &Message<'_>) -> bool {
     let mut attributes = message.attributes(genetlink::HEADER);
+    let own = |id: u16| FAMILIES.iter().any(|family| family.beside_kernel == Some(id));
+    let named =
+        |name: &str| FAMILIES.iter().any(|family| family.beside_kernel.is_some() && family.name == name);
     match message.kind {
-        SEG6_BESIDE_KERNEL => true,
         control::ID => attributes.any(|attribute| match attribute.kind {
-            control::ATTR_FAMILY_NAME => attribute.text() == "SEG6",
-            control::ATTR_FAMILY_ID => attribute.u16() == SEG6_BESIDE_KERNEL,
+            control::ATTR_FAMILY_NAME => named(&attribute.text()),
+            control::ATTR_FAMILY_ID => own(attribute.u16()),
             _ => false,
         }),
-        _ => false,
+        kind => own(kind),
     }
 }
 
 fn write_family(reply: &mut Reply<'_>, family: &Family, beside_kernel: bool) {
     reply.fixed(&genetlink::header(control::NEWFAMILY, 2));
     reply.text(control::ATTR_FAMILY_NAME, family.name);
-    let id = if beside_kernel && family.id == SEG6_ID { SEG6_BESIDE_KERNEL } else { family.id };
-    reply.u16(control::ATTR_FAMILY_ID, id);
+    reply.u16(control::ATTR_FAMILY_ID, family.id_where(beside_kernel));
     reply.u32(control::ATTR_VERSION, family.version);
     reply.u32(control::ATTR_HDRSIZE, 0);
     reply.u32(control::ATTR_MAXATTR, u32::from(family.max_attribute));
@@ -146,8 +169,7 @@ fn control(
     // As in Linux, the name decides where both are there.
     let meant = |family: &&Family| match &name {
         Some(name) => family.name == name,
-        None if id == Some(SEG6_BESIDE_KERNEL) && router.live.is_some() => family.id == SEG6_ID,
-        None => Some(family.id) == id,
+        None => Some(family.id_where(router.live.is_some())) == id,
     };
     let family = FAMILIES.iter().find(meant).ok_or(Refusal::errno(ENOENT))?;
     replies.message(control::ID, 0, request.reply_to(), |reply| {

@@ -46,6 +46,11 @@ impl Router {
         given.copied().unwrap_or(link.mac)
     }
 
+    /// Whether what comes in by a link was sent by the host.
+    pub(crate) fn is_host_door(&self, link: u32) -> bool {
+        self.live.as_ref().is_some_and(|live| live.host.macs.contains_key(&link))
+    }
+
     /// Whether the kernel gets a copy of what comes in by a link.
     pub fn set_shared(&mut self, link: u32, shared: bool) {
         let Some(live) = &mut self.live else { return };

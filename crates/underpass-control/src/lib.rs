@@ -13,6 +13,7 @@ mod follow;
 mod generic;
 mod hmac;
 mod host;
+mod ioam;
 mod link;
 mod mirror;
 mod namespace;

@@ -327,6 +327,7 @@ impl crate::Router {
             addresses: self.vrf_addresses(link.index),
             mpls: false,
             require_hmac: self.require_hmac(link),
+            ioam: self.ioam_link(link),
         }
     }
 }

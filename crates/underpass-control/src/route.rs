@@ -10,6 +10,7 @@ mod encode;
 mod follow;
 mod get;
 mod info;
+mod ioam;
 mod lookup;
 mod mirror;
 pub(crate) mod nexthop;

@@ -13,6 +13,7 @@ use crate::address::{self, Addresses};
 use crate::dump::{Dump, Empty, More, Running};
 use crate::events::{Events, Notification, check_group};
 use crate::hmac::HmacKeys;
+use crate::ioam::Ioam;
 use crate::link::{self, Links};
 use crate::mirror::Live;
 use crate::neighbour::{self, Neighbours};
@@ -55,6 +56,7 @@ pub struct Router {
     /// `ip sr hmac`.
     pub(crate) hmac_keys: HmacKeys,
     pub(crate) sysctls: Sysctls,
+    pub(crate) ioam: Ioam,
     began: Instant,
     /// What the requests of a datagram may name by descriptors.
     pub(crate) programs: Offered,
@@ -93,12 +95,14 @@ impl Router {
             tunnel_source: Ipv6Addr::UNSPECIFIED,
             hmac_keys: HmacKeys::default(),
             sysctls: Sysctls::default(),
+            ioam: Ioam::default(),
             began: Instant::now(),
             programs: Offered::new(),
             live: None,
             engine,
         };
         router.begin_publishing();
+        router.publish_ioam();
         router
     }
 

@@ -55,8 +55,47 @@ pub(crate) static SEG6_REQUIRE_HMAC: Variable = Variable {
     follow: publish_links,
 };
 
+/// Whether traces of packets that come in by a link are filled.
+pub(crate) static IOAM6_ENABLED: Variable =
+    Variable { path: "ipv6/conf/*/ioam6_enabled", range: 0..=1, initial: 0, check: any, follow: ioam };
+
+/// The id of a link in traces.
+pub(crate) static IOAM6_ID: Variable =
+    Variable { path: "ipv6/conf/*/ioam6_id", range: 0..=0xffff, initial: 0xffff, check: any, follow: ioam };
+
+/// Its wide id.
+pub(crate) static IOAM6_ID_WIDE: Variable = Variable {
+    path: "ipv6/conf/*/ioam6_id_wide",
+    range: 0..=0xffff_ffff,
+    initial: 0xffff_ffff,
+    check: any,
+    follow: ioam,
+};
+
+/// The id of the node in traces.
+pub(crate) static IOAM6_NODE_ID: Variable =
+    Variable { path: "ipv6/ioam6_id", range: 0..=0xff_ffff, initial: 0xff_ffff, check: any, follow: ioam };
+
+/// Its wide id.
+pub(crate) static IOAM6_NODE_ID_WIDE: Variable = Variable {
+    path: "ipv6/ioam6_id_wide",
+    range: 0..=0xff_ffff_ffff_ffff,
+    initial: 0xff_ffff_ffff_ffff,
+    check: any,
+    follow: ioam,
+};
+
 /// All of them.
-static VARIABLES: &[&Variable] = &[&STRICT_MODE, &SEG6_ENABLED, &SEG6_REQUIRE_HMAC];
+static VARIABLES: &[&Variable] = &[
+    &STRICT_MODE,
+    &SEG6_ENABLED,
+    &SEG6_REQUIRE_HMAC,
+    &IOAM6_ENABLED,
+    &IOAM6_ID,
+    &IOAM6_ID_WIDE,
+    &IOAM6_NODE_ID,
+    &IOAM6_NODE_ID_WIDE,
+];
 
 /// What an `int` holds.
 const ANY: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64;
@@ -74,6 +113,11 @@ fn any(_: &mut Router, _: Instance, _: i64) -> Result<(), Refusal> {
 
 /// Nothing more than the value to be read again.
 fn nothing(_: &mut Router, _: Instance) {}
+
+/// What traces say of the node and its links.
+fn ioam(router: &mut Router, instance: Instance) {
+    router.ioam_changed(instance);
+}
 
 /// The packet path is told of the links that the value is for: one and those enslaved to it.
 fn publish_links(router: &mut Router, instance: Instance) {
@@ -257,7 +301,10 @@ mod tests {
         let names = |directory| router.sysctl_names(directory).into_iter().collect::<Vec<_>>();
         assert_eq!(names(""), ["ipv6", "vrf"]);
         assert_eq!(names("ipv6/conf"), ["all", "default", "lo", "p0"]);
-        assert_eq!(names("ipv6/conf/p0/"), ["seg6_enabled", "seg6_require_hmac"]);
+        assert_eq!(
+            names("ipv6/conf/p0/"),
+            ["ioam6_enabled", "ioam6_id", "ioam6_id_wide", "seg6_enabled", "seg6_require_hmac"]
+        );
         assert_eq!(router.read_sysctl("vrf").unwrap_err().errno, EISDIR);
         assert_eq!(router.read_sysctl("mpls/none").unwrap_err().errno, ENOENT);
     }

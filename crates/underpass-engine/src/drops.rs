@@ -103,6 +103,10 @@ drops! {
     OptionMalformed = "option-malformed",
     /// An option that must not be passed over, and that the router does not know.
     OptionUnknown = "option-unknown",
+    /// An IOAM option that is misplaced, or shorter than what it says of itself.
+    IoamMalformed = "ioam-malformed",
+    /// An IOAM trace whose length of a node's data is not what its trace type asks for.
+    IoamNodeLength = "ioam-node-length",
     /// A datagram to the router for a port that nothing listens at.
     PortUnreachable = "port-unreachable",
     /// A packet to the router of a protocol that nothing handles.

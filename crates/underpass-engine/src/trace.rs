@@ -21,6 +21,10 @@ pub enum Event {
     Headend(&'static str, usize),
     /// Was moved, as its buffer had not so many bytes of room in front.
     Moved(usize),
+    /// Was given an IOAM option in this mode, with so many bytes of new headers.
+    IoamInserted(&'static str, usize),
+    /// Its IOAM traces were filled.
+    IoamFilled,
     /// Cut into this many fragments.
     Fragmented(usize),
     /// Replaced by an ICMP or ICMPv6 message of this type and code, because of this.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use lab::{Lab, MACS, frame, ip4, ip6, udp, v6, with_srh};
 use underpass_engine::buffer::PortId;
 use underpass_engine::drops::Drop;
-use underpass_engine::tables::{Action, Behaviour, Link, NextHop, Rewrite};
+use underpass_engine::tables::{Action, Behaviour, IoamLink, Link, NextHop, Rewrite};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Unresolved;
 use underpass_packet::{ethernet, protocol};
@@ -61,6 +61,7 @@ impl Lab {
                 addresses: None,
                 mpls: false,
                 require_hmac: underpass_engine::hmac::Require::Present,
+                ioam: IoamLink::default(),
             };
             self.writer.set_link(id, link);
         }

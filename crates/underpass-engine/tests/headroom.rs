@@ -214,6 +214,7 @@ fn the_known_example_moves_once() {
         room: 40 + 16,
         hmac_open: false,
         via: lab.via(1),
+        link: underpass_engine::tables::LinkId(1),
     };
     let action = lab.writer.add_action(Action::Headend(policy));
     lab.writer.insert6(lab.fib6, v6("2001:db8:e0::"), 48, action);

@@ -4,6 +4,7 @@ use libc::{EINVAL, EOPNOTSUPP};
 
 use crate::Refusal;
 use crate::attribute::Attribute;
+use crate::ioam6::Ioam6;
 use crate::reply::Reply;
 use crate::rpl::Rpl;
 use crate::seg6::Seg6;
@@ -12,6 +13,7 @@ use crate::seg6local::{Counts, Seg6Local};
 const LWTUNNEL_ENCAP_SEG6: u16 = 5;
 const LWTUNNEL_ENCAP_SEG6_LOCAL: u16 = 7;
 const LWTUNNEL_ENCAP_RPL: u16 = 8;
+const LWTUNNEL_ENCAP_IOAM6: u16 = 9;
 const LWTUNNEL_ENCAP_MAX: u16 = 10;
 
 /// What a route does to its packets besides forwarding them.
@@ -23,6 +25,8 @@ pub enum Encap {
     Seg6Local(Seg6Local),
     /// `encap rpl`.
     Rpl(Rpl),
+    /// `encap ioam6`.
+    Ioam6(Ioam6),
 }
 
 /// Checks an `RTA_ENCAP_TYPE`, before anything else of the route is looked at.
@@ -31,7 +35,7 @@ pub enum Encap {
 /// As Linux's `lwtunnel_valid_encap_type`; `EOPNOTSUPP` is its answer where the type's module is missing.
 pub const fn check_type(kind: u16) -> Result<(), Refusal> {
     match kind {
-        LWTUNNEL_ENCAP_SEG6 | LWTUNNEL_ENCAP_SEG6_LOCAL | LWTUNNEL_ENCAP_RPL => Ok(()),
+        LWTUNNEL_ENCAP_SEG6 | LWTUNNEL_ENCAP_SEG6_LOCAL | LWTUNNEL_ENCAP_RPL | LWTUNNEL_ENCAP_IOAM6 => Ok(()),
         0 | 11.. => Err(Refusal::new(EINVAL, "Unknown lwt encapsulation type")),
         1..=LWTUNNEL_ENCAP_MAX => Err(Refusal::new(EOPNOTSUPP, "lwt encapsulation type not supported")),
     }
@@ -47,6 +51,7 @@ impl Encap {
             LWTUNNEL_ENCAP_SEG6 => Seg6::parse(encap, family).map(Self::Seg6),
             LWTUNNEL_ENCAP_SEG6_LOCAL => Seg6Local::parse(encap, family).map(Self::Seg6Local),
             LWTUNNEL_ENCAP_RPL => Rpl::parse(encap, family).map(Self::Rpl),
+            LWTUNNEL_ENCAP_IOAM6 => Ioam6::parse(encap, family).map(Self::Ioam6),
             0 => Err(Refusal::new(EINVAL, "LWT encap type not specified")),
             _ => Err(Refusal::new(EOPNOTSUPP, "LWT encapsulation type not supported").at(encap.offset)),
         }
@@ -58,6 +63,7 @@ impl Encap {
             Self::Seg6(_) => LWTUNNEL_ENCAP_SEG6,
             Self::Seg6Local(_) => LWTUNNEL_ENCAP_SEG6_LOCAL,
             Self::Rpl(_) => LWTUNNEL_ENCAP_RPL,
+            Self::Ioam6(_) => LWTUNNEL_ENCAP_IOAM6,
         }
     }
 
@@ -69,9 +75,27 @@ impl Encap {
             Self::Seg6(seg6) => seg6.write(reply),
             Self::Seg6Local(local) => local.write(reply, counts),
             Self::Rpl(rpl) => rpl.write(reply),
+            Self::Ioam6(ioam6) => ioam6.write(reply),
         }
         reply.end(nest);
         reply.u16(kind, self.kind());
+    }
+
+    /// Whether it counts its packets: a SID with `count`, and an insertion into some of them.
+    pub fn counts(&self) -> bool {
+        match self {
+            Self::Seg6(_) | Self::Rpl(_) => false,
+            Self::Seg6Local(local) => local.counted,
+            Self::Ioam6(ioam6) => ioam6.frequency_k < ioam6.frequency_n,
+        }
+    }
+
+    /// Whether two are the same to Linux where routes are compared: `lwtunnel_cmp_encap`.
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Ioam6(this), Self::Ioam6(other)) => this.is_like(other),
+            _ => self == other,
+        }
     }
 }
 
@@ -100,6 +124,8 @@ pub(crate) mod tests {
         assert_eq!(check_type(10).unwrap_err().errno, EOPNOTSUPP);
         assert_eq!(check_type(0).unwrap_err().errno, EINVAL);
         assert_eq!(check_type(11).unwrap_err().errno, EINVAL);
-        assert!(check_type(5).is_ok() && check_type(7).is_ok() && check_type(8).is_ok());
+        for made in [5, 7, 8, 9] {
+            assert!(check_type(made).is_ok());
+        }
     }
 }

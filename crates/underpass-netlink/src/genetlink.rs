@@ -38,6 +38,42 @@ pub mod control {
     pub const ATTR_OP_FLAGS: u16 = 2;
 }
 
+/// `IOAM6`, Linux: `include/uapi/linux/ioam6_genl.h`.
+pub mod ioam6 {
+    /// Its version, in the generic netlink header.
+    pub const VERSION: u8 = 1;
+    /// Adds a namespace: [`ATTR_NS_ID`] and what data it has.
+    pub const CMD_ADD_NAMESPACE: u8 = 1;
+    /// Deletes one.
+    pub const CMD_DEL_NAMESPACE: u8 = 2;
+    /// Lists them.
+    pub const CMD_DUMP_NAMESPACES: u8 = 3;
+    /// Adds a schema: [`ATTR_SC_ID`] and [`ATTR_SC_DATA`].
+    pub const CMD_ADD_SCHEMA: u8 = 4;
+    /// Deletes one.
+    pub const CMD_DEL_SCHEMA: u8 = 5;
+    /// Lists them.
+    pub const CMD_DUMP_SCHEMAS: u8 = 6;
+    /// Gives a namespace a schema, or with [`ATTR_SC_NONE`] none.
+    pub const CMD_NS_SET_SCHEMA: u8 = 7;
+    /// u16: id of a namespace.
+    pub const ATTR_NS_ID: u16 = 1;
+    /// u32.
+    pub const ATTR_NS_DATA: u16 = 2;
+    /// u64.
+    pub const ATTR_NS_DATA_WIDE: u16 = 3;
+    /// u32: id of a schema.
+    pub const ATTR_SC_ID: u16 = 4;
+    /// At most [`MAX_SCHEMA_DATA`] bytes.
+    pub const ATTR_SC_DATA: u16 = 5;
+    /// Flag.
+    pub const ATTR_SC_NONE: u16 = 6;
+    /// Aligns what follows it.
+    pub const ATTR_PAD: u16 = 7;
+    /// `IOAM6_MAX_SCHEMA_DATA_LEN`.
+    pub const MAX_SCHEMA_DATA: u16 = 255 * 4;
+}
+
 /// `SEG6`, Linux: `include/uapi/linux/seg6_genl.h`.
 pub mod seg6 {
     /// Sets the secret of an HMAC key.

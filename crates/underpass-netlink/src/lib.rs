@@ -10,6 +10,7 @@ pub mod attribute;
 pub mod encap;
 pub mod fpm;
 pub mod genetlink;
+pub mod ioam6;
 pub mod message;
 pub mod refusal;
 pub mod reply;

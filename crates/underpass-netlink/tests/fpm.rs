@@ -65,6 +65,7 @@ fn tell(message: &Message<'_>) -> String {
             Encap::Seg6(seg6) => write!(text, " {:?} {}", seg6.mode, seg6.srh.first()).unwrap(),
             Encap::Seg6Local(local) => write!(text, " {:?}", local.action).unwrap(),
             Encap::Rpl(rpl) => write!(text, " rpl {}", rpl.addresses().count()).unwrap(),
+            Encap::Ioam6(ioam6) => write!(text, " {:?}", ioam6.mode).unwrap(),
         }
     }
     text

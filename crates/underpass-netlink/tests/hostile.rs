@@ -31,6 +31,17 @@ fn seeds() -> Vec<Vec<u8>> {
         rpl.extend([0xfd, head, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, if head == 0 { 2 } else { 1 }]);
     }
     seeds.push(rpl);
+    // What `ip` sends for `encap ioam6 freq 1/2 mode auto tundst fd00::2 trace prealloc type 0xc00000 ns 123
+    // size 12`.
+    seeds.push(
+        [&[8, 0, 4, 0, 1, 0, 0, 0, 8, 0, 5, 0, 2, 0, 0, 0, 5, 0, 1, 0, 3, 0, 0, 0, 20, 0, 2, 0][..]]
+            .into_iter()
+            .chain([&[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2][..]])
+            .chain([&[12, 0, 3, 0, 0, 123, 0, 3, 0xc0, 0, 0, 0][..]])
+            .flatten()
+            .copied()
+            .collect(),
+    );
     seeds
 }
 

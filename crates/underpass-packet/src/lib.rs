@@ -18,6 +18,7 @@ pub mod checksum;
 pub mod ethernet;
 pub mod icmpv4;
 pub mod icmpv6;
+pub mod ioam;
 pub mod ipv4;
 pub mod ipv6;
 pub mod ipv6_ext;

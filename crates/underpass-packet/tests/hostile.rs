@@ -19,6 +19,8 @@ fn seed(name: &str) -> Vec<u8> {
         "icmpv4" => "0304b1350000057871756f746564",
         // `IPv6(src='2001:db8::1',dst='2001:db8::2')/ICMPv6ParamProblem(code=0,ptr=40)/b'quoted'`
         "icmpv6" => "040059cc0000002871756f746564",
+        // Linux 6.12 behind `encap ioam6 trace prealloc type 0xc00002 ns 123 size 20`: the option's data.
+        "ioam" => "0000007b1005c00002000000000000000000000000000000000000000000",
         // `IP(src='192.0.2.1',dst='198.51.100.2',ttl=17,tos=0xb8,id=0x1234,flags='MF',frag=185,
         // options=IPOption_Router_Alert())/b'payload!'`
         "ipv4" => "46b80020123420b91100f4fdc0000201c6336402940400007061796c6f616421",

@@ -90,12 +90,20 @@ impl Case {
         usize::try_from(number).ok().and_then(|n| self.labels.get(n)).map_or("", String::as_str)
     }
 
-    /// The lines of `config`, run by `ip -batch`, which takes options only before it: a batch for each
-    /// run of lines of one family.
+    /// The lines of `config`: those of `sysctl`, and those of `ip`, run by `ip -batch`, which takes options only
+    /// before it: a batch for each run of lines of one family.
     fn configure(&self, router: &Offline) -> Result<(), String> {
         let config = fs::read_to_string(self.directory.join("config")).unwrap();
         let mut batches: Vec<(bool, String)> = Vec::new();
         for line in config.lines().filter(|line| !line.starts_with('#')) {
+            if line.starts_with("sysctl ") {
+                run_batches(router, std::mem::take(&mut batches))?;
+                let output = router.run_line(line).unwrap();
+                if !output.status.success() {
+                    return Err(format!("{line}: {}", String::from_utf8_lossy(&output.stderr)));
+                }
+                continue;
+            }
             let words = line.strip_prefix("ip ").unwrap();
             let (six, words) = words.strip_prefix("-6 ").map_or((false, words), |words| (true, words));
             match batches.last_mut() {
@@ -103,22 +111,7 @@ impl Case {
                 _ => batches.push((six, format!("{words}\n"))),
             }
         }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let path = file.path().to_str().unwrap();
-        for (six, batch) in batches {
-            fs::write(path, &batch).unwrap();
-            let root = root();
-            // Where configurations find their BPF programs.
-            let mut words = vec!["env", "-C", root.to_str().unwrap(), "ip"];
-            words.extend(six.then_some("-6"));
-            words.extend(["-batch", path]);
-            let output = router.run(&words).unwrap();
-            if !output.status.success() {
-                let said = String::from_utf8_lossy(&output.stderr);
-                return Err(format!("ip: {}\n    {}", said.trim(), batch.trim().replace('\n', "\n    ")));
-            }
-        }
-        Ok(())
+        run_batches(router, batches)
     }
 
     /// What is wrong, a line each; empty if nothing is.
@@ -166,6 +159,8 @@ impl Case {
         for (name, (sent, expected)) in ["p0", "p1"].iter().zip(sent.iter().zip(&self.outputs)) {
             let mut expected: Vec<_> = expected.iter().map(|(_, frame)| frame.clone()).collect();
             let mut sent = sent.clone();
+            // A burst is one moment.
+            expected.iter_mut().chain(&mut sent).for_each(|frame| clear_time(frame));
             expected.sort_by_key(|frame| flow(frame));
             sent.sort_by_key(|frame| flow(frame));
             // ICMP errors are limited, and a burst is one moment.
@@ -174,6 +169,26 @@ impl Case {
             }
         }
     }
+}
+
+/// Runs batches of `ip`, each with whether it is one of `-6`.
+fn run_batches(router: &Offline, batches: Vec<(bool, String)>) -> Result<(), String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap();
+    for (six, batch) in batches {
+        fs::write(path, &batch).unwrap();
+        let root = root();
+        // Where configurations find their BPF programs.
+        let mut words = vec!["env", "-C", root.to_str().unwrap(), "ip"];
+        words.extend(six.then_some("-6"));
+        words.extend(["-batch", path]);
+        let output = router.run(&words).unwrap();
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("ip: {}\n    {}", said.trim(), batch.trim().replace('\n', "\n    ")));
+        }
+    }
+    Ok(())
 }
 
 /// Sends one burst in by the port of its frames; what each port sent, without noise.
@@ -193,6 +208,27 @@ fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], seconds: u64) -> [Ve
         sent.into_iter().for_each(|packet| worker.pool().give(packet));
         frames
     })
+}
+
+/// Clears the time in the latest data of IOAM traces.
+fn clear_time(frame: &mut [u8]) {
+    if frame.get(12..14) != Some(&[0x86, 0xdd]) || frame.get(20) != Some(&0) {
+        return;
+    }
+    let mut at = 56;
+    let end = frame.len().min(54 + 8 * (usize::from(frame[55]) + 1));
+    while at + 12 <= end {
+        if frame[at] == 0x31 && frame[at + 3] == 0 {
+            let bits = frame[at + 8];
+            let node = at + 12 + 4 * usize::from(frame[at + 7] & 0x7f);
+            let time = node + 4 * (bits >> 6).count_ones() as usize;
+            let len = 4 * (bits >> 4 & 3).count_ones() as usize;
+            if let Some(time) = frame.get_mut(time..time + len) {
+                time.fill(0);
+            }
+        }
+        at += if frame[at] == 0 { 1 } else { 2 + usize::from(frame[at + 1]) };
+    }
 }
 
 /// ARP and neighbour discovery, which the recordings leave out.
@@ -340,6 +376,11 @@ fn ip() {
 #[test]
 fn rpl() {
     group("rpl");
+}
+
+#[test]
+fn ioam() {
+    group("ioam");
 }
 
 #[test]

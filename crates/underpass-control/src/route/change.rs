@@ -89,6 +89,13 @@ fn encap(hop: &Hop) -> Option<&Encap> {
     hop.tunnel.as_ref().map(|tunnel| &tunnel.encap)
 }
 
+fn alike(a: Option<&Encap>, b: Option<&Encap>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a.is_like(b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
 impl Router {
     /// Linux: `fib_create_info`.
     fn info4(&mut self, config: &Config<'_>) -> Result<Info, Refusal> {
@@ -295,7 +302,7 @@ impl Router {
             let Some(hop) = hops.first() else { return false };
             let encapsulated = match self.tunnel(&config.hop, Family::V4) {
                 Ok(None) => true,
-                Ok(Some(wanted)) => encap(hop) == Some(&wanted.encap),
+                Ok(Some(wanted)) => encap(hop).is_some_and(|encap| encap.is_like(&wanted.encap)),
                 Err(_) => false,
             };
             return encapsulated && fits(&config.hop, hop);
@@ -592,7 +599,7 @@ fn duplicate6(a: &Info, b: &Info) -> bool {
     match (&a.ways, &b.ways) {
         (Ways::Hops(a), Ways::Hops(b)) => {
             let (Some(a), Some(b)) = (a.first(), b.first()) else { return true };
-            a.oif == b.oif && a.gateway == b.gateway && encap(a) == encap(b)
+            a.oif == b.oif && a.gateway == b.gateway && alike(encap(a), encap(b))
         }
         (a, b) => a == b,
     }

@@ -1,8 +1,11 @@
 //! Routes as actions of the packet path: next hops, SIDs, policy headends.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
+use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
     Action, ActionId, Behaviour, Bpf, Discard, Endpoint, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER,
     LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite, Rpl, Via,
@@ -14,6 +17,7 @@ use underpass_netlink::seg6local::{
 };
 
 use super::info::{Hop, Info, InfoId, Origin};
+use super::ioam;
 use super::lookup::type_error;
 use super::publish::Scope;
 use super::table::{Family, Ids, Prefix, bits};
@@ -22,8 +26,9 @@ use crate::{Link, Router};
 /// A neighbour that routes lead to: link, address, and MTU of the route (0: the link's).
 type NextHopKey = (u32, IpAddr, u32);
 
-/// Routes that are used together, and the scope in which they look up.
-type ActionKey = (Ids, Scope);
+/// Routes that are used together, the scope in which they look up, and the neighbour that the packets are for
+/// where the action depends on it.
+type ActionKey = (Ids, Scope, Option<IpAddr>);
 
 #[derive(Debug)]
 struct Compiled {
@@ -46,6 +51,10 @@ pub(crate) struct Actions {
     forwards: HashMap<ActionId, NextHopId>,
     /// The action of each next hop that a host entry needed.
     hosts: HashMap<NextHopKey, ActionId>,
+    /// The actions that depend on a neighbour: link, address.
+    neighbours: BTreeMap<(u32, IpAddr), BTreeSet<ActionKey>>,
+    /// How many packets the ways have seen that count them.
+    pub frequencies: HashMap<CounterId, Arc<AtomicU32>>,
     discards: [Option<ActionId>; 4],
     tracked: BTreeSet<(Family, u128, ActionKey)>,
 }
@@ -76,7 +85,7 @@ const RTAX_MTU: usize = 2;
 
 /// What a compilation collects.
 #[derive(Default)]
-struct Build {
+pub(super) struct Build {
     next_hops: Vec<NextHopKey>,
     tracked: Vec<IpAddr>,
 }
@@ -100,7 +109,7 @@ impl Router {
         {
             return action;
         }
-        let key = (ids.clone(), scope);
+        let key = (ids.clone(), scope, None);
         let action = match self.routes.compiled.by_key.get(&key) {
             Some(compiled) => compiled.id,
             None => self.compile(key),
@@ -175,6 +184,7 @@ impl Router {
             let encap = hop.tunnel.as_ref().map(|tunnel| &tunnel.encap);
             let srh = match encap {
                 Some(Encap::Seg6Local(local)) if local.bpf.is_some() => return true,
+                Some(Encap::Ioam6(_)) => return true,
                 Some(Encap::Seg6(seg6)) => Some(&seg6.srh),
                 Some(Encap::Seg6Local(local)) => local.srh.as_ref(),
                 Some(Encap::Rpl(_)) | None => None,
@@ -222,12 +232,13 @@ impl Router {
         for hop in info.hops() {
             if let Some(counter) = hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter) {
                 self.engine.remove_counter(counter);
+                self.routes.compiled.frequencies.remove(&counter);
             }
         }
     }
 
     fn build(&mut self, key: &ActionKey, build: &mut Build) -> (Action, Vec<ActionId>) {
-        let (ids, scope) = key;
+        let (ids, scope, neighbour) = key;
         let infos: Vec<_> = ids.iter().filter_map(|&id| self.routes.infos.get(id).cloned()).collect();
         let Some(info) = infos.first() else { return (Action::Discard(Discard::Blackhole), Vec::new()) };
         let discard = match info.kind {
@@ -252,7 +263,7 @@ impl Router {
             infos.iter().flat_map(|info| self.ways(info).into_owned()).filter(alive).collect();
         let hops = &hops[..];
         if let [hop] = hops {
-            return (self.build_hop(hop, *scope, mtu, build), Vec::new());
+            return (self.build_hop(hop, (*scope, mtu), *neighbour, build), Vec::new());
         }
         let total: u64 = hops.iter().map(|hop| u64::from(hop.weight)).sum();
         let (mut buckets, mut children, mut weight) = (Vec::new(), Vec::new(), 0);
@@ -260,7 +271,7 @@ impl Router {
             weight += u64::from(hop.weight);
             // Linux: fib_rebalance. Rounded to the nearest.
             let bound = ((weight << 31) + total / 2) / total - 1;
-            let action = self.build_hop(hop, *scope, mtu, build);
+            let action = self.build_hop(hop, (*scope, mtu), None, build);
             let child = self.engine.add_action(action);
             children.push(child);
             buckets.push((bound as u32, child));
@@ -271,7 +282,13 @@ impl Router {
         (Action::Multipath(Multipath { buckets: buckets.into() }), children)
     }
 
-    fn build_hop(&mut self, hop: &Hop, scope: Scope, mtu: u32, build: &mut Build) -> Action {
+    fn build_hop(
+        &mut self,
+        hop: &Hop,
+        (scope, mtu): (Scope, u32),
+        neighbour: Option<IpAddr>,
+        build: &mut Build,
+    ) -> Action {
         match hop.tunnel.as_deref() {
             Some(tunnel) => match &tunnel.encap {
                 Encap::Seg6Local(local) => {
@@ -282,6 +299,7 @@ impl Router {
                         behaviour,
                         flavours: local.flavors.filter(|flavors| flavors.operations != 0).map(flavours),
                         counter: tunnel.counter,
+                        link: self.link_id(hop.oif),
                     })
                 }
                 Encap::Rpl(rpl) => match self.source_route(rpl, scope, build) {
@@ -292,6 +310,10 @@ impl Router {
                     Some(headend) => Action::Headend(headend),
                     None => Action::Discard(Discard::Blackhole),
                 },
+                Encap::Ioam6(ioam6) => {
+                    let ioam = self.ioam_action(ioam6, hop, (scope, mtu), neighbour, build);
+                    Action::Ioam(Box::new(ioam))
+                }
             },
             // The kernel forwards by its links that no port is attached to.
             None if self.kernel_forwards(hop.oif) => Action::Local,
@@ -385,7 +407,7 @@ impl Router {
         let link_layer = if via.resolved.is_some() { ETHERNET } else { LONGEST_LINK_LAYER };
         let framed = if mode == HeadendMode::L2Encap { ETHERNET } else { 0 };
         let room = (header.len() + framed + link_layer) as u16;
-        Some(Headend { mode, header: header.into(), room, hmac_open, via })
+        Some(Headend { mode, header: header.into(), room, hmac_open, via, link: self.link_id(hop.oif) })
     }
 
     /// `None`: the route has more addresses than a header holds, which no request can ask for.
@@ -409,7 +431,7 @@ impl Router {
         }
     }
 
-    fn via(&self, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
+    pub(super) fn via(&self, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
         build.tracked.push(address);
         let unspecified =
             matches!(address, IpAddr::V4(Ipv4Addr::UNSPECIFIED) | IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -423,7 +445,7 @@ impl Router {
         if self.routes.compiled.tracked.is_empty() {
             return;
         }
-        let empty = (Ids::new(), Scope::Rules { link: 0, vrf: None });
+        let empty = (Ids::new(), Scope::Rules { link: 0, vrf: None }, None);
         let from = (family, prefix.first(), empty);
         let touched = self.routes.compiled.tracked.range(from..);
         let inside = touched.take_while(|(of, bits, _)| *of == family && *bits <= prefix.last());
@@ -431,7 +453,7 @@ impl Router {
         keys.iter().for_each(|key| self.recompile(key));
     }
 
-    fn acquire_next_hop(&mut self, key: NextHopKey, build: &mut Build) -> NextHopId {
+    pub(super) fn acquire_next_hop(&mut self, key: NextHopKey, build: &mut Build) -> NextHopId {
         build.next_hops.push(key);
         if let Some((id, users)) = self.routes.compiled.next_hops.get_mut(&key) {
             *users += 1;
@@ -514,7 +536,13 @@ impl Router {
     }
 
     /// The action for a neighbour whose address routes cover that lead to its link.
-    pub(crate) fn neighbour_action(&mut self, ids: &Ids, family: Family, host: u128) -> Option<ActionId> {
+    pub(crate) fn neighbour_action(
+        &mut self,
+        ids: &Ids,
+        scope: Scope,
+        family: Family,
+        host: u128,
+    ) -> Option<ActionId> {
         let [id] = ids[..] else { return None };
         let info = self.routes.infos.get(id)?;
         if info.kind != libc::RTN_UNICAST || info.reject || self.blackhole_object(info) {
@@ -523,7 +551,7 @@ impl Router {
         let mtu = info.metrics.as_ref().map_or(0, |metrics| metrics[RTAX_MTU - 1]);
         let ways = self.ways(info);
         let mut alive = ways.iter().filter(|hop| !hop.dead);
-        let (Some(Hop { oif, gateway: None, tunnel: None, .. }), None) = (alive.next(), alive.next()) else {
+        let (Some(hop @ Hop { oif, gateway: None, .. }), None) = (alive.next(), alive.next()) else {
             return None;
         };
         if self.kernel_forwards(*oif) {
@@ -531,6 +559,17 @@ impl Router {
         }
         let address = family.address(host);
         self.routes.published.mac(*oif, address)?;
+        if ioam::of(hop).is_some() {
+            let key = (ids.clone(), scope, Some(address));
+            let link = (*oif, address);
+            let known = self.routes.compiled.by_key.get(&key).map(|compiled| compiled.id);
+            let action = known.unwrap_or_else(|| self.compile(key.clone()));
+            self.routes.compiled.neighbours.entry(link).or_default().insert(key);
+            return Some(action);
+        }
+        if hop.tunnel.is_some() {
+            return None;
+        }
         let key = (*oif, address, mtu);
         if let Some(&action) = self.routes.compiled.hosts.get(&key) {
             return Some(action);
@@ -544,6 +583,16 @@ impl Router {
 
     /// Gives back the actions of a neighbour that no host entry names any more.
     pub(crate) fn forget_host(&mut self, link: u32, address: IpAddr) {
+        for key in self.routes.compiled.neighbours.remove(&(link, address)).unwrap_or_default() {
+            let Some(compiled) = self.routes.compiled.by_key.remove(&key) else { continue };
+            for info in &key.0 {
+                if let Some(keys) = self.routes.compiled.by_info.get_mut(info) {
+                    keys.retain(|kept| *kept != key);
+                }
+            }
+            self.engine.remove_action(compiled.id);
+            self.forget(&key, compiled);
+        }
         let hosts = self.routes.compiled.hosts.keys();
         let keys: Vec<_> = hosts.filter(|key| (key.0, key.1) == (link, address)).copied().collect();
         for key in keys {

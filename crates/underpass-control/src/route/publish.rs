@@ -330,7 +330,7 @@ impl Router {
             End::Routes(ids, table) => (ids, table),
         };
         let scope = self.scope_of_routes(&ids, table);
-        if neighbour && let Some(action) = self.neighbour_action(&ids, family, prefix.bits) {
+        if neighbour && let Some(action) = self.neighbour_action(&ids, scope, family, prefix.bits) {
             return Some(action);
         }
         own.then(|| self.action_of(&ids, scope))

@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use underpass_netlink::Encap;
 use underpass_netlink::seg6::{Mode, Seg6};
+use underpass_netlink::{ioam6, ioam6::Ioam6};
+use underpass_packet::ioam::Builder;
 
 use super::{Hop, Info, Place};
 use crate::Router;
@@ -45,6 +47,12 @@ fn growth(seg6: &Seg6) -> u32 {
             IPV6_LEN + reduced + ethernet
         }
     }
+}
+
+/// The same for an IOAM option in packets of the host.
+fn ioam6_growth(ioam6: &Ioam6) -> u32 {
+    let option = Builder { header: ioam6.trace }.len() as u32;
+    option + if ioam6.mode == ioam6::Mode::Encap { IPV6_LEN } else { 0 }
 }
 
 impl Router {
@@ -107,6 +115,7 @@ impl Router {
         let encapsulates = |hop: &Hop| match hop.tunnel.as_ref().map(|tunnel| &tunnel.encap) {
             Some(Encap::Seg6(seg6)) => Some(growth(seg6)),
             Some(Encap::Rpl(rpl)) => Some(SRH_LEN + SEGMENT_LEN * rpl.addresses().count() as u32),
+            Some(Encap::Ioam6(ioam6)) => Some(ioam6_growth(ioam6)),
             _ => None,
         };
         let mtu = |hop: &Hop| {

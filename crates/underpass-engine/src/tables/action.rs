@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use underpass_packet::{ethernet, rpl};
 
+use super::{Ioam, IoamLink};
 use crate::bpf::Program;
 use crate::buffer::PortId;
 use crate::counters::CounterId;
@@ -90,6 +91,8 @@ pub enum Action {
     Push(Push),
     /// An RPL source route, RFC 6554, put into the packet.
     Rpl(Rpl),
+    /// The insertion of an IOAM option, RFC 9486.
+    Ioam(Box<Ioam>),
 }
 
 /// What takes the place of the label that a packet came with: RFC 3031 section 3.10.
@@ -163,6 +166,15 @@ pub struct Multipath {
     pub buckets: Box<[(u32, ActionId)]>,
 }
 
+impl Multipath {
+    /// The action of a flow of this hash.
+    #[inline]
+    pub(crate) fn choose(&self, hash: u32) -> Option<ActionId> {
+        let bucket = self.buckets.partition_point(|(bound, _)| *bound < hash);
+        self.buckets.get(bucket).map(|(_, id)| *id)
+    }
+}
+
 /// Where a packet goes whose destination the control thread knows when it compiles the action.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Via {
@@ -184,6 +196,8 @@ pub struct Endpoint {
     pub flavours: Option<Flavours>,
     /// Counts packets, bytes and errors if the route asked for it with `count`.
     pub counter: Option<CounterId>,
+    /// The link of the route.
+    pub link: LinkId,
 }
 
 /// Flavours of End, End.X and End.T. They do not depend on one another: each combination is allowed.
@@ -334,6 +348,8 @@ pub struct Headend {
     pub hmac_open: bool,
     /// Where the packet goes: its first segment, looked up in the tables of the route.
     pub via: Via,
+    /// The link of the route.
+    pub link: LinkId,
 }
 
 /// An RPL source route: the header to insert, built once but for its last address, the packet's destination.
@@ -461,4 +477,6 @@ pub struct Link {
     pub mpls: bool,
     /// What is asked of the HMAC of SRHs that come in by it: `seg6_require_hmac`.
     pub require_hmac: Require,
+    /// What it is in IOAM traces.
+    pub ioam: IoamLink,
 }

@@ -6,10 +6,12 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 mod action;
+mod ioam;
 mod labels;
 mod writer;
 
 pub use action::*;
+pub use ioam::*;
 pub use labels::{LabelAction, LabelTable};
 pub use writer::{Reader, Writer};
 
@@ -33,6 +35,8 @@ pub struct Tables {
     fibs4: Slab<Lpm<u32>>,
     fibs6: Slab<Lpm<u128>>,
     labels: LabelTable,
+    /// One: what the router is in IOAM traces.
+    ioam: Slab<IoamNode>,
 }
 
 impl Tables {
@@ -47,6 +51,7 @@ impl Tables {
             fibs4: Slab::new(18, retirer),
             fibs6: Slab::new(18, retirer),
             labels: LabelTable::new(),
+            ioam: Slab::new(1, retirer),
         }
     }
 
@@ -78,6 +83,12 @@ impl Tables {
     #[inline]
     pub(crate) fn prefetch_actions(&self, leaves: impl Iterator<Item = u32> + Clone) {
         self.actions.prefetch(leaves);
+    }
+
+    /// What the router is in IOAM traces. `None`: it was never said.
+    #[inline]
+    pub fn ioam<'g>(&'g self, guard: &'g Guard<'_>) -> Option<&'g IoamNode> {
+        self.ioam.get(0, guard)
     }
 
     /// A next hop.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    Action, ActionId, Fib4Id, Fib6Id, LabelAction, Link, LinkId, Lookup, LookupId, NextHop, NextHopId, Tables,
+    Action, ActionId, Fib4Id, Fib6Id, IoamNode, LabelAction, Link, LinkId, Lookup, LookupId, NextHop,
+    NextHopId, Tables,
 };
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, Totals};
@@ -140,6 +141,11 @@ impl Writer {
     /// Puts other keys of HMAC TLVs in the place of those that there are.
     pub fn set_hmac_keys(&mut self, keys: Keys) {
         self.tables.keys.replace(0, Some(keys), &mut self.retirer);
+    }
+
+    /// Says what the router is in IOAM traces.
+    pub fn set_ioam(&mut self, node: IoamNode) {
+        self.tables.ioam.replace(0, Some(node), &mut self.retirer);
     }
 
     /// Adds a link, which takes over its port.
@@ -372,7 +378,7 @@ impl Writer {
 mod tests {
     use super::*;
     use crate::hmac::Require;
-    use crate::tables::Discard;
+    use crate::tables::{Discard, IoamLink};
 
     fn link(port: Option<u16>) -> Link {
         Link {
@@ -391,6 +397,7 @@ mod tests {
             addresses: None,
             mpls: false,
             require_hmac: Require::default(),
+            ioam: IoamLink::default(),
         }
     }
 

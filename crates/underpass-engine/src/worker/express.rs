@@ -13,7 +13,7 @@ use underpass_packet::{ethernet, protocol};
 use super::chain::{Chain, Fibs};
 use super::road::Extra;
 use super::transmit::ETHERNET_REWRITE;
-use super::{Burst, Path, View, Waiting, ipv4, ipv6, mpls};
+use super::{Burst, Path, View, Waiting, ioam, ipv4, ipv6, mpls};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::Count;
 use crate::drops::Drop;
@@ -38,11 +38,11 @@ pub(super) type Out = (PortId, u32);
 /// Those of a burst that are still to be taken.
 pub(super) type Packets<'b> = arrayvec::Drain<'b, Packet, BURST>;
 
-const NEXT_HEADER: usize = underpass_packet::ipv6::Header::NEXT_HEADER_OFFSET;
+pub(super) const NEXT_HEADER: usize = underpass_packet::ipv6::Header::NEXT_HEADER_OFFSET;
 
 impl<'a> View<'a> {
     #[inline(always)]
-    fn next_hop(&self, id: Option<NextHopId>) -> Option<&'a NextHop> {
+    pub(super) fn next_hop(&self, id: Option<NextHopId>) -> Option<&'a NextHop> {
         self.tables.next_hop(id?, self.guard)
     }
 }
@@ -255,6 +255,11 @@ impl<const COUNT: bool> Path<COUNT> {
             Some(Action::Push(push)) => mpls::push_plain(view, &mut packet, len, push),
             Some(Action::Rpl(route)) => {
                 let out = insert_rpl(view, &mut packet, len, route);
+                self.totals.buffer_moves_avoided += u64::from(out.is_some());
+                out
+            }
+            Some(Action::Ioam(ioam)) => {
+                let out = ioam::insert_plain(company.common, &mut packet, len, ioam);
                 self.totals.buffer_moves_avoided += u64::from(out.is_some());
                 out
             }
@@ -790,6 +795,6 @@ pub(super) fn write_header(head: &mut [u8; ETHERNET], mac: &[u8; 12], ethertype:
 
 /// Cuts off what lies behind the packet in its frame.
 #[cold]
-fn cut(packet: &mut Packet, len: usize) {
+pub(super) fn cut(packet: &mut Packet, len: usize) {
     packet.truncate(len);
 }

@@ -97,7 +97,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         let Some(neighbour) = holds.neighbours.remove(at) else { return };
         holds.count -= neighbour.packets.len();
         let guard = self.reader.enter();
-        let view = View { tables: &self.tables, guard: &guard, now };
+        let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
         self.path.release(&view, neighbour, rewrite, trace);
     }
 

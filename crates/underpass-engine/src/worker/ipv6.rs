@@ -8,10 +8,11 @@ use std::net::Ipv6Addr;
 use super::icmp::Error;
 use super::options::Problem;
 use super::road::{GENERATED, NOT_FORWARDED};
-use super::{Road, Step, options};
+use super::{Path, Road, Step, View, options};
 use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::tables::{Link, NextHop};
+use crate::trace::Trace;
 
 /// A header that is sound.
 pub(crate) struct Checked {
@@ -81,43 +82,63 @@ pub(super) fn may_forward(header: &ipv6::Header) -> bool {
     !source_stays && !destination_stays && !link_local
 }
 
-/// The checks that only some packets need.
-#[cold]
-pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
+impl<const COUNT: bool> Path<COUNT> {
+    /// The checks that only some packets need.
+    #[cold]
+    pub(super) fn unusual6<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        link: &Link,
+        trace: &mut T,
+    ) -> Step {
+        match unusual(road, link) {
+            (Step::Look6(_), true) => self.fill_traces(view, road, link, trace),
+            (step, _) => step,
+        }
+    }
+}
+
+/// What is to happen next, and whether the packet has IOAM traces to be filled.
+fn unusual(road: &mut Road, link: &Link) -> (Step, bool) {
     let Ok(view) = ipv6::View::parse(road.packet.bytes()) else {
-        return Step::drop(Drop::Ip6Truncated);
+        return (Step::drop(Drop::Ip6Truncated), false);
     };
     let (source, destination) = (view.header.source(), view.header.destination());
     let forwards = may_forward(view.header);
     if source.is_multicast() || source.is_loopback() {
-        return Step::drop(Drop::SourceInvalid);
+        return (Step::drop(Drop::SourceInvalid), false);
     }
     if destination.is_loopback() || destination.is_unspecified() {
-        return Step::drop(Drop::DestinationInvalid);
+        return (Step::drop(Drop::DestinationInvalid), false);
     }
-    if view.header.next_header == protocol::HOP_BY_HOP
-        && let Err(problem) = hop_by_hop(&view)
-    {
-        return problem.refuse(road);
+    let mut traced = false;
+    if view.header.next_header == protocol::HOP_BY_HOP {
+        match hop_by_hop(&view, link) {
+            Ok(found) => traced = found,
+            Err(problem) => return (problem.refuse(road), false),
+        }
     }
     // Multicast of the link (neighbour discovery, routing protocols) is for the router; none is forwarded.
     if destination.is_multicast() {
-        return match destination.octets()[1] & 0x0f {
+        let step = match destination.octets()[1] & 0x0f {
             1 | 2 => Step::Deliver,
             _ => Step::drop(Drop::DestinationInvalid),
         };
+        return (step, false);
     }
     if !forwards || !link.forward6 {
         road.extra.flags |= NOT_FORWARDED;
     }
     road.target6 = destination;
-    Step::Look6(link.lookup)
+    (Step::Look6(link.lookup), traced)
 }
 
-/// Looks at the hop-by-hop options, as every node on the way does: RFC 8200 section 4.3.
-fn hop_by_hop(packet: &ipv6::View<'_>) -> Result<(), Problem> {
+/// Looks at the hop-by-hop options, as every node on the way does: RFC 8200 section 4.3. Whether there are
+/// IOAM traces to be filled.
+fn hop_by_hop(packet: &ipv6::View<'_>, link: &Link) -> Result<bool, Problem> {
     match Extensions::new(packet).next() {
-        Some(Ok(extension)) => options::check6(packet.header, &extension),
+        Some(Ok(extension)) => options::check6(packet.header, &extension, Some(link.ioam.enabled)),
         _ => Err(Problem::silent(Drop::Ip6Malformed)),
     }
 }

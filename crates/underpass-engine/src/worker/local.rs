@@ -157,7 +157,9 @@ fn extensions(packet: &ipv6::View<'_>) -> Result<Option<Upper>, Problem> {
             Kind::HopByHop if extension.named_at == ipv6::Header::NEXT_HEADER_OFFSET => {}
             // RFC 8200 section 4.1: it "is restricted to appear immediately after an IPv6 header only".
             Kind::HopByHop => return Err(unknown_next_header(extension.named_at)),
-            Kind::DestinationOptions => options::check6(packet.header, &extension)?,
+            Kind::DestinationOptions => {
+                options::check6(packet.header, &extension, None)?;
+            }
             Kind::Routing => match extension.routing() {
                 // Linux's seg6_enabled and rpl_seg_enabled are off unless they are turned on.
                 Some(routing) if matches!(routing.routing_type, srh::ROUTING_TYPE | RPL_ROUTING_TYPE) => {

@@ -19,6 +19,7 @@ mod group;
 mod hold;
 mod host;
 mod icmp;
+mod ioam;
 mod ipv4;
 mod ipv6;
 mod local;
@@ -83,6 +84,7 @@ pub struct Worker<const COUNT: bool = true> {
     tables: Arc<Tables>,
     reader: Reader,
     path: Path<COUNT>,
+    epoch: Nanos,
 }
 
 /// What the path of a packet changes; apart from the tables, which it only reads.
@@ -114,6 +116,8 @@ pub(crate) struct View<'a> {
     pub(crate) tables: &'a Tables,
     pub(crate) guard: &'a Guard<'a>,
     pub(crate) now: Nanos,
+    /// The Unix time at which `now` was 0, in nanoseconds.
+    pub(crate) epoch: Nanos,
 }
 
 /// A packet that waits for the look-ups of its burst.
@@ -161,7 +165,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             holds: None,
             programs: Box::new(Programs::new(reader.number())),
         };
-        Self { tables, reader, path }
+        Self { tables, reader, path, epoch: 0 }
     }
 
     /// A worker with a kernel beside the router: what is for the router itself goes to the host's port of
@@ -171,6 +175,12 @@ impl<const COUNT: bool> Worker<COUNT> {
         self.path.answers = false;
         self.path.holds = Some(Holds::new(held));
         self
+    }
+
+    /// Says at which Unix time the times that the worker is given are 0, in nanoseconds; without it they are
+    /// Unix times themselves. It can be said again as the clocks drift apart.
+    pub fn set_epoch(&mut self, epoch: Nanos) {
+        self.epoch = epoch;
     }
 
     /// Takes note that the worker will not process anything for a while: it holds back no memory of the
@@ -206,7 +216,7 @@ impl<const COUNT: bool> Worker<COUNT> {
     /// The burst is empty afterwards.
     pub fn process<T: Trace>(&mut self, port: PortId, burst: &mut Burst, now: Nanos, trace: &mut T) {
         let guard = self.reader.enter();
-        let view = View { tables: &self.tables, guard: &guard, now };
+        let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
         self.path.process(&view, port, burst, trace);
     }
 }
@@ -360,7 +370,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
             },
             (Step::LookSlow(lookup), _) => self.look_slow(view, road, lookup, trace),
-            (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => ipv6::unusual(road, link),
+            (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => self.unusual6(view, road, link, trace),
             (Step::Unusual, Some(link)) => ipv4::unusual(road, link),
             (Step::Label, _) => self.label(view, road, trace),
             (Step::FragmentLabelled(action), _) => {
@@ -430,15 +440,20 @@ impl<const COUNT: bool> Path<COUNT> {
                     Err(refusal) => Step::Refuse(refusal),
                 }
             }
+            Action::Ioam(ioam) => {
+                if road.is(UNFINISHED) {
+                    return Step::Finish(id);
+                }
+                self.insert_ioam(view, road, ioam, trace)
+            }
             Action::Local => Step::Deliver,
             Action::Broadcast => {
                 road.extra.flags |= GROUP | BROADCAST;
                 Step::Deliver
             }
             Action::Multipath(multipath) => {
-                let hash = flow::hash(road.packet.bytes());
-                let bucket = multipath.buckets.partition_point(|(bound, _)| *bound < hash);
-                multipath.buckets.get(bucket).map_or(Step::drop(Drop::NoRoute), |(_, id)| Step::Act(*id))
+                let chosen = multipath.choose(flow::hash(road.packet.bytes()));
+                chosen.map_or(Step::drop(Drop::NoRoute), Step::Act)
             }
             Action::Push(push) => self.push_labels(view, road, (id, push), trace),
             // No look-up by an address leads to it.

@@ -1,11 +1,12 @@
 //! Options of IPv4 headers, and of IPv6 hop-by-hop and destination options headers: what of them is
 //! wrong. None of them asks this router for anything: it fills in no route and no time.
 
+use underpass_packet::ioam::OPTION;
 use underpass_packet::ipv6_ext::Extension;
 use underpass_packet::ipv6_options::{OPTION_PAD1, OPTION_PADN, OPTION_ROUTER_ALERT, Opt, Unrecognised};
 use underpass_packet::{ipv4, ipv6};
 
-use super::{IcmpError, Refusal, Road, Step};
+use super::{IcmpError, Refusal, Road, Step, ioam};
 use crate::drops::Drop;
 
 /// Why a packet is refused, and where the fault lies, in bytes from the start of its IP header.
@@ -94,12 +95,17 @@ const MAX_PADDING: usize = 7;
 const MAX_OPTIONS: usize = 8;
 
 /// Checks the options of a hop-by-hop or destination options header: RFC 8200 section 4.2, as Linux's
-/// `ip6_parse_tlv` does.
+/// `ip6_parse_tlv` does. `traces`: those of IOAM are known, as they are hop by hop, and filled if that is
+/// enabled. Whether there is one to be filled.
 ///
 /// # Errors
 /// Silent, or a parameter problem that points at the option.
-pub(super) fn check6(header: &ipv6::Header, extension: &Extension<'_>) -> Result<(), Problem> {
-    let (mut padding, mut options) = (0, 0);
+pub(super) fn check6(
+    header: &ipv6::Header,
+    extension: &Extension<'_>,
+    traces: Option<bool>,
+) -> Result<bool, Problem> {
+    let (mut padding, mut options, mut traced) = (0, 0, false);
     for option in extension.options() {
         let Ok(option) = option else { return Err(Problem::silent(Drop::OptionMalformed)) };
         if matches!(option.kind, OPTION_PAD1 | OPTION_PADN) {
@@ -113,9 +119,14 @@ pub(super) fn check6(header: &ipv6::Header, extension: &Extension<'_>) -> Result
         if options > MAX_OPTIONS {
             return Err(Problem::silent(Drop::OptionMalformed));
         }
-        check_option(header, extension.offset, &option)?;
+        match traces {
+            Some(enabled) if option.kind == OPTION => {
+                traced |= ioam::check_option(&option, extension.offset + option.offset, enabled)?;
+            }
+            _ => check_option(header, extension.offset, &option)?,
+        }
     }
-    Ok(())
+    Ok(traced)
 }
 
 fn check_option(header: &ipv6::Header, extension: usize, option: &Opt<'_>) -> Result<(), Problem> {

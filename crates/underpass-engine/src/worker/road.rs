@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::ethernet;
 
+use super::ioam;
 use crate::buffer::Packet;
 use crate::counters::CounterId;
 use crate::drops::Drop;
@@ -100,6 +101,8 @@ pub(crate) const GENERATED: u8 = 2;
 pub(crate) const UNFINISHED: u8 = 4;
 /// Came in a frame for a group of stations, or to a broadcast address: nobody is told of an error.
 pub(crate) const GROUP: u8 = 8;
+/// Its hop-by-hop options were put in by this router.
+pub(crate) const INSERTED_TRACE: u8 = 32;
 /// Its destination is a broadcast address of a link.
 pub(crate) const BROADCAST: u8 = 16;
 /// Has an MPLS label on top.
@@ -223,6 +226,10 @@ impl Road {
     pub(super) fn unwrap(&mut self) {
         self.packet.pull(usize::from(std::mem::take(&mut self.extra.wrapping)));
         let mut left = usize::from(std::mem::take(&mut self.extra.inserted));
+        if self.is(INSERTED_TRACE) {
+            self.extra.flags &= !INSERTED_TRACE;
+            left -= ioam::take_out(&mut self.packet).unwrap_or(0).min(left);
+        }
         while left > 0 {
             match srv6::take_out(&mut self.packet) {
                 Some(len) => left = left.saturating_sub(len),

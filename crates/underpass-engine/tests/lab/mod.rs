@@ -66,6 +66,7 @@ impl Lab {
                 addresses: None,
                 mpls: false,
                 require_hmac: underpass_engine::hmac::Require::Present,
+                ioam: underpass_engine::tables::IoamLink::default(),
             })
         });
         let next_hops = [0, 1].map(|i: usize| {
@@ -117,7 +118,7 @@ impl Lab {
         flavours: Option<Flavours>,
     ) -> CounterId {
         let counter = self.writer.add_counter();
-        let endpoint = Endpoint { behaviour, flavours, counter: Some(counter) };
+        let endpoint = Endpoint { behaviour, flavours, counter: Some(counter), link: self.links[0] };
         let action = self.writer.add_action(Action::Endpoint(endpoint));
         self.writer.insert6(self.fib6, v6(address), length, action);
         counter
@@ -166,7 +167,7 @@ impl Lab {
             bytes.splice(0..0, outer.as_bytes().iter().copied());
         }
         let room = (bytes.len() + 14 + if mode == HeadendMode::L2Encap { 14 } else { 0 }) as u16;
-        Headend { mode, header: bytes.into(), room, hmac_open: false, via: self.via(1) }
+        Headend { mode, header: bytes.into(), room, hmac_open: false, via: self.via(1), link: self.links[1] }
     }
 
     /// Sends frames in by port 0; what leaves, with its port.

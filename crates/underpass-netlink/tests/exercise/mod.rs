@@ -18,10 +18,11 @@ use underpass_netlink::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 7] = [
+pub const ALL: [(&str, Exercise); 8] = [
     ("attribute", attribute),
     ("fpm", fpm),
     ("genetlink", genetlink),
+    ("ioam6", ioam6),
     ("message", message),
     ("rpl", rpl),
     ("seg6", seg6),
@@ -153,4 +154,9 @@ pub fn seg6local(bytes: &[u8]) -> bool {
 /// The bytes as the encapsulation of `encap rpl`.
 pub fn rpl(bytes: &[u8]) -> bool {
     encap(8, bytes)
+}
+
+/// The bytes as the encapsulation of `encap ioam6`.
+pub fn ioam6(bytes: &[u8]) -> bool {
+    encap(9, bytes)
 }

@@ -7,7 +7,7 @@
 use underpass_packet::{
     IntoBytes, arp,
     checksum::{self, Sum},
-    ethernet, icmpv4, icmpv6, ipv4, ipv6,
+    ethernet, icmpv4, icmpv6, ioam, ipv4, ipv6,
     ipv6_ext::{self, Extensions, Kind},
     ipv6_options::Options,
     ndisc, rpl, srh, tcp, udp, vlan,
@@ -17,12 +17,13 @@ use underpass_packet::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 13] = [
+pub const ALL: [(&str, Exercise); 14] = [
     ("arp", arp),
     ("checksum", checksum),
     ("ethernet", ethernet),
     ("icmpv4", icmpv4),
     ("icmpv6", icmpv6),
+    ("ioam", ioam),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
     ("ndisc", ndisc),
@@ -92,6 +93,67 @@ pub fn vlan(bytes: &[u8]) -> bool {
             .with_drop_eligible(tag.drop_eligible());
         assert_eq!(same, *tag);
     }
+    true
+}
+
+/// The bytes as the data of an IOAM option.
+pub fn ioam(bytes: &[u8]) -> bool {
+    let mut filled = bytes.to_vec();
+    let checked = ioam::check(bytes);
+    let mut trace = match ioam::Ioam::parse(&mut filled) {
+        Ok(ioam::Ioam::Trace(trace)) => trace,
+        Ok(ioam::Ioam::Other) => {
+            assert_ne!(bytes[1], ioam::PREALLOCATED);
+            assert_eq!(checked, Ok(None));
+            return false;
+        }
+        Err(malformed) => {
+            assert_eq!(checked, Err(malformed));
+            return false;
+        }
+    };
+    let before = *trace.header();
+    assert_eq!(checked, Ok(Some(&before)));
+    let kind = before.trace_type();
+    assert_eq!(before.node_len(), kind.node_len());
+    let free = usize::from(before.rem_len()) * 4;
+    assert!(10 + free <= bytes.len());
+    let schema = [1, 0, 0, 7, 1, 2, 3, 4];
+    let node = ioam::Node {
+        hop_limit: 1,
+        id: u32::MAX,
+        links: (2, 3),
+        time: (4, 5),
+        data: 6,
+        queue_depth: 7,
+        id_wide: u64::MAX,
+        links_wide: (8, 9),
+        data_wide: 10,
+        schema: Some(&schema),
+    };
+    let done = trace.fill(&node);
+    let after = *trace.header();
+    let len = usize::from(kind.node_len()) * 4 + if kind.has(22) { schema.len() } else { 0 };
+    match done {
+        ioam::Filled::Yes => {
+            assert!(!before.overflow() && free >= len);
+            let start = 10 + usize::from(after.rem_len()) * 4;
+            assert_eq!(start + len, 10 + free);
+            assert_eq!((&filled[10..start], &filled[10 + free..]), (&bytes[10..start], &bytes[10 + free..]));
+            assert!(kind.offset(0).is_none_or(|at| filled[start + at] == 1));
+        }
+        // Only the flag changes.
+        ioam::Filled::Overflow => {
+            assert!(!before.overflow() && after.overflow() && (free == 0 || free < len));
+            filled[4] ^= ioam::OVERFLOW;
+            assert_eq!(filled, bytes);
+        }
+        ioam::Filled::Skipped => assert!(before.overflow() && filled == bytes),
+    }
+    let mut built = [0; 2048];
+    let builder = ioam::Builder { header: before };
+    let written = builder.write(&mut built).is_some_and(|len| len == builder.len() && len % 8 == 0);
+    assert_eq!(written, before.rem_len() <= 61);
     true
 }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use underpass_engine::buffer::{Packet, PortId};
 use underpass_engine::tables::{
-    Action, Behaviour, Discard, Endpoint, Guard, Headend, HeadendMode, LabelAction, LinkId, NextHopId,
-    Reader, SwitchTo, Tables,
+    Action, Behaviour, Discard, Endpoint, Guard, Headend, HeadendMode, Ioam, IoamMode, LabelAction, LinkId,
+    NextHopId, Reader, SwitchTo, Tables,
 };
 use underpass_engine::trace::{Event, Trace};
 use underpass_packet::mpls::Entry;
@@ -111,6 +111,10 @@ impl<W: Write> Trace for Printer<W> {
             Event::Headend(name, length) => {
                 self.line(format_args!("  {name}, {length} bytes of headers: {inner}"));
             }
+            Event::IoamInserted(mode, length) => {
+                self.line(format_args!("  IOAM {mode}, {length} bytes of headers: {inner}"));
+            }
+            Event::IoamFilled => self.line(format_args!("  IOAM trace filled: {inner}")),
             Event::Moved(room) => self.line(format_args!("  moved, for {room} bytes of room")),
             Event::Fragmented(count) => self.line(format_args!("  cut into {count} fragments")),
             Event::Icmp(kind, code, reason) => {
@@ -200,6 +204,7 @@ impl Display for Described<'_> {
                 }
             }
             Action::Rpl(route) => write!(f, "RPL source route to {}", route.via.address),
+            Action::Ioam(ioam) => insertion(f, ioam),
         }
     }
 }
@@ -214,6 +219,19 @@ impl Display for Labels<'_> {
         }
         Ok(())
     }
+}
+
+fn insertion(f: &mut Formatter<'_>, ioam: &Ioam) -> fmt::Result {
+    let mode = match ioam.mode {
+        IoamMode::Inline => "inline",
+        IoamMode::Encap => "encap",
+        IoamMode::Auto => "auto",
+    };
+    write!(f, "IOAM {mode}")?;
+    if let Some(frequency) = &ioam.frequency {
+        write!(f, " into {} of {}", frequency.k, frequency.n)?;
+    }
+    Ok(())
 }
 
 fn sid(f: &mut Formatter<'_>, names: &Names<'_>, endpoint: &Endpoint) -> fmt::Result {

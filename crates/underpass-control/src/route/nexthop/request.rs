@@ -3,9 +3,7 @@
 use std::net::IpAddr;
 
 use libc::{AF_INET, AF_INET6, AF_UNSPEC, EEXIST, EINVAL, ENETDOWN, ENOENT, EOPNOTSUPP};
-use underpass_netlink::{
-    Attribute, Attributes, Encap, Refusal, Replies, Reply, Type, Validate, encap, policy,
-};
+use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Reply, Type, Validate, encap, policy};
 
 use super::{Kind, Object};
 use crate::dump::{Chunk, Dump, More};
@@ -309,6 +307,7 @@ impl Router {
             && let Some(counter) = hop.tunnel.and_then(|tunnel| tunnel.counter)
         {
             self.engine.remove_counter(counter);
+            self.routes.compiled.frequencies.remove(&counter);
         }
     }
 
@@ -396,11 +395,10 @@ impl Router {
         self.events = events;
     }
 
-    /// A way whose SID counts, with its counter.
+    /// A way that counts its packets, with its counter.
     pub(crate) fn counted_hop(&mut self, mut hop: Hop) -> Hop {
         if let Some(tunnel) = &hop.tunnel
-            && let Encap::Seg6Local(local) = &tunnel.encap
-            && local.counted
+            && tunnel.encap.counts()
         {
             let counter = Some(self.engine.add_counter());
             let tunnel = crate::route::info::Tunnel { counter, ..(**tunnel).clone() };

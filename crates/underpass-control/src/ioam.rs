@@ -1,0 +1,272 @@
+//! IOAM namespaces and schemas: generic netlink `IOAM6`, and what of them and of the node's ids the packet
+//! path needs. Linux: `net/ipv6/ioam6.c`.
+
+use std::collections::BTreeMap;
+
+use libc::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
+use underpass_engine::tables::{IoamLink, IoamNamespace, IoamNode};
+use underpass_netlink::genetlink::{self, ioam6};
+use underpass_netlink::{Attributes, Refusal, Replies, Reply, Type, policy};
+
+use crate::dump::{Chunk, Dump, More};
+use crate::router::Outcome;
+use crate::sysctl::{IOAM6_ENABLED, IOAM6_ID, IOAM6_ID_WIDE, IOAM6_NODE_ID, IOAM6_NODE_ID_WIDE, Instance};
+use crate::{Link, LinkKind, Request, Router};
+
+const NAMESPACE: [Type; 8] = policy(&[
+    (ioam6::ATTR_NS_ID, Type::U16),
+    (ioam6::ATTR_NS_DATA, Type::U32),
+    (ioam6::ATTR_NS_DATA_WIDE, Type::U64),
+]);
+const SCHEMA: [Type; 8] =
+    policy(&[(ioam6::ATTR_SC_ID, Type::U32), (ioam6::ATTR_SC_DATA, Type::AtMost(ioam6::MAX_SCHEMA_DATA))]);
+const BOTH: [Type; 8] = policy(&[
+    (ioam6::ATTR_NS_ID, Type::U16),
+    (ioam6::ATTR_SC_ID, Type::U32),
+    (ioam6::ATTR_SC_NONE, Type::Flag),
+]);
+
+/// A namespace. Data with all bits set are none.
+#[derive(Debug)]
+struct Namespace {
+    data: u32,
+    data_wide: u64,
+    schema: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Schema {
+    /// Padded to a multiple of 4 bytes.
+    data: Box<[u8]>,
+    namespace: Option<u16>,
+}
+
+/// The namespaces and schemas, by their ids.
+#[derive(Debug, Default)]
+pub(crate) struct Ioam {
+    namespaces: BTreeMap<u16, Namespace>,
+    schemas: BTreeMap<u32, Schema>,
+    generation: u64,
+}
+
+impl Ioam {
+    /// What the packet path needs of the namespaces.
+    fn compile(&self) -> Box<[IoamNamespace]> {
+        let compiled = self.namespaces.iter().map(|(&id, namespace)| {
+            let schema = namespace.schema.and_then(|id| Some((id, self.schemas.get(&id)?)));
+            let snapshot = schema.map(|(id, schema)| {
+                let length = (schema.data.len() / 4) as u32;
+                let head = (id | length << 24).to_be_bytes();
+                head.iter().chain(&schema.data).copied().collect()
+            });
+            IoamNamespace { id, data: namespace.data, data_wide: namespace.data_wide, schema: snapshot }
+        });
+        compiled.collect()
+    }
+
+    fn detach_schema(&mut self, id: Option<u32>) {
+        if let Some(schema) = id.and_then(|id| self.schemas.get_mut(&id)) {
+            schema.namespace = None;
+        }
+    }
+
+    fn detach_namespace(&mut self, id: Option<u16>) {
+        if let Some(namespace) = id.and_then(|id| self.namespaces.get_mut(&id)) {
+            namespace.schema = None;
+        }
+    }
+
+    /// `IOAM6_CMD_ADD_NAMESPACE`.
+    fn add_namespace(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
+        let id = namespace_id(attributes)?;
+        if self.namespaces.contains_key(&id) {
+            return Err(Refusal::errno(EEXIST));
+        }
+        let data = attributes.get(ioam6::ATTR_NS_DATA).map_or(u32::MAX, |data| data.u32());
+        let data_wide = attributes.get(ioam6::ATTR_NS_DATA_WIDE).map_or(u64::MAX, |data| data.u64());
+        self.namespaces.insert(id, Namespace { data, data_wide, schema: None });
+        Ok(())
+    }
+
+    /// `IOAM6_CMD_DEL_NAMESPACE`.
+    fn delete_namespace(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
+        let id = namespace_id(attributes)?;
+        let namespace = self.namespaces.remove(&id).ok_or(Refusal::errno(ENOENT))?;
+        self.detach_schema(namespace.schema);
+        Ok(())
+    }
+
+    /// `IOAM6_CMD_ADD_SCHEMA`.
+    fn add_schema(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
+        let data = attributes.get(ioam6::ATTR_SC_DATA).ok_or(Refusal::errno(EINVAL));
+        let id = schema_id(attributes)?;
+        let mut data = data?.value.to_vec();
+        if self.schemas.contains_key(&id) {
+            return Err(Refusal::errno(EEXIST));
+        }
+        data.resize(data.len().next_multiple_of(4), 0);
+        self.schemas.insert(id, Schema { data: data.into(), namespace: None });
+        Ok(())
+    }
+
+    /// `IOAM6_CMD_DEL_SCHEMA`.
+    fn delete_schema(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
+        let id = schema_id(attributes)?;
+        let schema = self.schemas.remove(&id).ok_or(Refusal::errno(ENOENT))?;
+        self.detach_namespace(schema.namespace);
+        Ok(())
+    }
+
+    /// `IOAM6_CMD_NS_SET_SCHEMA`: each belongs to one of the other at most.
+    fn set_schema(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
+        let missing = Refusal::errno(ENOENT);
+        let none = attributes.get(ioam6::ATTR_SC_NONE).is_some();
+        let id = namespace_id(attributes)?;
+        let schema = if none { None } else { Some(schema_id(attributes)?) };
+        let old = self.namespaces.get(&id).ok_or(missing.clone())?.schema;
+        if schema.is_some_and(|schema| !self.schemas.contains_key(&schema)) {
+            return Err(missing);
+        }
+        self.detach_schema(old);
+        let owner = schema.and_then(|schema| self.schemas.get_mut(&schema)?.namespace.replace(id));
+        self.detach_namespace(owner);
+        if let Some(namespace) = self.namespaces.get_mut(&id) {
+            namespace.schema = schema;
+        }
+        Ok(())
+    }
+}
+
+fn namespace_id(attributes: &Attributes<'_, 8>) -> Result<u16, Refusal> {
+    Ok(attributes.get(ioam6::ATTR_NS_ID).ok_or(Refusal::errno(EINVAL))?.u16())
+}
+
+fn schema_id(attributes: &Attributes<'_, 8>) -> Result<u32, Refusal> {
+    Ok(attributes.get(ioam6::ATTR_SC_ID).ok_or(Refusal::errno(EINVAL))?.u32())
+}
+
+/// Answers a request to `IOAM6`.
+pub(crate) fn answer(
+    router: &mut Router,
+    request: &Request<'_>,
+    command: u8,
+    _: bool,
+    _: &mut Replies,
+) -> Result<Outcome, Refusal> {
+    let kind = request.message.kind;
+    let (policy, change): (_, fn(&mut Ioam, &Attributes<'_, 8>) -> Result<(), Refusal>) = match command {
+        ioam6::CMD_DUMP_NAMESPACES => {
+            return Ok(Outcome::Dump(Box::new(Namespaces { kind, next: Some(0) })));
+        }
+        ioam6::CMD_DUMP_SCHEMAS => return Ok(Outcome::Dump(Box::new(Schemas { kind, next: Some(0) }))),
+        ioam6::CMD_ADD_NAMESPACE => (&NAMESPACE, Ioam::add_namespace),
+        ioam6::CMD_DEL_NAMESPACE => (&NAMESPACE, Ioam::delete_namespace),
+        ioam6::CMD_ADD_SCHEMA => (&SCHEMA, Ioam::add_schema),
+        ioam6::CMD_DEL_SCHEMA => (&SCHEMA, Ioam::delete_schema),
+        ioam6::CMD_NS_SET_SCHEMA => (&BOTH, Ioam::set_schema),
+        _ => return Err(Refusal::errno(EOPNOTSUPP)),
+    };
+    let (_, attributes) = request.parse::<4, 8>(policy, underpass_netlink::Validate::Liberal)?;
+    change(&mut router.ioam, &attributes)?;
+    router.ioam.generation += 1;
+    router.publish_ioam();
+    Ok(Outcome::Done)
+}
+
+/// The namespaces from `next` on; `None` once the last was told.
+struct Namespaces {
+    kind: u16,
+    next: Option<u16>,
+}
+
+impl Dump for Namespaces {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let rest = self.next.map(|next| router.ioam.namespaces.range(next..));
+        let Some((&id, namespace)) = rest.and_then(|mut rest| rest.next()) else { return Ok(More::No) };
+        self.next = id.checked_add(1);
+        out.message(self.kind, |reply| write_namespace(reply, id, namespace))?;
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.ioam.generation
+    }
+}
+
+fn write_namespace(reply: &mut Reply<'_>, id: u16, namespace: &Namespace) {
+    reply.fixed(&genetlink::header(ioam6::CMD_DUMP_NAMESPACES, ioam6::VERSION));
+    reply.u16(ioam6::ATTR_NS_ID, id);
+    if namespace.data != u32::MAX {
+        reply.u32(ioam6::ATTR_NS_DATA, namespace.data);
+    }
+    if namespace.data_wide != u64::MAX {
+        reply.u64_aligned(ioam6::ATTR_NS_DATA_WIDE, namespace.data_wide, ioam6::ATTR_PAD);
+    }
+    if let Some(schema) = namespace.schema {
+        reply.u32(ioam6::ATTR_SC_ID, schema);
+    }
+}
+
+/// The schemas from `next` on; `None` once the last was told.
+struct Schemas {
+    kind: u16,
+    next: Option<u32>,
+}
+
+impl Dump for Schemas {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let rest = self.next.map(|next| router.ioam.schemas.range(next..));
+        let Some((&id, schema)) = rest.and_then(|mut rest| rest.next()) else { return Ok(More::No) };
+        self.next = id.checked_add(1);
+        out.message(self.kind, |reply| {
+            reply.fixed(&genetlink::header(ioam6::CMD_DUMP_SCHEMAS, ioam6::VERSION));
+            reply.u32(ioam6::ATTR_SC_ID, id);
+            reply.attribute(ioam6::ATTR_SC_DATA, &schema.data);
+            if let Some(namespace) = schema.namespace {
+                reply.u16(ioam6::ATTR_NS_ID, namespace);
+            }
+        })?;
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.ioam.generation
+    }
+}
+
+impl Router {
+    /// What the router is in traces.
+    pub(crate) fn ioam_node(&self) -> IoamNode {
+        IoamNode {
+            id: self.sysctl_value(&IOAM6_NODE_ID, Instance::One) as u32,
+            id_wide: self.sysctl_value(&IOAM6_NODE_ID_WIDE, Instance::One) as u64,
+            namespaces: self.ioam.compile(),
+        }
+    }
+
+    /// What a link is in traces.
+    pub(crate) fn ioam_link(&self, link: &Link) -> IoamLink {
+        let instance = Instance::Link(link.index);
+        IoamLink {
+            enabled: self.sysctl_value(&IOAM6_ENABLED, instance) != 0,
+            host: self.is_host_door(link.index),
+            id: self.sysctl_value(&IOAM6_ID, instance) as u16,
+            id_wide: self.sysctl_value(&IOAM6_ID_WIDE, instance) as u32,
+        }
+    }
+
+    /// What a packet that leaves by a link says of it: nothing of the loopback link, by which none does.
+    pub(crate) fn ioam_egress(&self, index: u32) -> IoamLink {
+        match self.links.get(index) {
+            Some(link) if link.kind != LinkKind::Loopback => self.ioam_link(link),
+            _ => IoamLink::default(),
+        }
+    }
+
+    /// Publishes what has changed of the node or of the namespaces.
+    pub(crate) fn publish_ioam(&mut self) {
+        let node = self.ioam_node();
+        self.engine.set_ioam(node);
+        self.recompile_ioam();
+    }
+}

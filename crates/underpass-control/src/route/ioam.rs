@@ -1,0 +1,144 @@
+//! Routes that insert an IOAM option, as actions of the packet path. Linux: `ioam6_build_state`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use underpass_engine::counters::CounterId;
+use underpass_engine::tables::{
+    Ioam, IoamFrequency, IoamMode, IoamNode, IoamOnward, IoamPlaces, LookupId, Via,
+};
+use underpass_netlink::Encap;
+use underpass_netlink::ioam6::{Ioam6, Mode};
+use underpass_packet::ioam::{BEFORE, Builder, Filled, Header, Node, TraceMut, UNAVAILABLE};
+
+use super::compile::Build;
+use super::info::{Hop, InfoId};
+use super::publish::Scope;
+use crate::Router;
+use crate::sysctl::Instance;
+
+/// The insertion of a way.
+pub(crate) fn of(hop: &Hop) -> Option<&Ioam6> {
+    match hop.tunnel.as_ref().map(|tunnel| &tunnel.encap) {
+        Some(Encap::Ioam6(ioam6)) => Some(ioam6),
+        _ => None,
+    }
+}
+
+/// The header that is inserted, its trace filled as for a packet of the host, and where the values of others
+/// go in it.
+fn header(
+    ioam6: &Ioam6,
+    node: &IoamNode,
+    egress: underpass_engine::tables::IoamLink,
+) -> (Box<[u8]>, IoamPlaces) {
+    let builder = Builder { header: ioam6.trace };
+    let mut bytes = vec![0; builder.len()];
+    let mut places = IoamPlaces::default();
+    let end = BEFORE + Header::LEN + usize::from(ioam6.trace.rem_len()) * 4;
+    let namespace = node.namespace(ioam6.trace.namespace.get());
+    if builder.write(&mut bytes).is_some()
+        && let Some(namespace) = namespace
+        && let Some(Ok(mut trace)) = bytes.get_mut(BEFORE..end).map(TraceMut::parse)
+    {
+        let filled = trace.fill(&Node {
+            hop_limit: 0,
+            id: node.id,
+            links: (u16::MAX, egress.id),
+            time: (UNAVAILABLE, UNAVAILABLE),
+            data: namespace.data,
+            queue_depth: 0,
+            id_wide: node.id_wide,
+            links_wide: (u32::MAX, egress.id_wide),
+            data_wide: namespace.data_wide,
+            schema: namespace.schema.as_deref(),
+        });
+        if filled == Filled::Yes {
+            let kind = trace.header().trace_type();
+            let start = BEFORE + Header::LEN + usize::from(trace.header().rem_len()) * 4;
+            let place = |bit| kind.offset(bit).map_or(0, |at| (start + at) as u16);
+            places = IoamPlaces {
+                hop_limit: place(0),
+                ingress: place(1),
+                seconds: place(2),
+                microseconds: place(3),
+                hop_limit_wide: place(8),
+                ingress_wide: place(9),
+            };
+        }
+    }
+    (bytes.into(), places)
+}
+
+impl Router {
+    /// The action of a way that inserts. `neighbour`: of packets to this neighbour of its link.
+    pub(super) fn ioam_action(
+        &mut self,
+        ioam6: &Ioam6,
+        hop: &Hop,
+        (scope, mtu): (Scope, u32),
+        neighbour: Option<IpAddr>,
+        build: &mut Build,
+    ) -> Ioam {
+        let lookup = self.lookup(scope);
+        let node = self.ioam_node();
+        let (header, places) = header(ioam6, &node, self.ioam_egress(hop.oif));
+        let address = IpAddr::V6(ioam6.destination);
+        let via = match ioam6.mode {
+            Mode::Inline => Via { address, lookup: LookupId(0), resolved: None },
+            Mode::Encap | Mode::Auto => self.via(address, lookup, build),
+        };
+        let link = self.link_id(hop.oif);
+        let onward = match hop.gateway.or(neighbour) {
+            Some(gateway) => IoamOnward::NextHop(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
+            None => IoamOnward::OnLink(link),
+        };
+        let source = ioam6.source.or_else(|| self.source6(hop.oif));
+        let counter = hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter);
+        Ioam {
+            mode: match ioam6.mode {
+                Mode::Inline => IoamMode::Inline,
+                Mode::Encap => IoamMode::Encap,
+                Mode::Auto => IoamMode::Auto,
+            },
+            frequency: counter.map(|counter| self.ioam_frequency(counter, ioam6)),
+            header,
+            places,
+            source: source.unwrap_or(std::net::Ipv6Addr::UNSPECIFIED),
+            via,
+            onward,
+            link,
+        }
+    }
+
+    /// How many packets a way has seen stays as it is while the way does.
+    fn ioam_frequency(&mut self, counter: CounterId, ioam6: &Ioam6) -> IoamFrequency {
+        let count: &Arc<AtomicU32> = self.routes.compiled.frequencies.entry(counter).or_default();
+        IoamFrequency { k: ioam6.frequency_k, n: ioam6.frequency_n, count: Arc::clone(count) }
+    }
+
+    /// Compiles the actions again that insert options: what they say of the node or of a link is another now.
+    pub(crate) fn recompile_ioam(&mut self) {
+        let inserts = |hop: &Hop| of(hop).is_some();
+        let ids: Vec<InfoId> = self
+            .routes
+            .infos
+            .iter()
+            .filter(|(_, info)| self.ways(info).iter().any(inserts))
+            .map(|(id, _)| id)
+            .collect();
+        ids.into_iter().for_each(|id| self.recompile_info(id));
+    }
+
+    /// A variable of the node or of its links has changed.
+    pub(crate) fn ioam_changed(&mut self, instance: Instance) {
+        match instance {
+            Instance::Link(link) => self.publish_link(link),
+            // Links have their own values, which `default` gives to those to come alone.
+            Instance::All | Instance::Default => return,
+            Instance::One => {}
+        }
+        self.publish_ioam();
+    }
+}
