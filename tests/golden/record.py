@@ -113,7 +113,12 @@ def received(s):
 def ip(*arguments, lines=None):
     """Runs the real `ip`; `lines` are the input of its -batch."""
     done = subprocess.run(
-        ["ip", *arguments], input=lines, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ["ip", *arguments],
+        input=lines,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # without a terminal, so that the secret of an HMAC is read from `lines`
     )
     if done.returncode:
         raise RuntimeError(done.stdout.strip())
@@ -138,16 +143,19 @@ def make_ports(number):
 
 def configure(config):
     """Gives the router its configuration."""
-    # A batch for each run of lines with the same family: -batch takes no options of its own.
-    split = [re.match(r"(sysctl -qw |ip (?:-[46] )?)(.*)", line).groups() for line in config if line.strip()]
-    for program, lines in itertools.groupby(split, lambda line: line[0]):
-        family = program.removeprefix("ip ")
-        if program == "sysctl -qw ":
-            for _, setting in lines:
+    # A batch for each run of lines with the same family: -batch takes no options of its own. What a line reads
+    # from its input (<<< 'text') follows it there.
+    split = [
+        re.match(r"(sysctl -qw |ip (?:-[46] )?)(.*?)(?: <<< '(.*)')?$", line).groups() for line in config if line.strip()
+    ]
+    for tool, lines in itertools.groupby(split, lambda line: line[0]):
+        if tool == "sysctl -qw ":
+            for _, setting, _ in lines:
                 name, value = setting.split("=")
                 Path("/proc/sys", name.replace(".", "/")).write_text(value)
             continue
-        ip(*family.split(), "-batch", "-", lines="".join(f"{line}\n" for _, line in lines))
+        batch = "".join(f"{line}\n" + ("" if text is None else f"{text}\n") for _, line, text in lines)
+        ip(*tool.split()[1:], "-batch", "-", lines=batch)
 
 
 def ready(done):

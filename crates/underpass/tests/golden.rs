@@ -105,6 +105,9 @@ impl Case {
                 continue;
             }
             let words = line.strip_prefix("ip ").unwrap();
+            // What it reads from its input follows it.
+            let with_input = words.strip_suffix('\'').map(|words| words.replacen(" <<< '", "\n", 1));
+            let words = with_input.as_deref().unwrap_or(words);
             let (six, words) = words.strip_prefix("-6 ").map_or((false, words), |words| (true, words));
             match batches.last_mut() {
                 Some((same, batch)) if *same == six => writeln!(batch, "{words}").unwrap(),
@@ -178,8 +181,9 @@ fn run_batches(router: &Offline, batches: Vec<(bool, String)>) -> Result<(), Str
     for (six, batch) in batches {
         fs::write(path, &batch).unwrap();
         let root = root();
-        // Where configurations find their BPF programs.
-        let mut words = vec!["env", "-C", root.to_str().unwrap(), "ip"];
+        // Where configurations find their BPF programs; and without a terminal, so that the secret of an HMAC is
+        // read from the batch.
+        let mut words = vec!["env", "-C", root.to_str().unwrap(), "setsid", "-w", "ip"];
         words.extend(six.then_some("-6"));
         words.extend(["-batch", path]);
         let output = router.run(&words).unwrap();
@@ -361,6 +365,11 @@ fn endpoint() {
 #[test]
 fn headend() {
     group("headend");
+}
+
+#[test]
+fn hmac() {
+    group("hmac");
 }
 
 #[test]
