@@ -509,3 +509,21 @@ fn ports_come_and_go_over_one_memory() {
         assert_eq!(pool.available(), slots);
     });
 }
+
+/// As after a change of the MTU: the kernel takes the queue from the closed socket a moment later.
+#[test]
+fn a_queue_is_opened_again_at_once() {
+    if !lab::may("a_queue_is_opened_again_at_once") {
+        return;
+    }
+    let (a, router) = (Namespace::new(), Namespace::new());
+    veth((&a, "a0", A), (&router, "r0", B));
+    router.run(|| {
+        let (memory, mut pool) = underpass_port::xdp::Memory::new(8192, 0).unwrap();
+        let keep = Keep::new();
+        for _ in 0..30 {
+            let device = Device::attach("r0", Driver::Xdp, &keep).unwrap();
+            device.port(&[0], 1500, &memory, &mut pool).unwrap().close(&mut pool);
+        }
+    });
+}
