@@ -109,7 +109,8 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
     if !testbed::permitted() {
         bail!("this makes network namespaces and devices: run it as root");
     }
-    let cores = cores()?;
+    let everywhere = sched_getaffinity(Pid::from_raw(0))?;
+    let cores = cores(&everywhere)?;
     pin(cores.generator)?;
     let (driver, port_driver) = args.driver.names();
     eprintln!("generator on core {}, router on core {}, driver {driver}", cores.generator, cores.router);
@@ -126,6 +127,7 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
         chain.stop()?;
     }
     eprintln!("TCP …");
+    sched_setaffinity(Pid::from_raw(0), &everywhere)?;
     let streams = tcp::measure(driver, args.rounds);
     let tcp = streams.as_ref().ok().map(|&[kernel_gbps, underpass_gbps]| Tcp {
         kernel_gbps,
@@ -173,8 +175,7 @@ fn median(rates: &mut [f64]) -> f64 {
 }
 
 /// The first and the last core that this process may run on.
-fn cores() -> anyhow::Result<Cores> {
-    let allowed = sched_getaffinity(Pid::from_raw(0))?;
+fn cores(allowed: &CpuSet) -> anyhow::Result<Cores> {
     let mut may = (0..CpuSet::count()).filter(|core| allowed.is_set(*core) == Ok(true));
     match (may.next(), may.next_back()) {
         (Some(generator), Some(router)) => Ok(Cores { generator, router }),
