@@ -12,6 +12,7 @@ mod host;
 mod lifecycle;
 mod metrics;
 mod neighbours;
+mod priority;
 mod sent;
 mod shadow;
 mod stats;
@@ -52,6 +53,7 @@ use crate::{
 
 pub use attach::Driver;
 pub use descriptors::Descriptors;
+pub use priority::go_first;
 pub use stats::{Port as PortStats, Stats, path as stats_path};
 
 use attach::Attachments;

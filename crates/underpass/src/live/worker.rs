@@ -31,11 +31,13 @@ use underpass_port::{
     xdp::Memory,
 };
 
-use super::{descriptors::Descriptors, sent::raise_hop_limit};
+use super::{
+    descriptors::Descriptors,
+    priority::{self, Stretch},
+    sent::raise_hop_limit,
+};
 use crate::serve::Waker;
 
-/// How long a worker looks for packets before it sleeps: about as long as being woken takes.
-const SPIN: Duration = Duration::from_micros(50);
 /// How often a worker that holds packets looks whether their time is up.
 const HELD_TICK: Duration = Duration::from_millis(200);
 /// Packets that a worker has room for, and large segments.
@@ -165,6 +167,9 @@ pub fn start(
                 tracing::warn!("worker {number} is not bound to processor {processor}: {errno}");
             }
         }
+        if let Err(error) = priority::go_first() {
+            tracing::warn!("worker {number} has no priority over the kernel's receiving: {error}");
+        }
         running.run();
     })?;
     Ok(Handle { orders, wake, thread: Some(thread), counters, activity, processor })
@@ -184,7 +189,9 @@ struct Running {
 
 impl Running {
     fn run(mut self) {
-        let mut quiet_since = Instant::now();
+        let mut stretch = Stretch::begin(Instant::now());
+        // One look more before it sleeps. To look for longer would keep those from the processor who bring packets.
+        let mut quiet = false;
         loop {
             while let Ok(order) = self.orders.try_recv() {
                 if !self.obey(order) {
@@ -193,12 +200,13 @@ impl Running {
             }
             let now = Instant::now();
             if self.turn(now) {
-                quiet_since = now;
-            } else if now.duration_since(quiet_since) >= SPIN {
+                quiet = false;
+                stretch.pause_if_long(now);
+            } else if quiet {
                 self.sleep();
-                quiet_since = Instant::now();
+                (quiet, stretch) = (false, Stretch::begin(Instant::now()));
             } else {
-                std::hint::spin_loop();
+                quiet = true;
             }
         }
     }

@@ -8,12 +8,15 @@ use std::{
         mpsc,
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
 use nix::sys::eventfd::EventFd;
-use underpass::{live::Descriptors, testbed::Namespace};
+use underpass::{
+    live::{Descriptors, go_first},
+    testbed::Namespace,
+};
 use underpass_engine::worker::Burst;
 use underpass_port::{
     keep::Keep,
@@ -23,9 +26,8 @@ use underpass_port::{
 
 use super::{cases, pin};
 
-/// Packets that it has room for, and how long it looks for some before it sleeps: as a worker of the router.
+/// Packets that it has room for.
 const SLOTS: usize = 8192;
-const SPIN: Duration = Duration::from_micros(50);
 const MTU: usize = 1500;
 
 pub struct Bare {
@@ -43,6 +45,7 @@ impl Bare {
         let thread = thread::Builder::new().name("bare".to_owned()).spawn(move || {
             namespace.enter(|| {
                 pin(core)?;
+                go_first()?;
                 let mut forwarder = Forwarder::new(driver, &woken)?;
                 let _ = tell.send(());
                 while !stopped.load(Relaxed) {
@@ -74,7 +77,8 @@ struct Forwarder {
     pool: underpass_engine::buffer::Pool,
     burst: Burst,
     ports: [LivePort; 2],
-    busy: Instant,
+    /// Whether the last look found nothing.
+    quiet: bool,
     descriptors: Descriptors,
     /// As long as they live, the devices are attached.
     _devices: [Device; 2],
@@ -94,7 +98,7 @@ impl Forwarder {
         let ports = <[LivePort; 2]>::try_from(ports).ok().context("there are two ports")?;
         let mut descriptors = Descriptors::new(waker);
         descriptors.set(ports.iter().flat_map(LivePort::descriptors));
-        Ok(Self { pool, burst: Burst::new(), ports, busy: Instant::now(), descriptors, _devices: devices })
+        Ok(Self { pool, burst: Burst::new(), ports, quiet: false, descriptors, _devices: devices })
     }
 
     /// Moves a burst; sleeps where none has come for a while.
@@ -104,11 +108,10 @@ impl Forwarder {
         let empty = self.burst.is_empty();
         // Also without packets: the slots of those sent come back.
         to.send(&mut self.pool, self.burst.drain(..));
-        if !empty {
-            self.busy = Instant::now();
-        } else if self.busy.elapsed() > SPIN {
+        // It has a worker's priority and sleeps as soon.
+        if empty && self.quiet {
             self.descriptors.sleep(Some(Duration::from_millis(50)));
-            self.busy = Instant::now();
         }
+        self.quiet = empty;
     }
 }

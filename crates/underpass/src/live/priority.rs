@@ -1,0 +1,62 @@
+//! Who has a processor that a worker shares with the kernel's receiving.
+//!
+//! The kernel's polls of a device run in threads or soft interrupts, often on the worker's processor. As equals
+//! they would receive by the thousand while the worker waits for its turn, and drop what its rings have no room for.
+//! So the worker goes first: woken by the first packets of a poll, it runs when the poll ends, and sleeps when it has
+//! done with them. Then the next poll runs.
+
+#![allow(unsafe_code)]
+
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
+
+/// How long a worker runs without a sleep, and how long it then leaves its processor to others: the twentieth that the
+/// kernel holds back for them (sched(7), `sched_rt_runtime_us`), but in smaller parts.
+const STRETCH: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// The calling thread goes before all that have no such priority: `SCHED_FIFO`, at the lowest.
+///
+/// # Errors
+/// EPERM: without `CAP_SYS_NICE`.
+pub fn go_first() -> io::Result<()> {
+    let lowest = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads one `struct sched_param`.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const lowest) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The stretch that a worker has been running for.
+pub struct Stretch(Instant);
+
+impl Stretch {
+    /// It begins.
+    pub fn begin(now: Instant) -> Self {
+        Self(now)
+    }
+
+    /// Ends it with a pause where it has been long, and begins another.
+    pub fn pause_if_long(&mut self, now: Instant) {
+        if now.duration_since(self.0) >= STRETCH {
+            thread::sleep(PAUSE);
+            self.0 = Instant::now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_stretch_ends_with_a_pause() {
+        let start = Instant::now();
+        let mut stretch = Stretch::begin(start);
+        stretch.pause_if_long(start + STRETCH / 2);
+        assert_eq!(stretch.0, start);
+        stretch.pause_if_long(start + STRETCH);
+        assert!(stretch.0 >= start + PAUSE);
+    }
+}
