@@ -1,9 +1,11 @@
-//! Configuration as a file of lines for `ip` and `tc`, read as a shell would and run by the real tools
-//! against a router of this process.
+//! Configuration as a file of lines for `ip`, `tc` and `sysctl`, read as a shell would. `ip` and `tc` are the real
+//! ones, run against a router of this process.
 //!
 //! Words are split and quoted as in the POSIX shell; `#` begins a comment; a `\` at the end of a line
 //! continues it; `<<< word` at its end is what the tool reads from its input, for `ip sr hmac set`. Nothing
 //! else of a shell is there: no variables, no substitution, no other redirection.
+
+mod sysctl;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use underpass::offline::Offline;
 use crate::output;
 
 /// The programs that a line may run: each speaks to the router only.
-pub const TOOLS: &[&str] = &["ip", "tc", "bridge"];
+pub const TOOLS: &[&str] = &["ip", "tc", "bridge", "sysctl"];
 
 /// One line to run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,6 +100,11 @@ pub fn configure(router: &Offline, file: &Path, lines: &[Line]) -> Result<(), Sc
 /// # Errors
 /// The line and the tool's own message, if it fails or cannot be started.
 pub fn run(router: &Offline, line: &Line) -> Result<String, String> {
+    if let Some((tool, words)) = line.words.split_first()
+        && tool == "sysctl"
+    {
+        return sysctl::run(router, words);
+    }
     let command = shlex::try_join(line.words.iter().map(String::as_str)).unwrap_or_default();
     let output = match &line.input {
         Some(input) => router.run_with(&line.words, input),
@@ -182,7 +189,7 @@ mod tests {
         let quote = "vpn.conf:2: a quote is not closed";
         assert_eq!(script("ip link\nip link set 'p0 \\\n up\n").unwrap_err(), quote);
         assert_eq!(script("ip link\nip addr \\").unwrap(), [(1, "ip|link".into()), (2, "ip|addr".into())]);
-        let tool = "vpn.conf:3: 'rm' is none of the tools that may run here: ip, tc, bridge";
+        let tool = "vpn.conf:3: 'rm' is none of the tools that may run here: ip, tc, bridge, sysctl";
         assert_eq!(script("\n\nrm -r x").unwrap_err(), tool);
     }
 

@@ -1,0 +1,145 @@
+//! Label routes as messages. Linux: `mpls_dump_routes`, `mpls_dump_route`.
+
+use underpass_netlink::mpls::{stack, via};
+use underpass_netlink::{Refusal, Reply, Type, Validate, policy};
+
+use super::super::config::{
+    ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_MULTIPATH, RTA_OIF, RTA_VIA, RTMSG, RTNH_F_DEAD, RTNH_F_LINKDOWN,
+    RouteHeader,
+};
+use super::request::{RTA_NEWDST, RTA_TTL_PROPAGATE};
+use super::{AF_MPLS, FIRST_UNRESERVED, NONE, Way};
+use crate::dump::{Chunk, Dump, More};
+use crate::events::Cause;
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+/// `RTNLGRP_MPLS_ROUTE`.
+const GROUP: u32 = 27;
+const POLICY: [Type; ATTRIBUTES] = policy(&[(RTA_OIF, Type::U32)]);
+
+struct LabelDump {
+    next: u32,
+    /// Those by this link only; 0 for all.
+    oif: u32,
+    /// Those of this protocol only; 0 for all.
+    protocol: u8,
+}
+
+/// Starts a dump of the label routes.
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let (mut oif, mut protocol) = (0, 0);
+    // Only a strict client's filters are looked at.
+    if request.strict {
+        let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&POLICY, Validate::Liberal)?;
+        protocol = RouteHeader::read(&header).protocol;
+        oif = attributes.get(RTA_OIF).map_or(0, |oif| oif.u32());
+    }
+    Ok(Outcome::Dump(Box::new(LabelDump { next: FIRST_UNRESERVED, oif, protocol })))
+}
+
+impl Dump for LabelDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let labels = &router.routes.labels;
+        while (self.next as usize) < labels.routes.len() {
+            let label = self.next;
+            self.next += 1;
+            let Some((_, spec)) = labels.get(label) else { continue };
+            let wanted = (self.oif == 0 || spec.ways.iter().any(|way| way.oif == self.oif))
+                && (self.protocol == 0 || spec.protocol == self.protocol);
+            if wanted {
+                out.message(libc::RTM_NEWROUTE, |reply| router.write_label(reply, label, true))?;
+                return Ok(More::Yes);
+            }
+        }
+        Ok(More::No)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.routes.labels.generation
+    }
+
+    fn filtered(&self) -> bool {
+        self.oif != 0 || self.protocol != 0
+    }
+}
+
+impl Router {
+    /// Writes the route of a label; not `whole`: as an answer to where a packet would go, by the first way.
+    pub(super) fn write_label(&self, reply: &mut Reply<'_>, label: u32, whole: bool) {
+        let Some((route, spec)) = self.routes.labels.get(label) else { return };
+        let start = reply.len();
+        let mut header = RouteHeader {
+            dst_len: 20,
+            table: RT_TABLE_MAIN as u8,
+            protocol: spec.protocol,
+            kind: libc::RTN_UNICAST,
+            ..RouteHeader::default()
+        };
+        let write = |header: &RouteHeader| {
+            let mut fixed = header.write(super::super::Family::V4);
+            fixed[0] = AF_MPLS;
+            fixed
+        };
+        reply.fixed(&write(&header));
+        reply.attribute(RTA_DST, &stack(&[label]));
+        if let Some(propagate) = spec.propagate.filter(|_| whole) {
+            reply.u8(RTA_TTL_PROPAGATE, u8::from(propagate));
+        }
+        match &spec.ways[..] {
+            [way, rest @ ..] if rest.is_empty() || !whole => {
+                let first = [route.label];
+                let labels = if route.label == NONE { &way.labels[..] } else { &first };
+                self.write_way(reply, way, labels);
+                reply.u32(RTA_OIF, way.oif);
+                if whole {
+                    header.flags |= self.way_flags(way);
+                }
+            }
+            ways => {
+                let nest = reply.nest_unflagged(RTA_MULTIPATH);
+                for way in ways {
+                    let start = reply.len();
+                    let mut fixed = [0; 8];
+                    fixed[2] = self.way_flags(way) as u8;
+                    fixed[3] = (way.weight - 1).min(255) as u8;
+                    fixed[4..].copy_from_slice(&way.oif.to_ne_bytes());
+                    reply.fixed(&fixed);
+                    self.write_way(reply, way, &way.labels);
+                    let len = (reply.len() - start) as u16;
+                    reply.written()[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+                }
+                reply.end(nest);
+            }
+        }
+        let fixed = write(&header);
+        reply.written()[start..start + fixed.len()].copy_from_slice(&fixed);
+    }
+
+    fn write_way(&self, reply: &mut Reply<'_>, way: &Way, labels: &[u32]) {
+        if !labels.is_empty() {
+            reply.attribute(RTA_NEWDST, &stack(labels));
+        }
+        if let Some(address) = way.via {
+            reply.attribute(RTA_VIA, &via(address));
+        }
+    }
+
+    fn way_flags(&self, way: &Way) -> u32 {
+        match self.links.get(way.oif) {
+            Some(link) if !link.up() => RTNH_F_DEAD | RTNH_F_LINKDOWN,
+            Some(link) if !link.carrier => RTNH_F_LINKDOWN,
+            _ => 0,
+        }
+    }
+
+    /// Tells those who listen of a change of a label's route.
+    pub(super) fn tell_label(&mut self, cause: Cause, kind: u16, flags: u16, label: u32) {
+        if !self.events.heard(cause, GROUP) {
+            return;
+        }
+        let mut events = std::mem::take(&mut self.events);
+        events.notify(cause, GROUP, kind, flags, |reply| self.write_label(reply, label, true));
+        self.events = events;
+    }
+}

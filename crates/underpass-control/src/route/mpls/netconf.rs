@@ -1,0 +1,69 @@
+//! `RTM_GETNETCONF` of MPLS: which links take labels. Linux: `mpls_netconf_get_devconf`.
+
+use libc::EINVAL;
+use underpass_netlink::{Refusal, Replies, Reply, Type, Validate, policy};
+
+use super::AF_MPLS;
+use crate::dump::{Chunk, Dump, More};
+use crate::events::Cause;
+use crate::netconf::{HEADER, HEADER_PADDED, NETCONFA_IFINDEX, RTM_NEWNETCONF};
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+const NETCONFA_INPUT: u16 = 7;
+/// `RTNLGRP_MPLS_NETCONF`.
+const GROUP: u32 = 29;
+const POLICY: [Type; 9] = policy(&[(NETCONFA_IFINDEX, Type::U32)]);
+
+fn write(reply: &mut Reply<'_>, router: &Router, link: u32) {
+    reply.fixed(&[AF_MPLS, 0, 0, 0]);
+    reply.u32(NETCONFA_IFINDEX, link);
+    reply.u32(NETCONFA_INPUT, u32::from(router.routes.labels.takes(link)));
+}
+
+/// Answers a question about one link.
+pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+    let (_, attributes) = request.parse::<HEADER, 9>(&POLICY, request.validate())?;
+    let strict = request.validate() == Validate::Strict;
+    if strict && attributes.iter().any(|attribute| attribute.kind != NETCONFA_IFINDEX) {
+        let message = "mpls_router: Unsupported attribute in netconf get request";
+        return Err(Refusal::new(EINVAL, message));
+    }
+    let index = attributes.get(NETCONFA_IFINDEX).ok_or(Refusal::errno(EINVAL))?.u32();
+    router.links.get(index).ok_or(Refusal::errno(EINVAL))?;
+    replies.message(RTM_NEWNETCONF, 0, request.reply_to(), |reply| write(reply, router, index))?;
+    Ok(Outcome::Done)
+}
+
+struct InputDump(u32);
+
+/// Starts a dump of all links.
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+    if request.strict && request.message.body().len() > HEADER_PADDED {
+        let message = "mpls_router: Invalid data after header in netconf dump request";
+        return Err(Refusal::new(EINVAL, message));
+    }
+    Ok(Outcome::Dump(Box::new(InputDump(0))))
+}
+
+impl Dump for InputDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let Some(link) = router.links.after(self.0) else { return Ok(More::No) };
+        self.0 = link.index;
+        out.message(RTM_NEWNETCONF, |reply| write(reply, router, link.index))?;
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.links.generation
+    }
+}
+
+impl Router {
+    /// Tells those who listen that a link takes labels now, or no longer.
+    pub(super) fn tell_label_input(&mut self, link: u32) {
+        let mut events = std::mem::take(&mut self.events);
+        events.notify(Cause::default(), GROUP, RTM_NEWNETCONF, 0, |reply| write(reply, self, link));
+        self.events = events;
+    }
+}

@@ -1,0 +1,225 @@
+//! `RTM_NEWROUTE`, `RTM_DELROUTE` and `RTM_GETROUTE` of label routes. Linux: `rtm_to_route_config`,
+//! `mpls_route_add`, `mpls_getroute`.
+
+use libc::{EEXIST, EINVAL, ENETUNREACH, ENODEV, ENOENT, EOPNOTSUPP, RT_SCOPE_UNIVERSE, RTN_UNICAST};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use underpass_netlink::mpls::{MAX_LABELS, Via, parse_labels, parse_via};
+use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Type, Validate, policy};
+
+use super::super::config::{
+    ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_VIA, RTMSG, RTNH,
+    RouteHeader,
+};
+use super::super::lookup::Flow;
+use super::{FIRST_UNRESERVED, NONE, Spec, Way};
+use crate::events::Cause;
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+pub(super) const RTA_NEWDST: u16 = 19;
+pub(super) const RTA_TTL_PROPAGATE: u16 = 26;
+
+const POLICY: [Type; ATTRIBUTES] =
+    policy(&[(RTA_DST, Type::U32), (RTA_OIF, Type::U32), (RTA_TTL_PROPAGATE, Type::U8)]);
+
+/// Bits of a label.
+const LABEL_BITS: u8 = 20;
+/// `RTM_F_FIB_MATCH`: the route as it is in the table.
+const RTM_F_FIB_MATCH: u32 = 0x2000;
+
+const fn refuse(message: &'static str) -> Refusal {
+    Refusal::new(EINVAL, message)
+}
+
+struct Config {
+    label: Option<u32>,
+    protocol: u8,
+    propagate: Option<bool>,
+    ways: Vec<Way>,
+}
+
+/// `RTM_NEWROUTE`.
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let config = parse(request)?;
+    let flags = request.message.flags;
+    let label = match config.label {
+        Some(label) => label,
+        None if flags & NLM_F_CREATE != 0 => router.free_label(),
+        None => NONE,
+    };
+    router.check_label(label)?;
+    if flags & NLM_F_APPEND != 0 {
+        return Err(Refusal::new(EOPNOTSUPP, "MPLS does not support route append"));
+    }
+    let there = router.routes.labels.get(label).is_some();
+    if there && (flags & NLM_F_EXCL != 0 || flags & NLM_F_REPLACE == 0) {
+        return Err(Refusal::errno(EEXIST));
+    }
+    if !there && flags & NLM_F_CREATE == 0 {
+        return Err(Refusal::errno(ENOENT));
+    }
+    let Config { protocol, propagate, mut ways, .. } = config;
+    for way in &mut ways {
+        way.oif = router.link_of_way(way)?;
+    }
+    let mut first = NONE;
+    if let [Way { labels, weight, .. }] = &mut ways[..] {
+        *weight = 1;
+        if let [label] = labels[..] {
+            first = label;
+            *labels = Box::default();
+        }
+    }
+    router.set_label(label, Some((Spec { protocol, propagate, ways: ways.into() }, first)));
+    router.tell_label(Cause::from(request), libc::RTM_NEWROUTE, if there { NLM_F_REPLACE } else { 0 }, label);
+    Ok(Outcome::Done)
+}
+
+/// `RTM_DELROUTE`, which succeeds where there is no route.
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let config = parse(request)?;
+    let label = config.label.unwrap_or(NONE);
+    router.check_label(label)?;
+    if router.routes.labels.get(label).is_some() {
+        router.tell_label(Cause::from(request), libc::RTM_DELROUTE, 0, label);
+        router.set_label(label, None);
+    }
+    Ok(Outcome::Done)
+}
+
+/// `RTM_GETROUTE` of one label.
+pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+    let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&POLICY, request.validate())?;
+    let header = RouteHeader::read(&header);
+    if request.strict {
+        let bits = |len| len != 0 && len != LABEL_BITS;
+        if bits(header.dst_len) || header.src_len != 0 || header.tos != 0 || header.table != 0 {
+            return Err(refuse("mpls_router: Invalid values in header for get route request"));
+        }
+        if header.flags & !RTM_F_FIB_MATCH != 0 {
+            return Err(refuse("mpls_router: Invalid flags for get route request"));
+        }
+        if attributes.iter().any(|attribute| ![RTA_DST, RTA_NEWDST].contains(&attribute.kind)) {
+            return Err(refuse("mpls_router: Unsupported attribute in get route request"));
+        }
+    }
+    let Some(destination) = attributes.get(RTA_DST) else { return Err(Refusal::errno(EINVAL)) };
+    let label = parse_labels(&destination, 1)?[0];
+    router.check_label(label)?;
+    if router.routes.labels.get(label).is_none() {
+        return Err(Refusal::errno(ENETUNREACH));
+    }
+    let whole = header.flags & RTM_F_FIB_MATCH != 0;
+    replies.message(libc::RTM_NEWROUTE, 0, request.reply_to(), |reply| {
+        router.write_label(reply, label, whole);
+    })?;
+    Ok(Outcome::Done)
+}
+
+fn parse(request: &Request<'_>) -> Result<Config, Refusal> {
+    let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&POLICY, Validate::Liberal)?;
+    let header = RouteHeader::read(&header);
+    let checks = [
+        (header.dst_len != LABEL_BITS, "rtm_dst_len must be 20 for MPLS"),
+        (header.src_len != 0, "rtm_src_len must be 0 for MPLS"),
+        (header.tos != 0, "rtm_tos must be 0 for MPLS"),
+        (u32::from(header.table) != RT_TABLE_MAIN, "MPLS only supports the main route table"),
+        (header.scope != RT_SCOPE_UNIVERSE, "Invalid route scope  - MPLS only supports UNIVERSE"),
+        (header.kind != RTN_UNICAST, "Invalid route type - MPLS only supports UNICAST"),
+        (header.flags != 0, "rtm_flags must be 0 for MPLS"),
+    ];
+    if let Some((_, message)) = checks.into_iter().find(|(wrong, _)| *wrong) {
+        return Err(refuse(message));
+    }
+    let known = [RTA_OIF, RTA_NEWDST, RTA_DST, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH, RTA_TTL_PROPAGATE];
+    if let Some(unknown) = attributes.iter().find(|attribute| !known.contains(&attribute.kind)) {
+        return Err(unknown.invalid("Unknown attribute"));
+    }
+    if let Some(gateway) = attributes.get(RTA_GATEWAY) {
+        return Err(gateway.invalid("MPLS does not support RTA_GATEWAY attribute"));
+    }
+    let propagate = match attributes.get(RTA_TTL_PROPAGATE).map(|value| (value.u8(), value)) {
+        Some((2.., value)) => return Err(value.invalid("RTA_TTL_PROPAGATE can only be 0 or 1")),
+        Some((propagate, _)) => Some(propagate == 1),
+        None => None,
+    };
+    let label =
+        attributes.get(RTA_DST).map(|label| Ok::<_, Refusal>(parse_labels(&label, 1)?[0])).transpose()?;
+    let oif = attributes.get(RTA_OIF).map_or(0, |oif| oif.u32());
+    let single = way(&attributes, oif, 1)?;
+    let ways = match attributes.get(RTA_MULTIPATH) {
+        Some(multipath) => several(&multipath)?,
+        None => vec![single],
+    };
+    Ok(Config { label, protocol: header.protocol, propagate, ways })
+}
+
+fn way(attributes: &Attributes<'_, ATTRIBUTES>, oif: u32, weight: u16) -> Result<Way, Refusal> {
+    let labels = attributes.get(RTA_NEWDST).map(|labels| parse_labels(&labels, MAX_LABELS)).transpose()?;
+    let via = attributes.get(RTA_VIA).map(|via| parse_via(&via)).transpose()?;
+    Ok(Way { oif, via, weight, labels: labels.unwrap_or_default() })
+}
+
+/// Linux: `mpls_nh_build_multi`, which takes no weights.
+fn several(multipath: &Attribute<'_>) -> Result<Vec<Way>, Refusal> {
+    let mut ways = Vec::new();
+    let (mut rest, mut offset) = (multipath.value, multipath.offset as usize + 4);
+    while let Some((fixed, _)) = rest.split_first_chunk::<RTNH>() {
+        let [a, b, flags, weight, oif @ ..] = *fixed;
+        let len = usize::from(u16::from_ne_bytes([a, b]));
+        let Some(inside) = rest.get(RTNH..len).filter(|_| flags == 0) else {
+            return Err(Refusal::errno(EINVAL));
+        };
+        let attributes: Attributes<'_, ATTRIBUTES> =
+            Attributes::parse(&POLICY, inside, offset + RTNH, Validate::Liberal)?;
+        ways.push(way(&attributes, u32::from_ne_bytes(oif), u16::from(weight) + 1)?);
+        let step = len.next_multiple_of(4);
+        rest = rest.get(step..).unwrap_or_default();
+        offset += step;
+    }
+    if ways.is_empty() { Err(refuse("Route does not contain a nexthop")) } else { Ok(ways) }
+}
+
+impl Router {
+    /// Linux: `mpls_label_ok`.
+    fn check_label(&self, label: u32) -> Result<(), Refusal> {
+        if label < FIRST_UNRESERVED {
+            return Err(refuse("Invalid label - must be MPLS_LABEL_FIRST_UNRESERVED or higher"));
+        }
+        if label as usize >= self.routes.labels.routes.len() {
+            return Err(refuse("Label >= configured maximum in platform_labels"));
+        }
+        Ok(())
+    }
+
+    /// Linux: `find_free_label`.
+    fn free_label(&self) -> u32 {
+        let labels = &self.routes.labels;
+        let all = FIRST_UNRESERVED..labels.routes.len() as u32;
+        all.into_iter().find(|&label| labels.get(label).is_none()).unwrap_or(NONE)
+    }
+
+    /// Linux: `find_outdev`, `mpls_nh_assign_dev`.
+    fn link_of_way(&self, way: &Way) -> Result<u32, Refusal> {
+        let index = match (way.oif, way.via) {
+            (0, Some(Via::Ip(address))) => {
+                let found = self.look_up(&Flow::to(address)).map_err(Refusal::errno)?;
+                self.found_hop(&found).map_or(0, |hop| hop.oif)
+            }
+            (index, _) => index,
+        };
+        let link = self.links.get(index).ok_or(Refusal::errno(ENODEV))?;
+        if way.via.is_none() && link.port().is_none() && link.vrf_table().is_none() {
+            let ends = link.kind == crate::LinkKind::Loopback;
+            return if ends { Ok(index) } else { Err(no_port()) };
+        }
+        if way.via.is_some() && link.port().is_none() && self.live.is_none() {
+            return Err(no_port());
+        }
+        Ok(index)
+    }
+}
+
+fn no_port() -> Refusal {
+    Refusal::new(EOPNOTSUPP, "MPLS through a device without a port is not supported by this router")
+}
