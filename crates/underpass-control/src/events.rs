@@ -36,11 +36,13 @@ impl From<&Request<'_>> for Cause {
 }
 
 /// The groups that hear of what may be the router's own though there is a kernel beside it.
-const OWN_GROUPS: [u32; 5] = [
+const OWN_GROUPS: [u32; 7] = [
     libc::RTNLGRP_IPV4_ROUTE,
     libc::RTNLGRP_IPV4_RULE,
     libc::RTNLGRP_IPV6_ROUTE,
     libc::RTNLGRP_IPV6_RULE,
+    27, // RTNLGRP_MPLS_ROUTE
+    29, // RTNLGRP_MPLS_NETCONF
     32, // RTNLGRP_NEXTHOP
 ];
 

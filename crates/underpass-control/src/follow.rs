@@ -60,12 +60,14 @@ impl Router {
     pub(crate) fn link_gone_down(&mut self, cause: Cause, link: u32) {
         self.flush_objects_of(cause, link);
         self.flush_routes_of(cause, link);
+        self.refresh_labels_of(link);
     }
 
     /// A link's MTU, MAC address, state or VRF has changed: what is compiled from them follows.
     pub(crate) fn link_changed(&mut self, link: u32) {
         self.revive_routes_of(link);
         self.refresh_next_hops(link);
+        self.refresh_labels_of(link);
         self.refresh_lookups();
     }
 

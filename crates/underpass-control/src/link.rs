@@ -325,7 +325,7 @@ impl crate::Router {
             host,
             shared,
             addresses: self.vrf_addresses(link.index),
-            mpls: false,
+            mpls: self.routes.labels.takes(link.index),
             require_hmac: self.require_hmac(link),
             ioam: self.ioam_link(link),
         }

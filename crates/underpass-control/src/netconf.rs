@@ -15,7 +15,7 @@ pub(crate) const RTM_NEWNETCONF: u16 = 80;
 pub(crate) const RTM_DELNETCONF: u16 = 81;
 pub(crate) const RTM_GETNETCONF: u16 = 82;
 
-const NETCONFA_IFINDEX: u16 = 1;
+pub(crate) const NETCONFA_IFINDEX: u16 = 1;
 const NETCONFA_FORWARDING: u16 = 2;
 const NETCONFA_RP_FILTER: u16 = 3;
 const NETCONFA_MC_FORWARDING: u16 = 4;
@@ -30,9 +30,9 @@ const ALL: i32 = -1;
 const DEFAULT: i32 = -2;
 
 /// `struct netconfmsg`.
-const HEADER: usize = 1;
+pub(crate) const HEADER: usize = 1;
 /// `struct netconfmsg`, with the padding behind it.
-const HEADER_PADDED: usize = 4;
+pub(crate) const HEADER_PADDED: usize = 4;
 
 /// The families that have such settings, in the order in which they are told.
 pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];

@@ -10,6 +10,8 @@ use std::borrow::Cow;
 use netlink_packet_core::NLM_F_CREATE;
 use underpass_netlink::{Message, encap};
 
+use crate::netconf::RTM_GETNETCONF;
+use crate::route::mpls::AF_MPLS;
 use crate::route::nexthop::{RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP};
 use crate::route::{self, Family};
 use crate::{PROTOCOL, Protocol, Request, Router, generic, link};
@@ -57,6 +59,11 @@ impl Router {
                 libc::AF_UNSPEC | libc::AF_INET | libc::AF_INET6
             )),
             libc::RTM_NEWRULE | libc::RTM_DELRULE => router_if(route::is_own_rule(message)),
+            libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE | RTM_GETNETCONF
+                if request.family() == AF_MPLS =>
+            {
+                Owner::Router
+            }
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => self.route_owner(&request),
             _ => Owner::Kernel,
         }

@@ -13,6 +13,7 @@ mod info;
 mod ioam;
 mod lookup;
 mod mirror;
+pub(crate) mod mpls;
 pub(crate) mod nexthop;
 mod own;
 mod publish;
@@ -61,6 +62,7 @@ pub(crate) struct Routes {
     gateways: Gateways,
     published: Published,
     compiled: Actions,
+    pub labels: mpls::Labels,
     /// Changes with every change of a route.
     pub generation: u64,
 }
@@ -85,6 +87,7 @@ impl Default for Routes {
             gateways: Gateways::default(),
             published: Published::default(),
             compiled: Actions::default(),
+            labels: mpls::Labels::default(),
             generation: 0,
         }
     }

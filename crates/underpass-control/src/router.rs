@@ -18,6 +18,7 @@ use crate::link::{self, Links};
 use crate::mirror::Live;
 use crate::neighbour::{self, Neighbours};
 use crate::program::Offered;
+use crate::route::mpls::{self, AF_MPLS};
 use crate::route::{self, Family, Routes, nexthop};
 use crate::sysctl::Sysctls;
 use crate::{Client, Protocol, Request, generic, netconf, stats};
@@ -231,6 +232,14 @@ impl Router {
                 Ok(Outcome::Dump(Box::new(Empty)))
             }
             libc::RTM_GETROUTE if request.dump() && request.family() == 0 => route::dump(self, request, None),
+            libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE if request.family() == AF_MPLS => {
+                match request.message.kind {
+                    libc::RTM_NEWROUTE => mpls::new(self, request),
+                    libc::RTM_DELROUTE => mpls::delete(self, request),
+                    _ if request.dump() => mpls::dump(request),
+                    _ => mpls::get(self, request, replies),
+                }
+            }
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => {
                 let family = Family::from_number(request.family()).ok_or(Refusal::errno(EOPNOTSUPP))?;
                 match request.message.kind {
@@ -242,6 +251,12 @@ impl Router {
             }
             libc::RTM_GETSTATS if request.dump() => stats::dump(request),
             libc::RTM_GETSTATS => stats::get(self, request, replies),
+            netconf::RTM_GETNETCONF if request.family() == AF_MPLS && request.dump() => {
+                mpls::dump_netconf(request)
+            }
+            netconf::RTM_GETNETCONF if request.family() == AF_MPLS => {
+                mpls::get_netconf(self, request, replies)
+            }
             netconf::RTM_GETNETCONF if request.dump() => netconf::dump(request),
             netconf::RTM_GETNETCONF => netconf::get(self, request, replies),
             libc::RTM_NEWADDR => address::new(self, request),

@@ -85,6 +85,56 @@ pub(crate) static IOAM6_NODE_ID_WIDE: Variable = Variable {
     follow: ioam,
 };
 
+/// Labels below it can have routes. Linux: `mpls_platform_labels`.
+static PLATFORM_LABELS: Variable = Variable {
+    path: "mpls/platform_labels",
+    range: 0..=(1 << 20) - 1,
+    initial: 0,
+    check: any,
+    follow: |router, instance| {
+        let value = router.sysctl_value(&PLATFORM_LABELS, instance);
+        router.resize_labels(value as u32);
+    },
+};
+
+/// Whether labelled packets are taken.
+static MPLS_INPUT: Variable = Variable {
+    path: "mpls/conf/*/input",
+    range: 0..=1,
+    initial: 0,
+    check: any,
+    follow: |router, instance| {
+        let takes = router.sysctl_value(&MPLS_INPUT, instance) == 1;
+        if let Instance::Link(link) = instance {
+            router.set_label_input(link, takes);
+        }
+    },
+};
+
+/// Whether the TTL of a packet goes into its labels and back: RFC 3443.
+static IP_TTL_PROPAGATE: Variable = Variable {
+    path: "mpls/ip_ttl_propagate",
+    range: 0..=1,
+    initial: 1,
+    check: any,
+    follow: |router, instance| {
+        let value = router.sysctl_value(&IP_TTL_PROPAGATE, instance);
+        router.set_ttl_propagate(value == 1);
+    },
+};
+
+/// The TTL of labels where it does not.
+static DEFAULT_TTL: Variable = Variable {
+    path: "mpls/default_ttl",
+    range: 1..=255,
+    initial: 255,
+    check: any,
+    follow: |router, instance| {
+        let value = router.sysctl_value(&DEFAULT_TTL, instance);
+        router.set_label_ttl(value as u8);
+    },
+};
+
 /// All of them.
 static VARIABLES: &[&Variable] = &[
     &STRICT_MODE,
@@ -95,6 +145,10 @@ static VARIABLES: &[&Variable] = &[
     &IOAM6_ID_WIDE,
     &IOAM6_NODE_ID,
     &IOAM6_NODE_ID_WIDE,
+    &PLATFORM_LABELS,
+    &MPLS_INPUT,
+    &IP_TTL_PROPAGATE,
+    &DEFAULT_TTL,
 ];
 
 /// What an `int` holds.

@@ -5,11 +5,13 @@ use libc::{EINVAL, EOPNOTSUPP};
 use crate::Refusal;
 use crate::attribute::Attribute;
 use crate::ioam6::Ioam6;
+use crate::mpls::Mpls;
 use crate::reply::Reply;
 use crate::rpl::Rpl;
 use crate::seg6::Seg6;
 use crate::seg6local::{Counts, Seg6Local};
 
+const LWTUNNEL_ENCAP_MPLS: u16 = 1;
 const LWTUNNEL_ENCAP_SEG6: u16 = 5;
 const LWTUNNEL_ENCAP_SEG6_LOCAL: u16 = 7;
 const LWTUNNEL_ENCAP_RPL: u16 = 8;
@@ -19,6 +21,8 @@ const LWTUNNEL_ENCAP_MAX: u16 = 10;
 /// What a route does to its packets besides forwarding them.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Encap {
+    /// `encap mpls`.
+    Mpls(Mpls),
     /// `encap seg6`.
     Seg6(Seg6),
     /// `encap seg6local`.
@@ -35,7 +39,11 @@ pub enum Encap {
 /// As Linux's `lwtunnel_valid_encap_type`; `EOPNOTSUPP` is its answer where the type's module is missing.
 pub const fn check_type(kind: u16) -> Result<(), Refusal> {
     match kind {
-        LWTUNNEL_ENCAP_SEG6 | LWTUNNEL_ENCAP_SEG6_LOCAL | LWTUNNEL_ENCAP_RPL | LWTUNNEL_ENCAP_IOAM6 => Ok(()),
+        LWTUNNEL_ENCAP_MPLS
+        | LWTUNNEL_ENCAP_SEG6
+        | LWTUNNEL_ENCAP_SEG6_LOCAL
+        | LWTUNNEL_ENCAP_RPL
+        | LWTUNNEL_ENCAP_IOAM6 => Ok(()),
         0 | 11.. => Err(Refusal::new(EINVAL, "Unknown lwt encapsulation type")),
         1..=LWTUNNEL_ENCAP_MAX => Err(Refusal::new(EOPNOTSUPP, "lwt encapsulation type not supported")),
     }
@@ -48,6 +56,7 @@ impl Encap {
     /// As Linux's `lwtunnel_build_state`.
     pub fn parse(kind: u16, encap: &Attribute<'_>, family: u8) -> Result<Self, Refusal> {
         match kind {
+            LWTUNNEL_ENCAP_MPLS => Mpls::parse(encap).map(Self::Mpls),
             LWTUNNEL_ENCAP_SEG6 => Seg6::parse(encap, family).map(Self::Seg6),
             LWTUNNEL_ENCAP_SEG6_LOCAL => Seg6Local::parse(encap, family).map(Self::Seg6Local),
             LWTUNNEL_ENCAP_RPL => Rpl::parse(encap, family).map(Self::Rpl),
@@ -60,6 +69,7 @@ impl Encap {
     /// `LWTUNNEL_ENCAP_*`.
     pub const fn kind(&self) -> u16 {
         match self {
+            Self::Mpls(_) => LWTUNNEL_ENCAP_MPLS,
             Self::Seg6(_) => LWTUNNEL_ENCAP_SEG6,
             Self::Seg6Local(_) => LWTUNNEL_ENCAP_SEG6_LOCAL,
             Self::Rpl(_) => LWTUNNEL_ENCAP_RPL,
@@ -72,6 +82,7 @@ impl Encap {
     pub fn write(&self, reply: &mut Reply<'_>, encap: u16, kind: u16, counts: Counts) {
         let nest = reply.nest_unflagged(encap);
         match self {
+            Self::Mpls(mpls) => mpls.write(reply),
             Self::Seg6(seg6) => seg6.write(reply),
             Self::Seg6Local(local) => local.write(reply, counts),
             Self::Rpl(rpl) => rpl.write(reply),
@@ -84,7 +95,7 @@ impl Encap {
     /// Whether it counts its packets: a SID with `count`, and an insertion into some of them.
     pub fn counts(&self) -> bool {
         match self {
-            Self::Seg6(_) | Self::Rpl(_) => false,
+            Self::Mpls(_) | Self::Seg6(_) | Self::Rpl(_) => false,
             Self::Seg6Local(local) => local.counted,
             Self::Ioam6(ioam6) => ioam6.frequency_k < ioam6.frequency_n,
         }
@@ -117,10 +128,10 @@ pub(crate) mod tests {
         bytes.split_off(HEADER)
     }
 
-    /// Linux 6.12 without the module: `ip route add 10.0.0.0/8 encap mpls 100 dev v0`.
+    /// Linux 6.12 without the module: `ip route add 10.0.0.0/8 encap ip id 1 dst 10.0.0.9 dev v0`.
     #[test]
     fn types_of_missing_modules() {
-        assert_eq!(check_type(1).unwrap_err().errno, EOPNOTSUPP);
+        assert_eq!(check_type(2).unwrap_err().errno, EOPNOTSUPP);
         assert_eq!(check_type(10).unwrap_err().errno, EOPNOTSUPP);
         assert_eq!(check_type(0).unwrap_err().errno, EINVAL);
         assert_eq!(check_type(11).unwrap_err().errno, EINVAL);

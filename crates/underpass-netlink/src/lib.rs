@@ -12,6 +12,7 @@ pub mod fpm;
 pub mod genetlink;
 pub mod ioam6;
 pub mod message;
+pub mod mpls;
 pub mod refusal;
 pub mod reply;
 pub mod rpl;

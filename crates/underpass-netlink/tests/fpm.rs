@@ -62,6 +62,7 @@ fn tell(message: &Message<'_>) -> String {
     if let (kind, Some(encap)) = encap {
         let encap = Encap::parse(kind, &encap, AF_INET6).unwrap();
         match encap {
+            Encap::Mpls(mpls) => write!(text, " {:?}", mpls.labels).unwrap(),
             Encap::Seg6(seg6) => write!(text, " {:?} {}", seg6.mode, seg6.srh.first()).unwrap(),
             Encap::Seg6Local(local) => write!(text, " {:?}", local.action).unwrap(),
             Encap::Rpl(rpl) => write!(text, " rpl {}", rpl.addresses().count()).unwrap(),

@@ -503,6 +503,7 @@ impl Router {
         if let Some(link) = self.links.remove(index) {
             self.engine.remove_link(link.id);
             self.forget_sysctls(index);
+            self.forget_labels_of(index);
             self.tell_link_gone(cause, &link);
         }
     }

@@ -156,6 +156,7 @@ impl Router {
         self.links.remove(index);
         self.engine.remove_link(link.id);
         self.forget_sysctls(index);
+        self.forget_labels_of(index);
         self.names_changed();
     }
 

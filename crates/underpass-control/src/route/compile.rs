@@ -8,9 +8,10 @@ use std::sync::atomic::AtomicU32;
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
     Action, ActionId, Behaviour, Bpf, Discard, Endpoint, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER,
-    LookupId, Multipath, NextCsid, NextHop, NextHopId, Rewrite, Rpl, Via,
+    LookupId, Multipath, NextCsid, NextHop, NextHopId, Push, Rewrite, Rpl, Via,
 };
 use underpass_netlink::Encap;
+use underpass_netlink::mpls::stack;
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
 use underpass_netlink::seg6local::{
     self, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
@@ -24,7 +25,7 @@ use super::table::{Family, Ids, Prefix, bits};
 use crate::{Link, Router};
 
 /// A neighbour that routes lead to: link, address, and MTU of the route (0: the link's).
-type NextHopKey = (u32, IpAddr, u32);
+pub(super) type NextHopKey = (u32, IpAddr, u32);
 
 /// Routes that are used together, the scope in which they look up, and the neighbour that the packets are for
 /// where the action depends on it.
@@ -187,7 +188,7 @@ impl Router {
                 Some(Encap::Ioam6(_)) => return true,
                 Some(Encap::Seg6(seg6)) => Some(&seg6.srh),
                 Some(Encap::Seg6Local(local)) => local.srh.as_ref(),
-                Some(Encap::Rpl(_)) | None => None,
+                Some(Encap::Mpls(_) | Encap::Rpl(_)) | None => None,
             };
             srh.is_some_and(&of)
         };
@@ -306,6 +307,12 @@ impl Router {
                     Some(route) => Action::Rpl(route),
                     None => Action::Discard(Discard::Blackhole),
                 },
+                Encap::Mpls(mpls) => {
+                    let Some(gateway) = hop.gateway else { return Action::Discard(Discard::Blackhole) };
+                    let next_hop = self.acquire_next_hop((hop.oif, gateway, mtu), build);
+                    let ttl = self.routes.labels.pushed_ttl(mpls);
+                    Action::Push(Push { labels: stack(&mpls.labels).into(), ttl, next_hop })
+                }
                 Encap::Seg6(seg6) => match self.headend(seg6, hop, scope, build) {
                     Some(headend) => Action::Headend(headend),
                     None => Action::Discard(Discard::Blackhole),
@@ -455,6 +462,11 @@ impl Router {
 
     pub(super) fn acquire_next_hop(&mut self, key: NextHopKey, build: &mut Build) -> NextHopId {
         build.next_hops.push(key);
+        self.hold_next_hop(key)
+    }
+
+    /// The next hop, which one more holds now.
+    pub(super) fn hold_next_hop(&mut self, key: NextHopKey) -> NextHopId {
         if let Some((id, users)) = self.routes.compiled.next_hops.get_mut(&key) {
             *users += 1;
             return *id;
@@ -464,7 +476,7 @@ impl Router {
         id
     }
 
-    fn release_next_hop(&mut self, key: NextHopKey) {
+    pub(super) fn release_next_hop(&mut self, key: NextHopKey) {
         let Some((id, users)) = self.routes.compiled.next_hops.get_mut(&key) else { return };
         *users -= 1;
         if *users == 0 {

@@ -113,6 +113,7 @@ impl Router {
         }
         let ways = self.ways(info);
         let encapsulates = |hop: &Hop| match hop.tunnel.as_ref().map(|tunnel| &tunnel.encap) {
+            Some(Encap::Mpls(mpls)) => Some(4 * mpls.labels.len() as u32),
             Some(Encap::Seg6(seg6)) => Some(growth(seg6)),
             Some(Encap::Rpl(rpl)) => Some(SRH_LEN + SEGMENT_LEN * rpl.addresses().count() as u32),
             Some(Encap::Ioam6(ioam6)) => Some(ioam6_growth(ioam6)),
