@@ -326,6 +326,7 @@ impl crate::Router {
             shared,
             addresses: self.vrf_addresses(link.index),
             mpls: self.routes.labels.takes(link.index),
+            rpl: self.rpl_seg_enabled(link.index),
             require_hmac: self.require_hmac(link),
             ioam: self.ioam_link(link),
         }

@@ -55,6 +55,15 @@ pub(crate) static SEG6_REQUIRE_HMAC: Variable = Variable {
     follow: publish_links,
 };
 
+/// Whether packets to the router go on along their RPL source routes: the lower of `all` and that of the link.
+static RPL_SEG_ENABLED: Variable = Variable {
+    path: "ipv6/conf/*/rpl_seg_enabled",
+    range: ANY,
+    initial: 0,
+    check: any,
+    follow: publish_all_links,
+};
+
 /// Whether traces of packets that come in by a link are filled.
 pub(crate) static IOAM6_ENABLED: Variable =
     Variable { path: "ipv6/conf/*/ioam6_enabled", range: 0..=1, initial: 0, check: any, follow: ioam };
@@ -149,6 +158,7 @@ static VARIABLES: &[&Variable] = &[
     &MPLS_INPUT,
     &IP_TTL_PROPAGATE,
     &DEFAULT_TTL,
+    &RPL_SEG_ENABLED,
 ];
 
 /// What an `int` holds.
@@ -180,6 +190,13 @@ fn publish_links(router: &mut Router, instance: Instance) {
     for index in slaves.into_iter().chain([index]) {
         router.publish_link(index);
     }
+}
+
+/// The packet path is told of the link that the value is for, or of all.
+fn publish_all_links(router: &mut Router, instance: Instance) {
+    let of_it = |index| matches!(instance, Instance::All) || instance == Instance::Link(index);
+    let links: Vec<u32> = router.links().map(|link| link.index).filter(|index| of_it(*index)).collect();
+    links.into_iter().for_each(|index| router.publish_link(index));
 }
 
 /// Linux: `vrf_strict_mode_change`.
@@ -264,6 +281,12 @@ impl Router {
         self.sysctls.0.insert((variable.path, instance), value);
         (variable.follow)(self, instance);
         Ok(())
+    }
+
+    /// Linux: `ipv6_rpl_srh_rcv`.
+    pub(crate) fn rpl_seg_enabled(&self, link: u32) -> bool {
+        let value = |instance| self.sysctl_value(&RPL_SEG_ENABLED, instance);
+        value(Instance::All).min(value(Instance::Link(link))) != 0
     }
 
     /// The value of a variable.
@@ -357,7 +380,14 @@ mod tests {
         assert_eq!(names("ipv6/conf"), ["all", "default", "lo", "p0"]);
         assert_eq!(
             names("ipv6/conf/p0/"),
-            ["ioam6_enabled", "ioam6_id", "ioam6_id_wide", "seg6_enabled", "seg6_require_hmac"]
+            [
+                "ioam6_enabled",
+                "ioam6_id",
+                "ioam6_id_wide",
+                "rpl_seg_enabled",
+                "seg6_enabled",
+                "seg6_require_hmac"
+            ]
         );
         assert_eq!(router.read_sysctl("vrf").unwrap_err().errno, EISDIR);
         assert_eq!(router.read_sysctl("mpls/none").unwrap_err().errno, ENOENT);

@@ -64,6 +64,10 @@ drops! {
     SrhMalformed = "srh-malformed",
     /// The behaviour needs a segment routing header and the packet has none.
     SrhMissing = "srh-missing",
+    /// An RPL source routing header whose fields contradict each other, or with a multicast address.
+    RplMalformed = "rpl-malformed",
+    /// An RPL source route that comes back to this router.
+    RplLoop = "rpl-loop",
     /// Segments left is 0 where the behaviour needs a next segment.
     SegmentsLeftZero = "segments-left-zero",
     /// Segments left is not 0 where the behaviour decapsulates.

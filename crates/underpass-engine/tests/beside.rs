@@ -60,6 +60,7 @@ impl Lab {
                 shared,
                 addresses: None,
                 mpls: false,
+                rpl: true,
                 require_hmac: underpass_engine::hmac::Require::Present,
                 ioam: IoamLink::default(),
             };

@@ -137,6 +137,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         host: None,
         shared: false,
         addresses: None,
+        rpl: true,
         require_hmac: underpass_engine::hmac::Require::Present,
         ioam: underpass_engine::tables::IoamLink::default(),
         mpls: false,

@@ -1,5 +1,7 @@
 """RPL source routes: RFC 6554."""
 
+from scapy.layers.inet6 import ICMPv6ParamProblem
+
 from .frames import *
 
 
@@ -139,4 +141,163 @@ Case(
     [("UDP", ether(INPUTS[0][1]))],
     expect={0: [to_p0(unreachable6(INPUTS[0][1], 0))]},
     differs="it quotes the packet with the header that it put in",
+)
+
+# ----------------------------------------------------------------------------------------- transit
+
+OWN, OWN2 = "2001:db8:1::1", "2001:db8:2::1"
+ON = BASE + ["sysctl -qw net.ipv6.conf.all.rpl_seg_enabled=1", "sysctl -qw net.ipv6.conf.p0.rpl_seg_enabled=1"]
+
+
+def visited(addresses, left, inner, nh, hlim=40, **more):
+    """A packet at this router, and as it goes on: the destination and the next address change places, and what
+    can be compressed is."""
+    before = ip6(OWN, nh=43, hlim=hlim) / rpl(OWN, addresses, left, inner, nh, **more)
+    swapped = list(addresses)
+    at = len(addresses) - left
+    swapped[at] = OWN
+    to = addresses[at]
+    return before, ip6(to, nh=43, hlim=hlim) / rpl(to, swapped, left - 1, inner, nh)
+
+
+UDP17 = (Raw(bytes(ip6() / udp())[40:]), 17)
+listed, shorter = [], []
+for label, addresses, left, more in [
+    ("one address", [NEXT], 1, {}),
+    ("two addresses", [NEXT, LAST], 2, {}),
+    ("two addresses, the last one left", [LAST, NEXT], 1, {}),
+    ("near ones", ["2001:db8:6::6", "2001:db8:6::7", "2001:db8:6::8"], 3, {}),
+    ("near ones, the last one left", ["2001:db8:6::8", "2001:db8:6::7", "2001:db8:6::6"], 1, {}),
+    ("not compressed", ["2001:db8:6::6", "2001:db8:6::7"], 2, dict(cmpr=(0, 0))),
+    ("compressed less than could be", ["2001:db8:6::6", "2001:db8:6::7"], 2, dict(cmpr=(3, 1))),
+    ("becomes longer", ["2001:db8:1::9", "2001:db8:1::8", NEXT], 1, {}),
+    ("becomes much longer", [f"2001:db8:1::{n:x}" for n in range(2, 32)] + [NEXT], 1, {}),
+    ("becomes shorter", ["fc00:b::7", "fc00:b::8", "fc00:b::9"], 1, {}),
+    ("the same address twice", [NEXT, NEXT], 2, {}),
+]:
+    before, after = visited(addresses, left, *UDP17, **more)
+    which = shorter if len(after) < len(before) else listed
+    which.append((label, ether(before), [to_p1(hops(after))]))
+for label, inner, nh in [("IPv6 inside", INNER6, 41), ("IPv4 inside", INNER4, 4), ("nothing inside", b"", 59)]:
+    before, after = visited([NEXT, LAST], 2, Raw(bytes(inner)), nh)
+    listed.append((label, ether(before), [to_p1(hops(after))]))
+before, after = visited([NEXT], 1, *UDP17)
+listed.append(("bytes behind the packet", behind(ether(before), b"PADDING"), [to_p1(hops(after))]))
+twice = ip6(OWN, nh=43) / rpl(OWN, [OWN2, NEXT], 2, *UDP17)
+listed.append(
+    (
+        "by another address of the router",
+        ether(twice),
+        [to_p1(hops(ip6(NEXT, nh=43) / rpl(NEXT, [OWN, OWN2], 0, *UDP17), 2))],
+    )
+)
+listed.append(
+    (
+        "used up, IPv6 inside",
+        ether(ip6(OWN, nh=43) / rpl(OWN, [LAST, NEXT], 0, INNER6, 41)),
+        [to_p1(hops(INNER6))],
+    )
+)
+before, after = visited(["fc00:dead::1", NEXT], 2, *UDP17)
+listed.append(("no route to the next address", ether(before), [to_p0(unreachable6(after, 0))]))
+Case("rpl/transit", "RPL: on to the next address: RFC 6554 section 4.2.", ON, **io(listed))
+Case(
+    "rpl/transit-shorter",
+    "RPL: on to the next address, with which the others can be compressed more.",
+    ON,
+    **io(shorter),
+    differs="it overwrites the IPv6 header with that of Ethernet where the routing header becomes shorter",
+)
+
+ping = ip6(OWN) / ICMPv6EchoRequest(id=7, seq=1)
+Case(
+    "rpl/transit-arrived",
+    "RPL: an echo request behind a header that is used up.",
+    ON,
+    [("echo request", ether(ip6(OWN, nh=43) / rpl(OWN, [LAST, NEXT], 0, Raw(bytes(ping)[40:]), 58)))],
+)
+
+REFUSED = [
+    ("a multicast address is next", ["ff02::1", NEXT], 2, {}),
+    ("half an address", [LAST, NEXT], 2, dict(cmpr=(0, 0), pad=4)),
+    ("more padding than bytes", [NEXT], 1, dict(cmpr=(0, 15), pad=9, hdrlen=1)),
+    ("no bytes of addresses", [NEXT], 1, dict(hdrlen=0, pad=0)),
+]
+Case(
+    "rpl/transit-refused",
+    "RPL: headers that contradict themselves are dropped.",
+    ON,
+    [
+        (label, ether(ip6(OWN, nh=43) / rpl(OWN, addresses, left, *UDP17, **wrong)))
+        for label, addresses, left, wrong in REFUSED
+    ],
+    expect={},
+)
+for name, config in [
+    ("off", BASE),
+    ("off-all", BASE + ["sysctl -qw net.ipv6.conf.p0.rpl_seg_enabled=1"]),
+    ("off-link", BASE + ["sysctl -qw net.ipv6.conf.all.rpl_seg_enabled=1"]),
+]:
+    Case(
+        f"rpl/transit-{name}",
+        "RPL: where it is not enabled, packets with an RPL header are dropped.",
+        config,
+        [
+            ("addresses left", ether(visited([NEXT], 1, *UDP17)[0])),
+            ("used up", ether(ip6(OWN, nh=43) / rpl(OWN, [LAST, NEXT], 0, *UDP17))),
+            ("used up, IPv6 inside", ether(ip6(OWN, nh=43) / rpl(OWN, [LAST, NEXT], 0, INNER6, 41))),
+        ],
+        expect={},
+    )
+
+
+def problem(quoted, pointer):
+    """ICMPv6 parameter problem, erroneous header field: RFC 4443 section 3.4."""
+    return (
+        IPv6(src=OWN, dst=SOURCE, hlim=64)
+        / ICMPv6ParamProblem(code=0, ptr=pointer)
+        / Raw(bytes(quoted)[:1232])
+    )
+
+
+many = ip6(OWN, nh=43) / rpl(OWN, [LAST, NEXT], 3, *UDP17)
+Case(
+    "rpl/transit-segments-left",
+    "RPL: more segments left than addresses: the sender is told.",
+    ON,
+    [("three of two", ether(many))],
+    expect={0: [to_p0(problem(many, 43))]},
+)
+hop1 = [(f"hop limit {h}", visited([NEXT, LAST], 2, *UDP17, hlim=h)[0]) for h in (1, 0)]
+hop1.append(("hop limit 1, by another address", visited([OWN2, LAST], 2, *UDP17, hlim=1)[0]))
+Case(
+    "rpl/transit-hop-limit",
+    "RPL: hop limit 1 and 0: time exceeded.",
+    ON,
+    [(label, ether(p)) for label, p in hop1],
+    expect={i: [to_p0(time_exceeded(p))] for i, (_, p) in enumerate(hop1)},
+    differs="it quotes the packet with the next address already its destination",
+)
+loops = [
+    ("two of its addresses", [OWN, NEXT, OWN2], 2),
+    ("the same address twice", [OWN2, NEXT, OWN2], 2),
+    ("three of its addresses", [OWN, NEXT, OWN2, LAST, OWN], 4),
+]
+loops = [(label, ip6(OWN, nh=43) / rpl(OWN, a, left, *UDP17)) for label, a, left in loops]
+Case(
+    "rpl/transit-loop",
+    "RPL: addresses of the router with another between them: RFC 6554 section 4.2.",
+    ON,
+    [(label, ether(p)) for label, p in loops],
+    expect={i: [to_p0(problem(p, 0))] for i, (_, p) in enumerate(loops)},
+    differs="it forwards with two of its addresses, and quotes the packet with segments left already lowered",
+)
+opted = ip6(OWN, nh=60) / opts(43, rpl(OWN, [NEXT], 1, *UDP17))
+Case(
+    "rpl/transit-options",
+    "RPL: destination options before the routing header stay.",
+    ON,
+    [("destination options", ether(opted))],
+    expect={0: [to_p1(hops(ip6(NEXT, nh=60) / opts(43, rpl(NEXT, [OWN], 0, *UDP17))))]},
+    differs="it puts the header in the place of the options",
 )

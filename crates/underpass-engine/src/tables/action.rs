@@ -227,10 +227,10 @@ impl NextCsid {
     /// argument is 0. RFC 9800 section 4.1.1, N01, N05 and N06.
     #[inline(always)]
     pub(crate) fn next(self, destination: u128) -> Option<u128> {
-        let (block, node_function) = (u32::from(self.block), u32::from(self.node_function));
-        let argument = destination.checked_shl(block + node_function).filter(|argument| *argument != 0)?;
-        let behind = u128::MAX.checked_shr(block).unwrap_or(0);
-        Some(destination & !behind | argument >> (block & 127))
+        // What is behind the block: the lengths are below 128, as `ip` must give them.
+        let behind = u128::MAX >> (self.block & 127);
+        let moved = destination << (self.node_function & 127) & behind;
+        (moved != 0).then_some(destination & !behind | moved)
     }
 }
 
@@ -475,6 +475,8 @@ pub struct Link {
     pub addresses: Option<Box<[HostAddress]>>,
     /// Whether labelled packets that come in by it are forwarded: `net.mpls.conf.IF.input`.
     pub mpls: bool,
+    /// Whether packets that come in by it go on along their RPL source route: `rpl_seg_enabled`.
+    pub rpl: bool,
     /// What is asked of the HMAC of SRHs that come in by it: `seg6_require_hmac`.
     pub require_hmac: Require,
     /// What it is in IOAM traces.

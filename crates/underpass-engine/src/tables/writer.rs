@@ -396,6 +396,7 @@ mod tests {
             shared: false,
             addresses: None,
             mpls: false,
+            rpl: true,
             require_hmac: Require::default(),
             ioam: IoamLink::default(),
         }

@@ -169,7 +169,22 @@ impl<const COUNT: bool> Path<COUNT> {
                             None => self.take_own_road(company, packet),
                         },
                         Some(Action::Endpoint(sid)) => {
-                            following = self.take_row(company, &mut packets, packet, (target, len), sid);
+                            following = match sid.flavours {
+                                None => self.take_row::<_, false>(
+                                    company,
+                                    &mut packets,
+                                    packet,
+                                    (target, len),
+                                    sid,
+                                ),
+                                Some(_) => self.take_row::<_, true>(
+                                    company,
+                                    &mut packets,
+                                    packet,
+                                    (target, len),
+                                    sid,
+                                ),
+                            };
                         }
                         action => self.take_other(company, packet, len, action),
                     }
@@ -194,9 +209,9 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Takes packets in a row that are for the same SID through it, `packet` of `len` bytes the first of them.
-    /// The one that follows the row.
+    /// The one that follows the row. `FLAVOURED`: the SID has flavours; those without have a loop of their own.
     #[inline(never)]
-    fn take_row<T: Trace>(
+    fn take_row<T: Trace, const FLAVOURED: bool>(
         &mut self,
         company: &mut Company<'_, '_, '_, T>,
         packets: &mut Packets<'_>,
@@ -209,7 +224,11 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut row = Count::default();
         let mut received = 0;
         let following = loop {
-            if let Some(out) = through_sid(common.view, company.fibs, &mut packet, len, sid) {
+            let out = match FLAVOURED {
+                true => through_flavours(common.view, company.fibs, &mut packet, len, sid),
+                false => through_sid(common.view, company.fibs, &mut packet, len, sid),
+            };
+            if let Some(out) = out {
                 row.packets += 1;
                 row.bytes += len as u64;
                 self.send_frame(out, packet, company.trace);
@@ -264,7 +283,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 out
             }
             Some(Action::Endpoint(sid)) => {
-                let out = through_sid(view, company.fibs, &mut packet, len, sid);
+                let out = match sid.flavours {
+                    None => through_sid(view, company.fibs, &mut packet, len, sid),
+                    Some(_) => through_flavours(view, company.fibs, &mut packet, len, sid),
+                };
                 if out.is_some() {
                     self.count(sid.counter, len);
                     self.totals.buffer_moves_avoided += u64::from(sid.behaviour.inserts());
@@ -440,17 +462,14 @@ fn through_sid<'a>(
         Behaviour::DT6 { lookup } | Behaviour::DT46 { lookup } => {
             decapsulate6(packet, len, |address| next_hop6(view, fibs, *lookup, address))
         }
-        Behaviour::X(via) if sid.flavours.is_none() => {
+        Behaviour::X(via) => {
             let next = srv6::next_segment_plain(bytes)?;
             let next_hop = view.next_hop(via.resolved)?;
             advance(packet, len, next, next_hop)
         }
-        Behaviour::End { lookup } | Behaviour::T { lookup } if sid.flavours.is_none() => {
+        Behaviour::End { lookup } | Behaviour::T { lookup } => {
             let next = srv6::next_segment_plain(bytes)?;
             advance(packet, len, next, known_next_hop(view, fibs, *lookup, next.1)?)
-        }
-        Behaviour::X(_) | Behaviour::End { .. } | Behaviour::T { .. } => {
-            through_flavours(view, fibs, packet, len, sid)
         }
         Behaviour::B6Encaps(policy) => {
             let next = srv6::next_segment_plain(bytes)?;
@@ -461,7 +480,7 @@ fn through_sid<'a>(
 }
 
 /// [`through_sid`] for End, End.X and End.T with flavours.
-#[inline(never)]
+#[inline(always)]
 fn through_flavours<'a>(
     view: &View<'a>,
     fibs: &mut Fibs<'a>,

@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 
 use underpass_packet::checksum::Sum;
 use underpass_packet::ipv6_ext::{Extensions, Fragment, Kind, Upper};
+use underpass_packet::rpl::ROUTING_TYPE as RPL_ROUTING_TYPE;
 use underpass_packet::srh;
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
@@ -12,15 +13,13 @@ use super::icmp::{ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6
 use super::icmp::{HOP_LIMIT, ICMP_LEN, fill_checksum4, fill_checksum6};
 use super::options::{self, Problem};
 use super::road::BROADCAST;
-use super::{IcmpError, Path, Road, Step, View};
+use super::{IcmpError, Path, Road, Step, View, rpl};
 use crate::drops::Drop;
 use crate::trace::{Event, Trace};
 
 const IGMP: u8 = 2;
 const UDP_LEN: usize = 8;
 const NO_PORT: Step = Step::error(Drop::PortUnreachable, IcmpError::Port);
-/// The routing header of RPL, RFC 6554.
-const RPL_ROUTING_TYPE: u8 = 3;
 
 impl<const COUNT: bool> Path<COUNT> {
     /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
@@ -39,8 +38,12 @@ impl<const COUNT: bool> Path<COUNT> {
 
     fn deliver6<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
         let packet = ipv6::View::parse(road.packet.bytes()).ok()?;
-        let upper = match extensions(&packet) {
-            Ok(upper) => upper?,
+        let source_routes = view.link(road.ingress).is_some_and(|link| link.rpl);
+        let upper = match extensions(&packet, source_routes) {
+            Ok(Found::Upper(upper)) => upper,
+            Ok(Found::Unusable) => return None,
+            Ok(Found::SourceRoute(at)) => return Some(rpl::visit_next(view, road, at)),
+            Ok(Found::Inside(at)) => return Some(rpl::take_inside(view, road, at)),
             Err(problem) => return Some(problem.refuse(road)),
         };
         let message = packet.payload.get(upper.offset - ipv6::Header::LEN..)?;
@@ -146,9 +149,19 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
-/// Goes through the extension headers of a packet for this router. `None`: it is a fragment, or
-/// authenticated, which nobody here can make use of.
-fn extensions(packet: &ipv6::View<'_>) -> Result<Option<Upper>, Problem> {
+/// What a packet for this router has behind its header.
+enum Found {
+    Upper(Upper),
+    /// A fragment, or authenticated, which nobody here can make use of.
+    Unusable,
+    /// An RPL header here, with addresses yet to be visited.
+    SourceRoute(usize),
+    /// An IPv6 packet here, behind an RPL header that is used up.
+    Inside(usize),
+}
+
+/// Goes through the extension headers of a packet for this router. `source_routes`: those of RPL are followed.
+fn extensions(packet: &ipv6::View<'_>, source_routes: bool) -> Result<Found, Problem> {
     let mut extensions = Extensions::new(packet);
     for extension in extensions.by_ref() {
         let extension = extension.map_err(|_| Problem::silent(Drop::Ip6Malformed))?;
@@ -161,6 +174,15 @@ fn extensions(packet: &ipv6::View<'_>) -> Result<Option<Upper>, Problem> {
                 options::check6(packet.header, &extension, None)?;
             }
             Kind::Routing => match extension.routing() {
+                Some(routing) if source_routes && routing.routing_type == RPL_ROUTING_TYPE => {
+                    match (routing.segments_left, extension.next_header) {
+                        (0, protocol::IPV6) => {
+                            return Ok(Found::Inside(extension.offset + extension.bytes.len()));
+                        }
+                        (0, _) => {}
+                        _ => return Ok(Found::SourceRoute(extension.offset)),
+                    }
+                }
                 // Linux's seg6_enabled and rpl_seg_enabled are off unless they are turned on.
                 Some(routing) if matches!(routing.routing_type, srh::ROUTING_TYPE | RPL_ROUTING_TYPE) => {
                     return Err(Problem::silent(Drop::SrhNotEnabled));
@@ -174,10 +196,10 @@ fn extensions(packet: &ipv6::View<'_>) -> Result<Option<Upper>, Problem> {
             },
             // RFC 6946: a fragment that is the whole.
             Kind::Fragment if extension.fragment().is_some_and(is_whole) => {}
-            Kind::Fragment | Kind::Authentication => return Ok(None),
+            Kind::Fragment | Kind::Authentication => return Ok(Found::Unusable),
         }
     }
-    extensions.upper().map(Some).map_err(|_| Problem::silent(Drop::Ip6Malformed))
+    extensions.upper().map(Found::Upper).map_err(|_| Problem::silent(Drop::Ip6Malformed))
 }
 
 fn is_whole(fragment: &Fragment) -> bool {

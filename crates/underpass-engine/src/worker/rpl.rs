@@ -1,14 +1,17 @@
-//! RPL source routes, RFC 6554: the headend. Linux: `net/ipv6/rpl_iptunnel.c`.
+//! RPL source routes, RFC 6554: packets are put on them (Linux: `net/ipv6/rpl_iptunnel.c`), and go on along them
+//! where they are for the router itself and no kernel is beside it (Linux: `ipv6_rpl_srh_rcv`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use underpass_packet::rpl::Last;
+use arrayvec::ArrayVec;
+use underpass_packet::rpl::{self, Builder, Last, MAX_ADDRESSES, Malformed};
 use underpass_packet::{FromBytes, ipv6, protocol};
 
-use super::{GENERATED, NOT_FORWARDED, Refusal, Road, Step};
+use super::options::Problem;
+use super::{GENERATED, IcmpError, NOT_FORWARDED, Refusal, Road, Step, View, ipv6 as input};
 use crate::drops::Drop;
 use crate::srv6;
-use crate::tables::Rpl;
+use crate::tables::{Action, ActionId, Rpl};
 use crate::trace::{Event, Trace};
 
 /// Puts the packet on a source route, of which its destination becomes the last address, and sends it on its way.
@@ -40,4 +43,114 @@ fn insert(road: &mut Road, route: &Rpl) -> Result<usize, Refusal> {
     last.write(room, next_header).ok_or(Drop::LengthOverflow)?;
     road.inserted(len);
     Ok(len)
+}
+
+/// Sends a packet for the router itself on to the next address of the RPL header at `at`, which has some left:
+/// RFC 6554 section 4.2.
+pub(super) fn visit_next(view: &View<'_>, road: &mut Road, at: usize) -> Step {
+    match advance(view, road, at) {
+        Ok(next) => Step::look6(road, road.extra.looked_in, next),
+        Err(problem) => problem.refuse(road),
+    }
+}
+
+/// Makes the next address the destination, and returns it.
+fn advance(view: &View<'_>, road: &mut Road, at: usize) -> Result<Ipv6Addr, Problem> {
+    const MALFORMED: Problem = Problem::silent(Drop::RplMalformed);
+    let bytes = road.packet.bytes();
+    let (header, _) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| MALFORMED)?;
+    let (destination, hop_limit) = (header.destination(), header.hop_limit);
+    let payload_length = usize::from(header.payload_length.get());
+    let route = match rpl::Rpl::parse(bytes.get(at..).ok_or(MALFORMED)?) {
+        Ok(route) => route,
+        // "send an ICMP Parameter Problem, Code 0, message to the Source Address, pointing to the Segments
+        // Left field"
+        Err(Malformed::SegmentsLeft) => {
+            let pointer = at + rpl::SEGMENTS_LEFT_OFFSET;
+            return Err(Problem::told(Drop::RplMalformed, IcmpError::Header, pointer));
+        }
+        Err(_) => return Err(MALFORMED),
+    };
+    let (next_header, old_len) = (route.next_header(), route.len());
+    let mut addresses: ArrayVec<Ipv6Addr, MAX_ADDRESSES> = route.addresses(destination).collect();
+    let left = usize::from(route.segments_left());
+    let index = addresses.len().checked_sub(left).ok_or(MALFORMED)?;
+    let next = *addresses.get(index).ok_or(MALFORMED)?;
+    // "if Address[i] or the IPv6 Destination Address is multicast"
+    if next.is_multicast() || destination.is_multicast() {
+        return Err(MALFORMED);
+    }
+    let is_own = |address: &Ipv6Addr| is_own(view, road, *address);
+    if comes_back(&addresses, is_own) {
+        return Err(Problem::told(Drop::RplLoop, IcmpError::Header, 0));
+    }
+    if hop_limit <= 1 {
+        return Err(Problem::told(Drop::HopLimitExceeded, IcmpError::HopLimit, 0));
+    }
+    // What leaves has its hop limit lowered then.
+    let hop_limit = if is_own(&next) { hop_limit - 1 } else { hop_limit };
+    // "swap the IPv6 Destination Address and Address[i]"
+    addresses[index] = destination;
+    let segments_left = left as u8 - 1;
+    let mut written = [0; rpl::FIXED_LEN + 16 * MAX_ADDRESSES];
+    let builder = Builder { next_header, segments_left, destination: next, addresses: &addresses };
+    let len = builder.write(&mut written).map_err(|_| MALFORMED)?;
+    let payload_length =
+        u16::try_from(payload_length - old_len + len).map_err(|_| Problem::silent(Drop::LengthOverflow))?;
+    // With another destination, the others may be compressed more or less than they were.
+    if len > old_len {
+        let more = len - old_len;
+        let bytes = road.packet.push(more).map_err(|_| Problem::silent(Drop::NoHeadroom))?;
+        bytes.copy_within(more..more + at, 0);
+    } else {
+        let less = old_len - len;
+        road.packet.bytes_mut().copy_within(..at, less);
+        road.packet.pull(less);
+    }
+    let bytes = road.packet.bytes_mut();
+    bytes.get_mut(at..at + len).ok_or(MALFORMED)?.copy_from_slice(&written[..len]);
+    let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| MALFORMED)?;
+    header.destination = next.octets();
+    header.hop_limit = hop_limit;
+    header.payload_length = payload_length.into();
+    Ok(next)
+}
+
+/// Takes an IPv6 packet out of one whose RPL header is used up, as Linux does: it is as if it had come in so.
+pub(super) fn take_inside(view: &View<'_>, road: &mut Road, at: usize) -> Step {
+    let Some(link) = view.link(road.ingress) else { return Step::drop(Drop::LinkDown) };
+    road.packet.pull(at);
+    match input::check(road.packet.bytes()) {
+        Ok(checked) => {
+            road.packet.truncate(checked.len);
+            if checked.unusual || !link.forward6 {
+                return Step::Unusual;
+            }
+            Step::look6(road, link.lookup, checked.destination)
+        }
+        Err(_) => Step::drop(Drop::InnerMalformed),
+    }
+}
+
+/// Whether an address is one of the router's, in the tables that the packet was looked up in.
+fn is_own(view: &View<'_>, road: &Road, address: Ipv6Addr) -> bool {
+    let Some(lookup) = view.lookup(road.extra.looked_in) else { return false };
+    let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
+    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
+    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
+    matches!(action, Some(Action::Local))
+}
+
+/// RFC 6554 section 4.2: "if 2 or more entries in Address[1..n] are assigned to local interface and are separated
+/// by at least one address not assigned to local interface".
+fn comes_back(addresses: &[Ipv6Addr], is_own: impl Fn(&Ipv6Addr) -> bool) -> bool {
+    let (mut found, mut separated) = (false, false);
+    for address in addresses {
+        match is_own(address) {
+            true if found && separated => return true,
+            true => (found, separated) = (true, false),
+            false => separated = true,
+        }
+    }
+    false
 }

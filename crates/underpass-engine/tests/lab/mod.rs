@@ -65,6 +65,7 @@ impl Lab {
                 shared: false,
                 addresses: None,
                 mpls: false,
+                rpl: true,
                 require_hmac: underpass_engine::hmac::Require::Present,
                 ioam: underpass_engine::tables::IoamLink::default(),
             })
