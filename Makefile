@@ -65,6 +65,7 @@ FUZZ_SECONDS ?= 60
 fuzz: setup
 	crates/underpass-packet/fuzz/run $(FUZZ_SECONDS)
 	crates/underpass-netlink/fuzz/run $(FUZZ_SECONDS)
+	crates/underpass-engine/fuzz/run $(FUZZ_SECONDS)
 
 clean:
 	cargo clean

@@ -1,0 +1,15 @@
+//! BPF programs on a packet: the first byte says how the others become instructions.
+#![no_main]
+
+#[path = "../../tests/exercise/mod.rs"]
+mod exercise;
+#[path = "../../tests/lab/mod.rs"]
+mod lab;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    match bytes.split_first() {
+        Some((0, code)) => exercise::raw(code),
+        Some((_, choices)) => exercise::likely(choices),
+        None => false,
+    };
+});
