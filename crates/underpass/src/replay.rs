@@ -211,6 +211,9 @@ fn replay<T: Trace>(
         begin(trace, number, time);
         burst.push(packet);
         worker.process(source.port, &mut burst, time, trace);
+        worker.printed(|text, _| {
+            text.lines().for_each(|line| eprintln!("packet {number}: bpf_trace_printk: {line}"))
+        });
         for (port, sink) in (0..).map(PortId).zip(sinks.iter_mut()) {
             let sent: Vec<Packet> = worker.sent(port).collect();
             for packet in sent {

@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use super::{Path, Road, Step, View, Worker, rules};
 use crate::bpf::{General, Machine, Printed};
 use crate::drops::Drop;
+use crate::limiter::Nanos;
 use crate::srv6::{self, Found, Next};
 use crate::tables::{Action, ActionId, Bpf, Discard};
 
@@ -19,6 +20,7 @@ pub(super) struct Programs {
     random: u64,
     printed: Printed,
     processor: u32,
+    clock: Nanos,
 }
 
 impl Programs {
@@ -30,11 +32,21 @@ impl Programs {
             random: 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(worker as u64 + 1) | 1,
             printed: Printed::new(),
             processor: worker as u32,
+            clock: 0,
         }
     }
 }
 
 impl<const COUNT: bool> Worker<COUNT> {
+    /// Says what BPF programs see of the machine: the processor that the worker runs on
+    /// (`bpf_get_smp_processor_id`), and their clock at time 0 (`bpf_ktime_get_ns`). Otherwise that is 0, and the
+    /// processor is the worker's number.
+    #[must_use]
+    pub fn programs_see(mut self, processor: u32, clock: Nanos) -> Self {
+        (self.path.programs.processor, self.path.programs.clock) = (processor, clock);
+        self
+    }
+
     /// What programs have printed (`bpf_trace_printk`) since the last call, a line each, and how many lines there
     /// was no room for. `None`: nothing.
     pub fn printed<R>(&mut self, read: impl FnOnce(&str, u64) -> R) -> Option<R> {
@@ -92,8 +104,8 @@ impl<const COUNT: bool> Path<COUNT> {
         bpf: &Bpf,
         srh: usize,
     ) -> Result<Option<Step>, super::Refusal> {
-        let Programs { machine, random, printed, processor } = &mut *self.programs;
-        let general = General { now: view.now, processor: *processor, random, printed };
+        let Programs { machine, random, printed, processor, clock } = &mut *self.programs;
+        let general = General { now: view.now.wrapping_add(*clock), processor: *processor, random, printed };
         let ifindex = view.link(road.ingress).map_or(0, |link| link.ifindex);
         let frame = road.link_layer();
         let mark = (ifindex, road.extra.mark);

@@ -39,10 +39,7 @@ use nix::{
     unistd::Pid,
 };
 use underpass_control::Router;
-use underpass_engine::{
-    tables::{Reader, Tables, Writer},
-    worker::Unresolved,
-};
+use underpass_engine::tables::{Reader, Tables, Writer};
 
 use crate::{
     fpm::Fpm,
@@ -62,6 +59,7 @@ use events::{Events, Source};
 use lifecycle::Lock;
 use neighbours::{Confirming, Pending};
 use shadow::Shadows;
+use worker::Word;
 
 /// Neighbours that the workers may want before the control thread has looked.
 const WANTED: usize = 4096;
@@ -96,7 +94,7 @@ struct Live {
     pending: Pending,
     confirming: Confirming,
     shadows: Shadows,
-    wanted: Receiver<Unresolved>,
+    wanted: Receiver<Word>,
 }
 
 /// Runs the router until one of `signals`, which must be blocked in every thread, ends it; FRR programs it
@@ -220,8 +218,18 @@ impl Live {
                 }
             }
             self.follow();
-            while let Ok(wanted) = self.wanted.try_recv() {
-                self.pending.want(wanted, &self.router, &mut self.kernel, &self.workers);
+            while let Ok(word) = self.wanted.try_recv() {
+                match word {
+                    Word::Wanted(wanted) => {
+                        self.pending.want(wanted, &self.router, &mut self.kernel, &self.workers);
+                    }
+                    Word::Printed(text, lost) => {
+                        text.lines().for_each(|line| tracing::info!("bpf_trace_printk: {line}"));
+                        if lost > 0 {
+                            tracing::warn!("bpf_trace_printk: {lost} lines were lost");
+                        }
+                    }
+                }
             }
             while let Ok(question) = self.listening.questions.try_recv() {
                 // Who asked may have lost patience.

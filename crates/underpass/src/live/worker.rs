@@ -17,6 +17,7 @@ use std::{
 
 use nix::{
     sched::{CpuSet, sched_setaffinity},
+    time::{ClockId, clock_gettime},
     unistd::Pid,
 };
 use underpass_engine::{
@@ -66,9 +67,18 @@ pub enum Order {
 #[derive(Clone)]
 pub struct Wanted {
     /// Bounded: a worker never waits for the control thread.
-    pub sender: SyncSender<Unresolved>,
+    pub sender: SyncSender<Word>,
     /// Wakes the control thread.
     pub waker: Waker,
+}
+
+/// What a worker has to say.
+#[derive(Debug)]
+pub enum Word {
+    /// It needs a neighbour.
+    Wanted(Unresolved),
+    /// BPF programs have printed this, a line each, and so many lines more that were lost.
+    Printed(Box<str>, u64),
 }
 
 /// What a worker did, for those who want to know.
@@ -147,8 +157,12 @@ pub fn start(
     let wake = Waker::new()?;
     let counters = Arc::clone(reader.counters());
     let activity = Arc::<Activity>::default();
+    // The kernel's own clock, which programs elsewhere read too.
+    let clock = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).as_nanos() as u64;
     let running = Running {
-        worker: Worker::new(tables, reader, pool).beside_kernel(HELD),
+        worker: Worker::new(tables, reader, pool)
+            .beside_kernel(HELD)
+            .programs_see(processor.unwrap_or(number) as u32, clock),
         ports: BTreeMap::new(),
         orders: receiver,
         descriptors: Descriptors::new(&wake.as_fd()),
@@ -283,6 +297,12 @@ impl Running {
             self.worker.give_up(nanos, &mut Untraced);
             busy |= self.ask();
         }
+        if let Some((text, lost)) = self.worker.printed(|text, lost| (text.into(), lost)) {
+            // What there is no room for is lost, too.
+            if self.wanted.sender.try_send(Word::Printed(text, lost)).is_ok() {
+                self.wanted.waker.wake();
+            }
+        }
         // Also what was given up above leaves here, as an error to its sender.
         self.send();
         busy
@@ -293,7 +313,7 @@ impl Running {
         let mut asked = false;
         for unresolved in self.worker.unresolved() {
             // What there is no room for is asked for again when its packets have been given up.
-            asked |= self.wanted.sender.try_send(unresolved).is_ok();
+            asked |= self.wanted.sender.try_send(Word::Wanted(unresolved)).is_ok();
         }
         if asked {
             self.wanted.waker.wake();
