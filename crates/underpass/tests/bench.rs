@@ -32,6 +32,7 @@ fn the_list_says_how_each_scenario_is_configured() {
         "srv6-end-dt6",
         "srv6-end-dt46",
         "srv6-end-b6-encaps",
+        "srv6-end-bpf",
         "srv6-h-encaps-1",
         "srv6-h-encaps-2",
         "srv6-h-encaps-4",

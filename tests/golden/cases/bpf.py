@@ -31,6 +31,12 @@ Case(
     ],
 )
 Case(
+    "endpoint/bpf-tag",
+    "End.BPF with a program that raises the tag of the SRH by one.",
+    bpf("tag"),
+    [("tag 0", tagged(0)), ("tag 65535", tagged(65535)), ("UDP", tagged(41, udp(), [SID, NEXT, LAST], 2))],
+)
+Case(
     "endpoint/bpf-refused",
     "End.BPF refuses what End does, before its program sees it.",
     bpf("plain"),

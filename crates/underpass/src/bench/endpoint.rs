@@ -1,5 +1,6 @@
 //! SRv6 endpoints: the packet is for a SID of the router. Each SID counts.
 
+use std::io::Write;
 use std::net::Ipv6Addr;
 
 use super::scenario::{
@@ -14,6 +15,10 @@ const NEXT: Ipv6Addr = Ipv6Addr::new(0xfc00, 2, 0, 0, 0, 0, 0, 0xe);
 /// node and function.
 const CSID: &str = "fc00:a:1::/48";
 const CSID_NEXT: &str = "fc00:a:2::/48";
+
+/// Lengths of headers.
+const ETHERNET: usize = 14;
+const IPV6: usize = 40;
 
 /// The scenarios of this file.
 pub fn scenarios() -> Vec<Scenario> {
@@ -46,6 +51,7 @@ pub fn scenarios() -> Vec<Scenario> {
             bound,
         ),
     ];
+    scenarios.extend(programmed(segments));
     let tenant6 = "ip -6 route add 2001:db8:1::/48 via fd01::2 dev p1 table 10\n";
     let tenant4 = "ip route add 198.18.0.0/16 via 10.1.0.2 dev p1 table 10\n";
     let both = &format!("{tenant4}{tenant6}");
@@ -67,6 +73,32 @@ pub fn scenarios() -> Vec<Scenario> {
         scenarios.push(Scenario::new(format!("{name}-srh"), with_srh, config, pair));
     }
     scenarios
+}
+
+/// End.BPF with a program that reads the packet and raises the tag of its SRH by one; tests/golden/bpf has its source.
+/// None, if there is nowhere to write it to.
+fn programmed(segments: &str) -> Option<Scenario> {
+    const TAG: &[u8] = include_bytes!("../../../../tests/golden/bpf/tag.o");
+    let mut file = tempfile::Builder::new().prefix("tag").suffix(".o").tempfile().ok()?;
+    file.write_all(TAG).ok()?;
+    let action = format!("End.BPF endpoint obj {} section seg6", file.path().display());
+    let config =
+        format!("{BASE}ip -6 route add {SID}/128 encap seg6local action {action} count dev p0\n{segments}");
+    // `ip` reads the file when the scenario is measured.
+    Some(Scenario::new("srv6-end-bpf", None, config, move |flow| {
+        let _kept = &file;
+        tagged(flow)
+    }))
+}
+
+/// The next segment, and a tag of 1.
+fn tagged(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
+    let (before, mut after) = advanced(flow);
+    let tag = ETHERNET + IPV6 + 7;
+    if let Some(tag) = after.get_mut(tag) {
+        *tag += 1;
+    }
+    (before, after)
 }
 
 /// An IPv6 packet of the flow on its way through [`SID`] and [`NEXT`]: before the router, and after it.
