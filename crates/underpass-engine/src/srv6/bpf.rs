@@ -14,13 +14,14 @@ use super::headend::insert_srh;
 use crate::bpf::{Fault, Field, General, Helper, Host, Machine, Memory, Out};
 use crate::buffer::Packet;
 use crate::drops::Drop;
-use crate::hmac::Check;
+use crate::hmac::{Check, Keys};
 use crate::tables::{Bpf, LookupId};
 use crate::worker::{Refusal, ipv6_check};
 
 const ENETUNREACH: i64 = 101;
 const EBADMSG: i64 = 74;
 const EINVAL: i64 = 22;
+const ENOENT: i64 = 2;
 const EFAULT: i64 = 14;
 const ENOMEM: i64 = 12;
 
@@ -97,6 +98,7 @@ pub(crate) fn run(
     machine: &mut Machine,
     packet: &mut Packet,
     (bpf, at): (&Bpf, usize),
+    keys: Option<&Keys>,
     general: General<'_>,
     (ifindex, mark): (u32, u32),
     find: impl FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found,
@@ -115,6 +117,7 @@ pub(crate) fn run(
     let mut skb = Skb {
         packet,
         bpf,
+        keys,
         general,
         find,
         srh: Some(at),
@@ -155,6 +158,7 @@ fn destination(packet: &Packet) -> Option<Ipv6Addr> {
 struct Skb<'s, F> {
     packet: &'s mut Packet,
     bpf: &'s Bpf,
+    keys: Option<&'s Keys>,
     general: General<'s>,
     find: F,
     /// Where the SRH is.
@@ -365,9 +369,24 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
         }
         // Into headers of this router's own it goes with them.
         *(if self.wrapped > 0 { &mut self.wrapped } else { &mut self.inserted }) += srh.len();
+        self.sign()?;
         self.look(Some(self.bpf.lookup), None, mark)?;
         self.refresh();
         Ok(())
+    }
+
+    /// Fills in the HMAC of an SRH that has just been put on, if it has one: `seg6_push_hmac`.
+    fn sign(&mut self) -> Result<(), i64> {
+        let at = self.find_routing().ok_or(EINVAL)?;
+        let (header, rest) = ipv6::Header::mut_from_prefix(self.packet.bytes_mut()).map_err(|_| EINVAL)?;
+        let srh = rest.get_mut(at - ipv6::Header::LEN..).unwrap_or_default();
+        let Some([_, length, _, _, _, flags, ..]) = srh.first_chunk::<8>() else { return Err(EINVAL) };
+        if flags & srh::FLAG_HMAC == 0 {
+            return Ok(());
+        }
+        let len = (usize::from(*length) + 1) * 8;
+        let srh = srh.get_mut(..len).ok_or(EINVAL)?;
+        self.keys.ok_or(ENOENT)?.make(&header.source, srh).map_err(|_| ENOENT)
     }
 
     /// `BPF_LWT_ENCAP_SEG6` of `bpf_push_seg6_encap`: `seg6_do_srh_encap`.
@@ -387,6 +406,7 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
         place.copy_from_slice(srh);
         place[0] = protocol::IPV6;
         self.wrapped += ipv6::Header::LEN + srh.len();
+        self.sign()?;
         self.look(Some(self.bpf.lookup), None, mark)?;
         self.refresh();
         Ok(())

@@ -113,7 +113,15 @@ impl<const COUNT: bool> Path<COUNT> {
             found(view, rules::find6(view, packet, lookup, address, mark))
         };
         let before = road.packet.len();
-        let outcome = srv6::run_program(machine, &mut road.packet, (bpf, srh), general, mark, find)?;
+        let outcome = srv6::run_program(
+            machine,
+            &mut road.packet,
+            (bpf, srh),
+            view.tables.hmac_keys(view.guard),
+            general,
+            mark,
+            find,
+        )?;
         road.extra.mark = outcome.mark;
         if outcome.wrapped > 0 {
             road.wrapped(outcome.wrapped, frame);
