@@ -5,6 +5,7 @@ mod counters;
 mod endpoint;
 mod forward;
 mod headend;
+mod ioam;
 mod live;
 mod measure;
 mod report;
@@ -129,7 +130,8 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The scenarios that have a path, but for those of `counters`.
 fn all() -> Vec<Scenario> {
-    [forward::scenarios(), endpoint::scenarios(), headend::scenarios()].into_iter().flatten().collect()
+    let all = [forward::scenarios(), endpoint::scenarios(), headend::scenarios(), ioam::scenarios()];
+    all.into_iter().flatten().collect()
 }
 
 /// Whether a name is the one asked for, which may end in `*`.

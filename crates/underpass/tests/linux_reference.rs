@@ -22,7 +22,7 @@ const SET_UP: &[&str] = &[
 ];
 
 /// The sections that are run.
-const SECTIONS: &[&str] = &["SRv6 localsid", "SRv6 encap (headend)", "RPL", "misc link"];
+const SECTIONS: &[&str] = &["SRv6 localsid", "SRv6 encap (headend)", "IOAM6", "RPL", "misc link"];
 
 /// Lines of those sections that are not run, and why.
 const SKIPPED: &[(&str, &str)] = &[

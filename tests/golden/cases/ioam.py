@@ -160,7 +160,7 @@ PLAIN = [
     ("destination options", ip6(IN6, nh=60) / opts(17, udp())),
     ("a hop-by-hop header", ip6(IN6, nh=0) / opts(17, udp())),
     ("no next header", ip6(IN6, nh=59)),
-    ("a long packet", ip6(IN6) / udp(1300)),
+    ("a long packet", ip6(IN6) / udp(1250)),
     ("a trace", traced(option(0xC00000, 16), dst=IN6)),
     ("an SRH", routed(ip6(IN6), [IN6, "fc00:d::1"], 1, udp())),
 ]
@@ -245,4 +245,22 @@ Case(
         *[(f"2 of 5, number {n}", ip6(IN6) / udp()) for n in range(10)],
         *[(f"1 of 2, number {n}", ip6("2001:db8:8::7") / udp()) for n in range(4)],
     )["frames"],
+)
+LONG_ONE = ip6(IN6) / udp(1400)
+Case(
+    "ioam/too-long",
+    "A packet that does not fit with the option: its sender is told what does.",
+    BASE
+    + NODE
+    + route("type 0xfff002 ns 123 size 100")
+    + route("type 0xfff002 ns 123 size 100", dst="2001:db8:8::/48", more="mode encap tundst fc00:b::1 "),
+    frames=[
+        ("inline", ether(LONG_ONE)),
+        ("encap", ether(ip6("2001:db8:8::7") / udp(1400))),
+    ],
+    expect={
+        0: [to_p0(too_big(LONG_ONE, 1500 - 120))],
+        1: [to_p0(too_big(hops(ip6("2001:db8:8::7") / udp(1400)), 1500 - 160))],
+    },
+    differs="it tells the MTU of the link, and of an outer header its own source.",
 )

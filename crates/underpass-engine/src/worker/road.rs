@@ -101,14 +101,14 @@ pub(crate) const GENERATED: u8 = 2;
 pub(crate) const UNFINISHED: u8 = 4;
 /// Came in a frame for a group of stations, or to a broadcast address: nobody is told of an error.
 pub(crate) const GROUP: u8 = 8;
-/// Its hop-by-hop options were put in by this router.
-pub(crate) const INSERTED_TRACE: u8 = 32;
 /// Its destination is a broadcast address of a link.
 pub(crate) const BROADCAST: u8 = 16;
 /// Has an MPLS label on top.
 pub(crate) const LABELLED: u8 = 32;
 /// Goes where its label led, or with a new one: its hop limit is done with.
 pub(crate) const SWITCHED: u8 = 64;
+/// Its hop-by-hop options were put in by this router.
+pub(crate) const INSERTED_TRACE: u8 = 128;
 
 impl Road {
     /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before

@@ -57,6 +57,13 @@ enum Place {
     Directory,
 }
 
+/// Whether a file of this path below /proc/sys/net is the router's, though the kernel has one too: what IOAM
+/// traces say of the node, as the router fills them.
+fn is_routers_own(below: &[u8]) -> bool {
+    let name = below.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    below.starts_with(b"ipv6/") && name.starts_with(b"ioam6_")
+}
+
 /// Whether the kernel's file of this path is the one to use. errno is left as it was.
 ///
 /// # Safety
@@ -77,7 +84,7 @@ unsafe fn place<'a>(path: *const c_char) -> (Place, &'a [u8]) {
         let Some(below) = below_root(path).filter(|below| !below.is_empty()) else {
             return (Place::Kernel, &[]);
         };
-        if kernel_has(path) {
+        if !is_routers_own(below) && kernel_has(path) {
             return (Place::Kernel, below);
         }
         let errno = next::errno();

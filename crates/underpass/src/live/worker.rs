@@ -12,7 +12,7 @@ use std::{
         mpsc::{Receiver, Sender, SyncSender, channel},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use nix::{
@@ -39,6 +39,8 @@ use super::{
 };
 use crate::serve::Waker;
 
+/// How long a reading of the time outside is good for.
+const CLOCK: Duration = Duration::from_millis(100);
 /// How often a worker that holds packets looks whether their time is up.
 const HELD_TICK: Duration = Duration::from_millis(200);
 /// Packets that a worker has room for, and large segments.
@@ -171,6 +173,7 @@ pub fn start(
         wanted,
         activity: Arc::clone(&activity),
         began: Instant::now(),
+        clock_read: None,
     };
     let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
         if let Some(processor) = processor {
@@ -199,6 +202,8 @@ struct Running {
     wanted: Wanted,
     activity: Arc<Activity>,
     began: Instant,
+    /// When the time outside was read last.
+    clock_read: Option<Instant>,
 }
 
 impl Running {
@@ -213,6 +218,7 @@ impl Running {
                 }
             }
             let now = Instant::now();
+            self.follow_clock(now);
             if self.turn(now) {
                 quiet = false;
                 stretch.pause_if_long(now);
@@ -271,6 +277,18 @@ impl Running {
 
     fn wait_for_ports(&mut self) {
         self.descriptors.set(self.ports.values().flat_map(|port| port.descriptors()));
+    }
+
+    /// Says what time it is outside, now and then: clocks drift apart, and may be set.
+    fn follow_clock(&mut self, now: Instant) {
+        if self.clock_read.is_some_and(|read| now.duration_since(read) < CLOCK) {
+            return;
+        }
+        self.clock_read = Some(now);
+        if let Ok(unix) = SystemTime::now().duration_since(UNIX_EPOCH) {
+            // What has passed since `now` was read is less than a burst takes.
+            self.worker.set_epoch((unix.as_nanos() as u64).wrapping_sub(self.nanos(now)));
+        }
     }
 
     fn nanos(&self, now: Instant) -> u64 {
