@@ -84,3 +84,41 @@ fn json_has_the_figures() {
     assert!(figure(path, "path_ns") > 0.0 && figure(path, "path_clocks") > 0.0);
     assert!((figure(path, "mpps") * figure(path, "path_ns") - 1e3).abs() < 1e-6);
 }
+
+/// What is told of each count, and that ours moves nothing; no time is compared.
+#[test]
+fn segments_by_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let svg = directory.path().join("plot.svg");
+    let arguments = ["segments", "--json", "--rounds", "1", "--svg", svg.to_str().unwrap(), "srv6-encap"];
+    let output = bench(&arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let cases: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((cases.as_array().unwrap().len(), cases[0]["case"].as_str()), (1, Some("srv6-encap")));
+    let curves = cases[0]["curves"].as_array().unwrap();
+    for (curve, model) in curves.iter().zip(["ours", "double"]) {
+        assert_eq!(curve["model"], model);
+        let points = curve["points"].as_array().unwrap();
+        assert_eq!(points.len(), 30);
+        for (count, point) in (1..).zip(points) {
+            assert_eq!(
+                (point["segments"].as_u64(), point["header_bytes"].as_u64()),
+                (Some(count), Some(48 + 16 * count))
+            );
+            assert!(point["mpps"].as_f64().unwrap().is_finite());
+            if model == "ours" {
+                assert_eq!(point["moves"], 0);
+            }
+        }
+    }
+    assert_eq!(curves[1]["points"][12]["moves"], 2);
+    let drawn = std::fs::read_to_string(svg).unwrap();
+    assert!(drawn.starts_with("<svg ") && drawn.matches("<polyline").count() == 2);
+
+    let output = bench(&["segments", "ip6"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        text.starts_with("underpass: no case is called 'ip6'; there are srv6-encap, srv6-inline"),
+        "{text}"
+    );
+}
