@@ -384,6 +384,27 @@ Case(
     expect={},
 )
 
+Case(
+    "headend/loop-rpl",
+    "An RPL source route whose first address leads to itself.",
+    BASE + ["ip -6 route add fc00:d::/32 encap rpl segs fc00:d::1 dev p1"],
+    [("IPv6", ether(ip6("fc00:d::2") / udp()))],
+    expect={},
+)
+Case(
+    "headend/loop-ioam6",
+    "Two routes that put traces into outer headers, whose tunnel ends lead to each other.",
+    BASE
+    + ["ip ioam namespace add 1"]
+    + [
+        f"ip -6 route add {dst} encap ioam6 mode encap tundst {to}"
+        " trace prealloc type 0x800000 ns 1 size 4 via 2001:db8:2::2 dev p1"
+        for dst, to in [("fc00:d::/32", "fc00:e::1"), ("fc00:e::/32", "fc00:d::1")]
+    ],
+    [("IPv6", ether(ip6("fc00:d::2") / udp()))],
+    expect={},
+)
+
 
 def chain(mode, count):
     """Policies each of which leads to the next, the last out of the router."""

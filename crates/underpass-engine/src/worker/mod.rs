@@ -444,7 +444,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 if road.is(UNFINISHED) {
                     return Step::Finish(id);
                 }
-                self.insert_ioam(view, road, ioam, trace)
+                match road.encapsulate_again() {
+                    Ok(()) => self.insert_ioam(view, road, ioam, trace),
+                    Err(refusal) => Step::Refuse(refusal),
+                }
             }
             Action::Local => Step::Deliver,
             Action::Broadcast => {

@@ -156,12 +156,20 @@ impl Road {
     /// that encapsulated it last, which then leads back to itself, or if it is one too many.
     #[inline(always)]
     pub(super) fn encapsulate(&mut self, action: ActionId) -> Result<(), Refusal> {
-        let Extra { encapsulations, encapsulated, .. } = &mut self.extra;
-        if *encapsulated == Some(action) || *encapsulations == super::MAX_ENCAPSULATIONS {
+        if self.extra.encapsulated == Some(action) {
             return Err(Refusal::silent(Drop::EncapsulationLoop));
         }
-        *encapsulations += 1;
-        *encapsulated = Some(action);
+        self.extra.encapsulated = Some(action);
+        self.encapsulate_again()
+    }
+
+    /// The same for an encapsulation that may follow itself once: into a tunnel whose end it also leads to.
+    #[inline(always)]
+    pub(super) fn encapsulate_again(&mut self) -> Result<(), Refusal> {
+        if self.extra.encapsulations == super::MAX_ENCAPSULATIONS {
+            return Err(Refusal::silent(Drop::EncapsulationLoop));
+        }
+        self.extra.encapsulations += 1;
         Ok(())
     }
 

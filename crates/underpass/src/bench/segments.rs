@@ -158,8 +158,9 @@ fn destination(case: usize, count: usize, host: u128) -> Ipv6Addr {
 
 /// The routes of all cases, so that all are measured with the same tables in the same memory.
 fn config() -> String {
-    let mut config =
-        format!("{BASE}ip sr tunsrc set {SOURCE}\nip -6 route add fc00:2::/32 via fd01::2 dev p1\n");
+    let mut config = format!(
+        "{BASE}ip ioam namespace add 1\nip sr tunsrc set {SOURCE}\nip -6 route add fc00:2::/32 via fd01::2 dev p1\n"
+    );
     for (number, case) in CASES.iter().enumerate() {
         for count in 1..=MOST {
             let (prefix, route) = (destination(number, count, 0), (case.route)(count));

@@ -8,6 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 pub type Mac = [u8; 6];
 
 /// Next header and protocol numbers.
+pub const HOP_BY_HOP: u8 = 0;
 pub const IPV4: u8 = 4;
 pub const UDP: u8 = 17;
 pub const IPV6: u8 = 41;

@@ -57,6 +57,53 @@ pub const CASES: &[Case] = &[
         framed: 14,
         expected: |flow, count| around(flow, wire::ETHERNET, &incoming(&flow.packet6(HOPS)), count),
     },
+    Case {
+        name: "rpl",
+        title: "RPL source route",
+        // `ip` takes the addresses in the reverse order of the visit.
+        route: |count| {
+            let typed: Vec<_> = visited(count).iter().rev().map(Ipv6Addr::to_string).collect();
+            format!("encap rpl segs {} dev p1", typed.join(","))
+        },
+        header: |count| 8 + 16 * count,
+        framed: 0,
+        expected: |flow, count| {
+            let packet = flow.packet6(HOPS);
+            // RFC 6554: nothing is compressed, and with no address but the last CmprI says 15.
+            let compressed = if count == 1 { 0xf0 } else { 0 };
+            let mut routed = vec![wire::UDP, 2 * count as u8, 3, count as u8, compressed, 0, 0, 0];
+            for address in visited(count).iter().skip(1).chain([&flow.destination6]) {
+                routed.extend(address.octets());
+            }
+            routed.extend(&packet[40..]);
+            let header = Ip6 { source: flow.source6, ..outer(flow) };
+            outgoing(&wire::ipv6(header, wire::ROUTING, &routed))
+        },
+    },
+    Case {
+        name: "ioam",
+        title: "IOAM, a trace of 8 bytes a segment",
+        route: |count| {
+            let size = 8 * count;
+            let trace = format!("trace prealloc type 0x800000 ns 1 size {size}");
+            format!("encap ioam6 mode inline {trace} via fd01::2 dev p1")
+        },
+        header: |count| 16 + 8 * count,
+        framed: 0,
+        expected: |flow, count| {
+            let packet = flow.packet6(HOPS);
+            let size = 8 * count as u8;
+            // RFC 9486: the option behind two bytes of padding. RFC 9197: namespace 1, one word a node, and the
+            // words that are left; hop limit and node id, which is not set, in the last of them.
+            let mut options = vec![wire::UDP, count as u8 + 1, 1, 0, 0x31, 10 + size, 0, 0];
+            options.extend([0, 1, 1 << 3, size / 4 - 1, 0x80, 0, 0, 0]);
+            options.extend(vec![0; usize::from(size) - 4]);
+            options.extend([HOPS - 1, 0xff, 0xff, 0xff]);
+            options.extend(&packet[40..]);
+            let header = Ip6 { source: flow.source6, destination: flow.destination6, ..outer(flow) };
+            outgoing(&wire::ipv6(header, wire::HOP_BY_HOP, &options))
+        },
+    },
 ];
 
 fn path(count: usize) -> Vec<Ipv6Addr> {
@@ -69,6 +116,12 @@ fn list(count: usize) -> String {
 
 fn outer(flow: &Flow) -> Ip6 {
     Ip6 { source: SOURCE, destination: segment(1), class: CLASS, label: flow.label, hop_limit: HOPS - 1 }
+}
+
+/// The addresses of an RPL source route but for the last: nothing in common with the first, so that none gets shorter.
+fn visited(count: usize) -> Vec<Ipv6Addr> {
+    let far = |n: usize| Ipv6Addr::new(0x2001, 0xdb8, 0xffff, 0, 0, 0, 0, n as u16);
+    [segment(1)].into_iter().chain((2..=count).map(far)).collect()
 }
 
 /// A packet or frame inside an IPv6 header and a list.
