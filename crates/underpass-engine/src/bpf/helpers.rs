@@ -207,7 +207,7 @@ fn checksum_difference(
     /// `MAX_BPF_STACK`.
     const MOST: u64 = 512;
     let (from_len, to_len) = (u64::from(from_len as u32), u64::from(to_len as u32));
-    if from_len % 4 != 0 || to_len % 4 != 0 || from_len + to_len > MOST {
+    if !from_len.is_multiple_of(4) || !to_len.is_multiple_of(4) || from_len + to_len > MOST {
         return Ok(error(EINVAL));
     }
     let mut sum = u64::from(seed as u32);

@@ -315,7 +315,7 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
     fn has_valid_srh(&mut self) -> bool {
         let Some(at) = self.srh else { return false };
         if !self.valid {
-            if self.header_length % 8 != 0 {
+            if !self.header_length.is_multiple_of(8) {
                 return false;
             }
             let length = (self.header_length / 8) as u8;
