@@ -376,7 +376,7 @@ mod tests {
             assert_eq!(router.sysctl(missing), None, "{missing}");
         }
         let names = |directory| router.sysctl_names(directory).into_iter().collect::<Vec<_>>();
-        assert_eq!(names(""), ["ipv6", "vrf"]);
+        assert_eq!(names(""), ["ipv6", "mpls", "vrf"]);
         assert_eq!(names("ipv6/conf"), ["all", "default", "lo", "p0"]);
         assert_eq!(
             names("ipv6/conf/p0/"),
