@@ -242,7 +242,8 @@ Case(
 Case(
     "hmac/check-lists-long",
     "HMACs over 15 and more segments.",
-    sid("End", NEXTS + KEYS),
+    # Without count: Linux counts errors.
+    [line.replace(" count ", " ") for line in sid("End", NEXTS + KEYS)],
     **io(
         [
             (
