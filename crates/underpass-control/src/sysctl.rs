@@ -390,7 +390,7 @@ mod tests {
             ]
         );
         assert_eq!(router.read_sysctl("vrf").unwrap_err().errno, EISDIR);
-        assert_eq!(router.read_sysctl("mpls/none").unwrap_err().errno, ENOENT);
+        assert_eq!(router.read_sysctl("mpls/conf/none").unwrap_err().errno, ENOENT);
     }
 
     #[test]

@@ -31,6 +31,8 @@ fn seeds() -> Vec<Vec<u8>> {
         rpl.extend([0xfd, head, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, if head == 0 { 2 } else { 1 }]);
     }
     seeds.push(rpl);
+    // `encap mpls 100/200 ttl 9`.
+    seeds.push(vec![12, 0, 1, 0, 0, 6, 0x40, 0, 0, 12, 0x81, 0, 5, 0, 2, 0, 9, 0, 0, 0]);
     // What `ip` sends for `encap ioam6 freq 1/2 mode auto tundst fd00::2 trace prealloc type 0xc00000 ns 123
     // size 12`.
     seeds.push(

@@ -18,12 +18,13 @@ use underpass_netlink::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 8] = [
+pub const ALL: [(&str, Exercise); 9] = [
     ("attribute", attribute),
     ("fpm", fpm),
     ("genetlink", genetlink),
     ("ioam6", ioam6),
     ("message", message),
+    ("mpls", mpls),
     ("rpl", rpl),
     ("seg6", seg6),
     ("seg6local", seg6local),
@@ -139,6 +140,11 @@ fn encap(kind: u16, bytes: &[u8]) -> bool {
         assert_eq!(again.and_then(|again| Encap::parse(kind, &again, family).ok()), Some(encap));
     }
     taken
+}
+
+/// The bytes as the encapsulation of `encap mpls`.
+pub fn mpls(bytes: &[u8]) -> bool {
+    encap(1, bytes)
 }
 
 /// The bytes as the encapsulation of `encap seg6`.

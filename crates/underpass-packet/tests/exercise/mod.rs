@@ -10,14 +10,14 @@ use underpass_packet::{
     ethernet, icmpv4, icmpv6, ioam, ipv4, ipv6,
     ipv6_ext::{self, Extensions, Kind},
     ipv6_options::Options,
-    ndisc, rpl, srh, tcp, udp, vlan,
+    mpls, ndisc, rpl, srh, tcp, udp, vlan,
 };
 
 /// Reads bytes, and says whether the parser took them.
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 14] = [
+pub const ALL: [(&str, Exercise); 15] = [
     ("arp", arp),
     ("checksum", checksum),
     ("ethernet", ethernet),
@@ -26,6 +26,7 @@ pub const ALL: [(&str, Exercise); 14] = [
     ("ioam", ioam),
     ("ipv4", ipv4),
     ("ipv6", ipv6),
+    ("mpls", mpls),
     ("ndisc", ndisc),
     ("rpl", rpl),
     ("srh", srh),
@@ -78,6 +79,18 @@ pub fn ethernet(bytes: &[u8]) -> bool {
     let same = ethernet::Header::new(header.destination, header.source, header.ethertype.get());
     assert_eq!(same.as_bytes(), &bytes[..14]);
     assert_eq!(header.is_multicast(), bytes[0] % 2 == 1);
+    true
+}
+
+pub fn mpls(bytes: &[u8]) -> bool {
+    let Ok(stack) = mpls::Stack::parse(bytes) else { return false };
+    assert!(stack.entries.len() <= mpls::MAX_DEPTH);
+    assert_at(bytes, mpls::Entry::LEN * stack.entries.len(), stack.payload);
+    for (i, entry) in stack.entries.iter().enumerate() {
+        assert_eq!(entry.is_bottom(), i + 1 == stack.entries.len());
+        let same = mpls::Entry::new(entry.label(), entry.traffic_class(), entry.is_bottom(), entry.ttl());
+        assert_eq!(same, *entry);
+    }
     true
 }
 
