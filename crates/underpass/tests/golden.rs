@@ -22,6 +22,9 @@ use underpass_port::pcap::Reader;
 const PORTS: [&str; 2] = ["p0,mac=02:00:00:00:00:01", "p1,mac=02:00:00:00:00:02"];
 const SECOND: u64 = 1_000_000_000;
 
+/// How `ip` is told of a family.
+type Family = &'static [&'static str];
+
 /// A frame, and the number of the input that it is or that caused it.
 type Frame = (u64, Vec<u8>);
 
@@ -94,7 +97,7 @@ impl Case {
     /// before it: a batch for each run of lines of one family.
     fn configure(&self, router: &Offline) -> Result<(), String> {
         let config = fs::read_to_string(self.directory.join("config")).unwrap();
-        let mut batches: Vec<(bool, String)> = Vec::new();
+        let mut batches: Vec<(Family, String)> = Vec::new();
         for line in config.lines().filter(|line| !line.starts_with('#')) {
             if let Some(setting) = line.strip_prefix("sysctl -qw ") {
                 run_batches(router, std::mem::take(&mut batches))?;
@@ -110,10 +113,12 @@ impl Case {
             // What it reads from its input follows it.
             let with_input = words.strip_suffix('\'').map(|words| words.replacen(" <<< '", "\n", 1));
             let words = with_input.as_deref().unwrap_or(words);
-            let (six, words) = words.strip_prefix("-6 ").map_or((false, words), |words| (true, words));
+            let families: [(&str, Family); 2] = [("-6 ", &["-6"]), ("-f mpls ", &["-f", "mpls"])];
+            let of = |(prefix, family)| Some((family, words.strip_prefix(prefix)?));
+            let (family, words) = families.into_iter().find_map(of).unwrap_or((&[], words));
             match batches.last_mut() {
-                Some((same, batch)) if *same == six => writeln!(batch, "{words}").unwrap(),
-                _ => batches.push((six, format!("{words}\n"))),
+                Some((same, batch)) if *same == family => writeln!(batch, "{words}").unwrap(),
+                _ => batches.push((family, format!("{words}\n"))),
             }
         }
         run_batches(router, batches)
@@ -177,16 +182,16 @@ impl Case {
 }
 
 /// Runs batches of `ip`, each with whether it is one of `-6`.
-fn run_batches(router: &Offline, batches: Vec<(bool, String)>) -> Result<(), String> {
+fn run_batches(router: &Offline, batches: Vec<(Family, String)>) -> Result<(), String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
-    for (six, batch) in batches {
+    for (family, batch) in batches {
         fs::write(path, &batch).unwrap();
         let root = root();
         // Where configurations find their BPF programs; and without a terminal, so that the secret of an HMAC is
         // read from the batch.
         let mut words = vec!["env", "-C", root.to_str().unwrap(), "setsid", "-w", "ip"];
-        words.extend(six.then_some("-6"));
+        words.extend(family);
         words.extend(["-batch", path]);
         let output = router.run(&words).unwrap();
         if !output.status.success() {
@@ -372,6 +377,11 @@ fn headend() {
 #[test]
 fn hmac() {
     group("hmac");
+}
+
+#[test]
+fn mpls() {
+    group("mpls");
 }
 
 #[test]

@@ -166,7 +166,7 @@ impl Router {
     }
 
     fn publish_explicit_null(&mut self, label: u32, payload: IpVersion) {
-        let to = SwitchTo::Here { lookup: self.here(None), labels: false };
+        let to = SwitchTo::Here { lookup: self.here(None), labels: false, hop: true };
         let propagate = self.routes.labels.propagate;
         let switch = Switch { labels: Box::default(), to, propagate, payload: Some(payload) };
         let action = self.engine.add_action(Action::Switch(switch));
@@ -366,7 +366,7 @@ impl Router {
         let station = match way.via {
             None if vrf.is_some() || !resolves => {
                 let labels = vrf.is_none() && self.routes.labels.takes(way.oif);
-                return Some(SwitchTo::Here { lookup: self.here(vrf), labels });
+                return Some(SwitchTo::Here { lookup: self.here(vrf), labels, hop: vrf.is_none() });
             }
             Some(Via::Ip(address)) => {
                 let key = (way.oif, address, 0);

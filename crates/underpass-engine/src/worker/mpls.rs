@@ -95,7 +95,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             LabelAction::Pop { next_hop, propagate } => {
                 road.packet.pull(Entry::LEN);
-                uncover(road, entry, propagate, None)?;
+                uncover(road, entry, (propagate, true), None)?;
                 Ok(Step::Forward(next_hop))
             }
             LabelAction::Act(id) => match chosen(view, road.packet.bytes(), id) {
@@ -203,14 +203,15 @@ fn chosen<'a>(view: &View<'a>, packet: &[u8], id: ActionId) -> Option<&'a Action
 fn switch_to(road: &mut Road, entry: Entry, switch: &Switch) -> Result<Step, Drop> {
     road.packet.pull(Entry::LEN);
     if switch.labels.is_empty() {
-        uncover(road, entry, switch.propagate, switch.payload)?;
+        let lower = !matches!(switch.to, SwitchTo::Here { hop: false, .. });
+        uncover(road, entry, (switch.propagate, lower), switch.payload)?;
     } else {
         let room = road.packet.push(switch.labels.len()).map_err(|_| Drop::NoHeadroom)?;
         write_labels(room, &switch.labels, entry.ttl() - 1, entry.is_bottom()).ok_or(Drop::NoHeadroom)?;
     }
     match switch.to {
         SwitchTo::NextHop(next_hop) => Ok(Step::Forward(next_hop)),
-        SwitchTo::Here { lookup, labels } if road.is(LABELLED) => {
+        SwitchTo::Here { lookup, labels, .. } if road.is(LABELLED) => {
             let turn = if labels { Step::Label } else { Step::drop(Drop::MplsOff) };
             Ok(if road.turn(lookup) { turn } else { Step::drop(Drop::Loop) })
         }
@@ -233,30 +234,35 @@ fn switch_to(road: &mut Road, entry: Entry, switch: &Switch) -> Result<Step, Dro
 }
 
 /// What was below a label that has been taken off: another one, or an IP packet, which takes over its TTL.
-fn uncover(road: &mut Road, entry: Entry, propagate: bool, payload: Option<IpVersion>) -> Result<(), Drop> {
+fn uncover(road: &mut Road, entry: Entry, ttl: (bool, bool), payload: Option<IpVersion>) -> Result<(), Drop> {
     if !entry.is_bottom() {
         return Ok(());
     }
     road.extra.flags &= !LABELLED;
-    hand_ttl(road.packet.bytes_mut(), entry, propagate, payload).map(|_| ()).ok_or(Drop::LabelPayload)
+    hand_ttl(road.packet.bytes_mut(), entry, ttl, payload).map(|_| ()).ok_or(Drop::LabelPayload)
 }
 
-/// Gives an IP packet the TTL of the label that was taken off it, less one, or lowers its own: RFC 3443
-/// sections 5.3 and 5.4. The EtherType of what it is. `None`: it is not as `payload` says, and as it was.
+/// Gives an IP packet the TTL of the label that was taken off it, or leaves it its own; less one if that is
+/// to be lowered: RFC 3443 sections 5.3 and 5.4. The EtherType of what it is. `None`: it is not as `payload` says, and as it was.
 #[inline(always)]
-fn hand_ttl(packet: &mut [u8], entry: Entry, propagate: bool, payload: Option<IpVersion>) -> Option<u16> {
+fn hand_ttl(
+    packet: &mut [u8],
+    entry: Entry,
+    (propagate, lower): (bool, bool),
+    payload: Option<IpVersion>,
+) -> Option<u16> {
     let is6 = packet.first()? >> 4 == 6;
-    let given = entry.ttl().wrapping_sub(1);
+    let new = |own| if propagate { entry.ttl() } else { own }.saturating_sub(u8::from(lower));
     if is6 && payload != Some(IpVersion::V4) {
         let (header, _) = ipv6::Header::mut_from_prefix(packet).ok()?;
-        header.hop_limit = if propagate { given } else { header.hop_limit.saturating_sub(1) };
+        header.hop_limit = new(header.hop_limit);
         return Some(ethernet::IPV6);
     }
     let (header, _) = ipv4::Header::mut_from_prefix(packet).ok()?;
     if header.version() != 4 || payload == Some(IpVersion::V6) {
         return None;
     }
-    header.update_ttl(if propagate { given } else { header.ttl.saturating_sub(1) });
+    header.update_ttl(new(header.ttl));
     Some(ethernet::IPV4)
 }
 
@@ -310,7 +316,7 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
                 let next_hop = view.tables.next_hop(*next_hop, view.guard)?;
                 replace(packet, entry, labels, (*propagate, *payload), next_hop)
             }
-            Action::Switch(Switch { labels, to: SwitchTo::Here { lookup, .. }, propagate, payload })
+            Action::Switch(Switch { labels, to: SwitchTo::Here { lookup, hop, .. }, propagate, payload })
                 if labels.is_empty() && entry.is_bottom() =>
             {
                 let inside = stack.get(Entry::LEN..)?;
@@ -321,7 +327,8 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
                     let (target, len) = ipv4_plain(inside)?;
                     (next_hop4(view, fibs, *lookup, target)?, len)
                 };
-                let given = if *propagate { entry.ttl() - 1 } else { own_ttl(inside)? };
+                let ttl = if *propagate { entry.ttl() } else { own_ttl(inside)? };
+                let given = ttl.checked_sub(u8::from(*hop))?;
                 // Forwarding takes one more.
                 if given < 2 {
                     return None;
@@ -335,11 +342,11 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
     }
 }
 
-/// The TTL of an IP packet, less one.
+/// The TTL of an IP packet.
 #[inline(always)]
 fn own_ttl(packet: &[u8]) -> Option<u8> {
     let at = if packet.first()? >> 4 == 6 { 7 } else { 8 };
-    packet.get(at)?.checked_sub(1)
+    packet.get(at).copied()
 }
 
 /// Takes the label `entry` off the packet in a frame, puts others on, and sends it to `next_hop`. `None`: it is
@@ -357,8 +364,11 @@ fn replace(
     if labels.is_empty() {
         let frame = packet.bytes_mut();
         let (head, inside) = frame.get_mut(Entry::LEN..)?.split_first_chunk_mut::<ETHERNET>()?;
-        let ethertype =
-            if entry.is_bottom() { hand_ttl(inside, entry, propagate, payload)? } else { ethernet::MPLS };
+        let ethertype = if entry.is_bottom() {
+            hand_ttl(inside, entry, (propagate, true), payload)?
+        } else {
+            ethernet::MPLS
+        };
         write_header(head, mac, ethertype);
         packet.narrow(Entry::LEN, len);
     } else {
@@ -378,7 +388,7 @@ pub(super) fn push_plain(view: &View<'_>, packet: &mut Packet, len: usize, push:
     let outer_len = push.labels.len() + len;
     let mac = addresses(next_hop, outer_len)?;
     let inside = packet.bytes().get(ETHERNET..)?;
-    let lowered = own_ttl(inside).filter(|ttl| *ttl > 0)?;
+    let lowered = own_ttl(inside)?.checked_sub(1).filter(|ttl| *ttl > 0)?;
     let is6 = inside.first()? >> 4 == 6;
     packet.truncate(ETHERNET + len);
     let frame = packet.push(push.labels.len()).ok()?;
