@@ -145,6 +145,9 @@ fn schema_id(attributes: &Attributes<'_, 8>) -> Result<u32, Refusal> {
     Ok(attributes.get(ioam6::ATTR_SC_ID).ok_or(Refusal::errno(EINVAL))?.u32())
 }
 
+/// What a request changes by its attributes.
+type Change = fn(&mut Ioam, &Attributes<'_, 8>) -> Result<(), Refusal>;
+
 /// Answers a request to `IOAM6`.
 pub(crate) fn answer(
     router: &mut Router,
@@ -154,7 +157,7 @@ pub(crate) fn answer(
     _: &mut Replies,
 ) -> Result<Outcome, Refusal> {
     let kind = request.message.kind;
-    let (policy, change): (_, fn(&mut Ioam, &Attributes<'_, 8>) -> Result<(), Refusal>) = match command {
+    let (policy, change): (_, Change) = match command {
         ioam6::CMD_DUMP_NAMESPACES => {
             return Ok(Outcome::Dump(Box::new(Namespaces { kind, next: Some(0) })));
         }

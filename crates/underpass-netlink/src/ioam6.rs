@@ -203,7 +203,9 @@ mod tests {
         Ioam6::parse(&as_attribute(&attributes(list)), FAMILY)
     }
 
-    /// What Linux 6.12 answers to each: errno, text, and the offset of the attribute that it names.
+    /// Attributes, and what Linux 6.12 answers: errno, text, the offset of the attribute that it names.
+    type Case<'a> = (&'a [(u16, &'a [u8])], i32, &'a str, Option<u32>);
+
     #[test]
     fn refuses_what_linux_refuses() {
         let one = 1_u32.to_ne_bytes();
@@ -219,7 +221,7 @@ mod tests {
             [0, 123, 0, 3, 0x80, 0, 1, 0],
         ]
         .into();
-        let cases: &[(&[(u16, &[u8])], i32, &str, Option<u32>)] = &[
+        let cases: &[Case<'_>] = &[
             (&[], EINVAL, "missing trace", None),
             (&[(1, &[2])], EINVAL, "this mode needs a tunnel destination", None),
             (&[(1, &[1])], EINVAL, "missing trace", None),
