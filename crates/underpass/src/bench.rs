@@ -249,7 +249,7 @@ mod tests {
             }
             count += 1;
         }
-        assert_eq!(count, 40);
+        assert_eq!(count, 43);
     }
 
     /// What is compared is compared: one wrong byte of what is expected fails the check.

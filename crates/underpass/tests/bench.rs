@@ -45,6 +45,15 @@ fn the_list_says_how_each_scenario_is_configured() {
         "srv6-h-encaps-red-2",
         "srv6-h-encaps-l2-1",
         "srv6-h-encaps-policies-10k",
+        "srv6-hmac",
+        "srv6-hmac-check",
+        "srv6-hmac-inline",
+        "srv6-un",
+        "srv6-ua",
+        "srv6-end-psp",
+        "rpl-insert",
+        "ioam-insert",
+        "ioam-transit",
         "counters",
     ] {
         assert!(names.contains(&name), "{name} is missing in {names:?}");

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::net::Ipv6Addr;
 
 use super::scenario::{
-    BASE, CLASS, Flow, HOPS, OUTER_HOPS, SID, SOURCE, Scenario, VRF, incoming, outgoing, segment,
+    BASE, CLASS, Flow, HOPS, KEY, OUTER_HOPS, SID, SOURCE, Scenario, VRF, incoming, outgoing, segment,
+    set_key,
 };
 use super::wire::{self, Ip6};
 
@@ -31,6 +32,7 @@ pub fn scenarios() -> Vec<Scenario> {
     };
     let segments = "ip -6 route add fc00:2::/32 via fd01::2 dev p1\n";
     let binding = format!("End.B6.Encaps srh segs {},{}", segment(1), segment(2));
+    let checked = format!("{segments}{}sysctl -q -w net.ipv6.conf.p0.seg6_require_hmac=1\n", set_key());
     let table = "ip -6 route add fc00:2::/32 via fd01::2 dev p1 table 100\n";
     let mut scenarios = vec![
         Scenario::new("srv6-end", 93, sid(BASE, "End", "p0", segments), advanced),
@@ -44,6 +46,7 @@ pub fn scenarios() -> Vec<Scenario> {
             shifted,
         ),
         Scenario::new("srv6-ua", None, csid("End.X nh6 fd01::2", ""), shifted),
+        Scenario::new("srv6-hmac-check", None, sid(BASE, "End", "p0", &checked), sealed),
         Scenario::new(
             "srv6-end-b6-encaps",
             114,
@@ -116,6 +119,16 @@ fn advanced(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
     (
         incoming(&wire::ipv6(flow.outer(SID, OUTER_HOPS), wire::ROUTING, &before)),
         outgoing(&wire::ipv6(flow.outer(NEXT, OUTER_HOPS - 1), wire::ROUTING, &after)),
+    )
+}
+
+/// [`advanced`] by an SRH whose HMAC is right: RFC 8754 section 2.1.2.1 covers neither segments left nor the
+/// destination.
+fn sealed(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
+    let srh = |left| wire::sealed_srh(&[SID, NEXT], left, wire::IPV6, KEY, flow.source6, &flow.packet6(HOPS));
+    (
+        incoming(&wire::ipv6(flow.outer(SID, OUTER_HOPS), wire::ROUTING, &srh(1))),
+        outgoing(&wire::ipv6(flow.outer(NEXT, OUTER_HOPS - 1), wire::ROUTING, &srh(0))),
     )
 }
 

@@ -6,9 +6,10 @@ use underpass_port::memory::Patches;
 
 use super::routes::{self, Route};
 use super::scenario::{
-    BASE, CHECKED, CLASS, Flow, HOPS, Load, SOURCE, Scenario, flows, incoming, outgoing, segment,
+    BASE, CHECKED, CLASS, Flow, HOPS, KEY, Load, SOURCE, Scenario, flows, incoming, outgoing, segment,
+    set_key,
 };
-use super::wire::{self, Ip6, Random};
+use super::wire::{self, Ip6, Key, Random};
 
 /// The scenarios of this file.
 pub fn scenarios() -> Vec<Scenario> {
@@ -51,6 +52,20 @@ pub fn scenarios() -> Vec<Scenario> {
             let list = wire::srh(&path(1), 0, wire::ETHERNET, &frame);
             (frame, outgoing(&wire::ipv6(outer(flow, segment(1)), wire::ROUTING, &list)))
         }),
+        // What the HMAC covers is the router's own, but for that of inline: there source and last segment are the
+        // packet's.
+        Scenario::new("srv6-hmac", None, hmac_route("encap"), |flow| {
+            let packet = flow.packet6(HOPS);
+            let list = wire::sealed_srh(&path(2), 1, wire::IPV6, KEY, SOURCE, &packet);
+            (incoming(&packet), outgoing(&wire::ipv6(outer(flow, segment(1)), wire::ROUTING, &list)))
+        }),
+        Scenario::new("srv6-hmac-inline", None, hmac_route("inline"), |flow| {
+            let packet = flow.packet6(HOPS);
+            let path = [path(2), vec![flow.destination6]].concat();
+            let list = wire::sealed_srh(&path, 2, wire::UDP, KEY, flow.source6, &packet[40..]);
+            let header = Ip6 { source: flow.source6, ..outer(flow, path[0]) };
+            (incoming(&packet), outgoing(&wire::ipv6(header, wire::ROUTING, &list)))
+        }),
         // `ip` takes the addresses in the reverse order of the visit.
         Scenario::new("rpl-insert", None, rpl_route(prefix6), |flow| {
             let packet = flow.packet6(HOPS);
@@ -75,6 +90,18 @@ pub fn scenarios() -> Vec<Scenario> {
 
 fn base() -> String {
     format!("{BASE}ip sr tunsrc set {SOURCE}\nip -6 route add fc00:2::/32 via fd01::2 dev p1\n")
+}
+
+/// A list of two with an HMAC. `ip` reads the secret from its input.
+fn hmac_route(mode: &str) -> String {
+    let Key { id, .. } = KEY;
+    format!(
+        "{}{}ip -6 route add 2001:db8:1::/48 encap seg6 mode {mode} segs {},{} hmac {id} dev p1\n",
+        base(),
+        set_key(),
+        segment(1),
+        segment(2)
+    )
 }
 
 fn rpl_route(prefix: &str) -> String {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use underpass_port::memory::Patches;
 
 use super::routes::Route;
-use super::wire::{self, Ip4, Ip6, Mac, Random};
+use super::wire::{self, Ip4, Ip6, Key, Mac, Random};
 
 /// Ethernet addresses: of the two ports, of the sender before the first and of the neighbours behind
 /// the second.
@@ -55,6 +55,14 @@ ip addr add 10.1.0.1/24 dev p1
 ip neigh add fd01::2 lladdr 02:00:00:00:02:01 dev p1 nud permanent
 ip neigh add 10.1.0.2 lladdr 02:00:00:00:02:01 dev p1 nud permanent
 ";
+
+/// The key of the scenarios with HMACs.
+pub const KEY: Key = Key { id: 7, secret: "known to both ends" };
+
+/// The line that sets it; `ip` reads the secret from its input.
+pub fn set_key() -> String {
+    format!("ip sr hmac set {} sha256 <<< '{}'\n", KEY.id, KEY.secret)
+}
 
 /// One thing to measure.
 pub struct Scenario {

@@ -4,6 +4,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use hmac::{Hmac, KeyInit, Mac as _};
+use sha2::Sha256;
+
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
@@ -101,6 +104,38 @@ pub fn srh(segments: &[Ipv6Addr], left: u8, next: u8, payload: &[u8]) -> Vec<u8>
     bytes
 }
 
+/// A key of HMACs, its hash SHA-256.
+#[derive(Clone, Copy)]
+pub struct Key {
+    pub id: u32,
+    pub secret: &'static str,
+}
+
+/// RFC 8754 section 2.1.2: a routing header as [`srh`] makes it, with an HMAC in it, in a packet from `source`.
+pub fn sealed_srh(
+    segments: &[Ipv6Addr],
+    left: u8,
+    next: u8,
+    key: Key,
+    source: Ipv6Addr,
+    payload: &[u8],
+) -> Vec<u8> {
+    const FLAG: u8 = 8;
+    let mut header = srh(segments, left, next, &[]);
+    // Five times 8 bytes more: the type of the TLV, its length, a bit and 15 reserved ones, the key id, the digest.
+    header.splice(1..2, [2 * segments.len() as u8 + 5]);
+    header.splice(5..6, [FLAG]);
+    let id = key.id.to_be_bytes();
+    // Section 2.1.2.1: the source, Last Entry, the flags, the key id, the segments as they are listed.
+    let text = [&source.octets()[..], &header[4..6], &id, &header[8..]].concat();
+    // A secret is at most a block of the hash long, which any HMAC takes.
+    let digest = Hmac::<Sha256>::new_from_slice(key.secret.as_bytes())
+        .map(|mac| mac.chain_update(&text).finalize().into_bytes());
+    header.extend([5, 38, 0, 0].into_iter().chain(id).chain(digest.unwrap_or_default()));
+    header.extend(payload);
+    header
+}
+
 /// The sum of RFC 1071 over 16-bit words, carries folded in.
 fn sum(bytes: &[u8], start: u16) -> u16 {
     let mut total = u32::from(start);
@@ -169,10 +204,25 @@ mod tests {
         assert_eq!(hex(&frame), SCAPY_6);
     }
 
+    /// Python 3.11: `hmac.new(b"a secret", ip("2001:db8::1") + bytes([1, 8, 0, 0, 0, 7]) + ip("fc00:2::1") +
+    /// ip("fc00:1::1"), "sha256").hexdigest()`, `ip` being `inet_pton`.
+    #[test]
+    fn the_hmac_is_that_of_python() {
+        let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+        let segments = [address("fc00:1::1"), address("fc00:2::1")];
+        let key = Key { id: 7, secret: "a secret" };
+        let made = sealed_srh(&segments, 1, UDP, key, address("2001:db8::1"), b"abc");
+        let plain = srh(&segments, 1, UDP, &[]);
+        assert_eq!(made[..8], [UDP, 9, 4, 1, 1, 8, 0, 0]);
+        assert_eq!(made[8..40], plain[8..]);
+        assert_eq!(hex(&made[40..]), format!("0526000000000007{PYTHON_HMAC}616263"));
+    }
+
     fn hex(bytes: &[u8]) -> String {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
+    const PYTHON_HMAC: &str = "9a4c82ac08599a2044928494ab90cf676a419add69e7ab8c6adb551c2812f97c";
     const SCAPY_4: &str =
         "02000000010002000000020008004500001f0007400040114e8bc0000201c633640704000035000b4b04616263";
     const SCAPY_6: &str = "02000000010002000000020086dd6b81234500332b2820010db8000000000000000000000001fc0000010000000000000000000000011104040101000000fc000002000000000000000000000001fc00000100000000000000000000000104000035000b0d83616263";
