@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, Packet, PortId};
 use underpass_engine::drops::Drop;
 use underpass_engine::tables::{
-    Action, ActionId, IpVersion, LabelAction, Link, Multipath, NextHop, Push, Switch, SwitchTo,
+    Action, ActionId, IpVersion, LabelAction, Link, NextHop, Push, Switch, SwitchTo,
 };
 use underpass_engine::trace::{Event, Trace};
 use underpass_engine::worker::Burst;
@@ -165,6 +165,13 @@ fn swap_and_push() {
     lab.set(100, LabelAction::Act(action));
     let sent = lab.send(&labelled(&[100], &v6()));
     assert_eq!(sent, [out(ethernet::MPLS, &[&entry(200, false, 39), &entry(300, true, 39), &v6()])]);
+    lab.set(102, LabelAction::SwapPush { labels: [200, 300], next_hop: lab.0.next_hops[1] });
+    assert_eq!(lab.send(&labelled(&[102], &v6())), sent);
+    // What is below keeps its place: RFC 3032 section 2.1.
+    let below = *Entry::new(400, 5, true, 40).as_bytes().first_chunk::<4>().unwrap();
+    let more = lab.send(&labelled(&[102, 400], &v6()));
+    let entries = [&entry(200, false, 39)[..], &entry(300, false, 39), &below, &v6()];
+    assert_eq!(more, [out(ethernet::MPLS, &entries)]);
     let deep: Vec<u32> = (1000..1030).collect();
     let action = lab.switch(&deep, lab.hop(), true, None);
     lab.set(101, LabelAction::Act(action));
@@ -242,12 +249,10 @@ fn push() {
 #[test]
 fn flows_keep_their_way() {
     let mut lab = Mpls::new();
-    let ways: Vec<ActionId> =
-        [201, 202, 203, 204].map(|label| lab.switch(&[label], lab.hop(), true, None)).into();
-    let bounds = [0x1fff_ffff, 0x3fff_ffff, 0x5fff_ffff, 0x7fff_ffff];
-    let buckets = bounds.into_iter().zip(ways).collect();
-    let action = lab.0.writer.add_action(Action::Multipath(Multipath { buckets }));
-    lab.set(100, LabelAction::Act(action));
+    let next_hop = lab.0.next_hops[1];
+    let ways = [201, 202, 203, 204].map(|label| (1, LabelAction::Swap { label, next_hop }));
+    let ways = lab.0.writer.add_label_ways(&ways);
+    lab.set(100, LabelAction::Ways(ways));
     let mut seen = [0; 4];
     for flow in 0..64 {
         let mut packet = v4();
@@ -341,13 +346,14 @@ fn any_stack() {
         LabelAction::Pop { next_hop, propagate: false },
         LabelAction::Act(here),
         LabelAction::Act(two),
+        LabelAction::SwapPush { labels: [8, 9], next_hop },
     ]
     .into_iter()
     .enumerate()
     {
         lab.set(label as u32, action);
     }
-    let entry = (0..6u32, any::<bool>(), 0..5u8);
+    let entry = (0..7u32, any::<bool>(), 0..5u8);
     let stack = proptest::collection::vec(entry, 0..5);
     let strategy = (stack, 0..4usize, any::<(usize, u8)>(), 0..120usize);
     let mut runner = TestRunner::new(Config { cases: 2000, ..Config::default() });

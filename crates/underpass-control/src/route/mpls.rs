@@ -1,21 +1,24 @@
 //! MPLS routes: what becomes of packets with a label. Linux: `net/mpls/af_mpls.c`.
 //!
-//! A label's route is a number and its first new label; what else there is to it (its ways, its protocol) is
-//! a [`Spec`], which all labels share that have the same. So a label costs eight bytes here, and eight in the
-//! table of the packet path.
+//! A label's route is one word: its [`Spec`], and up to two labels that are put on. A spec (the protocol, where
+//! the ways lead) is shared by all labels that have the same. So a label costs eight bytes here, and eight in
+//! the table of the packet path; with several ways, the labels of each besides.
 
 mod dump;
 mod netconf;
 mod request;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use underpass_engine::tables::{
-    Action, ActionId, Discard, IpVersion, LabelAction, LookupId, Multipath, NextHop, NextHopId, Rewrite,
-    Switch, SwitchTo,
+    Action, ActionId, Discard, IpVersion, LabelAction, LookupId, NextHop, NextHopId, Rewrite, Switch,
+    SwitchTo,
 };
+use underpass_netlink::Refusal;
 use underpass_netlink::mpls::{Mpls, Via, stack};
+use underpass_packet::mpls::MAX_LABEL;
 
 pub(crate) use dump::dump;
 pub(crate) use netconf::{dump as dump_netconf, get as get_netconf};
@@ -39,7 +42,7 @@ struct Way {
     /// `None`: to the link's own address, or if it is a VRF or `lo`, no further.
     via: Option<Via>,
     weight: u16,
-    /// What is put on, the outermost first. Empty for the only way of a route with one label or none.
+    /// What is put on, the outermost first. In a spec empty where the route has them, two at most.
     labels: Box<[u32]>,
 }
 
@@ -52,29 +55,66 @@ struct Spec {
     ways: Box<[Way]>,
 }
 
-/// A route of a label: the number of its spec, and the label that is put on if there is just one.
+/// The labels that the ways of a route put on: of each, those that its spec does not have.
+type Stacks = SmallVec<[Stack; 1]>;
+type Stack = SmallVec<[u32; 2]>;
+
+/// A route of a label: the number of its spec (22 bits), how many labels its only way puts on (2 bits), and which
+/// (20 bits each); of several ways 3, and where their labels are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Route {
-    /// [`NONE`] for no route.
-    spec: u32,
-    /// [`NONE`] for no label, or for those of the spec.
-    label: u32,
+struct Route(u64);
+
+const NO_ROUTE: Route = Route(u64::MAX);
+/// Most specs.
+const SPECS: usize = (1 << 22) - 1;
+const SPEC: u32 = 42;
+const COUNT: u32 = 40;
+const LABEL: u32 = 20;
+/// Labels of several ways.
+const LISTED: u32 = 3;
+
+impl Route {
+    fn new(spec: u32, count: u32, value: u64) -> Self {
+        Self(u64::from(spec) << SPEC | u64::from(count) << COUNT | value)
+    }
+
+    fn spec(self) -> Option<u32> {
+        (self != NO_ROUTE).then_some((self.0 >> SPEC) as u32)
+    }
+
+    fn count(self) -> u32 {
+        (self.0 >> COUNT) as u32 & 3
+    }
+
+    /// Where the labels of several ways are.
+    fn list(self) -> Option<usize> {
+        (self != NO_ROUTE && self.count() == LISTED).then_some(self.0 as u32 as usize)
+    }
 }
 
-const NO_ROUTE: Route = Route { spec: NONE, label: NONE };
+/// The labels of several ways in a row: bit 31 marks the last of a way, and stands alone for one without.
+type List = SmallVec<[u32; 4]>;
+const LAST: u32 = 1 << 31;
 
-/// What the packet path does for a spec, and what is held for it.
+/// What the packet path does by the ways of a spec, and what is held for it.
 #[derive(Debug, Default)]
 struct Compiled {
-    /// What is done if it is just a next hop, and a label or none.
-    next_hop: Option<NextHopId>,
-    /// What is done otherwise.
-    action: Option<ActionId>,
-    /// The actions of several ways.
-    children: Vec<ActionId>,
+    /// By way; `None`: its link is down or no more.
+    to: Box<[Option<To>]>,
+    /// What is done if it has one way, and that leads nowhere.
+    discard: Option<ActionId>,
     neighbours: Vec<NextHopKey>,
     /// Next hops of given link-layer addresses.
     stations: Vec<NextHopId>,
+}
+
+/// Where a way leads.
+#[derive(Clone, Copy, Debug)]
+enum To {
+    /// To this next hop, with the labels of the route.
+    NextHop(NextHopId),
+    /// What is done by this action, which has the labels.
+    Act(ActionId),
 }
 
 #[derive(Debug)]
@@ -90,8 +130,10 @@ pub(crate) struct Labels {
     /// By label, as many as `net.mpls.platform_labels` says.
     routes: Vec<Route>,
     specs: Vec<Option<Entry>>,
-    free: Vec<u32>,
+    free_specs: Vec<u32>,
     by_spec: HashMap<Arc<Spec>, u32>,
+    lists: Vec<List>,
+    free_lists: Vec<u32>,
     /// The links that take labels: `net.mpls.conf.IF.input`.
     input: BTreeSet<u32>,
     /// `net.mpls.ip_ttl_propagate`.
@@ -107,8 +149,10 @@ impl Default for Labels {
         Self {
             routes: Vec::new(),
             specs: Vec::new(),
-            free: Vec::new(),
+            free_specs: Vec::new(),
             by_spec: HashMap::new(),
+            lists: Vec::new(),
+            free_lists: Vec::new(),
             input: BTreeSet::new(),
             propagate: true,
             default_ttl: 255,
@@ -120,14 +164,51 @@ impl Default for Labels {
 impl Labels {
     fn get(&self, label: u32) -> Option<(Route, &Spec)> {
         let route = *self.routes.get(label as usize)?;
-        let entry = self.specs.get(route.spec as usize)?.as_ref()?;
+        let entry = self.specs.get(route.spec()? as usize)?.as_ref()?;
         Some((route, &entry.spec))
     }
 
-    /// The labels that have this spec.
-    fn of_spec(&self, spec: u32) -> Vec<u32> {
-        let of = |(_, route): &(u32, &Route)| route.spec == spec;
-        (0..).zip(&self.routes).filter(of).map(|(label, _)| label).collect()
+    /// The labels of each way of a route that its spec does not have.
+    fn stacks(&self, route: Route) -> Stacks {
+        let label = |shift: u32| (route.0 >> shift) as u32 & MAX_LABEL;
+        match (route.list(), route.count()) {
+            (Some(list), _) => {
+                let list = self.lists.get(list).map(|list| &list[..]).unwrap_or_default();
+                let stacks = list.split_inclusive(|label| label & LAST != 0);
+                let known = |label: &u32| (*label != u32::MAX).then_some(label & MAX_LABEL);
+                stacks.map(|stack| stack.iter().filter_map(known).collect()).collect()
+            }
+            (None, 2) => [[label(LABEL), label(0)].into()].into(),
+            (None, 1) => [std::iter::once(label(0)).collect()].into(),
+            (None, _) => [Stack::new()].into(),
+        }
+    }
+
+    /// A route of this spec whose ways put these labels on.
+    fn route(&mut self, spec: u32, stacks: &Stacks) -> Route {
+        match &stacks[..] {
+            [stack] => match stack[..] {
+                [first, last, ..] => Route::new(spec, 2, u64::from(first) << LABEL | u64::from(last)),
+                [only] => Route::new(spec, 1, only.into()),
+                [] => Route::new(spec, 0, 0),
+            },
+            stacks => {
+                let mut list = List::new();
+                for stack in stacks {
+                    match &stack[..] {
+                        [first @ .., last] => list.extend(first.iter().copied().chain([last | LAST])),
+                        [] => list.push(u32::MAX),
+                    }
+                }
+                list.shrink_to_fit();
+                let place = self.free_lists.pop().unwrap_or_else(|| {
+                    self.lists.push(List::new());
+                    self.lists.len() as u32 - 1
+                });
+                self.lists[place as usize] = list;
+                Route::new(spec, LISTED, place.into())
+            }
+        }
     }
 
     /// The TTL of labels that an encapsulation puts on; `None`: that of the packet.
@@ -151,7 +232,7 @@ impl Router {
     pub(crate) fn resize_labels(&mut self, count: u32) {
         let old = self.routes.labels.routes.len() as u32;
         for label in count..old {
-            self.set_label(label, None);
+            self.forget_label(label);
         }
         self.routes.labels.routes.resize(count as usize, NO_ROUTE);
         self.routes.labels.routes.shrink_to_fit();
@@ -207,53 +288,95 @@ impl Router {
     }
 
     /// Gives a label another route, or none.
-    fn set_label(&mut self, label: u32, route: Option<(Spec, u32)>) {
-        let Some(&old) = self.routes.labels.routes.get(label as usize) else { return };
+    fn set_label(&mut self, label: u32, route: Option<(Spec, Stacks)>) -> Result<(), Refusal> {
+        let Some(&old) = self.routes.labels.routes.get(label as usize) else { return Ok(()) };
         let new = match route {
-            Some((spec, first)) => Route { spec: self.hold_spec(spec), label: first },
+            Some((spec, stacks)) => {
+                let spec = self.hold_spec(spec)?;
+                self.routes.labels.route(spec, &stacks)
+            }
             None => NO_ROUTE,
         };
-        self.routes.labels.routes[label as usize] = new;
-        self.routes.labels.generation += 1;
+        let labels = &mut self.routes.labels;
+        labels.routes[label as usize] = new;
+        labels.generation += 1;
         self.publish_label(label);
-        if old.spec != NONE {
-            self.release_spec(old.spec);
+        if let Some(list) = old.list() {
+            let labels = &mut self.routes.labels;
+            labels.lists[list] = List::new();
+            labels.free_lists.push(list as u32);
         }
+        if let Some(spec) = old.spec() {
+            self.release_spec(spec);
+        }
+        Ok(())
+    }
+
+    fn forget_label(&mut self, label: u32) {
+        // Only a new route needs memory.
+        let _ = self.set_label(label, None);
     }
 
     fn publish_label(&mut self, label: u32) {
-        let labels = &self.routes.labels;
-        let action = labels.get(label).and_then(|(route, spec)| {
-            let compiled = &labels.specs.get(route.spec as usize)?.as_ref()?.compiled;
-            Some(match (compiled.next_hop, route.label) {
-                (Some(next_hop), NONE) => {
-                    let propagate = spec.propagate.unwrap_or(labels.propagate);
-                    LabelAction::Pop { next_hop, propagate }
-                }
-                (Some(next_hop), label) => LabelAction::Swap { label, next_hop },
-                (None, _) => LabelAction::Act(compiled.action?),
-            })
-        });
-        self.engine.set_label(label, action);
+        let old = self.engine.label(label);
+        let new = self.label_action(label);
+        self.engine.set_label(label, new);
+        if let Some(LabelAction::Ways(ways)) = old {
+            self.engine.remove_label_ways(ways);
+        }
     }
 
-    fn hold_spec(&mut self, spec: Spec) -> u32 {
+    fn label_action(&mut self, label: u32) -> Option<LabelAction> {
+        let labels = &self.routes.labels;
+        let (route, spec) = labels.get(label)?;
+        let compiled = &labels.specs.get(route.spec()? as usize)?.as_ref()?.compiled;
+        let propagate = spec.propagate.unwrap_or(labels.propagate);
+        let action = |to: To, stack: &Stack| match (to, &stack[..]) {
+            (To::NextHop(next_hop), []) => LabelAction::Pop { next_hop, propagate },
+            (To::NextHop(next_hop), [label]) => LabelAction::Swap { label: *label, next_hop },
+            (To::NextHop(next_hop), [first, last, ..]) => {
+                LabelAction::SwapPush { labels: [*first, *last], next_hop }
+            }
+            (To::Act(action), _) => LabelAction::Act(action),
+        };
+        let stacks = labels.stacks(route);
+        if let ([to], [stack]) = (&compiled.to[..], &stacks[..]) {
+            return match to {
+                Some(to) => Some(action(*to, stack)),
+                None => compiled.discard.map(LabelAction::Act),
+            };
+        }
+        let ways = spec.ways.iter().zip(&compiled.to).zip(&stacks);
+        let ways: Vec<(u16, LabelAction)> =
+            ways.filter_map(|((way, to), stack)| Some((way.weight, action((*to)?, stack)))).collect();
+        if ways.is_empty() {
+            return compiled.discard.map(LabelAction::Act);
+        }
+        Some(LabelAction::Ways(self.engine.add_label_ways(&ways)))
+    }
+
+    fn hold_spec(&mut self, spec: Spec) -> Result<u32, Refusal> {
         if let Some(&number) = self.routes.labels.by_spec.get(&spec) {
             if let Some(Some(entry)) = self.routes.labels.specs.get_mut(number as usize) {
                 entry.routes += 1;
             }
-            return number;
+            return Ok(number);
         }
+        let labels = &mut self.routes.labels;
+        let number = match labels.free_specs.pop() {
+            Some(number) => number,
+            None if labels.specs.len() >= SPECS => return Err(Refusal::errno(libc::ENOMEM)),
+            None => {
+                labels.specs.push(None);
+                labels.specs.len() as u32 - 1
+            }
+        };
         let spec = Arc::new(spec);
         let compiled = self.compile_spec(&spec);
         let labels = &mut self.routes.labels;
-        let number = labels.free.pop().unwrap_or_else(|| {
-            labels.specs.push(None);
-            labels.specs.len() as u32 - 1
-        });
         labels.by_spec.insert(spec.clone(), number);
         labels.specs[number as usize] = Some(Entry { spec, routes: 1, compiled });
-        number
+        Ok(number)
     }
 
     fn release_spec(&mut self, number: u32) {
@@ -265,14 +388,18 @@ impl Router {
             && let Some(entry) = slot.take()
         {
             labels.by_spec.remove(&entry.spec);
-            labels.free.push(number);
+            labels.free_specs.push(number);
             self.forget_compiled_spec(entry.compiled);
         }
     }
 
     fn forget_compiled_spec(&mut self, compiled: Compiled) {
-        compiled.action.into_iter().for_each(|action| self.engine.remove_action(action));
-        compiled.children.into_iter().for_each(|action| self.engine.remove_action(action));
+        compiled.discard.into_iter().for_each(|action| self.engine.remove_action(action));
+        for to in compiled.to.into_iter().flatten() {
+            if let To::Act(action) = to {
+                self.engine.remove_action(action);
+            }
+        }
         compiled.neighbours.into_iter().for_each(|key| self.release_next_hop(key));
         compiled.stations.into_iter().for_each(|id| self.engine.remove_next_hop(id));
     }
@@ -292,15 +419,20 @@ impl Router {
         if specs.is_empty() {
             return;
         }
-        let of = |(_, route): &(u32, &Route)| specs.contains(&route.spec);
-        let gone: Vec<u32> = (0..).zip(&labels.routes).filter(of).map(|(label, _)| label).collect();
-        for label in gone {
+        for label in self.labels_of(|spec| specs.contains(&spec)) {
             self.tell_label(crate::events::Cause::default(), libc::RTM_DELROUTE, 0, label);
-            self.set_label(label, None);
+            self.forget_label(label);
         }
     }
 
+    /// The labels whose spec is one of those.
+    fn labels_of(&self, specs: impl Fn(u32) -> bool) -> Vec<u32> {
+        let of = |(_, route): &(u32, &Route)| route.spec().is_some_and(&specs);
+        (0..).zip(&self.routes.labels.routes).filter(of).map(|(label, _)| label).collect()
+    }
+
     fn recompile_labels(&mut self, touched: impl Fn(&Spec) -> bool) {
+        let mut replaced = BTreeMap::new();
         for number in 0..self.routes.labels.specs.len() {
             let Some(Some(entry)) = self.routes.labels.specs.get(number) else { continue };
             if !touched(&entry.spec) {
@@ -309,53 +441,36 @@ impl Router {
             let spec = entry.spec.clone();
             let compiled = self.compile_spec(&spec);
             let Some(Some(entry)) = self.routes.labels.specs.get_mut(number) else { continue };
-            let old = std::mem::replace(&mut entry.compiled, compiled);
-            for label in self.routes.labels.of_spec(number as u32) {
-                self.publish_label(label);
-            }
-            self.forget_compiled_spec(old);
+            replaced.insert(number as u32, std::mem::replace(&mut entry.compiled, compiled));
         }
+        for label in self.labels_of(|spec| replaced.contains_key(&spec)) {
+            self.publish_label(label);
+        }
+        replaced.into_values().for_each(|old| self.forget_compiled_spec(old));
     }
 
     fn compile_spec(&mut self, spec: &Spec) -> Compiled {
         let mut compiled = Compiled::default();
         let propagate = spec.propagate.unwrap_or(self.routes.labels.propagate);
-        let mut ways = Vec::new();
+        let mut ways = Vec::with_capacity(spec.ways.len());
         for way in &spec.ways {
-            if let Some(to) = self.way_to(way, &mut compiled) {
-                ways.push((way, to));
-            }
-        }
-        let switch = |way: &Way, to| {
-            let mut labels = stack(&way.labels);
-            if let [.., flags, _] = &mut labels[..] {
-                *flags &= !1;
-            }
-            Action::Switch(Switch { labels: labels.into(), to, propagate, payload: None })
-        };
-        match (&ways[..], spec.ways.len()) {
-            ([], _) => {
-                let action = Action::Discard(Discard::Unreachable);
-                compiled.action = Some(self.engine.add_action(action));
-            }
-            ([(way, SwitchTo::NextHop(next_hop))], 1) if way.labels.is_empty() => {
-                compiled.next_hop = Some(*next_hop);
-            }
-            ([(way, to)], _) => compiled.action = Some(self.engine.add_action(switch(way, *to))),
-            (ways, _) => {
-                let total: u64 = ways.iter().map(|(way, _)| u64::from(way.weight)).sum();
-                let (mut buckets, mut weight) = (Vec::new(), 0);
-                for (way, to) in ways {
-                    weight += u64::from(way.weight);
-                    let bound = ((weight << 31) + total / 2) / total - 1;
-                    let child = self.engine.add_action(switch(way, *to));
-                    compiled.children.push(child);
-                    buckets.push((bound as u32, child));
+            let to = self.way_to(way, &mut compiled);
+            ways.push(to.map(|to| match to {
+                SwitchTo::NextHop(next_hop) if way.labels.is_empty() => To::NextHop(next_hop),
+                to => {
+                    let mut labels = stack(&way.labels);
+                    if let [.., flags, _] = &mut labels[..] {
+                        *flags &= !1;
+                    }
+                    let switch = Switch { labels: labels.into(), to, propagate, payload: None };
+                    To::Act(self.engine.add_action(Action::Switch(switch)))
                 }
-                let several = Action::Multipath(Multipath { buckets: buckets.into() });
-                compiled.action = Some(self.engine.add_action(several));
-            }
+            }));
         }
+        if ways.iter().all(Option::is_none) {
+            compiled.discard = Some(self.engine.add_action(Action::Discard(Discard::Unreachable)));
+        }
+        compiled.to = ways.into();
         compiled
     }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64};
 use crate::publish::{Retirer, Stamp};
 
 /// Zeroed words of memory, backed where they are used.
-pub(super) struct Words<T = AtomicU64> {
+pub(crate) struct Words<T = AtomicU64> {
     base: *const T,
     mask: usize,
     /// The memory that `base` points into.
@@ -37,7 +37,7 @@ impl<T> Clone for Words<T> {
 ///
 /// # Safety
 /// All-zero bytes are a value of it, and it is aligned to at most eight bytes.
-pub(super) unsafe trait Atomic: Send + Sync + 'static {}
+pub(crate) unsafe trait Atomic: Send + Sync + 'static {}
 
 // SAFETY: an atomic of all-zero bytes is zero.
 unsafe impl Atomic for AtomicU64 {}
@@ -95,7 +95,7 @@ impl<T: Atomic> Words<T> {
 
     /// The word at `index`, which wraps at the end of the reservation.
     #[inline(always)]
-    pub(super) fn word(&self, index: usize) -> &T {
+    pub(crate) fn word(&self, index: usize) -> &T {
         self.view().word(index)
     }
 
@@ -172,6 +172,9 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
+    /// Words of the smallest block, and what blocks are counted in.
+    pub(crate) const UNIT: usize = UNIT;
+
     pub(crate) fn new(bits: u32) -> Self {
         Self {
             words: Words::reserve(bits, Pages::Huge),
@@ -184,7 +187,7 @@ impl Arena {
         }
     }
 
-    pub(super) fn words(&self) -> &Words {
+    pub(crate) fn words(&self) -> &Words {
         &self.words
     }
 
@@ -200,7 +203,7 @@ impl Arena {
 
     /// A block of at least `words` words, whose content is arbitrary, and the class of its size. Room is
     /// checked beforehand with [`Self::has_room`].
-    pub(super) fn allocate(&mut self, words: usize) -> (Block, usize) {
+    pub(crate) fn allocate(&mut self, words: usize) -> (Block, usize) {
         let class = class(words).min(SIZES.len() - 1);
         let size = usize::from(SIZES[class]);
         self.used += size;

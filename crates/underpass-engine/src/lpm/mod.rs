@@ -29,8 +29,8 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-pub(crate) use arena::Arena;
-use arena::{Pages, Words};
+use arena::Pages;
+pub(crate) use arena::{Arena, Block, Words};
 pub(crate) use edit::Edit;
 use entry::{Entry, Kind, NONE};
 use flat::Flat;

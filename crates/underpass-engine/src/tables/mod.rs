@@ -12,11 +12,12 @@ mod writer;
 
 pub use action::*;
 pub use ioam::*;
-pub use labels::{LabelAction, LabelTable};
+pub use labels::{LabelAction, LabelTable, LabelWaysId, MAX_LABEL_WAYS};
 pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;
 use crate::hmac::Keys;
+use crate::lpm::Arena;
 use crate::publish::{Retirer, Slab};
 
 pub use crate::lpm::{Address, Lpm, MAX_LEAF, NO_LEAF};
@@ -40,7 +41,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    fn new(retirer: &Retirer) -> Self {
+    fn new(retirer: &Retirer, arena: &Arena) -> Self {
         Self {
             links: Slab::new(20, retirer),
             ports: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
@@ -50,7 +51,7 @@ impl Tables {
             keys: Slab::new(1, retirer),
             fibs4: Slab::new(18, retirer),
             fibs6: Slab::new(18, retirer),
-            labels: LabelTable::new(),
+            labels: LabelTable::new(arena),
             ioam: Slab::new(1, retirer),
         }
     }

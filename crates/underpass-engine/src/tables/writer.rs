@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    Action, ActionId, Fib4Id, Fib6Id, IoamNode, LabelAction, Link, LinkId, Lookup, LookupId, NextHop,
-    NextHopId, Tables,
+    Action, ActionId, Fib4Id, Fib6Id, IoamNode, LabelAction, LabelWaysId, Link, LinkId, Lookup, LookupId,
+    NextHop, NextHopId, Tables,
 };
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, Totals};
@@ -111,7 +111,8 @@ impl Writer {
     /// Empty tables for so many workers, and what each of these needs.
     pub fn new(workers: usize) -> (Self, Arc<Tables>, Vec<Reader>) {
         let (retirer, readers) = publish::domain(workers);
-        let tables = Arc::new(Tables::new(&retirer));
+        let arena = Arena::new(ARENA_BITS);
+        let tables = Arc::new(Tables::new(&retirer, &arena));
         let reader = |(number, reader)| Reader { reader, counters: Arc::default(), number };
         let readers: Vec<Reader> = readers.into_iter().enumerate().map(reader).collect();
         let writer = Self {
@@ -127,7 +128,7 @@ impl Writer {
             link_bases: BTreeMap::new(),
             tables: tables.clone(),
             retirer,
-            arena: Arena::new(ARENA_BITS),
+            arena,
         };
         (writer, tables, readers)
     }
@@ -257,6 +258,22 @@ impl Writer {
     /// [`MAX_LABEL`](underpass_packet::mpls::MAX_LABEL) lead nowhere.
     pub fn set_label(&mut self, label: u32, action: Option<LabelAction>) {
         self.tables.labels.set(label, action);
+    }
+
+    /// What a packet with this label goes through.
+    pub fn label(&self, label: u32) -> Option<LabelAction> {
+        self.tables.labels.get(label)
+    }
+
+    /// Adds several ways of a label, at most [`MAX_LABEL_WAYS`](super::MAX_LABEL_WAYS), with their weights. Beyond
+    /// the room for them the id leads nowhere.
+    pub fn add_label_ways(&mut self, ways: &[(u16, LabelAction)]) -> LabelWaysId {
+        self.tables.labels.add_ways(&mut self.arena, ways)
+    }
+
+    /// Removes ways that no label leads to any more.
+    pub fn remove_label_ways(&mut self, ways: LabelWaysId) {
+        self.tables.labels.remove_ways(&mut self.arena, ways, &self.retirer);
     }
 
     /// Adds or changes the route to the first `len` bits of `prefix`, and returns the action that it

@@ -84,7 +84,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let bytes = road.packet.bytes();
         mpls::depth(bytes).map_err(|_| Drop::LabelStackMalformed)?;
         let (entry, _) = Entry::read_from_prefix(bytes).map_err(|_| Drop::LabelStackMalformed)?;
-        let action = view.tables.labels().get(entry.label());
+        let action = action_of(view, entry.label(), bytes);
         trace.step(Event::Label(entry.label(), action), &road.packet);
         match action.ok_or(Drop::LabelUnknown)? {
             _ if entry.ttl() <= 1 => Err(Drop::HopLimitExceeded),
@@ -98,7 +98,15 @@ impl<const COUNT: bool> Path<COUNT> {
                 uncover(road, entry, (propagate, true), None)?;
                 Ok(Step::Forward(next_hop))
             }
-            LabelAction::Act(id) => match chosen(view, road.packet.bytes(), id) {
+            LabelAction::SwapPush { labels, next_hop } => {
+                let new = entries(labels);
+                if let Err(refusal) = self.make_room(road, new.len() + LONGEST_LINK_LAYER, trace) {
+                    return Ok(Step::Refuse(refusal));
+                }
+                put_in_place(road, entry, &new)?;
+                Ok(Step::Forward(next_hop))
+            }
+            LabelAction::Act(id) => match view.tables.action(id, view.guard) {
                 Some(Action::Switch(switch)) => {
                     let room = switch.labels.len() + LONGEST_LINK_LAYER;
                     match self.make_room(road, room, trace) {
@@ -109,6 +117,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 Some(Action::Discard(_)) => Err(Drop::Blackhole),
                 _ => Err(Drop::LabelUnknown),
             },
+            LabelAction::Ways(_) => Err(Drop::LabelUnknown),
         }
     }
 
@@ -186,28 +195,40 @@ fn write_labels(room: &mut [u8], labels: &[u8], ttl: u8, bottom: bool) -> Option
     Some(())
 }
 
-/// The action of a label, of several that of the packet's flow.
-#[inline]
-fn chosen<'a>(view: &View<'a>, packet: &[u8], id: ActionId) -> Option<&'a Action> {
-    match view.tables.action(id, view.guard)? {
-        Action::Multipath(ways) => {
-            let hash = flow::hash_labelled(packet);
-            let bucket = ways.buckets.partition_point(|(bound, _)| *bound < hash);
-            view.tables.action(ways.buckets.get(bucket)?.1, view.guard)
-        }
+/// What is done to a packet with this label, of several ways that of its flow.
+#[inline(always)]
+fn action_of(view: &View<'_>, label: u32, stack: &[u8]) -> Option<LabelAction> {
+    let labels = view.tables.labels();
+    match labels.get(label)? {
+        LabelAction::Ways(ways) => labels.choose(ways, flow::hash_labelled(stack)),
         action => Some(action),
     }
 }
 
+/// Two labels as they are put on: traffic classes, TTLs and bottom bits 0.
+#[inline(always)]
+fn entries([first, last]: [u32; 2]) -> [u8; 2 * Entry::LEN] {
+    let mut bytes = [0; 2 * Entry::LEN];
+    bytes[..Entry::LEN].copy_from_slice(Entry::new(first, 0, false, 0).as_bytes());
+    bytes[Entry::LEN..].copy_from_slice(Entry::new(last, 0, false, 0).as_bytes());
+    bytes
+}
+
+/// Puts others in the place of the label `entry`.
+fn put_in_place(road: &mut Road, entry: Entry, labels: &[u8]) -> Result<(), Drop> {
+    road.packet.pull(Entry::LEN);
+    let room = road.packet.push(labels.len()).map_err(|_| Drop::NoHeadroom)?;
+    write_labels(room, labels, entry.ttl() - 1, entry.is_bottom()).ok_or(Drop::NoHeadroom)
+}
+
 /// Takes off the label `entry`, which is still on the packet, and does what its route says.
 fn switch_to(road: &mut Road, entry: Entry, switch: &Switch) -> Result<Step, Drop> {
-    road.packet.pull(Entry::LEN);
     if switch.labels.is_empty() {
+        road.packet.pull(Entry::LEN);
         let lower = !matches!(switch.to, SwitchTo::Here { hop: false, .. });
         uncover(road, entry, (switch.propagate, lower), switch.payload)?;
     } else {
-        let room = road.packet.push(switch.labels.len()).map_err(|_| Drop::NoHeadroom)?;
-        write_labels(room, &switch.labels, entry.ttl() - 1, entry.is_bottom()).ok_or(Drop::NoHeadroom)?;
+        put_in_place(road, entry, &switch.labels)?;
     }
     match switch.to {
         SwitchTo::NextHop(next_hop) => Ok(Step::Forward(next_hop)),
@@ -296,7 +317,7 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
     if entry.ttl() <= 1 || !entry.is_bottom() && mpls::depth(stack).is_err() {
         return None;
     }
-    match view.tables.labels().get(entry.label())? {
+    match action_of(view, entry.label(), stack)? {
         LabelAction::Swap { label, next_hop } => {
             let next_hop = view.tables.next_hop(next_hop, view.guard)?;
             let mac = addresses(next_hop, stack.len())?;
@@ -311,7 +332,12 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
             let next_hop = view.tables.next_hop(next_hop, view.guard)?;
             replace(packet, entry, &[], (propagate, None), next_hop)
         }
-        LabelAction::Act(id) => match chosen(view, stack, id)? {
+        LabelAction::SwapPush { labels, next_hop } => {
+            let next_hop = view.tables.next_hop(next_hop, view.guard)?;
+            replace(packet, entry, &entries(labels), (true, None), next_hop)
+        }
+        LabelAction::Ways(_) => None,
+        LabelAction::Act(id) => match view.tables.action(id, view.guard)? {
             Action::Switch(Switch { labels, to: SwitchTo::NextHop(next_hop), propagate, payload }) => {
                 let next_hop = view.tables.next_hop(*next_hop, view.guard)?;
                 replace(packet, entry, labels, (*propagate, *payload), next_hop)

@@ -99,6 +99,10 @@ impl<W: Write> Trace for Printer<W> {
                     Some(LabelAction::Swap { label, next_hop }) => {
                         format!("as to {label} {}", NextHop(&names, next_hop))
                     }
+                    Some(LabelAction::SwapPush { labels: [first, last], next_hop }) => {
+                        format!("as to {first}/{last} {}", NextHop(&names, next_hop))
+                    }
+                    Some(LabelAction::Ways(_)) => "several ways".to_owned(),
                     Some(LabelAction::Pop { next_hop, .. }) => format!("pop {}", NextHop(&names, next_hop)),
                     Some(LabelAction::Act(id)) => match self.tables.action(id, &guard) {
                         Some(action) => Described(&names, action).to_string(),

@@ -8,7 +8,7 @@ use super::super::config::{
     RouteHeader,
 };
 use super::request::{RTA_NEWDST, RTA_TTL_PROPAGATE};
-use super::{AF_MPLS, FIRST_UNRESERVED, NONE, Way};
+use super::{AF_MPLS, FIRST_UNRESERVED, Way};
 use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;
 use crate::router::Outcome;
@@ -68,6 +68,11 @@ impl Router {
     /// Writes the route of a label; not `whole`: as an answer to where a packet would go, by the first way.
     pub(super) fn write_label(&self, reply: &mut Reply<'_>, label: u32, whole: bool) {
         let Some((route, spec)) = self.routes.labels.get(label) else { return };
+        let stacks = self.routes.labels.stacks(route);
+        let labels = |index: usize| match (stacks.get(index), spec.ways.get(index)) {
+            (Some(stack), Some(way)) if way.labels.is_empty() => &stack[..],
+            (_, way) => way.map_or(&[][..], |way| &way.labels),
+        };
         let start = reply.len();
         let mut header = RouteHeader {
             dst_len: 20,
@@ -88,9 +93,7 @@ impl Router {
         }
         match &spec.ways[..] {
             [way, rest @ ..] if rest.is_empty() || !whole => {
-                let first = [route.label];
-                let labels = if route.label == NONE { &way.labels[..] } else { &first };
-                self.write_way(reply, way, labels);
+                self.write_way(reply, way, labels(0));
                 reply.u32(RTA_OIF, way.oif);
                 if whole {
                     header.flags |= self.way_flags(way);
@@ -98,14 +101,14 @@ impl Router {
             }
             ways => {
                 let nest = reply.nest_unflagged(RTA_MULTIPATH);
-                for way in ways {
+                for (index, way) in ways.iter().enumerate() {
                     let start = reply.len();
                     let mut fixed = [0; 8];
                     fixed[2] = self.way_flags(way) as u8;
                     fixed[3] = (way.weight - 1).min(255) as u8;
                     fixed[4..].copy_from_slice(&way.oif.to_ne_bytes());
                     reply.fixed(&fixed);
-                    self.write_way(reply, way, &way.labels);
+                    self.write_way(reply, way, labels(index));
                     let len = (reply.len() - start) as u16;
                     reply.written()[start..start + 2].copy_from_slice(&len.to_ne_bytes());
                 }

@@ -3,6 +3,7 @@
 
 use libc::{EEXIST, EINVAL, ENETUNREACH, ENODEV, ENOENT, EOPNOTSUPP, RT_SCOPE_UNIVERSE, RTN_UNICAST};
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use underpass_engine::tables::MAX_LABEL_WAYS;
 use underpass_netlink::mpls::{MAX_LABELS, Via, parse_labels, parse_via};
 use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Type, Validate, policy};
 
@@ -11,7 +12,7 @@ use super::super::config::{
     RouteHeader,
 };
 use super::super::lookup::Flow;
-use super::{FIRST_UNRESERVED, NONE, Spec, Way};
+use super::{FIRST_UNRESERVED, NONE, Spec, Stack, Way};
 use crate::events::Cause;
 use crate::router::Outcome;
 use crate::{Request, Router};
@@ -62,15 +63,11 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     for way in &mut ways {
         way.oif = router.link_of_way(way)?;
     }
-    let mut first = NONE;
-    if let [Way { labels, weight, .. }] = &mut ways[..] {
-        *weight = 1;
-        if let [label] = labels[..] {
-            first = label;
-            *labels = Box::default();
-        }
+    if let [way] = &mut ways[..] {
+        way.weight = 1;
     }
-    router.set_label(label, Some((Spec { protocol, propagate, ways: ways.into() }, first)));
+    let stacks = ways.iter_mut().map(|way| router.own_stack(way)).collect();
+    router.set_label(label, Some((Spec { protocol, propagate, ways: ways.into() }, stacks)))?;
     router.tell_label(Cause::from(request), libc::RTM_NEWROUTE, if there { NLM_F_REPLACE } else { 0 }, label);
     Ok(Outcome::Done)
 }
@@ -82,7 +79,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     router.check_label(label)?;
     if router.routes.labels.get(label).is_some() {
         router.tell_label(Cause::from(request), libc::RTM_DELROUTE, 0, label);
-        router.set_label(label, None);
+        router.forget_label(label);
     }
     Ok(Outcome::Done)
 }
@@ -177,10 +174,21 @@ fn several(multipath: &Attribute<'_>) -> Result<Vec<Way>, Refusal> {
         rest = rest.get(step..).unwrap_or_default();
         offset += step;
     }
-    if ways.is_empty() { Err(refuse("Route does not contain a nexthop")) } else { Ok(ways) }
+    let wrong = ways.is_empty() || ways.len() > MAX_LABEL_WAYS;
+    if wrong { Err(refuse("Route does not contain a nexthop")) } else { Ok(ways) }
 }
 
 impl Router {
+    /// Takes the labels of a way that its route has, not its spec: two at most, of packets that go on.
+    fn own_stack(&self, way: &mut Way) -> Stack {
+        let goes_on = way.via.is_some() || self.links.get(way.oif).is_some_and(|link| link.port().is_some());
+        if goes_on && way.labels.len() <= 2 {
+            std::mem::take(&mut way.labels).into_iter().collect()
+        } else {
+            Stack::new()
+        }
+    }
+
     /// Linux: `mpls_label_ok`.
     fn check_label(&self, label: u32) -> Result<(), Refusal> {
         if label < FIRST_UNRESERVED {
