@@ -22,6 +22,10 @@ fn concerns(exchange: &Exchange) -> bool {
     let kind = u16::from_ne_bytes([exchange.request[4], exchange.request[5]]);
     let about = |name: &str| command.contains(name);
     let tunnel = ["ti", "tg", "ts", "t6", "tt0", "text", "ifb"].iter().any(|name| about(&format!(" {name}")));
+    // Linux refuses it, this router does not: docs/differences.md.
+    if about("flavors psp,usd") {
+        return false;
+    }
     let routes = about("seg6") || ["fc00:1::", "fd50::", "10.50."].iter().any(|route| about(route));
     all.iter().any(|start| command.starts_with(start))
         || routes && !about("nexthop") && exchange.protocol == Protocol::Route

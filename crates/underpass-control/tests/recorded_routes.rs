@@ -12,8 +12,10 @@ use underpass_control::Protocol;
 const ROUTES: [u16; 9] = [24, 25, 26, 32, 33, 34, 104, 105, 106];
 
 /// Command lines about encapsulations and links that this router has not.
-const OTHERS: [&str; 10] =
-    ["mpls", "ioam", "rpl", "fou", "gue", "tunnel", "encap ip ", "text", "10.6", "fd8"];
+const OTHERS: [&str; 11] =
+    ["mpls", "ioam", "rpl", "fou", "gue", "tunnel", "encap ip ", "text", "10.6", "fd8", REFUSED_BY_LINUX];
+/// docs/differences.md
+const REFUSED_BY_LINUX: &str = "flavors psp,usd";
 
 fn concerns(exchange: &Exchange) -> bool {
     let kind = u16::from_ne_bytes([exchange.request[4], exchange.request[5]]);

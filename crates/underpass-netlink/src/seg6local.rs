@@ -424,6 +424,7 @@ mod tests {
                         reply.u32(VRFTABLE, 100);
                     }
                     reply.attribute(SRH, &srh(&[Ipv6Addr::LOCALHOST]));
+                    Bpf { program: 1, name: (*b"prog.o:[plain]").into() }.write(reply);
                     flavors(reply, operations, 32, 16);
                 })
             };

@@ -8,6 +8,7 @@ mod headend;
 mod ioam;
 mod live;
 mod measure;
+mod mpls;
 mod report;
 mod routes;
 mod scenario;
@@ -130,7 +131,13 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The scenarios that have a path, but for those of `counters`.
 fn all() -> Vec<Scenario> {
-    let all = [forward::scenarios(), endpoint::scenarios(), headend::scenarios(), ioam::scenarios()];
+    let all = [
+        forward::scenarios(),
+        endpoint::scenarios(),
+        headend::scenarios(),
+        ioam::scenarios(),
+        mpls::scenarios(),
+    ];
     all.into_iter().flatten().collect()
 }
 

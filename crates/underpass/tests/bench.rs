@@ -54,6 +54,13 @@ fn the_list_says_how_each_scenario_is_configured() {
         "rpl-insert",
         "ioam-insert",
         "ioam-transit",
+        "mpls-push-1",
+        "mpls-push-2",
+        "mpls-swap",
+        "mpls-pop-ip4",
+        "mpls-pop-ip6",
+        "mpls-swap-1m",
+        "mpls-ecmp-16",
         "counters",
     ] {
         assert!(names.contains(&name), "{name} is missing in {names:?}");

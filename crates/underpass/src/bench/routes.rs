@@ -24,9 +24,12 @@ pub enum Route {
     Plain { prefix: IpAddr, length: u8, neighbour: u8 },
     /// `encap seg6 mode encap`, with these segments in the order in which they are visited.
     Encapsulated { prefix: Ipv6Addr, length: u8, segments: Vec<Ipv6Addr> },
+    /// A label that is swapped for another, towards a neighbour by its IPv4 address.
+    Label { label: u32, out: u32, neighbour: u8 },
 }
 
-fn neighbour_mac(neighbour: u8) -> Mac {
+/// The Ethernet address of a neighbour, counted from 0.
+pub fn neighbour_mac(neighbour: u8) -> Mac {
     let mut mac = NEIGHBOUR;
     mac[5] += neighbour;
     mac
@@ -62,6 +65,8 @@ const RTM_NEWROUTE: u16 = 24;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_VIA: u16 = 18;
+const RTA_NEWDST: u16 = 19;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 const LWTUNNEL_ENCAP_SEG6: u16 = 5;
@@ -87,21 +92,29 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
         let Some(datagram) = datagrams.last_mut() else { continue };
         let flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
         let to = Address { port: 0, sequence: index as u32 };
-        let (prefix, length) = match route {
-            Route::Plain { prefix, length, .. } => (*prefix, *length),
-            Route::Encapsulated { prefix, length, .. } => (IpAddr::V6(*prefix), *length),
-        };
         write_message(datagram, RTM_NEWROUTE, flags, to, |request| {
-            let family = if prefix.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+            let (family, length) = match route {
+                Route::Plain { prefix, length, .. } if prefix.is_ipv4() => (libc::AF_INET, *length),
+                Route::Plain { length, .. } | Route::Encapsulated { length, .. } => (libc::AF_INET6, *length),
+                Route::Label { .. } => (libc::AF_MPLS, 20),
+            };
             let header =
                 [family as u8, length, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0, 0, 0, 0];
             request.fixed(&header);
-            request.address(RTA_DST, prefix);
             match route {
-                Route::Plain { neighbour, .. } => {
+                Route::Plain { prefix, neighbour, .. } => {
+                    request.address(RTA_DST, *prefix);
                     request.address(RTA_GATEWAY, gateway(*neighbour, prefix.is_ipv4()));
                 }
-                Route::Encapsulated { segments, .. } => {
+                Route::Label { label, out, neighbour } => {
+                    request.attribute(RTA_DST, &wire::mpls(&[*label], 0, &[]));
+                    request.attribute(RTA_NEWDST, &wire::mpls(&[*out], 0, &[]));
+                    let mut via = (libc::AF_INET as u16).to_ne_bytes().to_vec();
+                    via.extend(Ipv4Addr::new(10, 1, 0, 2 + neighbour).octets());
+                    request.attribute(RTA_VIA, &via);
+                }
+                Route::Encapsulated { prefix, segments, .. } => {
+                    request.address(RTA_DST, IpAddr::V6(*prefix));
                     let nest = request.nest(RTA_ENCAP);
                     let left = segments.len().saturating_sub(1) as u8;
                     let tunnel =

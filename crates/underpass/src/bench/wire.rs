@@ -23,7 +23,21 @@ pub fn ethernet(destination: Mac, source: Mac, payload: &[u8]) -> Vec<u8> {
     // By the version of the packet inside: 6 or 4.
     let ether_type: [u8; 2] =
         if payload.first().is_some_and(|b| b >> 4 == 4) { [0x08, 0] } else { [0x86, 0xdd] };
+    frame(destination, source, ether_type, payload)
+}
+
+/// An Ethernet frame of any type.
+pub fn frame(destination: Mac, source: Mac, ether_type: [u8; 2], payload: &[u8]) -> Vec<u8> {
     [&destination[..], &source, &ether_type, payload].concat()
+}
+
+/// RFC 3032 section 2.1: a stack of labels, the outermost first, each with this TTL, and what is below it.
+pub fn mpls(labels: &[u32], ttl: u8, payload: &[u8]) -> Vec<u8> {
+    let last = labels.len().saturating_sub(1);
+    let entries = labels.iter().enumerate().flat_map(|(index, label)| {
+        (label << 12 | u32::from(index == last) << 8 | u32::from(ttl)).to_be_bytes()
+    });
+    entries.chain(payload.iter().copied()).collect()
 }
 
 /// The fields of an IPv6 header that scenarios set.
@@ -216,6 +230,12 @@ mod tests {
         assert_eq!(made[..8], [UDP, 9, 4, 1, 1, 8, 0, 0]);
         assert_eq!(made[8..40], plain[8..]);
         assert_eq!(hex(&made[40..]), format!("0526000000000007{PYTHON_HMAC}616263"));
+    }
+
+    /// scapy 2.5, `load_contrib("mpls")`: `bytes(MPLS(label=100, s=0, ttl=40)/MPLS(label=200, s=1, ttl=40)/b"abc")`.
+    #[test]
+    fn labels_are_those_of_scapy() {
+        assert_eq!(hex(&mpls(&[100, 200], 40, b"abc")), "00064028000c8128616263");
     }
 
     fn hex(bytes: &[u8]) -> String {
