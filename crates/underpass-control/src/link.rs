@@ -327,6 +327,7 @@ impl crate::Router {
             addresses: self.vrf_addresses(link.index),
             mpls: self.routes.labels.takes(link.index),
             rpl: self.rpl_seg_enabled(link.index),
+            seg6: self.seg6_enabled(link.index),
             require_hmac: self.require_hmac(link),
             ioam: self.ioam_link(link),
         }

@@ -42,9 +42,15 @@ pub(crate) enum Instance {
 pub(crate) static STRICT_MODE: Variable =
     Variable { path: "vrf/strict_mode", range: 0..=1, initial: 1, check: check_strict_mode, follow: nothing };
 
-/// Linux asks for it before it takes SRHs to its own addresses; SIDs work without.
-static SEG6_ENABLED: Variable =
-    Variable { path: "ipv6/conf/*/seg6_enabled", range: ANY, initial: 0, check: any, follow: nothing };
+/// Whether packets to the router go on along their SRHs, where the address is no SID: the lower of `all` and that of
+/// the link.
+static SEG6_ENABLED: Variable = Variable {
+    path: "ipv6/conf/*/seg6_enabled",
+    range: ANY,
+    initial: 0,
+    check: any,
+    follow: publish_all_links,
+};
 
 /// What is asked of the HMAC TLVs of SRHs that come in by a link; `all` has no effect, in Linux neither.
 pub(crate) static SEG6_REQUIRE_HMAC: Variable = Variable {
@@ -285,8 +291,17 @@ impl Router {
 
     /// Linux: `ipv6_rpl_srh_rcv`.
     pub(crate) fn rpl_seg_enabled(&self, link: u32) -> bool {
-        let value = |instance| self.sysctl_value(&RPL_SEG_ENABLED, instance);
-        value(Instance::All).min(value(Instance::Link(link))) != 0
+        self.lower_of_all(&RPL_SEG_ENABLED, link) != 0
+    }
+
+    /// Linux: `ipv6_srh_rcv`.
+    pub(crate) fn seg6_enabled(&self, link: u32) -> bool {
+        self.lower_of_all(&SEG6_ENABLED, link) != 0
+    }
+
+    fn lower_of_all(&self, variable: &Variable, link: u32) -> i64 {
+        let value = |instance| self.sysctl_value(variable, instance);
+        value(Instance::All).min(value(Instance::Link(link)))
     }
 
     /// The value of a variable.

@@ -61,6 +61,7 @@ impl Lab {
                 addresses: None,
                 mpls: false,
                 rpl: true,
+                seg6: true,
                 require_hmac: underpass_engine::hmac::Require::Present,
                 ioam: IoamLink::default(),
             };

@@ -138,6 +138,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         shared: false,
         addresses: None,
         rpl: true,
+        seg6: true,
         require_hmac: underpass_engine::hmac::Require::Present,
         ioam: underpass_engine::tables::IoamLink::default(),
         mpls: false,

@@ -20,6 +20,8 @@ use zerocopy::{
 pub const ROUTING_TYPE: u8 = 4;
 /// Most segments that a header holds.
 pub const MAX_SEGMENTS: usize = 127;
+/// Where Segments Left lies in the header.
+pub const SEGMENTS_LEFT_OFFSET: usize = 3;
 /// Flag that asks for operations, administration and maintenance: RFC 9259 section 2.1.
 pub const FLAG_OAM: u8 = 0x20;
 

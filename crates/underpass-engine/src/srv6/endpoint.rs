@@ -207,7 +207,7 @@ fn advance_any(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, Refus
 }
 
 /// [`advance`] by the SRH at `at`: how many segments are left then, and the destination.
-pub(super) fn advance_at(packet: &mut Packet, at: usize) -> Result<(u8, Ipv6Addr), Refusal> {
+pub(crate) fn advance_at(packet: &mut Packet, at: usize) -> Result<(u8, Ipv6Addr), Refusal> {
     let (header, rest) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
     // S05: "If (IPv6 Hop Limit <= 1)": time exceeded, quoting the packet as it came.
     if header.hop_limit <= 1 {

@@ -7,6 +7,6 @@ mod headend;
 
 pub(crate) use bpf::{Found, Next, next_segment, run as run_program};
 pub(crate) use endpoint::{
-    LEAST_ETHERTYPE, Onward, endpoint, name, next_segment_plain, plain_inner, write_segment,
+    LEAST_ETHERTYPE, Onward, advance_at, endpoint, name, next_segment_plain, plain_inner, write_segment,
 };
 pub(crate) use headend::{copy, headend, inherited, open_gap, take_out, write_headers};

@@ -480,6 +480,9 @@ pub struct Link {
     pub mpls: bool,
     /// Whether packets that come in by it go on along their RPL source route: `rpl_seg_enabled`.
     pub rpl: bool,
+    /// Whether they go on along their SRH, where that is for an address of the router's that is no SID:
+    /// `seg6_enabled`.
+    pub seg6: bool,
     /// What is asked of the HMAC of SRHs that come in by it: `seg6_require_hmac`.
     pub require_hmac: Require,
     /// What it is in IOAM traces.

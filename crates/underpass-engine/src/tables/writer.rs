@@ -414,6 +414,7 @@ mod tests {
             addresses: None,
             mpls: false,
             rpl: true,
+            seg6: true,
             require_hmac: Require::default(),
             ioam: IoamLink::default(),
         }

@@ -13,8 +13,9 @@ use super::icmp::{ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6
 use super::icmp::{HOP_LIMIT, ICMP_LEN, fill_checksum4, fill_checksum6};
 use super::options::{self, Problem};
 use super::road::BROADCAST;
-use super::{IcmpError, Path, Road, Step, View, rpl};
+use super::{IcmpError, Path, Road, Step, View, rpl, segments};
 use crate::drops::Drop;
+use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
 
 const IGMP: u8 = 2;
@@ -38,12 +39,14 @@ impl<const COUNT: bool> Path<COUNT> {
 
     fn deliver6<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
         let packet = ipv6::View::parse(road.packet.bytes()).ok()?;
-        let source_routes = view.link(road.ingress).is_some_and(|link| link.rpl);
-        let upper = match extensions(&packet, source_routes) {
+        let upper = match extensions(&packet, view, road.ingress) {
             Ok(Found::Upper(upper)) => upper,
             Ok(Found::Unusable) => return None,
+            Ok(Found::Segments(at)) => return Some(segments::visit_next(view, road, at)),
             Ok(Found::SourceRoute(at)) => return Some(rpl::visit_next(view, road, at)),
-            Ok(Found::Inside(at)) => return Some(rpl::take_inside(view, road, at)),
+            Ok(Found::Inside(at, protocol)) => {
+                return Some(segments::take_inside(view, road, at, protocol));
+            }
             Err(problem) => return Some(problem.refuse(road)),
         };
         let message = packet.payload.get(upper.offset - ipv6::Header::LEN..)?;
@@ -154,14 +157,18 @@ enum Found {
     Upper(Upper),
     /// A fragment, or authenticated, which nobody here can make use of.
     Unusable,
+    /// An SRH here, with segments yet to be visited.
+    Segments(usize),
     /// An RPL header here, with addresses yet to be visited.
     SourceRoute(usize),
-    /// An IPv6 packet here, behind an RPL header that is used up.
-    Inside(usize),
+    /// A packet here, of this protocol, behind a routing header that is used up.
+    Inside(usize, u8),
 }
 
-/// Goes through the extension headers of a packet for this router. `source_routes`: those of RPL are followed.
-fn extensions(packet: &ipv6::View<'_>, source_routes: bool) -> Result<Found, Problem> {
+/// Goes through the extension headers of a packet for this router, which came in by `ingress`.
+fn extensions(packet: &ipv6::View<'_>, view: &View<'_>, ingress: LinkId) -> Result<Found, Problem> {
+    let link = view.link(ingress);
+    let (rpl, seg6) = (link.is_some_and(|link| link.rpl), link.is_some_and(|link| link.seg6));
     let mut extensions = Extensions::new(packet);
     for extension in extensions.by_ref() {
         let extension = extension.map_err(|_| Problem::silent(Drop::Ip6Malformed))?;
@@ -174,13 +181,23 @@ fn extensions(packet: &ipv6::View<'_>, source_routes: bool) -> Result<Found, Pro
                 options::check6(packet.header, &extension, None)?;
             }
             Kind::Routing => match extension.routing() {
-                Some(routing) if source_routes && routing.routing_type == RPL_ROUTING_TYPE => {
+                Some(routing) if rpl && routing.routing_type == RPL_ROUTING_TYPE => {
                     match (routing.segments_left, extension.next_header) {
-                        (0, protocol::IPV6) => {
-                            return Ok(Found::Inside(extension.offset + extension.bytes.len()));
+                        (0, next @ protocol::IPV6) => {
+                            return Ok(Found::Inside(extension.offset + extension.bytes.len(), next));
                         }
                         (0, _) => {}
                         _ => return Ok(Found::SourceRoute(extension.offset)),
+                    }
+                }
+                Some(routing) if seg6 && routing.routing_type == srh::ROUTING_TYPE => {
+                    segments::check(packet, &extension, routing.segments_left, &view.check(ingress))?;
+                    match (routing.segments_left, extension.next_header) {
+                        (0, next @ (protocol::IPV6 | protocol::IPV4)) => {
+                            return Ok(Found::Inside(extension.offset + extension.bytes.len(), next));
+                        }
+                        (0, _) => {}
+                        _ => return Ok(Found::Segments(extension.offset)),
                     }
                 }
                 // Linux's seg6_enabled and rpl_seg_enabled are off unless they are turned on.

@@ -30,6 +30,7 @@ mod road;
 mod room;
 mod rpl;
 mod rules;
+mod segments;
 mod step;
 mod transmit;
 

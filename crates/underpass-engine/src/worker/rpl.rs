@@ -8,10 +8,11 @@ use underpass_packet::rpl::{self, Builder, Last, MAX_ADDRESSES, Malformed};
 use underpass_packet::{FromBytes, ipv6, protocol};
 
 use super::options::Problem;
-use super::{GENERATED, IcmpError, NOT_FORWARDED, Refusal, Road, Step, View, ipv6 as input};
+use super::segments::is_own;
+use super::{GENERATED, IcmpError, NOT_FORWARDED, Refusal, Road, Step, View};
 use crate::drops::Drop;
 use crate::srv6;
-use crate::tables::{Action, ActionId, Rpl};
+use crate::tables::Rpl;
 use crate::trace::{Event, Trace};
 
 /// Puts the packet on a source route, of which its destination becomes the last address, and sends it on its way.
@@ -114,31 +115,6 @@ fn advance(view: &View<'_>, road: &mut Road, at: usize) -> Result<Ipv6Addr, Prob
     header.hop_limit = hop_limit;
     header.payload_length = payload_length.into();
     Ok(next)
-}
-
-/// Takes an IPv6 packet out of one whose RPL header is used up, as Linux does: it is as if it had come in so.
-pub(super) fn take_inside(view: &View<'_>, road: &mut Road, at: usize) -> Step {
-    let Some(link) = view.link(road.ingress) else { return Step::drop(Drop::LinkDown) };
-    road.packet.pull(at);
-    match input::check(road.packet.bytes()) {
-        Ok(checked) => {
-            road.packet.truncate(checked.len);
-            if checked.unusual || !link.forward6 {
-                return Step::Unusual;
-            }
-            Step::look6(road, link.lookup, checked.destination)
-        }
-        Err(_) => Step::drop(Drop::InnerMalformed),
-    }
-}
-
-/// Whether an address is one of the router's, in the tables that the packet was looked up in.
-fn is_own(view: &View<'_>, road: &Road, address: Ipv6Addr) -> bool {
-    let Some(lookup) = view.lookup(road.extra.looked_in) else { return false };
-    let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
-    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
-    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
-    matches!(action, Some(Action::Local))
 }
 
 /// RFC 6554 section 4.2: "if 2 or more entries in Address[1..n] are assigned to local interface and are separated
