@@ -18,6 +18,7 @@ use underpass_port::{
 use super::{
     Options,
     device::{self, Sysctls},
+    variables,
     worker::{Handle, Order},
 };
 use crate::kernel::Made;
@@ -262,6 +263,7 @@ impl Attachments {
         }
         self.attached.insert(index, Attached { device, port, mtu });
         router.set_shared(index, shared);
+        variables::read(router, name);
         router.attach(index, Some(port)).map_err(|refusal| anyhow::anyhow!("{name}: {refusal}"))?;
         self.keep_domain(router, index);
         Ok(())

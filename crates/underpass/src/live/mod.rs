@@ -16,6 +16,7 @@ mod priority;
 mod sent;
 mod shadow;
 mod stats;
+mod variables;
 mod worker;
 
 use std::{
@@ -59,6 +60,7 @@ use events::{Events, Source};
 use lifecycle::Lock;
 use neighbours::{Confirming, Pending};
 use shadow::Shadows;
+use variables::Variables;
 use worker::Word;
 
 /// Neighbours that the workers may want before the control thread has looked.
@@ -94,6 +96,7 @@ struct Live {
     pending: Pending,
     confirming: Confirming,
     shadows: Shadows,
+    variables: Variables,
     wanted: Receiver<Word>,
 }
 
@@ -133,6 +136,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
         pending: Pending::default(),
         confirming: Confirming::default(),
         shadows: Shadows::default(),
+        variables: Variables::default(),
         wanted,
         listening,
     };
@@ -236,6 +240,7 @@ impl Live {
                 let _ = question.send(self.stats());
             }
             self.confirming.follow(&self.router, &mut self.kernel);
+            self.variables.follow(&mut self.router);
             self.router.reclaim();
         }
     }
@@ -243,7 +248,7 @@ impl Live {
     /// How long to wait at most, for what time settles.
     fn patience(&self) -> Duration {
         let busy = !self.pending.is_empty() || self.router.waiting() > 0;
-        if busy { TICK } else { self.confirming.due() }
+        if busy { TICK } else { self.confirming.due().min(self.variables.due()) }
     }
 
     /// Does what follows from what the router knows now.

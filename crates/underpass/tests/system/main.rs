@@ -9,6 +9,7 @@ mod changes;
 mod daemon;
 mod examples;
 mod frr;
+mod hmac;
 mod lab;
 mod load;
 mod mtu;

@@ -1,0 +1,51 @@
+//! Variables of the kernel's that say what the router does: `net.ipv6.conf.IF.seg6_require_hmac`. The kernel tells
+//! nobody that one has been written, so it is read again and again.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use underpass_control::Router;
+
+/// How long what is written may be unknown to the router.
+const AGE: Duration = Duration::from_secs(1);
+
+/// When the variables were last read.
+#[derive(Debug)]
+pub struct Variables(Instant);
+
+impl Default for Variables {
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Variables {
+    /// How long it is until the next time.
+    pub fn due(&self) -> Duration {
+        AGE.saturating_sub(self.0.elapsed())
+    }
+
+    /// Reads those of the devices that packets come in by, and of VRFs, if it is time.
+    pub fn follow(&mut self, router: &mut Router) {
+        if !self.due().is_zero() {
+            return;
+        }
+        self.0 = Instant::now();
+        let links = router.links().filter(|link| link.attached.is_some() || link.vrf_table().is_some());
+        let names: Vec<String> = links.map(|link| link.name.clone()).collect();
+        names.iter().for_each(|name| read(router, name));
+    }
+}
+
+/// Reads those of a device. Where the kernel has none, the router's own stay as they are.
+pub fn read(router: &mut Router, device: &str) {
+    let path = format!("ipv6/conf/{device}/seg6_require_hmac");
+    let Ok(value) = fs::read_to_string(format!("/proc/sys/net/{path}")) else { return };
+    if router.read_sysctl(&path).is_ok_and(|known| known != value)
+        && let Err(refusal) = router.write_sysctl(&path, value.as_bytes())
+    {
+        tracing::warn!("{path}: {refusal}");
+    }
+}
