@@ -400,6 +400,11 @@ fn rpl() {
 }
 
 #[test]
+fn segments() {
+    group("segments");
+}
+
+#[test]
 fn ioam() {
     group("ioam");
 }
@@ -413,6 +418,20 @@ fn errors() {
 #[test]
 fn differs() {
     group("differs");
+}
+
+/// Every directory with cases has a test above.
+#[test]
+fn every_group_is_run() {
+    let source = include_str!("golden.rs");
+    for entry in std::fs::read_dir(root()).unwrap() {
+        let (name, path) = entry.map(|entry| (entry.file_name(), entry.path())).unwrap();
+        let cases = std::fs::read_dir(path).into_iter().flatten();
+        if cases.filter_map(Result::ok).any(|case| case.path().join("config").exists()) {
+            let test = format!("    group({:?});\n", name.to_str().unwrap());
+            assert!(source.contains(&test), "{name:?} has cases and no test");
+        }
+    }
 }
 
 /// Every length of a segment list, and every size of a burst, is there.
