@@ -5,7 +5,7 @@
 use crate::buffer::{NoRoom, Offload, Packet, Pool, Segment, SegmentKind};
 use underpass_packet::checksum::Sum;
 use underpass_packet::ipv6_ext::{Extensions, Kind};
-use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol, srh};
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, mpls, protocol, srh};
 
 /// Most headers with a length field, one inside the other: more are no packet of ours.
 const MAX_LAYERS: usize = 8;
@@ -41,6 +41,8 @@ struct Walk {
     pseudo: Sum,
     /// Where the innermost IP packet ends.
     end: usize,
+    /// Whether there are MPLS labels before the first of them.
+    labelled: bool,
 }
 
 /// [`walk`] down a frame.
@@ -51,7 +53,13 @@ fn walk_frame(frame: &[u8], stop: Option<usize>) -> Option<Walk> {
         let [_, _, high, low] = *frame.get(at..)?.first_chunk()?;
         (at, ethertype) = (at + 4, u16::from_be_bytes([high, low]));
     }
-    walk(frame, at, of_ethertype(ethertype)?, stop)
+    if ethertype != ethernet::MPLS {
+        return walk(frame, at, of_ethertype(ethertype)?, stop);
+    }
+    let stack = frame.get(at..)?;
+    let labels = mpls::depth(stack).ok()? * mpls::Entry::LEN;
+    let inside = of_nibble(*stack.get(labels)?)?;
+    Some(Walk { labelled: true, ..walk(frame, at + labels, inside, stop)? })
 }
 
 /// Walks down a packet of IP at `at`, `inside` being its protocol number, to `stop` at the latest: a UDP
@@ -124,11 +132,7 @@ fn walk(frame: &[u8], mut at: usize, mut inside: u8, stop: Option<usize>) -> Opt
                 // Foo over UDP: what is inside begins behind the header.
                 walk.layers.try_push((Layer::Udp, at)).ok()?;
                 at += UDP_LEN;
-                inside = match frame.get(at)? >> 4 {
-                    4 => protocol::IPV4,
-                    6 => protocol::IPV6,
-                    _ => return None,
-                };
+                inside = of_nibble(*frame.get(at)?)?;
             }
             _ => return None,
         }
@@ -144,6 +148,15 @@ fn of_ethertype(ethertype: u16) -> Option<u8> {
         ethernet::IPV4 => Some(protocol::IPV4),
         ethernet::IPV6 => Some(protocol::IPV6),
         0x6558 => Some(protocol::ETHERNET),
+        _ => None,
+    }
+}
+
+/// The protocol number of the IP packet that begins with this byte.
+fn of_nibble(first: u8) -> Option<u8> {
+    match first >> 4 {
+        4 => Some(protocol::IPV4),
+        6 => Some(protocol::IPV6),
         _ => None,
     }
 }
@@ -234,7 +247,7 @@ impl Cut {
 
     /// Of an IP packet.
     pub(crate) fn of_ip(packet: &Packet) -> Option<Self> {
-        let inside = if packet.bytes().first()? >> 4 == 6 { protocol::IPV6 } else { protocol::IPV4 };
+        let inside = of_nibble(*packet.bytes().first()?)?;
         Self::along(packet, |bytes, stop| walk(bytes, 0, inside, stop))
     }
 
@@ -379,6 +392,8 @@ fn leaves_segment(packet: &Packet) -> Leaves {
     let bytes = packet.bytes();
     let Some(walk) = walk_frame(bytes, Some(start)) else { return Leaves::Cut };
     match *walk.layers.as_slice() {
+        // The kernel may lack the module that cuts them.
+        _ if walk.labelled => Leaves::Cut,
         [_] => Leaves::Whole,
         [(outer, at), (inner, inside)] if at == ethernet::Header::LEN && inner != Layer::Udp => {
             let rest = bytes.get(at..).unwrap_or_default();

@@ -9,6 +9,8 @@ use crate::buffer;
 /// What lies around the TCP or UDP header, from the outside in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Around {
+    /// So many MPLS labels, right behind the Ethernet header.
+    Labels(u8),
     Ip4,
     Ip6,
     /// IPv6 with an SRH of so many segments, the last of which is yet to come.
@@ -56,6 +58,10 @@ fn build(stack: &[Around], protocol: u8, upper: &[u8]) -> Vec<u8> {
     for (index, around) in stack.iter().enumerate().rev() {
         let len = bytes.len();
         let (header, number) = match around {
+            Around::Labels(depth) => {
+                let entry = |n| [0, n, 0x10 | u8::from(n == *depth), 64];
+                ((1..=*depth).flat_map(entry).collect(), 137)
+            }
             Around::Ip4 => {
                 let total = ((len + 20) as u16).to_be_bytes();
                 let mut header =
@@ -104,7 +110,11 @@ fn ip6(len: usize, next: u8) -> Vec<u8> {
 }
 
 fn link(inside: u8) -> Vec<u8> {
-    let ethertype: [u8; 2] = if inside == 4 { [8, 0] } else { [0x86, 0xdd] };
+    let ethertype: [u8; 2] = match inside {
+        4 => [8, 0],
+        137 => [0x88, 0x47],
+        _ => [0x86, 0xdd],
+    };
     [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2][..], &ethertype].concat()
 }
 
@@ -139,8 +149,9 @@ fn stack() -> impl Strategy<Value = Vec<Around>> {
         Just(vec![Around::Ip6, Around::Frame]),
     ];
     let inner = prop_oneof![Just(Around::Ip4), Just(Around::Ip6), Just(Around::Srh(2))];
-    (proptest::collection::vec(outer, 0..3), inner)
-        .prop_map(|(outer, inner)| [outer.concat(), vec![inner]].concat())
+    let labels = prop_oneof![Just(Vec::new()), (1..31_u8).prop_map(|depth| vec![Around::Labels(depth)])];
+    (labels, proptest::collection::vec(outer, 0..3), inner)
+        .prop_map(|(labels, outer, inner)| [labels, outer.concat(), vec![inner]].concat())
 }
 
 fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {
@@ -177,6 +188,8 @@ proptest! {
             (true, _) => SegmentKind::Tcp6,
         };
         packet.set_offload(Offload { start, field, segment: Some(Segment { size, kind }) });
+        let labelled = matches!(stack.first(), Some(Around::Labels(_)));
+        prop_assert!(!labelled || leaves(&packet) == Leaves::Cut);
         let mut cut = Cut::new(&packet).unwrap();
         for (index, chunk) in payload.chunks(size.into()).enumerate() {
             let mut part = cut.next(&packet, &mut pool).unwrap().unwrap();
@@ -258,6 +271,7 @@ fn renumber(frame: &mut [u8], stack: &[Around], index: u16) {
                 header[10..12].copy_from_slice(&checksum);
                 20
             }
+            Around::Labels(depth) => 4 * usize::from(*depth),
             Around::Ip6 | Around::Srh(0) => 40,
             Around::Srh(segments) => 48 + usize::from(*segments) * 16,
             Around::Fou(_) => 8,
