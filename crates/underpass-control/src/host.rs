@@ -72,7 +72,12 @@ impl Router {
         self.links.vrf_of(link).map_or(0, |vrf| vrf.index)
     }
 
-    /// Changes with every change of a link.
+    /// Whether labelled packets are taken that come in by a link: `net.mpls.conf.IF.input`.
+    pub fn takes_labels(&self, link: u32) -> bool {
+        self.routes.labels.takes(link)
+    }
+
+    /// Changes with every change of a link, and of whether it takes labels.
     pub fn link_generation(&self) -> u64 {
         self.links.generation
     }

@@ -122,6 +122,8 @@ static MPLS_INPUT: Variable = Variable {
         let takes = router.sysctl_value(&MPLS_INPUT, instance) == 1;
         if let Instance::Link(link) = instance {
             router.set_label_input(link, takes);
+            // Ports are told with what changes of links.
+            router.links.generation += 1;
         }
     },
 };

@@ -30,7 +30,7 @@ fn open(
     memory: &Memory,
     pool: &mut underpass_engine::buffer::Pool,
 ) -> Result<(Device, LivePort), Box<dyn Error>> {
-    keep.set_domain(index_of(name)?, 0)?;
+    keep.set_device(index_of(name)?, 0, false)?;
     let mut device = Device::attach(name, driver, keep)?;
     device.share_among(1);
     eprintln!("{name}: {} ({})", device.driver(), device.why());

@@ -1,9 +1,9 @@
 //! Which frames the kernel keeps, of those that come in by a device that is attached. The control thread
 //! says it here, by device, routing domain and address; XDP and its twins act on it.
 //!
-//! The kernel keeps what is not IPv4 or IPv6 behind an untagged Ethernet header, group addresses of either
-//! layer, router and neighbour discovery, and local addresses of the device's domain. All else is for a
-//! worker.
+//! The kernel keeps what is neither IPv4 nor IPv6 nor, where labels are taken, MPLS behind an untagged Ethernet
+//! header; group addresses of either layer, router and neighbour discovery, and local addresses of the
+//! device's domain. All else is for a worker.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -37,8 +37,8 @@ struct Inner {
 
 /// The maps that the programs read. Keys are in the machine's byte order but for addresses.
 pub(crate) struct Maps {
-    /// Index of a device → domain.
-    pub(crate) domains: Map,
+    /// Index of a device → {domain, whether labels are taken}, 4 bytes each.
+    pub(crate) devices: Map,
     /// {domain, IPv4 address} → 1.
     pub(crate) local4: Map,
     /// {domain, IPv6 address} → 1.
@@ -48,7 +48,7 @@ pub(crate) struct Maps {
 /// What the maps hold, for a port without BPF.
 #[derive(Default)]
 pub(crate) struct Rules {
-    domains: HashMap<u32, u32>,
+    devices: HashMap<u32, (u32, bool)>,
     local: HashSet<(u32, IpAddr)>,
 }
 
@@ -80,22 +80,24 @@ impl Keep {
         self.0.maps.as_ref().map_err(String::as_str)
     }
 
-    /// Frames that come in by the device `ifindex` are of `domain`, 0 being the default one.
+    /// Frames that come in by the device `ifindex` are of `domain`, 0 being the default one. A worker gets those
+    /// with an MPLS label if `labels` says so.
     ///
     /// # Errors
     /// The kernel has no memory for it.
-    pub fn set_domain(&self, ifindex: u32, domain: u32) -> io::Result<()> {
-        self.write(|rules| rules.domains.insert(ifindex, domain));
-        self.on_maps(|maps| maps.domains.insert(&ifindex.to_ne_bytes(), &domain.to_ne_bytes()))
+    pub fn set_device(&self, ifindex: u32, domain: u32, labels: bool) -> io::Result<()> {
+        self.write(|rules| rules.devices.insert(ifindex, (domain, labels)));
+        let value = [domain.to_ne_bytes(), u32::from(labels).to_ne_bytes()].concat();
+        self.on_maps(|maps| maps.devices.insert(&ifindex.to_ne_bytes(), &value))
     }
 
     /// The kernel keeps all that comes in by this device.
     ///
     /// # Errors
     /// The kernel's, which there is none for.
-    pub fn remove_domain(&self, ifindex: u32) -> io::Result<()> {
-        self.write(|rules| rules.domains.remove(&ifindex));
-        self.on_maps(|maps| maps.domains.remove(&ifindex.to_ne_bytes()))
+    pub fn remove_device(&self, ifindex: u32) -> io::Result<()> {
+        self.write(|rules| rules.devices.remove(&ifindex));
+        self.on_maps(|maps| maps.devices.remove(&ifindex.to_ne_bytes()))
     }
 
     /// The kernel keeps what is for this address of the domain: one of its own, or the broadcast address of
@@ -144,7 +146,7 @@ fn key(domain: u32, address: &[u8]) -> Vec<u8> {
 impl Maps {
     fn new() -> io::Result<Self> {
         Ok(Self {
-            domains: Map::new(MapKind::Hash, "underpass_dom", 4, 4, DEVICES)?,
+            devices: Map::new(MapKind::Hash, "underpass_dev", 4, 8, DEVICES)?,
             local4: Map::new(MapKind::Hash, "underpass_ip4", 8, 1, ADDRESSES)?,
             local6: Map::new(MapKind::Hash, "underpass_ip6", 20, 1, ADDRESSES)?,
         })
@@ -155,7 +157,7 @@ impl Rules {
     /// See [`Keep::kernel_keeps`].
     pub(crate) fn kernel_keeps(&self, ifindex: u32, frame: &[u8]) -> bool {
         let Ok((link, packet)) = ethernet::Header::parse(frame) else { return true };
-        let Some(&domain) = self.domains.get(&ifindex) else { return true };
+        let Some(&(domain, labels)) = self.devices.get(&ifindex) else { return true };
         if link.destination[0] & 1 != 0 {
             return true;
         }
@@ -178,6 +180,7 @@ impl Rules {
                 }
                 Err(_) => return true,
             },
+            ethernet::MPLS => return !labels,
             _ => return true,
         };
         self.local.contains(&(domain, destination))
@@ -203,7 +206,7 @@ mod tests {
 
     fn keep() -> Keep {
         let keep = Keep::new();
-        keep.set_domain(DEVICE, DOMAIN).unwrap();
+        keep.set_device(DEVICE, DOMAIN, true).unwrap();
         keep.add_local(DOMAIN, LOCAL4.into()).unwrap();
         keep.add_local(DOMAIN, LOCAL6.into()).unwrap();
         keep.add_local(0, [10, 0, 0, 2].into()).unwrap();
@@ -222,6 +225,13 @@ mod tests {
         let mut frame = [vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60], vec![0; 55]].concat();
         frame[38..54].copy_from_slice(&destination);
         (frame[19], frame[20], frame[54]) = (16, next, kind);
+        frame
+    }
+
+    /// A packet behind one label.
+    fn labelled() -> Vec<u8> {
+        let mut frame = ip4(LOCAL4);
+        frame.splice(12..14, [0x88, 0x47, 0, 0x06, 0x41, 64]);
         frame
     }
 
@@ -254,6 +264,11 @@ mod tests {
             ("ARP", changed(ip4([10, 9, 9, 9]), &[(13, 6)]), true),
             ("VLAN", changed(ip4([10, 9, 9, 9]), &[(12, 0x81)]), true),
             ("too short", ip4([10, 9, 9, 9])[..33].to_vec(), true),
+            ("label", labelled(), false),
+            ("label alone", labelled()[..18].to_vec(), false),
+            ("half a label", labelled()[..16].to_vec(), false),
+            ("label in a group frame", changed(labelled(), &[(0, 3)]), true),
+            ("upstream-assigned label", changed(labelled(), &[(13, 0x48)]), true),
         ];
         for (what, frame, kept) in &cases {
             assert_eq!(keep.kernel_keeps(DEVICE, frame), *kept, "{what}");
@@ -261,7 +276,10 @@ mod tests {
         }
         keep.remove_local(DOMAIN, LOCAL4.into()).unwrap();
         assert!(!keep.kernel_keeps(DEVICE, &ip4(LOCAL4)));
-        keep.remove_domain(DEVICE).unwrap();
+        keep.set_device(DEVICE, DOMAIN, false).unwrap();
+        assert!(keep.kernel_keeps(DEVICE, &labelled()), "labels are not taken");
+        assert!(!keep.kernel_keeps(DEVICE, &ip4(LOCAL4)));
+        keep.remove_device(DEVICE).unwrap();
         assert!(keep.kernel_keeps(DEVICE, &ip4(LOCAL4)));
     }
 
@@ -269,6 +287,12 @@ mod tests {
     #[test]
     fn the_programs_agree() {
         let keep = keep();
+        agree(&keep);
+        keep.set_device(DEVICE, DOMAIN, false).unwrap();
+        agree(&keep);
+    }
+
+    fn agree(keep: &Keep) {
         let Ok(maps) = keep.maps() else {
             eprintln!("SKIPPED the_programs_agree: {}", keep.without_bpf().unwrap_or_default());
             return;
@@ -285,6 +309,7 @@ mod tests {
             (any::<[u8; 16]>(), any::<u8>(), any::<u8>()).prop_map(|(to, next, kind)| ip6(to, next, kind)),
             (any::<[u8; 16]>(), 130..140_u8).prop_map(|(to, kind)| ip6(to, 58, kind)),
             any::<u8>().prop_map(|next| ip6(LOCAL6, next, 0)),
+            Just(labelled()),
         ];
         let changes = proptest::collection::vec((0..54_usize, any::<u8>()), 0..2);
         let strategy = (frame, changes, 14..70_usize);

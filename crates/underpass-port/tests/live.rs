@@ -358,7 +358,7 @@ fn kernel_and_worker(driver: Driver, bpf: bool) {
     let worker = line.router.start(move || {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 8).unwrap();
         let keep = if bpf { Keep::new() } else { Keep::in_user_space("for the test") };
-        keep.set_domain(underpass_port::index_of("ra").unwrap(), 3).unwrap();
+        keep.set_device(underpass_port::index_of("ra").unwrap(), 3, false).unwrap();
         keep.add_local(3, [10, 0, 0, 9].into()).unwrap();
         keep.add_local(3, IpAddr::from(far(9))).unwrap();
         keep.add_local(0, IpAddr::from(far(1))).unwrap();
@@ -435,7 +435,7 @@ fn workers_share_a_device() {
     let worker = line.router.start(move || {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 8).unwrap();
         let keep = Keep::new();
-        keep.set_domain(underpass_port::index_of("ra").unwrap(), 0).unwrap();
+        keep.set_device(underpass_port::index_of("ra").unwrap(), 0, false).unwrap();
         let device = Device::attach("ra", Driver::Packet, &keep).unwrap();
         let mut ports = [0, 1].map(|_| device.port(&[0], 1500, &memory, &mut pool).unwrap());
         ready.send(()).unwrap();

@@ -42,12 +42,17 @@ const FILTER_ALL: i32 = -1;
 
 /// Offsets in a frame.
 const ETHERTYPE: i16 = 12;
+const ETHERNET_END: i32 = 14;
 const IP4_DESTINATION: i16 = 30;
 const IP4_END: i32 = 34;
 const IP6_NEXT_HEADER: i16 = 20;
 const IP6_DESTINATION: i16 = 38;
 const IP6_END: i32 = 54;
 const ICMP6_TYPE: i16 = 54;
+
+/// What is known of a device.
+const DEVICE_DOMAIN: i16 = 0;
+const DEVICE_LABELS: i16 = 4;
 
 /// The stack, down from the frame pointer: keys of maps, and the frame's start where it is copied.
 const KEY_INGRESS: i16 = -4;
@@ -103,25 +108,18 @@ impl Writer {
     /// Jumps to `keep` if the kernel keeps the frame, and falls through if the worker gets it.
     fn classify(&mut self, maps: &Maps) {
         let keep = self.keep;
-        let (ip6, local) = (self.program.label(), self.program.label());
+        let (ip6, local, short) = (self.program.label(), self.program.label(), self.program.label());
+        let (labelled, taken) = (self.program.label(), self.program.label());
         self.program.copy(R6, R1);
         self.open();
-        self.reach(IP4_END);
+        self.reach(IP4_END, short);
+        self.ingress(maps);
         let program = &mut self.program;
-        // Group addresses of the link layer.
-        program.load(Size::Byte, R2, R7, 0);
-        program.jump_if(R2, When::Bits, 1, keep);
-
-        // The domain of the device; R9 holds it.
-        let ingress = if self.kind == ProgramKind::Xdp { xdp_md::INGRESS_IFINDEX } else { sk_buff::IFINDEX };
-        program.load(Size::Word, R2, R6, ingress);
-        program.store(Size::Word, R10, KEY_INGRESS, R2);
-        look_up(program, &maps.domains, KEY_INGRESS);
-        program.jump_if(R0, When::Equal, 0, keep);
-        program.load(Size::Word, R9, R0, 0);
+        program.load(Size::Word, R9, R0, DEVICE_DOMAIN);
 
         program.load(Size::Half, R2, R7, ETHERTYPE);
         program.jump_if(R2, When::Equal, in_machine_order(ethernet::IPV6), ip6);
+        program.jump_if(R2, When::Equal, in_machine_order(ethernet::MPLS), labelled);
         program.jump_if(R2, When::NotEqual, in_machine_order(ethernet::IPV4), keep);
         program.load(Size::Byte, R2, R7, IP4_DESTINATION);
         program.jump_if(R2, When::Greater, i32::from(NEVER_FORWARDED) - 1, keep);
@@ -131,14 +129,14 @@ impl Writer {
         program.jump(local);
 
         program.here(ip6);
-        self.reach(IP6_END);
+        self.reach(IP6_END, keep);
         let program = &mut self.program;
         program.load(Size::Byte, R2, R7, IP6_DESTINATION);
         program.jump_if(R2, When::Equal, 0xff, keep);
         let not_icmp = program.label();
         program.load(Size::Byte, R2, R7, IP6_NEXT_HEADER);
         program.jump_if(R2, When::NotEqual, i32::from(underpass_packet::protocol::ICMPV6), not_icmp);
-        self.reach(IP6_END + 1);
+        self.reach(IP6_END + 1, keep);
         let program = &mut self.program;
         let not_nd = not_icmp;
         program.load(Size::Byte, R2, R7, ICMP6_TYPE);
@@ -151,6 +149,32 @@ impl Writer {
 
         program.here(local);
         program.jump_if(R0, When::NotEqual, 0, keep);
+        program.jump(taken);
+
+        // Labels need not have an IP header behind them.
+        program.here(short);
+        self.reach(ETHERNET_END, keep);
+        self.ingress(maps);
+        let program = &mut self.program;
+        program.load(Size::Half, R2, R7, ETHERTYPE);
+        program.jump_if(R2, When::NotEqual, in_machine_order(ethernet::MPLS), keep);
+        program.here(labelled);
+        program.load(Size::Word, R2, R0, DEVICE_LABELS);
+        program.jump_if(R2, When::Equal, 0, keep);
+        program.here(taken);
+    }
+
+    /// R0 becomes the address of what is known of the device that the frame came in by. The kernel keeps what is
+    /// sent to a group of stations, or comes in by a device of which nothing is known.
+    fn ingress(&mut self, maps: &Maps) {
+        let program = &mut self.program;
+        program.load(Size::Byte, R2, R7, 0);
+        program.jump_if(R2, When::Bits, 1, self.keep);
+        let ingress = if self.kind == ProgramKind::Xdp { xdp_md::INGRESS_IFINDEX } else { sk_buff::IFINDEX };
+        program.load(Size::Word, R2, R6, ingress);
+        program.store(Size::Word, R10, KEY_INGRESS, R2);
+        look_up(program, &maps.devices, KEY_INGRESS);
+        program.jump_if(R0, When::Equal, 0, self.keep);
     }
 
     /// R7 becomes the start of the frame; of XDP, R8 its end.
@@ -167,20 +191,20 @@ impl Writer {
         program.add(R7, i32::from(FRAME));
     }
 
-    /// Makes the first `len` bytes of the frame readable at R7; a shorter frame is the kernel's.
-    fn reach(&mut self, len: i32) {
+    /// Makes the first `len` bytes of the frame readable at R7; of a shorter frame, jumps to `short`.
+    fn reach(&mut self, len: i32, short: Label) {
         let program = &mut self.program;
         if self.kind == ProgramKind::Xdp {
             program.copy(R2, R7);
             program.add(R2, len);
-            return program.jump_if_register(R2, When::Greater, R8, self.keep);
+            return program.jump_if_register(R2, When::Greater, R8, short);
         }
         program.copy(R1, R6);
         program.set(R2, 0);
         program.copy(R3, R7);
         program.set(R4, len);
         program.call(SKB_LOAD_BYTES);
-        program.jump_if(R0, When::NotEqual, 0, self.keep);
+        program.jump_if(R0, When::NotEqual, 0, short);
     }
 }
 

@@ -214,7 +214,7 @@ pub fn wait(ports: &[LivePort]) {
 
 /// A device of the current namespace with one port. The device is attached for as long as the test lives.
 pub fn port(name: &str, driver: Driver, keep: &Keep, memory: &Memory, pool: &mut Pool) -> LivePort {
-    keep.set_domain(index_of(name).unwrap(), 0).unwrap();
+    keep.set_device(index_of(name).unwrap(), 0, false).unwrap();
     let mut device = Device::attach(name, driver, keep).unwrap();
     device.share_among(1);
     let queues: Vec<_> = (0..device.queues()).collect();

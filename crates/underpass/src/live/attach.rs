@@ -65,7 +65,8 @@ pub struct Attachments {
     failed: Failed,
     /// What `keep` holds.
     kept: BTreeSet<(u32, IpAddr)>,
-    domains: BTreeMap<u32, u32>,
+    /// The domain of each device, and whether it takes labels.
+    told: BTreeMap<u32, (u32, bool)>,
     /// What of the router has been seen.
     seen: Option<(u64, u64)>,
     sysctls: Sysctls,
@@ -83,7 +84,7 @@ impl Attachments {
             ports: BTreeSet::new(),
             failed: Failed::new(),
             kept: BTreeSet::new(),
-            domains: BTreeMap::new(),
+            told: BTreeMap::new(),
             seen: None,
             sysctls,
         }
@@ -265,15 +266,15 @@ impl Attachments {
         router.set_shared(index, shared);
         variables::read(router, name);
         router.attach(index, Some(port)).map_err(|refusal| anyhow::anyhow!("{name}: {refusal}"))?;
-        self.keep_domain(router, index);
+        self.keep_device(router, index);
         Ok(())
     }
 
     fn detach(&mut self, index: u32, router: &mut Router, workers: &[Handle]) {
         let Some(Attached { device, port, .. }) = self.attached.remove(&index) else { return };
         tracing::info!("{}: detached", device.name());
-        let _ = self.keep.remove_domain(index);
-        self.domains.remove(&index);
+        let _ = self.keep.remove_device(index);
+        self.told.remove(&index);
         let _ = router.attach(index, None);
         workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
         self.sysctls.restore(device.name());
@@ -290,11 +291,11 @@ impl Attachments {
         self.sysctls.restore_all();
     }
 
-    /// Which domain a link belongs to: that of its VRF.
-    fn keep_domain(&mut self, router: &Router, index: u32) {
-        let domain = router.domain_of(index);
-        if self.domains.insert(index, domain) != Some(domain)
-            && let Err(error) = self.keep.set_domain(index, domain)
+    /// Tells the ports which domain a link belongs to, that of its VRF, and whether it takes labels.
+    fn keep_device(&mut self, router: &Router, index: u32) {
+        let now @ (domain, labels) = (router.domain_of(index), router.takes_labels(index));
+        if self.told.insert(index, now) != Some(now)
+            && let Err(error) = self.keep.set_device(index, domain, labels)
         {
             tracing::error!("interface {index}: {error}");
         }
@@ -313,7 +314,7 @@ impl Attachments {
         }
         self.kept = now;
         let attached: Vec<u32> = self.attached.keys().copied().collect();
-        attached.into_iter().for_each(|index| self.keep_domain(router, index));
+        attached.into_iter().for_each(|index| self.keep_device(router, index));
     }
 
     fn free_port(&mut self) -> PortId {

@@ -19,7 +19,7 @@ fn byte(at: usize) -> u8 {
 }
 
 /// Sends a stream from one host to another; every byte must arrive as it was.
-fn transfer(from: &Namespace, to: &Namespace, address: &str) -> Result<(), String> {
+pub fn transfer(from: &Namespace, to: &Namespace, address: &str) -> Result<(), String> {
     let address: IpAddr = address.parse().unwrap();
     let any = if address.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
     let listener = to.enter(|| TcpListener::bind(any)).unwrap().unwrap();

@@ -69,8 +69,13 @@ impl Node {
     /// Starts the router; its devices should be there.
     pub fn start(&mut self, kind: Kind) {
         if kind == Kind::Underpass {
-            self.router = Some(Router::start(program(), &self.namespace, &[]).unwrap());
+            self.start_with(&[]);
         }
+    }
+
+    /// Starts Underpass with these arguments.
+    pub fn start_with(&mut self, arguments: &[&str]) {
+        self.router = Some(Router::start(program(), &self.namespace, arguments).unwrap());
     }
 
     /// Lines of shell, told to the router, which must succeed.

@@ -91,7 +91,7 @@ impl Forwarder {
         let devices = [Device::attach(cases::IN, driver, &keep)?, Device::attach(cases::OUT, driver, &keep)?];
         let mut ports = Vec::new();
         for device in &devices {
-            keep.set_domain(device.ifindex(), 0)?;
+            keep.set_device(device.ifindex(), 0, false)?;
             let queues: Vec<u32> = (0..device.queues()).collect();
             ports.push(device.port(&queues, MTU, &memory, &mut pool)?);
         }
