@@ -18,7 +18,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
-use underpass::testbed::Namespace;
+use underpass::testbed::{Namespace, join};
 
 use super::net;
 
@@ -61,6 +61,18 @@ impl Guest {
     /// Boots `kernel` with devices of these names, each of which is the other end of a device of a namespace.
     pub fn start(kernel: &str, devices: &[(&str, &Namespace, &str)]) -> Self {
         let namespace = net::namespace("guest");
+        namespace.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1").unwrap();
+        for (n, (_, there, name)) in devices.iter().enumerate() {
+            // The guest opens its tap anew whenever its device comes up, and so cannot have it elsewhere.
+            join(&namespace, &format!("veth{n}"), there, name).unwrap();
+            let bridge = format!(
+                "ip tuntap add tap{n} mode tap vnet_hdr; ip link add bridge{n} type bridge
+                 for end in tap{n} veth{n}; do ip link set $end master bridge{n} up; done
+                 ip link set bridge{n} up"
+            );
+            namespace.run(&bridge).unwrap();
+            there.run(&format!("ip link set {name} up")).unwrap();
+        }
         let directory = tempfile::tempdir().unwrap();
         let init = directory.path().join("init");
         fs::write(&init, INIT).unwrap();
@@ -81,10 +93,8 @@ impl Guest {
         });
         let mut guest = Self { child, input, output, _directory: directory, _namespace: namespace };
         while guest.line("booting") != "__READY" {}
-        for (n, (own, there, name)) in devices.iter().enumerate() {
+        for (n, (own, ..)) in devices.iter().enumerate() {
             guest.run(&format!("ip link set vec{n} name {own} up"));
-            let line = format!("ip link set tap{n} netns {} name {name}", there.path());
-            guest._namespace.run(&line).unwrap();
         }
         guest.run(
             "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 \
