@@ -512,3 +512,52 @@ impl Router {
         self.lookup(Scope::Rules { link: 0, vrf })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use underpass_engine::buffer::PortId;
+    use underpass_engine::tables::Writer;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_left_of_routes_that_are_gone() {
+        let mut router = Router::new(Writer::new(1).0);
+        let oif = router.add_port("v0", [2, 0, 0, 0, 0, 1], PortId(0)).unwrap();
+        router.resize_labels(100);
+        let way = |n: u32, labels: &[u32]| Way {
+            oif,
+            via: Some(Via::Ip(Ipv4Addr::from_bits(n).into())),
+            weight: 1,
+            labels: labels.into(),
+        };
+        let deep = [7; 30];
+        let held = |router: &Router| {
+            let labels = &router.routes.labels;
+            (labels.by_spec.len(), labels.lists.len() - labels.free_lists.len())
+        };
+        // Each time in the place of other routes than before.
+        for turn in 0..3 {
+            for label in FIRST_UNRESERVED..100 {
+                let n = label + turn;
+                let (ways, stacks): (Vec<Way>, Stacks) = match n % 3 {
+                    0 => (vec![way(n % 5, &[])], [Stack::from_slice(&[n, n + 1])].into()),
+                    1 => (vec![way(n % 5, &deep)], [Stack::new()].into()),
+                    _ => {
+                        (vec![way(1, &[]), way(2, &[])], [Stack::new(), [n, n].into()].into_iter().collect())
+                    }
+                };
+                let spec = Spec { protocol: 4, propagate: None, ways: ways.into() };
+                router.set_label(label, Some((spec, stacks))).unwrap();
+            }
+            assert_eq!(held(&router), (11, 28));
+        }
+        // A list is used again as soon as its route is gone.
+        assert_eq!(router.routes.labels.lists.len(), 29);
+        router.resize_labels(0);
+        assert_eq!(held(&router), (0, 0));
+        assert!(router.routes.labels.specs.iter().all(Option::is_none));
+    }
+}

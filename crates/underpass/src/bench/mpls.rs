@@ -1,8 +1,11 @@
-//! MPLS: labels pushed, swapped and popped.
+//! MPLS: labels pushed, swapped and popped, and what their routes take of memory.
 
+pub mod memory;
+
+use underpass_netlink::mpls::Via;
 use underpass_port::memory::Patches;
 
-use super::routes::{self, Route};
+use super::routes::{self, LabelWay, Route};
 use super::scenario::{
     BASE, CHECKED, Flow, HOPS, Load, NEIGHBOUR, PORTS, SENDER, Scenario, flows, incoming, outgoing,
 };
@@ -128,12 +131,13 @@ fn at_random(count: u32) -> Load {
         value[..4].copy_from_slice(&wire::mpls(&[16 + drawn], HOPS, &[]));
         value
     };
+    let route = |(label, &(out, neighbour)): (u32, &(u32, u8))| {
+        let way = LabelWay { labels: vec![out], via: Via::Ip(routes::gateway(neighbour, true)) };
+        Route::Label { label, ways: vec![way] }
+    };
     Load {
         expected: expected.collect(),
-        routes: labels
-            .zip(&swaps)
-            .map(|(label, &(out, neighbour))| Route::Label { label, out, neighbour })
-            .collect(),
+        routes: labels.zip(&swaps).map(route).collect(),
         templates: flows
             .iter()
             .map(|flow: &Flow| labelled(&[LABEL], &flow.packet4(HOPS)).into_boxed_slice())

@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use underpass_netlink::messages;
+use underpass_netlink::mpls::{self, Via};
 use underpass_netlink::reply::{Address, write_message};
+use underpass_netlink::{Reply, messages};
 use underpass_port::memory::Patches;
 
 use super::scenario::{CHECKED, HOPS, Load, NEIGHBOUR, PORTS, flows, incoming};
@@ -24,8 +25,23 @@ pub enum Route {
     Plain { prefix: IpAddr, length: u8, neighbour: u8 },
     /// `encap seg6 mode encap`, with these segments in the order in which they are visited.
     Encapsulated { prefix: Ipv6Addr, length: u8, segments: Vec<Ipv6Addr> },
-    /// A label that is swapped for another, towards a neighbour by its IPv4 address.
-    Label { label: u32, out: u32, neighbour: u8 },
+    /// A label, and where it leads.
+    Label { label: u32, ways: Vec<LabelWay> },
+}
+
+/// One way of a label.
+pub struct LabelWay {
+    /// What is put on in its place.
+    pub labels: Vec<u32>,
+    /// The neighbour.
+    pub via: Via,
+}
+
+impl LabelWay {
+    fn write(&self, request: &mut Reply<'_>) {
+        request.attribute(RTA_NEWDST, &mpls::stack(&self.labels));
+        request.attribute(RTA_VIA, &mpls::via(self.via));
+    }
 }
 
 /// The Ethernet address of a neighbour, counted from 0.
@@ -35,7 +51,8 @@ pub fn neighbour_mac(neighbour: u8) -> Mac {
     mac
 }
 
-fn gateway(neighbour: u8, v4: bool) -> IpAddr {
+/// The address of a neighbour, counted from 0.
+pub fn gateway(neighbour: u8, v4: bool) -> IpAddr {
     if v4 {
         Ipv4Addr::new(10, 1, 0, 2 + neighbour).into()
     } else {
@@ -65,6 +82,7 @@ const RTM_NEWROUTE: u16 = 24;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTA_MULTIPATH: u16 = 9;
 const RTA_VIA: u16 = 18;
 const RTA_NEWDST: u16 = 19;
 const RTA_ENCAP_TYPE: u16 = 21;
@@ -79,6 +97,9 @@ const RTN_UNICAST: u8 = 1;
 /// Longest datagram of requests, in bytes.
 const BATCH: usize = 64 * 1024;
 
+/// Longer than any request, in bytes.
+const LONGEST: usize = 1024;
+
 /// The requests that add the routes by the link of this index, many to a datagram, each acknowledged.
 ///
 /// # Errors
@@ -86,7 +107,7 @@ const BATCH: usize = 64 * 1024;
 pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut datagrams: Vec<Vec<u8>> = Vec::new();
     for (index, route) in routes.iter().enumerate() {
-        if datagrams.last().is_none_or(|datagram| datagram.len() + 256 > BATCH) {
+        if datagrams.last().is_none_or(|datagram| datagram.len() + LONGEST > BATCH) {
             datagrams.push(Vec::with_capacity(BATCH));
         }
         let Some(datagram) = datagrams.last_mut() else { continue };
@@ -106,12 +127,22 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
                     request.address(RTA_DST, *prefix);
                     request.address(RTA_GATEWAY, gateway(*neighbour, prefix.is_ipv4()));
                 }
-                Route::Label { label, out, neighbour } => {
-                    request.attribute(RTA_DST, &wire::mpls(&[*label], 0, &[]));
-                    request.attribute(RTA_NEWDST, &wire::mpls(&[*out], 0, &[]));
-                    let mut via = (libc::AF_INET as u16).to_ne_bytes().to_vec();
-                    via.extend(Ipv4Addr::new(10, 1, 0, 2 + neighbour).octets());
-                    request.attribute(RTA_VIA, &via);
+                Route::Label { label, ways } => {
+                    request.attribute(RTA_DST, &mpls::stack(&[*label]));
+                    if let [way] = &ways[..] {
+                        way.write(request);
+                    } else {
+                        let nest = request.nest_unflagged(RTA_MULTIPATH);
+                        for way in ways {
+                            let start = request.len();
+                            request.fixed(&[[0; 4], link.to_ne_bytes()].concat());
+                            way.write(request);
+                            let len = (request.len() - start) as u16;
+                            request.written()[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+                        }
+                        request.end(nest);
+                        return;
+                    }
                 }
                 Route::Encapsulated { prefix, segments, .. } => {
                     request.address(RTA_DST, IpAddr::V6(*prefix));
