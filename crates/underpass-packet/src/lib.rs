@@ -16,6 +16,7 @@
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod icmp_extension;
 pub mod icmpv4;
 pub mod icmpv6;
 pub mod ioam;

@@ -33,6 +33,9 @@ fn seed(name: &str) -> Vec<u8> {
              3c000502000201002b01de0731323334353637010300000 02c020001000000002001
              0db800000000000000000000000306000001deadbeef00010002000000000000000050022000346a0000"
         }
+        // `ICMPExtensionHeader()/ICMPExtensionMPLS(stack=[MPLS(label=100,cos=5,s=0,ttl=1),
+        // MPLS(label=300,cos=5,s=1,ttl=40)])` with the checksum of RFC 4884
+        "icmp_extension" => "2000c9b0000c010100064a010012cb28",
         // `MPLS(label=100,cos=5,s=0,ttl=40)/MPLS(label=200,s=1,ttl=9)/Raw(b'0123')`
         "mpls" => "00064a28000c810930313233",
         // `IPv6(src='fe80::1',dst='ff02::1:ff00:2')/ICMPv6ND_NS(tgt='fe80::2')/

@@ -1,6 +1,10 @@
-"""MPLS: RFC 3031, RFC 3032, RFC 3443; what Linux's mpls_forward, mpls_xmit and mpls_egress send."""
+"""MPLS: RFC 3031, RFC 3032, RFC 3443; what Linux's mpls_forward, mpls_xmit and mpls_egress send. Of what Linux drops
+silently the sender is told, with the labels: RFC 3032 sections 2.3 and 3, RFC 4884, RFC 4950."""
 
 from scapy.contrib.mpls import MPLS
+
+from scapy.layers.inet6 import in6_chksum
+from scapy.utils import checksum
 
 from .frames import *
 
@@ -24,7 +28,6 @@ def frame(packet, dst=P0):
     return Ether(dst=dst, src=N0, type=0x8847) / packet
 
 
-
 def routes(*lines, base=BASE, more=()):
     return base + ON + list(more) + [f"ip -f mpls route add {line}" for line in lines]
 
@@ -35,8 +38,6 @@ PACKETS = [
     ("IPv6", labels([100], SIX)),
     ("TTL 255, class 0", labels([100], FOUR, ttl=255, cos=0)),
     ("TTL 2", labels([100], FOUR, ttl=2)),
-    ("TTL 1", labels([100], FOUR, ttl=1)),
-    ("TTL 0", labels([100], FOUR, ttl=0)),
     ("another label below", labels([100, 300], FOUR)),
     ("three labels", labels([100, 300, 301], SIX)),
     ("IPv4 of TTL 1", labels([100], ip4(ttl=1) / udp())),
@@ -94,19 +95,6 @@ Case(
         ("to all stations", frame(labels([100], FOUR), dst="ff:ff:ff:ff:ff:ff")),
     ],
 )
-for name, line, base, longer in [
-    ("too-big", f"100 as 200 {VIA4}", SMALL, 1300),
-    ("too-big-30", f"100 as {'/'.join(str(n) for n in range(1000, 1030))} {VIA6}", BASE, 1400),
-]:
-    quoted = ip4() / udp(longer)
-    Case(
-        f"mpls/{name}",
-        "a packet that is too long with its labels",
-        routes(line, base=base),
-        [("too long", frame(labels([100], quoted)))],
-        expect={0: [to_p0(icmp4(quoted, 3, 4, 1280 if base is SMALL else 1500))]},
-        differs="it drops the packet silently",
-    )
 Case(
     "mpls/input-off",
     "an interface that takes no labels",
@@ -144,7 +132,10 @@ for name, doc, stack, more in [
 Case(
     "mpls/push-default-ttl",
     "labels for IP packets: the TTL of net.mpls.default_ttl",
-    BASE + ON + ["sysctl -qw net.mpls.ip_ttl_propagate=0", "sysctl -qw net.mpls.default_ttl=77"] + push("100"),
+    BASE
+    + ON
+    + ["sysctl -qw net.mpls.ip_ttl_propagate=0", "sysctl -qw net.mpls.default_ttl=77"]
+    + push("100"),
     PLAIN,
 )
 Case(
@@ -152,4 +143,241 @@ Case(
     "net.mpls.ip_ttl_propagate=0: packets keep their own TTL",
     routes(f"100 {VIA4}", "101 dev lo", more=["sysctl -qw net.mpls.ip_ttl_propagate=0"]),
     [(l, frame(p)) for l, p in PACKETS] + [("to local", frame(labels([101], FOUR)))],
+)
+
+
+# ------------------------------------------------------------------------------------------ errors
+
+
+def extended(quoted, stack):
+    """The quoted packet, 128 bytes of it, and the label stack as it came: RFC 4884 section 7, RFC 4950 section 3."""
+    stack = bytes(stack)
+    labels = next(stack[: i + 4] for i in range(0, len(stack), 4) if stack[i + 2] & 1)
+    found = struct.pack("!HHHBB", 0x2000, 0, 4 + len(labels), 1, 1) + labels
+    total = sum(struct.unpack(f"!{len(found) // 2}H", found))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return bytes(quoted)[:128].ljust(128, b"\0") + found[:2] + struct.pack("!H", ~total & 0xFFFF) + found[4:]
+
+
+def finished(header, icmp):
+    """An ICMP message with its checksum behind an IP header."""
+    sum = in6_chksum(58, header, icmp) if isinstance(header, IPv6) else checksum(icmp)
+    return header / Raw(icmp[:2] + struct.pack("!H", sum) + icmp[4:])
+
+
+def told4(quoted, stack, kind, code, mtu=0, dst=SOURCE4, ttl=64):
+    """An ICMP error with an extension; its length field counts words of 32 bits: RFC 4884 sections 4.1 and 4.2."""
+    header = IP(src="192.0.2.1", dst=dst, ttl=ttl, id=0, proto=1, tos=(quoted.tos & 0x1E) | 0xC0)
+    return finished(header, struct.pack("!BBHBBH", kind, code, 0, 0, 128 // 4, mtu) + extended(quoted, stack))
+
+
+def told6(quoted, stack, dst=SOURCE, hlim=64):
+    """ICMPv6 time exceeded with an extension; its length field counts words of 64 bits: RFC 4884 section 4.4."""
+    header = IPv6(src="2001:db8:1::1", dst=dst, hlim=hlim, nh=58)
+    return finished(header, struct.pack("!BBHBBH", 3, 0, 0, 128 // 8, 0, 0) + extended(quoted, stack))
+
+
+def way_on(numbers, inner, ttl=255, classes=None):
+    """What leaves by p1 with these labels. What is below the label that was looked up keeps its class."""
+    stack = b"".join(
+        bytes(MPLS(label=n, cos=classes[i] if classes else 0, s=i + 1 == len(numbers), ttl=ttl))
+        for i, n in enumerate(numbers)
+    )
+    return ("p1", Ether(dst=N1, src=P1, type=0x8847) / Raw(stack + bytes(inner)))
+
+
+def expired(listed, **more):
+    """Packets whose label has run out: (what it is, the labels, what is below them, what is sent)."""
+    return io(
+        [
+            (label, frame(labels(numbers, inner, ttl=1)), out(inner, labels(numbers, inner, ttl=1)))
+            for label, numbers, inner, out in listed
+        ]
+    )
+
+
+SILENT = "it drops the packet silently"
+FAR4, FAR6 = "198.18.0.1", "2001:db8:99::1"  # no route leads there
+LONG4, LONG6 = ip4() / udp(1000), ip6() / udp(1000)
+CUT = IP(bytes(ip4(flags="MF", frag=64) / udp(64)))
+back4 = lambda inner, stack: [to_p0(told4(inner, stack, 11, 0))]
+back6 = lambda inner, stack: [to_p0(told6(inner, stack))]
+nothing = lambda inner, stack: []
+Case(
+    "mpls/ttl",
+    "a label that has run out, with a route to the sender",
+    routes(f"100 as 200 {VIA4}"),
+    differs=SILENT,
+    **expired(
+        [
+            ("IPv4", [100], FOUR, back4),
+            ("IPv6", [100], SIX, back6),
+            ("a long IPv4 packet", [100], LONG4, back4),
+            ("a long IPv6 packet", [100], LONG6, back6),
+            ("an IPv4 fragment, not the first", [100], CUT, nothing),
+            ("an ICMP error", [100], icmp4(FOUR, 11, 0, src="192.0.2.77"), nothing),
+            ("an ICMPv6 error", [100], time_exceeded(SIX, src="2001:db8:1::77"), nothing),
+            ("a ping", [100], ip4() / ICMP(id=1, seq=1), back4),
+            ("to an IPv4 group", [100], ip4("232.1.1.1") / udp(), nothing),
+            ("to an IPv6 group", [100], ip6("ff0e::1") / udp(), nothing),
+            ("no IP packet", [100], Raw(b"\0" * 60), nothing),
+            ("a wrong IPv4 checksum", [100], IP(bytes(ip4(chksum=1) / udp())), nothing),
+        ]
+    ),
+)
+along4 = lambda *numbers, **more: lambda inner, stack: [
+    way_on(numbers, told4(inner, stack, 11, 0, dst=inner.src), **more)
+]
+along6 = lambda *numbers, **more: lambda inner, stack: [
+    way_on(numbers, told6(inner, stack, dst=inner.src), **more)
+]
+FAR = [ip4(src=FAR4) / udp(), ip6(src=FAR6) / udp()]
+Case(
+    "mpls/ttl-along",
+    "a label that has run out: the message goes along the path",
+    routes(
+        f"100 as 200 {VIA4}",
+        f"101 as 200/201 {VIA6}",
+        f"102 {VIA4}",
+        f"103 ttl-propagate disabled {VIA4}",
+        "104 dev lo",
+    ),
+    differs=SILENT,
+    **expired(
+        [
+            ("no route to the IPv4 sender", [100], FAR[0], along4(200)),
+            ("no route to the IPv6 sender", [100], FAR[1], along6(200)),
+            ("two labels more", [101], FAR[0], along4(200, 201)),
+            ("labels below", [100, 300, 301], FOUR, along4(200, 300, 301, classes=[0, 5, 5])),
+            ("labels below, IPv6", [100, 300, 301], SIX, along6(200, 300, 301, classes=[0, 5, 5])),
+            (
+                "no label more",
+                [102],
+                FAR[0],
+                lambda inner, stack: [to_p1(told4(inner, stack, 11, 0, dst=FAR4, ttl=255))],
+            ),
+            (
+                "no label more, pipe",
+                [103],
+                FAR[0],
+                lambda inner, stack: [to_p1(told4(inner, stack, 11, 0, dst=FAR4))],
+            ),
+            ("looked up here", [104], FOUR, back4),
+            ("looked up here, no route to the sender", [104], FAR[0], nothing),
+        ]
+    ),
+)
+Case(
+    "mpls/ttl-vrf",
+    "a label that has run out, of a VRF: its sender is one of the VRF",
+    VRF + ON + ["ip -f mpls route add 100 dev vrf100"],
+    differs=SILENT,
+    **expired(
+        [
+            (
+                "IPv4",
+                [100],
+                ip4(src="203.0.113.140") / udp(),
+                lambda inner, stack: [to_p1(told4(inner, stack, 11, 0, dst=inner.src, ttl=255))],
+            ),
+            (
+                "IPv6",
+                [100],
+                ip6(src="2001:db8:6::9") / udp(),
+                lambda inner, stack: [to_p1(told6(inner, stack, dst=inner.src, hlim=255))],
+            ),
+            (
+                "a sender outside",
+                [100],
+                FOUR,
+                lambda inner, stack: [to_p0(told4(inner, stack, 11, 0, ttl=255))],
+            ),
+        ]
+    ),
+)
+
+
+def whole(numbers, packet, out):
+    stack = labels(numbers, packet)
+    return frame(stack), out(packet, stack)
+
+
+def cut4(packet, size):
+    """The fragments of an IPv4 packet, with `size` bytes behind their headers but for the last: RFC 791 section 3.2."""
+    data, parts = bytes(packet)[20:], []
+    for at in range(0, len(data), size):
+        more = "MF" if at + size < len(data) else 0
+        parts.append(
+            IP(
+                src=packet.src,
+                dst=packet.dst,
+                ttl=packet.ttl,
+                tos=packet.tos,
+                id=packet.id,
+                proto=17,
+                flags=more,
+                frag=at // 8,
+            )
+            / Raw(data[at : at + size])
+        )
+    return parts
+
+
+def fragments(*numbers, size):
+    return lambda inner, stack: [way_on(numbers, part, ttl=39) for part in cut4(inner, size)]
+
+
+BIG4, FIXED4, BIG6 = ip4() / udp(1380), ip4(flags="DF") / udp(1380), ip6() / udp(1380)
+frag_needed = lambda mtu: lambda inner, stack: [to_p0(told4(inner, stack, 3, 4, mtu))]
+Case(
+    "mpls/too-big",
+    "packets that are too long with their labels",
+    routes(
+        f"100 as 200 {VIA4}",
+        f"101 as {'/'.join(str(n) for n in range(1000, 1030))} {VIA6}",
+        f"102 {VIA4}",
+        "103 dev lo",
+        more=["ip link set p1 mtu 1400"],
+    ),
+    differs="it drops the packet silently, or tells the sender without the labels",
+    **io(
+        [
+            (label, *whole(numbers, packet, out))
+            for label, numbers, packet, out in [
+                ("IPv4", [100], BIG4, fragments(200, size=1376)),
+                ("IPv4, not to be fragmented", [100], FIXED4, frag_needed(1396)),
+                ("IPv6", [100], BIG6, lambda inner, stack: [to_p0(too_big(inner, 1396))]),
+                ("IPv4 that just does not fit", [100], ip4(flags="DF") / udp(1369), frag_needed(1396)),
+                (
+                    "IPv4 that just fits",
+                    [100],
+                    ip4(flags="DF") / udp(1368),
+                    lambda inner, stack: [way_on([200], inner, ttl=39)],
+                ),
+                ("30 labels", [101], ip4() / udp(1300), fragments(*range(1000, 1030), size=1256)),
+                ("30 labels, not to be fragmented", [101], ip4(flags="DF") / udp(1300), frag_needed(1280)),
+                (
+                    "no label more",
+                    [102],
+                    BIG4,
+                    lambda inner, stack: [to_p1(hops(part)) for part in cut4(inner, 1376)],
+                ),
+                ("no label more, not to be fragmented", [102], FIXED4, frag_needed(1400)),
+                (
+                    "a label below",
+                    [102, 300],
+                    FIXED4,
+                    lambda inner, stack: [way_on([300], told4(inner, stack, 3, 4, 1396), classes=[5])],
+                ),
+                (
+                    "looked up here",
+                    [103],
+                    FIXED4,
+                    lambda inner, stack: [to_p0(icmp4(hops(inner), 3, 4, 1400))],
+                ),
+                ("no IP packet", [100], Raw(b"\0" * 1450), nothing),
+            ]
+        ]
+    ),
 )

@@ -197,8 +197,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 continue;
             };
-            if ethertype(&road) == ethernet::IPV4 && !road.packet.fits(mtu as usize) {
-                self.send_cut(&mut road, port, mtu, (rewrite, None), trace);
+            if ethertype(&road) != ethernet::IPV6 && !road.packet.fits(mtu as usize) {
+                self.send_cut(&mut road, port, mtu, rewrite, trace);
                 self.pool.give(road.packet);
                 continue;
             }

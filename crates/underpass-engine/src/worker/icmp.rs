@@ -6,11 +6,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::checksum::Sum;
+use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
 use super::road::{BROADCAST, GENERATED, GROUP, LABELLED, NOT_FORWARDED, SWITCHED, UNFINISHED};
-use super::{Path, Road, Step, View, mpls};
+use super::{Path, Road, Step, View, lsp};
 use crate::drops::Drop;
 use crate::tables::{LONGEST_LINK_LAYER, LinkId};
 use crate::trace::{Event, Trace};
@@ -91,6 +92,14 @@ impl Error {
         }
     }
 
+    /// Whether what `sender` is told has room for an extension: RFC 4884 section 4.
+    fn is_extensible(self, sender: IpAddr) -> bool {
+        match sender {
+            IpAddr::V4(_) => matches!(self.v4(0).0, 3 | 11 | 12),
+            IpAddr::V6(_) => matches!(self.v6(0).0, 1 | 3),
+        }
+    }
+
     /// Type, code and argument in ICMP.
     fn v4(self, argument: u32) -> (u8, u8, u32) {
         match self {
@@ -122,8 +131,11 @@ impl<const COUNT: bool> Path<COUNT> {
             Error::TooBig => road.extra.argument.saturating_sub(u32::from(road.extra.growth)),
             _ => road.extra.argument,
         };
+        // Behind the end of a path the packet is an IP packet like any other.
+        let inside = road.is(LABELLED | SWITCHED);
+        let stack = if inside { lsp::received(road) } else { lsp::Stack::new() };
         road.unwrap();
-        if road.is(LABELLED) && !mpls::uncovered(road) {
+        if road.is(LABELLED) && !lsp::uncover(road) {
             return Step::drop(reason);
         }
         let argument = match error {
@@ -141,17 +153,23 @@ impl<const COUNT: bool> Path<COUNT> {
             IpAddr::V4(_) => (MAX_V4, ipv4::Header::LEN + ICMP_LEN),
         };
         road.packet.truncate(longest - headers);
-        let room = headers + LONGEST_LINK_LAYER;
+        let room = headers + stack.len() + LONGEST_LINK_LAYER;
         if road.packet.headroom() < room && self.move_for_room(road, room, trace).is_err() {
             return Step::drop(Drop::NoHeadroom);
         }
+        let extends =
+            !stack.is_empty() && error.is_extensible(sender) && lsp::extend(&mut road.packet, &stack);
         let (kind, code, built) = match sender {
             IpAddr::V6(sender) => {
                 let (kind, code, argument) = error.v6(argument);
+                // RFC 4884 section 4.4: the length, in words of 64 bits.
+                let argument = argument | if extends { (QUOTED as u32 / 8) << 24 } else { 0 };
                 (kind, code, quote6(road, sender, [kind, code], argument))
             }
             IpAddr::V4(sender) => {
                 let (kind, code, argument) = error.v4(argument);
+                // RFC 4884 sections 4.1 to 4.3: the length, in words of 32 bits.
+                let argument = argument | if extends { (QUOTED as u32 / 4) << 16 } else { 0 };
                 (kind, code, quote4(road, sender, [kind, code], argument))
             }
         };
@@ -161,6 +179,9 @@ impl<const COUNT: bool> Path<COUNT> {
         road.packet.clear_offload();
         self.count_drop(road, reason);
         trace.step(Event::Icmp(kind, code, reason), &road.packet);
+        if !stack.is_empty() {
+            return self.send_from_path(view, road, &stack, sender);
+        }
         self.send_generated(view, road, sender)
     }
 

@@ -23,6 +23,7 @@ mod ioam;
 mod ipv4;
 mod ipv6;
 mod local;
+mod lsp;
 mod mpls;
 mod ndp;
 mod options;

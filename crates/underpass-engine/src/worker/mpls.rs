@@ -9,15 +9,17 @@ use underpass_packet::{FromBytes, IntoBytes, ethernet, ipv4, ipv6};
 use super::express::{
     Common, Company, ETHERNET, Out, Packets, addresses, next_hop4, next_hop6, write_header,
 };
-use super::road::{LABELLED, SWITCHED, UNFINISHED};
+use super::road::{GENERATED, LABELLED, SWITCHED, UNFINISHED};
 use super::{
     Burst, IcmpError, Path, Road, Step, View, chain::Fibs, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain,
+    lsp,
 };
 use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::flow;
 use crate::tables::{
-    Action, ActionId, IpVersion, LONGEST_LINK_LAYER, LabelAction, NextHop, Push, Switch, SwitchTo,
+    Action, ActionId, IpVersion, LONGEST_LINK_LAYER, LabelAction, LookupId, NextHop, NextHopId, Push, Switch,
+    SwitchTo,
 };
 use crate::trace::{Event, Trace};
 
@@ -81,25 +83,38 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Result<Step, Drop> {
         road.extra.flags |= LABELLED | SWITCHED;
+        if road.extra.labels == 0 {
+            road.extra.labels = road.packet.headroom() as u32;
+        }
         let bytes = road.packet.bytes();
         mpls::depth(bytes).map_err(|_| Drop::LabelStackMalformed)?;
         let (entry, _) = Entry::read_from_prefix(bytes).map_err(|_| Drop::LabelStackMalformed)?;
         let action = action_of(view, entry.label(), bytes);
         trace.step(Event::Label(entry.label(), action), &road.packet);
         match action.ok_or(Drop::LabelUnknown)? {
-            _ if entry.ttl() <= 1 => Err(Drop::HopLimitExceeded),
+            _ if entry.ttl() <= 1 => Ok(Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit)),
             LabelAction::Swap { label, next_hop } => {
-                let new = Entry::new(label, 0, entry.is_bottom(), entry.ttl() - 1);
+                if let Some(step) = refuse_long(view, road, next_hop, Entry::LEN) {
+                    return Ok(step);
+                }
+                let new = Entry::new(label, 0, entry.is_bottom(), lowered(road, entry));
+                road.extra.labels = 0;
                 new.write_to_prefix(road.packet.bytes_mut()).map_err(|_| Drop::LabelStackMalformed)?;
                 Ok(Step::Forward(next_hop))
             }
             LabelAction::Pop { next_hop, propagate } => {
+                if let Some(step) = refuse_long(view, road, next_hop, 0) {
+                    return Ok(step);
+                }
                 road.packet.pull(Entry::LEN);
                 uncover(road, entry, (propagate, true), None)?;
                 Ok(Step::Forward(next_hop))
             }
             LabelAction::SwapPush { labels, next_hop } => {
                 let new = entries(labels);
+                if let Some(step) = refuse_long(view, road, next_hop, new.len()) {
+                    return Ok(step);
+                }
                 if let Err(refusal) = self.make_room(road, new.len() + LONGEST_LINK_LAYER, trace) {
                     return Ok(Step::Refuse(refusal));
                 }
@@ -108,6 +123,11 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             LabelAction::Act(id) => match view.tables.action(id, view.guard) {
                 Some(Action::Switch(switch)) => {
+                    if let SwitchTo::NextHop(next_hop) = switch.to
+                        && let Some(step) = refuse_long(view, road, next_hop, switch.labels.len())
+                    {
+                        return Ok(step);
+                    }
                     let room = switch.labels.len() + LONGEST_LINK_LAYER;
                     match self.make_room(road, room, trace) {
                         Ok(()) => switch_to(road, entry, switch),
@@ -154,24 +174,51 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
-/// What a labelled packet is before it goes to `next_hop`: it must fit.
-pub(super) fn leave(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
-    if road.packet.fits(next_hop.mtu as usize) {
-        return Ok(());
+/// What a packet that its labels have led here is before it goes to `next_hop`. `Ok(false)`: it has to be fragmented.
+pub(super) fn leave(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
+    let mtu = next_hop.mtu as usize;
+    if road.packet.fits(mtu) {
+        return Ok(true);
     }
-    road.extra.argument = next_hop.mtu;
-    Err(Step::error(Drop::TooBig, IcmpError::TooBig))
+    if lsp::may_be_cut(road) { Ok(false) } else { Err(lsp::too_long(road, mtu)) }
+}
+
+/// What becomes of a packet that is too long for a next hop: [`lsp::refuse_long`].
+fn refuse_long(view: &View<'_>, road: &mut Road, next_hop: NextHopId, labels: usize) -> Option<Step> {
+    lsp::refuse_long(road, view.tables.next_hop(next_hop, view.guard)?, labels)
+}
+
+/// The TTL of labels in the place of one that has been taken off.
+fn lowered(road: &Road, entry: Entry) -> u8 {
+    entry.ttl().saturating_sub(u8::from(!road.is(GENERATED)))
+}
+
+/// Whether packets with this label are looked up here, in other tables than those of `instance`.
+pub(super) fn looks_elsewhere(view: &View<'_>, stack: &[u8], label: u32, instance: LookupId) -> bool {
+    let Some(LabelAction::Act(id)) = action_of(view, label, stack) else { return false };
+    match view.tables.action(id, view.guard) {
+        Some(Action::Switch(Switch { to: SwitchTo::Here { lookup, .. }, .. })) => *lookup != instance,
+        _ => false,
+    }
 }
 
 /// Puts the labels on a packet. `None`: no room, and it is as it was.
-pub(super) fn put_on(packet: &mut Packet, push: &Push, ttl: u8) -> Option<()> {
+fn put_on(packet: &mut Packet, push: &Push, ttl: u8) -> Option<()> {
     let room = packet.push(push.labels.len()).ok()?;
     write_labels(room, &push.labels, ttl, true)
 }
 
+/// The labels that a push puts on a packet, with its TTL.
+pub(super) fn stack_of(push: &Push, packet: &[u8]) -> Option<lsp::Stack> {
+    let mut stack = lsp::Stack::new();
+    stack.try_extend_from_slice(&push.labels).ok()?;
+    write_labels(&mut stack, &push.labels, ttl_of(push, packet), true)?;
+    Some(stack)
+}
+
 /// The TTL of labels that are put on a packet.
 #[inline(always)]
-pub(super) fn ttl_of(push: &Push, packet: &[u8]) -> u8 {
+fn ttl_of(push: &Push, packet: &[u8]) -> u8 {
     let own = match packet.first() {
         Some(first) if first >> 4 == 6 => packet.get(7),
         _ => packet.get(8),
@@ -216,9 +263,11 @@ fn entries([first, last]: [u32; 2]) -> [u8; 2 * Entry::LEN] {
 
 /// Puts others in the place of the label `entry`.
 fn put_in_place(road: &mut Road, entry: Entry, labels: &[u8]) -> Result<(), Drop> {
+    let ttl = lowered(road, entry);
+    road.extra.labels = 0;
     road.packet.pull(Entry::LEN);
     let room = road.packet.push(labels.len()).map_err(|_| Drop::NoHeadroom)?;
-    write_labels(room, labels, entry.ttl() - 1, entry.is_bottom()).ok_or(Drop::NoHeadroom)
+    write_labels(room, labels, ttl, entry.is_bottom()).ok_or(Drop::NoHeadroom)
 }
 
 /// Takes off the label `entry`, which is still on the packet, and does what its route says.
@@ -255,12 +304,20 @@ fn switch_to(road: &mut Road, entry: Entry, switch: &Switch) -> Result<Step, Dro
 }
 
 /// What was below a label that has been taken off: another one, or an IP packet, which takes over its TTL.
-fn uncover(road: &mut Road, entry: Entry, ttl: (bool, bool), payload: Option<IpVersion>) -> Result<(), Drop> {
+fn uncover(
+    road: &mut Road,
+    entry: Entry,
+    (propagate, lower): (bool, bool),
+    payload: Option<IpVersion>,
+) -> Result<(), Drop> {
     if !entry.is_bottom() {
         return Ok(());
     }
     road.extra.flags &= !LABELLED;
-    hand_ttl(road.packet.bytes_mut(), entry, ttl, payload).map(|_| ()).ok_or(Drop::LabelPayload)
+    let lower = lower && !road.is(GENERATED);
+    hand_ttl(road.packet.bytes_mut(), entry, (propagate, lower), payload)
+        .map(|_| ())
+        .ok_or(Drop::LabelPayload)
 }
 
 /// Gives an IP packet the TTL of the label that was taken off it, or leaves it its own; less one if that is
@@ -424,19 +481,4 @@ pub(super) fn push_plain(view: &View<'_>, packet: &mut Packet, len: usize, push:
     write_header(head, mac, ethernet::MPLS);
     write_labels(stack, &push.labels, push.ttl.unwrap_or(lowered), true)?;
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
-}
-
-/// Takes the labels off a packet that its sender is told of. `false`: what is below them says no sender.
-pub(super) fn uncovered(road: &mut Road) -> bool {
-    road.extra.flags &= !(LABELLED | SWITCHED);
-    match mpls::depth(road.packet.bytes()) {
-        Ok(depth) => road.packet.pull(depth * Entry::LEN),
-        Err(_) => return false,
-    }
-    let bytes = road.packet.bytes();
-    match bytes.first().map(|first| first >> 4) {
-        Some(4) => ipv4_check(bytes).is_ok(),
-        Some(6) => ipv6_check(bytes).is_ok(),
-        _ => false,
-    }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Extra {
     pub(crate) inserted: u16,
     /// Bytes by which this router has made it longer, which it says in a Packet Too Big.
     pub(crate) growth: u16,
+    /// Where in its slot the label stack lies that it came in with, as long as nothing is written there; 0: nowhere.
+    pub(super) labels: u32,
     /// What [`super::Step::LookSlow`] looks up.
     pub(crate) slow: Slow,
     /// What the ICMP error says: an MTU, or where the fault lies.
@@ -82,6 +84,7 @@ impl Extra {
             wrapping: 0,
             inserted: 0,
             growth: 0,
+            labels: 0,
             slow: Slow::Throw,
             argument: 0,
             mark: 0,
@@ -175,8 +178,8 @@ impl Road {
 
     /// Begins anew: another packet has taken this one's place.
     pub(super) fn start_again(&mut self) {
-        let Extra { turns, encapsulations, encapsulated, growth, wrapping, .. } = &mut self.extra;
-        (*turns, *encapsulations, *encapsulated, *growth, *wrapping) = (0, 0, None, 0, 0);
+        let Extra { turns, encapsulations, encapsulated, growth, wrapping, labels, .. } = &mut self.extra;
+        (*turns, *encapsulations, *encapsulated, *growth, *wrapping, *labels) = (0, 0, None, 0, 0, 0);
     }
 
     /// The Ethernet header that the packet came in with.
@@ -218,6 +221,7 @@ impl Road {
     #[inline(always)]
     fn grown(&mut self, len: usize) {
         self.extra.growth = self.extra.growth.saturating_add(len as u16);
+        self.extra.labels = 0;
     }
 
     /// Takes note that a behaviour took `len` bytes of headers off a packet that this router had made

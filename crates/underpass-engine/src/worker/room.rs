@@ -36,6 +36,7 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Result<(), Refusal> {
         // The frame that it came in may go inside an encapsulation yet.
         let frame = road.link_layer();
+        let labels_first = road.extra.labels as usize == road.packet.headroom();
         if road.packet.move_back(room).is_err() {
             let mut large = self.pool.take_large().ok_or(const { Refusal::silent(Drop::NoHeadroom) })?;
             if large.copy_back(&road.packet, room).is_err() {
@@ -47,6 +48,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(frame) = frame {
             road.put_link_layer(frame);
         }
+        road.extra.labels = if labels_first { road.packet.headroom() as u32 } else { 0 };
         self.totals.buffer_moves += 1;
         trace.step(Event::Moved(room), &road.packet);
         Ok(())

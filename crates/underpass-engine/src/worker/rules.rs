@@ -75,6 +75,13 @@ pub(super) fn find6(
     }
 }
 
+/// Whether a packet is forwarded where it is looked up by `address`.
+pub(super) fn leads(view: &View<'_>, packet: &[u8], id: LookupId, address: IpAddr) -> bool {
+    let found = Selectors::read(packet, address, 0).map(|selectors| selectors.find(view, id, address));
+    let action = found.and_then(|found| view.tables.action(found.ok()??, view.guard));
+    action.is_some_and(|action| !matches!(action, Action::Discard(_)))
+}
+
 fn destination(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         6 => Some(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination().into()),

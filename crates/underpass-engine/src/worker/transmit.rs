@@ -2,13 +2,13 @@
 
 use underpass_packet::ethernet;
 
-use super::road::{GROUP, NOT_FORWARDED, SWITCHED, UNFINISHED};
-use super::{Path, Refusal, Road, Step, View, ethertype, fragment, ipv4, ipv6, mpls};
+use super::road::{GROUP, LABELLED, NOT_FORWARDED, SWITCHED, UNFINISHED};
+use super::{Path, Refusal, Road, Step, View, ethertype, fragment, ipv4, ipv6, lsp, mpls};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::offload::{self, Cut};
-use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, Push, Rewrite};
+use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, Rewrite};
 use crate::trace::{Event, Trace};
 
 /// Most packets that wait to be sent by one port.
@@ -141,7 +141,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.finish_generated(view, road, next_hop.link);
             }
             if road.is(SWITCHED) {
-                return mpls::leave(road, next_hop).map(|()| true);
+                return mpls::leave(road, next_hop);
             }
         }
         if ipv6::is(&road.packet) {
@@ -164,7 +164,25 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some((next_hop, rewrite)) = resolved else {
             return self.count_drop(road, Drop::NeighbourUnresolved);
         };
-        self.send_cut(road, next_hop.port, next_hop.mtu, (&rewrite, None), trace);
+        self.send_cut(road, next_hop.port, next_hop.mtu, &rewrite, trace);
+    }
+
+    /// The same, with the link-layer header `rewrite`; labels on the packet stand before every fragment.
+    pub(super) fn send_cut<T: Trace>(
+        &mut self,
+        road: &mut Road,
+        port: PortId,
+        mtu: u32,
+        rewrite: &Rewrite,
+        trace: &mut T,
+    ) {
+        let mut stack = lsp::Stack::new();
+        if road.is(LABELLED) {
+            let len = lsp::stack_len(&road.packet);
+            stack.extend(road.packet.bytes().iter().copied().take(len));
+            road.packet.pull(len);
+        }
+        self.send_cut_below(road, port, mtu, (rewrite, &stack), trace);
     }
 
     /// The same, each fragment with the labels of a push.
@@ -183,19 +201,22 @@ impl<const COUNT: bool> Path<COUNT> {
         else {
             return self.count_drop(road, Drop::NeighbourUnresolved);
         };
-        let mtu = next_hop.mtu.saturating_sub(push.labels.len() as u32);
-        self.send_cut(road, next_hop.port, mtu, (&rewrite, Some(push)), trace);
+        let Some(stack) = mpls::stack_of(push, road.packet.bytes()) else {
+            return self.count_drop(road, Drop::NoHeadroom);
+        };
+        self.send_cut_below(road, next_hop.port, next_hop.mtu, (&rewrite, &stack), trace);
     }
 
-    /// The same, with the link-layer header `rewrite`, and labels before it.
-    pub(super) fn send_cut<T: Trace>(
+    /// The same, with the link-layer header `rewrite` and labels before each.
+    fn send_cut_below<T: Trace>(
         &mut self,
         road: &mut Road,
         port: PortId,
         mtu: u32,
-        headers: (&Rewrite, Option<&Push>),
+        headers: (&Rewrite, &[u8]),
         trace: &mut T,
     ) {
+        let mtu = mtu.saturating_sub(headers.1.len() as u32);
         // The fragments take the packet's place: one of them counts as the packet itself.
         let mut place = 1;
         if let Some(mut cut) = Cut::of_ip(&road.packet) {
@@ -222,18 +243,16 @@ impl<const COUNT: bool> Path<COUNT> {
         packet: &Packet,
         port: PortId,
         mtu: u32,
-        (rewrite, push): (&Rewrite, Option<&Push>),
+        (rewrite, labels): (&Rewrite, &[u8]),
         trace: &mut T,
     ) -> Result<(), Drop> {
         let fragments = fragment::fragment(&mut self.pool, packet, mtu as usize)?;
         trace.step(Event::Fragmented(fragments.len()), packet);
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
         for mut fragment in fragments {
-            let ttl = push.map(|push| mpls::ttl_of(push, fragment.bytes()));
-            let labelled =
-                push.zip(ttl).map_or(Some(()), |(push, ttl)| mpls::put_on(&mut fragment, push, ttl));
-            let ethertype = if push.is_some() { ethernet::MPLS } else { ethernet::IPV4 };
-            if labelled.and_then(|()| write_link_layer(&mut fragment, rewrite, ethertype)).is_none() {
+            let room = fragment.push(labels.len()).map(|front| front[..labels.len()].copy_from_slice(labels));
+            let ethertype = if labels.is_empty() { ethernet::IPV4 } else { ethernet::MPLS };
+            if room.is_err() || write_link_layer(&mut fragment, rewrite, ethertype).is_none() {
                 self.drop(fragment, Drop::NoHeadroom, trace);
                 continue;
             }

@@ -7,7 +7,7 @@
 use underpass_packet::{
     IntoBytes, arp,
     checksum::{self, Sum},
-    ethernet, icmpv4, icmpv6, ioam, ipv4, ipv6,
+    ethernet, icmp_extension, icmpv4, icmpv6, ioam, ipv4, ipv6,
     ipv6_ext::{self, Extensions, Kind},
     ipv6_options::Options,
     mpls, ndisc, rpl, srh, tcp, udp, vlan,
@@ -17,10 +17,11 @@ use underpass_packet::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 15] = [
+pub const ALL: [(&str, Exercise); 16] = [
     ("arp", arp),
     ("checksum", checksum),
     ("ethernet", ethernet),
+    ("icmp_extension", icmp_extension),
     ("icmpv4", icmpv4),
     ("icmpv6", icmpv6),
     ("ioam", ioam),
@@ -79,6 +80,23 @@ pub fn ethernet(bytes: &[u8]) -> bool {
     let same = ethernet::Header::new(header.destination, header.source, header.ethertype.get());
     assert_eq!(same.as_bytes(), &bytes[..14]);
     assert_eq!(header.is_multicast(), bytes[0] % 2 == 1);
+    true
+}
+
+pub fn icmp_extension(bytes: &[u8]) -> bool {
+    let Ok(extension) = icmp_extension::Extension::parse(bytes) else { return false };
+    let mut at = 4;
+    for object in extension.objects() {
+        assert_at(bytes, at + 4, object.payload);
+        at += 4 + object.payload.len();
+    }
+    assert_eq!(at, bytes.len());
+    if let Some(stack) = extension.label_stack() {
+        let mut same = vec![0; icmp_extension::len_of_label_stack(stack.as_bytes().len())];
+        assert_eq!(icmp_extension::write_label_stack(stack.as_bytes(), &mut same), Ok(()));
+        let read = icmp_extension::Extension::parse(&same).map(|same| same.label_stack());
+        assert_eq!(read, Ok(Some(stack)));
+    }
     true
 }
 
