@@ -1,6 +1,7 @@
 //! `underpass lab`: a network of hosts and routers on this machine, to look at.
 
 mod l3vpn;
+mod mpls;
 
 use std::{env, process::ExitCode};
 
@@ -14,7 +15,8 @@ use underpass::testbed;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass lab l3vpn             # an L3VPN of two tenants over SRv6, checked step by step
-  underpass lab l3vpn --keep      # the same, left running until Ctrl-C, to be looked at")]
+  underpass lab l3vpn --keep      # the same, left running until Ctrl-C, to be looked at
+  underpass lab mpls              # label-switched paths beside plain forwarding: transactions a second")]
 pub struct Args {
     #[command(subcommand)]
     network: Network,
@@ -28,6 +30,8 @@ enum Network {
         #[arg(long)]
         keep: bool,
     },
+    /// Paths of one and two labels and next hops, beside plain forwarding: UDP requests and responses
+    Mpls(mpls::Args),
 }
 
 /// Builds the network that is asked for.
@@ -36,8 +40,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("a lab makes network namespaces and devices: run it as root");
     }
     let program = env::current_exe().context("cannot find this program itself")?;
-    match args.network {
-        Network::L3vpn { keep } => l3vpn::show(&program, keep)?,
+    match &args.network {
+        Network::L3vpn { keep } => l3vpn::show(&program, *keep)?,
+        Network::Mpls(args) => mpls::measure(&program, args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,7 +12,7 @@ mod host;
 mod lifecycle;
 mod metrics;
 mod neighbours;
-mod priority;
+pub mod priority;
 mod sent;
 mod shadow;
 mod stats;

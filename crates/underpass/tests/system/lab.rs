@@ -53,6 +53,34 @@ fn the_lab_runs_and_leaves_nothing() {
     assert_eq!((routers(), new_sockets(&before)), (Vec::new(), Vec::new()));
 }
 
+/// Every request of a few short rounds is answered, and labels cost no multiple of plain forwarding.
+#[test]
+fn the_paths_of_the_commit() {
+    let Some(_turn) = turn("the_paths_of_the_commit") else { return };
+    let before = sockets();
+    let arguments = ["lab", "mpls", "--json", "--rounds", "3", "--time", "30"];
+    let output = Command::new(program()).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let mut seen = Vec::new();
+    for case in report["cases"].as_array().unwrap() {
+        seen.push((
+            case["family"].as_str().unwrap().to_owned(),
+            case["labels"].as_u64().unwrap(),
+            case["nexthops"].as_u64().unwrap(),
+        ));
+        assert!(case["ratio"].as_f64().unwrap() > 0.5, "{case}");
+        let latency = case["mpls"]["latency"].as_array().unwrap();
+        assert!(latency.windows(2).all(|pair| pair[0].as_f64() <= pair[1].as_f64()), "{case}");
+    }
+    let wanted = ["IPv4", "IPv6"].into_iter().flat_map(|family| {
+        [(1, 1), (2, 1), (1, 2), (2, 2)].map(|(labels, nexthops)| (family.to_owned(), labels, nexthops))
+    });
+    assert_eq!(seen, wanted.collect::<Vec<_>>());
+    assert_eq!((routers(), new_sockets(&before)), (Vec::new(), Vec::new()));
+}
+
 /// However it ends: by a signal in the middle, even one that it cannot catch.
 #[test]
 fn an_interrupted_lab_leaves_nothing() {
