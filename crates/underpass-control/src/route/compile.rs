@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Bpf, Discard, Endpoint, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER,
-    LookupId, Multipath, NextCsid, NextHop, NextHopId, Push, Rewrite, Rpl, Via,
+    Action, ActionId, Behaviour, Bpf, Discard, Endpoint, Flavours, Headend, HeadendMode, IoamSeen,
+    LONGEST_LINK_LAYER, LookupId, Multipath, NextCsid, NextHop, NextHopId, Push, Rewrite, Rpl, Via,
 };
 use underpass_netlink::Encap;
 use underpass_netlink::mpls::stack;
@@ -55,7 +54,7 @@ pub(crate) struct Actions {
     /// The actions that depend on a neighbour: link, address.
     neighbours: BTreeMap<(u32, IpAddr), BTreeSet<ActionKey>>,
     /// How many packets the ways have seen that count them.
-    pub frequencies: HashMap<CounterId, Arc<AtomicU32>>,
+    pub frequencies: HashMap<CounterId, Arc<[IoamSeen]>>,
     discards: [Option<ActionId>; 4],
     tracked: BTreeSet<(Family, u128, ActionKey)>,
 }

@@ -2,11 +2,10 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
-    Ioam, IoamFrequency, IoamMode, IoamNode, IoamOnward, IoamPlaces, LookupId, Via,
+    Ioam, IoamFrequency, IoamMode, IoamNode, IoamOnward, IoamPlaces, IoamSeen, LookupId, Via,
 };
 use underpass_netlink::Encap;
 use underpass_netlink::ioam6::{Ioam6, Mode};
@@ -114,8 +113,10 @@ impl Router {
 
     /// How many packets a way has seen stays as it is while the way does.
     fn ioam_frequency(&mut self, counter: CounterId, ioam6: &Ioam6) -> IoamFrequency {
-        let count: &Arc<AtomicU32> = self.routes.compiled.frequencies.entry(counter).or_default();
-        IoamFrequency { k: ioam6.frequency_k, n: ioam6.frequency_n, count: Arc::clone(count) }
+        let workers = self.engine.workers();
+        let fresh = || (0..workers).map(|_| IoamSeen::default()).collect();
+        let seen = Arc::clone(self.routes.compiled.frequencies.entry(counter).or_insert_with(fresh));
+        IoamFrequency { k: ioam6.frequency_k, n: ioam6.frequency_n, seen }
     }
 
     /// Compiles the actions again that insert options: what they say of the node or of a link is another now.

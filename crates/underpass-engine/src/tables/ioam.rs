@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{LinkId, NextHopId, Via};
 
@@ -70,28 +70,37 @@ pub enum IoamMode {
     Auto,
 }
 
-/// Which packets an option is inserted into: `k` of `n`, the first ones.
+/// Which packets an option is inserted into: `k` of `n`, the first ones. Each worker counts its own: none writes
+/// to what another reads.
 #[derive(Clone, Debug)]
 pub struct IoamFrequency {
     /// So many …
     pub k: u32,
     /// … of so many; not 0.
     pub n: u32,
-    /// Packets so far. One for all workers: 1 of 2 is 1 of 2 whichever of them a packet takes.
-    pub count: Arc<AtomicU32>,
+    /// Packets so far, of each worker.
+    pub seen: Arc<[IoamSeen]>,
 }
 
+/// How many packets a worker has chosen from, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct IoamSeen(AtomicU64);
+
 impl IoamFrequency {
-    /// Counts a packet, and says whether it is one of the `k`.
+    /// Counts a packet of this worker, and says whether it is one of the `k`.
     #[inline]
-    pub fn chooses(&self) -> bool {
-        self.count.fetch_add(1, Relaxed).checked_rem(self.n).is_some_and(|place| place < self.k)
+    pub(crate) fn chooses(&self, worker: usize) -> bool {
+        let Some(IoamSeen(seen)) = self.seen.get(worker) else { return false };
+        let before = seen.load(Relaxed);
+        seen.store(before.wrapping_add(1), Relaxed);
+        before.checked_rem(self.n.into()).is_some_and(|place| place < self.k.into())
     }
 }
 
 impl PartialEq for IoamFrequency {
     fn eq(&self, other: &Self) -> bool {
-        (self.k, self.n) == (other.k, other.n) && Arc::ptr_eq(&self.count, &other.count)
+        (self.k, self.n) == (other.k, other.n) && Arc::ptr_eq(&self.seen, &other.seen)
     }
 }
 
@@ -153,5 +162,25 @@ impl Ioam {
             IpAddr::V6(address) => address,
             IpAddr::V4(_) => Ipv6Addr::UNSPECIFIED,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of each worker's packets the first `k` of `n`, whatever the others have.
+    #[test]
+    fn k_of_n_of_each_worker() {
+        let seen = (0..2).map(|_| IoamSeen::default()).collect();
+        let frequency = IoamFrequency { k: 2, n: 5, seen };
+        let chosen = |worker, packets: usize| -> Vec<bool> {
+            (0..packets).map(|_| frequency.chooses(worker)).collect()
+        };
+        assert_eq!(chosen(0, 4), [true, true, false, false]);
+        assert_eq!(chosen(1, 1), [true]);
+        assert_eq!(chosen(0, 8), [false, true, true, false, false, false, true, true]);
+        assert_eq!(chosen(1, 2), [true, false]);
+        assert_eq!(chosen(2, 1), [false], "there is no such worker");
     }
 }

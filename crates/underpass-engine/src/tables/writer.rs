@@ -330,6 +330,11 @@ impl Writer {
         fib.peek_exact(prefix.to_bits(), len).map(ActionId)
     }
 
+    /// How many workers read the tables.
+    pub fn workers(&self) -> usize {
+        self.counters.len()
+    }
+
     /// A counter that shows zero, with room for it in every worker's [`Counters`].
     pub fn add_counter(&mut self) -> CounterId {
         let Some((id, used)) = self.counter_ids.take(&self.retirer) else { return CounterId(NOWHERE) };

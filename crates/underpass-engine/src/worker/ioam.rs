@@ -81,7 +81,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 Step::OnLink(link)
             }
         };
-        if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses()) {
+        if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses(self.number)) {
             return onward;
         }
         let ingress = view.link(road.ingress).map(|link| &link.ioam).filter(|link| !generated && !link.host);

@@ -103,6 +103,8 @@ pub(crate) struct Path<const COUNT: bool> {
     holds: Option<Holds>,
     /// What runs the programs of SIDs.
     programs: Box<Programs>,
+    /// The number of the worker.
+    number: usize,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
@@ -166,6 +168,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             answers: true,
             holds: None,
             programs: Box::new(Programs::new(reader.number())),
+            number: reader.number(),
         };
         Self { tables, reader, path, epoch: 0 }
     }
