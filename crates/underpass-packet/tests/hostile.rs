@@ -73,6 +73,19 @@ fn valid_inputs_are_taken() {
     }
 }
 
+/// What the fuzz targets begin with.
+#[test]
+fn fuzz_seeds() {
+    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds");
+    for target in std::fs::read_dir(seeds).unwrap().map(Result::unwrap) {
+        let run = exercise::ALL.iter().find(|(name, _)| *name == target.file_name());
+        let (_, run) = run.unwrap_or_else(|| panic!("{:?} is no target", target.file_name()));
+        for file in std::fs::read_dir(target.path()).unwrap().map(Result::unwrap) {
+            run(&std::fs::read(file.path()).unwrap());
+        }
+    }
+}
+
 #[test]
 fn every_truncation_of_every_change() {
     for (name, run) in exercise::ALL {

@@ -30,6 +30,30 @@ pub struct Lab {
     slots: usize,
 }
 
+/// The link of a port, with these tables.
+fn link(i: u16, lookup: LookupId) -> Link {
+    Link {
+        ifindex: u32::from(i) + 2,
+        port: Some(PortId(i)),
+        up: true,
+        mac: MACS[usize::from(i)],
+        mtu: 1500,
+        lookup,
+        forward4: true,
+        forward6: true,
+        source4: Some(Ipv4Addr::new(10, 0, i as u8, 1)),
+        source6: Some(v6(&format!("fd00:{i}::1"))),
+        host: None,
+        shared: false,
+        addresses: None,
+        mpls: false,
+        rpl: true,
+        seg6: true,
+        require_hmac: underpass_engine::hmac::Require::Present,
+        ioam: underpass_engine::tables::IoamLink::default(),
+    }
+}
+
 pub fn v6(text: &str) -> Ipv6Addr {
     text.parse().unwrap()
 }
@@ -49,28 +73,7 @@ impl Lab {
             rules4: [].into(),
             rules6: [].into(),
         });
-        let links = [0, 1].map(|i: u16| {
-            writer.add_link(Link {
-                ifindex: u32::from(i) + 2,
-                port: Some(PortId(i)),
-                up: true,
-                mac: MACS[usize::from(i)],
-                mtu: 1500,
-                lookup,
-                forward4: true,
-                forward6: true,
-                source4: Some(Ipv4Addr::new(10, 0, i as u8, 1)),
-                source6: Some(v6(&format!("fd00:{i}::1"))),
-                host: None,
-                shared: false,
-                addresses: None,
-                mpls: false,
-                rpl: true,
-                seg6: true,
-                require_hmac: underpass_engine::hmac::Require::Present,
-                ioam: underpass_engine::tables::IoamLink::default(),
-            })
-        });
+        let links = [0, 1].map(|i: u16| writer.add_link(link(i, lookup)));
         let next_hops = [0, 1].map(|i: usize| {
             let mut bytes = [0; 20];
             bytes[..6].copy_from_slice(&PEERS[i]);
@@ -94,6 +97,11 @@ impl Lab {
         writer.insert4(fib4, Ipv4Addr::new(10, 0, 0, 1), 32, local);
         let worker = Worker::new(tables, readers.remove(0), pool);
         Self { writer, worker, fib4, fib6, lookup, links, next_hops, forward, slots }
+    }
+
+    /// What the link of a port is, to be changed.
+    pub fn link(&self, port: u16) -> Link {
+        link(port, self.lookup)
     }
 
     /// A local SID with a counter.

@@ -1,0 +1,11 @@
+//! Packets through a router that has every behaviour: the first bytes say whither and in what.
+#![no_main]
+
+#[path = "../../tests/lab/mod.rs"]
+mod lab;
+#[path = "../../tests/packets/mod.rs"]
+mod packets;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    packets::send(bytes);
+});
