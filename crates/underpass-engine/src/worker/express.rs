@@ -13,7 +13,7 @@ use underpass_packet::{ethernet, protocol};
 use super::chain::{Chain, Fibs};
 use super::road::Extra;
 use super::transmit::ETHERNET_REWRITE;
-use super::{Burst, Path, View, Waiting, ioam, ipv4, ipv6, mpls};
+use super::{Burst, Path, View, Waiting, ioam, ipv4, ipv6};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::Count;
 use crate::drops::Drop;
@@ -186,6 +186,9 @@ impl<const COUNT: bool> Path<COUNT> {
                                 ),
                             };
                         }
+                        Some(Action::Push(push)) => {
+                            self.take_pushed::<_, true>(company, packet, len, push);
+                        }
                         action => self.take_other(company, packet, len, action),
                     }
                 }
@@ -196,6 +199,9 @@ impl<const COUNT: bool> Path<COUNT> {
                             Some(out) => self.send_frame(out, packet, company.trace),
                             None => self.take_own_road(company, packet),
                         },
+                        Some(Action::Push(push)) => {
+                            self.take_pushed::<_, false>(company, packet, len, push);
+                        }
                         action => self.take_other(company, packet, len, action),
                     }
                 }
@@ -271,7 +277,6 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.totals.buffer_moves_avoided += u64::from(out.is_some());
                 out
             }
-            Some(Action::Push(push)) => mpls::push_plain(view, &mut packet, len, push),
             Some(Action::Rpl(route)) => {
                 let out = insert_rpl(view, &mut packet, len, route);
                 self.totals.buffer_moves_avoided += u64::from(out.is_some());
@@ -349,6 +354,14 @@ impl<const COUNT: bool> Path<COUNT> {
             let out = match action {
                 Some(Action::Forward(id)) if ipv6 => forward::<true>(view, &mut packet, len, *id),
                 Some(Action::Forward(id)) => forward::<false>(view, &mut packet, len, *id),
+                Some(Action::Push(push)) if ipv6 => {
+                    self.take_pushed::<_, true>(company, packet, len, push);
+                    continue;
+                }
+                Some(Action::Push(push)) => {
+                    self.take_pushed::<_, false>(company, packet, len, push);
+                    continue;
+                }
                 action => {
                     self.take_other(company, packet, len, action);
                     continue;

@@ -52,6 +52,21 @@ impl<const COUNT: bool> Path<COUNT> {
         following
     }
 
+    /// Puts labels on an IP packet of `len` bytes and takes it to its port.
+    #[inline(never)]
+    pub(super) fn take_pushed<T: Trace, const IPV6: bool>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        mut packet: Packet,
+        len: usize,
+        push: &Push,
+    ) {
+        match push_plain::<IPV6>(company.common.view, &mut packet, len, push) {
+            Some(out) => self.send_frame(out, packet, company.trace),
+            None => self.take_own_road(company, packet),
+        }
+    }
+
     /// Takes a packet that is not plainly IP to its port, if it is labelled, or along its own road.
     #[inline(never)]
     pub(super) fn take_unplain<T: Trace>(
@@ -366,23 +381,55 @@ impl Common<'_, '_> {
     }
 }
 
+/// Most labels that are taken off a packet one after the other on the common road.
+const MOST_POPPED: usize = 4;
+
 /// Takes the labelled packet in a frame to its port. `None`: it is not so plain, and as it was.
 #[inline(always)]
 fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Out> {
+    let mut popped = 0;
+    loop {
+        match through_first_label(view, fibs, packet) {
+            Some(Through::Out(out)) => return Some(out),
+            // The frame begins later by that; its header is written anew where it leaves.
+            Some(Through::Below) if popped < MOST_POPPED => {
+                packet.pull(Entry::LEN);
+                popped += 1;
+            }
+            _ => {
+                // As many bytes as have been taken off, which are still there.
+                let _ = packet.push(popped * Entry::LEN);
+                return None;
+            }
+        }
+    }
+}
+
+/// What has become of a packet by its first label.
+enum Through {
+    /// It leaves.
+    Out(Out),
+    /// The label ends here, and another is below it.
+    Below,
+}
+
+/// Does what the first label says.
+#[inline(always)]
+fn through_first_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Through> {
     let stack = packet.bytes().get(ETHERNET..)?;
     let (entry, _) = Entry::read_from_prefix(stack).ok()?;
     if entry.ttl() <= 1 || !entry.is_bottom() && mpls::depth(stack).is_err() {
         return None;
     }
-    match action_of(view, entry.label(), stack)? {
+    let out = match action_of(view, entry.label(), stack)? {
         LabelAction::Swap { label, next_hop } => {
             let next_hop = view.tables.next_hop(next_hop, view.guard)?;
             let mac = addresses(next_hop, stack.len())?;
             let len = packet.len();
-            let head: &mut [u8; ETHERNET + Entry::LEN] = packet.bytes_mut().first_chunk_mut()?;
-            head[..12].copy_from_slice(mac);
+            let (head, stack) = packet.bytes_mut().split_first_chunk_mut()?;
+            write_header(head, mac, ethernet::MPLS);
             let new = Entry::new(label, 0, entry.is_bottom(), entry.ttl() - 1);
-            head[ETHERNET..].copy_from_slice(new.as_bytes());
+            new.write_to_prefix(stack).ok()?;
             Some((next_hop.port, len as u32))
         }
         LabelAction::Pop { next_hop, propagate } => {
@@ -420,9 +467,15 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
                 packet.truncate(ETHERNET + Entry::LEN + len);
                 replace(packet, entry, &[], (true, *payload), next_hop)
             }
+            Action::Switch(Switch { labels, to: SwitchTo::Here { labels: true, .. }, .. })
+                if labels.is_empty() =>
+            {
+                return Some(Through::Below);
+            }
             _ => None,
         },
-    }
+    };
+    out.map(Through::Out)
 }
 
 /// The TTL of an IP packet.
@@ -466,19 +519,34 @@ fn replace(
 /// Puts labels on the IP packet of `len` bytes in a frame, and sends it to their next hop. `None`: it is not so
 /// plain, and as it was.
 #[inline(always)]
-pub(super) fn push_plain(view: &View<'_>, packet: &mut Packet, len: usize, push: &Push) -> Option<Out> {
+fn push_plain<const IPV6: bool>(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    push: &Push,
+) -> Option<Out> {
     let next_hop = view.tables.next_hop(push.next_hop, view.guard)?;
     let outer_len = push.labels.len() + len;
     let mac = addresses(next_hop, outer_len)?;
-    let inside = packet.bytes().get(ETHERNET..)?;
-    let lowered = own_ttl(inside)?.checked_sub(1).filter(|ttl| *ttl > 0)?;
-    let is6 = inside.first()? >> 4 == 6;
+    if packet.headroom() < push.labels.len() {
+        return None;
+    }
+    let inside = packet.bytes_mut().get_mut(ETHERNET..)?;
+    let lowered = if IPV6 { super::ipv6::lower_hop_limit(inside) } else { super::ipv4::lower_ttl(inside) };
+    if !lowered {
+        return None;
+    }
+    let own = if IPV6 { inside.get(7)? } else { inside.get(8)? };
+    let ttl = push.ttl.unwrap_or(*own);
     packet.truncate(ETHERNET + len);
     let frame = packet.push(push.labels.len()).ok()?;
     let (head, stack) = frame.split_first_chunk_mut::<ETHERNET>()?;
-    let inside = stack.get_mut(push.labels.len()..)?;
-    let _ = if is6 { super::ipv6::lower_hop_limit(inside) } else { super::ipv4::lower_ttl(inside) };
     write_header(head, mac, ethernet::MPLS);
-    write_labels(stack, &push.labels, push.ttl.unwrap_or(lowered), true)?;
+    // The numbers of labels that are frequent, without a loop.
+    match *push.labels {
+        [a, b, c, _] => *stack.first_chunk_mut()? = [a, b, c, ttl],
+        [a, b, c, _, d, e, f, _] => *stack.first_chunk_mut()? = [a, b, c, ttl, d, e, f, ttl],
+        _ => write_labels(stack, &push.labels, ttl, true)?,
+    }
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
 }
