@@ -8,7 +8,6 @@ use underpass_netlink::genetlink::{self, seg6};
 use underpass_netlink::{Attributes, Refusal};
 
 use crate::dump::{Chunk, Dump, More};
-use crate::sysctl::{Instance, SEG6_REQUIRE_HMAC};
 use crate::{Link, Request, Router};
 
 /// `SEG6_HMAC_ALGO_*`.
@@ -123,11 +122,9 @@ impl Router {
         self.recompile_headends(|srh| srh.hmac_key() == Some(id));
     }
 
-    /// What is asked of the HMACs of what comes in by a link. Linux takes what comes in by a link of a VRF for
-    /// coming in by the VRF's device.
+    /// What is asked of the HMACs of what comes in by a link.
     pub(crate) fn require_hmac(&self, link: &Link) -> Require {
-        let asked = link.master.filter(|&master| self.links.vrf_of(master).is_some()).unwrap_or(link.index);
-        match self.sysctl_value(&SEG6_REQUIRE_HMAC, Instance::Link(asked)) {
+        match self.seg6_require_hmac(link) {
             ..=-1 => Require::Never,
             0 => Require::Present,
             1.. => Require::Always,

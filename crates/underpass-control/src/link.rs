@@ -326,8 +326,8 @@ impl crate::Router {
             shared,
             addresses: self.vrf_addresses(link.index),
             mpls: self.routes.labels.takes(link.index),
-            rpl: self.rpl_seg_enabled(link.index),
-            seg6: self.seg6_enabled(link.index),
+            rpl: self.rpl_seg_enabled(link),
+            seg6: self.seg6_enabled(link),
             require_hmac: self.require_hmac(link),
             ioam: self.ioam_link(link),
         }

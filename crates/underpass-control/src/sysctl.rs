@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use libc::{EBUSY, EINVAL, EISDIR, ENOENT};
 
-use crate::{Refusal, Router};
+use crate::{Link, Refusal, Router};
 
 /// A variable, whose value is a number.
 pub(crate) struct Variable {
@@ -44,16 +44,11 @@ pub(crate) static STRICT_MODE: Variable =
 
 /// Whether packets to the router go on along their SRHs, where the address is no SID: the lower of `all` and that of
 /// the link.
-static SEG6_ENABLED: Variable = Variable {
-    path: "ipv6/conf/*/seg6_enabled",
-    range: ANY,
-    initial: 0,
-    check: any,
-    follow: publish_all_links,
-};
+static SEG6_ENABLED: Variable =
+    Variable { path: "ipv6/conf/*/seg6_enabled", range: ANY, initial: 0, check: any, follow: publish_links };
 
 /// What is asked of the HMAC TLVs of SRHs that come in by a link; `all` has no effect, in Linux neither.
-pub(crate) static SEG6_REQUIRE_HMAC: Variable = Variable {
+static SEG6_REQUIRE_HMAC: Variable = Variable {
     path: "ipv6/conf/*/seg6_require_hmac",
     range: ANY,
     initial: 0,
@@ -67,7 +62,7 @@ static RPL_SEG_ENABLED: Variable = Variable {
     range: ANY,
     initial: 0,
     check: any,
-    follow: publish_all_links,
+    follow: publish_links,
 };
 
 /// Whether traces of packets that come in by a link are filled.
@@ -191,19 +186,14 @@ fn ioam(router: &mut Router, instance: Instance) {
     router.ioam_changed(instance);
 }
 
-/// The packet path is told of the links that the value is for: one and those enslaved to it.
+/// The packet path is told of the links that the value is for: all, or one and those enslaved to it.
 fn publish_links(router: &mut Router, instance: Instance) {
-    let Instance::Link(index) = instance else { return };
-    let slaves: Vec<u32> = router.links.slaves(index).map(|slave| slave.index).collect();
-    for index in slaves.into_iter().chain([index]) {
-        router.publish_link(index);
-    }
-}
-
-/// The packet path is told of the link that the value is for, or of all.
-fn publish_all_links(router: &mut Router, instance: Instance) {
-    let of_it = |index| matches!(instance, Instance::All) || instance == Instance::Link(index);
-    let links: Vec<u32> = router.links().map(|link| link.index).filter(|index| of_it(*index)).collect();
+    let of_it = |link: &&Link| match instance {
+        Instance::All => true,
+        Instance::Link(index) => link.index == index || link.master == Some(index),
+        Instance::One | Instance::Default => false,
+    };
+    let links: Vec<u32> = router.links().filter(of_it).map(|link| link.index).collect();
     links.into_iter().for_each(|index| router.publish_link(index));
 }
 
@@ -292,18 +282,30 @@ impl Router {
     }
 
     /// Linux: `ipv6_rpl_srh_rcv`.
-    pub(crate) fn rpl_seg_enabled(&self, link: u32) -> bool {
+    pub(crate) fn rpl_seg_enabled(&self, link: &Link) -> bool {
         self.lower_of_all(&RPL_SEG_ENABLED, link) != 0
     }
 
     /// Linux: `ipv6_srh_rcv`.
-    pub(crate) fn seg6_enabled(&self, link: u32) -> bool {
+    pub(crate) fn seg6_enabled(&self, link: &Link) -> bool {
         self.lower_of_all(&SEG6_ENABLED, link) != 0
     }
 
-    fn lower_of_all(&self, variable: &Variable, link: u32) -> i64 {
+    /// Linux: `seg6_hmac_validate_skb`.
+    pub(crate) fn seg6_require_hmac(&self, link: &Link) -> i64 {
+        self.sysctl_value(&SEG6_REQUIRE_HMAC, self.receiving(link))
+    }
+
+    fn lower_of_all(&self, variable: &Variable, link: &Link) -> i64 {
         let value = |instance| self.sysctl_value(variable, instance);
-        value(Instance::All).min(value(Instance::Link(link)))
+        value(Instance::All).min(value(self.receiving(link)))
+    }
+
+    /// Whose values hold for what comes in by a link. Linux takes what comes in by a link of a VRF for coming in by
+    /// the VRF's device.
+    fn receiving(&self, link: &Link) -> Instance {
+        let vrf = link.master.filter(|&master| self.links.vrf_of(master).is_some());
+        Instance::Link(vrf.unwrap_or(link.index))
     }
 
     /// The value of a variable.

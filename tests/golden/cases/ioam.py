@@ -42,8 +42,8 @@ def hbh(*options, nh=17, inner=None, first=b"\1\0"):
     return Raw(bytes([nh, (len(body) + 2) // 8 - 1]) + body) / (udp() if inner is None else inner)
 
 
-def traced(*options, dst=TARGET, hlim=40, **more):
-    return ip6(dst, hlim=hlim, nh=0) / hbh(*options, **more)
+def traced(*options, dst=TARGET, hlim=40, src=SOURCE, **more):
+    return ip6(dst, src=src, hlim=hlim, nh=0) / hbh(*options, **more)
 
 
 def kind_of(*bits):
@@ -264,3 +264,36 @@ Case(
     },
     differs="it tells the MTU of the link, and of an outer header its own source.",
 )
+IN_VRF = NODE + [
+    "sysctl -qw net.ipv6.conf.vrf100.ioam6_id=1111",
+    "sysctl -qw net.ipv6.conf.vrf100.ioam6_id_wide=22222222",
+    "ip -6 route add 2001:db8:5::/48 via 2001:db8:2::2 dev p1 table 100",
+]
+THROUGH_VRF = Ether(dst=P1, src=N1)
+inside = ip6("2001:db8:8::7", src="2001:db8:6::1") / udp()
+own = struct.pack("!HHII", 772, 772, 437984285, 437984285)
+inserted = option(kind_of(1, 9), 24, left=3, data=bytes(12) + own)
+Case(
+    "ioam/vrf-insert",
+    "Insertion into packets that come in by a link of a VRF, and leave by it.",
+    VRF
+    + IN_VRF
+    + ["ip -6 route add 2001:db8:8::/48 via 2001:db8:1::2 dev p0"]
+    + route("type 0x404000 ns 123 size 24", dst="2001:db8:8::/48", via=f"via {NEAR} table 100 "),
+    [("inline", "p1", THROUGH_VRF / inside)],
+    expect={0: [to_p1(traced(inserted, inner=Raw(bytes(inside)[40:]), dst=inside.dst, src=inside.src, hlim=39))]},
+    differs="it sends by the main table, and takes the VRF's device for that by which the packet came in",
+)
+for device in ("vrf100", "p1"):
+    Case(
+        f"ioam/vrf-transit-{device}",
+        f"A trace in a packet that comes in by a link of a VRF, where ioam6_enabled is that of {device}.",
+        VRF + IN_VRF + [f"sysctl -qw net.ipv6.conf.{device}.ioam6_enabled=1"],
+        [
+            (
+                "bits 1 and 9",
+                "p1",
+                THROUGH_VRF / traced(option(kind_of(1, 9), 24), dst="2001:db8:5::5", src="2001:db8:6::1"),
+            )
+        ],
+    )

@@ -301,3 +301,18 @@ Case(
     expect={0: [to_p1(hops(ip6(NEXT, nh=60) / opts(43, rpl(NEXT, [OWN], 0, *UDP17))))]},
     differs="it puts the header in the place of the options",
 )
+for device in ("vrf100", "p1"):
+    Case(
+        f"rpl/transit-vrf-{device}",
+        f"RPL: in a VRF, rpl_seg_enabled for all and {device}.",
+        VRF
+        + ["ip -6 route add fc00:b::/32 via 2001:db8:2::2 dev p1 table 100"]
+        + [f"sysctl -qw net.ipv6.conf.{name}.rpl_seg_enabled=1" for name in ("all", device)],
+        [
+            (
+                "an address left",
+                "p1",
+                Ether(dst=P1, src=N1) / ip6(OWN2, nh=43) / rpl(OWN2, [NEXT], 1, *UDP17),
+            )
+        ],
+    )

@@ -132,3 +132,15 @@ for require, text in [(-1, "never"), (0, "present"), (1, "always")]:
             ("none, used up", ether(at([NEXT, OWN], 0, INNER6))),
         ],
     )
+# Behind a VRF, packets come in by its device. A second port's way back is in the main table.
+BACK = ["ip -6 route add fc00:b::/32 via 2001:db8:2::2 dev p1 table 100"]
+for device in ("vrf100", "p1"):
+    Case(
+        f"segments/vrf-{device}",
+        f"An SRH for an address in a VRF, seg6_enabled for all and {device}.",
+        VRF + BACK + [f"sysctl -qw net.ipv6.conf.{name}.seg6_enabled=1" for name in ("all", device)],
+        [
+            (label, "p1", Ether(dst=P1, src=N1) / routed(ip6(OWN2), segments, left, INNER6))
+            for label, segments, left in [("segments left", [OWN2, NEXT], 1), ("used up", [NEXT, OWN2], 0)]
+        ],
+    )
