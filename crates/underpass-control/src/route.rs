@@ -18,6 +18,7 @@ pub(crate) mod nexthop;
 mod own;
 mod publish;
 mod rule;
+mod segments;
 mod shadow;
 mod statistics;
 mod table;

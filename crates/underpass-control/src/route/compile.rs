@@ -1,4 +1,4 @@
-//! Routes as actions of the packet path: next hops, SIDs, policy headends.
+//! Routes as actions of the packet path, and the next hops that they lead to.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,20 +6,17 @@ use std::sync::Arc;
 
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
-    Action, ActionId, Behaviour, Bpf, Discard, Endpoint, Flavours, Headend, HeadendMode, IoamSeen,
-    LONGEST_LINK_LAYER, LookupId, Multipath, NextCsid, NextHop, NextHopId, Push, Rewrite, Rpl, Via,
+    Action, ActionId, Discard, Endpoint, IoamSeen, LookupId, Multipath, NextHop, NextHopId, Push, Rewrite,
+    Via,
 };
 use underpass_netlink::Encap;
 use underpass_netlink::mpls::stack;
-use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
-use underpass_netlink::seg6local::{
-    self, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
-};
 
 use super::info::{Hop, Info, InfoId, Origin};
 use super::ioam;
 use super::lookup::type_error;
 use super::publish::Scope;
+use super::segments::flavours;
 use super::table::{Family, Ids, Prefix, bits};
 use crate::{Link, Router};
 
@@ -74,13 +71,6 @@ const fn discard_index(discard: Discard) -> usize {
     }
 }
 
-/// Hop limit of an outer header around a packet that has none: Linux's default.
-const HOP_LIMIT: u8 = 64;
-const ROUTING_HEADER: u8 = 43;
-/// Bytes of an Ethernet header.
-const ETHERNET: usize = 14;
-/// Length of the outer IPv6 header.
-const OUTER: usize = 40;
 const RTAX_MTU: usize = 2;
 
 /// What a compilation collects.
@@ -176,37 +166,6 @@ impl Router {
     pub(crate) fn recompile_all(&mut self) {
         let keys: Vec<_> = self.routes.compiled.by_key.keys().cloned().collect();
         keys.iter().for_each(|key| self.recompile(key));
-    }
-
-    /// Compiles the actions again that hold headers of such lists: their source may be another now, or a key.
-    pub(crate) fn recompile_headends(&mut self, of: impl Fn(&SegmentList) -> bool) {
-        let encapsulates = |hop: &Hop| {
-            let encap = hop.tunnel.as_ref().map(|tunnel| &tunnel.encap);
-            let srh = match encap {
-                Some(Encap::Seg6Local(local)) if local.bpf.is_some() => return true,
-                Some(Encap::Ioam6(_)) => return true,
-                Some(Encap::Seg6(seg6)) => Some(&seg6.srh),
-                Some(Encap::Seg6Local(local)) => local.srh.as_ref(),
-                Some(Encap::Mpls(_) | Encap::Rpl(_)) | None => None,
-            };
-            srh.is_some_and(&of)
-        };
-        let ids: Vec<InfoId> = self
-            .routes
-            .infos
-            .iter()
-            .filter(|(_, info)| self.ways(info).iter().any(encapsulates))
-            .map(|(id, _)| id)
-            .collect();
-        ids.into_iter().for_each(|id| self.recompile_info(id));
-    }
-
-    /// Compiles the SIDs again that have programs: these can name a table that was not there.
-    pub(crate) fn recompile_programs(&mut self) {
-        let runs = |hop: &Hop| hop.tunnel.as_ref().is_some_and(|tunnel| tunnel.program.is_some());
-        let infos = self.routes.infos.iter().filter(|(_, info)| self.ways(info).iter().any(runs));
-        let ids: Vec<InfoId> = infos.map(|(id, _)| id).collect();
-        ids.into_iter().for_each(|id| self.recompile_info(id));
     }
 
     /// Compiles the actions of some routes again.
@@ -327,113 +286,6 @@ impl Router {
                 Some(gateway) => Action::Forward(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
                 None => Action::OnLink(self.link_id(hop.oif)),
             },
-        }
-    }
-
-    /// `None`: the SID needs something that the router does not have, and drops.
-    fn behaviour(
-        &mut self,
-        local: &Seg6Local,
-        hop: &Hop,
-        scope: Scope,
-        build: &mut Build,
-    ) -> Option<Behaviour> {
-        let own = self.lookup(scope);
-        let vrf = |router: &mut Self| {
-            let table = local.vrf_table?;
-            router.links.iter().find(|link| link.vrf_table() == Some(table))?;
-            Some(router.lookup(Scope::Rules { link: 0, vrf: Some(table) }))
-        };
-        // Table 0 is no table: Linux then looks up by the rules.
-        let table = |router: &mut Self| match local.table? {
-            0 => Some(own),
-            table => Some(router.lookup(Scope::Table(table))),
-        };
-        Some(match local.action {
-            seg6local::Action::End => Behaviour::End { lookup: own },
-            seg6local::Action::EndX => Behaviour::X(self.via(local.nh6?.into(), own, build)),
-            seg6local::Action::EndT => Behaviour::T { lookup: table(self)? },
-            seg6local::Action::EndDX2 => Behaviour::DX2 { link: self.links.get(local.oif?)?.id },
-            seg6local::Action::EndDX6 => Behaviour::DX6(self.via(local.nh6?.into(), own, build)),
-            seg6local::Action::EndDX4 => Behaviour::DX4(self.via(local.nh4?.into(), own, build)),
-            seg6local::Action::EndDT6 => {
-                let lookup = if local.vrf_table.is_some() { vrf(self) } else { table(self) };
-                Behaviour::DT6 { lookup: lookup? }
-            }
-            seg6local::Action::EndDT4 => Behaviour::DT4 { lookup: vrf(self)? },
-            seg6local::Action::EndDT46 => Behaviour::DT46 { lookup: vrf(self)? },
-            seg6local::Action::EndB6 => {
-                let seg6 = Seg6 { mode: Mode::Inline, srh: local.srh.clone()? };
-                Behaviour::B6(self.headend(&seg6, hop, scope, build)?)
-            }
-            seg6local::Action::EndBpf => {
-                let program = hop.tunnel.as_ref()?.program.as_ref()?.code();
-                let numbers: BTreeSet<u32> = self
-                    .routes
-                    .tables
-                    .keys()
-                    .filter(|(family, _)| *family == Family::V6)
-                    .map(|(_, table)| *table)
-                    .collect();
-                let tables = numbers.into_iter().map(|table| (table, self.lookup(Scope::Table(table))));
-                let tables = tables.collect();
-                let source = self.encapsulation_source(hop.oif);
-                let fixed_source = !self.tunnel_source.is_unspecified();
-                Behaviour::Bpf(Box::new(Bpf { program, lookup: own, tables, source, fixed_source }))
-            }
-            seg6local::Action::EndB6Encaps => {
-                let seg6 = Seg6 { mode: Mode::Encap, srh: local.srh.clone()? };
-                Behaviour::B6Encaps(self.headend(&seg6, hop, scope, build)?)
-            }
-        })
-    }
-
-    /// `None`: the list is empty, which no request can make it.
-    fn headend(&mut self, seg6: &Seg6, hop: &Hop, scope: Scope, build: &mut Build) -> Option<Headend> {
-        let lookup = self.lookup(scope);
-        let first = seg6.srh.segments().next_back()?;
-        let mode = match seg6.mode {
-            Mode::Inline => HeadendMode::Inline,
-            Mode::Encap | Mode::EncapRed => HeadendMode::Encap,
-            Mode::L2Encap | Mode::L2EncapRed => HeadendMode::L2Encap,
-        };
-        let source = self.encapsulation_source(hop.oif);
-        let mut header = header(seg6, source, first);
-        let mut via = self.via(first.into(), lookup, build);
-        let mut hmac_open = seg6.srh.hmac();
-        if hmac_open && mode != HeadendMode::Inline {
-            // It covers nothing of the packet.
-            let srh = header.get_mut(OUTER..).unwrap_or_default();
-            hmac_open = self.hmac_keys.compiled().make(&source.octets(), srh).is_err();
-        }
-        if hmac_open {
-            via.resolved = None;
-        }
-        // Every port has Ethernet frames. Where the way out is not known yet, there may be more to it.
-        let link_layer = if via.resolved.is_some() { ETHERNET } else { LONGEST_LINK_LAYER };
-        let framed = if mode == HeadendMode::L2Encap { ETHERNET } else { 0 };
-        let room = (header.len() + framed + link_layer) as u16;
-        Some(Headend { mode, header: header.into(), room, hmac_open, via, link: self.link_id(hop.oif) })
-    }
-
-    /// `None`: the route has more addresses than a header holds, which no request can ask for.
-    fn source_route(
-        &mut self,
-        route: &underpass_netlink::rpl::Rpl,
-        scope: Scope,
-        build: &mut Build,
-    ) -> Option<Rpl> {
-        let addresses: Vec<Ipv6Addr> = route.addresses().collect();
-        let lookup = self.lookup(scope);
-        let via = self.via((*addresses.first()?).into(), lookup, build);
-        Rpl::new(&addresses, via)
-    }
-
-    /// The source of outer headers: `ip sr tunsrc`, or what Linux would choose on the link.
-    fn encapsulation_source(&self, link: u32) -> Ipv6Addr {
-        match self.tunnel_source {
-            source if !source.is_unspecified() => source,
-            _ => self.source6(link).unwrap_or(Ipv6Addr::UNSPECIFIED),
         }
     }
 
@@ -614,51 +466,4 @@ impl Router {
             }
         }
     }
-}
-
-fn flavours(flavors: Flavors) -> Flavours {
-    let has = |flavor| flavors.operations & flavor != 0;
-    let Flavors { block, node_function, .. } = flavors;
-    Flavours {
-        psp: has(FLAVOR_PSP),
-        usp: has(FLAVOR_USP),
-        usd: has(FLAVOR_USD),
-        next_csid: has(FLAVOR_NEXT_CSID).then_some(NextCsid { block, node_function }),
-    }
-}
-
-/// The headers that a policy puts before a packet, as [`Headend::header`] describes them.
-fn header(seg6: &Seg6, source: Ipv6Addr, first: Ipv6Addr) -> Vec<u8> {
-    let srh = match seg6.mode {
-        Mode::Inline => {
-            let mut srh = seg6.srh.bytes().to_vec();
-            srh[8..24].fill(0);
-            srh
-        }
-        Mode::Encap | Mode::L2Encap => seg6.srh.bytes().to_vec(),
-        Mode::EncapRed | Mode::L2EncapRed => reduced(&seg6.srh),
-    };
-    if seg6.mode == Mode::Inline {
-        return srh;
-    }
-    let mut header = vec![0x60, 0, 0, 0, 0, 0, if srh.is_empty() { 0 } else { ROUTING_HEADER }, HOP_LIMIT];
-    header.extend_from_slice(&source.octets());
-    header.extend_from_slice(&first.octets());
-    header.extend_from_slice(&srh);
-    header
-}
-
-/// The header without the first segment, RFC 8754 section 4.1.1. Of one segment nothing is left, its TLVs
-/// neither, as in Linux; but with an HMAC it stays whole.
-fn reduced(srh: &SegmentList) -> Vec<u8> {
-    let bytes = srh.bytes();
-    let Some(last_entry) = bytes[4].checked_sub(1) else {
-        return if srh.hmac() { bytes.to_vec() } else { Vec::new() };
-    };
-    let kept = 8 + (usize::from(last_entry) + 1) * 16;
-    let mut reduced = bytes[..kept].to_vec();
-    reduced.extend_from_slice(srh.tlvs());
-    reduced[1] -= 2;
-    reduced[4] = last_entry;
-    reduced
 }
