@@ -230,7 +230,7 @@ impl Programmer {
 
     fn new_route(&mut self, router: &mut Router, message: &Message<'_>, route: &Route, now: Instant) -> Done {
         let mut copy = message.bytes.to_vec();
-        let mut own = route.encapsulated || !self.beside_kernel || !self.local;
+        let mut own = route.encapsulated || route.is_label() || !self.beside_kernel || !self.local;
         if let Some((id, at)) = route.object {
             match self.objects.get(&id) {
                 Some(held) => {

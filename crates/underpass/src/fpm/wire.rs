@@ -88,6 +88,11 @@ impl Route {
         Some(Self { key, header, object, encapsulated })
     }
 
+    /// Whether it is of a label.
+    pub const fn is_label(&self) -> bool {
+        self.key.family == libc::AF_MPLS as u8
+    }
+
     pub const fn protocol(&self) -> u8 {
         self.header[5]
     }

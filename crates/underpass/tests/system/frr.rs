@@ -180,6 +180,13 @@ fn tidy(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
+/// Without the ids of next-hop objects, which are FRR's to choose.
+fn without_ids(text: &str) -> String {
+    let words = text.split(' ').collect::<Vec<_>>();
+    let id = |at: usize| at > 0 && words[at - 1].ends_with("nhid") || words[at].ends_with("nhid");
+    (0..words.len()).filter(|&at| !id(at)).map(|at| words[at]).collect::<Vec<_>>().join(" ")
+}
+
 fn shows(what: &str, shown: impl Fn() -> String, wanted: &str) {
     eventually(what, || match shown() {
         shown if shown == wanted => Ok(()),
@@ -232,13 +239,7 @@ fn static_routes_over_fpm() {
         "ipv6 route fd20::/32 fd00::2",
         "ipv6 route fd20::/32 fd01::2",
     ]);
-    // The ids are FRR's to choose.
-    let routes = || {
-        let text = router.run("ip -N route show proto 196; ip -N -6 route show proto 196");
-        let words = text.split(' ').collect::<Vec<_>>();
-        let id = |at: usize| at > 0 && words[at - 1].ends_with("nhid") || words[at].ends_with("nhid");
-        (0..words.len()).filter(|&at| !id(at)).map(|at| words[at]).collect::<Vec<_>>().join(" ")
-    };
+    let routes = || without_ids(&router.run("ip -N route show proto 196; ip -N -6 route show proto 196"));
     let all = "10.20.0.0/16 metric 20\n\
                nexthop via 10.0.0.2 dev p0 weight 1\n\
                nexthop via 10.1.0.2 dev p1 weight 1\n\
@@ -338,6 +339,98 @@ fn srv6_l3vpn_over_fpm() {
     assert_eq!(sids().lines().count(), 2);
     frr.end("bgpd");
     shows("the SIDs are withdrawn", sids, "");
+}
+
+/// Labels of `mpls lsp` and of static routes, over FPM to one router, by netlink to another in the kernel's place;
+/// changed, withdrawn, and swept when zebra comes back with less.
+#[test]
+fn static_labels() {
+    let Some(_turn) = net::turn("static_labels").filter(|_| there("static_labels")) else { return };
+    let namespace = twin("frr-mpls");
+    let (kernel, router) = (Offline::new(&namespace, false), Offline::new(&namespace, true));
+    for router in [&kernel, &router] {
+        router.run(&format!("{PORTS}\nsysctl -qw net.mpls.platform_labels=1000"));
+    }
+    let mut frr = Frr::new(&namespace, &["exec", "--socket", &kernel.socket.display().to_string()]);
+    frr.start("zebra", FPM);
+    frr.start("staticd", "");
+    frr.configure(&[
+        "mpls lsp 100 10.0.0.2 200",
+        "mpls lsp 101 fd01::2 201",
+        "mpls lsp 102 10.0.0.2 implicit-null",
+        "mpls lsp 103 10.0.0.2 203",
+        "mpls lsp 103 10.1.0.2 203",
+        "ip route 10.20.0.0/16 10.0.0.2 label 300/301",
+        "ipv6 route fd20::/32 fd01::2 label 400",
+    ]);
+    const LINES: &str = "ip -N -f mpls route; ip -N route show proto 196; ip -N -6 route show proto 196";
+    let shown = |router: &Offline| without_ids(&router.run(LINES));
+    let all = "100 as to 200 via inet 10.0.0.2 dev p0 proto 196\n\
+               101 as to 201 via inet6 fd01::2 dev p1 proto 196\n\
+               102 via inet 10.0.0.2 dev p0 proto 196\n\
+               103 proto 196\n\
+               nexthop as to 203 via inet 10.0.0.2 dev p0\n\
+               nexthop as to 203 via inet 10.1.0.2 dev p1\n\
+               10.20.0.0/16 encap mpls 300/301 via 10.0.0.2 dev p0 metric 20\n\
+               fd20::/32 encap mpls 400 via fd01::2 dev p1 metric 20 pref medium";
+    for router in [&router, &kernel] {
+        shows("all labels are programmed", || shown(router), all);
+    }
+    frr.configure(&[
+        "no mpls lsp 101",
+        "no mpls lsp 103 10.0.0.2 203",
+        "mpls lsp 100 10.1.0.2 210",
+        "no mpls lsp 100 10.0.0.2 200",
+        "no ipv6 route fd20::/32 fd01::2 label 400",
+    ]);
+    let fewer = "100 as to 210 via inet 10.1.0.2 dev p1 proto 196\n\
+                 102 via inet 10.0.0.2 dev p0 proto 196\n\
+                 103 as to 203 via inet 10.1.0.2 dev p1 proto 196\n\
+                 10.20.0.0/16 encap mpls 300/301 via 10.0.0.2 dev p0 metric 20";
+    for router in [&router, &kernel] {
+        shows("labels are changed and withdrawn", || shown(router), fewer);
+    }
+    // A killed zebra leaves its labels to FPM; the next one knows less.
+    frr.kill();
+    frr.start("zebra", &format!("{FPM}mpls lsp 102 10.0.0.2 implicit-null\n"));
+    let last = "102 via inet 10.0.0.2 dev p0 proto 196";
+    shows("labels that are not sent again are swept", || shown(&router), last);
+    frr.configure(&["no mpls lsp 102"]);
+    shows("all is withdrawn", || shown(&router), "");
+}
+
+/// Beside a kernel without MPLS: labels over FPM and by netlink are one, and go with their withdrawal.
+#[test]
+fn static_labels_beside_the_kernel() {
+    const NAME: &str = "static_labels_beside_the_kernel";
+    let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
+    let namespace = twin("frr-mpls-live");
+    let arguments = ["--socket-group", "frr", "--fpm", "127.0.0.1", "--fpm-grace", GRACE];
+    let arguments = [&arguments[..], &["--attach", "p0", "--attach", "p1"]].concat();
+    let router = Router::start(program(), &namespace, &arguments).unwrap();
+    router.run("sysctl -qw net.mpls.platform_labels=1000 net.mpls.conf.p0.input=1").unwrap();
+    let mut frr = Frr::new(&namespace, &["exec"]);
+    frr.start("zebra", FPM);
+    frr.start("staticd", "");
+    frr.configure(&["mpls lsp 100 10.1.0.2 200", "ip route 10.20.0.0/16 10.0.0.2 label 300"]);
+    let shown = || {
+        let text = router.run("ip -N -f mpls route; ip -N route show 10.20.0.0/16").unwrap();
+        without_ids(&tidy(&text))
+    };
+    eventually("the label and the encapsulation are there", || {
+        let shown = shown();
+        let whole = shown
+            .starts_with("100 as to 200 via inet 10.1.0.2 dev p1 proto 196\n10.20.0.0/16 encap mpls 300 ");
+        if whole && shown.lines().count() == 2 { Ok(()) } else { Err(shown) }
+    });
+    // What the host sends there comes to the router.
+    assert!(namespace.run("ip route get 10.20.0.1").unwrap().contains("dev underpass0"));
+    frr.configure(&["no mpls lsp 100 10.1.0.2 200", "no ip route 10.20.0.0/16 10.0.0.2 label 300"]);
+    shows("all is withdrawn", shown, "");
+    let log = router.log().unwrap();
+    assert!(!log.contains("could not be removed"), "{log}");
+    drop(frr);
+    router.stop().unwrap();
 }
 
 fn bgp(own: u8, peer: u8) -> String {
