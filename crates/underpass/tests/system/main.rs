@@ -12,6 +12,7 @@ mod frr;
 mod guest;
 mod hmac;
 mod lab;
+mod labels;
 mod load;
 mod mpls;
 mod mtu;

@@ -23,22 +23,22 @@ use super::net::{self, Node, ping, program, settle, turn};
 
 /// Which router a place has.
 #[derive(Clone, Copy, Debug)]
-enum Which<'a> {
+pub enum Which<'a> {
     /// Underpass, with these arguments.
     Underpass(&'a [&'a str]),
     /// A Linux by itself.
     Linux(&'a str),
 }
 
-const UNDERPASS: Which<'static> = Which::Underpass(&[]);
+pub const UNDERPASS: Which<'static> = Which::Underpass(&[]);
 
-enum Router {
+pub enum Router {
     Underpass(Box<Node>),
     Linux(Box<Guest>),
 }
 
 impl Router {
-    fn run(&mut self, lines: &str) -> String {
+    pub fn run(&mut self, lines: &str) -> String {
         match self {
             Self::Underpass(node) => node.run(lines),
             Self::Linux(guest) => guest.run(lines),
@@ -60,6 +60,14 @@ impl Router {
         }
     }
 
+    /// What configures an Underpass.
+    pub fn underpass(&self) -> &underpass::testbed::Router {
+        match self {
+            Self::Underpass(node) => node.router.as_ref().unwrap(),
+            Self::Linux(_) => panic!("a Linux is not configured through Underpass"),
+        }
+    }
+
     fn stats(&self) -> Stats {
         let told = self.namespace().run(&format!("{} stats --json", program().display())).unwrap();
         serde_json::from_str(&told).unwrap()
@@ -67,9 +75,9 @@ impl Router {
 }
 
 /// The routers by their places: R1, P, R2.
-struct Line {
-    hosts: [Namespace; 2],
-    routers: Vec<Router>,
+pub struct Line {
+    pub hosts: [Namespace; 2],
+    pub routers: Vec<Router>,
 }
 
 /// What is joined to what: the place of a host or a router, its device.
@@ -84,7 +92,7 @@ const PLACES: [&str; 3] = ["r1", "p", "r2"];
 
 impl Line {
     /// Addressed, and labels taken on the links between the routers, which have room for them.
-    fn new(kinds: [Which<'_>; 3]) -> Self {
+    pub fn new(kinds: [Which<'_>; 3]) -> Self {
         let hosts = ["h1", "h2"].map(net::namespace);
         let nodes = PLACES.map(Node::new);
         let linux = |place| {
@@ -188,7 +196,7 @@ impl Line {
     }
 
     /// Ends the routers, which must end well.
-    fn stop(self) {
+    pub fn stop(self) {
         for router in self.routers {
             if let Router::Underpass(node) = router {
                 node.stop();
@@ -198,7 +206,7 @@ impl Line {
 }
 
 /// One label for each host and family, swapped in the middle and popped towards the host.
-fn label_routes(line: &mut Line) {
+pub fn label_routes(line: &mut Line) {
     line.edges(
         "ip route add 10.YOU.0.0/24 encap mpls 10YOU via inet 10.0.ME.9 dev core
          ip -6 route add fd10:YOU::/64 encap mpls 20YOU via inet6 fd00:ME::9 dev core
