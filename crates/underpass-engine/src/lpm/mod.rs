@@ -242,6 +242,21 @@ impl<A: Address> Lpm<A> {
         if entry.ends(window << ROOT) && entry.mark() != NONE {
             return entry.mark();
         }
+        // An entry of IPv4's root mostly ends the search, one of IPv6's never does.
+        if A::BITS == u32::BITS as u8 {
+            self.longer(address, entry)
+        } else {
+            self.below_or_default(address, entry)
+        }
+    }
+
+    #[inline(never)]
+    fn longer(&self, address: A, entry: Entry) -> Mark {
+        self.below_or_default(address, entry)
+    }
+
+    #[inline(always)]
+    fn below_or_default(&self, address: A, entry: Entry) -> Mark {
         let found = self.below(address, entry);
         if found == NONE { self.default.load(Acquire) } else { found }
     }

@@ -5,6 +5,7 @@
 //! tables an inner packet is looked up in) is known here.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use underpass_packet::{ethernet, rpl};
@@ -63,6 +64,40 @@ pub struct NextHop {
     pub rewrite: Option<Rewrite>,
     /// The neighbour's address, for whoever resolves it.
     pub address: IpAddr,
+}
+
+/// A next hop in the tables, and in front of it what most packets need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StoredNextHop {
+    /// Longest layer-3 packet in bytes that can be sent behind `mac` and an EtherType; 0: none, as the neighbour is
+    /// unresolved or its link-layer header is longer.
+    pub(crate) plain_mtu: u32,
+    /// The port of `hop`.
+    pub(crate) port: PortId,
+    /// Destination and source MAC address.
+    pub(crate) mac: [u8; 12],
+    hop: NextHop,
+}
+
+impl From<NextHop> for StoredNextHop {
+    fn from(hop: NextHop) -> Self {
+        let plain = hop.rewrite.filter(|rewrite| rewrite.len == 12);
+        let mac = plain.and_then(|rewrite| rewrite.bytes.first_chunk().copied());
+        Self {
+            plain_mtu: if mac.is_some() { hop.mtu } else { 0 },
+            port: hop.port,
+            mac: mac.unwrap_or_default(),
+            hop,
+        }
+    }
+}
+
+impl Deref for StoredNextHop {
+    type Target = NextHop;
+
+    fn deref(&self) -> &NextHop {
+        &self.hop
+    }
 }
 
 /// The compiled form of a route: what happens to a packet whose destination it matches.

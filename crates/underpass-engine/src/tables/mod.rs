@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use zerocopy::FromZeros;
+
 mod action;
 mod ioam;
 mod labels;
@@ -23,13 +25,18 @@ use crate::publish::{Retirer, Slab};
 pub use crate::lpm::{Address, Lpm, MAX_LEAF, NO_LEAF};
 pub use crate::publish::Guard;
 
+/// Bits of an [`ActionId`].
+const ACTION_BITS: u32 = 24;
+
 /// What workers read.
 pub struct Tables {
     links: Slab<Link>,
     /// By port: its link's id + 1, or 0.
     ports: Box<[AtomicU32]>,
     actions: Slab<Action>,
-    next_hops: Slab<NextHop>,
+    /// By action, of those that just forward: the next hop's id + 1, else 0. So that the common road reads one word.
+    forwards: Box<[AtomicU32]>,
+    next_hops: Slab<StoredNextHop>,
     lookups: Slab<Lookup>,
     /// One object, all keys: they are few, and change together with nothing.
     keys: Slab<Keys>,
@@ -45,7 +52,8 @@ impl Tables {
         Self {
             links: Slab::new(20, retirer),
             ports: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
-            actions: Slab::new(24, retirer),
+            actions: Slab::new(ACTION_BITS, retirer),
+            forwards: <[AtomicU32]>::new_box_zeroed_with_elems(1 << ACTION_BITS).unwrap_or_default(),
             next_hops: Slab::new(22, retirer),
             lookups: Slab::new(18, retirer),
             keys: Slab::new(1, retirer),
@@ -94,8 +102,26 @@ impl Tables {
 
     /// A next hop.
     #[inline]
-    pub fn next_hop<'g>(&'g self, id: NextHopId, guard: &'g Guard<'_>) -> Option<&'g NextHop> {
+    pub fn next_hop<'g>(&'g self, id: NextHopId, guard: &'g Guard<'_>) -> Option<&'g StoredNextHop> {
         self.next_hops.get(id.0, guard)
+    }
+
+    /// The next hop of a compiled route that just forwards; `None`: it does something else, or see
+    /// [`Self::action`].
+    #[inline(always)]
+    pub(crate) fn forward<'g>(&'g self, id: ActionId, guard: &'g Guard<'_>) -> Option<&'g StoredNextHop> {
+        let id = self.forwards.get(id.0 as usize)?.load(Relaxed).checked_sub(1)?;
+        self.next_hops.get(id, guard)
+    }
+
+    /// Says what action `id` forwards to, if it just forwards.
+    fn set_forward(&self, id: u32, action: Option<&Action>) {
+        if let Some(slot) = self.forwards.get(id as usize) {
+            slot.store(
+                if let Some(Action::Forward(to)) = action { to.0.wrapping_add(1) } else { 0 },
+                Relaxed,
+            );
+        }
     }
 
     /// An order of tables.

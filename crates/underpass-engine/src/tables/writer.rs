@@ -87,14 +87,14 @@ macro_rules! objects {
         #[doc = concat!("Adds ", $what, ". Beyond the room for them the id names nothing.")]
         pub fn $add(&mut self, object: $object) -> $id {
             let Some((id, _)) = self.$slab.take(&self.retirer) else { return $id(NOWHERE) };
-            self.tables.$slab.replace(id, Some(object), &mut self.retirer);
+            self.tables.$slab.replace(id, Some(object.into()), &mut self.retirer);
             $id(id)
         }
 
         #[doc = concat!("Puts another object in the place of ", $what, ". Does nothing if the id names none.")]
         pub fn $set(&mut self, id: $id, object: $object) {
             if self.tables.$slab.peek(id.0, &self.retirer).is_some() {
-                self.tables.$slab.replace(id.0, Some(object), &mut self.retirer);
+                self.tables.$slab.replace(id.0, Some(object.into()), &mut self.retirer);
             }
         }
 
@@ -135,8 +135,33 @@ impl Writer {
 
     objects! {
         "a next hop" next_hops: NextHop, NextHopId, add_next_hop, set_next_hop, remove_next_hop;
-        "a compiled route" actions: Action, ActionId, add_action, set_action, remove_action;
         "an order of tables" lookups: Lookup, LookupId, add_lookup, set_lookup, remove_lookup;
+    }
+
+    /// Adds a compiled route. Beyond the room for them the id names nothing.
+    pub fn add_action(&mut self, action: Action) -> ActionId {
+        let Some((id, _)) = self.actions.take(&self.retirer) else { return ActionId(NOWHERE) };
+        self.replace_action(id, Some(action));
+        ActionId(id)
+    }
+
+    /// Puts another object in the place of a compiled route. Does nothing if the id names none.
+    pub fn set_action(&mut self, id: ActionId, action: Action) {
+        if self.tables.actions.peek(id.0, &self.retirer).is_some() {
+            self.replace_action(id.0, Some(action));
+        }
+    }
+
+    /// Removes a compiled route, if the id names one.
+    pub fn remove_action(&mut self, id: ActionId) {
+        if self.replace_action(id.0, None) {
+            self.actions.give(id.0, &self.retirer);
+        }
+    }
+
+    fn replace_action(&mut self, id: u32, action: Option<Action>) -> bool {
+        self.tables.set_forward(id, action.as_ref());
+        self.tables.actions.replace(id, action, &mut self.retirer)
     }
 
     /// Puts other keys of HMAC TLVs in the place of those that there are.

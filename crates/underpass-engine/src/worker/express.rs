@@ -12,7 +12,6 @@ use underpass_packet::{ethernet, protocol};
 
 use super::chain::{Chain, Fibs};
 use super::road::Extra;
-use super::transmit::ETHERNET_REWRITE;
 use super::{Burst, Path, View, Waiting, ioam, ipv4, ipv6};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::counters::Count;
@@ -22,8 +21,8 @@ use crate::lpm::NO_LEAF;
 use crate::publish;
 use crate::srv6;
 use crate::tables::{
-    Action, ActionId, Behaviour, Endpoint, Headend, HeadendMode, Link, LinkId, LookupId, NextHop, NextHopId,
-    Rpl,
+    Action, ActionId, Behaviour, Endpoint, Headend, HeadendMode, Link, LinkId, LookupId, NextHopId, Rpl,
+    StoredNextHop,
 };
 use crate::trace::{Event, Trace};
 
@@ -42,7 +41,7 @@ pub(super) const NEXT_HEADER: usize = underpass_packet::ipv6::Header::NEXT_HEADE
 
 impl<'a> View<'a> {
     #[inline(always)]
-    pub(super) fn next_hop(&self, id: Option<NextHopId>) -> Option<&'a NextHop> {
+    pub(super) fn next_hop(&self, id: Option<NextHopId>) -> Option<&'a StoredNextHop> {
         self.tables.next_hop(id?, self.guard)
     }
 }
@@ -163,11 +162,14 @@ impl<const COUNT: bool> Path<COUNT> {
             match common.plain(packet.bytes()) {
                 Some(Plain::V6(target, len)) => {
                     let leaf = common.fib6.and_then(|fib| fib.lookup(target, view.guard));
-                    match common.action(leaf) {
-                        Some(Action::Forward(id)) => match forward::<true>(view, &mut packet, len, *id) {
+                    if let Some(next_hop) = next_hop(view, leaf) {
+                        match forward::<true>(&mut packet, len, next_hop) {
                             Some(out) => self.send_frame(out, packet, company.trace),
                             None => self.take_own_road(company, packet),
-                        },
+                        }
+                        continue;
+                    }
+                    match common.action(leaf) {
                         Some(Action::Endpoint(sid)) => {
                             following = match sid.flavours {
                                 None => self.take_row::<_, false>(
@@ -194,11 +196,14 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 Some(Plain::V4(target, len)) => {
                     let leaf = common.fib4.and_then(|fib| fib.lookup(target, view.guard));
-                    match common.action(leaf) {
-                        Some(Action::Forward(id)) => match forward::<false>(view, &mut packet, len, *id) {
+                    if let Some(next_hop) = next_hop(view, leaf) {
+                        match forward::<false>(&mut packet, len, next_hop) {
                             Some(out) => self.send_frame(out, packet, company.trace),
                             None => self.take_own_road(company, packet),
-                        },
+                        }
+                        continue;
+                    }
+                    match common.action(leaf) {
                         Some(Action::Push(push)) => {
                             self.take_pushed::<_, false>(company, packet, len, push);
                         }
@@ -352,8 +357,12 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
             };
             let out = match action {
-                Some(Action::Forward(id)) if ipv6 => forward::<true>(view, &mut packet, len, *id),
-                Some(Action::Forward(id)) => forward::<false>(view, &mut packet, len, *id),
+                Some(Action::Forward(id)) if ipv6 => {
+                    view.next_hop(Some(*id)).and_then(|next_hop| forward::<true>(&mut packet, len, next_hop))
+                }
+                Some(Action::Forward(id)) => {
+                    view.next_hop(Some(*id)).and_then(|next_hop| forward::<false>(&mut packet, len, next_hop))
+                }
                 Some(Action::Push(push)) if ipv6 => {
                     self.take_pushed::<_, true>(company, packet, len, push);
                     continue;
@@ -406,8 +415,7 @@ fn prefetch(view: &View<'_>, leaves: &[u32]) {
 /// Forwards the packet of `len` bytes in a frame: lowers its hop limit, and writes the addresses of the next
 /// hop over those of the frame. `None`: it is not so plain, and as it was.
 #[inline(always)]
-fn forward<const IPV6: bool>(view: &View<'_>, packet: &mut Packet, len: usize, id: NextHopId) -> Option<Out> {
-    let next_hop = view.tables.next_hop(id, view.guard)?;
+fn forward<const IPV6: bool>(packet: &mut Packet, len: usize, next_hop: &StoredNextHop) -> Option<Out> {
     let mac = addresses(next_hop, len)?;
     let frame = packet.bytes_mut();
     let padded = frame.len() != ETHERNET + len;
@@ -547,7 +555,7 @@ fn known_next_hop<'a>(
     fibs: &mut Fibs<'a>,
     lookup: LookupId,
     segment: Ipv6Addr,
-) -> Option<&'a NextHop> {
+) -> Option<&'a StoredNextHop> {
     let leaf = match fibs.known(lookup, segment) {
         Some(leaf) => leaf,
         None => {
@@ -567,7 +575,7 @@ pub(super) fn next_hop4<'a>(
     fibs: &mut Fibs<'a>,
     lookup: LookupId,
     address: u32,
-) -> Option<&'a NextHop> {
+) -> Option<&'a StoredNextHop> {
     let fib = fibs.fib4(view, lookup).filter(Chain::is_hot)?;
     next_hop(view, fib.lookup(address, view.guard))
 }
@@ -579,18 +587,15 @@ pub(super) fn next_hop6<'a>(
     fibs: &mut Fibs<'a>,
     lookup: LookupId,
     address: u128,
-) -> Option<&'a NextHop> {
+) -> Option<&'a StoredNextHop> {
     let fib = fibs.fib6(view, lookup).filter(Chain::is_hot)?;
     next_hop(view, fib.lookup(address, view.guard))
 }
 
 /// The next hop that a leaf forwards to.
 #[inline(always)]
-fn next_hop<'a>(view: &View<'a>, leaf: Option<u32>) -> Option<&'a NextHop> {
-    match view.tables.action(ActionId(leaf?), view.guard)? {
-        Action::Forward(id) => view.tables.next_hop(*id, view.guard),
-        _ => None,
-    }
+fn next_hop<'a>(view: &View<'a>, leaf: Option<u32>) -> Option<&'a StoredNextHop> {
+    view.tables.forward(ActionId(leaf?), view.guard)
 }
 
 /// The next segment the destination of the packet of `len` bytes in a frame, and the frame to a next hop.
@@ -599,7 +604,7 @@ fn advance(
     packet: &mut Packet,
     len: usize,
     (left, segment): (u8, Ipv6Addr),
-    next_hop: &NextHop,
+    next_hop: &StoredNextHop,
 ) -> Option<Out> {
     let mac = addresses(next_hop, len)?;
     let frame = packet.bytes_mut();
@@ -618,7 +623,7 @@ fn advance(
 
 /// The same without a change of its SRH.
 #[inline(always)]
-fn redirect(packet: &mut Packet, len: usize, destination: Ipv6Addr, next_hop: &NextHop) -> Option<Out> {
+fn redirect(packet: &mut Packet, len: usize, destination: Ipv6Addr, next_hop: &StoredNextHop) -> Option<Out> {
     let mac = addresses(next_hop, len)?;
     let frame = packet.bytes_mut();
     let padded = frame.len() != ETHERNET + len;
@@ -637,7 +642,12 @@ fn redirect(packet: &mut Packet, len: usize, destination: Ipv6Addr, next_hop: &N
 /// Makes the last segment the destination of the packet of `len` bytes in a frame, takes out the SRH, which
 /// is right behind the fixed header, and sends the frame to a next hop.
 #[inline(always)]
-fn advance_and_pop(packet: &mut Packet, len: usize, segment: Ipv6Addr, next_hop: &NextHop) -> Option<Out> {
+fn advance_and_pop(
+    packet: &mut Packet,
+    len: usize,
+    segment: Ipv6Addr,
+    next_hop: &StoredNextHop,
+) -> Option<Out> {
     let fixed = packet.bytes().get(ETHERNET..)?.first_chunk::<48>()?;
     let srh_len = 8 + usize::from(fixed[41]) * 8;
     let left = len.checked_sub(srh_len)?;
@@ -665,7 +675,7 @@ fn advance_and_pop(packet: &mut Packet, len: usize, segment: Ipv6Addr, next_hop:
 fn decapsulate4<'a>(
     packet: &mut Packet,
     len: usize,
-    next_hop: impl FnOnce(u32) -> Option<&'a NextHop>,
+    next_hop: impl FnOnce(u32) -> Option<&'a StoredNextHop>,
 ) -> Option<Out> {
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     let at = srv6::plain_inner(bytes, protocol::IPV4)?;
@@ -687,7 +697,7 @@ fn decapsulate4<'a>(
 fn decapsulate6<'a>(
     packet: &mut Packet,
     len: usize,
-    next_hop: impl FnOnce(u128) -> Option<&'a NextHop>,
+    next_hop: impl FnOnce(u128) -> Option<&'a StoredNextHop>,
 ) -> Option<Out> {
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     let at = srv6::plain_inner(bytes, protocol::IPV6)?;
@@ -744,7 +754,7 @@ fn encapsulate(
 /// Puts an SRH behind the IPv6 header of the packet of `len` bytes in a frame, the packet's destination its
 /// last segment, and sends it to the next hop of the first. `None`: it is not IPv6, or not so plain.
 #[inline(never)]
-fn insert(next_hop: &NextHop, packet: &mut Packet, len: usize, srh: &[u8]) -> Option<Out> {
+fn insert(next_hop: &StoredNextHop, packet: &mut Packet, len: usize, srh: &[u8]) -> Option<Out> {
     // The last, at 0, is filled in below.
     let left = usize::from(*srh.get(3)?).checked_sub(1)?;
     let first: &[u8; 16] = srh.get(24 + 16 * left..)?.first_chunk()?;
@@ -778,7 +788,7 @@ fn insert_rpl(view: &View<'_>, packet: &mut Packet, len: usize, route: &Rpl) -> 
 /// in a frame, and sends it to `first`, which `next_hop` leads to. `fill` must not fail.
 #[inline(always)]
 fn insert_header(
-    next_hop: &NextHop,
+    next_hop: &StoredNextHop,
     packet: &mut Packet,
     len: usize,
     longer: usize,
@@ -812,10 +822,8 @@ fn insert_header(
 /// The addresses that a next hop puts before a packet of `len` bytes, if it is resolved, on Ethernet, and
 /// takes it as it is.
 #[inline(always)]
-pub(super) fn addresses(next_hop: &NextHop, len: usize) -> Option<&[u8; 12]> {
-    let rewrite = next_hop.rewrite.as_ref()?;
-    let plain = rewrite.len == ETHERNET_REWRITE && len <= next_hop.mtu as usize;
-    rewrite.bytes.first_chunk().filter(|_| plain)
+pub(super) fn addresses(next_hop: &StoredNextHop, len: usize) -> Option<&[u8; 12]> {
+    (len <= next_hop.plain_mtu as usize).then_some(&next_hop.mac)
 }
 
 /// Writes an Ethernet header.

@@ -129,7 +129,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return Some((road, UNRESOLVED));
         }
         let next_hop = match step {
-            Step::Unresolved(id) => view.tables.next_hop(id, view.guard).copied(),
+            Step::Unresolved(id) => view.tables.next_hop(id, view.guard).map(|next_hop| **next_hop),
             Step::OnLink(id) => view.link(id).and_then(|link| {
                 let address = if ipv6::is(&road.packet) { road.target6.into() } else { road.target4.into() };
                 Some(NextHop { link: id, port: link.port?, mtu: link.mtu, rewrite: None, address })

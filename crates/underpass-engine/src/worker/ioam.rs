@@ -14,7 +14,7 @@ use crate::drops::Drop;
 use crate::flow;
 use crate::limiter::Nanos;
 use crate::tables::{
-    Action, ActionId, Ioam, IoamLink, IoamMode, IoamOnward, LONGEST_LINK_LAYER, Link, NextHop,
+    Action, ActionId, Ioam, IoamLink, IoamMode, IoamOnward, LONGEST_LINK_LAYER, Link, StoredNextHop,
 };
 use crate::trace::{Event, Trace};
 
@@ -182,7 +182,7 @@ pub(super) fn insert_plain(
     let bytes = packet.bytes().get(ETHERNET..)?.first_chunk::<HEADER>()?;
     let next_header = bytes[NEXT_HEADER];
     let hop_limit = bytes[HOP_LIMIT].checked_sub(1).filter(|left| *left > 0)?;
-    let next_hop: &NextHop = match ioam.onward {
+    let next_hop: &StoredNextHop = match ioam.onward {
         _ if !inline && bytes[24..] != ioam.destination().octets() => view.next_hop(ioam.via.resolved)?,
         IoamOnward::NextHop(id) => view.tables.next_hop(id, view.guard)?,
         IoamOnward::OnLink(_) => return None,

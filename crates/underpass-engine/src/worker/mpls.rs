@@ -18,8 +18,8 @@ use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::flow;
 use crate::tables::{
-    Action, ActionId, IpVersion, LONGEST_LINK_LAYER, LabelAction, LookupId, NextHop, NextHopId, Push, Switch,
-    SwitchTo,
+    Action, ActionId, IpVersion, LONGEST_LINK_LAYER, LabelAction, LookupId, NextHop, NextHopId, Push,
+    StoredNextHop, Switch, SwitchTo,
 };
 use crate::trace::{Event, Trace};
 
@@ -170,7 +170,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if road.is(UNFINISHED) {
             return Step::Finish(id);
         }
-        let room = NextHop { mtu: next_hop.mtu.saturating_sub(push.labels.len() as u32), ..*next_hop };
+        let room = NextHop { mtu: next_hop.mtu.saturating_sub(push.labels.len() as u32), ..**next_hop };
         match self.leave(view, road, &room) {
             Ok(true) => {}
             Ok(false) => return Step::FragmentLabelled(id),
@@ -493,7 +493,7 @@ fn replace(
     entry: Entry,
     labels: &[u8],
     (propagate, payload): (bool, Option<IpVersion>),
-    next_hop: &NextHop,
+    next_hop: &StoredNextHop,
 ) -> Option<Out> {
     let len = packet.len() - Entry::LEN + labels.len();
     let mac = addresses(next_hop, len - ETHERNET)?;
