@@ -345,7 +345,7 @@ fn end_b6_reaches_what_it_inserts() {
 }
 
 /// The hops of a traceroute, `*` where none answered.
-fn hops(host: &Namespace, address: &str) -> Vec<String> {
+pub fn hops(host: &Namespace, address: &str) -> Vec<String> {
     let shown = host.run(&format!("traceroute -n -q 1 -w 2 -m 8 {address}")).unwrap();
     shown.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
 }

@@ -17,6 +17,7 @@ use underpass::{
 use underpass_engine::buffer::Pool;
 use underpass_port::tun::{TunKind, TunPort};
 
+use super::behaviours::hops;
 use super::guest::{self, Guest};
 use super::mtu::transfer;
 use super::net::{self, Node, ping, program, settle, turn};
@@ -189,6 +190,16 @@ impl Line {
         }
     }
 
+    /// TCP from each host to the other.
+    fn transfers(&self) {
+        for (from, to) in [(0, 1), (1, 0)] {
+            for address in HOSTS {
+                let address = address.replace("YOU", &(to + 1).to_string());
+                self.check(transfer(&self.hosts[from], &self.hosts[to], &address));
+            }
+        }
+    }
+
     fn check(&self, done: Result<(), String>) {
         if let Err(why) = done {
             panic!("{why}{}", self.routers.iter().map(Router::log).collect::<String>());
@@ -231,6 +242,7 @@ fn labels_across_three_routers() {
         let mut line = Line::new([Which::Underpass(driver); 3]);
         label_routes(&mut line);
         line.pings(&HOSTS);
+        line.transfers();
         for router in &line.routers {
             let stats = router.stats();
             let core = stats.ports.iter().find(|port| port.name == "core" || port.name == "west").unwrap();
@@ -299,12 +311,7 @@ fn vpn_routes(line: &mut Line) {
 /// Between the hosts, pings and TCP; the core knows nothing of them.
 fn vpn_works(line: &mut Line) {
     line.pings(&HOSTS);
-    for (from, to) in [(0, 1), (1, 0)] {
-        for address in HOSTS {
-            let address = address.replace("YOU", &(to + 1).to_string());
-            line.check(transfer(&line.hosts[from], &line.hosts[to], &address));
-        }
-    }
+    line.transfers();
     let shown = line.routers[1].run("ip route show; ip -6 route show");
     assert!(!shown.contains("10.1.0.") && !shown.contains("fd10:"), "{shown}");
 }
@@ -324,6 +331,28 @@ fn an_l3vpn_over_labels() {
     line.routers[2].run("ip link del vrf-a");
     let shown = line.routers[2].run("ip -f mpls route");
     assert!(!shown.contains("502"), "{shown}");
+    line.stop();
+}
+
+/// The switches between the edges tell a sender whose address they have no route to: the message goes on along
+/// the path, and back from its end. That end is not seen: where the first of two labels comes off, the second
+/// keeps its TTL, as in Linux.
+#[test]
+fn traceroute_sees_label_switches() {
+    const NAME: &str = "traceroute_sees_label_switches";
+    let Some(_turn) = turn(NAME) else { return };
+    let mut line = Line::new([UNDERPASS; 3]);
+    vpn_routes(&mut line);
+    for (to, ways) in [
+        ("10.2.0.2", ["10.1.0.1", "10.0.1.9", "10.2.0.2"]),
+        ("fd10:2::2", ["fd10:1::1", "fd00:1::9", "fd10:2::2"]),
+    ] {
+        line.check(settle(&line.hosts[0], to, Duration::from_secs(10)));
+        assert_eq!(hops(&line.hosts[0], to), ways);
+        // RFC 4950: both labels, as they came.
+        let told = line.hosts[0].run(&format!("traceroute -e -n -q 1 -w 2 -f 2 -m 2 {to}")).unwrap();
+        assert!(told.contains("<MPLS:L=402,E=0,S=0,T=1/L=502,E=0,S=1,T=1>"), "{told}");
+    }
     line.stop();
 }
 
