@@ -1,0 +1,118 @@
+//! Headers that routes put before and into packets, on the common road.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use underpass_packet::rpl::Last;
+use underpass_packet::{ethernet, protocol};
+
+use super::super::View;
+use super::{ETHERNET, FIXED, NEXT_HEADER, Out, addresses, cut, write_header};
+use crate::buffer::Packet;
+use crate::srv6;
+use crate::tables::{Headend, HeadendMode, Rpl, StoredNextHop};
+
+/// Puts a policy's headers around the packet of `len` bytes in a frame, or around the frame, and sends it to
+/// their next hop. `advance`: the packet goes to this segment of its own list first.
+#[inline(always)]
+pub(super) fn encapsulate(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    policy: &Headend,
+    advance: Option<(u8, Ipv6Addr)>,
+) -> Option<Out> {
+    let next_hop = view.next_hop(policy.via.resolved)?;
+    let header = &*policy.header;
+    // How much of the Ethernet header goes inside.
+    let framed = match policy.mode {
+        HeadendMode::Encap => 0,
+        HeadendMode::L2Encap => ETHERNET,
+        HeadendMode::Inline => return insert(next_hop, packet, len, header),
+    };
+    let outer_len = header.len() + framed + len;
+    let mac = addresses(next_hop, outer_len)?;
+    let payload_length = u16::try_from(outer_len - underpass_packet::ipv6::Header::LEN).ok()?;
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let inherited = srv6::inherited(packet.bytes().get(ETHERNET..)?, false).ok()?;
+    let bytes = packet.push(header.len() + framed).ok()?;
+    let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+    if let Some((left, segment)) = advance {
+        let inside = bytes.get_mut(header.len() + framed..)?.first_chunk_mut()?;
+        srv6::write_segment(inside, left, segment);
+    }
+    write_header(head, mac, ethernet::IPV6);
+    let next_header = if framed > 0 { protocol::ETHERNET } else { inherited.next_header };
+    srv6::write_headers(bytes, header, payload_length, &inherited, next_header)?;
+    bytes[7] -= 1;
+    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// Puts an SRH behind the IPv6 header of the packet of `len` bytes in a frame, the packet's destination its
+/// last segment, and sends it to the next hop of the first. `None`: it is not IPv6, or not so plain.
+#[inline(never)]
+fn insert(next_hop: &StoredNextHop, packet: &mut Packet, len: usize, srh: &[u8]) -> Option<Out> {
+    // The last, at 0, is filled in below.
+    let left = usize::from(*srh.get(3)?).checked_sub(1)?;
+    let first: &[u8; 16] = srh.get(24 + 16 * left..)?.first_chunk()?;
+    let fixed: &[u8; FIXED] = packet.bytes().get(ETHERNET..)?.first_chunk()?;
+    let last: [u8; 16] = *fixed.last_chunk()?;
+    insert_header(next_hop, packet, len, srh.len(), first, |room, next_header| {
+        srv6::copy(srh, room);
+        room[0] = next_header;
+        room.get_mut(8..24)?.copy_from_slice(&last);
+        Some(())
+    })
+}
+
+/// The same for an RPL source route.
+#[inline(never)]
+pub(super) fn insert_rpl(view: &View<'_>, packet: &mut Packet, len: usize, route: &Rpl) -> Option<Out> {
+    let next_hop = view.next_hop(route.via.resolved)?;
+    let IpAddr::V6(first) = route.via.address else { return None };
+    let header = &*route.header;
+    let fixed: &[u8; FIXED] = packet.bytes().get(ETHERNET..)?.first_chunk()?;
+    let last = Last::new(header.len(), first.to_bits(), u128::from_be_bytes(*fixed.last_chunk()?));
+    let longest = last.header_len() <= 8 * usize::from(u8::MAX);
+    longest.then_some(())?;
+    insert_header(next_hop, packet, len, last.header_len(), &first.octets(), |room, next_header| {
+        room.get_mut(..header.len())?.copy_from_slice(header);
+        last.write(room, next_header)
+    })
+}
+
+/// Puts a routing header of `longer` bytes, which `fill` writes, behind the IPv6 header of the packet of `len` bytes
+/// in a frame, and sends it to `first`, which `next_hop` leads to. `fill` must not fail.
+#[inline(always)]
+fn insert_header(
+    next_hop: &StoredNextHop,
+    packet: &mut Packet,
+    len: usize,
+    longer: usize,
+    first: &[u8; 16],
+    fill: impl FnOnce(&mut [u8], u8) -> Option<()>,
+) -> Option<Out> {
+    let mac = addresses(next_hop, longer + len)?;
+    let payload_length = u16::try_from(longer + len - FIXED).ok()?;
+    let fixed: [u8; FIXED] = *packet.bytes().get(ETHERNET..)?.first_chunk()?;
+    let ([version, ..], hop_limit, next_header) = (fixed, fixed[7], fixed[NEXT_HEADER]);
+    if version >> 4 != 6 || hop_limit <= 1 {
+        return None;
+    }
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let bytes = packet.push(longer).ok()?;
+    let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+    let (header, bytes) = bytes.split_first_chunk_mut::<FIXED>()?;
+    let room = bytes.get_mut(..longer)?;
+    write_header(head, mac, ethernet::IPV6);
+    *header = fixed;
+    header[4..6].copy_from_slice(&payload_length.to_be_bytes());
+    header[NEXT_HEADER] = protocol::ROUTING;
+    header[7] = hop_limit - 1;
+    header[24..].copy_from_slice(first);
+    fill(room, next_header)?;
+    Some((next_hop.port, (ETHERNET + longer + len) as u32))
+}
