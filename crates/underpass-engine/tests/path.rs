@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::Count;
 use underpass_engine::drops::Drop;
-use underpass_engine::tables::Behaviour;
+use underpass_engine::tables::{Behaviour, Flavours};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
 use underpass_packet::{ethernet, protocol};
@@ -318,6 +318,28 @@ fn unknown_hop_by_hop_options() {
     }
     assert_eq!(lab.writer.dropped(Drop::OptionUnknown), 3);
     lab.assert_accounted();
+}
+
+/// RFC 2675: a payload length of 0 before hop-by-hop options is that of a jumbogram. What follows counted as payload
+/// once, and lengths that were computed from the 0 went below it.
+#[test]
+fn no_payload_length() {
+    let flavours = Flavours { psp: true, usp: true, usd: true, next_csid: None };
+    for destination in ["fc00:1::1", "fd00:0::1", "fd00:1::2", "2001:db8:e1::1", "fc00::8"] {
+        let mut lab = Lab::new();
+        lab.all_behaviours();
+        let lookup = lab.lookup;
+        lab.flavoured("fc00:1::1", Behaviour::End { lookup }, Some(flavours));
+        let srh = with_srh(&[destination, "fd00:1::2"], 1, protocol::UDP, &udp(9));
+        let payload = [&[protocol::ROUTING, 0, 1, 4, 0, 0, 0, 0][..], &srh].concat();
+        let mut packet = ip6("fd00:0::2", destination, protocol::HOP_BY_HOP, &payload);
+        packet[4..6].fill(0);
+        let inside = ip6("fd00:0::2", "fc00::8", protocol::IPV6, &packet);
+        assert_eq!(lab.send(&[frame(ethernet::IPV6, &packet), frame(ethernet::IPV6, &inside)]), []);
+        let dropped = (lab.writer.dropped(Drop::Ip6Malformed), lab.writer.dropped(Drop::InnerMalformed));
+        assert_eq!(dropped, (1, 1), "{destination}: {:?}", lab.drops());
+        lab.assert_accounted();
+    }
 }
 
 /// An error quotes the packet without the SRH that this router inserted, and without the frame.

@@ -25,6 +25,9 @@ pub enum Malformed {
     Version,
     /// Shorter than the payload length.
     PayloadTruncated,
+    /// Hop-by-hop options in a payload of length 0. A jumbogram's length stands in one (RFC 2675), and no buffer
+    /// holds one of those.
+    NoPayload,
 }
 
 /// The fixed header.
@@ -119,16 +122,15 @@ impl Header {
         Ipv6Addr::from_octets(self.destination)
     }
 
-    /// Checks the version. The length of the payload, of which `available` bytes are there at most.
+    /// Checks the version. The length of the payload.
     #[inline]
-    fn payload_len(&self, available: usize) -> Result<usize, Malformed> {
+    fn payload_len(&self) -> Result<usize, Malformed> {
         if self.version() != 6 {
             return Err(Malformed::Version);
         }
         let len = self.payload_length.get() as usize;
-        // A jumbogram's length stands in a hop-by-hop option (RFC 2675); Linux cuts nothing either.
         if len == 0 && self.next_header == protocol::HOP_BY_HOP {
-            return Ok(available);
+            return Err(Malformed::NoPayload);
         }
         Ok(len)
     }
@@ -151,7 +153,7 @@ impl<'a> View<'a> {
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
-        let len = header.payload_len(rest.len())?;
+        let len = header.payload_len()?;
         let payload = rest.get(..len).ok_or(Malformed::PayloadTruncated)?;
         Ok(Self { header, payload })
     }
@@ -174,7 +176,7 @@ impl<'a> ViewMut<'a> {
     #[inline]
     pub fn parse(bytes: &'a mut [u8]) -> Result<Self, Malformed> {
         let (header, rest) = Header::mut_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
-        let len = header.payload_len(rest.len())?;
+        let len = header.payload_len()?;
         let payload = rest.get_mut(..len).ok_or(Malformed::PayloadTruncated)?;
         Ok(Self { header, payload })
     }
@@ -225,14 +227,14 @@ mod tests {
         }
     }
 
-    /// Linux 6.12 `ip6_rcv_core()`: a payload length of 0 means none, unless hop-by-hop options follow.
+    /// RFC 2675 section 3: with hop-by-hop options, 0 says that one of them has the length.
     #[test]
     fn payload_length_of_0() {
         let mut bytes = hex(PACKET);
         bytes[4..6].fill(0);
         assert_eq!(View::parse(&bytes).map(|v| v.payload.len()), Ok(0));
         bytes[6] = protocol::HOP_BY_HOP;
-        assert_eq!(View::parse(&bytes).map(|v| v.payload.len()), Ok(11));
+        assert_eq!(View::parse(&bytes), Err(Malformed::NoPayload));
     }
 
     proptest! {

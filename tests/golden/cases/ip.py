@@ -406,6 +406,17 @@ Case(
     ],
 )
 Case(
+    "ip/ipv6-no-length",
+    "Hop-by-hop options in a payload of length 0, which is the form of a jumbogram: RFC 2675.",
+    BASE,
+    [
+        ("no jumbo option", ether(ip6(nh=0, plen=0) / opts(17, udp()))),
+        ("one that says the length", ether(ip6(nh=0, plen=0) / Raw(bytes([17, 0, 0xC2, 4, 0, 0, 0, 80])) / udp())),
+    ],
+    expect={},
+    differs="it forwards the packet without the option as it is, its length 0",
+)
+Case(
     "ip/link-layer",
     "Frames that are not for this router.",
     BASE,

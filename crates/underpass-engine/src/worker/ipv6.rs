@@ -28,7 +28,7 @@ pub(crate) struct Checked {
 pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
     let view = ipv6::View::parse(bytes).map_err(|malformed| match malformed {
         ipv6::Malformed::Truncated | ipv6::Malformed::PayloadTruncated => Drop::Ip6Truncated,
-        ipv6::Malformed::Version => Drop::Ip6Malformed,
+        ipv6::Malformed::Version | ipv6::Malformed::NoPayload => Drop::Ip6Malformed,
     })?;
     let (source, destination) = (view.header.source(), view.header.destination());
     let unusual = is_unusual(source.to_bits())
