@@ -4,12 +4,28 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use underpass_packet::mpls::MAX_LABEL;
+use zerocopy::FromZeros;
+
 use crate::drops::Drop;
+use crate::publish;
 use crate::tables::LinkId;
 
-/// Names one object's counter: a SID, a label, a tunnel, a filter. Allocated by the control thread.
+/// Names one object's counter: a SID, a tunnel, a filter, allocated by the control thread; or a label, which
+/// always has one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct CounterId(pub u32);
+
+/// Set in the ids of the counters of labels.
+const LABEL: u32 = 1 << 31;
+
+impl CounterId {
+    /// That of an MPLS label, 20 bits.
+    #[inline(always)]
+    pub const fn of_label(label: u32) -> Self {
+        Self(LABEL | label & MAX_LABEL)
+    }
+}
 
 /// Packets, bytes and errors of an object, as `SEG6_LOCAL_CNT_*` defines them: a packet adds either
 /// one packet and its bytes, or one error.
@@ -21,6 +37,12 @@ pub struct Count {
     pub bytes: u64,
     /// Packets that were not.
     pub errors: u64,
+}
+
+impl Count {
+    const fn of([packets, bytes, errors]: [u64; 3]) -> Self {
+        Self { packets, bytes, errors }
+    }
 }
 
 impl std::ops::AddAssign for Count {
@@ -42,51 +64,134 @@ impl std::ops::Sub for Count {
     }
 }
 
+/// What a link has received and sent with MPLS labels: Linux's `struct mpls_link_stats`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MplsCount {
+    /// Labelled packets received, those that were dropped then too.
+    pub rx_packets: u64,
+    /// Their bytes, from the first label on.
+    pub rx_bytes: u64,
+    /// Labelled packets sent.
+    pub tx_packets: u64,
+    /// Their bytes, from the first label on.
+    pub tx_bytes: u64,
+    /// Received with a label that has run out, or malformed.
+    pub rx_errors: u64,
+    /// Too long to be sent.
+    pub tx_errors: u64,
+    /// Received where the interface takes no labels.
+    pub rx_dropped: u64,
+    /// Received with a label that leads nowhere.
+    pub rx_noroute: u64,
+}
+
+impl MplsCount {
+    const fn fields(self) -> [u64; 8] {
+        let Self { rx_packets, rx_bytes, tx_packets, tx_bytes, rx_errors, tx_errors, rx_dropped, rx_noroute } =
+            self;
+        [rx_packets, rx_bytes, tx_packets, tx_bytes, rx_errors, tx_errors, rx_dropped, rx_noroute]
+    }
+
+    const fn from_fields(fields: [u64; 8]) -> Self {
+        let [rx_packets, rx_bytes, tx_packets, tx_bytes, rx_errors, tx_errors, rx_dropped, rx_noroute] =
+            fields;
+        Self { rx_packets, rx_bytes, tx_packets, tx_bytes, rx_errors, tx_errors, rx_dropped, rx_noroute }
+    }
+
+    fn with(self, other: Self, join: impl Fn(u64, u64) -> u64) -> Self {
+        let (mut fields, other) = (self.fields(), other.fields());
+        fields.iter_mut().zip(other).for_each(|(field, other)| *field = join(*field, other));
+        Self::from_fields(fields)
+    }
+}
+
+impl std::ops::AddAssign for MplsCount {
+    fn add_assign(&mut self, other: Self) {
+        *self = self.with(other, u64::wrapping_add);
+    }
+}
+
+impl std::ops::Sub for MplsCount {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        self.with(other, u64::wrapping_sub)
+    }
+}
+
 const CHUNK: usize = 4096;
 const CHUNKS: usize = 4096;
 
-#[derive(Default)]
 #[repr(align(32))]
-struct Cell {
-    packets: AtomicU64,
-    bytes: AtomicU64,
-    errors: AtomicU64,
-}
+struct Cell<const N: usize>([AtomicU64; N]);
 
-/// Cells in chunks that come into being when the control thread first needs them and never move.
-struct Cells(Box<[OnceLock<Box<[Cell]>>]>);
+/// Cells of `N` numbers in chunks that come into being when the control thread first needs them and never move.
+struct Cells<const N: usize>(Box<[OnceLock<Box<[Cell<N>]>>]>);
 
-impl Cells {
+impl<const N: usize> Cells<N> {
     fn new() -> Self {
         Self((0..CHUNKS).map(|_| OnceLock::new()).collect())
     }
 
     fn reserve(&self, index: u32) {
         if let Some(chunk) = self.0.get(index as usize / CHUNK) {
-            chunk.get_or_init(|| (0..CHUNK).map(|_| Cell::default()).collect());
+            let cell = || Cell(std::array::from_fn(|_| AtomicU64::new(0)));
+            chunk.get_or_init(|| (0..CHUNK).map(|_| cell()).collect());
         }
     }
 
     #[inline]
-    fn cell(&self, index: u32) -> Option<&Cell> {
+    fn cell(&self, index: u32) -> Option<&Cell<N>> {
         self.0.get(index as usize / CHUNK)?.get()?.get(index as usize % CHUNK)
     }
 
     #[inline]
-    fn add(&self, index: u32, count: Count) {
-        if let Some(cell) = self.cell(index) {
-            add(&cell.packets, count.packets);
-            add(&cell.bytes, count.bytes);
-            add(&cell.errors, count.errors);
+    fn add(&self, index: u32, numbers: [u64; N]) {
+        if let Some(Cell(cell)) = self.cell(index) {
+            cell.iter().zip(numbers).for_each(|(cell, n)| add(cell, n));
         }
     }
 
-    fn read(&self, index: u32) -> Count {
-        self.cell(index).map_or(Count::default(), |cell| Count {
-            packets: cell.packets.load(Relaxed),
-            bytes: cell.bytes.load(Relaxed),
-            errors: cell.errors.load(Relaxed),
-        })
+    fn read(&self, index: u32) -> [u64; N] {
+        self.cell(index).map_or([0; N], |Cell(cell)| cell.each_ref().map(|n| n.load(Relaxed)))
+    }
+}
+
+/// The counts of labels. The addresses of all are there from the start, and memory where labels are used; errors
+/// are apart, as few labels have any.
+struct LabelCells {
+    /// Packets and bytes.
+    good: Box<[[AtomicU64; 2]]>,
+    errors: Box<[AtomicU64]>,
+}
+
+impl LabelCells {
+    fn new() -> Self {
+        let all = MAX_LABEL as usize + 1;
+        // Without the memory for them nothing is counted.
+        Self {
+            good: <[[AtomicU64; 2]]>::new_box_zeroed_with_elems(all).unwrap_or_default(),
+            errors: <[AtomicU64]>::new_box_zeroed_with_elems(all).unwrap_or_default(),
+        }
+    }
+
+    #[inline]
+    fn add(&self, label: u32, count: Count) {
+        if let Some([packets, bytes]) = self.good.get(label as usize) {
+            add(packets, count.packets);
+            add(bytes, count.bytes);
+        }
+        if count.errors != 0
+            && let Some(errors) = self.errors.get(label as usize)
+        {
+            add(errors, count.errors);
+        }
+    }
+
+    fn read(&self, label: u32) -> Count {
+        let at = label as usize;
+        let (good, errors) = (self.good.get(at), self.errors.get(at));
+        let [packets, bytes] = good.map_or([0; 2], |good| good.each_ref().map(|n| n.load(Relaxed)));
+        Count { packets, bytes, errors: errors.map_or(0, |errors| errors.load(Relaxed)) }
     }
 }
 
@@ -126,8 +231,10 @@ pub enum Direction {
 
 /// The counters of one worker. Only that worker adds; a reader may be a burst behind.
 pub struct Counters {
-    objects: Cells,
-    links: Cells,
+    objects: Cells<3>,
+    labels: LabelCells,
+    links: Cells<3>,
+    mpls_links: Cells<8>,
     drops: Vec<AtomicU64>,
     totals: [AtomicU64; 6],
 }
@@ -136,7 +243,9 @@ impl Default for Counters {
     fn default() -> Self {
         Self {
             objects: Cells::new(),
+            labels: LabelCells::new(),
             links: Cells::new(),
+            mpls_links: Cells::new(),
             drops: Drop::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             totals: Default::default(),
         }
@@ -152,28 +261,54 @@ impl Counters {
     /// Adds to an object's counter.
     #[inline]
     pub fn add(&self, id: CounterId, count: Count) {
-        self.objects.add(id.0, count);
+        match id.0 & LABEL {
+            0 => self.objects.add(id.0, [count.packets, count.bytes, count.errors]),
+            _ => self.labels.add(id.0 ^ LABEL, count),
+        }
+    }
+
+    /// Asks for the memory of the counter of a label, which is about to be added to.
+    #[inline(always)]
+    pub(crate) fn prefetch_label(&self, label: u32) {
+        if let Some(cell) = self.labels.good.get(label as usize) {
+            publish::prefetch(cell);
+        }
     }
 
     /// What the worker has counted for an object.
     pub fn read(&self, id: CounterId) -> Count {
-        self.objects.read(id.0)
+        match id.0 & LABEL {
+            0 => Count::of(self.objects.read(id.0)),
+            _ => self.labels.read(id.0 ^ LABEL),
+        }
     }
 
     /// Makes room for a link's counters; called by the control thread before a table names it.
     pub fn reserve_link(&self, link: LinkId) {
         self.links.reserve(link.0 * 2 + 1);
+        self.mpls_links.reserve(link.0);
     }
 
     /// Adds to a link's counters; bytes with the link layer.
     #[inline]
     pub fn add_link(&self, link: LinkId, direction: Direction, count: Count) {
-        self.links.add(link.0 * 2 + direction as u32, count);
+        self.links.add(link.0 * 2 + direction as u32, [count.packets, count.bytes, count.errors]);
+    }
+
+    /// Adds to what a link has received and sent with labels.
+    #[inline]
+    pub fn add_mpls(&self, link: LinkId, count: MplsCount) {
+        self.mpls_links.add(link.0, count.fields());
+    }
+
+    /// What the worker has counted for a link with labels.
+    pub fn read_mpls(&self, link: LinkId) -> MplsCount {
+        MplsCount::from_fields(self.mpls_links.read(link.0))
     }
 
     /// What the worker has counted for a link.
     pub fn read_link(&self, link: LinkId, direction: Direction) -> Count {
-        self.links.read(link.0 * 2 + direction as u32)
+        Count::of(self.links.read(link.0 * 2 + direction as u32))
     }
 
     /// Counts dropped packets.
@@ -208,5 +343,41 @@ impl Counters {
         let [received, generated, sent, delivered, buffer_moves, buffer_moves_avoided] =
             [0, 1, 2, 3, 4, 5].map(|i: usize| self.totals[i].load(Relaxed));
         Totals { received, generated, sent, delivered, buffer_moves, buffer_moves_avoided }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_count_for_themselves() {
+        let counters = Counters::default();
+        let count = Count { packets: 1, bytes: 100, errors: 0 };
+        for label in [0, 16, MAX_LABEL] {
+            counters.add(CounterId::of_label(label), count);
+        }
+        counters.add(CounterId::of_label(16), Count { errors: 1, ..count });
+        let read = |label| counters.read(CounterId::of_label(label));
+        assert_eq!((read(0), read(17), read(MAX_LABEL)), (count, Count::default(), count));
+        assert_eq!(read(16), Count { packets: 2, bytes: 200, errors: 1 });
+        // As the packet path takes back what turned out to be an error.
+        counters.add(CounterId::of_label(16), Count { errors: 1, ..Count::default() } - count);
+        assert_eq!(read(16), Count { packets: 1, bytes: 100, errors: 2 });
+        assert_eq!(counters.read(CounterId(16)), Count::default());
+    }
+
+    #[test]
+    fn links_count_labels_apart() {
+        let counters = Counters::default();
+        counters.reserve_link(LinkId(3));
+        let count = MplsCount { rx_packets: 1, rx_bytes: 2, rx_noroute: 8, ..MplsCount::default() };
+        counters.add_mpls(LinkId(3), count);
+        counters.add_mpls(LinkId(3), count);
+        counters.add_mpls(LinkId(1 << 30), count);
+        let mut twice = count;
+        twice += count;
+        assert_eq!((counters.read_mpls(LinkId(3)), twice - count), (twice, count));
+        assert_eq!(counters.read_link(LinkId(3), Direction::Receive), Count::default());
     }
 }

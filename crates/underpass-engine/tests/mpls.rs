@@ -8,6 +8,7 @@ use lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp};
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, Packet, PortId};
+use underpass_engine::counters::{Count, MplsCount};
 use underpass_engine::drops::Drop;
 use underpass_engine::tables::{
     Action, ActionId, IpVersion, LabelAction, Link, NextHop, Push, Switch, SwitchTo,
@@ -316,6 +317,55 @@ fn drops() {
     assert_eq!(lab.0.writer.dropped(Drop::MplsOff), 4);
 }
 
+/// Each frame counts twice: it goes both roads.
+#[test]
+fn counters() {
+    let mut lab = Mpls::new();
+    let next_hop = lab.0.next_hops[1];
+    lab.set(100, LabelAction::Swap { label: 200, next_hop });
+    lab.set(101, LabelAction::Pop { next_hop, propagate: true });
+    let here = lab.switch(&[], lab.here(), true, None);
+    lab.set(102, LabelAction::Act(here));
+    let (packet, len) = (v4(), v4().len() as u64);
+    let mut expired = labelled(&[100], &packet);
+    expired[17] = 1;
+    let mut long = v6();
+    long.resize(1498, 0);
+    long[4..6].copy_from_slice(&1458_u16.to_be_bytes());
+    let frames = [
+        labelled(&[100], &packet),
+        labelled(&[101], &packet),
+        labelled(&[101, 300], &packet),
+        // A label below one that leads here is looked up as well.
+        labelled(&[102, 100], &packet),
+        labelled(&[102], &packet),
+        expired,
+        labelled(&[100], &long),
+        labelled(&[999], &packet),
+        labelled(&[102], &[0; 40]),
+    ];
+    let bytes: usize = frames.iter().map(|frame| frame.len() - 14).sum();
+    frames.iter().for_each(|frame| drop(lab.send(frame)));
+    let count = |packets, bytes, errors| Count { packets, bytes, errors };
+    let counted = [100, 101, 102, 999].map(|label| lab.0.writer.label_count(label));
+    let expected =
+        [count(4, 4 * (len + 4), 4), count(4, 4 * len + 24, 0), count(4, 4 * len + 24, 2), Count::default()];
+    assert_eq!(counted, expected);
+    let [first, second] = [lab.0.links[0], lab.0.links[1]].map(|link| lab.0.writer.mpls_count(link));
+    let (packets, bytes) = (2 * frames.len() as u64, 2 * bytes as u64);
+    let received = MplsCount { rx_packets: packets, rx_bytes: bytes, rx_errors: 4, ..MplsCount::default() };
+    assert_eq!(first, MplsCount { rx_noroute: 2, ..received });
+    let sent = MplsCount { tx_packets: 6, tx_bytes: 6 * (len + 4), ..MplsCount::default() };
+    assert_eq!(second, MplsCount { tx_errors: 2, ..sent });
+    // What is not looked at counts where it came in.
+    let (off, link) = (link(0, &lab.0), lab.0.links[0]);
+    lab.0.writer.set_link(link, off);
+    lab.send(&frames[0]);
+    let dropped = lab.0.writer.mpls_count(link) - first;
+    let received = MplsCount { rx_packets: 2, rx_bytes: 2 * (len + 4), ..MplsCount::default() };
+    assert_eq!(dropped, MplsCount { rx_dropped: 2, ..received });
+}
+
 /// Without a MAC address for the next hop nothing leaves.
 #[test]
 fn unresolved() {
@@ -376,4 +426,6 @@ fn any_stack() {
             Ok(())
         })
         .unwrap();
+    let lab = lab.into_inner();
+    assert_eq!(lab.0.writer.mpls_count(lab.0.links[0]).rx_packets, 4000);
 }

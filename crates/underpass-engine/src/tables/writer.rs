@@ -10,7 +10,7 @@ use super::{
     NextHop, NextHopId, Tables,
 };
 use crate::buffer::PortId;
-use crate::counters::{Count, CounterId, Counters, Direction, Totals};
+use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, Totals};
 use crate::drops::Drop;
 use crate::hmac::Keys;
 use crate::lpm::{Arena, Edit, Lpm};
@@ -69,7 +69,7 @@ pub struct Writer {
     /// What a counter showed when its present owner got it; `None` without an owner.
     counter_bases: Vec<Option<Count>>,
     /// What a link's counters showed, each way, when the link was added.
-    link_bases: BTreeMap<LinkId, [Count; 2]>,
+    link_bases: BTreeMap<LinkId, ([Count; 2], MplsCount)>,
 }
 
 /// Most counters: what [`Counters`] has room for.
@@ -180,7 +180,7 @@ impl Writer {
         let port = link.port;
         self.counters.iter().for_each(|counters| counters.reserve_link(LinkId(id)));
         let base = [Direction::Receive, Direction::Transmit].map(|way| self.sum_link(LinkId(id), way));
-        self.link_bases.insert(LinkId(id), base);
+        self.link_bases.insert(LinkId(id), (base, self.sum_mpls(LinkId(id))));
         self.tables.links.replace(id, Some(link), &mut self.retirer);
         self.point_port(port, id);
         LinkId(id)
@@ -207,8 +207,24 @@ impl Writer {
 
     /// What all workers have counted for a link since it was added, bytes with the link layer.
     pub fn link_count(&self, id: LinkId, way: Direction) -> Count {
-        let base = self.link_bases.get(&id).map_or(Count::default(), |base| base[way as usize]);
+        let base = self.link_bases.get(&id).map_or(Count::default(), |(base, _)| base[way as usize]);
         self.sum_link(id, way) - base
+    }
+
+    /// What a link has counted with MPLS labels since it was added, summed over the workers.
+    pub fn mpls_count(&self, id: LinkId) -> MplsCount {
+        self.sum_mpls(id) - self.link_bases.get(&id).map_or(MplsCount::default(), |(_, base)| *base)
+    }
+
+    fn sum_mpls(&self, id: LinkId) -> MplsCount {
+        let mut sum = MplsCount::default();
+        self.counters.iter().for_each(|counters| sum += counters.read_mpls(id));
+        sum
+    }
+
+    /// What packets with a label have counted since the router was started, summed over the workers.
+    pub fn label_count(&self, label: u32) -> Count {
+        self.counted(CounterId::of_label(label))
     }
 
     fn sum_link(&self, id: LinkId, way: Direction) -> Count {

@@ -133,7 +133,7 @@ impl<const COUNT: bool> Path<COUNT> {
     #[inline(always)]
     pub(super) fn take_all<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, burst: &mut Burst) {
         let Common { fib4, fib6, .. } = *company.common;
-        company.common.prefetch_labels(burst);
+        company.common.prefetch_labels(burst, COUNT.then_some(&*self.counters));
         if T::WATCHES || company.common.link.require_hmac == Require::Always {
             // What is watched goes step by step; and the common road looks at no SRH as closely as that.
             for packet in burst.drain(..) {

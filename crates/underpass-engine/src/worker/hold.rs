@@ -12,6 +12,7 @@ use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
 
 use super::chain::Fibs;
+use super::road::LABELLED;
 use super::{Path, Road, Step, UNRESOLVED, View, Worker, ethertype, ipv6};
 use crate::buffer::PortId;
 use crate::drops::Drop;
@@ -201,6 +202,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.send_cut(&mut road, port, mtu, rewrite, trace);
                 self.pool.give(road.packet);
                 continue;
+            }
+            if road.is(LABELLED) {
+                self.transmit.count_labelled(port, road.packet.len());
             }
             match self.put_link_layer(&mut road, rewrite, trace) {
                 Ok(()) => self.send(port, road.packet, trace),

@@ -96,6 +96,8 @@ pub(crate) struct Path<const COUNT: bool> {
     pub(crate) counters: Arc<Counters>,
     pub(crate) totals: Totals,
     run: Run,
+    /// What came in with labels, in this burst.
+    labelled: mpls::Labelled,
     icmp: Limiter,
     /// Whether the router has no kernel beside it and answers ARP, neighbour discovery and pings itself.
     answers: bool,
@@ -164,6 +166,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             counters: Arc::clone(reader.counters()),
             totals: Totals::default(),
             run: Run::default(),
+            labelled: mpls::Labelled::default(),
             icmp: Limiter::new(ICMP_RATE.0, ICMP_RATE.1),
             answers: true,
             holds: None,
@@ -250,6 +253,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         let received = Count { packets, bytes, errors: 0 };
         self.counters.add_link(ingress, Direction::Receive, received);
+        self.labelled.flush(&self.counters, ingress);
         self.end_of_burst(view);
     }
 
@@ -264,6 +268,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let at = packet.headroom();
         let mut road = Road::new(packet, at, ingress, extra);
         match step {
+            Step::Label => self.labelled.count(len),
             Step::Look4(_) => road.target4 = Ipv4Addr::from_bits(target as u32),
             Step::Look6(_) => road.target6 = Ipv6Addr::from_bits(target),
             _ => {}
@@ -384,7 +389,13 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             (Step::Group, _) => group::group(road),
             (Step::OnLink(_) | Step::Unresolved(_), _) => UNRESOLVED,
-            (Step::Untag, Some(link)) => group::untag(road, link.mpls, self.answers),
+            (Step::Untag, Some(link)) => {
+                let step = group::untag(road, link.mpls, self.answers);
+                if matches!(step, Step::Label) {
+                    self.labelled.count(road.packet.len());
+                }
+                step
+            }
             (Step::Arp, Some(link)) => self.arp(view, road, link, trace),
             (Step::Finish(action), _) => {
                 self.finish_generated(view, road, road.ingress);
@@ -620,6 +631,9 @@ impl<const COUNT: bool> Path<COUNT> {
         );
         if error {
             self.uncount(road);
+        }
+        if matches!(reason, Drop::MplsOff | Drop::GroupFrame) {
+            self.count_unlooked(road, reason);
         }
         self.counters.add_drop(reason, 1);
     }

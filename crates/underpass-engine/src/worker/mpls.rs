@@ -15,13 +15,41 @@ use super::{
     lsp,
 };
 use crate::buffer::Packet;
+use crate::counters::{CounterId, Counters, MplsCount};
 use crate::drops::Drop;
 use crate::flow;
 use crate::tables::{
-    Action, ActionId, IpVersion, LONGEST_LINK_LAYER, LabelAction, LookupId, NextHop, NextHopId, Push,
+    Action, ActionId, IpVersion, LONGEST_LINK_LAYER, LabelAction, LinkId, LookupId, NextHop, NextHopId, Push,
     StoredNextHop, Switch, SwitchTo,
 };
 use crate::trace::{Event, Trace};
+
+/// The EtherType of labelled packets.
+const MPLS: [u8; 2] = ethernet::MPLS.to_be_bytes();
+
+/// Labelled packets of a burst that came in.
+#[derive(Default)]
+pub(super) struct Labelled {
+    packets: u64,
+    bytes: u64,
+}
+
+impl Labelled {
+    #[inline(always)]
+    pub(super) fn count(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Adds them to what their link has counted.
+    #[inline(always)]
+    pub(super) fn flush(&mut self, counters: &Counters, link: LinkId) {
+        if self.packets != 0 {
+            let Self { packets: rx_packets, bytes: rx_bytes } = std::mem::take(self);
+            counters.add_mpls(link, MplsCount { rx_packets, rx_bytes, ..MplsCount::default() });
+        }
+    }
+}
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Takes labelled packets in a row to their ports, `packet` the first of them. The one that follows the
@@ -35,10 +63,7 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Option<Packet> {
         let mut received = 0;
         let following = loop {
-            match through_label(company.common.view, company.fibs, &mut packet) {
-                Some(out) => self.send_frame(out, packet, company.trace),
-                None => self.take_own_road(company, packet),
-            }
+            self.take_label(company, packet);
             packet = match packets.next() {
                 Some(packet) => packet,
                 None => break None,
@@ -61,34 +86,66 @@ impl<const COUNT: bool> Path<COUNT> {
         len: usize,
         push: &Push,
     ) {
-        match push_plain::<IPV6>(company.common.view, &mut packet, len, push) {
-            Some(out) => self.send_frame(out, packet, company.trace),
-            None => self.take_own_road(company, packet),
+        let Some(out) = push_plain::<IPV6>(company.common.view, &mut packet, len, push) else {
+            return self.take_own_road(company, packet);
+        };
+        if COUNT {
+            self.transmit.count_labelled(out.0, out.1 as usize - ETHERNET);
         }
+        self.send_frame(out, packet, company.trace);
     }
 
     /// Takes a packet that is not plainly IP to its port, if it is labelled, or along its own road.
     #[inline(never)]
-    pub(super) fn take_unplain<T: Trace>(
-        &mut self,
-        company: &mut Company<'_, '_, '_, T>,
-        mut packet: Packet,
-    ) {
-        let common = company.common;
-        let labelled = common.is_labelled(packet.bytes());
-        let out = if labelled { through_label(common.view, company.fibs, &mut packet) } else { None };
-        match out {
-            Some(out) => self.send_frame(out, packet, company.trace),
-            None => self.take_own_road(company, packet),
+    pub(super) fn take_unplain<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, packet: Packet) {
+        if company.common.is_labelled(packet.bytes()) {
+            self.take_label(company, packet);
+        } else {
+            self.take_own_road(company, packet);
         }
+    }
+
+    #[inline(always)]
+    fn take_label<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, mut packet: Packet) {
+        let (label, bytes) = (first_label(&packet), packet.len() - ETHERNET);
+        let Some(out) = through_label(company.common.view, company.fibs, &mut packet) else {
+            return self.take_own_road(company, packet);
+        };
+        if COUNT {
+            self.count(Some(CounterId::of_label(label)), bytes);
+            self.labelled.count(bytes);
+            if packet.bytes().get(ETHERNET - 2..ETHERNET) == Some(&MPLS[..]) {
+                self.transmit.count_labelled(out.0, out.1 as usize - ETHERNET);
+            }
+        }
+        self.send_frame(out, packet, company.trace);
     }
 
     /// Does to a packet what its label says.
     pub(super) fn label<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Step {
-        match self.switch_label(view, road, trace) {
-            Ok(step) => step,
-            Err(reason) => Step::drop(reason),
+        let bytes = road.packet.bytes();
+        let (label, len) = (Entry::read_from_prefix(bytes).ok().map(|(entry, _)| entry.label()), bytes.len());
+        let step = self.switch_label(view, road, trace).unwrap_or_else(Step::drop);
+        if !COUNT || road.is(GENERATED) {
+            return step;
         }
+        let counter = label.filter(|label| view.tables.labels().get(*label).is_some());
+        let counter = counter.map(CounterId::of_label);
+        let Step::Refuse(refusal) = step else {
+            self.count(counter, len);
+            road.extra.counted = counter.map(|counter| (counter, len as u32));
+            return step;
+        };
+        self.count_error(counter);
+        match refusal.reason() {
+            Drop::LabelUnknown => {
+                self.counters.add_mpls(road.ingress, MplsCount { rx_noroute: 1, ..MplsCount::default() });
+            }
+            // It counts where it would have been sent.
+            Drop::TooBig => {}
+            _ => self.counters.add_mpls(road.ingress, MplsCount { rx_errors: 1, ..MplsCount::default() }),
+        }
+        step
     }
 
     fn switch_label<T: Trace>(
@@ -109,7 +166,7 @@ impl<const COUNT: bool> Path<COUNT> {
         match action.ok_or(Drop::LabelUnknown)? {
             _ if entry.ttl() <= 1 => Ok(Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit)),
             LabelAction::Swap { label, next_hop } => {
-                if let Some(step) = refuse_long(view, road, next_hop, Entry::LEN) {
+                if let Some(step) = self.refuse_long(view, road, next_hop, Entry::LEN) {
                     return Ok(step);
                 }
                 let new = Entry::new(label, 0, entry.is_bottom(), lowered(road, entry));
@@ -118,7 +175,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 Ok(Step::Forward(next_hop))
             }
             LabelAction::Pop { next_hop, propagate } => {
-                if let Some(step) = refuse_long(view, road, next_hop, 0) {
+                if let Some(step) = self.refuse_long(view, road, next_hop, 0) {
                     return Ok(step);
                 }
                 road.packet.pull(Entry::LEN);
@@ -127,7 +184,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             LabelAction::SwapPush { labels, next_hop } => {
                 let new = entries(labels);
-                if let Some(step) = refuse_long(view, road, next_hop, new.len()) {
+                if let Some(step) = self.refuse_long(view, road, next_hop, new.len()) {
                     return Ok(step);
                 }
                 if let Err(refusal) = self.make_room(road, new.len() + LONGEST_LINK_LAYER, trace) {
@@ -139,7 +196,7 @@ impl<const COUNT: bool> Path<COUNT> {
             LabelAction::Act(id) => match view.tables.action(id, view.guard) {
                 Some(Action::Switch(switch)) => {
                     if let SwitchTo::NextHop(next_hop) = switch.to
-                        && let Some(step) = refuse_long(view, road, next_hop, switch.labels.len())
+                        && let Some(step) = self.refuse_long(view, road, next_hop, switch.labels.len())
                     {
                         return Ok(step);
                     }
@@ -154,6 +211,37 @@ impl<const COUNT: bool> Path<COUNT> {
             },
             LabelAction::Ways(_) => Err(Drop::LabelUnknown),
         }
+    }
+
+    /// What becomes of a packet that is too long for a next hop: [`lsp::refuse_long`].
+    fn refuse_long(
+        &self,
+        view: &View<'_>,
+        road: &mut Road,
+        next_hop: NextHopId,
+        labels: usize,
+    ) -> Option<Step> {
+        let next_hop = view.tables.next_hop(next_hop, view.guard)?;
+        let refused = lsp::refuse_long(road, next_hop, labels);
+        if refused.is_some() {
+            self.counters.add_mpls(next_hop.link, MplsCount { tx_errors: 1, ..MplsCount::default() });
+        }
+        refused
+    }
+
+    /// Counts a packet of a frame with labels that no label was looked up for.
+    #[cold]
+    pub(super) fn count_unlooked(&self, road: &Road, reason: Drop) {
+        let mut count =
+            MplsCount { rx_packets: 1, rx_bytes: road.packet.len() as u64, ..MplsCount::default() };
+        match reason {
+            Drop::MplsOff if !road.is(LABELLED) => count.rx_dropped = 1,
+            Drop::GroupFrame if road.link_layer().is_some_and(|frame| frame[12..] == MPLS) => {
+                count.rx_errors = 1;
+            }
+            _ => return,
+        }
+        self.counters.add_mpls(road.ingress, count);
     }
 
     /// Puts labels on an IP packet, which is forwarded by that.
@@ -198,9 +286,11 @@ pub(super) fn leave(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
     if lsp::may_be_cut(road) { Ok(false) } else { Err(lsp::too_long(road, mtu)) }
 }
 
-/// What becomes of a packet that is too long for a next hop: [`lsp::refuse_long`].
-fn refuse_long(view: &View<'_>, road: &mut Road, next_hop: NextHopId, labels: usize) -> Option<Step> {
-    lsp::refuse_long(road, view.tables.next_hop(next_hop, view.guard)?, labels)
+/// The label of a frame that is labelled.
+#[inline(always)]
+fn first_label(packet: &Packet) -> u32 {
+    let entry = packet.bytes().get(ETHERNET..).map(Entry::read_from_prefix);
+    entry.map_or(0, |entry| entry.map_or(0, |(entry, _)| entry.label()))
 }
 
 /// The TTL of labels in the place of one that has been taken off.
@@ -368,7 +458,7 @@ impl Common<'_, '_> {
 
     /// Asks for the memory of the labels of a burst, where the table is not in the cache.
     #[inline(always)]
-    pub(super) fn prefetch_labels(&self, burst: &Burst) {
+    pub(super) fn prefetch_labels(&self, burst: &Burst, counters: Option<&Counters>) {
         let labels = self.view.tables.labels();
         if !self.link.mpls || labels.is_hot() {
             return;
@@ -376,6 +466,9 @@ impl Common<'_, '_> {
         for packet in burst.iter().filter(|packet| self.is_labelled(packet.bytes())) {
             if let Some(Ok((entry, _))) = packet.bytes().get(ETHERNET..).map(Entry::read_from_prefix) {
                 labels.prefetch(entry.label());
+                if let Some(counters) = counters {
+                    counters.prefetch_label(entry.label());
+                }
             }
         }
     }

@@ -5,7 +5,7 @@ use underpass_packet::ethernet;
 use super::road::{GROUP, LABELLED, NOT_FORWARDED, SWITCHED, UNFINISHED};
 use super::{Path, Refusal, Road, Step, View, ethertype, fragment, ipv4, ipv6, lsp, mpls};
 use crate::buffer::{Packet, PortId};
-use crate::counters::{Count, Counters, Direction, Totals};
+use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
 use crate::drops::Drop;
 use crate::offload::{self, Cut};
 use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, Rewrite};
@@ -25,6 +25,8 @@ struct Queue {
     /// How many of them, and how many bytes, have been counted for the link.
     counted: usize,
     bytes: u64,
+    /// Labelled packets since the last time, and their bytes from the first label on.
+    labelled: (u64, u64),
 }
 
 impl Transmit {
@@ -47,12 +49,33 @@ impl Transmit {
     #[cold]
     #[inline(never)]
     fn push_new(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+        self.make(port);
+        self.push(port, packet, len)
+    }
+
+    #[cold]
+    fn make(&mut self, port: PortId) {
         self.queues.resize_with(usize::from(port.0) + 1, || Queue {
             packets: Vec::with_capacity(QUEUE),
             counted: 0,
             bytes: 0,
+            labelled: (0, 0),
         });
-        self.push(port, packet, len)
+    }
+
+    /// Counts a packet of so many bytes with labels that is about to be sent by `port`.
+    #[inline(always)]
+    pub(crate) fn count_labelled(&mut self, port: PortId, bytes: usize) {
+        match self.queues.get_mut(usize::from(port.0)) {
+            Some(queue) => {
+                queue.labelled.0 += 1;
+                queue.labelled.1 += bytes as u64;
+            }
+            None => {
+                self.make(port);
+                self.count_labelled(port, bytes);
+            }
+        }
     }
 
     pub(crate) fn drain(&mut self, port: PortId) -> impl Iterator<Item = Packet> + '_ {
@@ -74,6 +97,10 @@ impl Transmit {
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
             if let Some((link, _)) = view.tables.port_link(PortId(port as u16), view.guard) {
                 counters.add_link(link, Direction::Transmit, count);
+                let (tx_packets, tx_bytes) = std::mem::take(&mut queue.labelled);
+                if tx_packets != 0 {
+                    counters.add_mpls(link, MplsCount { tx_packets, tx_bytes, ..MplsCount::default() });
+                }
             }
         }
     }
@@ -100,6 +127,9 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some(rewrite) = &next_hop.rewrite else { return Step::Unresolved(id) };
         if !fits {
             return Step::Fragment(id);
+        }
+        if road.is(LABELLED) {
+            self.transmit.count_labelled(next_hop.port, road.packet.len());
         }
         match self.put_link_layer(road, rewrite, trace) {
             Ok(()) => Step::Send(u32::from(next_hop.port.0)),
@@ -252,6 +282,9 @@ impl<const COUNT: bool> Path<COUNT> {
         for mut fragment in fragments {
             let room = fragment.push(labels.len()).map(|front| front[..labels.len()].copy_from_slice(labels));
             let ethertype = if labels.is_empty() { ethernet::IPV4 } else { ethernet::MPLS };
+            if !labels.is_empty() {
+                self.transmit.count_labelled(port, fragment.len());
+            }
             if room.is_err() || write_link_layer(&mut fragment, rewrite, ethertype).is_none() {
                 self.drop(fragment, Drop::NoHeadroom, trace);
                 continue;
