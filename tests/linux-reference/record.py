@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Records NAME.txt: what Linux answers to each line of NAME.commands, for each NAME given (links, answers).
+"""Records NAME.txt: what Linux answers to each line of NAME.commands, for each NAME given (links, answers, mpls).
 
     UNDERPASS_UML=/path/to/linux tests/linux-reference/record.py links answers
 
-UNDERPASS_UML names a user-mode Linux kernel with hostfs, veth, dummy, VRF and network namespaces built in.
+UNDERPASS_UML names a user-mode Linux kernel with hostfs, veth, dummy, VRF, MPLS and network namespaces built in.
 The guest sees this machine's files, so it runs this machine's `ip`; it needs no root here. The lines run in
 a namespace with the links lo, v0 and v1; the last two are veths whose other ends are elsewhere, up. It
 forwards, as the router does, detects no duplicate addresses and sends no redirects.
@@ -65,7 +65,11 @@ def record(name):
                 out.writelines(f"    {text}\n" for text in said)
     finally:
         guest.stdin.close()
-        guest.wait()
+        try:
+            guest.wait(20)
+        except subprocess.TimeoutExpired:  # Linux waits for links that routes hold
+            guest.kill()
+            guest.wait()
         os.unlink(init.name)
 
 

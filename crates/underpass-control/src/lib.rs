@@ -41,6 +41,6 @@ pub use program::{Offered, Program};
 pub use request::Request;
 pub use route::{Route, Sender, Shadow, VrfChange, VrfDoor, VrfRoute};
 pub use router::Router;
-pub use statistics::{LinkCounts, SidCount};
+pub use statistics::{LabelCount, LinkCounts, SidCount};
 pub use sysctl::Node;
 pub use underpass_netlink::{Refusal, Replies};

@@ -8,6 +8,7 @@ use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;
 use crate::link::Link;
 use crate::route::Family;
+use crate::route::mpls::dump_next_netconf;
 use crate::router::Outcome;
 use crate::{Request, Router};
 
@@ -94,6 +95,8 @@ struct NetconfDump {
     families: Vec<Family>,
     /// What was written last: a link, then `ALL`, then `DEFAULT`.
     last: i32,
+    /// In a dump of all families, of which link MPLS was told last.
+    labels: Option<u32>,
 }
 
 /// Starts a dump of the settings of one family, or of all.
@@ -110,12 +113,22 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
         ];
         return Err(refuse(families.last().copied().unwrap_or(Family::V4), texts));
     }
-    Ok(Outcome::Dump(Box::new(NetconfDump { families, last: 0 })))
+    let labels = (request.family() == 0).then_some(0);
+    Ok(Outcome::Dump(Box::new(NetconfDump { families, last: 0, labels })))
 }
 
 impl Dump for NetconfDump {
     fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
-        let Some(&family) = self.families.last() else { return Ok(More::No) };
+        if router.live.is_some() {
+            // Of these the kernel tells.
+            self.families.clear();
+        }
+        let Some(&family) = self.families.last() else {
+            return match &mut self.labels {
+                Some(last) => dump_next_netconf(router, last, out),
+                None => Ok(More::No),
+            };
+        };
         let next = match self.last {
             DEFAULT => {
                 self.families.pop();

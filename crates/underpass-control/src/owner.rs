@@ -14,7 +14,7 @@ use crate::netconf::RTM_GETNETCONF;
 use crate::route::mpls::AF_MPLS;
 use crate::route::nexthop::{RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP};
 use crate::route::{self, Family};
-use crate::{PROTOCOL, Protocol, Request, Router, generic, link};
+use crate::{PROTOCOL, Protocol, Request, Router, generic, link, stats};
 
 /// Who answers a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +64,8 @@ impl Router {
             {
                 Owner::Router
             }
+            RTM_GETNETCONF if request.dump() && request.family() == 0 => Owner::Both,
+            libc::RTM_GETSTATS => router_if(stats::is_own(&request)),
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => self.route_owner(&request),
             _ => Owner::Kernel,
         }

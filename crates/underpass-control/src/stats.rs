@@ -12,8 +12,13 @@ use crate::{Request, Router};
 const LINK_64: u16 = 1;
 /// `IFLA_STATS_UNSPEC`, which pads.
 const PAD: u16 = 0;
+/// `IFLA_STATS_AF_SPEC`: what address families have counted, in an attribute of the number of each.
+const AF_SPEC: u16 = 5;
+/// `MPLS_STATS_LINK`: a `struct mpls_link_stats`.
+const MPLS_LINK: u16 = 1;
 /// Bits of the filter mask that Linux knows: `IFLA_STATS_LINK_64` to `IFLA_STATS_AF_SPEC`.
 const KNOWN: u32 = 0x1f;
+const MASK_AF_SPEC: u32 = 1 << (AF_SPEC - 1);
 
 /// `struct if_stats_msg`: the link (0 for none), and which statistics are wanted.
 fn parse(request: &Request<'_>, dump: bool) -> Result<(u32, u32), Refusal> {
@@ -42,6 +47,33 @@ fn write(reply: &mut Reply<'_>, router: &Router, link: &Link, mask: u32) {
         reply.align_64(PAD);
         reply.attribute(LINK_64, &stats);
     }
+    if mask & MASK_AF_SPEC != 0 {
+        let families = reply.nest_unflagged(AF_SPEC);
+        let mpls = reply.nest_unflagged(libc::AF_MPLS as u16);
+        let count = router.engine.mpls_count(link.id);
+        // Nothing that is to be sent with labels is dropped there.
+        let tx_dropped = 0;
+        let stats = [
+            count.rx_packets,
+            count.tx_packets,
+            count.rx_bytes,
+            count.tx_bytes,
+            count.rx_errors,
+            count.tx_errors,
+            count.rx_dropped,
+            tx_dropped,
+            count.rx_noroute,
+        ];
+        reply.align_64(PAD);
+        reply.attribute(MPLS_LINK, &stats.map(u64::to_ne_bytes).concat());
+        reply.end(mpls);
+        reply.end(families);
+    }
+}
+
+/// Whether a request is about what address families have counted, and nothing else: that the router knows.
+pub(crate) fn is_own(request: &Request<'_>) -> bool {
+    request.fixed::<12>().is_ok_and(|header| header[8..] == MASK_AF_SPEC.to_ne_bytes())
 }
 
 /// Answers a question about one link.

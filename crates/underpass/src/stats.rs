@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    io::{self, IsTerminal, Read},
+    io::{self, IsTerminal, Read, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -14,7 +14,7 @@ use std::{
 use anyhow::Context;
 use underpass::{
     launch,
-    live::{Stats, stats_path},
+    live::{MplsStats, Stats, stats_path},
 };
 
 use crate::output;
@@ -24,17 +24,30 @@ use crate::output;
 #[command(after_help = "Examples:
   underpass stats
   underpass stats --json
+  underpass stats mpls 100
   ip netns exec r1 underpass stats --watch")]
 pub struct Args {
     /// The router's socket [default: that of the router of this network namespace]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
     /// One JSON document
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
     /// Again every second, with what came since; with --json one document a line
-    #[arg(long)]
+    #[arg(long, global = true)]
     watch: bool,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Show what packets with each MPLS label have counted, and labelled packets of each device
+    Mpls {
+        /// Only this label
+        #[arg(value_parser = clap::value_parser!(u32).range(0..1 << 20))]
+        label: Option<u32>,
+    },
 }
 
 /// Asks and prints.
@@ -45,30 +58,71 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let mut last: Option<Stats> = None;
     loop {
-        let text = ask(&socket)?;
-        let stats: Stats = serde_json::from_str(&text).context("the router's answer")?;
-        if args.json {
-            output::print(&text)?;
-        } else {
-            let clear = if args.watch && io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
-            output::print(&format!("{clear}{}", table(&stats, last.as_ref())))?;
+        let clear = if args.watch && io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+        match args.what {
+            None => {
+                let text = ask(&socket, "")?;
+                let stats: Stats = serde_json::from_str(&text).context("the router's answer")?;
+                let shown = if args.json { text } else { format!("{clear}{}", table(&stats, last.as_ref())) };
+                output::print(&shown)?;
+                last = Some(stats);
+            }
+            Some(What::Mpls { label }) => {
+                let question = label.map_or("mpls".to_owned(), |label| format!("mpls {label}"));
+                let text = ask(&socket, &question)?;
+                let stats = serde_json::from_str(&text).context("the router's answer")?;
+                output::print(&if args.json { text } else { format!("{clear}{}", mpls(&stats)) })?;
+            }
         }
         if !args.watch {
             return Ok(ExitCode::SUCCESS);
         }
-        last = Some(stats);
         thread::sleep(Duration::from_secs(1));
     }
 }
 
-fn ask(socket: &Path) -> anyhow::Result<String> {
+fn ask(socket: &Path, question: &str) -> anyhow::Result<String> {
     let path = stats_path(socket);
     let mut connection = UnixStream::connect(&path)
         .with_context(|| format!("no router tells at {}: start one with `underpass run`", path.display()))?;
     connection.set_read_timeout(Some(Duration::from_secs(5)))?;
+    writeln!(connection, "{question}")?;
     let mut text = String::new();
     connection.read_to_string(&mut text)?;
     Ok(text)
+}
+
+fn mpls(stats: &MplsStats) -> String {
+    let mut text = format!("{:<10} {:>14} {:>16} {:>10}\n", "label", "packets", "bytes", "errors");
+    for label in &stats.labels {
+        // Writing to a String does not fail.
+        let _ = writeln!(
+            text,
+            "{:<10} {:>14} {:>16} {:>10}",
+            label.label, label.packets, label.bytes, label.errors
+        );
+    }
+    let _ = writeln!(
+        text,
+        "\n{:<16} {:>14} {:>16} {:>10} {:>10} {:>10} {:>14} {:>16} {:>10}",
+        "port", "rx packets", "rx bytes", "errors", "dropped", "noroute", "tx packets", "tx bytes", "errors"
+    );
+    for device in &stats.devices {
+        let _ = writeln!(
+            text,
+            "{:<16} {:>14} {:>16} {:>10} {:>10} {:>10} {:>14} {:>16} {:>10}",
+            device.name,
+            device.rx_packets,
+            device.rx_bytes,
+            device.rx_errors,
+            device.rx_dropped,
+            device.rx_noroute,
+            device.tx_packets,
+            device.tx_bytes,
+            device.tx_errors
+        );
+    }
+    text
 }
 
 /// The reasons with a count, `-` for none.

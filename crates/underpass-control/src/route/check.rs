@@ -69,10 +69,6 @@ impl Router {
     ) -> Result<Option<Arc<Tunnel>>, Refusal> {
         let Some((kind, encap)) = &config.encap else { return Ok(None) };
         let mut encap = Encap::parse(*kind, encap, family.number())?;
-        if matches!(encap, Encap::Mpls(_)) && config.gateway.is_none() {
-            let message = "MPLS labels on a route without a gateway are not supported by this router";
-            return Err(Refusal::new(libc::EOPNOTSUPP, message));
-        }
         let mut program = None;
         if let Encap::Seg6Local(local) = &mut encap
             && let Some(bpf) = &mut local.bpf

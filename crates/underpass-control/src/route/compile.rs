@@ -266,6 +266,7 @@ impl Router {
                     None => Action::Discard(Discard::Blackhole),
                 },
                 Encap::Mpls(mpls) => {
+                    // Linux then asks for the neighbour 0.0.0.0 or ::, and drops the packet.
                     let Some(gateway) = hop.gateway else { return Action::Discard(Discard::Blackhole) };
                     let next_hop = self.acquire_next_hop((hop.oif, gateway, mtu), build);
                     let ttl = self.routes.labels.pushed_ttl(mpls);

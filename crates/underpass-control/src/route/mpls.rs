@@ -18,10 +18,10 @@ use underpass_engine::tables::{
 };
 use underpass_netlink::Refusal;
 use underpass_netlink::mpls::{Mpls, Via, stack};
-use underpass_packet::mpls::MAX_LABEL;
+use underpass_packet::mpls::{IPV6_EXPLICIT_NULL, MAX_LABEL};
 
 pub(crate) use dump::dump;
-pub(crate) use netconf::{dump as dump_netconf, get as get_netconf};
+pub(crate) use netconf::{dump as dump_netconf, dump_next as dump_next_netconf, get as get_netconf};
 pub(crate) use request::{delete, get, new};
 
 use super::compile::NextHopKey;
@@ -166,6 +166,17 @@ impl Labels {
         let route = *self.routes.get(label as usize)?;
         let entry = self.specs.get(route.spec()? as usize)?.as_ref()?;
         Some((route, &entry.spec))
+    }
+
+    /// Labels that may have counted: those that have a route, and the explicit null labels.
+    pub fn all(&self) -> impl Iterator<Item = u32> + use<'_> {
+        let routed = |label: &u32| *label <= IPV6_EXPLICIT_NULL || self.has(*label);
+        (0..self.routes.len() as u32).filter(routed)
+    }
+
+    /// Whether a label has a route of its own.
+    pub fn has(&self, label: u32) -> bool {
+        self.routes.get(label as usize).is_some_and(|route| *route != NO_ROUTE)
     }
 
     /// The labels of each way of a route that its spec does not have.

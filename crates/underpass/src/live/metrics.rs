@@ -158,6 +158,54 @@ fn render(stats: &Stats) -> Result<String, fmt::Error> {
     }
     registry.register("port_attached", "1 for each device, with its driver", attached);
 
+    let mpls = &stats.mpls;
+    let each = |value: fn(&super::stats::MplsDevice) -> u64| {
+        mpls.iter().map(move |one| (Device { device: one.name.clone() }, value(one)))
+    };
+    counters(
+        &mut registry,
+        "mpls_receive_packets",
+        "Packets received with labels",
+        each(|one| one.rx_packets),
+    );
+    counters(
+        &mut registry,
+        "mpls_receive_bytes",
+        "Bytes received, from the first label on",
+        each(|one| one.rx_bytes),
+    );
+    counters(
+        &mut registry,
+        "mpls_receive_errors",
+        "Packets received with a label that had run out, or malformed",
+        each(|one| one.rx_errors),
+    );
+    counters(
+        &mut registry,
+        "mpls_receive_dropped",
+        "Packets received with labels where none are taken",
+        each(|one| one.rx_dropped),
+    );
+    counters(
+        &mut registry,
+        "mpls_receive_noroute",
+        "Packets received with a label that leads nowhere",
+        each(|one| one.rx_noroute),
+    );
+    counters(&mut registry, "mpls_transmit_packets", "Packets sent with labels", each(|one| one.tx_packets));
+    counters(
+        &mut registry,
+        "mpls_transmit_bytes",
+        "Bytes sent, from the first label on",
+        each(|one| one.tx_bytes),
+    );
+    counters(
+        &mut registry,
+        "mpls_transmit_errors",
+        "Packets too long to be sent with labels",
+        each(|one| one.tx_errors),
+    );
+
     let workers = &stats.workers;
     let worker = |worker: &super::stats::Worker| Worker { worker: worker.number as u64 };
     let each =
@@ -213,6 +261,7 @@ mod tests {
             ports: vec![port],
             workers: vec![stats::Worker { number: 1, sleeps: 4, ..Default::default() }],
             sids: vec![sid],
+            mpls: vec![stats::MplsDevice { name: "eth1".into(), rx_noroute: 6, ..Default::default() }],
         });
         let told = told.unwrap();
         for line in [
@@ -223,6 +272,7 @@ mod tests {
             "underpass_port_dropped_total{device=\"eth0\",reason=\"queue-full\"} 3",
             "underpass_port_attached{device=\"eth0\",driver=\"packet\"} 1",
             "underpass_worker_sleeps_total{worker=\"1\"} 4",
+            "underpass_mpls_receive_noroute_total{device=\"eth1\"} 6",
             "underpass_sid_packets_total{prefix=\"fc00:1::/64\",table=\"254\",behaviour=\"End\"} 7",
         ] {
             assert!(told.lines().any(|told| told == line), "{line} is not in\n{told}");

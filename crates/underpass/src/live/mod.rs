@@ -52,7 +52,7 @@ use crate::{
 pub use attach::Driver;
 pub use descriptors::Descriptors;
 pub use priority::go_first;
-pub use stats::{Port as PortStats, Stats, path as stats_path};
+pub use stats::{Mpls as MplsStats, Port as PortStats, Stats, path as stats_path};
 
 use attach::Attachments;
 use device::Sysctls;
@@ -235,9 +235,9 @@ impl Live {
                     }
                 }
             }
-            while let Ok(question) = self.listening.questions.try_recv() {
+            while let Ok((topic, question)) = self.listening.questions.try_recv() {
                 // Who asked may have lost patience.
-                let _ = question.send(self.stats());
+                let _ = question.send(self.answer(topic));
             }
             self.confirming.follow(&self.router, &mut self.kernel);
             self.variables.follow(&mut self.router);

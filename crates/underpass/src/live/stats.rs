@@ -1,16 +1,17 @@
 //! What a running router has counted: for `underpass stats` at a socket beside its own, and for Prometheus.
 //!
-//! Each connection to the socket gets one JSON document, [`Stats`].
+//! Each connection to the socket gets one JSON document: [`Stats`], or [`Mpls`] to a line `mpls`, of all labels or
+//! of one that the line names behind it.
 
 use std::{
     collections::BTreeMap,
     ffi::OsString,
     fs,
-    io::{self, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpListener},
     os::unix::{
         fs::{PermissionsExt, chown},
-        net::UnixListener,
+        net::{UnixListener, UnixStream},
     },
     path::{Path, PathBuf},
     sync::mpsc::{Receiver, Sender, channel},
@@ -25,11 +26,15 @@ use super::{
     worker::{Handle, Order},
 };
 use crate::serve::Waker;
+use underpass_control::{LabelCount, LinkCounts};
 use underpass_engine::buffer::PortId;
+use underpass_engine::counters::MplsCount;
 use underpass_port::live::Tally;
 
 /// How long somebody who asks may take to read the answer, and the control thread to give it.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long somebody who asks may take to say what for.
+const QUESTION_PATIENCE: Duration = Duration::from_millis(200);
 /// How long a worker may take to say what its ports have dropped.
 const WORKER_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -46,6 +51,54 @@ pub struct Stats {
     pub workers: Vec<Worker>,
     /// By local SID.
     pub sids: Vec<Sid>,
+    /// By device that has received or sent labelled packets.
+    #[serde(default)]
+    pub mpls: Vec<MplsDevice>,
+}
+
+/// What has been counted of MPLS since the router was started.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mpls {
+    /// By label that has a route.
+    pub labels: Vec<Label>,
+    /// By device, as `ip stats show dev NAME group afstats` tells it.
+    pub devices: Vec<MplsDevice>,
+}
+
+/// Packets that came with a label. One with several labels counts for each that this router looked up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Label {
+    /// The label.
+    pub label: u32,
+    /// Packets that were forwarded as its route says.
+    pub packets: u64,
+    /// Their bytes, as received from the label on.
+    pub bytes: u64,
+    /// Packets that were not.
+    pub errors: u64,
+}
+
+/// Labelled packets of a device; bytes from the first label on.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MplsDevice {
+    /// The device.
+    pub name: String,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Received with a label that had run out, or malformed.
+    pub rx_errors: u64,
+    /// Received where no labels are taken.
+    pub rx_dropped: u64,
+    /// Received with a label that leads nowhere.
+    pub rx_noroute: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Too long to be sent.
+    pub tx_errors: u64,
 }
 
 /// Every packet that came in or was made was sent, delivered or dropped, or is held.
@@ -129,8 +182,39 @@ pub fn path(socket: &Path) -> PathBuf {
     path.into()
 }
 
+/// What somebody wants to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Topic {
+    /// [`Stats`].
+    All,
+    /// [`Mpls`], of one label or of all.
+    Mpls(Option<u32>),
+}
+
+impl Topic {
+    /// Reads the line of a question: nothing for [`Topic::All`].
+    fn parse(line: &str) -> Option<Self> {
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [] => Some(Self::All),
+            ["mpls"] => Some(Self::Mpls(None)),
+            ["mpls", label] => Some(Self::Mpls(Some(label.parse().ok()?))),
+            _ => None,
+        }
+    }
+}
+
+/// What is answered.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// To [`Topic::All`].
+    All(Stats),
+    /// To [`Topic::Mpls`].
+    Mpls(Mpls),
+}
+
 /// Somebody who wants to know.
-pub type Question = Sender<Stats>;
+pub type Question = (Topic, Sender<Answer>);
 
 /// The way of questions to the control thread.
 #[derive(Clone)]
@@ -140,12 +224,47 @@ struct Asking {
 }
 
 impl Asking {
-    fn ask(&self) -> io::Result<Stats> {
+    fn ask(&self, topic: Topic) -> io::Result<Answer> {
         let (answer, answered) = channel();
-        self.questions.send(answer).map_err(io::Error::other)?;
+        self.questions.send((topic, answer)).map_err(io::Error::other)?;
         self.waker.wake();
         answered.recv_timeout(PATIENCE).map_err(io::Error::other)
     }
+
+    fn ask_all(&self) -> io::Result<Stats> {
+        match self.ask(Topic::All)? {
+            Answer::All(stats) => Ok(stats),
+            Answer::Mpls(_) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Answers a connection.
+    fn answer(&self, mut connection: &UnixStream) -> io::Result<()> {
+        connection.set_write_timeout(Some(PATIENCE))?;
+        let topic = Topic::parse(&question(connection)?).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut text = serde_json::to_vec(&self.ask(topic)?)?;
+        text.push(b'\n');
+        connection.write_all(&text)
+    }
+}
+
+/// The first line that a client writes; nothing if it writes none for a while.
+fn question(mut connection: &UnixStream) -> io::Result<String> {
+    connection.set_read_timeout(Some(QUESTION_PATIENCE))?;
+    let (mut line, mut part) = (Vec::new(), [0; 64]);
+    while !line.contains(&b'\n') && line.len() < 64 {
+        match connection.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => line.extend_from_slice(&part[..length]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                break;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(line).into_owned())
 }
 
 /// The socket file, which goes when this is dropped; and the questions.
@@ -186,21 +305,15 @@ pub fn listen(
         let (listener, asking) = (TcpListener::bind(address)?, asking.clone());
         thread::Builder::new().name("metrics".to_owned()).spawn(move || {
             for connection in listener.incoming().flatten() {
-                if let Err(error) = metrics::answer(&connection, PATIENCE, || asking.ask()) {
+                if let Err(error) = metrics::answer(&connection, PATIENCE, || asking.ask_all()) {
                     tracing::debug!("somebody who asked for metrics: {error}");
                 }
             }
         })?;
     }
     thread::Builder::new().name("stats".to_owned()).spawn(move || {
-        for mut connection in listener.incoming().flatten() {
-            let answered =
-                connection.set_write_timeout(Some(PATIENCE)).and_then(|()| asking.ask()).and_then(|stats| {
-                    let mut text = serde_json::to_vec(&stats)?;
-                    text.push(b'\n');
-                    connection.write_all(&text)
-                });
-            if let Err(error) = answered {
+        for connection in listener.incoming().flatten() {
+            if let Err(error) = asking.answer(&connection) {
                 tracing::debug!("somebody who asked for statistics: {error}");
             }
         }
@@ -238,9 +351,56 @@ fn tallies(workers: &[Handle]) -> BTreeMap<PortId, (BTreeMap<String, u64>, u64)>
     sums
 }
 
+fn mpls_device(link: &LinkCounts) -> MplsDevice {
+    let MplsCount {
+        rx_packets,
+        rx_bytes,
+        tx_packets,
+        tx_bytes,
+        rx_errors,
+        tx_errors,
+        rx_dropped,
+        rx_noroute,
+    } = link.mpls;
+    MplsDevice {
+        name: link.name.clone(),
+        rx_packets,
+        rx_bytes,
+        rx_errors,
+        rx_dropped,
+        rx_noroute,
+        tx_packets,
+        tx_bytes,
+        tx_errors,
+    }
+}
+
 impl Live {
     /// What has been counted until now.
-    pub(super) fn stats(&self) -> Stats {
+    pub(super) fn answer(&self, topic: Topic) -> Answer {
+        match topic {
+            Topic::All => Answer::All(self.stats()),
+            Topic::Mpls(label) => Answer::Mpls(self.mpls(label)),
+        }
+    }
+
+    fn mpls(&self, only: Option<u32>) -> Mpls {
+        let label = |LabelCount { label, count }| Label {
+            label,
+            packets: count.packets,
+            bytes: count.bytes,
+            errors: count.errors,
+        };
+        Mpls {
+            labels: match only {
+                Some(only) => self.router.label_count(only).map(label).into_iter().collect(),
+                None => self.router.label_counts().map(label).collect(),
+            },
+            devices: self.router.link_counts().iter().map(mpls_device).collect(),
+        }
+    }
+
+    fn stats(&self) -> Stats {
         let totals = |totals: underpass_engine::counters::Totals, dropped| Totals {
             received: totals.received,
             generated: totals.generated,
@@ -254,7 +414,10 @@ impl Live {
         let mut tallies = tallies(&self.workers);
         let drivers: BTreeMap<u32, (PortId, &str)> =
             self.attachments.drivers().map(|(index, port, driver)| (index, (port, driver))).collect();
-        let ports = self.router.link_counts().into_iter().filter_map(|link| {
+        let links = self.router.link_counts();
+        let labelled = |link: &&LinkCounts| link.mpls != MplsCount::default();
+        let mpls = links.iter().filter(labelled).map(mpls_device).collect();
+        let ports = links.into_iter().filter_map(|link| {
             let (port, driver) = drivers.get(&link.index)?;
             let (drops, cut) = tallies.remove(port).unwrap_or_default();
             Some(Port {
@@ -300,6 +463,25 @@ impl Live {
             ports: ports.collect(),
             workers: workers.collect(),
             sids: sids.collect(),
+            mpls,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions() {
+        for (line, topic) in [
+            ("", Some(Topic::All)),
+            ("mpls", Some(Topic::Mpls(None))),
+            (" mpls  100 ", Some(Topic::Mpls(Some(100)))),
+            ("mpls -1", None),
+            ("sids", None),
+        ] {
+            assert_eq!(Topic::parse(line), topic, "{line}");
         }
     }
 }

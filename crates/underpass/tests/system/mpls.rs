@@ -11,7 +11,7 @@ use std::{
 };
 
 use underpass::{
-    live::Stats,
+    live::{MplsStats, Stats},
     testbed::{Namespace, join},
 };
 use underpass_engine::buffer::Pool;
@@ -71,6 +71,12 @@ impl Router {
 
     fn stats(&self) -> Stats {
         let told = self.namespace().run(&format!("{} stats --json", program().display())).unwrap();
+        serde_json::from_str(&told).unwrap()
+    }
+
+    /// What `underpass stats mpls …` tells.
+    fn mpls(&self, words: &str) -> MplsStats {
+        let told = self.namespace().run(&format!("{} stats {words}", program().display())).unwrap();
         serde_json::from_str(&told).unwrap()
     }
 }
@@ -251,6 +257,18 @@ fn labels_across_three_routers() {
                 assert_eq!(stats.drops.get(reason), None, "{driver:?}{}", router.log());
             }
         }
+        // The middle has swapped the labels of every ping, and both its devices have seen them.
+        let label = line.routers[1].mpls("mpls 102 --json");
+        let [label] = &label.labels[..] else { panic!("{label:?}") };
+        assert!(label.packets > 0 && label.bytes > 84 * label.packets && label.errors == 0, "{label:?}");
+        let all = line.routers[1].mpls("mpls --json");
+        assert_eq!(all.labels.iter().map(|label| label.label).collect::<Vec<_>>(), [101, 102, 201, 202]);
+        let west = all.devices.iter().find(|device| device.name == "west").unwrap();
+        let afstats = line.routers[1].run("ip -j stats show dev west group afstats");
+        let afstats: serde_json::Value = serde_json::from_str(&afstats).unwrap();
+        let sent = &afstats[0]["mpls_stats"]["tx"];
+        assert!(west.rx_packets > 0 && west.tx_packets > 0, "{west:?}");
+        assert_eq!(sent["packets"].as_u64(), Some(west.tx_packets), "{afstats}");
         line.stop();
     }
 }

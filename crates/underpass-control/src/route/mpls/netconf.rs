@@ -46,12 +46,17 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
     Ok(Outcome::Dump(Box::new(InputDump(0))))
 }
 
+/// Writes what is told of the link after `last`, which it then is.
+pub(crate) fn dump_next(router: &Router, last: &mut u32, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    let Some(link) = router.links.after(*last) else { return Ok(More::No) };
+    *last = link.index;
+    out.message(RTM_NEWNETCONF, |reply| write(reply, router, link.index))?;
+    Ok(More::Yes)
+}
+
 impl Dump for InputDump {
     fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
-        let Some(link) = router.links.after(self.0) else { return Ok(More::No) };
-        self.0 = link.index;
-        out.message(RTM_NEWNETCONF, |reply| write(reply, router, link.index))?;
-        Ok(More::Yes)
+        dump_next(router, &mut self.0, out)
     }
 
     fn generation(&self, router: &Router) -> u64 {
