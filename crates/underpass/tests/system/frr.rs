@@ -1,4 +1,4 @@
-//! FRR programs the router: zebra with its FPM plugin, staticd and bgpd as Debian ships them.
+//! FRR programs the router: zebra with its FPM plugin, staticd, bgpd and ldpd as Debian ships them.
 
 use std::{
     fs,
@@ -76,9 +76,11 @@ impl Frr {
         command.args(["-P", "0", "--vty_socket"]).arg(self.directory.path());
         command.args(["-z", &self.path("zserv"), "-i", &self.path(&format!("{daemon}.pid"))]);
         command.args(["-f", &self.path(daemon), "--log", &format!("file:{}", self.path("log"))]);
-        if daemon == "zebra" {
-            command.args(["-M", "dplane_fpm_nl"]);
-        }
+        match daemon {
+            "zebra" => command.args(["-M", "dplane_fpm_nl"]),
+            "ldpd" => command.arg("--ctl_socket").arg(self.directory.path()),
+            _ => &mut command,
+        };
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         self.running.push((daemon, child));
         let vty = self.path(&format!("{daemon}.vty"));
@@ -431,6 +433,79 @@ fn static_labels_beside_the_kernel() {
     assert!(!log.contains("could not be removed"), "{log}");
     drop(frr);
     router.stop().unwrap();
+}
+
+/// Labels that two ldpds agree on carry pings between hosts behind their routers, and go with the neighbour.
+///
+/// ```text
+/// h1 ──── p1 r1 p0 ──── p0 r2 p1 ──── h2
+/// ```
+#[test]
+fn ldp_between_routers() {
+    const NAME: &str = "ldp_between_routers";
+    let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
+    let routers = ["frr-r1", "frr-r2"].map(|name| net::Node::new(name).namespace);
+    let hosts = ["h1", "h2"].map(net::namespace);
+    underpass::testbed::join(&routers[0], "p0", &routers[1], "p0").unwrap();
+    let mut sides = Vec::new();
+    for (own, (namespace, host)) in (1..).zip(routers.iter().zip(&hosts)) {
+        let peer = 3 - own;
+        underpass::testbed::join(host, "eth0", namespace, "p1").unwrap();
+        host.run(&format!(
+            "ip link set eth0 up
+             ip addr add 10.{own}.0.2/24 dev eth0
+             ip route add default via 10.{own}.0.1"
+        ))
+        .unwrap();
+        namespace
+            .run(&format!(
+                "ip link set p0 up
+                 ip link set p1 up
+                 ip addr add 10.0.0.{own}/24 dev p0
+                 ip addr add 10.{own}.0.1/24 dev p1"
+            ))
+            .unwrap();
+        let arguments = ["--socket-group", "frr", "--fpm", "127.0.0.1", "--fpm-grace", GRACE];
+        let router = Router::start(program(), namespace, &arguments).unwrap();
+        router.run("sysctl -qw net.mpls.platform_labels=1000 net.mpls.conf.p0.input=1").unwrap();
+        let mut frr = Frr::new(namespace, &["exec"]);
+        frr.start("zebra", FPM);
+        frr.start("staticd", &format!("ip route 10.{peer}.0.0/24 10.0.0.{peer}\n"));
+        let ldp = format!(
+            "mpls ldp\n router-id 1.1.1.{own}\n address-family ipv4\n  discovery transport-address 10.0.0.{own}\n  \
+             label local advertise explicit-null\n  interface p0\n  exit\n exit-address-family\n exit\n"
+        );
+        frr.start("ldpd", &ldp);
+        sides.push((frr, router));
+    }
+    let shown = |side: usize, lines: &str| tidy(&sides[side].1.run(lines).unwrap());
+    eventually("both routers have labels", || {
+        for (side, peer) in [(0, 2), (1, 1)] {
+            let (encapsulation, labels) =
+                (shown(side, &format!("ip route show 10.{peer}.0.0/24")), shown(side, "ip -N -f mpls route"));
+            let switched = format!(" as to 0 via inet 10.0.0.{peer} dev p0 proto 193");
+            if !encapsulation.contains(" encap mpls 0 ") || labels.matches(&switched).count() != 1 {
+                let log = fs::read_to_string(sides[side].0.path("log")).unwrap_or_default();
+                return Err(format!("{encapsulation}\n{labels}\n{log}"));
+            }
+        }
+        Ok(())
+    });
+    net::settle(&hosts[0], "10.2.0.2", PATIENCE).unwrap();
+    net::ping(&hosts[0], "10.2.0.2", 20).unwrap();
+    // They do carry a label.
+    sides[1].1.run("sysctl -qw net.mpls.conf.p0.input=0").unwrap();
+    assert_ne!(hosts[0].outcome("ping -n -c 1 -W 1 10.2.0.2").unwrap().status, 0);
+    sides[1].1.run("sysctl -qw net.mpls.conf.p0.input=1").unwrap();
+    net::ping(&hosts[0], "10.2.0.2", 3).unwrap();
+    // Without the neighbour's ldpd the way is plain again.
+    sides[1].0.end("ldpd");
+    eventually("the labels are withdrawn", || {
+        let shown = shown(0, "ip route show 10.2.0.0/24; ip -f mpls route");
+        if shown.contains("encap") || shown.contains("as to") { Err(shown) } else { Ok(()) }
+    });
+    net::settle(&hosts[0], "10.2.0.2", PATIENCE).unwrap();
+    net::ping(&hosts[0], "10.2.0.2", 3).unwrap();
 }
 
 fn bgp(own: u8, peer: u8) -> String {
