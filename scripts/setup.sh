@@ -46,7 +46,7 @@ have cc || packages+=(gcc libc6-dev)
 
 if ! cargo_is_new_enough && ! have rustup; then
     # Debian 13 and Ubuntu 24.04 have a package of it; elsewhere its own installer is fetched.
-    if have apt-cache && apt-cache show rustup >/dev/null 2>&1; then
+    if have apt-cache && apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
         packages+=(rustup)
     else
         have curl || packages+=(curl)
@@ -63,9 +63,14 @@ if ! cargo_is_new_enough; then
         rustup toolchain install stable --profile minimal --component "${components[@]}" >&2
         [ -n "$(rustup default 2>/dev/null || true)" ] || rustup default stable >&2
     else
-        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
-            sh -s -- -y --quiet --profile minimal --default-toolchain stable --no-modify-path \
-                --component rustfmt --component clippy >&2
+        # The installer itself, from the host that has the toolchains too.
+        installer=$(mktemp -d)
+        url="https://static.rust-lang.org/rustup/dist/$(uname -m)-unknown-linux-gnu/rustup-init"
+        curl --proto '=https' --tlsv1.2 -sSf -o "$installer/rustup-init" "$url"
+        chmod +x "$installer/rustup-init"
+        "$installer/rustup-init" -y --quiet --profile minimal --default-toolchain stable --no-modify-path \
+            --component rustfmt --component clippy >&2
+        rm -r "$installer"
     fi
     hash -r
     cargo_is_new_enough || {
