@@ -3,6 +3,7 @@
 //! A label is looked up, taken off, and others may take its place. Their TTL is that of the label that
 //! came, less one; their traffic class is 0. A label without another in its place leaves what was below it.
 
+use arrayvec::ArrayVec;
 use underpass_packet::mpls::{self, Entry};
 use underpass_packet::{FromBytes, IntoBytes, ethernet, ipv4, ipv6};
 
@@ -26,6 +27,9 @@ use crate::trace::{Event, Trace};
 
 /// The EtherType of labelled packets.
 const MPLS: [u8; 2] = ethernet::MPLS.to_be_bytes();
+
+/// Labels below the first that were looked up.
+type Below = ArrayVec<u32, MOST_POPPED>;
 
 /// Labelled packets of a burst that came in.
 #[derive(Default)]
@@ -107,13 +111,18 @@ impl<const COUNT: bool> Path<COUNT> {
 
     #[inline(always)]
     fn take_label<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, mut packet: Packet) {
-        let (label, bytes) = (first_label(&packet), packet.len() - ETHERNET);
-        let Some(out) = through_label(company.common.view, company.fibs, &mut packet) else {
+        let (label, mut bytes) = (first_label(&packet), packet.len() - ETHERNET);
+        let mut below = Below::new();
+        let Some(out) = through_label(company.common.view, company.fibs, &mut packet, &mut below) else {
             return self.take_own_road(company, packet);
         };
         if COUNT {
             self.count(Some(CounterId::of_label(label)), bytes);
             self.labelled.count(bytes);
+            for label in below {
+                bytes -= Entry::LEN;
+                self.count(Some(CounterId::of_label(label)), bytes);
+            }
             if packet.bytes().get(ETHERNET - 2..ETHERNET) == Some(&MPLS[..]) {
                 self.transmit.count_labelled(out.0, out.1 as usize - ETHERNET);
             }
@@ -479,7 +488,12 @@ const MOST_POPPED: usize = 4;
 
 /// Takes the labelled packet in a frame to its port. `None`: it is not so plain, and as it was.
 #[inline(always)]
-fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Out> {
+fn through_label<'a>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    packet: &mut Packet,
+    below: &mut Below,
+) -> Option<Out> {
     let mut popped = 0;
     loop {
         match through_first_label(view, fibs, packet) {
@@ -488,6 +502,7 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
             Some(Through::Below) if popped < MOST_POPPED => {
                 packet.pull(Entry::LEN);
                 popped += 1;
+                below.push(first_label(packet));
             }
             _ => {
                 // As many bytes as have been taken off, which are still there.
