@@ -229,6 +229,14 @@ fn likely_programs_are_programs() {
     assert!(programs.count() > 100);
 }
 
+/// What the fuzz target begins with.
+#[test]
+fn fuzz_seeds() {
+    let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/program");
+    let seeds = std::fs::read_dir(seeds).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
+    assert!(seeds.filter(|seed| exercise::any(seed)).count() > 50);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 

@@ -7,9 +7,5 @@ mod exercise;
 mod lab;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    match bytes.split_first() {
-        Some((0, code)) => exercise::raw(code),
-        Some((_, choices)) => exercise::likely(choices),
-        None => false,
-    };
+    exercise::any(bytes);
 });

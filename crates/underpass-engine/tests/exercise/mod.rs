@@ -75,6 +75,15 @@ pub fn raw(bytes: &[u8]) -> bool {
     })
 }
 
+/// Bytes of which the first says how the others become instructions. Whether they are a program.
+pub fn any(bytes: &[u8]) -> bool {
+    match bytes.split_first() {
+        Some((0, code)) => raw(code),
+        Some((_, choices)) => likely(choices),
+        None => false,
+    }
+}
+
 /// Opcodes of all kinds.
 #[rustfmt::skip]
 const OPCODES: [u8; 106] = [
