@@ -204,7 +204,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 continue;
             }
             if road.is(LABELLED) {
-                self.transmit.count_labelled(port, road.packet.len());
+                self.transmit.count_labelled(port, 1, road.packet.len() as u64);
             }
             match self.put_link_layer(&mut road, rewrite, trace) {
                 Ok(()) => self.send(port, road.packet, trace),

@@ -268,7 +268,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let at = packet.headroom();
         let mut road = Road::new(packet, at, ingress, extra);
         match step {
-            Step::Label => self.labelled.count(len),
+            Step::Label => self.labelled.count(1, len as u64),
             Step::Look4(_) => road.target4 = Ipv4Addr::from_bits(target as u32),
             Step::Look6(_) => road.target6 = Ipv6Addr::from_bits(target),
             _ => {}
@@ -392,7 +392,7 @@ impl<const COUNT: bool> Path<COUNT> {
             (Step::Untag, Some(link)) => {
                 let step = group::untag(road, link.mpls, self.answers);
                 if matches!(step, Step::Label) {
-                    self.labelled.count(road.packet.len());
+                    self.labelled.count(1, road.packet.len() as u64);
                 }
                 step
             }

@@ -15,8 +15,8 @@ use super::{
     Burst, IcmpError, Path, Road, Step, View, chain::Fibs, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain,
     lsp,
 };
-use crate::buffer::Packet;
-use crate::counters::{CounterId, Counters, MplsCount};
+use crate::buffer::{Packet, PortId};
+use crate::counters::{Count, CounterId, Counters, MplsCount};
 use crate::drops::Drop;
 use crate::flow;
 use crate::tables::{
@@ -28,9 +28,6 @@ use crate::trace::{Event, Trace};
 /// The EtherType of labelled packets.
 const MPLS: [u8; 2] = ethernet::MPLS.to_be_bytes();
 
-/// Labels below the first that were looked up.
-type Below = ArrayVec<u32, MOST_POPPED>;
-
 /// Labelled packets of a burst that came in.
 #[derive(Default)]
 pub(super) struct Labelled {
@@ -40,9 +37,9 @@ pub(super) struct Labelled {
 
 impl Labelled {
     #[inline(always)]
-    pub(super) fn count(&mut self, bytes: usize) {
-        self.packets += 1;
-        self.bytes += bytes as u64;
+    pub(super) fn count(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bytes += bytes;
     }
 
     /// Adds them to what their link has counted.
@@ -53,6 +50,19 @@ impl Labelled {
             counters.add_mpls(link, MplsCount { rx_packets, rx_bytes, ..MplsCount::default() });
         }
     }
+}
+
+/// What packets in a row have in common, counted once for all of them.
+#[derive(Default)]
+struct Row {
+    label: u32,
+    packets: u64,
+    /// From the first label on.
+    bytes: u64,
+    /// Where they leave, those that still have labels.
+    port: PortId,
+    sent_packets: u64,
+    sent_bytes: u64,
 }
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -66,8 +76,9 @@ impl<const COUNT: bool> Path<COUNT> {
         mut packet: Packet,
     ) -> Option<Packet> {
         let mut received = 0;
+        let mut row = Row::default();
         let following = loop {
-            self.take_label(company, packet);
+            self.take_label(company, &mut row, packet);
             packet = match packets.next() {
                 Some(packet) => packet,
                 None => break None,
@@ -77,6 +88,8 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             received += packet.len() as u64;
         };
+        self.flush_label(&mut row);
+        self.flush_port(&mut row);
         company.received += received;
         following
     }
@@ -94,7 +107,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.take_own_road(company, packet);
         };
         if COUNT {
-            self.transmit.count_labelled(out.0, out.1 as usize - ETHERNET);
+            self.transmit.count_labelled(out.0, 1, u64::from(out.1) - ETHERNET as u64);
         }
         self.send_frame(out, packet, company.trace);
     }
@@ -103,31 +116,104 @@ impl<const COUNT: bool> Path<COUNT> {
     #[inline(never)]
     pub(super) fn take_unplain<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, packet: Packet) {
         if company.common.is_labelled(packet.bytes()) {
-            self.take_label(company, packet);
+            let mut row = Row::default();
+            self.take_label(company, &mut row, packet);
+            self.flush_label(&mut row);
+            self.flush_port(&mut row);
         } else {
             self.take_own_road(company, packet);
         }
     }
 
     #[inline(always)]
-    fn take_label<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, mut packet: Packet) {
-        let (label, mut bytes) = (first_label(&packet), packet.len() - ETHERNET);
-        let mut below = Below::new();
-        let Some(out) = through_label(company.common.view, company.fibs, &mut packet, &mut below) else {
+    fn take_label<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        row: &mut Row,
+        mut packet: Packet,
+    ) {
+        let (label, bytes) = (first_label(&packet), packet.len() - ETHERNET);
+        match through_label(company.common.view, company.fibs, &mut packet) {
+            Some(Through::Out(out)) => {
+                self.count_label(row, (label, bytes), (out, &packet));
+                self.send_frame(out, packet, company.trace);
+            }
+            Some(Through::Below) => self.take_below(company, row, packet),
+            None => self.take_own_road(company, packet),
+        }
+    }
+
+    /// Takes a packet to its port whose first label ends here, with another below it.
+    #[inline(never)]
+    fn take_below<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        row: &mut Row,
+        mut packet: Packet,
+    ) {
+        let (first, bytes) = (first_label(&packet), packet.len() - ETHERNET);
+        let mut below = ArrayVec::<u32, MOST_POPPED>::new();
+        let out = loop {
+            // The frame begins later by that; its header is written anew where it leaves.
+            packet.pull(Entry::LEN);
+            below.push(first_label(&packet));
+            match through_label(company.common.view, company.fibs, &mut packet) {
+                Some(Through::Out(out)) => break Some(out),
+                Some(Through::Below) if !below.is_full() => {}
+                _ => break None,
+            }
+        };
+        let Some(out) = out else {
+            // As many bytes as have been taken off, which are still there.
+            let _ = packet.push(below.len() * Entry::LEN);
             return self.take_own_road(company, packet);
         };
+        self.count_label(row, (first, bytes), (out, &packet));
         if COUNT {
-            self.count(Some(CounterId::of_label(label)), bytes);
-            self.labelled.count(bytes);
-            for label in below {
-                bytes -= Entry::LEN;
-                self.count(Some(CounterId::of_label(label)), bytes);
-            }
-            if packet.bytes().get(ETHERNET - 2..ETHERNET) == Some(&MPLS[..]) {
-                self.transmit.count_labelled(out.0, out.1 as usize - ETHERNET);
+            for (label, popped) in below.into_iter().zip(1..) {
+                self.count(Some(CounterId::of_label(label)), bytes - popped * Entry::LEN);
             }
         }
         self.send_frame(out, packet, company.trace);
+    }
+
+    /// Counts a packet of so many bytes from its first label on, which it has gone through.
+    #[inline(always)]
+    fn count_label(&mut self, row: &mut Row, (label, bytes): (u32, usize), (out, packet): (Out, &Packet)) {
+        if !COUNT {
+            return;
+        }
+        if row.label != label {
+            self.flush_label(row);
+            row.label = label;
+        }
+        row.packets += 1;
+        row.bytes += bytes as u64;
+        if packet.bytes().get(ETHERNET - 2..ETHERNET) == Some(&MPLS[..]) {
+            if row.port != out.0 {
+                self.flush_port(row);
+                row.port = out.0;
+            }
+            row.sent_packets += 1;
+            row.sent_bytes += u64::from(out.1) - ETHERNET as u64;
+        }
+    }
+
+    #[inline(always)]
+    fn flush_label(&mut self, row: &mut Row) {
+        let (packets, bytes) = (std::mem::take(&mut row.packets), std::mem::take(&mut row.bytes));
+        if packets != 0 {
+            self.counters.add(CounterId::of_label(row.label), Count { packets, bytes, errors: 0 });
+            self.labelled.count(packets, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn flush_port(&mut self, row: &mut Row) {
+        let (packets, bytes) = (std::mem::take(&mut row.sent_packets), std::mem::take(&mut row.sent_bytes));
+        if packets != 0 {
+            self.transmit.count_labelled(row.port, packets, bytes);
+        }
     }
 
     /// Does to a packet what its label says.
@@ -483,35 +569,8 @@ impl Common<'_, '_> {
     }
 }
 
-/// Most labels that are taken off a packet one after the other on the common road.
+/// Most labels below a label that are looked up on the common road.
 const MOST_POPPED: usize = 4;
-
-/// Takes the labelled packet in a frame to its port. `None`: it is not so plain, and as it was.
-#[inline(always)]
-fn through_label<'a>(
-    view: &View<'a>,
-    fibs: &mut Fibs<'a>,
-    packet: &mut Packet,
-    below: &mut Below,
-) -> Option<Out> {
-    let mut popped = 0;
-    loop {
-        match through_first_label(view, fibs, packet) {
-            Some(Through::Out(out)) => return Some(out),
-            // The frame begins later by that; its header is written anew where it leaves.
-            Some(Through::Below) if popped < MOST_POPPED => {
-                packet.pull(Entry::LEN);
-                popped += 1;
-                below.push(first_label(packet));
-            }
-            _ => {
-                // As many bytes as have been taken off, which are still there.
-                let _ = packet.push(popped * Entry::LEN);
-                return None;
-            }
-        }
-    }
-}
 
 /// What has become of a packet by its first label.
 enum Through {
@@ -521,9 +580,10 @@ enum Through {
     Below,
 }
 
-/// Does what the first label says.
+/// Takes the labelled packet in a frame to its port, or says that its label ends here above another. `None`: it is
+/// not so plain. But for the first it is as it was.
 #[inline(always)]
-fn through_first_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Through> {
+fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Through> {
     let stack = packet.bytes().get(ETHERNET..)?;
     let (entry, _) = Entry::read_from_prefix(stack).ok()?;
     if entry.ttl() <= 1 || !entry.is_bottom() && mpls::depth(stack).is_err() {

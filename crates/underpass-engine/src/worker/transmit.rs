@@ -63,17 +63,17 @@ impl Transmit {
         });
     }
 
-    /// Counts a packet of so many bytes with labels that is about to be sent by `port`.
+    /// Counts packets of so many bytes with labels that are about to be sent by `port`.
     #[inline(always)]
-    pub(crate) fn count_labelled(&mut self, port: PortId, bytes: usize) {
+    pub(crate) fn count_labelled(&mut self, port: PortId, packets: u64, bytes: u64) {
         match self.queues.get_mut(usize::from(port.0)) {
             Some(queue) => {
-                queue.labelled.0 += 1;
-                queue.labelled.1 += bytes as u64;
+                queue.labelled.0 += packets;
+                queue.labelled.1 += bytes;
             }
             None => {
                 self.make(port);
-                self.count_labelled(port, bytes);
+                self.count_labelled(port, packets, bytes);
             }
         }
     }
@@ -129,7 +129,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return Step::Fragment(id);
         }
         if road.is(LABELLED) {
-            self.transmit.count_labelled(next_hop.port, road.packet.len());
+            self.transmit.count_labelled(next_hop.port, 1, road.packet.len() as u64);
         }
         match self.put_link_layer(road, rewrite, trace) {
             Ok(()) => Step::Send(u32::from(next_hop.port.0)),
@@ -283,7 +283,7 @@ impl<const COUNT: bool> Path<COUNT> {
             let room = fragment.push(labels.len()).map(|front| front[..labels.len()].copy_from_slice(labels));
             let ethertype = if labels.is_empty() { ethernet::IPV4 } else { ethernet::MPLS };
             if !labels.is_empty() {
-                self.transmit.count_labelled(port, fragment.len());
+                self.transmit.count_labelled(port, 1, fragment.len() as u64);
             }
             if room.is_err() || write_link_layer(&mut fragment, rewrite, ethertype).is_none() {
                 self.drop(fragment, Drop::NoHeadroom, trace);
