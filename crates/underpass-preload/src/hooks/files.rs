@@ -4,6 +4,9 @@
 //! program writes gets there by whatever call, and after exec too; the calls here wait for the router's word and
 //! return its errno. The C library's own stdio does not call our `write`: there `fflush` and `fclose` wait.
 #![allow(unsafe_code)]
+// Rust 1.99 asks that `open` be variadic, which only its nightly compiler can define; `next` says why a fixed argument
+// does as well. Older compilers do not know the lint.
+#![allow(unknown_lints, invalid_runtime_symbol_definitions)]
 
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
