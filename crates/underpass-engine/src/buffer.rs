@@ -433,8 +433,20 @@ impl Pool {
     /// A pool of the slots that fit into the regions: of [`SLOT`] bytes in `region`, of [`LARGE_SLOT`] in
     /// `large`, which may be empty. Slot `n` starts at `n × (MARGIN + SLOT) + MARGIN` of its region.
     pub fn over(region: &'static mut [u8], large: &'static mut [u8]) -> Self {
-        let free = region.chunks_exact_mut(MARGIN + SLOT).map(Packet::new).rev().collect();
-        let large = large.chunks_exact_mut(MARGIN + LARGE_SLOT).map(Packet::new).rev().collect();
+        let free = region
+            .as_chunks_mut::<{ MARGIN + SLOT }>()
+            .0
+            .iter_mut()
+            .map(|slot| Packet::new(slot))
+            .rev()
+            .collect();
+        let large = large
+            .as_chunks_mut::<{ MARGIN + LARGE_SLOT }>()
+            .0
+            .iter_mut()
+            .map(|slot| Packet::new(slot))
+            .rev()
+            .collect();
         Self { free, large }
     }
 

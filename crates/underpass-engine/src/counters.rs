@@ -5,9 +5,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use underpass_packet::mpls::MAX_LABEL;
-use zerocopy::FromZeros;
 
 use crate::drops::Drop;
+use crate::lpm::{Pages, Words};
 use crate::publish;
 use crate::tables::LinkId;
 
@@ -159,39 +159,37 @@ impl<const N: usize> Cells<N> {
 /// The counts of labels. The addresses of all are there from the start, and memory where labels are used; errors
 /// are apart, as few labels have any.
 struct LabelCells {
-    /// Packets and bytes.
-    good: Box<[[AtomicU64; 2]]>,
-    errors: Box<[AtomicU64]>,
+    /// Packets and bytes of each label in turn.
+    good: Words,
+    errors: Words,
 }
 
 impl LabelCells {
     fn new() -> Self {
-        let all = MAX_LABEL as usize + 1;
-        // Without the memory for them nothing is counted.
-        Self {
-            good: <[[AtomicU64; 2]]>::new_box_zeroed_with_elems(all).unwrap_or_default(),
-            errors: <[AtomicU64]>::new_box_zeroed_with_elems(all).unwrap_or_default(),
-        }
+        let bits = MAX_LABEL.count_ones();
+        Self { good: Words::exactly(bits + 1, Pages::Huge), errors: Words::exactly(bits, Pages::Small) }
+    }
+
+    /// Packets and bytes of a label.
+    #[inline]
+    fn good(&self, label: u32) -> [&AtomicU64; 2] {
+        let at = 2 * label as usize;
+        [self.good.word(at), self.good.word(at + 1)]
     }
 
     #[inline]
     fn add(&self, label: u32, count: Count) {
-        if let Some([packets, bytes]) = self.good.get(label as usize) {
-            add(packets, count.packets);
-            add(bytes, count.bytes);
-        }
-        if count.errors != 0
-            && let Some(errors) = self.errors.get(label as usize)
-        {
-            add(errors, count.errors);
+        let [packets, bytes] = self.good(label);
+        add(packets, count.packets);
+        add(bytes, count.bytes);
+        if count.errors != 0 {
+            add(self.errors.word(label as usize), count.errors);
         }
     }
 
     fn read(&self, label: u32) -> Count {
-        let at = label as usize;
-        let (good, errors) = (self.good.get(at), self.errors.get(at));
-        let [packets, bytes] = good.map_or([0; 2], |good| good.each_ref().map(|n| n.load(Relaxed)));
-        Count { packets, bytes, errors: errors.map_or(0, |errors| errors.load(Relaxed)) }
+        let [packets, bytes] = self.good(label).map(|n| n.load(Relaxed));
+        Count { packets, bytes, errors: self.errors.word(label as usize).load(Relaxed) }
     }
 }
 
@@ -270,9 +268,8 @@ impl Counters {
     /// Asks for the memory of the counter of a label, which is about to be added to.
     #[inline(always)]
     pub(crate) fn prefetch_label(&self, label: u32) {
-        if let Some(cell) = self.labels.good.get(label as usize) {
-            publish::prefetch(cell);
-        }
+        let [packets, _] = self.labels.good(label);
+        publish::prefetch(packets);
     }
 
     /// What the worker has counted for an object.

@@ -87,7 +87,7 @@ impl SegmentList {
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = Ipv6Addr> + '_ {
         let last_entry = usize::from(self.0[4]);
         let list = &self.0[SRH_FIXED..SRH_FIXED + (last_entry + 1) * 16];
-        list.chunks_exact(16).filter_map(|s| Some(Ipv6Addr::from(*s.first_chunk::<16>()?)))
+        list.as_chunks::<16>().0.iter().map(|segment| Ipv6Addr::from(*segment))
     }
 
     /// The segment that segments left points at: the first to be visited.

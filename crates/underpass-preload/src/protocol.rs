@@ -159,8 +159,8 @@ impl Message {
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
         let words = [self.kind as u32, self.a, self.b, self.c];
-        for (place, word) in bytes.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_ne_bytes());
+        for (place, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *place = word.to_ne_bytes();
         }
         bytes[16..].copy_from_slice(&self.name);
         bytes

@@ -227,7 +227,7 @@ impl Labels {
         match mpls.ttl {
             Some(0) => None,
             Some(ttl) => Some(ttl),
-            None => Some(self.default_ttl).filter(|_| !self.propagate),
+            None => (!self.propagate).then_some(self.default_ttl),
         }
     }
 

@@ -74,8 +74,8 @@ impl Router {
                 NHA_ENCAP => encapsulated.0 = true,
                 NHA_ENCAP_TYPE => encapsulated.1 = Some(attribute.u16()),
                 NHA_GROUP if new => {
-                    let mut ids = attribute.value.chunks_exact(8).filter_map(|member| member.first_chunk());
-                    if ids.any(|id| self.own_object(u32::from_ne_bytes(*id))) {
+                    let mut members = attribute.value.as_chunks::<8>().0.iter();
+                    if members.any(|&[a, b, c, d, ..]| self.own_object(u32::from_ne_bytes([a, b, c, d]))) {
                         return true;
                     }
                 }

@@ -180,7 +180,7 @@ impl Router {
                     destination,
                     table: door_table(index),
                     metric: 1024,
-                    source: Some(source).filter(|_| usable),
+                    source: usable.then_some(source),
                     link: index,
                 });
             }

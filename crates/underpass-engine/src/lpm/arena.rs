@@ -46,7 +46,7 @@ unsafe impl Atomic for AtomicU16 {}
 
 /// Pages of the backing memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pages {
+pub(crate) enum Pages {
     /// As small as they come, for a region of which few words will be used.
     Small,
     /// Huge ones, for a region that is read at random.
@@ -61,7 +61,7 @@ impl<T: Atomic> Words<T> {
     }
 
     /// Reserves 2^`bits` words.
-    pub(super) fn exactly(bits: u32, pages: Pages) -> Self {
+    pub(crate) fn exactly(bits: u32, pages: Pages) -> Self {
         Self::map(bits, pages).unwrap_or_else(|| {
             // SAFETY: what `Atomic` promises.
             let words: Arc<[T]> = unsafe { Arc::new_zeroed_slice(1 << bits).assume_init() };

@@ -29,8 +29,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed},
 };
 
-use arena::Pages;
-pub(crate) use arena::{Arena, Block, Words};
+pub(crate) use arena::{Arena, Block, Pages, Words};
 pub(crate) use edit::Edit;
 use entry::{Entry, Kind, NONE};
 use flat::Flat;

@@ -37,9 +37,8 @@ impl Flood {
         program.add(R4, frame.len() as i32);
         program.jump_if_register(R4, When::Greater, R3, short);
         // Whoever had the frame before may have written into it.
-        for (offset, word) in (0..).step_by(4).zip(frame.chunks_exact(4)) {
-            let word = i32::from_ne_bytes(word.try_into().unwrap_or_default());
-            program.set(R4, word);
+        for (offset, word) in (0..).step_by(4).zip(frame.as_chunks::<4>().0) {
+            program.set(R4, i32::from_ne_bytes(*word));
             program.store(Size::Word, R2, offset, R4);
         }
         program.set(R1, ifindex as i32);

@@ -140,7 +140,7 @@ impl Fields {
         self.field("srh.flags", hex(&bytes[5..6]));
         self.field("srh.tag", hex(&bytes[6..8]));
         let list = (8 + (usize::from(bytes[4]) + 1) * 16).min(size) & !15 | 8;
-        for (n, segment) in bytes[8..list.min(size)].chunks_exact(16).enumerate() {
+        for (n, segment) in bytes[8..list.min(size)].as_chunks::<16>().0.iter().enumerate() {
             self.field(&format!("srh.segment[{n}]"), address6(segment));
         }
         if list < size {

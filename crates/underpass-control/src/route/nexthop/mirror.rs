@@ -35,12 +35,11 @@ impl Router {
             unseen.objects.remove(&id);
         }
         let kind = if let Some(group) = attributes.get(NHA_GROUP) {
-            let member = |bytes: &[u8]| {
-                let [a, b, c, d, low, high, ..] = *bytes else { return None };
+            let member = |&[a, b, c, d, low, high, ..]: &[u8; MEMBER]| {
                 let weight = u16::from_le_bytes([low, high]).saturating_add(1);
-                Some((u32::from_ne_bytes([a, b, c, d]), weight))
+                (u32::from_ne_bytes([a, b, c, d]), weight)
             };
-            Kind::Group(group.value.chunks_exact(MEMBER).filter_map(member).collect())
+            Kind::Group(group.value.as_chunks().0.iter().map(member).collect())
         } else if attributes.get(NHA_BLACKHOLE).is_some() {
             Kind::Blackhole
         } else {

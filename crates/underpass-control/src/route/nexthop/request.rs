@@ -154,8 +154,7 @@ impl Router {
             return Err(refuse("Invalid length for nexthop group attribute"));
         }
         let mut members: Vec<(u32, u16)> = Vec::new();
-        for member in group.value.chunks_exact(MEMBER) {
-            let [a, b, c, d, low, high, e, f] = *member else { continue };
+        for &[a, b, c, d, low, high, e, f] in group.value.as_chunks::<MEMBER>().0 {
             if e != 0 || f != 0 {
                 return Err(refuse("Reserved field in nexthop_grp must be 0"));
             }

@@ -86,7 +86,8 @@ fn ipv6(next_header: u8, destination: Ipv6Addr, payload: &[u8]) -> Vec<u8> {
 /// An IPv4 packet of protocol 59 with so many bytes behind its header.
 fn ipv4(payload: u8) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 20 + payload, 0, 0, 0x40, 0, 64, 59, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
-    let sum: u32 = packet.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let sum: u32 =
+        packet.as_chunks::<2>().0.iter().map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     packet[10..12].copy_from_slice(&(!(folded as u16)).to_be_bytes());
     packet.resize(20 + usize::from(payload), 0);
