@@ -16,6 +16,8 @@
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod gre;
+pub mod gue;
 pub mod icmp_extension;
 pub mod icmpv4;
 pub mod icmpv6;

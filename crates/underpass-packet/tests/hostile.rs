@@ -15,6 +15,11 @@ fn seed(name: &str) -> Vec<u8> {
         "checksum" | "ethernet" | "vlan" => {
             "02000000000102000000000288a8a06481001ffe0800450000140001000040007ce77f0000017f000001"
         }
+        // `GRE(proto=0x800,chksum_present=1,key_present=1,seqnum_present=1,key=0x01020304,seqence_number=7)/
+        // Raw(b'abcde')` with a checksum
+        "gre" => "b00008001a2b000001020304000000076162636465",
+        // Linux 6.12 behind `ip link add t0 type ipip … encap gue encap-csum encap-remcsum`
+        "gue" => "02040001800000000014001a4500001f28c140004011fc080a0101010a01010210000035000b1621616263",
         // `ICMP(type='dest-unreach',code='fragmentation-needed',nexthopmtu=1400)/b'quoted'`
         "icmpv4" => "0304b1350000057871756f746564",
         // `IPv6(src='2001:db8::1',dst='2001:db8::2')/ICMPv6ParamProblem(code=0,ptr=40)/b'quoted'`

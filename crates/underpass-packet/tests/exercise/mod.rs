@@ -7,7 +7,7 @@
 use underpass_packet::{
     IntoBytes, arp,
     checksum::{self, Sum},
-    ethernet, icmp_extension, icmpv4, icmpv6, ioam, ipv4, ipv6,
+    ethernet, gre, gue, icmp_extension, icmpv4, icmpv6, ioam, ipv4, ipv6,
     ipv6_ext::{self, Extensions, Kind},
     ipv6_options::Options,
     mpls, ndisc, rpl, srh, tcp, udp, vlan,
@@ -17,10 +17,12 @@ use underpass_packet::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 16] = [
+pub const ALL: [(&str, Exercise); 18] = [
     ("arp", arp),
     ("checksum", checksum),
     ("ethernet", ethernet),
+    ("gre", gre),
+    ("gue", gue),
     ("icmp_extension", icmp_extension),
     ("icmpv4", icmpv4),
     ("icmpv6", icmpv6),
@@ -80,6 +82,60 @@ pub fn ethernet(bytes: &[u8]) -> bool {
     let same = ethernet::Header::new(header.destination, header.source, header.ethertype.get());
     assert_eq!(same.as_bytes(), &bytes[..14]);
     assert_eq!(header.is_multicast(), bytes[0] % 2 == 1);
+    true
+}
+
+pub fn gre(bytes: &[u8]) -> bool {
+    let Ok(view) = gre::View::parse(bytes) else {
+        assert!(gre::View::parse_over_ipv4(bytes).is_err());
+        return false;
+    };
+    if let Ok(same) = gre::View::parse_over_ipv4(bytes) {
+        assert_eq!(same, view);
+    }
+    assert_at(bytes, view.header_len(), view.payload);
+    if let Some(packet) = view.redirected() {
+        assert_eq!(view.header_len(), 4);
+        assert_at(bytes, bytes.len() - packet.len(), packet);
+    }
+    let (checksum, key, sequence) = (view.has_checksum(), view.key, view.sequence);
+    let builder = gre::Builder { protocol: view.protocol, checksum, key, sequence };
+    let mut same = bytes.to_vec();
+    assert_eq!(builder.write(&mut same), Ok(view.header_len()));
+    let again = gre::View::parse(&same);
+    assert!(again.is_ok());
+    let Ok(again) = again else { return true };
+    assert_eq!((again.protocol, again.key, again.sequence), (view.protocol, key, sequence));
+    assert!(again.checksum_valid() && again.payload == view.payload);
+    // Only the checksum field, and bits that are not looked at, may have changed.
+    let from = if checksum { 8 } else { 4 };
+    assert_eq!((&same[2..4], &same[from..]), (&bytes[2..4], &bytes[from..]));
+    true
+}
+
+pub fn gue(bytes: &[u8]) -> bool {
+    let Ok(view) = gue::View::parse(bytes) else { return false };
+    let len = bytes.len() - view.payload.len();
+    assert_at(bytes, len, view.payload);
+    if view.variant == 1 {
+        assert_eq!((len, view.private.len()), (0, 0));
+        return true;
+    }
+    assert_at(bytes, len - view.private.len(), view.private);
+    let (remote_checksum, private) = (view.remote_checksum, view.private);
+    let builder = gue::Builder { content: view.content, remote_checksum, private };
+    let mut same = [0; gue::MAX_LEN];
+    match builder.write(&mut same) {
+        Ok(written) if written == len => assert_eq!(same[..len], bytes[..len]),
+        // Private flags of which none is set are not written.
+        written => assert_eq!((written, remote_checksum), (Ok(len - 4), None)),
+    }
+    if let Some(remote) = remote_checksum {
+        let mut payload = view.payload.to_vec();
+        assert_eq!(remote.complete(&mut payload), Ok(()));
+        let at = usize::from(remote.offset);
+        assert_eq!((&payload[..at], &payload[at + 2..]), (&view.payload[..at], &view.payload[at + 2..]));
+    }
     true
 }
 
