@@ -26,7 +26,11 @@ impl Trace for Watcher {
 }
 
 fn entry(label: u32, bottom: bool, ttl: u8) -> [u8; 4] {
-    Entry::new(label, 0, bottom, ttl).as_bytes().try_into().unwrap()
+    entry_of(label, 0, bottom, ttl)
+}
+
+fn entry_of(label: u32, class: u8, bottom: bool, ttl: u8) -> [u8; 4] {
+    Entry::new(label, class, bottom, ttl).as_bytes().try_into().unwrap()
 }
 
 /// A packet below these labels, of traffic class 5 and TTL 40.
@@ -52,6 +56,18 @@ fn with_ttl4(mut packet: Vec<u8>, ttl: u8) -> Vec<u8> {
 
 fn with_ttl6(mut packet: Vec<u8>, ttl: u8) -> Vec<u8> {
     packet[7] = ttl;
+    packet
+}
+
+fn with_tos4(mut packet: Vec<u8>, tos: u8) -> Vec<u8> {
+    packet[1] = tos;
+    let ttl = packet[8];
+    with_ttl4(packet, ttl)
+}
+
+fn with_tos6(mut packet: Vec<u8>, tos: u8) -> Vec<u8> {
+    packet[0] = 0x60 | tos >> 4;
+    packet[1] = packet[1] & 0xf | tos << 4;
     packet
 }
 
@@ -248,6 +264,94 @@ fn push() {
     assert_eq!(lab.0.writer.dropped(Drop::TooBig), 2);
 }
 
+/// RFC 3270 section 2.6.2: labels have the class of what they are put on, and what is below them gets theirs.
+#[test]
+fn uniform_classes() {
+    let mut lab = Mpls::new();
+    lab.0.writer.set_uniform_classes(true);
+    let next_hop = lab.0.next_hops[1];
+    let (here, pipe) = (lab.switch(&[], lab.here(), true, None), lab.switch(&[], lab.here(), false, None));
+    let three = lab.switch(&[201, 202, 203], lab.hop(), true, None);
+    for (label, action) in [
+        (100, LabelAction::Swap { label: 200, next_hop }),
+        (101, LabelAction::SwapPush { labels: [201, 202], next_hop }),
+        (102, LabelAction::Act(three)),
+        (103, LabelAction::Pop { next_hop, propagate: true }),
+        (104, LabelAction::Pop { next_hop, propagate: false }),
+        (105, LabelAction::Act(here)),
+        (106, LabelAction::Act(pipe)),
+    ] {
+        lab.set(label, action);
+    }
+    let of = |label, bottom| entry_of(label, 5, bottom, 39);
+    let below = |class| entry_of(300, class, true, 40);
+    // A packet below label 300 of class 2; the labels above it are of class 5.
+    let stack = |labels: &[u32]| {
+        let mut frame = labelled(&[labels, &[300]].concat(), &v4());
+        let at = 14 + labels.len() * Entry::LEN;
+        frame[at..at + 4].copy_from_slice(&below(2));
+        frame
+    };
+    let mpls = |parts: &[&[u8]]| [out(ethernet::MPLS, parts)];
+    assert_eq!(lab.send(&labelled(&[100], &v4())), mpls(&[&of(200, true), &v4()]));
+    assert_eq!(lab.send(&stack(&[100])), mpls(&[&of(200, false), &below(2), &v4()]));
+    assert_eq!(lab.send(&labelled(&[101], &v6())), mpls(&[&of(201, false), &of(202, true), &v6()]));
+    let three = [of(201, false), of(202, false), of(203, false)].concat();
+    assert_eq!(lab.send(&stack(&[102])), mpls(&[&three, &below(2), &v4()]));
+    assert_eq!(lab.send(&stack(&[103])), mpls(&[&below(5), &v4()]));
+    assert_eq!(lab.send(&stack(&[104])), mpls(&[&below(2), &v4()]));
+    // The class goes from label to label that ends here.
+    lab.set(300, LabelAction::Swap { label: 400, next_hop });
+    assert_eq!(lab.send(&stack(&[105, 105])), mpls(&[&of(400, true), &v4()]));
+    assert_eq!(lab.send(&stack(&[105, 106])), mpls(&[&entry_of(400, 2, true, 39), &v4()]));
+    // The other bits of the DSCP and ECN stay.
+    for (label, tos, ttl) in [(103, 0xbd, 39), (104, 0x5d, 39), (105, 0xbd, 38), (106, 0x5d, 38)] {
+        let (four, six) = (with_tos4(v4(), 0x5d), with_tos6(v6(), 0x5d));
+        let sent = lab.send(&labelled(&[label], &four));
+        assert_eq!(sent, [out(ethernet::IPV4, &[&with_tos4(with_ttl4(v4(), ttl), tos)])], "{label}");
+        let sent = lab.send(&labelled(&[label], &six));
+        assert_eq!(sent, [out(ethernet::IPV6, &[&with_tos6(with_ttl6(v6(), ttl), tos)])], "{label}");
+    }
+    lab.0.writer.set_uniform_classes(false);
+    assert_eq!(lab.send(&labelled(&[100], &v4())), mpls(&[&entry(200, true, 39), &v4()]));
+    assert_eq!(lab.send(&stack(&[103])), mpls(&[&below(2), &v4()]));
+    assert_eq!(lab.send(&labelled(&[103], &v4())), [out(ethernet::IPV4, &[&with_ttl4(v4(), 39)])]);
+}
+
+#[test]
+fn uniform_classes_of_pushed_labels() {
+    let mut lab = Mpls::new();
+    lab.0.writer.set_uniform_classes(true);
+    for (third, count) in [(1, 1), (2, 2), (3, 5)] {
+        let labels: Vec<u32> = (500..500 + count).collect();
+        let mut bytes = vec![0; labels.len() * Entry::LEN];
+        mpls::write(&labels, 0, &mut bytes).unwrap();
+        let push = Push { labels: bytes.into(), ttl: Some(7), next_hop: lab.0.next_hops[1] };
+        let action = lab.0.writer.add_action(Action::Push(push));
+        let (fib4, fib6) = (lab.0.fib4, lab.0.fib6);
+        lab.0.writer.insert4(fib4, [10, 9, third, 0].into(), 24, action);
+        lab.0.writer.insert6(fib6, lab::v6(&format!("fd09:{third}::")), 32, action);
+        let four = ip4([10, 0, 0, 2], [10, 9, third, 2], protocol::UDP, &udp(9));
+        let six = ip6("fd00:0::2", &format!("fd09:{third}::2"), protocol::UDP, &udp(9));
+        for tos in 0..=255 {
+            let bottom = 499 + count;
+            let entry = |label: &u32| entry_of(*label, tos >> 5, *label == bottom, 7);
+            let entries: Vec<u8> = labels.iter().flat_map(entry).collect();
+            let (four, six) = (with_tos4(four.clone(), tos), with_tos6(six.clone(), tos));
+            let sent = lab.send(&frame(ethernet::IPV4, &with_ttl4(four.clone(), 40)));
+            assert_eq!(sent, [out(ethernet::MPLS, &[&entries, &with_ttl4(four, 39)])]);
+            let sent = lab.send(&frame(ethernet::IPV6, &with_ttl6(six.clone(), 40)));
+            assert_eq!(sent, [out(ethernet::MPLS, &[&entries, &with_ttl6(six, 39)])]);
+        }
+    }
+    // Fragments have the class of their packet.
+    let mut long = with_tos4(ip4([10, 0, 0, 2], [10, 9, 1, 2], protocol::UDP, &udp(1480)), 0xb8);
+    long[6] = 0;
+    let sent = lab.send(&frame(ethernet::IPV4, &with_ttl4(long, 40)));
+    assert_eq!(sent.len(), 2);
+    assert!(sent.iter().all(|frame| frame[14..18] == entry_of(500, 5, true, 7)));
+}
+
 #[test]
 fn flows_keep_their_way() {
     let mut lab = Mpls::new();
@@ -390,6 +494,7 @@ fn any_stack() {
     let mut lab = Mpls::new();
     let next_hop = lab.0.next_hops[1];
     let here = lab.switch(&[], lab.here(), true, None);
+    let pipe = lab.switch(&[], lab.here(), false, None);
     let two = lab.switch(&[7, 9], lab.hop(), false, None);
     for (label, action) in [
         LabelAction::Swap { label: 200, next_hop },
@@ -398,31 +503,32 @@ fn any_stack() {
         LabelAction::Act(here),
         LabelAction::Act(two),
         LabelAction::SwapPush { labels: [8, 9], next_hop },
+        LabelAction::Act(pipe),
     ]
     .into_iter()
     .enumerate()
     {
         lab.set(label as u32, action);
     }
-    let entry = (0..7u32, any::<bool>(), 0..5u8);
+    let entry = (0..8u32, 0..8u8, any::<bool>(), 0..5u8);
     let stack = proptest::collection::vec(entry, 0..5);
-    let strategy = (stack, 0..4usize, any::<(usize, u8)>(), 0..120usize);
+    let strategy = ((stack, any::<bool>()), 0..4usize, any::<(usize, u8)>(), 0..120usize);
     let mut runner = TestRunner::new(Config { cases: 2000, ..Config::default() });
     let lab = std::cell::RefCell::new(lab);
     runner
-        .run(&strategy, |(stack, payload, (at, byte), cut)| {
+        .run(&strategy, |((stack, uniform), payload, (at, byte), cut)| {
             let mut bytes: Vec<u8> = stack
                 .iter()
-                .flat_map(|&(label, bottom, ttl)| {
-                    <[u8; 4]>::try_from(Entry::new(label, 0, bottom, ttl).as_bytes()).unwrap()
-                })
+                .flat_map(|&(label, class, bottom, ttl)| entry_of(label, class, bottom, ttl))
                 .collect();
             bytes.extend([v4(), v6(), with_ttl4(v4(), 2), Vec::new()][payload].clone());
             if let Some(changed) = bytes.get_mut(at % 160) {
                 *changed = byte;
             }
             bytes.truncate(bytes.len().max(cut) - cut.min(20));
-            lab.borrow_mut().send(&frame(ethernet::MPLS, &bytes));
+            let mut lab = lab.borrow_mut();
+            lab.0.writer.set_uniform_classes(uniform);
+            lab.send(&frame(ethernet::MPLS, &bytes));
             Ok(())
         })
         .unwrap();

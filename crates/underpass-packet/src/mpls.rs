@@ -26,6 +26,11 @@ pub const MAX_LABEL: u32 = (1 << 20) - 1;
 /// Most entries of a stack that are read. Linux's `MAX_NEW_LABELS`, which it can put on.
 pub const MAX_DEPTH: usize = 30;
 
+/// Bit of an entry, as a number in host byte order: it is the last of its stack.
+pub const BOTTOM: u32 = 1 << 8;
+/// Bits of an entry, as a number in host byte order: its traffic class.
+pub const TRAFFIC_CLASS: u32 = 7 << 9;
+
 /// What is wrong with a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Malformed {
@@ -82,6 +87,21 @@ impl Entry {
     #[must_use]
     pub const fn with_ttl(self, ttl: u8) -> Self {
         Self([self.0[0], self.0[1], self.0[2], ttl])
+    }
+
+    /// The same entry with another traffic class, whose upper bits are ignored.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_traffic_class(self, class: u8) -> Self {
+        Self([self.0[0], self.0[1], self.0[2] & !0xe | (class & 7) << 1, self.0[3]])
+    }
+
+    /// An entry of another label and time to live, which has those bits of this one that are set in `kept`:
+    /// [`BOTTOM`], [`TRAFFIC_CLASS`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn swapped(self, label: u32, kept: u32, ttl: u8) -> Self {
+        Self((label << 12 | u32::from_be_bytes(self.0) & kept | ttl as u32).to_be_bytes())
     }
 
     /// The same entry, the last of its stack or not.
@@ -193,6 +213,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read(label in 0..=MAX_LABEL, class in 0..8u8, bottom: bool, ttl: u8) {
             let entry = Entry::new(label, class, bottom, ttl);
+            prop_assert_eq!(Entry::new(label, !class, bottom, ttl).with_traffic_class(class), entry);
+            let other = Entry::new(!label, class, bottom, !ttl);
+            prop_assert_eq!(other.swapped(label, BOTTOM | TRAFFIC_CLASS, ttl), entry);
+            prop_assert_eq!(other.swapped(label, BOTTOM, ttl), entry.with_traffic_class(0));
             prop_assert_eq!(
                 (entry.label(), entry.traffic_class(), entry.is_bottom(), entry.ttl()),
                 (label, class, bottom, ttl)

@@ -22,7 +22,7 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
-use underpass_packet::mpls::MAX_LABEL;
+use underpass_packet::mpls::{BOTTOM, MAX_LABEL, TRAFFIC_CLASS};
 use zerocopy::FromZeros;
 
 use super::{ActionId, NextHopId};
@@ -137,13 +137,20 @@ pub struct LabelTable {
     ways: Words,
     /// One above the largest label that was ever used.
     top: AtomicU32,
+    /// Bits that a label in the place of another takes over from it.
+    kept: AtomicU32,
 }
 
 impl LabelTable {
     pub(super) fn new(arena: &Arena) -> Self {
         let words = <[AtomicU64]>::new_box_zeroed_with_elems(MAX_LABEL as usize + 1);
         // Without the memory for it the table is empty, for ever.
-        Self { words: words.unwrap_or_default(), ways: arena.words().clone(), top: 0.into() }
+        Self {
+            words: words.unwrap_or_default(),
+            ways: arena.words().clone(),
+            top: 0.into(),
+            kept: BOTTOM.into(),
+        }
     }
 
     /// What a label leads to.
@@ -181,6 +188,25 @@ impl LabelTable {
         if let Some(word) = self.words.get(label as usize) {
             publish::prefetch(word);
         }
+    }
+
+    /// Bits that a label in the place of another takes over from it: that of the bottom, and the traffic class where
+    /// [`is_uniform`](Self::is_uniform).
+    #[inline(always)]
+    pub(crate) fn kept(&self) -> u32 {
+        self.kept.load(Relaxed)
+    }
+
+    /// Whether packets and their labels have one traffic class: the uniform model of RFC 3270 section 2.6.2. If
+    /// not, it is 0 in labels that are written, and stays where labels are taken off.
+    #[inline(always)]
+    pub fn is_uniform(&self) -> bool {
+        self.kept() & TRAFFIC_CLASS != 0
+    }
+
+    /// Says whether they have.
+    pub(super) fn set_uniform(&self, uniform: bool) {
+        self.kept.store(if uniform { BOTTOM | TRAFFIC_CLASS } else { BOTTOM }, Relaxed);
     }
 
     /// What a label is to lead to from now on, if to anything. Labels above [`MAX_LABEL`] lead nowhere.

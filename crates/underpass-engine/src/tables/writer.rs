@@ -301,6 +301,11 @@ impl Writer {
         self.tables.labels.set(label, action);
     }
 
+    /// Says whether packets and their labels have one traffic class: [`LabelTable::is_uniform`](super::LabelTable).
+    pub fn set_uniform_classes(&mut self, uniform: bool) {
+        self.tables.labels.set_uniform(uniform);
+    }
+
     /// What a packet with this label goes through.
     pub fn label(&self, label: u32) -> Option<LabelAction> {
         self.tables.labels.get(label)

@@ -102,9 +102,14 @@ impl<const COUNT: bool> Path<COUNT> {
             return by_route;
         }
         self.finish_generated(view, road, road.ingress);
+        // Of one class with its labels, it has its own.
+        let own = super::mpls::class_of(road.packet.bytes()).filter(|_| view.tables.labels().is_uniform());
         let Ok(front) = road.packet.push(stack.len()) else { return Step::drop(Drop::NoHeadroom) };
         for (entry, label) in front.as_chunks_mut().0.iter_mut().zip(stack.as_chunks::<{ Entry::LEN }>().0) {
             *entry = *label;
+            if let Some(class) = own {
+                entry[2] = entry[2] & !0xe | class << 1;
+            }
             // RFC 3032 section 2.3.2: it must not run out on the way.
             entry[3] = u8::MAX;
         }

@@ -2,6 +2,9 @@
 //!
 //! A label is looked up, taken off, and others may take its place. Their TTL is that of the label that
 //! came, less one; their traffic class is 0. A label without another in its place leaves what was below it.
+//!
+//! Where classes are uniform (RFC 3270 section 2.6.2, `net.mpls.tc_propagate`) labels have that of what they are put
+//! on or take the place of, and hand it down to what is below them with their TTL.
 
 use arrayvec::ArrayVec;
 use underpass_packet::mpls::{self, Entry};
@@ -264,7 +267,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 if let Some(step) = self.refuse_long(view, road, next_hop, Entry::LEN) {
                     return Ok(step);
                 }
-                let new = Entry::new(label, 0, entry.is_bottom(), lowered(road, entry));
+                let new = entry.swapped(label, view.tables.labels().kept(), lowered(road, entry));
                 road.extra.labels = 0;
                 new.write_to_prefix(road.packet.bytes_mut()).map_err(|_| Drop::LabelStackMalformed)?;
                 Ok(Step::Forward(next_hop))
@@ -274,7 +277,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     return Ok(step);
                 }
                 road.packet.pull(Entry::LEN);
-                uncover(road, entry, (propagate, true), None)?;
+                uncover(view, road, entry, (propagate, true), None)?;
                 Ok(Step::Forward(next_hop))
             }
             LabelAction::SwapPush { labels, next_hop } => {
@@ -285,7 +288,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 if let Err(refusal) = self.make_room(road, new.len() + LONGEST_LINK_LAYER, trace) {
                     return Ok(Step::Refuse(refusal));
                 }
-                put_in_place(road, entry, &new)?;
+                put_in_place(view, road, entry, &new)?;
                 Ok(Step::Forward(next_hop))
             }
             LabelAction::Act(id) => match view.tables.action(id, view.guard) {
@@ -297,7 +300,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     }
                     let room = switch.labels.len() + LONGEST_LINK_LAYER;
                     match self.make_room(road, room, trace) {
-                        Ok(()) => switch_to(road, entry, switch),
+                        Ok(()) => switch_to(view, road, entry, switch),
                         Err(refusal) => Ok(Step::Refuse(refusal)),
                     }
                 }
@@ -362,8 +365,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Err(refusal) = self.make_room(road, push.labels.len() + LONGEST_LINK_LAYER, trace) {
             return Step::Refuse(refusal);
         }
-        let ttl = ttl_of(push, road.packet.bytes());
-        if put_on(&mut road.packet, push, ttl).is_none() {
+        if put_on(view, &mut road.packet, push).is_none() {
             return Step::drop(Drop::NoHeadroom);
         }
         road.wrapped(push.labels.len(), None);
@@ -403,17 +405,33 @@ pub(super) fn looks_elsewhere(view: &View<'_>, stack: &[u8], label: u32, instanc
 }
 
 /// Puts the labels on a packet. `None`: no room, and it is as it was.
-fn put_on(packet: &mut Packet, push: &Push, ttl: u8) -> Option<()> {
+fn put_on(view: &View<'_>, packet: &mut Packet, push: &Push) -> Option<()> {
+    let written = (pushed_class(view, packet.bytes())?, ttl_of(push, packet.bytes()));
     let room = packet.push(push.labels.len()).ok()?;
-    write_labels(room, &push.labels, ttl, true)
+    write_labels(room, &push.labels, written, true)
 }
 
-/// The labels that a push puts on a packet, with its TTL.
-pub(super) fn stack_of(push: &Push, packet: &[u8]) -> Option<lsp::Stack> {
+/// The labels that a push puts on a packet, with its TTL and its class.
+pub(super) fn stack_of(view: &View<'_>, push: &Push, packet: &[u8]) -> Option<lsp::Stack> {
+    let written = (pushed_class(view, packet)?, ttl_of(push, packet));
     let mut stack = lsp::Stack::new();
     stack.try_extend_from_slice(&push.labels).ok()?;
-    write_labels(&mut stack, &push.labels, ttl_of(push, packet), true)?;
+    write_labels(&mut stack, &push.labels, written, true)?;
     Some(stack)
+}
+
+/// The traffic class of labels that are put on an IP packet. `None`: it is none.
+#[inline(always)]
+fn pushed_class(view: &View<'_>, packet: &[u8]) -> Option<u8> {
+    if view.tables.labels().is_uniform() { class_of(packet) } else { Some(0) }
+}
+
+/// The traffic class of labels with that of an IP packet: the bits of its DSCP that select a class, RFC 2474
+/// section 4.2.2.
+#[inline(always)]
+pub(super) fn class_of(packet: &[u8]) -> Option<u8> {
+    let [first, second, ..] = packet else { return None };
+    Some(if first >> 4 == 6 { (first & 0xf) >> 1 } else { second >> 5 })
 }
 
 /// The TTL of labels that are put on a packet.
@@ -426,14 +444,16 @@ fn ttl_of(push: &Push, packet: &[u8]) -> u8 {
     push.ttl.or(own.copied()).unwrap_or_default()
 }
 
-/// Writes entries to the front of `room`, the last of them as the bottom of the stack or not.
+/// Writes entries to the front of `room`, the last of them as the bottom of the stack or not. They are of class 0
+/// in `labels`.
 #[inline(always)]
-fn write_labels(room: &mut [u8], labels: &[u8], ttl: u8, bottom: bool) -> Option<()> {
+fn write_labels(room: &mut [u8], labels: &[u8], (class, ttl): (u8, u8), bottom: bool) -> Option<()> {
     let room = room.get_mut(..labels.len())?;
     for (entry, label) in
         room.as_chunks_mut::<{ Entry::LEN }>().0.iter_mut().zip(labels.as_chunks::<{ Entry::LEN }>().0)
     {
         *entry = *label;
+        entry[2] |= class << 1;
         entry[3] = ttl;
     }
     if let [.., flags, _] = room {
@@ -462,22 +482,28 @@ fn entries([first, last]: [u32; 2]) -> [u8; 2 * Entry::LEN] {
 }
 
 /// Puts others in the place of the label `entry`.
-fn put_in_place(road: &mut Road, entry: Entry, labels: &[u8]) -> Result<(), Drop> {
-    let ttl = lowered(road, entry);
+fn put_in_place(view: &View<'_>, road: &mut Road, entry: Entry, labels: &[u8]) -> Result<(), Drop> {
+    let written = (kept_class(view, entry), lowered(road, entry));
     road.extra.labels = 0;
     road.packet.pull(Entry::LEN);
     let room = road.packet.push(labels.len()).map_err(|_| Drop::NoHeadroom)?;
-    write_labels(room, labels, ttl, entry.is_bottom()).ok_or(Drop::NoHeadroom)
+    write_labels(room, labels, written, entry.is_bottom()).ok_or(Drop::NoHeadroom)
+}
+
+/// The traffic class of labels in the place of `entry`.
+#[inline(always)]
+fn kept_class(view: &View<'_>, entry: Entry) -> u8 {
+    if view.tables.labels().is_uniform() { entry.traffic_class() } else { 0 }
 }
 
 /// Takes off the label `entry`, which is still on the packet, and does what its route says.
-fn switch_to(road: &mut Road, entry: Entry, switch: &Switch) -> Result<Step, Drop> {
+fn switch_to(view: &View<'_>, road: &mut Road, entry: Entry, switch: &Switch) -> Result<Step, Drop> {
     if switch.labels.is_empty() {
         road.packet.pull(Entry::LEN);
         let lower = !matches!(switch.to, SwitchTo::Here { hop: false, .. });
-        uncover(road, entry, (switch.propagate, lower), switch.payload)?;
+        uncover(view, road, entry, (switch.propagate, lower), switch.payload)?;
     } else {
-        put_in_place(road, entry, &switch.labels)?;
+        put_in_place(view, road, entry, &switch.labels)?;
     }
     match switch.to {
         SwitchTo::NextHop(next_hop) => Ok(Step::Forward(next_hop)),
@@ -505,35 +531,59 @@ fn switch_to(road: &mut Road, entry: Entry, switch: &Switch) -> Result<Step, Dro
 
 /// What was below a label that has been taken off: another one, or an IP packet, which takes over its TTL.
 fn uncover(
+    view: &View<'_>,
     road: &mut Road,
     entry: Entry,
     (propagate, lower): (bool, bool),
     payload: Option<IpVersion>,
 ) -> Result<(), Drop> {
+    let class = handed_class(view, entry, propagate);
     if !entry.is_bottom() {
-        return Ok(());
+        return hand_label(road.packet.bytes_mut(), class).ok_or(Drop::LabelStackMalformed);
     }
     road.extra.flags &= !LABELLED;
     let lower = lower && !road.is(GENERATED);
-    hand_ttl(road.packet.bytes_mut(), entry, (propagate, lower), payload)
+    hand_ip(road.packet.bytes_mut(), entry, (propagate, lower), (class, payload))
         .map(|_| ())
         .ok_or(Drop::LabelPayload)
 }
 
-/// Gives an IP packet the TTL of the label that was taken off it, or leaves it its own; less one if that is
-/// to be lowered: RFC 3443 sections 5.3 and 5.4. The EtherType of what it is. `None`: it is not as `payload` says, and as it was.
+/// The traffic class that what is below a label takes over from it: RFC 3270 section 2.6.2. None where it keeps its
+/// own TTL: the pipe model of section 2.6.3.
 #[inline(always)]
-fn hand_ttl(
+fn handed_class(view: &View<'_>, entry: Entry, propagate: bool) -> Option<u8> {
+    (view.tables.labels().is_uniform() && propagate).then(|| entry.traffic_class())
+}
+
+/// Gives the label at the front of `stack` a class, if there is one. `None`: there is no label.
+#[inline(always)]
+fn hand_label(stack: &mut [u8], class: Option<u8>) -> Option<()> {
+    if let Some(class) = class {
+        let (entry, _) = Entry::mut_from_prefix(stack).ok()?;
+        *entry = entry.with_traffic_class(class);
+    }
+    Some(())
+}
+
+/// Gives an IP packet the TTL of the label that was taken off it, or leaves it its own; less one if that is
+/// to be lowered: RFC 3443 sections 5.3 and 5.4. A class goes into the bits of the DSCP that select one; its others
+/// and ECN stay. The EtherType of what it is. `None`: it is not as `payload` says, and as it was.
+#[inline(always)]
+fn hand_ip(
     packet: &mut [u8],
     entry: Entry,
     (propagate, lower): (bool, bool),
-    payload: Option<IpVersion>,
+    (class, payload): (Option<u8>, Option<IpVersion>),
 ) -> Option<u16> {
     let is6 = packet.first()? >> 4 == 6;
+    let given = |own: u8, class: u8| own & 0x1f | class << 5;
     let new = |own| if propagate { entry.ttl() } else { own }.saturating_sub(u8::from(lower));
     if is6 && payload != Some(IpVersion::V4) {
         let (header, _) = ipv6::Header::mut_from_prefix(packet).ok()?;
         header.hop_limit = new(header.hop_limit);
+        if let Some(class) = class {
+            header.set_traffic_class(given(header.traffic_class(), class));
+        }
         return Some(ethernet::IPV6);
     }
     let (header, _) = ipv4::Header::mut_from_prefix(packet).ok()?;
@@ -541,6 +591,9 @@ fn hand_ttl(
         return None;
     }
     header.update_ttl(new(header.ttl));
+    if let Some(class) = class {
+        header.update_tos(given(header.tos, class));
+    }
     Some(ethernet::IPV4)
 }
 
@@ -581,7 +634,7 @@ enum Through {
 }
 
 /// Takes the labelled packet in a frame to its port, or says that its label ends here above another. `None`: it is
-/// not so plain. But for the first it is as it was.
+/// not so plain. But for the first it is as it was, but for the class of the label below.
 #[inline(always)]
 fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Through> {
     let stack = packet.bytes().get(ETHERNET..)?;
@@ -596,23 +649,23 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
             let len = packet.len();
             let (head, stack) = packet.bytes_mut().split_first_chunk_mut()?;
             write_header(head, mac, ethernet::MPLS);
-            let new = Entry::new(label, 0, entry.is_bottom(), entry.ttl() - 1);
+            let new = entry.swapped(label, view.tables.labels().kept(), entry.ttl() - 1);
             new.write_to_prefix(stack).ok()?;
             Some((next_hop.port, len as u32))
         }
         LabelAction::Pop { next_hop, propagate } => {
             let next_hop = view.tables.next_hop(next_hop, view.guard)?;
-            replace(packet, entry, &[], (propagate, None), next_hop)
+            replace(view, packet, entry, &[], (propagate, None), next_hop)
         }
         LabelAction::SwapPush { labels, next_hop } => {
             let next_hop = view.tables.next_hop(next_hop, view.guard)?;
-            replace(packet, entry, &entries(labels), (true, None), next_hop)
+            replace(view, packet, entry, &entries(labels), (true, None), next_hop)
         }
         LabelAction::Ways(_) => None,
         LabelAction::Act(id) => match view.tables.action(id, view.guard)? {
             Action::Switch(Switch { labels, to: SwitchTo::NextHop(next_hop), propagate, payload }) => {
                 let next_hop = view.tables.next_hop(*next_hop, view.guard)?;
-                replace(packet, entry, labels, (*propagate, *payload), next_hop)
+                replace(view, packet, entry, labels, (*propagate, *payload), next_hop)
             }
             Action::Switch(Switch { labels, to: SwitchTo::Here { lookup, hop, .. }, propagate, payload })
                 if labels.is_empty() && entry.is_bottom() =>
@@ -625,19 +678,26 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
                     let (target, len) = ipv4_plain(inside)?;
                     (next_hop4(view, fibs, *lookup, target)?, len)
                 };
-                let ttl = if *propagate { entry.ttl() } else { own_ttl(inside)? };
+                // Without propagation the packet is given its own.
+                let (class, ttl) = if *propagate {
+                    (entry.traffic_class(), entry.ttl())
+                } else {
+                    (class_of(inside)?, own_ttl(inside)?)
+                };
                 let given = ttl.checked_sub(u8::from(*hop))?;
                 // Forwarding takes one more.
                 if given < 2 {
                     return None;
                 }
-                let entry = entry.with_ttl(given);
+                let entry = entry.with_traffic_class(class).with_ttl(given);
                 packet.truncate(ETHERNET + Entry::LEN + len);
-                replace(packet, entry, &[], (true, *payload), next_hop)
+                replace(view, packet, entry, &[], (true, *payload), next_hop)
             }
-            Action::Switch(Switch { labels, to: SwitchTo::Here { labels: true, .. }, .. })
+            Action::Switch(Switch { labels, to: SwitchTo::Here { labels: true, .. }, propagate, .. })
                 if labels.is_empty() =>
             {
+                let class = handed_class(view, entry, *propagate);
+                hand_label(packet.bytes_mut().get_mut(ETHERNET + Entry::LEN..)?, class)?;
                 return Some(Through::Below);
             }
             _ => None,
@@ -657,6 +717,7 @@ fn own_ttl(packet: &[u8]) -> Option<u8> {
 /// not so plain, and as it was.
 #[inline(always)]
 fn replace(
+    view: &View<'_>,
     packet: &mut Packet,
     entry: Entry,
     labels: &[u8],
@@ -669,8 +730,9 @@ fn replace(
         let frame = packet.bytes_mut();
         let (head, inside) = frame.get_mut(Entry::LEN..)?.split_first_chunk_mut::<ETHERNET>()?;
         let ethertype = if entry.is_bottom() {
-            hand_ttl(inside, entry, (propagate, true), payload)?
+            hand_ip(inside, entry, (propagate, true), (handed_class(view, entry, propagate), payload))?
         } else {
+            hand_label(inside, handed_class(view, entry, propagate))?;
             ethernet::MPLS
         };
         write_header(head, mac, ethertype);
@@ -679,7 +741,7 @@ fn replace(
         let frame = packet.push(labels.len() - Entry::LEN).ok()?;
         let (head, stack) = frame.split_first_chunk_mut::<ETHERNET>()?;
         write_header(head, mac, ethernet::MPLS);
-        write_labels(stack, labels, entry.ttl() - 1, entry.is_bottom())?;
+        write_labels(stack, labels, (kept_class(view, entry), entry.ttl() - 1), entry.is_bottom())?;
     }
     Some((next_hop.port, len as u32))
 }
@@ -706,15 +768,18 @@ fn push_plain<const IPV6: bool>(
     }
     let own = if IPV6 { inside.get(7)? } else { inside.get(8)? };
     let ttl = push.ttl.unwrap_or(*own);
+    let class = pushed_class(view, inside)?;
     packet.truncate(ETHERNET + len);
     let frame = packet.push(push.labels.len()).ok()?;
     let (head, stack) = frame.split_first_chunk_mut::<ETHERNET>()?;
     write_header(head, mac, ethernet::MPLS);
     // The numbers of labels that are frequent, without a loop.
     match *push.labels {
-        [a, b, c, _] => *stack.first_chunk_mut()? = [a, b, c, ttl],
-        [a, b, c, _, d, e, f, _] => *stack.first_chunk_mut()? = [a, b, c, ttl, d, e, f, ttl],
-        _ => write_labels(stack, &push.labels, ttl, true)?,
+        [a, b, c, _] => *stack.first_chunk_mut()? = [a, b, c | class << 1, ttl],
+        [a, b, c, _, d, e, f, _] => {
+            *stack.first_chunk_mut()? = [a, b, c | class << 1, ttl, d, e, f | class << 1, ttl];
+        }
+        _ => write_labels(stack, &push.labels, (class, ttl), true)?,
     }
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
 }

@@ -231,7 +231,7 @@ impl<const COUNT: bool> Path<COUNT> {
         else {
             return self.count_drop(road, Drop::NeighbourUnresolved);
         };
-        let Some(stack) = mpls::stack_of(push, road.packet.bytes()) else {
+        let Some(stack) = mpls::stack_of(view, push, road.packet.bytes()) else {
             return self.count_drop(road, Drop::NoHeadroom);
         };
         self.send_cut_below(road, next_hop.port, next_hop.mtu, (&rewrite, &stack), trace);
