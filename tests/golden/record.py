@@ -57,6 +57,9 @@ net.ipv4.conf.default.send_redirects=0
 net.vrf.strict_mode=1
 """.split()
 
+# Variables that Underpass has and Linux has not.
+OURS = {"net.mpls.tc_propagate"}
+
 
 # ---------------------------------------------------------------------------------------------- pcap
 
@@ -152,7 +155,8 @@ def configure(config):
         if tool == "sysctl -qw ":
             for _, setting, _ in lines:
                 name, value = setting.split("=")
-                Path("/proc/sys", name.replace(".", "/")).write_text(value)
+                if name not in OURS:
+                    Path("/proc/sys", name.replace(".", "/")).write_text(value)
             continue
         batch = "".join(f"{line}\n" + ("" if text is None else f"{text}\n") for _, line, text in lines)
         ip(*tool.split()[1:], "-batch", "-", lines=batch)

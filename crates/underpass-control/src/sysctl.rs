@@ -147,6 +147,19 @@ static DEFAULT_TTL: Variable = Variable {
     },
 };
 
+/// Whether packets and their labels have one traffic class: the uniform model of RFC 3270 section 2.6.2. Linux has no
+/// such variable, and does as with 0.
+static TC_PROPAGATE: Variable = Variable {
+    path: "mpls/tc_propagate",
+    range: 0..=1,
+    initial: 0,
+    check: any,
+    follow: |router, instance| {
+        let value = router.sysctl_value(&TC_PROPAGATE, instance);
+        router.engine.set_uniform_classes(value == 1);
+    },
+};
+
 /// All of them.
 static VARIABLES: &[&Variable] = &[
     &STRICT_MODE,
@@ -161,6 +174,7 @@ static VARIABLES: &[&Variable] = &[
     &MPLS_INPUT,
     &IP_TTL_PROPAGATE,
     &DEFAULT_TTL,
+    &TC_PROPAGATE,
     &RPL_SEG_ENABLED,
 ];
 

@@ -69,6 +69,23 @@ except OSError as error:
     assert_eq!(outcome.output, "1\n22\n");
 }
 
+/// A variable that no kernel has is a file like the others.
+#[test]
+fn variables_of_the_router_alone() {
+    let daemon = Daemon::start(&["p0"]);
+    let file = "/proc/sys/net/mpls/tc_propagate";
+    assert_eq!(daemon.succeeds("sysctl -n net.mpls.tc_propagate"), "0\n");
+    assert_eq!(daemon.succeeds("sysctl -w net.mpls.tc_propagate=1"), "net.mpls.tc_propagate = 1\n");
+    assert_eq!(daemon.succeeds(&format!("cat {file}")), "1\n");
+    for shell in ["dash", "bash"] {
+        let script = format!("echo 0 > {file} && cat {file} && echo 1 > {file} && cat {file}");
+        let outcome = daemon::run(&mut daemon.command(&[shell, "-c", &script]));
+        assert_eq!((outcome.status, outcome.output), (0, "0\n1\n".to_owned()));
+    }
+    let refused = daemon.exec("sysctl -w net.mpls.tc_propagate=2");
+    assert!(refused.output.contains("Invalid argument"), "{}", refused.output);
+}
+
 /// Linux: `vrf_strict_mode_change` and `vrf_newlink`, `seg6_end_dt_vrf_build`.
 #[test]
 fn strict_mode_says_whether_vrfs_share_tables() {

@@ -381,3 +381,122 @@ Case(
         ]
     ),
 )
+
+
+# ------------------------------------------------------------------------------- one traffic class
+
+
+def classed(packet, tos, ttl):
+    """The packet with another DS field and TTL."""
+    packet = packet.copy()
+    if isinstance(packet, IPv6):
+        packet.tc, packet.hlim = tos, ttl
+    else:
+        packet.tos, packet.ttl = tos, ttl
+        del packet.chksum
+    return packet
+
+
+UNIFORM = ["sysctl -qw net.mpls.tc_propagate=1"]
+ZERO = "its labels have traffic class 0, packets keep their own"
+DS = 0x5D  # class selector 2, drop precedence bits 111, ECN 1
+LOW4, LOW6 = classed(FOUR, DS, 40), classed(SIX, DS, 40)
+
+
+def above(entry, below):
+    """A label (number, class, TTL) above others."""
+    number, cos, ttl = entry
+    return Raw(bytes(MPLS(label=number, cos=cos, s=0, ttl=ttl)) + bytes(below))
+
+
+MIXED = labels([300], FOUR, cos=2)
+Case(
+    "mpls/uniform",
+    "net.mpls.tc_propagate=1: labels keep the class of the one that came, and hand it down",
+    routes(
+        f"100 as 200 {VIA4}",
+        f"101 as 200/201 {VIA4}",
+        f"102 as {'/'.join(str(n) for n in range(1000, 1030))} {VIA6}",
+        f"103 {VIA4}",
+        f"104 ttl-propagate disabled {VIA4}",
+        "105 dev lo",
+        "106 ttl-propagate disabled dev lo",
+        f"300 as 400 {VIA4}",
+        more=UNIFORM + ["sysctl -qw net.mpls.conf.lo.input=1"],
+    ),
+    differs=f"{ZERO}; it drops silently what has run out",
+    **io(
+        [
+            (label, frame(stack), [out])
+            for label, stack, out in [
+                ("swap", labels([100], LOW4), way_on([200], LOW4, ttl=39, classes=[5])),
+                ("swap, class 0", labels([100], LOW6, cos=0), way_on([200], LOW6, ttl=39)),
+                (
+                    "swap, another class below",
+                    above((100, 5, 40), MIXED),
+                    ("p1", Ether(dst=N1, src=P1, type=0x8847) / above((200, 5, 39), MIXED)),
+                ),
+                (
+                    "pop, another class below",
+                    above((103, 5, 40), MIXED),
+                    way_on([300], FOUR, ttl=40, classes=[5]),
+                ),
+                (
+                    "pop, pipe, another class below",
+                    above((104, 5, 40), MIXED),
+                    way_on([300], FOUR, ttl=40, classes=[2]),
+                ),
+                ("two labels for one", labels([101], LOW6), way_on([200, 201], LOW6, ttl=39, classes=[5, 5])),
+                ("30 labels", labels([102], LOW4), way_on(range(1000, 1030), LOW4, ttl=39, classes=[5] * 30)),
+                ("pop, IPv4", labels([103], LOW4), to_p1(classed(LOW4, 0xBD, 39))),
+                ("pop, IPv6", labels([103], LOW6), to_p1(classed(LOW6, 0xBD, 39))),
+                ("pop, class 0", labels([103], FOUR, cos=0), to_p1(classed(FOUR, 0x18, 39))),
+                ("pop, pipe", labels([104], LOW4), to_p1(hops(LOW4))),
+                ("looked up here, IPv4", labels([105], LOW4), to_p1(classed(LOW4, 0xBD, 38))),
+                ("looked up here, IPv6", labels([105], LOW6), to_p1(classed(LOW6, 0xBD, 38))),
+                ("looked up here, pipe", labels([106], LOW6), to_p1(hops(LOW6, 2))),
+                ("label after label", above((105, 5, 40), MIXED), way_on([400], FOUR, ttl=39, classes=[5])),
+                (
+                    "label after label, pipe",
+                    above((106, 5, 40), MIXED),
+                    way_on([400], FOUR, ttl=39, classes=[2]),
+                ),
+                (
+                    "a label that has run out: the message has its own class",
+                    labels([100], ip4(src=FAR4) / udp(), ttl=1),
+                    way_on(
+                        [200],
+                        told4(
+                            ip4(src=FAR4) / udp(),
+                            labels([100], ip4(src=FAR4) / udp(), ttl=1),
+                            11,
+                            0,
+                            dst=FAR4,
+                        ),
+                        classes=[6],
+                    ),
+                ),
+            ]
+        ]
+    ),
+)
+PUSHED4, PUSHED6 = ip4(IN4) / udp(), ip6(IN6) / udp()
+Case(
+    "mpls/uniform-push",
+    "net.mpls.tc_propagate=1: labels for IP packets have their class",
+    BASE + ON + UNIFORM + push("100/200"),
+    differs=ZERO,
+    **io(
+        [
+            (label, ether(packet), [way_on([100, 200], hops(packet), ttl=39, classes=[tos >> 5] * 2)])
+            for label, packet, tos in [
+                ("IPv4, expedited forwarding", PUSHED4, 0xB8),
+                ("IPv6, expedited forwarding", PUSHED6, 0xB8),
+                ("IPv4, best effort", classed(PUSHED4, 0, 40), 0),
+                ("IPv6, best effort", classed(PUSHED6, 0, 40), 0),
+                ("IPv4, class selector 2 and lower bits", classed(PUSHED4, DS, 40), DS),
+                ("IPv6, class selector 7", classed(PUSHED6, 0xE0, 40), 0xE0),
+            ]
+        ]
+    ),
+)

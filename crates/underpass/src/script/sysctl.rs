@@ -89,6 +89,9 @@ mod tests {
         assert_eq!(run("-qw net.mpls.conf.p0.input=1").unwrap_err().split(' ').nth(1), Some("-qw"));
         assert_eq!(run("-q -w net.mpls.conf.p0.input=1").unwrap(), "");
         assert_eq!(run("net/mpls/conf/p0/input").unwrap(), "net/mpls/conf/p0/input = 1\n");
+        // One that no kernel has.
+        assert_eq!(run("-w net.mpls.tc_propagate=1").unwrap(), "net.mpls.tc_propagate = 1\n");
+        assert_eq!(run("net.mpls.tc_propagate").unwrap(), "net.mpls.tc_propagate = 1\n");
         let missing = "sysctl: cannot stat /proc/sys/net/core/x: No such file or directory";
         assert_eq!(run("-w net.core.x=1").unwrap_err(), missing);
         let wrong = "sysctl: setting key \"net.mpls.default_ttl\": Invalid argument";
