@@ -8,6 +8,7 @@
 
 pub mod attribute;
 pub mod encap;
+pub mod fou;
 pub mod fpm;
 pub mod genetlink;
 pub mod ioam6;

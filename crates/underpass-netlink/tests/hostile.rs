@@ -33,6 +33,16 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds.push(rpl);
     // `encap mpls 100/200 ttl 9`.
     seeds.push(vec![12, 0, 1, 0, 0, 6, 0x40, 0, 0, 12, 0x81, 0, 5, 0, 2, 0, 9, 0, 0, 0]);
+    // What `ip fou add port 5558 ipproto 4 local 10.0.0.1 peer 10.0.0.2 peer_port 777` sends.
+    seeds.push(
+        [&[1, 1, 0, 0, 6, 0, 1, 0, 0x15, 0xb6, 0, 0, 5, 0, 4, 0, 1, 0, 0, 0, 5, 0, 2, 0, 2, 0, 0, 0][..]]
+            .into_iter()
+            .chain([&[5, 0, 3, 0, 4, 0, 0, 0, 8, 0, 6, 0, 10, 0, 0, 1, 8, 0, 8, 0, 10, 0, 0, 2][..]])
+            .chain([&[6, 0, 10, 0, 3, 9, 0, 0][..]])
+            .flatten()
+            .copied()
+            .collect(),
+    );
     // What `ip` sends for `encap ioam6 freq 1/2 mode auto tundst fd00::2 trace prealloc type 0xc00000 ns 123
     // size 12`.
     seeds.push(

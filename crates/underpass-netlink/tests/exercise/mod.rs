@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 use underpass_netlink::{
-    Attribute, Attributes, Encap, Type, Validate,
+    Attribute, Attributes, Encap, Type, Validate, fou,
     fpm::{Decoder, HEADER, write_frame},
     genetlink,
     message::{self, messages},
@@ -18,8 +18,9 @@ use underpass_netlink::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 9] = [
+pub const ALL: [(&str, Exercise); 10] = [
     ("attribute", attribute),
+    ("fou", fou),
     ("fpm", fpm),
     ("genetlink", genetlink),
     ("ioam6", ioam6),
@@ -89,6 +90,26 @@ pub fn message(bytes: &[u8]) -> bool {
 /// The bytes as the body of a generic netlink message.
 pub fn genetlink(bytes: &[u8]) -> bool {
     bytes.get(genetlink::HEADER..).is_some_and(attribute)
+}
+
+/// The bytes as a request to `fou`: what is taken is written so that it is read as the same.
+pub fn fou(bytes: &[u8]) -> bool {
+    let read = |bytes: &[u8]| {
+        let (command, attributes) = (*bytes.first()?, bytes.get(genetlink::HEADER..)?);
+        let base = message::HEADER + genetlink::HEADER;
+        let attributes = Attributes::parse(&fou::POLICY, attributes, base, Validate::Liberal).ok()?;
+        fou::Config::parse(command, &attributes).ok()
+    };
+    let Some(mut config) = read(bytes) else { return false };
+    if config.kind() != Ok(fou::Kind::Direct) {
+        config.protocol = 0;
+    }
+    let mut written = Vec::new();
+    assert!(write_message(&mut written, 22, 0, Address::default(), |reply| config.write(reply)).is_ok());
+    // A port without a number can be opened but not asked for.
+    let again = read(&written[message::HEADER..]);
+    assert_eq!(again, Some(config).filter(|config| config.socket.port != 0));
+    true
 }
 
 /// The bytes as a stream of FPM, in pieces whose length is the first byte.
