@@ -18,15 +18,14 @@
 //! ```
 
 use std::sync::atomic::{
-    AtomicU32, AtomicU64,
+    AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 use underpass_packet::mpls::{BOTTOM, MAX_LABEL, TRAFFIC_CLASS};
-use zerocopy::FromZeros;
 
 use super::{ActionId, NextHopId};
-use crate::lpm::{Arena, Block, Words};
+use crate::lpm::{Arena, Block, Pages, Words};
 use crate::publish::{self, Retirer};
 
 /// What is done to a packet with a label.
@@ -132,7 +131,7 @@ pub const MAX_LABEL_WAYS: usize = 255;
 
 /// What each label leads to. Its memory is there from the start, and backed where labels are used.
 pub struct LabelTable {
-    words: Box<[AtomicU64]>,
+    words: Words,
     /// The memory of the ways.
     ways: Words,
     /// One above the largest label that was ever used.
@@ -143,21 +142,15 @@ pub struct LabelTable {
 
 impl LabelTable {
     pub(super) fn new(arena: &Arena) -> Self {
-        let words = <[AtomicU64]>::new_box_zeroed_with_elems(MAX_LABEL as usize + 1);
-        // Without the memory for it the table is empty, for ever.
-        Self {
-            words: words.unwrap_or_default(),
-            ways: arena.words().clone(),
-            top: 0.into(),
-            kept: BOTTOM.into(),
-        }
+        let words = Words::exactly(MAX_LABEL.count_ones(), Pages::Huge);
+        Self { words, ways: arena.words().clone(), top: 0.into(), kept: BOTTOM.into() }
     }
 
-    /// What a label leads to.
+    /// What a label of 20 bits leads to.
     #[inline(always)]
     pub fn get(&self, label: u32) -> Option<LabelAction> {
         // A word says all that is needed to find the rest, which was published before it.
-        LabelAction::from_word(self.words.get(label as usize)?.load(Acquire))
+        LabelAction::from_word(self.words.word(label as usize).load(Acquire))
     }
 
     /// The way of several that a flow with this hash of 31 bits takes. Never [`LabelAction::Ways`].
@@ -185,9 +178,7 @@ impl LabelTable {
     /// Asks for the memory of a label, which is about to be read.
     #[inline(always)]
     pub(crate) fn prefetch(&self, label: u32) {
-        if let Some(word) = self.words.get(label as usize) {
-            publish::prefetch(word);
-        }
+        publish::prefetch(self.words.word(label as usize));
     }
 
     /// Bits that a label in the place of another takes over from it: that of the bottom, and the traffic class where
@@ -211,9 +202,11 @@ impl LabelTable {
 
     /// What a label is to lead to from now on, if to anything. Labels above [`MAX_LABEL`] lead nowhere.
     pub(super) fn set(&self, label: u32, action: Option<LabelAction>) {
-        let Some(word) = self.words.get(label as usize) else { return };
+        if label > MAX_LABEL {
+            return;
+        }
         self.top.fetch_max(label + 1, Relaxed);
-        word.store(action.map_or(0, LabelAction::to_word), Release);
+        self.words.word(label as usize).store(action.map_or(0, LabelAction::to_word), Release);
     }
 
     /// Writes ways with their weights, at most [`MAX_LABEL_WAYS`] of them. Without room for them the id leads
