@@ -40,6 +40,7 @@ cargo_is_new_enough() {
 packages=()
 have ip || packages+=(iproute2)
 have tc || [[ " ${packages[*]-} " == *" iproute2 "* ]] || packages+=(iproute2)
+have sysctl || packages+=(procps)
 have ping || packages+=(iputils-ping)
 have traceroute || packages+=(traceroute)
 have cc || packages+=(gcc libc6-dev)
