@@ -746,6 +746,16 @@ fn replace(
     Some((next_hop.port, len as u32))
 }
 
+/// Gives `len` bytes of labels of class 0 that of the IP packet behind them.
+#[inline(never)]
+fn add_class(stack: &mut [u8], len: usize) {
+    if let Some((labels, packet)) = stack.split_at_mut_checked(len)
+        && let Some(class) = class_of(packet)
+    {
+        labels.as_chunks_mut::<{ Entry::LEN }>().0.iter_mut().for_each(|entry| entry[2] |= class << 1);
+    }
+}
+
 /// Puts labels on the IP packet of `len` bytes in a frame, and sends it to their next hop. `None`: it is not so
 /// plain, and as it was.
 #[inline(always)]
@@ -768,18 +778,18 @@ fn push_plain<const IPV6: bool>(
     }
     let own = if IPV6 { inside.get(7)? } else { inside.get(8)? };
     let ttl = push.ttl.unwrap_or(*own);
-    let class = pushed_class(view, inside)?;
     packet.truncate(ETHERNET + len);
     let frame = packet.push(push.labels.len()).ok()?;
     let (head, stack) = frame.split_first_chunk_mut::<ETHERNET>()?;
     write_header(head, mac, ethernet::MPLS);
     // The numbers of labels that are frequent, without a loop.
     match *push.labels {
-        [a, b, c, _] => *stack.first_chunk_mut()? = [a, b, c | class << 1, ttl],
-        [a, b, c, _, d, e, f, _] => {
-            *stack.first_chunk_mut()? = [a, b, c | class << 1, ttl, d, e, f | class << 1, ttl];
-        }
-        _ => write_labels(stack, &push.labels, (class, ttl), true)?,
+        [a, b, c, _] => *stack.first_chunk_mut()? = [a, b, c, ttl],
+        [a, b, c, _, d, e, f, _] => *stack.first_chunk_mut()? = [a, b, c, ttl, d, e, f, ttl],
+        _ => write_labels(stack, &push.labels, (0, ttl), true)?,
+    }
+    if view.tables.labels().is_uniform() {
+        add_class(stack, push.labels.len());
     }
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
 }
