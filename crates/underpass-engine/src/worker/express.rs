@@ -5,6 +5,7 @@
 //! goes on with, and goes along its [`Road`].
 
 mod headend;
+mod label;
 mod sid;
 
 use arrayvec::ArrayVec;

@@ -1,0 +1,378 @@
+//! Labels on the common road: packets that come with one, and packets that get some.
+
+use arrayvec::ArrayVec;
+use underpass_packet::mpls::{self, Entry};
+use underpass_packet::{FromBytes, IntoBytes, ethernet};
+
+use super::super::chain::Fibs;
+use super::super::mpls::{MPLS, action_of, class_of, entries, hand_ip, kept_class, write_labels};
+use super::super::{Burst, Path, View, ipv4_plain, ipv6_plain};
+use super::{Common, Company, ETHERNET, Out, Packets, addresses, next_hop4, next_hop6, write_header};
+use crate::buffer::{Packet, PortId};
+use crate::counters::{Count, CounterId, Counters};
+use crate::tables::{Action, IpVersion, LabelAction, Push, StoredNextHop, Switch, SwitchTo};
+use crate::trace::Trace;
+
+/// What packets in a row have in common, counted once for all of them.
+#[derive(Default)]
+struct Row {
+    label: u32,
+    packets: u64,
+    /// From the first label on.
+    bytes: u64,
+    /// Where they leave, those that still have labels.
+    port: PortId,
+    sent_packets: u64,
+    sent_bytes: u64,
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes labelled packets in a row to their ports, `packet` the first of them. The one that follows the
+    /// row.
+    #[inline(never)]
+    pub(super) fn take_labelled<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        mut packet: Packet,
+    ) -> Option<Packet> {
+        let mut received = 0;
+        let mut row = Row::default();
+        let following = loop {
+            self.take_label(company, &mut row, packet);
+            packet = match packets.next() {
+                Some(packet) => packet,
+                None => break None,
+            };
+            if !company.common.is_labelled(packet.bytes()) {
+                break Some(packet);
+            }
+            received += packet.len() as u64;
+        };
+        self.flush_label(&mut row);
+        self.flush_port(&mut row);
+        company.received += received;
+        following
+    }
+
+    /// Puts labels on an IP packet of `len` bytes and takes it to its port.
+    #[inline(never)]
+    pub(super) fn take_pushed<T: Trace, const IPV6: bool>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        mut packet: Packet,
+        len: usize,
+        push: &Push,
+    ) {
+        let Some(out) = push_plain::<IPV6>(company.common.view, &mut packet, len, push) else {
+            return self.take_own_road(company, packet);
+        };
+        if COUNT {
+            self.transmit.count_labelled(out.0, 1, u64::from(out.1) - ETHERNET as u64);
+        }
+        self.send_frame(out, packet, company.trace);
+    }
+
+    /// Takes a packet that is not plainly IP to its port, if it is labelled, or along its own road.
+    #[inline(never)]
+    pub(super) fn take_unplain<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, packet: Packet) {
+        if company.common.is_labelled(packet.bytes()) {
+            let mut row = Row::default();
+            self.take_label(company, &mut row, packet);
+            self.flush_label(&mut row);
+            self.flush_port(&mut row);
+        } else {
+            self.take_own_road(company, packet);
+        }
+    }
+
+    #[inline(always)]
+    fn take_label<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        row: &mut Row,
+        mut packet: Packet,
+    ) {
+        let (label, bytes) = (first_label(&packet), packet.len() - ETHERNET);
+        match through_label(company.common.view, company.fibs, &mut packet) {
+            Some(Through::Out(out)) => {
+                self.count_label(row, (label, bytes), (out, &packet));
+                self.send_frame(out, packet, company.trace);
+            }
+            Some(Through::Below) => self.take_below(company, row, packet),
+            None => self.take_own_road(company, packet),
+        }
+    }
+
+    /// Takes a packet to its port whose first label ends here, with another below it.
+    #[inline(never)]
+    fn take_below<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        row: &mut Row,
+        mut packet: Packet,
+    ) {
+        let (first, bytes) = (first_label(&packet), packet.len() - ETHERNET);
+        let mut below = ArrayVec::<u32, MOST_POPPED>::new();
+        let out = loop {
+            // The frame begins later by that; its header is written anew where it leaves.
+            packet.pull(Entry::LEN);
+            below.push(first_label(&packet));
+            match through_label(company.common.view, company.fibs, &mut packet) {
+                Some(Through::Out(out)) => break Some(out),
+                Some(Through::Below) if !below.is_full() => {}
+                _ => break None,
+            }
+        };
+        let Some(out) = out else {
+            // As many bytes as have been taken off, which are still there.
+            let _ = packet.push(below.len() * Entry::LEN);
+            return self.take_own_road(company, packet);
+        };
+        self.count_label(row, (first, bytes), (out, &packet));
+        if COUNT {
+            for (label, popped) in below.into_iter().zip(1..) {
+                self.count(Some(CounterId::of_label(label)), bytes - popped * Entry::LEN);
+            }
+        }
+        self.send_frame(out, packet, company.trace);
+    }
+
+    /// Counts a packet of so many bytes from its first label on, which it has gone through.
+    #[inline(always)]
+    fn count_label(&mut self, row: &mut Row, (label, bytes): (u32, usize), (out, packet): (Out, &Packet)) {
+        if !COUNT {
+            return;
+        }
+        if row.label != label {
+            self.flush_label(row);
+            row.label = label;
+        }
+        row.packets += 1;
+        row.bytes += bytes as u64;
+        if packet.bytes().get(ETHERNET - 2..ETHERNET) == Some(&MPLS[..]) {
+            if row.port != out.0 {
+                self.flush_port(row);
+                row.port = out.0;
+            }
+            row.sent_packets += 1;
+            row.sent_bytes += u64::from(out.1) - ETHERNET as u64;
+        }
+    }
+
+    #[inline(always)]
+    fn flush_label(&mut self, row: &mut Row) {
+        let (packets, bytes) = (std::mem::take(&mut row.packets), std::mem::take(&mut row.bytes));
+        if packets != 0 {
+            self.counters.add(CounterId::of_label(row.label), Count { packets, bytes, errors: 0 });
+            self.labelled.count(packets, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn flush_port(&mut self, row: &mut Row) {
+        let (packets, bytes) = (std::mem::take(&mut row.sent_packets), std::mem::take(&mut row.sent_bytes));
+        if packets != 0 {
+            self.transmit.count_labelled(row.port, packets, bytes);
+        }
+    }
+}
+
+impl Common<'_, '_> {
+    /// Whether a frame for this router has labels that are looked at.
+    #[inline(always)]
+    pub(super) fn is_labelled(&self, frame: &[u8]) -> bool {
+        self.link.mpls && self.is_of_type(frame, ethernet::MPLS)
+    }
+
+    /// Asks for the memory of the labels of a burst, where the table is not in the cache.
+    #[inline(always)]
+    pub(super) fn prefetch_labels(&self, burst: &Burst, counters: Option<&Counters>) {
+        let labels = self.view.tables.labels();
+        if !self.link.mpls || labels.is_hot() {
+            return;
+        }
+        for packet in burst.iter().filter(|packet| self.is_labelled(packet.bytes())) {
+            if let Some(Ok((entry, _))) = packet.bytes().get(ETHERNET..).map(Entry::read_from_prefix) {
+                labels.prefetch(entry.label());
+                if let Some(counters) = counters {
+                    counters.prefetch_label(entry.label());
+                }
+            }
+        }
+    }
+}
+
+/// Most labels below a label that are looked up on the common road.
+const MOST_POPPED: usize = 4;
+
+/// What has become of a packet by its first label.
+enum Through {
+    /// It leaves.
+    Out(Out),
+    /// The label ends here, and another is below it.
+    Below,
+}
+
+/// Takes the labelled packet in a frame to its port, or says that its label ends here above another. `None`: it is
+/// not so plain. But for the first it is as it was, but for the class of the label below.
+#[inline(always)]
+fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Through> {
+    let stack = packet.bytes().get(ETHERNET..)?;
+    let (entry, _) = Entry::read_from_prefix(stack).ok()?;
+    if entry.ttl() <= 1 || !entry.is_bottom() && mpls::depth(stack).is_err() {
+        return None;
+    }
+    let out = match action_of(view, entry.label(), stack)? {
+        LabelAction::Swap { label, next_hop } => {
+            let next_hop = view.tables.next_hop(next_hop, view.guard)?;
+            let mac = addresses(next_hop, stack.len())?;
+            let len = packet.len();
+            let (head, stack) = packet.bytes_mut().split_first_chunk_mut()?;
+            write_header(head, mac, ethernet::MPLS);
+            let new = entry.swapped(label, view.tables.labels().kept(), entry.ttl() - 1);
+            new.write_to_prefix(stack).ok()?;
+            Some((next_hop.port, len as u32))
+        }
+        LabelAction::Pop { next_hop, propagate } => {
+            let next_hop = view.tables.next_hop(next_hop, view.guard)?;
+            replace(view, packet, entry, &[], (propagate, None), next_hop)
+        }
+        LabelAction::SwapPush { labels, next_hop } => {
+            let next_hop = view.tables.next_hop(next_hop, view.guard)?;
+            replace(view, packet, entry, &entries(labels), (true, None), next_hop)
+        }
+        LabelAction::Ways(_) => None,
+        LabelAction::Act(id) => match view.tables.action(id, view.guard)? {
+            Action::Switch(Switch { labels, to: SwitchTo::NextHop(next_hop), propagate, payload }) => {
+                let next_hop = view.tables.next_hop(*next_hop, view.guard)?;
+                replace(view, packet, entry, labels, (*propagate, *payload), next_hop)
+            }
+            Action::Switch(Switch { labels, to: SwitchTo::Here { lookup, hop, .. }, propagate, payload })
+                if labels.is_empty() && entry.is_bottom() =>
+            {
+                let inside = stack.get(Entry::LEN..)?;
+                let (next_hop, len) = if inside.first()? >> 4 == 6 {
+                    let (target, len) = ipv6_plain(inside)?;
+                    (next_hop6(view, fibs, *lookup, target)?, len)
+                } else {
+                    let (target, len) = ipv4_plain(inside)?;
+                    (next_hop4(view, fibs, *lookup, target)?, len)
+                };
+                let ttl = if *propagate { entry.ttl() } else { own_ttl(inside)? };
+                let given = ttl.checked_sub(u8::from(*hop))?;
+                // Forwarding takes one more.
+                if given < 2 {
+                    return None;
+                }
+                let entry = entry.with_ttl(given);
+                packet.truncate(ETHERNET + Entry::LEN + len);
+                replace(view, packet, entry, &[], (true, *payload), next_hop)
+            }
+            Action::Switch(Switch { labels, to: SwitchTo::Here { labels: true, .. }, .. })
+                if labels.is_empty() && !view.tables.labels().is_uniform() =>
+            {
+                return Some(Through::Below);
+            }
+            _ => None,
+        },
+    };
+    out.map(Through::Out)
+}
+
+/// The TTL of an IP packet.
+#[inline(always)]
+fn own_ttl(packet: &[u8]) -> Option<u8> {
+    let at = if packet.first()? >> 4 == 6 { 7 } else { 8 };
+    packet.get(at).copied()
+}
+
+/// Takes the label `entry` off the packet in a frame, puts others on, and sends it to `next_hop`. `None`: it is
+/// not so plain, and as it was.
+#[inline(always)]
+fn replace(
+    view: &View<'_>,
+    packet: &mut Packet,
+    entry: Entry,
+    labels: &[u8],
+    (propagate, payload): (bool, Option<IpVersion>),
+    next_hop: &StoredNextHop,
+) -> Option<Out> {
+    let len = packet.len() - Entry::LEN + labels.len();
+    let mac = addresses(next_hop, len - ETHERNET)?;
+    if labels.is_empty() {
+        if view.tables.labels().is_uniform() {
+            // What is below takes over the class too: on its own road.
+            return None;
+        }
+        let frame = packet.bytes_mut();
+        let (head, inside) = frame.get_mut(Entry::LEN..)?.split_first_chunk_mut::<ETHERNET>()?;
+        let ethertype = match entry.is_bottom() {
+            true => hand_ip(inside, entry, (propagate, true), (None, payload))?,
+            false => ethernet::MPLS,
+        };
+        write_header(head, mac, ethertype);
+        packet.narrow(Entry::LEN, len);
+    } else {
+        let frame = packet.push(labels.len() - Entry::LEN).ok()?;
+        let (head, stack) = frame.split_first_chunk_mut::<ETHERNET>()?;
+        write_header(head, mac, ethernet::MPLS);
+        write_labels(stack, labels, (kept_class(view, entry), entry.ttl() - 1), entry.is_bottom())?;
+    }
+    Some((next_hop.port, len as u32))
+}
+
+/// Gives `len` bytes of labels of class 0 that of the IP packet behind them.
+#[inline(never)]
+fn add_class(stack: &mut [u8], len: usize) {
+    if let Some((labels, packet)) = stack.split_at_mut_checked(len)
+        && let Some(class) = class_of(packet)
+    {
+        labels.as_chunks_mut::<{ Entry::LEN }>().0.iter_mut().for_each(|entry| entry[2] |= class << 1);
+    }
+}
+
+/// Puts labels on the IP packet of `len` bytes in a frame, and sends it to their next hop. `None`: it is not so
+/// plain, and as it was.
+#[inline(always)]
+fn push_plain<const IPV6: bool>(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    push: &Push,
+) -> Option<Out> {
+    let next_hop = view.tables.next_hop(push.next_hop, view.guard)?;
+    let outer_len = push.labels.len() + len;
+    let mac = addresses(next_hop, outer_len)?;
+    if packet.headroom() < push.labels.len() {
+        return None;
+    }
+    let inside = packet.bytes_mut().get_mut(ETHERNET..)?;
+    let lowered = if IPV6 { super::ipv6::lower_hop_limit(inside) } else { super::ipv4::lower_ttl(inside) };
+    if !lowered {
+        return None;
+    }
+    let own = if IPV6 { inside.get(7)? } else { inside.get(8)? };
+    let ttl = push.ttl.unwrap_or(*own);
+    packet.truncate(ETHERNET + len);
+    let frame = packet.push(push.labels.len()).ok()?;
+    let (head, stack) = frame.split_first_chunk_mut::<ETHERNET>()?;
+    write_header(head, mac, ethernet::MPLS);
+    // The numbers of labels that are frequent, without a loop.
+    match *push.labels {
+        [a, b, c, _] => *stack.first_chunk_mut()? = [a, b, c, ttl],
+        [a, b, c, _, d, e, f, _] => *stack.first_chunk_mut()? = [a, b, c, ttl, d, e, f, ttl],
+        _ => write_labels(stack, &push.labels, (0, ttl), true)?,
+    }
+    if view.tables.labels().is_uniform() {
+        add_class(stack, push.labels.len());
+    }
+    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// The label of a frame that is labelled.
+#[inline(always)]
+fn first_label(packet: &Packet) -> u32 {
+    let entry = packet.bytes().get(ETHERNET..).map(Entry::read_from_prefix);
+    entry.map_or(0, |entry| entry.map_or(0, |(entry, _)| entry.label()))
+}
