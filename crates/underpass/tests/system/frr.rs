@@ -286,9 +286,12 @@ fn srv6_l3vpn_over_fpm() {
     let [one, other] = ["frr-1", "frr-2"].map(net::namespace);
     underpass::testbed::join(&one, "p0", &other, "p0").unwrap();
     let sides = [(&one, 1, 2), (&other, 2, 1)].map(|(namespace, own, peer)| {
+        // bgpd lets zebra send router advertisements; an address made from one would be the source of a session,
+        // and unknown to zebra, which has the router's devices.
         namespace
-            .run(&format!("ip link set lo up; ip link set p0 up; ip addr add fd00::{own}/64 dev p0 nodad"))
+            .run("sysctl -qw net.ipv6.conf.p0.accept_ra=0; ip link set lo up; ip link set p0 up")
             .unwrap();
+        namespace.run(&format!("ip addr add fd00::{own}/64 dev p0 nodad")).unwrap();
         let ports = format!(
             "ip link set lo up
              ip link add vrf-1 type vrf table 100

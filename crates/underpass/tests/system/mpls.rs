@@ -433,14 +433,10 @@ fn labels_stay_with_the_kernel_until_they_are_taken() {
         // Labels 100: followed by a header; the bottom alone; without a bottom; cut in the middle.
         let whole = [&[0, 0x06, 0x41, 64][..], &[0x45; 40]].concat();
         let frames: [&[u8]; 4] = [&whole, &[0, 0x06, 0x41, 64], &[0, 0x06, 0x40, 64].repeat(31), &[0, 0x06]];
-        let received = |node: &Node| {
-            let told = node.namespace.run(&format!("{} stats --json", program().display())).unwrap();
-            serde_json::from_str::<Stats>(&told).unwrap().totals.received
-        };
-        let before = received(&node);
         frames.iter().for_each(|frame| send(frame));
         thread::sleep(Duration::from_millis(200));
-        assert_eq!(received(&node), before, "{driver:?}");
+        drops(&node, "label-unknown", 0);
+        drops(&node, "label-stack-malformed", 0);
         node.run("sysctl -qw net.mpls.conf.raw.input=1");
         frames.iter().for_each(|frame| send(frame));
         drops(&node, "label-unknown", 2);
