@@ -3,7 +3,8 @@
 //!
 //! The kernel keeps what is neither IPv4 nor IPv6 nor, where labels are taken, MPLS behind an untagged Ethernet
 //! header; group addresses of either layer, router and neighbour discovery, and local addresses of the
-//! device's domain. All else is for a worker.
+//! device's domain, but for what a tunnel or a port of foo-over-UDP claims there ([`Claim`]). All else is for a
+//! worker.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -25,6 +26,83 @@ pub(crate) const NEVER_FORWARDED: u8 = 224;
 /// 16 bytes each, at once.
 const DEVICES: u32 = 1 << 12;
 const ADDRESSES: u32 = 1 << 16;
+/// Most claims: protocols of tunnels, and UDP ports.
+const CLAIMS: u32 = 1 << 12;
+
+/// ICMP errors about a packet that was sent: unreachable, time exceeded, parameter problem.
+pub(crate) const ERRORS4: [u8; 3] = [3, 11, 12];
+/// ICMPv6 types below this are errors.
+pub(crate) const INFORMATION6: u8 = 128;
+/// Of a claim's key, added to the family: it is about what is quoted in an ICMP error.
+pub(crate) const QUOTED: u8 = 0x80;
+
+/// What is for a worker although its destination is one of the kernel's own addresses.
+///
+/// Fragments of UDP and UDP behind IPv4 options are the kernel's. A destination options header of 8 bytes, as
+/// Linux puts before a tunnel's packets, is looked behind.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Claim {
+    /// Over IPv6, else over IPv4.
+    pub ipv6: bool,
+    /// IP protocol.
+    pub protocol: u8,
+    /// UDP destination port; 0 for other protocols.
+    pub port: u16,
+    /// ICMP errors that quote such a packet, instead of the packet itself.
+    pub quoted: bool,
+}
+
+impl Claim {
+    /// {family and whether it is quoted, protocol, port in network byte order}.
+    fn key(self) -> [u8; 4] {
+        let family = if self.ipv6 { 6 } else { 4 } | if self.quoted { QUOTED } else { 0 };
+        let [high, low] = self.port.to_be_bytes();
+        [family, self.protocol, high, low]
+    }
+
+    /// The claim that there must be for a worker to get this IPv4 packet.
+    fn on_ipv4(packet: &[u8]) -> Option<Self> {
+        let of = |packet: &[u8], at: usize| match packet.get(at + 9)? {
+            &protocol::UDP => {
+                let plain = packet.get(at) == Some(&0x45);
+                let port = u16::from_be_bytes([*packet.get(at + 22)?, *packet.get(at + 23)?]);
+                plain.then_some((protocol::UDP, port))
+            }
+            other => Some((*other, 0)),
+        };
+        let quoted = packet.get(9) == Some(&protocol::ICMP);
+        let fragment = u16::from_be_bytes([*packet.get(6)?, *packet.get(7)?]) & 0x3fff != 0;
+        let (protocol, port) = if quoted {
+            let plain = packet.first() == Some(&0x45) && !fragment;
+            of(packet, 28).filter(|_| plain && ERRORS4.contains(&packet[20]))?
+        } else {
+            of(packet, 0).filter(|(protocol, _)| *protocol != protocol::UDP || !fragment)?
+        };
+        Some(Self { ipv6: false, protocol, port, quoted })
+    }
+
+    /// The claim that there must be for a worker to get this IPv6 packet.
+    fn on_ipv6(packet: &[u8]) -> Option<Self> {
+        let of = |at: usize| {
+            let (mut protocol, mut next) = (*packet.get(at + 6)?, at + 40);
+            if protocol == protocol::DESTINATION_OPTIONS {
+                if *packet.get(next + 7).and(packet.get(next + 1))? != 0 {
+                    return None;
+                }
+                protocol = *packet.get(next)?;
+                next += 8;
+            }
+            let port = match protocol {
+                protocol::UDP => u16::from_be_bytes([*packet.get(next + 2)?, *packet.get(next + 3)?]),
+                _ => 0,
+            };
+            Some((protocol, port))
+        };
+        let quoted = packet.get(6) == Some(&protocol::ICMPV6);
+        let (protocol, port) = if quoted { of(48).filter(|_| packet[40] < INFORMATION6)? } else { of(0)? };
+        Some(Self { ipv6: true, protocol, port, quoted })
+    }
+}
 
 /// The frames that the kernel keeps. Clones are the same set.
 #[derive(Clone)]
@@ -43,6 +121,8 @@ pub(crate) struct Maps {
     pub(crate) local4: Map,
     /// {domain, IPv6 address} → 1.
     pub(crate) local6: Map,
+    /// A claim → 1.
+    pub(crate) claims: Map,
 }
 
 /// What the maps hold, for a port without BPF.
@@ -50,6 +130,7 @@ pub(crate) struct Maps {
 pub(crate) struct Rules {
     devices: HashMap<u32, (u32, bool)>,
     local: HashSet<(u32, IpAddr)>,
+    claims: HashSet<Claim>,
 }
 
 impl Default for Keep {
@@ -125,6 +206,24 @@ impl Keep {
         })
     }
 
+    /// A worker gets this although it is for an address of the kernel's.
+    ///
+    /// # Errors
+    /// The kernel has no memory for it.
+    pub fn add_claim(&self, claim: Claim) -> io::Result<()> {
+        self.write(|rules| rules.claims.insert(claim));
+        self.on_maps(|maps| maps.claims.insert(&claim.key(), &[1]))
+    }
+
+    /// The kernel keeps this again.
+    ///
+    /// # Errors
+    /// The kernel's, which there is none for.
+    pub fn remove_claim(&self, claim: Claim) -> io::Result<()> {
+        self.write(|rules| rules.claims.remove(&claim));
+        self.on_maps(|maps| maps.claims.remove(&claim.key()))
+    }
+
     /// Whether the kernel keeps this frame of the device.
     pub fn kernel_keeps(&self, ifindex: u32, frame: &[u8]) -> bool {
         self.0.rules.read().unwrap_or_else(PoisonError::into_inner).kernel_keeps(ifindex, frame)
@@ -149,6 +248,7 @@ impl Maps {
             devices: Map::new(MapKind::Hash, "underpass_dev", 4, 8, DEVICES)?,
             local4: Map::new(MapKind::Hash, "underpass_ip4", 8, 1, ADDRESSES)?,
             local6: Map::new(MapKind::Hash, "underpass_ip6", 20, 1, ADDRESSES)?,
+            claims: Map::new(MapKind::Hash, "underpass_claim", 4, 1, CLAIMS)?,
         })
     }
 }
@@ -161,10 +261,10 @@ impl Rules {
         if link.destination[0] & 1 != 0 {
             return true;
         }
-        let destination: IpAddr = match link.ethertype.get() {
+        let (destination, claim): (IpAddr, _) = match link.ethertype.get() {
             ethernet::IPV4 => match ipv4::Header::ref_from_prefix(packet) {
                 Ok((header, _)) if header.destination().octets()[0] < NEVER_FORWARDED => {
-                    header.destination().into()
+                    (header.destination().into(), Claim::on_ipv4(packet))
                 }
                 _ => return true,
             },
@@ -176,7 +276,7 @@ impl Rules {
                     if discovery {
                         return true;
                     }
-                    header.destination().into()
+                    (header.destination().into(), Claim::on_ipv6(packet))
                 }
                 Err(_) => return true,
             },
@@ -184,6 +284,7 @@ impl Rules {
             _ => return true,
         };
         self.local.contains(&(domain, destination))
+            && !claim.is_some_and(|claim| self.claims.contains(&claim))
     }
 }
 
@@ -210,7 +311,45 @@ mod tests {
         keep.add_local(DOMAIN, LOCAL4.into()).unwrap();
         keep.add_local(DOMAIN, LOCAL6.into()).unwrap();
         keep.add_local(0, [10, 0, 0, 2].into()).unwrap();
+        for claim in CLAIMS {
+            keep.add_claim(claim).unwrap();
+        }
         keep
+    }
+
+    const PORT: u16 = 0x5555;
+    const CLAIMS: [Claim; 6] = [
+        Claim { ipv6: false, protocol: protocol::GRE, port: 0, quoted: false },
+        Claim { ipv6: false, protocol: protocol::UDP, port: PORT, quoted: false },
+        Claim { ipv6: false, protocol: protocol::UDP, port: PORT, quoted: true },
+        Claim { ipv6: true, protocol: protocol::GRE, port: 0, quoted: true },
+        Claim { ipv6: true, protocol: protocol::GRE, port: 0, quoted: false },
+        Claim { ipv6: true, protocol: protocol::UDP, port: PORT, quoted: false },
+    ];
+
+    /// A packet of this protocol, with `PORT` where UDP has its destination port.
+    fn outer4(protocol: u8) -> Vec<u8> {
+        changed([ip4(LOCAL4), vec![0; 66]].concat(), &[(23, protocol), (36, 0x55), (37, 0x55)])
+    }
+
+    /// An ICMP error about a packet of this protocol to `PORT`.
+    fn error4(kind: u8, protocol: u8) -> Vec<u8> {
+        let quoted = [(34, kind), (42, 0x45), (51, protocol), (64, 0x55), (65, 0x55)];
+        changed(outer4(protocol::ICMP), &quoted)
+    }
+
+    fn outer6(protocol: u8) -> Vec<u8> {
+        changed([ip6(LOCAL6, protocol, 0), vec![0; 50]].concat(), &[(56, 0x55), (57, 0x55)])
+    }
+
+    /// With a destination options header.
+    fn limited6(protocol: u8) -> Vec<u8> {
+        changed(outer6(protocol::DESTINATION_OPTIONS), &[(54, protocol), (64, 0x55), (65, 0x55)])
+    }
+
+    fn error6(kind: u8, protocol: u8) -> Vec<u8> {
+        let quoted = [(54, kind), (68, protocol), (102, protocol::GRE), (104, 0x55), (105, 0x55)];
+        changed(outer6(protocol::ICMPV6), &quoted)
     }
 
     fn ip4(destination: [u8; 4]) -> Vec<u8> {
@@ -236,7 +375,11 @@ mod tests {
     }
 
     fn changed(mut frame: Vec<u8>, changes: &[(usize, u8)]) -> Vec<u8> {
-        changes.iter().for_each(|(at, byte)| frame[*at] = *byte);
+        for (at, byte) in changes {
+            if let Some(place) = frame.get_mut(*at) {
+                *place = *byte;
+            }
+        }
         frame
     }
 
@@ -268,12 +411,38 @@ mod tests {
             ("label alone", labelled()[..18].to_vec(), false),
             ("half a label", labelled()[..16].to_vec(), false),
             ("label in a group frame", changed(labelled(), &[(0, 3)]), true),
+            ("GRE", outer4(protocol::GRE), false),
+            ("GRE behind options", changed(outer4(protocol::GRE), &[(14, 0x46)]), false),
+            ("a fragment of GRE", changed(outer4(protocol::GRE), &[(21, 9)]), false),
+            ("IPv4 in IPv4, which nobody claims", outer4(protocol::IPV4), true),
+            ("foo-over-UDP", outer4(protocol::UDP), false),
+            ("another UDP port", changed(outer4(protocol::UDP), &[(37, 0x56)]), true),
+            ("foo-over-UDP behind options", changed(outer4(protocol::UDP), &[(14, 0x46)]), true),
+            ("a fragment of foo-over-UDP", changed(outer4(protocol::UDP), &[(20, 0x20)]), true),
+            ("not to be fragmented", changed(outer4(protocol::UDP), &[(20, 0x40)]), false),
+            ("foo-over-UDP to another", changed(outer4(protocol::UDP), &[(33, 2)]), false),
+            ("an error about foo-over-UDP", error4(3, protocol::UDP), false),
+            ("an error about GRE, which nobody claims", error4(3, protocol::GRE), true),
+            ("an echo request", error4(8, protocol::UDP), true),
+            ("GRE", outer6(protocol::GRE), false),
+            ("GRE behind a tunnel limit", limited6(protocol::GRE), false),
+            ("foo-over-UDP", outer6(protocol::UDP), false),
+            ("foo-over-UDP behind a tunnel limit", limited6(protocol::UDP), false),
+            ("behind longer options", changed(limited6(protocol::UDP), &[(55, 1)]), true),
+            ("IPv6 in IPv6, which nobody claims", limited6(protocol::IPV6), true),
+            ("an error about GRE", error6(2, protocol::GRE), false),
+            ("an error about GRE with a limit", error6(2, protocol::DESTINATION_OPTIONS), false),
+            ("an error about UDP, which nobody claims", error6(2, protocol::UDP), true),
+            ("an echo request", error6(128, protocol::GRE), true),
             ("upstream-assigned label", changed(labelled(), &[(13, 0x48)]), true),
         ];
         for (what, frame, kept) in &cases {
             assert_eq!(keep.kernel_keeps(DEVICE, frame), *kept, "{what}");
             assert!(keep.kernel_keeps(2, frame), "{what}, by a device that is not attached");
         }
+        CLAIMS.into_iter().for_each(|claim| keep.remove_claim(claim).unwrap());
+        assert!(keep.kernel_keeps(DEVICE, &outer4(protocol::GRE)));
+        assert!(keep.kernel_keeps(DEVICE, &outer6(protocol::UDP)));
         keep.remove_local(DOMAIN, LOCAL4.into()).unwrap();
         assert!(!keep.kernel_keeps(DEVICE, &ip4(LOCAL4)));
         keep.set_device(DEVICE, DOMAIN, false).unwrap();
@@ -311,8 +480,27 @@ mod tests {
             any::<u8>().prop_map(|next| ip6(LOCAL6, next, 0)),
             Just(labelled()),
         ];
-        let changes = proptest::collection::vec((0..54_usize, any::<u8>()), 0..2);
-        let strategy = (frame, changes, 14..70_usize);
+        let number = || {
+            prop_oneof![
+                Just(protocol::GRE),
+                Just(protocol::UDP),
+                Just(protocol::ICMP),
+                Just(protocol::ICMPV6),
+                Just(protocol::DESTINATION_OPTIONS),
+                any::<u8>(),
+            ]
+        };
+        let outer = prop_oneof![
+            number().prop_map(outer4),
+            (any::<u8>(), number()).prop_map(|(kind, of)| error4(kind, of)),
+            (Just(3_u8), number()).prop_map(|(kind, of)| error4(kind, of)),
+            number().prop_map(outer6),
+            number().prop_map(limited6),
+            (any::<u8>(), number()).prop_map(|(kind, of)| error6(kind, of)),
+        ];
+        let frame = prop_oneof![frame, outer];
+        let changes = proptest::collection::vec((0..114_usize, any::<u8>()), 0..2);
+        let strategy = (frame, changes, prop_oneof![14..70_usize, 34..120_usize, Just(120)]);
         proptest!(|((frame, changes, len) in strategy)| {
             let mut frame = changed(frame, &changes);
             frame.truncate(len);

@@ -8,11 +8,11 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use underpass_packet::ethernet;
+use underpass_packet::{ethernet, protocol};
 
 use super::assembler::{Label, Program, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Size, When};
 use super::bpf::{self, Map, ProgramKind};
-use crate::keep::{Maps, ND, NEVER_FORWARDED};
+use crate::keep::{ERRORS4, INFORMATION6, Maps, ND, NEVER_FORWARDED, QUOTED};
 
 /// Helpers, from include/uapi/linux/bpf.h.
 const MAP_LOOKUP_ELEM: i32 = 1;
@@ -49,6 +49,19 @@ const IP6_NEXT_HEADER: i16 = 20;
 const IP6_DESTINATION: i16 = 38;
 const IP6_END: i32 = 54;
 const ICMP6_TYPE: i16 = 54;
+/// IPv4 begins here, and in an ICMP error what is quoted.
+const IP4: i16 = 14;
+const IP4_QUOTED: i16 = 42;
+const ICMP4_TYPE: i16 = 34;
+/// From the start of an IPv4 header without options.
+const FRAGMENT: i16 = 6;
+const PROTOCOL: i16 = 9;
+const IP4_PORT: i16 = 22;
+/// What follows the IPv6 header, and in an ICMPv6 error the quoted one.
+const IP6_PAYLOAD: i16 = 54;
+const IP6_PAYLOAD_QUOTED: i16 = 102;
+/// From what follows an IPv6 header back to its next header.
+const NEXT_HEADER: i16 = -34;
 
 /// What is known of a device.
 const DEVICE_DOMAIN: i16 = 0;
@@ -57,8 +70,8 @@ const DEVICE_LABELS: i16 = 4;
 /// The stack, down from the frame pointer: keys of maps, and the frame's start where it is copied.
 const KEY_INGRESS: i16 = -4;
 const KEY_ADDRESS: i16 = -24;
-/// Not a multiple of four: the addresses behind the link layer are.
-const FRAME: i16 = -82;
+/// Not a multiple of four: the addresses behind the link layer are. The most that is looked at is 114 bytes.
+const FRAME: i16 = -138;
 
 /// Where the frame's bytes come from.
 struct Writer {
@@ -108,8 +121,9 @@ impl Writer {
     /// Jumps to `keep` if the kernel keeps the frame, and falls through if the worker gets it.
     fn classify(&mut self, maps: &Maps) {
         let keep = self.keep;
-        let (ip6, local, short) = (self.program.label(), self.program.label(), self.program.label());
+        let (ip6, short) = (self.program.label(), self.program.label());
         let (labelled, taken) = (self.program.label(), self.program.label());
+        let claimed = self.program.label();
         self.program.copy(R6, R1);
         self.open();
         self.reach(IP4_END, short);
@@ -126,9 +140,10 @@ impl Writer {
         program.store(Size::Word, R10, KEY_ADDRESS, R9);
         copy_words(program, IP4_DESTINATION, 1);
         look_up(program, &maps.local4, KEY_ADDRESS);
-        program.jump(local);
+        program.jump_if(R0, When::Equal, 0, taken);
+        self.claim4(claimed);
 
-        program.here(ip6);
+        self.program.here(ip6);
         self.reach(IP6_END, keep);
         let program = &mut self.program;
         program.load(Size::Byte, R2, R7, IP6_DESTINATION);
@@ -146,9 +161,13 @@ impl Writer {
         program.store(Size::Word, R10, KEY_ADDRESS, R9);
         copy_words(program, IP6_DESTINATION, 4);
         look_up(program, &maps.local6, KEY_ADDRESS);
+        program.jump_if(R0, When::Equal, 0, taken);
+        self.claim6(claimed);
 
-        program.here(local);
-        program.jump_if(R0, When::NotEqual, 0, keep);
+        let program = &mut self.program;
+        program.here(claimed);
+        look_up(program, &maps.claims, KEY_ADDRESS);
+        program.jump_if(R0, When::Equal, 0, keep);
         program.jump(taken);
 
         // Labels need not have an IP header behind them.
@@ -175,6 +194,108 @@ impl Writer {
         program.store(Size::Word, R10, KEY_INGRESS, R2);
         look_up(program, &maps.devices, KEY_INGRESS);
         program.jump_if(R0, When::Equal, 0, self.keep);
+    }
+
+    /// Writes the claim that there must be for a worker to get this IPv4 packet, and jumps to `claimed`; to `keep`
+    /// if no claim can be on it. See [`crate::keep::Claim`].
+    fn claim4(&mut self, claimed: Label) {
+        let (udp, icmp, error) = (self.program.label(), self.program.label(), self.program.label());
+        self.claim(4, IP4 + PROTOCOL);
+        let program = &mut self.program;
+        program.jump_if(R9, When::Equal, i32::from(protocol::UDP), udp);
+        program.jump_if(R9, When::Equal, i32::from(protocol::ICMP), icmp);
+        program.jump(claimed);
+
+        program.here(udp);
+        self.plain4(IP4);
+        self.whole4();
+        self.port(IP4 + IP4_PORT, claimed);
+
+        self.program.here(icmp);
+        self.plain4(IP4);
+        self.whole4();
+        self.reach(i32::from(IP4_QUOTED + PROTOCOL) + 1, self.keep);
+        let program = &mut self.program;
+        program.load(Size::Byte, R2, R7, ICMP4_TYPE);
+        for kind in ERRORS4 {
+            program.jump_if(R2, When::Equal, i32::from(kind), error);
+        }
+        program.jump(self.keep);
+        program.here(error);
+        self.claim(4 | QUOTED, IP4_QUOTED + PROTOCOL);
+        self.program.jump_if(R9, When::NotEqual, i32::from(protocol::UDP), claimed);
+        self.plain4(IP4_QUOTED);
+        self.port(IP4_QUOTED + IP4_PORT, claimed);
+    }
+
+    /// The kernel keeps IPv4 with options.
+    fn plain4(&mut self, at: i16) {
+        self.program.load(Size::Byte, R2, R7, at);
+        self.program.jump_if(R2, When::NotEqual, 0x45, self.keep);
+    }
+
+    /// The kernel keeps fragments.
+    fn whole4(&mut self) {
+        self.program.load(Size::Half, R2, R7, IP4 + FRAGMENT);
+        self.program.jump_if(R2, When::Bits, in_machine_order(0x3fff), self.keep);
+    }
+
+    /// As [`Self::claim4`], for IPv6.
+    fn claim6(&mut self, claimed: Label) {
+        let icmp = self.program.label();
+        self.claim(6, IP6_PAYLOAD + NEXT_HEADER);
+        self.program.jump_if(R9, When::Equal, i32::from(protocol::ICMPV6), icmp);
+        self.behind_options(IP6_PAYLOAD, claimed);
+
+        self.program.here(icmp);
+        self.reach(i32::from(IP6_PAYLOAD_QUOTED + NEXT_HEADER) + 1, self.keep);
+        let program = &mut self.program;
+        program.load(Size::Byte, R2, R7, ICMP6_TYPE);
+        program.jump_if(R2, When::Greater, i32::from(INFORMATION6) - 1, self.keep);
+        self.claim(6 | QUOTED, IP6_PAYLOAD_QUOTED + NEXT_HEADER);
+        self.behind_options(IP6_PAYLOAD_QUOTED, claimed);
+    }
+
+    /// Completes the claim on what follows an IPv6 header, whose next header is in R9.
+    fn behind_options(&mut self, payload: i16, claimed: Label) {
+        let (udp, options) = (self.program.label(), self.program.label());
+        let program = &mut self.program;
+        program.jump_if(R9, When::Equal, i32::from(protocol::UDP), udp);
+        program.jump_if(R9, When::Equal, i32::from(protocol::DESTINATION_OPTIONS), options);
+        program.jump(claimed);
+
+        program.here(udp);
+        self.port(payload + 2, claimed);
+
+        self.program.here(options);
+        self.reach(i32::from(payload) + 8, self.keep);
+        let program = &mut self.program;
+        program.load(Size::Byte, R2, R7, payload + 1);
+        program.jump_if(R2, When::NotEqual, 0, self.keep);
+        program.load(Size::Byte, R9, R7, payload);
+        program.store(Size::Byte, R10, KEY_ADDRESS + 1, R9);
+        program.jump_if(R9, When::NotEqual, i32::from(protocol::UDP), claimed);
+        self.port(payload + 8 + 2, claimed);
+    }
+
+    /// Begins a claim on the protocol whose number is at this place, which R9 becomes.
+    fn claim(&mut self, family: u8, protocol: i16) {
+        let program = &mut self.program;
+        program.set(R2, i32::from(family));
+        program.store(Size::Byte, R10, KEY_ADDRESS, R2);
+        program.load(Size::Byte, R9, R7, protocol);
+        program.store(Size::Byte, R10, KEY_ADDRESS + 1, R9);
+        program.set(R2, 0);
+        program.store(Size::Half, R10, KEY_ADDRESS + 2, R2);
+    }
+
+    /// Completes a claim with the UDP port at this place.
+    fn port(&mut self, at: i16, claimed: Label) {
+        self.reach(i32::from(at) + 2, self.keep);
+        let program = &mut self.program;
+        program.load(Size::Half, R2, R7, at);
+        program.store(Size::Half, R10, KEY_ADDRESS + 2, R2);
+        program.jump(claimed);
     }
 
     /// R7 becomes the start of the frame; of XDP, R8 its end.
