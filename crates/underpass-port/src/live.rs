@@ -264,7 +264,7 @@ fn attach_xdp(ifindex: u32, keep: &Keep, mode: Mode) -> io::Result<Attached> {
     let sockets = Map::new(MapKind::Sockets, "underpass_xsk", 4, 4, QUEUES)?;
     let redirect = Sockets { map: &sockets, missing: XDP_PASS };
     let program = program::load(ProgramKind::Xdp, maps, Some(redirect))?;
-    let link = bpf::link(&program, ifindex, Attach::Xdp, mode as u32)?;
+    let link = sys::soon(|| bpf::link(&program, ifindex, Attach::Xdp, mode as u32))?;
     Ok(Attached::Xdp { sockets, _link: link })
 }
 

@@ -5,11 +5,27 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::{io, mem, slice};
+use std::time::Duration;
+use std::{io, mem, slice, thread};
 
 /// The error of a call that returns -1 for one.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// What `open` opens. If it is taken, again and again for a fifth of a second: the kernel, or a process that is being
+/// made, lets go of what was closed a moment later.
+pub(crate) fn soon<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let mut patience = 200;
+    loop {
+        match open() {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && patience != 0 => {
+                patience -= 1;
+                thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// socket(2), closed on exec.

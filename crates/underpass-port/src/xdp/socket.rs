@@ -4,8 +4,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::thread;
-use std::time::Duration;
 
 use underpass_engine::buffer::{Packet, Pool, SLOT};
 use underpass_engine::offload;
@@ -28,9 +26,6 @@ const XDP_MAX_TX_SKB_BUDGET: i32 = 9;
 
 /// Times that the kernel is asked to send on without having sent anything.
 const STALLS: u32 = 4;
-
-/// Milliseconds that a queue may stay taken.
-const PATIENCE: u32 = 200;
 
 /// A worker's share of a device that is attached with XDP.
 pub struct XdpPort {
@@ -82,7 +77,7 @@ impl XdpPort {
         let (queues, tally) = (Vec::new(), Tally::default());
         let mut port = Self { queues, turn: 0, memory, unsaid, mtu, tally };
         for &queue in queues_wanted {
-            match Queue::open_soon(ifindex, queue, &port.memory) {
+            match sys::soon(|| Queue::open(ifindex, queue, &port.memory)) {
                 Ok(mut opened) => {
                     opened.refill(&port.memory, pool);
                     let fd = opened.socket.as_raw_fd();
@@ -186,20 +181,6 @@ impl Drop for XdpPort {
 }
 
 impl Queue {
-    /// As [`Queue::open`], but patient: the kernel takes a queue from a socket that was closed a moment later.
-    fn open_soon(ifindex: u32, queue: u32, memory: &Memory) -> io::Result<Self> {
-        let mut patience = PATIENCE;
-        loop {
-            match Self::open(ifindex, queue, memory) {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && patience != 0 => {
-                    patience -= 1;
-                    thread::sleep(Duration::from_millis(1));
-                }
-                opened => return opened,
-            }
-        }
-    }
-
     fn open(ifindex: u32, queue: u32, memory: &Memory) -> io::Result<Self> {
         let socket = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
         let fd = socket.as_raw_fd();
