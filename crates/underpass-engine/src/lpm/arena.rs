@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use crate::publish::{Retirer, Stamp};
 
@@ -41,6 +41,8 @@ pub(crate) unsafe trait Atomic: Send + Sync + 'static {}
 
 // SAFETY: an atomic of all-zero bytes is zero.
 unsafe impl Atomic for AtomicU64 {}
+// SAFETY: an atomic of all-zero bytes is zero.
+unsafe impl Atomic for AtomicU32 {}
 // SAFETY: an atomic of all-zero bytes is zero.
 unsafe impl Atomic for AtomicU16 {}
 
