@@ -133,4 +133,30 @@ drops! {
     BpfBudget = "bpf-budget",
     /// An ICMP or ICMPv6 message to the router that is malformed or of no use to it.
     IcmpUnexpected = "icmp-unexpected",
+    /// An IP packet for the router with another inside that no tunnel takes.
+    TunnelUnknown = "tunnel-unknown",
+    /// Inside a tunnel is what it does not carry, or what is to go in is.
+    TunnelPayload = "tunnel-payload",
+    /// A fragment of an outer packet.
+    TunnelFragment = "tunnel-fragment",
+    /// The checksum of an outer packet is wrong, or missing, or there though the tunnel has none.
+    TunnelChecksum = "tunnel-checksum",
+    /// The sequence number of a GRE packet is missing or old.
+    TunnelSequence = "tunnel-sequence",
+    /// A source or destination that the outer packet of a tunnel must not have.
+    TunnelSource = "tunnel-source",
+    /// Congestion was experienced outside, and the packet inside cannot say so: RFC 6040 section 4.2.
+    TunnelEcn = "tunnel-ecn",
+    /// Neither the tunnel nor the packet says where the outer packet is to go.
+    TunnelRemote = "tunnel-remote",
+    /// Foo-over-UDP inside foo-over-UDP too often.
+    TunnelNested = "tunnel-nested",
+    /// A UDP datagram whose length is not its own, for a port of foo-over-UDP.
+    UdpMalformed = "udp-malformed",
+    /// A GRE header that is truncated, of another version or with routing.
+    GreMalformed = "gre-malformed",
+    /// A GUE header whose lengths, flags or positions contradict each other.
+    GueMalformed = "gue-malformed",
+    /// A control message of GUE.
+    GueControl = "gue-control",
 }

@@ -16,6 +16,8 @@ use crate::checksum::{self, Sum};
 
 /// EtherType of WCCP's redirected packets.
 pub const WCCP: u16 = 0x883E;
+/// EtherType of Ethernet frames inside, RFC 7637 section 3.2.
+pub const TRANSPARENT_ETHERNET: u16 = 0x6558;
 
 const CHECKSUM: u16 = 0x8000;
 const ROUTING: u16 = 0x4000;

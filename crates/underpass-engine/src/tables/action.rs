@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use underpass_packet::{ethernet, rpl};
 
-use super::{Ioam, IoamLink};
+use super::{Ioam, IoamLink, TunnelRoute};
 use crate::bpf::Program;
 use crate::buffer::PortId;
 use crate::counters::CounterId;
@@ -37,6 +37,10 @@ ids! {
     Fib6Id,
     /// Which tables a packet is looked up in, and in what order: the compiled policy rules.
     LookupId,
+    /// A tunnel.
+    TunnelId,
+    /// A port that takes UDP datagrams with packets inside.
+    FouPortId,
 }
 
 /// The link-layer header that a next hop puts before a packet, ready to copy.
@@ -128,6 +132,8 @@ pub enum Action {
     Rpl(Rpl),
     /// The insertion of an IOAM option, RFC 9486.
     Ioam(Box<Ioam>),
+    /// A route by a tunnel.
+    Tunnel(TunnelRoute),
 }
 
 /// What takes the place of the label that a packet came with: RFC 3031 section 3.10.

@@ -10,11 +10,15 @@ use zerocopy::FromZeros;
 mod action;
 mod ioam;
 mod labels;
+mod tunnel;
+mod tunnels;
 mod writer;
 
 pub use action::*;
 pub use ioam::*;
 pub use labels::{LabelAction, LabelTable, LabelWaysId, MAX_LABEL_WAYS};
+pub use tunnel::*;
+pub(crate) use tunnels::*;
 pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;
@@ -45,12 +49,16 @@ pub struct Tables {
     labels: LabelTable,
     /// One: what the router is in IOAM traces.
     ioam: Slab<IoamNode>,
+    tunnels: TunnelTable,
 }
+
+/// Bits of a [`LinkId`].
+const LINK_BITS: u32 = 20;
 
 impl Tables {
     fn new(retirer: &Retirer, arena: &Arena) -> Self {
         Self {
-            links: Slab::new(20, retirer),
+            links: Slab::new(LINK_BITS, retirer),
             ports: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
             actions: Slab::new(ACTION_BITS, retirer),
             forwards: <[AtomicU32]>::new_box_zeroed_with_elems(1 << ACTION_BITS).unwrap_or_default(),
@@ -61,6 +69,7 @@ impl Tables {
             fibs6: Slab::new(18, retirer),
             labels: LabelTable::new(arena),
             ioam: Slab::new(1, retirer),
+            tunnels: TunnelTable::new(1 << LINK_BITS, retirer),
         }
     }
 
@@ -154,5 +163,16 @@ impl Tables {
     #[inline(always)]
     pub fn labels(&self) -> &LabelTable {
         &self.labels
+    }
+
+    /// What a tunnel is.
+    pub fn tunnel<'g>(&'g self, id: TunnelId, guard: &'g Guard<'_>) -> Option<&'g Tunnel> {
+        self.tunnels.tunnel(id, guard).map(|tunnel| &tunnel.config)
+    }
+
+    /// Tunnels, and ports of foo-over-UDP.
+    #[inline(always)]
+    pub(crate) fn tunnels(&self) -> &TunnelTable {
+        &self.tunnels
     }
 }

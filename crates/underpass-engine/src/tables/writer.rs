@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    Action, ActionId, Fib4Id, Fib6Id, IoamNode, LabelAction, LabelWaysId, Link, LinkId, Lookup, LookupId,
-    NextHop, NextHopId, Tables,
+    Action, ActionId, Fib4Id, Fib6Id, FouPort, FouPortId, IoamNode, LabelAction, LabelWaysId, Link, LinkId,
+    Lookup, LookupId, NextHop, NextHopId, Tables, Tunnel, TunnelId, TunnelsOfLinks,
 };
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, Totals};
@@ -70,6 +70,9 @@ pub struct Writer {
     counter_bases: Vec<Option<Count>>,
     /// What a link's counters showed, each way, when the link was added.
     link_bases: BTreeMap<LinkId, ([Count; 2], MplsCount)>,
+    tunnels: Ids,
+    tunnels_of_links: TunnelsOfLinks,
+    fou_ports: Ids,
 }
 
 /// Most counters: what [`Counters`] has room for.
@@ -126,6 +129,9 @@ impl Writer {
             counter_ids: Ids::new(COUNTERS),
             counter_bases: Vec::new(),
             link_bases: BTreeMap::new(),
+            tunnels: Ids::new(tables.tunnels.tunnels.capacity()),
+            tunnels_of_links: TunnelsOfLinks::default(),
+            fou_ports: Ids::new(tables.tunnels.ports.capacity()),
             tables: tables.clone(),
             retirer,
             arena,
@@ -193,6 +199,7 @@ impl Writer {
             self.release_port(old.port, id.0);
         }
         let port = link.port;
+        self.tables.tunnels.link_changed(id, Some(&link), &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
         self.point_port(port, id.0);
     }
@@ -201,8 +208,60 @@ impl Writer {
     pub fn remove_link(&mut self, id: LinkId) {
         let Some(old) = self.tables.links.peek(id.0, &self.retirer) else { return };
         self.release_port(old.port, id.0);
+        self.tables.tunnels.link_changed(id, None, &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, None, &mut self.retirer);
         self.links.give(id.0, &self.retirer);
+    }
+
+    /// Adds a tunnel, whose link is there. Beyond the room for tunnels the id names nothing.
+    pub fn add_tunnel(&mut self, tunnel: Tunnel) -> TunnelId {
+        let Some((id, _)) = self.tunnels.take(&self.retirer) else { return TunnelId(NOWHERE) };
+        self.put_tunnel(id, Some(tunnel));
+        TunnelId(id)
+    }
+
+    /// Changes a tunnel. It keeps its sequence numbers. Does nothing if the id names none.
+    pub fn set_tunnel(&mut self, id: TunnelId, tunnel: Tunnel) {
+        if self.tables.tunnels.tunnels.peek(id.0, &self.retirer).is_some() {
+            self.put_tunnel(id.0, Some(tunnel));
+        }
+    }
+
+    /// Removes a tunnel, if the id names one. Its link stays.
+    pub fn remove_tunnel(&mut self, id: TunnelId) {
+        if self.put_tunnel(id.0, None) {
+            self.tunnels.give(id.0, &self.retirer);
+        }
+    }
+
+    fn put_tunnel(&mut self, id: u32, tunnel: Option<Tunnel>) -> bool {
+        let tables = Arc::clone(&self.tables);
+        // Copied, as the retirer is needed to look at the link and to put the tunnel in its place.
+        let link =
+            tunnel.as_ref().and_then(|tunnel| tables.links.peek(tunnel.link.0, &self.retirer)).cloned();
+        let tunnel = tunnel.map(|tunnel| (tunnel, link.as_ref()));
+        tables.tunnels.put(id, tunnel, &mut self.tunnels_of_links, &mut self.retirer)
+    }
+
+    /// Adds a port that takes UDP datagrams with packets inside. Beyond the room for ports the id names nothing.
+    pub fn add_fou_port(&mut self, port: FouPort) -> FouPortId {
+        let Some((id, _)) = self.fou_ports.take(&self.retirer) else { return FouPortId(NOWHERE) };
+        self.tables.tunnels.put_port(id, Some(port), &mut self.retirer);
+        FouPortId(id)
+    }
+
+    /// Changes such a port. Does nothing if the id names none.
+    pub fn set_fou_port(&mut self, id: FouPortId, port: FouPort) {
+        if self.tables.tunnels.ports.peek(id.0, &self.retirer).is_some() {
+            self.tables.tunnels.put_port(id.0, Some(port), &mut self.retirer);
+        }
+    }
+
+    /// Removes such a port, if the id names one.
+    pub fn remove_fou_port(&mut self, id: FouPortId) {
+        if self.tables.tunnels.put_port(id.0, None, &mut self.retirer) {
+            self.fou_ports.give(id.0, &self.retirer);
+        }
     }
 
     /// What all workers have counted for a link since it was added, bytes with the link layer.

@@ -266,6 +266,7 @@ fn egress<'a>(view: &View<'a>, packet: &Packet, id: ActionId) -> Option<&'a Ioam
             Action::Ioam(ioam) => ioam.link,
             Action::Endpoint(sid) => sid.link,
             Action::Headend(policy) => policy.link,
+            Action::Tunnel(route) => view.tables.tunnels().tunnel(route.tunnel, view.guard)?.link,
             Action::Multipath(multipath) => {
                 id = multipath.choose(flow::hash(packet.bytes()))?;
                 continue;

@@ -34,6 +34,7 @@ mod rules;
 mod segments;
 mod step;
 mod transmit;
+mod tunnel;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -107,6 +108,8 @@ pub(crate) struct Path<const COUNT: bool> {
     programs: Box<Programs>,
     /// The number of the worker.
     number: usize,
+    /// The identification of the last outer IPv4 header.
+    identification: u16,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
@@ -172,6 +175,8 @@ impl<const COUNT: bool> Worker<COUNT> {
             holds: None,
             programs: Box::new(Programs::new(reader.number())),
             number: reader.number(),
+            // Apart from those of other workers, as fragments are told apart by it.
+            identification: (reader.number() as u16) << 13,
         };
         Self { tables, reader, path, epoch: 0 }
     }
@@ -240,6 +245,10 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             return self.end_of_burst(view);
         };
+        if let Some(tunnel) = view.tables.tunnels().of_link(ingress) {
+            self.take_from_host(view, (port, ingress), tunnel, burst, trace);
+            return self.end_of_burst(view);
+        }
         let packets = burst.len() as u64;
         let mut fibs = Fibs::new(view, link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
@@ -401,6 +410,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.finish_generated(view, road, road.ingress);
                 Step::Act(action)
             }
+            (Step::FragmentInto(action), _) => {
+                self.send_fragments_into(view, road, action, trace);
+                return None;
+            }
             (Step::Fragment(next_hop), _) => {
                 self.send_fragments(view, road, next_hop, trace);
                 return None;
@@ -465,6 +478,8 @@ impl<const COUNT: bool> Path<COUNT> {
                     Err(refusal) => Step::Refuse(refusal),
                 }
             }
+            Action::Tunnel(route) => self.enter_tunnel(view, road, (id, route), trace),
+            Action::Local if view.tables.tunnels().receives() => self.leave_tunnel(view, road, trace),
             Action::Local => Step::Deliver,
             Action::Broadcast => {
                 road.extra.flags |= GROUP | BROADCAST;

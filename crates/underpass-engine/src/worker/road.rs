@@ -9,7 +9,7 @@ use crate::buffer::Packet;
 use crate::counters::CounterId;
 use crate::drops::Drop;
 use crate::srv6;
-use crate::tables::{ActionId, LinkId, LookupId};
+use crate::tables::{ActionId, LinkId, LookupId, TunnelId};
 
 use super::Refusal;
 
@@ -42,7 +42,7 @@ pub(crate) struct Road {
 #[derive(Clone, Copy)]
 pub(crate) struct Extra {
     /// What is unusual about the packet: 0 for nearly every one, which is one comparison then.
-    pub(crate) flags: u8,
+    pub(crate) flags: u16,
     /// Look-ups so far, beyond the first.
     pub(super) turns: u8,
     /// Encapsulations so far, and the action of the last one.
@@ -71,6 +71,10 @@ pub(crate) struct Extra {
     /// Its SRv6 local SID's counter, and the bytes that were counted there: taken back should the packet
     /// turn out to be an error of that behaviour.
     pub(crate) counted: Option<(CounterId, u32)>,
+    /// The tunnel that it is in, if it is in one of this router's.
+    pub(super) tunnel: Option<TunnelId>,
+    /// Bytes that this tunnel has put before it.
+    pub(super) outer: u16,
 }
 
 impl Extra {
@@ -91,27 +95,32 @@ impl Extra {
             instance,
             looked_in: instance,
             counted: None,
+            tunnel: None,
+            outer: 0,
         }
     }
 }
 
 /// One of its addresses forbids that it is forwarded, or forwarding is off where it came in: it may
 /// only be for the router itself or a local SID.
-pub(crate) const NOT_FORWARDED: u8 = 1;
+pub(crate) const NOT_FORWARDED: u16 = 1;
 /// Made by this router: its hop limit is not lowered.
-pub(crate) const GENERATED: u8 = 2;
+pub(crate) const GENERATED: u16 = 2;
 /// Made by this router, its source address and checksum still open.
-pub(crate) const UNFINISHED: u8 = 4;
+pub(crate) const UNFINISHED: u16 = 4;
 /// Came in a frame for a group of stations, or to a broadcast address: nobody is told of an error.
-pub(crate) const GROUP: u8 = 8;
+pub(crate) const GROUP: u16 = 8;
 /// Its destination is a broadcast address of a link.
-pub(crate) const BROADCAST: u8 = 16;
+pub(crate) const BROADCAST: u16 = 16;
 /// Has an MPLS label on top.
-pub(crate) const LABELLED: u8 = 32;
+pub(crate) const LABELLED: u16 = 32;
 /// Goes where its label led, or with a new one: its hop limit is done with.
-pub(crate) const SWITCHED: u8 = 64;
+pub(crate) const SWITCHED: u16 = 64;
 /// Its hop-by-hop options were put in by this router.
-pub(crate) const INSERTED_TRACE: u8 = 128;
+pub(crate) const INSERTED_TRACE: u16 = 128;
+/// In a tunnel of this router's: the outer header's hop limit is not lowered, and what of it is too long is told to the
+/// sender of the packet inside.
+pub(crate) const TUNNELLED: u16 = 256;
 
 impl Road {
     /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before
@@ -130,7 +139,7 @@ impl Road {
 
     /// Whether one of these flags is set.
     #[inline(always)]
-    pub(crate) fn is(&self, flags: u8) -> bool {
+    pub(crate) fn is(&self, flags: u16) -> bool {
         self.extra.flags & flags != 0
     }
 
@@ -178,8 +187,26 @@ impl Road {
 
     /// Begins anew: another packet has taken this one's place.
     pub(super) fn start_again(&mut self) {
-        let Extra { turns, encapsulations, encapsulated, growth, wrapping, labels, .. } = &mut self.extra;
+        let Extra { turns, encapsulations, encapsulated, growth, wrapping, labels, tunnel, .. } =
+            &mut self.extra;
         (*turns, *encapsulations, *encapsulated, *growth, *wrapping, *labels) = (0, 0, None, 0, 0, 0);
+        *tunnel = None;
+    }
+
+    /// Takes note that the packet has come out of a tunnel, by this link. What was before it is forgotten, but not how
+    /// often it has been looked up and encapsulated.
+    pub(super) fn arrived(&mut self, link: LinkId) {
+        self.ingress = link;
+        self.extra = Extra {
+            turns: self.extra.turns,
+            encapsulations: self.extra.encapsulations,
+            ..Extra::new(self.extra.instance)
+        };
+    }
+
+    /// Says that the Ethernet header of the packet lies right before it.
+    pub(super) fn framed(&mut self) {
+        self.frame = self.packet.headroom().saturating_sub(ethernet::Header::LEN) as u32;
     }
 
     /// The Ethernet header that the packet came in with.

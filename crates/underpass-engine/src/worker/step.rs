@@ -33,6 +33,8 @@ pub(crate) enum Step {
     Fragment(NextHopId),
     /// The same with the labels of this action, which is a push.
     FragmentLabelled(ActionId),
+    /// Cut the IPv4 packet up and send the fragments into the tunnel that this action leads to.
+    FragmentInto(ActionId),
     /// Do what its MPLS label says.
     Label,
     /// It is for the router itself.

@@ -2,8 +2,8 @@
 
 use underpass_packet::ethernet;
 
-use super::road::{GROUP, LABELLED, NOT_FORWARDED, SWITCHED, UNFINISHED};
-use super::{Path, Refusal, Road, Step, View, ethertype, fragment, ipv4, ipv6, lsp, mpls};
+use super::road::{GROUP, LABELLED, NOT_FORWARDED, SWITCHED, TUNNELLED, UNFINISHED};
+use super::{Path, Refusal, Road, Step, View, ethertype, fragment, ipv4, ipv6, lsp, mpls, tunnel};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
 use crate::drops::Drop;
@@ -172,6 +172,9 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             if road.is(SWITCHED) {
                 return mpls::leave(road, next_hop);
+            }
+            if road.is(TUNNELLED) {
+                return tunnel::leave(view, road, next_hop);
             }
         }
         if ipv6::is(&road.packet) {

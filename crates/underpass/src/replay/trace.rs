@@ -209,6 +209,10 @@ impl Display for Described<'_> {
             }
             Action::Rpl(route) => write!(f, "RPL source route to {}", route.via.address),
             Action::Ioam(ioam) => insertion(f, ioam),
+            Action::Tunnel(route) => match names.tables.tunnel(route.tunnel, names.guard) {
+                Some(tunnel) => write!(f, "into tunnel {}", link_name(names.names, tunnel.link)),
+                None => write!(f, "into a tunnel that is gone"),
+            },
         }
     }
 }

@@ -1,0 +1,251 @@
+//! IP tunnels and foo-over-UDP, as the control thread describes them.
+//!
+//! A tunnel is a link of the router. A route by it is an [`Action::Tunnel`](super::Action::Tunnel); what comes out of
+//! it has come in by that link.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{LinkId, LookupId, NextHopId, TunnelId, Via};
+
+/// A tunnel: a device of `ip link add … type ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap`, or what a route puts before
+/// its packets by such a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tunnel {
+    /// The device: counts what goes through, and says whether it is up, its MTU, and where what comes out is looked up.
+    pub link: LinkId,
+    /// What is put before packets; says of which family the outer header is.
+    pub kind: TunnelKind,
+    /// What may be inside. GRE takes whatever has an EtherType: [`TunnelMode::Any`].
+    pub mode: TunnelMode,
+    /// What of the packets that come in are the tunnel's.
+    pub role: TunnelRole,
+    /// Source of the outer header; of what comes in, the destination. Unspecified: whatever it is.
+    pub local: IpAddr,
+    /// Destination of the outer header; of what comes in, the source. Unspecified: whatever it is, and what goes out
+    /// goes to where the packet says (its own destination, or by `sixrd`).
+    pub remote: IpAddr,
+    /// `dev`: where outer packets come in.
+    pub bound: Option<TunnelBound>,
+    /// GRE: what packets that come in must have (`ikey`, `icsum`, `iseq`).
+    pub receive: GreFields,
+    /// GRE: what packets that go out have (`okey`, `ocsum`, `oseq`).
+    pub transmit: GreFields,
+    /// TTL or hop limit of the outer header. `None`: that of the packet inside, and [`DEFAULT_TTL`] if it is not IP.
+    pub ttl: Option<u8>,
+    /// TOS or traffic class of the outer header. Its ECN bits come from the packet inside, whatever is said here.
+    pub tos: TunnelTos,
+    /// Over IPv6: the flow label. `None`: that of an IPv6 packet inside (`flowlabel inherit`). 0: by the flow's hash.
+    pub flow_label: Option<u32>,
+    /// Over IPv4: don't fragment is always set (`pmtudisc`). Else it is that of an IPv4 packet inside.
+    pub dont_fragment: bool,
+    /// Over IPv4: don't fragment of the packet inside counts for nothing (`ignore-df`).
+    pub ignore_df: bool,
+    /// Over IPv6: the tunnel encapsulation limit, RFC 2473 section 4.1.1. `None`: no such option (`encaplimit none`).
+    pub encapsulation_limit: Option<u8>,
+    /// `ip6tnl`: what comes out has the DSCP of the outer header (`dscp inherit`).
+    pub copies_dscp: bool,
+    /// Over IPv6: what comes in may have a source that is the router's own (`allow-localremote`).
+    pub allows_local_remote: bool,
+    /// `encap fou|gue`: outer packets are UDP datagrams.
+    pub udp: Option<TunnelUdp>,
+    /// `sit` without a remote address: where IPv6 destinations have an IPv4 address inside.
+    pub sixrd: Option<Sixrd>,
+    /// Where outer packets go: the remote address, looked up in the tables of the underlay. With an unspecified address
+    /// the tables alone count.
+    pub via: Via,
+    /// The source of outer headers where `local` is unspecified: what the control thread has chosen for the remote
+    /// address. Unspecified: an address of the link by which the packet leaves.
+    pub source: IpAddr,
+}
+
+/// TTL of an outer header that inherits from what has none: Linux's `ip_default_ttl`.
+pub const DEFAULT_TTL: u8 = 64;
+
+/// What a tunnel puts before packets.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TunnelKind {
+    /// IPv4 (`ipip`): RFC 2003.
+    Ipip,
+    /// IPv4 (`sit`): RFC 4213. With a mode of its own, as `ipip`; IPv6 may be inside.
+    Sit,
+    /// IPv4 and GRE: RFC 2784, RFC 2890.
+    Gre,
+    /// IPv4 and GRE, with Ethernet frames inside.
+    Gretap,
+    /// IPv6 (`ip6tnl`): RFC 2473.
+    Ip6tnl,
+    /// IPv6 and GRE: RFC 7676.
+    Ip6gre,
+    /// IPv6 and GRE, with Ethernet frames inside.
+    Ip6gretap,
+}
+
+impl TunnelKind {
+    /// Whether the outer header is IPv6.
+    #[inline(always)]
+    pub const fn is_over_ipv6(self) -> bool {
+        matches!(self, Self::Ip6tnl | Self::Ip6gre | Self::Ip6gretap)
+    }
+
+    /// Whether there is a GRE header.
+    #[inline(always)]
+    pub const fn has_gre(self) -> bool {
+        matches!(self, Self::Gre | Self::Gretap | Self::Ip6gre | Self::Ip6gretap)
+    }
+
+    /// Whether Ethernet frames are inside.
+    #[inline(always)]
+    pub const fn carries_frames(self) -> bool {
+        matches!(self, Self::Gretap | Self::Ip6gretap)
+    }
+}
+
+/// What may be inside a tunnel without GRE: `mode`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TunnelMode {
+    /// IPv4: `ipip`, `ip4ip6`.
+    Ip4,
+    /// IPv6: `ip6ip`, `ip6ip6`.
+    Ip6,
+    /// MPLS: `mplsip`, RFC 4023.
+    Mpls,
+    /// All of them.
+    Any,
+}
+
+/// What of the packets that come in are a tunnel's. Each kind has one [`TunnelRole::External`] and one
+/// [`TunnelRole::Fallback`] at most; of several the last counts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TunnelRole {
+    /// Those that match its addresses, its key and, preferably, what it is bound to.
+    Device,
+    /// Those of its kind that match no other: `external`.
+    External,
+    /// Those of its kind that match neither: `tunl0`, `sit0`, `gre0` and the like.
+    Fallback,
+    /// None: it is what a route puts before its packets (`encap ip`, or a gateway that is the remote address of a
+    /// device which has none).
+    Route,
+}
+
+/// Where outer packets come in that are a tunnel's or a port's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TunnelBound {
+    /// By this link.
+    Link(LinkId),
+    /// By a link whose packets are looked up in these tables: those of a VRF.
+    Instance(LookupId),
+}
+
+/// Fields of a GRE header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GreFields {
+    /// The key, RFC 2890 section 2.1.
+    pub key: Option<u32>,
+    /// Whether there is a checksum.
+    pub checksum: bool,
+    /// Whether there is a sequence number, RFC 2890 section 2.2. The first is 0.
+    pub sequence: bool,
+}
+
+/// TOS or traffic class of an outer header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TunnelTos {
+    /// This one.
+    Fixed(u8),
+    /// That of the packet inside: `tos inherit`, `tclass inherit`. This one if it is not IP.
+    Inherit(u8),
+}
+
+/// What makes outer packets UDP datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TunnelUdp {
+    /// Whether there is a GUE header, of variant 0, behind that of UDP: `encap gue`, `encap fou`.
+    pub gue: bool,
+    /// The source port. `None`: by the flow's hash, 32768 to 60999 (`encap-sport auto`).
+    pub source_port: Option<u16>,
+    /// The destination port.
+    pub destination_port: u16,
+    /// Whether there is a UDP checksum: `encap-csum` over IPv4, `encap-csum6` over IPv6. Without one it is 0.
+    pub checksum: bool,
+    /// Whether the receiver completes checksums that the sender of a packet has left unfinished, in GUE: `encap-remcsum`.
+    pub remote_checksum: bool,
+}
+
+/// Where an IPv6 destination has the IPv4 address to which it is tunnelled: RFC 5969; RFC 3056 with the prefix
+/// 2002::/16.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sixrd {
+    /// `6rd-prefix`.
+    pub prefix: Ipv6Addr,
+    /// Its length, up to 96 and `relay_len`.
+    pub len: u8,
+    /// `6rd-relay_prefix`: the bits that all IPv4 addresses have in common, which the destinations do not have.
+    pub relay: Ipv4Addr,
+    /// Its length.
+    pub relay_len: u8,
+}
+
+impl Sixrd {
+    /// 6to4.
+    pub const SIX_TO_FOUR: Self = Self {
+        prefix: Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0),
+        len: 16,
+        relay: Ipv4Addr::UNSPECIFIED,
+        relay_len: 0,
+    };
+
+    /// The IPv4 address inside an IPv6 address. `None`: it is of another prefix.
+    #[inline]
+    pub fn embedded(&self, address: Ipv6Addr) -> Option<Ipv4Addr> {
+        let (len, relay_len) = (u32::from(self.len), u32::from(self.relay_len));
+        if len > 128 || relay_len > 32 || len + 32 - relay_len > 128 {
+            return None;
+        }
+        let differs = self.prefix.to_bits() ^ address.to_bits();
+        if differs.leading_zeros() < len {
+            return None;
+        }
+        // The bits behind the prefix are those of the IPv4 address behind the relay prefix.
+        let behind = address.to_bits().checked_shl(len).unwrap_or(0);
+        let own = ((behind >> 96) as u32).checked_shr(relay_len).unwrap_or(0);
+        let common = !u32::MAX.checked_shr(relay_len).unwrap_or(0);
+        Some(Ipv4Addr::from_bits(self.relay.to_bits() & common | own))
+    }
+}
+
+/// A route by a tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TunnelRoute {
+    /// The tunnel.
+    pub tunnel: TunnelId,
+    /// Where Ethernet frames are inside: the neighbour behind the tunnel, whose rewrite is the header of the frame. Its
+    /// port is not looked at.
+    pub next_hop: Option<NextHopId>,
+}
+
+/// A port that takes UDP datagrams with packets inside: `ip fou add`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FouPort {
+    /// The port, not 0.
+    pub port: u16,
+    /// Whether it is one of IPv6.
+    pub ipv6: bool,
+    /// The address that datagrams are for. Unspecified: all of the router's.
+    pub local: IpAddr,
+    /// Address and port that datagrams come from. `None`: all.
+    pub peer: Option<(IpAddr, u16)>,
+    /// Where they come in. `None`: by any link.
+    pub bound: Option<TunnelBound>,
+    /// What is in them.
+    pub payload: FouPayload,
+}
+
+/// What is in the datagrams of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FouPayload {
+    /// A packet of this IP protocol: `ipproto`.
+    Protocol(u8),
+    /// What its GUE header says: `gue`.
+    Gue,
+}

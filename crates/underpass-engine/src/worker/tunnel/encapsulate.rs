@@ -1,0 +1,543 @@
+//! Into a tunnel: Linux's `ip_tunnel_xmit`, `ipip6_tunnel_xmit` and `ip6_tnl_xmit`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering::Relaxed;
+
+use arrayvec::ArrayVec;
+use underpass_packet::checksum::Sum;
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
+
+use super::super::chain::Fibs;
+use super::super::road::{Extra, LABELLED, SWITCHED, TUNNELLED, UNFINISHED};
+use super::super::{Burst, IcmpError, Path, Refusal, Road, Step, View, fragment};
+use super::{dont_fragment, ecn_outside, entropy};
+use crate::buffer::{Offload, Packet, PortId};
+use crate::counters::{Count, Direction};
+use crate::drops::Drop;
+use crate::offload;
+use crate::tables::{
+    Action, ActionId, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, LONGEST_LINK_LAYER, LinkId, NextHop, PORT,
+    REMOTE_CHECKSUM, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRoute, Via,
+};
+use crate::trace::{Event, Trace};
+
+/// Least MTU of an IPv6 link, RFC 8200 section 5.
+const LEAST_MTU6: u32 = 1280;
+/// Least MTU of an IPv4 link, RFC 791.
+const LEAST_MTU4: u32 = 68;
+
+/// What an outer header takes over from the packet inside.
+struct Inner {
+    tos: u8,
+    /// `None`: it is not IP.
+    ttl: Option<u8>,
+    dont_fragment: bool,
+    /// Of IPv6.
+    label: u32,
+}
+
+impl Inner {
+    /// Of what is behind the link layer.
+    #[inline(always)]
+    fn read(packet: &[u8], inside: Inside) -> Self {
+        let none = Self { tos: 0, ttl: None, dont_fragment: false, label: 0 };
+        if inside == Inside::Mpls {
+            return none;
+        }
+        match *packet {
+            [0x40..=0x4f, tos, _, _, _, _, _, _, ttl, ..] => {
+                Self { tos, ttl: Some(ttl), dont_fragment: dont_fragment(packet), label: 0 }
+            }
+            [a @ 0x60..=0x6f, b, c, d, _, _, _, hop_limit, ..] => {
+                let word = u32::from_be_bytes([a, b, c, d]);
+                Self {
+                    tos: (word >> 20) as u8,
+                    ttl: Some(hop_limit),
+                    dont_fragment: false,
+                    label: word & 0xfffff,
+                }
+            }
+            _ => none,
+        }
+    }
+}
+
+/// What is inside, as the tunnel sees it, and where the packet in a frame is.
+fn inside_of(road: &Road, tunnel: &StoredTunnel) -> (Inside, usize) {
+    let bytes = road.packet.bytes();
+    if tunnel.kind.carries_frames() {
+        return (Inside::Frame, ethernet::Header::LEN);
+    }
+    if road.is(LABELLED) {
+        return (Inside::Mpls, 0);
+    }
+    match bytes.first().map(|first| first >> 4) {
+        Some(6) => (Inside::Ip6, 0),
+        _ => (Inside::Ip4, 0),
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Forwards a packet by a route whose device is a tunnel.
+    pub(in super::super) fn enter_tunnel<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (id, route): (ActionId, &TunnelRoute),
+        trace: &mut T,
+    ) -> Step {
+        let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) else {
+            return Step::drop(Drop::NoRoute);
+        };
+        if road.is(UNFINISHED) {
+            return Step::Finish(id);
+        }
+        if !tunnel.up {
+            return Step::drop(Drop::LinkDown);
+        }
+        let Form { mtu, link, .. } = *tunnel.form(Inside::Ip4);
+        let device = NextHop { link, port: PortId(0), mtu, rewrite: None, address: tunnel.config.remote };
+        match self.leave(view, road, &device) {
+            Ok(true) => {}
+            Ok(false) => return Step::FragmentInto(id),
+            Err(step) => return step,
+        }
+        if tunnel.kind.carries_frames() {
+            let next_hop = route.next_hop.and_then(|id| Some((id, view.tables.next_hop(id, view.guard)?)));
+            let Some((id, next_hop)) = next_hop else { return Step::drop(Drop::NeighbourUnresolved) };
+            let Some(rewrite) = &next_hop.rewrite else { return Step::Unresolved(id) };
+            if let Err(refusal) = self.put_link_layer(road, rewrite, trace) {
+                return Step::Refuse(refusal);
+            }
+            road.wrapped(usize::from(rewrite.len) + 2, None);
+            road.extra.flags &= !(LABELLED | SWITCHED);
+        }
+        self.encapsulate_in(view, road, route.tunnel, trace)
+    }
+
+    /// Puts the outer header of a tunnel before what is to go in: a frame, if it carries frames.
+    pub(in super::super) fn encapsulate_in<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: TunnelId,
+        trace: &mut T,
+    ) -> Step {
+        let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up) else {
+            return Step::drop(Drop::LinkDown);
+        };
+        let (inside, at) = inside_of(road, tunnel);
+        if !tunnel.takes(inside) {
+            return self.refuse_out(tunnel, Drop::TunnelPayload);
+        }
+        // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.
+        if road.extra.tunnel == Some(id) {
+            return self.refuse_out(tunnel, Drop::EncapsulationLoop);
+        }
+        let room = tunnel.overhead() + LONGEST_LINK_LAYER;
+        if let Err(refusal) = road.encapsulate_again().and_then(|()| self.make_room(road, room, trace)) {
+            return self.refuse_out(tunnel, refusal.reason());
+        }
+        let Some(remote) = remote_of(tunnel, road.packet.bytes()) else {
+            return self.refuse_out(tunnel, Drop::TunnelRemote);
+        };
+        let resolved = tunnel.form(inside).next_hop;
+        let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
+        let source = match tunnel.config.local {
+            local if !local.is_unspecified() => local,
+            _ => source_of(view, tunnel, &via),
+        };
+        let len = road.packet.len();
+        let frame = if via.resolved.is_none() { road.link_layer() } else { None };
+        self.identification = self.identification.wrapping_add(1);
+        let written =
+            push_outer(&mut road.packet, tunnel, (inside, at), (source, remote), self.identification);
+        let outer = match written {
+            Ok(outer) => outer,
+            Err(reason) => return self.refuse_out(tunnel, reason),
+        };
+        road.wrapped(outer, frame);
+        road.extra.flags = road.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
+        road.extra.tunnel = Some(id);
+        road.extra.outer = outer as u16;
+        self.counters.add_link(
+            tunnel.link,
+            Direction::Transmit,
+            Count { packets: 1, bytes: (len - at) as u64, errors: 0 },
+        );
+        trace.step(Event::Headend(name(tunnel.kind), outer), &road.packet);
+        Step::via(road, &via)
+    }
+
+    /// Refuses what was to go into a tunnel, and counts it there.
+    fn refuse_out(&self, tunnel: &StoredTunnel, reason: Drop) -> Step {
+        self.counters.add_link(tunnel.link, Direction::Transmit, Count { errors: 1, ..Count::default() });
+        Step::drop(reason)
+    }
+}
+
+/// The kind of a tunnel, as `ip` names it.
+pub(super) const fn name(kind: TunnelKind) -> &'static str {
+    match kind {
+        TunnelKind::Ipip => "ipip",
+        TunnelKind::Sit => "sit",
+        TunnelKind::Gre => "gre",
+        TunnelKind::Gretap => "gretap",
+        TunnelKind::Ip6tnl => "ip6tnl",
+        TunnelKind::Ip6gre => "ip6gre",
+        TunnelKind::Ip6gretap => "ip6gretap",
+    }
+}
+
+/// Where an outer packet goes: to the tunnel's remote address, or where the packet inside says.
+fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
+    let remote = tunnel.config.remote;
+    if !remote.is_unspecified() {
+        return Some(remote);
+    }
+    let destination = match packet.first()? >> 4 {
+        _ if tunnel.kind.carries_frames() => return None,
+        4 => IpAddr::V4(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination()),
+        6 => IpAddr::V6(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination()),
+        _ => return None,
+    };
+    match (tunnel.kind.is_over_ipv6(), destination) {
+        (false, IpAddr::V4(_)) | (true, IpAddr::V6(_)) => Some(destination),
+        (false, IpAddr::V6(destination)) => {
+            let mapped = tunnel.config.sixrd.and_then(|sixrd| sixrd.embedded(destination));
+            let address =
+                mapped.filter(|address| !address.is_unspecified()).or_else(|| compatible(destination))?;
+            Some(address.into())
+        }
+        (true, IpAddr::V4(_)) => None,
+    }
+}
+
+/// The address in an IPv4-compatible one, RFC 4291 section 2.5.5.1.
+fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let bits = address.to_bits();
+    (bits >> 32 == 0 && bits > 1).then(|| Ipv4Addr::from_bits(bits as u32))
+}
+
+/// The source of an outer header where the tunnel does not say one: what was chosen for it, or an address of the link
+/// by which it leaves.
+fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via) -> IpAddr {
+    let chosen = tunnel.config.source;
+    if !chosen.is_unspecified() {
+        return chosen;
+    }
+    let egress = view.next_hop(via.resolved).and_then(|next_hop| view.link(next_hop.link));
+    let instance = || view.links().filter(|link| link.lookup == via.lookup);
+    if tunnel.kind.is_over_ipv6() {
+        let source =
+            egress.and_then(|link| link.source6).or_else(|| instance().find_map(|link| link.source6));
+        source.unwrap_or(Ipv6Addr::UNSPECIFIED).into()
+    } else {
+        let source =
+            egress.and_then(|link| link.source4).or_else(|| instance().find_map(|link| link.source4));
+        source.unwrap_or(Ipv4Addr::UNSPECIFIED).into()
+    }
+}
+
+/// Puts the outer header before a packet, and fills in all that depends on it. How long it is.
+fn push_outer(
+    packet: &mut Packet,
+    tunnel: &StoredTunnel,
+    (inside, at): (Inside, usize),
+    (source, remote): (IpAddr, IpAddr),
+    identification: u16,
+) -> Result<usize, Drop> {
+    let form = tunnel.form(inside);
+    let inner = Inner::read(packet.bytes().get(at..).unwrap_or_default(), inside);
+    let port = form.has(PORT).then(|| entropy::source_port(packet.bytes().get(at..).unwrap_or_default()));
+    let label = form
+        .has(HASH_LABEL)
+        .then(|| entropy::flow_label(packet.bytes().get(at..).unwrap_or_default()))
+        .or(form.has(LABEL).then_some(inner.label));
+    let remote_checksum = remote_checksum(packet, tunnel);
+    let gap = if remote_checksum.is_some() { REMOTE_CHECKSUM } else { 0 };
+    let len = form.header().len() + gap;
+    let total = packet.len() + len;
+    let bytes = packet.push(len).map_err(|_| Drop::NoHeadroom)?;
+    // The option stands behind the first four bytes of GUE.
+    let split = if gap > 0 { usize::from(form.gue) + 4 } else { form.header().len() };
+    let (front, back) = form.header().split_at_checked(split).ok_or(Drop::NoHeadroom)?;
+    bytes.get_mut(..split).ok_or(Drop::NoHeadroom)?.copy_from_slice(front);
+    bytes.get_mut(split + gap..len).ok_or(Drop::NoHeadroom)?.copy_from_slice(back);
+    if let (Some(option), Some(first)) = (remote_checksum, bytes.get_mut(split - 4..split)) {
+        first[0] = (REMOTE_CHECKSUM / 4) as u8;
+        first[3] = 1;
+        bytes.get_mut(split..split + gap).ok_or(Drop::NoHeadroom)?.copy_from_slice(&option);
+    }
+    match (source, remote) {
+        (IpAddr::V4(source), IpAddr::V4(remote)) => {
+            let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| Drop::NoHeadroom)?;
+            (header.source, header.destination) = (source.octets(), remote.octets());
+            header.total_length = u16::try_from(total).map_err(|_| Drop::LengthOverflow)?.into();
+            header.identification = identification.into();
+            if form.has(TOS) && inner.ttl.is_some() {
+                header.tos = inner.tos;
+            }
+            header.tos = ecn_outside(header.tos, inner.tos);
+            if let Some(ttl) = inner.ttl.filter(|_| form.has(TTL)) {
+                header.ttl = ttl;
+            }
+            if form.has(FRAGMENT) && inner.dont_fragment {
+                header.flags_offset = ipv4::DONT_FRAGMENT.into();
+            }
+            header.fill_checksum(&[]);
+        }
+        (IpAddr::V6(source), IpAddr::V6(remote)) => {
+            let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::NoHeadroom)?;
+            (header.source, header.destination) = (source.octets(), remote.octets());
+            let payload = u16::try_from(total - ipv6::Header::LEN).map_err(|_| Drop::LengthOverflow)?;
+            header.payload_length = payload.into();
+            let class = if form.has(TOS) && inner.ttl.is_some() { inner.tos } else { header.traffic_class() };
+            let label = label.unwrap_or_else(|| header.flow_label());
+            header.set_class_flow(ecn_outside(class, inner.tos), label);
+            if let Some(ttl) = inner.ttl.filter(|_| form.has(TTL)) {
+                header.hop_limit = ttl;
+            }
+        }
+        _ => return Err(Drop::TunnelRemote),
+    }
+    // From the inside out, as checksums outside cover those inside.
+    let unfinished = packet.offload();
+    if form.gre > 0 {
+        fill_gre(packet.bytes_mut(), tunnel, usize::from(form.gre) + gap, unfinished);
+    }
+    if form.udp > 0 {
+        fill_udp(packet.bytes_mut(), tunnel, form, (source, remote), port, unfinished.filter(|_| gap == 0));
+    }
+    if gap > 0 {
+        packet.clear_offload();
+    }
+    Ok(len)
+}
+
+/// Private flags and positions of a GUE header that leaves a checksum of the packet inside to the receiver. `None`:
+/// there is nothing left to be done, or the packet stands for several.
+fn remote_checksum(packet: &Packet, tunnel: &StoredTunnel) -> Option<[u8; REMOTE_CHECKSUM]> {
+    tunnel.config.udp.filter(|udp| udp.gue && udp.remote_checksum)?;
+    let Offload { start, field, segment: None } = packet.offload()? else { return None };
+    // From behind the GUE header on: that of GRE is behind it.
+    let form = tunnel.form(if tunnel.kind.carries_frames() { Inside::Frame } else { Inside::Ip4 });
+    let start = u16::try_from(start + form.header().len() - usize::from(form.gue) - 4).ok()?;
+    let [a, b] = start.to_be_bytes();
+    let [c, d] = start.checked_add(field)?.to_be_bytes();
+    Some([0x80, 0, 0, 0, a, b, c, d])
+}
+
+/// The sum over bytes whose end, behind `at`, has a checksum yet to be finished: that end then adds up to the
+/// complement of the pseudo header's sum, which stands in the field.
+fn sum_of(bytes: &[u8], at: usize, unfinished: Option<Offload>) -> Sum {
+    let own = bytes.get(at..).unwrap_or_default();
+    let Some(Offload { start, field, .. }) = unfinished else { return Sum::new().add_bytes(own) };
+    let (Some(before), Some(pseudo)) =
+        (bytes.get(at..start), bytes.get(start + usize::from(field)..).and_then(|rest| rest.first_chunk()))
+    else {
+        return Sum::new().add_bytes(own);
+    };
+    Sum::new().add_bytes(before).add_u16(!u16::from_be_bytes(*pseudo))
+}
+
+/// Fills in sequence number and checksum of the GRE header at `at`.
+fn fill_gre(bytes: &mut [u8], tunnel: &StoredTunnel, at: usize, unfinished: Option<Offload>) {
+    let fields = tunnel.config.transmit;
+    if fields.sequence {
+        let sequence = tunnel.sequence.next.fetch_add(1, Relaxed);
+        let place = at + 4 + 4 * (usize::from(fields.checksum) + usize::from(fields.key.is_some()));
+        if let Some(place) = bytes.get_mut(place..place + 4) {
+            place.copy_from_slice(&sequence.to_be_bytes());
+        }
+    }
+    if fields.checksum {
+        let checksum = sum_of(bytes, at, unfinished).checksum();
+        if let Some(place) = bytes.get_mut(at + 4..at + 6) {
+            place.copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
+}
+
+/// Fills in source port, length and checksum of the UDP header of a form.
+fn fill_udp(
+    bytes: &mut [u8],
+    tunnel: &StoredTunnel,
+    form: &Form,
+    (source, remote): (IpAddr, IpAddr),
+    port: Option<u16>,
+    unfinished: Option<Offload>,
+) {
+    let at = usize::from(form.udp);
+    let len = bytes.len() - at;
+    let Some([a, b, _, _, c, d, _, _]) = bytes.get_mut(at..).and_then(|udp| udp.first_chunk_mut::<8>())
+    else {
+        return;
+    };
+    if let Some(port) = port {
+        [*a, *b] = port.to_be_bytes();
+    }
+    [*c, *d] = (len as u16).to_be_bytes();
+    if !tunnel.config.udp.is_some_and(|udp| udp.checksum) {
+        return;
+    }
+    let pseudo = match (source, remote) {
+        (IpAddr::V4(source), IpAddr::V4(remote)) => {
+            Sum::pseudo_ipv4(source.octets(), remote.octets(), protocol::UDP, len as u16)
+        }
+        (IpAddr::V6(source), IpAddr::V6(remote)) => {
+            Sum::pseudo_ipv6(source.octets(), remote.octets(), protocol::UDP, len as u32)
+        }
+        _ => return,
+    };
+    let sum = pseudo.add_u16(sum_of(bytes, at, unfinished).fold()).checksum();
+    if let Some(place) = bytes.get_mut(at + 6..at + 8) {
+        // RFC 768: 0 is no checksum.
+        place.copy_from_slice(&if sum == 0 { 0xffff } else { sum }.to_be_bytes());
+    }
+}
+
+/// An outer packet before it goes to `next_hop`: whether it fits. `Ok(false)`: it has to be fragmented.
+pub(in super::super) fn leave(view: &View<'_>, road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
+    let mtu = next_hop.mtu;
+    if road.packet.fits(mtu as usize) {
+        return Ok(true);
+    }
+    let tunnel = road.extra.tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+    let Some(tunnel) = tunnel else { return Err(Step::drop(Drop::TooBig)) };
+    let outer = usize::from(road.extra.outer);
+    let at = outer + if tunnel.kind.carries_frames() { ethernet::Header::LEN } else { 0 };
+    let bytes = road.packet.bytes();
+    let inner = bytes.get(at..).unwrap_or_default();
+    let version = inner.first().map_or(0, |first| first >> 4);
+    // What Linux says is room: it counts an option of GUE whether it is there or not.
+    let left = mtu.saturating_sub((tunnel.overhead() + at - outer) as u32);
+    let over6 = bytes.first().is_some_and(|first| first >> 4 == 6);
+    let inner_len = road.packet.longest_part().saturating_sub(at) as u32;
+    let inner_stays = dont_fragment(inner);
+    if over6 {
+        let left = left.max(if version == 6 { LEAST_MTU6 } else { LEAST_MTU4 });
+        return if inner_len > left && matches!(version, 4 | 6) {
+            told(road, left)
+        } else {
+            Err(Step::drop(Drop::TooBig))
+        };
+    }
+    if !dont_fragment(bytes) {
+        return Ok(false);
+    }
+    match version {
+        6 if tunnel.kind == TunnelKind::Sit && left < LEAST_MTU6 => {
+            if left < LEAST_MTU4 {
+                return Err(Step::drop(Drop::TooBig));
+            }
+            if inner_len > LEAST_MTU6 {
+                return told(road, LEAST_MTU6);
+            }
+            if let Ok((header, _)) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()) {
+                header.flags_offset = 0.into();
+                header.fill_checksum(&[]);
+            }
+            Ok(false)
+        }
+        6 if left >= LEAST_MTU6 => told(road, left),
+        4 if inner_stays => told(road, left),
+        _ => Err(Step::drop(Drop::TooBig)),
+    }
+}
+
+/// Tells the sender of the packet inside how long it may be.
+fn told(road: &mut Road, left: u32) -> Result<bool, Step> {
+    // The error subtracts what the packet has grown by.
+    road.extra.argument = left + u32::from(road.extra.growth);
+    Err(Step::Refuse(Refusal::told(Drop::TooBig, IcmpError::TooBig)))
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Cuts an IPv4 packet that is too long for a tunnel, and sends the fragments into it.
+    #[cold]
+    pub(in super::super) fn send_fragments_into<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: ActionId,
+        trace: &mut T,
+    ) {
+        let mtu = match view.tables.action(id, view.guard) {
+            Some(Action::Tunnel(route)) => view
+                .tables
+                .tunnels()
+                .tunnel(route.tunnel, view.guard)
+                .map(|tunnel| tunnel.form(Inside::Ip4).mtu),
+            _ => None,
+        };
+        let Some(mtu) = mtu else { return self.count_drop(road, Drop::NoRoute) };
+        offload::finish(&mut road.packet);
+        let fragments = match fragment::fragment(&mut self.pool, &road.packet, mtu as usize) {
+            Ok(fragments) => fragments,
+            Err(reason) => return self.count_drop(road, reason),
+        };
+        trace.step(Event::Fragmented(fragments.len()), &road.packet);
+        // One of them counts as the packet itself.
+        self.totals.generated += fragments.len().saturating_sub(1) as u64;
+        for fragment in fragments {
+            let at = fragment.headroom();
+            // It has been forwarded as a packet of its own: its TTL is that of the fragment before the tunnel.
+            let part = Road::new(fragment, at, road.ingress, road.extra);
+            self.carry_alone(view, part, Step::Act(id), trace);
+        }
+    }
+
+    /// Carries a packet that is not of a burst to its verdict.
+    pub(in super::super) fn carry_alone<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: Road,
+        step: Step,
+        trace: &mut T,
+    ) {
+        let mut fibs = Fibs::new(view, road.extra.instance);
+        let mut waiting = ArrayVec::new();
+        self.carry(view, &mut fibs, road, step, &mut waiting, trace);
+        while !waiting.is_empty() {
+            self.look_up_together(view, &mut fibs, &mut waiting, trace);
+        }
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes a burst that the host has sent by the device of a tunnel: IP packets in frames that mean nothing, or the
+    /// frames that go in.
+    #[cold]
+    #[inline(never)]
+    pub(in super::super) fn take_from_host<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (port, ingress): (PortId, LinkId),
+        id: TunnelId,
+        burst: &mut Burst,
+        trace: &mut T,
+    ) {
+        let instance = view.link(ingress).map(|link| link.lookup);
+        let frames =
+            view.tables.tunnels().tunnel(id, view.guard).is_some_and(|tunnel| tunnel.kind.carries_frames());
+        for mut packet in burst.drain(..) {
+            trace.step(Event::Received(port), &packet);
+            let Some(instance) = instance.filter(|_| packet.len() > ethernet::Header::LEN) else {
+                self.drop(packet, Drop::EthernetTruncated, trace);
+                continue;
+            };
+            let at = packet.headroom() + ethernet::Header::LEN;
+            if !frames {
+                packet.pull(ethernet::Header::LEN);
+            }
+            let mut road = Road::new(packet, at, ingress, Extra::new(instance));
+            if frames {
+                // Its sender is told about the packet in the frame.
+                road.wrapped(ethernet::Header::LEN, None);
+            }
+            let step = self.encapsulate_in(view, &mut road, id, trace);
+            self.carry_alone(view, road, step, trace);
+        }
+    }
+}

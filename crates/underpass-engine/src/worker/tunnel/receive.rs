@@ -1,0 +1,471 @@
+//! Out of a tunnel: Linux's `tunnel4_rcv`, `gre_rcv`, `tunnel6_rcv` and what they lead to.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::ipv6_ext::{Extensions, Kind};
+use underpass_packet::{FromBytes, ethernet, gre, gue, ipv4, ipv6, protocol, udp};
+
+use super::super::{IcmpError, Path, Road, Step, View, classify, ipv4_check, ipv6_check};
+use super::encapsulate::name;
+use super::{ECN, ecn_inside};
+use crate::buffer::Packet;
+use crate::counters::{Count, Direction};
+use crate::drops::Drop;
+use crate::tables::{
+    Action, ActionId, Arrival, FouPayload, Ingress, Inside, StoredTunnel, TunnelKind, TunnelMode,
+};
+use crate::trace::{Event, Trace};
+
+/// Headers of UDP that foo-over-UDP takes off one packet: Linux has no bound but the length of the packet.
+const NESTED: usize = 8;
+
+/// The outer header of a packet that is for the router.
+struct Outer {
+    source: IpAddr,
+    destination: IpAddr,
+    tos: u8,
+    /// What follows it.
+    protocol: u8,
+    /// Where that begins.
+    at: usize,
+}
+
+impl Outer {
+    /// `None`: it is nothing that a tunnel could take.
+    fn read(bytes: &[u8]) -> Option<Result<Self, Drop>> {
+        if bytes.first()? >> 4 == 6 {
+            return Self::read6(&ipv6::View::parse(bytes).ok()?);
+        }
+        let ipv4::View { header, .. } = ipv4::View::parse(bytes).ok()?;
+        if header.is_fragment() {
+            return is_tunnelled(header.protocol).then_some(Err(Drop::TunnelFragment));
+        }
+        Some(Ok(Self {
+            source: header.source().into(),
+            destination: header.destination().into(),
+            tos: header.tos,
+            protocol: header.protocol,
+            at: header.header_len(),
+        }))
+    }
+
+    fn read6(packet: &ipv6::View<'_>) -> Option<Result<Self, Drop>> {
+        let mut extensions = Extensions::new(packet);
+        let mut fragment = false;
+        for extension in extensions.by_ref() {
+            let extension = extension.ok()?;
+            match extension.kind {
+                Kind::DestinationOptions => {
+                    // What must not be passed over is the router's to refuse.
+                    super::super::options::check6(packet.header, &extension, None).ok()?;
+                }
+                Kind::HopByHop if extension.named_at == ipv6::Header::NEXT_HEADER_OFFSET => {}
+                Kind::Fragment => {
+                    let own = extension.fragment()?;
+                    fragment |= own.offset() != 0 || own.more_fragments();
+                }
+                _ => return None,
+            }
+        }
+        let upper = extensions.upper().ok()?;
+        if fragment {
+            return is_tunnelled(upper.protocol).then_some(Err(Drop::TunnelFragment));
+        }
+        Some(Ok(Self {
+            source: packet.header.source().into(),
+            destination: packet.header.destination().into(),
+            tos: packet.header.traffic_class(),
+            protocol: upper.protocol,
+            at: upper.offset,
+        }))
+    }
+
+    fn arrival(&self, key: Option<u32>) -> Arrival {
+        let bits = |address| match address {
+            IpAddr::V4(address) => Ipv4Addr::to_bits(address).into(),
+            IpAddr::V6(address) => Ipv6Addr::to_bits(address),
+        };
+        Arrival { local: bits(self.destination), remote: bits(self.source), key }
+    }
+}
+
+/// Whether this protocol is a packet inside another.
+const fn is_tunnelled(protocol: u8) -> bool {
+    matches!(protocol, protocol::IPV4 | protocol::IPV6 | protocol::GRE | protocol::MPLS)
+}
+
+/// What was found inside a packet.
+struct Found<'a> {
+    tunnel: &'a StoredTunnel,
+    inside: Inside,
+    /// Where what is inside begins.
+    at: usize,
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes a packet for the router itself out of the tunnel that it came through, if it came through one.
+    #[inline(never)]
+    pub(in super::super) fn leave_tunnel<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        trace: &mut T,
+    ) -> Step {
+        let mut outer = match Outer::read(road.packet.bytes()) {
+            None => return Step::Deliver,
+            Some(Ok(outer)) => outer,
+            Some(Err(reason)) => return if self.answers { Step::drop(reason) } else { Step::Deliver },
+        };
+        let link = view.link(road.ingress);
+        let ingress =
+            Ingress { link: road.ingress, instance: link.map_or(road.extra.instance, |link| link.lookup) };
+        let first = outer.at;
+        for _ in 0..=NESTED {
+            match outer.protocol {
+                protocol::UDP => match take_datagram(view, &mut road.packet, &mut outer, ingress) {
+                    Ok(true) => {}
+                    Ok(false) => return deliver(road, &outer, first),
+                    Err(reason) => return Step::drop(reason),
+                },
+                protocol if is_tunnelled(protocol) => {
+                    return match find(view, &road.packet, &outer, ingress) {
+                        Ok(Some(found)) => self.take_out(view, road, &outer, found, trace),
+                        // Whoever listens for it may be the host.
+                        Ok(None) if !self.answers => deliver(road, &outer, first),
+                        Ok(None) => Step::error(Drop::TunnelUnknown, IcmpError::Port),
+                        Err(reason) => Step::drop(reason),
+                    };
+                }
+                _ => return deliver(road, &outer, first),
+            }
+        }
+        Step::drop(Drop::TunnelNested)
+    }
+
+    /// Takes what was found out of its outer headers, and looks it up.
+    fn take_out<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        outer: &Outer,
+        found: Found<'_>,
+        trace: &mut T,
+    ) -> Step {
+        let Found { tunnel, inside, at } = found;
+        let refuse = |reason| {
+            self.counters.add_link(tunnel.link, Direction::Receive, Count { errors: 1, ..Count::default() });
+            Step::drop(reason)
+        };
+        if let Err(reason) = check(view, &road.packet, tunnel, outer, &found) {
+            return refuse(reason);
+        }
+        trace.step(Event::Behaviour(name(tunnel.kind)), &road.packet);
+        road.packet.pull(at);
+        let packet = match inside {
+            Inside::Frame => ethernet::Header::LEN,
+            _ => 0,
+        };
+        if let Err(reason) = decapsulate_tos(&mut road.packet, packet, tunnel, outer) {
+            return refuse(reason);
+        }
+        let received = Count { packets: 1, bytes: road.packet.len() as u64, errors: 0 };
+        self.counters.add_link(tunnel.link, Direction::Receive, received);
+        road.arrived(tunnel.link);
+        if !road.turn(tunnel.lookup) {
+            return Step::drop(Drop::Loop);
+        }
+        let bytes = road.packet.bytes();
+        match inside {
+            Inside::Ip4 => match ipv4_check(bytes) {
+                Ok(checked) => {
+                    road.packet.truncate(checked.len);
+                    road.target4 = checked.destination;
+                    let plain = !checked.unusual && tunnel.forward4;
+                    if plain { Step::Look4(tunnel.lookup) } else { Step::Unusual }
+                }
+                Err(reason) => Step::drop(reason),
+            },
+            Inside::Ip6 => match ipv6_check(bytes) {
+                Ok(checked) => {
+                    road.packet.truncate(checked.len);
+                    road.target6 = checked.destination;
+                    let plain = !checked.unusual && tunnel.forward6;
+                    if plain { Step::Look6(tunnel.lookup) } else { Step::Unusual }
+                }
+                Err(reason) => Step::drop(reason),
+            },
+            Inside::Mpls if view.link(tunnel.link).is_some_and(|link| link.mpls) => Step::Label,
+            Inside::Mpls => Step::drop(Drop::MplsOff),
+            Inside::Frame => {
+                let Some(link) = view.link(tunnel.link) else { return Step::drop(Drop::LinkDown) };
+                let (step, target, len) = classify(bytes, link, self.answers);
+                match step {
+                    Step::Look4(_) => road.target4 = Ipv4Addr::from_bits(target as u32),
+                    Step::Look6(_) => road.target6 = Ipv6Addr::from_bits(target),
+                    _ => {}
+                }
+                road.packet.narrow(ethernet::Header::LEN, len);
+                road.framed();
+                step
+            }
+        }
+    }
+}
+
+/// Hands over to the router itself what no tunnel takes. Headers of foo-over-UDP that were taken off are gone: what was
+/// inside follows the outer header, as for Linux's other protocols.
+fn deliver(road: &mut Road, outer: &Outer, first: usize) -> Step {
+    if outer.at == first {
+        return Step::Deliver;
+    }
+    let gone = outer.at - first;
+    let bytes = road.packet.bytes_mut();
+    let named = if outer.source.is_ipv6() {
+        let Ok((header, _)) = ipv6::Header::mut_from_prefix(bytes) else {
+            return Step::drop(Drop::Ip6Truncated);
+        };
+        let Some(length) = header.payload_length.get().checked_sub(gone as u16) else {
+            return Step::drop(Drop::UdpMalformed);
+        };
+        header.payload_length = length.into();
+        // Destination options may be between.
+        named_at(bytes, first)
+    } else {
+        let Ok((header, _)) = ipv4::Header::mut_from_prefix(bytes) else {
+            return Step::drop(Drop::Ip4Truncated);
+        };
+        let Some(length) = header.total_length.get().checked_sub(gone as u16) else {
+            return Step::drop(Drop::UdpMalformed);
+        };
+        header.total_length = length.into();
+        Some(PROTOCOL)
+    };
+    let Some(place) = named.and_then(|at| bytes.get_mut(at)) else { return Step::drop(Drop::UdpMalformed) };
+    *place = outer.protocol;
+    if let Ok((header, options)) = ipv4::Header::mut_from_prefix(bytes)
+        && header.version() == 4
+    {
+        let len = header.header_len().saturating_sub(ipv4::Header::LEN);
+        header.fill_checksum(options.get(..len).unwrap_or_default());
+    }
+    bytes.copy_within(..first, gone);
+    road.packet.pull(gone);
+    // Not as it came in: a kernel beside the router has no such packet of its own.
+    road.extra.turns += 1;
+    Step::Deliver
+}
+
+/// Where an IPv4 header says what follows it.
+const PROTOCOL: usize = 9;
+
+/// Where an IPv6 packet says what is at `first`.
+fn named_at(bytes: &[u8], first: usize) -> Option<usize> {
+    let view = ipv6::View::parse(bytes).ok()?;
+    let upper = Extensions::new(&view).upper().ok()?;
+    (upper.offset == first).then_some(upper.named_at)
+}
+
+/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP. `Ok(false)`: it is for no such port.
+fn take_datagram(
+    view: &View<'_>,
+    packet: &mut Packet,
+    outer: &mut Outer,
+    ingress: Ingress,
+) -> Result<bool, Drop> {
+    let bytes = packet.bytes();
+    let Some(Ok((header, _))) = bytes.get(outer.at..).map(udp::Header::ref_from_prefix) else {
+        return Ok(false);
+    };
+    let (source, destination) =
+        ((outer.source, header.source_port.get()), (outer.destination, header.destination_port.get()));
+    let Some(payload) = view.tables.tunnels().find_port(source, destination, ingress, view.guard) else {
+        return Ok(false);
+    };
+    let datagram = udp::View::parse(bytes.get(outer.at..).unwrap_or_default());
+    let udp::View { header, payload: inside } = datagram.map_err(|_| Drop::UdpMalformed)?;
+    // What a kernel on this machine has left undone has crossed no wire.
+    if header.has_checksum() && !packet.has_offload() {
+        let len = udp::Header::LEN + inside.len();
+        let pseudo = match (outer.source, outer.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Sum::pseudo_ipv4(source.octets(), destination.octets(), protocol::UDP, len as u16)
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Sum::pseudo_ipv6(source.octets(), destination.octets(), protocol::UDP, len as u32)
+            }
+            _ => return Err(Drop::UdpMalformed),
+        };
+        if !header.checksum_valid(pseudo, inside) {
+            return Err(Drop::TunnelChecksum);
+        }
+    }
+    let (at, len) = (outer.at + udp::Header::LEN, inside.len());
+    let mut gue_len = 0;
+    let mut complete = None;
+    outer.protocol = match payload {
+        FouPayload::Protocol(protocol) => protocol,
+        FouPayload::Gue => {
+            let gue = gue::View::parse(inside).map_err(|_| Drop::GueMalformed)?;
+            gue_len = inside.len() - gue.payload.len();
+            complete = gue.remote_checksum;
+            match gue.content {
+                gue::Content::Data(protocol) => protocol,
+                gue::Content::Control(_) => return Err(Drop::GueControl),
+            }
+        }
+    };
+    packet.truncate(at + len);
+    if packet.offload().is_some_and(|offload| offload.start < at + gue_len) {
+        // It was that of the datagram.
+        packet.clear_offload();
+    }
+    outer.at = at + gue_len;
+    if let (Some(remote), Some(inside)) = (complete, packet.bytes_mut().get_mut(at + gue_len..)) {
+        remote.complete(inside).map_err(|_| Drop::GueMalformed)?;
+    }
+    Ok(true)
+}
+
+/// The tunnel that a packet came through. `Ok(None)`: there is none.
+fn find<'a>(
+    view: &View<'a>,
+    packet: &Packet,
+    outer: &Outer,
+    ingress: Ingress,
+) -> Result<Option<Found<'a>>, Drop> {
+    let bytes = packet.bytes().get(outer.at..).unwrap_or_default();
+    let over6 = outer.source.is_ipv6();
+    let look = |kind, key| {
+        view.tables.tunnels().find(kind, outer.arrival(key), ingress, view.guard).map(|(_, tunnel)| tunnel)
+    };
+    if outer.protocol == protocol::GRE {
+        let parsed = if over6 { gre::View::parse(bytes) } else { gre::View::parse_over_ipv4(bytes) };
+        let header = parsed.map_err(|_| Drop::GreMalformed)?;
+        if !packet.has_offload() && !header.checksum_valid() {
+            return Err(Drop::TunnelChecksum);
+        }
+        let frames = header.protocol == gre::TRANSPARENT_ETHERNET;
+        let kind = match (over6, frames) {
+            (false, false) => TunnelKind::Gre,
+            (false, true) => TunnelKind::Gretap,
+            (true, false) => TunnelKind::Ip6gre,
+            (true, true) => TunnelKind::Ip6gretap,
+        };
+        let Some(tunnel) = look(kind, header.key) else { return Ok(None) };
+        let at = packet.len() - header.redirected().unwrap_or(header.payload).len();
+        let inside = match header.protocol {
+            ethernet::IPV4 | gre::WCCP => Inside::Ip4,
+            ethernet::IPV6 => Inside::Ip6,
+            ethernet::MPLS => Inside::Mpls,
+            gre::TRANSPARENT_ETHERNET => Inside::Frame,
+            _ => return Ok(Some(Found { tunnel, inside: Inside::Frame, at: usize::MAX })),
+        };
+        return Ok(Some(Found { tunnel, inside, at }));
+    }
+    let (inside, mode) = match outer.protocol {
+        protocol::IPV4 => (Inside::Ip4, TunnelMode::Ip4),
+        protocol::IPV6 => (Inside::Ip6, TunnelMode::Ip6),
+        _ => (Inside::Mpls, TunnelMode::Mpls),
+    };
+    let tunnel = match (over6, inside) {
+        (true, _) => look(TunnelKind::Ip6tnl, None),
+        (false, Inside::Ip6) => look(TunnelKind::Sit, None),
+        (false, _) => look(TunnelKind::Ipip, None).or_else(|| look(TunnelKind::Sit, None)),
+    };
+    let Some(tunnel) = tunnel else { return Ok(None) };
+    let takes = tunnel.mode == TunnelMode::Any || tunnel.mode == mode;
+    Ok(Some(Found { tunnel, inside, at: if takes { outer.at } else { usize::MAX } }))
+}
+
+/// What Linux's receivers check before they take a packet.
+fn check(
+    view: &View<'_>,
+    packet: &Packet,
+    tunnel: &StoredTunnel,
+    outer: &Outer,
+    found: &Found<'_>,
+) -> Result<(), Drop> {
+    let bytes = packet.bytes();
+    if found.at > bytes.len() {
+        return Err(Drop::TunnelPayload);
+    }
+    // `ip6_tnl_rcv_ctl`: not from an address of the router's own.
+    if tunnel.kind.is_over_ipv6()
+        && !tunnel.config.allows_local_remote
+        && let IpAddr::V6(source) = outer.source
+        && is_own(view, tunnel, source)
+    {
+        return Err(Drop::TunnelSource);
+    }
+    if tunnel.kind.has_gre() {
+        let header = gre::View::parse(bytes.get(outer.at..).unwrap_or_default());
+        let header = header.map_err(|_| Drop::GreMalformed)?;
+        let fields = tunnel.config.receive;
+        if header.has_checksum() != fields.checksum {
+            return Err(Drop::TunnelChecksum);
+        }
+        if fields.sequence {
+            let sequence = header.sequence.ok_or(Drop::TunnelSequence)?;
+            if !tunnel.sequence.admits(sequence) {
+                return Err(Drop::TunnelSequence);
+            }
+        }
+    }
+    if tunnel.kind == TunnelKind::Sit
+        && found.inside == Inside::Ip6
+        && tunnel.config.remote.is_unspecified()
+        && let Some(sixrd) = tunnel.config.sixrd
+        && let Ok((inner, _)) = ipv6::Header::ref_from_prefix(bytes.get(found.at..).unwrap_or_default())
+    {
+        // `packet_is_spoofed`: what has an IPv4 address inside is from it, and for it.
+        let lies = |address: IpAddr, inside: Ipv6Addr| {
+            sixrd.embedded(inside).is_some_and(|embedded| IpAddr::V4(embedded) != address)
+        };
+        if lies(outer.source, inner.source()) || lies(outer.destination, inner.destination()) {
+            return Err(Drop::TunnelSource);
+        }
+    }
+    Ok(())
+}
+
+/// Whether an address is one of the router's, where outer packets are looked up.
+fn is_own(view: &View<'_>, tunnel: &StoredTunnel, address: Ipv6Addr) -> bool {
+    let Some(lookup) = view.lookup(tunnel.config.via.lookup) else { return false };
+    let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
+    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
+    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
+    matches!(action, Some(Action::Local))
+}
+
+/// Gives the IP packet at `at` of what came out what the outer header's TOS says: RFC 6040.
+fn decapsulate_tos(packet: &mut Packet, at: usize, tunnel: &StoredTunnel, outer: &Outer) -> Result<(), Drop> {
+    let ethertype = packet.bytes().get(12..at).and_then(|rest| rest.first_chunk::<2>().copied());
+    let Some(bytes) = packet.bytes_mut().get_mut(at..) else { return Err(Drop::InnerMalformed) };
+    let version = match ethertype.map(u16::from_be_bytes) {
+        None => bytes.first().map_or(0, |first| first >> 4),
+        Some(ethernet::IPV4) => 4,
+        Some(ethernet::IPV6) => 6,
+        Some(_) => 0,
+    };
+    let given = |own: u8| -> Result<u8, Drop> {
+        let own = if tunnel.config.copies_dscp { outer.tos & !ECN | own & ECN } else { own };
+        Ok(own & !ECN | ecn_inside(outer.tos, own).ok_or(Drop::TunnelEcn)?)
+    };
+    match version {
+        4 => {
+            let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| Drop::InnerMalformed)?;
+            let new = given(header.tos)?;
+            if new != header.tos {
+                header.update_tos(new);
+            }
+        }
+        6 => {
+            let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::InnerMalformed)?;
+            let new = given(header.traffic_class())?;
+            header.set_traffic_class(new);
+        }
+        _ => {}
+    }
+    Ok(())
+}
