@@ -19,6 +19,7 @@ pub(crate) use query::dump;
 
 use crate::Router;
 use crate::events::Cause;
+use crate::link::tunnel::Automatic;
 use crate::link::{Link, LinkKind};
 
 /// An address of a link.
@@ -203,9 +204,13 @@ impl Router {
     /// Gives a link the IPv6 addresses that it has without being asked.
     pub(crate) fn ipv6_up(&mut self, cause: Cause, index: u32) {
         let Some(link) = self.links.get(index) else { return };
+        if let Some(tunnel) = &link.tunnel {
+            self.tunnel_up(cause, index, &self.automatic_addresses(link, tunnel));
+            return;
+        }
         let address = match link.kind {
             LinkKind::Loopback => Some((Ipv6Addr::LOCALHOST, 128)),
-            LinkKind::Vrf { .. } => None,
+            LinkKind::Vrf { .. } | LinkKind::Tunnel(_) => None,
             LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy => {
                 link.eui64.then(|| (link_local(link.mac), 64))
             }
@@ -215,6 +220,23 @@ impl Router {
             && !self.addresses.v6(index).iter().any(|own| own.local == address)
         {
             let address = self.automatic(index, address.into(), prefix_len, scope_of(address));
+            self.insert6(cause, address);
+        }
+        self.refresh_routes(cause, index);
+    }
+
+    /// Gives a tunnel the IPv6 addresses that are made of its ends.
+    fn tunnel_up(&mut self, cause: Cause, index: u32, addresses: &[Automatic]) {
+        let ipv6 = self.links.get(index).is_some_and(Link::ipv6);
+        for made in addresses.iter().filter(|_| ipv6) {
+            if self.addresses.v6(index).iter().any(|own| own.local == made.address) {
+                continue;
+            }
+            let mut address = self.automatic(index, made.address.into(), made.prefix_len, made.scope);
+            address.flags |= made.flags;
+            if !made.kernel {
+                address.protocol = 0;
+            }
             self.insert6(cause, address);
         }
         self.refresh_routes(cause, index);

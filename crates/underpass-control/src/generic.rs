@@ -1,10 +1,11 @@
-//! Generic netlink: `nlctrl`, which knows the families, `SEG6` and `IOAM6`. Linux: `net/netlink/genetlink.c`,
+//! Generic netlink: `nlctrl`, which knows the families, `SEG6`, `IOAM6` and `fou`. Linux: `net/netlink/genetlink.c`,
 //! `net/ipv6/seg6.c`.
 
 use std::net::Ipv6Addr;
 
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use netlink_packet_core::NLM_F_DUMP;
+use underpass_netlink::fou;
 use underpass_netlink::genetlink::{self, control, ioam6, seg6};
 use underpass_netlink::{Message, Refusal, Replies, Reply, Type, Validate, policy};
 
@@ -74,6 +75,19 @@ const FAMILIES: &[Family] = &[
             (ioam6::CMD_NS_SET_SCHEMA, ADMIN | DO | POLICY),
         ],
         answer: crate::ioam::answer,
+    },
+    Family {
+        id: 0x1a,
+        beside_kernel: Some(0x3f8),
+        name: "fou",
+        version: fou::VERSION as u32,
+        max_attribute: fou::ATTR_MAX,
+        operations: &[
+            (fou::CMD_ADD, ADMIN | DO | POLICY),
+            (fou::CMD_DEL, ADMIN | DO | POLICY),
+            (fou::CMD_GET, DO | DUMP | POLICY),
+        ],
+        answer: crate::fou::answer,
     },
 ];
 

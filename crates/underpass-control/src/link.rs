@@ -5,6 +5,7 @@ mod encode;
 mod mirror;
 mod own;
 mod query;
+pub(crate) mod tunnel;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ use crate::netconf::{self, RTM_NEWNETCONF};
 pub(crate) use change::{delete, new, set};
 pub(crate) use own::{Devices, is_own, is_own_dump, rewrite};
 pub(crate) use query::{dump, get};
+pub use tunnel::Tunnel;
 
 /// What a link is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +39,8 @@ pub enum LinkKind {
         /// `IFLA_VRF_TABLE`.
         table: u32,
     },
+    /// A tunnel.
+    Tunnel(underpass_netlink::tunnel::Kind),
 }
 
 impl LinkKind {
@@ -46,6 +50,7 @@ impl LinkKind {
             Self::Loopback | Self::Port(_) | Self::Kernel => None,
             Self::Dummy => Some("dummy"),
             Self::Vrf { .. } => Some("vrf"),
+            Self::Tunnel(kind) => Some(kind.name()),
         }
     }
 }
@@ -61,7 +66,7 @@ pub struct Link {
     pub kind: LinkKind,
     /// `IFF_*`, without those that follow from the carrier.
     pub flags: u32,
-    /// Hardware address.
+    /// Hardware address; of a layer-3 tunnel what its interface identifiers are made from.
     pub mac: [u8; 6],
     /// Hardware broadcast address.
     pub broadcast: [u8; 6],
@@ -85,6 +90,8 @@ pub struct Link {
     pub activated: bool,
     /// How often the carrier went up and down.
     pub carrier_changes: [u32; 2],
+    /// What makes it a tunnel, if it is one.
+    pub tunnel: Option<Box<Tunnel>>,
     /// The packet path's name for it.
     pub id: LinkId,
 }
@@ -124,7 +131,8 @@ impl Link {
 
     /// Whether neighbours on it have link-layer addresses that must be known.
     pub const fn resolves(&self) -> bool {
-        self.flags & (IFF_NOARP | IFF_LOOPBACK) as u32 == 0
+        let layer3 = matches!(self.kind, LinkKind::Tunnel(kind) if !kind.ethernet());
+        self.flags & (IFF_NOARP | IFF_LOOPBACK) as u32 == 0 && !layer3
     }
 
     /// A link of this kind as it is when it was just made.
@@ -134,6 +142,7 @@ impl Link {
             LinkKind::Port(_) | LinkKind::Kernel => (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6]),
             LinkKind::Dummy => (IFF_BROADCAST | IFF_NOARP, 1500, [0xff; 6]),
             LinkKind::Vrf { .. } => (IFF_MASTER | IFF_NOARP, 65575, [0xff; 6]),
+            LinkKind::Tunnel(_) => (IFF_NOARP, 1480, [0xff; 6]),
         };
         Self {
             index,
@@ -152,6 +161,7 @@ impl Link {
             carrier: true,
             activated: false,
             carrier_changes: [0; 2],
+            tunnel: None,
             id: LinkId(u32::MAX),
         }
     }
@@ -208,9 +218,7 @@ impl Links {
     /// Puts a link in, or another in its place.
     pub fn put(&mut self, link: Link) {
         self.generation += 1;
-        if link.index == self.free_index() {
-            self.last_index = link.index;
-        }
+        self.pass_over(link.index);
         if let Some(old) = self.by_index.get(&link.index)
             && old.name != link.name
         {
@@ -218,6 +226,13 @@ impl Links {
         }
         self.by_name.insert(link.name.clone(), link.index);
         self.by_index.insert(link.index, link);
+    }
+
+    /// Lets no link that does not ask for it have this index, as if there had been one.
+    pub fn pass_over(&mut self, index: u32) {
+        if index == self.free_index() {
+            self.last_index = index;
+        }
     }
 
     /// An index that no link has, nor had lately. Linux: `dev_index_reserve`.

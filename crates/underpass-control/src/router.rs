@@ -12,6 +12,7 @@ use underpass_netlink::{Message, Refusal, Replies, messages};
 use crate::address::{self, Addresses};
 use crate::dump::{Dump, Empty, More, Running};
 use crate::events::{Events, Notification, check_group};
+use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
 use crate::link::{self, Links};
@@ -58,6 +59,8 @@ pub struct Router {
     pub(crate) hmac_keys: HmacKeys,
     pub(crate) sysctls: Sysctls,
     pub(crate) ioam: Ioam,
+    /// `ip fou`.
+    pub(crate) fou: FouPorts,
     began: Instant,
     /// What the requests of a datagram may name by descriptors.
     pub(crate) programs: Offered,
@@ -97,6 +100,7 @@ impl Router {
             hmac_keys: HmacKeys::default(),
             sysctls: Sysctls::default(),
             ioam: Ioam::default(),
+            fou: FouPorts::default(),
             began: Instant::now(),
             programs: Offered::new(),
             live: None,

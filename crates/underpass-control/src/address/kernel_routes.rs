@@ -80,7 +80,7 @@ impl Router {
             routes6(link, address, main, local, &mut routes);
         }
         let multicast = !matches!(link.kind, LinkKind::Loopback | LinkKind::Vrf { .. });
-        if multicast && link.up() && link.ipv6() {
+        if multicast && link.multicast6() && link.up() && link.ipv6() {
             let all = Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
             routes.insert(route6(link, RTN_MULTICAST, all, local, PREFIX_METRIC));
         }

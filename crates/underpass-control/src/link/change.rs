@@ -4,10 +4,11 @@ use libc::{
     EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI, IFF_AUTOMEDIA,
     IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL, IFF_PROMISC, IFF_UP,
 };
+use underpass_netlink::tunnel::{Kind, check_ethernet};
 use underpass_netlink::{Attribute, Attributes, Refusal, Type, Validate, policy};
 
 use super::encode::mtu_bounds;
-use super::{Link, LinkKind, valid_mac, valid_name};
+use super::{Link, LinkKind, tunnel, valid_mac, valid_name};
 use crate::events::Cause;
 use crate::netconf::{self, RTM_DELNETCONF, RTM_NEWNETCONF};
 use crate::route::Family;
@@ -127,28 +128,44 @@ impl<'a> Wanted<'a> {
 
     /// What `link` is to become.
     fn apply(&self, router: &Router, link: &Link) -> Result<Link, Refusal> {
+        self.apply_to(router, link, false)
+    }
+
+    /// What a tunnel is to become that is just being made: the addresses of a layer-3 one are its ends.
+    fn apply_new(&self, router: &Router, link: &Link) -> Result<Link, Refusal> {
+        self.apply_to(router, link, true)
+    }
+
+    fn apply_to(&self, router: &Router, link: &Link, new: bool) -> Result<Link, Refusal> {
         let mut link = link.clone();
         let families = self.attributes.get(libc::IFLA_AF_SPEC);
         if let Some(families) = &families {
             addr_gen_mode(families, &link)?;
         }
+        let layer3 = matches!(link.kind, LinkKind::Tunnel(kind) if !kind.ethernet());
         let mac = |attribute: Attribute<'_>| {
+            if layer3 {
+                return Err(Refusal::errno(EOPNOTSUPP));
+            }
             <[u8; 6]>::try_from(attribute.value).map_err(|_| Refusal::errno(EINVAL))
         };
-        if let Some(address) = self.attributes.get(libc::IFLA_ADDRESS) {
+        if let Some(address) = self.attributes.get(libc::IFLA_ADDRESS).filter(|_| !(new && layer3)) {
             link.mac = mac(address)?;
             if !valid_mac(link.mac) {
                 return Err(Refusal::errno(EADDRNOTAVAIL));
             }
         }
         if let Some(mtu) = self.attributes.get(libc::IFLA_MTU) {
-            let (min, max) = mtu_bounds(link.kind);
+            let (min, max) = mtu_bounds(&link);
             link.mtu = mtu.u32();
             if link.mtu > i32::MAX as u32 || link.mtu < min {
                 return Err(Refusal::new(EINVAL, "mtu less than device minimum"));
             }
             if max > 0 && link.mtu > max {
                 return Err(Refusal::new(EINVAL, "mtu greater than device maximum"));
+            }
+            if let Some(tunnel) = link.tunnel.as_ref().filter(|_| !new) {
+                tunnel.check_mtu(link.mtu)?;
             }
         }
         if let Some(group) = self.attributes.get(libc::IFLA_GROUP) {
@@ -161,7 +178,7 @@ impl<'a> Wanted<'a> {
                 return Err(Refusal::errno(EINVAL));
             }
         }
-        if let Some(broadcast) = self.attributes.get(libc::IFLA_BROADCAST) {
+        if let Some(broadcast) = self.attributes.get(libc::IFLA_BROADCAST).filter(|_| !(new && layer3)) {
             link.broadcast = mac(broadcast)?;
         }
         if let Some(master) = self.attributes.get(libc::IFLA_MASTER) {
@@ -269,11 +286,15 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         (Some(_), _) if request.exclusive() => Err(Refusal::errno(EEXIST)),
         (Some(_), _) if request.replace() => Err(Refusal::errno(EOPNOTSUPP)),
         (Some(link), _) => {
-            // No kind of link that there is can be changed in what makes its kind.
-            if wanted.data.is_some() {
-                return Err(Refusal::errno(EOPNOTSUPP));
-            }
-            let changed = wanted.changed(router, link)?;
+            let changed = match &wanted.data {
+                // Of what makes their kind only tunnels can be changed.
+                Some(data) => {
+                    let mtu = wanted.attributes.get(libc::IFLA_MTU).is_some();
+                    let changed = tunnel::change(router, link, wanted.kind.as_deref(), data, mtu)?;
+                    wanted.changed(router, &changed)?
+                }
+                None => wanted.changed(router, link)?,
+            };
             if router.live.is_some() {
                 return router.set_master(request, changed.index, changed.master);
             }
@@ -307,6 +328,9 @@ impl Wanted<'_> {
 }
 
 fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, Refusal> {
+    if let Some(kind) = wanted.kind.as_deref().and_then(Kind::named) {
+        return create_tunnel(router, request, wanted, kind);
+    }
     let kind = match wanted.kind.as_deref() {
         Some("dummy") => LinkKind::Dummy,
         Some("vrf") => LinkKind::Vrf { table: vrf_table(router, wanted)? },
@@ -332,10 +356,16 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         Ok(index) => index,
     };
     let link = Link::new(index, name, kind, Router::own_mac(index));
-    let mut link = wanted.apply(router, &link)?;
+    let link = wanted.apply(router, &link)?;
+    add(router, Cause::from(request), link);
+    Ok(Outcome::Done)
+}
+
+/// Adds a link that a request makes: first down and on its own, then up and enslaved.
+fn add(router: &mut Router, cause: Cause, mut link: Link) {
+    let index = link.index;
     let up = link.flags & IFF_UP as u32;
     link.flags &= !up;
-    let cause = Cause::from(request);
     let master = link.master.take();
     router.add_link(cause, link.clone());
     if let Some(added) = router.links.get(index)
@@ -344,6 +374,34 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         let changed = Link { master, flags: added.flags | up, ..added.clone() };
         router.change_link(cause, changed);
     }
+}
+
+/// A tunnel: what is said of it, then what is said of any link.
+fn create_tunnel(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+    kind: Kind,
+) -> Result<Outcome, Refusal> {
+    let template = format!("{}%d", kind.name());
+    let name = free_name(router, wanted.name().as_deref().unwrap_or(&template))?;
+    let index = match u32::try_from(wanted.index) {
+        Ok(0) | Err(_) => router.links.free_index(),
+        Ok(index) => index,
+    };
+    if let Some(address) = wanted.attributes.get(libc::IFLA_ADDRESS).filter(|_| kind.ethernet()) {
+        check_ethernet(&address)?;
+    }
+    let link = Link::new(index, name, LinkKind::Tunnel(kind), Router::own_mac(index));
+    let mtu = wanted.attributes.get(libc::IFLA_MTU).map(|mtu| mtu.u32());
+    let link = tunnel::create(router, link, kind, wanted.data.as_ref(), mtu)?;
+    if let Some(Err(refusal)) = link.tunnel.as_ref().map(|tunnel| tunnel.six_rd.check()) {
+        // Linux has made the link then, and deletes it again.
+        router.links.pass_over(index);
+        return Err(refusal);
+    }
+    let made = wanted.apply_new(router, &link)?;
+    add(router, Cause::from(request), Link { mtu: link.mtu, ..made });
     Ok(Outcome::Done)
 }
 

@@ -1,12 +1,12 @@
 //! `RTM_NEWLINK` and `RTM_DELLINK`, as Linux's `rtnl_fill_ifinfo` writes them.
 
-use libc::{ARPHRD_ETHER, ARPHRD_LOOPBACK};
-use underpass_netlink::Reply;
+use underpass_netlink::{Reply, tunnel};
 
 use super::{Link, LinkKind};
 
 pub(super) const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 pub(super) const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
+const IFLA_PERM_ADDRESS: u16 = 54;
 const IFLA_INET6_FLAGS: u16 = 1;
 pub(super) const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 pub(super) const IFLA_VRF_TABLE: u16 = 1;
@@ -43,9 +43,8 @@ impl LinkCount {
 
 /// `struct ifinfomsg`.
 fn header(link: &Link, change: u32) -> [u8; 16] {
-    let kind = if link.kind == LinkKind::Loopback { ARPHRD_LOOPBACK } else { ARPHRD_ETHER };
     let mut header = [0; 16];
-    header[2..4].copy_from_slice(&kind.to_ne_bytes());
+    header[2..4].copy_from_slice(&link.hardware().to_ne_bytes());
     header[4..8].copy_from_slice(&link.index.to_ne_bytes());
     header[8..12].copy_from_slice(&link.all_flags().to_ne_bytes());
     header[12..16].copy_from_slice(&change.to_ne_bytes());
@@ -56,15 +55,25 @@ fn header(link: &Link, change: u32) -> [u8; 16] {
 fn operational_state(link: &Link) -> u8 {
     match link.kind {
         _ if !link.up() => 2,
-        LinkKind::Loopback | LinkKind::Dummy => 0,
+        LinkKind::Loopback | LinkKind::Dummy | LinkKind::Tunnel(_) => 0,
         LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vrf { .. } => 6,
     }
 }
 
+/// What Linux queues packets of a link with.
+fn queue(link: &Link) -> &'static str {
+    match link.kind {
+        _ if !link.activated => "noop",
+        LinkKind::Tunnel(kind) if kind.ethernet() => "pfifo_fast",
+        _ => "noqueue",
+    }
+}
+
 /// Highest MTU, lowest first. 0 is no bound.
-pub(super) const fn mtu_bounds(kind: LinkKind) -> (u32, u32) {
-    match kind {
+pub(super) fn mtu_bounds(link: &Link) -> (u32, u32) {
+    match link.kind {
         LinkKind::Loopback | LinkKind::Dummy => (0, 0),
+        LinkKind::Tunnel(_) => link.tunnel.as_ref().map_or((0, 0), |tunnel| tunnel.mtu_bounds()),
         LinkKind::Port(_) | LinkKind::Kernel => (68, 65535),
         LinkKind::Vrf { .. } => (1280, 65575),
     }
@@ -79,7 +88,7 @@ pub(crate) fn write_link(
     count: Option<LinkCount>,
     vrf: Option<u32>,
 ) {
-    let (min_mtu, max_mtu) = mtu_bounds(link.kind);
+    let (min_mtu, max_mtu) = mtu_bounds(link);
     let tso = if link.kind == LinkKind::Loopback { 524_280 } else { 65536 };
     reply.fixed(&header(link, change));
     reply.text(libc::IFLA_IFNAME, &link.name);
@@ -104,8 +113,11 @@ pub(crate) fn write_link(
     if let Some(master) = link.master {
         reply.u32(libc::IFLA_MASTER, master);
     }
+    if let Some(tunnel) = &link.tunnel {
+        reply.u32(libc::IFLA_LINK, tunnel.parameters.link);
+    }
     reply.u8(libc::IFLA_CARRIER, 1);
-    reply.text(libc::IFLA_QDISC, if link.activated { "noqueue" } else { "noop" });
+    reply.text(libc::IFLA_QDISC, queue(link));
     if !link.alias.is_empty() {
         let mut alias = link.alias.clone();
         alias.push(0);
@@ -116,8 +128,9 @@ pub(crate) fn write_link(
     reply.u32(libc::IFLA_CARRIER_DOWN_COUNT, link.carrier_changes[1]);
     reply.u8(libc::IFLA_PROTO_DOWN, 0);
     reply.attribute(libc::IFLA_MAP, &[0; 32]);
-    reply.attribute(libc::IFLA_ADDRESS, &link.mac);
-    reply.attribute(libc::IFLA_BROADCAST, &link.broadcast);
+    let [address, broadcast] = link.hardware_addresses();
+    reply.attribute(libc::IFLA_ADDRESS, &address);
+    reply.attribute(libc::IFLA_BROADCAST, &broadcast);
     if let Some(count) = count {
         let stats = count.stats64();
         reply.align_64(libc::IFLA_PAD);
@@ -128,6 +141,9 @@ pub(crate) fn write_link(
         reply.attribute(libc::IFLA_STATS, &narrow);
     }
     write_kind(reply, link, vrf);
+    if let Some(address) = link.permanent_address() {
+        reply.attribute(IFLA_PERM_ADDRESS, &address);
+    }
     if !link.ipv6() {
         return;
     }
@@ -150,6 +166,11 @@ fn write_kind(reply: &mut Reply<'_>, link: &Link, vrf: Option<u32>) {
     if let LinkKind::Vrf { table } = link.kind {
         let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
         reply.u32(IFLA_VRF_TABLE, table);
+        reply.end(data);
+    }
+    if let Some(tunnel) = &link.tunnel {
+        let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+        tunnel::write(reply, &tunnel.shown(), &tunnel.encap, &tunnel.six_rd);
         reply.end(data);
     }
     if let Some(table) = vrf {

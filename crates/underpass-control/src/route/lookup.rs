@@ -151,6 +151,19 @@ impl Router {
         Err(ENETUNREACH)
     }
 
+    /// The link by which a packet of the router's own leaves; the loopback link if it is for the router.
+    pub(crate) fn way_out(&self, flow: &Flow) -> Option<u32> {
+        let found = self.look_up(flow).ok()?;
+        let info = self.routes.infos.get(found.id)?;
+        match info.kind {
+            libc::RTN_LOCAL => Some(1),
+            libc::RTN_UNICAST | libc::RTN_BROADCAST if !info.reject => {
+                self.ways(info).get(found.way).map(|hop| hop.oif)
+            }
+            _ => None,
+        }
+    }
+
     /// The table of the VRF that a link is, or is enslaved to.
     pub(crate) fn l3mdev_table(&self, index: u32) -> Option<u32> {
         let link = self.links.get(index)?;

@@ -1,0 +1,131 @@
+//! Receive ports of foo-over-UDP: generic netlink `fou`. Linux: `net/ipv4/fou_core.c`.
+
+use std::net::IpAddr;
+
+use libc::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, ENODEV, EOPNOTSUPP, ESRCH};
+use underpass_netlink::fou::{Addresses, CMD_ADD, CMD_DEL, CMD_GET, Config, POLICY, Socket};
+use underpass_netlink::{Refusal, Replies, Validate};
+
+use crate::dump::{Chunk, Dump, More};
+use crate::route::Flow;
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+/// The ports, the oldest first, each with a number of its own.
+#[derive(Debug, Default)]
+pub(crate) struct FouPorts {
+    all: Vec<(u64, Config)>,
+    /// How many there have been.
+    count: u64,
+    generation: u64,
+}
+
+impl FouPorts {
+    pub fn iter(&self) -> impl Iterator<Item = &Config> {
+        self.all.iter().map(|(_, port)| port)
+    }
+
+    fn position(&self, socket: &Socket) -> Option<usize> {
+        self.all.iter().position(|(_, port)| port.socket == *socket)
+    }
+}
+
+const fn ends(socket: &Socket) -> (IpAddr, IpAddr) {
+    match socket.addresses {
+        Addresses::V4 { local, peer } => (IpAddr::V4(local), IpAddr::V4(peer)),
+        Addresses::V6 { local, peer } => (IpAddr::V6(local), IpAddr::V6(peer)),
+    }
+}
+
+/// Whether no two UDP sockets can be bound so. Linux: `inet_rcv_saddr_equal` and the like.
+fn collide(a: &Socket, b: &Socket) -> bool {
+    let ((one, _), (other, _)) = (ends(a), ends(b));
+    a.port == b.port
+        && one.is_ipv4() == other.is_ipv4()
+        && (one == other || one.is_unspecified() || other.is_unspecified())
+        && (a.ifindex == b.ifindex || a.ifindex == 0 || b.ifindex == 0)
+}
+
+/// Answers a request to `fou`.
+pub(crate) fn answer(
+    router: &mut Router,
+    request: &Request<'_>,
+    command: u8,
+    dump: bool,
+    replies: &mut Replies,
+) -> Result<Outcome, Refusal> {
+    let kind = request.message.kind;
+    if dump {
+        return Ok(Outcome::Dump(Box::new(PortDump { kind, before: u64::MAX })));
+    }
+    let (_, attributes) = request.parse::<4, { POLICY.len() }>(&POLICY, Validate::Liberal)?;
+    let config = Config::parse(command, &attributes)?;
+    match command {
+        CMD_ADD => {
+            router.check_fou(&config)?;
+            router.fou.count += 1;
+            router.fou.all.push((router.fou.count, config));
+        }
+        CMD_DEL => {
+            let position = router.fou.position(&config.socket).ok_or(Refusal::errno(EINVAL))?;
+            router.fou.all.remove(position);
+        }
+        CMD_GET => {
+            let port = router.fou.iter().find(|port| port.socket == config.socket);
+            let port = port.ok_or(Refusal::errno(ESRCH))?;
+            replies.message(kind, 0, request.reply_to(), |reply| port.write(reply))?;
+            return Ok(Outcome::Done);
+        }
+        _ => return Err(Refusal::errno(EOPNOTSUPP)),
+    }
+    router.fou.generation += 1;
+    Ok(Outcome::Done)
+}
+
+impl Router {
+    /// Whether a port can be opened. Linux: `udp_sock_create`, then `fou_create`.
+    fn check_fou(&self, config: &Config) -> Result<(), Refusal> {
+        let socket = &config.socket;
+        if socket.port == 0 {
+            return Err(Refusal::new(EOPNOTSUPP, "a port of any number is not supported by this router"));
+        }
+        if socket.ifindex != 0 && self.links.get(socket.ifindex as u32).is_none() {
+            return Err(Refusal::errno(ENODEV));
+        }
+        let (local, peer) = ends(socket);
+        if !local.is_unspecified() && !local.is_multicast() && !self.addresses.is_local(local) {
+            return Err(Refusal::errno(EADDRNOTAVAIL));
+        }
+        if self.fou.iter().any(|other| collide(socket, &other.socket)) {
+            return Err(Refusal::errno(EADDRINUSE));
+        }
+        if !peer.is_unspecified() {
+            let oif = socket.ifindex as u32;
+            let flow = Flow { oif, l3mdev: self.l3mdev_table(oif), ..Flow::to(peer) };
+            self.look_up(&flow).map_err(Refusal::errno)?;
+        }
+        config.kind().map(drop)
+    }
+}
+
+/// The ports, the newest first.
+struct PortDump {
+    /// The number of the family, under which the client knows it.
+    kind: u16,
+    /// Of the port that was written last.
+    before: u64,
+}
+
+impl Dump for PortDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let older = router.fou.all.iter().rev().find(|(number, _)| *number < self.before);
+        let Some((number, port)) = older else { return Ok(More::No) };
+        self.before = *number;
+        out.message(self.kind, |reply| port.write(reply))?;
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.fou.generation
+    }
+}

@@ -1,0 +1,353 @@
+//! Tunnel devices: what makes one, and what follows from it for the link. Linux: `net/ipv4/ip_tunnel.c`,
+//! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`.
+
+mod request;
+
+pub(super) use request::{change, create};
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use libc::{EINVAL, IFF_BROADCAST, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT};
+use underpass_netlink::Refusal;
+use underpass_netlink::tunnel::{
+    self, Encap, IP6_CAP_PER_PACKET, IP6_CAP_RCV, IP6_CAP_XMIT, IP6_IGNORE_ENCAP_LIMIT, Kind, SixRd,
+};
+
+use super::{Link, LinkKind, Links};
+use crate::Router;
+use crate::address::link_local;
+use crate::route::Flow;
+
+/// Length of an Ethernet header.
+const ETHERNET: u32 = 14;
+/// `IPV4_MIN_MTU`, `ETH_MIN_MTU`.
+const LEAST: u32 = 68;
+/// `IPV6_MIN_MTU`.
+const LEAST6: u32 = 1280;
+/// `IP_MAX_MTU`.
+const MOST: u32 = 65535;
+/// `IP6_MAX_MTU`.
+const MOST6: u32 = 65535 + 40;
+/// The option with the tunnel encapsulation limit, padded: `sizeof(struct ipv6_opt_hdr) + …`.
+const LIMIT_OPTION: u32 = 8;
+/// `IFA_F_STABLE_PRIVACY`.
+const STABLE_PRIVACY: u32 = 0x800;
+
+/// What makes a link a tunnel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tunnel {
+    /// Addresses, keys, TTL and the like.
+    pub parameters: tunnel::Tunnel,
+    /// FOU, GUE or nothing.
+    pub encap: Encap,
+    /// The 6rd prefix of sit.
+    pub six_rd: SixRd,
+    /// The highest MTU that is shown; 0 for none.
+    pub max_mtu: u32,
+}
+
+impl Tunnel {
+    /// Bytes before the packet, the inner Ethernet header among them.
+    pub fn overhead(&self) -> u32 {
+        let parameters = &self.parameters;
+        let ethernet = if parameters.kind.ethernet() { ETHERNET } else { 0 };
+        // The kind of encapsulation was checked when it was set.
+        parameters.ip_length() + parameters.gre_length() + self.encap.length().unwrap_or(0) + ethernet
+    }
+
+    /// Bytes of the option with the encapsulation limit.
+    const fn option(&self) -> u32 {
+        let parameters = &self.parameters;
+        if parameters.kind.ipv6() && parameters.flags & IP6_IGNORE_ENCAP_LIMIT == 0 {
+            LIMIT_OPTION
+        } else {
+            0
+        }
+    }
+
+    /// The MTU when nothing is known of the way.
+    fn default_mtu(&self) -> u32 {
+        1500 - self.overhead() - self.option()
+    }
+
+    /// Linux: `ip6_tnl_get_cap`.
+    fn capabilities(&self) -> u32 {
+        let (IpAddr::V6(local), IpAddr::V6(remote)) = (self.parameters.local, self.parameters.remote) else {
+            return 0;
+        };
+        let link_local = local.is_unicast_link_local() || remote.is_unicast_link_local();
+        if local.is_unspecified() || remote.is_unspecified() {
+            IP6_CAP_PER_PACKET
+        } else if local.is_loopback() || remote.is_loopback() || link_local && self.parameters.link == 0 {
+            0
+        } else {
+            let transmit = if local.is_multicast() { 0 } else { IP6_CAP_XMIT };
+            transmit | if remote.is_multicast() { 0 } else { IP6_CAP_RCV }
+        }
+    }
+
+    /// The same as it is shown.
+    pub(super) fn shown(&self) -> tunnel::Tunnel {
+        let mut parameters = self.parameters;
+        parameters.flags |= self.capabilities();
+        parameters
+    }
+
+    /// Whether a request to make `other` names this one. Linux: `ip_tunnel_find`, `ipip6_tunnel_locate`,
+    /// `ip6_tnl_locate`, `ip6gre_tunnel_find`.
+    fn same(&self, other: &tunnel::Tunnel) -> bool {
+        let own = &self.parameters;
+        let ends = |tunnel: &tunnel::Tunnel| (tunnel.kind, tunnel.local, tunnel.remote, tunnel.link);
+        if ends(own) != ends(other) {
+            return false;
+        }
+        match own.kind {
+            // Its hardware type is another one.
+            Kind::Gre if own.external != other.external => false,
+            Kind::Gre | Kind::GreTap => {
+                let key = |tunnel: &tunnel::Tunnel| {
+                    (tunnel.input_flags & tunnel::GRE_KEY != 0).then_some(tunnel.input_key)
+                };
+                key(own) == key(other)
+            }
+            Kind::Ip6Gre | Kind::Ip6GreTap => own.input_key == other.input_key,
+            Kind::Ipip | Kind::Sit | Kind::Ip6Tnl => true,
+        }
+    }
+
+    /// Whether no second device with external metadata may be beside this one.
+    const fn excludes_external(&self, kind: Kind) -> bool {
+        let own = self.parameters.kind;
+        self.parameters.external
+            && (own as u8 == kind as u8 || own.gre() && kind.gre() && own.ipv6() && kind.ipv6())
+    }
+
+    /// Lowest and highest MTU; 0 is no bound.
+    pub(super) const fn mtu_bounds(&self) -> (u32, u32) {
+        let least = match self.parameters.kind {
+            Kind::Ipip | Kind::Gre | Kind::Ip6Gre => 0,
+            Kind::Sit => LEAST6,
+            Kind::GreTap | Kind::Ip6GreTap | Kind::Ip6Tnl => LEAST,
+        };
+        (least, self.max_mtu)
+    }
+
+    /// Whether the device takes an MTU that is within its bounds. Linux: `ip_tunnel_change_mtu`, `ip6_tnl_change_mtu`.
+    ///
+    /// # Errors
+    /// `EINVAL` if not.
+    pub(super) fn check_mtu(&self, mtu: u32) -> Result<(), Refusal> {
+        let parameters = &self.parameters;
+        let (least, most) = match parameters.kind {
+            Kind::Sit => return Ok(()),
+            Kind::Ipip | Kind::Gre | Kind::GreTap => (LEAST, MOST - self.overhead()),
+            Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => match parameters.protocol {
+                41 => (LEAST6, MOST6),
+                0 => (LEAST, MOST6),
+                _ => (LEAST, MOST),
+            },
+        };
+        if (least..=most).contains(&mtu) { Ok(()) } else { Err(Refusal::errno(EINVAL)) }
+    }
+}
+
+impl Link {
+    /// `ARPHRD_*`.
+    pub(super) fn hardware(&self) -> u16 {
+        match (self.kind, &self.tunnel) {
+            (LinkKind::Loopback, _) => libc::ARPHRD_LOOPBACK,
+            (_, Some(tunnel)) if tunnel.parameters.kind == Kind::Gre && tunnel.parameters.external => {
+                tunnel::ARPHRD_NONE
+            }
+            (_, Some(tunnel)) => tunnel.parameters.kind.hardware(),
+            _ => libc::ARPHRD_ETHER,
+        }
+    }
+
+    /// Hardware address and broadcast address: of a layer-3 tunnel its ends.
+    pub(super) fn hardware_addresses(&self) -> [Vec<u8>; 2] {
+        match &self.tunnel {
+            Some(tunnel) if !tunnel.parameters.kind.ethernet() => {
+                [tunnel.parameters.local, tunnel.parameters.remote].map(|address| match address {
+                    IpAddr::V4(address) => address.octets().to_vec(),
+                    IpAddr::V6(address) => address.octets().to_vec(),
+                })
+            }
+            _ => [self.mac.to_vec(), self.broadcast.to_vec()],
+        }
+    }
+
+    /// `IFLA_PERM_ADDRESS`: devices over IPv6 make their interface identifier from it.
+    pub(super) fn permanent_address(&self) -> Option<[u8; 16]> {
+        let kind = self.tunnel.as_ref()?.parameters.kind;
+        (kind.ipv6() && !kind.ethernet()).then(|| {
+            let mut address = [0; 16];
+            address[..6].copy_from_slice(&self.mac);
+            address
+        })
+    }
+
+    /// Whether packets of a group are sent by it. Linux: `addrconf_sit_config`, `addrconf_gre_config`.
+    pub(crate) fn multicast6(&self) -> bool {
+        match &self.tunnel {
+            Some(tunnel) if self.takes_ipv4_addresses(tunnel) => self.flags & IFF_POINTOPOINT as u32 != 0,
+            _ => true,
+        }
+    }
+
+    /// Whether its IPv6 addresses are made of IPv4 ones, not of its hardware address.
+    fn takes_ipv4_addresses(&self, tunnel: &Tunnel) -> bool {
+        let parameters = &tunnel.parameters;
+        match parameters.kind {
+            Kind::Sit => true,
+            Kind::Gre => parameters.local.is_unspecified() && !parameters.external,
+            _ => false,
+        }
+    }
+}
+
+/// An IPv6 address that a device has without being asked.
+pub(crate) struct Automatic {
+    pub address: Ipv6Addr,
+    pub prefix_len: u8,
+    pub scope: u8,
+    /// `IFA_F_*` besides the usual ones.
+    pub flags: u32,
+    /// `IFA_PROTO` is `kernel_ll`.
+    pub kernel: bool,
+}
+
+/// The interface identifier that ISATAP makes of an IPv4 address (RFC 5214 section 6.1). Linux:
+/// `__ipv6_isatap_ifid`.
+fn isatap(address: Ipv4Addr) -> Ipv6Addr {
+    let [a, b, ..] = address.octets();
+    let local = address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_multicast()
+        || address.is_broadcast()
+        || matches!((a, b), (0, _) | (192, 0) | (192, 88) | (198, 18 | 19));
+    let [c, d, e, f] = address.octets();
+    let first = if local { 0 } else { 0x0200 };
+    let pair = |high: u8, low: u8| u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, first, 0x5efe, pair(c, d), pair(e, f))
+}
+
+impl Router {
+    /// The IPv6 addresses that a tunnel gets when it comes up, in the order in which it gets them. Linux:
+    /// `addrconf_dev_config`, `add_v4_addrs`.
+    pub(crate) fn automatic_addresses(&self, link: &Link, tunnel: &Tunnel) -> Vec<Automatic> {
+        let parameters = &tunnel.parameters;
+        let alone = |address: Ipv6Addr, flags: u32| {
+            let scope = libc::RT_SCOPE_LINK;
+            vec![Automatic { address, prefix_len: 64, scope, flags, kernel: true }]
+        };
+        if link.takes_ipv4_addresses(tunnel) {
+            return self.addresses_of_ipv4(link, parameters);
+        }
+        if !link.eui64 {
+            return Vec::new();
+        }
+        match (parameters.kind, parameters.local) {
+            (Kind::Gre, _) if parameters.external => alone(link_local(link.mac), STABLE_PRIVACY),
+            (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) if local.is_unspecified() => Vec::new(),
+            (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) => alone(isatap(local), 0),
+            _ => alone(link_local(link.mac), 0),
+        }
+    }
+
+    fn addresses_of_ipv4(&self, link: &Link, parameters: &tunnel::Tunnel) -> Vec<Automatic> {
+        let to_point = link.flags & IFF_POINTOPOINT as u32 != 0;
+        let compatible = !to_point && parameters.kind == Kind::Sit;
+        if !compatible && !link.eui64 {
+            return Vec::new();
+        }
+        let made = |address: Ipv4Addr, host: bool| {
+            let low = u128::from(address.to_bits());
+            let (address, prefix_len) = match compatible {
+                true => (Ipv6Addr::from_bits(low), 96),
+                false => (Ipv6Addr::from_bits(0xfe80 << 112 | low), 64),
+            };
+            let scope = match (compatible, host) {
+                (_, true) => libc::RT_SCOPE_HOST,
+                (true, false) => libc::RT_SCOPE_UNIVERSE,
+                (false, false) => libc::RT_SCOPE_LINK,
+            };
+            Automatic { address, prefix_len, scope, flags: 0, kernel: false }
+        };
+        if let IpAddr::V4(local) = parameters.local
+            && !local.is_unspecified()
+        {
+            return vec![made(local, false)];
+        }
+        let mut all = Vec::new();
+        for other in self.links.iter().filter(|other| other.up()) {
+            for own in self.addresses.v4(other.index) {
+                let host = own.scope >= libc::RT_SCOPE_HOST;
+                if own.scope != libc::RT_SCOPE_LINK
+                    && !(host && to_point)
+                    && let IpAddr::V4(local) = own.local
+                {
+                    all.push(made(local, host));
+                }
+            }
+        }
+        all
+    }
+
+    /// The MTU of the link by which outer packets leave, as far as it is known.
+    fn underlay_mtu(&self, parameters: &tunnel::Tunnel) -> Option<u32> {
+        let mtu = |index: u32| self.links.get(index).map(|link| link.mtu);
+        let bound = || (parameters.link != 0).then(|| mtu(parameters.link)).flatten();
+        let named = |address: IpAddr| (!address.is_unspecified()).then_some(address);
+        let Some(remote) = named(parameters.remote) else { return bound() };
+        let source = named(parameters.local);
+        let l3mdev = self.l3mdev_table(parameters.link);
+        if remote.is_multicast() {
+            let of_source = || source.and_then(|source| mtu(self.addresses.link_of(source)?));
+            return bound().or_else(of_source).filter(|_| remote.is_ipv4());
+        }
+        let flow = Flow { source, oif: parameters.link, mark: parameters.mark, l3mdev, ..Flow::to(remote) };
+        let own_source = source.is_none_or(|source| source.is_ipv6() || self.addresses.is_local(source));
+        let way = self.way_out(&flow).filter(|_| own_source);
+        way.and_then(mtu).or_else(bound)
+    }
+
+    /// The MTU that a tunnel has unless it is given another. Linux: `ip_tunnel_bind_dev`, `ipip6_tunnel_bind_dev`,
+    /// `ip6_tnl_link_config`, `ip6gre_tnl_link_config`.
+    fn tunnel_mtu(&self, tunnel: &Tunnel, now: u32) -> u32 {
+        let parameters = &tunnel.parameters;
+        let headers = tunnel.overhead() + tunnel.option();
+        let least = match parameters.kind {
+            Kind::Ipip | Kind::Gre | Kind::GreTap => LEAST,
+            _ => LEAST6,
+        };
+        if parameters.kind.ipv6() && tunnel.capabilities() & IP6_CAP_XMIT == 0 {
+            return now;
+        }
+        match (self.underlay_mtu(parameters), parameters.kind) {
+            (Some(mtu), Kind::Sit) => mtu.saturating_sub(headers).max(least),
+            (Some(mtu), _) => mtu.min(MOST).saturating_sub(headers).max(least),
+            (None, Kind::Ipip | Kind::Gre | Kind::GreTap) => tunnel.default_mtu().max(least),
+            (None, _) => now,
+        }
+    }
+}
+
+impl Links {
+    /// The tunnel that a request to make or change one would collide with.
+    fn same_tunnel(&self, parameters: &tunnel::Tunnel) -> Option<&Link> {
+        self.iter().find(|link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.same(parameters)))
+    }
+}
+
+/// The flags of a device when it is made.
+pub(super) fn first_flags(parameters: &tunnel::Tunnel) -> i32 {
+    let to_point = if parameters.remote.is_unspecified() { 0 } else { IFF_POINTOPOINT };
+    match parameters.kind {
+        kind if kind.ethernet() => IFF_BROADCAST | IFF_MULTICAST,
+        Kind::Gre if parameters.remote.is_multicast() && !parameters.external => IFF_BROADCAST | to_point,
+        kind if kind.ipv6() => IFF_NOARP,
+        _ => IFF_NOARP | to_point,
+    }
+}

@@ -1,0 +1,191 @@
+//! `RTM_NEWLINK` of tunnels: what a request makes of one. Linux: the `newlink` and `changelink` of the kinds.
+
+use std::net::IpAddr;
+
+use libc::{EEXIST, EINVAL, ENODEV, EOPNOTSUPP, IFF_BROADCAST, IFF_POINTOPOINT};
+use underpass_netlink::tunnel::{self, Described, Kind};
+use underpass_netlink::{Attribute, Refusal};
+
+use super::{Tunnel, first_flags};
+use crate::Router;
+use crate::link::{Link, LinkKind};
+
+/// What Linux does and the router does not.
+fn check(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Refusal> {
+    if parameters.link != 0 && router.links.get(parameters.link).is_none() {
+        return Err(Refusal::errno(ENODEV));
+    }
+    if parameters.mark != 0 {
+        return Err(Refusal::new(EOPNOTSUPP, "fwmark of a tunnel is not supported by this router"));
+    }
+    Ok(())
+}
+
+/// The tunnel that a request asks for, as a link that is not there yet: down, with the MTU of `mtu` or else of its way.
+///
+/// # Errors
+/// `EEXIST`: there is one with the same ends. `EINVAL` for what does not go together.
+pub(in crate::link) fn create(
+    router: &Router,
+    mut link: Link,
+    kind: Kind,
+    data: Option<&Attribute<'_>>,
+    mtu: Option<u32>,
+) -> Result<Link, Refusal> {
+    let described = tunnel::parse(kind, data)?;
+    let made = build(router, &described)?;
+    link.flags = first_flags(&made.parameters) as u32;
+    link.kind = LinkKind::Tunnel(kind);
+    link.mtu = made.default_mtu();
+    if kind == Kind::Sit {
+        link.mtu = 1480; // whatever the encapsulation
+    }
+    adjust(router, &mut link, &made, true);
+    if let Some(mtu) = mtu {
+        link.mtu = match kind {
+            Kind::Ipip | Kind::Gre | Kind::GreTap => mtu.clamp(super::LEAST, super::MOST - made.overhead()),
+            Kind::Sit => mtu,
+            // Linux ignores one that does not fit.
+            _ if made.check_mtu(mtu).is_ok() => mtu,
+            _ => link.mtu,
+        };
+    }
+    link.tunnel = Some(Box::new(made));
+    Ok(link)
+}
+
+fn build(router: &Router, described: &Described) -> Result<Tunnel, Refusal> {
+    let parameters = described.tunnel;
+    let encap = described.encap.unwrap_or_default();
+    let length = encap.length()?;
+    check(router, &parameters)?;
+    let IpAddr::V4(_) = parameters.remote else { return build6(router, described, length) };
+    exclusive(router, &parameters)?;
+    if parameters.kind == Kind::Gre
+        && !parameters.external
+        && parameters.remote.is_multicast()
+        && parameters.local.is_unspecified()
+    {
+        return Err(Refusal::errno(EINVAL));
+    }
+    let six_rd = described.six_rd.unwrap_or_default();
+    let max_mtu = if parameters.kind == Kind::Sit { super::MOST6 - 20 } else { 0 };
+    Ok(Tunnel { parameters, encap, six_rd, max_mtu })
+}
+
+fn build6(router: &Router, described: &Described, encap_length: u32) -> Result<Tunnel, Refusal> {
+    let parameters = described.tunnel;
+    exclusive(router, &parameters)?;
+    let encap = described.encap.unwrap_or_default();
+    let max_mtu = if parameters.kind == Kind::Ip6Tnl { super::MOST - encap_length } else { 0 };
+    Ok(Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu })
+}
+
+/// There is none with the same ends, or no other with external metadata.
+fn exclusive(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Refusal> {
+    let taken = if parameters.external {
+        let mut tunnels = router.links.iter().filter_map(|link| link.tunnel.as_ref());
+        tunnels.any(|tunnel| tunnel.excludes_external(parameters.kind))
+    } else {
+        router.links.same_tunnel(parameters).is_some()
+    };
+    if taken { Err(Refusal::errno(EEXIST)) } else { Ok(()) }
+}
+
+/// Makes flags and MTU those that the ends ask for. `mtu`: the MTU too.
+fn adjust(router: &Router, link: &mut Link, tunnel: &Tunnel, mtu: bool) {
+    let parameters = &tunnel.parameters;
+    let to_point = IFF_POINTOPOINT as u32;
+    if !parameters.kind.ethernet() {
+        if !parameters.kind.ipv6() {
+            if !parameters.remote.is_unspecified() {
+                link.flags |= to_point;
+            }
+        } else {
+            let both = tunnel::IP6_CAP_XMIT | tunnel::IP6_CAP_RCV;
+            let able = tunnel.capabilities() & both == both;
+            link.flags = link.flags & !to_point | if able { to_point } else { 0 };
+        }
+    }
+    if mtu {
+        link.mtu = router.tunnel_mtu(tunnel, link.mtu);
+    }
+}
+
+/// What a tunnel becomes. `mtu`: the request gives it an MTU.
+///
+/// # Errors
+/// `EEXIST`: another has these ends. `EINVAL`: what cannot be changed. `EOPNOTSUPP`: it is of another kind.
+pub(in crate::link) fn change(
+    router: &Router,
+    link: &Link,
+    kind: Option<&str>,
+    data: &Attribute<'_>,
+    mtu: bool,
+) -> Result<Link, Refusal> {
+    let wanted = kind.and_then(Kind::named);
+    let Some(old) = link.tunnel.as_ref().filter(|old| wanted == Some(old.parameters.kind)) else {
+        return Err(Refusal::errno(EOPNOTSUPP));
+    };
+    let described = tunnel::parse(old.parameters.kind, Some(data))?;
+    let mut new = old.clone();
+    if let Some(encap) = described.encap {
+        encap.length()?;
+        new.encap = encap;
+    }
+    let parameters = described.tunnel;
+    check(router, &parameters)?;
+    let six_rd = described.six_rd.unwrap_or(old.six_rd);
+    six_rd.check()?;
+    check_ends(link, old, &parameters)?;
+    if router.links.same_tunnel(&parameters).is_some_and(|other| other.index != link.index) {
+        return Err(Refusal::errno(EEXIST));
+    }
+    let moved = (old.parameters.link, old.parameters.mark) != (parameters.link, parameters.mark);
+    // What a device does not take over from a request.
+    new.parameters = tunnel::Tunnel {
+        protocol: if old.parameters.kind == Kind::Ip6Tnl {
+            parameters.protocol
+        } else {
+            old.parameters.protocol
+        },
+        external: old.parameters.external,
+        ..parameters
+    };
+    new.six_rd = six_rd;
+    let mut changed = link.clone();
+    match parameters.kind {
+        Kind::Ipip | Kind::Sit => adjust(router, &mut changed, &new, moved && !mtu),
+        Kind::Gre | Kind::GreTap => {
+            adjust(router, &mut changed, &new, moved && !mtu);
+            let (before, now) = (old.parameters.gre_length(), new.parameters.gre_length());
+            if !mtu && !moved {
+                changed.mtu = (changed.mtu + before).saturating_sub(now).max(super::LEAST);
+            }
+        }
+        Kind::Ip6Tnl => adjust(router, &mut changed, &new, true),
+        Kind::Ip6Gre | Kind::Ip6GreTap => adjust(router, &mut changed, &new, !mtu),
+    }
+    changed.tunnel = Some(new);
+    Ok(changed)
+}
+
+/// Whether a device can get these ends, being to one point, to many or to none.
+fn check_ends(link: &Link, old: &Tunnel, parameters: &tunnel::Tunnel) -> Result<(), Refusal> {
+    let invalid = Refusal::errno(EINVAL);
+    let has = |flag: i32| link.flags & flag as u32 != 0;
+    let (to_point, broadcast) = (has(IFF_POINTOPOINT), has(IFF_BROADCAST));
+    let named = !parameters.remote.is_unspecified();
+    let fits = match parameters.kind {
+        Kind::Ipip | Kind::Ip6Tnl if parameters.external => false,
+        Kind::Ipip | Kind::Sit => to_point == named,
+        Kind::Gre if old.same(parameters) => true,
+        Kind::Gre if parameters.remote.is_multicast() => broadcast && !to_point,
+        Kind::Gre => to_point == named && !broadcast,
+        Kind::GreTap | Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => true,
+    };
+    if !fits || parameters.external && !old.parameters.external {
+        return Err(invalid);
+    }
+    Ok(())
+}
