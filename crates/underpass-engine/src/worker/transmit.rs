@@ -45,6 +45,23 @@ impl Transmit {
         }
     }
 
+    /// The same for a frame with labels; `labelled` bytes of it count as such.
+    #[inline(always)]
+    pub(crate) fn push_labelled(
+        &mut self,
+        port: PortId,
+        packet: Packet,
+        len: usize,
+        labelled: usize,
+    ) -> Result<(), Packet> {
+        self.push(port, packet, len)?;
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            queue.labelled.0 += 1;
+            queue.labelled.1 += labelled as u64;
+        }
+        Ok(())
+    }
+
     /// The first packet by a port makes its queue.
     #[cold]
     #[inline(never)]

@@ -6,7 +6,7 @@ use underpass_packet::rpl::Last;
 use underpass_packet::{ethernet, protocol};
 
 use super::super::View;
-use super::{ETHERNET, FIXED, NEXT_HEADER, Out, addresses, cut, write_header};
+use super::{ETHERNET, FIXED, Out, addresses, cut, write_header};
 use crate::buffer::Packet;
 use crate::srv6;
 use crate::tables::{Headend, HeadendMode, Rpl, StoredNextHop};
@@ -56,14 +56,11 @@ fn insert(next_hop: &StoredNextHop, packet: &mut Packet, len: usize, srh: &[u8])
     // The last, at 0, is filled in below.
     let left = usize::from(*srh.get(3)?).checked_sub(1)?;
     let first: &[u8; 16] = srh.get(24 + 16 * left..)?.first_chunk()?;
-    let fixed: &[u8; FIXED] = packet.bytes().get(ETHERNET..)?.first_chunk()?;
-    let last: [u8; 16] = *fixed.last_chunk()?;
-    insert_header(next_hop, packet, len, srh.len(), first, |room, next_header| {
-        srv6::copy(srh, room);
-        room[0] = next_header;
-        room.get_mut(8..24)?.copy_from_slice(&last);
-        Some(())
-    })
+    let gap = open(next_hop, packet, len, srh.len(), first)?;
+    srv6::copy(srh, gap.room);
+    gap.room[0] = gap.next_header;
+    *gap.room.get_mut(8..)?.first_chunk_mut()? = gap.destination;
+    Some(gap.out)
 }
 
 /// The same for an RPL source route.
@@ -76,28 +73,39 @@ pub(super) fn insert_rpl(view: &View<'_>, packet: &mut Packet, len: usize, route
     let last = Last::new(header.len(), first.to_bits(), u128::from_be_bytes(*fixed.last_chunk()?));
     let longest = last.header_len() <= 8 * usize::from(u8::MAX);
     longest.then_some(())?;
-    insert_header(next_hop, packet, len, last.header_len(), &first.octets(), |room, next_header| {
-        room.get_mut(..header.len())?.copy_from_slice(header);
-        last.write(room, next_header)
-    })
+    let gap = open(next_hop, packet, len, last.header_len(), &first.octets())?;
+    gap.room.get_mut(..header.len())?.copy_from_slice(header);
+    last.write(gap.room, gap.next_header)?;
+    Some(gap.out)
 }
 
-/// Puts a routing header of `longer` bytes, which `fill` writes, behind the IPv6 header of the packet of `len` bytes
-/// in a frame, and sends it to `first`, which `next_hop` leads to. `fill` must not fail.
+/// Room for a routing header, and what it takes over.
+struct Gap<'p> {
+    room: &'p mut [u8],
+    next_header: u8,
+    /// Where the packet was going.
+    destination: [u8; 16],
+    out: Out,
+}
+
+/// Makes room for a routing header of `longer` bytes behind the IPv6 header of the packet of `len` bytes in a
+/// frame, and sends it to `first`, which `next_hop` leads to. `None`: it is not IPv6, or not so plain, and as it was.
 #[inline(always)]
-fn insert_header(
+fn open<'p>(
     next_hop: &StoredNextHop,
-    packet: &mut Packet,
+    packet: &'p mut Packet,
     len: usize,
     longer: usize,
     first: &[u8; 16],
-    fill: impl FnOnce(&mut [u8], u8) -> Option<()>,
-) -> Option<Out> {
+) -> Option<Gap<'p>> {
     let mac = addresses(next_hop, longer + len)?;
     let payload_length = u16::try_from(longer + len - FIXED).ok()?;
-    let fixed: [u8; FIXED] = *packet.bytes().get(ETHERNET..)?.first_chunk()?;
-    let ([version, ..], hop_limit, next_header) = (fixed, fixed[7], fixed[NEXT_HEADER]);
-    if version >> 4 != 6 || hop_limit <= 1 {
+    let fixed: &[u8; FIXED] = packet.bytes().get(ETHERNET..)?.first_chunk()?;
+    let start = u64::from_be_bytes(*fixed.first_chunk()?);
+    let source: [u8; 16] = *fixed.get(8..)?.first_chunk()?;
+    let destination: [u8; 16] = *fixed.last_chunk()?;
+    let (next_header, hop_limit) = ((start >> 8) as u8, start as u8);
+    if start >> 60 != 6 || hop_limit <= 1 {
         return None;
     }
     if packet.len() != ETHERNET + len {
@@ -108,11 +116,12 @@ fn insert_header(
     let (header, bytes) = bytes.split_first_chunk_mut::<FIXED>()?;
     let room = bytes.get_mut(..longer)?;
     write_header(head, mac, ethernet::IPV6);
-    *header = fixed;
-    header[4..6].copy_from_slice(&payload_length.to_be_bytes());
-    header[NEXT_HEADER] = protocol::ROUTING;
-    header[7] = hop_limit - 1;
-    header[24..].copy_from_slice(first);
-    fill(room, next_header)?;
-    Some((next_hop.port, (ETHERNET + longer + len) as u32))
+    let start = start & !0xffff_ffff
+        | u64::from(payload_length) << 16
+        | u64::from(protocol::ROUTING) << 8
+        | u64::from(hop_limit - 1);
+    *header.first_chunk_mut()? = start.to_be_bytes();
+    *header.get_mut(8..)?.first_chunk_mut()? = source;
+    *header.last_chunk_mut()? = *first;
+    Some(Gap { room, next_header, destination, out: (next_hop.port, (ETHERNET + longer + len) as u32) })
 }

@@ -7,11 +7,12 @@ use underpass_packet::{FromBytes, IntoBytes, ethernet};
 use super::super::chain::Fibs;
 use super::super::mpls::{MPLS, action_of, class_of, entries, hand_ip, kept_class, write_labels};
 use super::super::{Burst, Path, View, ipv4_plain, ipv6_plain};
-use super::{Common, Company, ETHERNET, Out, Packets, addresses, next_hop4, next_hop6, write_header};
+use super::{Common, Company, ETHERNET, Out, Packets, addresses, cut, next_hop4, next_hop6, write_header};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, CounterId, Counters};
+use crate::drops::Drop;
 use crate::tables::{Action, IpVersion, LabelAction, Push, StoredNextHop, Switch, SwitchTo};
-use crate::trace::Trace;
+use crate::trace::{Event, Trace};
 
 /// What packets in a row have in common, counted once for all of them.
 #[derive(Default)]
@@ -64,13 +65,14 @@ impl<const COUNT: bool> Path<COUNT> {
         len: usize,
         push: &Push,
     ) {
-        let Some(out) = push_plain::<IPV6>(company.common.view, &mut packet, len, push) else {
+        let Some((port, frame_len)) = push_plain::<IPV6>(company.common.view, &mut packet, len, push) else {
             return self.take_own_road(company, packet);
         };
-        if COUNT {
-            self.transmit.count_labelled(out.0, 1, u64::from(out.1) - ETHERNET as u64);
+        company.trace.step(Event::Sent(port), &packet);
+        let labelled = if COUNT { frame_len as usize - ETHERNET } else { 0 };
+        if let Err(packet) = self.transmit.push_labelled(port, packet, frame_len as usize, labelled) {
+            self.drop(packet, Drop::TransmitFull, company.trace);
         }
-        self.send_frame(out, packet, company.trace);
     }
 
     /// Takes a packet that is not plainly IP to its port, if it is labelled, or along its own road.
@@ -342,32 +344,45 @@ fn push_plain<const IPV6: bool>(
     push: &Push,
 ) -> Option<Out> {
     let next_hop = view.tables.next_hop(push.next_hop, view.guard)?;
-    let outer_len = push.labels.len() + len;
-    let mac = addresses(next_hop, outer_len)?;
-    if packet.headroom() < push.labels.len() {
-        return None;
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
     }
-    let inside = packet.bytes_mut().get_mut(ETHERNET..)?;
+    // The numbers of labels that are frequent, without a loop.
+    let out = match push.labels.len() {
+        4 => put_on::<IPV6>(packet, push.labels.first_chunk::<4>()?, push.ttl, next_hop),
+        8 => put_on::<IPV6>(packet, push.labels.first_chunk::<8>()?, push.ttl, next_hop),
+        _ => put_on::<IPV6>(packet, &push.labels, push.ttl, next_hop),
+    };
+    if view.tables.labels().is_uniform() && out.is_some() {
+        add_class(packet.bytes_mut().get_mut(ETHERNET..)?, push.labels.len());
+    }
+    out
+}
+
+/// Puts labels with this TTL, or that of the packet, before the packet in a frame.
+#[inline(always)]
+fn put_on<const IPV6: bool>(
+    packet: &mut Packet,
+    labels: &[u8],
+    ttl: Option<u8>,
+    next_hop: &StoredNextHop,
+) -> Option<Out> {
+    let len = packet.len() + labels.len();
+    let mac = addresses(next_hop, len - ETHERNET)?;
+    let frame = packet.push(labels.len()).ok()?;
+    let (head, rest) = frame.split_first_chunk_mut::<ETHERNET>()?;
+    let (stack, inside) = rest.split_at_mut_checked(labels.len())?;
     let lowered = if IPV6 { super::ipv6::lower_hop_limit(inside) } else { super::ipv4::lower_ttl(inside) };
     if !lowered {
+        packet.pull(labels.len());
         return None;
     }
-    let own = if IPV6 { inside.get(7)? } else { inside.get(8)? };
-    let ttl = push.ttl.unwrap_or(*own);
-    packet.truncate(ETHERNET + len);
-    let frame = packet.push(push.labels.len()).ok()?;
-    let (head, stack) = frame.split_first_chunk_mut::<ETHERNET>()?;
+    let ttl = ttl.unwrap_or(*inside.get(if IPV6 { 7 } else { 8 })?);
     write_header(head, mac, ethernet::MPLS);
-    // The numbers of labels that are frequent, without a loop.
-    match *push.labels {
-        [a, b, c, _] => *stack.first_chunk_mut()? = [a, b, c, ttl],
-        [a, b, c, _, d, e, f, _] => *stack.first_chunk_mut()? = [a, b, c, ttl, d, e, f, ttl],
-        _ => write_labels(stack, &push.labels, (0, ttl), true)?,
+    for (entry, [a, b, c, _]) in stack.as_chunks_mut().0.iter_mut().zip(labels.as_chunks().0) {
+        *entry = [*a, *b, *c, ttl];
     }
-    if view.tables.labels().is_uniform() {
-        add_class(stack, push.labels.len());
-    }
-    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+    Some((next_hop.port, len as u32))
 }
 
 /// The label of a frame that is labelled.
