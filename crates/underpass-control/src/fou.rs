@@ -21,6 +21,11 @@ pub(crate) struct FouPorts {
 }
 
 impl FouPorts {
+    /// Changes with every change of a port.
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Config> {
         self.all.iter().map(|(_, port)| port)
     }

@@ -8,7 +8,9 @@ use ipnet::IpNet;
 use underpass_engine::buffer::PortId;
 use underpass_engine::tables::{LinkId, Rewrite};
 
-use crate::{Neighbour, Router};
+use underpass_netlink::fou;
+
+use crate::{LinkKind, Neighbour, Router};
 
 /// The ports of the host, and the links that it shares.
 #[derive(Debug, Default)]
@@ -63,6 +65,10 @@ impl Router {
     /// The host's port for what comes in by a link, and whether the kernel gets a copy of that.
     pub(crate) fn host_of(&self, link: u32) -> (Option<PortId>, bool) {
         let Some(live) = &self.live else { return (None, false) };
+        if let Some(tunnel) = self.links.get(link).filter(|link| matches!(link.kind, LinkKind::Tunnel(_))) {
+            // What comes out of a tunnel comes to the host by the tunnel's device.
+            return (tunnel.port(), false);
+        }
         let vrf = self.domain_of(link);
         (live.host.ports.get(&vrf).copied(), live.host.shared.contains(&link))
     }
@@ -80,6 +86,16 @@ impl Router {
     /// Changes with every change of a link, and of whether it takes labels.
     pub fn link_generation(&self) -> u64 {
         self.links.generation
+    }
+
+    /// The receive ports of foo-over-UDP.
+    pub fn fou_ports(&self) -> impl Iterator<Item = &fou::Config> {
+        self.fou.iter()
+    }
+
+    /// Changes with every change of a receive port.
+    pub fn fou_generation(&self) -> u64 {
+        self.fou.generation()
     }
 
     /// Changes with every change of what [`Router::local_addresses`] gives.

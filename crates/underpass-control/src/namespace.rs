@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use underpass_netlink::Refusal;
+use underpass_netlink::{Refusal, tunnel};
 
 /// A device that the router stands behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,6 +14,8 @@ pub enum Device {
     },
     /// `dummy`: swallows what is sent to it.
     Dummy,
+    /// A tunnel: the host's door to it. Frames of Ethernet pass through that of an Ethernet device, else packets.
+    Tunnel(tunnel::Kind),
 }
 
 impl Device {
@@ -22,6 +24,7 @@ impl Device {
         match self {
             Self::Vrf { .. } => "vrf",
             Self::Dummy => "dummy",
+            Self::Tunnel(kind) => kind.name(),
         }
     }
 }

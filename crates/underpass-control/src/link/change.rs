@@ -112,6 +112,11 @@ impl<'a> Wanted<'a> {
         })
     }
 
+    /// Whether it says something of what makes the link's kind.
+    pub(super) const fn changes_kind(&self) -> bool {
+        self.data.is_some()
+    }
+
     fn name(&self) -> Option<String> {
         self.attributes.get(libc::IFLA_IFNAME).map(|name| name.text())
     }
@@ -295,6 +300,9 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
                 }
                 None => wanted.changed(router, link)?,
             };
+            if router.live.is_some() && wanted.data.is_some() {
+                return router.change_tunnel(request, changed);
+            }
             if router.live.is_some() {
                 return router.set_master(request, changed.index, changed.master);
             }
@@ -401,6 +409,9 @@ fn create_tunnel(
         return Err(refusal);
     }
     let made = wanted.apply_new(router, &link)?;
+    if router.live.is_some() {
+        return router.make_tunnel(request, &Link { mtu: link.mtu, ..made });
+    }
     add(router, Cause::from(request), Link { mtu: link.mtu, ..made });
     Ok(Outcome::Done)
 }

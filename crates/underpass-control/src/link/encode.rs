@@ -6,7 +6,7 @@ use super::{Link, LinkKind};
 
 pub(super) const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 pub(super) const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
-const IFLA_PERM_ADDRESS: u16 = 54;
+pub(super) const IFLA_PERM_ADDRESS: u16 = 54;
 const IFLA_INET6_FLAGS: u16 = 1;
 pub(super) const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 pub(super) const IFLA_VRF_TABLE: u16 = 1;
@@ -39,6 +39,17 @@ impl LinkCount {
         ]);
         stats
     }
+}
+
+/// `IFLA_STATS64` and `IFLA_STATS`.
+pub(super) fn write_stats(reply: &mut Reply<'_>, count: LinkCount) {
+    let stats = count.stats64();
+    reply.align_64(libc::IFLA_PAD);
+    let wide: Vec<u8> = stats.iter().flat_map(|n| n.to_ne_bytes()).collect();
+    reply.attribute(libc::IFLA_STATS64, &wide);
+    // struct rtnl_link_stats: the first 24 of them, cut to 32 bits.
+    let narrow: Vec<u8> = stats[..24].iter().flat_map(|&n| (n as u32).to_ne_bytes()).collect();
+    reply.attribute(libc::IFLA_STATS, &narrow);
 }
 
 /// `struct ifinfomsg`.
@@ -132,13 +143,7 @@ pub(crate) fn write_link(
     reply.attribute(libc::IFLA_ADDRESS, &address);
     reply.attribute(libc::IFLA_BROADCAST, &broadcast);
     if let Some(count) = count {
-        let stats = count.stats64();
-        reply.align_64(libc::IFLA_PAD);
-        let wide: Vec<u8> = stats.iter().flat_map(|n| n.to_ne_bytes()).collect();
-        reply.attribute(libc::IFLA_STATS64, &wide);
-        // struct rtnl_link_stats: the first 24 of them, cut to 32 bits.
-        let narrow: Vec<u8> = stats[..24].iter().flat_map(|&n| (n as u32).to_ne_bytes()).collect();
-        reply.attribute(libc::IFLA_STATS, &narrow);
+        write_stats(reply, count);
     }
     write_kind(reply, link, vrf);
     if let Some(address) = link.permanent_address() {

@@ -56,9 +56,13 @@ impl Router {
         let kind = match devices.and_then(|devices| devices.get(index)) {
             Some(Device::Vrf { table }) => LinkKind::Vrf { table },
             Some(Device::Dummy) => LinkKind::Dummy,
+            Some(Device::Tunnel(kind)) => LinkKind::Tunnel(kind),
             None => kind_of(&attributes, flags)?,
         };
         let vrf = devices.and_then(|devices| devices.master(index));
+        let tunnel = devices.and_then(|devices| devices.tunnel(index));
+        let flags = tunnel.map_or(flags, |made| made.flags(flags));
+        let tunnel = tunnel.map(|made| Box::new(made.tunnel.clone()));
         let name = attributes.get(libc::IFLA_IFNAME).map(|name| name.text()).unwrap_or_default();
         let old = self.links.get(index).cloned();
         let base = old.clone().unwrap_or_else(|| Link::new(index, name.clone(), kind, [0; 6]));
@@ -74,6 +78,7 @@ impl Router {
             tx_queue_len: number(libc::IFLA_TXQLEN).unwrap_or(base.tx_queue_len),
             master: vrf.or(number(libc::IFLA_MASTER).filter(|&master| master != 0)),
             group: number(libc::IFLA_GROUP).unwrap_or(0),
+            tunnel,
             ..base
         };
         match old {
@@ -94,7 +99,16 @@ impl Router {
         let (index, up) = (new.index, new.up());
         let renamed = old.name != new.name;
         let forwards = |link: &Link| {
-            (link.up(), link.carrier, link.mtu, link.mac, link.master, link.kind, link.attached)
+            (
+                link.up(),
+                link.carrier,
+                link.mtu,
+                link.mac,
+                link.master,
+                link.kind,
+                link.attached,
+                link.tunnel.clone(),
+            )
         };
         let changed = forwards(old) != forwards(&new);
         let moved = (old.master, old.kind) != (new.master, new.kind);

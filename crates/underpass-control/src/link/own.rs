@@ -1,5 +1,5 @@
-//! VRFs and dummies beside a kernel that has neither: each a device of the kernel's that the router has made
-//! and stands behind. The kernel does not know which links are enslaved to them; the router does.
+//! VRFs, dummies and tunnels beside a kernel that has none of them: each a device of the kernel's that the router
+//! has made and stands behind. The kernel does not know which links are enslaved to them; the router does.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,13 @@ use libc::{
 };
 use netlink_packet_core::NLA_F_NESTED;
 use underpass_netlink::reply::{Address, write_message};
-use underpass_netlink::{Message, Refusal, Reply};
+use underpass_netlink::{Message, Refusal, Reply, tunnel};
 
-use super::Link;
 use super::change::Wanted;
-use super::encode::{IFLA_INET6_ADDR_GEN_MODE, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE};
+use super::encode::{
+    IFLA_INET6_ADDR_GEN_MODE, IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, write_stats,
+};
+use super::{Link, Tunnel};
 use crate::owner::creates;
 use crate::router::Outcome;
 use crate::{Device, Request, Router};
@@ -23,6 +25,29 @@ const REMEMBERED: usize = 64;
 /// Length of a `struct ifinfomsg`.
 const HEADER: usize = 16;
 
+/// Flags that follow from what a tunnel is.
+const OF_TUNNELS: u32 = (IFF_NOARP | IFF_POINTOPOINT | IFF_BROADCAST | IFF_MULTICAST) as u32;
+
+/// A tunnel behind a device.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(super) tunnel: Tunnel,
+    /// Of `OF_TUNNELS` those that it has.
+    flags: u32,
+}
+
+impl Made {
+    fn new(link: &Link) -> Option<Self> {
+        let tunnel = link.tunnel.as_deref()?.clone();
+        Some(Self { tunnel, flags: link.flags & OF_TUNNELS })
+    }
+
+    /// The flags of the link, from those of the kernel's device.
+    pub(super) const fn flags(&self, kernels: u32) -> u32 {
+        kernels & !OF_TUNNELS | self.flags
+    }
+}
+
 /// What the kernel does not know of its links.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
@@ -30,6 +55,8 @@ pub(crate) struct Devices {
     made: BTreeMap<u32, Device>,
     /// Those of before.
     gone: BTreeMap<u32, Device>,
+    /// What the tunnels among both are.
+    tunnels: BTreeMap<u32, Made>,
     /// The VRF of each link that is enslaved to one of them.
     masters: BTreeMap<u32, u32>,
     /// What the kernel has last told of each link: the body of its message.
@@ -40,6 +67,11 @@ impl Devices {
     /// Of which kind the device is that the router stands behind.
     pub fn get(&self, index: u32) -> Option<Device> {
         self.made.get(&index).copied()
+    }
+
+    /// The tunnel that a device is.
+    pub(super) fn tunnel(&self, index: u32) -> Option<&Made> {
+        self.tunnels.get(&index)
     }
 
     /// The VRF of the router's that a link is enslaved to.
@@ -60,7 +92,8 @@ impl Devices {
         if let Some(device) = self.made.remove(&index) {
             self.gone.insert(index, device);
             if self.gone.len() > REMEMBERED {
-                self.gone.pop_first();
+                let forgotten = self.gone.pop_first();
+                forgotten.map(|(index, _)| self.tunnels.remove(&index));
             }
         }
     }
@@ -77,12 +110,13 @@ pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
     let made = |index: u32| live.devices.get(index).is_some();
     match request.message.kind {
         libc::RTM_DELLINK => link.is_some_and(|link| made(link.index)),
-        libc::RTM_NEWLINK if creates(request) && matches!(wanted.kind.as_deref(), Some("vrf" | "dummy")) => {
-            true
-        }
+        libc::RTM_NEWLINK if creates(request) && wanted.kind.as_deref().is_some_and(is_made) => true,
         RTM_NEWLINK | RTM_SETLINK => {
             let master = wanted.attributes.get(libc::IFLA_MASTER).map(|master| master.u32());
             let slave = link.is_some_and(|link| live.devices.master(link.index).is_some());
+            if wanted.changes_kind() && link.is_some_and(|link| made(link.index)) {
+                return true;
+            }
             match (link, master) {
                 (Some(_), Some(master)) => made(master) || slave,
                 _ => false,
@@ -90,6 +124,11 @@ pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether the router makes devices of this kind.
+fn is_made(kind: &str) -> bool {
+    matches!(kind, "vrf" | "dummy") || tunnel::Kind::named(kind).is_some()
 }
 
 impl Router {
@@ -102,7 +141,9 @@ impl Router {
 
     /// Whether any link is enslaved to a VRF that this router has made, or there is one.
     pub(crate) fn has_own_slaves(&self) -> bool {
-        self.live.as_ref().is_some_and(|live| !live.devices.made.is_empty())
+        let vrf = |device: &Device| matches!(device, Device::Vrf { .. });
+        let has = |devices: &Devices| !devices.masters.is_empty() || devices.made.values().any(vrf);
+        self.live.as_ref().is_some_and(|live| has(&live.devices))
     }
 
     /// The devices that the router stands behind.
@@ -126,12 +167,7 @@ impl Router {
         let skip = [libc::IFLA_IFNAME, libc::IFLA_LINKINFO, libc::IFLA_MASTER];
         let rest = self.pass_on_rest(request, index, &skip, |message| {
             if let Device::Vrf { .. } = device {
-                // A VRF has no link-local address.
-                let families = message.nest(libc::IFLA_AF_SPEC);
-                let inet6 = message.nest(libc::AF_INET6 as u16);
-                message.u8(IFLA_INET6_ADDR_GEN_MODE, 1);
-                message.end(inet6);
-                message.end(families);
+                no_link_local(message);
             }
         });
         if let Err(refusal) = rest {
@@ -143,6 +179,57 @@ impl Router {
         {
             live.devices.masters.insert(index, master);
         }
+        Ok(Outcome::Done)
+    }
+
+    /// Makes a tunnel's device. `link` is what it is to be.
+    pub(super) fn make_tunnel(&mut self, request: &Request<'_>, link: &Link) -> Result<Outcome, Refusal> {
+        let unavailable = Refusal::new(libc::EOPNOTSUPP, "Unknown device type");
+        let made = Made::new(link).ok_or(unavailable.clone())?;
+        let kind = made.tunnel.parameters.kind;
+        let live = self.live.as_mut().ok_or(unavailable.clone())?;
+        let device = Device::Tunnel(kind);
+        let index = live.namespace.as_mut().ok_or(unavailable)?.make(&link.name, device)?;
+        live.devices.gone.remove(&index);
+        live.devices.made.insert(index, device);
+        live.devices.tunnels.insert(index, made);
+        let rest = self.pass_on_rest(request, index, skipped(kind), |message| {
+            message.u32(libc::IFLA_MTU, link.mtu);
+            if kind == tunnel::Kind::Ipip
+                && request.message.attributes(HEADER).all(|it| it.kind != libc::IFLA_AF_SPEC)
+            {
+                // It carries no IPv6.
+                no_link_local(message);
+            }
+        });
+        if let Err(refusal) = rest {
+            self.remove_device(index);
+            return Err(refusal);
+        }
+        if let Some(master) = link.master
+            && let Some(live) = &mut self.live
+        {
+            live.devices.masters.insert(index, master);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Makes another tunnel of a device.
+    pub(super) fn change_tunnel(&mut self, request: &Request<'_>, link: Link) -> Result<Outcome, Refusal> {
+        let unsupported = Refusal::errno(libc::EOPNOTSUPP);
+        let made = Made::new(&link).ok_or(unsupported.clone())?;
+        let old = self.links.get(link.index).cloned().ok_or(unsupported)?;
+        let skip = skipped(made.tunnel.parameters.kind);
+        let mtu = (link.mtu != old.mtu).then_some(link.mtu);
+        self.pass_on_rest(request, link.index, skip, |message| {
+            mtu.into_iter().for_each(|mtu| message.u32(libc::IFLA_MTU, mtu));
+        })?;
+        if let Some(live) = &mut self.live {
+            live.devices.tunnels.insert(link.index, made);
+        }
+        let changed = Link { tunnel: link.tunnel, ..old.clone() };
+        self.change_mirrored_link(&old, changed);
+        self.enslave(link.index, link.master);
         Ok(Outcome::Done)
     }
 
@@ -260,6 +347,31 @@ impl Router {
     }
 }
 
+/// What of a request for a tunnel is not passed on.
+const fn skipped(kind: tunnel::Kind) -> &'static [u16] {
+    const BOTH: [u16; 5] =
+        [libc::IFLA_IFNAME, libc::IFLA_LINKINFO, libc::IFLA_MASTER, libc::IFLA_LINK, libc::IFLA_MTU];
+    const ENDS: [u16; 7] = [
+        libc::IFLA_IFNAME,
+        libc::IFLA_LINKINFO,
+        libc::IFLA_MASTER,
+        libc::IFLA_LINK,
+        libc::IFLA_MTU,
+        libc::IFLA_ADDRESS,
+        libc::IFLA_BROADCAST,
+    ];
+    if kind.ethernet() { &BOTH } else { &ENDS }
+}
+
+/// The device gets no link-local address.
+fn no_link_local(message: &mut Reply<'_>) {
+    let families = message.nest(libc::IFLA_AF_SPEC);
+    let inet6 = message.nest(libc::AF_INET6 as u16);
+    message.u8(IFLA_INET6_ADDR_GEN_MODE, 1);
+    message.end(inet6);
+    message.end(families);
+}
+
 /// `struct ifinfomsg`.
 fn header(index: u32, flags: u32, change: u32) -> [u8; HEADER] {
     let mut header = [0; HEADER];
@@ -309,16 +421,24 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
     if device.is_none() && master.is_none() {
         return None;
     }
+    let tunnel = devices.tunnel(index).filter(|_| matches!(device, Some(Device::Tunnel(_))));
     if let Some(device) = device {
-        fixed[2..4].copy_from_slice(&ARPHRD_ETHER.to_ne_bytes());
+        let hardware = tunnel.map_or(ARPHRD_ETHER, |made| made.tunnel.hardware());
+        fixed[2..4].copy_from_slice(&hardware.to_ne_bytes());
         let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
-        let (set, clear) = match device {
-            Device::Vrf { .. } => (IFF_NOARP | IFF_MASTER, IFF_POINTOPOINT | IFF_MULTICAST | IFF_BROADCAST),
-            Device::Dummy => (IFF_NOARP | IFF_BROADCAST, IFF_MULTICAST),
+        let flags = match (device, tunnel) {
+            (_, Some(made)) => made.flags(flags),
+            (Device::Dummy, _) => flags & !(IFF_MULTICAST as u32) | (IFF_NOARP | IFF_BROADCAST) as u32,
+            _ => {
+                let clear = (IFF_POINTOPOINT | IFF_MULTICAST | IFF_BROADCAST) as u32;
+                flags & !clear | (IFF_NOARP | IFF_MASTER) as u32
+            }
         };
-        let flags = flags & !(clear as u32) | set as u32;
         fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
     }
+    let ends = tunnel.and_then(|made| made.tunnel.ends());
+    // What the device has counted is what the host itself has sent and got.
+    let count = tunnel.and_then(|_| router.links.get(index)).map(|link| router.count_link(link));
     let slave = master.and_then(|master| match devices.get(master) {
         Some(Device::Vrf { table }) => Some((master, table)),
         _ => None,
@@ -334,14 +454,27 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
             match (attribute.kind, device) {
                 (libc::IFLA_LINKINFO, _) => {
                     info = true;
-                    write_info(reply, device, slave, Some(value));
+                    write_info(reply, device, tunnel, slave, Some(value));
+                }
+                (libc::IFLA_ADDRESS | libc::IFLA_BROADCAST, _) if ends.is_some() => {}
+                (libc::IFLA_LINK, _) if tunnel.is_some() => {}
+                (libc::IFLA_STATS64 | libc::IFLA_STATS, _) if count.is_some() => {}
+                (libc::IFLA_MIN_MTU, Some(Device::Tunnel(_))) => {
+                    reply.u32(libc::IFLA_MIN_MTU, tunnel.map_or(0, |made| made.tunnel.mtu_bounds().0))
+                }
+                (libc::IFLA_MAX_MTU, Some(Device::Tunnel(_))) => {
+                    reply.u32(libc::IFLA_MAX_MTU, tunnel.map_or(0, |made| made.tunnel.mtu_bounds().1))
                 }
                 (libc::IFLA_MASTER, _) if slave.is_some() => {}
                 (libc::IFLA_ADDRESS | libc::IFLA_BROADCAST, Some(Device::Vrf { .. })) => {}
                 (libc::IFLA_OPERSTATE, Some(Device::Vrf { .. })) if up => reply.u8(libc::IFLA_OPERSTATE, 6),
-                (libc::IFLA_OPERSTATE, Some(Device::Dummy)) if up => reply.u8(libc::IFLA_OPERSTATE, 0),
+                (libc::IFLA_OPERSTATE, Some(Device::Dummy | Device::Tunnel(_))) if up => {
+                    reply.u8(libc::IFLA_OPERSTATE, 0)
+                }
                 (libc::IFLA_QDISC, Some(_)) => {
-                    reply.text(libc::IFLA_QDISC, if up { "noqueue" } else { "noop" })
+                    let ethernet = matches!(device, Some(Device::Tunnel(kind)) if kind.ethernet());
+                    let queued = if ethernet { "pfifo_fast" } else { "noqueue" };
+                    reply.text(libc::IFLA_QDISC, if up { queued } else { "noop" })
                 }
                 (libc::IFLA_MIN_MTU, Some(Device::Vrf { .. })) => reply.u32(libc::IFLA_MIN_MTU, 1280),
                 (libc::IFLA_MIN_MTU | libc::IFLA_MAX_MTU, Some(Device::Dummy)) => {
@@ -366,8 +499,19 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
             reply.attribute(libc::IFLA_ADDRESS, &Router::own_mac(index));
             reply.attribute(libc::IFLA_BROADCAST, &[0xff; 6]);
         }
+        count.into_iter().for_each(|count| write_stats(reply, count));
+        if let Some([local, remote]) = &ends {
+            reply.attribute(libc::IFLA_ADDRESS, local);
+            reply.attribute(libc::IFLA_BROADCAST, remote);
+        }
+        if let Some(made) = tunnel {
+            reply.u32(libc::IFLA_LINK, made.tunnel.parameters.link);
+            if let Some(address) = made.tunnel.permanent_address(Router::own_mac(index)) {
+                reply.attribute(IFLA_PERM_ADDRESS, &address);
+            }
+        }
         if !info {
-            write_info(reply, device, slave, None);
+            write_info(reply, device, tunnel, slave, None);
         }
     });
     written.is_ok().then_some(bytes)
@@ -377,6 +521,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
 fn write_info(
     reply: &mut Reply<'_>,
     device: Option<Device>,
+    tunnel: Option<&Made>,
     slave: Option<(u32, u32)>,
     kernels: Option<&[u8]>,
 ) {
@@ -387,6 +532,12 @@ fn write_info(
             if let Device::Vrf { table } = device {
                 let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
                 reply.u32(IFLA_VRF_TABLE, table);
+                reply.end(data);
+            }
+            if let Some(Made { tunnel: Tunnel { encap, six_rd, .. }, .. }) = tunnel {
+                let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+                let shown = tunnel.map(|made| made.tunnel.shown());
+                shown.into_iter().for_each(|shown| tunnel::write(reply, &shown, encap, six_rd));
                 reply.end(data);
             }
         }

@@ -151,40 +151,54 @@ impl Tunnel {
     }
 }
 
+impl Tunnel {
+    /// `ARPHRD_*`.
+    pub(super) const fn hardware(&self) -> u16 {
+        match self.parameters.kind {
+            Kind::Gre if self.parameters.external => tunnel::ARPHRD_NONE,
+            kind => kind.hardware(),
+        }
+    }
+
+    /// Of a layer-3 device its ends, which are its hardware address and its broadcast address.
+    pub(super) fn ends(&self) -> Option<[Vec<u8>; 2]> {
+        let ends = [self.parameters.local, self.parameters.remote].map(|address| match address {
+            IpAddr::V4(address) => address.octets().to_vec(),
+            IpAddr::V6(address) => address.octets().to_vec(),
+        });
+        (!self.parameters.kind.ethernet()).then_some(ends)
+    }
+
+    /// `IFLA_PERM_ADDRESS`: devices over IPv6 make their interface identifier from it.
+    pub(super) fn permanent_address(&self, mac: [u8; 6]) -> Option<[u8; 16]> {
+        let kind = self.parameters.kind;
+        (kind.ipv6() && !kind.ethernet()).then(|| {
+            let mut address = [0; 16];
+            address[..6].copy_from_slice(&mac);
+            address
+        })
+    }
+}
+
 impl Link {
     /// `ARPHRD_*`.
     pub(super) fn hardware(&self) -> u16 {
         match (self.kind, &self.tunnel) {
             (LinkKind::Loopback, _) => libc::ARPHRD_LOOPBACK,
-            (_, Some(tunnel)) if tunnel.parameters.kind == Kind::Gre && tunnel.parameters.external => {
-                tunnel::ARPHRD_NONE
-            }
-            (_, Some(tunnel)) => tunnel.parameters.kind.hardware(),
+            (_, Some(tunnel)) => tunnel.hardware(),
             _ => libc::ARPHRD_ETHER,
         }
     }
 
     /// Hardware address and broadcast address: of a layer-3 tunnel its ends.
     pub(super) fn hardware_addresses(&self) -> [Vec<u8>; 2] {
-        match &self.tunnel {
-            Some(tunnel) if !tunnel.parameters.kind.ethernet() => {
-                [tunnel.parameters.local, tunnel.parameters.remote].map(|address| match address {
-                    IpAddr::V4(address) => address.octets().to_vec(),
-                    IpAddr::V6(address) => address.octets().to_vec(),
-                })
-            }
-            _ => [self.mac.to_vec(), self.broadcast.to_vec()],
-        }
+        let ends = self.tunnel.as_ref().and_then(|tunnel| tunnel.ends());
+        ends.unwrap_or_else(|| [self.mac.to_vec(), self.broadcast.to_vec()])
     }
 
     /// `IFLA_PERM_ADDRESS`: devices over IPv6 make their interface identifier from it.
     pub(super) fn permanent_address(&self) -> Option<[u8; 16]> {
-        let kind = self.tunnel.as_ref()?.parameters.kind;
-        (kind.ipv6() && !kind.ethernet()).then(|| {
-            let mut address = [0; 16];
-            address[..6].copy_from_slice(&self.mac);
-            address
-        })
+        self.tunnel.as_ref()?.permanent_address(self.mac)
     }
 
     /// Whether packets of a group are sent by it. Linux: `addrconf_sit_config`, `addrconf_gre_config`.

@@ -10,7 +10,7 @@ use underpass_port::tun::{TunKind, TunPort};
 
 use super::Asker;
 
-/// `txqlen` of VRFs and dummies.
+/// `txqlen` of the devices.
 const QUEUE_LENGTH: u32 = 1000;
 
 /// The first queues of devices that were made, until somebody takes them: a device is there as long as one
@@ -76,6 +76,8 @@ impl Namespace for Own {
         let kind = match device {
             Device::Vrf { .. } => TunKind::Tun,
             Device::Dummy => TunKind::Tap,
+            Device::Tunnel(kind) if kind.ethernet() => TunKind::Tap,
+            Device::Tunnel(_) => TunKind::Tun,
         };
         let queue = TunPort::open(name, kind, device != Device::Dummy).map_err(refused)?;
         let index = underpass_port::index_of(name).map_err(refused)?;

@@ -7,10 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use underpass_control::{LinkKind, Router};
+use underpass_control::{LinkKind, Router, Tunnel};
 use underpass_engine::buffer::PortId;
+use underpass_netlink::{fou, tunnel};
+use underpass_packet::protocol;
 use underpass_port::{
-    keep::Keep,
+    keep::{Claim, Keep},
     live::{Device, LONGEST, LivePort},
     tun::{ROUTER_MAC, TunKind, TunPort},
 };
@@ -60,15 +62,19 @@ pub struct Attachments {
     attached: BTreeMap<u32, Attached>,
     /// Interface indexes of the host's devices, by VRF.
     hosts: BTreeMap<u32, (u32, PortId)>,
+    /// Ports of the devices of tunnels, by interface index.
+    tunnels: BTreeMap<u32, PortId>,
     /// Ports in use.
     ports: BTreeSet<u16>,
     failed: Failed,
     /// What `keep` holds.
     kept: BTreeSet<(u32, IpAddr)>,
+    /// What of that tunnels and ports of foo-over-UDP claim.
+    claimed: BTreeSet<Claim>,
     /// The domain of each device, and whether it takes labels.
     told: BTreeMap<u32, (u32, bool)>,
     /// What of the router has been seen.
-    seen: Option<(u64, u64)>,
+    seen: Option<(u64, u64, u64)>,
     sysctls: Sysctls,
 }
 
@@ -81,9 +87,11 @@ impl Attachments {
             keep: Keep::new(),
             attached: BTreeMap::new(),
             hosts: BTreeMap::new(),
+            tunnels: BTreeMap::new(),
             ports: BTreeSet::new(),
             failed: Failed::new(),
             kept: BTreeSet::new(),
+            claimed: BTreeSet::new(),
             told: BTreeMap::new(),
             seen: None,
             sysctls,
@@ -114,30 +122,39 @@ impl Attachments {
 
     /// Whether a link is one of those that the router has made.
     pub fn is_own(&self, index: u32) -> bool {
-        self.hosts.values().any(|(own, _)| *own == index)
+        self.hosts.values().any(|(own, _)| *own == index) || self.tunnels.contains_key(&index)
     }
 
     /// Name and driver of what is attached.
     pub fn drivers(&self) -> impl Iterator<Item = (u32, PortId, &str)> {
         let attached =
             self.attached.iter().map(|(index, attached)| (*index, attached.port, attached.device.driver()));
-        attached.chain(self.hosts.values().map(|(index, port)| (*index, *port, "tun")))
+        let hosts =
+            self.hosts.values().copied().chain(self.tunnels.iter().map(|(index, port)| (*index, *port)));
+        attached.chain(hosts.map(|(index, port)| (index, port, "tun")))
     }
 
     /// Follows the links and addresses of the router: attaches what has come, detaches what has gone.
     pub fn follow(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
-        let seen = (router.link_generation(), router.local_generation());
+        let state =
+            |router: &Router| (router.link_generation(), router.local_generation(), router.fou_generation());
+        let seen = state(router);
         if self.seen == Some(seen) {
             return;
         }
+        let links = self.seen.is_none_or(|(links, ..)| links != seen.0);
+        if links || self.seen.is_none_or(|(.., ports)| ports != seen.2) {
+            self.keep_claims(router);
+        }
         // First what the kernel keeps: an address that is new is the kernel's before packets for it come.
         self.keep_addresses(router);
-        if self.seen.is_none_or(|(links, _)| links != seen.0) {
+        if links {
             self.follow_hosts(router, workers, made);
+            self.follow_tunnels(router, workers, made);
             self.follow_links(router, workers);
         }
         // Attaching changes links.
-        self.seen = Some((router.link_generation(), router.local_generation()));
+        self.seen = Some(state(router));
     }
 
     /// Serves the devices of VRFs that the router has made, and no longer those that are gone.
@@ -150,21 +167,8 @@ impl Attachments {
         for (index, name) in vrfs {
             // Of the kernel's own there is none.
             let Some(first) = made.take(index) else { continue };
-            let port = self.free_port();
-            let mut queues = vec![first];
-            while queues.len() < workers.len() {
-                match TunPort::open(&name, TunKind::Tun, true) {
-                    Ok(queue) => queues.push(queue),
-                    Err(error) => {
-                        tracing::error!("{name}: {error}");
-                        break;
-                    }
-                }
-            }
             self.sysctls.host_device(&name, true);
-            for (worker, queue) in workers.iter().zip(queues) {
-                worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue))));
-            }
+            let port = self.serve(first, TunKind::Tun, workers);
             self.hosts.insert(index, (index, port));
         }
         for (vrf, (index, port)) in &self.hosts {
@@ -178,6 +182,53 @@ impl Attachments {
         for vrf in gone {
             let Some((index, port)) = self.hosts.remove(&vrf) else { continue };
             router.set_host_port(vrf, index, None);
+            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
+            self.ports.remove(&port.0);
+        }
+    }
+
+    /// Gives each worker a queue of a device that the router has made, the first of which is there.
+    fn serve(&mut self, first: TunPort, kind: TunKind, workers: &[Handle]) -> PortId {
+        let (port, name) = (self.free_port(), first.name().to_owned());
+        let mut queues = vec![first];
+        while queues.len() < workers.len() {
+            match TunPort::open(&name, kind, true) {
+                Ok(queue) => queues.push(queue),
+                Err(error) => {
+                    tracing::error!("{name}: {error}");
+                    break;
+                }
+            }
+        }
+        for (worker, queue) in workers.iter().zip(queues) {
+            worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue))));
+        }
+        port
+    }
+
+    /// Serves the devices of tunnels, and no longer those that are gone.
+    fn follow_tunnels(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
+        let tunnels: Vec<(u32, tunnel::Kind)> = router
+            .links()
+            .filter_map(|link| match link.kind {
+                LinkKind::Tunnel(kind) => Some((link.index, kind)),
+                _ => None,
+            })
+            .collect();
+        for (index, kind) in tunnels {
+            if let Some(first) = made.take(index) {
+                let kind = if kind.ethernet() { TunKind::Tap } else { TunKind::Tun };
+                let port = self.serve(first, kind, workers);
+                self.tunnels.insert(index, port);
+            }
+            if let Some(port) = self.tunnels.get(&index) {
+                let _ = router.attach(index, Some(*port));
+            }
+        }
+        let gone: Vec<u32> =
+            self.tunnels.keys().copied().filter(|index| router.link(*index).is_none()).collect();
+        for index in gone {
+            let Some(port) = self.tunnels.remove(&index) else { continue };
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
             self.ports.remove(&port.0);
         }
@@ -285,7 +336,8 @@ impl Attachments {
     pub fn give_back(&mut self, router: &mut Router, workers: &[Handle]) {
         let all: Vec<u32> = self.attached.keys().copied().collect();
         all.into_iter().for_each(|index| self.detach(index, router, workers));
-        for (_, (_, port)) in std::mem::take(&mut self.hosts) {
+        let hosts = std::mem::take(&mut self.hosts).into_values().map(|(_, port)| port);
+        for port in hosts.chain(std::mem::take(&mut self.tunnels).into_values()) {
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
         }
         self.sysctls.restore_all();
@@ -317,11 +369,49 @@ impl Attachments {
         attached.into_iter().for_each(|index| self.keep_device(router, index));
     }
 
+    /// Tells the ports what of the kernel's is the workers', because a tunnel or a port of foo-over-UDP takes it.
+    fn keep_claims(&mut self, router: &Router) {
+        let of_tunnels = router.links().filter_map(|link| link.tunnel.as_deref()).flat_map(claims_of);
+        let of_ports = router.fou_ports().map(|port| Claim {
+            ipv6: matches!(port.socket.addresses, fou::Addresses::V6 { .. }),
+            protocol: protocol::UDP,
+            port: port.socket.port,
+            quoted: false,
+        });
+        let now: BTreeSet<Claim> = of_tunnels.chain(of_ports).collect();
+        for &claim in now.difference(&self.claimed) {
+            if let Err(error) = self.keep.add_claim(claim) {
+                tracing::error!("{claim:?}: {error}");
+            }
+        }
+        for &claim in self.claimed.difference(&now) {
+            let _ = self.keep.remove_claim(claim);
+        }
+        self.claimed = now;
+    }
+
     fn free_port(&mut self) -> PortId {
         let free = (0..u16::MAX).find(|port| !self.ports.contains(port)).unwrap_or(u16::MAX);
         self.ports.insert(free);
         PortId(free)
     }
+}
+
+/// What a tunnel receives, and hears of what it has sent.
+fn claims_of(tunnel: &Tunnel) -> impl Iterator<Item = Claim> {
+    use tunnel::Kind;
+    let kind = tunnel.parameters.kind;
+    let protocols: &[u8] = match kind {
+        Kind::Ipip => &[protocol::IPV4, protocol::MPLS],
+        Kind::Sit => &[protocol::IPV6, protocol::IPV4, protocol::MPLS],
+        Kind::Ip6Tnl => &[protocol::IPV4, protocol::IPV6],
+        Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap => &[protocol::GRE],
+    };
+    let claim = move |protocol, port, quoted| Claim { ipv6: kind.ipv6(), protocol, port, quoted };
+    let datagrams = tunnel.encap.udp().map(|_| claim(protocol::UDP, tunnel.encap.destination_port, true));
+    let plain =
+        protocols.iter().flat_map(move |protocol| [false, true].map(|quoted| claim(*protocol, 0, quoted)));
+    plain.chain(datagrams)
 }
 
 /// Why a device is not attached with AF_XDP although it could be.
