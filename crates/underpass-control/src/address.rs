@@ -337,6 +337,7 @@ impl Router {
         let same: Vec<u32> =
             self.links.iter().map(|other| other.index).filter(|&other| self.same_vrf(link, other)).collect();
         same.into_iter().for_each(|index| self.publish_link(index));
+        self.publish_tunnels();
     }
 }
 

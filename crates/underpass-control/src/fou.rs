@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use libc::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, ENODEV, EOPNOTSUPP, ESRCH};
+use underpass_engine::tables::FouPortId;
 use underpass_netlink::fou::{Addresses, CMD_ADD, CMD_DEL, CMD_GET, Config, POLICY, Socket};
 use underpass_netlink::{Refusal, Replies, Validate};
 
@@ -15,6 +16,8 @@ use crate::{Request, Router};
 #[derive(Debug, Default)]
 pub(crate) struct FouPorts {
     all: Vec<(u64, Config)>,
+    /// The packet path's names for them, in the same order.
+    ids: Vec<Option<FouPortId>>,
     /// How many there have been.
     count: u64,
     generation: u64,
@@ -70,10 +73,16 @@ pub(crate) fn answer(
             router.check_fou(&config)?;
             router.fou.count += 1;
             router.fou.all.push((router.fou.count, config));
+            let compiled = router.compile_fou(&config);
+            let id = compiled.map(|port| router.engine.add_fou_port(port));
+            router.fou.ids.push(id);
         }
         CMD_DEL => {
             let position = router.fou.position(&config.socket).ok_or(Refusal::errno(EINVAL))?;
             router.fou.all.remove(position);
+            if let Some(id) = router.fou.ids.remove(position) {
+                router.engine.remove_fou_port(id);
+            }
         }
         CMD_GET => {
             let port = router.fou.iter().find(|port| port.socket == config.socket);

@@ -290,6 +290,7 @@ impl crate::Router {
             self.tell_netconf(cause, RTM_NEWNETCONF, index, family);
         }
         self.links.put(link);
+        self.publish_tunnel(index);
         self.tell_link(cause, index, u32::MAX);
     }
 
@@ -298,6 +299,7 @@ impl crate::Router {
         if let Some(link) = self.links.get(index).cloned() {
             let compiled = self.compile_link(&link);
             self.engine.set_link(link.id, compiled);
+            self.publish_tunnel(index);
         }
     }
 

@@ -31,10 +31,12 @@ mod vrf;
 use std::collections::BTreeMap;
 
 pub(crate) use change::{Place, delete, new};
+pub(crate) use compile::NextHopKey;
 pub(crate) use dump::dump;
 pub(crate) use get::get;
 pub(crate) use info::{Hop, Info, Origin, Ways};
 pub(crate) use lookup::Flow;
+pub(crate) use publish::Scope;
 pub(crate) use rule::{
     delete as delete_rule, dump as dump_rules, is_of as is_rule_of, is_own as is_own_rule, new as new_rule,
 };

@@ -15,6 +15,7 @@ use crate::events::{Events, Notification, check_group};
 use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
+use crate::link::tunnel::Tunnels;
 use crate::link::{self, Links};
 use crate::mirror::Live;
 use crate::neighbour::{self, Neighbours};
@@ -59,6 +60,8 @@ pub struct Router {
     pub(crate) hmac_keys: HmacKeys,
     pub(crate) sysctls: Sysctls,
     pub(crate) ioam: Ioam,
+    /// Tunnels that the packet path has.
+    pub(crate) tunnels: Tunnels,
     /// `ip fou`.
     pub(crate) fou: FouPorts,
     began: Instant,
@@ -100,6 +103,7 @@ impl Router {
             hmac_keys: HmacKeys::default(),
             sysctls: Sysctls::default(),
             ioam: Ioam::default(),
+            tunnels: Tunnels::default(),
             fou: FouPorts::default(),
             began: Instant::now(),
             programs: Offered::new(),

@@ -569,6 +569,7 @@ impl Router {
         for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
             self.tell_netconf(cause, RTM_DELNETCONF, index, family);
         }
+        self.unpublish_tunnel(index);
         if let Some(link) = self.links.remove(index) {
             self.engine.remove_link(link.id);
             self.forget_sysctls(index);

@@ -167,6 +167,7 @@ impl Router {
         if let Some(live) = &mut self.live {
             live.devices.forget(index);
         }
+        self.unpublish_tunnel(index);
         self.links.remove(index);
         self.engine.remove_link(link.id);
         self.forget_sysctls(index);
@@ -192,7 +193,10 @@ impl Router {
     pub(crate) fn kernel_forwards(&self, index: u32) -> bool {
         let link = self.links.get(index).filter(|_| self.live.is_some());
         link.is_some_and(|link| {
-            link.port().is_none() && self.links.vrf_of(index).is_none() && link.kind != LinkKind::Dummy
+            link.port().is_none()
+                && self.links.vrf_of(index).is_none()
+                && link.kind != LinkKind::Dummy
+                && link.tunnel.is_none()
         })
     }
 

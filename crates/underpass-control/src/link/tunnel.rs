@@ -1,8 +1,10 @@
 //! Tunnel devices: what makes one, and what follows from it for the link. Linux: `net/ipv4/ip_tunnel.c`,
 //! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`.
 
+mod publish;
 mod request;
 
+pub(crate) use publish::Tunnels;
 pub(super) use request::{change, create};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

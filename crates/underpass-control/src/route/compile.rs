@@ -7,7 +7,7 @@ use std::sync::Arc;
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
     Action, ActionId, Discard, Endpoint, IoamSeen, LookupId, Multipath, NextHop, NextHopId, Push, Rewrite,
-    Via,
+    TunnelId, TunnelRoute, Via,
 };
 use underpass_netlink::Encap;
 use underpass_netlink::mpls::stack;
@@ -21,7 +21,7 @@ use super::table::{Family, Ids, Prefix, bits};
 use crate::{Link, Router};
 
 /// A neighbour that routes lead to: link, address, and MTU of the route (0: the link's).
-pub(super) type NextHopKey = (u32, IpAddr, u32);
+pub(crate) type NextHopKey = (u32, IpAddr, u32);
 
 /// Routes that are used together, the scope in which they look up, and the neighbour that the packets are for
 /// where the action depends on it.
@@ -166,6 +166,7 @@ impl Router {
     pub(crate) fn recompile_all(&mut self) {
         let keys: Vec<_> = self.routes.compiled.by_key.keys().cloned().collect();
         keys.iter().for_each(|key| self.recompile(key));
+        self.publish_tunnels();
     }
 
     /// Compiles the actions of some routes again.
@@ -283,6 +284,7 @@ impl Router {
             },
             // The kernel forwards by its links that no port is attached to.
             None if self.kernel_forwards(hop.oif) => Action::Local,
+            None if let Some(tunnel) = self.tunnels.id(hop.oif) => self.build_tunnel(tunnel, hop, mtu, build),
             None => match hop.gateway {
                 Some(gateway) => Action::Forward(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
                 None => Action::OnLink(self.link_id(hop.oif)),
@@ -290,17 +292,33 @@ impl Router {
         }
     }
 
+    /// What a way does that leads to a tunnel.
+    fn build_tunnel(&mut self, tunnel: TunnelId, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
+        let ethernet = self.links.get(hop.oif).is_some_and(Link::resolves);
+        let next_hop = match hop.gateway {
+            Some(gateway) if ethernet => Some(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
+            None if ethernet => return Action::OnLink(self.link_id(hop.oif)),
+            _ => None,
+        };
+        Action::Tunnel(TunnelRoute { tunnel, next_hop })
+    }
+
     pub(super) fn via(&self, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
         build.tracked.push(address);
+        Via { address, lookup, resolved: self.resolve(address, lookup) }
+    }
+
+    /// The next hop of packets to an address, where its route leads to one and does nothing else.
+    pub(crate) fn resolve(&self, address: IpAddr, lookup: LookupId) -> Option<NextHopId> {
         let unspecified =
             matches!(address, IpAddr::V4(Ipv4Addr::UNSPECIFIED) | IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let found = if unspecified { None } else { self.published(lookup, address) };
-        let resolved = found.and_then(|action| self.routes.compiled.forwards.get(&action).copied());
-        Via { address, lookup, resolved }
+        found.and_then(|action| self.routes.compiled.forwards.get(&action).copied())
     }
 
     /// Resolves the addresses inside a prefix anew that actions hold the resolution of.
     pub(crate) fn resolve_inside(&mut self, family: Family, prefix: Prefix) {
+        self.publish_tunnels_inside(family, prefix);
         if self.routes.compiled.tracked.is_empty() {
             return;
         }
@@ -318,7 +336,7 @@ impl Router {
     }
 
     /// The next hop, which one more holds now.
-    pub(super) fn hold_next_hop(&mut self, key: NextHopKey) -> NextHopId {
+    pub(crate) fn hold_next_hop(&mut self, key: NextHopKey) -> NextHopId {
         if let Some((id, users)) = self.routes.compiled.next_hops.get_mut(&key) {
             *users += 1;
             return *id;
@@ -328,7 +346,7 @@ impl Router {
         id
     }
 
-    pub(super) fn release_next_hop(&mut self, key: NextHopKey) {
+    pub(crate) fn release_next_hop(&mut self, key: NextHopKey) {
         let Some((id, users)) = self.routes.compiled.next_hops.get_mut(&key) else { return };
         *users -= 1;
         if *users == 0 {
@@ -357,7 +375,8 @@ impl Router {
             link: self.link_id(index),
             port: port.unwrap_or(underpass_engine::buffer::PortId(u16::MAX)),
             mtu: if mtu == 0 { link_mtu } else { mtu },
-            rewrite: rewrite.filter(|_| port.is_some()),
+            // What goes into a tunnel leaves by no port of the tunnel's.
+            rewrite: rewrite.filter(|_| port.is_some() || self.tunnels.id(index).is_some()),
             address,
         }
     }
@@ -439,9 +458,18 @@ impl Router {
             return Some(action);
         }
         let next_hop = self.acquire_next_hop(key, &mut Build::default());
-        let action = self.engine.add_action(Action::Forward(next_hop));
+        let action = match self.tunnels.id(key.0) {
+            Some(tunnel) => {
+                let next_hop = Some(next_hop);
+                self.engine.add_action(Action::Tunnel(TunnelRoute { tunnel, next_hop }))
+            }
+            None => {
+                let action = self.engine.add_action(Action::Forward(next_hop));
+                self.routes.compiled.forwards.insert(action, next_hop);
+                action
+            }
+        };
         self.routes.compiled.hosts.insert(key, action);
-        self.routes.compiled.forwards.insert(action, next_hop);
         Some(action)
     }
 

@@ -352,6 +352,17 @@ impl Router {
         }
     }
 
+    /// The address that the router sends from to a destination.
+    pub(crate) fn source_for(&self, flow: &Flow) -> Option<IpAddr> {
+        let found = self.look_up(flow).ok()?;
+        let info = self.routes.infos.get(found.id)?;
+        let hop = self.found_hop(&found);
+        match flow.destination {
+            IpAddr::V4(_) => self.route_source4(info, hop.as_ref()).map(IpAddr::V4),
+            IpAddr::V6(destination) => self.route_source6(info, hop?.oif, destination),
+        }
+    }
+
     fn write_answer4(&self, reply: &mut Reply<'_>, question: &Question, answer: &Answer4) {
         let flow = &question.flow;
         if question.flags & RTM_F_FIB_MATCH != 0

@@ -151,6 +151,13 @@ impl Router {
         Err(ENETUNREACH)
     }
 
+    /// The way that a packet of the router's own takes.
+    pub(crate) fn hop_of(&self, flow: &Flow) -> Option<Hop> {
+        let found = self.look_up(flow).ok()?;
+        let info = self.routes.infos.get(found.id).filter(|info| !info.reject)?;
+        self.ways(info).get(found.way).cloned()
+    }
+
     /// The link by which a packet of the router's own leaves; the loopback link if it is for the router.
     pub(crate) fn way_out(&self, flow: &Flow) -> Option<u32> {
         let found = self.look_up(flow).ok()?;

@@ -1,0 +1,270 @@
+//! Tunnels and ports of foo-over-UDP as the packet path has them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_engine::tables::{
+    FouPayload, FouPort, GreFields, LinkId, LookupId, NextHopId, Sixrd, TunnelBound, TunnelId, TunnelKind,
+    TunnelMode, TunnelRole, TunnelTos, TunnelUdp, Via,
+};
+use underpass_netlink::fou;
+use underpass_netlink::tunnel::{
+    self, ENCAP_CSUM, ENCAP_CSUM6, ENCAP_REMCSUM, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_ALLOW_LOCAL_REMOTE,
+    IP6_COPY_DSCP, IP6_IGNORE_ENCAP_LIMIT, IP6_INHERIT_FLOWLABEL, IP6_INHERIT_TCLASS, Kind,
+};
+
+use super::Tunnel;
+use crate::route::{Family, Flow, NextHopKey, Prefix, Scope, bits};
+use crate::{Link, Router};
+
+/// A tunnel that the packet path has.
+#[derive(Debug)]
+struct Published {
+    id: TunnelId,
+    /// The neighbour that it holds: where `dev` decides by which link outer packets leave.
+    next_hop: Option<NextHopKey>,
+    /// What the last compilation made.
+    compiled: underpass_engine::tables::Tunnel,
+}
+
+/// Tunnels that the packet path has, by the index of their link.
+#[derive(Debug, Default)]
+pub(crate) struct Tunnels {
+    by_link: BTreeMap<u32, Published>,
+    /// Their remote addresses, with the links.
+    remotes: BTreeSet<(Family, u128, u32)>,
+}
+
+impl Tunnels {
+    /// The packet path's name for the tunnel of a link.
+    pub fn id(&self, link: u32) -> Option<TunnelId> {
+        self.by_link.get(&link).map(|published| published.id)
+    }
+}
+
+const fn kind(kind: Kind) -> TunnelKind {
+    match kind {
+        Kind::Ipip => TunnelKind::Ipip,
+        Kind::Sit => TunnelKind::Sit,
+        Kind::Gre => TunnelKind::Gre,
+        Kind::GreTap => TunnelKind::Gretap,
+        Kind::Ip6Tnl => TunnelKind::Ip6tnl,
+        Kind::Ip6Gre => TunnelKind::Ip6gre,
+        Kind::Ip6GreTap => TunnelKind::Ip6gretap,
+    }
+}
+
+const fn fields(flags: u16, key: u32) -> GreFields {
+    GreFields {
+        key: if flags & GRE_KEY != 0 { Some(key) } else { None },
+        checksum: flags & GRE_CSUM != 0,
+        sequence: flags & GRE_SEQ != 0,
+    }
+}
+
+const fn mode(parameters: &tunnel::Tunnel) -> TunnelMode {
+    match parameters.protocol {
+        _ if parameters.kind.gre() => TunnelMode::Any,
+        4 => TunnelMode::Ip4,
+        41 => TunnelMode::Ip6,
+        137 => TunnelMode::Mpls,
+        _ => TunnelMode::Any,
+    }
+}
+
+fn tos(parameters: &tunnel::Tunnel) -> TunnelTos {
+    if parameters.kind.ipv6() {
+        let class = (parameters.flow_info >> 20) as u8;
+        match parameters.flags & IP6_INHERIT_TCLASS {
+            0 => TunnelTos::Fixed(class),
+            _ => TunnelTos::Inherit(class),
+        }
+    } else if parameters.tos & 1 != 0 {
+        TunnelTos::Inherit(parameters.tos & !1)
+    } else {
+        TunnelTos::Fixed(parameters.tos)
+    }
+}
+
+/// What makes outer packets UDP datagrams.
+pub(crate) fn udp(encap: &Encap, ipv6: bool) -> Option<TunnelUdp> {
+    let has = |flag: u16| encap.flags & flag != 0;
+    encap.udp().map(|kind| TunnelUdp {
+        gue: kind == fou::Kind::Gue,
+        source_port: (encap.source_port != 0).then_some(encap.source_port),
+        destination_port: encap.destination_port,
+        checksum: has(if ipv6 { ENCAP_CSUM6 } else { ENCAP_CSUM }),
+        remote_checksum: kind == fou::Kind::Gue && has(ENCAP_REMCSUM),
+    })
+}
+
+fn six_rd(tunnel: &Tunnel) -> Option<Sixrd> {
+    let parameters = &tunnel.parameters;
+    (parameters.kind == Kind::Sit && parameters.remote.is_unspecified()).then_some(Sixrd {
+        prefix: tunnel.six_rd.prefix,
+        len: tunnel.six_rd.prefix_len as u8,
+        relay: tunnel.six_rd.relay_prefix,
+        relay_len: tunnel.six_rd.relay_prefix_len as u8,
+    })
+}
+
+impl Router {
+    /// Where packets come in for a tunnel or a port that is bound to a link.
+    fn bound_to(&mut self, link: u32) -> TunnelBound {
+        match self.links.get(link).and_then(Link::vrf_table) {
+            vrf @ Some(_) => TunnelBound::Instance(self.lookup(Scope::Rules { link: 0, vrf })),
+            // A link that is no more names nothing: nothing comes in by it.
+            None => TunnelBound::Link(self.link_id(link)),
+        }
+    }
+
+    /// Gives the packet path the tunnel of a link as it is now, if the link is one.
+    pub(crate) fn publish_tunnel(&mut self, index: u32) {
+        let Some(link) = self.links.get(index) else { return };
+        let (Some(tunnel), id) = (link.tunnel.clone(), link.id) else { return };
+        let (via, next_hop) = self.underlay(&tunnel.parameters);
+        let compiled = self.compile_tunnel(&tunnel, id, via);
+        let place = |remote: IpAddr| (Family::of(remote), bits(remote), index);
+        self.tunnels.remotes.insert(place(compiled.remote));
+        let held = match self.tunnels.by_link.get_mut(&index) {
+            Some(published) => {
+                if published.compiled.remote != compiled.remote {
+                    self.tunnels.remotes.remove(&place(published.compiled.remote));
+                }
+                if published.compiled != compiled {
+                    self.engine.set_tunnel(published.id, compiled.clone());
+                    published.compiled = compiled;
+                }
+                std::mem::replace(&mut published.next_hop, next_hop)
+            }
+            None => {
+                let id = self.engine.add_tunnel(compiled.clone());
+                self.tunnels.by_link.insert(index, Published { id, next_hop, compiled });
+                None
+            }
+        };
+        if let Some(held) = held {
+            self.release_next_hop(held);
+        }
+    }
+
+    /// Takes the tunnel of a link from the packet path.
+    pub(crate) fn unpublish_tunnel(&mut self, index: u32) {
+        let Some(published) = self.tunnels.by_link.remove(&index) else { return };
+        let remote = published.compiled.remote;
+        self.tunnels.remotes.remove(&(Family::of(remote), bits(remote), index));
+        self.engine.remove_tunnel(published.id);
+        if let Some(held) = published.next_hop {
+            self.release_next_hop(held);
+        }
+    }
+
+    /// Publishes the tunnels that are for a remote address inside a prefix: a route has changed.
+    pub(crate) fn publish_tunnels_inside(&mut self, family: Family, prefix: Prefix) {
+        let range = (family, prefix.first(), 0)..=(family, prefix.last(), u32::MAX);
+        let links: Vec<u32> = self.tunnels.remotes.range(range).map(|(.., link)| *link).collect();
+        links.into_iter().for_each(|link| self.publish_tunnel(link));
+    }
+
+    /// Publishes all tunnels: rules, VRFs or addresses have changed.
+    pub(crate) fn publish_tunnels(&mut self) {
+        let links: Vec<u32> = self.tunnels.by_link.keys().copied().collect();
+        links.into_iter().for_each(|link| self.publish_tunnel(link));
+    }
+
+    /// Where outer packets go, and the neighbour that is held for it.
+    fn underlay(&mut self, parameters: &tunnel::Tunnel) -> (Via, Option<NextHopKey>) {
+        let (address, link) = (parameters.remote, parameters.link);
+        let lookup = self.underlay_lookup(link);
+        let vrf = self.links.get(link).is_some_and(|link| link.vrf_table().is_some());
+        if address.is_unspecified() || address.is_multicast() || link == 0 || vrf {
+            return (Via { address, lookup, resolved: self.resolve(address, lookup) }, None);
+        }
+        // Outer packets leave by this link whatever other routes say. Where none leads there, the remote address is
+        // taken to be on it. Linux: ip_route_output_key_hash_rcu.
+        let flow = Flow { oif: link, l3mdev: self.l3mdev_table(link), ..Flow::to(address) };
+        let gateway = self.hop_of(&flow).and_then(|hop| hop.gateway);
+        let key = (link, gateway.unwrap_or(address), 0);
+        let by_port = self.links.get(link).is_some_and(|link| link.port().is_some());
+        if !by_port {
+            return (Via { address, lookup, resolved: self.resolve(address, lookup) }, None);
+        }
+        let resolved: Option<NextHopId> = Some(self.hold_next_hop(key));
+        (Via { address, lookup, resolved }, Some(key))
+    }
+
+    /// In which tables outer packets are looked up.
+    fn underlay_lookup(&mut self, link: u32) -> LookupId {
+        let vrf = self.l3mdev_table(link);
+        self.lookup(Scope::Rules { link: 0, vrf })
+    }
+
+    /// The source of outer packets to an address where the tunnel has none.
+    fn outer_source(&self, parameters: &tunnel::Tunnel) -> IpAddr {
+        let any = match parameters.kind.ipv6() {
+            true => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        };
+        if !parameters.local.is_unspecified() || parameters.remote.is_unspecified() {
+            return any;
+        }
+        let vrf = self.links.get(parameters.link).is_some_and(|link| link.vrf_table().is_some());
+        let oif = if vrf { 0 } else { parameters.link };
+        let flow = Flow { oif, l3mdev: self.l3mdev_table(parameters.link), ..Flow::to(parameters.remote) };
+        self.source_for(&flow).unwrap_or(any)
+    }
+
+    fn compile_tunnel(
+        &mut self,
+        tunnel: &Tunnel,
+        link: LinkId,
+        via: Via,
+    ) -> underpass_engine::tables::Tunnel {
+        let parameters = &tunnel.parameters;
+        let flag = |flag: u32| parameters.flags & flag != 0;
+        underpass_engine::tables::Tunnel {
+            link,
+            kind: kind(parameters.kind),
+            mode: mode(parameters),
+            role: if parameters.external { TunnelRole::External } else { TunnelRole::Device },
+            local: parameters.local,
+            remote: parameters.remote,
+            bound: if parameters.link == 0 { None } else { Some(self.bound_to(parameters.link)) },
+            receive: fields(parameters.input_flags, parameters.input_key),
+            transmit: fields(parameters.output_flags, parameters.output_key),
+            ttl: (parameters.ttl != 0).then_some(parameters.ttl),
+            tos: tos(parameters),
+            flow_label: (!flag(IP6_INHERIT_FLOWLABEL)).then_some(parameters.flow_info & 0xf_ffff),
+            dont_fragment: parameters.pmtudisc,
+            ignore_df: parameters.ignore_df,
+            encapsulation_limit: (parameters.kind.ipv6() && !flag(IP6_IGNORE_ENCAP_LIMIT))
+                .then_some(parameters.encap_limit),
+            copies_dscp: flag(IP6_COPY_DSCP),
+            allows_local_remote: flag(IP6_ALLOW_LOCAL_REMOTE),
+            udp: udp(&tunnel.encap, parameters.kind.ipv6()),
+            sixrd: six_rd(tunnel),
+            via,
+            source: self.outer_source(parameters),
+        }
+    }
+
+    /// A port of foo-over-UDP as the packet path has it. `None`: its kind is none.
+    pub(crate) fn compile_fou(&mut self, config: &fou::Config) -> Option<FouPort> {
+        let (local, peer) = match config.socket.addresses {
+            fou::Addresses::V4 { local, peer } => (IpAddr::V4(local), IpAddr::V4(peer)),
+            fou::Addresses::V6 { local, peer } => (IpAddr::V6(local), IpAddr::V6(peer)),
+        };
+        let bound = u32::try_from(config.socket.ifindex).ok().filter(|&index| index != 0);
+        Some(FouPort {
+            port: config.socket.port,
+            ipv6: local.is_ipv6(),
+            local,
+            peer: (!peer.is_unspecified()).then_some((peer, config.socket.peer_port)),
+            bound: bound.map(|link| self.bound_to(link)),
+            payload: match config.kind().ok()? {
+                fou::Kind::Direct => FouPayload::Protocol(config.protocol),
+                fou::Kind::Gue => FouPayload::Gue,
+            },
+        })
+    }
+}
