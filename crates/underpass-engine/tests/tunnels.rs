@@ -1,94 +1,597 @@
-//! IP tunnels and foo-over-UDP.
+//! IP tunnels and foo-over-UDP: there and back, what Linux's look-up prefers, and what is refused.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod lab;
+mod pair;
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use lab::{Lab, frame, ip4, udp};
+use lab::{Lab, frame, ip4, ip6, udp, v6};
+use pair::{Pair, REMOTE4, every, inner4, inner6, outer4};
 use underpass_engine::counters::Direction;
+use underpass_engine::drops::Drop;
 use underpass_engine::tables::{
-    Action, GreFields, Link, LinkId, Tunnel, TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelRoute,
-    TunnelTos, Via,
+    FouPayload, FouPort, GreFields, Sixrd, Tunnel, TunnelBound, TunnelKind, TunnelMode, TunnelRole,
+    TunnelTos, TunnelUdp,
 };
-use underpass_packet::{FromBytes, IntoBytes, ethernet, ipv4, protocol};
+use underpass_packet::checksum::{self, Sum};
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
-const LOCAL: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-const REMOTE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-
-/// A tunnel by port 0, from the router's address there to its neighbour.
-pub fn tunnel(lab: &mut Lab, kind: TunnelKind) -> (LinkId, Tunnel) {
-    let device = Link { ifindex: 9, port: None, mtu: 1480, mac: [2, 0, 0, 0, 9, 9], ..lab.link(0) };
-    let link = lab.writer.add_link(device);
-    let tunnel = Tunnel {
-        link,
-        kind,
-        mode: TunnelMode::Any,
-        role: TunnelRole::Device,
-        local: LOCAL.into(),
-        remote: REMOTE.into(),
-        bound: None,
-        receive: GreFields::default(),
-        transmit: GreFields::default(),
-        ttl: Some(64),
-        tos: TunnelTos::Fixed(0),
-        flow_label: Some(0),
-        dont_fragment: true,
-        ignore_df: false,
-        encapsulation_limit: None,
-        copies_dscp: false,
-        allows_local_remote: false,
-        udp: None,
-        sixrd: None,
-        via: Via { address: REMOTE.into(), lookup: lab.lookup, resolved: Some(lab.next_hops[0]) },
-        source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-    };
-    (link, tunnel)
-}
-
-/// A route by a tunnel to 10.50.0.0/16.
-pub fn route(lab: &mut Lab, tunnel: TunnelId) {
-    let action = lab.writer.add_action(Action::Tunnel(TunnelRoute { tunnel, next_hop: None }));
-    lab.writer.insert4(lab.fib4, Ipv4Addr::new(10, 50, 0, 0), 16, action);
-}
-
-/// The packet without what its sender is free to choose.
-fn masked(packet: &[u8]) -> Vec<u8> {
-    let mut packet = packet.to_vec();
-    packet[4..6].fill(0);
-    packet[10..12].fill(0);
-    packet
-}
-
+/// Into every kind of tunnel, and out at its other end.
 #[test]
-fn ipip_there_and_back() {
-    let mut lab = Lab::new();
-    let (link, config) = tunnel(&mut lab, TunnelKind::Ipip);
-    let id = lab.writer.add_tunnel(config);
-    route(&mut lab, id);
-    let inner = |ttl: u8| {
-        let mut packet = ip4([10, 1, 0, 7], [10, 50, 0, 7], protocol::UDP, &udp(20));
-        let (header, _) = ipv4::Header::mut_from_prefix(&mut packet).unwrap();
-        header.update_ttl(ttl);
-        packet
-    };
-    let sent = lab.send(&[frame(ethernet::IPV4, &inner(40))]);
-    let [(0, out)] = &sent[..] else { panic!("{sent:?}") };
-    let mut outer = ipv4::Header::new(LOCAL, REMOTE, protocol::IPV4, 64, 20 + inner(0).len() as u16);
-    outer.fill_checksum(&[]);
-    assert_eq!(masked(&out[14..]), masked(&[outer.as_bytes(), &inner(39)].concat()));
-    assert!(ipv4::View::parse(&out[14..]).unwrap().checksum_valid());
-    assert_eq!(lab.writer.link_count(link, Direction::Transmit).bytes, inner(0).len() as u64);
+fn there_and_back() {
+    for sample in every() {
+        let mut pair = Pair::new(&sample);
+        for packet in [inner4(100), inner6(100)] {
+            let Some(crossed) = pair.cross(&packet) else { continue };
+            assert_eq!(crossed, pair::forwarded(&pair::forwarded(&packet)), "{sample:?}");
+        }
+        // As in Linux, what comes in is counted with the header of the frame, what goes out without.
+        let (sent, mut came) = pair.counted();
+        came.bytes -= if sample.kind.carries_frames() { 14 * came.packets } else { 0 };
+        assert!(
+            sent.packets > 0 && (sent.packets, sent.bytes) == (came.packets, came.bytes),
+            "{sample:?}: {sent:?} {came:?}"
+        );
+        pair.assert_accounted();
+    }
+}
 
-    let mut inside = ip4([10, 50, 0, 7], [10, 1, 0, 7], protocol::UDP, &udp(20));
-    let coming = ip4(REMOTE.octets(), LOCAL.octets(), protocol::IPV4, &inside);
-    let sent = lab.send(&[frame(ethernet::IPV4, &coming)]);
-    let (header, _) = ipv4::Header::mut_from_prefix(&mut inside).unwrap();
-    header.decrement_ttl();
-    assert_eq!(
-        sent.iter().map(|(port, frame)| (*port, &frame[14..])).collect::<Vec<_>>(),
-        [(1, &inside[..])]
-    );
-    assert_eq!(lab.writer.link_count(link, Direction::Receive).packets, 1);
+/// Linux 6.12: `ip link add g1 type gre local 10.0.0.1 remote 10.0.0.2 oseq okey 7 ocsum`, the second packet.
+#[test]
+fn gre_with_all_fields() {
+    let fields = GreFields { key: Some(7), checksum: true, sequence: true };
+    let mut pair = Pair::of(TunnelKind::Gre, |tunnel| tunnel.transmit = fields);
+    pair.wire(&inner4(0));
+    let wire = pair.wire(&inner4(9)).unwrap();
+    assert_eq!(wire[20..24], [0xb0, 0, 8, 0]);
+    assert_eq!(wire[26..36], [0, 0, 0, 0, 0, 7, 0, 0, 0, 1]);
+    assert_eq!(Sum::new().add_bytes(&wire[20..]).fold(), 0xffff);
+    assert_eq!(wire[36..], pair::forwarded(&inner4(9))[..]);
+}
+
+/// Linux 6.12: `ip link add t1 type ip6tnl mode any local fd00::1 remote fd00::2`, an inner traffic class of 0xbb.
+#[test]
+fn ip6tnl_with_its_limit() {
+    let mut pair = Pair::of(TunnelKind::Ip6tnl, |tunnel| tunnel.encapsulation_limit = Some(4));
+    let mut inner = inner6(4);
+    ipv6::Header::mut_from_prefix(&mut inner).unwrap().0.set_traffic_class(0xbb);
+    let wire = pair.wire(&inner).unwrap();
+    // Version, the ECN bits of the class; length, destination options, hop limit.
+    assert_eq!((wire[0], wire[1] & 0xf0), (0x60, 0x20));
+    assert_eq!(wire[4..8], [0, 8 + inner.len() as u8, protocol::DESTINATION_OPTIONS, 64]);
+    assert_eq!(wire[40..48], [protocol::IPV6, 0, 4, 1, 4, 1, 1, 0]);
+}
+
+/// ECN outside by ECN inside, and back: RFC 6040 section 4.2; Linux's `INET_ECN_encapsulate`.
+#[test]
+fn ecn() {
+    for (inside, outside) in [(0, 0), (1, 1), (2, 2), (3, 2)] {
+        let mut pair = Pair::of(TunnelKind::Ipip, |_| {});
+        let mut inner = inner4(4);
+        ipv4::Header::mut_from_prefix(&mut inner).unwrap().0.update_tos(0xb8 | inside);
+        assert_eq!(pair.wire(&inner).unwrap()[1], outside);
+    }
+    for (outside, inside, comes) in [
+        (0, 0, Some(0)),
+        (1, 0, Some(0)),
+        (2, 0, Some(0)),
+        (3, 0, None),
+        (0, 1, Some(1)),
+        (1, 1, Some(1)),
+        (2, 1, Some(1)),
+        (3, 1, Some(3)),
+        (0, 2, Some(2)),
+        (1, 2, Some(1)),
+        (2, 2, Some(2)),
+        (3, 2, Some(3)),
+        (0, 3, Some(3)),
+        (1, 3, Some(3)),
+        (2, 3, Some(3)),
+        (3, 3, Some(3)),
+    ] {
+        for kind in [TunnelKind::Ipip, TunnelKind::Ip6tnl] {
+            let mut pair = Pair::of(kind, |_| {});
+            let mut wire = pair.wire(&inner4(4)).unwrap();
+            let at = if kind == TunnelKind::Ipip {
+                ipv4::Header::mut_from_prefix(&mut wire).unwrap().0.update_tos(outside);
+                20
+            } else {
+                ipv6::Header::mut_from_prefix(&mut wire).unwrap().0.set_traffic_class(outside);
+                40
+            };
+            ipv4::Header::mut_from_prefix(&mut wire[at..]).unwrap().0.update_tos(0xb8 | inside);
+            let out = pair.far(&wire);
+            assert_eq!(
+                out.map(|packet| packet[1]),
+                comes.map(|ecn| 0xb8 | ecn),
+                "{kind:?} {outside} {inside}"
+            );
+            assert_eq!(pair.far.writer.dropped(Drop::TunnelEcn), u64::from(comes.is_none()));
+            pair.assert_accounted();
+        }
+    }
+}
+
+/// What is inherited, and what is not.
+#[test]
+fn inherited_fields() {
+    let mut inner = inner4(4);
+    ipv4::Header::mut_from_prefix(&mut inner).unwrap().0.update_tos(0xb9);
+    let mut pair = Pair::of(TunnelKind::Ipip, |tunnel| {
+        (tunnel.ttl, tunnel.tos, tunnel.dont_fragment) = (None, TunnelTos::Inherit(0), false);
+    });
+    let wire = pair.wire(&inner).unwrap();
+    assert_eq!((wire[1], wire[6], wire[8]), (0xb9, 0x40, 39));
+    ipv4::Header::mut_from_prefix(&mut inner).unwrap().0.flags_offset = 0.into();
+    ipv4::Header::mut_from_prefix(&mut inner).unwrap().0.fill_checksum(&[]);
+    assert_eq!(pair.wire(&inner).unwrap()[6], 0);
+    let mut pair = Pair::of(TunnelKind::Ip6tnl, |tunnel| {
+        (tunnel.ttl, tunnel.tos, tunnel.flow_label) = (None, TunnelTos::Inherit(0), None);
+    });
+    let wire = pair.wire(&inner6(4)).unwrap();
+    assert_eq!(wire[..4], inner6(4)[..4]);
+    assert_eq!(wire[7], 39);
+}
+
+/// How long packets may be that go into a tunnel by a link of 1000 bytes: Linux 6.12 with routes to the remote address
+/// that have this MTU, and devices that have more.
+#[test]
+fn too_long_for_the_way() {
+    let tell = |kind: TunnelKind, mtu: u32, change: &dyn Fn(&mut Tunnel), packet: &[u8]| {
+        let mut pair = Pair::of(kind, change);
+        pair.narrow(mtu);
+        let sent = pair.near.send(&[frame(pair::ethertype(packet), packet)]);
+        pair.assert_accounted();
+        let transmitted = pair.near.writer.link_count(pair.links[0], Direction::Transmit);
+        match &sent[..] {
+            [] => {
+                assert_eq!((transmitted.packets, transmitted.errors), (0, 1));
+                None
+            }
+            // What is told of goes back by port 1, from where the packets come.
+            [(1, told)] => {
+                assert_eq!((transmitted.packets, transmitted.errors), (0, 1));
+                let v6 = told[12..14] == [0x86, 0xdd];
+                let argument = if v6 { &told[14 + 44..14 + 48] } else { &told[14 + 24..14 + 28] };
+                assert_eq!(told[14 + if v6 { 40 } else { 20 }], if v6 { 2 } else { 3 });
+                Some(u32::from_be_bytes(argument.try_into().unwrap()))
+            }
+            all => Some(10_000 * all.len() as u32),
+        }
+    };
+    let same = |_: &mut Tunnel| {};
+    let mut fragmentable = inner4(1000);
+    ipv4::Header::mut_from_prefix(&mut fragmentable).unwrap().0.flags_offset = 0.into();
+    ipv4::Header::mut_from_prefix(&mut fragmentable).unwrap().0.fill_checksum(&[]);
+    assert_eq!(tell(TunnelKind::Gre, 1000, &same, &inner4(1000)), Some(976));
+    assert_eq!(tell(TunnelKind::Gre, 1000, &same, &fragmentable), None);
+    assert_eq!(tell(TunnelKind::Gre, 1000, &same, &inner6(1000)), None);
+    assert_eq!(tell(TunnelKind::Gre, 1400, &same, &inner6(1340)), Some(1376));
+    assert_eq!(tell(TunnelKind::Sit, 1000, &same, &inner6(1000)), Some(20_000));
+    assert_eq!(tell(TunnelKind::Sit, 1000, &same, &inner6(1300)), Some(1280));
+    let limited = |tunnel: &mut Tunnel| tunnel.encapsulation_limit = Some(4);
+    assert_eq!(tell(TunnelKind::Ip6tnl, 1400, &limited, &inner4(1380)), Some(1352));
+    assert_eq!(tell(TunnelKind::Ip6tnl, 1400, &limited, &inner6(1320)), Some(1352));
+    assert_eq!(tell(TunnelKind::Ip6tnl, 1280, &limited, &inner4(1240)), Some(1232));
+    assert_eq!(tell(TunnelKind::Ip6tnl, 1280, &limited, &inner6(1240)), Some(1280));
+    assert_eq!(tell(TunnelKind::Ip6gre, 1280, &limited, &inner4(1240)), Some(1228));
+    assert_eq!(tell(TunnelKind::Ip6gre, 1280, &limited, &inner6(1200)), None);
+    let open = |tunnel: &mut Tunnel| tunnel.dont_fragment = false;
+    assert_eq!(tell(TunnelKind::Gre, 1000, &open, &fragmentable), Some(20_000));
+    assert_eq!(tell(TunnelKind::Gre, 1000, &open, &inner4(1000)), Some(976));
+    assert_eq!(tell(TunnelKind::Gre, 1000, &open, &inner6(1000)), Some(20_000));
+    // UDP, GUE, the private flags of remote checksum offload and its positions, whether they are there or not.
+    let gue = |tunnel: &mut Tunnel| tunnel.udp = Some(pair::gue(true));
+    assert_eq!(tell(TunnelKind::Ipip, 1000, &gue, &inner4(1000)), Some(1000 - 20 - 8 - 12));
+}
+
+/// A packet that is too long for the device is cut before it goes in.
+#[test]
+fn fragments_go_in() {
+    let mut pair = Pair::of(TunnelKind::Gre, |_| {});
+    let mut inner = inner4(1460);
+    ipv4::Header::mut_from_prefix(&mut inner).unwrap().0.flags_offset = 0.into();
+    ipv4::Header::mut_from_prefix(&mut inner).unwrap().0.fill_checksum(&[]);
+    pair.device_mtu(1476);
+    let sent = pair.near.send(&[frame(ethernet::IPV4, &inner)]);
+    let lengths: Vec<_> = sent.iter().map(|(port, frame)| (*port, frame.len())).collect();
+    // 1,456 bytes and the other 12, each in an IPv4 header, GRE, another IPv4 header and a frame.
+    assert_eq!(lengths, [(0, 1456 + 20 + 4 + 20 + 14), (0, 12 + 20 + 4 + 20 + 14)]);
+    assert_eq!(sent[0].1[14 + 24 + 8], 39, "its TTL is lowered once");
+    assert_eq!(pair.near.writer.link_count(pair.links[0], Direction::Transmit).packets, 2);
+    pair.assert_accounted();
+}
+
+/// What a router on the way tells counts for what follows; and only what is about a tunnel's packets.
+#[test]
+fn path_mtu_is_learned() {
+    let changes: [(TunnelKind, Option<TunnelUdp>); 3] =
+        [(TunnelKind::Ipip, None), (TunnelKind::Gre, Some(pair::gue(false))), (TunnelKind::Ip6tnl, None)];
+    for (kind, udp) in changes {
+        let mut pair = Pair::of(kind, |tunnel| tunnel.udp = udp);
+        let wire = pair.wire(&inner4(1300)).unwrap();
+        let overhead = wire.len() as u32 - inner4(1300).len() as u32;
+        for (quoted, learns) in [(pair::misquoted(&wire), false), (wire, true)] {
+            let error = pair::too_big(&quoted, 1290);
+            assert_eq!(pair.near.send(&[frame(pair::ethertype(&error), &error)]), []);
+            let sent = pair.near.send(&[frame(ethernet::IPV4, &inner4(1300))]);
+            if learns {
+                let [(1, told)] = &sent[..] else { panic!("{sent:?}") };
+                assert_eq!(told[14 + 26..14 + 28], ((1290 - overhead) as u16).to_be_bytes());
+            } else {
+                assert_eq!(sent.len(), 1);
+                assert_eq!(sent[0].0, 0);
+            }
+        }
+    }
+}
+
+/// `ip_tunnel_lookup`: both addresses, the remote one, the local one, neither, `external`, the fallback device; of equals
+/// the one that is bound to where the packet comes in.
+#[test]
+fn of_several_tunnels_the_one_that_says_most() {
+    let any: IpAddr = Ipv4Addr::UNSPECIFIED.into();
+    let mut lab = Lab::new();
+    let kind = TunnelKind::Gre;
+    let mut links = Vec::new();
+    let mut add = |lab: &mut Lab, change: &dyn Fn(&mut Tunnel)| {
+        let (link, mut tunnel) = pair::device(lab, kind, 0);
+        change(&mut tunnel);
+        links.push((link, lab.writer.add_tunnel(tunnel)));
+    };
+    add(&mut lab, &|tunnel| tunnel.role = TunnelRole::Fallback);
+    add(&mut lab, &|tunnel| tunnel.role = TunnelRole::External);
+    add(&mut lab, &|tunnel| (tunnel.local, tunnel.remote) = (any, any));
+    add(&mut lab, &|tunnel| tunnel.remote = any);
+    add(&mut lab, &|tunnel| tunnel.local = any);
+    let elsewhere = TunnelBound::Link(lab.links[1]);
+    add(&mut lab, &|tunnel| tunnel.bound = Some(elsewhere));
+    add(&mut lab, &|_| {});
+    let here = TunnelBound::Link(lab.links[0]);
+    add(&mut lab, &|tunnel| tunnel.bound = Some(here));
+    add(&mut lab, &|tunnel| tunnel.receive.key = Some(5));
+    let payload = pair::gre(&inner4(4), None);
+    let packet = frame(ethernet::IPV4, &outer4(protocol::GRE, &payload));
+    let keyed = frame(ethernet::IPV4, &outer4(protocol::GRE, &pair::gre(&inner4(4), Some(5))));
+    let took = |lab: &mut Lab, frame: &[u8]| {
+        let before: Vec<_> =
+            links.iter().map(|(link, _)| lab.writer.link_count(*link, Direction::Receive).packets).collect();
+        lab.send(&[frame.to_vec()]);
+        links.iter().zip(before).position(|((link, _), before)| {
+            lab.writer.link_count(*link, Direction::Receive).packets != before
+        })
+    };
+    assert_eq!(took(&mut lab, &keyed), Some(8));
+    // From the most to the least that they say: the one bound here or to nothing, whichever came last …
+    for expected in [7, 6, 5, 4, 3, 2, 1, 0] {
+        let found = took(&mut lab, &packet).unwrap();
+        let preferred = if expected == 7 { found == 7 || found == 6 } else { found <= expected };
+        assert!(preferred, "{found} instead of {expected}");
+        lab.writer.remove_tunnel(links[expected].1);
+    }
+    assert_eq!(took(&mut lab, &packet), None);
+    assert_eq!(lab.writer.dropped(Drop::TunnelUnknown), 1);
+    assert_eq!(took(&mut lab, &keyed), Some(8));
+    // A device that is down takes nothing.
+    let down = underpass_engine::tables::Link { up: false, ..lab.link(0) };
+    lab.writer.set_link(links[8].0, underpass_engine::tables::Link { port: None, ..down });
+    assert_eq!(took(&mut lab, &keyed), None);
     lab.assert_accounted();
+}
+
+/// Of the ports of FOU the one that says most takes a datagram.
+#[test]
+fn ports_of_fou() {
+    let mut lab = Lab::new();
+    let (link, tunnel) = pair::device(&mut lab, TunnelKind::Ipip, 0);
+    lab.writer.add_tunnel(tunnel);
+    let port = |payload| FouPort {
+        port: 5555,
+        ipv6: false,
+        local: Ipv4Addr::UNSPECIFIED.into(),
+        peer: None,
+        bound: None,
+        payload,
+    };
+    lab.writer.add_fou_port(port(FouPayload::Gue));
+    let special =
+        FouPort { peer: Some((REMOTE4.into(), 7000)), ..port(FouPayload::Protocol(protocol::IPV4)) };
+    let id = lab.writer.add_fou_port(special);
+    let packet = frame(ethernet::IPV4, &outer4(protocol::UDP, &pair::udp_around(7000, 5555, &inner4(4))));
+    assert_eq!(lab.send(std::slice::from_ref(&packet)).len(), 1);
+    assert_eq!(lab.writer.link_count(link, Direction::Receive).packets, 1);
+    lab.writer.remove_fou_port(id);
+    // GUE's variant 1 is an IP packet too.
+    assert_eq!(lab.send(std::slice::from_ref(&packet)).len(), 1);
+    let other = FouPort { ipv6: true, local: v6("::").into(), ..port(FouPayload::Protocol(protocol::IPV4)) };
+    let mut lab = Lab::new();
+    lab.writer.add_fou_port(other);
+    lab.send(&[packet]);
+    assert_eq!(lab.drops(), [("port-unreachable", 1)]);
+    lab.assert_accounted();
+}
+
+fn fou(payload: FouPayload) -> FouPort {
+    FouPort { port: 5555, ipv6: false, local: Ipv4Addr::UNSPECIFIED.into(), peer: None, bound: None, payload }
+}
+
+/// A packet for a router that has `ipip`, `sit` and `gre` from anywhere, GUE at port 5555 and FOU for UDP at 5556: what
+/// it is dropped for.
+#[test]
+fn what_is_refused() {
+    let router = || {
+        let mut lab = Lab::new();
+        for kind in [TunnelKind::Ipip, TunnelKind::Gre] {
+            let (_, mut tunnel) = pair::device(&mut lab, kind, 0);
+            tunnel.mode = TunnelMode::Ip4;
+            lab.writer.add_tunnel(tunnel);
+        }
+        let (_, mut sit) = pair::device(&mut lab, TunnelKind::Sit, 0);
+        (sit.mode, sit.remote, sit.sixrd) =
+            (TunnelMode::Ip6, Ipv4Addr::UNSPECIFIED.into(), Some(Sixrd::SIX_TO_FOUR));
+        lab.writer.add_tunnel(sit);
+        lab.writer.add_fou_port(fou(FouPayload::Gue));
+        lab.writer.insert4(lab.fib4, Ipv4Addr::new(10, 50, 0, 0), 16, lab.forward[1]);
+        lab.writer.add_fou_port(FouPort { port: 5556, ..fou(FouPayload::Protocol(protocol::UDP)) });
+        lab
+    };
+    let refused = |protocol: u8, payload: &[u8]| {
+        let mut lab = router();
+        let out = lab.send(&[frame(ethernet::IPV4, &outer4(protocol, payload))]);
+        lab.assert_accounted();
+        (lab.drops().first().map_or("", |(name, _)| name), out.len())
+    };
+    let in_gue = |header: &[u8], inside: &[u8]| pair::udp_around(9, 5555, &[header, inside].concat());
+    let inner = inner4(4);
+    assert_eq!(refused(protocol::IPV4, &inner), ("", 1));
+    assert_eq!(refused(protocol::UDP, &in_gue(&[0, 4, 0, 0], &inner)), ("", 1));
+    // The packet inside: nothing, cut off, of another version.
+    assert_eq!(refused(protocol::IPV4, &[]).0, "inner-malformed");
+    assert_eq!(refused(protocol::IPV4, &inner[..19]).0, "inner-malformed");
+    assert_eq!(refused(protocol::IPV4, &inner[..24]).0, "ip4-truncated");
+    assert_eq!(refused(protocol::IPV4, &inner6(4)).0, "ip4-malformed");
+    assert_eq!(refused(protocol::IPV6, &inner).0, "inner-malformed");
+    // No tunnel, or not its payload: the sender of what no tunnel takes is told.
+    assert_eq!(refused(protocol::MPLS, &[0; 40]).0, "tunnel-payload");
+    assert_eq!(refused(protocol::GRE, &pair::gre(&inner, Some(1))), ("tunnel-unknown", 1));
+    // GRE: routing, a version, a checksum that is missing or lies, nothing behind the flags.
+    for (first, name) in
+        [([0x40, 0], "gre-malformed"), ([0, 1], "gre-malformed"), ([0x80, 0], "tunnel-checksum")]
+    {
+        let mut payload = pair::gre(&inner, None);
+        payload[..2].copy_from_slice(&first);
+        assert_eq!(refused(protocol::GRE, &payload).0, name);
+    }
+    assert_eq!(refused(protocol::GRE, &[0, 0]).0, "gre-malformed");
+    assert_eq!(refused(protocol::GRE, &[&[0, 0, 0x12, 0x34], &inner[..]].concat()).0, "tunnel-payload");
+    // GUE: a control message, an unknown flag, a header longer than the datagram, another variant, positions that lie.
+    assert_eq!(refused(protocol::UDP, &in_gue(&[0x20, 4, 0, 0], &inner)).0, "gue-control");
+    assert_eq!(refused(protocol::UDP, &in_gue(&[0, 4, 0x80, 0], &inner)).0, "gue-malformed");
+    assert_eq!(refused(protocol::UDP, &in_gue(&[0x1f, 4, 0, 0], &inner)).0, "gue-malformed");
+    assert_eq!(refused(protocol::UDP, &in_gue(&[0x80, 4, 0, 0], &inner)).0, "gue-malformed");
+    assert_eq!(
+        refused(protocol::UDP, &in_gue(&[2, 4, 0, 1, 0x80, 0, 0, 0, 0, 40, 0, 20], &inner)).0,
+        "gue-malformed"
+    );
+    assert_eq!(
+        refused(protocol::UDP, &in_gue(&[2, 4, 0, 1, 0x80, 0, 0, 0, 9, 0, 9, 0], &inner)).0,
+        "gue-malformed"
+    );
+    assert_eq!(refused(protocol::UDP, &in_gue(&[], &[])).0, "gue-malformed");
+    // Protocol 0, and what the router has no ear for.
+    assert_eq!(refused(protocol::UDP, &in_gue(&[0, 0, 0, 0], &inner)), ("protocol-unknown", 1));
+    // Datagrams longer than their packet, or with a checksum that lies.
+    let mut long = in_gue(&[0, 4, 0, 0], &inner);
+    long[5] += 1;
+    assert_eq!(refused(protocol::UDP, &long).0, "udp-malformed");
+    let mut lying = in_gue(&[0, 4, 0, 0], &inner);
+    lying[7] = 1;
+    assert_eq!(refused(protocol::UDP, &lying).0, "tunnel-checksum");
+    // UDP in UDP in UDP …: to the bound, and beyond.
+    let nested = |count: usize| {
+        (0..count).fold(in_gue(&[0, 4, 0, 0], &inner), |inside, _| pair::udp_around(9, 5556, &inside))
+    };
+    assert_eq!(refused(protocol::UDP, &nested(7)), ("", 1));
+    assert_eq!(refused(protocol::UDP, &nested(8)).0, "tunnel-nested");
+    assert_eq!(refused(protocol::UDP, &nested(60)).0, "tunnel-nested");
+    // 6to4: what has an address inside comes from it.
+    let from = |source: &str, to: &str| ip6(source, to, protocol::UDP, &udp(4));
+    assert_eq!(refused(protocol::IPV6, &from("2002:a00:2::1", "fd00:1::7")), ("", 1));
+    assert_eq!(refused(protocol::IPV6, &from("2002:a00:3::1", "fd00:1::7")).0, "tunnel-source");
+    assert_eq!(refused(protocol::IPV6, &from("2002:a00:2::1", "2002:a00:9::1")).0, "tunnel-source");
+    // A fragment of an outer packet.
+    let mut lab = router();
+    let mut fragment = outer4(protocol::IPV4, &inner);
+    let (header, _) = ipv4::Header::mut_from_prefix(&mut fragment).unwrap();
+    header.flags_offset = ipv4::MORE_FRAGMENTS.into();
+    header.fill_checksum(&[]);
+    lab.send(&[frame(ethernet::IPV4, &fragment)]);
+    assert_eq!(lab.drops(), [("tunnel-fragment", 1)]);
+    lab.assert_accounted();
+}
+
+/// Sequence numbers: one that has been, or is missing, is refused.
+#[test]
+fn old_sequence_numbers() {
+    let fields = GreFields { sequence: true, ..GreFields::default() };
+    let mut pair = Pair::of(TunnelKind::Gre, |tunnel| (tunnel.transmit, tunnel.receive) = (fields, fields));
+    let wires: Vec<_> = (0..4).map(|_| pair.wire(&inner4(4)).unwrap()).collect();
+    // Linux does not hold the first number, 0, against those that come after it.
+    let comes: Vec<bool> = [1, 2, 2, 3, 1].iter().map(|n| pair.far(&wires[*n]).is_some()).collect();
+    assert_eq!(comes, [true, true, false, true, false]);
+    assert_eq!(pair.far.writer.dropped(Drop::TunnelSequence), 2);
+    assert_eq!(pair.far.writer.link_count(pair.links[1], Direction::Receive).errors, 2);
+}
+
+/// A tunnel whose outer packets go into itself, and two that go into each other.
+#[test]
+fn tunnels_into_themselves() {
+    for count in [1, 2] {
+        let mut lab = Lab::new();
+        let ids: Vec<_> = (0..count)
+            .map(|n| {
+                let (_, mut tunnel) = pair::device(&mut lab, TunnelKind::Ipip, 0);
+                tunnel.remote = Ipv4Addr::new(10, 50 + n, 0, 9).into();
+                (tunnel.via.address, tunnel.via.resolved) = (tunnel.remote, None);
+                lab.writer.add_tunnel(tunnel)
+            })
+            .collect();
+        for (n, _) in ids.iter().enumerate() {
+            pair::route4(&mut lab, Ipv4Addr::new(10, 50 + n as u8, 0, 0), ids[(n + 1) % ids.len()]);
+        }
+        assert_eq!(lab.send(&[frame(ethernet::IPV4, &inner4(4))]), []);
+        assert_eq!(lab.writer.dropped(Drop::EncapsulationLoop), 1);
+        lab.assert_accounted();
+    }
+}
+
+/// A tunnel from the router to itself: out of it comes what went in, and goes in again.
+#[test]
+fn a_tunnel_to_the_router_itself() {
+    let mut lab = Lab::new();
+    let (_, mut tunnel) = pair::device(&mut lab, TunnelKind::Ipip, 0);
+    tunnel.remote = tunnel.local;
+    (tunnel.via.address, tunnel.via.resolved) = (tunnel.remote, None);
+    let id = lab.writer.add_tunnel(tunnel);
+    pair::route4(&mut lab, Ipv4Addr::new(10, 50, 0, 0), id);
+    assert_eq!(lab.send(&[frame(ethernet::IPV4, &inner4(4))]), []);
+    assert_eq!(lab.drops().len(), 1);
+    lab.assert_accounted();
+}
+
+/// A checksum inside that a local sender has left unfinished: outer ones are right all the same, and the receiver
+/// completes what it is told to.
+#[test]
+fn unfinished_checksums_cross() {
+    for (udp, finished) in [
+        (None, false),
+        (Some(TunnelUdp { gue: false, checksum: true, ..pair::gue(false) }), false),
+        (Some(TunnelUdp { checksum: true, ..pair::gue(true) }), true),
+    ] {
+        for key in [None, Some(3)] {
+            let fields = GreFields { key, checksum: true, sequence: false };
+            let mut pair = Pair::of(TunnelKind::Gre, |tunnel| {
+                (tunnel.transmit, tunnel.receive, tunnel.udp) = (fields, fields, udp);
+            });
+            let inner = inner4(101);
+            let (sent, left) = pair.send_unfinished(&inner);
+            assert_eq!(left.is_none(), finished, "{udp:?}");
+            // As a port does that cannot pass it on.
+            let mut wire = sent.clone();
+            if let Some((start, field)) = left {
+                let sum = checksum::of(&wire[start..]);
+                wire[start + field..start + field + 2].copy_from_slice(&sum.to_be_bytes());
+            }
+            assert_eq!(
+                pair.far(&wire).unwrap(),
+                pair::forwarded(&pair::forwarded(&inner)),
+                "{udp:?} {key:?}"
+            );
+        }
+    }
+}
+
+/// What the host sends by the device of a tunnel goes in; its hop limit is the host's affair.
+#[test]
+fn from_the_host() {
+    for kind in [TunnelKind::Ipip, TunnelKind::Gretap] {
+        let mut pair = Pair::of(kind, |_| {});
+        let sent = pair.send_by_device(&frame(ethernet::IPV4, &inner4(4)));
+        let [(0, wire)] = &sent[..] else { panic!("{sent:?}") };
+        assert!(wire.ends_with(&inner4(4)));
+        assert_eq!(wire.len() - 14, if kind == TunnelKind::Ipip { 20 } else { 24 + 14 } + inner4(4).len());
+        assert_eq!(pair.near.writer.link_count(pair.links[0], Direction::Transmit).packets, 1);
+        pair.assert_accounted();
+    }
+}
+
+/// An ARP request that comes out of a tunnel of frames is answered into it.
+#[test]
+fn arp_through_gretap() {
+    let mut pair = Pair::of(TunnelKind::Gretap, |_| {});
+    let mut request = vec![0, 1, 8, 0, 6, 4, 0, 1];
+    request.extend([2, 0, 0, 0, 5, 5, 10, 9, 9, 9, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1]);
+    let mut inside = vec![0xff; 6];
+    inside.extend([2, 0, 0, 0, 5, 5, 8, 6]);
+    inside.extend(request);
+    let payload = [&[0, 0, 0x65, 0x58][..], &inside].concat();
+    let sent = pair.near.send(&[frame(ethernet::IPV4, &outer4(protocol::GRE, &payload))]);
+    let [(0, reply)] = &sent[..] else { panic!("{sent:?} {:?}", pair.near.drops()) };
+    assert_eq!(reply[14 + 24..14 + 30], [2, 0, 0, 0, 5, 5]);
+    assert_eq!(reply[14 + 24 + 12..14 + 24 + 14], [8, 6]);
+    pair.assert_accounted();
+}
+
+/// The source port of a flow is always the same, and its flows spread.
+#[test]
+fn source_ports_spread() {
+    let udp = TunnelUdp { gue: false, source_port: None, ..pair::gue(false) };
+    let mut pair = Pair::of(TunnelKind::Ipip, |tunnel| tunnel.udp = Some(udp));
+    let mut ports = std::collections::BTreeSet::new();
+    for port in 0..200u8 {
+        let inner = ip4([10, 1, 0, 7], [10, 50, 0, 7], protocol::UDP, &[9, port, 0, 9, 0, 8, 0, 0]);
+        let wires = [(); 2].map(|()| pair.wire(&inner).unwrap());
+        assert_eq!(wires[0][20..22], wires[1][20..22]);
+        let source = u16::from_be_bytes([wires[0][20], wires[0][21]]);
+        assert!((32768..61000).contains(&source));
+        ports.insert(source);
+    }
+    assert!(ports.len() > 190, "{}", ports.len());
+}
+
+/// Outer packets of every kind, changed and cut, at a router that has a tunnel for each: none makes it panic, and every
+/// packet is accounted for.
+#[test]
+fn changed_and_cut() {
+    let mut far = Lab::new();
+    let mut wires = Vec::new();
+    for sample in every().iter().step_by(3) {
+        let mut pair = Pair::new(sample);
+        for packet in [inner4(30), inner6(30)] {
+            wires.extend(pair.wire(&packet));
+        }
+        let (_, tunnel) = pair::device(&mut far, sample.kind, 1);
+        let Tunnel { link, local, remote, via, source, .. } = tunnel;
+        far.writer.add_tunnel(Tunnel { link, local, remote, via, source, ..sample.clone() });
+    }
+    pair::make_far(&mut far);
+    for ipv6 in [false, true] {
+        let local = if ipv6 { v6("::").into() } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) };
+        far.writer.add_fou_port(FouPort { ipv6, local, ..fou(FouPayload::Gue) });
+    }
+    let mut seed = 7u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (seed >> 33) as usize % below
+    };
+    let mut left = 0;
+    for wire in &wires {
+        for _ in 0..4 {
+            let burst: Vec<_> = (0..60)
+                .map(|_| {
+                    let mut wire = wire.clone();
+                    for _ in 0..random(3) {
+                        let at = random(wire.len());
+                        wire[at] = random(256) as u8;
+                    }
+                    if random(3) == 0 {
+                        wire.truncate(random(wire.len()));
+                    }
+                    pair::mend(&mut wire);
+                    frame(
+                        if wire.first().is_some_and(|b| b >> 4 == 6) {
+                            ethernet::IPV6
+                        } else {
+                            ethernet::IPV4
+                        },
+                        &wire,
+                    )
+                })
+                .collect();
+            left += far.send(&burst).len();
+        }
+    }
+    assert!(left > wires.len() * 30, "only {left} of {} left", wires.len() * 240);
+    far.assert_accounted();
 }

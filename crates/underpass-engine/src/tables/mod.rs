@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use zerocopy::FromZeros;
 
 mod action;
+mod exceptions;
 mod ioam;
 mod labels;
 mod tunnel;
@@ -15,6 +16,7 @@ mod tunnels;
 mod writer;
 
 pub use action::*;
+pub(crate) use exceptions::*;
 pub use ioam::*;
 pub use labels::{LabelAction, LabelTable, LabelWaysId, MAX_LABEL_WAYS};
 pub use tunnel::*;

@@ -9,8 +9,8 @@ use underpass_packet::{IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp};
 use zerocopy::FromZeros;
 
 use super::{
-    DEFAULT_TTL, FouPayload, FouPort, Guard, Link, LinkId, LookupId, NextHopId, Tunnel, TunnelBound,
-    TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelTos,
+    DEFAULT_TTL, Exceptions, FouPayload, FouPort, Guard, Link, LinkId, LookupId, NextHopId, Tunnel,
+    TunnelBound, TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelTos,
 };
 use crate::publish::{Retirer, Slab};
 
@@ -405,6 +405,11 @@ fn chain(kind: TunnelKind, class: Class, Arrival { local, remote, key }: Arrival
     ((product >> 64) as u64 ^ product as u64) as usize >> 7 & (CHAINS - 1)
 }
 
+/// Which chain a tunnel is in by where it goes.
+fn end_of(remote: IpAddr) -> usize {
+    chain(TunnelKind::Ipip, Class::Remote, Arrival { local: 0, remote: bits(remote), key: None })
+}
+
 fn zeroed(len: usize) -> Box<[AtomicU32]> {
     <[AtomicU32]>::new_box_zeroed_with_elems(len).unwrap_or_default()
 }
@@ -444,6 +449,10 @@ pub(crate) struct TunnelTable {
     port_nexts: Box<[AtomicU32]>,
     /// How many tunnels and ports there are that something may come in for.
     receivers: AtomicU32,
+    /// The first tunnel of each chain by where it goes, its id + 1, and the next of each.
+    ends: Box<[AtomicU32]>,
+    end_nexts: Box<[AtomicU32]>,
+    pub(crate) exceptions: Exceptions,
 }
 
 impl TunnelTable {
@@ -458,6 +467,9 @@ impl TunnelTable {
             port_heads: zeroed(1 << 16),
             port_nexts: zeroed(1 << FOU_BITS),
             receivers: AtomicU32::new(0),
+            ends: zeroed(CHAINS),
+            end_nexts: zeroed(1 << TUNNEL_BITS),
+            exceptions: Exceptions::default(),
         }
     }
 
@@ -549,8 +561,39 @@ impl TunnelTable {
         best.map(|(_, payload)| payload)
     }
 
-    /// Puts a tunnel where what comes in for it finds it.
+    /// A tunnel that sends from `local` to `remote` by this IP protocol, over UDP to this port.
+    pub(crate) fn find_end<'g>(
+        &'g self,
+        (local, remote): (IpAddr, IpAddr),
+        protocol: u8,
+        port: u16,
+        guard: &'g Guard<'_>,
+    ) -> Option<&'g StoredTunnel> {
+        let mut next = self.ends.get(end_of(remote)).map_or(0, |end| end.load(Relaxed));
+        while let Some(id) = next.checked_sub(1) {
+            next = self.end_nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
+            let Some(tunnel) = self.tunnels.get(id, guard) else { continue };
+            let config = &tunnel.config;
+            let sends = match (config.udp, config.kind.has_gre()) {
+                (Some(udp), _) => protocol == protocol::UDP && port == udp.destination_port,
+                (None, true) => protocol == protocol::GRE,
+                (None, false) => matches!(protocol, protocol::IPV4 | protocol::IPV6 | protocol::MPLS),
+            };
+            if sends && config.remote == remote && (config.local.is_unspecified() || config.local == local) {
+                return Some(tunnel);
+            }
+        }
+        None
+    }
+
+    /// Puts a tunnel where what comes in for it finds it, and what is told of its way.
     fn link_in(&self, id: u32, tunnel: &Tunnel) {
+        if let (Some(end), Some(next)) =
+            (self.ends.get(end_of(tunnel.remote)), self.end_nexts.get(id as usize))
+        {
+            next.store(end.load(Relaxed), Relaxed);
+            end.store(id + 1, std::sync::atomic::Ordering::Release);
+        }
         if tunnel.role != TunnelRole::Route
             && let Some(slot) = self.of_link.get(tunnel.link.0 as usize)
         {
@@ -570,6 +613,9 @@ impl TunnelTable {
 
     /// Takes it out again. Its own `next` stays, for those who are there.
     fn link_out(&self, id: u32, tunnel: &Tunnel) {
+        if let Some(end) = self.ends.get(end_of(tunnel.remote)) {
+            take_out(end, &self.end_nexts, id);
+        }
         if let Some(slot) = self.of_link.get(tunnel.link.0 as usize)
             && slot.load(Relaxed) == id + 1
         {
@@ -634,7 +680,7 @@ impl TunnelTable {
         let before = old.map(|old| (old.config.clone(), Arc::clone(&old.sequence)));
         let sequence = before.as_ref().map_or_else(Arc::default, |(_, sequence)| Arc::clone(sequence));
         let stays = matches!((&before, &tunnel), (Some((old, _)), Some((new, _)))
-            if found_by(old) == found_by(new) && old.kind == new.kind && old.link == new.link && old.role == new.role);
+            if found_by(old) == found_by(new) && old.remote == new.remote && old.kind == new.kind && old.link == new.link && old.role == new.role);
         if let Some((old, _)) = &before
             && !stays
         {

@@ -186,9 +186,10 @@ impl<const COUNT: bool> Path<COUNT> {
     ) {
         let link = view.link(neighbour.link).filter(|link| link.up);
         let mut waiting = ArrayVec::new();
+        let tunnel = view.tables.tunnels().of_link(neighbour.link);
         for Held { mut road, port, mtu } in neighbour.packets {
             // The link may have got another port, or none, meanwhile.
-            let up = link.is_some_and(|link| link.port == Some(port));
+            let up = link.is_some_and(|link| link.port == Some(port) || tunnel.is_some());
             let Some(rewrite) = rewrite.filter(|_| up) else {
                 let step = if up { UNRESOLVED } else { Step::drop(Drop::LinkDown) };
                 let mut fibs = Fibs::new(view, road.extra.instance);
@@ -201,6 +202,17 @@ impl<const COUNT: bool> Path<COUNT> {
             if ethertype(&road) != ethernet::IPV6 && !road.packet.fits(mtu as usize) {
                 self.send_cut(&mut road, port, mtu, rewrite, trace);
                 self.pool.give(road.packet);
+                continue;
+            }
+            if let Some(tunnel) = tunnel {
+                let step = match self.put_link_layer(&mut road, rewrite, trace) {
+                    Ok(()) => {
+                        road.wrapped(usize::from(rewrite.len) + 2, None);
+                        self.encapsulate_in(view, &mut road, tunnel, trace)
+                    }
+                    Err(refusal) => Step::Refuse(refusal),
+                };
+                self.carry_alone(view, road, step, trace);
                 continue;
             }
             if road.is(LABELLED) {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use super::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6};
-use super::road::{BROADCAST, UNFINISHED};
+use super::road::{BROADCAST, GENERATED, UNFINISHED};
 use super::{Path, Road, Step, View};
 use crate::drops::Drop;
 use crate::tables::Link;
@@ -22,7 +22,19 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Option<(Road, Step)> {
         let Some(ingress) = view.link(road.ingress) else { return Some((road, Step::drop(Drop::LinkDown))) };
+        // What has come out of a tunnel of frames is the host's as a frame, whatever is in it.
+        let tunnel = view.tables.tunnels().of_link(road.ingress);
+        let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+        let frames = tunnel.is_some_and(|tunnel| tunnel.kind.carries_frames());
+        let framed = road.link_layer().filter(|_| frames && !road.is(GENERATED));
+        let ethertype = match (framed, road.packet.bytes().first().map(|first| first >> 4)) {
+            (Some([.., high, low]), _) => Some(u16::from_be_bytes([high, low])),
+            (None, Some(4)) => Some(ethernet::IPV4),
+            (None, Some(6)) => Some(ethernet::IPV6),
+            _ => None,
+        };
         if let Some(addresses) = &host_of(view, &road, ingress).addresses
+            && matches!(ethertype, Some(ethernet::IPV4 | ethernet::IPV6))
             && let Some(destination) = unicast_destination(&road)
         {
             match addresses.iter().find(|own| own.address == destination) {
@@ -39,11 +51,6 @@ impl<const COUNT: bool> Path<COUNT> {
             self.finish_generated(view, &mut road, link);
         }
         trace.step(Event::Delivered(road.ingress), &road.packet);
-        let ethertype = match road.packet.bytes().first().map(|first| first >> 4) {
-            Some(4) => Some(ethernet::IPV4),
-            Some(6) => Some(ethernet::IPV6),
-            _ => None,
-        };
         // As it came in, so that the kernel has one of its own.
         let kept = ingress.shared && road.extra.turns == 0;
         let port = host_of(view, &road, ingress).host;
@@ -60,8 +67,16 @@ impl<const COUNT: bool> Path<COUNT> {
         let Ok(frame) = road.packet.push_header::<{ ethernet::Header::LEN }>() else {
             return Some((road, Step::drop(Drop::NoHeadroom)));
         };
-        frame[..12].fill(0);
-        frame[12..].copy_from_slice(&ethertype.to_be_bytes());
+        match framed {
+            Some(header) => *frame = header,
+            None => {
+                frame[..12].fill(0);
+                if frames {
+                    frame[..6].copy_from_slice(&ingress.mac);
+                }
+                frame[12..].copy_from_slice(&ethertype.to_be_bytes());
+            }
+        }
         let len = road.packet.len();
         match self.transmit.push(port, road.packet, len) {
             Ok(()) => {

@@ -10,7 +10,7 @@ use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
-use super::road::{BROADCAST, GENERATED, GROUP, LABELLED, NOT_FORWARDED, SWITCHED, UNFINISHED};
+use super::road::{BROADCAST, GENERATED, GROUP, LABELLED, NOT_FORWARDED, SWITCHED, TUNNELLED, UNFINISHED};
 use super::{Path, Road, Step, View, lsp};
 use crate::drops::Drop;
 use crate::tables::{LONGEST_LINK_LAYER, LinkId};
@@ -189,8 +189,8 @@ impl<const COUNT: bool> Path<COUNT> {
     /// that it answers.
     pub(super) fn send_generated(&mut self, view: &View<'_>, road: &mut Road, destination: IpAddr) -> Step {
         self.totals.generated += 1;
-        road.extra.flags =
-            road.extra.flags & !(NOT_FORWARDED | GROUP | BROADCAST | LABELLED | SWITCHED) | GENERATED;
+        let gone = NOT_FORWARDED | GROUP | BROADCAST | LABELLED | SWITCHED | TUNNELLED;
+        road.extra.flags = road.extra.flags & !gone | GENERATED;
         road.extra.counted = None;
         road.start_again();
         // The tables that a SID names are no routing instance: a message is looked up where the packet

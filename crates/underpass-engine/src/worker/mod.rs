@@ -410,6 +410,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.finish_generated(view, road, road.ingress);
                 Step::Act(action)
             }
+            (Step::FrameInto(tunnel), _) => self.encapsulate_in(view, road, tunnel, trace),
             (Step::FragmentInto(action), _) => {
                 self.send_fragments_into(view, road, action, trace);
                 return None;
@@ -646,6 +647,12 @@ impl<const COUNT: bool> Path<COUNT> {
         );
         if error {
             self.uncount(road);
+        }
+        if let Some((link, bytes)) = road.extra.entered.take() {
+            // It did not leave by the tunnel after all.
+            let taken_back = Count { packets: 1, bytes: bytes.into(), errors: 0 };
+            let error = Count { errors: 1, ..Count::default() };
+            self.counters.add_link(link, Direction::Transmit, error - taken_back);
         }
         if matches!(reason, Drop::MplsOff | Drop::GroupFrame) {
             self.count_unlooked(road, reason);

@@ -75,6 +75,8 @@ pub(crate) struct Extra {
     pub(super) tunnel: Option<TunnelId>,
     /// Bytes that this tunnel has put before it.
     pub(super) outer: u16,
+    /// The link and the bytes that it was counted with there.
+    pub(super) entered: Option<(LinkId, u32)>,
 }
 
 impl Extra {
@@ -97,6 +99,7 @@ impl Extra {
             counted: None,
             tunnel: None,
             outer: 0,
+            entered: None,
         }
     }
 }
@@ -191,6 +194,7 @@ impl Road {
             &mut self.extra;
         (*turns, *encapsulations, *encapsulated, *growth, *wrapping, *labels) = (0, 0, None, 0, 0, 0);
         *tunnel = None;
+        self.extra.entered = None;
     }
 
     /// Takes note that the packet has come out of a tunnel, by this link. What was before it is forgotten, but not how

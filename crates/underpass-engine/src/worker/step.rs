@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::icmp;
 use super::road::{Road, Slow};
 use crate::drops::Drop;
-use crate::tables::{ActionId, LinkId, LookupId, NextHopId, Via};
+use crate::tables::{ActionId, LinkId, LookupId, NextHopId, TunnelId, Via};
 
 /// What is to happen to a packet next: a tag and a word, so that it stays in two registers. What else
 /// the step needs stands in the [`Road`].
@@ -35,6 +35,8 @@ pub(crate) enum Step {
     FragmentLabelled(ActionId),
     /// Cut the IPv4 packet up and send the fragments into the tunnel that this action leads to.
     FragmentInto(ActionId),
+    /// Put the Ethernet frame that the packet is into this tunnel.
+    FrameInto(TunnelId),
     /// Do what its MPLS label says.
     Label,
     /// It is for the router itself.

@@ -322,6 +322,10 @@ impl<const COUNT: bool> Path<COUNT> {
 /// Sends an Ethernet frame as it is by a link, as End.DX2 does.
 #[inline(always)]
 pub(super) fn frame(view: &View<'_>, packet: &Packet, id: LinkId) -> Step {
+    if let Some(tunnel) = view.tables.tunnels().of_link(id) {
+        let fits = view.link(id).is_some_and(|link| packet.fits(link.mtu as usize + ethernet::Header::LEN));
+        return if fits { Step::FrameInto(tunnel) } else { Step::drop(Drop::TooBig) };
+    }
     match view.link(id) {
         Some(Link { up: true, port: Some(port), mtu, .. }) => {
             if packet.fits(*mtu as usize + ethernet::Header::LEN) {

@@ -10,7 +10,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 use super::super::chain::Fibs;
 use super::super::road::{Extra, LABELLED, SWITCHED, TUNNELLED, UNFINISHED};
 use super::super::{Burst, IcmpError, Path, Refusal, Road, Step, View, fragment};
-use super::{dont_fragment, ecn_outside, entropy};
+use super::{dont_fragment, ecn_outside, entropy, path_mtu};
 use crate::buffer::{Offload, Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::Drop;
@@ -160,11 +160,9 @@ impl<const COUNT: bool> Path<COUNT> {
         road.extra.flags = road.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
         road.extra.tunnel = Some(id);
         road.extra.outer = outer as u16;
-        self.counters.add_link(
-            tunnel.link,
-            Direction::Transmit,
-            Count { packets: 1, bytes: (len - at) as u64, errors: 0 },
-        );
+        let entered = Count { packets: 1, bytes: (len - at) as u64, errors: 0 };
+        self.counters.add_link(tunnel.link, Direction::Transmit, entered);
+        road.extra.entered = Some((tunnel.link, (len - at) as u32));
         trace.step(Event::Headend(name(tunnel.kind), outer), &road.packet);
         Step::via(road, &via)
     }
@@ -294,7 +292,9 @@ fn push_outer(
             header.payload_length = payload.into();
             let class = if form.has(TOS) && inner.ttl.is_some() { inner.tos } else { header.traffic_class() };
             let label = label.unwrap_or_else(|| header.flow_label());
-            header.set_class_flow(ecn_outside(class, inner.tos), label);
+            // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's.
+            let class = if tunnel.kind.has_gre() { class } else { ecn_outside(class, inner.tos) };
+            header.set_class_flow(class, label);
             if let Some(ttl) = inner.ttl.filter(|_| form.has(TTL)) {
                 header.hop_limit = ttl;
             }
@@ -399,12 +399,16 @@ fn fill_udp(
 
 /// An outer packet before it goes to `next_hop`: whether it fits. `Ok(false)`: it has to be fragmented.
 pub(in super::super) fn leave(view: &View<'_>, road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
-    let mtu = next_hop.mtu;
+    let tunnel = road.extra.tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+    let Some(tunnel) = tunnel else { return Err(Step::drop(Drop::TooBig)) };
+    let told_of = path_mtu::of(view, tunnel, road.packet.bytes());
+    if told_of.is_some_and(|path| path.locked) {
+        allow_fragments(&mut road.packet);
+    }
+    let mtu = told_of.map_or(next_hop.mtu, |path| path.mtu.min(next_hop.mtu));
     if road.packet.fits(mtu as usize) {
         return Ok(true);
     }
-    let tunnel = road.extra.tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-    let Some(tunnel) = tunnel else { return Err(Step::drop(Drop::TooBig)) };
     let outer = usize::from(road.extra.outer);
     let at = outer + if tunnel.kind.carries_frames() { ethernet::Header::LEN } else { 0 };
     let bytes = road.packet.bytes();
@@ -434,15 +438,23 @@ pub(in super::super) fn leave(view: &View<'_>, road: &mut Road, next_hop: &NextH
             if inner_len > LEAST_MTU6 {
                 return told(road, LEAST_MTU6);
             }
-            if let Ok((header, _)) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()) {
-                header.flags_offset = 0.into();
-                header.fill_checksum(&[]);
-            }
+            allow_fragments(&mut road.packet);
             Ok(false)
         }
         6 if left >= LEAST_MTU6 => told(road, left),
         4 if inner_stays => told(road, left),
         _ => Err(Step::drop(Drop::TooBig)),
+    }
+}
+
+/// Makes an outer IPv4 header say that the packet may be fragmented.
+fn allow_fragments(packet: &mut Packet) {
+    if let Ok((header, _)) = ipv4::Header::mut_from_prefix(packet.bytes_mut())
+        && header.version() == 4
+        && header.dont_fragment()
+    {
+        header.flags_offset = 0.into();
+        header.fill_checksum(&[]);
     }
 }
 
@@ -482,8 +494,9 @@ impl<const COUNT: bool> Path<COUNT> {
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
         for fragment in fragments {
             let at = fragment.headroom();
-            // It has been forwarded as a packet of its own: its TTL is that of the fragment before the tunnel.
-            let part = Road::new(fragment, at, road.ingress, road.extra);
+            let mut part = Road::new(fragment, at, road.ingress, road.extra);
+            // Its TTL has been lowered before it was cut.
+            part.extra.flags |= SWITCHED;
             self.carry_alone(view, part, Step::Act(id), trace);
         }
     }

@@ -2,6 +2,7 @@
 
 mod encapsulate;
 mod entropy;
+mod path_mtu;
 mod receive;
 
 use underpass_packet::ipv4;

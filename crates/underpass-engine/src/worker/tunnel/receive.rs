@@ -112,6 +112,7 @@ impl<const COUNT: bool> Path<COUNT> {
         road: &mut Road,
         trace: &mut T,
     ) -> Step {
+        super::path_mtu::learn(view, road.packet.bytes());
         let mut outer = match Outer::read(road.packet.bytes()) {
             None => return Step::Deliver,
             Some(Ok(outer)) => outer,
@@ -162,11 +163,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         trace.step(Event::Behaviour(name(tunnel.kind)), &road.packet);
         road.packet.pull(at);
-        let packet = match inside {
-            Inside::Frame => ethernet::Header::LEN,
-            _ => 0,
-        };
-        if let Err(reason) = decapsulate_tos(&mut road.packet, packet, tunnel, outer) {
+        if let Err(reason) = decapsulate_tos(&mut road.packet, inside, tunnel, outer) {
             return refuse(reason);
         }
         let received = Count { packets: 1, bytes: road.packet.len() as u64, errors: 0 };
@@ -438,15 +435,26 @@ fn is_own(view: &View<'_>, tunnel: &StoredTunnel, address: Ipv6Addr) -> bool {
     matches!(action, Some(Action::Local))
 }
 
-/// Gives the IP packet at `at` of what came out what the outer header's TOS says: RFC 6040.
-fn decapsulate_tos(packet: &mut Packet, at: usize, tunnel: &StoredTunnel, outer: &Outer) -> Result<(), Drop> {
-    let ethertype = packet.bytes().get(12..at).and_then(|rest| rest.first_chunk::<2>().copied());
-    let Some(bytes) = packet.bytes_mut().get_mut(at..) else { return Err(Drop::InnerMalformed) };
-    let version = match ethertype.map(u16::from_be_bytes) {
-        None => bytes.first().map_or(0, |first| first >> 4),
-        Some(ethernet::IPV4) => 4,
-        Some(ethernet::IPV6) => 6,
-        Some(_) => 0,
+/// Gives the IP packet in what came out what the outer header's TOS says: RFC 6040.
+fn decapsulate_tos(
+    packet: &mut Packet,
+    inside: Inside,
+    tunnel: &StoredTunnel,
+    outer: &Outer,
+) -> Result<(), Drop> {
+    let bytes = packet.bytes_mut();
+    let (version, bytes) = match (inside, bytes) {
+        (Inside::Ip4, bytes) => (4, bytes),
+        (Inside::Ip6, bytes) => (6, bytes),
+        (Inside::Mpls, _) => return Ok(()),
+        (Inside::Frame, [_, _, _, _, _, _, _, _, _, _, _, _, high, low, bytes @ ..]) => {
+            match u16::from_be_bytes([*high, *low]) {
+                ethernet::IPV4 => (4, bytes),
+                ethernet::IPV6 => (6, bytes),
+                _ => return Ok(()),
+            }
+        }
+        _ => return Err(Drop::InnerMalformed),
     };
     let given = |own: u8| -> Result<u8, Drop> {
         let own = if tunnel.config.copies_dscp { outer.tos & !ECN | own & ECN } else { own };
@@ -460,12 +468,11 @@ fn decapsulate_tos(packet: &mut Packet, at: usize, tunnel: &StoredTunnel, outer:
                 header.update_tos(new);
             }
         }
-        6 => {
+        _ => {
             let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::InnerMalformed)?;
             let new = given(header.traffic_class())?;
             header.set_traffic_class(new);
         }
-        _ => {}
     }
     Ok(())
 }
