@@ -338,6 +338,19 @@ impl Packet {
         }
     }
 
+    /// Makes the packet `n` bytes longer at its end, by whatever the slot held there.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if the slot ends before that; the packet is then unchanged.
+    pub fn lengthen(&mut self, n: usize) -> Result<(), NoRoom> {
+        let (start, len) = (self.start(), self.len());
+        if n > self.capacity() - start - len {
+            return Err(NoRoom);
+        }
+        self.put(start, len + n);
+        Ok(())
+    }
+
     /// Replaces the packet by `bytes`, which start at offset `start` of the slot. It has no [`Offload`].
     ///
     /// # Errors

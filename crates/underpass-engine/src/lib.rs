@@ -6,6 +6,7 @@
 
 pub mod bpf;
 pub mod buffer;
+pub mod coalesce;
 pub mod counters;
 pub mod drops;
 mod flow;
