@@ -6,12 +6,14 @@
 //! the host to see. Only IPv4 identifications that stand still, which say nothing where a packet may not be cut (RFC
 //! 6864 section 4), would grow.
 
-use arrayvec::ArrayVec;
+use std::collections::VecDeque;
+
 use underpass_packet::checksum::Sum;
 use underpass_packet::tcp::{ACK, FIN, PSH};
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol, tcp};
 
 use crate::buffer::{HEADROOM, Offload, Packet, Pool, Segment, SegmentKind};
+use crate::worker::QUEUE;
 
 /// Flows that are gathered at a time, as many as Linux has in a bucket (`MAX_GRO_SKBS`).
 const FLOWS: usize = 8;
@@ -25,8 +27,8 @@ const LONGEST: usize = 65_535;
 /// Gathers the packets of a port that passes segments on to its device.
 pub struct Coalescer {
     /// What is to be sent, in the order of the first segments.
-    ready: Vec<Packet>,
-    flows: ArrayVec<Flow, FLOWS>,
+    ready: VecDeque<Packet>,
+    flows: Vec<Flow>,
 }
 
 /// Segments that were put together, or one to which others may be put.
@@ -145,31 +147,38 @@ fn identification(frame: &[u8]) -> Option<(u16, bool)> {
     Some((header.identification.get(), header.dont_fragment()))
 }
 
-impl Coalescer {
-    /// With room for so many packets at a time.
-    pub fn new(packets: usize) -> Self {
-        Self { ready: Vec::with_capacity(packets), flows: ArrayVec::new() }
+impl Default for Coalescer {
+    /// With room for what the queue of a port holds.
+    fn default() -> Self {
+        Self { ready: VecDeque::with_capacity(QUEUE), flows: Vec::with_capacity(FLOWS) }
     }
+}
 
-    /// Takes packets that are to be sent. Those that now stand for several leave theirs to `pool`.
+impl Coalescer {
+    /// Takes packets that are to be sent. Those that were put to others, whose number it gives, leave their slots to
+    /// `pool`.
     ///
-    /// What [`Coalescer::take`] gives then is to be sent before more packets come.
-    pub fn put(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
+    /// What [`Coalescer::next`] gives then is to be sent before more packets come.
+    pub fn put(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) -> u64 {
+        let (mut came, before) = (0, self.ready.len());
         for packet in packets {
+            came += 1;
             self.add(pool, packet);
         }
         while let Some(flow) = self.flows.pop() {
             self.close(&flow);
         }
+        (before + came - self.ready.len()) as u64
     }
 
-    /// What is to be sent.
-    pub fn take(&mut self) -> impl Iterator<Item = Packet> + '_ {
-        self.ready.drain(..)
+    /// The next that is to be sent.
+    #[expect(clippy::should_implement_trait, reason = "it goes on giving after a `None`")]
+    pub fn next(&mut self) -> Option<Packet> {
+        self.ready.pop_front()
     }
 
     fn add(&mut self, pool: &mut Pool, packet: Packet) {
-        let Some(headers) = Headers::of(packet.bytes()) else { return self.ready.push(packet) };
+        let Some(headers) = Headers::of(packet.bytes()) else { return self.ready.push_back(packet) };
         let found = self.find(packet.bytes(), headers);
         let joins = headers.may_join(&packet).unwrap_or_default();
         if let Some(index) = found {
@@ -186,7 +195,7 @@ impl Coalescer {
         if joins {
             self.begin(&packet, headers);
         }
-        self.ready.push(packet);
+        self.ready.push_back(packet);
     }
 
     /// The flow that a segment belongs to.
@@ -205,7 +214,7 @@ impl Coalescer {
         if tcp.flags() & (PSH | FIN) != 0 {
             return None;
         }
-        if self.flows.is_full() {
+        if self.flows.len() == FLOWS {
             // The one that was begun first.
             let flow = self.flows.remove(0);
             self.close(&flow);

@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, SLOT};
+use underpass_engine::coalesce::Coalescer;
 use underpass_engine::offload;
 use underpass_engine::worker::Burst;
 use underpass_packet::{IntoBytes, ethernet};
@@ -42,6 +43,7 @@ pub struct TunPort {
     kind: TunKind,
     /// Slots for the next packet: an ordinary one, and a large one for what does not fit into it.
     slots: Option<(Packet, Packet)>,
+    coalescer: Coalescer,
     pub(crate) tally: Tally,
     /// Whether the device takes large UDP segments.
     udp_segments: bool,
@@ -81,8 +83,15 @@ impl TunPort {
         if !udp_segments {
             offload(tcp)?;
         }
-        let (slots, tally) = (None, Tally::default());
-        Ok(Self { name: name.to_owned(), kind, slots, tally, udp_segments, device })
+        Ok(Self {
+            name: name.to_owned(),
+            kind,
+            slots: None,
+            coalescer: Coalescer::default(),
+            tally: Tally::default(),
+            udp_segments,
+            device,
+        })
     }
 
     /// The device's name.
@@ -187,9 +196,10 @@ impl TunPort {
         true
     }
 
-    /// Sends packets, and gives them to the pool.
+    /// Sends packets, TCP segments that follow each other as one, and gives them to the pool.
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
-        for packet in packets {
+        self.tally.coalesced += self.coalescer.put(pool, packets);
+        while let Some(packet) = self.coalescer.next() {
             let udp = packet.has_offload() && offload::is_udp_segment(&packet);
             if offload::leaves(&packet) != offload::Leaves::Whole || (udp && !self.udp_segments) {
                 self.send_cut(pool, &packet);

@@ -271,9 +271,22 @@ fn encapsulate(packet: &mut Packet, with_srh: bool) {
 /// The host's sockets behind a TUN device, to a neighbour behind AF_PACKET, and back.
 #[test]
 fn tcp_from_packet_to_tun() {
-    if !lab::may("tcp_from_packet_to_tun") {
-        return;
+    if lab::may("tcp_from_packet_to_tun") {
+        let seen = tcp_to_tun(Driver::Packet);
+        assert!(seen.longest > 10_000 && seen.cut == 0 && seen.lost == 0, "{seen:?}");
     }
+}
+
+/// What AF_XDP receives one by one the host gets as large segments.
+#[test]
+fn tcp_from_xdp_to_tun() {
+    if lab::may("tcp_from_xdp_to_tun") {
+        let seen = tcp_to_tun(Driver::Xdp);
+        assert!(seen.coalesced > 1000 && seen.lost == 0, "{seen:?}");
+    }
+}
+
+fn tcp_to_tun(driver: Driver) -> Seen {
     let (a, router) = (Namespace::new(), Namespace::new());
     let router_mac = tun::ROUTER_MAC.map(|byte| format!("{byte:02x}")).join(":");
     // The forwarder changes no frame: A has the address that the TUN port makes up, and the other way round.
@@ -284,13 +297,13 @@ fn tcp_from_packet_to_tun() {
          neigh add 10.0.0.2 lladdr {router_mac} dev a0 nud permanent
          neigh add fd00::2 lladdr {router_mac} dev a0 nud permanent"
     ));
-    let forwarder = Forwarder::start(&router, |memory, pool| {
+    let forwarder = Forwarder::start(&router, move |memory, pool| {
         let keep = Keep::new();
         let tun = TunPort::open("host", TunKind::Tun, false).unwrap();
         lab::ip("link set host addrgenmode none up mtu 1500");
         lab::ip("addr add 10.0.0.2/24 dev host");
         lab::ip("addr add fd00::2/64 dev host nodad");
-        [port("ra", Driver::Packet, &keep, memory, pool), LivePort::Tun(tun)]
+        [port("ra", driver, &keep, memory, pool), LivePort::Tun(tun)]
     });
     // The forwarder has the router's thread; another one in its namespace has the sockets.
     let host = router.beside();
@@ -298,8 +311,7 @@ fn tcp_from_packet_to_tun() {
     transfer(&a, &host, "fd00::2".parse().unwrap(), 10_000_000);
     transfer(&host, &a, "fd00::1".parse().unwrap(), 10_000_000);
     drop(host);
-    let seen = forwarder.stop();
-    assert!(seen.longest > 10_000 && seen.cut == 0 && seen.lost == 0, "{seen:?}");
+    forwarder.stop()
 }
 
 /// The router's own address on `ra`, for frames that are for it.

@@ -62,9 +62,10 @@ fn gather(frames: &[Vec<u8>]) -> Gathered {
             packet
         })
         .collect();
-    let mut coalescer = Coalescer::new(64);
-    coalescer.put(&mut pool, packets.into_iter());
-    let packets: Vec<Packet> = coalescer.take().collect();
+    let mut coalescer = Coalescer::default();
+    let coalesced = coalescer.put(&mut pool, packets.into_iter());
+    let packets: Vec<Packet> = std::iter::from_fn(|| coalescer.next()).collect();
+    assert_eq!(packets.len() as u64 + coalesced, frames.len() as u64);
     let large = packets.iter().filter(|packet| packet.is_large()).count();
     assert_eq!(pool.available() + packets.len() - large, slots, "no slot is lost");
     Gathered { pool, packets }
@@ -173,9 +174,9 @@ fn without_large_slots_all_stays_as_it_is() {
             packet
         })
         .collect();
-    let mut coalescer = Coalescer::new(8);
-    coalescer.put(&mut pool, packets.into_iter());
-    assert!(coalescer.take().map(|packet| packet.bytes().to_vec()).eq(frames));
+    let mut coalescer = Coalescer::default();
+    assert_eq!(coalescer.put(&mut pool, packets.into_iter()), 0);
+    assert!(std::iter::from_fn(|| coalescer.next()).map(|packet| packet.bytes().to_vec()).eq(frames));
 }
 
 proptest! {

@@ -66,6 +66,7 @@ pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
 use road::{BROADCAST, GROUP, LABELLED, Slow, UNFINISHED};
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
 pub(crate) use step::{Refusal, Step};
+pub(crate) use transmit::QUEUE;
 use transmit::{Transmit, frame};
 
 /// A burst of packets that came in by one port.

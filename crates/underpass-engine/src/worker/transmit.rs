@@ -12,7 +12,7 @@ use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, Rewrite}
 use crate::trace::{Event, Trace};
 
 /// Most packets that wait to be sent by one port.
-const QUEUE: usize = 1024;
+pub(crate) const QUEUE: usize = 1024;
 
 /// What waits to be sent, a queue a port.
 #[derive(Default)]

@@ -132,6 +132,8 @@ pub struct Seen {
     pub unfinished: u64,
     /// What both ports dropped and cut.
     pub cut: u64,
+    /// What they put to others.
+    pub coalesced: u64,
     pub dropped: u64,
     /// Slots that did not come back.
     pub lost: usize,
@@ -186,6 +188,7 @@ impl Forwarder {
             for mut port in ports {
                 let tally = port.tally();
                 seen.cut += tally.cut;
+                seen.coalesced += tally.coalesced;
                 seen.dropped += tally.no_buffer + tally.malformed + tally.queue_full + tally.too_long;
                 seen.dropped += tally.send_errors + tally.kernel_drops;
                 port.close(&mut pool);

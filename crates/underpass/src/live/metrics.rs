@@ -145,6 +145,12 @@ fn render(stats: &Stats) -> Result<String, fmt::Error> {
         "Large segments cut before they were sent",
         each(|port| port.cut),
     );
+    counters(
+        &mut registry,
+        "port_segments_coalesced",
+        "TCP segments put to others before they were sent",
+        each(|port| port.coalesced),
+    );
     let port_drops = ports.iter().flat_map(|port| {
         port.drops.iter().map(|(reason, count)| {
             (DeviceReason { device: port.name.clone(), reason: reason.clone() }, *count)

@@ -141,6 +141,9 @@ pub struct Port {
     pub drops: BTreeMap<String, u64>,
     /// Large segments that were cut, as the device does not take them.
     pub cut: u64,
+    /// TCP segments that were put to others, so that the host takes them as one.
+    #[serde(default)]
+    pub coalesced: u64,
 }
 
 /// A thread that forwards.
@@ -333,16 +336,20 @@ fn named(tally: &Tally) -> [(&'static str, u64); 6] {
     ]
 }
 
-fn tallies(workers: &[Handle]) -> BTreeMap<PortId, (BTreeMap<String, u64>, u64)> {
+/// Drops by reason, segments cut, segments put to others.
+type Tallied = (BTreeMap<String, u64>, u64, u64);
+
+fn tallies(workers: &[Handle]) -> BTreeMap<PortId, Tallied> {
     let (to, answers) = channel();
     workers.iter().for_each(|worker| worker.order(Order::Tally(to.clone())));
     drop(to);
-    let mut sums: BTreeMap<PortId, (BTreeMap<String, u64>, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<PortId, Tallied> = BTreeMap::new();
     for _ in workers {
         let Ok(ports) = answers.recv_timeout(WORKER_PATIENCE) else { break };
         for (port, tally) in ports {
-            let (drops, cut) = sums.entry(port).or_default();
+            let (drops, cut, coalesced) = sums.entry(port).or_default();
             *cut += tally.cut;
+            *coalesced += tally.coalesced;
             for (reason, count) in named(&tally) {
                 *drops.entry(reason.to_owned()).or_default() += count;
             }
@@ -419,7 +426,7 @@ impl Live {
         let mpls = links.iter().filter(labelled).map(mpls_device).collect();
         let ports = links.into_iter().filter_map(|link| {
             let (port, driver) = drivers.get(&link.index)?;
-            let (drops, cut) = tallies.remove(port).unwrap_or_default();
+            let (drops, cut, coalesced) = tallies.remove(port).unwrap_or_default();
             Some(Port {
                 name: link.name,
                 index: link.index,
@@ -430,6 +437,7 @@ impl Live {
                 tx_bytes: link.sent.1,
                 drops,
                 cut,
+                coalesced,
             })
         });
         let workers = self.workers.iter().enumerate().map(|(number, worker)| {
