@@ -6,7 +6,7 @@ mod pair;
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use lab::{Lab, frame, ip4, ip6, udp, v6};
+use lab::{Lab, Watcher, frame, ip4, ip6, udp, v6};
 use pair::{Pair, REMOTE4, every, inner4, inner6, outer4};
 use underpass_engine::counters::Direction;
 use underpass_engine::drops::Drop;
@@ -35,6 +35,37 @@ fn there_and_back() {
         );
         pair.assert_accounted();
     }
+}
+
+/// The common road and the packet's own road do the same, to packets of any length and with any class.
+#[test]
+fn both_roads_do_the_same() {
+    let mut common = 0;
+    for (n, sample) in every().iter().enumerate() {
+        let (mut pair, mut watched) = (Pair::new(sample), Pair::new(sample));
+        let mut packets = Vec::new();
+        for len in [0, 1, 2, 3, 40 + n] {
+            for class in [0, 0xb8, 0xb9, 0xba, 0xbb] {
+                let (mut four, mut six) = (inner4(len), inner6(len));
+                ipv4::Header::mut_from_prefix(&mut four).unwrap().0.update_tos(class);
+                ipv6::Header::mut_from_prefix(&mut six).unwrap().0.set_traffic_class(class);
+                packets.extend([frame(ethernet::IPV4, &four), frame(ethernet::IPV6, &six)]);
+            }
+        }
+        let wires = pair.near.send(&packets);
+        assert_eq!(wires, watched.near.send_watched(&packets, &mut Watcher), "{sample:?}");
+        assert_eq!(pair.counted().0, watched.counted().0);
+        let wires: Vec<_> =
+            wires.into_iter().map(|(_, wire)| frame(pair::ethertype(&wire[14..]), &wire[14..])).collect();
+        assert!(!wires.is_empty());
+        let moves = pair.near.writer.totals().buffer_moves_avoided;
+        common += moves;
+        let out = pair.far.send(&wires);
+        assert_eq!(out, watched.far.send_watched(&wires, &mut Watcher), "{sample:?}");
+        assert_eq!(pair.counted().1, watched.counted().1);
+        pair.assert_accounted();
+    }
+    assert!(common > 0);
 }
 
 /// Linux 6.12: `ip link add g1 type gre local 10.0.0.1 remote 10.0.0.2 oseq okey 7 ocsum`, the second packet.

@@ -16,6 +16,8 @@ use crate::publish::{Retirer, Slab};
 
 /// Longest outer header: IPv6, an encapsulation limit, UDP, GUE, GRE.
 const LONGEST: usize = 40 + 8 + 8 + 4 + 16;
+/// Room for it, in words of 16 bytes.
+pub(crate) const TEMPLATE: usize = LONGEST.next_multiple_of(16);
 
 /// Bytes that remote checksum offload adds to a GUE header: private flags, positions.
 pub(crate) const REMOTE_CHECKSUM: usize = 8;
@@ -30,53 +32,67 @@ pub(crate) enum Inside {
 }
 
 /// The TTL of the outer header is that of the packet inside.
-pub(crate) const TTL: u8 = 1;
+pub(crate) const TTL: u16 = 1;
 /// The TOS is.
-pub(crate) const TOS: u8 = 2;
+pub(crate) const TOS: u16 = 2;
 /// Don't fragment is.
-pub(crate) const FRAGMENT: u8 = 4;
+pub(crate) const FRAGMENT: u16 = 4;
 /// The flow label is.
-pub(crate) const LABEL: u8 = 8;
+pub(crate) const LABEL: u16 = 8;
 /// The UDP source port is that of the flow.
-pub(crate) const PORT: u8 = 16;
+pub(crate) const PORT: u16 = 16;
 /// The flow label is that of the flow's hash.
-pub(crate) const HASH_LABEL: u8 = 32;
-/// What no packet of the common road needs: an address that is still open, a checksum, a sequence number.
-pub(crate) const RARE: u8 = 64;
-/// Nothing of this kind may be inside.
-pub(crate) const CLOSED: u8 = 128;
+pub(crate) const HASH_LABEL: u16 = 32;
+/// There is a checksum of UDP.
+pub(crate) const UDP_SUM: u16 = 64;
+/// There is a checksum of GRE.
+pub(crate) const GRE_SUM: u16 = 128;
+/// There is a sequence number.
+pub(crate) const SEQUENCE: u16 = 256;
+/// The ECN of the packet inside is not seen.
+pub(crate) const NO_ECN: u16 = 512;
+/// An address is.
+pub(crate) const ADDRESS: u16 = 1024;
+/// A checksum inside that is not finished is left to the receiver.
+pub(crate) const REMOTE_SUM: u16 = 2048;
+/// Nothing of this kind may be inside, or the device is down.
+pub(crate) const CLOSED: u16 = 4096;
 
 /// An outer header for packets of one kind inside.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct Form {
-    /// As on the wire; lengths, checksums, and what the packet inside says, are 0.
-    header: [u8; LONGEST],
-    /// How much of it counts.
+    /// What is not in the header yet.
+    pub(crate) open: u16,
+    /// How much of the template counts: its end.
     pub(crate) len: u8,
     /// Where the headers of UDP, GUE and GRE are; 0: there is none.
     pub(crate) udp: u8,
     pub(crate) gue: u8,
     pub(crate) gre: u8,
-    /// What is not in the header yet.
-    pub(crate) open: u8,
-    /// Longest packet inside: the MTU of the device.
-    pub(crate) mtu: u32,
-    /// The device.
-    pub(crate) link: LinkId,
+    /// The TOS, or traffic class, that is not in the template.
+    pub(crate) tos: u8,
     /// Where outer packets go, if that is known.
     pub(crate) next_hop: Option<NextHopId>,
+    /// Longest packet inside: the MTU of the device.
+    pub(crate) mtu: u32,
+    /// The sum over the words of an IPv4 header.
+    pub(crate) sum: u32,
+    /// The device.
+    pub(crate) link: LinkId,
+    /// As on the wire; lengths, checksums, and what the packet inside says, are 0.
+    pub(crate) template: [u8; TEMPLATE],
 }
 
 impl Form {
     /// The header.
     #[inline(always)]
     pub(crate) fn header(&self) -> &[u8] {
-        self.header.get(..usize::from(self.len)).unwrap_or_default()
+        self.template.get(TEMPLATE - usize::from(self.len)..).unwrap_or_default()
     }
 
     #[inline(always)]
-    pub(crate) fn has(&self, open: u8) -> bool {
+    pub(crate) fn has(&self, open: u16) -> bool {
         self.open & open != 0
     }
 }
@@ -102,20 +118,27 @@ impl Sequence {
     }
 }
 
-/// A tunnel in the tables.
+/// A tunnel in the tables: first what is read of it when something comes in.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct StoredTunnel {
-    /// By what is inside: IPv4, IPv6, MPLS; of a tunnel of frames the first.
-    forms: [Form; 3],
+    /// What it is found by.
+    found: Option<(Class, Arrival)>,
+    pub(crate) link: LinkId,
+    /// Where what comes out is looked up.
+    pub(crate) lookup: LookupId,
     pub(crate) kind: TunnelKind,
     pub(crate) mode: TunnelMode,
     /// Whether the device is up.
     pub(crate) up: bool,
     pub(crate) forward4: bool,
     pub(crate) forward6: bool,
-    pub(crate) link: LinkId,
-    /// Where what comes out is looked up.
-    pub(crate) lookup: LookupId,
+    /// Whether what comes in must have a GRE checksum.
+    pub(crate) checked: bool,
+    /// Whether there is more to be looked at when something comes in, or to be done to it.
+    pub(crate) particular: bool,
+    /// By what is inside: IPv4, IPv6, MPLS; of a tunnel of frames the first.
+    forms: [Form; 3],
     pub(crate) config: Tunnel,
     pub(crate) sequence: Arc<Sequence>,
 }
@@ -127,15 +150,20 @@ impl StoredTunnel {
         } else {
             [Inside::Ip4, Inside::Ip6, Inside::Mpls]
         };
+        let sixrd =
+            tunnel.kind == TunnelKind::Sit && tunnel.sixrd.is_some() && tunnel.remote.is_unspecified();
         Self {
-            forms: forms.map(|inside| form(&tunnel, inside, link)),
+            found: found_by(&tunnel),
+            link: tunnel.link,
+            lookup: link.map_or(tunnel.via.lookup, |link| link.lookup),
             kind: tunnel.kind,
             mode: tunnel.mode,
             up: link.is_some_and(|link| link.up),
             forward4: link.is_some_and(|link| link.forward4),
             forward6: link.is_some_and(|link| link.forward6),
-            link: tunnel.link,
-            lookup: link.map_or(tunnel.via.lookup, |link| link.lookup),
+            checked: tunnel.receive.checksum,
+            particular: tunnel.receive.sequence || tunnel.copies_dscp || sixrd,
+            forms: forms.map(|inside| form(&tunnel, inside, link)),
             config: tunnel,
             sequence,
         }
@@ -185,7 +213,8 @@ fn takes(tunnel: &Tunnel, inside: Inside) -> bool {
 /// Builds the outer header for such packets.
 fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
     let mut header = Vec::with_capacity(LONGEST);
-    let mut open = if takes(tunnel, inside) { 0 } else { CLOSED };
+    let up = link.is_some_and(|link| link.up);
+    let mut open = if takes(tunnel, inside) && up { 0 } else { CLOSED };
     let (inner, ethertype) = match inside {
         Inside::Ip4 => (protocol::IPV4, ethernet::IPV4),
         Inside::Ip6 => (protocol::IPV6, ethernet::IPV6),
@@ -195,24 +224,33 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
     let inner = if tunnel.kind.has_gre() { protocol::GRE } else { inner };
     let outer = if tunnel.udp.is_some() { protocol::UDP } else { inner };
     let is_ip = matches!(inside, Inside::Ip4 | Inside::Ip6 | Inside::Frame);
-    let ttl = tunnel.ttl.unwrap_or(DEFAULT_TTL);
-    if tunnel.ttl.is_none() && is_ip {
-        open |= TTL;
-    }
+    let ttl = match tunnel.ttl {
+        Some(ttl) => ttl,
+        None if is_ip => {
+            open |= TTL;
+            0
+        }
+        None => DEFAULT_TTL,
+    };
     let tos = match tunnel.tos {
         TunnelTos::Fixed(tos) => tos & !3,
-        TunnelTos::Inherit(tos) => {
+        TunnelTos::Inherit(_) if is_ip => {
             open |= TOS;
-            tos & !3
+            0
         }
+        TunnelTos::Inherit(tos) => tos & !3,
     };
     let source = if tunnel.local.is_unspecified() { tunnel.source } else { tunnel.local };
     if source.is_unspecified() || tunnel.remote.is_unspecified() {
-        open |= RARE;
+        open |= ADDRESS;
     }
     if tunnel.kind.is_over_ipv6() {
+        if tunnel.kind.has_gre() {
+            // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's.
+            open |= NO_ECN;
+        }
         let mut outer_header = ipv6::Header::new(v6(source), v6(tunnel.remote), outer, ttl, 0);
-        outer_header.set_class_flow(tos, tunnel.flow_label.unwrap_or(0));
+        outer_header.set_class_flow(0, tunnel.flow_label.unwrap_or(0));
         open |= match tunnel.flow_label {
             None if inside == Inside::Ip6 => LABEL,
             None | Some(0) => HASH_LABEL,
@@ -228,7 +266,6 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         }
     } else {
         let mut outer_header = ipv4::Header::new(v4(source), v4(tunnel.remote), outer, ttl, 0);
-        outer_header.tos = tos;
         outer_header.flags_offset = if tunnel.dont_fragment { ipv4::DONT_FRAGMENT } else { 0 }.into();
         header.extend(outer_header.as_bytes());
         if !tunnel.dont_fragment && !tunnel.ignore_df && matches!(inside, Inside::Ip4 | Inside::Frame) {
@@ -247,8 +284,11 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
             gue_at = header.len() as u8;
             header.extend([0, inner, 0, 0]);
         }
-        if outer.checksum || outer.gue && outer.remote_checksum {
-            open |= RARE;
+        if outer.checksum {
+            open |= UDP_SUM;
+        }
+        if outer.gue && outer.remote_checksum {
+            open |= REMOTE_SUM;
         }
     }
     if tunnel.kind.has_gre() {
@@ -267,25 +307,31 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
             && let Some(checksum) = bytes.get_mut(4..6)
         {
             checksum.fill(0);
+            open |= GRE_SUM;
         }
         header.extend(bytes.iter().take(len));
         if fields.sequence {
-            open |= RARE;
+            open |= SEQUENCE;
         }
     }
-    let mut bytes = [0; LONGEST];
-    let len = header.len().min(LONGEST);
-    bytes.iter_mut().zip(&header).for_each(|(to, from)| *to = *from);
+    let mut template = [0; TEMPLATE];
+    let len = header.len().min(TEMPLATE);
+    template.iter_mut().skip(TEMPLATE - len).zip(&header).for_each(|(to, from)| *to = *from);
+    let words = header.as_chunks::<4>().0.iter().take(5).map(|word| u64::from(u32::from_le_bytes(*word)));
+    let sum: u64 = if tunnel.kind.is_over_ipv6() { 0 } else { words.sum() };
     Form {
-        header: bytes,
+        open,
         len: len as u8,
         udp: udp_at,
         gue: gue_at,
         gre: gre_at,
-        open,
-        mtu: link.map_or(0, |link| link.mtu),
-        link: tunnel.link,
+        tos,
         next_hop: tunnel.via.resolved,
+        mtu: link.map_or(0, |link| link.mtu),
+        // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words. Twice, that it has no carry left.
+        sum: (1..=2).fold(sum, |sum, _| (sum & 0xffff_ffff) + (sum >> 32)) as u32,
+        link: tunnel.link,
+        template,
     }
 }
 
@@ -514,7 +560,7 @@ impl TunnelTable {
             while let Some(id) = next.checked_sub(1) {
                 next = self.nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
                 let Some(tunnel) = self.tunnels.get(id, guard) else { continue };
-                let is = tunnel.up && tunnel.kind == kind && found_by(&tunnel.config) == Some((class, seen));
+                let is = tunnel.up && tunnel.kind == kind && tunnel.found == Some((class, seen));
                 if !is {
                     continue;
                 }
@@ -530,6 +576,18 @@ impl TunnelTable {
             }
         }
         candidate
+    }
+
+    /// What is in a datagram for a port of foo-over-UDP that takes all of them; `None`: see [`Self::find_port`].
+    #[inline(always)]
+    pub(crate) fn plain_port(&self, port: u16, ipv6: bool, guard: &Guard<'_>) -> Option<FouPayload> {
+        let id = self.port_heads.get(usize::from(port))?.load(Relaxed).checked_sub(1)?;
+        if self.port_nexts.get(id as usize)?.load(Relaxed) != 0 {
+            return None;
+        }
+        let fou = self.ports.get(id, guard)?;
+        let all = fou.local.is_unspecified() && fou.peer.is_none() && fou.bound.is_none();
+        (all && fou.port == port && fou.ipv6 == ipv6).then_some(fou.payload)
     }
 
     /// The port of foo-over-UDP that a datagram from `source` to `destination` is for: of several the one that says

@@ -7,6 +7,7 @@
 mod headend;
 mod label;
 mod sid;
+mod tunnel;
 
 use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
@@ -24,6 +25,7 @@ use crate::tables::{Action, ActionId, Endpoint, Link, LinkId, LookupId, NextHopI
 use crate::trace::{Event, Trace};
 use headend::{encapsulate, insert_rpl};
 use sid::{through_flavours, through_sid};
+pub(super) use tunnel::{Crossed, Last};
 
 /// Length of an Ethernet header.
 pub(super) const ETHERNET: usize = ethernet::Header::LEN;
@@ -75,6 +77,8 @@ pub(super) struct Company<'x, 'v, 'a, T> {
     pub(super) trace: &'x mut T,
     /// Bytes that came in, with the link layer.
     pub(super) received: u64,
+    /// The tunnel that the last packet came out of.
+    pub(super) last: Last<'a>,
 }
 
 impl<'v, 'a> Common<'v, 'a> {
@@ -190,6 +194,10 @@ impl<const COUNT: bool> Path<COUNT> {
                         Some(Action::Push(push)) => {
                             self.take_pushed::<_, true>(company, packet, len, push);
                         }
+                        Some(Action::Tunnel(route)) => {
+                            self.take_tunnelled::<_, true>(company, packet, len, route);
+                        }
+                        Some(Action::Local) => self.take_arrived::<_, true>(company, packet, len),
                         action => self.take_other(company, packet, len, action),
                     }
                 }
@@ -206,6 +214,10 @@ impl<const COUNT: bool> Path<COUNT> {
                         Some(Action::Push(push)) => {
                             self.take_pushed::<_, false>(company, packet, len, push);
                         }
+                        Some(Action::Tunnel(route)) => {
+                            self.take_tunnelled::<_, false>(company, packet, len, route);
+                        }
+                        Some(Action::Local) => self.take_arrived::<_, false>(company, packet, len),
                         action => self.take_other(company, packet, len, action),
                     }
                 }
@@ -368,6 +380,20 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 Some(Action::Push(push)) => {
                     self.take_pushed::<_, false>(company, packet, len, push);
+                    continue;
+                }
+                Some(Action::Tunnel(route)) => {
+                    match ipv6 {
+                        true => self.take_tunnelled::<_, true>(company, packet, len, route),
+                        false => self.take_tunnelled::<_, false>(company, packet, len, route),
+                    }
+                    continue;
+                }
+                Some(Action::Local) => {
+                    match ipv6 {
+                        true => self.take_arrived::<_, true>(company, packet, len),
+                        false => self.take_arrived::<_, false>(company, packet, len),
+                    }
                     continue;
                 }
                 action => {

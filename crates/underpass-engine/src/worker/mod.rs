@@ -57,7 +57,7 @@ use crate::trace::{Event, Trace};
 
 use bpf::Programs;
 use chain::Fibs;
-use express::{Common, Company};
+use express::{Common, Company, Crossed};
 use hold::Holds;
 pub use hold::Unresolved;
 pub(crate) use icmp::Error as IcmpError;
@@ -111,6 +111,9 @@ pub(crate) struct Path<const COUNT: bool> {
     number: usize,
     /// The identification of the last outer IPv4 header.
     identification: u16,
+    /// What has entered and left a tunnel, on the common road.
+    entered: Crossed,
+    left: Crossed,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
@@ -178,6 +181,8 @@ impl<const COUNT: bool> Worker<COUNT> {
             number: reader.number(),
             // Apart from those of other workers, as fragments are told apart by it.
             identification: (reader.number() as u16) << 13,
+            entered: Crossed::default(),
+            left: Crossed::default(),
         };
         Self { tables, reader, path, epoch: 0 }
     }
@@ -254,8 +259,14 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut fibs = Fibs::new(view, link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
         let common = Common::new(view, &mut fibs, port, ingress, link);
-        let mut company =
-            Company { common: &common, fibs: &mut fibs, waiting: &mut waiting, trace, received: 0 };
+        let mut company = Company {
+            common: &common,
+            fibs: &mut fibs,
+            waiting: &mut waiting,
+            trace,
+            received: 0,
+            last: None,
+        };
         self.take_all(&mut company, burst);
         let bytes = company.received;
         while !waiting.is_empty() {
@@ -625,6 +636,8 @@ impl<const COUNT: bool> Path<COUNT> {
 
     fn end_of_burst(&mut self, view: &View<'_>) {
         self.end_run();
+        self.entered.flush(&self.counters, Direction::Transmit);
+        self.left.flush(&self.counters, Direction::Receive);
         self.transmit.count(view, &self.counters, &mut self.totals);
         self.counters.add_totals(std::mem::take(&mut self.totals));
     }

@@ -4,13 +4,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use underpass_engine::buffer::{HEADROOM, Pool, PortId};
+use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
     Action, ActionId, Behaviour, Endpoint, Fib4Id, Fib6Id, Flavours, Headend, HeadendMode, Link, LinkId,
     Lookup, LookupId, NextHop, NextHopId, Rewrite, Via, Writer,
 };
-use underpass_engine::trace::Untraced;
+use underpass_engine::trace::{Event, Trace, Untraced};
 use underpass_engine::worker::{Burst, Worker};
 use underpass_packet::{IntoBytes, ethernet, ipv4, ipv6, protocol, srh};
 
@@ -182,13 +182,18 @@ impl Lab {
 
     /// Sends frames in by port 0; what leaves, with its port.
     pub fn send(&mut self, frames: &[Vec<u8>]) -> Vec<(u16, Vec<u8>)> {
+        self.send_watched(frames, &mut Untraced)
+    }
+
+    /// The same, watched: each packet goes its own road.
+    pub fn send_watched(&mut self, frames: &[Vec<u8>], trace: &mut impl Trace) -> Vec<(u16, Vec<u8>)> {
         let mut burst = Burst::new();
         for frame in frames {
             let mut packet = self.worker.pool().take().unwrap();
             packet.set(HEADROOM, frame).unwrap();
             burst.push(packet);
         }
-        self.worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+        self.worker.process(PortId(0), &mut burst, 0, trace);
         let mut out = Vec::new();
         for port in [0, 1] {
             let sent: Vec<_> = self.worker.sent(PortId(port)).collect();
@@ -226,6 +231,13 @@ impl Lab {
         );
         assert_eq!(self.worker.pool().available(), self.slots, "buffers lost");
     }
+}
+
+/// Looks at every step, and remembers none.
+pub struct Watcher;
+
+impl Trace for Watcher {
+    fn step(&mut self, _: Event, _: &Packet) {}
 }
 
 pub fn frame(ethertype: u16, packet: &[u8]) -> Vec<u8> {

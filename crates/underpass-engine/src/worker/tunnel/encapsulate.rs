@@ -16,8 +16,8 @@ use crate::counters::{Count, Direction};
 use crate::drops::Drop;
 use crate::offload;
 use crate::tables::{
-    Action, ActionId, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, LONGEST_LINK_LAYER, LinkId, NextHop, PORT,
-    REMOTE_CHECKSUM, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRoute, Via,
+    Action, ActionId, DEFAULT_TTL, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, LONGEST_LINK_LAYER, LinkId,
+    NO_ECN, NextHop, PORT, REMOTE_CHECKSUM, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRoute, Via,
 };
 use crate::trace::{Event, Trace};
 
@@ -247,10 +247,11 @@ fn push_outer(
 ) -> Result<usize, Drop> {
     let form = tunnel.form(inside);
     let inner = Inner::read(packet.bytes().get(at..).unwrap_or_default(), inside);
-    let port = form.has(PORT).then(|| entropy::source_port(packet.bytes().get(at..).unwrap_or_default()));
+    let (own, labelled) = (packet.bytes().get(at..).unwrap_or_default(), inside == Inside::Mpls);
+    let port = form.has(PORT).then(|| entropy::source_port(own, labelled));
     let label = form
         .has(HASH_LABEL)
-        .then(|| entropy::flow_label(packet.bytes().get(at..).unwrap_or_default()))
+        .then(|| entropy::flow_label(own, labelled))
         .or(form.has(LABEL).then_some(inner.label));
     let remote_checksum = remote_checksum(packet, tunnel);
     let gap = if remote_checksum.is_some() { REMOTE_CHECKSUM } else { 0 };
@@ -273,12 +274,9 @@ fn push_outer(
             (header.source, header.destination) = (source.octets(), remote.octets());
             header.total_length = u16::try_from(total).map_err(|_| Drop::LengthOverflow)?.into();
             header.identification = identification.into();
-            if form.has(TOS) && inner.ttl.is_some() {
-                header.tos = inner.tos;
-            }
-            header.tos = ecn_outside(header.tos, inner.tos);
-            if let Some(ttl) = inner.ttl.filter(|_| form.has(TTL)) {
-                header.ttl = ttl;
+            header.tos = ecn_outside(if form.has(TOS) { inner.tos } else { form.tos }, inner.tos);
+            if form.has(TTL) {
+                header.ttl = inner.ttl.unwrap_or(DEFAULT_TTL);
             }
             if form.has(FRAGMENT) && inner.dont_fragment {
                 header.flags_offset = ipv4::DONT_FRAGMENT.into();
@@ -290,13 +288,11 @@ fn push_outer(
             (header.source, header.destination) = (source.octets(), remote.octets());
             let payload = u16::try_from(total - ipv6::Header::LEN).map_err(|_| Drop::LengthOverflow)?;
             header.payload_length = payload.into();
-            let class = if form.has(TOS) && inner.ttl.is_some() { inner.tos } else { header.traffic_class() };
-            let label = label.unwrap_or_else(|| header.flow_label());
-            // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's.
-            let class = if tunnel.kind.has_gre() { class } else { ecn_outside(class, inner.tos) };
-            header.set_class_flow(class, label);
-            if let Some(ttl) = inner.ttl.filter(|_| form.has(TTL)) {
-                header.hop_limit = ttl;
+            let class = if form.has(TOS) { inner.tos } else { form.tos };
+            let class = if form.has(NO_ECN) { class } else { ecn_outside(class, inner.tos) };
+            header.set_class_flow(class, label.unwrap_or_else(|| header.flow_label()));
+            if form.has(TTL) {
+                header.hop_limit = inner.ttl.unwrap_or(DEFAULT_TTL);
             }
         }
         _ => return Err(Drop::TunnelRemote),
@@ -342,7 +338,13 @@ fn sum_of(bytes: &[u8], at: usize, unfinished: Option<Offload>) -> Sum {
 }
 
 /// Fills in sequence number and checksum of the GRE header at `at`.
-fn fill_gre(bytes: &mut [u8], tunnel: &StoredTunnel, at: usize, unfinished: Option<Offload>) {
+#[inline(always)]
+pub(in super::super) fn fill_gre(
+    bytes: &mut [u8],
+    tunnel: &StoredTunnel,
+    at: usize,
+    unfinished: Option<Offload>,
+) {
     let fields = tunnel.config.transmit;
     if fields.sequence {
         let sequence = tunnel.sequence.next.fetch_add(1, Relaxed);
@@ -360,7 +362,8 @@ fn fill_gre(bytes: &mut [u8], tunnel: &StoredTunnel, at: usize, unfinished: Opti
 }
 
 /// Fills in source port, length and checksum of the UDP header of a form.
-fn fill_udp(
+#[inline(always)]
+pub(in super::super) fn fill_udp(
     bytes: &mut [u8],
     tunnel: &StoredTunnel,
     form: &Form,

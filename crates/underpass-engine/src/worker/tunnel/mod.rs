@@ -7,7 +7,9 @@ mod receive;
 
 use underpass_packet::ipv4;
 
-pub(super) use encapsulate::leave;
+pub(super) use encapsulate::{fill_gre, fill_udp, leave};
+pub(super) use entropy::{flow_label, source_port};
+pub(super) use receive::is_own;
 
 /// Bits of a TOS or traffic class that are of ECN: RFC 3168 section 5.
 const ECN: u8 = 3;
@@ -19,7 +21,7 @@ const CE: u8 = 3;
 /// The TOS of an outer header: the ECN of the packet inside, but that congestion experienced becomes ECT(0), as in
 /// Linux (RFC 3168 section 9.1.1; RFC 6040 would have it copied).
 #[inline(always)]
-fn ecn_outside(outer: u8, inner: u8) -> u8 {
+pub(super) fn ecn_outside(outer: u8, inner: u8) -> u8 {
     let ecn = inner & ECN;
     outer & !ECN | if ecn == CE { ECT_0 } else { ecn }
 }
@@ -27,7 +29,7 @@ fn ecn_outside(outer: u8, inner: u8) -> u8 {
 /// The ECN of a packet that comes out of an outer header with this TOS: RFC 6040 section 4.2, as Linux's
 /// `INET_ECN_decapsulate`. `None`: it must not come out.
 #[inline(always)]
-fn ecn_inside(outer: u8, inner: u8) -> Option<u8> {
+pub(super) fn ecn_inside(outer: u8, inner: u8) -> Option<u8> {
     match (outer & ECN, inner & ECN) {
         (CE, NOT_ECT) => None,
         (CE, _) => Some(CE),

@@ -427,7 +427,7 @@ fn check(
 }
 
 /// Whether an address is one of the router's, where outer packets are looked up.
-fn is_own(view: &View<'_>, tunnel: &StoredTunnel, address: Ipv6Addr) -> bool {
+pub(in super::super) fn is_own(view: &View<'_>, tunnel: &StoredTunnel, address: Ipv6Addr) -> bool {
     let Some(lookup) = view.lookup(tunnel.config.via.lookup) else { return false };
     let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
     let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();

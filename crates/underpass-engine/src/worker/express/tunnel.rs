@@ -1,0 +1,435 @@
+//! Into tunnels and out of them, on the common road.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::{ethernet, protocol};
+
+use super::super::chain::Fibs;
+use super::super::tunnel::{ecn_inside, ecn_outside, fill_gre, fill_udp, flow_label, is_own, source_port};
+use super::super::{Path, View, ipv4, ipv6};
+use super::{Company, ETHERNET, Out, addresses, cut, next_hop4, next_hop6, write_header};
+use crate::buffer::Packet;
+use crate::counters::{Count, Counters, Direction};
+use crate::tables::{
+    ADDRESS, Arrival, CLOSED, FRAGMENT, Form, FouPayload, GRE_SUM, HASH_LABEL, Ingress, Inside, LABEL,
+    LinkId, NO_ECN, PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE, TOS, TTL, TunnelKind,
+    TunnelMode, TunnelRoute, UDP_SUM,
+};
+use crate::trace::Trace;
+
+/// Length of an IPv4 header.
+const FIXED4: usize = underpass_packet::ipv4::Header::LEN;
+const FIXED6: usize = underpass_packet::ipv6::Header::LEN;
+/// Length of a UDP header, of GUE's and GRE's without fields.
+const UDP: usize = 8;
+const GUE: usize = 4;
+const GRE: usize = 4;
+
+/// Packets in a row through one tunnel, added to what its link has counted when another one's turn comes.
+#[derive(Default)]
+pub(in super::super) struct Crossed {
+    link: Option<LinkId>,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Crossed {
+    #[inline(always)]
+    fn count(&mut self, link: LinkId, bytes: usize, counters: &Counters, direction: Direction) {
+        if self.link != Some(link) {
+            self.flush(counters, direction);
+            self.link = Some(link);
+        }
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+
+    #[inline(always)]
+    pub(in super::super) fn flush(&mut self, counters: &Counters, direction: Direction) {
+        if let Some(link) = self.link.take() {
+            let Self { packets, bytes, .. } = std::mem::take(self);
+            counters.add_link(link, direction, Count { packets, bytes, errors: 0 });
+        }
+    }
+}
+
+/// The tunnel that the last packet came out of.
+pub(in super::super) type Last<'a> = Option<(TunnelKind, Arrival, &'a StoredTunnel)>;
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Puts the IP packet of `len` bytes in a frame into the tunnel of a route.
+    #[inline(never)]
+    pub(super) fn take_tunnelled<T: Trace, const IPV6: bool>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        mut packet: Packet,
+        len: usize,
+        route: &TunnelRoute,
+    ) {
+        let view = company.common.view;
+        let identification = self.identification.wrapping_add(1);
+        if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) {
+            let form = tunnel.form(if IPV6 { Inside::Ip6 } else { Inside::Ip4 });
+            if route.next_hop.is_none()
+                && let Some(out) = enter::<IPV6>(view, &mut packet, len, (tunnel, form), identification)
+            {
+                self.identification = identification;
+                self.entered.count(form.link, len, &self.counters, Direction::Transmit);
+                self.totals.buffer_moves_avoided += 1;
+                return self.send_frame(out, packet, company.trace);
+            }
+        }
+        self.take_own_road(company, packet);
+    }
+
+    /// Takes what is inside out of a packet of `len` bytes for the router itself, if it came through a tunnel.
+    #[inline(never)]
+    pub(super) fn take_arrived<T: Trace, const IPV6: bool>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        mut packet: Packet,
+        len: usize,
+    ) {
+        let common = company.common;
+        if common.view.tables.tunnels().receives() {
+            let ingress = Ingress { link: common.ingress, instance: common.link.lookup };
+            let out =
+                arrive::<IPV6>(common.view, company.fibs, &mut company.last, ingress, (&mut packet, len));
+            if let Some((out, link, bytes)) = out {
+                self.left.count(link, bytes, &self.counters, Direction::Receive);
+                return self.send_frame(out, packet, company.trace);
+            }
+        }
+        self.take_own_road(company, packet);
+    }
+}
+
+/// Puts the outer header of a tunnel before the packet of `len` bytes in a frame. `None`: it is not so plain, and as it
+/// was.
+#[inline(always)]
+fn enter<const IPV6: bool>(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    (tunnel, form): (&StoredTunnel, &Form),
+    identification: u16,
+) -> Option<Out> {
+    let header = usize::from(form.len);
+    let outer_len = header + len;
+    let next_hop = view.next_hop(form.next_hop)?;
+    let mac = addresses(next_hop, outer_len)?;
+    let total = u16::try_from(outer_len).ok()?;
+    let unfinished = packet.has_offload() && form.has(UDP_SUM | GRE_SUM | REMOTE_SUM);
+    let fits = len <= form.mtu as usize && header <= packet.headroom();
+    if form.has(CLOSED | ADDRESS) || unfinished || !fits || is_narrow(view, tunnel, outer_len) {
+        return None;
+    }
+    // What the outer header takes over.
+    let inner = packet.bytes_mut().get_mut(ETHERNET..ETHERNET + len)?;
+    let (tos, ttl, stays, label);
+    if IPV6 {
+        let [a, b, c, d, _, _, _, hop_limit] = inner.first_chunk_mut::<8>()?;
+        if *hop_limit <= 1 {
+            return None;
+        }
+        *hop_limit -= 1;
+        let word = u32::from_be_bytes([*a, *b, *c, *d]);
+        (tos, ttl, stays, label) = ((word >> 20) as u8, *hop_limit, 0, word & 0x000f_ffff);
+    } else {
+        let [_, second, _, _, _, _, flags, _, own, ..] = *inner.first_chunk::<FIXED4>()?;
+        if !ipv4::lower_ttl(inner) {
+            return None;
+        }
+        (tos, ttl, stays, label) = (second, own - 1, flags & 0x40, 0);
+    }
+    let port = if form.has(PORT) { Some(source_port(inner, false)) } else { None };
+    let label = if form.has(HASH_LABEL) { flow_label(inner, false) } else { label };
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let bytes = packet.push(header).ok()?;
+    copy_template(form, bytes, ETHERNET + header)?;
+    let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+    let class = if form.has(TOS) { tos } else { form.tos };
+    if tunnel.kind.is_over_ipv6() {
+        let class = if form.has(NO_ECN) { class } else { ecn_outside(class, tos) };
+        write_header(head, mac, ethernet::IPV6);
+        let outer = bytes.first_chunk_mut::<8>()?;
+        let [_, own @ ..] = *outer.first_chunk::<4>()?;
+        let [own_b, own_c, own_d] = own;
+        let own = u32::from_be_bytes([0, own_b, own_c, own_d]);
+        let label = if form.has(HASH_LABEL | LABEL) { label } else { own };
+        let word = 6 << 28 | u32::from(class) << 20 | label;
+        outer[..4].copy_from_slice(&word.to_be_bytes());
+        outer[4..6].copy_from_slice(&(total - FIXED6 as u16).to_be_bytes());
+        if form.has(TTL) {
+            outer[7] = ttl;
+        }
+    } else {
+        write_header(head, mac, ethernet::IPV4);
+        let outer = bytes.first_chunk_mut::<12>()?;
+        let tos = ecn_outside(class, tos);
+        let stays = if form.has(FRAGMENT) { stays } else { 0 };
+        let ttl = if form.has(TTL) { ttl } else { 0 };
+        // The fields are added where they lie in little-endian words: RFC 1071 section 2 (B).
+        let first = u64::from(tos) << 8 | u64::from(total.swap_bytes()) << 16;
+        let second = u64::from(identification.swap_bytes()) | u64::from(stays) << 16;
+        let sum = u64::from(form.sum) + first + second + u64::from(ttl);
+        let sum = (sum & 0xffff_ffff) + (sum >> 32);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let sum = (sum & 0xffff) + (sum >> 16);
+        outer[1] = tos;
+        outer[2..4].copy_from_slice(&total.to_be_bytes());
+        outer[4..6].copy_from_slice(&identification.to_be_bytes());
+        outer[6] |= stays;
+        outer[8] |= ttl;
+        outer[10..12].copy_from_slice(&(!(sum as u16)).to_le_bytes());
+    }
+    if form.gre > 0 && form.has(GRE_SUM | SEQUENCE) {
+        fill_gre(bytes, tunnel, usize::from(form.gre), None);
+    }
+    if form.udp > 0 {
+        let ends = (tunnel.config.local, tunnel.config.remote);
+        fill_udp(bytes, tunnel, form, ends, port, None);
+    }
+    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// Whether a router on the way has told that outer packets of so many bytes are too long, or may be fragmented.
+#[inline(always)]
+fn is_narrow(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
+    let remote = match tunnel.config.remote {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    let told = view.tables.tunnels().exceptions.of(remote, tunnel.config.via.lookup, view.now);
+    told.is_some_and(|path| path.locked || len > path.mtu as usize)
+}
+
+/// Copies the header of a form so that it ends at `end`, and bytes before it that are written later: in pieces of a
+/// fixed length, as a call of memcpy would take longer.
+#[inline(always)]
+fn copy_template(form: &Form, bytes: &mut [u8], end: usize) -> Option<()> {
+    match form.len {
+        0..=32 => copy_end::<32>(form, bytes, end),
+        33..=48 => copy_end::<48>(form, bytes, end),
+        49..=64 => copy_end::<64>(form, bytes, end),
+        _ => copy_end::<TEMPLATE>(form, bytes, end),
+    }
+}
+
+#[inline(always)]
+fn copy_end<const N: usize>(form: &Form, bytes: &mut [u8], end: usize) -> Option<()> {
+    let from: &[u8; N] = form.template.last_chunk()?;
+    let to: &mut [u8; N] = bytes.get_mut(..end)?.last_chunk_mut()?;
+    *to = *from;
+    Some(())
+}
+
+/// The outer header of a packet.
+struct Outer {
+    tos: u8,
+    protocol: u8,
+    at: usize,
+    local: u128,
+    remote: u128,
+}
+
+impl Outer {
+    #[inline(always)]
+    fn read<const IPV6: bool>(bytes: &[u8]) -> Option<Self> {
+        if IPV6 {
+            let header = bytes.first_chunk::<FIXED6>()?;
+            let word = |at: usize| -> Option<u128> {
+                Some(u128::from_be_bytes(*header.get(at..at + 16)?.first_chunk()?))
+            };
+            let (protocol, at) = match (header[6], bytes.get(FIXED6..)?.first_chunk::<8>()) {
+                // An encapsulation limit, as Linux writes it.
+                (protocol::DESTINATION_OPTIONS, Some([next, 0, 4, 1, _, 1, 1, 0])) => (*next, FIXED6 + 8),
+                (next, _) => (next, FIXED6),
+            };
+            let tos = header[0] << 4 | header[1] >> 4;
+            return Some(Self { tos, protocol, at, remote: word(8)?, local: word(24)? });
+        }
+        let header = bytes.first_chunk::<FIXED4>()?;
+        let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
+        let word =
+            |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let (remote, local) = (word(12).into(), word(16).into());
+        (!fragment).then_some(Self { tos: header[1], protocol: header[9], at: FIXED4, local, remote })
+    }
+
+    /// Goes past the UDP header, and GUE's, of what is for a port of foo-over-UDP.
+    #[inline(always)]
+    fn pass_udp<const IPV6: bool>(&mut self, view: &View<'_>, bytes: &[u8]) -> Option<()> {
+        let datagram = bytes.get(self.at..)?;
+        let [_, _, port0, port1, len0, len1, sum0, sum1] = *datagram.first_chunk::<UDP>()?;
+        let payload =
+            view.tables.tunnels().plain_port(u16::from_be_bytes([port0, port1]), IPV6, view.guard)?;
+        if usize::from(u16::from_be_bytes([len0, len1])) != datagram.len() {
+            return None;
+        }
+        if [sum0, sum1] != [0; 2]
+            && self.sum::<IPV6>(bytes, datagram.len())?.add_bytes(datagram).fold() != 0xffff
+        {
+            return None;
+        }
+        self.at += UDP;
+        self.protocol = match payload {
+            FouPayload::Protocol(protocol) => protocol,
+            FouPayload::Gue => match *bytes.get(self.at..)?.first_chunk::<GUE>()? {
+                [0, protocol, 0, 0] => {
+                    self.at += GUE;
+                    protocol
+                }
+                [0x40..=0x4f, ..] => protocol::IPV4,
+                [0x60..=0x6f, ..] => protocol::IPV6,
+                _ => return None,
+            },
+        };
+        Some(())
+    }
+
+    /// The sum of the pseudo header of a datagram.
+    #[inline(always)]
+    fn sum<const IPV6: bool>(&self, bytes: &[u8], len: usize) -> Option<Sum> {
+        let addresses = if IPV6 { bytes.get(8..40)? } else { bytes.get(12..20)? };
+        Some(Sum::new().add_bytes(addresses).add_u16(protocol::UDP.into()).add_u32(len as u32))
+    }
+}
+
+/// Takes what is inside a packet of `len` bytes in a frame out of its tunnel, and sends it to where it leads: the link of
+/// the tunnel, and the bytes that came out of it. `None`: it is not so plain, and as it was.
+#[inline(always)]
+fn arrive<'a, const IPV6: bool>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    last: &mut Last<'a>,
+    ingress: Ingress,
+    (packet, len): (&mut Packet, usize),
+) -> Option<(Out, LinkId, usize)> {
+    if packet.has_offload() {
+        return None;
+    }
+    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
+    let mut outer = Outer::read::<IPV6>(bytes)?;
+    if outer.protocol == protocol::UDP {
+        outer.pass_udp::<IPV6>(view, bytes)?;
+    }
+    let (mut key, mut checked) = (None, false);
+    let (kind, inside, mode) = match (outer.protocol, IPV6) {
+        (protocol::IPV4, false) => (TunnelKind::Ipip, Inside::Ip4, TunnelMode::Ip4),
+        (protocol::IPV6, false) => (TunnelKind::Sit, Inside::Ip6, TunnelMode::Ip6),
+        (protocol::IPV4, true) => (TunnelKind::Ip6tnl, Inside::Ip4, TunnelMode::Ip4),
+        (protocol::IPV6, true) => (TunnelKind::Ip6tnl, Inside::Ip6, TunnelMode::Ip6),
+        (protocol::GRE, _) => {
+            let gre = bytes.get(outer.at..)?;
+            let [flags, version, type0, type1] = *gre.first_chunk::<GRE>()?;
+            let inside = match u16::from_be_bytes([type0, type1]) {
+                ethernet::IPV4 => Inside::Ip4,
+                ethernet::IPV6 => Inside::Ip6,
+                _ => return None,
+            };
+            // A checksum and a key, and no other flags.
+            if flags & !0xa0 != 0 || version != 0 {
+                return None;
+            }
+            let mut fields = GRE;
+            if flags & 0x80 != 0 {
+                checked = Sum::new().add_bytes(gre).fold() == 0xffff;
+                checked.then_some(())?;
+                fields += 4;
+            }
+            if flags & 0x20 != 0 {
+                key = Some(u32::from_be_bytes(*gre.get(fields..)?.first_chunk()?));
+                fields += 4;
+            }
+            outer.at += fields;
+            (if IPV6 { TunnelKind::Ip6gre } else { TunnelKind::Gre }, inside, TunnelMode::Any)
+        }
+        _ => return None,
+    };
+    let arrival = Arrival { local: outer.local, remote: outer.remote, key };
+    let tunnel = match last {
+        Some((same, known, tunnel)) if *same == kind && *known == arrival => *tunnel,
+        _ => {
+            let (_, tunnel) = view.tables.tunnels().find(kind, arrival, ingress, view.guard)?;
+            if IPV6
+                && !tunnel.config.allows_local_remote
+                && is_own(view, tunnel, Ipv6Addr::from_bits(outer.remote))
+            {
+                return None;
+            }
+            *last = Some((kind, arrival, tunnel));
+            tunnel
+        }
+    };
+    let takes = tunnel.mode == mode || tunnel.mode == TunnelMode::Any;
+    if tunnel.particular || tunnel.checked != checked || !takes {
+        return None;
+    }
+    let place = (outer.at, len);
+    let out = match inside {
+        Inside::Ip4 if tunnel.forward4 => {
+            out4(packet, place, outer.tos, |address| next_hop4(view, fibs, tunnel.lookup, address))
+        }
+        Inside::Ip6 if tunnel.forward6 => {
+            out6(packet, place, outer.tos, |address| next_hop6(view, fibs, tunnel.lookup, address))
+        }
+        _ => None,
+    };
+    Some((out?, tunnel.link, len - outer.at))
+}
+
+/// Sends the IPv4 packet at `at` of one of `len` bytes in a frame, whose outer header has this TOS, to the next hop that
+/// its destination leads to.
+#[inline(always)]
+fn out4<'a>(
+    packet: &mut Packet,
+    (at, len): (usize, usize),
+    tos: u8,
+    next_hop: impl FnOnce(u32) -> Option<&'a StoredNextHop>,
+) -> Option<Out> {
+    let bytes = packet.bytes().get(ETHERNET + at..ETHERNET + len)?;
+    let (target, len) = ipv4::plain(bytes)?;
+    let own = *bytes.get(1)?;
+    if ecn_inside(tos, own)? != own & 3 {
+        return None;
+    }
+    let next_hop = next_hop(target)?;
+    let mac = addresses(next_hop, len)?;
+    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
+    if !ipv4::lower_ttl(bytes) {
+        return None;
+    }
+    write_header(head, mac, ethernet::IPV4);
+    packet.narrow(at, ETHERNET + len);
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}
+
+/// The same for an IPv6 packet.
+#[inline(always)]
+fn out6<'a>(
+    packet: &mut Packet,
+    (at, len): (usize, usize),
+    tos: u8,
+    next_hop: impl FnOnce(u128) -> Option<&'a StoredNextHop>,
+) -> Option<Out> {
+    let bytes = packet.bytes().get(ETHERNET + at..ETHERNET + len)?;
+    let (target, len) = ipv6::plain(bytes)?;
+    let own = *bytes.get(1)? >> 4;
+    if ecn_inside(tos, own)? != own & 3 {
+        return None;
+    }
+    let next_hop = next_hop(target)?;
+    let mac = addresses(next_hop, len)?;
+    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
+    if !ipv6::lower_hop_limit(bytes) {
+        return None;
+    }
+    write_header(head, mac, ethernet::IPV6);
+    packet.narrow(at, ETHERNET + len);
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}
