@@ -5,6 +5,7 @@ use libc::{EINVAL, EOPNOTSUPP};
 use crate::Refusal;
 use crate::attribute::Attribute;
 use crate::ioam6::Ioam6;
+use crate::iptunnel::IpTunnel;
 use crate::mpls::Mpls;
 use crate::reply::Reply;
 use crate::rpl::Rpl;
@@ -12,6 +13,8 @@ use crate::seg6::Seg6;
 use crate::seg6local::{Counts, Seg6Local};
 
 const LWTUNNEL_ENCAP_MPLS: u16 = 1;
+const LWTUNNEL_ENCAP_IP: u16 = 2;
+const LWTUNNEL_ENCAP_IP6: u16 = 4;
 const LWTUNNEL_ENCAP_SEG6: u16 = 5;
 const LWTUNNEL_ENCAP_SEG6_LOCAL: u16 = 7;
 const LWTUNNEL_ENCAP_RPL: u16 = 8;
@@ -31,6 +34,8 @@ pub enum Encap {
     Rpl(Rpl),
     /// `encap ioam6`.
     Ioam6(Ioam6),
+    /// `encap ip` and `encap ip6`.
+    Ip(IpTunnel),
 }
 
 /// Checks an `RTA_ENCAP_TYPE`, before anything else of the route is looked at.
@@ -40,6 +45,8 @@ pub enum Encap {
 pub const fn check_type(kind: u16) -> Result<(), Refusal> {
     match kind {
         LWTUNNEL_ENCAP_MPLS
+        | LWTUNNEL_ENCAP_IP
+        | LWTUNNEL_ENCAP_IP6
         | LWTUNNEL_ENCAP_SEG6
         | LWTUNNEL_ENCAP_SEG6_LOCAL
         | LWTUNNEL_ENCAP_RPL
@@ -57,6 +64,8 @@ impl Encap {
     pub fn parse(kind: u16, encap: &Attribute<'_>, family: u8) -> Result<Self, Refusal> {
         match kind {
             LWTUNNEL_ENCAP_MPLS => Mpls::parse(encap).map(Self::Mpls),
+            LWTUNNEL_ENCAP_IP => IpTunnel::parse(encap, false).map(Self::Ip),
+            LWTUNNEL_ENCAP_IP6 => IpTunnel::parse(encap, true).map(Self::Ip),
             LWTUNNEL_ENCAP_SEG6 => Seg6::parse(encap, family).map(Self::Seg6),
             LWTUNNEL_ENCAP_SEG6_LOCAL => Seg6Local::parse(encap, family).map(Self::Seg6Local),
             LWTUNNEL_ENCAP_RPL => Rpl::parse(encap, family).map(Self::Rpl),
@@ -74,6 +83,8 @@ impl Encap {
             Self::Seg6Local(_) => LWTUNNEL_ENCAP_SEG6_LOCAL,
             Self::Rpl(_) => LWTUNNEL_ENCAP_RPL,
             Self::Ioam6(_) => LWTUNNEL_ENCAP_IOAM6,
+            Self::Ip(tunnel) if tunnel.destination.is_ipv4() => LWTUNNEL_ENCAP_IP,
+            Self::Ip(_) => LWTUNNEL_ENCAP_IP6,
         }
     }
 
@@ -87,6 +98,7 @@ impl Encap {
             Self::Seg6Local(local) => local.write(reply, counts),
             Self::Rpl(rpl) => rpl.write(reply),
             Self::Ioam6(ioam6) => ioam6.write(reply),
+            Self::Ip(tunnel) => tunnel.write(reply),
         }
         reply.end(nest);
         reply.u16(kind, self.kind());
@@ -95,10 +107,15 @@ impl Encap {
     /// Whether it counts its packets: a SID with `count`, and an insertion into some of them.
     pub fn counts(&self) -> bool {
         match self {
-            Self::Mpls(_) | Self::Seg6(_) | Self::Rpl(_) => false,
+            Self::Mpls(_) | Self::Seg6(_) | Self::Rpl(_) | Self::Ip(_) => false,
             Self::Seg6Local(local) => local.counted,
             Self::Ioam6(ioam6) => ioam6.frequency_k < ioam6.frequency_n,
         }
+    }
+
+    /// Whether its type is one of those of [`IpTunnel`], which mean something to the kernel's own devices too.
+    pub const fn is_of_device(kind: u16) -> bool {
+        matches!(kind, LWTUNNEL_ENCAP_IP | LWTUNNEL_ENCAP_IP6)
     }
 
     /// Whether two are the same to Linux where routes are compared: `lwtunnel_cmp_encap`.
@@ -128,14 +145,13 @@ pub(crate) mod tests {
         bytes.split_off(HEADER)
     }
 
-    /// Linux 6.12 without the module: `ip route add 10.0.0.0/8 encap ip id 1 dst 10.0.0.9 dev v0`.
+    /// Linux 6.12 without the module of a type, here XFRM.
     #[test]
     fn types_of_missing_modules() {
-        assert_eq!(check_type(2).unwrap_err().errno, EOPNOTSUPP);
         assert_eq!(check_type(10).unwrap_err().errno, EOPNOTSUPP);
         assert_eq!(check_type(0).unwrap_err().errno, EINVAL);
         assert_eq!(check_type(11).unwrap_err().errno, EINVAL);
-        for made in [5, 7, 8, 9] {
+        for made in [1, 2, 4, 5, 7, 8, 9] {
             assert!(check_type(made).is_ok());
         }
     }

@@ -12,6 +12,7 @@ pub mod fou;
 pub mod fpm;
 pub mod genetlink;
 pub mod ioam6;
+pub mod iptunnel;
 pub mod message;
 pub mod mpls;
 pub mod refusal;

@@ -559,6 +559,30 @@ pub fn check_ethernet(address: &Attribute<'_>) -> Result<[u8; 6], Refusal> {
 
 /// Writes the attributes of `IFLA_INFO_DATA`. Linux: the `fill_info` of the kind.
 pub fn write(reply: &mut Reply<'_>, tunnel: &Tunnel, encap: &Encap, six_rd: &SixRd) {
+    write_parameters(reply, tunnel);
+    if tunnel.kind == Kind::Sit {
+        write_six_rd(reply, six_rd);
+    }
+    let numbers = if tunnel.kind.gre() { &GRE } else { &IPTUN };
+    reply.u16(numbers.encap_type, encap.kind);
+    reply.be16(numbers.encap_source, encap.source_port);
+    reply.be16(numbers.encap_destination, encap.destination_port);
+    reply.u16(numbers.encap_flags, encap.flags);
+    if tunnel.external {
+        reply.flag(numbers.external);
+    }
+}
+
+/// Writes the 6rd prefix.
+pub fn write_six_rd(reply: &mut Reply<'_>, six_rd: &SixRd) {
+    reply.address(IPTUN_6RD_PREFIX, six_rd.prefix.into());
+    reply.address(IPTUN_6RD_RELAY_PREFIX, six_rd.relay_prefix.into());
+    reply.u16(IPTUN_6RD_PREFIXLEN, six_rd.prefix_len);
+    reply.u16(IPTUN_6RD_RELAY_PREFIXLEN, six_rd.relay_prefix_len);
+}
+
+/// Writes what is neither encapsulation nor 6rd prefix.
+pub fn write_parameters(reply: &mut Reply<'_>, tunnel: &Tunnel) {
     let kind = tunnel.kind;
     let numbers = if kind.gre() { &GRE } else { &IPTUN };
     reply.u32(numbers.link, tunnel.link);
@@ -590,20 +614,7 @@ pub fn write(reply: &mut Reply<'_>, tunnel: &Tunnel, encap: &Encap, six_rd: &Six
         }
     }
     reply.u32(numbers.mark, tunnel.mark);
-    if kind == Kind::Sit {
-        reply.address(IPTUN_6RD_PREFIX, six_rd.prefix.into());
-        reply.address(IPTUN_6RD_RELAY_PREFIX, six_rd.relay_prefix.into());
-        reply.u16(IPTUN_6RD_PREFIXLEN, six_rd.prefix_len);
-        reply.u16(IPTUN_6RD_RELAY_PREFIXLEN, six_rd.relay_prefix_len);
-    }
-    reply.u16(numbers.encap_type, encap.kind);
-    reply.be16(numbers.encap_source, encap.source_port);
-    reply.be16(numbers.encap_destination, encap.destination_port);
-    reply.u16(numbers.encap_flags, encap.flags);
     if kind.gre() && !kind.ipv6() {
         reply.u8(GRE_IGNORE_DF, u8::from(tunnel.ignore_df));
-    }
-    if tunnel.external {
-        reply.flag(numbers.external);
     }
 }

@@ -67,6 +67,7 @@ fn tell(message: &Message<'_>) -> String {
             Encap::Seg6Local(local) => write!(text, " {:?}", local.action).unwrap(),
             Encap::Rpl(rpl) => write!(text, " rpl {}", rpl.addresses().count()).unwrap(),
             Encap::Ioam6(ioam6) => write!(text, " {:?}", ioam6.mode).unwrap(),
+            Encap::Ip(tunnel) => write!(text, " to {}", tunnel.destination).unwrap(),
         }
     }
     text

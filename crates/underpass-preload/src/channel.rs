@@ -15,7 +15,9 @@ use crate::{
     next,
     numbers::{self, Meaning},
     programs,
-    protocol::{Kind, Message, RUNTIME_VARIABLE, SOCKET_VARIABLE, VERSION, socket_name, sysctl},
+    protocol::{
+        Kind, Message, RUNTIME_VARIABLE, SOCKET_VARIABLE, TUNNEL_PARAMETERS, VERSION, socket_name, sysctl,
+    },
     table::{self, Socket},
 };
 
@@ -200,7 +202,28 @@ pub fn ask_about(what: u32, path: &[u8]) -> Result<(Message, Vec<u8>), c_int> {
 }
 
 fn ask_sysctl(control: c_int, what: u32, path: &[u8]) -> Result<(Message, Vec<u8>), c_int> {
-    let question = [&Message::new(Kind::Sysctl, what, 0, 0).to_bytes()[..], path].concat();
+    let room = if what == sysctl::LIST { sysctl::ANSWER } else { sysctl::TEXT };
+    ask_with_text(control, Message::new(Kind::Sysctl, what, 0, 0), path, room)
+}
+
+/// Asks the router to carry out an ioctl of tunnel devices; gives what becomes of the parameters. `None`: there is no
+/// router.
+pub fn tunnel(question: Message, parameters: &[u8]) -> Result<Option<Vec<u8>>, c_int> {
+    let Some(control) = connect()? else { return Ok(None) };
+    let answer = ask_with_text(control, question, parameters, TUNNEL_PARAMETERS);
+    // SAFETY: `control` is ours.
+    unsafe { next::close(control) };
+    answer.map(|(_, parameters)| Some(parameters))
+}
+
+/// Asks with a text behind the question; `room` is how long that of the answer can be.
+fn ask_with_text(
+    control: c_int,
+    question: Message,
+    text: &[u8],
+    room: usize,
+) -> Result<(Message, Vec<u8>), c_int> {
+    let question = [&question.to_bytes()[..], text].concat();
     // SAFETY: send reads `question`.
     let sent = retry(|| unsafe {
         next::send(control, question.as_ptr().cast(), question.len(), libc::MSG_NOSIGNAL)
@@ -208,8 +231,7 @@ fn ask_sysctl(control: c_int, what: u32, path: &[u8]) -> Result<(Message, Vec<u8
     if sent < 0 {
         return Err(libc::ECONNREFUSED);
     }
-    let mut bytes =
-        vec![0; Message::LENGTH + if what == sysctl::LIST { sysctl::ANSWER } else { sysctl::TEXT }];
+    let mut bytes = vec![0; Message::LENGTH + room];
     // SAFETY: recv writes at most the length given.
     let length = retry(|| unsafe { libc::recv(control, bytes.as_mut_ptr().cast(), bytes.len(), 0) });
     let length = usize::try_from(length).map_err(|_| libc::ECONNREFUSED)?;

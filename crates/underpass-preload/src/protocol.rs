@@ -23,6 +23,8 @@
 //!                                      ←   (answers on data), then DONE count
 //!   INDEX_OF name | NAME_OF index      →                         no OPEN needed
 //!                                      ←   REPLY errno, index, name
+//!   TUNNEL ioctl, name, parameters     →                         no OPEN needed
+//!                                      ←   REPLY errno, and the parameters
 //! ```
 //!
 //! A variable under `/proc/sys/net` that is the router's is asked for over a connection of its own:
@@ -74,6 +76,9 @@ pub fn socket_name(namespace: u64) -> String {
 /// Bytes of an interface name with its NUL: IFNAMSIZ of Linux.
 pub const NAME_LENGTH: usize = 16;
 
+/// The longest parameters of a tunnel: `struct ip6_tnl_parm2`, in bytes.
+pub const TUNNEL_PARAMETERS: usize = 76;
+
 /// What a control message says; the comments name the words `a`, `b`, `c` that it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -95,6 +100,9 @@ pub enum Kind {
     /// `a`: one of [`sysctl`]. The path below `/proc/sys/net` follows the message, at most
     /// [`sysctl::PATH`] bytes; the reply is followed by what was asked for.
     Sysctl = 7,
+    /// `a`: the number of an ioctl of tunnel devices; `name`: the device. The memory of the program that the ioctl
+    /// speaks of follows the message, at most [`TUNNEL_PARAMETERS`] bytes; the reply is followed by what becomes of it.
+    Tunnel = 8,
     /// Answer to any of the above. `a`: 0 or an errno.
     Reply = 16,
     /// A data datagram has been handled. `a`: how many since OPEN, modulo 2^32.
@@ -184,6 +192,7 @@ impl Message {
             5 => Kind::IndexOf,
             6 => Kind::NameOf,
             7 => Kind::Sysctl,
+            8 => Kind::Tunnel,
             16 => Kind::Reply,
             17 => Kind::Done,
             _ => return None,
@@ -208,6 +217,7 @@ mod tests {
             Kind::IndexOf,
             Kind::NameOf,
             Kind::Sysctl,
+            Kind::Tunnel,
             Kind::Reply,
             Kind::Done,
         ] {
@@ -221,7 +231,7 @@ mod tests {
         let bytes = Message::new(Kind::Done, 0, 0, 0).to_bytes();
         assert_eq!(Message::from_bytes(&bytes[1..]), None);
         assert_eq!(Message::from_bytes(&[&bytes[..], &[0]].concat()), None);
-        for kind in [0u32, 8, 15, 18, u32::MAX] {
+        for kind in [0u32, 9, 15, 18, u32::MAX] {
             let mut bytes = bytes;
             bytes[..4].copy_from_slice(&kind.to_ne_bytes());
             assert_eq!(Message::from_bytes(&bytes), None);

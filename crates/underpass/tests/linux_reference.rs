@@ -32,15 +32,6 @@ const SECTIONS: &[&str] =
 const SKIPPED: &[(&str, &str)] = &[
     ("ip link add ifb9 type ifb", "ifb links come with policing and shaping"),
     ("ip link show type ifb", "ifb links come with policing and shaping"),
-    ("ip tunnel show", IOCTL),
-    ("ip tunnel add tt0 mode ipip remote 10.0.0.7 local 10.0.0.1", IOCTL),
-    ("ip tunnel show tt0", IOCTL),
-    ("ip -6 tunnel show", IOCTL),
-    ("ip tunnel del tt0", IOCTL),
-    (
-        "ip route add 10.80.0.0/24 encap ip id 100 dst 10.0.0.2 src 10.0.0.1 dev text",
-        "routes with ip and ip6 encapsulation are not there yet",
-    ),
     ("ip -d link show type ipip", "Linux has tunl0 from its start"),
     (
         "ip -6 route add fc00:1::11/128 encap seg6local action End flavors psp,usd count dev v0",
@@ -53,12 +44,15 @@ const SKIPPED: &[(&str, &str)] = &[
     ),
 ];
 
-const IOCTL: &str = "ioctls of tunnels do not reach the router yet";
-
 /// Lines of Linux's output that cannot be there, and why.
 const ABSENT: &[(&str, &str)] = &[
     ("fe80::/64 dev ifb0 ", "ifb links come with policing and shaping"),
     ("mpls ifb", "ifb links come with policing and shaping"),
+    ("gre0: ", MADE_BY_LINUX),
+    ("ip_vti0: ", MADE_BY_LINUX),
+    ("sit0: ", MADE_BY_LINUX),
+    ("ip6tnl0: ", MADE_BY_LINUX),
+    ("ip6gre0: ", MADE_BY_LINUX),
     ("mpls dummy0 ", MADE_BY_LINUX),
     ("mpls tunl0 ", MADE_BY_LINUX),
     ("mpls gre0 ", MADE_BY_LINUX),
@@ -153,6 +147,11 @@ fn as_linux_answers() {
         let absent = |text: &&str| !ABSENT.iter().any(|(start, _)| text.starts_with(start));
         line.outcome.output =
             line.outcome.output.lines().filter(absent).map(|text| format!("{text}\n")).collect();
+        if line.command == "ip tunnel show" {
+            // Asked for tunl0, which has no ends, Linux answers with the other tunnel that has none.
+            let again = line.outcome.output.strip_prefix("text: any/ip remote any local any ttl inherit\n");
+            line.outcome.output = again.unwrap().to_owned();
+        }
         run += 1;
         let (ours, linux) = (comparable(&daemon.exec(&line.command)), comparable(&line.outcome));
         if ours != linux {

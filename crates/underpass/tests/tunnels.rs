@@ -371,3 +371,115 @@ fn a_tunnel_inside_a_tunnel() {
     assert_eq!(rest[24 + 12..], inner()[12..]);
     assert_eq!((lab.counts("outer"), lab.counts("tun")), ((0, 1), (0, 1)));
 }
+
+/// `external`: the parameters are those of the route.
+#[test]
+fn parameters_of_routes() {
+    let mut lab = Lab::new(&[
+        "ip link add any4 type gre external",
+        "ip link set any4 up",
+        "ip route add 10.9.0.0/24 encap ip id 7 dst 10.2.0.2 src 10.2.0.1 ttl 9 key dev any4",
+        "ip link add any6 type ip6tnl external",
+        "ip link set any6 up",
+        "ip -6 route add fd09::/64 encap ip6 dst fd02::2 hoplimit 5 dev any6",
+    ]);
+    let sent = lab.through(&inner());
+    let (from, to, protocol, rest) = outer4(&sent);
+    assert_eq!((from.as_str(), to.as_str(), protocol, sent[22]), ("10.2.0.1", "10.2.0.2", 47, 9));
+    assert_eq!(rest[..8], [0x20, 0, 8, 0, 0, 0, 0, 7]);
+    lab.run("ip route replace 10.9.0.0/24 encap ip id 8 dst 10.2.0.3 dev any4");
+    let sent = lab.through(&inner());
+    assert_eq!((outer4(&sent).1.as_str(), sent[22], &sent[34..38]), ("10.2.0.3", 63, &[0, 0, 8, 0][..]));
+    let sent = lab.through(&inner6());
+    assert_eq!(
+        (sent[20], sent[21], &sent[38..54]),
+        (41, 5, &"fd02::2".parse::<Ipv6Addr>().unwrap().octets()[..])
+    );
+    assert_eq!((lab.counts("any4"), lab.counts("any6")), ((0, 2), (0, 1)));
+    // A route without parameters.
+    lab.run("ip route replace 10.9.0.0/24 dev any4");
+    assert!(lab.send(0, &frame(0, &inner()))[1].is_empty());
+    // Whatever comes in and is no other tunnel's.
+    let inside = ipv4("10.9.0.5", "10.1.0.2", 17, &udp(7, b"and back"));
+    let gre = [&[0x20, 0, 8, 0, 0, 0, 0, 7][..], &inside].concat();
+    assert_eq!(lab.back(&ipv4("10.2.0.77", "10.2.0.1", 47, &gre))[12..], inside[12..]);
+}
+
+/// A device without a remote address: the gateway is the other end.
+#[test]
+fn gateways_are_ends() {
+    let mut lab = Lab::new(&[
+        "ip link add many type ipip local 10.2.0.1",
+        "ip link set many up",
+        "ip route add 10.9.0.0/24 via 10.2.0.2 dev many onlink",
+        "ip link add six type sit local 10.2.0.1",
+        "ip link set six up",
+        "ip -6 route add fd09::/64 via ::10.2.0.3 dev six",
+    ]);
+    assert_eq!(outer4(&lab.through(&inner())).1, "10.2.0.2");
+    assert_eq!(outer4(&lab.through(&inner6())).1, "10.2.0.3");
+    lab.run("ip link change many type ipip local 10.1.0.1 ttl 7");
+    let sent = lab.through(&inner());
+    assert_eq!((outer4(&sent).0.as_str(), sent[22]), ("10.1.0.1", 7));
+}
+
+/// `ip tunnel` and `ip -6 tunnel` speak by ioctls.
+#[test]
+fn by_ioctls() {
+    let mut lab = Lab::new(&[
+        "ip tunnel add old mode ipip remote 10.2.0.2 local 10.2.0.1 ttl 7 dev p1",
+        "ip link set old up",
+        "ip route add 10.9.0.0/24 dev old",
+    ]);
+    assert_eq!((outer4(&lab.through(&inner())).1.as_str(), lab.through(&inner())[22]), ("10.2.0.2", 7));
+    assert_eq!(
+        lab.shown("ip tunnel show old").trim(),
+        "old: ip/ip remote 10.2.0.2 local 10.2.0.1 dev p1 ttl 7"
+    );
+    lab.run("ip tunnel change old remote 10.2.0.3");
+    assert_eq!(outer4(&lab.through(&inner())).1, "10.2.0.3");
+    let refused = |line: &str, text: &str| {
+        let output = lab.router.run_line(line).unwrap();
+        assert!(!output.status.success(), "{line}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr).trim(), text, "{line}");
+    };
+    refused(
+        "ip tunnel add new mode ipip remote 10.2.0.3 local 10.2.0.1 dev p1",
+        "add tunnel \"tunl0\" failed: File exists",
+    );
+    refused("ip tunnel del new", "delete tunnel \"new\" failed: No such device");
+    refused("ip tunnel change p0 remote 10.2.0.3", "get tunnel \"p0\" failed: Operation not supported");
+    lab.run("ip tunnel add g mode gre remote 10.2.0.2 local 10.2.0.1 key 7 csum");
+    let shown = lab.shown("ip tunnel show g");
+    assert_eq!(
+        shown.lines().next().unwrap().trim(),
+        "g: gre/ip remote 10.2.0.2 local 10.2.0.1 ttl inherit key 7"
+    );
+    lab.run("ip tunnel add s mode sit local 10.2.0.1");
+    lab.run("ip tunnel 6rd dev s 6rd-prefix 2001:db8::/32");
+    assert_eq!(
+        lab.shown("ip tunnel show s").trim(),
+        "s: ipv6/ip remote any local 10.2.0.1 ttl inherit 6rd-prefix 2001:db8::/32"
+    );
+    lab.run("ip tunnel 6rd dev s 6rd-reset");
+    assert!(lab.shown("ip tunnel show s").contains("6rd-prefix 2002::/16"));
+    lab.run("ip -6 tunnel add six mode ip6ip6 remote fd02::2 local fd02::1 encaplimit none hoplimit 3");
+    lab.run("ip link set six up");
+    lab.run("ip -6 route add fd09::/64 dev six");
+    let sent = lab.through(&inner6());
+    assert_eq!((sent[20], sent[21]), (41, 3));
+    assert_eq!(
+        lab.shown("ip -6 tunnel show six").trim(),
+        "six: ipv6/ipv6 remote fd02::2 local fd02::1 encaplimit none hoplimit 3 tclass 0x00 flowlabel 0x00000 \
+         (flowinfo 0x00000000)"
+    );
+    lab.run("ip -6 tunnel add g6 mode ip6gre remote fd02::2 local fd02::1 key 5");
+    assert!(lab.shown("ip -6 tunnel show g6").contains("key 5"));
+    for name in ["old", "g", "s"] {
+        lab.run(&format!("ip tunnel del {name}"));
+    }
+    for name in ["six", "g6"] {
+        lab.run(&format!("ip -6 tunnel del {name}"));
+    }
+    assert_eq!(lab.shown("ip tunnel show") + &lab.shown("ip -6 tunnel show"), "");
+}

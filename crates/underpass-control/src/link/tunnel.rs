@@ -1,6 +1,7 @@
 //! Tunnel devices: what makes one, and what follows from it for the link. Linux: `net/ipv4/ip_tunnel.c`,
 //! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`.
 
+mod ioctl;
 mod publish;
 mod request;
 

@@ -9,10 +9,11 @@ use underpass_engine::tables::{
     Action, ActionId, Discard, Endpoint, IoamSeen, LookupId, Multipath, NextHop, NextHopId, Push, Rewrite,
     TunnelId, TunnelRoute, Via,
 };
-use underpass_netlink::Encap;
+use underpass_netlink::iptunnel::IpTunnel;
 use underpass_netlink::mpls::stack;
+use underpass_netlink::{Encap, tunnel};
 
-use super::info::{Hop, Info, InfoId, Origin};
+use super::info::{Hop, Info, InfoId, Origin, Tunnel};
 use super::ioam;
 use super::lookup::type_error;
 use super::publish::Scope;
@@ -35,6 +36,8 @@ struct Compiled {
     next_hops: Vec<NextHopKey>,
     /// Addresses whose resolution it holds.
     tracked: Vec<IpAddr>,
+    /// What it puts before packets that no device of its own puts there.
+    tunnels: Vec<TunnelId>,
 }
 
 /// The actions that there are, and what they depend on.
@@ -78,6 +81,7 @@ const RTAX_MTU: usize = 2;
 pub(super) struct Build {
     next_hops: Vec<NextHopKey>,
     tracked: Vec<IpAddr>,
+    tunnels: Vec<TunnelId>,
 }
 
 impl Router {
@@ -130,8 +134,8 @@ impl Router {
             let place = (Family::of(address), bits(address), key.clone());
             self.routes.compiled.tracked.insert(place);
         }
-        let Build { next_hops, tracked } = build;
-        self.routes.compiled.by_key.insert(key, Compiled { id, children, next_hops, tracked });
+        let Build { next_hops, tracked, tunnels } = build;
+        self.routes.compiled.by_key.insert(key, Compiled { id, children, next_hops, tracked, tunnels });
     }
 
     /// Compiles an action again that is there, under its id.
@@ -160,6 +164,9 @@ impl Router {
         for next_hop in compiled.next_hops {
             self.release_next_hop(next_hop);
         }
+        for tunnel in compiled.tunnels {
+            self.engine.remove_tunnel(tunnel);
+        }
     }
 
     /// Compiles all actions again: the rules or the VRFs have changed, or the source of encapsulations.
@@ -167,6 +174,14 @@ impl Router {
         let keys: Vec<_> = self.routes.compiled.by_key.keys().cloned().collect();
         keys.iter().for_each(|key| self.recompile(key));
         self.publish_tunnels();
+    }
+
+    /// Compiles the actions of the routes by a link again.
+    pub(crate) fn recompile_routes_by(&mut self, link: u32) {
+        let by = |info: &Info| self.ways(info).iter().any(|hop| hop.oif == link);
+        let ids: Vec<InfoId> =
+            self.routes.infos.iter().filter(|(_, info)| by(info)).map(|(id, _)| id).collect();
+        ids.into_iter().for_each(|id| self.recompile_info(id));
     }
 
     /// Compiles the actions of some routes again.
@@ -249,8 +264,12 @@ impl Router {
         neighbour: Option<IpAddr>,
         build: &mut Build,
     ) -> Action {
-        match hop.tunnel.as_deref() {
+        // Parameters for a tunnel mean nothing to a device that is none.
+        let encapsulates =
+            |tunnel: &&Tunnel| !matches!(tunnel.encap, Encap::Ip(_)) || self.is_external(hop.oif);
+        match hop.tunnel.as_deref().filter(encapsulates) {
             Some(tunnel) => match &tunnel.encap {
+                Encap::Ip(given) => self.build_given(given, hop, mtu, build),
                 Encap::Seg6Local(local) => {
                     let Some(behaviour) = self.behaviour(local, hop, scope, build) else {
                         return Action::Discard(Discard::Blackhole);
@@ -284,7 +303,7 @@ impl Router {
             },
             // The kernel forwards by its links that no port is attached to.
             None if self.kernel_forwards(hop.oif) => Action::Local,
-            None if let Some(tunnel) = self.tunnels.id(hop.oif) => self.build_tunnel(tunnel, hop, mtu, build),
+            None if self.tunnels.id(hop.oif).is_some() => self.build_tunnel(hop, mtu, build),
             None => match hop.gateway {
                 Some(gateway) => Action::Forward(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
                 None => Action::OnLink(self.link_id(hop.oif)),
@@ -292,8 +311,37 @@ impl Router {
         }
     }
 
+    /// Whether a link is a tunnel that takes its parameters from routes.
+    fn is_external(&self, link: u32) -> bool {
+        let tunnel = self.links.get(link).and_then(|link| link.tunnel.as_ref());
+        tunnel.is_some_and(|tunnel| tunnel.parameters.external)
+    }
+
     /// What a way does that leads to a tunnel.
-    fn build_tunnel(&mut self, tunnel: TunnelId, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
+    fn build_tunnel(&mut self, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
+        // Linux drops what a route without parameters sends by such a device.
+        if self.is_external(hop.oif) {
+            return Action::Discard(Discard::Blackhole);
+        }
+        let tunnel = match self.gateway_tunnel(hop) {
+            Some((parameters, encap)) => self.route_tunnel(hop.oif, parameters, encap, build),
+            None => self.tunnels.id(hop.oif),
+        };
+        self.lead_into(tunnel, hop, mtu, build)
+    }
+
+    /// What a way does that gives a device its parameters.
+    fn build_given(&mut self, given: &IpTunnel, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
+        let device = self.links.get(hop.oif).and_then(|link| link.tunnel.as_deref());
+        let Some((parameters, encap)) = device.and_then(|device| device.given(given)) else {
+            return Action::Discard(Discard::Blackhole);
+        };
+        let tunnel = self.route_tunnel(hop.oif, parameters, encap, build);
+        self.lead_into(tunnel, hop, mtu, build)
+    }
+
+    fn lead_into(&mut self, tunnel: Option<TunnelId>, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
+        let Some(tunnel) = tunnel else { return Action::Discard(Discard::Blackhole) };
         let ethernet = self.links.get(hop.oif).is_some_and(Link::resolves);
         let next_hop = match hop.gateway {
             Some(gateway) if ethernet => Some(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
@@ -301,6 +349,21 @@ impl Router {
             _ => None,
         };
         Action::Tunnel(TunnelRoute { tunnel, next_hop })
+    }
+
+    /// A tunnel that is a route's alone, by a device.
+    fn route_tunnel(
+        &mut self,
+        link: u32,
+        parameters: tunnel::Tunnel,
+        encap: tunnel::Encap,
+        build: &mut Build,
+    ) -> Option<TunnelId> {
+        build.tracked.push(parameters.remote);
+        let compiled = self.compile_route_tunnel(link, parameters, encap)?;
+        let id = self.engine.add_tunnel(compiled);
+        build.tunnels.push(id);
+        Some(id)
     }
 
     pub(super) fn via(&self, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_MULTIPART, NLM_F_REPLACE};
-use underpass_netlink::{Attribute, Refusal};
+use underpass_netlink::{Attribute, Encap, Refusal};
 
 use super::change::{Place, same};
 use super::config::{
@@ -132,7 +132,9 @@ impl Router {
     /// A way, and whether this router can take it.
     fn told_hop(&self, config: &HopConfig<'_>, family: Family) -> (Hop, bool) {
         let tunnel = self.tunnel(config, family);
-        let known = tunnel.is_ok();
+        // The kernel's own devices take parameters of tunnels from routes; the router's do from its own routes alone.
+        let of_device = config.encap.is_some_and(|(kind, _)| Encap::is_of_device(kind));
+        let known = tunnel.is_ok() && !of_device;
         let hop = Hop {
             oif: config.oif,
             gateway: config.gateway,

@@ -10,8 +10,8 @@ use libc::EINVAL;
 use underpass_netlink::Refusal;
 
 pub(crate) use request::{
-    NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_ID, RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP, delete,
-    dump, get, new,
+    NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_ID, NHA_OIF, RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP,
+    delete, dump, get, new,
 };
 
 use super::info::{Hop, Origin};

@@ -4,7 +4,7 @@
 use libc::RTM_DELROUTE;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use underpass_netlink::reply::{Address, write_message};
-use underpass_netlink::{Message, Refusal, Reply};
+use underpass_netlink::{Encap, Message, Refusal, Reply};
 
 use super::change::Place;
 use super::config::{Config, HopConfig, RTA_DST, RTA_NH_ID, RTA_PRIORITY, RTA_TABLE, RouteHeader};
@@ -35,7 +35,7 @@ impl Router {
     /// Whether `RTM_NEWROUTE` adds a route of the router's own, or meets one.
     pub(crate) fn adds_own(&self, request: &Request<'_>, family: Family) -> bool {
         let Ok(config) = Config::told(request, family) else { return false };
-        if is_own_config(&config) || self.own_object(config.nh_id) {
+        if self.is_own_config(&config) || self.own_object(config.nh_id) {
             return true;
         }
         let metric = if family == Family::V6 && config.metric == 0 { METRIC_USER6 } else { config.metric };
@@ -66,11 +66,12 @@ impl Router {
 
     /// Whether a next-hop object that a request names is the router's own, or a new one would be.
     pub(crate) fn is_own_object(&self, request: &Request<'_>, new: bool) -> bool {
-        use super::nexthop::{NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_ID};
-        let mut encapsulated = (false, None);
+        use super::nexthop::{NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_ID, NHA_OIF};
+        let (mut encapsulated, mut oif) = ((false, None), 0);
         for attribute in request.message.attributes(8) {
             match attribute.kind {
                 NHA_ID if self.own_object(attribute.u32()) => return true,
+                NHA_OIF => oif = attribute.u32(),
                 NHA_ENCAP => encapsulated.0 = true,
                 NHA_ENCAP_TYPE => encapsulated.1 = Some(attribute.u16()),
                 NHA_GROUP if new => {
@@ -82,7 +83,9 @@ impl Router {
                 _ => {}
             }
         }
-        new && matches!(encapsulated, (true, Some(kind)) if makes_encap(kind))
+        let device = self.links.get(oif).is_some_and(|link| link.tunnel.is_some());
+        let makes = |kind| makes_encap(kind) && (device || !Encap::is_of_device(kind));
+        new && matches!(encapsulated, (true, Some(kind)) if makes(kind))
     }
 
     /// Whether a message of the kernel is about a route that a VRF of the router's replaces.
@@ -115,7 +118,7 @@ impl Router {
         config: &Config<'_>,
         family: Family,
     ) -> Result<bool, Refusal> {
-        let plain = !is_own_config(config) && !self.own_object(config.nh_id);
+        let plain = !self.is_own_config(config) && !self.own_object(config.nh_id);
         if self.live.is_none() || !plain || !request.replace() || request.exclusive() {
             return Ok(false);
         }
@@ -159,10 +162,15 @@ impl Router {
     }
 }
 
-/// Whether a way of a route has an encapsulation that the router makes itself.
-fn is_own_config(config: &Config<'_>) -> bool {
-    let own = |hop: &HopConfig<'_>| hop.encap.is_some_and(|(kind, _)| makes_encap(kind));
-    own(&config.hop) || config.multipath.iter().flatten().any(own)
+impl Router {
+    /// Whether a way of a route has an encapsulation that the router makes itself: one of parameters for a tunnel if
+    /// the tunnel is the router's.
+    fn is_own_config(&self, config: &Config<'_>) -> bool {
+        let device = |oif: u32| self.links.get(oif).is_some_and(|link| link.tunnel.is_some());
+        let makes = |kind: u16, oif: u32| makes_encap(kind) && (device(oif) || !Encap::is_of_device(kind));
+        let own = |hop: &HopConfig<'_>| hop.encap.is_some_and(|(kind, _)| makes(kind, hop.oif));
+        own(&config.hop) || config.multipath.iter().flatten().any(own)
+    }
 }
 
 /// By what the kernel finds a route again.

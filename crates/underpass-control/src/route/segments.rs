@@ -149,7 +149,7 @@ impl Router {
                 Some(Encap::Ioam6(_)) => return true,
                 Some(Encap::Seg6(seg6)) => Some(&seg6.srh),
                 Some(Encap::Seg6Local(local)) => local.srh.as_ref(),
-                Some(Encap::Mpls(_) | Encap::Rpl(_)) | None => None,
+                Some(Encap::Mpls(_) | Encap::Rpl(_) | Encap::Ip(_)) | None => None,
             };
             srh.is_some_and(&of)
         };

@@ -90,6 +90,9 @@ impl Connection {
             self.variable = variable;
             return self.say(&reply);
         }
+        if message.kind == Kind::Tunnel {
+            return self.say(&tunnel(host, &message, text));
+        }
         if !text.is_empty() {
             return Err(Gone::CutOff("a control message that is too long"));
         }
@@ -168,6 +171,19 @@ impl Connection {
     /// Sends what waits, as far as the program has room for it.
     pub fn flush(&mut self, host: &mut dyn Host, epoll: &Epoll, buffers: &mut Buffers) -> Result<(), Gone> {
         self.session.as_mut().map_or(Ok(()), |session| session.flush(host, epoll, buffers))
+    }
+}
+
+/// Carries out an ioctl of tunnel devices.
+fn tunnel(host: &mut dyn Host, message: &Message, parameters: &[u8]) -> Vec<u8> {
+    host.catch_up();
+    let name = message.name.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = String::from_utf8_lossy(name);
+    let answer = host.router().tunnel_ioctl(message.a, &name, parameters);
+    host.catch_up();
+    match answer {
+        Ok(parameters) => [&reply().to_bytes()[..], &parameters].concat(),
+        Err(errno) => Message::new(Kind::Reply, errno as u32, 0, 0).to_bytes().to_vec(),
     }
 }
 

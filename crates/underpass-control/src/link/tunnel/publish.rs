@@ -8,13 +8,14 @@ use underpass_engine::tables::{
     TunnelMode, TunnelRole, TunnelTos, TunnelUdp, Via,
 };
 use underpass_netlink::fou;
+use underpass_netlink::iptunnel::{self, IpTunnel};
 use underpass_netlink::tunnel::{
     self, ENCAP_CSUM, ENCAP_CSUM6, ENCAP_REMCSUM, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_ALLOW_LOCAL_REMOTE,
     IP6_COPY_DSCP, IP6_IGNORE_ENCAP_LIMIT, IP6_INHERIT_FLOWLABEL, IP6_INHERIT_TCLASS, Kind,
 };
 
 use super::Tunnel;
-use crate::route::{Family, Flow, NextHopKey, Prefix, Scope, bits};
+use crate::route::{Family, Flow, Hop, NextHopKey, Prefix, Scope, bits};
 use crate::{Link, Router};
 
 /// A tunnel that the packet path has.
@@ -86,6 +87,33 @@ fn tos(parameters: &tunnel::Tunnel) -> TunnelTos {
     }
 }
 
+impl Tunnel {
+    /// The tunnel that a route makes of a device with external metadata; `None` if the addresses are not of its family.
+    /// Linux: `ip_md_tunnel_xmit`, `ipxip6_tnl_xmit`, `prepare_ip6gre_xmit_other`.
+    pub(crate) fn given(&self, given: &IpTunnel) -> Option<(tunnel::Tunnel, Encap)> {
+        let device = self.parameters;
+        if given.destination.is_ipv6() != device.kind.ipv6() || given.destination.is_unspecified() {
+            return None;
+        }
+        let flag = |flag: u16, gre: u16| if given.flags & flag != 0 { gre } else { 0 };
+        let (checksum, key) = (flag(iptunnel::CSUM, GRE_CSUM), flag(iptunnel::KEY, GRE_KEY));
+        let parameters = tunnel::Tunnel {
+            local: given.source,
+            remote: given.destination,
+            ttl: given.ttl,
+            tos: given.tos,
+            pmtudisc: given.flags & iptunnel::DONT_FRAGMENT != 0,
+            output_flags: checksum | key | flag(iptunnel::SEQ, GRE_SEQ),
+            output_key: given.id as u32,
+            external: false,
+            flow_info: u32::from(given.tos) << 20,
+            flags: IP6_IGNORE_ENCAP_LIMIT,
+            ..device
+        };
+        Some((parameters, self.encap))
+    }
+}
+
 /// What makes outer packets UDP datagrams.
 pub(crate) fn udp(encap: &Encap, ipv6: bool) -> Option<TunnelUdp> {
     let has = |flag: u16| encap.flags & flag != 0;
@@ -131,11 +159,20 @@ impl Router {
                 if published.compiled.remote != compiled.remote {
                     self.tunnels.remotes.remove(&place(published.compiled.remote));
                 }
+                // Routes by a device of many ends have tunnels of their own, made of what the device is.
+                let many = |tunnel: &underpass_engine::tables::Tunnel| tunnel.remote.is_unspecified();
                 if published.compiled != compiled {
+                    let routes = many(&published.compiled) || many(&compiled);
                     self.engine.set_tunnel(published.id, compiled.clone());
                     published.compiled = compiled;
+                    let held = std::mem::replace(&mut published.next_hop, next_hop);
+                    if routes {
+                        self.recompile_routes_by(index);
+                    }
+                    held
+                } else {
+                    std::mem::replace(&mut published.next_hop, next_hop)
                 }
-                std::mem::replace(&mut published.next_hop, next_hop)
             }
             None => {
                 let id = self.engine.add_tunnel(compiled.clone());
@@ -212,6 +249,41 @@ impl Router {
         let oif = if vrf { 0 } else { parameters.link };
         let flow = Flow { oif, l3mdev: self.l3mdev_table(parameters.link), ..Flow::to(parameters.remote) };
         self.source_for(&flow).unwrap_or(any)
+    }
+
+    /// Where a way's gateway is the other end of a device that has none: the tunnel to it. Linux: `ip_tunnel_xmit`,
+    /// `ipip6_tunnel_xmit`.
+    pub(crate) fn gateway_tunnel(&self, hop: &Hop) -> Option<(tunnel::Tunnel, Encap)> {
+        let device = self.links.get(hop.oif)?.tunnel.as_deref()?;
+        let parameters = device.parameters;
+        if !parameters.remote.is_unspecified() {
+            return None;
+        }
+        let remote = match (parameters.kind, hop.gateway?) {
+            (Kind::Ipip, IpAddr::V4(gateway)) => gateway,
+            // ::a.b.c.d, RFC 4291 section 2.5.5.1.
+            (Kind::Sit, IpAddr::V6(gateway)) if gateway.to_bits() >> 32 == 0 => {
+                Ipv4Addr::from_bits(gateway.to_bits() as u32)
+            }
+            _ => return None,
+        };
+        Some((tunnel::Tunnel { remote: remote.into(), ..parameters }, device.encap))
+    }
+
+    /// A tunnel that is a route's alone, by the device of a link.
+    pub(crate) fn compile_route_tunnel(
+        &mut self,
+        link: u32,
+        parameters: tunnel::Tunnel,
+        encap: Encap,
+    ) -> Option<underpass_engine::tables::Tunnel> {
+        let id = self.links.get(link)?.id;
+        let lookup = self.underlay_lookup(parameters.link);
+        let resolved = self.resolve(parameters.remote, lookup);
+        let via = Via { address: parameters.remote, lookup, resolved };
+        let tunnel = Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu: 0 };
+        let compiled = self.compile_tunnel(&tunnel, id, via);
+        Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route, ..compiled })
     }
 
     fn compile_tunnel(

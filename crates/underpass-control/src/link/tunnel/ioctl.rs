@@ -1,0 +1,311 @@
+//! `ip tunnel` and `ip -6 tunnel`: ioctls of tunnel devices, carried out as requests of rtnetlink. Linux:
+//! `include/uapi/linux/{if_tunnel,ip6_tunnel}.h`, `ip_tunnel_ctl`, `ipip6_tunnel_siocdevprivate`,
+//! `ip6_tnl_siocdevprivate`, `ip6gre_tunnel_siocdevprivate`.
+//!
+//! ```text
+//! struct ip_tunnel_parm  name[16], link, i_flags, o_flags (network byte order), i_key, o_key, IPv4 header
+//! struct ip6_tnl_parm2   name[16], link, proto, encap_limit, hop_limit, -, flowinfo, flags, laddr, raddr,
+//!                        i_flags, o_flags, i_key, o_key
+//! struct ip_tunnel_6rd   prefix, relay_prefix, prefixlen, relay_prefixlen
+//! ```
+//!
+//! Requests to make a tunnel name a device that Linux makes itself (`tunl0`, `gre0`, `sit0`, `ip6tnl0`, `ip6gre0`). Here
+//! these are names alone, as there are no such devices unless somebody makes one.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use libc::{EEXIST, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, RTM_DELLINK, RTM_NEWLINK};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST};
+use underpass_netlink::reply::{Address, write_message};
+use underpass_netlink::tunnel::{self, GRE_KEY, Kind, SixRd};
+use underpass_netlink::{Reply, messages};
+
+use crate::{Link, Request, Router};
+
+const GET: u32 = 0x89f0;
+const ADD: u32 = 0x89f1;
+const DELETE: u32 = 0x89f2;
+const CHANGE: u32 = 0x89f3;
+const GET_6RD: u32 = 0x89f8;
+const ADD_6RD: u32 = 0x89f9;
+const DELETE_6RD: u32 = 0x89fa;
+const CHANGE_6RD: u32 = 0x89fb;
+
+/// Length of a `struct ip_tunnel_parm`.
+const PARAMETERS4: usize = 52;
+/// Length of a `struct ip6_tnl_parm2`.
+const PARAMETERS6: usize = 76;
+/// Length of a `struct ip6_tnl_parm`, which devices without GRE have.
+const PARAMETERS6_PLAIN: usize = 64;
+/// Length of a `struct ip_tunnel_6rd`.
+const PREFIX: usize = 24;
+/// Length of an interface name with its NUL.
+const NAME: usize = 16;
+/// `IP_DF`.
+const DONT_FRAGMENT: u16 = 0x4000;
+
+/// The kind of device that Linux makes under this name.
+fn first_device(name: &str) -> Option<Kind> {
+    Some(match name {
+        "tunl0" => Kind::Ipip,
+        "gre0" => Kind::Gre,
+        "gretap0" => Kind::GreTap,
+        "sit0" => Kind::Sit,
+        "ip6tnl0" => Kind::Ip6Tnl,
+        "ip6gre0" => Kind::Ip6Gre,
+        _ => return None,
+    })
+}
+
+fn bytes<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
+    data.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().unwrap_or([0; N])
+}
+
+/// A tunnel in a program's memory, and the name in it.
+fn read(kind: Kind, data: &[u8]) -> Result<(String, tunnel::Tunnel), i32> {
+    let name = bytes::<NAME>(data, 0);
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(NAME);
+    let name = String::from_utf8_lossy(&name[..end]).into_owned();
+    let mut tunnel =
+        tunnel::Tunnel { link: u32::from_ne_bytes(bytes(data, 16)), ..tunnel::Tunnel::new(kind) };
+    let keyed = |flags: u16, key: [u8; 4]| if flags & GRE_KEY == 0 { 0 } else { u32::from_be_bytes(key) };
+    let keys_at = if kind.ipv6() { 64 } else { 20 };
+    if kind.gre() {
+        tunnel.input_flags = u16::from_be_bytes(bytes(data, keys_at));
+        tunnel.output_flags = u16::from_be_bytes(bytes(data, keys_at + 2));
+        tunnel.input_key = keyed(tunnel.input_flags, bytes(data, keys_at + 4));
+        tunnel.output_key = keyed(tunnel.output_flags, bytes(data, keys_at + 8));
+    }
+    if kind.ipv6() {
+        let [protocol, encap_limit, hop_limit] = bytes(data, 20);
+        tunnel.protocol = if kind.gre() { 0 } else { protocol };
+        tunnel.encap_limit = encap_limit;
+        tunnel.ttl = hop_limit;
+        tunnel.flow_info = u32::from_be_bytes(bytes(data, 24));
+        tunnel.flags = u32::from_ne_bytes(bytes(data, 28));
+        tunnel.local = Ipv6Addr::from(bytes::<16>(data, 32)).into();
+        tunnel.remote = Ipv6Addr::from(bytes::<16>(data, 48)).into();
+        return Ok((name, tunnel));
+    }
+    let [version, tos] = bytes(data, 32);
+    let fragment = u16::from_be_bytes(bytes(data, 38));
+    let [ttl, protocol] = bytes(data, 40);
+    let gre = kind.gre() && protocol != libc::IPPROTO_GRE as u8;
+    if version != 0x45 || fragment & !DONT_FRAGMENT != 0 || gre {
+        return Err(EINVAL);
+    }
+    tunnel.tos = tos;
+    tunnel.ttl = ttl;
+    tunnel.pmtudisc = ttl != 0 || fragment != 0;
+    tunnel.protocol = protocol;
+    tunnel.local = Ipv4Addr::from(bytes::<4>(data, 44)).into();
+    tunnel.remote = Ipv4Addr::from(bytes::<4>(data, 48)).into();
+    Ok((name, tunnel))
+}
+
+/// The same for a program's memory.
+fn write(name: &str, tunnel: &tunnel::Tunnel) -> Vec<u8> {
+    let mut data = vec![0; if tunnel.kind.ipv6() { PARAMETERS6 } else { PARAMETERS4 }];
+    if tunnel.kind == Kind::Ip6Tnl {
+        data.truncate(PARAMETERS6_PLAIN);
+    }
+    let mut put = |at: usize, bytes: &[u8]| {
+        if let Some(place) = data.get_mut(at..at + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    };
+    put(0, &name.as_bytes()[..name.len().min(NAME - 1)]);
+    put(16, &tunnel.link.to_ne_bytes());
+    let keys_at = if tunnel.kind.ipv6() { 64 } else { 20 };
+    put(keys_at, &tunnel.input_flags.to_be_bytes());
+    put(keys_at + 2, &tunnel.output_flags.to_be_bytes());
+    put(keys_at + 4, &tunnel.input_key.to_be_bytes());
+    put(keys_at + 8, &tunnel.output_key.to_be_bytes());
+    match (tunnel.local, tunnel.remote) {
+        (IpAddr::V6(local), IpAddr::V6(remote)) => {
+            let protocol = if tunnel.kind.gre() { libc::IPPROTO_GRE as u8 } else { tunnel.protocol };
+            put(20, &[protocol, tunnel.encap_limit, tunnel.ttl]);
+            put(24, &tunnel.flow_info.to_be_bytes());
+            put(28, &tunnel.flags.to_ne_bytes());
+            put(32, &local.octets());
+            put(48, &remote.octets());
+        }
+        (IpAddr::V4(local), IpAddr::V4(remote)) => {
+            put(32, &[0x45, tunnel.tos]);
+            let fragment = if tunnel.pmtudisc { DONT_FRAGMENT } else { 0 };
+            put(38, &fragment.to_be_bytes());
+            put(40, &[tunnel.ttl, tunnel.protocol]);
+            put(44, &local.octets());
+            put(48, &remote.octets());
+        }
+        _ => {}
+    }
+    data
+}
+
+fn read_prefix(data: &[u8]) -> SixRd {
+    SixRd {
+        prefix: Ipv6Addr::from(bytes::<16>(data, 0)),
+        relay_prefix: Ipv4Addr::from(bytes::<4>(data, 16)),
+        prefix_len: u16::from_ne_bytes(bytes(data, 20)),
+        relay_prefix_len: u16::from_ne_bytes(bytes(data, 22)),
+    }
+}
+
+fn write_prefix(prefix: &SixRd) -> Vec<u8> {
+    let mut data = Vec::with_capacity(PREFIX);
+    data.extend(prefix.prefix.octets());
+    data.extend(prefix.relay_prefix.octets());
+    data.extend(prefix.prefix_len.to_ne_bytes());
+    data.extend(prefix.relay_prefix_len.to_ne_bytes());
+    data
+}
+
+/// A request of rtnetlink about one link.
+fn message(kind: u16, flags: u16, index: u32, write: impl FnOnce(&mut Reply<'_>)) -> Result<Vec<u8>, i32> {
+    let mut message = Vec::new();
+    let mut header = [0; 16];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    let flags = flags | NLM_F_REQUEST | NLM_F_ACK;
+    write_message(&mut message, kind, flags, Address::default(), |reply| {
+        reply.fixed(&header);
+        write(reply);
+    })
+    .map_err(|refusal| refusal.errno)?;
+    Ok(message)
+}
+
+/// What a request says of a tunnel.
+fn described(reply: &mut Reply<'_>, tunnel: &tunnel::Tunnel, six_rd: Option<&SixRd>) {
+    let info = reply.nest_unflagged(libc::IFLA_LINKINFO);
+    reply.text(libc::IFLA_INFO_KIND, tunnel.kind.name());
+    let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+    tunnel::write_parameters(reply, tunnel);
+    if let Some(six_rd) = six_rd {
+        tunnel::write_six_rd(reply, six_rd);
+    }
+    reply.end(data);
+    reply.end(info);
+}
+
+impl Router {
+    /// Carries out an ioctl of a tunnel device (`SIOCGETTUNNEL` and those behind it): `number` is the request, `device`
+    /// the name in the `struct ifreq`, `data` what its `ifr_data` points at. Returns what is to be written there.
+    ///
+    /// # Errors
+    /// The errno that Linux has for it. `ENODEV`: no such device, `EOPNOTSUPP`: it is no tunnel of the router.
+    pub fn tunnel_ioctl(&mut self, number: u32, device: &str, data: &[u8]) -> Result<Vec<u8>, i32> {
+        let link = self.links.named(device);
+        let own = link.and_then(|link| Some((link.index, link.tunnel.as_ref()?.parameters)));
+        let first = first_device(device);
+        let kind = match (own, first) {
+            (Some((_, parameters)), _) => parameters.kind,
+            (None, Some(kind)) if link.is_none() => kind,
+            _ if link.is_some() => return Err(EOPNOTSUPP),
+            _ => return Err(ENODEV),
+        };
+        if (GET_6RD..=CHANGE_6RD).contains(&number) {
+            let (index, parameters) = own.filter(|_| kind == Kind::Sit).ok_or(EINVAL)?;
+            return self.prefix_ioctl(number, index, &parameters, data);
+        }
+        // A device is meant by what it is, where the one that is named is Linux's own.
+        let by_name = own.filter(|_| first.is_none());
+        match number {
+            GET => {
+                let found = match by_name {
+                    Some((index, _)) => Some(index),
+                    None => self.like(&read_any(kind, data)).or(own.map(|(index, _)| index)),
+                };
+                self.shown(found.ok_or(ENODEV)?)
+            }
+            ADD => {
+                let (name, parameters) = read(kind, data)?;
+                let flags = NLM_F_CREATE | NLM_F_EXCL;
+                let request = message(RTM_NEWLINK, flags, 0, |reply| {
+                    if !name.is_empty() {
+                        reply.text(libc::IFLA_IFNAME, &name);
+                    }
+                    described(reply, &parameters, None);
+                })?;
+                self.carry_out(&request)?;
+                self.shown(self.like(&parameters).ok_or(EEXIST)?)
+            }
+            CHANGE => {
+                let (_, mut parameters) = read(kind, data)?;
+                let index =
+                    by_name.map(|(index, _)| index).or_else(|| self.like(&parameters)).ok_or(ENOENT)?;
+                let old = self.links.get(index).and_then(|link| link.tunnel.as_ref());
+                parameters.ignore_df =
+                    old.is_some_and(|old| old.parameters.ignore_df && !parameters.pmtudisc);
+                let request = message(RTM_NEWLINK, 0, index, |reply| described(reply, &parameters, None))?;
+                self.carry_out(&request)?;
+                self.shown(index)
+            }
+            DELETE => {
+                let found = by_name.map(|(index, _)| index);
+                let index = found.or_else(|| self.like(&read_any(kind, data))).ok_or(ENOENT)?;
+                self.carry_out(&message(RTM_DELLINK, 0, index, |_| {})?)?;
+                Ok(Vec::new())
+            }
+            _ => Err(EOPNOTSUPP),
+        }
+    }
+
+    fn prefix_ioctl(
+        &mut self,
+        number: u32,
+        index: u32,
+        parameters: &tunnel::Tunnel,
+        data: &[u8],
+    ) -> Result<Vec<u8>, i32> {
+        let six_rd = match number {
+            GET_6RD => {
+                let tunnel = self.links.get(index).and_then(|link| link.tunnel.as_ref());
+                return Ok(write_prefix(&tunnel.ok_or(ENODEV)?.six_rd));
+            }
+            ADD_6RD | CHANGE_6RD => read_prefix(data),
+            DELETE_6RD => SixRd::default(),
+            _ => return Err(EOPNOTSUPP),
+        };
+        let request = message(RTM_NEWLINK, 0, index, |reply| described(reply, parameters, Some(&six_rd)))?;
+        self.carry_out(&request)?;
+        Ok(write_prefix(&six_rd))
+    }
+
+    /// The link of the tunnel with these ends.
+    fn like(&self, parameters: &tunnel::Tunnel) -> Option<u32> {
+        self.links.same_tunnel(parameters).map(|link| link.index)
+    }
+
+    fn shown(&self, index: u32) -> Result<Vec<u8>, i32> {
+        let link: &Link = self.links.get(index).ok_or(ENODEV)?;
+        let tunnel = link.tunnel.as_ref().ok_or(ENODEV)?;
+        Ok(write(&link.name, &tunnel.shown()))
+    }
+
+    fn carry_out(&mut self, bytes: &[u8]) -> Result<(), i32> {
+        for message in messages(bytes) {
+            let request = Request { message, port: 0, strict: false };
+            let done = match message.kind {
+                RTM_NEWLINK => crate::link::new(self, &request),
+                _ => crate::link::delete(self, &request),
+            };
+            done.map_err(|refusal| refusal.errno)?;
+        }
+        self.engine.reclaim();
+        Ok(())
+    }
+}
+
+/// A tunnel to be looked for: what would not do for one to be made counts as well.
+fn read_any(kind: Kind, data: &[u8]) -> tunnel::Tunnel {
+    let mut data = data.to_vec();
+    if !kind.ipv6()
+        && let Some([version, _, _, _, _, _, fragment_high, fragment_low, _, protocol]) = data.get_mut(32..42)
+    {
+        *version = 0x45;
+        (*fragment_high, *fragment_low) = (0, 0);
+        *protocol = if kind.gre() { libc::IPPROTO_GRE as u8 } else { *protocol };
+    }
+    read(kind, &data).map_or(tunnel::Tunnel::new(kind), |(_, parameters)| parameters)
+}
