@@ -2,13 +2,14 @@
 //! for many. A port that can say so to its device passes them on; another finishes and cuts them with this,
 //! and so does a worker that fragments them.
 
-use crate::buffer::{NoRoom, Offload, Packet, Pool, Segment, SegmentKind};
-use underpass_packet::checksum::Sum;
-use underpass_packet::ipv6_ext::{Extensions, Kind};
-use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, mpls, protocol, srh};
+mod walk;
 
-/// Most headers with a length field, one inside the other: more are no packet of ours.
-const MAX_LAYERS: usize = 8;
+use underpass_packet::checksum::Sum;
+use underpass_packet::ipv6_ext::Extensions;
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
+
+use crate::buffer::{NoRoom, Offload, Packet, Pool, Segment, SegmentKind};
+use walk::{Layer, Walk, of_nibble, walk, walk_frame};
 
 /// TCP's checksum and UDP's, in their headers.
 const TCP_FIELD: u16 = 16;
@@ -20,156 +21,6 @@ const UDP_LEN: usize = 8;
 const FIN_PSH: u8 = 0x09;
 const CWR: u8 = 0x80;
 const TCP_FLAGS: usize = 13;
-
-/// A header whose fields depend on the length of the packet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Layer {
-    Ip4,
-    Ip6,
-    /// A UDP header with something of ours inside.
-    Udp,
-}
-
-/// The headers of a frame from the outermost to the innermost TCP or UDP.
-#[derive(Default, Debug)]
-struct Walk {
-    /// Each with its offset in the frame.
-    layers: arrayvec::ArrayVec<(Layer, usize), MAX_LAYERS>,
-    /// Protocol and offset of the innermost upper layer.
-    upper: Option<(u8, usize)>,
-    /// The sum of the pseudo header that belongs to it.
-    pseudo: Sum,
-    /// Where the innermost IP packet ends.
-    end: usize,
-    /// Whether there are MPLS labels before the first of them.
-    labelled: bool,
-}
-
-/// [`walk`] down a frame.
-fn walk_frame(frame: &[u8], stop: Option<usize>) -> Option<Walk> {
-    let (link, _) = ethernet::Header::parse(frame).ok()?;
-    let (mut at, mut ethertype) = (ethernet::Header::LEN, link.ethertype.get());
-    while matches!(ethertype, ethernet::VLAN | ethernet::SERVICE_VLAN) {
-        let [_, _, high, low] = *frame.get(at..)?.first_chunk()?;
-        (at, ethertype) = (at + 4, u16::from_be_bytes([high, low]));
-    }
-    if ethertype != ethernet::MPLS {
-        return walk(frame, at, of_ethertype(ethertype)?, stop);
-    }
-    let stack = frame.get(at..)?;
-    let labels = mpls::depth(stack).ok()? * mpls::Entry::LEN;
-    let inside = of_nibble(*stack.get(labels)?)?;
-    Some(Walk { labelled: true, ..walk(frame, at + labels, inside, stop)? })
-}
-
-/// Walks down a packet of IP at `at`, `inside` being its protocol number, to `stop` at the latest: a UDP
-/// header there is the innermost.
-fn walk(frame: &[u8], mut at: usize, mut inside: u8, stop: Option<usize>) -> Option<Walk> {
-    let mut walk = Walk::default();
-    loop {
-        let rest = frame.get(at..)?;
-        match inside {
-            protocol::IPV4 => {
-                let view = ipv4::View::parse(rest).ok()?;
-                if view.header.fragment_offset() != 0 || view.header.more_fragments() {
-                    return None;
-                }
-                walk.layers.try_push((Layer::Ip4, at)).ok()?;
-                inside = view.header.protocol;
-                let length = view.payload.len();
-                let (source, destination) = (view.header.source(), view.header.destination());
-                at += view.header.header_len();
-                walk.end = at + length;
-                let addresses = [source.octets(), destination.octets()];
-                walk.pseudo = Sum::pseudo_ipv4(addresses[0], addresses[1], inside, length as u16);
-            }
-            protocol::IPV6 => {
-                let view = ipv6::View::parse(rest).ok()?;
-                walk.layers.try_push((Layer::Ip6, at)).ok()?;
-                let mut destination = view.header.destination().octets();
-                for extension in Extensions::new(&view) {
-                    let extension = extension.ok()?;
-                    match extension.kind {
-                        Kind::Fragment => return None,
-                        // The checksum is over the last segment, RFC 8754 section 4.1.1.
-                        Kind::Routing => {
-                            if let Ok(srh) = srh::Srh::parse(extension.bytes)
-                                && srh.segments_left() != 0
-                                && let Some(last) = srh.segments().first()
-                            {
-                                destination = *last;
-                            }
-                        }
-                        _ => {}
-                    }
-                }
-                let upper = Extensions::new(&view).upper().ok()?;
-                inside = upper.protocol;
-                let length = (ipv6::Header::LEN + view.payload.len()).checked_sub(upper.offset)?;
-                at += upper.offset;
-                walk.end = at + length;
-                let source = view.header.source().octets();
-                walk.pseudo = Sum::pseudo_ipv6(source, destination, inside, length as u32);
-            }
-            protocol::ETHERNET => {
-                let (link, _) = ethernet::Header::parse(rest).ok()?;
-                at += ethernet::Header::LEN;
-                inside = of_ethertype(link.ethertype.get())?;
-            }
-            protocol::GRE => {
-                (at, inside) =
-                    (at + gre_len(rest)?, of_ethertype(u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]))?)
-            }
-            protocol::TCP => {
-                walk.upper = Some((inside, at));
-                return Some(walk);
-            }
-            protocol::UDP => {
-                walk.upper = Some((inside, at));
-                if stop.is_none_or(|stop| stop <= at) {
-                    return Some(walk);
-                }
-                // Foo over UDP: what is inside begins behind the header.
-                walk.layers.try_push((Layer::Udp, at)).ok()?;
-                at += UDP_LEN;
-                inside = of_nibble(*frame.get(at)?)?;
-            }
-            _ => return None,
-        }
-        if stop.is_some_and(|stop| at > stop) {
-            return None;
-        }
-    }
-}
-
-/// The protocol number of what an EtherType stands for.
-fn of_ethertype(ethertype: u16) -> Option<u8> {
-    match ethertype {
-        ethernet::IPV4 => Some(protocol::IPV4),
-        ethernet::IPV6 => Some(protocol::IPV6),
-        0x6558 => Some(protocol::ETHERNET),
-        _ => None,
-    }
-}
-
-/// The protocol number of the IP packet that begins with this byte.
-fn of_nibble(first: u8) -> Option<u8> {
-    match first >> 4 {
-        4 => Some(protocol::IPV4),
-        6 => Some(protocol::IPV6),
-        _ => None,
-    }
-}
-
-/// Length of a GRE header, RFC 2890; `None` where it has a checksum over all that follows, or is of another
-/// version.
-fn gre_len(bytes: &[u8]) -> Option<usize> {
-    let [flags, version] = *bytes.first_chunk()?;
-    if flags & 0x80 != 0 || version & 7 != 0 {
-        return None;
-    }
-    Some(4 + 4 * usize::from(flags >> 5 & 1) + 4 * usize::from(flags >> 4 & 1))
-}
 
 /// Finds out what was left undone in a frame of which the device says nothing: a TCP or UDP checksum that is
 /// the sum of its pseudo header is not finished, and a TCP packet of more than `mtu` bytes stands for
@@ -293,6 +144,7 @@ impl Cut {
         let len = bytes.len();
         let whole = self.walk.end - self.start;
         let upper = len - self.start;
+        let mut inside = 0;
         if let Some(header) = bytes.get_mut(self.start..) {
             if self.kind == SegmentKind::Udp {
                 put(header, 4, upper as u16);
@@ -308,10 +160,15 @@ impl Cut {
             // The pseudo header's length is that of the whole.
             let field = if self.kind == SegmentKind::Udp { UDP_FIELD } else { TCP_FIELD };
             let pseudo = Sum::new().add_u16(get(header, usize::from(field))).add_u32(!(whole as u32));
-            put(header, usize::from(field), pseudo.add_u32(upper as u32).fold());
+            inside = pseudo.add_u32(upper as u32).fold();
+            put(header, usize::from(field), inside);
         }
         let field = if self.kind == SegmentKind::Udp { UDP_FIELD } else { TCP_FIELD };
         finish_at(bytes, self.start, field);
+        // From here on, all from the TCP or UDP header to the end adds up to the complement of its pseudo header.
+        let sum_from = |bytes: &[u8], at: usize| {
+            Sum::new().add_bytes(bytes.get(at..self.start).unwrap_or_default()).add_u16(!inside)
+        };
         // From the inside out, as the checksum of an outer UDP header is over all that is inside.
         for &(layer, at) in self.walk.layers.iter().rev() {
             let Some(header) = bytes.get_mut(at..) else { return };
@@ -327,35 +184,45 @@ impl Cut {
                 Layer::Ip6 => put(header, 4, (length - ipv6::Header::LEN) as u16),
                 Layer::Udp => {
                     put(header, 4, length as u16);
-                    if get(header, 6) != 0 {
-                        self.outer_udp(bytes, at);
+                    if get(header, usize::from(UDP_FIELD)) != 0 {
+                        let pseudo = self.pseudo_of(bytes, at).unwrap_or_default();
+                        put(bytes, at + usize::from(UDP_FIELD), pseudo);
+                        let sum = sum_from(bytes, at).checksum();
+                        // 0 would say that there is none: RFC 768.
+                        put(bytes, at + usize::from(UDP_FIELD), if sum == 0 { 0xffff } else { sum });
+                    }
+                }
+                Layer::Gre { checksum, sequence } => {
+                    if let Some(field) = sequence.and_then(|at| header.get_mut(at..)?.first_chunk_mut::<4>())
+                    {
+                        *field = u32::from_be_bytes(*field).wrapping_add(self.index.into()).to_be_bytes();
+                    }
+                    if checksum {
+                        put(bytes, at + 4, 0);
+                        put(bytes, at + 4, sum_from(bytes, at).checksum());
                     }
                 }
             }
         }
     }
 
-    /// Computes the checksum of an outer UDP header anew.
-    fn outer_udp(&self, bytes: &mut [u8], at: usize) {
+    /// The sum of the pseudo header of an outer UDP header.
+    fn pseudo_of(&self, bytes: &[u8], at: usize) -> Option<u16> {
         let length = bytes.len() - at;
-        let Some(&(layer, ip)) = self.walk.layers.iter().rev().find(|(_, other)| *other < at) else { return };
-        let pseudo = match (layer, bytes.get(ip..)) {
-            (Layer::Ip4, Some(header)) => {
-                let Ok((ip, _)) = ipv4::Header::ref_from_prefix(header) else { return };
+        let &(layer, ip) = self.walk.layers.iter().rev().find(|(_, other)| *other < at)?;
+        let header = bytes.get(ip..)?;
+        Some(match layer {
+            Layer::Ip4 => {
+                let (ip, _) = ipv4::Header::ref_from_prefix(header).ok()?;
                 let (source, destination) = (ip.source().octets(), ip.destination().octets());
-                Sum::pseudo_ipv4(source, destination, protocol::UDP, length as u16)
+                Sum::pseudo_ipv4(source, destination, protocol::UDP, length as u16).fold()
             }
-            (Layer::Ip6, Some(header)) => {
-                let Ok((ip, _)) = ipv6::Header::ref_from_prefix(header) else { return };
+            _ => {
+                let (ip, _) = ipv6::Header::ref_from_prefix(header).ok()?;
                 let (source, destination) = (ip.source().octets(), ip.destination().octets());
-                Sum::pseudo_ipv6(source, destination, protocol::UDP, length as u32)
+                Sum::pseudo_ipv6(source, destination, protocol::UDP, length as u32).fold()
             }
-            _ => return,
-        };
-        if let Some(header) = bytes.get_mut(at..) {
-            put(header, 6, pseudo.fold());
-        }
-        finish_at(bytes, at, UDP_FIELD);
+        })
     }
 }
 
@@ -370,7 +237,7 @@ pub enum Leaves {
     Cut,
 }
 
-/// Outer headers of IP, right before the IP header of a segment.
+/// Outer headers right before the IP header of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tunnel {
     /// Their length in bytes.
@@ -379,6 +246,19 @@ pub struct Tunnel {
     pub outer_is_ip4: bool,
     /// Whether the segment is.
     pub inner_is_ip4: bool,
+    /// What follows the outer IP header.
+    pub over: Over,
+}
+
+/// What is between the outer IP header and a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Over {
+    /// Nothing but extension headers.
+    Ip,
+    /// UDP without a checksum, and perhaps more.
+    Udp,
+    /// GRE, with neither checksum nor sequence number.
+    Gre,
 }
 
 /// How a frame may leave by a device whose kernel cuts segments: it knows tunnels by more than virtio tells.
@@ -390,31 +270,41 @@ pub fn leaves(packet: &Packet) -> Leaves {
 fn leaves_segment(packet: &Packet) -> Leaves {
     let Some(Offload { start, segment: Some(_), .. }) = packet.offload() else { return Leaves::Whole };
     let bytes = packet.bytes();
-    let Some(walk) = walk_frame(bytes, Some(start)) else { return Leaves::Cut };
-    match *walk.layers.as_slice() {
-        // The kernel may lack the module that cuts them.
-        _ if walk.labelled => Leaves::Cut,
-        [_] => Leaves::Whole,
-        [(outer, at), (inner, inside)] if at == ethernet::Header::LEN && inner != Layer::Udp => {
-            let rest = bytes.get(at..).unwrap_or_default();
-            let headers = match outer {
-                Layer::Ip4 => rest.first().map(|byte| usize::from(byte & 15) * 4),
-                _ => ipv6::View::parse(rest)
-                    .ok()
-                    .and_then(|view| Extensions::new(&view).upper().ok())
-                    .map(|upper| upper.offset),
-            };
-            if headers != Some(inside - at) {
-                return Leaves::Cut;
-            }
-            Leaves::Tunnelled(Tunnel {
-                len: inside - at,
-                outer_is_ip4: outer == Layer::Ip4,
-                inner_is_ip4: inner == Layer::Ip4,
-            })
-        }
-        _ => Leaves::Cut,
+    match walk_frame(bytes, Some(start)) {
+        Some(walk) if walk.layers.len() == 1 && !walk.labelled => Leaves::Whole,
+        Some(walk) => tunnel_of(bytes, &walk).map_or(Leaves::Cut, Leaves::Tunnelled),
+        None => Leaves::Cut,
     }
+}
+
+/// The tunnel that a segment is in. `None`: in none that the kernel can cut, as it may lack the module, or cuts without
+/// looking at checksums and numbers that differ from one part to the next.
+fn tunnel_of(bytes: &[u8], walk: &Walk) -> Option<Tunnel> {
+    let (&(outer, at), rest) = walk.layers.split_first()?;
+    let (&(inner, inside), between) = rest.split_last()?;
+    let known = at == ethernet::Header::LEN && !walk.labelled && matches!(inner, Layer::Ip4 | Layer::Ip6);
+    let rest = bytes.get(at..)?;
+    let header = match outer {
+        Layer::Ip4 => usize::from(rest.first()? & 15) * 4,
+        _ => Extensions::new(&ipv6::View::parse(rest).ok()?).upper().ok()?.offset,
+    };
+    // A fixed header, behind which the kernel looks for the next.
+    let fixed = header == if outer == Layer::Ip4 { ipv4::Header::LEN } else { ipv6::Header::LEN };
+    let plain = |layer| layer == Layer::Gre { checksum: false, sequence: None };
+    let over = match *between {
+        [] if header == inside - at => Over::Ip,
+        [(layer, gre)] if plain(layer) && fixed && gre == at + header => Over::Gre,
+        [(Layer::Udp, udp)] if fixed && udp == at + header => Over::Udp,
+        [(Layer::Udp, udp), (layer, _)] if plain(layer) && fixed && udp == at + header => Over::Udp,
+        _ => return None,
+    };
+    let summed = over == Over::Udp && get(bytes, at + header + usize::from(UDP_FIELD)) != 0;
+    (known && !summed).then_some(Tunnel {
+        len: inside - at,
+        outer_is_ip4: outer == Layer::Ip4,
+        inner_is_ip4: inner == Layer::Ip4,
+        over,
+    })
 }
 
 /// Whether the packet stands for several UDP datagrams.

@@ -6,10 +6,13 @@ mod lab;
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lab::{Forwarder, Namespace, Raw, Seen, port, veth};
-use underpass_engine::buffer::Packet;
+use underpass_engine::buffer::{HEADROOM, Offload, Packet, Pool, Segment, SegmentKind};
+use underpass_engine::offload::Cut;
+use underpass_packet::checksum::{self, Sum};
 use underpass_port::keep::Keep;
 use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::tun::{self, TunKind, TunPort};
@@ -248,6 +251,78 @@ fn tunnelled_segments_leave_whole() {
         let mean = (after.1 - before.1) / (after.0 - before.0);
         assert!(mean > 5_000, "{mean} bytes a frame");
     }
+}
+
+/// Segments behind UDP or GRE leave AF_PACKET whole too, and a kernel that has to cut them, as the device takes no
+/// large ones, makes of them what `Cut` makes.
+#[test]
+fn the_kernel_cuts_what_is_behind_udp_and_gre() {
+    if !lab::may("the_kernel_cuts_what_is_behind_udp_and_gre") {
+        return;
+    }
+    let (a, router) = (Namespace::new(), Namespace::new());
+    veth((&a, "a0", A), (&router, "r0", B));
+    let peer = Arc::new(a.run(|| Raw::open("a0")));
+    router.run(move || {
+        let (memory, mut pool) = underpass_port::xdp::Memory::new(64, 4).unwrap();
+        let keep = Keep::new();
+        let mut port = port("r0", Driver::Packet, &keep, &memory, &mut pool);
+        let gre = [0x20, 0, 8, 0, 1, 2, 3, 4];
+        let gue = [&[0x01, 47, 0, 0, 9, 9, 9, 9][..], &gre].concat();
+        for (protocol, headers) in [(17, &[][..]), (17, &gue), (47, &gre)] {
+            for whole in [true, false] {
+                lab::ip(&format!("link set r0 gso_max_size {}", if whole { 65_536 } else { 3000 }));
+                let packet = segment_behind(&mut pool, protocol, headers);
+                let checksum = packet.offload().unwrap().start + 16;
+                let mut wanted = vec![packet.bytes().to_vec()];
+                if !whole {
+                    let mut cut = Cut::new(&packet).unwrap();
+                    let parts = std::iter::from_fn(|| cut.next(&packet, &mut pool));
+                    let parts: Vec<_> = parts.map(|part| part.unwrap()).collect();
+                    wanted = parts.iter().map(|part| part.bytes().to_vec()).collect();
+                    parts.into_iter().for_each(|part| pool.give(part));
+                }
+                port.send(&mut pool, [packet].into_iter());
+                let ours = |frame: &Vec<u8>| frame[12..14] == [8, 0];
+                let mut came: Vec<_> =
+                    std::iter::from_fn(|| peer.receive()).filter(ours).take(wanted.len()).collect();
+                // A veth device leaves the checksum to who needs it.
+                came.iter_mut().chain(&mut wanted).for_each(|frame| frame[checksum..checksum + 2].fill(0));
+                assert!(came == wanted, "{protocol} {headers:?} {whole}: {} frames", came.len());
+            }
+        }
+        port.close(&mut pool);
+    });
+}
+
+/// A TCP segment of 20,000 bytes in IPv4, behind IPv4, this protocol's header (of UDP without a checksum, or none) and
+/// `more`.
+fn segment_behind(pool: &mut Pool, protocol: u8, more: &[u8]) -> Packet {
+    let payload: Vec<u8> = (0..20_000_u32).map(|n| (n % 253) as u8).collect();
+    let mut tcp = vec![0x12, 0x34, 0, 80, 0, 0, 0, 1, 0, 0, 0, 9, 0x50, 0x10, 1, 0, 0, 0, 0, 0];
+    tcp.extend(payload);
+    let ip4 = |protocol: u8, inside: &[u8]| {
+        let length = (inside.len() + 20) as u16;
+        let [high, low] = length.to_be_bytes();
+        let mut header =
+            vec![0x45, 0, high, low, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1];
+        let checksum = checksum::of(&header).to_be_bytes();
+        header[10..12].copy_from_slice(&checksum);
+        [&header, inside].concat()
+    };
+    let pseudo = Sum::pseudo_ipv4([10, 0, 0, 2], [10, 0, 0, 1], 6, tcp.len() as u16).fold();
+    tcp[16..18].copy_from_slice(&pseudo.to_be_bytes());
+    let mut inside = [more, &ip4(6, &tcp)].concat();
+    if protocol == 17 {
+        let [high, low] = ((inside.len() + 8) as u16).to_be_bytes();
+        inside = [&[0x80, 1, 0x15, 0xb3, high, low, 0, 0], &inside[..]].concat();
+    }
+    let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], &ip4(protocol, &inside)[..]].concat();
+    let mut packet = pool.take_large().unwrap();
+    packet.set(HEADROOM, &frame).unwrap();
+    let segment = Some(Segment { size: 1000, kind: SegmentKind::Tcp4 });
+    packet.set_offload(Offload { start: frame.len() - tcp.len(), field: 16, segment });
+    packet
 }
 
 /// Puts the packet of a frame into IPv6 to fc00::b, with an SRH of two segments or without.

@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use underpass_engine::offload::Tunnel;
+use underpass_engine::offload::{Over, Tunnel};
 use underpass_packet::ethernet;
 
 use super::assembler::{Program, R0, R1, R2, R3, R4, R5, R6, R7, R8, R10, Size, When};
@@ -25,6 +25,8 @@ const ROOM_BEHIND_MAC: i32 = 1;
 const FIXED_GSO: i32 = 1;
 const ENCAP_L3_IPV4: i32 = 1 << 1;
 const ENCAP_L3_IPV6: i32 = 1 << 2;
+const ENCAP_L4_GRE: i32 = 1 << 3;
+const ENCAP_L4_UDP: i32 = 1 << 4;
 const DECAP_L3_IPV4: i32 = 1 << 7;
 const DECAP_L3_IPV6: i32 = 1 << 8;
 
@@ -34,11 +36,13 @@ const MARK: i16 = 8;
 const TCX_NEXT: i32 = -1;
 const TCX_DROP: i32 = 2;
 
-/// The mark: this, two bits, and the length of the outer headers.
+/// The mark: this, four bits, and the length of the outer headers.
 const OURS: i32 = 0x7550;
 const INNER_IP4: i32 = 1 << 14;
 const OUTER_IP4: i32 = 1 << 15;
-const LENGTH: i32 = (1 << 14) - 1;
+const OVER_UDP: i32 = 1 << 13;
+const OVER_GRE: i32 = 1 << 12;
+const LENGTH: i32 = (1 << 12) - 1;
 
 /// Longest outer headers: the stack of a program has 512 bytes.
 const LONGEST: i32 = 480;
@@ -48,7 +52,12 @@ pub(crate) fn mark(tunnel: Tunnel) -> Option<u32> {
     let length = i32::try_from(tunnel.len).ok().filter(|length| *length <= LONGEST)?;
     let inner = if tunnel.inner_is_ip4 { INNER_IP4 } else { 0 };
     let outer = if tunnel.outer_is_ip4 { OUTER_IP4 } else { 0 };
-    Some((OURS << 16 | inner | outer | length).cast_unsigned())
+    let over = match tunnel.over {
+        Over::Ip => 0,
+        Over::Udp => OVER_UDP,
+        Over::Gre => OVER_GRE,
+    };
+    Some((OURS << 16 | inner | outer | over | length).cast_unsigned())
 }
 
 /// Loads the program.
@@ -97,6 +106,16 @@ pub(crate) fn load() -> io::Result<OwnedFd> {
     program.jump_if(R7, When::Bits, OUTER_IP4, outer_is_ip4);
     program.set(R4, FIXED_GSO | ENCAP_L3_IPV6);
     program.here(outer_is_ip4);
+    let (over_udp, over_gre, over_ip) = (program.label(), program.label(), program.label());
+    program.jump_if(R7, When::Bits, OVER_UDP, over_udp);
+    program.jump_if(R7, When::Bits, OVER_GRE, over_gre);
+    program.jump(over_ip);
+    program.here(over_udp);
+    program.add(R4, ENCAP_L4_UDP);
+    program.jump(over_ip);
+    program.here(over_gre);
+    program.add(R4, ENCAP_L4_GRE);
+    program.here(over_ip);
     program.copy(R1, R6);
     program.copy(R2, R8);
     program.set(R3, ROOM_BEHIND_MAC);
@@ -134,8 +153,9 @@ mod tests {
 
     #[test]
     fn marks() {
-        let tunnel = Tunnel { len: 80, outer_is_ip4: false, inner_is_ip4: true };
+        let tunnel = Tunnel { len: 80, outer_is_ip4: false, inner_is_ip4: true, over: Over::Ip };
         assert_eq!(mark(tunnel), Some(0x7550_4050));
+        assert_eq!(mark(Tunnel { over: Over::Udp, ..tunnel }), Some(0x7550_6050));
         assert_eq!(mark(Tunnel { len: 481, ..tunnel }), None);
     }
 }
