@@ -13,6 +13,7 @@ mod report;
 mod routes;
 mod scenario;
 mod segments;
+mod tunnel;
 mod wire;
 
 use std::path::Path;
@@ -143,6 +144,7 @@ fn all() -> Vec<Scenario> {
         headend::scenarios(),
         ioam::scenarios(),
         mpls::scenarios(),
+        tunnel::scenarios(),
     ];
     all.into_iter().flatten().collect()
 }

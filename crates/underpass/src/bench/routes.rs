@@ -27,6 +27,10 @@ pub enum Route {
     Encapsulated { prefix: Ipv6Addr, length: u8, segments: Vec<Ipv6Addr> },
     /// A label, and where it leads.
     Label { label: u32, ways: Vec<LabelWay> },
+    /// No route: the device of an `ipip` tunnel that is up, by the index that it is to have.
+    Tunnel { index: u32, local: Ipv4Addr, remote: Ipv4Addr, ttl: u8 },
+    /// By the device of this index.
+    Device { prefix: Ipv4Addr, length: u8, index: u32 },
 }
 
 /// One way of a label.
@@ -79,6 +83,16 @@ const NLM_F_ACK: u16 = 4;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_NEWLINK: u16 = 16;
+const IFF_UP: u32 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_IPTUN_LOCAL: u16 = 2;
+const IFLA_IPTUN_REMOTE: u16 = 3;
+const IFLA_IPTUN_TTL: u16 = 4;
+const IFLA_IPTUN_PMTUDISC: u16 = 10;
 const RTA_DST: u16 = 1;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
@@ -113,11 +127,17 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
         let Some(datagram) = datagrams.last_mut() else { continue };
         let flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
         let to = Address { port: 0, sequence: index as u32 };
-        write_message(datagram, RTM_NEWROUTE, flags, to, |request| {
+        let kind = if matches!(route, Route::Tunnel { .. }) { RTM_NEWLINK } else { RTM_NEWROUTE };
+        write_message(datagram, kind, flags, to, |request| {
+            if let Route::Tunnel { index, local, remote, ttl } = route {
+                return write_tunnel(request, *index, (*local, *remote), *ttl);
+            }
             let (family, length) = match route {
                 Route::Plain { prefix, length, .. } if prefix.is_ipv4() => (libc::AF_INET, *length),
                 Route::Plain { length, .. } | Route::Encapsulated { length, .. } => (libc::AF_INET6, *length),
                 Route::Label { .. } => (libc::AF_MPLS, 20),
+                Route::Device { length, .. } => (libc::AF_INET, *length),
+                Route::Tunnel { .. } => return,
             };
             let header =
                 [family as u8, length, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0, 0, 0, 0];
@@ -144,6 +164,12 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
                         return;
                     }
                 }
+                Route::Device { prefix, index, .. } => {
+                    request.address(RTA_DST, IpAddr::V4(*prefix));
+                    request.u32(RTA_OIF, *index);
+                    return;
+                }
+                Route::Tunnel { .. } => return,
                 Route::Encapsulated { prefix, segments, .. } => {
                     request.address(RTA_DST, IpAddr::V6(*prefix));
                     let nest = request.nest(RTA_ENCAP);
@@ -161,6 +187,23 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
         .map_err(|refusal| anyhow::anyhow!("a route does not fit in netlink: errno {}", refusal.errno))?;
     }
     Ok(datagrams)
+}
+
+/// The rest of a request for a tunnel: `struct ifinfomsg`, and attributes.
+fn write_tunnel(request: &mut Reply<'_>, index: u32, (local, remote): (Ipv4Addr, Ipv4Addr), ttl: u8) {
+    let up = IFF_UP.to_ne_bytes();
+    request.fixed(&[&[0; 4][..], &index.to_ne_bytes(), &up, &up].concat());
+    request.attribute(IFLA_IFNAME, format!("t{index}\0").as_bytes());
+    let info = request.nest_unflagged(IFLA_LINKINFO);
+    request.attribute(IFLA_INFO_KIND, b"ipip\0");
+    let data = request.nest_unflagged(IFLA_INFO_DATA);
+    request.attribute(IFLA_IPTUN_LOCAL, &local.octets());
+    request.attribute(IFLA_IPTUN_REMOTE, &remote.octets());
+    request.attribute(IFLA_IPTUN_TTL, &[ttl]);
+    // As `ip` asks for it.
+    request.attribute(IFLA_IPTUN_PMTUDISC, &[1]);
+    request.end(data);
+    request.end(info);
 }
 
 /// The errno of the first request that a datagram of answers refuses.

@@ -151,7 +151,7 @@ pub fn sealed_srh(
 }
 
 /// The sum of RFC 1071 over 16-bit words, carries folded in.
-fn sum(bytes: &[u8], start: u16) -> u16 {
+pub fn sum(bytes: &[u8], start: u16) -> u16 {
     let mut total = u32::from(start);
     for pair in bytes.chunks(2) {
         total += u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
