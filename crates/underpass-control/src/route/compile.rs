@@ -286,8 +286,10 @@ impl Router {
                     None => Action::Discard(Discard::Blackhole),
                 },
                 Encap::Mpls(mpls) => {
-                    // Linux then asks for the neighbour 0.0.0.0 or ::, and drops the packet.
-                    let Some(gateway) = hop.gateway else { return Action::Discard(Discard::Blackhole) };
+                    let Some(gateway) = hop.gateway.or_else(|| self.no_neighbour(hop.oif)) else {
+                        // Linux then asks for the neighbour 0.0.0.0 or ::, and drops the packet.
+                        return Action::Discard(Discard::Blackhole);
+                    };
                     let next_hop = self.acquire_next_hop((hop.oif, gateway, mtu), build);
                     let ttl = self.routes.labels.pushed_ttl(mpls);
                     Action::Push(Push { labels: stack(&mpls.labels).into(), ttl, next_hop })
@@ -309,6 +311,12 @@ impl Router {
                 None => Action::OnLink(self.link_id(hop.oif)),
             },
         }
+    }
+
+    /// What stands for the neighbour behind a tunnel that has none.
+    fn no_neighbour(&self, link: u32) -> Option<IpAddr> {
+        let alone = |link: &Link| self.tunnels.id(link.index).is_some() && !link.resolves();
+        self.links.get(link).filter(|link| alone(link)).map(|_| IpAddr::V4(Ipv4Addr::UNSPECIFIED))
     }
 
     /// Whether a link is a tunnel that takes its parameters from routes.
@@ -421,12 +429,15 @@ impl Router {
     /// A next hop as it is now.
     fn next_hop(&self, (index, address, mtu): NextHopKey) -> NextHop {
         let link = self.links.get(index);
-        let port = link.and_then(Link::port);
+        // What goes into a tunnel leaves by no port of the tunnel's.
+        let tunnel = self.tunnels.id(index).is_some();
+        let port = link.and_then(Link::port).filter(|_| !tunnel);
         let link_mtu = link.map_or(0, |link| link.mtu);
         let rewrite = link.and_then(|link| {
             // Nobody looks at the addresses where there are none, as on a TUN device.
             let mac = match link.resolves() {
                 true => self.routes.published.mac(index, address)?,
+                false if tunnel => return None,
                 false => [0; 6],
             };
             let mut bytes = [0; 20];
@@ -438,8 +449,7 @@ impl Router {
             link: self.link_id(index),
             port: port.unwrap_or(underpass_engine::buffer::PortId(u16::MAX)),
             mtu: if mtu == 0 { link_mtu } else { mtu },
-            // What goes into a tunnel leaves by no port of the tunnel's.
-            rewrite: rewrite.filter(|_| port.is_some() || self.tunnels.id(index).is_some()),
+            rewrite: rewrite.filter(|_| port.is_some() || tunnel),
             address,
         }
     }

@@ -200,8 +200,8 @@ fn takes(tunnel: &Tunnel, inside: Inside) -> bool {
     match (tunnel.mode, inside) {
         // Linux's `ipip` has no IPv6 inside, whatever its mode is.
         (_, Inside::Ip6) if tunnel.kind == TunnelKind::Ipip => false,
-        // And `sit` has always.
-        (_, Inside::Ip6) if tunnel.kind == TunnelKind::Sit => true,
+        // And `sit` sends all, whatever it takes.
+        (_, Inside::Ip4 | Inside::Ip6 | Inside::Mpls) if tunnel.kind == TunnelKind::Sit => true,
         (TunnelMode::Any, Inside::Ip4 | Inside::Ip6 | Inside::Mpls)
         | (TunnelMode::Ip4, Inside::Ip4)
         | (TunnelMode::Ip6, Inside::Ip6)

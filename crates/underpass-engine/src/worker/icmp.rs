@@ -159,6 +159,10 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         let extends =
             !stack.is_empty() && error.is_extensible(sender) && lsp::extend(&mut road.packet, &stack);
+        // What was for the router is answered by who it was for.
+        let own = matches!(error, Error::Port | Error::Protocol)
+            .then(|| destination_of(road.packet.bytes()))
+            .flatten();
         let (kind, code, built) = match sender {
             IpAddr::V6(sender) => {
                 let (kind, code, argument) = error.v6(argument);
@@ -175,6 +179,9 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         if built.is_none() {
             return Step::drop(Drop::NoHeadroom);
+        }
+        if let Some(own) = own {
+            set_source(&mut road.packet, own);
         }
         road.packet.clear_offload();
         self.count_drop(road, reason);
@@ -272,6 +279,32 @@ fn may_answer(packet: &[u8]) -> Option<IpAddr> {
             (!error && !group && view.header.fragment_offset() == 0 && single).then_some(source.into())
         }
         _ => None,
+    }
+}
+
+/// The destination of a packet.
+#[cold]
+fn destination_of(packet: &[u8]) -> Option<IpAddr> {
+    Some(match packet.first()? >> 4 {
+        6 => ipv6::Header::ref_from_prefix(packet).ok()?.0.destination().into(),
+        _ => ipv4::Header::ref_from_prefix(packet).ok()?.0.destination().into(),
+    })
+}
+
+/// Gives a message the source that otherwise depends on the link by which it leaves.
+#[cold]
+fn set_source(packet: &mut crate::buffer::Packet, source: IpAddr) {
+    match source {
+        IpAddr::V6(source) => {
+            if let Ok((header, _)) = ipv6::Header::mut_from_prefix(packet.bytes_mut()) {
+                header.source = source.octets();
+            }
+        }
+        IpAddr::V4(source) => {
+            if let Ok((header, _)) = ipv4::Header::mut_from_prefix(packet.bytes_mut()) {
+                header.source = source.octets();
+            }
+        }
     }
 }
 

@@ -51,7 +51,8 @@ use crate::limiter::{Limiter, Nanos};
 use crate::lpm::NO_LEAF;
 use crate::srv6::{self, Onward};
 use crate::tables::{
-    Action, ActionId, Discard, Endpoint, Guard, Headend, Link, LinkId, Lookup, LookupId, Reader, Tables,
+    Action, ActionId, Discard, Endpoint, Guard, Headend, Link, LinkId, Lookup, LookupId, NextHopId, Reader,
+    Tables, TunnelId,
 };
 use crate::trace::{Event, Trace};
 
@@ -353,6 +354,11 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             if let Step::Look6(_) | Step::Look4(_) = step {
                 continue;
+            }
+            if let Step::Unresolved(id) = step
+                && let Some(tunnel) = tunnel_behind(view, id)
+            {
+                step = Step::FrameInto(tunnel);
             }
             if !self.answers && matches!(step, Step::OnLink(_) | Step::Unresolved(_) | Step::Deliver) {
                 let back = match step {
@@ -739,6 +745,15 @@ fn may_forward(packet: &Packet) -> bool {
         underpass_packet::ipv4::Header::ref_from_prefix(bytes)
             .is_ok_and(|(header, _)| ipv4::may_forward(header))
     }
+}
+
+/// The tunnel that a next hop without neighbours is: labelled packets go there by a next hop as to any other link.
+#[cold]
+fn tunnel_behind(view: &View<'_>, id: NextHopId) -> Option<TunnelId> {
+    let next_hop = view.tables.next_hop(id, view.guard)?;
+    let tunnel = view.tables.tunnels().of_link(next_hop.link)?;
+    let stored = view.tables.tunnels().tunnel(tunnel, view.guard)?;
+    (!stored.kind.carries_frames()).then_some(tunnel)
 }
 
 /// The EtherType of a packet on its road.

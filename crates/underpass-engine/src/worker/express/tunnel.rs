@@ -1,12 +1,14 @@
 //! Into tunnels and out of them, on the common road.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::checksum::Sum;
 use underpass_packet::{ethernet, protocol};
 
 use super::super::chain::Fibs;
-use super::super::tunnel::{ecn_inside, ecn_outside, fill_gre, fill_udp, flow_label, is_own, source_port};
+use super::super::tunnel::{
+    ecn_inside, ecn_outside, fill_gre, fill_udp, flow_label, is_local4, is_refused, source_port,
+};
 use super::super::{Path, View, ipv4, ipv6};
 use super::{Company, ETHERNET, Out, addresses, cut, next_hop4, next_hop6, write_header};
 use crate::buffer::Packet;
@@ -356,10 +358,12 @@ fn arrive<'a, const IPV6: bool>(
         Some((same, known, tunnel)) if *same == kind && *known == arrival => *tunnel,
         _ => {
             let (_, tunnel) = view.tables.tunnels().find(kind, arrival, ingress, view.guard)?;
-            if IPV6
-                && !tunnel.config.allows_local_remote
-                && is_own(view, tunnel, Ipv6Addr::from_bits(outer.remote))
-            {
+            let refused = match kind {
+                TunnelKind::Ip6tnl => is_refused(view, tunnel, Ipv6Addr::from_bits(outer.remote).into()),
+                _ if IPV6 => false,
+                _ => is_local4(view, ingress, Ipv4Addr::from_bits(outer.remote as u32)),
+            };
+            if refused {
                 return None;
             }
             *last = Some((kind, arrival, tunnel));

@@ -9,7 +9,7 @@ use underpass_packet::ipv4;
 
 pub(super) use encapsulate::{fill_gre, fill_udp, leave};
 pub(super) use entropy::{flow_label, source_port};
-pub(super) use receive::is_own;
+pub(super) use receive::{is_local4, is_refused};
 
 /// Bits of a TOS or traffic class that are of ECN: RFC 3168 section 5.
 const ECN: u8 = 3;

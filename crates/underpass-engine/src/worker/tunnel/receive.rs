@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::checksum::Sum;
 use underpass_packet::ipv6_ext::{Extensions, Kind};
-use underpass_packet::{FromBytes, ethernet, gre, gue, ipv4, ipv6, protocol, udp};
+use underpass_packet::{FromBytes, ethernet, gre, gue, ipv4, ipv6, mpls, protocol, udp};
 
 use super::super::{IcmpError, Path, Road, Step, View, classify, ipv4_check, ipv6_check};
 use super::encapsulate::name;
@@ -101,6 +101,8 @@ struct Found<'a> {
     inside: Inside,
     /// Where what is inside begins.
     at: usize,
+    /// Whether the tunnel takes it.
+    taken: bool,
 }
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -122,8 +124,15 @@ impl<const COUNT: bool> Path<COUNT> {
         let ingress =
             Ingress { link: road.ingress, instance: link.map_or(road.extra.instance, |link| link.lookup) };
         let first = outer.at;
+        if let IpAddr::V4(source) = outer.source
+            && is_local4(view, ingress, source)
+        {
+            // Linux: a martian source.
+            return Step::drop(Drop::TunnelSource);
+        }
         for _ in 0..=NESTED {
             match outer.protocol {
+                protocol::HOP_BY_HOP if outer.at != first => return Step::drop(Drop::TunnelPayload),
                 protocol::UDP => match take_datagram(view, &mut road.packet, &mut outer, ingress) {
                     Ok(true) => {}
                     Ok(false) => return deliver(road, &outer, first),
@@ -153,20 +162,37 @@ impl<const COUNT: bool> Path<COUNT> {
         found: Found<'_>,
         trace: &mut T,
     ) -> Step {
-        let Found { tunnel, inside, at } = found;
+        let Found { tunnel, inside, at, taken } = found;
         let refuse = |reason| {
             self.counters.add_link(tunnel.link, Direction::Receive, Count { errors: 1, ..Count::default() });
             Step::drop(reason)
         };
-        if let Err(reason) = check(view, &road.packet, tunnel, outer, &found) {
+        // What is not the tunnel's, for Linux, is no error of the tunnel's either.
+        if !taken && !tunnel.kind.has_gre() {
+            return Step::drop(Drop::TunnelPayload);
+        }
+        if tunnel.kind == TunnelKind::Ip6tnl && is_refused(view, tunnel, outer.source) {
+            return Step::drop(Drop::TunnelSource);
+        }
+        if let Err(reason) = check(&road.packet, tunnel, outer, &found) {
             return refuse(reason);
+        }
+        if !taken {
+            // Linux has no use for it, but counts it.
+            let bytes = (road.packet.len() - at) as u64;
+            let received = Count { packets: 1, bytes, errors: 0 };
+            self.counters.add_link(tunnel.link, Direction::Receive, received);
+            return Step::drop(Drop::TunnelPayload);
         }
         trace.step(Event::Behaviour(name(tunnel.kind)), &road.packet);
         road.packet.pull(at);
         if let Err(reason) = decapsulate_tos(&mut road.packet, inside, tunnel, outer) {
             return refuse(reason);
         }
-        let received = Count { packets: 1, bytes: road.packet.len() as u64, errors: 0 };
+        // Linux counts the header of the frame by one of the two devices only.
+        let uncounted = if tunnel.kind == TunnelKind::Ip6gretap { ethernet::Header::LEN } else { 0 };
+        let bytes = road.packet.len().saturating_sub(uncounted) as u64;
+        let received = Count { packets: 1, bytes, errors: 0 };
         self.counters.add_link(tunnel.link, Direction::Receive, received);
         road.arrived(tunnel.link);
         if !road.turn(tunnel.lookup) {
@@ -349,52 +375,43 @@ fn find<'a>(
             (true, false) => TunnelKind::Ip6gre,
             (true, true) => TunnelKind::Ip6gretap,
         };
-        let Some(tunnel) = look(kind, header.key) else { return Ok(None) };
-        let at = packet.len() - header.redirected().unwrap_or(header.payload).len();
-        let inside = match header.protocol {
-            ethernet::IPV4 | gre::WCCP => Inside::Ip4,
-            ethernet::IPV6 => Inside::Ip6,
-            ethernet::MPLS => Inside::Mpls,
-            gre::TRANSPARENT_ETHERNET => Inside::Frame,
-            _ => return Ok(Some(Found { tunnel, inside: Inside::Frame, at: usize::MAX })),
+        // Frames that no Ethernet device waits for are the other's, which has no use for them.
+        let other = if over6 { TunnelKind::Ip6gre } else { TunnelKind::Gre };
+        let found = look(kind, header.key).or_else(|| frames.then(|| look(other, header.key)).flatten());
+        let Some(tunnel) = found else { return Ok(None) };
+        let payload = header.redirected().unwrap_or(header.payload);
+        let at = packet.len() - payload.len();
+        let (inside, taken) = match header.protocol {
+            ethernet::IPV4 => (Inside::Ip4, true),
+            gre::WCCP if !over6 => (Inside::Ip4, true),
+            ethernet::IPV6 => (Inside::Ip6, true),
+            ethernet::MPLS => (Inside::Mpls, true),
+            gre::TRANSPARENT_ETHERNET => (Inside::Frame, tunnel.kind.carries_frames()),
+            _ => (Inside::Frame, false),
         };
-        return Ok(Some(Found { tunnel, inside, at }));
+        return Ok(Some(Found { tunnel, inside, at, taken }));
     }
-    let (inside, mode) = match outer.protocol {
-        protocol::IPV4 => (Inside::Ip4, TunnelMode::Ip4),
-        protocol::IPV6 => (Inside::Ip6, TunnelMode::Ip6),
-        _ => (Inside::Mpls, TunnelMode::Mpls),
+    let (inside, mode, least) = match outer.protocol {
+        protocol::IPV4 => (Inside::Ip4, TunnelMode::Ip4, ipv4::Header::LEN),
+        protocol::IPV6 => (Inside::Ip6, TunnelMode::Ip6, ipv6::Header::LEN),
+        _ => (Inside::Mpls, TunnelMode::Mpls, mpls::Entry::LEN),
     };
+    if bytes.len() < least {
+        return Err(Drop::InnerMalformed);
+    }
     let tunnel = match (over6, inside) {
         (true, _) => look(TunnelKind::Ip6tnl, None),
         (false, Inside::Ip6) => look(TunnelKind::Sit, None),
         (false, _) => look(TunnelKind::Ipip, None).or_else(|| look(TunnelKind::Sit, None)),
     };
     let Some(tunnel) = tunnel else { return Ok(None) };
-    let takes = tunnel.mode == TunnelMode::Any || tunnel.mode == mode;
-    Ok(Some(Found { tunnel, inside, at: if takes { outer.at } else { usize::MAX } }))
+    let taken = tunnel.mode == TunnelMode::Any || tunnel.mode == mode;
+    Ok(Some(Found { tunnel, inside, at: outer.at, taken }))
 }
 
 /// What Linux's receivers check before they take a packet.
-fn check(
-    view: &View<'_>,
-    packet: &Packet,
-    tunnel: &StoredTunnel,
-    outer: &Outer,
-    found: &Found<'_>,
-) -> Result<(), Drop> {
+fn check(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer, found: &Found<'_>) -> Result<(), Drop> {
     let bytes = packet.bytes();
-    if found.at > bytes.len() {
-        return Err(Drop::TunnelPayload);
-    }
-    // `ip6_tnl_rcv_ctl`: not from an address of the router's own.
-    if tunnel.kind.is_over_ipv6()
-        && !tunnel.config.allows_local_remote
-        && let IpAddr::V6(source) = outer.source
-        && is_own(view, tunnel, source)
-    {
-        return Err(Drop::TunnelSource);
-    }
     if tunnel.kind.has_gre() {
         let header = gre::View::parse(bytes.get(outer.at..).unwrap_or_default());
         let header = header.map_err(|_| Drop::GreMalformed)?;
@@ -426,8 +443,23 @@ fn check(
     Ok(())
 }
 
+/// Whether `ip6tnl` takes no packets from this address: one of the router's own, or none. Linux: `ip6_tnl_rcv_ctl`.
+pub(in super::super) fn is_refused(view: &View<'_>, tunnel: &StoredTunnel, source: IpAddr) -> bool {
+    let IpAddr::V6(source) = source else { return false };
+    source.is_unspecified() || !tunnel.config.allows_local_remote && is_own(view, tunnel, source)
+}
+
+/// Whether an address is one of the router's where a packet came in.
+pub(in super::super) fn is_local4(view: &View<'_>, ingress: Ingress, address: Ipv4Addr) -> bool {
+    let Some(lookup) = view.lookup(ingress.instance) else { return false };
+    let fibs = lookup.fibs4.iter().filter_map(|id| view.tables.fib4(*id, view.guard));
+    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
+    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
+    matches!(action, Some(Action::Local))
+}
+
 /// Whether an address is one of the router's, where outer packets are looked up.
-pub(in super::super) fn is_own(view: &View<'_>, tunnel: &StoredTunnel, address: Ipv6Addr) -> bool {
+fn is_own(view: &View<'_>, tunnel: &StoredTunnel, address: Ipv6Addr) -> bool {
     let Some(lookup) = view.lookup(tunnel.config.via.lookup) else { return false };
     let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
     let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
