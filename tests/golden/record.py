@@ -20,6 +20,7 @@ What each file of a case holds is told in README.md. The package `cases` holds t
 
 import argparse
 import ctypes
+import fcntl
 import itertools
 import json
 import os
@@ -55,7 +56,19 @@ net.ipv4.conf.default.rp_filter=0
 net.ipv4.conf.all.send_redirects=0
 net.ipv4.conf.default.send_redirects=0
 net.vrf.strict_mode=1
+net.ipv6.conf.default.force_mld_version=1
+net.ipv6.conf.default.mldv1_unsolicited_report_interval=3600000
 """.split()
+
+# Of the links tun0 to tun9, whose statistics are part of a case.
+STATISTICS = [
+    (way, name)
+    for way, names in [
+        ("rx", "packets bytes errors dropped over_errors length_errors crc_errors frame_errors fifo_errors"),
+        ("tx", "packets bytes errors dropped aborted_errors fifo_errors carrier_errors collisions"),
+    ]
+    for name in names.split()
+]
 
 # Variables that Underpass has and Linux has not.
 OURS = {"net.mpls.tc_propagate"}
@@ -139,9 +152,36 @@ def make_ports(number):
             f" peer name q{i}n{number} mtu 9000 netns 1"
         )
     ip("-batch", "-", lines="\n".join(lines))
+    for port in PORTS:
+        finish_checksums(port)
     for setting in SYSCTLS:
         name, value = setting.split("=")
         Path("/proc/sys", name.replace(".", "/")).write_text(value)
+
+
+def finish_checksums(port):
+    """A veth leaves checksums to its peer, from which the frames are captured."""
+    value = ctypes.create_string_buffer(struct.pack("II", 0x17, 0))  # ETHTOOL_STXCSUM
+    request = struct.pack("16sQ16x", port.encode(), ctypes.addressof(value))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        fcntl.ioctl(s, 0x8946, request)  # SIOCETHTOOL
+
+
+def link_statistics():
+    """Of the links tun0 to tun9: by name, in the order of STATISTICS."""
+    links = json.loads(ip("-j", "-s", "-s", "link", "show"))
+    of = lambda link: [link["stats64"][way].get(name, 0) for way, name in STATISTICS]
+    return {link["ifname"]: of(link) for link in links if re.fullmatch(r"tun\d", link["ifname"])}
+
+
+def statistics_lines(before, after):
+    """What has been counted since `before`, a line a link; what is 0 is not named."""
+    lines = []
+    for name, counts in sorted(after.items()):
+        since = [b - a for a, b in zip(before[name], counts)]
+        words = [f"{way}_{what} {n}" for (way, what), n in zip(STATISTICS, since) if n]
+        lines.append(" ".join([name, *words]) + "\n")
+    return "".join(lines)
 
 
 def configure(config):
@@ -180,9 +220,14 @@ def guest_case(number, case):
             os.write(done_write, b"+")
             os.read(go_read, 1)
             configure(case["config"])
+            before = link_statistics()
             os.write(done_write, b"+")
             os.read(go_read, 1)
-            os.write(done_write, ip("-6", "-s", "route", "show").encode())
+            counters = {
+                "counters": ip("-6", "-s", "route", "show"),
+                "links": statistics_lines(before, link_statistics()),
+            }
+            os.write(done_write, json.dumps(counters).encode())
         except (RuntimeError, OSError) as error:
             os.write(done_write, f"-{error}".encode())
         os._exit(0)
@@ -210,7 +255,7 @@ def guest_case(number, case):
         finally:
             os.close(go_write)
             os.waitpid(child, 0)
-        return {"out": out, "counters": done.read().decode()}
+        return {"out": out, **json.loads(done.read())}
 
 
 def kernel_log():
@@ -317,10 +362,16 @@ def checksum(data):
     return ~total & 0xFFFF
 
 
+# The head of the hop-by-hop options of MLD: ICMPv6 next, router alert 0, padding.
+MULTICAST_LISTENER = bytes([58, 0, 5, 2, 0, 0, 1, 0])
+
+
 def is_noise(frame):
     """ARP, neighbour discovery, MLD: what Linux says on its own account."""
     kind = frame[12:14]
     if kind == b"\x08\x06":
+        return True
+    if MULTICAST_LISTENER in frame:  # in a tunnel
         return True
     if kind != b"\x86\xdd":
         return False
@@ -341,6 +392,32 @@ def own_identification(frame):
         header[10:12] = struct.pack("!H", checksum(header))
         frame = frame[:14] + bytes(header) + frame[14 + size :]
     return frame
+
+
+def own_tunnel(frame):
+    """What Linux chooses for the outer headers of a tunnel whose packets it sends from the addresses of its ports:
+    the identification of IPv4, and the UDP source port where it is `auto`, 32768 to 60999. Both are 0 here."""
+    frame, kind = bytearray(frame), bytes(frame[12:14])
+    if kind == b"\x08\x00" and bytes(frame[26:30]) in (b"\xc0\x00\x02\x01", b"\xc6\x33\x64\x01"):
+        at, protocol, whole = 14 + 4 * (frame[14] & 15), frame[23], not int.from_bytes(frame[20:22], "big") & 0x1FFF
+        frame[18:20] = frame[24:26] = b"\0\0"
+        frame[24:26] = struct.pack("!H", checksum(frame[14:at]))
+    elif kind == b"\x86\xdd" and frame[22:26] == b"\x20\x01\x0d\xb8" and frame[28:38] == bytes(9) + b"\1":
+        at, protocol, whole = 54, frame[20], True
+        if protocol == 60 and frame[55] == 0:  # the encapsulation limit
+            at, protocol = 62, frame[54]
+    else:
+        return bytes(frame)
+    if protocol == 17 and whole and frame[at + 2 : at + 4] == struct.pack("!H", 5555):
+        (port, sum) = struct.unpack("!HxxxxH", frame[at : at + 8])
+        if 32768 <= port < 61000:
+            frame[at : at + 2] = b"\0\0"
+            if sum:
+                # RFC 1624: the sum without the port; 0 is sent as 0xffff.
+                without = (~sum & 0xFFFF) + (~port & 0xFFFF)
+                without = (without & 0xFFFF) + (without >> 16)
+                frame[at + 6 : at + 8] = struct.pack("!H", ~without & 0xFFFF or 0xFFFF)
+    return bytes(frame)
 
 
 def own_time(frame, number):
@@ -377,7 +454,7 @@ def sent(answer):
     for port, number, frame in answer["out"]:
         frame = bytes.fromhex(frame)
         if not is_noise(frame):
-            out[port].append((number, own_time(own_identification(frame), number)))
+            out[port].append((number, own_time(own_tunnel(own_identification(frame)), number)))
     return out
 
 
@@ -416,6 +493,8 @@ def write_outputs(case, answer):
         write_pcap(where / f"out-{port}.pcap", out[port])
     if case.differs and all(out[p] == expected[p] for p in PORTS) and not case.counters:
         print(f"{case.name}: Linux sends what is expected; it no longer differs")
+    if answer["links"] and case.links:
+        (where / "links").write_text(answer["links"])
     if any(" count" in line for line in case.config):
         text = answer["counters"]
         if case.counters == "errors":  # every packet should have been refused
@@ -523,6 +602,7 @@ def main():
                     "      " + l for l in answer["counters"].splitlines() if "seg6" in l or "packets" in l
                 )
             )
+            print(answer["links"], end="")
             if answer["log"]:
                 print("      kernel: " + answer["log"].strip())
         else:

@@ -69,9 +69,12 @@ ip route add 203.0.113.128/25 via 198.51.100.2 dev p1 table 100
 class Case:
     """`frames`: (what it is, frame) or (what it is, port, frame). `expect`: for some inputs, by their
     number, the frames that must leave, as (port, frame)s; scapy built them from the RFC. `differs`: what
-    Linux does instead. `counters`: "errors" if every input should count as one, though Linux does not."""
+    Linux does instead. `counters`: "errors" if every input should count as one, though Linux does not.
+    `remembers`: what becomes of an input depends on those before it. `links`: whether what tunnels have
+    counted is of use; Linux counts what it tells senders the first time only."""
 
-    def __init__(self, name, doc, config, frames, expect=None, differs=None, counters=None):
+    def __init__(self, name, doc, config, frames, expect=None, differs=None, counters=None, remembers=False, links=True):
+        self.remembers, self.links = remembers, links
         self.doc, self.config, self.differs, self.counters = doc, config, differs, counters
         self.name = f"differs/{name}" if differs else name
         frames = [f if len(f) == 3 else (f[0], "p0", f[1]) for f in frames]
@@ -84,6 +87,8 @@ class Case:
         lines = [f"# {self.doc}"]
         if self.differs:
             lines += [f"# Linux differs (linux-*.pcap): {self.differs}"]
+        if self.remembers:
+            lines += ["# An input depends on those before it."]
         lines += [f"# Recorded by: tests/golden/record.py {self.name}"]
         return lines + [f"# in {i}: {label}" for i, label in enumerate(self.labels)]
 

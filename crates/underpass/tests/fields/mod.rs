@@ -80,10 +80,47 @@ impl Fields {
         let Some(kind) = frame.get(at..at + 2) else { return self.rest(&frame[at..]) };
         self.field("eth.type", hex(kind));
         let payload = &frame[at + 2..];
+        self.network(word(kind, 0), payload);
+    }
+
+    /// What an EtherType announces.
+    fn network(&mut self, kind: u16, payload: &[u8]) {
         match kind {
-            [0x08, 0x00] => self.ipv4(payload),
-            [0x86, 0xdd] => self.ipv6(payload),
+            0x0800 => self.ipv4(payload),
+            0x86dd => self.ipv6(payload),
+            0x6558 => self.ethernet(payload),
             _ => self.rest(payload),
+        }
+    }
+
+    fn gre(&mut self, bytes: &[u8]) {
+        let flags = word(bytes, 0);
+        self.field("gre.flags", hex(&bytes[..2]));
+        self.field("gre.protocol", hex(&bytes[2..4]));
+        let mut at = 4;
+        for (bit, name) in [(0x8000, "checksum"), (0x2000, "key"), (0x1000, "sequence")] {
+            if flags & bit != 0
+                && let Some(field) = bytes.get(at..at + 4)
+            {
+                self.field(&format!("gre.{name}"), hex(field));
+                at += 4;
+            }
+        }
+        self.network(word(bytes, 2), &bytes[at..]);
+    }
+
+    /// What is in UDP to the port that cases of foo-over-UDP send to: a packet, GRE, or GUE of variant 0.
+    fn over_udp(&mut self, bytes: &[u8]) {
+        let header = 4 + 4 * usize::from(bytes.first().map_or(0, |first| first & 0x1f));
+        match bytes {
+            [0x45..=0x4f, ..] => self.upper(4, bytes),
+            [0x60..=0x6f, ..] => self.upper(41, bytes),
+            [0x00..=0x1f, protocol @ (4 | 41 | 47), ..] if bytes.len() > header => {
+                self.field("gue", hex(&bytes[..header]));
+                self.upper(*protocol, &bytes[header..]);
+            }
+            [_, _, _, _, ..] => self.upper(47, bytes),
+            _ => self.rest(bytes),
         }
     }
 
@@ -156,6 +193,7 @@ impl Fields {
             (4, _) => self.ipv4(bytes),
             (41, _) => self.ipv6(bytes),
             (43, _) => self.routing(bytes),
+            (47, 4..) => self.gre(bytes),
             (143, _) => self.ethernet(bytes),
             (0 | 60, 8..) if bytes.len() >= usize::from(bytes[1]) * 8 + 8 => {
                 let size = usize::from(bytes[1]) * 8 + 8;
@@ -174,7 +212,10 @@ impl Fields {
                 self.field("udp.ports", format_args!("{} {}", word(bytes, 0), word(bytes, 2)));
                 self.field("udp.length", word(bytes, 4));
                 self.field("udp.checksum", hex(&bytes[6..8]));
-                self.rest(&bytes[8..]);
+                match word(bytes, 2) {
+                    5555 => self.over_udp(&bytes[8..]),
+                    _ => self.rest(&bytes[8..]),
+                }
             }
             (1 | 58, 8..) => {
                 let name = if protocol == 1 { "icmp" } else { "icmpv6" };

@@ -1,0 +1,417 @@
+"""Packets into IP tunnels: RFC 2003, RFC 2784, RFC 2890, RFC 4213, RFC 2473, RFC 6040, foo-over-UDP and GUE."""
+
+from scapy.contrib.mpls import MPLS
+
+from .frames import *
+
+IN4, IN6 = "10.7.0.7", "2001:db8:7::7"
+ENDS4 = "local 198.51.100.1 remote 198.51.100.2"
+ENDS6 = "local 2001:db8:2::1 remote 2001:db8:2::2"
+MAC, FAR_MAC = "02:00:00:00:00:77", "02:00:00:00:01:77"
+MPLS_ON = ["sysctl -qw net.mpls.platform_labels=2000"]
+
+
+def tunnel(kind, options="", ends=None, base=BASE, before=(), after=()):
+    """A tunnel tun1 and routes through it."""
+    wide = kind.startswith("ip6")
+    ends = (ENDS6 if wide else ENDS4) if ends is None else ends
+    ethernet = kind.endswith("tap")
+    address = f"address {MAC} " if ethernet else ""
+    lines = list(base) + list(before)
+    lines += [
+        f"ip link add tun1 {address}type {kind} {ends} {options}".rstrip(),
+        "ip link set tun1 addrgenmode none",
+        "ip link set tun1 up",
+    ]
+    if ethernet:
+        lines += [
+            "ip addr add 10.6.0.1/24 dev tun1",
+            "ip addr add 2001:db8:9::1/64 dev tun1 nodad",
+            f"ip neigh add 10.6.0.2 lladdr {FAR_MAC} dev tun1 nud permanent",
+            f"ip neigh add 2001:db8:9::2 lladdr {FAR_MAC} dev tun1 nud permanent",
+            "ip route add 10.7.0.0/16 via 10.6.0.2",
+            "ip -6 route add 2001:db8:7::/48 via 2001:db8:9::2",
+        ]
+    else:
+        lines += ["ip route add 10.7.0.0/16 dev tun1", "ip -6 route add 2001:db8:7::/48 dev tun1"]
+    return lines + list(after)
+
+
+def tos4(tos, dst=IN4, n=64, **more):
+    return IP(src=SOURCE4, dst=dst, ttl=40, tos=tos, id=0x4321, **more) / udp(n)
+
+
+def tos6(tos, dst=IN6, n=64, **more):
+    return IPv6(src=SOURCE, dst=dst, hlim=40, tc=tos, fl=0x12345, **more) / udp(n)
+
+
+FOUR = [
+    ("IPv4", ip4(IN4) / udp()),
+    ("IPv4, don't fragment", ip4(IN4, flags="DF") / udp()),
+    ("TTL 2", ip4(IN4, ttl=2) / udp()),
+    ("TTL 255", ip4(IN4, ttl=255) / udp()),
+    ("options", ip4(IN4, options=[IPOption(b"\x94\x04\0\0")]) / udp()),
+    ("a fragment", ip4(IN4, flags="MF", frag=8, proto=17) / payload(64)),
+    ("no payload", ip4(IN4, proto=59)),
+]
+SIX = [
+    ("IPv6", ip6(IN6) / udp()),
+    ("hop limit 2", ip6(IN6, hlim=2) / udp()),
+    ("hop limit 255", ip6(IN6, hlim=255) / udp()),
+    ("IPv6 with a hop-by-hop header", ip6(IN6, nh=0) / opts(17, udp())),
+    ("IPv6 fragment", ip6(IN6, nh=44) / fragment(17, payload(64))),
+    ("IPv6 without a payload", ip6(IN6, nh=59)),
+]
+ECN = [(f"IPv4 of TOS {tos:#x}", tos4(tos)) for tos in (0, 1, 2, 3, 0xB9, 0xBB, 0xFF)] + [
+    (f"IPv6 of traffic class {tos:#x}", tos6(tos)) for tos in (0, 1, 2, 3, 0xB9, 0xBB, 0xFF)
+]
+EXPIRED = [("TTL 1", ip4(IN4, ttl=1) / udp()), ("hop limit 1", ip6(IN6, hlim=1) / udp())]
+
+
+def sizes(mtu, both=True):
+    """Packets around the MTU of the tunnel: that just fit, that just do not, and that are far too long."""
+    listed = []
+    for n, what in [(0, "just fits"), (1, "just does not fit"), (mtu, "is twice as long")]:
+        long = mtu + n if n < 2 else min(2 * mtu, 1500)
+        listed += [
+            (f"IPv4 that {what}", ip4(IN4) / udp(long - 28)),
+            (f"IPv4 that {what}, don't fragment", ip4(IN4, flags="DF") / udp(long - 28)),
+            (f"IPv6 that {what}", ip6(IN6) / udp(long - 48)),
+        ]
+    return listed
+
+
+def put_in(listed):
+    return [(label, ether(p)) for label, p in listed]
+
+
+def into(name, doc, kind, options="", packets=None, remembers=False, links=True, **more):
+    Case(
+        f"tunnel/{name}",
+        doc,
+        tunnel(kind, options, **more),
+        put_in(packets if packets is not None else FOUR + SIX),
+        remembers=remembers,
+        links=links,
+    )
+
+
+def labels_of(numbers, inner):
+    return Raw(b"".join(bytes(MPLS(label=n, cos=5, s=i + 1 == len(numbers), ttl=40)) for i, n in enumerate(numbers)) + bytes(inner))
+
+
+def labelled():
+    return MPLS_ON + [
+        "ip route add 10.8.0.0/16 encap mpls 100 dev tun1",
+        "ip -6 route add 2001:db8:8::/48 encap mpls 100/200 dev tun1",
+    ]
+
+
+LABELLED = [
+    ("IPv4 to labels", ip4("10.8.0.8") / udp()),
+    ("IPv6 to two labels", ip6("2001:db8:8::8") / udp()),
+    ("IPv4 without labels", ip4(IN4) / udp()),
+    ("IPv6 without labels", ip6(IN6) / udp()),
+]
+
+MTU = {
+    "ipip": 1480,
+    "sit": 1480,
+    "gre": 1476,
+    "gretap": 1462,
+    "ip6tnl": 1452,
+    "ip6gre": 1448,
+    "ip6gretap": 1434,
+}
+
+# -------------------------------------------------------------------------- devices over IPv4 and IPv6
+
+for kind, mtu in MTU.items():
+    wide = kind.startswith("ip6")
+    mode = "mode any" if kind == "ip6tnl" else ""
+    ttl = "hoplimit" if wide else "ttl"
+    tos = "tclass" if wide else "tos"
+    into(f"{kind}/plain", f"into {kind} as it is made by default", kind, mode)
+    into(f"{kind}/ecn", f"{kind}: ECN as in RFC 6040, TOS not inherited", kind, mode, ECN)
+    into(f"{kind}/tos-inherit", f"{kind}: TOS inherited", kind, f"{mode} {tos} inherit".strip(), ECN)
+    into(f"{kind}/tos-fixed", f"{kind}: a TOS of its own", kind, f"{mode} {tos} 0x28".strip(), ECN)
+    into(f"{kind}/ttl-fixed", f"{kind}: a TTL of its own", kind, f"{mode} {ttl} 225".strip())
+    into(f"{kind}/expired", f"{kind}: TTL 1", kind, mode, EXPIRED)
+    into(f"{kind}/sizes", f"{kind}: packets about the size of the MTU", kind, mode, sizes(mtu))
+    into(
+        f"{kind}/small-underlay",
+        f"{kind}: the underlay's MTU has become smaller than the tunnel's",
+        kind,
+        mode,
+        sizes(mtu - 160),
+        after=["ip link set p1 mtu 1340"],
+        remembers=True,
+        links=False,
+    )
+    into(
+        f"{kind}/own-mtu",
+        f"{kind}: a larger MTU than the underlay's allows",
+        kind,
+        mode,
+        sizes(mtu),
+        after=["ip link set tun1 mtu 1500"],
+        remembers=True,
+        links=False,
+    )
+    into(
+        f"{kind}/dev",
+        f"{kind}: bound to a device of the underlay",
+        kind,
+        f"{mode} dev p1".strip(),
+        FOUR[:1] + SIX[:1],
+    )
+    Case(
+        f"tunnel/{kind}/no-way",
+        f"{kind}: no route leads to the far end",
+        tunnel(
+            kind,
+            mode,
+            ends="local 2001:db8:2::1 remote 2001:db8:99::1" if wide else "local 198.51.100.1 remote 198.18.0.1",
+        ),
+        differs="it tells the sender that the address is unreachable, or nothing",
+        **io(
+            [
+                ("IPv4", ether(ip4(IN4) / udp()), [to_p0(icmp4(hops(ip4(IN4) / udp()), 3, 0))]),
+                *(
+                    []
+                    if kind == "ipip"
+                    else [("IPv6", ether(ip6(IN6) / udp()), [to_p0(unreachable6(hops(ip6(IN6) / udp()), 0))])]
+                ),
+            ]
+        ),
+        links=False,
+    )
+    into(
+        f"{kind}/down",
+        f"{kind}: the device is down",
+        kind,
+        mode,
+        FOUR[:1] + SIX[:1],
+        after=["ip link set tun1 down"],
+    )
+    into(
+        f"{kind}/behind",
+        f"{kind}: the far end is behind a router",
+        kind,
+        mode,
+        FOUR[:2] + SIX[:2],
+        ends=f"local 2001:db8:2::1 remote {TARGET}" if wide else f"local 198.51.100.1 remote {TARGET4}",
+    )
+    if not wide:
+        into(
+            f"{kind}/no-local",
+            f"{kind}: the local address is that of the way out",
+            kind,
+            mode,
+            FOUR[:2] + SIX[:2],
+            ends="remote 198.51.100.2",
+        )
+        into(
+            f"{kind}/nopmtudisc",
+            f"{kind}: may be cut on the way",
+            kind,
+            "nopmtudisc",
+            FOUR[:2] + SIX[:1] + sizes(mtu),
+        )
+        into(
+            f"{kind}/nopmtudisc-small",
+            f"{kind}: is cut at the underlay's MTU",
+            kind,
+            "nopmtudisc",
+            sizes(mtu - 160),
+            after=["ip link set p1 mtu 1340"],
+            remembers=True,
+        )
+        if kind == "ipip":
+            into(
+                f"{kind}/to-the-neighbour",
+                f"{kind}: no far end: that of the gateway",
+                kind,
+                "nopmtudisc",
+                FOUR[:2],
+                ends="local 198.51.100.1",
+                after=["ip route replace 10.7.0.0/16 via 198.51.100.2 dev tun1 onlink"],
+            )
+    if "gre" in kind:
+        for option, doc in [
+            ("key 7", "a key"),
+            ("okey 7 ikey 8", "keys for each way"),
+            ("csum", "checksums"),
+            ("key 7 csum", "a key and checksums"),
+        ]:
+            into(f"{kind}/{option.replace(' ', '-')}", f"{kind}: {doc}", kind, option, FOUR + SIX[:3])
+        if not kind.endswith("tap"):  # whose numbers begin with what Linux says on its own account
+            into(f"{kind}/seq", f"{kind}: sequence numbers", kind, "seq", FOUR + SIX[:3], remembers=True)
+            everything = "key 7 csum seq"
+            into(f"{kind}/all", f"{kind}: {everything}", kind, everything, FOUR + SIX[:3], remembers=True)
+    if kind in ("gre", "gretap"):
+        into(
+            f"{kind}/ignore-df",
+            f"{kind}: the DF flag of what is inside is not looked at",
+            kind,
+            "nopmtudisc ignore-df",
+            FOUR + sizes(mtu),
+        )
+
+for kind, modes in [
+    ("ipip", ["ipip", "mplsip", "any"]),
+    ("sit", ["ip6ip", "ipip", "mplsip", "any"]),
+    ("ip6tnl", ["ip6ip6", "ipip6", "any"]),
+]:
+    for mode in modes:
+        into(
+            f"{kind}/mode-{mode}",
+            f"{kind} of mode {mode}: what it takes",
+            kind,
+            f"mode {mode}",
+            LABELLED if kind != "ip6tnl" else LABELLED[2:],
+            after=labelled() if kind != "ip6tnl" else (),
+        )
+into("gre/mpls", "labelled packets in GRE", "gre", packets=LABELLED, after=labelled())
+into("ip6gre/mpls", "labelled packets in GRE over IPv6", "ip6gre", packets=LABELLED, after=labelled())
+for option in ["encaplimit none", "encaplimit 0", "encaplimit 7", "flowlabel 0x54321", "flowlabel inherit", "hoplimit 0"]:
+    for kind in ["ip6tnl", "ip6gre"]:
+        into(
+            f"{kind}/{option.replace(' ', '-')}",
+            f"{kind}: {option}",
+            kind,
+            f"{'mode any ' if kind == 'ip6tnl' else ''}{option}",
+            FOUR[:3] + SIX[:3],
+        )
+into(
+    "sit/6rd",
+    "6rd: the far end is in the destination (RFC 5969)",
+    "sit",
+    packets=[
+        ("6rd", ip6("2001:db8:c633:6402::9") / udp()),
+        ("6to4", ip6("2002:c633:6402::9") / udp()),
+    ],
+    ends="local 198.51.100.1",
+    after=[
+        "ip tunnel 6rd dev tun1 6rd-prefix 2001:db8::/32",
+        "ip -6 route add 2001:db8:c633::/48 dev tun1",
+        "ip -6 route add 2002::/16 dev tun1",
+    ],
+)
+into(
+    "sit/6to4",
+    "6to4 and gateways that hold the far end",
+    "sit",
+    packets=[
+        ("6to4", ip6("2002:c633:6402::9") / udp()),
+        ("by a compatible gateway", ip6("2001:db8:a::9") / udp()),
+        ("on the link, to nobody", ip6(IN6) / udp()),
+    ],
+    ends="local 198.51.100.1",
+    after=["ip -6 route add 2002::/16 dev tun1", "ip -6 route add 2001:db8:a::/48 via ::198.51.100.2 dev tun1"],
+)
+
+# ------------------------------------------------------------------------------------- FOU and GUE
+
+FEW = FOUR[:3] + FOUR[5:] + SIX[:2] + [("an odd length", ip4(IN4) / udp(63)), ("IPv6, an odd length", ip6(IN6) / udp(63))]
+ENCAPS = {
+    "fou": "encap fou encap-sport 4444 encap-dport 5555",
+    "fou-csum": "encap fou encap-sport 4444 encap-dport 5555 encap-csum",
+    "fou-auto": "encap fou encap-sport auto encap-dport 5555",
+    "fou-auto-csum": "encap fou encap-sport auto encap-dport 5555 encap-csum",
+    "gue": "encap gue encap-sport 4444 encap-dport 5555",
+    "gue-csum": "encap gue encap-sport 4444 encap-dport 5555 encap-csum",
+    "gue-remcsum": "encap gue encap-sport 4444 encap-dport 5555 encap-csum encap-remcsum",
+    "gue-remcsum-alone": "encap gue encap-sport auto encap-dport 5555 encap-remcsum",
+}
+for kind in MTU:
+    for encap, options in ENCAPS.items():
+        if kind.startswith("ip6"):
+            options = options.replace("encap-csum", "encap-udp6-csum")
+        mode = "mode any " if kind == "ip6tnl" else ""
+        into(f"{kind}/{encap}", f"{kind} in {encap}", kind, mode + options, FEW)
+into(
+    "ipip/document",
+    "the tunnel of the document",
+    "ipip",
+    "ttl 225 encap fou encap-sport auto encap-dport 5555",
+    FEW + ECN[:4],
+    ends="remote 198.51.100.2 local 198.51.100.1",
+)
+for kind in ["ipip", "gre", "sit", "ip6tnl"]:
+    for encap, extra in [("fou", 8), ("gue", 12)]:
+        mode = "mode any " if kind == "ip6tnl" else ""
+        into(
+            f"{kind}/{encap}-sizes",
+            f"{kind} in {encap}: packets about the size of the MTU",
+            kind,
+            mode + ENCAPS[encap],
+            sizes(MTU[kind] - extra),
+        )
+        if kind != "ip6tnl":
+            into(
+                f"{kind}/{encap}-nopmtudisc",
+                f"{kind} in {encap}: may be cut on the way",
+                kind,
+                "nopmtudisc " + ENCAPS[encap + "-csum"],
+                sizes(MTU[kind] - extra - 160),
+                after=["ip link set p1 mtu 1340"],
+                remembers=True,
+            )
+into("gre/gue-all", "GRE with key, checksum and number in GUE", "gre", "key 7 csum seq " + ENCAPS["gue-csum"], FEW, remembers=True)
+into("sit/gue-tos", "SIT in GUE, TOS and TTL inherited", "sit", "tos inherit ttl inherit " + ENCAPS["gue"], ECN)
+into("ipip/fou-mpls", "labelled packets in IP in UDP", "ipip", "mode mplsip " + ENCAPS["fou-csum"], LABELLED, after=labelled())
+
+# ------------------------------------------------------- what the underlay says about outer packets
+
+
+def heard4(outer, kind, code, mtu=0, src="198.51.100.2"):
+    """An ICMP error from the underlay that quotes an outer packet."""
+    return ("p1", Ether(dst=P1, src=N1) / IP(src=src, dst="198.51.100.1", ttl=64, id=7) / ICMP(type=kind, code=code, nexthopmtu=mtu) / Raw(bytes(outer)))
+
+
+def outer4(proto, inner, **more):
+    return IP(src="198.51.100.1", dst="198.51.100.2", ttl=64, id=9, proto=proto, flags="DF") / Raw(bytes(inner))
+
+
+def heard(label, frame):
+    return (label, *frame)
+
+
+GRE_HEADS = {"ipip": (4, b""), "gre": (47, b"\0\0\x08\0"), "sit": (41, b"")}
+for kind, (proto, head) in GRE_HEADS.items():
+    inner = ip6(IN6) / udp(1300) if kind == "sit" else ip4(IN4, flags="DF") / udp(1300)
+    outer = outer4(proto, Raw(head) / inner)
+    before = [("p0", ether(inner)), ("p0", ether(ip6(IN6) / udp(1300)))]
+    Case(
+        f"tunnel/{kind}/pmtu",
+        f"{kind}: an MTU of the path that is learned",
+        tunnel(kind),
+        [
+            ("before", *before[0]),
+            ("IPv6 before", *before[1]),
+            heard("fragmentation needed, 1,300", heard4(bytes(outer)[:128], 3, 4, 1300)),
+            ("after", *before[0]),
+            ("after again", *before[0]),
+            ("IPv6 after", *before[1]),
+            ("IPv4 after, may be cut", "p0", ether(ip4(IN4) / udp(1300))),
+            heard("fragmentation needed of another's packet", heard4(bytes(outer4(proto, Raw(head) / inner)).replace(b"\xc6\x33\x64\x02", b"\xc6\x33\x64\x09", 1)[:128], 3, 4, 1000)),
+            ("IPv6 then", *before[1]),
+        ],
+        remembers=True,
+        links=False,
+    )
+    small = ip6(IN6) / udp() if kind == "sit" else ip4(IN4) / udp()
+    outer = outer4(proto, Raw(head) / small)
+    Case(
+        f"tunnel/{kind}/errors",
+        f"{kind}: errors of the underlay and those who hear of them",
+        tunnel(kind),
+        [
+            heard("TTL exceeded", heard4(outer, 11, 0)),
+            heard("host unreachable", heard4(outer, 3, 1)),
+            heard("protocol unreachable", heard4(outer, 3, 2)),
+            heard("of too few bytes", heard4(bytes(outer)[:28], 11, 0)),
+        ],
+        remembers=True,
+    )
