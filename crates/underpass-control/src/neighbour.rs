@@ -143,7 +143,12 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         0 => None,
         index => Some(router.links.get(index).ok_or(Refusal::errno(ENODEV))?),
     };
+    let tunnel = link.is_some_and(|link| link.tunnel.is_some() && !link.resolves());
     let mac = match wanted.attributes.get(NDA_LLADDR) {
+        Some(mac) if tunnel => {
+            let text = "link-layer addresses on a tunnel of layer 3 are not supported by this router";
+            return Err(Refusal::new(EOPNOTSUPP, text).at(mac.offset));
+        }
         Some(mac) => {
             let bytes = mac.value.first_chunk::<6>().copied();
             Some(bytes.ok_or(Refusal::new(EINVAL, "Invalid link address"))?)

@@ -618,3 +618,110 @@ pub fn write_parameters(reply: &mut Reply<'_>, tunnel: &Tunnel) {
         reply.u8(GRE_IGNORE_DF, u8::from(tunnel.ignore_df));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::encap::tests::{as_attribute, written};
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        prop::sample::select(&Kind::ALL[..])
+    }
+
+    prop_compose! {
+        fn tunnels()(
+            kind in kinds(),
+            link: u32,
+            ends: [Ipv6Addr; 2],
+            bytes: [u8; 3],
+            switches: [bool; 3],
+            gre: [u8; 2],
+            keys: [u32; 2],
+            words: [u32; 2],
+        ) -> Tunnel {
+            let [local, remote] = ends.map(|end| match kind.ipv6() {
+                true => IpAddr::V6(end),
+                false => Ipv4Addr::from_bits(end.to_bits() as u32 | 1).into(),
+            });
+            let fields = |bits: u8| u16::from(bits & 0xb) << 12;
+            let base = Tunnel { link, local, remote, mark: words[0], external: false, ..Tunnel::new(kind) };
+            let over4 = !kind.ipv6();
+            let pmtudisc = over4 && (switches[0] || bytes[0] != 0 && !kind.gre());
+            Tunnel {
+                ttl: bytes[0],
+                tos: if over4 { bytes[1] } else { 0 },
+                pmtudisc,
+                ignore_df: over4 && kind.gre() && switches[1] && !pmtudisc,
+                protocol: if kind.carries(4) && !kind.gre() { 4 } else { base.protocol },
+                input_flags: if kind.gre() { fields(gre[0]) } else { 0 },
+                output_flags: if kind.gre() { fields(gre[1]) } else { 0 },
+                input_key: if kind.gre() { keys[0] } else { 0 },
+                output_key: if kind.gre() { keys[1] } else { 0 },
+                external: switches[2] && kind != Kind::Sit,
+                encap_limit: if over4 { 0 } else { bytes[2] },
+                flow_info: if over4 { 0 } else { words[1] },
+                flags: if over4 { 0 } else { words[1] & !IP6_REFUSED },
+                ..base
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(tunnel in tunnels(), ports: [u16; 2], flags in 0_u16..8) {
+            let encap = Encap { kind: 0, flags, source_port: ports[0], destination_port: ports[1] };
+            let six_rd = SixRd { prefix_len: ports[0], ..SixRd::default() };
+            let bytes = written(|reply| write(reply, &tunnel, &encap, &six_rd));
+            let six_rd = (tunnel.kind == Kind::Sit).then_some(six_rd);
+            let expected = Described { tunnel, encap: Some(encap), six_rd };
+            prop_assert_eq!(parse(tunnel.kind, Some(&as_attribute(&bytes))), Ok(expected));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(kind in kinds(), bytes: Vec<u8>) {
+            let _ = parse(kind, Some(&as_attribute(&bytes)));
+        }
+
+        #[test]
+        fn any_prefix_is_checked(bits: u128, relay: u32, lengths: [u16; 2]) {
+            let (prefix, relay_prefix) = (Ipv6Addr::from_bits(bits), Ipv4Addr::from_bits(relay));
+            let [prefix_len, relay_prefix_len] = lengths;
+            let _ = SixRd { prefix, prefix_len, relay_prefix, relay_prefix_len }.check();
+        }
+    }
+
+    /// Linux: `ipip6_tunnel_update_6rd`.
+    #[test]
+    fn prefixes_that_do_not_fit() {
+        let six_rd = |prefix: &str, prefix_len, relay: [u8; 4], relay_prefix_len| {
+            let (prefix, relay_prefix) = (prefix.parse().unwrap(), relay.into());
+            SixRd { prefix, prefix_len, relay_prefix, relay_prefix_len }.check()
+        };
+        assert!(six_rd("2001:db8::", 32, [0; 4], 0).is_ok());
+        assert!(six_rd("2001:db8::", 40, [10, 0, 0, 0], 8).is_ok());
+        assert!(six_rd("2001:db8::", 33, [0; 4], 0).is_err());
+        assert!(six_rd("2001:db8::1", 32, [0; 4], 0).is_err());
+        assert!(six_rd("2001:db8::", 32, [10, 1, 0, 0], 8).is_err());
+        assert!(six_rd("2001:db8::", 32, [0; 4], 33).is_err());
+    }
+
+    /// What does not go together, or is not there.
+    #[test]
+    fn refused() {
+        let parse = |kind, write: &dyn Fn(&mut Reply<'_>)| {
+            let bytes = written(write);
+            parse(kind, Some(&as_attribute(&bytes))).map_err(|refusal| refusal.errno)
+        };
+        assert_eq!(parse(Kind::Ipip, &|reply| reply.u8(IPTUN_PROTO, 41)), Err(EINVAL));
+        assert_eq!(parse(Kind::Gre, &|reply| reply.be16(GRE_IFLAGS, 0x4000)), Err(EINVAL));
+        assert_eq!(parse(Kind::Gre, &|reply| reply.u8(GRE_IGNORE_DF, 1)), Err(EINVAL));
+        assert_eq!(parse(Kind::GreTap, &|reply| reply.attribute(GRE.remote, &[0; 4])), Err(EINVAL));
+        assert_eq!(parse(Kind::Sit, &|reply| reply.be16(IPTUN.flags, SIT_ISATAP)), Err(EOPNOTSUPP));
+        assert_eq!(parse(Kind::Ip6Tnl, &|reply| reply.u32(IPTUN.flags, 8)), Err(EOPNOTSUPP));
+        let encap = |kind| Encap { kind, ..Encap::default() }.length().map_err(|refusal| refusal.errno);
+        assert_eq!([encap(0), encap(1), encap(2), encap(3)], [Ok(0), Ok(8), Ok(12), Err(EOPNOTSUPP)]);
+        assert_eq!(encap(4), Err(EINVAL));
+    }
+}

@@ -327,8 +327,7 @@ impl Router {
 
     /// What a way does that leads to a tunnel.
     fn build_tunnel(&mut self, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
-        // Linux drops what a route without parameters sends by such a device.
-        if self.is_external(hop.oif) {
+        if self.leads_nowhere(hop.oif) {
             return Action::Discard(Discard::Blackhole);
         }
         let tunnel = match self.gateway_tunnel(hop) {

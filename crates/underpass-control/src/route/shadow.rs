@@ -117,6 +117,8 @@ impl Router {
             Some(Encap::Seg6(seg6)) => Some(growth(seg6)),
             Some(Encap::Rpl(rpl)) => Some(SRH_LEN + SEGMENT_LEN * rpl.addresses().count() as u32),
             Some(Encap::Ioam6(ioam6)) => Some(ioam6_growth(ioam6)),
+            // The MTU of the device leaves room for its headers.
+            Some(Encap::Ip(_)) => Some(0),
             _ => None,
         };
         let mtu = |hop: &Hop| {

@@ -14,7 +14,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use libc::{EEXIST, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, RTM_DELLINK, RTM_NEWLINK};
+use libc::{EINVAL, ENODEV, ENOENT, EOPNOTSUPP, RTM_DELLINK, RTM_NEWLINK};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST};
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::tunnel::{self, GRE_KEY, Kind, SixRd};
@@ -228,7 +228,11 @@ impl Router {
                     described(reply, &parameters, None);
                 })?;
                 self.carry_out(&request)?;
-                self.shown(self.like(&parameters).ok_or(EEXIST)?)
+                // Beside a kernel, it has yet to tell of the device.
+                match self.like(&parameters) {
+                    Some(index) => self.shown(index),
+                    None => Ok(write(&name, &parameters)),
+                }
             }
             CHANGE => {
                 let (_, mut parameters) = read(kind, data)?;
@@ -308,4 +312,31 @@ fn read_any(kind: Kind, data: &[u8]) -> tunnel::Tunnel {
         *protocol = if kind.gre() { libc::IPPROTO_GRE as u8 } else { *protocol };
     }
     read(kind, &data).map_or(tunnel::Tunnel::new(kind), |(_, parameters)| parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Any memory of a program is read or refused, and what is read is written again.
+        #[test]
+        fn memory_is_read_and_written(kind in prop::sample::select(&Kind::ALL[..]), mut data: Vec<u8>, sound: bool) {
+            if sound && !kind.ipv6() {
+                data.resize(PARAMETERS4, 0);
+                data[32..42].copy_from_slice(&[0x45, 3, 0, 0, 0, 0, 0x40, 0, 9, 47]);
+            }
+            if let Ok((name, tunnel)) = read(kind, &data) {
+                let written = write(&name, &tunnel);
+                let again = read(kind, &written).unwrap().1;
+                let (protocol, flags) = (again.protocol, again.flags);
+                prop_assert_eq!(again, tunnel::Tunnel { protocol, flags, ..tunnel });
+            }
+            let _ = read_any(kind, &data);
+            let prefix = read_prefix(&data);
+            prop_assert_eq!(read_prefix(&write_prefix(&prefix)), prefix);
+        }
+    }
 }

@@ -252,7 +252,7 @@ impl Router {
     }
 
     /// Where a way's gateway is the other end of a device that has none: the tunnel to it. Linux: `ip_tunnel_xmit`,
-    /// `ipip6_tunnel_xmit`.
+    /// `ipip6_tunnel_xmit`, `ip6_tnl_xmit`.
     pub(crate) fn gateway_tunnel(&self, hop: &Hop) -> Option<(tunnel::Tunnel, Encap)> {
         let device = self.links.get(hop.oif)?.tunnel.as_deref()?;
         let parameters = device.parameters;
@@ -260,14 +260,24 @@ impl Router {
             return None;
         }
         let remote = match (parameters.kind, hop.gateway?) {
-            (Kind::Ipip, IpAddr::V4(gateway)) => gateway,
+            (Kind::Ipip, gateway @ IpAddr::V4(_)) | (Kind::Ip6Tnl, gateway @ IpAddr::V6(_)) => gateway,
             // ::a.b.c.d, RFC 4291 section 2.5.5.1.
             (Kind::Sit, IpAddr::V6(gateway)) if gateway.to_bits() >> 32 == 0 => {
-                Ipv4Addr::from_bits(gateway.to_bits() as u32)
+                Ipv4Addr::from_bits(gateway.to_bits() as u32).into()
             }
             _ => return None,
         };
-        Some((tunnel::Tunnel { remote: remote.into(), ..parameters }, device.encap))
+        Some((tunnel::Tunnel { remote, ..parameters }, device.encap))
+    }
+
+    /// Whether what is sent by a device goes nowhere: with GRE, only neighbours could say where the other end is, and
+    /// with external metadata only a route.
+    pub(crate) fn leads_nowhere(&self, link: u32) -> bool {
+        let tunnel = self.links.get(link).and_then(|link| link.tunnel.as_ref());
+        tunnel.map(|tunnel| &tunnel.parameters).is_some_and(|parameters| {
+            let gre = matches!(parameters.kind, Kind::Gre | Kind::Ip6Gre);
+            parameters.external || gre && parameters.remote.is_unspecified()
+        })
     }
 
     /// A tunnel that is a route's alone, by the device of a link.
