@@ -6,6 +6,7 @@ mod endpoint;
 mod forward;
 mod headend;
 mod ioam;
+mod large;
 mod live;
 mod measure;
 mod mpls;
@@ -92,8 +93,8 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         None => {}
     }
     let scenarios = all();
-    let names: Vec<&str> =
-        [FLOOR].into_iter().chain(scenarios.iter().map(|s| s.name.as_str())).chain([COUNTERS]).collect();
+    let named = scenarios.iter().map(|scenario| scenario.name.as_str());
+    let names: Vec<&str> = [FLOOR].into_iter().chain(named).chain(large::NAMES).chain([COUNTERS]).collect();
     for asked in &args.names {
         if !names.iter().any(|name| matches(asked, name)) {
             bail!("no scenario is called '{asked}'; there are {}", names.join(", "));
@@ -121,6 +122,11 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         }
         let cost = measure(scenario, ticks).with_context(|| scenario.name.clone())?;
         report.add(Record::new(scenario, &cost, ticks));
+    }
+    for name in large::NAMES.into_iter().filter(|name| wanted(name)) {
+        eprintln!("{name} …");
+        let cost = large::measure(name).with_context(|| name.to_owned())?;
+        report.add(Record::large(name, &cost, ticks));
     }
     if wanted(COUNTERS) {
         eprintln!("{COUNTERS} …");
@@ -170,6 +176,9 @@ fn list(scenarios: &[Scenario], wanted: impl Fn(&str) -> bool) -> String {
             text += &format!("    # {mass}, sent as netlink requests\n");
         }
         text += "\n";
+    }
+    for name in large::NAMES.into_iter().filter(|name| wanted(name)) {
+        text += &format!("{name}\n{}\n", indented(&large::config(name)));
     }
     if wanted(COUNTERS) {
         text += &format!("{COUNTERS}\n    # with the counters compiled out, without count, and with it\n");

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use serde::Serialize;
 
 use super::counters::{Outcome, VARIANTS};
+use super::large;
 use super::measure::Cost;
 use super::scenario::Scenario;
 use crate::output;
@@ -24,6 +25,9 @@ pub struct Record {
     /// Of `counters` alone: the rate of the middle round against that with the counters compiled out.
     #[serde(skip_serializing_if = "Option::is_none")]
     difference_percent: Option<f64>,
+    /// Of large segments alone, which `packets` then counts: their payload by time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gbit_per_second: Option<f64>,
     #[serde(skip)]
     vpp: Option<u32>,
 }
@@ -41,7 +45,23 @@ impl Record {
             path_clocks: cost.path,
             mpps_deviation: None,
             difference_percent: None,
+            gbit_per_second: None,
             vpp: scenario.vpp,
+        }
+    }
+
+    /// The record of large segments, each of which took `cost`.
+    pub fn large(name: &str, cost: &Cost, ticks_per_nanosecond: f64) -> Self {
+        let path_ns = cost.path / ticks_per_nanosecond;
+        let gbit_per_second = Some(8.0 * large::PAYLOAD as f64 / path_ns);
+        Self {
+            name: name.to_owned(),
+            packets: cost.packets,
+            mpps: 1e3 / path_ns,
+            path_ns,
+            path_clocks: cost.path,
+            gbit_per_second,
+            ..Self::floor(cost, ticks_per_nanosecond)
         }
     }
 
@@ -57,6 +77,7 @@ impl Record {
             path_clocks: 0.0,
             mpps_deviation: None,
             difference_percent: None,
+            gbit_per_second: None,
             vpp: None,
         }
     }
@@ -94,6 +115,7 @@ impl Report {
                 path_clocks: variant.path,
                 mpps_deviation: Some(deviation * ticks * 1e3),
                 difference_percent: Some((without.path / variant.path - 1.0) * 100.0),
+                gbit_per_second: None,
                 vpp: None,
             });
         }
@@ -132,6 +154,9 @@ impl Report {
             }
             if let (Some(deviation), Some(difference)) = (record.mpps_deviation, record.difference_percent) {
                 write!(table, "   ± {deviation:.2} Mpps, {difference:+.2} % against compiled out")?;
+            }
+            if let Some(gbit) = record.gbit_per_second {
+                write!(table, "   {gbit:.1} Gbit/s of payload, for each segment of 64 KiB")?;
             }
             table.push('\n');
         }
