@@ -11,4 +11,4 @@ pub mod tun;
 mod vnet;
 pub mod xdp;
 
-pub use sys::index_of;
+pub use sys::{index_of, without_offloads};

@@ -193,11 +193,30 @@ pub(crate) fn receive_queues(name: &str) -> u32 {
 /// Switches generic receive offload on. A veth device then receives in polls of its own, as a network card
 /// does.
 pub(crate) fn receive_offload(name: &str) -> io::Result<()> {
-    /// `ETHTOOL_SGRO` and `struct ethtool_value`.
+    offload(name, RECEIVE, 1)
+}
+
+/// Switches off that a device of the current namespace cuts TCP segments, that what it sends is cut as late as
+/// can be, and that what it receives is coalesced: `ethtool -K NAME tso off gso off gro off`.
+///
+/// # Errors
+/// Those of `SIOCETHTOOL`: ENODEV, EPERM.
+pub fn without_offloads(name: &str) -> io::Result<()> {
+    [TCP_SEGMENTATION, SEGMENTATION, RECEIVE].into_iter().try_for_each(|command| offload(name, command, 0))
+}
+
+/// `ETHTOOL_STSO`, `ETHTOOL_SGSO`, `ETHTOOL_SGRO`: include/uapi/linux/ethtool.h.
+const TCP_SEGMENTATION: u32 = 0x1f;
+const SEGMENTATION: u32 = 0x24;
+const RECEIVE: u32 = 0x2c;
+
+/// Sets one of them.
+fn offload(name: &str, command: u32, value: u32) -> io::Result<()> {
+    /// `struct ethtool_value`.
     #[repr(C)]
     struct Value {
         command: u32,
         value: u32,
     }
-    ethtool(name, &mut Value { command: 0x2c, value: 1 })
+    ethtool(name, &mut Value { command, value })
 }

@@ -1,5 +1,6 @@
 //! `underpass lab`: a network of hosts and routers on this machine, to look at.
 
+mod fou;
 mod l3vpn;
 mod mpls;
 
@@ -16,7 +17,8 @@ use underpass::testbed;
 #[command(after_help = "Examples:
   underpass lab l3vpn             # an L3VPN of two tenants over SRv6, checked step by step
   underpass lab l3vpn --keep      # the same, left running until Ctrl-C, to be looked at
-  underpass lab mpls              # label-switched paths beside plain forwarding: transactions a second")]
+  underpass lab mpls              # label-switched paths beside plain forwarding: transactions a second
+  underpass lab fou               # TCP through tunnels, in foo-over-UDP and not, beside TCP without")]
 pub struct Args {
     #[command(subcommand)]
     network: Network,
@@ -32,6 +34,8 @@ enum Network {
     },
     /// Paths of one and two labels and next hops, beside plain forwarding: UDP requests and responses
     Mpls(mpls::Args),
+    /// TCP through GRE, IPIP and SIT, in foo-over-UDP with and without a checksum, and without it
+    Fou(fou::Args),
 }
 
 /// Builds the network that is asked for.
@@ -43,6 +47,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.network {
         Network::L3vpn { keep } => l3vpn::show(&program, *keep)?,
         Network::Mpls(args) => mpls::measure(&program, args)?,
+        Network::Fou(args) => fou::measure(&program, args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

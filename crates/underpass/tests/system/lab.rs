@@ -1,4 +1,4 @@
-//! `underpass lab l3vpn`, and what is left when it ends.
+//! `underpass lab`, and what is left when it ends.
 
 use std::{
     fs,
@@ -80,6 +80,50 @@ fn the_paths_of_the_commit() {
     assert_eq!(seen, wanted.collect::<Vec<_>>());
     assert_eq!((routers(), new_sockets(&before)), (Vec::new(), Vec::new()));
 }
+
+/// Every tunnel of the series carries the same bytes there and back, and counts them; then streams and transactions.
+#[test]
+fn the_tunnels_of_the_series() {
+    let Some(_turn) = turn("the_tunnels_of_the_series") else { return };
+    let before = sockets();
+    let arguments = ["lab", "fou", "--json", "--rounds", "1", "--time", "40", "--connections", "8"];
+    let output = Command::new(program()).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    let flows = |case: &serde_json::Value| {
+        assert!(number(&case["stream"]["mbits"]) > 0.0, "{case}");
+        assert!(number(&case["transactions"]["rate"]) > 0.0, "{case}");
+        let latency = case["transactions"]["latency"].as_array().unwrap();
+        assert!(
+            latency.len() == 4 && latency.windows(2).all(|pair| number(&pair[0]) <= number(&pair[1])),
+            "{case}"
+        );
+    };
+    let (mut seen, mut hashes) = (Vec::new(), Vec::new());
+    for case in report["tunnels"].as_array().unwrap() {
+        flows(case);
+        assert!(number(&case["cut"]["mbits"]) > 0.0, "{case}");
+        let (carried, counted) = (&case["carried"], case["counted"].as_array().unwrap());
+        assert_eq!(carried["bytes"], 1 << 20, "{case}");
+        assert!(counted.len() == 4 && counted.iter().all(|bytes| number(bytes) > 1e6), "{case}");
+        hashes.push(carried["sha256"].as_str().unwrap().to_owned());
+        seen.push(["tunnel", "encapsulation"].map(|key| case[key].as_str().unwrap().to_owned()));
+    }
+    // SHA-256 of a mebibyte of SplitMix64 from 1 on, the low byte of a word first.
+    assert_eq!(hashes, [HASH; 9]);
+    let wanted = ["GRE", "IPIP", "SIT"].into_iter().flat_map(|tunnel| {
+        ["fou-csum", "fou", "none"].map(|encapsulation| [tunnel, encapsulation].map(str::to_owned))
+    });
+    assert_eq!(seen, wanted.collect::<Vec<_>>());
+    let references = report["references"].as_array().unwrap();
+    references.iter().for_each(flows);
+    assert_eq!((references.len(), report["goals"].as_array().unwrap().len()), (3, 3));
+    assert_eq!((routers(), new_sockets(&before)), (Vec::new(), Vec::new()));
+}
+
+const HASH: &str = "85b66b3a5816d686deb42f2d2473d9a7121ceb75c822b838f958c76ca86ed8ea";
 
 /// However it ends: by a signal in the middle, even one that it cannot catch.
 #[test]
