@@ -18,4 +18,5 @@ mod mpls;
 mod mtu;
 mod net;
 mod restart;
+mod tunnel;
 mod vrf;

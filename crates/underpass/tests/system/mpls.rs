@@ -46,7 +46,7 @@ impl Router {
         }
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         match self {
             Self::Underpass(node) => node.log(),
             Self::Linux(_) => String::new(),
@@ -54,7 +54,7 @@ impl Router {
     }
 
     /// The namespace of an Underpass.
-    fn namespace(&self) -> &Namespace {
+    pub fn namespace(&self) -> &Namespace {
         match self {
             Self::Underpass(node) => &node.namespace,
             Self::Linux(_) => panic!("a Linux has its own namespace"),

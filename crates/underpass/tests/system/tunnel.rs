@@ -1,0 +1,357 @@
+//! IP tunnels and foo-over-UDP between two routers, of which one may be a Linux: pings, large transfers, the MTU of
+//! the path, what the routers themselves send.
+//!
+//! ```text
+//! h1 ──── cust R1 core ════ core R2 cust ──── h2
+//! ```
+
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, TcpListener, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use sha2::{Digest, Sha256};
+use underpass::testbed::{Namespace, join};
+
+use super::guest::{self, Guest};
+use super::mpls::{Router, UNDERPASS, Which};
+use super::net::{self, Node, ping, settle, turn};
+
+/// Bytes of a large transfer.
+const LENGTH: usize = 100_000_000;
+/// How long it may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// What is put around a tunnel's packets: name, what `ip link add` is told, bytes.
+const ENCAPSULATIONS: [(&str, &str, u32); 5] = [
+    ("none", "", 0),
+    ("fou", "encap fou encap-sport auto encap-dport 5555", 8),
+    ("fou+csum", "encap fou encap-sport auto encap-dport 5555 encap-csum", 8),
+    ("gue", "encap gue encap-sport auto encap-dport 5555", 12),
+    ("gue+remcsum", "encap gue encap-sport auto encap-dport 5555 encap-csum encap-remcsum", 20),
+];
+
+/// Tunnels: `type`, IP protocol, bytes, and the families that go through them in foo-over-UDP.
+const KINDS: [(&str, u32, u32, &[Family]); 3] = [
+    ("ipip", 4, 20, &[Family::Four]),
+    ("gre", 47, 24, &[Family::Four, Family::Six]),
+    ("sit", 41, 20, &[Family::Six]),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Family {
+    Four,
+    Six,
+}
+
+impl Family {
+    /// The host behind the router of this number.
+    fn host(self, n: usize) -> String {
+        match self {
+            Self::Four => format!("10.{n}.0.2"),
+            Self::Six => format!("fd10:{n}::2"),
+        }
+    }
+
+    /// The end of the tunnel in the router of this number.
+    fn end(self, n: usize) -> String {
+        match self {
+            Self::Four => format!("10.9.0.{n}"),
+            Self::Six => format!("fd09::{n}"),
+        }
+    }
+
+    /// Bytes of the headers of a ping.
+    fn ping(self) -> u32 {
+        match self {
+            Self::Four => 28,
+            Self::Six => 48,
+        }
+    }
+}
+
+struct Pair {
+    hosts: [Namespace; 2],
+    routers: [Router; 2],
+}
+
+impl Pair {
+    fn new(first: &[&str], second: Which<'_>) -> Self {
+        let hosts = ["h1", "h2"].map(net::namespace);
+        let (mut near, mut far) = (Node::new("r1"), Node::new("r2"));
+        join(&hosts[0], "eth0", &near.namespace, "cust").unwrap();
+        let far = match second {
+            Which::Linux(kernel) => {
+                let devices = [("core", &near.namespace, "core"), ("cust", &hosts[1], "eth0")];
+                Router::Linux(Box::new(Guest::start(kernel, &devices)))
+            }
+            Which::Underpass(arguments) => {
+                join(&near.namespace, "core", &far.namespace, "core").unwrap();
+                join(&hosts[1], "eth0", &far.namespace, "cust").unwrap();
+                far.start_with(arguments);
+                Router::Underpass(Box::new(far))
+            }
+        };
+        near.start_with(first);
+        for (n, host) in (1..).zip(&hosts) {
+            host.run(&format!(
+                "ip link set eth0 up
+                 ip addr add 10.{n}.0.2/24 dev eth0
+                 ip addr add fd10:{n}::2/64 dev eth0 nodad
+                 ip route add default via 10.{n}.0.1
+                 ip -6 route add default via fd10:{n}::1"
+            ))
+            .unwrap();
+        }
+        let mut pair = Self { hosts, routers: [Router::Underpass(Box::new(near)), far] };
+        pair.both(
+            "ip link set core up
+             ip link set cust up
+             ip addr add 10.ME.0.1/24 dev cust
+             ip addr add fd10:ME::1/64 dev cust nodad
+             ip addr add 10.0.0.ME/24 dev core
+             ip addr add fd00::ME/64 dev core nodad",
+        );
+        pair
+    }
+
+    /// Runs the same in both routers, `ME` and `YOU` filled in.
+    fn both(&mut self, lines: &str) {
+        for (at, router) in self.routers.iter_mut().enumerate() {
+            router.run(&lines.replace("YOU", &(2 - at).to_string()).replace("ME", &(at + 1).to_string()));
+        }
+    }
+
+    /// Makes a tunnel between them, and routes through it.
+    fn connect(&mut self, kind: &str, options: &str, port: &str, ends: &str) {
+        if !port.is_empty() {
+            self.both(&format!("ip fou add port 5555 {port}"));
+        }
+        self.both(&format!(
+            "ip link add tun1 type {kind} {ends} {options}
+             ip addr add 10.9.0.ME/24 dev tun1
+             ip addr add fd09::ME/64 dev tun1 nodad
+             ip link set tun1 up
+             ip route add 10.YOU.0.0/24 dev tun1
+             ip -6 route add fd10:YOU::/64 dev tun1"
+        ));
+    }
+
+    fn disconnect(&mut self, port: &str) {
+        self.both("ip link del tun1");
+        if !port.is_empty() {
+            self.both(&format!("ip fou del port 5555 {port}"));
+        }
+    }
+
+    fn check<T>(&self, what: &str, done: Result<T, String>) -> T {
+        done.unwrap_or_else(|why| {
+            panic!("{what}: {why}{}", self.routers.iter().map(Router::log).collect::<String>())
+        })
+    }
+
+    /// Pings between hosts, between the ends, and the MTU that a host is told.
+    fn works(&mut self, what: &str, families: &[Family], mtu: u32) {
+        for &family in families {
+            for (n, host) in self.hosts.iter().enumerate() {
+                let address = family.host(2 - n);
+                self.check(what, settle(host, &address, Duration::from_secs(10)));
+                self.check(what, ping(host, &address, 20));
+                self.check(what, told_mtu(host, &address, mtu, family));
+                self.check(what, ping(host, &format!("-M do -s {} {address}", mtu - family.ping()), 3));
+            }
+            for at in 0..2 {
+                for address in [family.end(2 - at), family.host(2 - at)] {
+                    let line = format!("ping -n -q -c 3 -i 0.05 -W 2 {address}");
+                    if let Router::Linux(guest) = &mut self.routers[at] {
+                        guest.run(&line);
+                    } else {
+                        let namespace = self.routers[at].namespace();
+                        self.check(what, settle(namespace, &address, Duration::from_secs(5)));
+                        self.check(what, ping(namespace, &address, 3));
+                    }
+                }
+            }
+        }
+        for router in &mut self.routers {
+            let shown = router.run("ip -s -j link show dev tun1");
+            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            for way in ["rx", "tx"] {
+                let count = shown[0]["stats64"][way]["packets"].as_u64().unwrap();
+                assert!(count >= 40, "{what}: {shown}");
+            }
+        }
+    }
+
+    fn stop(self) {
+        for router in self.routers {
+            if let Router::Underpass(node) = router {
+                node.stop();
+            }
+        }
+    }
+}
+
+/// A packet that is too long for the tunnel is answered with the MTU of the tunnel.
+fn told_mtu(host: &Namespace, address: &str, mtu: u32, family: Family) -> Result<(), String> {
+    // What has been learned before is not told again.
+    host.run("ip route flush cache; ip -6 route flush cache").unwrap();
+    let line = format!("ping -n -c 1 -W 2 -M do -s {} {address}", mtu + 1 - family.ping());
+    let outcome = host.outcome(&line).unwrap();
+    let told = match family {
+        Family::Four => format!("mtu = {mtu})"),
+        Family::Six => format!("mtu={mtu}"),
+    };
+    if outcome.output.contains(&told) {
+        Ok(())
+    } else {
+        Err(format!("{line}: not {told}:\n{}", outcome.output))
+    }
+}
+
+/// Sends `LENGTH` bytes from one host to another, whose hash must be the same; how long it took.
+fn transfer(from: &Namespace, to: &Namespace, address: &str) -> Result<Duration, String> {
+    let address: IpAddr = address.parse().unwrap();
+    let any = if address.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+    let listener = to.enter(|| TcpListener::bind(any)).unwrap().unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut out = from.enter(|| TcpStream::connect((address, port))).unwrap().map_err(|e| e.to_string())?;
+    let (mut into, _) = listener.accept().unwrap();
+    for socket in [&out, &into] {
+        socket.set_write_timeout(Some(PATIENCE / 4)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE / 4)).unwrap();
+    }
+    let start = Instant::now();
+    let sender = thread::spawn(move || {
+        // Numbers that do not repeat, so that bytes in another's place are seen.
+        let (mut hash, mut state, mut left) = (Sha256::new(), 0x9e37_79b9_7f4a_7c15_u64, LENGTH);
+        while left > 0 {
+            let mut chunk = [0; 65536];
+            for word in chunk.chunks_exact_mut(8) {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                word.copy_from_slice(&state.to_le_bytes());
+            }
+            let chunk = &chunk[..left.min(65536)];
+            out.write_all(chunk).map_err(|error| format!("sending, {left} bytes left: {error}"))?;
+            hash.update(chunk);
+            left -= chunk.len();
+        }
+        Ok::<_, String>(hash.finalize())
+    });
+    let (mut hash, mut got, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 18]);
+    let outcome = loop {
+        match into.read(&mut buffer) {
+            Ok(0) => break Ok(()),
+            Ok(len) => {
+                hash.update(&buffer[..len]);
+                got += len;
+            }
+            Err(error) => break Err(format!("after {got} bytes: {error}")),
+        }
+        if start.elapsed() > PATIENCE {
+            break Err(format!("{got} bytes in {PATIENCE:?}"));
+        }
+    };
+    drop(into);
+    let sent = sender.join().unwrap();
+    outcome?;
+    if got == LENGTH && sent? == hash.finalize() {
+        Ok(start.elapsed())
+    } else {
+        Err(format!("{got} bytes came, or others than were sent"))
+    }
+}
+
+const ENDS: &str = "local 10.0.0.ME remote 10.0.0.YOU";
+
+/// Every kind in every encapsulation. `way` says in which direction the large transfer goes.
+fn every_pair(pair: &mut Pair, ways: &[(usize, usize)]) {
+    for (kind, protocol, header, families) in KINDS {
+        for (name, options, more) in ENCAPSULATIONS {
+            let port = match more {
+                0 => String::new(),
+                8 => format!("ipproto {protocol}"),
+                _ => "gue".to_owned(),
+            };
+            let what = format!("{kind} in {name}");
+            pair.connect(kind, options, &port, ENDS);
+            pair.works(&what, families, 1500 - header - more);
+            for &(from, to) in ways {
+                let address = families[families.len() - 1].host(to + 1);
+                let took = pair.check(&what, transfer(&pair.hosts[from], &pair.hosts[to], &address));
+                println!("{what}, {} to {}: {took:.1?}", from + 1, to + 1);
+            }
+            pair.disconnect(&port);
+        }
+    }
+}
+
+#[test]
+fn tunnels_between_two_routers() {
+    let Some(_turn) = turn("tunnels_between_two_routers") else { return };
+    let mut pair = Pair::new(&["--driver", "packet"], UNDERPASS);
+    every_pair(&mut pair, &[(0, 1)]);
+    pair.stop();
+}
+
+#[test]
+fn tunnels_with_a_linux() {
+    const NAME: &str = "tunnels_with_a_linux";
+    let Some(_turn) = turn(NAME) else { return };
+    let Some(kernel) = guest::kernel(NAME) else { return };
+    let mut pair = Pair::new(&[], Which::Linux(&kernel));
+    every_pair(&mut pair, &[(0, 1), (1, 0)]);
+    pair.stop();
+}
+
+/// With AF_XDP, where the choice of what the kernel keeps is made by another program.
+#[test]
+fn tunnels_over_af_xdp() {
+    let Some(_turn) = turn("tunnels_over_af_xdp") else { return };
+    let xdp = ["--driver", "xdp", "--workers", "1"];
+    let mut pair = Pair::new(&xdp, Which::Underpass(&xdp));
+    for (kind, port, options, ends, mtu) in [
+        ("gre", "", "key 7 csum", ENDS, 1500 - 32),
+        ("ipip", "ipproto 4", "encap fou encap-sport auto encap-dport 5555", ENDS, 1500 - 28),
+        ("ip6gre", "", "", "local fd00::ME remote fd00::YOU", 1500 - 52),
+        ("ip6tnl", "", "mode any", "local fd00::ME remote fd00::YOU", 1500 - 48),
+    ] {
+        pair.connect(kind, options, port, ends);
+        let families = if kind == "ipip" { &[Family::Four][..] } else { &[Family::Four, Family::Six] };
+        pair.works(kind, families, mtu);
+        pair.check(kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.2.0.2"));
+        pair.disconnect(port);
+    }
+    pair.stop();
+}
+
+/// Ethernet in GRE: the ends are neighbours that find each other.
+#[test]
+fn tunnels_of_frames() {
+    const NAME: &str = "tunnels_of_frames";
+    let Some(_turn) = turn(NAME) else { return };
+    let linux = guest::kernel(NAME);
+    let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
+    for other in others {
+        let mut pair = Pair::new(&[], other);
+        for (kind, ends) in [("gretap", ENDS), ("ip6gretap", "local fd00::ME remote fd00::YOU")] {
+            pair.both(&format!(
+                "ip link add tun1 type {kind} {ends}
+                 ip addr add 10.9.0.ME/24 dev tun1
+                 ip addr add fd09::ME/64 dev tun1 nodad
+                 ip link set tun1 up
+                 ip route add 10.YOU.0.0/24 via 10.9.0.YOU
+                 ip -6 route add fd10:YOU::/64 via fd09::YOU"
+            ));
+            let mtu = if kind == "gretap" { 1500 - 38 } else { 1500 - 66 };
+            pair.works(kind, &[Family::Four, Family::Six], mtu);
+            pair.check(kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.2.0.2"));
+            pair.disconnect("");
+        }
+        pair.stop();
+    }
+}
