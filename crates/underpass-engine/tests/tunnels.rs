@@ -26,9 +26,9 @@ fn there_and_back() {
             let Some(crossed) = pair.cross(&packet) else { continue };
             assert_eq!(crossed, pair::forwarded(&pair::forwarded(&packet)), "{sample:?}");
         }
-        // As in Linux, what comes in is counted with the header of the frame, what goes out without.
+        // As in Linux, gretap counts what comes in with the header of the frame, and what goes out without.
         let (sent, mut came) = pair.counted();
-        came.bytes -= if sample.kind.carries_frames() { 14 * came.packets } else { 0 };
+        came.bytes -= if sample.kind == TunnelKind::Gretap { 14 * came.packets } else { 0 };
         assert!(
             sent.packets > 0 && (sent.packets, sent.bytes) == (came.packets, came.bytes),
             "{sample:?}: {sent:?} {came:?}"
@@ -410,8 +410,9 @@ fn what_is_refused() {
         "gue-malformed"
     );
     assert_eq!(refused(protocol::UDP, &in_gue(&[], &[])).0, "gue-malformed");
-    // Protocol 0, and what the router has no ear for.
-    assert_eq!(refused(protocol::UDP, &in_gue(&[0, 0, 0, 0], &inner)), ("protocol-unknown", 1));
+    // Protocol 0, which Linux takes for nothing, and what the router has no ear for.
+    assert_eq!(refused(protocol::UDP, &in_gue(&[0, 0, 0, 0], &inner)), ("tunnel-payload", 0));
+    assert_eq!(refused(protocol::UDP, &in_gue(&[0, 253, 0, 0], &inner)), ("protocol-unknown", 1));
     // Datagrams longer than their packet, or with a checksum that lies.
     let mut long = in_gue(&[0, 4, 0, 0], &inner);
     long[5] += 1;
