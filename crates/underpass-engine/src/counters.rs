@@ -350,10 +350,27 @@ impl Counters {
         self.mpls_links.reserve(link.0);
     }
 
+    /// Asks for the memory of a link's counters, which are about to be added to.
+    #[inline(always)]
+    pub(crate) fn prefetch_link(&self, link: LinkId, direction: Direction) {
+        if let Some(cell) = self.links.cell(link.0 * 2 + direction as u32) {
+            publish::prefetch(cell);
+        }
+    }
+
     /// Adds to a link's counters; bytes with the link layer.
     #[inline]
     pub fn add_link(&self, link: LinkId, direction: Direction, count: Count) {
         self.links.add(link.0 * 2 + direction as u32, [count.packets, count.bytes, count.errors]);
+    }
+
+    /// Adds packets and their bytes to a link's counters.
+    #[inline(always)]
+    pub(crate) fn add_crossed(&self, link: LinkId, direction: Direction, packets: u64, bytes: u64) {
+        if let Some(Cell([good, all, _])) = self.links.cell(link.0 * 2 + direction as u32) {
+            add(good, packets);
+            add(all, bytes);
+        }
     }
 
     /// Adds to what a link has received and sent with labels.

@@ -220,11 +220,17 @@ impl<T: Send + Sync + 'static> Slab<T> {
     /// the addresses, then those of the objects.
     #[inline]
     pub(crate) fn prefetch(&self, ids: impl Iterator<Item = u32> + Clone) {
-        for id in ids.clone() {
-            prefetch(self.slots.wrapping_add((id & self.mask) as usize));
-        }
+        self.prefetch_slots(ids.clone());
         for id in ids {
             prefetch(self.slot(id).load(Ordering::Relaxed));
+        }
+    }
+
+    /// The same for the addresses alone.
+    #[inline]
+    pub(crate) fn prefetch_slots(&self, ids: impl Iterator<Item = u32>) {
+        for id in ids {
+            prefetch(self.slots.wrapping_add((id & self.mask) as usize));
         }
     }
 

@@ -68,6 +68,47 @@ fn both_roads_do_the_same() {
     assert!(common > 0);
 }
 
+/// So many tunnels that they are asked for before they are read: each has its own packets, both ways.
+#[test]
+fn many_tunnels() {
+    const COUNT: u8 = 200;
+    let remote = |n: u8| Ipv4Addr::new(10, 0, 7, n);
+    let mut labs = [Lab::new(), Lab::new()];
+    let mut links = Vec::new();
+    for lab in &mut labs {
+        for n in 0..COUNT {
+            let (link, mut tunnel) = pair::device(lab, TunnelKind::Ipip, 0);
+            (tunnel.remote, tunnel.via.address) = (remote(n).into(), remote(n).into());
+            let id = lab.writer.add_tunnel(tunnel);
+            pair::route4(lab, Ipv4Addr::new(10, 20 + n, 0, 0), id);
+            links.push(link);
+        }
+    }
+    let into = |n: u8| ip4([10, 1, 0, 7], [10, 20 + n, 0, 7], protocol::UDP, &udp(9));
+    let out_of = |n: u8| {
+        let inside = ip4([10, 20 + n, 0, 7], [10, 1, 0, 7], protocol::UDP, &udp(9));
+        ip4(remote(n).octets(), [10, 0, 0, 1], protocol::IPV4, &inside)
+    };
+    let numbers: Vec<u8> = (0..COUNT).map(|n| ((u32::from(n) * 77) % u32::from(COUNT)) as u8).collect();
+    let [lab, watched] = &mut labs;
+    for burst in numbers.chunks(20) {
+        let packets: Vec<_> = burst.iter().flat_map(|n| [into(*n), out_of(*n)]).collect();
+        let frames: Vec<_> = packets.iter().map(|packet| frame(ethernet::IPV4, packet)).collect();
+        let sent = lab.send(&frames);
+        assert_eq!(sent.len(), frames.len());
+        assert_eq!(sent, watched.send_watched(&frames, &mut Watcher));
+    }
+    for n in 0..COUNT {
+        let link = links[usize::from(n)];
+        for (way, bytes) in [(Direction::Transmit, into(n).len()), (Direction::Receive, into(n).len())] {
+            let count = lab.writer.link_count(link, way);
+            assert_eq!((count.packets, count.bytes, count.errors), (1, bytes as u64, 0), "{n} {way:?}");
+        }
+    }
+    assert_eq!(lab.writer.totals().buffer_moves_avoided, u64::from(COUNT));
+    lab.assert_accounted();
+}
+
 /// Linux 6.12: `ip link add g1 type gre local 10.0.0.1 remote 10.0.0.2 oseq okey 7 ocsum`, the second packet.
 #[test]
 fn gre_with_all_fields() {

@@ -92,10 +92,16 @@ impl Exceptions {
         self.entries.get(first..first + WAYS).unwrap_or_default()
     }
 
+    /// Whether one was ever told.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
     /// The path MTU of a destination, as a number, that is looked up in these tables, if one was told.
     #[inline(always)]
     pub(crate) fn of(&self, destination: u128, lookup: LookupId, now: Nanos) -> Option<PathMtu> {
-        if !self.any.load(Ordering::Relaxed) {
+        if !self.any() {
             return None;
         }
         self.find(destination, lookup, now)

@@ -12,7 +12,8 @@ use super::{
     DEFAULT_TTL, Exceptions, FouPayload, FouPort, Guard, Link, LinkId, LookupId, NextHopId, Tunnel,
     TunnelBound, TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelTos,
 };
-use crate::publish::{Retirer, Slab};
+use crate::counters::{Counters, Direction};
+use crate::publish::{Retirer, Slab, prefetch};
 
 /// Longest outer header: IPv6, an encapsulation limit, UDP, GUE, GRE.
 const LONGEST: usize = 40 + 8 + 8 + 4 + 16;
@@ -57,6 +58,8 @@ pub(crate) const ADDRESS: u16 = 1024;
 pub(crate) const REMOTE_SUM: u16 = 2048;
 /// Nothing of this kind may be inside, or the device is down.
 pub(crate) const CLOSED: u16 = 4096;
+/// The outer header is IPv6: nothing open, but read with what is.
+pub(crate) const OVER_IPV6: u16 = 8192;
 
 /// An outer header for packets of one kind inside.
 #[derive(Clone, Debug)]
@@ -76,7 +79,7 @@ pub(crate) struct Form {
     pub(crate) next_hop: Option<NextHopId>,
     /// Longest packet inside: the MTU of the device.
     pub(crate) mtu: u32,
-    /// The sum over the words of an IPv4 header.
+    /// The sum over the words of an IPv4 header, as they lie in little-endian memory, in 16 bits.
     pub(crate) sum: u32,
     /// The device.
     pub(crate) link: LinkId,
@@ -135,6 +138,8 @@ pub(crate) struct StoredTunnel {
     pub(crate) forward6: bool,
     /// Whether what comes in must have a GRE checksum.
     pub(crate) checked: bool,
+    /// Whether it is bound to where packets come in.
+    bound: bool,
     /// Whether there is more to be looked at when something comes in, or to be done to it.
     pub(crate) particular: bool,
     /// By what is inside: IPv4, IPv6, MPLS; of a tunnel of frames the first.
@@ -162,6 +167,7 @@ impl StoredTunnel {
             forward4: link.is_some_and(|link| link.forward4),
             forward6: link.is_some_and(|link| link.forward6),
             checked: tunnel.receive.checksum,
+            bound: tunnel.bound.is_some(),
             particular: tunnel.receive.sequence || tunnel.copies_dscp || sixrd,
             forms: forms.map(|inside| form(&tunnel, inside, link)),
             config: tunnel,
@@ -245,6 +251,7 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         open |= ADDRESS;
     }
     if tunnel.kind.is_over_ipv6() {
+        open |= OVER_IPV6;
         if tunnel.kind.has_gre() {
             // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's.
             open |= NO_ECN;
@@ -328,8 +335,8 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         tos,
         next_hop: tunnel.via.resolved,
         mtu: link.map_or(0, |link| link.mtu),
-        // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words. Twice, that it has no carry left.
-        sum: (1..=2).fold(sum, |sum, _| (sum & 0xffff_ffff) + (sum >> 32)) as u32,
+        // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words.
+        sum: (1..=4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16)) as u32,
         link: tunnel.link,
         template,
     }
@@ -430,6 +437,8 @@ fn normal(kind: TunnelKind, arrival: Arrival) -> Arrival {
     }
 }
 
+/// More tunnels than these are asked for before they are read.
+const MANY: u32 = 128;
 /// Bits of a [`TunnelId`].
 const TUNNEL_BITS: u32 = 20;
 /// Bits of a [`super::FouPortId`].
@@ -525,6 +534,56 @@ impl TunnelTable {
         self.receivers.load(Relaxed) != 0
     }
 
+    /// Whether there are so many tunnels that they are not all in the cache.
+    #[inline(always)]
+    pub(crate) fn are_many(&self) -> bool {
+        self.receivers.load(Relaxed) > MANY
+    }
+
+    /// Asks for the memory of the tunnels that packets go into, with this inside, and of those that others come out of:
+    /// each by the place of its chain.
+    #[inline(never)]
+    pub(crate) fn prefetch(
+        &self,
+        into: impl Iterator<Item = TunnelId> + Clone,
+        inside: Inside,
+        out_of: impl Iterator<Item = usize> + Clone,
+        (counters, guard): (&Counters, &Guard<'_>),
+    ) {
+        for place in out_of.clone() {
+            prefetch(self.heads.as_ptr().wrapping_add(place & (CHAINS - 1)));
+        }
+        self.tunnels.prefetch_slots(into.clone().map(|id| id.0));
+        let first = |place: usize| self.heads.get(place)?.load(Relaxed).checked_sub(1);
+        self.tunnels.prefetch_slots(out_of.clone().filter_map(first));
+        for id in out_of.clone().filter_map(first) {
+            prefetch(self.nexts.as_ptr().wrapping_add(id as usize));
+            if let Some(tunnel) = self.tunnels.get(id, guard) {
+                prefetch(&raw const tunnel.found);
+                prefetch(&raw const tunnel.link);
+            }
+        }
+        for id in into.clone() {
+            if let Some(tunnel) = self.tunnels.get(id.0, guard) {
+                let form = tunnel.form(inside);
+                prefetch(&raw const form.open);
+                prefetch(form.template.as_ptr().wrapping_add(TEMPLATE - 1));
+            }
+        }
+        for tunnel in out_of.filter_map(first).filter_map(|id| self.tunnels.get(id, guard)) {
+            counters.prefetch_link(tunnel.link, Direction::Receive);
+        }
+        for tunnel in into.filter_map(|id| self.tunnels.get(id.0, guard)) {
+            counters.prefetch_link(tunnel.form(inside).link, Direction::Transmit);
+        }
+    }
+
+    /// The place of the chain in which the tunnel is that has the addresses of an IPv4 packet, which it is for and from.
+    #[inline(always)]
+    pub(crate) fn place4(kind: TunnelKind, local: u32, remote: u32) -> usize {
+        chain(kind, Class::Both, Arrival { local: local.into(), remote: remote.into(), key: None })
+    }
+
     #[inline(always)]
     pub(crate) fn tunnel<'g>(&'g self, id: TunnelId, guard: &'g Guard<'_>) -> Option<&'g StoredTunnel> {
         self.tunnels.get(id.0, guard)
@@ -536,8 +595,29 @@ impl TunnelTable {
         Some(TunnelId(self.of_link.get(link.0 as usize)?.load(Relaxed).checked_sub(1)?))
     }
 
+    /// The tunnel of this kind that has both addresses of an outer packet, if it is alone in its chain; `None`: see
+    /// [`Self::find`].
+    #[inline(always)]
+    pub(crate) fn find_plain<'g>(
+        &'g self,
+        kind: TunnelKind,
+        arrival: Arrival,
+        ingress: Ingress,
+        guard: &'g Guard<'_>,
+    ) -> Option<&'g StoredTunnel> {
+        let arrival = normal(kind, arrival);
+        let id = self.heads.get(chain(kind, Class::Both, arrival))?.load(Relaxed).checked_sub(1)?;
+        if self.nexts.get(id as usize)?.load(Relaxed) != 0 {
+            return None;
+        }
+        let tunnel = self.tunnels.get(id, guard)?;
+        let (class, found) = tunnel.found?;
+        let is = tunnel.kind == kind && class == Class::Both && found == arrival && tunnel.up;
+        (is && (!tunnel.bound || ingress.is(tunnel.config.bound))).then_some(tunnel)
+    }
+
     /// The tunnel of this kind that an outer packet is for.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn find<'g>(
         &'g self,
         kind: TunnelKind,
@@ -580,13 +660,20 @@ impl TunnelTable {
 
     /// What is in a datagram for a port of foo-over-UDP that takes all of them; `None`: see [`Self::find_port`].
     #[inline(always)]
-    pub(crate) fn plain_port(&self, port: u16, ipv6: bool, guard: &Guard<'_>) -> Option<FouPayload> {
+    pub(crate) fn plain_port(
+        &self,
+        port: u16,
+        ipv6: bool,
+        destination: u128,
+        guard: &Guard<'_>,
+    ) -> Option<FouPayload> {
         let id = self.port_heads.get(usize::from(port))?.load(Relaxed).checked_sub(1)?;
         if self.port_nexts.get(id as usize)?.load(Relaxed) != 0 {
             return None;
         }
         let fou = self.ports.get(id, guard)?;
-        let all = fou.local.is_unspecified() && fou.peer.is_none() && fou.bound.is_none();
+        let local = bits(fou.local);
+        let all = (local == 0 || local == destination) && fou.peer.is_none() && fou.bound.is_none();
         (all && fou.port == port && fou.ipv6 == ipv6).then_some(fou.payload)
     }
 

@@ -21,10 +21,11 @@ use crate::drops::Drop;
 use crate::hmac::Require;
 use crate::lpm::NO_LEAF;
 use crate::publish;
-use crate::tables::{Action, ActionId, Endpoint, Link, LinkId, LookupId, NextHopId, StoredNextHop};
+use crate::tables::{Action, ActionId, Endpoint, Inside, Link, LinkId, LookupId, NextHopId, StoredNextHop};
 use crate::trace::{Event, Trace};
 use headend::{encapsulate, insert_rpl};
 use sid::{through_flavours, through_sid};
+use tunnel::prefetch_tunnels;
 pub(super) use tunnel::{Crossed, Last};
 
 /// Length of an Ethernet header.
@@ -145,7 +146,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 company.received += packet.len() as u64;
                 self.take_own_road(company, packet);
             }
-        } else if fib4.is_some_and(|fib| !fib.is_hot()) || fib6.is_some_and(|fib| !fib.is_hot()) {
+        } else if fib4.is_some_and(|fib| !fib.is_hot())
+            || fib6.is_some_and(|fib| !fib.is_hot())
+            || company.common.view.tables.tunnels().are_many()
+        {
             self.take_together(company, burst);
         } else {
             self.take_each(company, burst.drain(..));
@@ -356,6 +360,28 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(fib) = common.fib4 {
             fib.lookup_batch(&targets4, leaves4, view.guard);
             prefetch(view, leaves4);
+        }
+        if view.tables.tunnels().are_many() {
+            let of = |ipv6: bool| {
+                let packets = burst.iter().zip(&plains);
+                packets.filter(move |(_, plain)| match plain {
+                    Some(Plain::V6(..)) => ipv6,
+                    Some(Plain::V4(..)) => !ipv6,
+                    None => false,
+                })
+            };
+            prefetch_tunnels(
+                view,
+                &self.counters,
+                Inside::Ip4,
+                of(false).map(|(packet, _)| packet).zip(leaves4.iter().copied()),
+            );
+            prefetch_tunnels(
+                view,
+                &self.counters,
+                Inside::Ip6,
+                of(true).map(|(packet, _)| packet).zip(leaves6.iter().copied()),
+            );
         }
         let (mut leaves4, mut leaves6) = (leaves4.iter(), leaves6.iter());
         for (mut packet, plain) in burst.drain(..).zip(plains) {

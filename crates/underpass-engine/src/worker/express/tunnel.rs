@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use arrayvec::ArrayVec;
 use underpass_packet::checksum::Sum;
 use underpass_packet::{ethernet, protocol};
 
@@ -11,12 +12,12 @@ use super::super::tunnel::{
 };
 use super::super::{Path, View, ipv4, ipv6};
 use super::{Company, ETHERNET, Out, addresses, cut, next_hop4, next_hop6, write_header};
-use crate::buffer::Packet;
-use crate::counters::{Count, Counters, Direction};
+use crate::buffer::{BURST, Packet};
+use crate::counters::{Counters, Direction};
 use crate::tables::{
-    ADDRESS, Arrival, CLOSED, FRAGMENT, Form, FouPayload, GRE_SUM, HASH_LABEL, Ingress, Inside, LABEL,
-    LinkId, NO_ECN, PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE, TOS, TTL, TunnelKind,
-    TunnelMode, TunnelRoute, UDP_SUM,
+    ADDRESS, Action, ActionId, Arrival, CLOSED, FRAGMENT, Form, FouPayload, GRE_SUM, HASH_LABEL, Ingress,
+    Inside, LABEL, LinkId, NO_ECN, OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel,
+    TEMPLATE, TOS, TTL, TunnelId, TunnelKind, TunnelMode, TunnelRoute, TunnelTable, UDP_SUM,
 };
 use crate::trace::Trace;
 
@@ -49,9 +50,9 @@ impl Crossed {
 
     #[inline(always)]
     pub(in super::super) fn flush(&mut self, counters: &Counters, direction: Direction) {
-        if let Some(link) = self.link.take() {
-            let Self { packets, bytes, .. } = std::mem::take(self);
-            counters.add_link(link, direction, Count { packets, bytes, errors: 0 });
+        if let Some(link) = self.link {
+            counters.add_crossed(link, direction, self.packets, self.bytes);
+            *self = Self::default();
         }
     }
 }
@@ -154,7 +155,7 @@ fn enter<const IPV6: bool>(
     copy_template(form, bytes, ETHERNET + header)?;
     let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
     let class = if form.has(TOS) { tos } else { form.tos };
-    if tunnel.kind.is_over_ipv6() {
+    if form.has(OVER_IPV6) {
         let class = if form.has(NO_ECN) { class } else { ecn_outside(class, tos) };
         write_header(head, mac, ethernet::IPV6);
         let outer = bytes.first_chunk_mut::<8>()?;
@@ -175,11 +176,8 @@ fn enter<const IPV6: bool>(
         let stays = if form.has(FRAGMENT) { stays } else { 0 };
         let ttl = if form.has(TTL) { ttl } else { 0 };
         // The fields are added where they lie in little-endian words: RFC 1071 section 2 (B).
-        let first = u64::from(tos) << 8 | u64::from(total.swap_bytes()) << 16;
-        let second = u64::from(identification.swap_bytes()) | u64::from(stays) << 16;
-        let sum = u64::from(form.sum) + first + second + u64::from(ttl);
-        let sum = (sum & 0xffff_ffff) + (sum >> 32);
-        let sum = (sum & 0xffff) + (sum >> 16);
+        let words = u32::from(total.swap_bytes()) + u32::from(identification.swap_bytes());
+        let sum = form.sum + words + (u32::from(tos) << 8) + u32::from(stays) + u32::from(ttl);
         let sum = (sum & 0xffff) + (sum >> 16);
         let sum = (sum & 0xffff) + (sum >> 16);
         outer[1] = tos;
@@ -202,6 +200,11 @@ fn enter<const IPV6: bool>(
 /// Whether a router on the way has told that outer packets of so many bytes are too long, or may be fragmented.
 #[inline(always)]
 fn is_narrow(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
+    view.tables.tunnels().exceptions.any() && is_told_of(view, tunnel, len)
+}
+
+#[cold]
+fn is_told_of(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
     let remote = match tunnel.config.remote {
         IpAddr::V4(address) => address.to_bits().into(),
         IpAddr::V6(address) => address.to_bits(),
@@ -268,8 +271,12 @@ impl Outer {
     fn pass_udp<const IPV6: bool>(&mut self, view: &View<'_>, bytes: &[u8]) -> Option<()> {
         let datagram = bytes.get(self.at..)?;
         let [_, _, port0, port1, len0, len1, sum0, sum1] = *datagram.first_chunk::<UDP>()?;
-        let payload =
-            view.tables.tunnels().plain_port(u16::from_be_bytes([port0, port1]), IPV6, view.guard)?;
+        let payload = view.tables.tunnels().plain_port(
+            u16::from_be_bytes([port0, port1]),
+            IPV6,
+            self.local,
+            view.guard,
+        )?;
         if usize::from(u16::from_be_bytes([len0, len1])) != datagram.len() {
             return None;
         }
@@ -357,7 +364,11 @@ fn arrive<'a, const IPV6: bool>(
     let tunnel = match last {
         Some((same, known, tunnel)) if *same == kind && *known == arrival => *tunnel,
         _ => {
-            let (_, tunnel) = view.tables.tunnels().find(kind, arrival, ingress, view.guard)?;
+            let tunnels = view.tables.tunnels();
+            let tunnel = match tunnels.find_plain(kind, arrival, ingress, view.guard) {
+                Some(tunnel) => tunnel,
+                None => tunnels.find(kind, arrival, ingress, view.guard)?.1,
+            };
             let refused = match kind {
                 TunnelKind::Ip6tnl => is_refused(view, tunnel, Ipv6Addr::from_bits(outer.remote).into()),
                 _ if IPV6 => false,
@@ -436,4 +447,45 @@ fn out6<'a>(
     write_header(head, mac, ethernet::IPV6);
     packet.narrow(at, ETHERNET + len);
     Some((next_hop.port, (ETHERNET + len) as u32))
+}
+
+/// Asks for the memory of the tunnels that a burst of packets goes into by these leaves, or comes out of.
+#[inline(never)]
+pub(super) fn prefetch_tunnels<'p>(
+    view: &View<'_>,
+    counters: &Counters,
+    inside: Inside,
+    packets: impl Iterator<Item = (&'p Packet, u32)>,
+) {
+    let mut into = ArrayVec::<TunnelId, BURST>::new();
+    let mut out_of = ArrayVec::<usize, BURST>::new();
+    for (packet, leaf) in packets {
+        match view.tables.action(ActionId(leaf), view.guard) {
+            Some(Action::Tunnel(route)) => {
+                let _ = into.try_push(route.tunnel);
+            }
+            Some(Action::Local) if inside == Inside::Ip4 => {
+                let Some(header) =
+                    packet.bytes().get(ETHERNET..).and_then(|packet| packet.first_chunk::<FIXED4>())
+                else {
+                    continue;
+                };
+                let kind = match header[9] {
+                    protocol::IPV6 => TunnelKind::Sit,
+                    protocol::GRE => TunnelKind::Gre,
+                    _ => TunnelKind::Ipip,
+                };
+                let word = |at: usize| {
+                    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+                };
+                // There are not more than packets.
+                let _ = out_of.try_push(TunnelTable::place4(kind, word(16), word(12)));
+            }
+            _ => {}
+        }
+    }
+    if !into.is_empty() || !out_of.is_empty() {
+        let tunnels = view.tables.tunnels();
+        tunnels.prefetch(into.iter().copied(), inside, out_of.iter().copied(), (counters, view.guard));
+    }
 }
