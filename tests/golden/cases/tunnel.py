@@ -227,7 +227,7 @@ for kind, mtu in MTU.items():
             after=["ip link set p1 mtu 1340"],
             remembers=True,
         )
-        if kind == "ipip":
+        if kind in ("ipip", "sit"):
             into(
                 f"{kind}/to-the-neighbour",
                 f"{kind}: no far end: that of the gateway",

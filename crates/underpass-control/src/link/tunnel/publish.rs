@@ -260,7 +260,9 @@ impl Router {
             return None;
         }
         let remote = match (parameters.kind, hop.gateway?) {
-            (Kind::Ipip, gateway @ IpAddr::V4(_)) | (Kind::Ip6Tnl, gateway @ IpAddr::V6(_)) => gateway,
+            (Kind::Ipip | Kind::Sit, gateway @ IpAddr::V4(_)) | (Kind::Ip6Tnl, gateway @ IpAddr::V6(_)) => {
+                gateway
+            }
             // ::a.b.c.d, RFC 4291 section 2.5.5.1.
             (Kind::Sit, IpAddr::V6(gateway)) if gateway.to_bits() >> 32 == 0 => {
                 Ipv4Addr::from_bits(gateway.to_bits() as u32).into()
