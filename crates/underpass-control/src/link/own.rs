@@ -414,8 +414,14 @@ pub(crate) fn is_own_dump(router: &Router, request: &Request<'_>) -> bool {
 pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>> {
     let devices = &router.live.as_ref()?.devices;
     let request = Request { message: *message, port: 0, strict: false };
-    let mut fixed = request.fixed::<HEADER>().ok().filter(|fixed| fixed[0] == 0)?;
+    let mut fixed = request.fixed::<HEADER>().ok()?;
     let index = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
+    if i32::from(fixed[0]) == libc::AF_INET6 {
+        return devices.tunnel(index).and_then(|made| rewrite_ipv6(made, message, fixed));
+    }
+    if fixed[0] != 0 {
+        return None;
+    }
     let device = devices.get(index).or_else(|| devices.gone.get(&index).copied());
     let master = devices.master(index);
     if device.is_none() && master.is_none() {
@@ -513,6 +519,31 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         if !info {
             write_info(reply, device, tunnel, slave, None);
         }
+    });
+    written.is_ok().then_some(bytes)
+}
+
+/// A message about a tunnel in which IPv6 tells of its settings: what `ip -6` finds tunnels by. Linux:
+/// `inet6_fill_ifinfo`.
+fn rewrite_ipv6(made: &Made, message: &Message<'_>, mut fixed: [u8; HEADER]) -> Option<Vec<u8>> {
+    fixed[2..4].copy_from_slice(&made.tunnel.hardware().to_ne_bytes());
+    let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
+    fixed[8..12].copy_from_slice(&made.flags(flags).to_ne_bytes());
+    let ends = made.tunnel.ends();
+    let mut bytes = Vec::new();
+    let to = Address { port: message.port(), sequence: message.sequence };
+    let written = write_message(&mut bytes, message.kind, message.flags, to, |reply| {
+        reply.fixed(&fixed);
+        for attribute in message.attributes(HEADER) {
+            match (attribute.kind, &ends) {
+                (libc::IFLA_ADDRESS, Some(_)) | (libc::IFLA_LINK, _) => {}
+                (kind, _) => reply.attribute(kind, attribute.value),
+            }
+        }
+        if let Some([local, _]) = &ends {
+            reply.attribute(libc::IFLA_ADDRESS, local);
+        }
+        reply.u32(libc::IFLA_LINK, made.tunnel.parameters.link);
     });
     written.is_ok().then_some(bytes)
 }
