@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use crate::output::print;
 use meter::Shares;
-use network::{Ends, Kind, Network, TUNNELS, Tunnel, direct};
+use network::{Encapsulation, Ends, Network, TUNNELS, Tunnel};
 use stream::{Carried, Flow};
 use transactions::Round;
 
@@ -86,7 +86,7 @@ struct Record {
     which: Tunnel,
 }
 
-/// Megabits of the stream to those of another of the same run.
+/// Megabits of the stream to those of another in the same round: the median of all rounds.
 #[derive(Debug, Serialize)]
 struct Ratios {
     /// The same tunnel without foo-over-UDP.
@@ -171,7 +171,7 @@ fn measure_in(whole: &Network, cut: &Network, args: &Args) -> anyhow::Result<Rep
     for ipv6 in [false, true] {
         ways.push(Way::new(What::Plain { ipv6 }, whole.plainly(ipv6), Some(whole.router().pid()), None));
     }
-    ways.push(Way::new(What::Direct, direct()?, None, None));
+    ways.push(Way::new(What::Direct, network::direct()?, None, None));
     let time = Duration::from_millis(args.time.into());
     eprintln!("{} rounds …", args.rounds);
     for round in 0..args.rounds {
@@ -236,21 +236,21 @@ impl Way {
         Ok(())
     }
 
-    fn figures(&mut self) -> Figures {
-        Figures { stream: median(&mut self.streams), transactions: Transactions::of(&mut self.rounds) }
+    fn figures(&self) -> Figures {
+        Figures { stream: median(&self.streams), transactions: Transactions::of(&self.rounds) }
     }
 }
 
 /// The stream whose rate is the median.
-fn median(streams: &mut [Flow]) -> Flow {
+fn median(streams: &[Flow]) -> Flow {
+    let mut streams = streams.to_vec();
     streams.sort_unstable_by(|a, b| a.mbits.total_cmp(&b.mbits));
     streams.get(streams.len() / 2).copied().unwrap_or_default()
 }
 
 impl Transactions {
-    fn of(rounds: &mut [Round]) -> Self {
-        let mut taken: Vec<u32> =
-            rounds.iter_mut().flat_map(|round| std::mem::take(&mut round.taken)).collect();
+    fn of(rounds: &[Round]) -> Self {
+        let mut taken: Vec<u32> = rounds.iter().flat_map(|round| &round.taken).copied().collect();
         taken.sort_unstable();
         let at = |share: usize| {
             let index = (taken.len() * share / 100).min(taken.len().saturating_sub(1));
@@ -270,47 +270,60 @@ impl Transactions {
     }
 }
 
+/// The median of the rounds' ratios: what else the machine does concerns both streams of a round.
+fn ratio(streams: &[Flow], others: &[Flow]) -> f64 {
+    let mut ratios: Vec<f64> =
+        streams.iter().zip(others).map(|(one, other)| one.mbits / other.mbits).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    ratios.get(ratios.len() / 2).copied().unwrap_or_default()
+}
+
 fn report(mut ways: Vec<Way>, args: &Args) -> Report {
-    let mut references = [None, None, None];
-    let mut found = Vec::new();
-    for way in &mut ways {
-        let (figures, cut) = (way.figures(), median(&mut way.cut_streams));
-        match &way.what {
-            What::Plain { ipv6: false } => references[0] = Some(("ipv4", figures)),
-            What::Plain { ipv6: true } => references[1] = Some(("ipv6", figures)),
-            What::Direct => references[2] = Some(("direct", figures)),
-            What::Tunnel { which, carried, counted } => {
-                found.push((*which, carried.clone(), *counted, figures, cut));
-            }
-        }
-    }
-    found.sort_by_key(|(which, ..)| TUNNELS.iter().position(|tunnel| tunnel == which));
-    let rate = |way: Option<(_, Figures)>| way.map_or(0.0, |(_, figures): (&str, _)| figures.stream.mbits);
-    let no_fou = |kind: Kind| {
-        let is_it =
-            |tunnel: Tunnel| tunnel.kind == kind && tunnel.encapsulation == network::Encapsulation::NoFou;
-        found.iter().find(|(which, ..)| is_it(*which)).map_or(0.0, |(.., figures, _)| figures.stream.mbits)
+    // In the order of the tables, which rounds have changed.
+    ways.sort_by_key(|way| match &way.what {
+        What::Tunnel { which, .. } => TUNNELS.iter().position(|tunnel| tunnel == which).unwrap_or_default(),
+        What::Plain { ipv6 } => TUNNELS.len() + usize::from(*ipv6),
+        What::Direct => TUNNELS.len() + 2,
+    });
+    let streams = |wanted: &dyn Fn(&What) -> bool| {
+        ways.iter().find(|way| wanted(&way.what)).map(|way| way.streams.as_slice()).unwrap_or_default()
     };
-    let record = |(which, carried, counted, figures, cut): &(Tunnel, Carried, [u64; 4], Figures, Flow)| {
-        let (ipv6, mbits) = (which.kind.is_ipv6(), figures.stream.mbits);
-        Record {
+    let direct = streams(&|what| matches!(what, What::Direct));
+    let (mut tunnels, mut references) = (Vec::new(), Vec::new());
+    for way in &ways {
+        let figures = way.figures();
+        let (which, carried, counted) = match &way.what {
+            What::Tunnel { which, carried, counted } => (*which, carried.clone(), *counted),
+            What::Plain { ipv6 } => {
+                references.push(Reference { way: if *ipv6 { "ipv6" } else { "ipv4" }, figures });
+                continue;
+            }
+            What::Direct => {
+                references.push(Reference { way: "direct", figures });
+                continue;
+            }
+        };
+        let ipv6 = which.kind.is_ipv6();
+        let bare = Tunnel { encapsulation: Encapsulation::NoFou, ..which };
+        let no_fou = streams(&|what| matches!(what, What::Tunnel { which, .. } if *which == bare));
+        let plain = streams(&|what| matches!(what, What::Plain { ipv6: found } if *found == ipv6));
+        tunnels.push(Record {
             tunnel: which.kind.name(),
             encapsulation: which.encapsulation.name(),
             family: if ipv6 { "IPv6" } else { "IPv4" },
-            carried: carried.clone(),
-            counted: *counted,
-            figures: *figures,
-            cut: *cut,
+            carried,
+            counted,
+            figures,
+            cut: median(&way.cut_streams),
             ratios: Ratios {
-                no_fou: mbits / no_fou(which.kind),
-                plain: mbits / rate(references[usize::from(ipv6)]),
-                direct: mbits / rate(references[2]),
-                cut: mbits / cut.mbits,
+                no_fou: ratio(&way.streams, no_fou),
+                plain: ratio(&way.streams, plain),
+                direct: ratio(&way.streams, direct),
+                cut: ratio(&way.streams, &way.cut_streams),
             },
-            which: *which,
-        }
-    };
-    let tunnels: Vec<Record> = found.iter().map(record).collect();
+            which,
+        });
+    }
     let goal = |what, at_least, ratio: fn(&Ratios) -> f64| {
         let found = tunnels.iter().map(|record| ratio(&record.ratios)).fold(f64::INFINITY, f64::min);
         Goal { what, at_least, found, reached: found >= at_least }
@@ -320,8 +333,6 @@ fn report(mut ways: Vec<Way>, args: &Args) -> Report {
         goal("tunnel to none, through the same routers", 0.60, |ratios| ratios.plain),
         goal("segments whole to segments cut", 3.0, |ratios| ratios.cut),
     ];
-    let references =
-        references.into_iter().flatten().map(|(way, figures)| Reference { way, figures }).collect();
     Report {
         rounds: args.rounds,
         milliseconds: args.time,
@@ -329,5 +340,29 @@ fn report(mut ways: Vec<Way>, args: &Args) -> Report {
         tunnels,
         references,
         goals,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A round in which all is slow changes no ratio.
+    #[test]
+    fn streams_are_compared_within_a_round() {
+        let flows = |rates: [f64; 3]| rates.map(|mbits| Flow { mbits, ..Flow::default() });
+        assert_eq!(ratio(&flows([10.0, 100.0, 40.0]), &flows([20.0, 200.0, 50.0])), 0.5);
+        assert_eq!(median(&flows([10.0, 100.0, 40.0])).mbits, 40.0);
+    }
+
+    #[test]
+    fn latencies_of_all_rounds_are_one_distribution() {
+        let round = |rate, taken: std::ops::Range<u32>| Round {
+            rate,
+            taken: taken.map(|value| value * 1000).collect(),
+            cpu: Shares { receiver: rate, ..Shares::default() },
+        };
+        let found = Transactions::of(&[round(50.0, 50..100), round(150.0, 0..50)]);
+        assert_eq!((found.rate, found.latency, found.cpu.receiver), (100.0, [50.0, 90.0, 95.0, 99.0], 100.0));
     }
 }

@@ -58,8 +58,8 @@ fn figures(text: &mut String, figures: &Figures) -> Result<(), Error> {
 fn ratios(text: &mut String, report: &Report) -> Result<(), Error> {
     writeln!(
         text,
-        "\nTCP_STREAM in the same run. plain: the same routers without a tunnel; direct: no routers; cut: ethtool -K\n\
-         tso off gso off gro off, on each device of the hosts and of the routers\n\n\
+        "\nTCP_STREAM, medians of the rounds, and of the ratios within a round. plain: the same routers without a\n\
+         tunnel; direct: no routers; cut: ethtool -K tso off gso off gro off, on each device of hosts and routers\n\n\
          {:<34} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
         "", "Mbit/s", "to no FOU", "to plain", "to direct", "cut", "to cut"
     )?;
