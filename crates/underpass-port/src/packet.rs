@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use underpass_engine::buffer::{BURST, HEADROOM, Packet, Pool};
+use underpass_engine::coalesce::Coalescer;
 use underpass_engine::offload::{self, Leaves, Tunnel};
 use underpass_engine::worker::Burst;
 
@@ -97,6 +98,7 @@ pub struct PacketPort {
     plain: Option<XdpPort>,
     /// A socket for segments inside tunnels, where the program for them is attached.
     tunnels: Option<OwnedFd>,
+    coalescer: Coalescer,
     /// What has been sent is counted and given back together.
     headers: Box<[[u8; vnet::LEN]; BURST]>,
     tally: Tally,
@@ -144,7 +146,20 @@ impl PacketPort {
         let keep = filter.is_none().then(|| keep.clone());
         let (headers, tally) = (Box::new([[0; vnet::LEN]; BURST]), Tally::default());
         let tunnels = if tunnels { Some(open_tunnels(ifindex)?) } else { None };
-        Ok(Self { ring, next: 0, ifindex, keep, plain, tunnels, headers, tally, kernel_drops: 0, socket })
+        let coalescer = Coalescer::default();
+        Ok(Self {
+            ring,
+            next: 0,
+            ifindex,
+            keep,
+            plain,
+            tunnels,
+            coalescer,
+            headers,
+            tally,
+            kernel_drops: 0,
+            socket,
+        })
     }
 
     /// The group of sockets that share the device.
@@ -241,11 +256,12 @@ impl PacketPort {
         Some(packet)
     }
 
-    /// Sends packets, and gives them to the pool.
+    /// Sends packets, TCP segments that follow each other as one, and gives them to the pool.
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         let mut batch = ArrayVec::<Packet, BURST>::new();
         let mut batch_is_plain = false;
-        for packet in packets {
+        self.tally.coalesced += self.coalescer.put(pool, packets);
+        while let Some(packet) = self.coalescer.next() {
             // What came before leaves before.
             let plain = !packet.has_offload() && !packet.is_large();
             if batch.is_full() || plain != batch_is_plain {
@@ -259,10 +275,13 @@ impl PacketPort {
                     if self.send_tunnelled(&packet, tunnel) {
                         pool.give(packet);
                     } else {
-                        self.send_cut(pool, packet, &mut batch);
+                        self.send_cut(pool, packet);
                     }
                 }
-                Leaves::Cut => self.send_cut(pool, packet, &mut batch),
+                Leaves::Cut => {
+                    self.send_batch(pool, &mut batch);
+                    self.send_cut(pool, packet);
+                }
             }
         }
         self.flush(pool, &mut batch, batch_is_plain);
@@ -308,7 +327,8 @@ impl PacketPort {
 
     /// Sends the parts of a segment that the kernel cannot cut.
     #[cold]
-    fn send_cut(&mut self, pool: &mut Pool, packet: Packet, batch: &mut ArrayVec<Packet, BURST>) {
+    fn send_cut(&mut self, pool: &mut Pool, packet: Packet) {
+        let (mut batch, mut plain) = (ArrayVec::<Packet, BURST>::new(), true);
         let Some(mut cut) = offload::Cut::new(&packet) else {
             self.tally.malformed += 1;
             return pool.give(packet);
@@ -319,10 +339,12 @@ impl PacketPort {
                 break;
             };
             if batch.is_full() {
-                self.send_batch(pool, batch);
+                self.flush(pool, &mut batch, plain);
             }
+            plain = !part.is_large();
             batch.push(part);
         }
+        self.flush(pool, &mut batch, plain);
         self.tally.cut += 1;
         pool.give(packet);
     }
