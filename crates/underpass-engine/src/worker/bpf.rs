@@ -132,7 +132,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if road.extra.growth != 0 && road.packet.len() < before {
             road.shortened(before - road.packet.len());
         }
-        if outcome.unusual && !super::may_forward(&road.packet) {
+        if outcome.unusual && !super::carry::may_forward(&road.packet) {
             road.extra.flags |= super::NOT_FORWARDED;
         }
         Ok(match outcome.next {

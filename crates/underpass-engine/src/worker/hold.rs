@@ -11,9 +11,10 @@ use std::net::IpAddr;
 use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
 
+use super::carry::UNRESOLVED;
 use super::chain::Fibs;
 use super::road::LABELLED;
-use super::{Path, Road, Step, UNRESOLVED, View, Worker, ethertype, ipv6};
+use super::{Path, Road, Step, View, Worker, ethertype, ipv6};
 use crate::buffer::PortId;
 use crate::drops::Drop;
 use crate::limiter::Nanos;

@@ -151,7 +151,7 @@ impl Road {
     #[inline(always)]
     pub(super) fn behaved(&mut self, counter: Option<CounterId>, bytes: usize, unusual: bool) {
         self.extra.counted = counter.map(|counter| (counter, bytes as u32));
-        if unusual && !super::may_forward(&self.packet) {
+        if unusual && !super::carry::may_forward(&self.packet) {
             self.extra.flags |= NOT_FORWARDED;
         }
     }

@@ -1,0 +1,351 @@
+//! A tunnel as workers read it: outer headers that are ready to copy, and what of them depends on the packet.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use underpass_packet::{IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp};
+
+use super::tunnels::{Arrival, Class, found_by};
+use super::{DEFAULT_TTL, Link, LinkId, LookupId, NextHopId, Tunnel, TunnelKind, TunnelMode, TunnelTos};
+
+/// Longest outer header: IPv6, an encapsulation limit, UDP, GUE, GRE.
+const LONGEST: usize = 40 + 8 + 8 + 4 + 16;
+/// Room for it, in words of 16 bytes.
+pub(crate) const TEMPLATE: usize = LONGEST.next_multiple_of(16);
+
+/// Bytes that remote checksum offload adds to a GUE header: private flags, positions.
+pub(crate) const REMOTE_CHECKSUM: usize = 8;
+
+/// What is inside a tunnel, as far as the outer header says it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Inside {
+    Ip4,
+    Ip6,
+    Mpls,
+    Frame,
+}
+
+/// The TTL of the outer header is that of the packet inside.
+pub(crate) const TTL: u16 = 1;
+/// The TOS is.
+pub(crate) const TOS: u16 = 2;
+/// Don't fragment is.
+pub(crate) const FRAGMENT: u16 = 4;
+/// The flow label is.
+pub(crate) const LABEL: u16 = 8;
+/// The UDP source port is that of the flow.
+pub(crate) const PORT: u16 = 16;
+/// The flow label is that of the flow's hash.
+pub(crate) const HASH_LABEL: u16 = 32;
+/// There is a checksum of UDP.
+pub(crate) const UDP_SUM: u16 = 64;
+/// There is a checksum of GRE.
+pub(crate) const GRE_SUM: u16 = 128;
+/// There is a sequence number.
+pub(crate) const SEQUENCE: u16 = 256;
+/// The ECN of the packet inside is not seen.
+pub(crate) const NO_ECN: u16 = 512;
+/// An address is.
+pub(crate) const ADDRESS: u16 = 1024;
+/// A checksum inside that is not finished is left to the receiver.
+pub(crate) const REMOTE_SUM: u16 = 2048;
+/// Nothing of this kind may be inside, or the device is down.
+pub(crate) const CLOSED: u16 = 4096;
+/// The outer header is IPv6: nothing open, but read with what is.
+pub(crate) const OVER_IPV6: u16 = 8192;
+
+/// An outer header for packets of one kind inside.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub(crate) struct Form {
+    /// What is not in the header yet.
+    pub(crate) open: u16,
+    /// How much of the template counts: its end.
+    pub(crate) len: u8,
+    /// Where the headers of UDP, GUE and GRE are; 0: there is none.
+    pub(crate) udp: u8,
+    pub(crate) gue: u8,
+    pub(crate) gre: u8,
+    /// The TOS, or traffic class, that is not in the template.
+    pub(crate) tos: u8,
+    /// Where outer packets go, if that is known.
+    pub(crate) next_hop: Option<NextHopId>,
+    /// Longest packet inside: the MTU of the device.
+    pub(crate) mtu: u32,
+    /// The sum over the words of an IPv4 header, as they lie in little-endian memory, in 16 bits.
+    pub(crate) sum: u32,
+    /// The device.
+    pub(crate) link: LinkId,
+    /// As on the wire; lengths, checksums, and what the packet inside says, are 0.
+    pub(crate) template: [u8; TEMPLATE],
+}
+
+impl Form {
+    /// The header.
+    #[inline(always)]
+    pub(crate) fn header(&self) -> &[u8] {
+        self.template.get(TEMPLATE - usize::from(self.len)..).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    pub(crate) fn has(&self, open: u16) -> bool {
+        self.open & open != 0
+    }
+}
+
+/// Sequence numbers of a tunnel, which all workers share.
+#[derive(Default, Debug)]
+pub(crate) struct Sequence {
+    /// The next that is sent.
+    pub(crate) next: AtomicU32,
+    /// The least that is taken; 0: none has come.
+    pub(crate) expected: AtomicU32,
+}
+
+impl Sequence {
+    /// Whether a packet of this sequence number is not older than one that came before, and takes note of it.
+    pub(crate) fn admits(&self, number: u32) -> bool {
+        let expected = self.expected.load(Relaxed);
+        if expected != 0 && (number.wrapping_sub(expected) as i32) < 0 {
+            return false;
+        }
+        self.expected.store(number.wrapping_add(1), Relaxed);
+        true
+    }
+}
+
+/// A tunnel in the tables: first what is read of it when something comes in.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct StoredTunnel {
+    /// What it is found by.
+    pub(super) found: Option<(Class, Arrival)>,
+    pub(crate) link: LinkId,
+    /// Where what comes out is looked up.
+    pub(crate) lookup: LookupId,
+    pub(crate) kind: TunnelKind,
+    pub(crate) mode: TunnelMode,
+    /// Whether the device is up.
+    pub(crate) up: bool,
+    pub(crate) forward4: bool,
+    pub(crate) forward6: bool,
+    /// Whether what comes in must have a GRE checksum.
+    pub(crate) checked: bool,
+    /// Whether it is bound to where packets come in.
+    pub(super) bound: bool,
+    /// Whether there is more to be looked at when something comes in, or to be done to it.
+    pub(crate) particular: bool,
+    /// By what is inside: IPv4, IPv6, MPLS; of a tunnel of frames the first.
+    forms: [Form; 3],
+    pub(crate) config: Tunnel,
+    pub(crate) sequence: Arc<Sequence>,
+}
+
+impl StoredTunnel {
+    pub(super) fn new(tunnel: Tunnel, link: Option<&Link>, sequence: Arc<Sequence>) -> Self {
+        let forms = if tunnel.kind.carries_frames() {
+            [Inside::Frame; 3]
+        } else {
+            [Inside::Ip4, Inside::Ip6, Inside::Mpls]
+        };
+        let sixrd =
+            tunnel.kind == TunnelKind::Sit && tunnel.sixrd.is_some() && tunnel.remote.is_unspecified();
+        Self {
+            found: found_by(&tunnel),
+            link: tunnel.link,
+            lookup: link.map_or(tunnel.via.lookup, |link| link.lookup),
+            kind: tunnel.kind,
+            mode: tunnel.mode,
+            up: link.is_some_and(|link| link.up),
+            forward4: link.is_some_and(|link| link.forward4),
+            forward6: link.is_some_and(|link| link.forward6),
+            checked: tunnel.receive.checksum,
+            bound: tunnel.bound.is_some(),
+            particular: tunnel.receive.sequence || tunnel.copies_dscp || sixrd,
+            forms: forms.map(|inside| form(&tunnel, inside, link)),
+            config: tunnel,
+            sequence,
+        }
+    }
+
+    /// The outer header of a packet with this inside.
+    #[inline(always)]
+    pub(crate) fn form(&self, inside: Inside) -> &Form {
+        match inside {
+            Inside::Ip4 | Inside::Frame => &self.forms[0],
+            Inside::Ip6 => &self.forms[1],
+            Inside::Mpls => &self.forms[2],
+        }
+    }
+
+    /// Whether it may have this inside.
+    #[inline(always)]
+    pub(crate) fn takes(&self, inside: Inside) -> bool {
+        !self.form(inside).has(CLOSED) && self.kind.carries_frames() == (inside == Inside::Frame)
+    }
+
+    /// What it puts before packets at the most, in bytes, as Linux counts it.
+    pub(crate) fn overhead(&self) -> usize {
+        let remote = self.config.udp.is_some_and(|udp| udp.gue && udp.remote_checksum);
+        usize::from(self.forms[0].len) + if remote { REMOTE_CHECKSUM } else { 0 }
+    }
+}
+
+/// Whether a tunnel takes such packets.
+fn takes(tunnel: &Tunnel, inside: Inside) -> bool {
+    if tunnel.kind.has_gre() {
+        return tunnel.kind.carries_frames() == (inside == Inside::Frame);
+    }
+    match (tunnel.mode, inside) {
+        // Linux's `ipip` has no IPv6 inside, whatever its mode is.
+        (_, Inside::Ip6) if tunnel.kind == TunnelKind::Ipip => false,
+        // And `sit` sends all, whatever it takes.
+        (_, Inside::Ip4 | Inside::Ip6 | Inside::Mpls) if tunnel.kind == TunnelKind::Sit => true,
+        (TunnelMode::Any, Inside::Ip4 | Inside::Ip6 | Inside::Mpls)
+        | (TunnelMode::Ip4, Inside::Ip4)
+        | (TunnelMode::Ip6, Inside::Ip6)
+        | (TunnelMode::Mpls, Inside::Mpls) => true,
+        _ => false,
+    }
+}
+
+/// Builds the outer header for such packets.
+fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
+    let mut header = Vec::with_capacity(LONGEST);
+    let up = link.is_some_and(|link| link.up);
+    let mut open = if takes(tunnel, inside) && up { 0 } else { CLOSED };
+    let (inner, ethertype) = match inside {
+        Inside::Ip4 => (protocol::IPV4, ethernet::IPV4),
+        Inside::Ip6 => (protocol::IPV6, ethernet::IPV6),
+        Inside::Mpls => (protocol::MPLS, ethernet::MPLS),
+        Inside::Frame => (protocol::GRE, gre::TRANSPARENT_ETHERNET),
+    };
+    let inner = if tunnel.kind.has_gre() { protocol::GRE } else { inner };
+    let outer = if tunnel.udp.is_some() { protocol::UDP } else { inner };
+    let is_ip = matches!(inside, Inside::Ip4 | Inside::Ip6 | Inside::Frame);
+    let ttl = match tunnel.ttl {
+        Some(ttl) => ttl,
+        None if is_ip => {
+            open |= TTL;
+            0
+        }
+        None => DEFAULT_TTL,
+    };
+    let tos = match tunnel.tos {
+        TunnelTos::Fixed(tos) => tos & !3,
+        TunnelTos::Inherit(_) if is_ip => {
+            open |= TOS;
+            0
+        }
+        TunnelTos::Inherit(tos) => tos & !3,
+    };
+    let source = if tunnel.local.is_unspecified() { tunnel.source } else { tunnel.local };
+    if source.is_unspecified() || tunnel.remote.is_unspecified() {
+        open |= ADDRESS;
+    }
+    if tunnel.kind.is_over_ipv6() {
+        open |= OVER_IPV6;
+        if tunnel.kind.has_gre() {
+            // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's.
+            open |= NO_ECN;
+        }
+        let mut outer_header = ipv6::Header::new(v6(source), v6(tunnel.remote), outer, ttl, 0);
+        outer_header.set_class_flow(0, tunnel.flow_label.unwrap_or(0));
+        open |= match tunnel.flow_label {
+            None if inside == Inside::Ip6 => LABEL,
+            None | Some(0) => HASH_LABEL,
+            Some(_) => 0,
+        };
+        if let Some(limit) = tunnel.encapsulation_limit {
+            outer_header.next_header = protocol::DESTINATION_OPTIONS;
+            header.extend(outer_header.as_bytes());
+            // RFC 2473 section 4.1.1, and a PadN of 3 bytes.
+            header.extend([outer, 0, 4, 1, limit, 1, 1, 0]);
+        } else {
+            header.extend(outer_header.as_bytes());
+        }
+    } else {
+        let mut outer_header = ipv4::Header::new(v4(source), v4(tunnel.remote), outer, ttl, 0);
+        outer_header.flags_offset = if tunnel.dont_fragment { ipv4::DONT_FRAGMENT } else { 0 }.into();
+        header.extend(outer_header.as_bytes());
+        if !tunnel.dont_fragment && !tunnel.ignore_df && matches!(inside, Inside::Ip4 | Inside::Frame) {
+            open |= FRAGMENT;
+        }
+    }
+    let (mut udp_at, mut gue_at, mut gre_at) = (0, 0, 0);
+    if let Some(outer) = tunnel.udp {
+        udp_at = header.len() as u8;
+        let port = outer.source_port.unwrap_or(0);
+        header.extend(udp::Header::new(port, outer.destination_port, 0).as_bytes());
+        if outer.source_port.is_none() {
+            open |= PORT;
+        }
+        if outer.gue {
+            gue_at = header.len() as u8;
+            header.extend([0, inner, 0, 0]);
+        }
+        if outer.checksum {
+            open |= UDP_SUM;
+        }
+        if outer.gue && outer.remote_checksum {
+            open |= REMOTE_SUM;
+        }
+    }
+    if tunnel.kind.has_gre() {
+        gre_at = header.len() as u8;
+        let fields = tunnel.transmit;
+        // The checksum covers the payload: it is filled in for each packet.
+        let builder = gre::Builder {
+            protocol: ethertype,
+            checksum: fields.checksum,
+            key: fields.key,
+            sequence: fields.sequence.then_some(0),
+        };
+        let mut bytes = [0; gre::MAX_LEN];
+        let len = builder.write(&mut bytes).unwrap_or(0);
+        if fields.checksum
+            && let Some(checksum) = bytes.get_mut(4..6)
+        {
+            checksum.fill(0);
+            open |= GRE_SUM;
+        }
+        header.extend(bytes.iter().take(len));
+        if fields.sequence {
+            open |= SEQUENCE;
+        }
+    }
+    let mut template = [0; TEMPLATE];
+    let len = header.len().min(TEMPLATE);
+    template.iter_mut().skip(TEMPLATE - len).zip(&header).for_each(|(to, from)| *to = *from);
+    let words = header.as_chunks::<4>().0.iter().take(5).map(|word| u64::from(u32::from_le_bytes(*word)));
+    let sum: u64 = if tunnel.kind.is_over_ipv6() { 0 } else { words.sum() };
+    Form {
+        open,
+        len: len as u8,
+        udp: udp_at,
+        gue: gue_at,
+        gre: gre_at,
+        tos,
+        next_hop: tunnel.via.resolved,
+        mtu: link.map_or(0, |link| link.mtu),
+        // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words.
+        sum: (1..=4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16)) as u32,
+        link: tunnel.link,
+        template,
+    }
+}
+
+fn v4(address: IpAddr) -> Ipv4Addr {
+    match address {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+    }
+}
+
+fn v6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V6(address) => address,
+        IpAddr::V4(_) => Ipv6Addr::UNSPECIFIED,
+    }
+}

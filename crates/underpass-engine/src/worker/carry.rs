@@ -1,0 +1,393 @@
+//! Steps: what happens to a packet on its own road, one step after the other until its verdict.
+
+use arrayvec::ArrayVec;
+use underpass_packet::FromBytes;
+
+use super::chain::Fibs;
+use super::road::{BROADCAST, GROUP, Road, Slow, UNFINISHED};
+use super::transmit::frame;
+use super::{Path, Step, View, Waiting, group, icmp, ipv4, ipv6, rpl};
+use crate::buffer::{BURST, Packet, PortId};
+use crate::drops::Drop;
+use crate::flow;
+use crate::lpm::NO_LEAF;
+use crate::srv6::{self, Onward};
+use crate::tables::{Action, ActionId, Discard, Endpoint, Headend, NextHopId, TunnelId};
+use crate::trace::{Event, Trace};
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Carries a packet on until its verdict, or until it has to wait for a look-up.
+    #[inline(never)]
+    pub(super) fn carry<'a, T: Trace>(
+        &mut self,
+        view: &View<'a>,
+        fibs: &mut Fibs<'a>,
+        mut road: Road,
+        mut step: Step,
+        waiting: &mut ArrayVec<Waiting, BURST>,
+        trace: &mut T,
+    ) {
+        // The steps in the order in which most packets take them: one after the other, without a jump
+        // back. A packet that needs an earlier one goes round.
+        loop {
+            if let Step::Look6(lookup) = step {
+                step = match fibs.known(lookup, road.target6) {
+                    Some(action) => Step::Act(action),
+                    None => match fibs.fib6(view, lookup) {
+                        Some(fib) if fib.is_hot() => {
+                            let leaf = fib.lookup(road.target6.to_bits(), view.guard).map(ActionId);
+                            trace.step(Event::Lookup(road.target6.into(), leaf), &road.packet);
+                            fibs.next = leaf.map(|leaf| (lookup, road.target6, leaf));
+                            looked(leaf)
+                        }
+                        Some(_) if !waiting.is_full() => {
+                            return waiting.push(Waiting { road, lookup, ipv6: true });
+                        }
+                        _ => Step::slow(&mut road, lookup, Slow::Target6),
+                    },
+                };
+            } else if let Step::Look4(lookup) = step {
+                step = match fibs.fib4(view, lookup) {
+                    Some(fib) if fib.is_hot() => {
+                        let leaf = fib.lookup(road.target4.to_bits(), view.guard).map(ActionId);
+                        trace.step(Event::Lookup(road.target4.into(), leaf), &road.packet);
+                        looked(leaf)
+                    }
+                    Some(_) if !waiting.is_full() => {
+                        return waiting.push(Waiting { road, lookup, ipv6: false });
+                    }
+                    _ => Step::slow(&mut road, lookup, Slow::Target4),
+                };
+            }
+            if let Step::Act(id) = step {
+                step = self.act(view, &mut road, id, trace);
+            }
+            if let Step::Forward(id) = step {
+                step = self.forward(view, &mut road, id, trace);
+            } else if let Step::Frame(id) = step {
+                step = frame(view, &road.packet, id);
+            }
+            if let Step::Send(port) = step {
+                return self.send(PortId(port as u16), road.packet, trace);
+            }
+            if let Step::Look6(_) | Step::Look4(_) = step {
+                continue;
+            }
+            if let Step::Unresolved(id) = step
+                && let Some(tunnel) = tunnel_behind(view, id)
+            {
+                step = Step::FrameInto(tunnel);
+            }
+            if !self.answers && matches!(step, Step::OnLink(_) | Step::Unresolved(_) | Step::Deliver) {
+                let back = match step {
+                    Step::Deliver => self.hand_over(view, road, trace),
+                    step => self.hold(view, road, step, trace),
+                };
+                match back {
+                    Some(back) => (road, step) = back,
+                    None => return,
+                }
+            }
+            match self.rare(view, &mut road, step, trace) {
+                Some(next) => step = next,
+                None => return self.pool.give(road.packet),
+            }
+        }
+    }
+
+    /// The steps that few packets take. `None`: the packet has its verdict.
+    #[cold]
+    #[inline(never)]
+    fn rare<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        step: Step,
+        trace: &mut T,
+    ) -> Option<Step> {
+        let link = view.link(road.ingress);
+        Some(match (step, link) {
+            (Step::Act(_), _) => step,
+            (Step::Deliver, _) => match self.deliver(view, road, trace) {
+                Some(next) => next,
+                None => {
+                    trace.step(Event::Delivered(road.ingress), &road.packet);
+                    self.totals.delivered += 1;
+                    return None;
+                }
+            },
+            (Step::Refuse(refusal), _) => match refusal.error() {
+                Some(error) => self.icmp_error(view, road, refusal.reason(), error, trace),
+                None => {
+                    trace.step(Event::Dropped(refusal.reason()), &road.packet);
+                    self.count_drop(road, refusal.reason());
+                    return None;
+                }
+            },
+            (Step::LookSlow(lookup), _) => self.look_slow(view, road, lookup, trace),
+            (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => self.unusual6(view, road, link, trace),
+            (Step::Unusual, Some(link)) => ipv4::unusual(road, link),
+            (Step::Label, _) => self.label(view, road, trace),
+            (Step::FragmentLabelled(action), _) => {
+                self.send_labelled_fragments(view, road, action, trace);
+                return None;
+            }
+            (Step::Group, _) => group::group(road),
+            (Step::OnLink(_) | Step::Unresolved(_), _) => UNRESOLVED,
+            (Step::Untag, Some(link)) => {
+                let step = group::untag(road, link.mpls, self.answers);
+                if matches!(step, Step::Label) {
+                    self.labelled.count(1, road.packet.len() as u64);
+                }
+                step
+            }
+            (Step::Arp, Some(link)) => self.arp(view, road, link, trace),
+            (Step::Finish(action), _) => {
+                self.finish_generated(view, road, road.ingress);
+                Step::Act(action)
+            }
+            (Step::FrameInto(tunnel), _) => self.encapsulate_in(view, road, tunnel, trace),
+            (Step::FragmentInto(action), _) => {
+                self.send_fragments_into(view, road, action, trace);
+                return None;
+            }
+            (Step::Fragment(next_hop), _) => {
+                self.send_fragments(view, road, next_hop, trace);
+                return None;
+            }
+            _ => Step::drop(Drop::LinkDown),
+        })
+    }
+
+    /// Looks up in one go what waits for it, and carries those packets on. They may wait again, for
+    /// their next look-up.
+    #[inline(never)]
+    pub(super) fn look_up_together<'a, T: Trace>(
+        &mut self,
+        view: &View<'a>,
+        fibs: &mut Fibs<'a>,
+        waiting: &mut ArrayVec<Waiting, BURST>,
+        trace: &mut T,
+    ) {
+        let batch = std::mem::take(waiting);
+        let mut leaves = [NO_LEAF; BURST];
+        look_up_batch(view, fibs, &batch, &mut leaves);
+        for (Waiting { road, ipv6, .. }, leaf) in batch.into_iter().zip(leaves) {
+            let leaf = (leaf != NO_LEAF).then_some(ActionId(leaf));
+            let step = looked(leaf);
+            let target = if ipv6 { road.target6.into() } else { road.target4.into() };
+            trace.step(Event::Lookup(target, leaf), &road.packet);
+            self.carry(view, fibs, road, step, waiting, trace);
+        }
+    }
+
+    /// Does what a look-up ended in.
+    #[inline(always)]
+    pub(super) fn act<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: ActionId,
+        trace: &mut T,
+    ) -> Step {
+        let Some(action) = view.tables.action(id, view.guard) else {
+            return Step::drop(Drop::NoRoute);
+        };
+        match action {
+            Action::Forward(next_hop) => Step::Forward(*next_hop),
+            Action::Endpoint(sid) => self.behave(view, road, id, sid, trace),
+            Action::Headend(headend) => {
+                if road.is(UNFINISHED) {
+                    return Step::Finish(id);
+                }
+                self.insert(view, road, id, headend, trace)
+            }
+            Action::Rpl(route) => {
+                if road.is(UNFINISHED) {
+                    return Step::Finish(id);
+                }
+                let room = usize::from(route.room);
+                match road.encapsulate(id).and_then(|()| self.make_room(road, room, trace)) {
+                    Ok(()) => rpl::headend(road, route, trace),
+                    Err(refusal) => Step::Refuse(refusal),
+                }
+            }
+            Action::Ioam(ioam) => {
+                if road.is(UNFINISHED) {
+                    return Step::Finish(id);
+                }
+                match road.encapsulate_again() {
+                    Ok(()) => self.insert_ioam(view, road, ioam, trace),
+                    Err(refusal) => Step::Refuse(refusal),
+                }
+            }
+            Action::Tunnel(route) => self.enter_tunnel(view, road, (id, route), trace),
+            Action::Local if view.tables.tunnels().receives() => self.leave_tunnel(view, road, trace),
+            Action::Local => Step::Deliver,
+            Action::Broadcast => {
+                road.extra.flags |= GROUP | BROADCAST;
+                Step::Deliver
+            }
+            Action::Multipath(multipath) => {
+                let chosen = multipath.choose(flow::hash(road.packet.bytes()));
+                chosen.map_or(Step::drop(Drop::NoRoute), Step::Act)
+            }
+            Action::Push(push) => self.push_labels(view, road, (id, push), trace),
+            // No look-up by an address leads to it.
+            Action::Switch(_) => Step::drop(Drop::NoRoute),
+            Action::OnLink(link) => Step::OnLink(*link),
+            Action::Discard(discard) => self.discard(road, *discard),
+        }
+    }
+
+    /// Does what a local SID says.
+    fn behave<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: ActionId,
+        sid: &Endpoint,
+        trace: &mut T,
+    ) -> Step {
+        trace.step(Event::Behaviour(srv6::name(&sid.behaviour)), &road.packet);
+        // Bytes are counted as the packet came, its outer headers included.
+        let bytes = road.packet.len();
+        let mut unusual = false;
+        let check = view.check(road.ingress);
+        match srv6::endpoint(&mut road.packet, sid, &check, &mut unusual) {
+            Ok(onward) => {
+                if road.extra.growth != 0 {
+                    road.shortened(bytes - road.packet.len());
+                }
+                self.count(sid.counter, bytes);
+                road.behaved(sid.counter, bytes, unusual);
+                self.onward(view, road, id, onward, trace)
+            }
+            Err(refusal) => {
+                self.count_error(sid.counter);
+                Step::Refuse(refusal)
+            }
+        }
+    }
+
+    /// The step in which a packet goes on from a behaviour.
+    fn onward<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: ActionId,
+        onward: Onward<'_>,
+        trace: &mut T,
+    ) -> Step {
+        match onward {
+            Onward::Look4(lookup, address) => Step::look4(road, lookup, address),
+            Onward::Look6(lookup, address) => Step::look6(road, lookup, address),
+            Onward::Forward(next_hop) => Step::Forward(next_hop),
+            Onward::Frame(link) => Step::Frame(link),
+            Onward::Insert(policy) => self.insert(view, road, id, policy, trace),
+            Onward::Deliver => {
+                // Not as it came in: a kernel beside the router has no such packet of its own.
+                road.extra.turns += 1;
+                Step::Deliver
+            }
+            Onward::Program(bpf, srh) => self.run_program(view, road, bpf, srh),
+        }
+    }
+
+    /// Puts the headers of a policy, which the action has, before or into a packet.
+    fn insert<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: ActionId,
+        policy: &Headend,
+        trace: &mut T,
+    ) -> Step {
+        let room = usize::from(policy.room);
+        match road.encapsulate(id).and_then(|()| self.make_room(road, room, trace)) {
+            Ok(()) => srv6::headend(road, policy, view.tables.hmac_keys(view.guard), trace),
+            Err(refusal) => Step::Refuse(refusal),
+        }
+    }
+
+    /// A route type that forwards nothing.
+    #[inline(always)]
+    pub(super) fn discard(&mut self, road: &mut Road, discard: Discard) -> Step {
+        match discard {
+            Discard::Blackhole => Step::drop(Drop::Blackhole),
+            Discard::Unreachable => Step::error(Drop::Unreachable, icmp::Error::Unreachable),
+            Discard::Prohibit => Step::error(Drop::Prohibited, icmp::Error::Prohibited),
+            Discard::Throw => {
+                let lookup = road.extra.looked_in;
+                Step::slow(road, lookup, Slow::Throw)
+            }
+        }
+    }
+}
+
+/// An on-link destination, or a next hop, whose neighbour is not known.
+pub(super) const UNRESOLVED: Step = Step::error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable);
+
+/// Whether a packet inside another, with unusual addresses or options, may be forwarded.
+#[cold]
+pub(super) fn may_forward(packet: &Packet) -> bool {
+    let bytes = packet.bytes();
+    if ipv6::is(packet) {
+        underpass_packet::ipv6::Header::ref_from_prefix(bytes)
+            .is_ok_and(|(header, _)| ipv6::may_forward(header))
+    } else {
+        underpass_packet::ipv4::Header::ref_from_prefix(bytes)
+            .is_ok_and(|(header, _)| ipv4::may_forward(header))
+    }
+}
+
+/// The tunnel that a next hop without neighbours is: labelled packets go there by a next hop as to any other link.
+#[cold]
+fn tunnel_behind(view: &View<'_>, id: NextHopId) -> Option<TunnelId> {
+    let next_hop = view.tables.next_hop(id, view.guard)?;
+    let tunnel = view.tables.tunnels().of_link(next_hop.link)?;
+    let stored = view.tables.tunnels().tunnel(tunnel, view.guard)?;
+    (!stored.kind.carries_frames()).then_some(tunnel)
+}
+
+/// What a look-up led to.
+#[inline(always)]
+fn looked(leaf: Option<ActionId>) -> Step {
+    match leaf {
+        Some(leaf) => Step::Act(leaf),
+        None => Step::error(Drop::NoRoute, icmp::Error::NoRoute),
+    }
+}
+
+/// The look-ups of a burst, those of one table and family together.
+fn look_up_batch<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, batch: &[Waiting], leaves: &mut [u32; BURST]) {
+    let mut done = [false; BURST];
+    for first in 0..batch.len() {
+        if done[first] {
+            continue;
+        }
+        let Waiting { lookup, ipv6, .. } = batch[first];
+        let members: ArrayVec<usize, BURST> = (first..batch.len())
+            .filter(|i| !done[*i] && batch[*i].lookup == lookup && batch[*i].ipv6 == ipv6)
+            .collect();
+        let mut found = [NO_LEAF; BURST];
+        let found = &mut found[..members.len()];
+        if ipv6 {
+            let targets: ArrayVec<u128, BURST> =
+                members.iter().map(|i| batch[*i].road.target6.to_bits()).collect();
+            if let Some(fib) = fibs.fib6(view, lookup) {
+                fib.lookup_batch(&targets, found, view.guard);
+            }
+        } else {
+            let targets: ArrayVec<u32, BURST> =
+                members.iter().map(|i| batch[*i].road.target4.to_bits()).collect();
+            if let Some(fib) = fibs.fib4(view, lookup) {
+                fib.lookup_batch(&targets, found, view.guard);
+            }
+        }
+        for (member, leaf) in members.into_iter().zip(found) {
+            leaves[member] = *leaf;
+            done[member] = true;
+        }
+    }
+}
