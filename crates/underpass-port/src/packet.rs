@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use underpass_engine::buffer::{BURST, HEADROOM, Packet, Pool};
-use underpass_engine::coalesce::Coalescer;
 use underpass_engine::offload::{self, Leaves, Tunnel};
 use underpass_engine::worker::Burst;
 
@@ -98,7 +97,6 @@ pub struct PacketPort {
     plain: Option<XdpPort>,
     /// A socket for segments inside tunnels, where the program for them is attached.
     tunnels: Option<OwnedFd>,
-    coalescer: Coalescer,
     /// What has been sent is counted and given back together.
     headers: Box<[[u8; vnet::LEN]; BURST]>,
     tally: Tally,
@@ -146,20 +144,7 @@ impl PacketPort {
         let keep = filter.is_none().then(|| keep.clone());
         let (headers, tally) = (Box::new([[0; vnet::LEN]; BURST]), Tally::default());
         let tunnels = if tunnels { Some(open_tunnels(ifindex)?) } else { None };
-        let coalescer = Coalescer::default();
-        Ok(Self {
-            ring,
-            next: 0,
-            ifindex,
-            keep,
-            plain,
-            tunnels,
-            coalescer,
-            headers,
-            tally,
-            kernel_drops: 0,
-            socket,
-        })
+        Ok(Self { ring, next: 0, ifindex, keep, plain, tunnels, headers, tally, kernel_drops: 0, socket })
     }
 
     /// The group of sockets that share the device.
@@ -256,12 +241,11 @@ impl PacketPort {
         Some(packet)
     }
 
-    /// Sends packets, TCP segments that follow each other as one, and gives them to the pool.
+    /// Sends packets, and gives them to the pool.
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         let mut batch = ArrayVec::<Packet, BURST>::new();
         let mut batch_is_plain = false;
-        self.tally.coalesced += self.coalescer.put(pool, packets);
-        while let Some(packet) = self.coalescer.next() {
+        for packet in packets {
             // What came before leaves before.
             let plain = !packet.has_offload() && !packet.is_large();
             if batch.is_full() || plain != batch_is_plain {
@@ -275,13 +259,10 @@ impl PacketPort {
                     if self.send_tunnelled(&packet, tunnel) {
                         pool.give(packet);
                     } else {
-                        self.send_cut(pool, packet);
+                        self.send_cut(pool, packet, &mut batch);
                     }
                 }
-                Leaves::Cut => {
-                    self.send_batch(pool, &mut batch);
-                    self.send_cut(pool, packet);
-                }
+                Leaves::Cut => self.send_cut(pool, packet, &mut batch),
             }
         }
         self.flush(pool, &mut batch, batch_is_plain);
@@ -327,8 +308,7 @@ impl PacketPort {
 
     /// Sends the parts of a segment that the kernel cannot cut.
     #[cold]
-    fn send_cut(&mut self, pool: &mut Pool, packet: Packet) {
-        let (mut batch, mut plain) = (ArrayVec::<Packet, BURST>::new(), true);
+    fn send_cut(&mut self, pool: &mut Pool, packet: Packet, batch: &mut ArrayVec<Packet, BURST>) {
         let Some(mut cut) = offload::Cut::new(&packet) else {
             self.tally.malformed += 1;
             return pool.give(packet);
@@ -339,12 +319,10 @@ impl PacketPort {
                 break;
             };
             if batch.is_full() {
-                self.flush(pool, &mut batch, plain);
+                self.send_batch(pool, batch);
             }
-            plain = !part.is_large();
             batch.push(part);
         }
-        self.flush(pool, &mut batch, plain);
         self.tally.cut += 1;
         pool.give(packet);
     }

@@ -200,12 +200,12 @@ fn tcp_over_xdp_generic() {
     }
 }
 
-/// What AF_PACKET receives whole is cut for AF_XDP, and the other way round put together.
+/// What AF_PACKET receives whole is cut for AF_XDP.
 #[test]
 fn tcp_from_packet_to_xdp() {
     if lab::may("tcp_from_packet_to_xdp") {
         let seen = tcp(Driver::Packet, Driver::Xdp);
-        assert!(seen.longest > 10_000 && seen.cut > 0 && seen.coalesced > 0, "{seen:?}");
+        assert!(seen.longest > 10_000 && seen.cut > 0, "{seen:?}");
     }
 }
 
