@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
-use underpass_engine::buffer::{BURST, HEADROOM, Packet, Pool};
+use underpass_engine::buffer::{BURST, HEADROOM, Offload, Packet, Pool};
 use underpass_engine::offload::{self, Leaves, Tunnel};
 use underpass_engine::worker::Burst;
 
@@ -95,14 +95,38 @@ pub struct PacketPort {
     /// A socket that only sends, for plain packets: a message of `sendmmsg` costs more than a descriptor. `None`
     /// where all queues have one already, or there is no AF_XDP.
     plain: Option<XdpPort>,
-    /// A socket for segments inside tunnels, where the program for them is attached.
-    tunnels: Option<OwnedFd>,
+    /// A socket for segments. The kernel may have to cut them, which it does not do on the way past its queues, and
+    /// announces those inside tunnels on the way through them.
+    segments: OwnedFd,
+    /// Whether the program for those inside tunnels is attached.
+    tunnels: bool,
     /// What has been sent is counted and given back together.
     headers: Box<[[u8; vnet::LEN]; BURST]>,
     tally: Tally,
     kernel_drops: u64,
     /// Behind the ring, which is unmapped before it is closed.
     socket: OwnedFd,
+}
+
+/// By which socket packets leave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The kernel needs to know nothing of it: AF_XDP.
+    Plain,
+    /// Its checksum is not finished, or it is long.
+    Told,
+    /// It stands for several.
+    Segment,
+}
+
+impl Way {
+    fn of(packet: &Packet) -> Self {
+        match packet.offload() {
+            Some(Offload { segment: Some(_), .. }) => Self::Segment,
+            None if !packet.has_offload() && !packet.is_large() => Self::Plain,
+            _ => Self::Told,
+        }
+    }
 }
 
 impl PacketPort {
@@ -143,8 +167,20 @@ impl PacketPort {
         }
         let keep = filter.is_none().then(|| keep.clone());
         let (headers, tally) = (Box::new([[0; vnet::LEN]; BURST]), Tally::default());
-        let tunnels = if tunnels { Some(open_tunnels(ifindex)?) } else { None };
-        Ok(Self { ring, next: 0, ifindex, keep, plain, tunnels, headers, tally, kernel_drops: 0, socket })
+        let segments = open_segments(ifindex)?;
+        Ok(Self {
+            ring,
+            next: 0,
+            ifindex,
+            keep,
+            plain,
+            segments,
+            tunnels,
+            headers,
+            tally,
+            kernel_drops: 0,
+            socket,
+        })
     }
 
     /// The group of sockets that share the device.
@@ -244,41 +280,45 @@ impl PacketPort {
     /// Sends packets, and gives them to the pool.
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         let mut batch = ArrayVec::<Packet, BURST>::new();
-        let mut batch_is_plain = false;
+        let mut batch_way = Way::Plain;
         for packet in packets {
             // What came before leaves before.
-            let plain = !packet.has_offload() && !packet.is_large();
-            if batch.is_full() || plain != batch_is_plain {
-                self.flush(pool, &mut batch, batch_is_plain);
-                batch_is_plain = plain;
+            let way = Way::of(&packet);
+            if batch.is_full() || way != batch_way {
+                self.flush(pool, &mut batch, batch_way);
+                batch_way = way;
             }
             match offload::leaves(&packet) {
                 Leaves::Whole => batch.push(packet),
                 Leaves::Tunnelled(tunnel) => {
-                    self.send_batch(pool, &mut batch);
+                    self.flush(pool, &mut batch, way);
                     if self.send_tunnelled(&packet, tunnel) {
                         pool.give(packet);
                     } else {
                         self.send_cut(pool, packet, &mut batch);
                     }
                 }
-                Leaves::Cut => self.send_cut(pool, packet, &mut batch),
+                Leaves::Cut => {
+                    self.flush(pool, &mut batch, way);
+                    self.send_cut(pool, packet, &mut batch);
+                }
             }
         }
-        self.flush(pool, &mut batch, batch_is_plain);
+        self.flush(pool, &mut batch, batch_way);
     }
 
-    /// Sends what has been gathered: packets of which the kernel needs to know nothing by AF_XDP.
-    fn flush(&mut self, pool: &mut Pool, batch: &mut ArrayVec<Packet, BURST>, plain: bool) {
+    /// Sends what has been gathered.
+    fn flush(&mut self, pool: &mut Pool, batch: &mut ArrayVec<Packet, BURST>, way: Way) {
         match &mut self.plain {
-            Some(port) if plain => port.send(pool, batch.drain(..)),
-            _ => self.send_batch(pool, batch),
+            Some(port) if way == Way::Plain => port.send(pool, batch.drain(..)),
+            _ if way == Way::Segment => self.send_batch(pool, batch, self.segments.as_raw_fd()),
+            _ => self.send_batch(pool, batch, self.socket.as_raw_fd()),
         }
     }
 
     /// Sends a segment inside a tunnel whole. Whether that works here.
     fn send_tunnelled(&mut self, packet: &Packet, tunnel: Tunnel) -> bool {
-        let Some((socket, mark)) = self.tunnels.as_ref().zip(tunnel::mark(tunnel)) else { return false };
+        let Some(mark) = tunnel::mark(tunnel).filter(|_| self.tunnels) else { return false };
         let header = vnet::write(packet, 0);
         let part =
             |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -297,7 +337,7 @@ impl PacketPort {
         message.msg_control = (&raw mut control).cast();
         message.msg_controllen = size_of::<Control>() as _;
         // SAFETY: the kernel reads the parts and the control message, which are ours and of these lengths.
-        if unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) } < 0 {
+        if unsafe { libc::sendmsg(self.segments.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) } < 0 {
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS) => self.tally.queue_full += 1,
                 _ => self.tally.send_errors += 1,
@@ -319,15 +359,16 @@ impl PacketPort {
                 break;
             };
             if batch.is_full() {
-                self.send_batch(pool, batch);
+                self.send_batch(pool, batch, self.socket.as_raw_fd());
             }
             batch.push(part);
         }
+        self.send_batch(pool, batch, self.socket.as_raw_fd());
         self.tally.cut += 1;
         pool.give(packet);
     }
 
-    fn send_batch(&mut self, pool: &mut Pool, batch: &mut ArrayVec<Packet, BURST>) {
+    fn send_batch(&mut self, pool: &mut Pool, batch: &mut ArrayVec<Packet, BURST>, fd: RawFd) {
         let mut parts = ArrayVec::<[libc::iovec; 2], BURST>::new();
         for (packet, header) in batch.iter_mut().zip(self.headers.iter_mut()) {
             *header = vnet::write(packet, 0);
@@ -347,7 +388,7 @@ impl PacketPort {
         let mut rest = messages.as_mut_slice();
         let mut again = true;
         while !rest.is_empty() {
-            let (fd, count) = (self.socket.as_raw_fd(), rest.len() as u32);
+            let count = rest.len() as u32;
             // SAFETY: the messages name memory of `headers` and `batch`, which lives on, and its lengths.
             let sent = unsafe { libc::sendmmsg(fd, rest.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
             if sent > 0 {
@@ -425,8 +466,8 @@ fn bind(fd: RawFd, ifindex: u32, protocol: u16) -> io::Result<()> {
     sys::bind(fd, &address)
 }
 
-/// A socket that only sends, past the hook where [`tunnel`]'s program is attached.
-fn open_tunnels(ifindex: u32) -> io::Result<OwnedFd> {
+/// A socket that only sends, through the kernel's queues and past the hook where [`tunnel`]'s program is attached.
+fn open_segments(ifindex: u32) -> io::Result<OwnedFd> {
     let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     let fd = socket.as_raw_fd();
     sys::set_option(fd, libc::SOL_PACKET, packet_option::VNET_HDR, &1_i32)?;

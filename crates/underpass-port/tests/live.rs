@@ -253,11 +253,11 @@ fn tunnelled_segments_leave_whole() {
     }
 }
 
-/// Segments behind UDP or GRE leave AF_PACKET whole too, and a kernel that has to cut them, as the device takes no
+/// Segments leave AF_PACKET whole, behind UDP or GRE too, and a kernel that has to cut them, as the device takes no
 /// large ones, makes of them what `Cut` makes.
 #[test]
-fn the_kernel_cuts_what_is_behind_udp_and_gre() {
-    if !lab::may("the_kernel_cuts_what_is_behind_udp_and_gre") {
+fn the_kernel_cuts_what_the_device_does_not_take() {
+    if !lab::may("the_kernel_cuts_what_the_device_does_not_take") {
         return;
     }
     let (a, router) = (Namespace::new(), Namespace::new());
@@ -269,7 +269,7 @@ fn the_kernel_cuts_what_is_behind_udp_and_gre() {
         let mut port = port("r0", Driver::Packet, &keep, &memory, &mut pool);
         let gre = [0x20, 0, 8, 0, 1, 2, 3, 4];
         let gue = [&[0x01, 47, 0, 0, 9, 9, 9, 9][..], &gre].concat();
-        for (protocol, headers) in [(17, &[][..]), (17, &gue), (47, &gre)] {
+        for (protocol, headers) in [(6, &[][..]), (17, &[]), (17, &gue), (47, &gre)] {
             for whole in [true, false] {
                 lab::ip(&format!("link set r0 gso_max_size {}", if whole { 65_536 } else { 3000 }));
                 let packet = segment_behind(&mut pool, protocol, headers);
@@ -317,7 +317,9 @@ fn segment_behind(pool: &mut Pool, protocol: u8, more: &[u8]) -> Packet {
         let [high, low] = ((inside.len() + 8) as u16).to_be_bytes();
         inside = [&[0x80, 1, 0x15, 0xb3, high, low, 0, 0], &inside[..]].concat();
     }
-    let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], &ip4(protocol, &inside)[..]].concat();
+    // 6: behind nothing.
+    let packet = if protocol == 6 { inside } else { ip4(protocol, &inside) };
+    let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], &packet[..]].concat();
     let mut packet = pool.take_large().unwrap();
     packet.set(HEADROOM, &frame).unwrap();
     let segment = Some(Segment { size: 1000, kind: SegmentKind::Tcp4 });
