@@ -481,6 +481,24 @@ fn forward<const IPV6: bool>(packet: &mut Packet, len: usize, next_hop: &StoredN
     Some((next_hop.port, (ETHERNET + len) as u32))
 }
 
+/// Forwards the packet of `len` bytes that lies `at` bytes behind the first in a frame, of which the rest is cut off.
+#[inline(always)]
+fn forward_inner<const IPV6: bool>(
+    packet: &mut Packet,
+    (at, len): (usize, usize),
+    next_hop: &StoredNextHop,
+) -> Option<Out> {
+    let mac = addresses(next_hop, len)?;
+    // The Ethernet header right before the packet: `at` bytes behind the old one.
+    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
+    if !(if IPV6 { ipv6::lower_hop_limit(bytes) } else { ipv4::lower_ttl(bytes) }) {
+        return None;
+    }
+    write_header(head, mac, if IPV6 { ethernet::IPV6 } else { ethernet::IPV4 });
+    packet.narrow(at, ETHERNET + len);
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}
+
 /// The next hop that an IPv4 address leads to, in tables that are in the cache.
 #[inline(always)]
 pub(super) fn next_hop4<'a>(

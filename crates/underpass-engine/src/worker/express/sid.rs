@@ -7,7 +7,9 @@ use underpass_packet::{ethernet, protocol};
 use super::super::chain::{Chain, Fibs};
 use super::super::{View, ipv4, ipv6};
 use super::headend::encapsulate;
-use super::{ETHERNET, NEXT_HEADER, Out, addresses, cut, next_hop, next_hop4, next_hop6, write_header};
+use super::{
+    ETHERNET, NEXT_HEADER, Out, addresses, cut, forward_inner, next_hop, next_hop4, next_hop6, write_header,
+};
 use crate::buffer::Packet;
 use crate::srv6;
 use crate::tables::{ActionId, Behaviour, Endpoint, Link, LookupId, StoredNextHop};
@@ -233,15 +235,7 @@ fn decapsulate4<'a>(
     let at = srv6::plain_inner(bytes, protocol::IPV4)?;
     let (target, len) = ipv4::plain(bytes.get(at..)?)?;
     let next_hop = next_hop(target)?;
-    let mac = addresses(next_hop, len)?;
-    // The Ethernet header right before the packet: `at` bytes behind the old one.
-    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
-    if !ipv4::lower_ttl(bytes) {
-        return None;
-    }
-    write_header(head, mac, ethernet::IPV4);
-    packet.narrow(at, ETHERNET + len);
-    Some((next_hop.port, (ETHERNET + len) as u32))
+    forward_inner::<false>(packet, (at, len), next_hop)
 }
 
 /// The same for an IPv6 packet inside.
@@ -255,12 +249,5 @@ fn decapsulate6<'a>(
     let at = srv6::plain_inner(bytes, protocol::IPV6)?;
     let (target, len) = ipv6::plain(bytes.get(at..)?)?;
     let next_hop = next_hop(target)?;
-    let mac = addresses(next_hop, len)?;
-    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
-    if !ipv6::lower_hop_limit(bytes) {
-        return None;
-    }
-    write_header(head, mac, ethernet::IPV6);
-    packet.narrow(at, ETHERNET + len);
-    Some((next_hop.port, (ETHERNET + len) as u32))
+    forward_inner::<true>(packet, (at, len), next_hop)
 }

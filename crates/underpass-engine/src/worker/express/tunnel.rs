@@ -11,7 +11,7 @@ use super::super::tunnel::{
     ecn_inside, ecn_outside, fill_gre, fill_udp, flow_label, is_local4, is_refused, source_port,
 };
 use super::super::{Path, View, ipv4, ipv6};
-use super::{Company, ETHERNET, Out, addresses, cut, next_hop4, next_hop6, write_header};
+use super::{Company, ETHERNET, Out, addresses, cut, forward_inner, next_hop4, next_hop6, write_header};
 use crate::buffer::{BURST, Packet};
 use crate::counters::{Counters, Direction};
 use crate::tables::{
@@ -414,14 +414,7 @@ fn out4<'a>(
         return None;
     }
     let next_hop = next_hop(target)?;
-    let mac = addresses(next_hop, len)?;
-    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
-    if !ipv4::lower_ttl(bytes) {
-        return None;
-    }
-    write_header(head, mac, ethernet::IPV4);
-    packet.narrow(at, ETHERNET + len);
-    Some((next_hop.port, (ETHERNET + len) as u32))
+    forward_inner::<false>(packet, (at, len), next_hop)
 }
 
 /// The same for an IPv6 packet.
@@ -439,14 +432,7 @@ fn out6<'a>(
         return None;
     }
     let next_hop = next_hop(target)?;
-    let mac = addresses(next_hop, len)?;
-    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
-    if !ipv6::lower_hop_limit(bytes) {
-        return None;
-    }
-    write_header(head, mac, ethernet::IPV6);
-    packet.narrow(at, ETHERNET + len);
-    Some((next_hop.port, (ETHERNET + len) as u32))
+    forward_inner::<true>(packet, (at, len), next_hop)
 }
 
 /// Asks for the memory of the tunnels that a burst of packets goes into by these leaves, or comes out of.
