@@ -20,6 +20,7 @@ pub mod reply;
 pub mod rpl;
 pub mod seg6;
 pub mod seg6local;
+pub mod tc;
 pub mod tunnel;
 
 pub use attribute::{Attribute, Attributes, Type, Validate, policy};
