@@ -2,18 +2,21 @@
 //! for many. A port that can say so to its device passes them on; another finishes and cuts them with this,
 //! and so does a worker that fragments them.
 
+mod leave;
 mod walk;
 
 use underpass_packet::checksum::Sum;
-use underpass_packet::ipv6_ext::Extensions;
-use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
+use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::buffer::{NoRoom, Offload, Packet, Pool, Segment, SegmentKind};
+pub use leave::{Leaves, Over, Tunnel, Uneven, leaves, make_even};
 use walk::{Layer, Walk, of_nibble, walk, walk_frame};
 
 /// TCP's checksum and UDP's, in their headers.
 const TCP_FIELD: u16 = 16;
 const UDP_FIELD: u16 = 6;
+/// GRE's, where it has one.
+const GRE_FIELD: usize = 4;
 const TCP_LEN: usize = 20;
 const UDP_LEN: usize = 8;
 
@@ -142,37 +145,49 @@ impl Cut {
     /// Makes the headers of a part, which are those of the whole, its own.
     fn mend(&self, bytes: &mut [u8], last: bool) {
         let len = bytes.len();
-        let whole = self.walk.end - self.start;
-        let upper = len - self.start;
-        let mut inside = 0;
-        if let Some(header) = bytes.get_mut(self.start..) {
-            if self.kind == SegmentKind::Udp {
-                put(header, 4, upper as u16);
-            } else {
-                if let Some(sequence) = header.get_mut(4..).and_then(|field| field.first_chunk_mut::<4>()) {
-                    *sequence = u32::from_be_bytes(*sequence).wrapping_add(self.done as u32).to_be_bytes();
-                }
-                if let Some(flags) = header.get_mut(TCP_FLAGS) {
-                    *flags &= if last { 0xff } else { !FIN_PSH };
-                    *flags &= if self.index == 0 { 0xff } else { !CWR };
-                }
+        let inside = self.mend_upper(bytes, len, last);
+        finish_at(bytes, self.start, self.field());
+        self.mend_outer(bytes, len, inside);
+    }
+
+    /// Where the innermost checksum is in its header.
+    fn field(&self) -> u16 {
+        if self.kind == SegmentKind::Udp { UDP_FIELD } else { TCP_FIELD }
+    }
+
+    /// The innermost header of a frame of `len` bytes, but for its checksum. The sum of the pseudo header.
+    fn mend_upper(&self, bytes: &mut [u8], len: usize, last: bool) -> u16 {
+        let (whole, upper) = (self.walk.end - self.start, len.saturating_sub(self.start));
+        let Some(header) = bytes.get_mut(self.start..) else { return 0 };
+        if self.kind == SegmentKind::Udp {
+            put(header, 4, upper as u16);
+        } else {
+            if let Some(sequence) = header.get_mut(4..).and_then(|field| field.first_chunk_mut::<4>()) {
+                *sequence = u32::from_be_bytes(*sequence).wrapping_add(self.done as u32).to_be_bytes();
             }
-            // The pseudo header's length is that of the whole.
-            let field = if self.kind == SegmentKind::Udp { UDP_FIELD } else { TCP_FIELD };
-            let pseudo = Sum::new().add_u16(get(header, usize::from(field))).add_u32(!(whole as u32));
-            inside = pseudo.add_u32(upper as u32).fold();
-            put(header, usize::from(field), inside);
+            if let Some(flags) = header.get_mut(TCP_FLAGS) {
+                *flags &= if last { 0xff } else { !FIN_PSH };
+                *flags &= if self.index == 0 { 0xff } else { !CWR };
+            }
         }
-        let field = if self.kind == SegmentKind::Udp { UDP_FIELD } else { TCP_FIELD };
-        finish_at(bytes, self.start, field);
-        // From here on, all from the TCP or UDP header to the end adds up to the complement of its pseudo header.
+        // The pseudo header's length is that of the whole.
+        let field = usize::from(self.field());
+        let pseudo = Sum::new().add_u16(get(header, field)).add_u32(!(whole as u32));
+        let pseudo = pseudo.add_u32(upper as u32).fold();
+        put(header, field, pseudo);
+        pseudo
+    }
+
+    /// The headers around it, of a frame of `len` bytes. From TCP or UDP on, all adds up to the complement of `inside`,
+    /// the sum of the pseudo header.
+    fn mend_outer(&self, bytes: &mut [u8], len: usize, inside: u16) {
         let sum_from = |bytes: &[u8], at: usize| {
             Sum::new().add_bytes(bytes.get(at..self.start).unwrap_or_default()).add_u16(!inside)
         };
         // From the inside out, as the checksum of an outer UDP header is over all that is inside.
         for &(layer, at) in self.walk.layers.iter().rev() {
+            let length = len.saturating_sub(at);
             let Some(header) = bytes.get_mut(at..) else { return };
-            let length = header.len();
             match layer {
                 Layer::Ip4 => {
                     let Ok((ip, rest)) = ipv4::Header::mut_from_prefix(header) else { return };
@@ -181,11 +196,11 @@ impl Cut {
                     ip.identification = ip.identification.get().wrapping_add(self.index).into();
                     ip.fill_checksum(rest.get(..options).unwrap_or_default());
                 }
-                Layer::Ip6 => put(header, 4, (length - ipv6::Header::LEN) as u16),
+                Layer::Ip6 => put(header, 4, length.saturating_sub(ipv6::Header::LEN) as u16),
                 Layer::Udp => {
                     put(header, 4, length as u16);
                     if get(header, usize::from(UDP_FIELD)) != 0 {
-                        let pseudo = self.pseudo_of(bytes, at).unwrap_or_default();
+                        let pseudo = self.pseudo_of(bytes, (at, length)).unwrap_or_default();
                         put(bytes, at + usize::from(UDP_FIELD), pseudo);
                         let sum = sum_from(bytes, at).checksum();
                         // 0 would say that there is none: RFC 768.
@@ -198,17 +213,16 @@ impl Cut {
                         *field = u32::from_be_bytes(*field).wrapping_add(self.index.into()).to_be_bytes();
                     }
                     if checksum {
-                        put(bytes, at + 4, 0);
-                        put(bytes, at + 4, sum_from(bytes, at).checksum());
+                        put(bytes, at + GRE_FIELD, 0);
+                        put(bytes, at + GRE_FIELD, sum_from(bytes, at).checksum());
                     }
                 }
             }
         }
     }
 
-    /// The sum of the pseudo header of an outer UDP header.
-    fn pseudo_of(&self, bytes: &[u8], at: usize) -> Option<u16> {
-        let length = bytes.len() - at;
+    /// The sum of the pseudo header of an outer UDP header at `at`, for `length` bytes.
+    fn pseudo_of(&self, bytes: &[u8], (at, length): (usize, usize)) -> Option<u16> {
         let &(layer, ip) = self.walk.layers.iter().rev().find(|(_, other)| *other < at)?;
         let header = bytes.get(ip..)?;
         Some(match layer {
@@ -224,87 +238,6 @@ impl Cut {
             }
         })
     }
-}
-
-/// How a segment may leave by a device whose kernel cuts it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Leaves {
-    /// As it is: it is no segment, or one that is in no tunnel.
-    Whole,
-    /// The kernel has to be told of its tunnel.
-    Tunnelled(Tunnel),
-    /// It has to be cut before.
-    Cut,
-}
-
-/// Outer headers right before the IP header of a segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tunnel {
-    /// Their length in bytes.
-    pub len: usize,
-    /// Whether they are of IPv4.
-    pub outer_is_ip4: bool,
-    /// Whether the segment is.
-    pub inner_is_ip4: bool,
-    /// What follows the outer IP header.
-    pub over: Over,
-}
-
-/// What is between the outer IP header and a segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Over {
-    /// Nothing but extension headers.
-    Ip,
-    /// UDP without a checksum, and perhaps more.
-    Udp,
-    /// GRE, with neither checksum nor sequence number.
-    Gre,
-}
-
-/// How a frame may leave by a device whose kernel cuts segments: it knows tunnels by more than virtio tells.
-#[inline]
-pub fn leaves(packet: &Packet) -> Leaves {
-    if packet.has_offload() { leaves_segment(packet) } else { Leaves::Whole }
-}
-
-fn leaves_segment(packet: &Packet) -> Leaves {
-    let Some(Offload { start, segment: Some(_), .. }) = packet.offload() else { return Leaves::Whole };
-    let bytes = packet.bytes();
-    match walk_frame(bytes, Some(start)) {
-        Some(walk) if walk.layers.len() == 1 && !walk.labelled => Leaves::Whole,
-        Some(walk) => tunnel_of(bytes, &walk).map_or(Leaves::Cut, Leaves::Tunnelled),
-        None => Leaves::Cut,
-    }
-}
-
-/// The tunnel that a segment is in. `None`: in none that the kernel can cut, as it may lack the module, or cuts without
-/// looking at checksums and numbers that differ from one part to the next.
-fn tunnel_of(bytes: &[u8], walk: &Walk) -> Option<Tunnel> {
-    let (&(outer, at), rest) = walk.layers.split_first()?;
-    let (&(inner, inside), between) = rest.split_last()?;
-    let known = at == ethernet::Header::LEN && !walk.labelled && matches!(inner, Layer::Ip4 | Layer::Ip6);
-    let rest = bytes.get(at..)?;
-    let header = match outer {
-        Layer::Ip4 => usize::from(rest.first()? & 15) * 4,
-        _ => Extensions::new(&ipv6::View::parse(rest).ok()?).upper().ok()?.offset,
-    };
-    // A fixed header, behind which the kernel looks for the next.
-    let fixed = header == if outer == Layer::Ip4 { ipv4::Header::LEN } else { ipv6::Header::LEN };
-    let plain = |layer| layer == Layer::Gre { checksum: false, sequence: None };
-    let over = match *between {
-        [] if header == inside - at => Over::Ip,
-        [(layer, gre)] if plain(layer) && fixed && gre == at + header => Over::Gre,
-        [(Layer::Udp, udp)] if fixed && udp == at + header => Over::Udp,
-        [(Layer::Udp, udp), (layer, _)] if plain(layer) && fixed && udp == at + header => Over::Udp,
-        _ => return None,
-    };
-    let summed = over == Over::Udp && get(bytes, at + header + usize::from(UDP_FIELD)) != 0;
-    (known && !summed).then_some(Tunnel {
-        len: inside - at,
-        outer_is_ip4: outer == Layer::Ip4,
-        inner_is_ip4: inner == Layer::Ip4,
-        over,
-    })
 }
 
 /// Whether the packet stands for several UDP datagrams.

@@ -292,11 +292,7 @@ impl PacketPort {
                 Leaves::Whole => batch.push(packet),
                 Leaves::Tunnelled(tunnel) => {
                     self.flush(pool, &mut batch, way);
-                    if self.send_tunnelled(&packet, tunnel) {
-                        pool.give(packet);
-                    } else {
-                        self.send_cut(pool, packet, &mut batch);
-                    }
+                    self.send_tunnelled(pool, packet, tunnel, &mut batch);
                 }
                 Leaves::Cut => {
                     self.flush(pool, &mut batch, way);
@@ -316,9 +312,30 @@ impl PacketPort {
         }
     }
 
-    /// Sends a segment inside a tunnel whole. Whether that works here.
-    fn send_tunnelled(&mut self, packet: &Packet, tunnel: Tunnel) -> bool {
-        let Some(mark) = tunnel::mark(tunnel).filter(|_| self.tunnels) else { return false };
+    /// Sends a segment inside a tunnel, whole if that works here.
+    fn send_tunnelled(
+        &mut self,
+        pool: &mut Pool,
+        mut packet: Packet,
+        tunnel: Tunnel,
+        batch: &mut ArrayVec<Packet, BURST>,
+    ) {
+        let Some(mark) = tunnel::mark(tunnel).filter(|_| self.tunnels) else {
+            return self.send_cut(pool, packet, batch);
+        };
+        if tunnel.summed {
+            match offload::make_even(&mut packet, pool) {
+                Ok(last) => batch.extend(last),
+                Err(offload::Uneven) => return self.send_cut(pool, packet, batch),
+            }
+        }
+        self.send_marked(&packet, mark);
+        pool.give(packet);
+        self.send_batch(pool, batch, self.segments.as_raw_fd());
+    }
+
+    /// Sends a segment past the program that this mark is for.
+    fn send_marked(&mut self, packet: &Packet, mark: u32) {
         let header = vnet::write(packet, 0);
         let part =
             |bytes: &[u8]| libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -343,7 +360,6 @@ impl PacketPort {
                 _ => self.tally.send_errors += 1,
             }
         }
-        true
     }
 
     /// Sends the parts of a segment that the kernel cannot cut.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lab::{Forwarder, Namespace, Raw, Seen, port, veth};
 use underpass_engine::buffer::{HEADROOM, Offload, Packet, Pool, Segment, SegmentKind};
-use underpass_engine::offload::Cut;
+use underpass_engine::offload::{Cut, make_even};
 use underpass_packet::checksum::{self, Sum};
 use underpass_port::keep::Keep;
 use underpass_port::live::{Device, Driver, LivePort};
@@ -268,11 +268,22 @@ fn the_kernel_cuts_what_the_device_does_not_take() {
         let keep = Keep::new();
         let mut port = port("r0", Driver::Packet, &keep, &memory, &mut pool);
         let gre = [0x20, 0, 8, 0, 1, 2, 3, 4];
+        let summed = [0xa0, 0, 8, 0, 0, 0, 0, 0, 1, 2, 3, 4];
         let gue = [&[0x01, 47, 0, 0, 9, 9, 9, 9][..], &gre].concat();
-        for (protocol, headers) in [(6, &[][..]), (17, &[]), (17, &gue), (47, &gre)] {
+        let gue_summed = [&[0x01, 47, 0, 0, 9, 9, 9, 9][..], &summed].concat();
+        let cases: [(u8, bool, &[u8]); _] = [
+            (6, false, &[]),
+            (17, false, &[]),
+            (17, false, &gue),
+            (17, true, &[]),
+            (17, true, &gue_summed),
+            (47, false, &gre),
+            (47, false, &summed),
+        ];
+        for (protocol, udp_sum, headers) in cases {
             for whole in [true, false] {
                 lab::ip(&format!("link set r0 gso_max_size {}", if whole { 65_536 } else { 3000 }));
-                let packet = segment_behind(&mut pool, protocol, headers);
+                let packet = segment_behind(&mut pool, protocol, udp_sum, headers);
                 let checksum = packet.offload().unwrap().start + 16;
                 let mut wanted = vec![packet.bytes().to_vec()];
                 if !whole {
@@ -281,6 +292,11 @@ fn the_kernel_cuts_what_the_device_does_not_take() {
                     let parts: Vec<_> = parts.map(|part| part.unwrap()).collect();
                     wanted = parts.iter().map(|part| part.bytes().to_vec()).collect();
                     parts.into_iter().for_each(|part| pool.give(part));
+                } else if udp_sum || headers.first().is_some_and(|flags| flags & 0x80 != 0) {
+                    let mut even = segment_behind(&mut pool, protocol, udp_sum, headers);
+                    let last = make_even(&mut even, &mut pool).unwrap().unwrap();
+                    wanted = vec![even.bytes().to_vec(), last.bytes().to_vec()];
+                    [even, last].into_iter().for_each(|packet| pool.give(packet));
                 }
                 port.send(&mut pool, [packet].into_iter());
                 let ours = |frame: &Vec<u8>| frame[12..14] == [8, 0];
@@ -295,9 +311,9 @@ fn the_kernel_cuts_what_the_device_does_not_take() {
     });
 }
 
-/// A TCP segment of 20,000 bytes in IPv4, behind IPv4, this protocol's header (of UDP without a checksum, or none) and
-/// `more`.
-fn segment_behind(pool: &mut Pool, protocol: u8, more: &[u8]) -> Packet {
+/// A TCP segment of 20,000 bytes in IPv4, behind IPv4, this protocol's header (UDP's, which says that there is a
+/// checksum or not, or none) and `more`.
+fn segment_behind(pool: &mut Pool, protocol: u8, udp_sum: bool, more: &[u8]) -> Packet {
     let payload: Vec<u8> = (0..20_000_u32).map(|n| (n % 253) as u8).collect();
     let mut tcp = vec![0x12, 0x34, 0, 80, 0, 0, 0, 1, 0, 0, 0, 9, 0x50, 0x10, 1, 0, 0, 0, 0, 0];
     tcp.extend(payload);
@@ -315,14 +331,14 @@ fn segment_behind(pool: &mut Pool, protocol: u8, more: &[u8]) -> Packet {
     let mut inside = [more, &ip4(6, &tcp)].concat();
     if protocol == 17 {
         let [high, low] = ((inside.len() + 8) as u16).to_be_bytes();
-        inside = [&[0x80, 1, 0x15, 0xb3, high, low, 0, 0], &inside[..]].concat();
+        inside = [&[0x80, 1, 0x15, 0xb3, high, low, 0, udp_sum.into()], &inside[..]].concat();
     }
     // 6: behind nothing.
     let packet = if protocol == 6 { inside } else { ip4(protocol, &inside) };
     let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], &packet[..]].concat();
     let mut packet = pool.take_large().unwrap();
     packet.set(HEADROOM, &frame).unwrap();
-    let segment = Some(Segment { size: 1000, kind: SegmentKind::Tcp4 });
+    let segment = Some(Segment { size: 990, kind: SegmentKind::Tcp4 });
     packet.set_offload(Offload { start: frame.len() - tcp.len(), field: 16, segment });
     packet
 }

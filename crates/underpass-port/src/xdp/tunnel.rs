@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn marks() {
-        let tunnel = Tunnel { len: 80, outer_is_ip4: false, inner_is_ip4: true, over: Over::Ip };
+        let tunnel =
+            Tunnel { len: 80, outer_is_ip4: false, inner_is_ip4: true, over: Over::Ip, summed: false };
         assert_eq!(mark(tunnel), Some(0x7550_4050));
         assert_eq!(mark(Tunnel { over: Over::Udp, ..tunnel }), Some(0x7550_6050));
         assert_eq!(mark(Tunnel { len: 481, ..tunnel }), None);
