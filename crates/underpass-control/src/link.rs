@@ -347,6 +347,10 @@ impl crate::Router {
             seg6: self.seg6_enabled(link),
             require_hmac: self.require_hmac(link),
             ioam: self.ioam_link(link),
+            ingress: None,
+            egress: None,
+            root: None,
+            ifb: false,
         }
     }
 }

@@ -121,6 +121,42 @@ impl std::ops::Sub for MplsCount {
     }
 }
 
+/// Names a counter of traffic control: of an action, a qdisc, a class.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct TcCounterId(pub u32);
+
+/// What an action, a qdisc or a class counts: `struct gnet_stats_basic`, `struct gnet_stats_queue`, and when it was
+/// used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TcCount {
+    /// Packets; a large segment counts as those that it stands for.
+    pub packets: u64,
+    /// Bytes, as Linux's `qdisc_pkt_len`: without the link layer at ingress, with it at egress.
+    pub bytes: u64,
+    /// Packets that were dropped.
+    pub drops: u64,
+    /// Packets that were over the limit, and what else Linux counts as such.
+    pub overlimits: u64,
+    /// When the first packet came, in the time of the workers; 0: none has.
+    pub first_used: u64,
+    /// When the last packet came; 0: none has.
+    pub last_used: u64,
+}
+
+impl std::ops::AddAssign for TcCount {
+    fn add_assign(&mut self, other: Self) {
+        self.packets = self.packets.wrapping_add(other.packets);
+        self.bytes = self.bytes.wrapping_add(other.bytes);
+        self.drops = self.drops.wrapping_add(other.drops);
+        self.overlimits = self.overlimits.wrapping_add(other.overlimits);
+        self.first_used = match (self.first_used, other.first_used) {
+            (0, first) | (first, 0) => first,
+            (one, other) => one.min(other),
+        };
+        self.last_used = self.last_used.max(other.last_used);
+    }
+}
+
 const CHUNK: usize = 4096;
 const CHUNKS: usize = 4096;
 
@@ -298,6 +334,8 @@ pub struct Counters {
     labels: LabelCells,
     links: Cells<3>,
     mpls_links: Cells<8>,
+    /// Packets, bytes, drops, overlimits, first and last use.
+    tc: Cells<6>,
     drops: Vec<AtomicU64>,
     totals: [AtomicU64; 6],
 }
@@ -309,6 +347,7 @@ impl Default for Counters {
             labels: LabelCells::new(),
             links: Cells::new(),
             mpls_links: Cells::new(),
+            tc: Cells::new(),
             drops: Drop::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             totals: Default::default(),
         }
@@ -387,6 +426,44 @@ impl Counters {
     /// What the worker has counted for a link.
     pub fn read_link(&self, link: LinkId, direction: Direction) -> Count {
         Count::of(self.links.read(link.0 * 2 + direction as u32))
+    }
+
+    /// Sets a counter of traffic control to zero, and makes room for it; called by the control thread before a table
+    /// names it, when no worker adds to it.
+    pub fn reset_tc(&self, id: TcCounterId) {
+        self.tc.reserve(id.0);
+        if let Some(Cell(cell)) = self.tc.cell(id.0) {
+            cell.iter().for_each(|n| n.store(0, Relaxed));
+        }
+    }
+
+    /// Adds to a counter of traffic control what came at `now`.
+    #[inline]
+    pub fn add_tc(&self, id: TcCounterId, packets: u64, bytes: u64, now: u64) {
+        if let Some(Cell([all, sum, _, _, first, last])) = self.tc.cell(id.0) {
+            add(all, packets);
+            add(sum, bytes);
+            let now = now.max(1);
+            if first.load(Relaxed) == 0 {
+                first.store(now, Relaxed);
+            }
+            last.store(now, Relaxed);
+        }
+    }
+
+    /// Adds to its drops and overlimits.
+    #[inline]
+    pub fn add_tc_refused(&self, id: TcCounterId, drops: u64, overlimits: u64) {
+        if let Some(Cell([_, _, dropped, over, ..])) = self.tc.cell(id.0) {
+            add(dropped, drops);
+            add(over, overlimits);
+        }
+    }
+
+    /// What the worker has counted.
+    pub fn read_tc(&self, id: TcCounterId) -> TcCount {
+        let [packets, bytes, drops, overlimits, first_used, last_used] = self.tc.read(id.0);
+        TcCount { packets, bytes, drops, overlimits, first_used, last_used }
     }
 
     /// Counts dropped packets.

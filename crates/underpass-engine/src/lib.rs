@@ -15,6 +15,7 @@ pub mod limiter;
 pub mod lpm;
 pub mod offload;
 pub mod publish;
+pub mod qos;
 mod srv6;
 pub mod tables;
 pub mod trace;

@@ -64,6 +64,10 @@ impl Lab {
                 seg6: true,
                 require_hmac: underpass_engine::hmac::Require::Present,
                 ioam: IoamLink::default(),
+                ingress: None,
+                egress: None,
+                root: None,
+                ifb: false,
             };
             self.writer.set_link(id, link);
         }

@@ -158,6 +158,10 @@ fn link(i: usize, lab: &Lab) -> Link {
         seg6: true,
         require_hmac: underpass_engine::hmac::Require::Present,
         ioam: underpass_engine::tables::IoamLink::default(),
+        ingress: None,
+        egress: None,
+        root: None,
+        ifb: false,
         mpls: false,
     }
 }

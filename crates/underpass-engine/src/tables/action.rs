@@ -41,6 +41,12 @@ ids! {
     TunnelId,
     /// A port that takes UDP datagrams with packets inside.
     FouPortId,
+    /// The filters of one place.
+    HookId,
+    /// An action of traffic control.
+    TcActionId,
+    /// A root qdisc with its classes.
+    QdiscId,
 }
 
 /// The link-layer header that a next hop puts before a packet, ready to copy.
@@ -528,4 +534,12 @@ pub struct Link {
     pub require_hmac: Require,
     /// What it is in IOAM traces.
     pub ioam: IoamLink,
+    /// What is asked of every packet that comes in by it, before all else.
+    pub ingress: Option<HookId>,
+    /// What is asked of every packet that is to leave by it.
+    pub egress: Option<HookId>,
+    /// What packets wait in before they leave by it. `None`: only the queue of its port.
+    pub root: Option<QdiscId>,
+    /// Whether it is an `ifb`: what is sent by it goes on where it was taken from.
+    pub ifb: bool,
 }

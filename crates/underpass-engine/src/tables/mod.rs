@@ -8,19 +8,27 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use zerocopy::FromZeros;
 
 mod action;
+mod ematch;
 mod exceptions;
+mod flower;
+mod hook;
 mod ioam;
 mod labels;
 mod outer;
+mod tc_action;
 mod tunnel;
 mod tunnels;
 mod writer;
 
 pub use action::*;
+pub use ematch::*;
 pub(crate) use exceptions::*;
+pub use flower::*;
+pub use hook::*;
 pub use ioam::*;
 pub use labels::{LabelAction, LabelTable, LabelWaysId, MAX_LABEL_WAYS};
 pub(crate) use outer::*;
+pub use tc_action::*;
 pub use tunnel::*;
 pub(crate) use tunnels::*;
 pub use writer::{Reader, Writer};
@@ -29,6 +37,7 @@ use crate::buffer::PortId;
 use crate::hmac::Keys;
 use crate::lpm::Arena;
 use crate::publish::{Retirer, Slab};
+use crate::qos::{StoredAction, StoredHook};
 
 pub use crate::lpm::{Address, Lpm, MAX_LEAF, NO_LEAF};
 pub use crate::publish::Guard;
@@ -54,6 +63,8 @@ pub struct Tables {
     /// One: what the router is in IOAM traces.
     ioam: Slab<IoamNode>,
     tunnels: TunnelTable,
+    hooks: Slab<StoredHook>,
+    tc_actions: Slab<StoredAction>,
 }
 
 /// Bits of a [`LinkId`].
@@ -74,6 +85,8 @@ impl Tables {
             labels: LabelTable::new(arena),
             ioam: Slab::new(1, retirer),
             tunnels: TunnelTable::new(1 << LINK_BITS, retirer),
+            hooks: Slab::new(LINK_BITS, retirer),
+            tc_actions: Slab::new(LINK_BITS, retirer),
         }
     }
 

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    Action, ActionId, Fib4Id, Fib6Id, FouPort, FouPortId, IoamNode, LabelAction, LabelWaysId, Link, LinkId,
-    Lookup, LookupId, NextHop, NextHopId, Tables, Tunnel, TunnelId, TunnelsOfLinks,
+    Action, ActionId, Fib4Id, Fib6Id, FouPort, FouPortId, Hook, HookId, IoamNode, LabelAction, LabelWaysId,
+    Link, LinkId, Lookup, LookupId, NextHop, NextHopId, Tables, TcAction, TcActionId, Tunnel, TunnelId,
+    TunnelsOfLinks,
 };
 use crate::buffer::PortId;
-use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, Totals};
+use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, TcCount, TcCounterId, Totals};
 use crate::drops::Drop;
 use crate::hmac::Keys;
+use crate::limiter::Nanos;
 use crate::lpm::{Arena, Edit, Lpm};
 use crate::publish::{self, Guard, Ids, Retirer};
+use crate::qos::StoredAction;
 
 /// A worker's access to the tables, and its counters.
 pub struct Reader {
@@ -73,6 +76,9 @@ pub struct Writer {
     tunnels: Ids,
     tunnels_of_links: TunnelsOfLinks,
     fou_ports: Ids,
+    hooks: Ids,
+    tc_actions: Ids,
+    tc_counters: Ids,
 }
 
 /// Most counters: what [`Counters`] has room for.
@@ -132,6 +138,9 @@ impl Writer {
             tunnels: Ids::new(tables.tunnels.tunnels.capacity()),
             tunnels_of_links: TunnelsOfLinks::default(),
             fou_ports: Ids::new(tables.tunnels.ports.capacity()),
+            hooks: Ids::new(tables.hooks.capacity()),
+            tc_actions: Ids::new(tables.tc_actions.capacity()),
+            tc_counters: Ids::new(COUNTERS),
             tables: tables.clone(),
             retirer,
             arena,
@@ -142,6 +151,7 @@ impl Writer {
     objects! {
         "a next hop" next_hops: NextHop, NextHopId, add_next_hop, set_next_hop, remove_next_hop;
         "an order of tables" lookups: Lookup, LookupId, add_lookup, set_lookup, remove_lookup;
+        "the filters of a place" hooks: Hook, HookId, add_hook, set_hook, remove_hook;
     }
 
     /// Adds a compiled route. Beyond the room for them the id names nothing.
@@ -262,6 +272,56 @@ impl Writer {
         if self.tables.tunnels.put_port(id.0, None, &mut self.retirer) {
             self.fou_ports.give(id.0, &self.retirer);
         }
+    }
+
+    /// Adds an action of traffic control. Beyond the room for them the id names nothing.
+    pub fn add_tc_action(&mut self, action: TcAction) -> TcActionId {
+        let Some((id, _)) = self.tc_actions.take(&self.retirer) else { return TcActionId(NOWHERE) };
+        let action = StoredAction::new(action, self.counters.len());
+        self.tables.tc_actions.replace(id, Some(action), &mut self.retirer);
+        TcActionId(id)
+    }
+
+    /// Changes an action of traffic control; buckets are full then. Does nothing if the id names none.
+    pub fn set_tc_action(&mut self, id: TcActionId, action: TcAction) {
+        if let Some(old) = self.tables.tc_actions.peek(id.0, &self.retirer) {
+            let action = old.changed(action, self.counters.len());
+            self.tables.tc_actions.replace(id.0, Some(action), &mut self.retirer);
+        }
+    }
+
+    /// Removes an action of traffic control, if the id names one.
+    pub fn remove_tc_action(&mut self, id: TcActionId) {
+        if self.tables.tc_actions.replace(id.0, None, &mut self.retirer) {
+            self.tc_actions.give(id.0, &self.retirer);
+        }
+    }
+
+    /// What the estimator of an action says at `now`, the time of the workers: bytes and packets a second.
+    /// `None`: it has none.
+    pub fn tc_rate(&self, id: TcActionId, now: Nanos) -> Option<(u64, u64)> {
+        self.tables.tc_actions.peek(id.0, &self.retirer)?.estimated(now)
+    }
+
+    /// A counter of traffic control that shows zero, with room for it in every worker's [`Counters`].
+    pub fn add_tc_counter(&mut self) -> TcCounterId {
+        let Some((id, _)) = self.tc_counters.take(&self.retirer) else { return TcCounterId(NOWHERE) };
+        self.counters.iter().for_each(|counters| counters.reset_tc(TcCounterId(id)));
+        TcCounterId(id)
+    }
+
+    /// Gives such a counter back. Nothing may name it any more.
+    pub fn remove_tc_counter(&mut self, id: TcCounterId) {
+        if id.0 != NOWHERE {
+            self.tc_counters.give(id.0, &self.retirer);
+        }
+    }
+
+    /// What all workers have counted.
+    pub fn tc_count(&self, id: TcCounterId) -> TcCount {
+        let mut sum = TcCount::default();
+        self.counters.iter().for_each(|counters| sum += counters.read_tc(id));
+        sum
     }
 
     /// What all workers have counted for a link since it was added, bytes with the link layer.
@@ -527,6 +587,10 @@ mod tests {
             seg6: true,
             require_hmac: Require::default(),
             ioam: IoamLink::default(),
+            ingress: None,
+            egress: None,
+            root: None,
+            ifb: false,
         }
     }
 

@@ -51,6 +51,10 @@ fn link(i: u16, lookup: LookupId) -> Link {
         seg6: true,
         require_hmac: underpass_engine::hmac::Require::Present,
         ioam: underpass_engine::tables::IoamLink::default(),
+        ingress: None,
+        egress: None,
+        root: None,
+        ifb: false,
     }
 }
 

@@ -1,0 +1,419 @@
+//! `police`: token buckets in time, as Linux's `net/sched/act_police.c` has them, shared by workers without a lock.
+//!
+//! A bucket that holds `burst` nanoseconds is one number: the moment at which it was, or would have been, empty. At
+//! `now` it has `now - empty` tokens, and never more than `burst`; taking tokens moves the moment on. So a worker takes
+//! all that a burst of packets needs by one compare-and-swap. Where there are several workers each takes a slice more,
+//! its lease, and the next packets are paid from that: what passes is exact to within one slice a worker.
+
+use std::sync::atomic::{
+    AtomicI64,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+use super::{Rate, WireLength};
+use crate::buffer::BURST;
+use crate::limiter::Nanos;
+use crate::tables::{Control, Police};
+
+/// The longest time for which tokens are leased.
+const LONGEST_SLICE: i64 = 50_000;
+
+/// One bucket, on cache lines of its own.
+#[repr(align(128))]
+struct Bucket {
+    /// When it was empty; far in the past: it is full.
+    empty: AtomicI64,
+    /// Nanoseconds that it holds.
+    burst: i64,
+}
+
+impl Bucket {
+    fn full(burst: Nanos) -> Self {
+        Self { empty: AtomicI64::new(i64::MIN / 2), burst: burst.min(1 << 60) as i64 }
+    }
+}
+
+/// A policer with its state.
+pub(crate) struct Policer {
+    /// What a packet takes out of the first bucket.
+    cost: Cost,
+    bucket: Bucket,
+    /// The second bucket.
+    peak: Option<(Rate, Bucket)>,
+    /// With a second bucket: when a packet has last passed. That bucket is not filled for longer than the first one holds.
+    last: AtomicI64,
+    /// What one worker leases at most.
+    slice: i64,
+    mtu: u32,
+    average: Option<u64>,
+    pub(crate) conform: Control,
+}
+
+#[derive(Clone, Copy)]
+enum Cost {
+    /// There is no bucket.
+    Nothing,
+    Bytes(Rate),
+    Packets(i64),
+}
+
+/// What one worker has taken out of a bucket and not spent.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Lease(i64);
+
+/// A packet, as police sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Charged {
+    /// Bytes on the wire that it is charged for.
+    pub(crate) wire: WireLength,
+    /// Its length, or that of the longest packet that it stands for, with the link layer.
+    pub(crate) longest: u32,
+}
+
+impl Policer {
+    pub(crate) fn new(config: &Police, workers: usize) -> Self {
+        let (cost, burst) = match (config.rate, config.packets) {
+            (Some(rate), _) => (Cost::Bytes(Rate::new(rate.rate)), rate.burst),
+            (None, Some(packets)) => {
+                (Cost::Packets(Rate::of_packets(packets.rate).nanos(1) as i64), packets.burst)
+            }
+            (None, None) => (Cost::Nothing, 0),
+        };
+        let bucket = Bucket::full(burst);
+        let slice = match workers {
+            0 | 1 => 0,
+            workers => (bucket.burst / (8 * workers as i64)).min(LONGEST_SLICE),
+        };
+        let peak = config.rate.and_then(|rate| rate.peak).map(|peak| {
+            let rate = Rate::new(peak);
+            (rate, Bucket::full(rate.nanos(config.mtu)))
+        });
+        Self {
+            cost,
+            bucket,
+            peak,
+            last: AtomicI64::new(i64::MIN / 2),
+            slice,
+            mtu: config.mtu,
+            average: config.average.map(u64::from).filter(|average| *average != 0),
+            conform: config.conform,
+        }
+    }
+
+    /// Whether it asks for the estimated rate of what it counts.
+    pub(crate) fn average(&self) -> Option<u64> {
+        self.average
+    }
+
+    /// Whether a packet that conforms to the MTU conforms.
+    pub(crate) fn is_mtu_only(&self) -> bool {
+        matches!(self.cost, Cost::Nothing)
+    }
+
+    /// Which of up to [`BURST`] packets conform, bit by bit from the lowest.
+    #[inline(always)]
+    pub(crate) fn admit(
+        &self,
+        lease: &mut Lease,
+        now: Nanos,
+        packets: impl ExactSizeIterator<Item = Charged>,
+    ) -> u64 {
+        match (&self.cost, &self.peak) {
+            (Cost::Bytes(rate), None) => {
+                self.admit_by(lease, now, packets, |wire| (wire.nanos(rate) as i64, 0))
+            }
+            (Cost::Bytes(rate), Some((peak, _))) => {
+                self.admit_by(lease, now, packets, |wire| (wire.nanos(rate) as i64, wire.nanos(peak) as i64))
+            }
+            (Cost::Packets(nanos), _) => {
+                self.admit_by(lease, now, packets, |wire| (nanos.saturating_mul(wire.packets().into()), 0))
+            }
+            (Cost::Nothing, _) => packets
+                .enumerate()
+                .fold(0, |mask, (n, packet)| mask | u64::from(packet.longest <= self.mtu) << n),
+        }
+    }
+
+    #[inline(always)]
+    fn admit_by(
+        &self,
+        lease: &mut Lease,
+        now: Nanos,
+        packets: impl ExactSizeIterator<Item = Charged>,
+        cost: impl Fn(WireLength) -> (i64, i64),
+    ) -> u64 {
+        let mut costs = [(0, 0); BURST];
+        let (mut total, mut total_peak) = (0_i64, 0_i64);
+        let mut fitting = 0_u64;
+        for ((n, packet), place) in packets.enumerate().zip(&mut costs) {
+            if packet.longest > self.mtu {
+                continue;
+            }
+            fitting |= 1 << n;
+            *place = cost(packet.wire);
+            total += place.0;
+            total_peak += place.1;
+        }
+        let now = now as i64;
+        if self.peak.is_some() {
+            return self.take_both(now, &costs, fitting, (total, total_peak));
+        }
+        if total <= lease.0 {
+            lease.0 -= total;
+            return fitting;
+        }
+        self.take(lease, now, &costs, fitting, total)
+    }
+
+    /// Takes what the `fitting` of some packets cost, in all `total`; which of them could pay.
+    fn take(
+        &self,
+        lease: &mut Lease,
+        now: i64,
+        costs: &[(i64, i64); BURST],
+        fitting: u64,
+        total: i64,
+    ) -> u64 {
+        loop {
+            let empty = self.bucket.empty.load(Acquire);
+            let base = empty.max(now - self.bucket.burst);
+            let tokens = (now - base).max(0) + lease.0;
+            let (passed, spent) = if total <= tokens {
+                (fitting, total)
+            } else {
+                let (passed, spent, _) = one_by_one(costs, fitting, tokens, i64::MAX);
+                (passed, spent)
+            };
+            if spent == 0 {
+                return passed;
+            }
+            let kept = (tokens - spent).min(self.slice);
+            let moved = base + spent + kept - lease.0;
+            if self.bucket.empty.compare_exchange_weak(empty, moved, AcqRel, Relaxed).is_ok() {
+                lease.0 = kept;
+                return passed;
+            }
+        }
+    }
+
+    /// The same from both buckets. Nothing is leased, as the second holds a single packet.
+    fn take_both(&self, now: i64, costs: &[(i64, i64); BURST], fitting: u64, total: (i64, i64)) -> u64 {
+        let Some((_, peak)) = &self.peak else { return 0 };
+        loop {
+            let (empty, empty_peak) = (self.bucket.empty.load(Acquire), peak.empty.load(Acquire));
+            let base = empty.max(now - self.bucket.burst);
+            let last = self.last.load(Relaxed);
+            // The time since the last packet, as far as it counts.
+            let skipped = (now - last - self.bucket.burst).max(0);
+            let base_peak = empty_peak.saturating_add(skipped).max(now - peak.burst);
+            let (tokens, tokens_peak) = ((now - base).max(0), (now - base_peak).max(0));
+            let (passed, spent, spent_peak) = if total.0 <= tokens && total.1 <= tokens_peak {
+                (fitting, total.0, total.1)
+            } else {
+                one_by_one(costs, fitting, tokens, tokens_peak)
+            };
+            if passed == 0 {
+                return 0;
+            }
+            let moved_peak = base_peak + spent_peak;
+            if peak.empty.compare_exchange(empty_peak, moved_peak, AcqRel, Relaxed).is_err() {
+                continue;
+            }
+            if self.bucket.empty.compare_exchange(empty, base + spent, AcqRel, Relaxed).is_ok() {
+                self.last.fetch_max(now, Relaxed);
+                return passed;
+            }
+            // Somebody else was faster at the first bucket: what was taken out of the second goes back.
+            peak.empty.fetch_sub(spent_peak, AcqRel);
+        }
+    }
+}
+
+/// Which packets could pay, each where those before it have been taken or refused, and what they have paid.
+#[cold]
+#[inline(never)]
+fn one_by_one(
+    costs: &[(i64, i64); BURST],
+    fitting: u64,
+    mut tokens: i64,
+    mut tokens_peak: i64,
+) -> (u64, i64, i64) {
+    let (mut passed, mut spent, mut spent_peak) = (0, 0, 0);
+    for (n, (cost, cost_peak)) in costs.iter().enumerate().filter(|(n, _)| fitting >> n & 1 != 0) {
+        if *cost <= tokens && *cost_peak <= tokens_peak {
+            passed |= 1 << n;
+            tokens -= cost;
+            tokens_peak -= cost_peak;
+            spent += cost;
+            spent_peak += cost_peak;
+        }
+    }
+    (passed, spent, spent_peak)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qos::{LinkLayer, RateConfig};
+    use crate::tables::{PolicePackets, PoliceRate};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Linux's `tcf_police_act`, step by step.
+    struct Linux {
+        t_c: i64,
+        toks: i64,
+        ptoks: i64,
+        burst: i64,
+        rate: Rate,
+        peak: Option<(Rate, i64)>,
+        mtu: u32,
+    }
+
+    impl Linux {
+        fn new(config: &Police, now: u64) -> Self {
+            let rate = config.rate.unwrap();
+            let peak = rate.peak.map(Rate::new).map(|peak| (peak, peak.nanos(config.mtu) as i64));
+            let burst = rate.burst as i64;
+            let ptoks = peak.map_or(0, |(_, most)| most);
+            Self {
+                t_c: now as i64,
+                toks: burst,
+                ptoks,
+                burst,
+                rate: Rate::new(rate.rate),
+                peak,
+                mtu: config.mtu,
+            }
+        }
+
+        fn admit(&mut self, now: u64, len: u32) -> bool {
+            if len + 14 > self.mtu {
+                return false;
+            }
+            let elapsed = (now as i64 - self.t_c).min(self.burst);
+            let mut ptoks = 0;
+            if let Some((peak, most)) = self.peak {
+                ptoks = (elapsed + self.ptoks).min(most) - peak.nanos(len) as i64;
+            }
+            let toks = (elapsed + self.toks).min(self.burst) - self.rate.nanos(len) as i64;
+            if (toks | ptoks) >= 0 {
+                (self.t_c, self.toks, self.ptoks) = (now as i64, toks, ptoks);
+                return true;
+            }
+            false
+        }
+    }
+
+    fn bytes(rate: u64, burst: u64, peak: Option<u64>, mtu: u32) -> Police {
+        let of = |bytes_per_second| RateConfig { bytes_per_second, ..RateConfig::default() };
+        let rate = PoliceRate { rate: of(rate), burst, peak: peak.map(of) };
+        Police { rate: Some(rate), packets: None, mtu, average: None, conform: Control::Pipe }
+    }
+
+    fn packet(len: u32) -> Charged {
+        Charged { wire: WireLength::of(len), longest: len + 14 }
+    }
+
+    /// Every packet has Linux's verdict, in bursts of 1 to 64, over hours, with one bucket and with two.
+    #[test]
+    fn verdicts_are_those_of_linux() {
+        for (rate, burst, peak, mtu) in [
+            (1_250_000, 8_000_000, None, 65_535),
+            (1_250_000, 8_000_000, Some(1_875_000), 2000),
+            (125_000_000, 100_000, Some(150_000_000), 9000),
+            // The first bucket holds less than the second.
+            (125_000, 2_000_000, Some(250_000), 9000),
+            (1_000, 3 * SECOND, None, 1000),
+        ] {
+            let config = bytes(rate, burst, peak, mtu);
+            let start = 5 * SECOND;
+            let (policer, mut linux) = (Policer::new(&config, 1), Linux::new(&config, start));
+            let (mut lease, mut now, mut random) = (Lease::default(), start, 1_u64);
+            let (mut passed, mut refused) = (0, 0);
+            for _ in 0..20_000 {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let count = 1 + (random >> 33) % 64;
+                let lens: Vec<u32> = (0..count)
+                    .map(|n| 20 + ((random >> 20).wrapping_mul(n + 7) >> 3) as u32 % 1480)
+                    .collect();
+                // About what the rate lets through, with pauses now and then.
+                let total: u64 = lens.iter().map(|len| u64::from(*len)).sum();
+                let pause = if random >> 60 == 0 { 40 * burst } else { 0 };
+                now += total * SECOND / rate * ((random >> 40) % 1500) / 1000 + pause;
+                let mask = policer.admit(&mut lease, now, lens.iter().map(|len| packet(*len)));
+                for (n, len) in lens.iter().enumerate() {
+                    let wanted = linux.admit(now, *len);
+                    assert_eq!(mask >> n & 1 != 0, wanted, "{rate} {burst} {peak:?} at {now}, {len} bytes");
+                    passed += u64::from(wanted);
+                    refused += u64::from(!wanted);
+                }
+            }
+            assert!(passed > 10_000 && refused > 10_000, "{passed} {refused}");
+        }
+    }
+
+    #[test]
+    fn packets_a_second() {
+        let packets = Some(PolicePackets { rate: 1000, burst: 200_000_000 });
+        let config = Police { rate: None, packets, mtu: u32::MAX, average: None, conform: Control::Ok };
+        let (policer, mut lease) = (Policer::new(&config, 1), Lease::default());
+        let mut now = SECOND;
+        let mut pass = |count: usize, now| {
+            let lens = vec![1000; count];
+            policer.admit(&mut lease, now, lens.iter().map(|len| packet(*len))).count_ones()
+        };
+        assert_eq!((0..10).map(|_| pass(50, now)).sum::<u32>(), 200);
+        now += 30_000_000;
+        assert_eq!(pass(64, now), 30);
+    }
+
+    /// With a rate that lets nothing through for years only the burst passes; without one only the MTU counts.
+    #[test]
+    fn limits() {
+        let (slow, mut lease) = (Policer::new(&bytes(1, 100 * SECOND, None, 1500), 1), Lease::default());
+        let mut admit = |policer: &Policer, lens: &[u32]| {
+            policer.admit(&mut lease, 7, lens.iter().map(|len| packet(*len)))
+        };
+        assert_eq!(admit(&slow, &[60, 50, 40, 1500]), 0b101);
+        assert_eq!(admit(&slow, &[1]), 0);
+        let none = Police { rate: None, ..bytes(1, 1, None, 114) };
+        assert_eq!(admit(&Policer::new(&none, 1), &[100, 101, 1]), 0b101);
+        let atm = RateConfig { bytes_per_second: 1000, link_layer: LinkLayer::Atm, ..RateConfig::default() };
+        let rate = Some(PoliceRate { rate: atm, burst: 106_000_000, peak: None });
+        let atm = Policer::new(&Police { rate, ..none }, 1);
+        assert_eq!(admit(&atm, &[49, 1]), 0b01);
+    }
+
+    /// Four workers together let through what one would, to within a slice of each.
+    #[test]
+    fn workers_share_a_bucket() {
+        const WORKERS: usize = 4;
+        let (rate, burst, end) = (125_000_000, 4_000_000, if cfg!(miri) { 10_000_000 } else { SECOND });
+        let policer = Policer::new(&bytes(rate, burst, None, 65_535), WORKERS);
+        assert!(policer.slice > 0);
+        let passed: u64 = std::thread::scope(|scope| {
+            let worker = |offset: u64| {
+                let policer = &policer;
+                move || {
+                    let (mut lease, mut passed) = (Lease::default(), 0);
+                    let mut now = SECOND + offset;
+                    // Each offers as much as the rate alone: four times too much in all.
+                    while now < SECOND + end {
+                        let mask = policer.admit(&mut lease, now, [1000; 3].map(packet).into_iter());
+                        passed += u64::from(mask.count_ones()) * 1000;
+                        now += 24_000;
+                        std::thread::yield_now();
+                    }
+                    passed
+                }
+            };
+            let workers: Vec<_> = (0..WORKERS as u64).map(|n| scope.spawn(worker(n * 10))).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+        });
+        // The clocks of the workers are their own here: the last of them ends at `end`, so no more can pass than this.
+        let most = rate * (end + burst) / SECOND;
+        assert!(passed <= most, "{passed} of {most}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Actions of traffic control: what is done to a packet that matches a filter. Linux's `net/sched/act_*.c`.
+//!
+//! An action is an object of its own; several filters may lead to it, and it counts for all of them.
+
+use super::LinkId;
+use crate::counters::TcCounterId;
+use crate::limiter::Nanos;
+use crate::qos::RateConfig;
+
+/// An action.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TcAction {
+    /// What it does.
+    pub kind: TcActionKind,
+    /// What happens to the packet then: for [`Police`] that exceeds.
+    pub control: Control,
+    /// Counts packets, bytes, drops and overlimits.
+    pub counter: TcCounterId,
+    /// Estimates the rate of what it counts.
+    pub estimator: Option<EstimatorConfig>,
+}
+
+/// What happens to a packet after an action: `TC_ACT_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Control {
+    /// `continue`: the next filter is asked.
+    Continue,
+    /// `ok`, `pass`: it goes on its way.
+    Ok,
+    /// `reclassify`: the filters are asked again from the first on.
+    Reclassify,
+    /// `drop`, `shot`.
+    Drop,
+    /// `pipe`: the next action.
+    Pipe,
+    /// `stolen`: the packet is gone, and nobody is told. What `mirred redirect` has.
+    Stolen,
+    /// `trap`: to whoever configures the hardware; as there is none, gone.
+    Trap,
+    /// `jump`: to the action of this number, from 1 on for the second.
+    Jump(u32),
+    /// `goto chain`.
+    Goto(u32),
+}
+
+/// What an action does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TcActionKind {
+    /// `gact`: nothing, or sometimes something else.
+    Gact(Option<Chance>),
+    /// `police`.
+    Police(Police),
+    /// `mirred`.
+    Mirred(Mirred),
+    /// `mpls`.
+    Mpls(MplsEdit),
+    /// `vlan`.
+    Vlan(VlanEdit),
+    /// `skbedit`.
+    Skbedit(Skbedit),
+}
+
+/// `gact random`: what happens to one of so many packets instead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chance {
+    /// Which of them.
+    pub kind: ChanceKind,
+    /// One of so many; not 0.
+    pub one_of: u16,
+    /// What happens to it.
+    pub control: Control,
+}
+
+/// How a [`Chance`] chooses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChanceKind {
+    /// `netrand`: at random.
+    Random,
+    /// `determ`: every so many packets.
+    Regular,
+}
+
+/// `police`: the packets that are within a rate. Each part that is there has to be met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Police {
+    /// Bytes in a time.
+    pub rate: Option<PoliceRate>,
+    /// Packets in a time; not together with `rate`.
+    pub packets: Option<PolicePackets>,
+    /// Longest packet, in bytes with the link layer; a large segment by the longest packet that it stands for.
+    pub mtu: u32,
+    /// `avrate`: bytes a second that the estimated rate must be below.
+    pub average: Option<u32>,
+    /// What happens to a packet that conforms; it is not [`Control::Goto`].
+    pub conform: Control,
+}
+
+/// The token bucket of `police`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PoliceRate {
+    /// How fast it fills.
+    pub rate: RateConfig,
+    /// How much it holds: the time in which that fills it.
+    pub burst: Nanos,
+    /// The second bucket, which holds one packet of `mtu`.
+    pub peak: Option<RateConfig>,
+}
+
+/// `pkts_rate` and `pkts_burst`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PolicePackets {
+    /// Packets a second.
+    pub rate: u64,
+    /// How much the bucket holds: the time in which the rate fills it.
+    pub burst: Nanos,
+}
+
+/// `estimator`: `struct tc_estimator`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EstimatorConfig {
+    /// The time between two samples: 2ⁿ seconds, from -2 to 3.
+    pub interval: i8,
+    /// How slowly the average follows: 2ⁿ samples, below 32.
+    pub ewma_log: u8,
+}
+
+/// `mirred`: the packet, or a copy of it, to a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mirred {
+    /// The link. `None`: it is gone.
+    pub link: Option<LinkId>,
+    /// Whether as if it had come in by the link, not to be sent by it.
+    pub ingress: bool,
+    /// Whether the packet itself, not a copy.
+    pub redirect: bool,
+}
+
+/// `mpls`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MplsEdit {
+    /// The first label is taken off; behind it is this EtherType.
+    Pop {
+        /// In host byte order.
+        protocol: u16,
+    },
+    /// A label is put on.
+    Push {
+        /// The EtherType of the frame then.
+        protocol: u16,
+        /// What the label is.
+        label: MplsFields,
+    },
+    /// A label is put before the Ethernet header (`mac_push`).
+    MacPush {
+        /// The EtherType of the packet then.
+        protocol: u16,
+        /// What the label is.
+        label: MplsFields,
+    },
+    /// Fields of the first label are changed.
+    Modify(MplsFields),
+    /// Its TTL is lowered.
+    DecrementTtl,
+}
+
+/// Fields of a label; those that are `None` stay, or are 0 in a new one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MplsFields {
+    /// 20 bits.
+    pub label: Option<u32>,
+    /// 3 bits.
+    pub class: Option<u8>,
+    /// Not 0.
+    pub ttl: Option<u8>,
+    /// Whether it is the last one. `None` in a new one: whether there is no label behind it.
+    pub bottom: Option<bool>,
+}
+
+/// `vlan`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VlanEdit {
+    /// The outermost tag is taken off, if there is one.
+    Pop,
+    /// A tag is put on.
+    Push {
+        /// Its EtherType.
+        protocol: u16,
+        /// 12 bits.
+        id: u16,
+        /// 3 bits.
+        priority: u8,
+    },
+    /// The outermost tag is changed, if there is one.
+    Modify {
+        /// Its EtherType.
+        protocol: u16,
+        /// 12 bits.
+        id: u16,
+        /// 3 bits; `None`: as it is.
+        priority: Option<u8>,
+    },
+    /// The Ethernet header is taken off.
+    PopEthernet,
+    /// An Ethernet header is put before the packet.
+    PushEthernet {
+        /// Destination address.
+        destination: [u8; 6],
+        /// Source address.
+        source: [u8; 6],
+    },
+}
+
+/// `skbedit`: what goes along with the packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Skbedit {
+    /// The class that a qdisc puts it in.
+    pub priority: Option<u32>,
+    /// That it is the traffic class of the packet (`inheritdsfield`); has precedence.
+    pub inherit_dsfield: bool,
+    /// The transmit queue.
+    pub queue: Option<u16>,
+    /// A new mark, where the second number has bits.
+    pub mark: Option<(u32, u32)>,
+    /// `skb->pkt_type`: 0 for us, 1 broadcast, 2 multicast, 3 other station's.
+    pub packet_type: Option<u8>,
+}
