@@ -162,13 +162,18 @@ impl Header {
     }
 
     /// Takes one from the time to live, and from the checksum what that makes (RFC 1624). 0 stays 0.
-    #[inline]
+    #[inline(always)]
     pub fn decrement_ttl(&mut self) {
-        if self.ttl > 0 {
-            self.ttl -= 1;
-            // The word of TTL and protocol fell by 0x0100, so the complement of the sum rises by it.
-            let checksum = u32::from(self.checksum.get()) + 0x0100;
-            self.checksum.set((checksum + u32::from(checksum >= 0xFFFF)) as u16);
+        // TTL, protocol and checksum, which is one word to the processor.
+        let Some(word) = self.as_mut_bytes().get_mut(8..).and_then(<[u8]>::first_chunk_mut::<4>) else {
+            return;
+        };
+        if word[0] > 0 {
+            // The word of TTL and protocol falls by 0x0100, so the complement of the sum rises by it: by 1, as a sum may
+            // be computed with its halves swapped.
+            let before = u32::from_le_bytes(*word);
+            let carry = u32::from(before >= 0xFFFE_0000) << 16;
+            *word = before.wrapping_add(0x0001_0000 - 1).wrapping_add(carry).to_le_bytes();
         }
     }
 

@@ -33,6 +33,10 @@ pub(super) const ETHERNET: usize = ethernet::Header::LEN;
 /// Length of the fixed part of an IPv6 header.
 const FIXED: usize = underpass_packet::ipv6::Header::LEN;
 
+/// EtherTypes as they lie in a frame.
+const IPV4: u16 = ethernet::IPV4.to_be();
+const IPV6: u16 = ethernet::IPV6.to_be();
+
 /// The port by which a frame leaves, and the length of the frame.
 pub(super) type Out = (PortId, u32);
 
@@ -111,9 +115,10 @@ impl<'v, 'a> Common<'v, 'a> {
         if (u64::from_le_bytes([a, b, c, d, e, f, g, h]) ^ self.mac) << 16 != 0 {
             return None;
         }
-        match u16::from_be_bytes([type0, type1]) {
-            ethernet::IPV6 => ipv6::plain(packet).map(|(target, len)| Plain::V6(target, len)),
-            ethernet::IPV4 => ipv4::plain(packet).map(|(target, len)| Plain::V4(target, len)),
+        // Compared as it lies, which saves turning it round.
+        match u16::from_ne_bytes([type0, type1]) {
+            IPV6 => ipv6::plain(packet).map(|(target, len)| Plain::V6(target, len)),
+            IPV4 => ipv4::plain(packet).map(|(target, len)| Plain::V4(target, len)),
             _ => None,
         }
     }
@@ -471,9 +476,7 @@ fn forward<const IPV6: bool>(packet: &mut Packet, len: usize, next_hop: &StoredN
     let frame = packet.bytes_mut();
     let padded = frame.len() != ETHERNET + len;
     let (head, bytes) = frame.split_first_chunk_mut::<ETHERNET>()?;
-    if !(if IPV6 { ipv6::lower_hop_limit(bytes) } else { ipv4::lower_ttl(bytes) }) {
-        return None;
-    }
+    if IPV6 { ipv6::lower_hop_limit(bytes) } else { ipv4::lower_ttl(bytes) }?;
     head[..12].copy_from_slice(mac);
     if padded {
         cut(packet, ETHERNET + len);
@@ -491,9 +494,7 @@ fn forward_inner<const IPV6: bool>(
     let mac = addresses(next_hop, len)?;
     // The Ethernet header right before the packet: `at` bytes behind the old one.
     let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
-    if !(if IPV6 { ipv6::lower_hop_limit(bytes) } else { ipv4::lower_ttl(bytes) }) {
-        return None;
-    }
+    if IPV6 { ipv6::lower_hop_limit(bytes) } else { ipv4::lower_ttl(bytes) }?;
     write_header(head, mac, if IPV6 { ethernet::IPV6 } else { ethernet::IPV4 });
     packet.narrow(at, ETHERNET + len);
     Some((next_hop.port, (ETHERNET + len) as u32))

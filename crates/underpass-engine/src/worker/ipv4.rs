@@ -45,19 +45,20 @@ pub(crate) fn plain(bytes: &[u8]) -> Option<(u32, usize)> {
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let [first, source, destination] = [word(0), word(12), word(16)];
     let len = usize::from(((first >> 16) as u16).swap_bytes());
-    // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words, in either byte order.
+    // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words, in either byte order. It folds to 0xffff
+    // if it is a multiple of that other than 0: if its product with the inverse of 0xffff, modulo 2^64, is small.
     let sum: u64 = [first, word(4), word(8), source, destination].map(u64::from).iter().sum();
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
     let rare = RARE[usize::from(source as u8)] | RARE[usize::from(destination as u8)];
     let plain = first as u8 == 0x45
         && (ipv4::Header::LEN..=bytes.len()).contains(&len)
-        && sum == 0xffff
+        && sum.wrapping_mul(MINUS_INVERSE).wrapping_neg() <= MINUS_INVERSE
         && (!rare || !is_unusual(source.to_le_bytes()) && !is_unusual(destination.to_le_bytes()));
     let destination = destination.swap_bytes();
     plain.then_some((destination, len))
 }
+
+/// Minus the inverse of 0xffff modulo 2^64, which is also the largest quotient by it.
+const MINUS_INVERSE: u64 = u64::MAX / 0xffff;
 
 /// By the first octet of an address: whether [`is_unusual`] may say so.
 const RARE: [bool; 256] = {
@@ -127,15 +128,15 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     Step::Look4(link.lookup)
 }
 
-/// Lowers the TTL of a checked packet, if that leaves some.
+/// Lowers the TTL of a checked packet, if that leaves some: what it leaves.
 #[inline(always)]
-pub(super) fn lower_ttl(bytes: &mut [u8]) -> bool {
+pub(super) fn lower_ttl(bytes: &mut [u8]) -> Option<u8> {
     match ipv4::Header::mut_from_prefix(bytes) {
         Ok((header, _)) if header.ttl > 1 => {
             header.decrement_ttl();
-            true
+            Some(header.ttl)
         }
-        _ => false,
+        _ => None,
     }
 }
 

@@ -143,15 +143,15 @@ fn hop_by_hop(packet: &ipv6::View<'_>, link: &Link) -> Result<bool, Problem> {
     }
 }
 
-/// Lowers the hop limit of a checked packet, if that leaves some.
+/// Lowers the hop limit of a checked packet, if that leaves some: what it leaves.
 #[inline(always)]
-pub(super) fn lower_hop_limit(bytes: &mut [u8]) -> bool {
+pub(super) fn lower_hop_limit(bytes: &mut [u8]) -> Option<u8> {
     match ipv6::Header::mut_from_prefix(bytes) {
         Ok((header, _)) if header.hop_limit > 1 => {
             header.hop_limit -= 1;
-            true
+            Some(header.hop_limit)
         }
-        _ => false,
+        _ => None,
     }
 }
 

@@ -61,17 +61,55 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(super) fn take_pushed<T: Trace, const IPV6: bool>(
         &mut self,
         company: &mut Company<'_, '_, '_, T>,
+        packet: Packet,
+        len: usize,
+        push: &Push,
+    ) {
+        // The numbers of labels that are frequent, without a loop.
+        match push.labels.len() {
+            4 => self.take_labels::<T, IPV6, 4>(company, packet, len, push),
+            8 => self.take_labels::<T, IPV6, 8>(company, packet, len, push),
+            _ => self.take_many_labels::<T, IPV6>(company, packet, len, push),
+        }
+    }
+
+    /// The same for `N` bytes of labels.
+    #[inline(always)]
+    fn take_labels<T: Trace, const IPV6: bool, const N: usize>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
         mut packet: Packet,
         len: usize,
         push: &Push,
     ) {
-        let Some((port, frame_len)) = push_plain::<IPV6>(company.common.view, &mut packet, len, push) else {
-            return self.take_own_road(company, packet);
-        };
-        company.trace.step(Event::Sent(port), &packet);
-        let labelled = if COUNT { frame_len as usize - ETHERNET } else { 0 };
-        if let Err(packet) = self.transmit.push_labelled(port, packet, frame_len as usize, labelled) {
-            self.drop(packet, Drop::TransmitFull, company.trace);
+        let labels = push.labels.first_chunk::<N>();
+        match labels.and_then(|labels| put_on::<IPV6>(company.common.view, &mut packet, len, push, labels)) {
+            Some(out) => self.send_labelled(out, packet, company.trace),
+            None => self.take_own_road(company, packet),
+        }
+    }
+
+    /// The same for any number.
+    #[inline(never)]
+    fn take_many_labels<T: Trace, const IPV6: bool>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        mut packet: Packet,
+        len: usize,
+        push: &Push,
+    ) {
+        match put_on::<IPV6>(company.common.view, &mut packet, len, push, &push.labels) {
+            Some(out) => self.send_labelled(out, packet, company.trace),
+            None => self.take_own_road(company, packet),
+        }
+    }
+
+    /// Puts a frame with labels into the queue of a port.
+    #[inline(always)]
+    fn send_labelled<T: Trace>(&mut self, (port, len): Out, packet: Packet, trace: &mut T) {
+        trace.step(Event::Sent(port), &packet);
+        if let Err(packet) = self.transmit.push_labelled::<COUNT>(port, packet, len as usize) {
+            self.drop(packet, Drop::TransmitFull, trace);
         }
     }
 
@@ -337,52 +375,34 @@ fn add_class(stack: &mut [u8], len: usize) {
 /// Puts labels on the IP packet of `len` bytes in a frame, and sends it to their next hop. `None`: it is not so
 /// plain, and as it was.
 #[inline(always)]
-fn push_plain<const IPV6: bool>(
+fn put_on<const IPV6: bool>(
     view: &View<'_>,
     packet: &mut Packet,
     len: usize,
     push: &Push,
+    labels: &[u8],
 ) -> Option<Out> {
     let next_hop = view.tables.next_hop(push.next_hop, view.guard)?;
     if packet.len() != ETHERNET + len {
         cut(packet, ETHERNET + len);
     }
-    // The numbers of labels that are frequent, without a loop.
-    let out = match push.labels.len() {
-        4 => put_on::<IPV6>(packet, push.labels.first_chunk::<4>()?, push.ttl, next_hop),
-        8 => put_on::<IPV6>(packet, push.labels.first_chunk::<8>()?, push.ttl, next_hop),
-        _ => put_on::<IPV6>(packet, &push.labels, push.ttl, next_hop),
-    };
-    if view.tables.labels().is_uniform() && out.is_some() {
-        add_class(packet.bytes_mut().get_mut(ETHERNET..)?, push.labels.len());
-    }
-    out
-}
-
-/// Puts labels with this TTL, or that of the packet, before the packet in a frame.
-#[inline(always)]
-fn put_on<const IPV6: bool>(
-    packet: &mut Packet,
-    labels: &[u8],
-    ttl: Option<u8>,
-    next_hop: &StoredNextHop,
-) -> Option<Out> {
-    let len = packet.len() + labels.len();
-    let mac = addresses(next_hop, len - ETHERNET)?;
-    let frame = packet.push(labels.len()).ok()?;
-    let (head, rest) = frame.split_first_chunk_mut::<ETHERNET>()?;
-    let (stack, inside) = rest.split_at_mut_checked(labels.len())?;
-    let lowered = if IPV6 { super::ipv6::lower_hop_limit(inside) } else { super::ipv4::lower_ttl(inside) };
-    if !lowered {
-        packet.pull(labels.len());
+    let mac = addresses(next_hop, len + labels.len())?;
+    if packet.headroom() < labels.len() {
         return None;
     }
-    let ttl = ttl.unwrap_or(*inside.get(if IPV6 { 7 } else { 8 })?);
+    let inside = packet.bytes_mut().get_mut(ETHERNET..)?;
+    let left = if IPV6 { super::ipv6::lower_hop_limit(inside) } else { super::ipv4::lower_ttl(inside) }?;
+    let (head, rest) = packet.push(labels.len()).ok()?.split_first_chunk_mut::<ETHERNET>()?;
     write_header(head, mac, ethernet::MPLS);
+    let ttl = push.ttl.unwrap_or(left);
+    let stack = rest.get_mut(..labels.len())?;
     for (entry, [a, b, c, _]) in stack.as_chunks_mut().0.iter_mut().zip(labels.as_chunks().0) {
         *entry = [*a, *b, *c, ttl];
     }
-    Some((next_hop.port, len as u32))
+    if view.tables.labels().is_uniform() {
+        add_class(rest, labels.len());
+    }
+    Some((next_hop.port, (ETHERNET + labels.len() + len) as u32))
 }
 
 /// The label of a frame that is labelled.

@@ -182,9 +182,7 @@ fn redirect(packet: &mut Packet, len: usize, destination: Ipv6Addr, next_hop: &S
     let frame = packet.bytes_mut();
     let padded = frame.len() != ETHERNET + len;
     let (head, bytes) = frame.split_first_chunk_mut::<ETHERNET>()?;
-    if !ipv6::lower_hop_limit(bytes) {
-        return None;
-    }
+    ipv6::lower_hop_limit(bytes)?;
     bytes.get_mut(24..40)?.copy_from_slice(&destination.octets());
     head[..12].copy_from_slice(mac);
     if padded {

@@ -141,9 +141,7 @@ fn enter<const IPV6: bool>(
         (tos, ttl, stays, label) = ((word >> 20) as u8, *hop_limit, 0, word & 0x000f_ffff);
     } else {
         let [_, second, _, _, _, _, flags, _, own, ..] = *inner.first_chunk::<FIXED4>()?;
-        if !ipv4::lower_ttl(inner) {
-            return None;
-        }
+        ipv4::lower_ttl(inner)?;
         (tos, ttl, stays, label) = (second, own - 1, flags & 0x40, 0);
     }
     let port = if form.has(PORT) { Some(source_port(inner, false)) } else { None };
