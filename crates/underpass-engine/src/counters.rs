@@ -1,6 +1,8 @@
 //! Counters that a worker adds to and anyone may read: no shared write on the path, no atomic
 //! read-modify-write, summed over the workers when they are read.
 
+mod queue;
+
 use std::sync::OnceLock;
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
@@ -13,6 +15,8 @@ use crate::drops::Drop;
 use crate::lpm::{Pages, Words};
 use crate::publish;
 use crate::tables::LinkId;
+
+pub use queue::{FqCodelCount, HtbCount, QueueCount, QueueId};
 
 /// Names one object's counter: a SID, a tunnel, a filter, allocated by the control thread; or a label, which
 /// always has one.
@@ -336,6 +340,7 @@ pub struct Counters {
     mpls_links: Cells<8>,
     /// Packets, bytes, drops, overlimits, first and last use.
     tc: Cells<6>,
+    queues: Cells<{ queue::NUMBERS }>,
     drops: Vec<AtomicU64>,
     totals: [AtomicU64; 6],
 }
@@ -348,6 +353,7 @@ impl Default for Counters {
             links: Cells::new(),
             mpls_links: Cells::new(),
             tc: Cells::new(),
+            queues: Cells::new(),
             drops: Drop::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             totals: Default::default(),
         }

@@ -35,6 +35,17 @@ pub struct Rate {
     atm: bool,
 }
 
+impl RateConfig {
+    /// The length of the packet that takes so many nanoseconds, rounded down: `psched_ns_t2l`.
+    pub fn bytes(&self, nanos: u64) -> u64 {
+        let mut bytes = nanos.wrapping_mul(self.bytes_per_second) / SECOND;
+        if self.link_layer == LinkLayer::Atm {
+            bytes = bytes / 53 * 48;
+        }
+        bytes.saturating_sub(self.overhead.into())
+    }
+}
+
 impl Rate {
     /// The rate of bytes.
     pub fn new(config: RateConfig) -> Self {
@@ -113,5 +124,7 @@ mod tests {
         assert_eq!(with(0, 0, LinkLayer::Atm).nanos(48), 53_000);
         assert_eq!(with(0, 0, LinkLayer::Atm).nanos(49), 106_000);
         assert_eq!(with(8, 96, LinkLayer::Atm).nanos(1), 106_000);
+        assert_eq!(RateConfig { overhead: 8, ..config }.bytes(108_000), 100);
+        assert_eq!(RateConfig { link_layer: LinkLayer::Atm, ..config }.bytes(106_500), 96);
     }
 }

@@ -3,7 +3,7 @@
 //! Workers hold [`Tables`] and enter once per burst; everything that they read lives until that burst
 //! ends. The control thread holds the one [`Writer`].
 
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering, Ordering::Relaxed};
 
 use zerocopy::FromZeros;
 
@@ -15,6 +15,7 @@ mod hook;
 mod ioam;
 mod labels;
 mod outer;
+mod qdisc;
 mod tc_action;
 mod tunnel;
 mod tunnels;
@@ -28,6 +29,7 @@ pub use hook::*;
 pub use ioam::*;
 pub use labels::{LabelAction, LabelTable, LabelWaysId, MAX_LABEL_WAYS};
 pub(crate) use outer::*;
+pub use qdisc::*;
 pub use tc_action::*;
 pub use tunnel::*;
 pub(crate) use tunnels::*;
@@ -65,10 +67,15 @@ pub struct Tables {
     tunnels: TunnelTable,
     hooks: Slab<StoredHook>,
     tc_actions: Slab<StoredAction>,
+    qdiscs: Slab<StoredQdisc>,
+    /// Moves on whenever one of `qdiscs` is changed or removed.
+    qdisc_changes: AtomicU32,
 }
 
 /// Bits of a [`LinkId`].
 const LINK_BITS: u32 = 20;
+/// Bits of a [`QdiscId`].
+const QDISC_BITS: u32 = 18;
 
 impl Tables {
     fn new(retirer: &Retirer, arena: &Arena) -> Self {
@@ -87,6 +94,8 @@ impl Tables {
             tunnels: TunnelTable::new(1 << LINK_BITS, retirer),
             hooks: Slab::new(LINK_BITS, retirer),
             tc_actions: Slab::new(LINK_BITS, retirer),
+            qdiscs: Slab::new(QDISC_BITS, retirer),
+            qdisc_changes: AtomicU32::new(0),
         }
     }
 
@@ -185,6 +194,18 @@ impl Tables {
     /// What a tunnel is.
     pub fn tunnel<'g>(&'g self, id: TunnelId, guard: &'g Guard<'_>) -> Option<&'g Tunnel> {
         self.tunnels.tunnel(id, guard).map(|tunnel| &tunnel.config)
+    }
+
+    /// A queueing discipline.
+    #[inline(always)]
+    pub fn qdisc<'g>(&'g self, id: QdiscId, guard: &'g Guard<'_>) -> Option<&'g StoredQdisc> {
+        self.qdiscs.get(id.0, guard)
+    }
+
+    /// A number that moves on whenever a queueing discipline is changed or removed.
+    #[inline(always)]
+    pub(crate) fn qdisc_changes(&self) -> u32 {
+        self.qdisc_changes.load(Ordering::Acquire)
     }
 
     /// Tunnels, and ports of foo-over-UDP.

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
     Action, ActionId, Fib4Id, Fib6Id, FouPort, FouPortId, Hook, HookId, IoamNode, LabelAction, LabelWaysId,
-    Link, LinkId, Lookup, LookupId, NextHop, NextHopId, Tables, TcAction, TcActionId, Tunnel, TunnelId,
-    TunnelsOfLinks,
+    Link, LinkId, Lookup, LookupId, NextHop, NextHopId, QdiscIds, Tables, TcAction, TcActionId, Tunnel,
+    TunnelId, TunnelsOfLinks,
 };
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, TcCount, TcCounterId, Totals};
@@ -57,11 +57,11 @@ impl Reader {
 /// an object that others still name must not be removed before them; if it is, packets that reach its
 /// id find nothing there and are dropped.
 pub struct Writer {
-    tables: Arc<Tables>,
-    retirer: Retirer,
+    pub(super) tables: Arc<Tables>,
+    pub(super) retirer: Retirer,
     /// The nodes of all forwarding tables.
     arena: Arena,
-    counters: Vec<Arc<Counters>>,
+    pub(super) counters: Vec<Arc<Counters>>,
     links: Ids,
     actions: Ids,
     next_hops: Ids,
@@ -79,6 +79,7 @@ pub struct Writer {
     hooks: Ids,
     tc_actions: Ids,
     tc_counters: Ids,
+    pub(super) qdiscs: QdiscIds,
 }
 
 /// Most counters: what [`Counters`] has room for.
@@ -89,7 +90,7 @@ const COUNTERS: u32 = 1 << 24;
 const ARENA_BITS: u32 = 31;
 
 /// The id of an object for which there was no room: names nothing, for ever.
-const NOWHERE: u32 = u32::MAX;
+pub(super) const NOWHERE: u32 = u32::MAX;
 
 macro_rules! objects {
     ($($what:literal $slab:ident: $object:ident, $id:ident, $add:ident, $set:ident, $remove:ident;)+) => {$(
@@ -141,6 +142,7 @@ impl Writer {
             hooks: Ids::new(tables.hooks.capacity()),
             tc_actions: Ids::new(tables.tc_actions.capacity()),
             tc_counters: Ids::new(COUNTERS),
+            qdiscs: QdiscIds::new(&tables),
             tables: tables.clone(),
             retirer,
             arena,

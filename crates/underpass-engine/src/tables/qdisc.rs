@@ -1,0 +1,336 @@
+//! Queueing disciplines, as the control thread describes them and workers build them.
+//!
+//! What is attached at one place (a link's root, an ifb's, the ingress hook of `clsact`) is one tree, which is published
+//! whole: `Writer::add_qdisc`, `set_qdisc`, `remove_qdisc`, and a [`QdiscId`] in a [`Link`](super::Link). Each worker
+//! has queues of its own for it.
+//!
+//! A tree is changed by publishing another: what has the same [`QueueId`] and kind there keeps its packets, its tokens
+//! and its counters, and takes over the new parameters as Linux's `change` does. What is not there any more loses its
+//! packets, as `qdisc-purged`. So a control that has many changes to make publishes once after the last.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use std::sync::atomic::Ordering;
+
+use super::writer::NOWHERE;
+use super::{HookId, QdiscId, Tables, Writer};
+use crate::counters::{QueueCount, QueueId};
+use crate::limiter::Nanos;
+use crate::publish::Ids;
+use crate::qos::RateConfig;
+use crate::qos::qdisc::Clocks;
+
+/// Classes of HTB below each other: `TC_HTB_MAXDEPTH`.
+pub const HTB_DEPTH: usize = 8;
+/// Priorities of HTB's classes: `TC_HTB_NUMPRIO`.
+pub const HTB_PRIORITIES: usize = 8;
+/// Bands of `prio`: `TCQ_PRIO_BANDS`.
+pub const PRIO_BANDS: usize = 16;
+/// The priomap of `prio` and `pfifo_fast`.
+pub const PRIOMAP: [u8; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+/// Nanoseconds of a tick, in which netlink tells bursts: `PSCHED_SHIFT`.
+pub const TICK: Nanos = 64;
+
+/// A queueing discipline, with all that is below it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Qdisc {
+    /// What it is counted as, and what it is told from others by when the tree changes.
+    pub queue: QueueId,
+    /// Its handle, `major:0`; 0 for the default ones, which have none.
+    pub handle: u32,
+    /// What it does.
+    pub kind: QdiscKind,
+}
+
+/// What a queueing discipline does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum QdiscKind {
+    /// `pfifo` and `bfifo`.
+    Fifo(FifoLimit),
+    /// `pfifo_fast`.
+    PfifoFast(PfifoFast),
+    /// `prio`.
+    Prio(Prio),
+    /// `tbf`.
+    Tbf(Box<Tbf>),
+    /// `htb`.
+    Htb(Box<Htb>),
+    /// `fq_codel`.
+    FqCodel(FqCodel),
+}
+
+/// How much a queue holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FifoLimit {
+    /// `pfifo`: so many packets.
+    Packets(u32),
+    /// `bfifo`: so many bytes, as packets are charged.
+    Bytes(u32),
+}
+
+/// Three queues, the first of which goes first: `net/sched/sch_generic.c`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PfifoFast {
+    /// Packets in each: the link's `txqueuelen`.
+    pub limit: u32,
+}
+
+/// Bands, the first of which goes first: `net/sched/sch_prio.c`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prio {
+    /// The band of each priority.
+    pub priomap: [u8; 16],
+    /// The filters attached to it, whose classid chooses a band.
+    pub filters: Option<HookId>,
+    /// What is in each band: 2 to [`PRIO_BANDS`].
+    pub bands: Vec<Qdisc>,
+}
+
+/// A token bucket: `net/sched/sch_tbf.c`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tbf {
+    /// The rate.
+    pub rate: RateConfig,
+    /// The burst, as the time that it takes at `rate`.
+    pub buffer: Nanos,
+    /// The peak rate, and the time that its burst (`mtu`) takes.
+    pub peak: Option<(RateConfig, Nanos)>,
+    /// The longest packet that is let in: [`Tbf::max_size`].
+    pub max_size: u32,
+    /// What holds the packets: unless another was put there, a `bfifo` of `limit` bytes without a handle.
+    pub child: Qdisc,
+}
+
+impl Tbf {
+    /// The longest packet for a burst: what `tbf_change` computes where netlink gives bursts as times alone, without
+    /// `TCA_TBF_BURST` and `TCA_TBF_PBURST`. Where it gives bytes, it is the less of them.
+    pub fn max_size(rate: &RateConfig, buffer: Nanos, peak: Option<(RateConfig, Nanos)>) -> u32 {
+        let size = rate.bytes(buffer);
+        let size = peak.map_or(size, |(rate, mtu)| size.min(rate.bytes(mtu)));
+        u32::try_from(size).unwrap_or(u32::MAX)
+    }
+}
+
+/// A hierarchy of token buckets that lend each other what they do not use: `net/sched/sch_htb.c`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Htb {
+    /// The minor number of the class for what no filter takes: `default`. Of no leaf: the direct queue.
+    pub default: u32,
+    /// Packets in the direct queue: `direct_qlen`.
+    pub direct: u32,
+    /// The filters attached to it.
+    pub filters: Option<HookId>,
+    /// The classes, in any order.
+    pub classes: Vec<HtbClass>,
+}
+
+/// A class of HTB.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HtbClass {
+    /// What it is counted as, and told from others by.
+    pub queue: QueueId,
+    /// Its number, `major:minor`.
+    pub classid: u32,
+    /// That of the class above it; `None`: it is below the qdisc itself.
+    pub parent: Option<u32>,
+    /// What it has of its own.
+    pub rate: RateConfig,
+    /// What it may have with what is lent to it.
+    pub ceil: RateConfig,
+    /// The burst, as the time that it takes at `rate`.
+    pub buffer: Nanos,
+    /// The burst of `ceil`, as the time that it takes at that.
+    pub cbuffer: Nanos,
+    /// 0 to 7; what has a lower number is lent to first. Of a class with others below it, without meaning.
+    pub prio: u8,
+    /// Bytes that it may send before another of its priority has its turn: [`HtbClass::quantum`].
+    pub quantum: u32,
+    /// The filters attached to it, for what those above have sent to it while others are below it.
+    pub filters: Option<HookId>,
+    /// What holds its packets. Not looked at if other classes are below it.
+    pub leaf: Qdisc,
+}
+
+/// Why Linux warns of a quantum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QuantumWarning {
+    /// `quantum of class … is small. Consider r2q change.`
+    Small,
+    /// `quantum of class … is big. Consider r2q change.`
+    Big,
+}
+
+impl HtbClass {
+    /// The quantum of a class: what was asked for, or what follows from its rate, and whether Linux warns of it.
+    pub fn quantum(rate: &RateConfig, rate2quantum: u32, asked: u32) -> (u32, Option<QuantumWarning>) {
+        let quantum = rate.bytes_per_second / u64::from(rate2quantum.max(1));
+        match (asked, quantum) {
+            (0, ..1000) => (1000, Some(QuantumWarning::Small)),
+            (0, 200_001..) => (200_000, Some(QuantumWarning::Big)),
+            (0, quantum) => (quantum as u32, None),
+            (asked, _) => (asked, None),
+        }
+    }
+}
+
+/// A queue a flow, each kept short by CoDel (RFC 8289, RFC 8290): `net/sched/sch_fq_codel.c`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FqCodel {
+    /// The filters attached to it, whose classid chooses a queue. What none of them takes is dropped, as in Linux.
+    pub filters: Option<HookId>,
+    /// Packets in all queues together.
+    pub limit: u32,
+    /// How many queues: 1 to 65,536.
+    pub flows: u32,
+    /// Bytes that a queue may send before another has its turn.
+    pub quantum: u32,
+    /// How long packets may wait, in microseconds.
+    pub target: u32,
+    /// For how long they may wait longer, in microseconds.
+    pub interval: u32,
+    /// Whether packets that know congestion notification (RFC 3168) are marked where others are dropped.
+    pub ecn: bool,
+    /// After how many microseconds packets are marked whatever CoDel says.
+    pub ce_threshold: Option<u32>,
+    /// Which of them: those whose traffic class, masked by the second, is the first. Both 0: all.
+    pub ce_threshold_selector: (u8, u8),
+    /// Bytes of memory in all queues together.
+    pub memory_limit: u32,
+    /// Most packets that are dropped at once when there is no room.
+    pub drop_batch: u32,
+    /// The link's MTU with its link layer: queues that hold no more are left alone.
+    pub mtu: u32,
+}
+
+/// A tree in the tables, with what its workers share.
+#[derive(Debug)]
+#[allow(dead_code, reason = "workers do not use them yet")]
+pub struct StoredQdisc {
+    pub(crate) root: Qdisc,
+    /// Which of the qdiscs it is for those who see it changed: another with each change.
+    pub(crate) version: u32,
+    /// The clocks of what has a rate, by its queue. None with one worker.
+    pub(crate) clocks: BTreeMap<QueueId, Arc<Clocks>>,
+}
+
+impl StoredQdisc {
+    /// The tree, whose rates go on with the clocks that they had.
+    fn new(root: Qdisc, version: u32, old: Option<&Self>, workers: usize) -> Self {
+        let mut clocks = BTreeMap::new();
+        if workers > 1 {
+            root.rates(&mut |queue| {
+                let known = old.and_then(|old| old.clocks.get(&queue));
+                clocks.insert(queue, known.cloned().unwrap_or_default());
+            });
+        }
+        Self { root, version, clocks }
+    }
+}
+
+impl Qdisc {
+    /// Names everything that has a rate.
+    fn rates(&self, each: &mut impl FnMut(QueueId)) {
+        match &self.kind {
+            QdiscKind::Fifo(_) | QdiscKind::PfifoFast(_) | QdiscKind::FqCodel(_) => {}
+            QdiscKind::Prio(prio) => prio.bands.iter().for_each(|band| band.rates(each)),
+            QdiscKind::Tbf(tbf) => {
+                each(self.queue);
+                tbf.child.rates(each);
+            }
+            QdiscKind::Htb(htb) => {
+                for class in &htb.classes {
+                    each(class.queue);
+                    class.leaf.rates(each);
+                }
+            }
+        }
+    }
+}
+
+/// The numbers of queueing disciplines and of what they count.
+pub(super) struct QdiscIds {
+    qdiscs: Ids,
+    queues: Ids,
+    /// Whether a queue has an owner.
+    used: Vec<bool>,
+}
+
+impl QdiscIds {
+    pub(super) fn new(tables: &Tables) -> Self {
+        Self { qdiscs: Ids::new(tables.qdiscs.capacity()), queues: Ids::new(1 << 24), used: Vec::new() }
+    }
+}
+
+impl Writer {
+    /// A number for a queueing discipline or a class of HTB, whose counters show zero.
+    pub fn add_queue(&mut self) -> QueueId {
+        let Some((id, again)) = self.qdiscs.queues.take(&self.retirer) else { return QueueId(NOWHERE) };
+        for counters in &self.counters {
+            counters.reserve_queue(QueueId(id));
+            // No worker knows the queue any more that had the number before.
+            counters.set_queue(QueueId(id), &QueueCount::default());
+        }
+        match self.qdiscs.used.get_mut(id as usize) {
+            Some(used) if again => *used = true,
+            _ => self.qdiscs.used.push(true),
+        }
+        QueueId(id)
+    }
+
+    /// Gives the number back. No published tree may name it any more.
+    pub fn remove_queue(&mut self, id: QueueId) {
+        if let Some(used @ true) = self.qdiscs.used.get_mut(id.0 as usize) {
+            *used = false;
+            self.qdiscs.queues.give(id.0, &self.retirer);
+        }
+    }
+
+    /// What all workers have counted for a queue since it was added. A worker says it at the end of each burst.
+    pub fn queue_count(&self, id: QueueId) -> QueueCount {
+        self.sum_queue(id, false)
+    }
+
+    /// The same for an fq_codel, whose longest packet is that of all workers.
+    pub fn fq_codel_count(&self, id: QueueId) -> QueueCount {
+        self.sum_queue(id, true)
+    }
+
+    fn sum_queue(&self, id: QueueId, longest: bool) -> QueueCount {
+        let mut sum = QueueCount::default();
+        self.counters.iter().for_each(|counters| sum.add(&counters.read_queue(id), longest));
+        sum
+    }
+
+    /// Adds a queueing discipline, which links then name. Beyond the room for them the id names nothing.
+    pub fn add_qdisc(&mut self, root: Qdisc) -> QdiscId {
+        let Some((id, _)) = self.qdiscs.qdiscs.take(&self.retirer) else { return QdiscId(NOWHERE) };
+        self.put_qdisc(id, Some(root));
+        QdiscId(id)
+    }
+
+    /// Changes a queueing discipline. Does nothing if the id names none.
+    pub fn set_qdisc(&mut self, id: QdiscId, root: Qdisc) {
+        if self.tables.qdiscs.peek(id.0, &self.retirer).is_some() {
+            self.put_qdisc(id.0, Some(root));
+        }
+    }
+
+    /// Removes a queueing discipline, if the id names one. What waits in it is dropped.
+    pub fn remove_qdisc(&mut self, id: QdiscId) {
+        if self.put_qdisc(id.0, None) {
+            self.qdiscs.qdiscs.give(id.0, &self.retirer);
+        }
+    }
+
+    fn put_qdisc(&mut self, id: u32, root: Option<Qdisc>) -> bool {
+        let tables = Arc::clone(&self.tables);
+        let version = tables.qdisc_changes().wrapping_add(1);
+        let old = tables.qdiscs.peek(id, &self.retirer);
+        let stored = root.map(|root| StoredQdisc::new(root, version, old, self.counters.len()));
+        let replaced = tables.qdiscs.replace(id, stored, &mut self.retirer);
+        // After the qdisc itself: who sees the number sees the qdisc.
+        tables.qdisc_changes.store(version, Ordering::Release);
+        replaced
+    }
+}
