@@ -28,6 +28,7 @@ mod router;
 mod statistics;
 mod stats;
 mod sysctl;
+mod tc;
 
 pub use address::Address;
 pub use client::{Client, Protocol};

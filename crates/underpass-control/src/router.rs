@@ -23,6 +23,7 @@ use crate::program::Offered;
 use crate::route::mpls::{self, AF_MPLS};
 use crate::route::{self, Family, Routes, nexthop};
 use crate::sysctl::Sysctls;
+use crate::tc::{self, TrafficControl};
 use crate::{Client, Protocol, Request, generic, netconf, stats};
 
 /// What a request that was not refused is followed by.
@@ -64,6 +65,8 @@ pub struct Router {
     pub(crate) tunnels: Tunnels,
     /// `ip fou`.
     pub(crate) fou: FouPorts,
+    /// `tc`.
+    pub(crate) tc: TrafficControl,
     began: Instant,
     /// What the requests of a datagram may name by descriptors.
     pub(crate) programs: Offered,
@@ -105,6 +108,7 @@ impl Router {
             ioam: Ioam::default(),
             tunnels: Tunnels::default(),
             fou: FouPorts::default(),
+            tc: TrafficControl::default(),
             began: Instant::now(),
             programs: Offered::new(),
             live: None,
@@ -274,6 +278,10 @@ impl Router {
             libc::RTM_DELNEIGH => neighbour::delete(self, request),
             libc::RTM_GETNEIGH if request.dump() => neighbour::dump(request),
             libc::RTM_GETNEIGH => neighbour::get(self, request, replies),
+            libc::RTM_NEWQDISC => tc::new(self, request),
+            libc::RTM_DELQDISC => tc::delete(self, request),
+            libc::RTM_GETQDISC if request.dump() => tc::dump(request),
+            libc::RTM_GETQDISC => tc::get(self, request, replies),
             _ => Err(Refusal::errno(EOPNOTSUPP)),
         }
     }

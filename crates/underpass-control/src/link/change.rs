@@ -574,6 +574,7 @@ impl Router {
             self.engine.remove_link(link.id);
             self.forget_sysctls(index);
             self.forget_labels_of(index);
+            self.forget_traffic_control(index);
             self.tell_link_gone(cause, &link);
         }
     }

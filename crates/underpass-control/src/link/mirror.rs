@@ -172,6 +172,7 @@ impl Router {
         self.engine.remove_link(link.id);
         self.forget_sysctls(index);
         self.forget_labels_of(index);
+        self.forget_traffic_control(index);
         self.names_changed();
     }
 

@@ -10,8 +10,18 @@
 //!
 //! A `struct tcmsg`, in host byte order. A handle is two numbers, `major:minor`, the upper and the lower 16 bits.
 
+pub mod fq_codel;
+pub mod htb;
+pub mod queue;
+pub mod rate;
+pub mod statistics;
+pub mod tbf;
+
 use crate::attribute::{Attribute, Type, policy};
 use crate::reply::Reply;
+
+pub use rate::Rate;
+pub use statistics::Statistics;
 
 /// Length of a `struct tcmsg`.
 pub const HEADER: usize = 20;
@@ -52,7 +62,7 @@ pub const TCA_MAX: u16 = TCA_EXT_WARN_MSG;
 /// The policy of all requests but dumps: `rtm_tca_policy`, checked liberally.
 pub const POLICY: [Type; TCA_MAX as usize + 1] = policy(&[
     (TCA_KIND, Type::String(u16::MAX)),
-    (TCA_RATE, Type::AtMost(2)),
+    (TCA_RATE, Type::AtLeast(2)),
     (TCA_STAB, Type::Nested),
     (TCA_DUMP_INVISIBLE, Type::Flag),
     (TCA_CHAIN, Type::U32),
@@ -60,10 +70,15 @@ pub const POLICY: [Type; TCA_MAX as usize + 1] = policy(&[
     (TCA_EGRESS_BLOCK, Type::U32),
 ]);
 
+/// `RTNLGRP_TC`: who hears of changes.
+pub const GROUP: u32 = 4;
+
 /// `TC_H_ROOT`: the parent of the qdisc of a link.
 pub const ROOT: u32 = 0xffff_ffff;
 /// `TC_H_INGRESS`: the parent of `ingress` and `clsact`.
 pub const INGRESS: u32 = 0xffff_fff1;
+/// `ffff:`: the handle of `ingress` and `clsact`.
+pub const HOOK: u32 = 0xffff_0000;
 /// The class of `clsact` where packets come in: `ffff:fff2`.
 pub const MIN_INGRESS: u32 = 0xfff2;
 /// The class of `clsact` where packets leave: `ffff:fff3`.
@@ -189,6 +204,12 @@ impl Bits {
         let [value, selector] = [self.value, self.selector].map(u32::to_ne_bytes);
         reply.attribute(kind, &[value, selector].concat());
     }
+}
+
+/// A `u32` of a structure, in host byte order; 0 past its end.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    word.map_or(0, |word| u32::from_ne_bytes(*word))
 }
 
 #[cfg(test)]

@@ -1,0 +1,428 @@
+//! `RTM_NEWQDISC`, `RTM_DELQDISC`, `RTM_GETQDISC`. Linux: `tc_modify_qdisc`, `tc_get_qdisc`, `tc_dump_qdisc`.
+
+use libc::{EEXIST, EINVAL, ELOOP, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, RTM_DELQDISC, RTM_NEWQDISC};
+use netlink_packet_core::NLM_F_REPLACE;
+use underpass_netlink::tc::{
+    self, GROUP, HEADER, Header, POLICY, Statistics, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD, TCA_INGRESS_BLOCK,
+    TCA_KIND, TCA_OPTIONS, TCA_RATE, TCA_STAB,
+};
+use underpass_netlink::{Attributes, Refusal, Replies, Reply, Validate};
+
+use super::{Kind, Leaf, Qdisc};
+use crate::dump::{Chunk, Dump, More};
+use crate::events::Cause;
+use crate::link::Link;
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+/// `tcm_info` of the root: references, one of the link and one of its queue.
+const ROOT_REFERENCES: u32 = 2;
+
+/// What a request names by its parent.
+enum Named<'a> {
+    /// A qdisc that a request has made.
+    Own(&'a Qdisc),
+    /// One of handle 0, which the link or a class has by itself.
+    Default,
+    /// None.
+    Nothing,
+}
+
+/// A request's header and attributes, and its link.
+struct Wanted<'a> {
+    header: Header,
+    attributes: Attributes<'a, 17>,
+    link: Link,
+}
+
+impl<'a> Wanted<'a> {
+    fn parse(router: &Router, request: &Request<'a>) -> Result<Self, Refusal> {
+        let (header, attributes) = request.parse::<HEADER, 17>(&POLICY, Validate::Liberal)?;
+        let header = Header::read(&header);
+        let link = router.links.get(header.link).ok_or(Refusal::errno(ENODEV))?.clone();
+        Ok(Self { header, attributes, link })
+    }
+
+    /// Refuses a kind other than that of the qdisc that is there.
+    fn same_kind(&self, kind: &str) -> Result<(), Refusal> {
+        match self.attributes.get(TCA_KIND) {
+            Some(wanted) if wanted.text() != kind => Err(Refusal::new(EINVAL, "Invalid qdisc name")),
+            _ => Ok(()),
+        }
+    }
+
+    fn other_kind(&self, kind: &str) -> bool {
+        self.same_kind(kind).is_err()
+    }
+}
+
+impl Router {
+    fn own_qdisc(&self, link: u32, handle: u32) -> Option<&Qdisc> {
+        self.tc.get(link)?.lookup(handle)
+    }
+
+    /// What is in a class.
+    fn named_leaf(&self, link: u32, parent: &Qdisc, class: u32) -> Named<'_> {
+        match parent.leaf(class) {
+            None => Named::Nothing,
+            Some(Leaf::Qdisc(handle)) => self.own_qdisc(link, *handle).map_or(Named::Default, Named::Own),
+            Some(_) => Named::Default,
+        }
+    }
+
+    /// What is at the root, or at the hook.
+    fn named_top(&self, link: u32, parent: u32) -> Named<'_> {
+        let control = self.tc.get(link);
+        if parent == tc::ROOT {
+            return control.and_then(|control| control.root()).map_or(Named::Default, Named::Own);
+        }
+        match control {
+            Some(control) if control.hooked => control.hook().map_or(Named::Default, Named::Own),
+            _ => Named::Nothing,
+        }
+    }
+}
+
+/// `RTM_NEWQDISC`.
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let wanted = Wanted::parse(router, request)?;
+    if wanted.header.parent == tc::INGRESS {
+        router.tc.links.entry(wanted.header.link).or_default().hooked = true;
+    }
+    match place(router, request, &wanted)? {
+        Place::Change(handle) => change(router, request, &wanted, handle),
+        Place::Create => create(router, request, &wanted),
+    }
+}
+
+/// What becomes of a request.
+enum Place {
+    /// The qdisc of this handle is changed.
+    Change(u32),
+    /// One is made.
+    Create,
+}
+
+fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Place, Refusal> {
+    let Header { link, handle, parent, .. } = wanted.header;
+    if parent == 0 {
+        if handle == 0 {
+            return Err(Refusal::new(EINVAL, "Handle cannot be zero"));
+        }
+        return changeable(request, wanted, router.own_qdisc(link, handle));
+    }
+    let mut under = None;
+    let there = match parent {
+        tc::ROOT | tc::INGRESS => router.named_top(link, parent),
+        _ => {
+            let qdisc = router.own_qdisc(link, tc::major(parent));
+            let qdisc = qdisc.ok_or(Refusal::new(ENOENT, "Failed to find specified qdisc"))?;
+            under = Some(qdisc);
+            router.named_leaf(link, qdisc, parent)
+        }
+    };
+    let there = if let Named::Own(qdisc) = there { Some(qdisc) } else { None };
+    if let Some(qdisc) = there.filter(|qdisc| handle == 0 || qdisc.handle == handle) {
+        // Without a handle, what is there is changed, unless another kind is to take its place.
+        let replaced = handle == 0
+            && request.create()
+            && request.replace()
+            && (request.exclusive() || wanted.other_kind(qdisc.kind.name()));
+        return if replaced { may_create(request) } else { changeable(request, wanted, Some(qdisc)) };
+    }
+    if handle == 0 {
+        return may_create(request);
+    }
+    if there.is_some() && !request.replace() {
+        return Err(Refusal::new(EEXIST, "NLM_F_REPLACE needed to override"));
+    }
+    if tc::minor(handle) != 0 {
+        return Err(Refusal::new(EINVAL, "Invalid minor handle"));
+    }
+    let Some(elsewhere) = router.own_qdisc(link, handle) else { return may_create(request) };
+    if request.exclusive() {
+        return Err(Refusal::new(EEXIST, "Exclusivity flag on, cannot override"));
+    }
+    wanted.same_kind(elsewhere.kind.name())?;
+    if elsewhere.kind.is_hook() {
+        return Err(Refusal::new(EINVAL, "Cannot regraft ingress or clsact Qdiscs"));
+    }
+    if under.is_some_and(|under| under.handle == elsewhere.handle) {
+        return Err(Refusal::new(ELOOP, "Qdisc parent/child loop detected"));
+    }
+    if parent == tc::INGRESS {
+        return Err(Refusal::new(EINVAL, "Ingress cannot graft directly"));
+    }
+    Err(Refusal::new(EOPNOTSUPP, "A qdisc of this router has one parent"))
+}
+
+fn changeable(request: &Request<'_>, wanted: &Wanted<'_>, qdisc: Option<&Qdisc>) -> Result<Place, Refusal> {
+    let qdisc = qdisc.ok_or(Refusal::new(ENOENT, "Specified qdisc not found"))?;
+    if request.exclusive() {
+        return Err(Refusal::new(EEXIST, "Exclusivity flag on, cannot modify"));
+    }
+    wanted.same_kind(qdisc.kind.name())?;
+    Ok(Place::Change(qdisc.handle))
+}
+
+fn may_create(request: &Request<'_>) -> Result<Place, Refusal> {
+    let text = "Qdisc not found. To create specify NLM_F_CREATE flag";
+    if request.create() { Ok(Place::Create) } else { Err(Refusal::new(ENOENT, text)) }
+}
+
+/// Refuses what this router does not do with any qdisc.
+fn unsupported(wanted: &Wanted<'_>) -> Result<(), Refusal> {
+    for (kind, text) in [
+        (TCA_STAB, "Size tables are not supported by this router"),
+        (TCA_RATE, "Rate estimators of qdiscs are not supported by this router"),
+    ] {
+        if let Some(attribute) = wanted.attributes.get(kind) {
+            return Err(Refusal::new(EOPNOTSUPP, text).at(attribute.offset));
+        }
+    }
+    Ok(())
+}
+
+fn change(
+    router: &mut Router,
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+    handle: u32,
+) -> Result<Outcome, Refusal> {
+    unsupported(wanted)?;
+    let Header { link: index, parent, .. } = wanted.header;
+    let link = &wanted.link;
+    if let Some(options) = wanted.attributes.get(TCA_OPTIONS) {
+        let control = router.tc.links.entry(index).or_default();
+        let qdisc = control.lookup_mut(handle).ok_or(Refusal::errno(ENOENT))?;
+        qdisc.kind.change(options, link)?;
+        router.tc.generation += 1;
+    }
+    let qdisc = router.own_qdisc(index, handle).cloned();
+    router.tell_qdisc(Cause::from(request), link, parent, None, qdisc.as_ref());
+    Ok(Outcome::Done)
+}
+
+fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, Refusal> {
+    let Header { link: index, handle: wish, parent, .. } = wanted.header;
+    for (kind, zero, unshared) in [
+        (TCA_INGRESS_BLOCK, "Ingress block index cannot be 0", "Ingress block sharing is not supported"),
+        (TCA_EGRESS_BLOCK, "Egress block index cannot be 0", "Egress block sharing is not supported"),
+    ] {
+        match wanted.attributes.get(kind).map(|block| block.u32()) {
+            None => {}
+            Some(0) => return Err(Refusal::new(EINVAL, zero)),
+            Some(_) => return Err(Refusal::new(EOPNOTSUPP, unshared)),
+        }
+    }
+    unsupported(wanted)?;
+    let options = wanted.attributes.get(TCA_OPTIONS);
+    let kind = Kind::parse(wanted.attributes.get(TCA_KIND), options, parent, &wanted.link)?;
+    let handle = match wish {
+        _ if kind.is_hook() => tc::HOOK,
+        0 => {
+            let text = "Maximum number of qdisc handles was exceeded";
+            router.tc.free_handle(index).ok_or(Refusal::new(ENOSPC, text))?
+        }
+        wish => wish,
+    };
+    let qdisc = Qdisc { handle, parent, kind, serial: router.tc.next_serial() };
+    router.graft(Cause::from(request), &wanted.link, parent, Some(qdisc))?;
+    Ok(Outcome::Done)
+}
+
+/// `RTM_DELQDISC`.
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let wanted = Wanted::parse(router, request)?;
+    let (named, parent) = (asked(router, &wanted)?, wanted.header.parent);
+    if parent == 0 {
+        return Err(Refusal::new(EINVAL, "Classid cannot be zero"));
+    }
+    if matches!(named, Named::Default) {
+        return Err(Refusal::new(ENOENT, "Cannot delete qdisc with handle of zero"));
+    }
+    // At `ffff:` with nothing in it, Linux deletes the hook itself.
+    let hook = matches!(&named, Named::Own(qdisc) if qdisc.kind.is_hook());
+    let place = if hook { tc::INGRESS } else { parent };
+    router.graft(Cause::from(request), &wanted.link, place, None)?;
+    Ok(Outcome::Done)
+}
+
+/// `RTM_GETQDISC` for one.
+pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+    let wanted = Wanted::parse(router, request)?;
+    let (named, parent, link) = (asked(router, &wanted)?, wanted.header.parent, &wanted.link);
+    let default = Router::default_qdisc(link).filter(|_| parent == tc::ROOT);
+    replies.message(RTM_NEWQDISC, 0, request.reply_to(), |reply| match (named, default) {
+        (Named::Own(qdisc), _) => router.write_qdisc(reply, link, parent, qdisc),
+        (_, Some(kind)) => write_default(reply, link, &kind),
+        _ => {}
+    })?;
+    Ok(Outcome::Done)
+}
+
+/// The qdisc that a request to show or delete one names.
+fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, Refusal> {
+    let Header { link, handle, parent, .. } = wanted.header;
+    let named = match parent {
+        0 => match router.own_qdisc(link, handle) {
+            Some(qdisc) => Named::Own(qdisc),
+            None => return Err(Refusal::new(ENOENT, "Failed to find qdisc with specified handle")),
+        },
+        tc::ROOT => router.named_top(link, parent),
+        _ if tc::major(parent) == tc::HOOK => router.named_top(link, tc::INGRESS),
+        _ => match router.own_qdisc(link, tc::major(parent)) {
+            Some(qdisc) => router.named_leaf(link, qdisc, parent),
+            None => {
+                return Err(Refusal::new(ENOENT, "Failed to find qdisc with specified classid"));
+            }
+        },
+    };
+    let (its_handle, kind) = match &named {
+        Named::Nothing => {
+            return Err(Refusal::new(ENOENT, "Cannot find specified qdisc on specified device"));
+        }
+        Named::Default => (0, Router::default_qdisc(&wanted.link).map_or("noop", |kind| kind.name())),
+        Named::Own(qdisc) => (qdisc.handle, qdisc.kind.name()),
+    };
+    if handle != 0 && handle != its_handle {
+        return Err(Refusal::new(EINVAL, "Invalid handle"));
+    }
+    wanted.same_kind(kind)?;
+    Ok(named)
+}
+
+impl Router {
+    /// Puts a qdisc into a place, or leaves the place to what it has by itself; what was there is no more. Linux:
+    /// `qdisc_graft`.
+    fn graft(&mut self, cause: Cause, link: &Link, parent: u32, new: Option<Qdisc>) -> Result<(), Refusal> {
+        self.tc.generation += 1;
+        let control = self.tc.links.entry(link.index).or_default();
+        let leaf = new.as_ref().map(|new| new.handle);
+        let old = match parent {
+            tc::ROOT => std::mem::replace(&mut control.root, leaf),
+            tc::INGRESS => None,
+            _ => {
+                let under = control.lookup_mut(tc::major(parent)).ok_or(Refusal::errno(ENOENT))?;
+                if !under.kind.takes_qdiscs() {
+                    return Err(Refusal::errno(EOPNOTSUPP));
+                }
+                if !under.has_class(parent) {
+                    return Err(Refusal::new(ENOENT, "Specified class not found"));
+                }
+                if new.as_ref().is_some_and(|new| new.kind == Kind::Noqueue) {
+                    return Err(Refusal::new(EINVAL, "Cannot assign noqueue to a class"));
+                }
+                match under.graft(parent, link, leaf)? {
+                    Leaf::Qdisc(old) => Some(old),
+                    _ => None,
+                }
+            }
+        };
+        let old = match old {
+            Some(old) => control.remove_tree(old),
+            None if parent == tc::INGRESS => control.hook.take(),
+            None => None,
+        };
+        match &new {
+            Some(new) if parent == tc::INGRESS => control.hook = Some(new.clone()),
+            Some(new) => {
+                control.qdiscs.insert(new.handle, new.clone());
+            }
+            None => {}
+        }
+        self.tell_qdisc(cause, link, parent, old.as_ref(), new.as_ref());
+        Ok(())
+    }
+
+    /// Tells those who listen of a qdisc that is there, or no more, or in the place of another.
+    fn tell_qdisc(
+        &mut self,
+        cause: Cause,
+        link: &Link,
+        parent: u32,
+        old: Option<&Qdisc>,
+        new: Option<&Qdisc>,
+    ) {
+        if !self.events.heard(cause, GROUP) {
+            return;
+        }
+        let flags = if old.is_some() && new.is_some() { NLM_F_REPLACE } else { 0 };
+        for (kind, flags, qdisc) in [(RTM_DELQDISC, 0, old), (RTM_NEWQDISC, flags, new)] {
+            let Some(qdisc) = qdisc else { continue };
+            let statistics = self.count_qdisc(link.index, qdisc);
+            self.events.notify(cause, GROUP, kind, flags, |reply| {
+                write(reply, link, parent, qdisc.handle, &qdisc.kind, &statistics);
+            });
+        }
+    }
+
+    fn write_qdisc(&self, reply: &mut Reply<'_>, link: &Link, parent: u32, qdisc: &Qdisc) {
+        write(reply, link, parent, qdisc.handle, &qdisc.kind, &self.count_qdisc(link.index, qdisc));
+    }
+
+    /// What a qdisc has counted.
+    fn count_qdisc(&self, _link: u32, _qdisc: &Qdisc) -> Statistics {
+        Statistics::default()
+    }
+}
+
+/// Writes the qdisc that a link has by itself. It counts nothing.
+fn write_default(reply: &mut Reply<'_>, link: &Link, kind: &Kind) {
+    write(reply, link, tc::ROOT, 0, kind, &Statistics::default());
+}
+
+/// Linux: `tc_fill_qdisc`.
+fn write(reply: &mut Reply<'_>, link: &Link, parent: u32, handle: u32, kind: &Kind, statistics: &Statistics) {
+    let info = if parent == tc::ROOT { ROOT_REFERENCES } else { 1 };
+    Header { family: 0, link: link.index, handle, parent, info }.write(reply);
+    reply.text(TCA_KIND, kind.name());
+    kind.write(reply);
+    reply.u8(TCA_HW_OFFLOAD, 0);
+    statistics.write(reply, None, true);
+}
+
+/// A dump of qdiscs: of one link, or of all.
+struct Qdiscs {
+    link: u32,
+    /// The link whose turn it is, and how many of its qdiscs are written.
+    place: (u32, usize),
+}
+
+/// `RTM_GETQDISC` for many.
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let (header, _) = request.parse::<HEADER, 17>(&POLICY, Validate::Liberal)?;
+    let link = Header::read(&header).link;
+    Ok(Outcome::Dump(Box::new(Qdiscs { link, place: (0, 0) })))
+}
+
+impl Dump for Qdiscs {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let (before, written) = self.place;
+        let Some(link) = router.links.after(before) else { return Ok(More::No) };
+        let index = link.index;
+        let control = router.tc.get(index);
+        let root = control.and_then(|control| control.root());
+        let default = Router::default_qdisc(link).filter(|_| root.is_none());
+        let own = root
+            .into_iter()
+            .chain(control.into_iter().flat_map(|control| control.inner().into_iter().chain(control.hook())));
+        let all: Vec<_> = default.iter().map(|_| None).chain(own.map(Some)).collect();
+        match all.get(written).filter(|_| self.link == 0 || self.link == index) {
+            None => self.place = (index, 0),
+            Some(qdisc) => {
+                out.message(RTM_NEWQDISC, |reply| match (qdisc, &default) {
+                    (Some(qdisc), _) => router.write_qdisc(reply, link, qdisc.parent, qdisc),
+                    (None, Some(kind)) => write_default(reply, link, kind),
+                    (None, None) => {}
+                })?;
+                self.place = (before, written + 1);
+            }
+        }
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.tc.generation
+    }
+}
