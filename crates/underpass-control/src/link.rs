@@ -350,6 +350,7 @@ impl crate::Router {
             ingress: None,
             egress: None,
             root: None,
+            ingress_qdisc: None,
             ifb: false,
         }
     }

@@ -159,4 +159,16 @@ drops! {
     GueMalformed = "gue-malformed",
     /// A control message of GUE.
     GueControl = "gue-control",
+    /// A queue of a qdisc is full, or the worker has no room to hold it.
+    QdiscFull = "qdisc-full",
+    /// Longer than the burst of a `tbf`.
+    QdiscTooBig = "qdisc-too-big",
+    /// Waited in a qdisc that was removed.
+    QdiscPurged = "qdisc-purged",
+    /// An action of a filter of a qdisc said so.
+    QdiscAction = "qdisc-action",
+    /// CoDel dropped it, as its queue has been too long for too long.
+    Codel = "codel",
+    /// In an ifb, and not redirected there.
+    IfbOrigin = "ifb-origin",
 }

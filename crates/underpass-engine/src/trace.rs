@@ -35,6 +35,10 @@ pub enum Event {
     Neighbour,
     /// Held until its next hop is resolved.
     Held,
+    /// Put into a queue of the qdisc of this link.
+    Queued(LinkId),
+    /// Let go by it.
+    Dequeued(LinkId),
     /// Handed to a next hop.
     NextHop(NextHopId),
     /// Sent by this port.

@@ -67,6 +67,7 @@ impl Lab {
                 ingress: None,
                 egress: None,
                 root: None,
+                ingress_qdisc: None,
                 ifb: false,
             };
             self.writer.set_link(id, link);

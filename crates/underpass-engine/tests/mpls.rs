@@ -161,6 +161,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         ingress: None,
         egress: None,
         root: None,
+        ingress_qdisc: None,
         ifb: false,
         mpls: false,
     }

@@ -8,7 +8,6 @@ mod estimator;
 mod hook;
 #[allow(dead_code, reason = "workers come to it next")]
 mod police;
-#[allow(dead_code, reason = "workers come to it next")]
 pub mod qdisc;
 mod rate;
 mod wire;

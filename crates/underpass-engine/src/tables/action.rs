@@ -540,6 +540,9 @@ pub struct Link {
     pub egress: Option<HookId>,
     /// What packets wait in before they leave by it. `None`: only the queue of its port.
     pub root: Option<QdiscId>,
+    /// The qdisc behind the filters of packets that come in: one that is attached to the ingress hook of `clsact`, which
+    /// Linux does not have.
+    pub ingress_qdisc: Option<QdiscId>,
     /// Whether it is an `ifb`: what is sent by it goes on where it was taken from.
     pub ifb: bool,
 }

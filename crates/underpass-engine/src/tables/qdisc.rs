@@ -205,7 +205,6 @@ pub struct FqCodel {
 
 /// A tree in the tables, with what its workers share.
 #[derive(Debug)]
-#[allow(dead_code, reason = "workers do not use them yet")]
 pub struct StoredQdisc {
     pub(crate) root: Qdisc,
     /// Which of the qdiscs it is for those who see it changed: another with each change.
@@ -216,7 +215,7 @@ pub struct StoredQdisc {
 
 impl StoredQdisc {
     /// The tree, whose rates go on with the clocks that they had.
-    fn new(root: Qdisc, version: u32, old: Option<&Self>, workers: usize) -> Self {
+    pub(crate) fn new(root: Qdisc, version: u32, old: Option<&Self>, workers: usize) -> Self {
         let mut clocks = BTreeMap::new();
         if workers > 1 {
             root.rates(&mut |queue| {

@@ -592,6 +592,7 @@ mod tests {
             ingress: None,
             egress: None,
             root: None,
+            ingress_qdisc: None,
             ifb: false,
         }
     }

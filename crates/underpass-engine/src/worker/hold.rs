@@ -224,6 +224,6 @@ impl<const COUNT: bool> Path<COUNT> {
                 Err(refusal) => self.drop(road.packet, refusal.reason(), trace),
             }
         }
-        self.end_of_burst(view);
+        self.end_of_burst(view, trace);
     }
 }

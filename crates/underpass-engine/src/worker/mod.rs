@@ -33,6 +33,7 @@ mod room;
 mod rpl;
 mod rules;
 mod segments;
+mod shape;
 mod step;
 mod transmit;
 mod tunnel;
@@ -48,6 +49,7 @@ use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::hmac::{Check, Require};
 use crate::limiter::{Limiter, Nanos};
+use crate::qos::qdisc::Origin;
 use crate::tables::{Guard, Link, LinkId, Lookup, LookupId, Reader, Tables};
 use crate::trace::{Event, Trace};
 
@@ -61,6 +63,7 @@ pub(crate) use ipv4::{check as ipv4_check, plain as ipv4_plain};
 pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
 use road::LABELLED;
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
+use shape::{Place, Shape};
 pub(crate) use step::{Refusal, Step};
 pub(crate) use transmit::QUEUE;
 use transmit::Transmit;
@@ -101,6 +104,8 @@ pub(crate) struct Path<const COUNT: bool> {
     answers: bool,
     /// What waits for a neighbour, where somebody can be asked for it.
     holds: Option<Holds>,
+    /// Queues of queueing disciplines.
+    shape: Shape,
     /// What runs the programs of SIDs.
     programs: Box<Programs>,
     /// The number of the worker.
@@ -173,6 +178,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             icmp: Limiter::new(ICMP_RATE.0, ICMP_RATE.1),
             answers: true,
             holds: None,
+            shape: Shape::default(),
             programs: Box::new(Programs::new(reader.number())),
             number: reader.number(),
             // Apart from those of other workers, as fragments are told apart by it.
@@ -239,19 +245,44 @@ impl<const COUNT: bool> Worker<COUNT> {
 impl<const COUNT: bool> Path<COUNT> {
     fn process<T: Trace>(&mut self, view: &View<'_>, port: PortId, burst: &mut Burst, trace: &mut T) {
         self.totals.received += burst.len() as u64;
+        self.follow_qdiscs(view, trace);
         let up = view.tables.port_link(port, view.guard).filter(|(_, link)| link.up);
         let Some((ingress, link)) = up else {
             for packet in burst.drain(..) {
                 trace.step(Event::Received(port), &packet);
                 self.drop(packet, Drop::LinkDown, trace);
             }
-            return self.end_of_burst(view);
+            return self.end_of_burst(view, trace);
         };
+        let packets = burst.len() as u64;
+        if let Some(qdisc) = link.ingress_qdisc {
+            let mut bytes = 0;
+            for packet in burst.drain(..) {
+                bytes += packet.len() as u64;
+                self.queue(view, (qdisc, Place::Ingress(ingress)), packet, Origin::Here, trace);
+            }
+            self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });
+            return self.end_of_burst(view, trace);
+        }
+        if let Some(bytes) = self.take_in(view, (port, ingress, link), burst, trace) {
+            self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });
+        }
+        self.end_of_burst(view, trace);
+    }
+
+    /// Takes a burst from behind the ingress hook of a link to its verdicts; returns the bytes that came, with the link
+    /// layer. `None`: the link is a tunnel, and the burst what the host sends by it.
+    fn take_in<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (port, ingress, link): (PortId, LinkId, &Link),
+        burst: &mut Burst,
+        trace: &mut T,
+    ) -> Option<u64> {
         if let Some(tunnel) = view.tables.tunnels().of_link(ingress) {
             self.take_from_host(view, (port, ingress), tunnel, burst, trace);
-            return self.end_of_burst(view);
+            return None;
         }
-        let packets = burst.len() as u64;
         let mut fibs = Fibs::new(view, link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
         let common = Common::new(view, &mut fibs, port, ingress, link);
@@ -268,10 +299,8 @@ impl<const COUNT: bool> Path<COUNT> {
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
         }
-        let received = Count { packets, bytes, errors: 0 };
-        self.counters.add_link(ingress, Direction::Receive, received);
         self.labelled.flush(&self.counters, ingress);
-        self.end_of_burst(view);
+        Some(bytes)
     }
 
     /// Takes a packet that is not of the common kind, or that is watched, from its frame along its own road.
@@ -333,7 +362,8 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    fn end_of_burst(&mut self, view: &View<'_>) {
+    fn end_of_burst<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        self.shape(view, trace);
         self.end_run();
         self.entered.flush(&self.counters, Direction::Transmit);
         self.left.flush(&self.counters, Direction::Receive);

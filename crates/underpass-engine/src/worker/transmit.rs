@@ -8,7 +8,7 @@ use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
 use crate::drops::Drop;
 use crate::offload::{self, Cut};
-use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, Rewrite};
+use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, QdiscId, Rewrite};
 use crate::trace::{Event, Trace};
 
 /// Most packets that wait to be sent by one port.
@@ -25,6 +25,8 @@ struct Queue {
     /// How many of them, and how many bytes, have been counted for the link.
     counted: usize,
     bytes: u64,
+    /// How many of them need not go through the link's qdisc, or have.
+    shaped: usize,
     /// Labelled packets since the last time, and their bytes from the first label on.
     labelled: (u64, u64),
 }
@@ -90,6 +92,7 @@ impl Transmit {
             packets: Vec::with_capacity(QUEUE),
             counted: 0,
             bytes: 0,
+            shaped: 0,
             labelled: (0, 0),
         });
     }
@@ -111,9 +114,56 @@ impl Transmit {
 
     pub(crate) fn drain(&mut self, port: PortId) -> impl Iterator<Item = Packet> + '_ {
         self.queues.get_mut(usize::from(port.0)).into_iter().flat_map(|queue| {
-            queue.counted = 0;
+            (queue.counted, queue.shaped) = (0, 0);
             queue.packets.drain(..)
         })
+    }
+
+    /// How many ports have a queue.
+    pub(super) fn ports(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Whether packets have come into the queue of a port whose link has a qdisc.
+    #[inline]
+    pub(super) fn any_new(&self, view: &View<'_>) -> bool {
+        (0..self.queues.len()).any(|port| self.root_of_new(view, PortId(port as u16)).is_some())
+    }
+
+    /// The link of a port and its root qdisc, if packets have come into the port's queue and there is one.
+    #[inline]
+    pub(super) fn root_of_new(&self, view: &View<'_>, port: PortId) -> Option<(LinkId, QdiscId)> {
+        let queue = self.queues.get(usize::from(port.0))?;
+        if queue.packets.len() == queue.shaped {
+            return None;
+        }
+        let (id, link) = view.tables.port_link(port, view.guard)?;
+        Some((id, link.root?))
+    }
+
+    /// Takes back what has come into the queue of a port.
+    pub(super) fn take_new(&mut self, port: PortId, into: &mut Vec<Packet>) {
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            let taken = queue.packets.drain(queue.shaped..);
+            into.extend(taken.inspect(|packet| queue.bytes = queue.bytes.wrapping_sub(packet.len() as u64)));
+        }
+    }
+
+    /// Puts a frame that need not go through the link's qdisc into the queue of `port`, behind which none is that need.
+    pub(super) fn push_back(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+        self.push(port, packet, len)?;
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            queue.shaped = queue.packets.len();
+        }
+        Ok(())
+    }
+
+    /// Whether the queue of a port is full.
+    #[inline]
+    pub(super) fn is_full(&self, port: PortId) -> bool {
+        self.queues
+            .get(usize::from(port.0))
+            .is_some_and(|queue| queue.packets.len() == queue.packets.capacity())
     }
 
     /// Counts what has been queued since the last time.
@@ -124,6 +174,7 @@ impl Transmit {
                 continue;
             }
             queue.counted = queue.packets.len();
+            queue.shaped = queue.counted;
             totals.sent = totals.sent.wrapping_add(packets);
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
             if let Some((link, _)) = view.tables.port_link(PortId(port as u16), view.guard) {

@@ -54,6 +54,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         ingress: None,
         egress: None,
         root: None,
+        ingress_qdisc: None,
         ifb: false,
     }
 }

@@ -127,6 +127,14 @@ impl<W: Write> Trace for Printer<W> {
             }
             Event::EchoReply => self.line(format_args!("  echo request, answered: {inner}")),
             Event::Neighbour => self.line(format_args!("  neighbour asked for, answered")),
+            Event::Queued(link) => {
+                let name = link_name(&self.names, link).to_owned();
+                self.line(format_args!("  queued by the qdisc of {name}"));
+            }
+            Event::Dequeued(link) => {
+                let name = link_name(&self.names, link).to_owned();
+                self.line(format_args!("  let go by the qdisc of {name}"));
+            }
             Event::Held => self.line(format_args!("  held until the next hop is known")),
             Event::NextHop(id) => {
                 let guard = self.reader.enter();

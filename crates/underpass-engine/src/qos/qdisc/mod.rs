@@ -1,5 +1,280 @@
 //! Queueing disciplines: what a worker does with packets that have to wait.
+//!
+//! A [`Node`] is one of them with its queues and all that is below it, as this worker has it; [`build`] makes it of what
+//! the control thread has published, and takes over what an older one held. It is enqueued to and dequeued from as
+//! `struct Qdisc` is in Linux, whose names the functions have.
 
+mod build;
 mod clocks;
+mod codel;
+mod fifo;
+mod fq_codel;
+mod heap;
+mod htb;
+mod items;
+mod prio;
+mod ring;
+mod tbf;
+#[cfg(test)]
+mod tests;
 
 pub use clocks::Clocks;
+pub(crate) use heap::Heap;
+pub use items::{Item, Items, Meta, Origin};
+
+use crate::buffer::{Packet, Pool};
+use crate::counters::{Counters, QueueCount, QueueId};
+use crate::drops::Drop;
+use crate::limiter::Nanos;
+use crate::tables::HookId;
+use fifo::{Fifo, PfifoFast};
+use fq_codel::FqCodel;
+use htb::Htb;
+use items::ItemId;
+use prio::Prio;
+use tbf::Tbf;
+
+/// What filters of a queueing discipline say of a packet: `tcf_classify`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// No filter takes it.
+    None,
+    /// This class, `major:minor`, or 0.
+    Class(u32),
+    /// An action has dropped it.
+    Shot,
+    /// An action has taken it away.
+    Stolen,
+}
+
+/// Who asks filters.
+pub trait Classify {
+    /// Asks the filters of a place for the class of a packet.
+    fn classify(&mut self, filters: HookId, item: &mut Item) -> Class;
+}
+
+/// What enqueueing a packet came to: `NET_XMIT_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Enqueued {
+    /// It waits.
+    Queued,
+    /// It was dropped, or a packet of its flow was in its place.
+    Dropped,
+    /// An action of a filter has taken it away.
+    Stolen,
+}
+
+/// What goes along with a packet into queues and out of them.
+pub(crate) struct Context<'a, C> {
+    /// What time it is.
+    pub(crate) now: Nanos,
+    pub(crate) items: &'a mut Items,
+    pub(crate) pool: &'a mut Pool,
+    pub(crate) classify: &'a mut C,
+    /// When something that could not leave now may, at the earliest.
+    pub(crate) due: Nanos,
+    /// What queues have lost by themselves, packets and bytes, after those above had counted it: with
+    /// `qdisc_tree_reduce_backlog` these take it back.
+    pub(crate) lost: Lost,
+    /// What is to be counted and given back.
+    pub(crate) dropped: &'a mut Vec<(Packet, Drop)>,
+    /// Packets that have become several, and how many more.
+    pub(crate) generated: u64,
+    /// Packets that an action has taken away.
+    pub(crate) stolen: u64,
+}
+
+/// Packets and bytes; negative: there are more than there were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Lost {
+    pub(crate) packets: i64,
+    pub(crate) bytes: i64,
+}
+
+impl<C: Classify> Context<'_, C> {
+    /// Drops a packet.
+    pub(super) fn drop(&mut self, id: ItemId, reason: Drop) {
+        if let Some(packet) = self.items.take(id).and_then(|item| item.packet) {
+            self.dropped.push((packet, reason));
+        }
+    }
+
+    fn classify(&mut self, filters: HookId, id: ItemId) -> Class {
+        let Some(item) = self.items.get_mut(id) else { return Class::Shot };
+        self.classify.classify(filters, item)
+    }
+
+    /// Asks for the time at which another look is worth it.
+    fn wait_until(&mut self, due: Nanos) {
+        self.due = self.due.min(due);
+    }
+}
+
+impl QueueCount {
+    /// A packet has come in.
+    #[inline(always)]
+    fn came(&mut self, len: u32) {
+        self.backlog = self.backlog.wrapping_add(len.into());
+        self.queued = self.queued.wrapping_add(1);
+    }
+
+    /// A packet has gone out, but not by being sent.
+    #[inline(always)]
+    fn went(&mut self, len: u32) {
+        self.backlog = self.backlog.wrapping_sub(len.into());
+        self.queued = self.queued.wrapping_sub(1);
+    }
+
+    /// A packet is sent: `bstats_update`.
+    #[inline(always)]
+    fn sent(&mut self, (len, segments): (u32, u32)) {
+        self.bytes = self.bytes.wrapping_add(len.into());
+        self.packets = self.packets.wrapping_add(segments.into());
+    }
+
+    /// Something below has lost packets: `qdisc_tree_reduce_backlog`.
+    fn lost(&mut self, lost: Lost) {
+        self.queued = self.queued.wrapping_sub(lost.packets as u64);
+        self.backlog = self.backlog.wrapping_sub(lost.bytes as u64);
+        self.drops = self.drops.wrapping_add(lost.packets.max(0) as u64);
+    }
+
+    /// Does something below, and takes back what is lost there meanwhile.
+    #[inline(always)]
+    fn below<C, R>(&mut self, cx: &mut Context<'_, C>, what: impl FnOnce(&mut Context<'_, C>) -> R) -> R {
+        let before = cx.lost;
+        let result = what(cx);
+        if cx.lost != before {
+            self.lost(Lost {
+                packets: cx.lost.packets - before.packets,
+                bytes: cx.lost.bytes - before.bytes,
+            });
+        }
+        result
+    }
+}
+
+/// A queueing discipline of a worker.
+#[derive(Debug)]
+pub(crate) struct Node {
+    queue: QueueId,
+    /// `major:0`, or 0.
+    handle: u32,
+    /// What it has counted. What it holds is there too.
+    count: QueueCount,
+    /// What it has dequeued as it was looked at, but not yet given away: `gso_skb`. It counts as what it holds.
+    peeked: Option<ItemId>,
+    /// Whether its counters have changed since others were told.
+    changed: bool,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Fifo(Fifo),
+    PfifoFast(PfifoFast),
+    Prio(Prio),
+    Tbf(Box<Tbf>),
+    Htb(Box<Htb>),
+    FqCodel(Box<FqCodel>),
+}
+
+impl Node {
+    /// How many packets wait.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> u64 {
+        self.count.queued
+    }
+
+    /// Whether a packet that finds nobody waiting need not be queued: `TCQ_F_CAN_BYPASS`.
+    #[inline]
+    pub(crate) fn can_bypass(&self) -> bool {
+        match &self.kind {
+            Kind::Fifo(fifo) => fifo.can_bypass(),
+            Kind::PfifoFast(_) => true,
+            Kind::FqCodel(fq_codel) => fq_codel.can_bypass(),
+            Kind::Prio(_) | Kind::Tbf(_) | Kind::Htb(_) => false,
+        }
+    }
+
+    /// Counts packets that leave without having been queued.
+    pub(crate) fn bypass(&mut self, bytes: u64, packets: u64) {
+        self.count.bytes = self.count.bytes.wrapping_add(bytes);
+        self.count.packets = self.count.packets.wrapping_add(packets);
+        self.changed = true;
+    }
+
+    /// Puts a packet into its queue.
+    pub(crate) fn enqueue<C: Classify>(&mut self, id: ItemId, cx: &mut Context<'_, C>) -> Enqueued {
+        self.changed = true;
+        let Self { count, kind, handle, .. } = self;
+        match kind {
+            Kind::Fifo(fifo) => fifo.enqueue(count, id, cx),
+            Kind::PfifoFast(fifos) => fifos.enqueue(count, id, cx),
+            Kind::Prio(prio) => prio.enqueue(count, *handle, id, cx),
+            Kind::Tbf(tbf) => tbf.enqueue(count, id, cx),
+            Kind::Htb(htb) => htb.enqueue(count, *handle, id, cx),
+            Kind::FqCodel(fq_codel) => fq_codel.enqueue(count, *handle, id, cx),
+        }
+    }
+
+    /// The packet that is to leave now, if there is one: `qdisc_dequeue_peeked`.
+    pub(crate) fn dequeue<C: Classify>(&mut self, cx: &mut Context<'_, C>) -> Option<ItemId> {
+        if let Some(id) = self.peeked.take() {
+            self.changed = true;
+            self.count.went(cx.items.charged(id).0);
+            return Some(id);
+        }
+        self.dequeue_next(cx)
+    }
+
+    fn dequeue_next<C: Classify>(&mut self, cx: &mut Context<'_, C>) -> Option<ItemId> {
+        if self.count.queued == 0 {
+            return None;
+        }
+        self.changed = true;
+        let Self { count, kind, .. } = self;
+        match kind {
+            Kind::Fifo(fifo) => fifo.dequeue(count, cx),
+            Kind::PfifoFast(fifos) => fifos.dequeue(count, cx),
+            Kind::Prio(prio) => prio.dequeue(count, cx),
+            Kind::Tbf(tbf) => tbf.dequeue(count, cx),
+            Kind::Htb(htb) => htb.dequeue(count, cx),
+            Kind::FqCodel(fq_codel) => fq_codel.dequeue(count, cx),
+        }
+    }
+
+    /// The packet that would leave now: `qdisc->ops->peek`.
+    fn peek<C: Classify>(&mut self, cx: &mut Context<'_, C>) -> Option<ItemId> {
+        if self.peeked.is_some() {
+            return self.peeked;
+        }
+        match &mut self.kind {
+            Kind::Fifo(fifo) => fifo.peek(),
+            Kind::PfifoFast(fifos) => fifos.peek(),
+            Kind::Prio(prio) => prio.peek(cx),
+            // `qdisc_peek_dequeued`
+            Kind::Tbf(_) | Kind::Htb(_) | Kind::FqCodel(_) => {
+                let id = self.dequeue_next(cx)?;
+                self.count.came(cx.items.charged(id).0);
+                self.peeked = Some(id);
+                self.peeked
+            }
+        }
+    }
+
+    /// Tells others what has been counted.
+    pub(crate) fn tell(&mut self, counters: &Counters) {
+        if !std::mem::take(&mut self.changed) {
+            return;
+        }
+        match &mut self.kind {
+            Kind::Fifo(_) | Kind::PfifoFast(_) => {}
+            Kind::FqCodel(fq_codel) => fq_codel.tell(&mut self.count),
+            Kind::Prio(prio) => prio.tell(counters),
+            Kind::Tbf(tbf) => tbf.tell(counters),
+            Kind::Htb(htb) => htb.tell(counters),
+        }
+        counters.set_queue(self.queue, &self.count);
+    }
+}

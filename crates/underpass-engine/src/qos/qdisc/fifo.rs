@@ -1,0 +1,101 @@
+//! `pfifo`, `bfifo` (`net/sched/sch_fifo.c`) and `pfifo_fast` (`net/sched/sch_generic.c`).
+
+use super::items::{ItemId, List};
+use super::{Classify, Context, Enqueued};
+use crate::counters::QueueCount;
+use crate::drops::Drop;
+use crate::tables::{FifoLimit, PRIOMAP};
+
+#[derive(Debug)]
+pub(super) struct Fifo {
+    pub(super) limit: FifoLimit,
+    pub(super) list: List,
+}
+
+impl Fifo {
+    pub(super) fn can_bypass(&self) -> bool {
+        match self.limit {
+            FifoLimit::Packets(limit) => limit >= 1,
+            // A packet of the device's MTU must have room; what has more than that has.
+            FifoLimit::Bytes(limit) => limit >= 1514,
+        }
+    }
+
+    #[inline]
+    pub(super) fn enqueue<C: Classify>(
+        &mut self,
+        count: &mut QueueCount,
+        id: ItemId,
+        cx: &mut Context<'_, C>,
+    ) -> Enqueued {
+        let (len, _) = cx.items.charged(id);
+        let room = match self.limit {
+            FifoLimit::Packets(limit) => count.queued < limit.into(),
+            FifoLimit::Bytes(limit) => count.backlog + u64::from(len) <= limit.into(),
+        };
+        if !room {
+            count.drops += 1;
+            cx.drop(id, Drop::QdiscFull);
+            return Enqueued::Dropped;
+        }
+        self.list.push(cx.items, id);
+        count.came(len);
+        Enqueued::Queued
+    }
+
+    #[inline]
+    pub(super) fn dequeue<C>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
+        let id = self.list.pop(cx.items)?;
+        let charged = cx.items.charged(id);
+        count.went(charged.0);
+        count.sent(charged);
+        Some(id)
+    }
+
+    pub(super) fn peek(&self) -> Option<ItemId> {
+        self.list.peek()
+    }
+}
+
+/// Three queues by the priority of packets.
+#[derive(Debug)]
+pub(super) struct PfifoFast {
+    pub(super) limit: u32,
+    pub(super) bands: [List; 3],
+}
+
+impl PfifoFast {
+    pub(super) fn enqueue<C: Classify>(
+        &mut self,
+        count: &mut QueueCount,
+        id: ItemId,
+        cx: &mut Context<'_, C>,
+    ) -> Enqueued {
+        let Some(item) = cx.items.get(id) else { return Enqueued::Dropped };
+        let (len, band) = (item.len, PRIOMAP[item.meta.priority as usize % PRIOMAP.len()]);
+        match self.bands.get_mut(usize::from(band)) {
+            Some(list) if list.len < self.limit => {
+                list.push(cx.items, id);
+                count.came(len);
+                Enqueued::Queued
+            }
+            _ => {
+                count.drops += 1;
+                cx.drop(id, Drop::QdiscFull);
+                Enqueued::Dropped
+            }
+        }
+    }
+
+    pub(super) fn dequeue<C>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
+        let id = self.bands.iter_mut().find_map(|list| list.pop(cx.items))?;
+        let charged = cx.items.charged(id);
+        count.went(charged.0);
+        count.sent(charged);
+        Some(id)
+    }
+
+    pub(super) fn peek(&self) -> Option<ItemId> {
+        self.bands.iter().find_map(List::peek)
+    }
+}

@@ -1,0 +1,402 @@
+//! `fq_codel`: `net/sched/sch_fq_codel.c`.
+
+use std::collections::VecDeque;
+
+use underpass_packet::ethernet;
+
+use super::codel::{self, Head, Params, Queue, Vars};
+use super::items::{ItemId, List};
+use super::{Class, Classify, Context, Enqueued};
+use crate::buffer::SLOT;
+use crate::counters::QueueCount;
+use crate::drops::Drop;
+use crate::flow;
+use crate::tables::{self, HookId};
+
+/// A flow's queue.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    list: List,
+    backlog: u32,
+    deficit: i32,
+    vars: Vars,
+    /// Whether it is in one of the lists of queues.
+    listed: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct FqCodel {
+    pub(super) limit: u32,
+    pub(super) quantum: u32,
+    pub(super) params: Params,
+    pub(super) memory_limit: u64,
+    pub(super) drop_batch: u32,
+    pub(super) filters: Option<HookId>,
+    pub(super) flows: Box<[Flow]>,
+    new: VecDeque<u32>,
+    old: VecDeque<u32>,
+    memory: u64,
+}
+
+/// The numbers of `QueueCount::own`.
+const MAX_PACKET: usize = 0;
+const DROP_OVERLIMIT: usize = 1;
+const ECN_MARK: usize = 2;
+const NEW_FLOWS: usize = 3;
+const NEW_LEN: usize = 4;
+const OLD_LEN: usize = 5;
+const CE_MARK: usize = 6;
+const MEMORY: usize = 7;
+const DROP_OVERMEMORY: usize = 8;
+
+impl FqCodel {
+    pub(super) fn new(config: &tables::FqCodel) -> Self {
+        let count = config.flows.clamp(1, 1 << 16) as usize;
+        let mut fq_codel = Self {
+            limit: 0,
+            quantum: 0,
+            params: params(config),
+            memory_limit: 0,
+            drop_batch: 0,
+            filters: None,
+            flows: (0..count).map(|_| Flow::default()).collect(),
+            new: VecDeque::with_capacity(count),
+            old: VecDeque::with_capacity(count),
+            memory: 0,
+        };
+        fq_codel.change(config);
+        fq_codel
+    }
+
+    /// Takes over other parameters, but for the number of queues, which Linux does not change either.
+    pub(super) fn change(&mut self, config: &tables::FqCodel) {
+        self.limit = config.limit;
+        self.quantum = config.quantum.max(256);
+        self.params = params(config);
+        self.memory_limit = config.memory_limit.into();
+        self.drop_batch = config.drop_batch.max(1);
+        self.filters = config.filters;
+    }
+
+    pub(super) fn can_bypass(&self) -> bool {
+        self.limit >= 1
+    }
+
+    /// `fq_codel_classify`: a queue.
+    fn flow<C: Classify>(&self, handle: u32, id: ItemId, cx: &mut Context<'_, C>) -> Result<u32, Class> {
+        let count = self.flows.len() as u32;
+        let number = |class: u32| (class & 0xffff).checked_sub(1).filter(|number| *number < count);
+        let item = cx.items.get(id).ok_or(Class::Shot)?;
+        let priority = item.meta.priority;
+        if priority & 0xffff_0000 == handle
+            && let Some(number) = number(priority)
+        {
+            return Ok(number);
+        }
+        let Some(filters) = self.filters else {
+            let packet = item.bytes().get(ethernet::Header::LEN..).unwrap_or_default();
+            // `reciprocal_scale` of 31 bits.
+            return Ok(((u64::from(flow::hash(packet)) * u64::from(count)) >> 31) as u32);
+        };
+        match cx.classify(filters, id) {
+            Class::Class(class) => number(class).ok_or(Class::None),
+            other => Err(other),
+        }
+    }
+
+    pub(super) fn enqueue<C: Classify>(
+        &mut self,
+        count: &mut QueueCount,
+        handle: u32,
+        id: ItemId,
+        cx: &mut Context<'_, C>,
+    ) -> Enqueued {
+        let number = match self.flow(handle, id, cx) {
+            Ok(number) => number,
+            Err(Class::Stolen) => {
+                cx.stolen += 1;
+                cx.items.take(id);
+                return Enqueued::Stolen;
+            }
+            Err(_) => {
+                count.drops += 1;
+                cx.drop(id, Drop::QdiscAction);
+                return Enqueued::Dropped;
+            }
+        };
+        let now = codel::time(cx.now);
+        let (Some(flow), Some(item)) = (self.flows.get_mut(number as usize), cx.items.get_mut(id)) else {
+            return Enqueued::Dropped;
+        };
+        item.time = now;
+        let len = item.len;
+        self.memory += memory(len);
+        flow.list.push(cx.items, id);
+        flow.backlog = flow.backlog.wrapping_add(len);
+        count.came(len);
+        if !flow.listed {
+            flow.listed = true;
+            flow.deficit = self.quantum as i32;
+            self.new.push_back(number);
+            count.own[NEW_FLOWS] += 1;
+        }
+        let no_memory = self.memory > self.memory_limit;
+        if count.queued <= self.limit.into() && !no_memory {
+            return Enqueued::Queued;
+        }
+        let before = (count.queued, count.backlog);
+        let fat = self.drop_batch(count, cx);
+        let lost = (before.0 - count.queued) as i64;
+        let bytes = before.1.wrapping_sub(count.backlog) as i64;
+        count.own[DROP_OVERLIMIT] += lost as u64;
+        if no_memory {
+            count.own[DROP_OVERMEMORY] += lost as u64;
+        }
+        // If it was this packet's flow, those above do not count the packet at all.
+        let own = fat == number;
+        cx.lost.packets += lost - i64::from(own);
+        cx.lost.bytes += bytes - if own { i64::from(len) } else { 0 };
+        if own { Enqueued::Dropped } else { Enqueued::Queued }
+    }
+
+    /// Drops half of the longest queue, a batch at most: `fq_codel_drop`.
+    #[cold]
+    fn drop_batch<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> u32 {
+        // The first of the longest.
+        let mut fat = (0, 0);
+        for (number, flow) in self.flows.iter().enumerate() {
+            if flow.backlog > fat.1 {
+                fat = (number, flow.backlog);
+            }
+        }
+        let Some(flow) = self.flows.get_mut(fat.0) else { return 0 };
+        let (mut dropped, mut bytes) = (0, 0);
+        while let Some(id) = flow.list.pop(cx.items) {
+            let len = cx.items.charged(id).0;
+            bytes += len;
+            dropped += 1;
+            self.memory = self.memory.saturating_sub(memory(len));
+            count.went(len);
+            cx.drop(id, Drop::QdiscFull);
+            if dropped >= self.drop_batch || bytes >= fat.1 >> 1 {
+                break;
+            }
+        }
+        flow.vars.count = flow.vars.count.wrapping_add(dropped);
+        flow.backlog = flow.backlog.wrapping_sub(bytes);
+        count.drops += u64::from(dropped);
+        fat.0 as u32
+    }
+
+    pub(super) fn dequeue<C: Classify>(
+        &mut self,
+        count: &mut QueueCount,
+        cx: &mut Context<'_, C>,
+    ) -> Option<ItemId> {
+        loop {
+            let from_new = !self.new.is_empty();
+            let number = *if from_new { self.new.front() } else { self.old.front() }?;
+            let flow = self.flows.get_mut(number as usize)?;
+            if flow.deficit <= 0 {
+                flow.deficit = flow.deficit.saturating_add(self.quantum as i32);
+                self.unlist(from_new);
+                self.old.push_back(number);
+                continue;
+            }
+            let (before, now) = (cx.lost, codel::time(cx.now));
+            let mut vars = flow.vars;
+            let mut served = Served { flow, memory: &mut self.memory, count, cx };
+            let head = vars.dequeue(&self.params, &mut served, now);
+            flow.vars = vars;
+            let Some(head) = head else {
+                let again = from_new && !self.old.is_empty();
+                flow.listed = again;
+                self.unlist(from_new);
+                if again {
+                    // So that those in the other list are not starved.
+                    self.old.push_back(number);
+                }
+                if cx.lost != before && count.queued == 0 {
+                    return None;
+                }
+                continue;
+            };
+            flow.deficit = flow.deficit.saturating_sub_unsigned(head.len);
+            count.sent(cx.items.charged(head.id));
+            return Some(head.id);
+        }
+    }
+
+    fn unlist(&mut self, new: bool) {
+        if new {
+            self.new.pop_front()
+        } else {
+            self.old.pop_front()
+        };
+    }
+
+    pub(super) fn tell(&self, count: &mut QueueCount) {
+        count.own[NEW_LEN] = self.new.len() as u64;
+        count.own[OLD_LEN] = self.old.len() as u64;
+        count.own[MEMORY] = self.memory;
+    }
+
+    /// The packets of all queues.
+    pub(super) fn lists(self) -> impl Iterator<Item = List> {
+        self.flows.into_iter().map(|flow| flow.list)
+    }
+}
+
+fn params(config: &tables::FqCodel) -> Params {
+    Params {
+        target: codel::of_micros(config.target),
+        interval: codel::of_micros(config.interval),
+        mtu: config.mtu,
+        ecn: config.ecn,
+        ce_threshold: config.ce_threshold.map(codel::of_micros),
+        ce_selector: config.ce_threshold_selector,
+    }
+}
+
+/// Memory that a packet takes: its slots.
+fn memory(len: u32) -> u64 {
+    u64::from(len).max(1).next_multiple_of(SLOT as u64)
+}
+
+/// A flow's queue, for CoDel.
+struct Served<'f, 'c, 'a, C> {
+    flow: &'f mut Flow,
+    memory: &'f mut u64,
+    count: &'f mut QueueCount,
+    cx: &'c mut Context<'a, C>,
+}
+
+impl<C: Classify> Queue for Served<'_, '_, '_, C> {
+    fn pop(&mut self) -> Option<Head> {
+        let id = self.flow.list.pop(self.cx.items)?;
+        let (len, time) = self.cx.items.get(id).map_or((0, 0), |item| (item.len, item.time));
+        self.flow.backlog = self.flow.backlog.wrapping_sub(len);
+        *self.memory = self.memory.saturating_sub(memory(len));
+        self.count.went(len);
+        Some(Head { id, len, time })
+    }
+
+    fn backlog(&self) -> u64 {
+        self.count.backlog
+    }
+
+    fn drop(&mut self, head: Head) {
+        self.count.drops += 1;
+        self.cx.lost.packets += 1;
+        self.cx.lost.bytes += i64::from(head.len);
+        self.cx.drop(head.id, Drop::Codel);
+    }
+
+    fn mark(&mut self, head: Head) -> bool {
+        let packet = self.cx.items.get_mut(head.id).and_then(|item| item.packet.as_mut());
+        packet.is_some_and(|packet| mark_congestion(packet.bytes_mut()))
+    }
+
+    fn class(&self, head: Head) -> Option<u8> {
+        class(self.cx.items.get(head.id)?.bytes())
+    }
+
+    fn marked(&mut self) {
+        self.count.own[ECN_MARK] += 1;
+    }
+
+    fn marked_above_threshold(&mut self) {
+        self.count.own[CE_MARK] += 1;
+    }
+
+    fn seen(&mut self, len: u32) {
+        self.count.own[MAX_PACKET] = self.count.own[MAX_PACKET].max(len.into());
+    }
+}
+
+/// Congestion experienced: RFC 3168.
+const CE: u8 = 3;
+
+/// The traffic class of the IP packet in a frame.
+fn class(frame: &[u8]) -> Option<u8> {
+    match *frame.get(12..ethernet::Header::LEN + 2)? {
+        [0x08, 0x00, _, tos] => Some(tos),
+        [0x86, 0xdd, high, low] => Some(high << 4 | low >> 4),
+        _ => None,
+    }
+}
+
+/// Marks the IP packet in a frame as one that has experienced congestion, if its sender knows what that is: as
+/// `INET_ECN_set_ce`.
+fn mark_congestion(frame: &mut [u8]) -> bool {
+    match class(frame).map(|class| class & CE) {
+        Some(CE) => return true,
+        Some(1 | 2) => {}
+        _ => return false,
+    }
+    let Some(packet) = frame.get_mut(ethernet::Header::LEN..) else { return false };
+    match packet {
+        [0x45..=0x4f, tos, _, _, _, _, _, _, _, _, high, low, ..] => {
+            // RFC 1624: the checksum goes up by what the sum goes down.
+            let old = u32::from(*tos & CE);
+            *tos |= CE;
+            let sum = u32::from(u16::from_be_bytes([*high, *low])) + 0xffff - (u32::from(CE) - old);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            [*high, *low] = ((sum & 0xffff) as u16 + (sum >> 16) as u16).to_be_bytes();
+            true
+        }
+        [0x60..=0x6f, second, ..] => {
+            *second |= CE << 4;
+            true
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use underpass_packet::checksum::Sum;
+
+    use super::*;
+
+    #[test]
+    fn congestion_is_marked_and_the_checksum_stays_right() {
+        for ecn in 0..4 {
+            let mut frame = vec![0; 12];
+            frame.extend([
+                0x08,
+                0,
+                0x45,
+                0xb8 | ecn,
+                0,
+                20,
+                0,
+                9,
+                0,
+                0,
+                64,
+                17,
+                0,
+                0,
+                10,
+                0,
+                0,
+                1,
+                10,
+                0,
+                0,
+                2,
+            ]);
+            let sum = Sum::new().add_bytes(&frame[14..]).checksum();
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            assert_eq!(mark_congestion(&mut frame), ecn != 0);
+            assert_eq!(class(&frame), Some(0xb8 | if ecn == 0 { 0 } else { CE }));
+            assert_eq!(Sum::new().add_bytes(&frame[14..]).checksum(), 0, "{ecn}");
+        }
+        let mut frame = vec![0; 12];
+        frame.extend([0x86, 0xdd, 0x6b, 0x81, 0, 0]);
+        assert_eq!((mark_congestion(&mut frame), class(&frame)), (false, Some(0xb8)));
+        frame[15] = 0xa1;
+        assert_eq!((mark_congestion(&mut frame), class(&frame)), (true, Some(0xbb)));
+    }
+}

@@ -1,0 +1,186 @@
+//! Packets that wait: the memory of their entries, and the lists that they stand in.
+//!
+//! All queues of a worker share the entries, so that a queue of any length costs nothing while it is empty, and none
+//! allocates when it fills.
+
+use crate::buffer::Packet;
+use crate::qos::WireLength;
+use crate::tables::LinkId;
+
+/// Where a packet goes once its last queue has let it go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Origin {
+    /// Out by the port of the link whose queue it was, or nowhere, if that is an ifb: it was not redirected there.
+    #[default]
+    Here,
+    /// Behind the ingress hook of this link.
+    Ingress(LinkId),
+    /// Behind the egress hook of this link.
+    Egress(LinkId),
+}
+
+/// What is known of a packet besides its bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Meta {
+    /// `skb->priority`.
+    pub priority: u32,
+    /// `skb->mark`.
+    pub mark: u32,
+}
+
+/// A packet that waits.
+#[derive(Debug)]
+pub struct Item {
+    /// `None` in an entry that is free.
+    pub(super) packet: Option<Packet>,
+    /// Bytes that it is charged: `qdisc_pkt_len`.
+    pub(crate) len: u32,
+    /// Packets that it stands for.
+    pub(crate) segments: u32,
+    /// When it came into a queue that wants to know, in units of CoDel.
+    pub(super) time: u32,
+    pub(crate) meta: Meta,
+    pub(crate) origin: Origin,
+    next: u32,
+}
+
+impl Item {
+    /// A frame, charged by the packets that it stands for: `qdisc_pkt_len_init`.
+    #[inline]
+    pub(crate) fn new(packet: Packet, meta: Meta, origin: Origin) -> Self {
+        let wire = WireLength::of_packet(&packet, 0);
+        let (len, segments) = (wire.bytes() as u32, wire.packets());
+        Self { packet: Some(packet), len, segments, time: 0, meta, origin, next: NONE }
+    }
+
+    /// The frame.
+    #[inline(always)]
+    pub(crate) fn packet(&self) -> Option<&Packet> {
+        self.packet.as_ref()
+    }
+
+    /// Gives the frame away.
+    #[inline(always)]
+    pub(crate) fn into_packet(self) -> Option<Packet> {
+        self.packet
+    }
+
+    /// The bytes of the frame.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.packet.as_ref().map_or(&[], Packet::bytes)
+    }
+}
+
+/// Names an entry.
+pub(super) type ItemId = u32;
+
+const NONE: u32 = u32::MAX;
+
+/// The entries.
+#[derive(Debug, Default)]
+pub struct Items {
+    entries: Vec<Item>,
+    free: Vec<u32>,
+    limit: usize,
+}
+
+impl Items {
+    /// Room for so many packets.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { entries: Vec::with_capacity(limit), free: Vec::with_capacity(limit), limit }
+    }
+
+    /// Puts a packet into an entry; gives it back if there is none free.
+    #[inline]
+    pub(crate) fn put(&mut self, item: Item) -> Result<ItemId, Item> {
+        if let Some(id) = self.free.pop()
+            && let Some(entry) = self.entries.get_mut(id as usize)
+        {
+            *entry = item;
+            return Ok(id);
+        }
+        if self.entries.len() == self.limit {
+            return Err(item);
+        }
+        self.entries.push(item);
+        Ok(self.entries.len() as u32 - 1)
+    }
+
+    /// Takes a packet out of its entry.
+    #[inline]
+    pub(crate) fn take(&mut self, id: ItemId) -> Option<Item> {
+        let entry = self.entries.get_mut(id as usize)?;
+        let packet = entry.packet.take()?;
+        self.free.push(id);
+        Some(Item { packet: Some(packet), ..*entry })
+    }
+
+    /// A packet in its entry.
+    #[inline(always)]
+    pub(super) fn get(&self, id: ItemId) -> Option<&Item> {
+        self.entries.get(id as usize)
+    }
+
+    #[inline(always)]
+    pub(super) fn get_mut(&mut self, id: ItemId) -> Option<&mut Item> {
+        self.entries.get_mut(id as usize)
+    }
+
+    /// Bytes and packets that one is charged.
+    #[inline(always)]
+    pub(super) fn charged(&self, id: ItemId) -> (u32, u32) {
+        self.get(id).map_or((0, 0), |item| (item.len, item.segments))
+    }
+
+    /// How many there is room for.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// How many packets wait.
+    pub(crate) fn count(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}
+
+/// Packets in the order in which they came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    head: u32,
+    tail: u32,
+    pub(super) len: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { head: NONE, tail: NONE, len: 0 }
+    }
+}
+
+impl List {
+    #[inline]
+    pub(super) fn push(&mut self, items: &mut Items, id: ItemId) {
+        if let Some(item) = items.get_mut(id) {
+            item.next = NONE;
+        }
+        match items.get_mut(self.tail).filter(|_| self.len > 0) {
+            Some(last) => last.next = id,
+            None => self.head = id,
+        }
+        self.tail = id;
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(super) fn pop(&mut self, items: &Items) -> Option<ItemId> {
+        let id = self.peek()?;
+        self.head = items.get(id).map_or(NONE, |item| item.next);
+        self.len -= 1;
+        Some(id)
+    }
+
+    #[inline(always)]
+    pub(super) fn peek(&self) -> Option<ItemId> {
+        (self.len > 0).then_some(self.head)
+    }
+}

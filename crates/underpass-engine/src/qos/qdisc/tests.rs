@@ -1,0 +1,518 @@
+//! What all queueing disciplines have in common: nothing is lost, and nothing leaves before its time.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::buffer::HEADROOM;
+use crate::qos::RateConfig;
+use crate::tables::{self, FifoLimit, HtbClass, Qdisc, QdiscKind, StoredQdisc, TICK};
+
+/// Filters that name the class that a packet's mark is; 0: none.
+pub(super) struct ByMark;
+
+impl Classify for ByMark {
+    fn classify(&mut self, _: HookId, item: &mut Item) -> Class {
+        match item.meta.mark {
+            0 => Class::None,
+            u32::MAX => Class::Shot,
+            mark => Class::Class(mark),
+        }
+    }
+}
+
+/// A tree, and all that it needs.
+pub(super) struct Bed {
+    pub(super) node: Node,
+    items: Items,
+    pool: Pool,
+    dropped: Vec<(Packet, Drop)>,
+    pub(super) now: Nanos,
+    pub(super) due: Nanos,
+}
+
+impl Bed {
+    pub(super) fn new(root: &Qdisc) -> Self {
+        let mut items = Items::new(4096);
+        let mut pool = Pool::new(4096);
+        let mut dropped = Vec::new();
+        let now = 1_000_000_000_000;
+        let cx = &mut Context {
+            now,
+            items: &mut items,
+            pool: &mut pool,
+            classify: &mut ByMark,
+            due: Nanos::MAX,
+            lost: Lost::default(),
+            dropped: &mut dropped,
+            generated: 0,
+            stolen: 0,
+        };
+        let node = Node::build(&StoredQdisc::new(root.clone(), 0, None, 1), true, None, cx);
+        Self { node, items, pool, dropped, now, due: Nanos::MAX }
+    }
+
+    fn with<R>(&mut self, what: impl FnOnce(&mut Node, &mut Context<'_, ByMark>) -> R) -> R {
+        let cx = &mut Context {
+            now: self.now,
+            items: &mut self.items,
+            pool: &mut self.pool,
+            classify: &mut ByMark,
+            due: Nanos::MAX,
+            lost: Lost::default(),
+            dropped: &mut self.dropped,
+            generated: 0,
+            stolen: 0,
+        };
+        let result = what(&mut self.node, cx);
+        self.due = cx.due;
+        result
+    }
+
+    pub(super) fn change(&mut self, root: &Qdisc) {
+        self.with(|node, cx| {
+            let old = std::mem::replace(node, Node::nothing());
+            *node = Node::build(&StoredQdisc::new(root.clone(), 0, None, 1), true, Some(old), cx);
+        });
+    }
+
+    /// Enqueues a frame of `len` bytes to a class.
+    pub(super) fn enqueue(&mut self, len: usize, mark: u32) -> Enqueued {
+        let mut packet = self.pool.take().unwrap();
+        packet.place(HEADROOM.min(packet.slot().len() - len), len).unwrap();
+        packet.bytes_mut().fill(0);
+        let item = Item::new(packet, Meta { priority: 0, mark }, Origin::Here);
+        let id = self.items.put(item).unwrap();
+        self.with(|node, cx| node.enqueue(id, cx))
+    }
+
+    /// Dequeues what may leave now: length and mark.
+    pub(super) fn dequeue(&mut self) -> Option<(u32, u32)> {
+        let id = self.with(|node, cx| node.dequeue(cx))?;
+        let item = self.items.take(id).unwrap();
+        self.pool.give(item.packet.unwrap());
+        Some((item.len, item.meta.mark))
+    }
+
+    /// Until nothing waits: when what left.
+    pub(super) fn run(&mut self) -> Vec<(Nanos, u32, u32)> {
+        let mut left = Vec::new();
+        loop {
+            while let Some((len, mark)) = self.dequeue() {
+                left.push((self.now, len, mark));
+            }
+            if self.node.len() == 0 {
+                return left;
+            }
+            assert!(self.due > self.now && self.due < Nanos::MAX, "it waits for nothing: {}", self.due);
+            self.now = self.due;
+        }
+    }
+
+    pub(super) fn drops(&mut self) -> usize {
+        let count = self.dropped.len();
+        self.dropped.drain(..).for_each(|(packet, _)| self.pool.give(packet));
+        count
+    }
+
+    pub(super) fn count(&mut self, queue: u32) -> QueueCount {
+        let counters = Counters::default();
+        (0..64).for_each(|id| counters.reserve_queue(QueueId(id)));
+        fn all(node: &mut Node) {
+            node.changed = true;
+            match &mut node.kind {
+                Kind::Prio(prio) => prio.bands.iter_mut().for_each(all),
+                Kind::Tbf(tbf) => all(&mut tbf.child),
+                Kind::Htb(htb) => {
+                    htb.reserve();
+                    htb.classes.iter_mut().filter_map(|class| class.leaf.as_mut()).for_each(all);
+                }
+                _ => {}
+            }
+        }
+        all(&mut self.node);
+        self.node.tell(&counters);
+        counters.read_queue(QueueId(queue))
+    }
+}
+
+pub(super) fn rate(bytes_per_second: u64) -> RateConfig {
+    RateConfig { bytes_per_second, ..RateConfig::default() }
+}
+
+pub(super) fn pfifo(queue: u32, limit: u32) -> Qdisc {
+    Qdisc { queue: QueueId(queue), handle: 0, kind: QdiscKind::Fifo(FifoLimit::Packets(limit)) }
+}
+
+pub(super) fn bfifo(queue: u32, limit: u32) -> Qdisc {
+    Qdisc { queue: QueueId(queue), handle: 0, kind: QdiscKind::Fifo(FifoLimit::Bytes(limit)) }
+}
+
+pub(super) fn tbf(queue: u32, bytes_per_second: u64, burst: u32, child: Qdisc) -> Qdisc {
+    let buffer = crate::qos::Rate::new(rate(bytes_per_second)).nanos(burst);
+    let max_size = burst;
+    let tbf = tables::Tbf { rate: rate(bytes_per_second), buffer, peak: None, max_size, child };
+    Qdisc { queue: QueueId(queue), handle: 0x1_0000 * queue, kind: QdiscKind::Tbf(Box::new(tbf)) }
+}
+
+pub(super) fn class(queue: u32, minor: u32, parent: u32, speed: u64, ceil: u64, leaf: Qdisc) -> HtbClass {
+    // As `tc` has it: 1600 bytes.
+    let buffer = |speed| crate::qos::Rate::new(rate(speed)).nanos(1600) / TICK * TICK;
+    HtbClass {
+        queue: QueueId(queue),
+        classid: 0x1_0000 | minor,
+        parent: (parent != 0).then_some(0x1_0000 | parent),
+        rate: rate(speed),
+        ceil: rate(ceil),
+        buffer: buffer(speed),
+        cbuffer: buffer(ceil),
+        prio: 0,
+        quantum: HtbClass::quantum(&rate(speed), 10, 0).0,
+        filters: None,
+        leaf,
+    }
+}
+
+pub(super) fn htb(queue: u32, default: u32, classes: Vec<HtbClass>) -> Qdisc {
+    let htb = tables::Htb { default, direct: 1000, filters: Some(HookId(0)), classes };
+    Qdisc { queue: QueueId(queue), handle: 0x1_0000, kind: QdiscKind::Htb(Box::new(htb)) }
+}
+
+/// 12 ms a packet of 1,500 bytes at 1 Mbit/s: the burst at once, then a packet each 12 ms.
+#[test]
+fn tbf_is_exact() {
+    let mut bed = Bed::new(&tbf(1, 125_000, 3000, bfifo(2, 15_000)));
+    let start = bed.now;
+    for _ in 0..10 {
+        assert_eq!(bed.enqueue(1500, 0), Enqueued::Queued);
+    }
+    assert_eq!(bed.enqueue(1500, 0), Enqueued::Dropped);
+    assert_eq!(bed.enqueue(3001, 0), Enqueued::Dropped);
+    let left: Vec<_> = bed.run().into_iter().map(|(at, ..)| at - start).collect();
+    let expected: Vec<_> = [0, 0].into_iter().chain((1..9).map(|n| n * 12_000_000)).collect();
+    assert_eq!(left, expected);
+    let count = bed.count(1);
+    assert_eq!((count.bytes, count.packets, count.drops, count.overlimits), (15_000, 10, 2, 8));
+    assert_eq!(bed.count(2).drops, 1);
+}
+
+/// A class of 1 Mbit/s and one of 3 Mbit/s below 4 Mbit/s: each its own, and what one leaves the other takes.
+#[test]
+fn htb_lends() {
+    let classes = vec![
+        class(2, 1, 0, 500_000, 500_000, pfifo(3, 0)),
+        class(4, 0x10, 1, 125_000, 500_000, pfifo(5, 400)),
+        class(6, 0x20, 1, 375_000, 500_000, pfifo(7, 100)),
+    ];
+    let mut bed = Bed::new(&htb(1, 0, classes));
+    let start = bed.now;
+    for _ in 0..400 {
+        bed.enqueue(1000, 0x1_0010);
+    }
+    for _ in 0..100 {
+        bed.enqueue(1000, 0x1_0020);
+    }
+    let left = bed.run();
+    let until = |bytes: u64, speed: u64| bytes * 1_000_000_000 / speed;
+    let last = |mark| left.iter().rfind(|left| left.2 == mark).unwrap().0 - start;
+    // 100 kB at 3/4 of 500 kB/s, but for bursts; then the rest has it all.
+    let near = |a: u64, b: u64| a.abs_diff(b) < 8_000_000;
+    assert!(near(last(0x1_0020), until(100_000, 375_000)), "{}", last(0x1_0020));
+    assert!(near(last(0x1_0010), until(500_000, 500_000)), "{}", last(0x1_0010));
+    let (own, lent) = (bed.count(4), bed.count(2));
+    assert_eq!((own.packets, own.bytes), (400, 400_000));
+    assert_eq!((lent.packets, lent.bytes), (500, 500_000));
+    assert_eq!(own.htb().lends + own.htb().borrows, 400);
+    assert_eq!(lent.htb().lends, own.htb().borrows + bed.count(6).htb().borrows);
+}
+
+#[test]
+fn htb_takes_what_no_filter_takes_to_its_default() {
+    let mut bed = Bed::new(&htb(1, 0x10, vec![class(2, 0x10, 0, 125_000, 125_000, pfifo(3, 2))]));
+    for mark in [0, 0x1_0010, 0x1_0099, 0x1_0000, u32::MAX] {
+        bed.enqueue(100, mark);
+    }
+    // The direct queue goes first; the third was one too many, the last was shot.
+    let marks: Vec<_> = bed.run().into_iter().map(|left| left.2).collect();
+    assert_eq!(marks, [0x1_0000, 0, 0x1_0010]);
+    assert_eq!((bed.count(1).direct_packets(), bed.count(1).drops, bed.drops()), (1, 2, 2));
+    let mut bed = Bed::new(&htb(1, 0x99, vec![class(2, 0x10, 0, 125_000, 125_000, pfifo(3, 2))]));
+    bed.enqueue(100, 0);
+    assert_eq!((bed.run().len(), bed.count(1).direct_packets()), (1, 1));
+}
+
+/// Two leaves that are served equally by their quantum, and one of a higher priority that goes first.
+#[test]
+fn htb_takes_turns() {
+    let mut classes = vec![class(2, 1, 0, 12_500_000, 12_500_000, pfifo(3, 0))];
+    for (at, prio) in [(4, 1), (6, 1), (8, 0)] {
+        let one = class(at, at, 1, 12_500, 12_500_000, pfifo(at + 1, 1000));
+        classes.push(HtbClass { prio, quantum: 3000, ..one });
+    }
+    let mut bed = Bed::new(&htb(1, 0, classes));
+    for _ in 0..40 {
+        for at in [4, 6, 8] {
+            bed.enqueue(1000, 0x1_0000 | at);
+        }
+    }
+    let left = bed.run();
+    let place = |mark: u32| left.iter().position(|left| left.2 == 0x1_0000 | mark).unwrap();
+    let last = |mark: u32| left.iter().rposition(|left| left.2 == 0x1_0000 | mark).unwrap();
+    assert!(last(8) < 50, "{}", last(8));
+    assert!(place(4) < 10 && place(6) < 10);
+    let of = |mark: u32, range: std::ops::Range<usize>| {
+        left[range].iter().filter(|left| left.2 == 0x1_0000 | mark).count() as i64
+    };
+    assert!((of(4, 50..110) - of(6, 50..110)).abs() <= 6);
+}
+
+/// A tree that is changed keeps what waits in what it still has.
+#[test]
+fn a_change_keeps_packets() {
+    let classes = |speed, limit| {
+        vec![
+            class(2, 1, 0, speed, speed, pfifo(3, 0)),
+            class(4, 0x10, 1, speed / 2, speed, pfifo(5, limit)),
+            class(6, 0x20, 1, speed / 2, speed, tbf(7, 12_500, 3000, bfifo(8, 90_000))),
+        ]
+    };
+    let mut bed = Bed::new(&htb(1, 0, classes(125_000, 20)));
+    for _ in 0..20 {
+        bed.enqueue(1000, 0x1_0010);
+        bed.enqueue(1000, 0x1_0020);
+    }
+    for _ in 0..5 {
+        bed.dequeue();
+    }
+    let waits = bed.node.len();
+    bed.change(&htb(1, 0, classes(250_000, 5)));
+    assert_eq!((bed.node.len(), bed.drops()), (waits, 0));
+    assert_eq!(bed.enqueue(1000, 0x1_0010), Enqueued::Dropped);
+    assert_eq!(bed.drops(), 1);
+    // The second class goes, with its packets.
+    let mut gone = classes(250_000, 20);
+    gone.pop();
+    bed.change(&htb(1, 0, gone));
+    let purged = bed.drops() as u64;
+    assert_eq!(bed.node.len() + purged, waits);
+    let left = bed.run();
+    assert!(left.iter().all(|left| left.2 == 0x1_0010));
+    assert_eq!(left.len() as u64 + purged, waits);
+    bed.change(&pfifo(9, 10));
+    assert_eq!((bed.node.len(), bed.drops(), bed.pool.available()), (0, 0, 4096));
+}
+
+/// RFC 8289: a queue that stays above 5 ms for 100 ms loses a packet, then more and more.
+#[test]
+fn codel_drops_more_and_more() {
+    let config = tables::FqCodel {
+        filters: None,
+        limit: 10_240,
+        flows: 1024,
+        quantum: 1514,
+        target: 4999,
+        interval: 99_999,
+        ecn: true,
+        ce_threshold: None,
+        ce_threshold_selector: (0, 0),
+        memory_limit: 32 << 20,
+        drop_batch: 64,
+        mtu: 1514,
+    };
+    let root = Qdisc { queue: QueueId(1), handle: 0x1_0000, kind: QdiscKind::FqCodel(config) };
+    let mut bed = Bed::new(&root);
+    let start = bed.now;
+    let mut dropped = Vec::new();
+    for step in 0..1000u64 {
+        bed.now = start + step * 1_000_000;
+        // Twice what leaves.
+        bed.enqueue(1000, 0);
+        bed.enqueue(1000, 0);
+        bed.dequeue();
+        dropped.extend(std::iter::repeat_n(step, bed.drops()));
+    }
+    // 5 ms after the first packet waits longer than that, and an interval later.
+    assert!((105..=115).contains(&dropped[0]), "{dropped:?}");
+    let gaps: Vec<_> = dropped.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    // 1 / √count by one step of Newton's each time, which overshoots at first.
+    assert!((99..=101).contains(&gaps[0]) && (49..=51).contains(&gaps[1]), "{gaps:?}");
+    assert!((55..=58).contains(&gaps[2]) && (48..=51).contains(&gaps[3]), "{gaps:?}");
+    let count = bed.count(1);
+    assert_eq!(count.drops, dropped.len() as u64);
+    assert_eq!(count.packets + count.drops + count.queued, 2000);
+    assert_eq!(count.fq_codel().max_packet, 1000);
+    assert_eq!(bed.drops(), 0);
+}
+
+fn fifo() -> impl Strategy<Value = Qdisc> {
+    prop_oneof![
+        (0u32..20).prop_map(|limit| pfifo(0, limit)),
+        (0u32..20_000).prop_map(|limit| bfifo(0, limit)),
+        Just(Qdisc {
+            queue: QueueId(0),
+            handle: 0,
+            kind: QdiscKind::PfifoFast(tables::PfifoFast { limit: 7 })
+        }),
+        (1u32..30, 1u32..5, any::<bool>()).prop_map(|(limit, flows, ecn)| Qdisc {
+            queue: QueueId(0),
+            handle: 0x8_0000,
+            kind: QdiscKind::FqCodel(tables::FqCodel {
+                filters: None,
+                limit,
+                flows,
+                quantum: 600,
+                target: 1000,
+                interval: 5000,
+                ecn,
+                ce_threshold: Some(700),
+                ce_threshold_selector: (0, 0),
+                memory_limit: 100_000,
+                drop_batch: 3,
+                mtu: 1000,
+            }),
+        }),
+    ]
+}
+
+fn tree() -> impl Strategy<Value = Qdisc> {
+    fifo().prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            (prop::collection::vec(inner.clone(), 2..4)).prop_map(|bands| Qdisc {
+                queue: QueueId(0),
+                handle: 0x2_0000,
+                kind: QdiscKind::Prio(tables::Prio {
+                    priomap: tables::PRIOMAP,
+                    filters: Some(HookId(0)),
+                    bands,
+                }),
+            }),
+            (10_000u64..1_000_000, 1500u32..9000, inner.clone())
+                .prop_map(|(speed, burst, child)| tbf(0, speed, burst, child)),
+            prop::collection::vec((0u32..6, 10_000u64..500_000, 1u64..4, 0u8..8, inner), 1..6).prop_map(
+                |classes| {
+                    let class = |(at, (parent, speed, more, prio, leaf))| HtbClass {
+                        prio,
+                        ..class(
+                            0,
+                            at as u32 + 1,
+                            if parent > at as u32 { 0 } else { parent },
+                            speed,
+                            speed * more,
+                            leaf,
+                        )
+                    };
+                    htb(0, 1, classes.into_iter().enumerate().map(class).collect())
+                }
+            ),
+        ]
+    })
+}
+
+/// Gives each its number.
+fn numbered(mut root: Qdisc) -> Qdisc {
+    fn number(qdisc: &mut Qdisc, next: &mut u32) {
+        *next += 1;
+        qdisc.queue = QueueId(*next);
+        match &mut qdisc.kind {
+            QdiscKind::Prio(prio) => prio.bands.iter_mut().for_each(|band| number(band, next)),
+            QdiscKind::Tbf(tbf) => number(&mut tbf.child, next),
+            QdiscKind::Htb(htb) => {
+                for class in &mut htb.classes {
+                    *next += 1;
+                    class.queue = QueueId(*next);
+                    number(&mut class.leaf, next);
+                }
+            }
+            _ => {}
+        }
+    }
+    number(&mut root, &mut 0);
+    root
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Enqueue(usize, u32),
+    Dequeue,
+    Pass(u64),
+    Change(Box<Qdisc>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        20 => (60usize..1600, prop_oneof![Just(0u32), 0x1_0000u32..0x1_0007, 0x2_0000u32..0x2_0005, Just(u32::MAX)])
+            .prop_map(|(len, mark)| Step::Enqueue(len, mark)),
+        10 => Just(Step::Dequeue),
+        5 => (0u64..20_000_000).prop_map(Step::Pass),
+        1 => tree().prop_map(|tree| Step::Change(Box::new(numbered(tree)))),
+    ];
+    prop::collection::vec(step, 0..150)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Whatever the tree: each packet leaves or is dropped, and what waits is what has not.
+    #[test]
+    fn nothing_is_lost(root in tree(), steps in steps()) {
+        let mut bed = Bed::new(&numbered(root));
+        let (mut came, mut left, mut dropped) = (0, 0, 0);
+        let all = bed.pool.available();
+        for step in steps {
+            match step {
+                Step::Enqueue(len, mark) => {
+                    bed.enqueue(len, mark);
+                    came += 1;
+                }
+                Step::Dequeue => left += u64::from(bed.dequeue().is_some()),
+                Step::Pass(nanos) => bed.now += nanos,
+                Step::Change(root) => bed.change(&root),
+            }
+            dropped += bed.drops() as u64;
+            prop_assert_eq!(came, left + dropped + bed.items.count() as u64);
+            prop_assert_eq!(bed.node.len(), bed.items.count() as u64);
+        }
+        left += bed.run().len() as u64;
+        dropped += bed.drops() as u64;
+        prop_assert_eq!((came, bed.items.count()), (left + dropped, 0));
+        prop_assert_eq!(bed.pool.available(), all);
+        let backlog = bed.node.count.backlog;
+        prop_assert_eq!(backlog, 0);
+    }
+
+    /// In no time does more leave than the rate has for it, and the burst.
+    #[test]
+    fn the_rate_is_not_exceeded(
+        speed in 10_000u64..2_000_000,
+        burst in 1600u32..20_000,
+        packets in prop::collection::vec((60usize..1600, 0u64..20_000_000), 1..100),
+        htb_instead in any::<bool>(),
+    ) {
+        let root = if htb_instead {
+            let parent = class(2, 1, 0, speed, speed, pfifo(3, 0));
+            let leaf = |queue, at| class(queue, at, 1, speed / 3, speed, pfifo(queue + 1, 1000));
+            htb(1, 2, vec![parent, leaf(4, 2), leaf(6, 3)])
+        } else {
+            tbf(1, speed, burst, bfifo(2, 1 << 20))
+        };
+        // A leaf of HTB sends what it has tokens for the first byte of, whatever the class above it owes.
+        let burst = if htb_instead { 2 * (1600 + 1600) } else { burst };
+        let mut bed = Bed::new(&root);
+        let mut left = Vec::new();
+        for (len, pass) in packets {
+            bed.now += pass;
+            bed.enqueue(len, 0x1_0000 | (len as u32 % 2 + 2));
+            while let Some((len, mark)) = bed.dequeue() {
+                left.push((bed.now, len, mark));
+            }
+        }
+        left.extend(bed.run());
+        for (first, &(from, ..)) in left.iter().enumerate() {
+            let mut sum = 0;
+            for &(to, len, _) in &left[first..] {
+                sum += u64::from(len);
+                let allowed = u128::from(speed) * u128::from(to - from) / 1_000_000_000 + u128::from(burst);
+                prop_assert!(u128::from(sum) <= allowed + 1, "{} of {} in {}", sum, allowed, to - from);
+            }
+        }
+    }
+}

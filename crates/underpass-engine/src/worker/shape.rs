@@ -1,0 +1,492 @@
+//! Queueing disciplines on the road of packets: where packets come to them, who serves them, and where packets go on.
+//!
+//! ```text
+//! port → ingress hook ─┬─────────────→ [qdisc of the hook] → … → port's queue → egress hook ─┬→ root qdisc → port's queue
+//!                      └→ ifb's root qdisc ─┘                                                └→ ifb's root qdisc ─┘
+//! ```
+//!
+//! At the end of a burst what has come into a port's queue is taken out again if the link has a qdisc, and what that lets
+//! go is put back. What it does not let go yet is due at a time that [`Worker::deadline`] tells and [`Worker::advance`]
+//! heeds. A packet in an ifb's qdisc remembers where it was redirected from, and goes on right behind that.
+
+use std::collections::VecDeque;
+
+use super::{Burst, Path, View, Worker};
+use crate::buffer::{Packet, PortId};
+use crate::counters::{Count, Direction};
+use crate::drops::Drop;
+use crate::limiter::Nanos;
+use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Heap, Item, Items, Lost, Meta, Node, Origin};
+use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc};
+use crate::trace::{Event, Trace};
+
+/// Packets that a worker's qdiscs hold together, unless it is told otherwise.
+const LIMIT: usize = 16_384;
+/// Free slots that are left to what comes in, of either size.
+const RESERVE: usize = 256;
+const RESERVE_LARGE: usize = 32;
+/// Times that packets may come from one qdisc to another in one burst; what is left then has its turn in the next.
+const ROUNDS: usize = 8;
+
+/// Where a qdisc is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// Before the port of a link.
+    Port(LinkId),
+    /// At an ifb.
+    Ifb(LinkId),
+    /// Behind the ingress hook of a link.
+    Ingress(LinkId),
+}
+
+/// A worker's queues for a qdisc.
+struct Shaper {
+    node: Node,
+    place: Place,
+    version: u32,
+    /// Whether packets have come to it, or their time has, since it was served.
+    pending: bool,
+}
+
+/// A worker's queues.
+pub(super) struct Shape {
+    /// By [`QdiscId`].
+    shapers: Vec<Option<Box<Shaper>>>,
+    /// When those that hold packets are to be served, by [`QdiscId`].
+    due: Heap,
+    pending: Vec<u32>,
+    items: Items,
+    limit: usize,
+    /// Whether no other worker has a part in the rates.
+    alone: bool,
+    dropped: Vec<(Packet, Drop)>,
+    /// What goes on behind the ingress hook of a link, and behind the egress hook of one.
+    inward: VecDeque<(LinkId, Packet)>,
+    outward: VecDeque<(LinkId, Packet)>,
+    /// What is taken from a port's queue.
+    taken: Vec<Packet>,
+    /// The changes of qdiscs that have been seen.
+    changes: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            shapers: Vec::new(),
+            due: Heap::default(),
+            pending: Vec::new(),
+            items: Items::default(),
+            limit: LIMIT,
+            alone: false,
+            dropped: Vec::new(),
+            inward: VecDeque::new(),
+            outward: VecDeque::new(),
+            taken: Vec::new(),
+            changes: 0,
+        }
+    }
+}
+
+/// The filters of qdiscs.
+struct Filters<'v, 'a> {
+    _view: &'v View<'a>,
+}
+
+impl Classify for Filters<'_, '_> {
+    fn classify(&mut self, _: HookId, _: &mut Item) -> Class {
+        Class::None
+    }
+}
+
+/// What goes along with a packet into the queues of `$path`.
+macro_rules! context {
+    ($path:ident, $view:ident) => {
+        Context {
+            now: $view.now,
+            items: &mut $path.shape.items,
+            pool: &mut $path.pool,
+            classify: &mut Filters { _view: $view },
+            due: Nanos::MAX,
+            lost: Lost::default(),
+            dropped: &mut $path.shape.dropped,
+            generated: 0,
+            stolen: 0,
+        }
+    };
+}
+
+impl<const COUNT: bool> Worker<COUNT> {
+    /// Says that no other worker has a part in the rates of qdiscs: their arithmetic is Linux's to the nanosecond then.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.path.shape.alone = true;
+        self
+    }
+
+    /// Lets qdiscs hold up to so many packets together.
+    #[must_use]
+    pub fn queue_up_to(mut self, packets: usize) -> Self {
+        self.path.shape.limit = packets;
+        self
+    }
+
+    /// How many packets wait in qdiscs.
+    pub fn queued(&self) -> usize {
+        self.path.shape.items.count() + self.path.shape.inward.len() + self.path.shape.outward.len()
+    }
+
+    /// When a packet that waits in a qdisc is to leave: [`Worker::advance`] is to be called then.
+    #[inline]
+    pub fn deadline(&self) -> Option<Nanos> {
+        self.path.shape.due.first().map(|(due, _)| due)
+    }
+
+    /// Sends what waits in qdiscs and whose time has come at `now`.
+    pub fn advance<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
+        if self.deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        let guard = self.reader.enter();
+        let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+        self.path.follow_qdiscs(&view, trace);
+        self.path.end_of_burst(&view, trace);
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes note of qdiscs that have been changed.
+    #[inline(always)]
+    pub(super) fn follow_qdiscs<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        if view.tables.qdisc_changes() != self.shape.changes {
+            self.change_qdiscs(view, trace);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change_qdiscs<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        self.shape.changes = view.tables.qdisc_changes();
+        for id in 0..self.shape.shapers.len() {
+            let Some(mut shaper) = self.shape.shapers.get_mut(id).and_then(Option::take) else { continue };
+            let stored = view.tables.qdisc(QdiscId(id as u32), view.guard);
+            let mut cx = context!(self, view);
+            match stored {
+                Some(stored) if stored.version == shaper.version => {}
+                Some(stored) => {
+                    shaper.node = Node::build(stored, self.shape.alone, Some(shaper.node), &mut cx);
+                    shaper.version = stored.version;
+                }
+                None => {
+                    shaper.node.purge(&mut cx);
+                    self.shape.due.remove(id as u32);
+                    self.shape.pending.retain(|pending| *pending as usize != id);
+                    continue;
+                }
+            }
+            self.shape.shapers[id] = Some(shaper);
+            self.wake(id as u32);
+        }
+        self.drop_refused(trace);
+    }
+
+    /// Has a qdisc served at the end of the burst.
+    fn wake(&mut self, id: u32) {
+        if let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize)
+            && !shaper.pending
+        {
+            shaper.pending = true;
+            self.shape.pending.push(id);
+        }
+    }
+
+    /// Makes the queues of a qdisc.
+    #[cold]
+    #[inline(never)]
+    fn make_shaper(&mut self, view: &View<'_>, id: u32, place: Place, stored: &StoredQdisc) {
+        let count = id as usize + 1;
+        if self.shape.items.limit() == 0 {
+            // Allocated once, and not on the path of a packet.
+            self.shape.items = Items::new(self.shape.limit);
+            self.shape.dropped.reserve(256);
+        }
+        if self.shape.shapers.len() < count {
+            self.shape.shapers.resize_with(count, || None);
+            self.shape.due.grow(count);
+            self.shape.pending.reserve(count);
+        }
+        let alone = self.shape.alone;
+        let node = Node::build(stored, alone, None, &mut context!(self, view));
+        self.shape.shapers[count - 1] =
+            Some(Box::new(Shaper { node, place, version: stored.version, pending: false }));
+    }
+
+    /// Sends a packet into an ifb, to go on where it came from.
+    #[allow(dead_code, reason = "hooks redirect into it")]
+    pub(super) fn redirect_to_ifb<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        ifb: LinkId,
+        packet: Packet,
+        origin: Origin,
+        trace: &mut T,
+    ) {
+        match view.link(ifb).filter(|link| link.up).map(|link| link.root) {
+            Some(Some(root)) => self.queue(view, (root, Place::Ifb(ifb)), packet, origin, trace),
+            Some(None) => self.let_go(view, Place::Ifb(ifb), packet, origin, trace),
+            None => self.drop(packet, Drop::LinkDown, trace),
+        }
+    }
+
+    /// Puts a packet into a qdisc.
+    pub(super) fn queue<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (QdiscId(id), place): (QdiscId, Place),
+        packet: Packet,
+        origin: Origin,
+        trace: &mut T,
+    ) {
+        if self.shape.shapers.get(id as usize).is_none_or(Option::is_none) {
+            let Some(stored) = view.tables.qdisc(QdiscId(id), view.guard) else {
+                return self.drop(packet, Drop::QdiscPurged, trace);
+            };
+            self.make_shaper(view, id, place, stored);
+        }
+        let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) else {
+            return self.drop(packet, Drop::QdiscPurged, trace);
+        };
+        let item = Item::new(packet, Meta::default(), origin);
+        if shaper.node.len() == 0 && shaper.node.can_bypass() {
+            shaper.node.bypass(item.len.into(), item.segments.into());
+            self.wake(id);
+            return self.let_item_go(view, place, item, trace);
+        }
+        if self.lacks_room(&item) {
+            return self.drop_item(item, Drop::QdiscFull, trace);
+        }
+        if T::WATCHES
+            && let Some(packet) = item.packet()
+        {
+            trace.step(Event::Queued(place.link()), packet);
+        }
+        let at = match self.shape.items.put(item) {
+            Ok(at) => at,
+            Err(item) => return self.drop_item(item, Drop::QdiscFull, trace),
+        };
+        let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) else { return };
+        let mut cx = context!(self, view);
+        let enqueued = shaper.node.enqueue(at, &mut cx);
+        self.totals.generated += cx.generated;
+        self.wake(id);
+        if enqueued != Enqueued::Queued || !self.shape.dropped.is_empty() {
+            self.drop_refused(trace);
+        }
+    }
+
+    /// Whether holding a packet would leave too few slots for those that come in.
+    #[inline(always)]
+    fn lacks_room(&self, item: &Item) -> bool {
+        let held = self.shape.items.count();
+        let large = item.packet().is_some_and(Packet::is_large);
+        let few = |free: usize, reserve: usize| free < reserve && held > free;
+        few(self.pool.available(), RESERVE) || large && few(self.pool.available_large(), RESERVE_LARGE)
+    }
+
+    fn drop_item<T: Trace>(&mut self, item: Item, reason: Drop, trace: &mut T) {
+        if let Some(packet) = item.into_packet() {
+            self.drop(packet, reason, trace);
+        }
+    }
+
+    /// Drops what queues have refused or lost.
+    fn drop_refused<T: Trace>(&mut self, trace: &mut T) {
+        while let Some((packet, reason)) = self.shape.dropped.pop() {
+            self.drop(packet, reason, trace);
+        }
+    }
+
+    fn let_item_go<T: Trace>(&mut self, view: &View<'_>, place: Place, item: Item, trace: &mut T) {
+        let origin = item.origin;
+        if let Some(packet) = item.into_packet() {
+            self.let_go(view, place, packet, origin, trace);
+        }
+    }
+
+    /// Lets a packet go on behind a qdisc.
+    #[inline]
+    fn let_go<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        place: Place,
+        packet: Packet,
+        origin: Origin,
+        trace: &mut T,
+    ) {
+        match (place, origin) {
+            (Place::Port(link), _) => {
+                let port = view.link(link).filter(|link| link.up).and_then(|link| link.port);
+                let len = packet.len();
+                match port.map(|port| self.transmit.push_back(port, packet, len)) {
+                    Some(Ok(())) => {}
+                    Some(Err(packet)) => self.drop(packet, Drop::TransmitFull, trace),
+                    None => {}
+                }
+            }
+            (Place::Ingress(link), _) => self.shape.inward.push_back((link, packet)),
+            (Place::Ifb(ifb), origin) => {
+                // As Linux's ifb counts: what it sends it has received.
+                let count = Count { packets: 1, bytes: packet.len() as u64, errors: 0 };
+                self.counters.add_link(ifb, Direction::Receive, count);
+                match origin {
+                    Origin::Ingress(link) => self.shape.inward.push_back((link, packet)),
+                    Origin::Egress(link) => self.shape.outward.push_back((link, packet)),
+                    Origin::Here => return self.drop(packet, Drop::IfbOrigin, trace),
+                }
+                self.counters.add_link(ifb, Direction::Transmit, count);
+            }
+        }
+    }
+
+    /// At the end of a burst: carries packets into qdiscs, and on from those that let them go.
+    #[inline]
+    pub(super) fn shape<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        let waits = !self.shape.pending.is_empty() || self.deadline_passed(view.now);
+        if waits
+            || self.transmit.any_new(view)
+            || !self.shape.inward.is_empty()
+            || !self.shape.outward.is_empty()
+        {
+            self.carry_through_qdiscs(view, trace);
+        }
+    }
+
+    #[inline(always)]
+    fn deadline_passed(&self, now: Nanos) -> bool {
+        self.shape.due.first().is_some_and(|(due, _)| due <= now)
+    }
+
+    #[inline(never)]
+    fn carry_through_qdiscs<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        while let Some((due, id)) = self.shape.due.first()
+            && due <= view.now
+        {
+            self.shape.due.remove(id);
+            self.wake(id);
+        }
+        for _ in 0..ROUNDS {
+            self.collect(view, trace);
+            while let Some((link, packet)) = self.shape.outward.pop_front() {
+                self.leave_by(view, link, packet, trace);
+            }
+            // What is served does not wake others.
+            let pending = std::mem::take(&mut self.shape.pending);
+            pending.iter().for_each(|id| self.serve(view, *id, trace));
+            self.shape.pending = pending;
+            self.shape.pending.clear();
+            if self.shape.inward.is_empty() && self.shape.outward.is_empty() {
+                return;
+            }
+            self.go_on(view, trace);
+        }
+    }
+
+    /// Takes what has come into the queues of ports to the qdiscs of their links.
+    fn collect<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
+            let Some((link, root)) = self.transmit.root_of_new(view, port) else { continue };
+            let mut taken = std::mem::take(&mut self.shape.taken);
+            self.transmit.take_new(port, &mut taken);
+            for packet in taken.drain(..) {
+                self.queue(view, (root, Place::Port(link)), packet, Origin::Here, trace);
+            }
+            self.shape.taken = taken;
+        }
+    }
+
+    /// Sends a frame by a link, past its egress hook.
+    fn leave_by<T: Trace>(&mut self, view: &View<'_>, id: LinkId, packet: Packet, trace: &mut T) {
+        let Some(link) = view.link(id).filter(|link| link.up) else {
+            return self.drop(packet, Drop::LinkDown, trace);
+        };
+        match (link.root, link.port) {
+            (Some(root), _) if link.ifb => {
+                self.queue(view, (root, Place::Ifb(id)), packet, Origin::Here, trace)
+            }
+            (None, _) if link.ifb => self.let_go(view, Place::Ifb(id), packet, Origin::Here, trace),
+            (Some(root), Some(_)) => self.queue(view, (root, Place::Port(id)), packet, Origin::Here, trace),
+            (None, Some(_)) => self.let_go(view, Place::Port(id), packet, Origin::Here, trace),
+            (_, None) => self.drop(packet, Drop::NoPort, trace),
+        }
+    }
+
+    /// Takes from a qdisc what may leave now.
+    fn serve<T: Trace>(&mut self, view: &View<'_>, id: u32, trace: &mut T) {
+        let Some(mut shaper) = self.shape.shapers.get_mut(id as usize).and_then(Option::take) else { return };
+        let port = match shaper.place {
+            Place::Port(link) => view.link(link).and_then(|link| link.port),
+            _ => None,
+        };
+        let mut due = Nanos::MAX;
+        while shaper.node.len() > 0 {
+            if port.is_some_and(|port| self.transmit.is_full(port)) {
+                // As soon as the port has sent something.
+                due = view.now;
+                break;
+            }
+            let mut cx = context!(self, view);
+            let next = shaper.node.dequeue(&mut cx);
+            due = cx.due;
+            let Some(item) = next.and_then(|next| cx.items.take(next)) else { break };
+            if !self.shape.dropped.is_empty() {
+                self.drop_refused(trace);
+            }
+            if T::WATCHES
+                && let Some(packet) = item.packet()
+            {
+                trace.step(Event::Dequeued(shaper.place.link()), packet);
+            }
+            self.let_item_go(view, shaper.place, item, trace);
+        }
+        self.drop_refused(trace);
+        shaper.pending = false;
+        shaper.node.tell(&self.counters);
+        match shaper.node.len() {
+            0 => self.shape.due.remove(id),
+            // Nothing that waits knows for how long: not for ever.
+            _ => self.shape.due.set(id, due.min(view.now.saturating_add(1_000_000_000))),
+        }
+        if let Some(place) = self.shape.shapers.get_mut(id as usize) {
+            *place = Some(shaper);
+        }
+    }
+
+    /// Carries on what goes on behind an ingress hook.
+    fn go_on<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        let mut burst = Burst::new();
+        while let Some(&(id, _)) = self.shape.inward.front() {
+            while let Some((_, packet)) =
+                self.shape.inward.pop_front_if(|(other, _)| *other == id && !burst.is_full())
+            {
+                burst.push(packet);
+            }
+            let link = view.link(id).filter(|link| link.up);
+            match link.and_then(|link| Some((link, link.port?))) {
+                Some((link, port)) => {
+                    self.take_in(view, (port, id, link), &mut burst, trace);
+                }
+                None => {
+                    for packet in burst.drain(..) {
+                        self.drop(packet, Drop::LinkDown, trace);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Place {
+    fn link(self) -> LinkId {
+        let (Self::Port(link) | Self::Ifb(link) | Self::Ingress(link)) = self;
+        link
+    }
+}
