@@ -16,7 +16,7 @@ use crate::buffer::{BURST, Packet};
 use crate::counters::{Counters, Direction};
 use crate::tables::{
     ADDRESS, Action, ActionId, Arrival, CLOSED, FRAGMENT, Form, FouPayload, GRE_SUM, HASH_LABEL, Ingress,
-    Inside, LABEL, LinkId, NO_ECN, OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel,
+    Inside, LABEL, Lean, LinkId, NO_ECN, OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel,
     TEMPLATE, TOS, TTL, TunnelId, TunnelKind, TunnelMode, TunnelRoute, TunnelTable, UDP_SUM,
 };
 use crate::trace::Trace;
@@ -74,9 +74,25 @@ impl<const COUNT: bool> Path<COUNT> {
         let identification = self.identification.wrapping_add(1);
         if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) {
             let form = tunnel.form(if IPV6 { Inside::Ip6 } else { Inside::Ip4 });
-            if route.next_hop.is_none()
-                && let Some(out) = enter::<IPV6>(view, &mut packet, len, (tunnel, form), identification)
-            {
+            let out = match form.lean {
+                Lean::Nothing => {
+                    enter_lean::<IPV6, { ETHERNET + 20 }>(view, &mut packet, len, form, identification)
+                }
+                Lean::Gre => {
+                    enter_lean::<IPV6, { ETHERNET + 24 }>(view, &mut packet, len, form, identification)
+                }
+                Lean::Udp => {
+                    enter_lean::<IPV6, { ETHERNET + 28 }>(view, &mut packet, len, form, identification)
+                }
+                Lean::UdpGueGre => {
+                    enter_lean::<IPV6, { ETHERNET + 36 }>(view, &mut packet, len, form, identification)
+                }
+                Lean::No if route.next_hop.is_none() => {
+                    enter::<IPV6>(view, &mut packet, len, (tunnel, form), identification)
+                }
+                Lean::No => None,
+            };
+            if let Some(out) = out {
                 self.identification = identification;
                 self.entered.count(form.link, len, &self.counters, Direction::Transmit);
                 self.totals.buffer_moves_avoided += 1;
@@ -106,6 +122,79 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         self.take_own_road(company, packet);
     }
+}
+
+/// Puts an outer header that is soon written before the packet of `len` bytes in a frame; with the frame's it has `FRONT`
+/// bytes. `None`: it is not so plain, and as it was.
+#[inline(always)]
+fn enter_lean<const IPV6: bool, const FRONT: usize>(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    form: &Form,
+    identification: u16,
+) -> Option<Out> {
+    let header = FRONT - ETHERNET;
+    let outer_len = header + len;
+    let next_hop = view.next_hop(form.next_hop)?;
+    let mac = addresses(next_hop, outer_len)?;
+    let total = u16::try_from(outer_len).ok()?;
+    if len > form.mtu as usize || view.tables.tunnels().exceptions.any() {
+        return None;
+    }
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    // The front ends with the old frame's header, which is written over when all is known.
+    let (front, inner) = packet.push(header).ok()?.split_first_chunk_mut::<FRONT>()?;
+    let left = if IPV6 { ipv6::lower_hop_limit(inner) } else { ipv4::lower_ttl(inner) };
+    let (Some(left), Some([first, second, _, _, _, _, flags, ..])) = (left, inner.first_chunk::<FIXED4>())
+    else {
+        packet.pull(header);
+        return None;
+    };
+    let (tos, flags) = if IPV6 { (first << 4 | second >> 4, 0) } else { (*second, *flags) };
+    let [tos_taken, flags_taken, ttl_taken] = form.taken;
+    let tos = ecn_outside(form.tos | tos & tos_taken, tos);
+    let (stays, ttl) = (flags & flags_taken, left & ttl_taken);
+    let port = if form.has(PORT) { Some(source_port(inner, false)) } else { None };
+    *front = *form.template.last_chunk::<FRONT>()?;
+    front[..12].copy_from_slice(mac);
+    front[12..ETHERNET].copy_from_slice(&ethernet::IPV4.to_be_bytes());
+    let outer = front.get_mut(ETHERNET..)?;
+    fill_ipv4(outer.first_chunk_mut::<12>()?, form.sum, (total, identification), (tos, stays, ttl));
+    if let Some(udp) = outer.get_mut(FIXED4..)?.first_chunk_mut::<UDP>() {
+        if let Some(port) = port {
+            udp[..2].copy_from_slice(&port.to_be_bytes());
+        }
+        udp[4..6].copy_from_slice(&(total - FIXED4 as u16).to_be_bytes());
+    }
+    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// Fills in what an outer IPv4 header says of its packet; `sum` is that of the rest.
+#[inline(always)]
+fn fill_ipv4(
+    outer: &mut [u8; 12],
+    sum: u32,
+    (total, identification): (u16, u16),
+    (tos, stays, ttl): (u8, u8, u8),
+) {
+    let words = outer.as_chunks_mut::<4>().0;
+    let [first, second, third] = words else { return };
+    let [total0, total1] = total.to_be_bytes();
+    let [identification0, identification1] = identification.to_be_bytes();
+    // The fields are added where they lie in little-endian words: RFC 1071 section 2 (B).
+    let own = [[0, tos, total0, total1], [identification0, identification1, stays, 0], [ttl, 0, 0, 0]];
+    let [a, b, c] = own.map(u32::from_le_bytes);
+    *first = (u32::from_le_bytes(*first) | a).to_le_bytes();
+    *second = (u32::from_le_bytes(*second) | b).to_le_bytes();
+    let sum = u64::from(sum) + u64::from(a) + u64::from(b) + u64::from(c);
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = sum as u32 + (sum >> 32) as u32;
+    // In the upper half: both halves, and what is carried from the lower one.
+    let sum = sum.wrapping_add(sum.rotate_left(16));
+    *third = (u32::from_le_bytes(*third) | c | !sum & 0xffff_0000).to_le_bytes();
 }
 
 /// Puts the outer header of a tunnel before the packet of `len` bytes in a frame. `None`: it is not so plain, and as it
@@ -173,17 +262,7 @@ fn enter<const IPV6: bool>(
         let tos = ecn_outside(class, tos);
         let stays = if form.has(FRAGMENT) { stays } else { 0 };
         let ttl = if form.has(TTL) { ttl } else { 0 };
-        // The fields are added where they lie in little-endian words: RFC 1071 section 2 (B).
-        let words = u32::from(total.swap_bytes()) + u32::from(identification.swap_bytes());
-        let sum = form.sum + words + (u32::from(tos) << 8) + u32::from(stays) + u32::from(ttl);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        let sum = (sum & 0xffff) + (sum >> 16);
-        outer[1] = tos;
-        outer[2..4].copy_from_slice(&total.to_be_bytes());
-        outer[4..6].copy_from_slice(&identification.to_be_bytes());
-        outer[6] |= stays;
-        outer[8] |= ttl;
-        outer[10..12].copy_from_slice(&(!(sum as u16)).to_le_bytes());
+        fill_ipv4(outer, form.sum, (total, identification), (tos, stays, ttl));
     }
     if form.gre > 0 && form.has(GRE_SUM | SEQUENCE) {
         fill_gre(bytes, tunnel, usize::from(form.gre), None);

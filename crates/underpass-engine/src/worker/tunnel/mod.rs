@@ -23,7 +23,8 @@ const CE: u8 = 3;
 #[inline(always)]
 pub(super) fn ecn_outside(outer: u8, inner: u8) -> u8 {
     let ecn = inner & ECN;
-    outer & !ECN | if ecn == CE { ECT_0 } else { ecn }
+    // Of both bits the upper one stays.
+    outer & !ECN | ecn & !(ecn >> 1)
 }
 
 /// The ECN of a packet that comes out of an outer header with this TOS: RFC 6040 section 4.2, as Linux's
