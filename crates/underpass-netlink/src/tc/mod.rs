@@ -10,14 +10,21 @@
 //!
 //! A `struct tcmsg`, in host byte order. A handle is two numbers, `major:minor`, the upper and the lower 16 bits.
 
+pub mod action;
+pub mod basic;
+pub mod flower;
 pub mod fq_codel;
+pub mod fw;
 pub mod htb;
+pub mod matchall;
 pub mod queue;
 pub mod rate;
 pub mod statistics;
 pub mod tbf;
+pub mod u32;
 
-use crate::attribute::{Attribute, Type, policy};
+use crate::Refusal;
+use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::reply::Reply;
 
 pub use rate::Rate;
@@ -210,6 +217,27 @@ impl Bits {
 fn word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
     word.map_or(0, |word| u32::from_ne_bytes(*word))
+
+/// `TCA_CLS_FLAGS_SKIP_HW`: not in hardware.
+pub const SKIP_HW: u32 = 1;
+/// `TCA_CLS_FLAGS_SKIP_SW`: in hardware alone.
+pub const SKIP_SW: u32 = 2;
+/// `TCA_CLS_FLAGS_NOT_IN_HW`.
+pub const NOT_IN_HW: u32 = 8;
+/// `TCA_CLS_FLAGS_VERBOSE`.
+const VERBOSE: u32 = 16;
+
+/// Whether a request may have these `TCA_CLS_FLAGS_*`. Linux: `tc_flags_valid`.
+const fn flags_valid(flags: u32) -> bool {
+    flags & !(SKIP_HW | SKIP_SW | VERBOSE) == 0 && flags & (SKIP_HW | SKIP_SW) != SKIP_HW | SKIP_SW
+}
+
+/// The attributes inside the options of a classifier that reports no texts.
+fn exts_options<'a, const N: usize>(
+    options: &Attribute<'a>,
+    policy: &[Type; N],
+) -> Result<Attributes<'a, N>, Refusal> {
+    options.parse_nested(policy, Validate::Liberal).map_err(|refusal| Refusal::errno(refusal.errno))
 }
 
 #[cfg(test)]
