@@ -17,6 +17,7 @@ use underpass_engine::tables::LinkId;
 
 use crate::events::Cause;
 use crate::netconf::{self, RTM_NEWNETCONF};
+use crate::tc::parent::{Block, Point};
 
 pub(crate) use change::{delete, new, set};
 pub(crate) use own::{Devices, is_own, is_own_dump, rewrite};
@@ -347,8 +348,8 @@ impl crate::Router {
             seg6: self.seg6_enabled(link),
             require_hmac: self.require_hmac(link),
             ioam: self.ioam_link(link),
-            ingress: None,
-            egress: None,
+            ingress: self.hook_of(Block { link: link.index, point: Point::Ingress }),
+            egress: self.hook_of(Block { link: link.index, point: Point::Egress }),
             root: None,
             ingress_qdisc: None,
             ifb: false,

@@ -1,5 +1,6 @@
 //! The router: its state, and the road of a request through it. Linux: `net/core/rtnetlink.c`.
 
+use std::borrow::Cow;
 use std::net::Ipv6Addr;
 use std::time::Instant;
 
@@ -23,6 +24,8 @@ use crate::program::Offered;
 use crate::route::mpls::{self, AF_MPLS};
 use crate::route::{self, Family, Routes, nexthop};
 use crate::sysctl::Sysctls;
+use crate::tc::action::{self, Actions};
+use crate::tc::filter::{self, Filters};
 use crate::tc::{self, TrafficControl};
 use crate::{Client, Protocol, Request, generic, netconf, stats};
 
@@ -30,6 +33,8 @@ use crate::{Client, Protocol, Request, generic, netconf, stats};
 pub(crate) enum Outcome {
     /// An acknowledgement, if the client asked for one.
     Done,
+    /// An acknowledgement with a warning.
+    Warning(Cow<'static, str>),
     /// A dump, and no acknowledgement.
     Dump(Box<dyn Dump>),
 }
@@ -67,6 +72,10 @@ pub struct Router {
     pub(crate) fou: FouPorts,
     /// `tc`.
     pub(crate) tc: TrafficControl,
+    /// `tc actions`.
+    pub(crate) actions: Actions,
+    /// `tc filter`, `tc chain`.
+    pub(crate) filters: Filters,
     began: Instant,
     /// What the requests of a datagram may name by descriptors.
     pub(crate) programs: Offered,
@@ -109,6 +118,8 @@ impl Router {
             tunnels: Tunnels::default(),
             fou: FouPorts::default(),
             tc: TrafficControl::default(),
+            actions: Actions::default(),
+            filters: Filters::default(),
             began: Instant::now(),
             programs: Offered::new(),
             live: None,
@@ -139,8 +150,12 @@ impl Router {
                 self.events.echoes.clear();
             }
             match outcome {
-                Ok(Outcome::Done) if message.flags & NLM_F_ACK == 0 => {}
+                Ok(Outcome::Done | Outcome::Warning(_)) if message.flags & NLM_F_ACK == 0 => {}
                 Ok(Outcome::Done) => self.acknowledge(client, &message, Ok(()), replies),
+                Ok(Outcome::Warning(text)) => {
+                    let warning = Refusal { message: Some(text), ..Refusal::errno(0) };
+                    self.acknowledge(client, &message, Err(&warning), replies);
+                }
                 Ok(Outcome::Dump(_)) if client.dump.is_some() => {
                     self.acknowledge(client, &message, Err(&Refusal::errno(EBUSY)), replies);
                 }
@@ -282,8 +297,25 @@ impl Router {
             libc::RTM_DELQDISC => tc::delete(self, request),
             libc::RTM_GETQDISC if request.dump() => tc::dump(request),
             libc::RTM_GETQDISC => tc::get(self, request, replies),
+            libc::RTM_NEWTFILTER => filter::change(self, request),
+            libc::RTM_DELTFILTER => filter::delete(self, request),
+            libc::RTM_GETTFILTER if request.dump() => filter::dump(self, request),
+            libc::RTM_GETTFILTER => filter::get(self, request, replies),
+            filter::RTM_NEWCHAIN => filter::change_chain(self, request),
+            filter::RTM_DELCHAIN => filter::delete_chain(self, request),
+            filter::RTM_GETCHAIN if request.dump() => filter::dump_chains(self, request),
+            filter::RTM_GETCHAIN => filter::get_chain(self, request, replies),
+            action::RTM_NEWACTION => action::change(self, request),
+            action::RTM_DELACTION => action::delete(self, request),
+            action::RTM_GETACTION if request.dump() => action::dump(request),
+            action::RTM_GETACTION => action::get(self, request, replies),
             _ => Err(Refusal::errno(EOPNOTSUPP)),
         }
+    }
+
+    /// What time it is for packets: nanoseconds since the router began, as its workers count.
+    pub(crate) fn packet_time(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
     }
 
     /// Hundredths of a second since the router began.

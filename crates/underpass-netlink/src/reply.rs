@@ -71,7 +71,8 @@ impl Replies {
 
     /// Answers a request with success or with an error. Linux: `netlink_ack`. A success repeats the
     /// request's header only; an error repeats all of the request, unless `cap` (`NETLINK_CAP_ACK`);
-    /// texts and offsets are for those who asked for them with `extended` (`NETLINK_EXT_ACK`).
+    /// texts and offsets are for those who asked for them with `extended` (`NETLINK_EXT_ACK`). An error whose errno is
+    /// 0 is a success with a warning.
     pub fn acknowledge(
         &mut self,
         request: &Message<'_>,
@@ -81,7 +82,7 @@ impl Replies {
         extended: bool,
     ) {
         let (echo, mut flags) = match outcome {
-            Err(_) if !cap => (request.bytes, 0),
+            Err(refusal) if !cap && refusal.errno != 0 => (request.bytes, 0),
             _ => (&request.bytes[..HEADER], NLM_F_CAPPED),
         };
         let refusal = outcome.err();

@@ -139,7 +139,7 @@ pub(crate) struct Labels {
     /// `net.mpls.ip_ttl_propagate`.
     propagate: bool,
     /// `net.mpls.default_ttl`.
-    default_ttl: u8,
+    pub default_ttl: u8,
     /// Changes with every change of a route.
     generation: u64,
 }

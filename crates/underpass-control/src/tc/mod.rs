@@ -3,6 +3,8 @@
 //! A link has a qdisc at its root, by which packets leave, and may have a hook (`ingress` or `clsact`), where filters
 //! see packets that come in and go out. A qdisc with classes has a queue in each, which may be a qdisc of its own.
 
+pub(crate) mod action;
+pub(crate) mod filter;
 mod kind;
 pub(crate) mod parent;
 mod qdisc;
@@ -139,6 +141,7 @@ impl Router {
 
     /// Forgets all of a link that is no more.
     pub(crate) fn forget_traffic_control(&mut self, link: u32) {
+        self.forget_link_of_filters(link);
         if self.tc.links.remove(&link).is_some() {
             self.tc.generation += 1;
         }

@@ -331,6 +331,7 @@ impl Router {
             }
             None => {}
         }
+        self.forget_lost_filters(link.index);
         self.tell_qdisc(cause, link, parent, old.as_ref(), new.as_ref());
         Ok(())
     }
@@ -362,8 +363,15 @@ impl Router {
     }
 
     /// What a qdisc has counted.
-    fn count_qdisc(&self, _link: u32, _qdisc: &Qdisc) -> Statistics {
-        Statistics::default()
+    fn count_qdisc(&self, link: u32, qdisc: &Qdisc) -> Statistics {
+        let count = self.hook_count(link, qdisc.handle);
+        Statistics {
+            bytes: count.bytes,
+            packets: count.packets,
+            drops: count.drops as u32,
+            overlimits: count.overlimits as u32,
+            ..Statistics::default()
+        }
     }
 }
 

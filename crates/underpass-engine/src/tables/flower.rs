@@ -1,12 +1,12 @@
 //! What `flower` filters look at.
 
-use zerocopy::{FromZeros, Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Labels of a stack that can be looked at: `FLOW_DIS_MPLS_MAX`.
 pub const FLOWER_LABELS: usize = 7;
 
 /// A VLAN tag, as `flower` sees it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, FromZeros, IntoBytes, Immutable)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct FlowerVlan {
     /// The EtherType that says that there is a tag (802.1Q, 802.1ad).
@@ -18,7 +18,7 @@ pub struct FlowerVlan {
 /// The fields of a packet that `flower` compares, all in host byte order; as a mask, the bits of them that count.
 ///
 /// A field of which no bit counts is not asked for. What a packet does not have is 0.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, FromZeros, IntoBytes, Immutable)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct FlowerKey {
     /// Source address: IPv6, or IPv4 in the lower 32 bits.
@@ -89,6 +89,15 @@ pub struct FlowerKey {
     pub vlans: u8,
     /// Always 0.
     pub reserved: [u8; 12],
+}
+
+impl FlowerKey {
+    /// The fields as far as a mask has bits.
+    #[must_use]
+    pub fn masked(mut self, mask: &Self) -> Self {
+        self.as_mut_bytes().iter_mut().zip(mask.as_bytes()).for_each(|(byte, mask)| *byte &= mask);
+        self
+    }
 }
 
 /// In [`FlowerKey::fragment`]: a fragment.

@@ -217,6 +217,7 @@ impl Bits {
 fn word(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
     word.map_or(0, |word| u32::from_ne_bytes(*word))
+}
 
 /// `TCA_CLS_FLAGS_SKIP_HW`: not in hardware.
 pub const SKIP_HW: u32 = 1;

@@ -1,0 +1,128 @@
+//! Actions as the packet path has them.
+
+use underpass_engine::qos::{LinkLayer, RateConfig};
+use underpass_engine::tables::{
+    Chance, ChanceKind, Control, Mirred, MplsEdit, MplsFields, Police, PolicePackets, PoliceRate, Skbedit,
+    TcAction, TcActionKind, VlanEdit,
+};
+use underpass_netlink::tc::action::{self, Config, mpls, police, vlan};
+use underpass_netlink::tc::{rate::ATM, ticks_to_ns};
+
+use super::Action;
+use crate::Router;
+
+/// `TC_ACT_*` as the packet path knows it.
+const fn control(action: i32) -> Control {
+    match action {
+        action::UNSPEC => Control::Continue,
+        action::OK => Control::Ok,
+        action::RECLASSIFY => Control::Reclassify,
+        action::SHOT => Control::Drop,
+        action::PIPE => Control::Pipe,
+        action::TRAP => Control::Trap,
+        _ => {
+            let value = action as u32 & action::VALUE;
+            match action as u32 & !action::VALUE {
+                opcode if opcode == action::JUMP as u32 => Control::Jump(value),
+                opcode if opcode == action::GOTO_CHAIN as u32 => Control::Goto(value),
+                // Queued, repeat, redirect: nobody has the packet any more.
+                _ => Control::Stolen,
+            }
+        }
+    }
+}
+
+fn rate(rate: &police::Rate) -> RateConfig {
+    RateConfig {
+        bytes_per_second: rate.bytes,
+        overhead: rate.spec.overhead,
+        mpu: rate.spec.mpu,
+        link_layer: if rate.spec.linklayer & 0xf == ATM { LinkLayer::Atm } else { LinkLayer::Ethernet },
+    }
+}
+
+fn compile_police(police: &action::Police) -> Police {
+    Police {
+        rate: police.rate.map(|limit| PoliceRate {
+            rate: rate(&limit),
+            burst: ticks_to_ns(police.burst.into()),
+            peak: police.peak.as_ref().map(rate),
+        }),
+        packets: police
+            .packets()
+            .map(|(rate, burst)| PolicePackets { rate, burst: burst.saturating_mul(ticks_to_ns(1)) }),
+        mtu: police.mtu,
+        average: Some(police.average).filter(|average| *average != 0),
+        conform: control(police.result),
+    }
+}
+
+fn compile_mpls(mpls: &action::Mpls) -> MplsEdit {
+    let fields =
+        MplsFields { label: mpls.label, class: mpls.tc, ttl: mpls.ttl, bottom: mpls.bos.map(|bos| bos != 0) };
+    let protocol = mpls.protocol.unwrap_or(0x8847);
+    match mpls.check(0).map(|(_, verb)| verb) {
+        Ok(mpls::Verb::Pop) => MplsEdit::Pop { protocol },
+        Ok(mpls::Verb::Push) => MplsEdit::Push { protocol, label: fields },
+        Ok(mpls::Verb::MacPush) => MplsEdit::MacPush { protocol, label: fields },
+        Ok(mpls::Verb::DecTtl) => MplsEdit::DecrementTtl,
+        _ if mpls.m_action == mpls::Verb::DecTtl as i32 => MplsEdit::DecrementTtl,
+        Ok(mpls::Verb::Modify) | Err(_) => MplsEdit::Modify(fields),
+    }
+}
+
+fn compile_vlan(vlan: &action::Vlan) -> VlanEdit {
+    match vlan.check() {
+        Ok(vlan::Verb::Push(tag)) => {
+            VlanEdit::Push { protocol: tag.protocol, id: tag.id, priority: tag.priority.unwrap_or(0) }
+        }
+        Ok(vlan::Verb::Modify(tag)) => {
+            VlanEdit::Modify { protocol: tag.protocol, id: tag.id, priority: tag.priority }
+        }
+        Ok(vlan::Verb::PopEthernet) => VlanEdit::PopEthernet,
+        Ok(vlan::Verb::PushEthernet { destination, source }) => {
+            VlanEdit::PushEthernet { destination, source }
+        }
+        Ok(vlan::Verb::Pop) | Err(_) => VlanEdit::Pop,
+    }
+}
+
+impl Router {
+    /// An action as the packet path has it.
+    pub(super) fn compile_action(&self, action: &Action) -> TcAction {
+        let kind = match &action.config {
+            Config::Police(police) => TcActionKind::Police(compile_police(police)),
+            Config::Gact(gact) => TcActionKind::Gact(gact.probability.and_then(|chance| {
+                let kind = match chance.kind {
+                    1 => ChanceKind::Random,
+                    2 => ChanceKind::Regular,
+                    _ => return None,
+                };
+                Some(Chance { kind, one_of: chance.value, control: control(chance.action) })
+            })),
+            Config::Mirred(mirred) => {
+                let way = mirred.way().unwrap_or(action::mirred::Way::EgressRedirect) as u8;
+                TcActionKind::Mirred(Mirred {
+                    link: self.links.get(mirred.link).map(|link| link.id),
+                    ingress: way >= action::mirred::Way::IngressRedirect as u8,
+                    redirect: way % 2 == 1,
+                })
+            }
+            Config::Mpls(mpls) => TcActionKind::Mpls(compile_mpls(mpls)),
+            Config::Vlan(vlan) => TcActionKind::Vlan(compile_vlan(vlan)),
+            Config::Skbedit(edit) => TcActionKind::Skbedit(Skbedit {
+                priority: edit.priority,
+                inherit_dsfield: edit.inherit_ds,
+                queue: None,
+                mark: edit.mark.map(|mark| (mark, edit.mask.unwrap_or(u32::MAX))),
+                packet_type: None,
+            }),
+        };
+        TcAction {
+            kind,
+            control: control(action.config.action()),
+            counter: action.counter,
+            estimator: action.estimator,
+        }
+    }
+}

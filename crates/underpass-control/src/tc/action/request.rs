@@ -1,0 +1,255 @@
+//! `tc actions`: Linux's `tc_ctl_action`, `tc_dump_action`.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use libc::{EINVAL, ENOENT, EPERM};
+use netlink_packet_core::NLM_F_REPLACE;
+use underpass_netlink::tc::action::{
+    self, Entry, HEADER, LARGE_DUMP, MAX_ACTIONS, ROOT_POLICY, TCA_ACT_TAB, TCA_ROOT_COUNT, TCA_ROOT_FLAGS,
+    TCA_ROOT_TIME_DELTA, TERSE_DUMP,
+};
+use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Reply, Type, Validate, tc};
+
+use super::{Context, Made, Name, known};
+use crate::dump::{Chunk, Dump, Empty, More};
+use crate::events::Cause;
+use crate::router::Outcome;
+use crate::{Request, Router};
+
+/// `RTM_NEWACTION`.
+pub(crate) const RTM_NEWACTION: u16 = 48;
+/// `RTM_DELACTION`.
+pub(crate) const RTM_DELACTION: u16 = 49;
+/// `RTM_GETACTION`.
+pub(crate) const RTM_GETACTION: u16 = 50;
+/// `RTNLGRP_TC`.
+const GROUP: u32 = 4;
+/// `NLM_F_ROOT`: delete all of a kind.
+const ROOT: u16 = 0x100;
+const MAX: usize = 6;
+
+fn list<'a>(request: &Request<'a>) -> Result<Attribute<'a>, Refusal> {
+    const ANY: [Type; MAX] = [Type::Any; MAX];
+    let (_, attributes) = request.parse::<HEADER, MAX>(&ANY, Validate::Liberal)?;
+    attributes.get(TCA_ACT_TAB).ok_or(Refusal::new(EINVAL, "Netlink action attributes missing"))
+}
+
+/// `RTM_NEWACTION`: makes actions, or changes them.
+pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let list = list(request)?;
+    let context = Context { replace: request.message.flags & NLM_F_REPLACE != 0, ..Context::default() };
+    let made = router.init_actions(&list, &context)?;
+    let names: Vec<_> = made.iter().map(|(name, _)| *name).collect();
+    router.tell_actions(request, &names, 0);
+    let action = |name: &Name| router.actions.by_name.get(name);
+    let offloads = made.iter().filter(|(_, made)| *made != Made::Bound).all(|(name, _)| {
+        action(name).is_none_or(|action| action.config.offloads() || action.flags & action::SKIP_HW != 0)
+    });
+    if !offloads {
+        return Ok(Outcome::Warning("act_api: Failed to setup tc actions for offload".into()));
+    }
+    Ok(names.iter().find_map(|name| router.small_burst(*name)).map_or(Outcome::Done, warning))
+}
+
+/// Warns of a policer whose bucket never holds what a packet needs.
+pub(crate) fn warning((burst, packet): (u64, u32)) -> Outcome {
+    Outcome::Warning(
+        format!("The burst of the policer is {burst} bytes: packets of {packet} bytes never conform").into(),
+    )
+}
+
+/// The action that an element of a question names.
+fn named(router: &Router, element: &Attribute<'_>) -> Result<Name, Refusal> {
+    let entry = Entry::parse(element)?;
+    let index = entry.index.ok_or(Refusal::new(EINVAL, "Invalid TC action index value"))?;
+    let kind = entry.kind.and_then(|kind| known(&kind.text()));
+    let kind = kind.ok_or(Refusal::new(EINVAL, "Specified TC action kind not found"))?;
+    let name = Name { kind, index };
+    if router.actions.by_name.contains_key(&name) {
+        return Ok(name);
+    }
+    Err(Refusal::new(ENOENT, "TC action with specified index not found"))
+}
+
+/// `RTM_GETACTION`.
+pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+    let list = Entry::list(&list(request)?)?;
+    let names = list.iter().map(|element| named(router, element)).collect::<Result<Vec<_>, _>>()?;
+    replies.message(RTM_GETACTION, 0, request.reply_to(), |reply| router.write_actions(reply, &names, 0))?;
+    Ok(Outcome::Done)
+}
+
+/// `RTM_DELACTION`: those named, or with `NLM_F_ROOT` all of a kind that no filter has.
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let list = Entry::list(&list(request)?)?;
+    if request.message.flags & ROOT != 0 {
+        let missing = Refusal::new(EINVAL, "Invalid netlink attributes while flushing TC action");
+        return flush(router, request, list.first().ok_or(missing)?);
+    }
+    let names = list.iter().map(|element| named(router, element)).collect::<Result<Vec<_>, _>>()?;
+    if router.events.heard(request.into(), GROUP) {
+        let mut events = std::mem::take(&mut router.events);
+        events.notify(request.into(), GROUP, RTM_DELACTION, 0, |reply| {
+            router.write_actions(reply, &names, 1);
+        });
+        router.events = events;
+    }
+    for name in names {
+        // Those before stay deleted, as in Linux.
+        if router.actions.by_name.get(&name).is_some_and(|action| action.binds > 0) {
+            return Err(Refusal::new(EPERM, "Failed to delete TC action"));
+        }
+        router.release_action(name, false);
+    }
+    Ok(Outcome::Done)
+}
+
+fn flush(router: &mut Router, request: &Request<'_>, element: &Attribute<'_>) -> Result<Outcome, Refusal> {
+    let kind = Entry::parse(element)?.kind.and_then(|kind| known(&kind.text()));
+    let kind = kind.ok_or(Refusal::new(EINVAL, "Cannot flush unknown TC action"))?;
+    let names: Vec<_> = router.actions.of_kind(kind).map(|(name, _)| name).collect();
+    let (mut flushed, mut stopped) = (0, false);
+    for name in names {
+        if router.actions.by_name.get(&name).is_some_and(|action| action.binds > 0) {
+            stopped = true;
+            break;
+        }
+        router.release_action(name, false);
+        flushed += 1;
+    }
+    if flushed == 0 {
+        return if stopped { Err(Refusal::errno(EPERM)) } else { Ok(Outcome::Done) };
+    }
+    router.events.notify(request.into(), GROUP, RTM_DELACTION, ROOT, |reply| {
+        reply.fixed(&[0; HEADER]);
+        action::write_flushed(reply, kind, flushed);
+    });
+    if stopped {
+        return Ok(Outcome::Warning("Unable to flush all TC actions".into()));
+    }
+    Ok(Outcome::Done)
+}
+
+impl Router {
+    /// Writes actions as an answer has them; `refs` are those that the request itself would drop.
+    fn write_actions(&self, reply: &mut Reply<'_>, names: &[Name], refs: i32) {
+        reply.fixed(&[0; HEADER]);
+        let table = reply.nest_unflagged(TCA_ACT_TAB);
+        for (name, number) in names.iter().zip(1..) {
+            let Some(action) = self.actions.by_name.get(name) else { continue };
+            let element = reply.nest_unflagged(number);
+            let mut shown = self.shown_action(*name, action);
+            shown.refs -= refs;
+            shown.write(reply);
+            reply.end(element);
+        }
+        reply.end(table);
+    }
+
+    fn tell_actions(&mut self, request: &Request<'_>, names: &[Name], refs: i32) {
+        let cause = Cause::from(request);
+        if !self.events.heard(cause, GROUP) {
+            return;
+        }
+        let mut events = std::mem::take(&mut self.events);
+        events.notify(cause, GROUP, RTM_NEWACTION, request.message.flags, |reply| {
+            self.write_actions(reply, names, refs);
+        });
+        self.events = events;
+    }
+}
+
+struct ActionDump {
+    kind: &'static str,
+    /// The number of the last that was written.
+    last: u32,
+    large: bool,
+    terse: bool,
+    /// Only those used in so many milliseconds; 0: all.
+    since: u32,
+}
+
+/// `RTM_GETACTION` for all of a kind.
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let body = request.message.bytes.get(tc_base()..).unwrap_or_default();
+    request.fixed::<HEADER>()?;
+    const POLICY: [Type; MAX] = {
+        let mut policy = ROOT_POLICY;
+        policy[TCA_ACT_TAB as usize] = Type::Any;
+        policy
+    };
+    let attributes = Attributes::parse(&POLICY, body, tc_base(), Validate::Liberal)?;
+    let first = attributes.get(TCA_ACT_TAB).and_then(|list| Entry::list(&list).ok()?.first().copied());
+    let kind = first.and_then(|element| Entry::parse(&element).ok()?.kind);
+    let Some(kind) = kind.and_then(|kind| known(&kind.text())) else {
+        return Ok(Outcome::Dump(Box::new(Empty)));
+    };
+    let flags = attributes.get(TCA_ROOT_FLAGS).map_or(0, |flags| tc::Bits::read(&flags).value);
+    Ok(Outcome::Dump(Box::new(ActionDump {
+        kind,
+        last: 0,
+        large: flags & LARGE_DUMP != 0,
+        terse: flags & TERSE_DUMP != 0,
+        since: attributes.get(TCA_ROOT_TIME_DELTA).map_or(0, |since| since.u32()),
+    })))
+}
+
+const fn tc_base() -> usize {
+    underpass_netlink::message::HEADER + HEADER
+}
+
+/// Bytes of a message of a dump from which on it takes no more actions.
+const LARGE: usize = 16 * 1024;
+
+impl Dump for ActionDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let after = Name { kind: self.kind, index: self.last.saturating_add(1) };
+        let end = Name { kind: self.kind, index: u32::MAX };
+        let recent = |action: &super::Action, name| {
+            let used = router.shown_action(name, action).times.last_use;
+            self.since == 0 || used.saturating_mul(10) <= self.since.into()
+        };
+        let rest = router.actions.by_name.range(after..=end);
+        let mut rest = rest.filter(|(name, action)| recent(action, **name)).peekable();
+        if rest.peek().is_none() {
+            return Ok(More::No);
+        }
+        let mut last = self.last;
+        out.message(RTM_GETACTION, |reply| {
+            reply.fixed(&[0; HEADER]);
+            let count_at = reply.len();
+            reply.u32(TCA_ROOT_COUNT, 0);
+            let table = reply.nest_unflagged(TCA_ACT_TAB);
+            let mut count = 0;
+            for (name, action) in rest {
+                let full = if self.large { reply.len() > LARGE } else { count as usize >= MAX_ACTIONS };
+                if full {
+                    break;
+                }
+                action.asked_hw.store(true, Relaxed);
+                let element = reply.nest_unflagged(count);
+                let shown = router.shown_action(*name, action);
+                if self.terse {
+                    shown.write_terse(reply, true);
+                } else {
+                    shown.write(reply);
+                }
+                reply.end(element);
+                last = name.index;
+                count += 1;
+            }
+            reply.end(table);
+            if self.large
+                && let Some(place) = reply.written().get_mut(count_at + 4..count_at + 8)
+            {
+                place.copy_from_slice(&u32::from(count).to_ne_bytes());
+            }
+        })?;
+        self.last = last;
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.actions.generation
+    }
+}

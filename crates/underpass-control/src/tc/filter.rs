@@ -1,0 +1,348 @@
+//! Filters: chains of priorities, each of one protocol and one kind. Linux: `net/sched/cls_api.c`.
+
+mod basic;
+mod chain;
+mod flower;
+mod fw;
+mod matchall;
+mod publish;
+mod request;
+mod u32;
+
+use std::collections::BTreeMap;
+
+use libc::EINVAL;
+use underpass_engine::counters::{CounterId, TcCount, TcCounterId};
+use underpass_engine::tables::HookId;
+use underpass_netlink::{Attribute, Refusal, tc};
+
+use crate::Router;
+use crate::tc::action::{Context, Exts};
+use crate::tc::parent::Block;
+
+pub(crate) use chain::{
+    RTM_DELCHAIN, RTM_GETCHAIN, RTM_NEWCHAIN, change as change_chain, delete as delete_chain,
+    dump as dump_chains, get as get_chain,
+};
+pub(crate) use request::{change, delete, dump, get};
+
+/// The filters of all places.
+#[derive(Debug, Default)]
+pub(crate) struct Filters {
+    places: BTreeMap<Block, Place>,
+    /// The tables of `u32` of each qdisc, by link and handle.
+    tables: BTreeMap<(u32, u32), u32::Tables>,
+    /// What `ingress` and `clsact` count, by link and handle.
+    counters: BTreeMap<(u32, u32), TcCounterId>,
+    /// Changes with every change of a filter.
+    pub generation: u64,
+}
+
+/// The filters of a place.
+#[derive(Debug, Default)]
+struct Place {
+    /// In the order in which they were made.
+    chains: Vec<Chain>,
+    /// `tcm_parent` of the last filter that was made.
+    parent: u32,
+    /// Handle of the qdisc.
+    qdisc: u32,
+    /// What the packet path has.
+    hook: Option<HookId>,
+}
+
+/// A chain.
+#[derive(Debug, Default)]
+struct Chain {
+    index: u32,
+    /// A request made it by itself.
+    explicit: bool,
+    /// What its filters may compare.
+    template: Option<Box<flower::Template>>,
+    /// Actions that go to it.
+    held: usize,
+    /// In the order in which they are asked.
+    priorities: Vec<Priority>,
+}
+
+impl Chain {
+    /// Whether anybody but actions knows of it.
+    const fn shown(&self) -> bool {
+        self.explicit || !self.priorities.is_empty()
+    }
+}
+
+/// Filters of one priority: `struct tcf_proto`.
+#[derive(Debug)]
+struct Priority {
+    number: u16,
+    /// Ethernet type, in host byte order.
+    protocol: u16,
+    classifier: Classifier,
+}
+
+/// The filters of a priority, by their kind.
+#[derive(Debug)]
+enum Classifier {
+    U32(u32::Root),
+    Basic(basic::Filters),
+    Flower(flower::Filters),
+    Matchall(matchall::Filters),
+    Fw(fw::Filters),
+}
+
+/// What filters of all kinds have.
+#[derive(Debug, Default)]
+struct Common {
+    /// `classid` or `flowid`; 0 for none.
+    class: u32,
+    /// `TCA_CLS_FLAGS_*`.
+    flags: u32,
+    exts: Exts,
+    counter: Option<CounterId>,
+}
+
+/// Names a priority.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct PriorityName {
+    block: Block,
+    chain: u32,
+    number: u16,
+}
+
+/// A request for a filter, as its kind sees it.
+#[derive(Clone, Debug)]
+struct Change<'a> {
+    place: PriorityName,
+    /// `tcm_handle`.
+    handle: u32,
+    options: Option<Attribute<'a>>,
+    context: Context,
+}
+
+/// Kinds that Linux 6.12 has and the router has not.
+const LINUX_ONLY: [&str; 5] = ["bpf", "cgroup", "flow", "route", "tcindex"];
+
+impl Classifier {
+    /// A classifier of a kind, without filters.
+    fn new(kind: &str, router: &mut Router, name: PriorityName, qdisc: u32) -> Result<Self, Refusal> {
+        Ok(match kind {
+            "u32" => Self::U32(router.new_root(name, qdisc)?),
+            "basic" => Self::Basic(basic::Filters::default()),
+            "flower" => Self::Flower(flower::Filters::default()),
+            "matchall" => Self::Matchall(matchall::Filters::default()),
+            "fw" => Self::Fw(fw::Filters::default()),
+            _ if LINUX_ONLY.contains(&kind) => {
+                let message = format!("Classifier \"{kind}\" is not supported by this router");
+                return Err(Refusal::with_text(libc::EOPNOTSUPP, message));
+            }
+            _ => return Err(Refusal::new(libc::ENOENT, "TC classifier not found")),
+        })
+    }
+
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::U32(_) => "u32",
+            Self::Basic(_) => "basic",
+            Self::Flower(_) => "flower",
+            Self::Matchall(_) => "matchall",
+            Self::Fw(_) => "fw",
+        }
+    }
+
+    /// The filter of a handle; that itself, or that of the root table for one of its numbers.
+    fn find(&self, router: &Router, name: PriorityName, handle: u32) -> Option<u32> {
+        match self {
+            Self::U32(root) => router.find_node(name, root, handle),
+            Self::Basic(filters) => filters.has(handle).then_some(handle),
+            Self::Flower(filters) => filters.has(handle).then_some(handle),
+            Self::Matchall(filters) => filters.has(handle).then_some(handle),
+            Self::Fw(filters) => filters.has(handle).then_some(handle),
+        }
+    }
+
+    /// The handle after this one in the order of a dump; the first after `None`.
+    fn after(&self, router: &Router, name: PriorityName, last: Option<u32>) -> Option<u32> {
+        match self {
+            Self::U32(root) => router.node_after(name, root, last),
+            Self::Basic(filters) => filters.after(last),
+            Self::Flower(filters) => filters.after(last),
+            Self::Matchall(filters) => filters.after(last),
+            Self::Fw(filters) => filters.after(last),
+        }
+    }
+}
+
+impl Filters {
+    fn chain(&self, block: Block, index: u32) -> Option<&Chain> {
+        self.places.get(&block)?.chains.iter().find(|chain| chain.index == index)
+    }
+
+    fn chain_mut(&mut self, block: Block, index: u32) -> Option<&mut Chain> {
+        self.places.get_mut(&block)?.chains.iter_mut().find(|chain| chain.index == index)
+    }
+
+    fn priority(&self, name: PriorityName) -> Option<&Priority> {
+        let chain = self.chain(name.block, name.chain)?;
+        chain.priorities.iter().find(|priority| priority.number == name.number)
+    }
+
+    fn priority_mut(&mut self, name: PriorityName) -> Option<&mut Priority> {
+        let chain = self.chain_mut(name.block, name.chain)?;
+        chain.priorities.iter_mut().find(|priority| priority.number == name.number)
+    }
+
+    /// The chain of a number, made if it is not there.
+    fn ensure_chain(&mut self, block: Block, index: u32) -> &mut Chain {
+        let chains = &mut self.places.entry(block).or_default().chains;
+        let place = chains.iter().position(|chain| chain.index == index).unwrap_or(chains.len());
+        if place == chains.len() {
+            chains.push(Chain { index, ..Chain::default() });
+        }
+        &mut chains[place]
+    }
+
+    /// Forgets a chain that nobody needs any more.
+    fn tidy(&mut self, block: Block, index: u32) {
+        if let Some(place) = self.places.get_mut(&block) {
+            place.chains.retain(|chain| chain.index != index || chain.shown() || chain.held > 0);
+        }
+    }
+
+    /// How many filters lead to a class of a link.
+    #[allow(dead_code, reason = "classes come next")]
+    pub fn users_of_class(&self, link: u32, class: u32) -> usize {
+        let places = self.places.iter().filter(|(block, _)| block.link == link);
+        let chains = places.flat_map(|(_, place)| &place.chains);
+        let priorities = chains.flat_map(|chain| &chain.priorities);
+        let of_kinds: usize = priorities
+            .map(|priority| match &priority.classifier {
+                Classifier::U32(_) => 0,
+                Classifier::Basic(filters) => filters.users_of_class(class),
+                Classifier::Flower(filters) => filters.users_of_class(class),
+                Classifier::Matchall(filters) => filters.users_of_class(class),
+                Classifier::Fw(filters) => filters.users_of_class(class),
+            })
+            .sum();
+        let tables = self.tables.iter().filter(|((on, _), _)| *on == link);
+        of_kinds + tables.map(|(_, tables)| tables.users_of_class(class)).sum::<usize>()
+    }
+}
+
+impl Router {
+    /// An action goes to a chain.
+    pub(in crate::tc) fn hold_chain(&mut self, block: Block, index: u32) {
+        self.filters.ensure_chain(block, index).held += 1;
+    }
+
+    /// It does no more.
+    pub(in crate::tc) fn release_chain(&mut self, block: Block, index: u32) {
+        if let Some(chain) = self.filters.chain_mut(block, index) {
+            chain.held = chain.held.saturating_sub(1);
+        }
+        self.filters.tidy(block, index);
+    }
+
+    /// What the packet path asks of packets at a place, if there is anything.
+    pub(crate) fn hook_of(&self, block: Block) -> Option<HookId> {
+        self.filters.places.get(&block)?.hook
+    }
+
+    /// Qdiscs of a link are no more, and their filters with them.
+    pub(in crate::tc) fn forget_lost_filters(&mut self, link: u32) {
+        let control = self.tc.get(link);
+        let lost = |qdisc| control.is_none_or(|control| control.lookup(qdisc).is_none());
+        let places = self.filters.places.iter();
+        let blocks: Vec<_> = places
+            .filter(|(block, place)| block.link == link && lost(place.qdisc))
+            .map(|(block, _)| *block)
+            .collect();
+        let counters = self.filters.counters.keys();
+        let counters: Vec<_> = counters.filter(|(on, qdisc)| *on == link && lost(*qdisc)).copied().collect();
+        blocks.into_iter().for_each(|block| self.forget_place(block));
+        for key in counters {
+            if let Some(counter) = self.filters.counters.remove(&key) {
+                self.engine.remove_tc_counter(counter);
+            }
+        }
+    }
+
+    /// What `ingress` or `clsact` of a link has counted.
+    pub(in crate::tc) fn hook_count(&self, link: u32, qdisc: u32) -> TcCount {
+        let counter = self.filters.counters.get(&(link, qdisc));
+        counter.map(|counter| self.engine.tc_count(*counter)).unwrap_or_default()
+    }
+
+    /// A class is no more, and its filters with it.
+    pub(crate) fn forget_place(&mut self, block: Block) {
+        let Some(place) = self.filters.places.get(&block) else { return };
+        let names: Vec<_> = place
+            .chains
+            .iter()
+            .flat_map(|chain| {
+                let name =
+                    |priority: &Priority| PriorityName { block, chain: chain.index, number: priority.number };
+                chain.priorities.iter().map(name)
+            })
+            .collect();
+        names.into_iter().for_each(|name| self.remove_priority(name));
+        if let Some(hook) = self.filters.places.remove(&block).and_then(|place| place.hook) {
+            self.hook_changed(block);
+            self.engine.remove_hook(hook);
+        }
+        self.filters.generation += 1;
+    }
+
+    /// A link is no more.
+    pub(crate) fn forget_link_of_filters(&mut self, link: u32) {
+        let blocks: Vec<_> = self.filters.places.keys().filter(|block| block.link == link).copied().collect();
+        blocks.into_iter().for_each(|block| self.forget_place(block));
+        self.forget_link_of_actions(link);
+    }
+
+    /// Takes a priority out, with its filters.
+    fn remove_priority(&mut self, name: PriorityName) {
+        let Some(chain) = self.filters.chain_mut(name.block, name.chain) else { return };
+        let Some(at) = chain.priorities.iter().position(|priority| priority.number == name.number) else {
+            return;
+        };
+        let priority = chain.priorities.remove(at);
+        let filters = match priority.classifier {
+            Classifier::U32(root) => self.remove_root(name, &root),
+            Classifier::Basic(filters) => filters.into_common(),
+            Classifier::Flower(filters) => filters.into_common(),
+            Classifier::Matchall(filters) => filters.into_common(),
+            Classifier::Fw(filters) => filters.into_common(),
+        };
+        filters.into_iter().for_each(|common| self.drop_common(common));
+        self.filters.tidy(name.block, name.chain);
+    }
+
+    /// A filter is no more.
+    fn drop_common(&mut self, common: Common) {
+        if let Some(counter) = common.counter {
+            self.engine.remove_counter(counter);
+        }
+        self.release_exts(&common.exts);
+    }
+
+    /// The link that a filter wants packets to come in by. Linux: `tcf_change_indev`.
+    fn input_link(&self, name: Option<&str>) -> Result<Option<u32>, Refusal> {
+        let Some(name) = name else { return Ok(None) };
+        if name.len() >= libc::IFNAMSIZ {
+            return Err(Refusal::new(EINVAL, "Interface name too long"));
+        }
+        let link = self.links.named(name).ok_or(Refusal::new(libc::ENODEV, "Network device not found"))?;
+        Ok(Some(link.index))
+    }
+
+    /// The name of a link of [`Router::input_link`].
+    fn input_name(&self, link: Option<u32>) -> Option<&str> {
+        link.and_then(|link| self.links.get(link)).map(|link| link.name.as_str())
+    }
+}
+
+/// Whether a filter is for hardware alone, which the router has not. Linux finds none that takes it.
+fn refuse_skip_sw(flags: u32) -> Result<(), Refusal> {
+    if flags & tc::SKIP_SW != 0 { Err(Refusal::errno(EINVAL)) } else { Ok(()) }
+}

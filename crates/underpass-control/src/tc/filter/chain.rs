@@ -1,0 +1,152 @@
+//! `tc chain`: Linux's `tc_ctl_chain`, `tc_dump_chain`.
+
+use libc::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
+use underpass_netlink::tc::{self, Header, TCA_CHAIN, TCA_KIND, TCA_OPTIONS};
+use underpass_netlink::{Refusal, Replies, Reply};
+
+use super::request::{GROUP, chain_index, parse};
+use super::{Chain, flower};
+use crate::dump::{Chunk, Dump, Empty, More};
+use crate::events::Cause;
+use crate::router::Outcome;
+use crate::tc::parent::Block;
+use crate::{Request, Router};
+
+/// `RTM_NEWCHAIN`.
+pub(crate) const RTM_NEWCHAIN: u16 = 100;
+/// `RTM_DELCHAIN`.
+pub(crate) const RTM_DELCHAIN: u16 = 101;
+/// `RTM_GETCHAIN`.
+pub(crate) const RTM_GETCHAIN: u16 = 102;
+/// `NLM_F_CREATE | NLM_F_EXCL`.
+pub(super) const NEW: u16 = 0x600;
+
+/// `RTM_NEWCHAIN`.
+pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let (header, attributes) = parse(request)?;
+    let found = router.find_block(&header)?;
+    let index = chain_index(&attributes)?;
+    let chain = router.filters.chain(found.block, index);
+    if chain.is_some_and(Chain::shown) {
+        return Err(Refusal::new(EEXIST, "Filter chain already exists"));
+    }
+    if chain.is_none() && !request.create() {
+        let message = "Need both RTM_NEWCHAIN and NLM_F_CREATE to create a new chain";
+        return Err(Refusal::new(ENOENT, message));
+    }
+    let template = match attributes.get(TCA_KIND).map(|kind| kind.text()).as_deref() {
+        None => None,
+        Some("flower") => Some(Box::new(flower::Template::parse(router, attributes.get(TCA_OPTIONS))?)),
+        Some(kind) if kind.len() >= libc::IFNAMSIZ => {
+            return Err(Refusal::new(EINVAL, "Specified TC chain template name too long"));
+        }
+        Some("u32" | "basic" | "matchall" | "fw" | "bpf" | "cgroup" | "flow" | "route" | "tcindex") => {
+            let message = "Chain templates are not supported with specified classifier";
+            return Err(Refusal::new(EOPNOTSUPP, message));
+        }
+        Some(_) => return Err(Refusal::new(ENOENT, "TC classifier not found")),
+    };
+    let chain = router.filters.ensure_chain(found.block, index);
+    chain.explicit = true;
+    chain.template = template;
+    if let Some(place) = router.filters.places.get_mut(&found.block) {
+        place.qdisc = found.qdisc;
+    }
+    router.filters.generation += 1;
+    router.tell_chain(request.into(), found.block, index, RTM_NEWCHAIN, NEW);
+    Ok(Outcome::Done)
+}
+
+/// `RTM_DELCHAIN`.
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let (header, attributes) = parse(request)?;
+    let found = router.find_block(&header)?;
+    let index = chain_index(&attributes)?;
+    let chain = router.filters.chain(found.block, index).filter(|chain| chain.shown());
+    chain.ok_or(Refusal::new(EINVAL, "Cannot find specified filter chain"))?;
+    router.flush_chain(request, found.block, index);
+    router.tell_chain(Cause::default(), found.block, index, RTM_DELCHAIN, 0);
+    if let Some(chain) = router.filters.chain_mut(found.block, index) {
+        chain.explicit = false;
+        chain.template = None;
+    }
+    router.filters.tidy(found.block, index);
+    router.filters.generation += 1;
+    router.publish_place(found.block);
+    Ok(Outcome::Done)
+}
+
+/// `RTM_GETCHAIN`.
+pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+    let (header, attributes) = parse(request)?;
+    let found = router.find_block(&header)?;
+    let index = chain_index(&attributes)?;
+    let chain = router.filters.chain(found.block, index).filter(|chain| chain.shown());
+    let chain = chain.ok_or(Refusal::new(EINVAL, "Cannot find specified filter chain"))?;
+    let (kind, flags) = (request.message.kind, request.message.flags);
+    replies.message(kind, flags, request.reply_to(), |reply| {
+        router.write_chain(reply, found.block, found.qdisc, chain);
+    })?;
+    Ok(Outcome::Done)
+}
+
+impl Router {
+    fn write_chain(&self, reply: &mut Reply<'_>, block: Block, qdisc: u32, chain: &Chain) {
+        Header { link: block.link, parent: qdisc, ..Header::default() }.write(reply);
+        reply.u32(TCA_CHAIN, chain.index);
+        if let Some(template) = &chain.template {
+            reply.text(TCA_KIND, "flower");
+            template.write(self, reply);
+        }
+    }
+
+    /// Tells of a chain that somebody but actions knows of now, or no more.
+    pub(super) fn tell_chain(&mut self, cause: Cause, block: Block, index: u32, kind: u16, flags: u16) {
+        let cause = Cause { to: Default::default(), ..cause };
+        if !self.events.heard(cause, GROUP) {
+            return;
+        }
+        let mut events = std::mem::take(&mut self.events);
+        let gone = Chain { index, ..Chain::default() };
+        let place = self.filters.places.get(&block);
+        let qdisc = place.map_or(0, |place| place.qdisc);
+        let chain = self.filters.chain(block, index).unwrap_or(&gone);
+        events.notify(Cause::default(), GROUP, kind, flags, |reply| {
+            self.write_chain(reply, block, qdisc, chain);
+        });
+        self.events = events;
+    }
+}
+
+struct ChainDump {
+    block: Block,
+    qdisc: u32,
+    chain: Option<u32>,
+    at: usize,
+}
+
+/// `RTM_GETCHAIN` for all of a place.
+pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let empty = || Ok(Outcome::Dump(Box::new(Empty)));
+    let Ok(_) = request.fixed::<{ tc::HEADER }>() else { return empty() };
+    let (header, attributes) = parse(request)?;
+    let Ok(found) = router.find_block(&header) else { return empty() };
+    let chain = attributes.get(TCA_CHAIN).map(|chain| chain.u32());
+    Ok(Outcome::Dump(Box::new(ChainDump { block: found.block, qdisc: found.qdisc, chain, at: 0 })))
+}
+
+impl Dump for ChainDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let place = router.filters.places.get(&self.block);
+        let Some(chain) = place.and_then(|place| place.chains.get(self.at)) else { return Ok(More::No) };
+        self.at += 1;
+        if chain.shown() && self.chain.is_none_or(|wanted| wanted == chain.index) {
+            out.message(RTM_NEWCHAIN, |reply| router.write_chain(reply, self.block, self.qdisc, chain))?;
+        }
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.filters.generation
+    }
+}

@@ -1,0 +1,304 @@
+//! Filters as the packet path has them.
+
+use std::collections::BTreeMap;
+
+use underpass_engine::counters::TcCounterId;
+use underpass_engine::tables::{
+    self, BasicFilter, Ematch, EmatchCmp, EmatchCompare, EmatchJoin, EmatchLayer, EmatchTest, FilterChain,
+    FilterPriority, Fw, FwFilter, Hook, MetaTerm, MetaValue, Outcome, U32Key, U32Next, U32Node, U32Table,
+};
+use underpass_netlink::tc::basic::{Kind, Layer, Match, Meta, Operand, Operator, Relation, Tree};
+use underpass_netlink::tc::u32::{bucket, table};
+
+use super::{Classifier, Common, PriorityName, u32};
+use crate::Router;
+use crate::tc::parent::{Block, Point};
+
+/// `TC_U32_*`.
+const TERMINAL: u8 = 1;
+const OFFSET: u8 = 2;
+const VAROFFSET: u8 = 4;
+const EAT: u8 = 8;
+
+impl Router {
+    /// Tells the packet path what the filters of a place are now, and those that share tables of `u32` with it.
+    pub(super) fn publish_filters(&mut self, name: PriorityName, qdisc: u32) {
+        self.publish_place(name.block);
+        if self.filters.tables.contains_key(&(name.block.link, qdisc)) {
+            let others = self.filters.places.iter().filter(|(block, place)| {
+                block.link == name.block.link && place.qdisc == qdisc && **block != name.block
+            });
+            let others: Vec<_> = others.map(|(block, _)| *block).collect();
+            others.into_iter().for_each(|block| self.publish_place(block));
+        }
+    }
+
+    /// Tells the packet path what the filters of a place are now.
+    pub(super) fn publish_place(&mut self, block: Block) {
+        let Some(place) = self.filters.places.get(&block) else { return };
+        let empty = place.chains.iter().all(|chain| chain.priorities.is_empty());
+        match (place.hook, empty) {
+            (None, true) => {}
+            (Some(hook), true) => {
+                self.set_hook(block, None);
+                self.engine.remove_hook(hook);
+            }
+            (Some(hook), false) => {
+                let compiled = self.compile_place(block);
+                self.engine.set_hook(hook, compiled);
+            }
+            (None, false) => {
+                let compiled = self.compile_place(block);
+                let hook = self.engine.add_hook(compiled);
+                self.set_hook(block, Some(hook));
+            }
+        }
+    }
+
+    fn set_hook(&mut self, block: Block, hook: Option<tables::HookId>) {
+        if let Some(place) = self.filters.places.get_mut(&block) {
+            place.hook = hook;
+        }
+        self.hook_changed(block);
+    }
+
+    /// Tells the packet path where the filters of a place are.
+    pub(super) fn hook_changed(&mut self, block: Block) {
+        self.publish_link(block.link);
+    }
+
+    /// What the qdisc of a place counts with, if packets meet filters before they meet it.
+    fn hook_counter(&mut self, block: Block) -> Option<TcCounterId> {
+        if !matches!(block.point, Point::Ingress | Point::Egress) {
+            return None;
+        }
+        let qdisc = self.filters.places.get(&block)?.qdisc;
+        let key = (block.link, qdisc);
+        if let Some(counter) = self.filters.counters.get(&key) {
+            return Some(*counter);
+        }
+        let counter = self.engine.add_tc_counter();
+        self.filters.counters.insert(key, counter);
+        Some(counter)
+    }
+
+    fn compile_place(&mut self, block: Block) -> Hook {
+        let counter = self.hook_counter(block);
+        let Some(place) = self.filters.places.get(&block) else { return Hook::default() };
+        let tables = self.filters.tables.get(&(block.link, place.qdisc));
+        let order: BTreeMap<u32, usize> = tables
+            .iter()
+            .flat_map(|tables| &tables.tables)
+            .enumerate()
+            .map(|(at, table)| (table.handle, at))
+            .collect();
+        let chains = place.chains.iter().map(|chain| FilterChain {
+            index: chain.index,
+            priorities: chain
+                .priorities
+                .iter()
+                .map(|priority| FilterPriority {
+                    protocol: priority.protocol,
+                    classifier: self.compile_classifier(&priority.classifier, place.qdisc, &order),
+                })
+                .filter(|priority| !is_empty(&priority.classifier))
+                .collect(),
+        });
+        let compile_table = |source: &u32::Table| {
+            let mut buckets = vec![Vec::new(); source.divisor as usize];
+            for (handle, node) in &source.nodes {
+                if let Some(bucket) = buckets.get_mut(bucket(*handle) as usize) {
+                    bucket.push(self.compile_node(node, &order));
+                }
+            }
+            U32Table { buckets }
+        };
+        Hook {
+            counter,
+            chains: chains.collect(),
+            u32_tables: tables.iter().flat_map(|tables| &tables.tables).map(compile_table).collect(),
+        }
+    }
+
+    fn outcome(&self, common: &Common) -> Outcome {
+        Outcome {
+            class: common.class,
+            actions: common.exts.names().iter().filter_map(|name| self.action_id(*name)).collect(),
+            counter: common.counter,
+        }
+    }
+
+    fn compile_classifier(
+        &self,
+        classifier: &Classifier,
+        qdisc: u32,
+        order: &BTreeMap<u32, usize>,
+    ) -> tables::Classifier {
+        let input = |link: Option<u32>| link.and_then(|link| self.links.get(link)).map(|link| link.id);
+        match classifier {
+            Classifier::U32(root) => {
+                tables::Classifier::U32(order.get(&table(root.table)).copied().unwrap_or(usize::MAX))
+            }
+            Classifier::Basic(filters) => tables::Classifier::Basic(
+                filters
+                    .0
+                    .iter()
+                    .map(|filter| BasicFilter {
+                        ematches: sequence(&filter.tree, 0),
+                        outcome: self.outcome(&filter.common),
+                    })
+                    .collect(),
+            ),
+            Classifier::Flower(filters) => {
+                tables::Classifier::Flower(filters.compile(|common| self.outcome(common)))
+            }
+            Classifier::Matchall(filters) => match filters.filter() {
+                Some(common) => tables::Classifier::Matchall(self.outcome(common)),
+                None => tables::Classifier::Basic(Vec::new()),
+            },
+            Classifier::Fw(filters) => tables::Classifier::Fw(match filters.mask {
+                None => Fw::Classes { qdisc },
+                Some(mask) => Fw::Marks {
+                    mask,
+                    filters: filters
+                        .filters
+                        .iter()
+                        .map(|filter| FwFilter {
+                            handle: filter.handle,
+                            ingress: input(filter.input),
+                            outcome: self.outcome(&filter.common),
+                        })
+                        .collect(),
+                },
+            }),
+        }
+    }
+
+    fn compile_node(&self, node: &u32::Node, order: &BTreeMap<u32, usize>) -> U32Node {
+        let selector = &node.selector;
+        let has = |flag| selector.flags & flag != 0;
+        U32Node {
+            keys: selector
+                .keys
+                .iter()
+                .map(|key| U32Key {
+                    value: u32::from_be_bytes(key.value),
+                    mask: u32::from_be_bytes(key.mask),
+                    offset: key.offset,
+                    offset_mask: key.offset_mask,
+                })
+                .collect(),
+            key_counters: node.key_counters.clone(),
+            mark: node.mark,
+            mark_counter: node.mark_counter,
+            ingress: node.input.and_then(|link| self.links.get(link)).map(|link| link.id),
+            terminal: has(TERMINAL),
+            link: node.link.and_then(|link| order.get(&link).copied()),
+            next: U32Next {
+                has_fixed: has(OFFSET),
+                has_variable: has(VAROFFSET),
+                eat: has(EAT),
+                fixed: selector.offset,
+                variable_at: selector.offset_at,
+                variable_mask: selector.offset_mask,
+                variable_shift: selector.shift,
+                hash_at: selector.hash_at,
+                hash_mask: u32::from_be_bytes(selector.hash_mask),
+            },
+            outcome: self.outcome(&node.common),
+        }
+    }
+}
+
+/// Whether a classifier chooses no packet.
+fn is_empty(classifier: &tables::Classifier) -> bool {
+    match classifier {
+        tables::Classifier::Basic(filters) => filters.is_empty(),
+        tables::Classifier::Flower(filters) => filters.is_empty(),
+        _ => false,
+    }
+}
+
+/// The list of matches that begins at a place. A container names a later place: this ends.
+fn sequence(tree: &Tree, from: usize) -> Vec<Ematch> {
+    let mut list = Vec::new();
+    for one in tree.matches.iter().skip(from) {
+        list.push(ematch(tree, one));
+        if one.relation == Relation::End {
+            break;
+        }
+    }
+    list
+}
+
+fn ematch(tree: &Tree, one: &Match) -> Ematch {
+    let compare = |operator| match operator {
+        Operator::Equal => Some(EmatchCompare::Equal),
+        Operator::Greater => Some(EmatchCompare::Greater),
+        Operator::Less => Some(EmatchCompare::Less),
+        Operator::Other => None,
+    };
+    let layer = |layer| match layer {
+        Layer::Link => Some(EmatchLayer::Link),
+        Layer::Network => Some(EmatchLayer::Network),
+        Layer::Transport => Some(EmatchLayer::Transport),
+        Layer::Other(_) => None,
+    };
+    let test = match &one.kind {
+        Kind::Container(at) => Some(EmatchTest::Group(sequence(tree, *at as usize))),
+        Kind::Cmp { value, mask, offset, width, transform, layer: from, operator } => layer(*from)
+            .zip(compare(*operator))
+            .filter(|_| [1, 2, 4].contains(width))
+            .map(|(layer, compare)| {
+                EmatchTest::Cmp(EmatchCmp {
+                    layer,
+                    offset: *offset,
+                    width: *width,
+                    swap: *transform && cfg!(target_endian = "little"),
+                    mask: *mask,
+                    compare,
+                    value: *value,
+                })
+            }),
+        Kind::Nbyte { offset, layer: from, pattern } => layer(*from).map(|layer| EmatchTest::Nbyte {
+            layer,
+            offset: *offset,
+            bytes: pattern.clone().into(),
+        }),
+        Kind::U32(key) => Some(EmatchTest::U32 {
+            value: u32::from_be_bytes(key.value),
+            mask: u32::from_be_bytes(key.mask),
+            offset: key.offset,
+        }),
+        Kind::Meta { left, right, operator } => compare(*operator).map(|compare| EmatchTest::Meta {
+            left: term(left),
+            compare,
+            right: term(right),
+        }),
+    };
+    let join = match one.relation {
+        Relation::Or => EmatchJoin::Or,
+        Relation::And | Relation::End => EmatchJoin::And,
+    };
+    // What holds for no packet: a number that is not itself.
+    let never = EmatchTest::Meta {
+        left: MetaTerm::Number(0),
+        compare: EmatchCompare::Equal,
+        right: MetaTerm::Number(1),
+    };
+    Ematch { invert: one.invert, test: test.unwrap_or(never), join }
+}
+
+fn term(operand: &Operand) -> MetaTerm {
+    let value = match operand.meta {
+        Meta::Value(number) => return MetaTerm::Number(number),
+        Meta::Device => MetaValue::Device,
+        Meta::Priority => MetaValue::Priority,
+        Meta::Protocol => MetaValue::Protocol,
+        Meta::PacketLength => MetaValue::PacketLength,
+        Meta::MacLength => MetaValue::MacLength,
+        Meta::Mark => MetaValue::Mark,
+        Meta::VlanTag => MetaValue::VlanTag,
+    };
+    MetaTerm::Of { value, shift: operand.shift, mask: operand.mask }
+}

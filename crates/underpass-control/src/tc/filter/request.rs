@@ -1,0 +1,507 @@
+//! `tc filter`: Linux's `tc_new_tfilter`, `tc_del_tfilter`, `tc_get_tfilter`, `tc_dump_tfilter`.
+
+use libc::{EEXIST, EINVAL, ENOENT};
+use netlink_packet_core::NLM_F_CREATE;
+use underpass_engine::tables::EstimatorConfig;
+use underpass_netlink::tc::{self, Bits, Header, TCA_CHAIN, TCA_DUMP_FLAGS, TCA_KIND, TCA_OPTIONS, TCA_RATE};
+use underpass_netlink::{Attributes, Refusal, Replies, Reply, Type, Validate};
+
+use super::{Change, Classifier, Common, Context, Priority, PriorityName, chain};
+use crate::dump::{Chunk, Dump, Empty, More};
+use crate::events::Cause;
+use crate::router::Outcome;
+use crate::tc::action::Exts;
+use crate::tc::parent::{Block, Found};
+use crate::{Request, Router};
+
+/// `RTM_NEWTFILTER`.
+const RTM_NEWTFILTER: u16 = libc::RTM_NEWTFILTER;
+/// `RTM_DELTFILTER`.
+const RTM_DELTFILTER: u16 = libc::RTM_DELTFILTER;
+/// `RTNLGRP_TC`.
+pub(super) const GROUP: u32 = 4;
+/// Attributes of a request.
+pub(super) const MAX: usize = tc::TCA_MAX as usize + 1;
+
+/// A request that names a filter.
+struct Named<'a> {
+    header: Header,
+    attributes: Attributes<'a, MAX>,
+    found: Found,
+    chain: u32,
+    number: u16,
+    protocol: u16,
+    kind: Option<String>,
+}
+
+impl<'a> Named<'a> {
+    fn name(&self) -> PriorityName {
+        PriorityName { block: self.found.block, chain: self.chain, number: self.number }
+    }
+
+    /// Whether a kind that the request names is that of the priority.
+    fn check_kind(&self, priority: &Priority) -> Result<(), Refusal> {
+        if self.kind.as_deref().is_some_and(|kind| kind != priority.classifier.kind()) {
+            return Err(Refusal::new(EINVAL, "Specified filter kind does not match existing one"));
+        }
+        Ok(())
+    }
+
+    fn new(router: &Router, header: Header, attributes: Attributes<'a, MAX>) -> Result<Self, Refusal> {
+        let found = router.find_block(&header)?;
+        let kind = attributes.get(TCA_KIND).map(|kind| kind.text());
+        if kind.as_ref().is_some_and(|kind| kind.len() >= libc::IFNAMSIZ) {
+            return Err(Refusal::new(EINVAL, "Specified TC filter name too long"));
+        }
+        let chain = chain_index(&attributes)?;
+        let number = (header.info >> 16) as u16;
+        Ok(Self { header, attributes, found, chain, number, protocol: protocol(&header), kind })
+    }
+}
+
+/// The protocol of a request, in host byte order; 0 for any.
+const fn protocol(header: &Header) -> u16 {
+    u16::from_be(header.info as u16)
+}
+
+/// The chain that a request names.
+pub(super) fn chain_index(attributes: &Attributes<'_, MAX>) -> Result<u32, Refusal> {
+    let chain = attributes.get(TCA_CHAIN).map_or(0, |chain| chain.u32());
+    if chain > underpass_netlink::tc::action::VALUE {
+        return Err(Refusal::new(EINVAL, "Specified chain index exceeds upper limit"));
+    }
+    Ok(chain)
+}
+
+/// Header and attributes of a request.
+pub(super) fn parse<'a>(request: &Request<'a>) -> Result<(Header, Attributes<'a, MAX>), Refusal> {
+    let (header, attributes) = request.parse::<{ tc::HEADER }, MAX>(&tc::POLICY, Validate::Liberal)?;
+    Ok((Header::read(&header), attributes))
+}
+
+const ZERO: &str = "Invalid filter command with priority of zero";
+const NOT_FOUND: &str = "Filter with specified priority/protocol not found";
+const NEED_CREATE: &str = "Need both RTM_NEWTFILTER and NLM_F_CREATE to create a new filter";
+
+/// `RTM_NEWTFILTER`.
+pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let (header, attributes) = parse(request)?;
+    let automatic = header.info >> 16 == 0;
+    if automatic && !request.create() {
+        return Err(Refusal::new(ENOENT, ZERO));
+    }
+    let mut named = Named::new(router, header, attributes)?;
+    if automatic {
+        named.number = 0x8000;
+    }
+    let block = named.found.block;
+    let protocol = named.protocol;
+    let chain = router.filters.chain(block, named.chain);
+    let new_chain = chain.is_none_or(|chain| !chain.shown());
+    let priorities = chain.map(|chain| &chain.priorities[..]).unwrap_or_default();
+    let at = priorities.partition_point(|priority| priority.number < named.number);
+    let existing = priorities.get(at).filter(|priority| priority.number == named.number);
+    if existing.is_some_and(|priority| automatic || protocol != 0 && priority.protocol != protocol) {
+        return Err(Refusal::new(EINVAL, NOT_FOUND));
+    }
+    let template = chain.is_some_and(|chain| chain.template.is_some());
+    let made = existing.is_none();
+    let kind = named.kind.clone();
+    match existing {
+        Some(priority) => named.check_kind(priority)?,
+        None => {
+            if kind.is_none() || protocol == 0 {
+                return Err(Refusal::new(EINVAL, "Filter kind and protocol must be specified"));
+            }
+            if !request.create() {
+                return Err(Refusal::new(ENOENT, NEED_CREATE));
+            }
+            if automatic {
+                // Below the one that would come after the middle: from 49152 down.
+                named.number = priorities.get(at).map_or(0xc000, |next| next.number.wrapping_sub(1));
+            }
+        }
+    }
+    let name = named.name();
+    if made {
+        router.filters.ensure_chain(block, named.chain);
+        let kind = kind.unwrap_or_default();
+        let classifier = match Classifier::new(&kind, router, name, named.found.qdisc) {
+            Ok(classifier) => classifier,
+            Err(refusal) => {
+                router.filters.tidy(block, named.chain);
+                return Err(refusal);
+            }
+        };
+        let chain = router.filters.ensure_chain(block, named.chain);
+        let at = chain.priorities.partition_point(|priority| priority.number < name.number);
+        chain.priorities.insert(at, Priority { number: name.number, protocol, classifier });
+    }
+    let changed = change_in(router, request, &named, template);
+    let handle = match changed {
+        Ok(handle) => handle,
+        Err(refusal) => {
+            if made {
+                router.remove_priority(name);
+            }
+            return Err(refusal);
+        }
+    };
+    if let Some(place) = router.filters.places.get_mut(&block) {
+        place.parent = named.found.parent;
+        place.qdisc = named.found.qdisc;
+    }
+    router.filters.generation += 1;
+    router.publish_filters(name, named.found.qdisc);
+    if new_chain {
+        router.tell_chain(Cause::default(), block, name.chain, chain::RTM_NEWCHAIN, chain::NEW);
+    }
+    router.tell_filter(request, name, Some(handle).filter(|handle| *handle != 0), RTM_NEWTFILTER);
+    let small = router.exts_of(name, handle).map(|exts| exts.names().to_vec()).unwrap_or_default();
+    let small = small.into_iter().find_map(|name| router.small_burst(name));
+    Ok(small.map_or(Outcome::Done, crate::tc::action::warning))
+}
+
+/// Makes or changes a filter of a priority that is there; says its handle.
+fn change_in(
+    router: &mut Router,
+    request: &Request<'_>,
+    named: &Named<'_>,
+    template: bool,
+) -> Result<u32, Refusal> {
+    let place = named.name();
+    let missing = Refusal::new(ENOENT, NOT_FOUND);
+    let priority = router.filters.priority(place).ok_or(missing)?;
+    let handle = named.header.handle;
+    let old = priority.classifier.find(router, place, handle);
+    match old {
+        None if !request.create() => return Err(Refusal::new(ENOENT, NEED_CREATE)),
+        Some(_) if request.exclusive() => return Err(Refusal::new(EEXIST, "Filter already exists")),
+        _ => {}
+    }
+    if template && !matches!(priority.classifier, Classifier::Flower(_)) {
+        return Err(Refusal::new(EINVAL, "Chain template is set to a different filter kind"));
+    }
+    let change = Change {
+        place,
+        handle,
+        options: named.attributes.get(TCA_OPTIONS),
+        context: Context {
+            block: Some(place.block),
+            replace: request.message.flags & NLM_F_CREATE == 0,
+            flags: 0,
+            estimator: estimator(&named.attributes)?,
+        },
+    };
+    match &priority.classifier {
+        Classifier::U32(_) => router.change_u32(&change, old),
+        Classifier::Basic(_) => router.change_basic(&change),
+        Classifier::Flower(_) => router.change_flower(&change),
+        Classifier::Matchall(_) => router.change_matchall(&change),
+        Classifier::Fw(_) => router.change_fw(&change),
+    }
+}
+
+/// `TCA_RATE`: the estimator of the actions. Linux: `gen_new_estimator`.
+fn estimator(attributes: &Attributes<'_, MAX>) -> Result<Option<EstimatorConfig>, Refusal> {
+    let Some(rate) = attributes.get(TCA_RATE) else { return Ok(None) };
+    let &[interval, ewma_log, ..] = rate.value else { return Err(Refusal::errno(EINVAL)) };
+    let interval = interval as i8;
+    if !(-2..=3).contains(&interval) || ewma_log == 0 || ewma_log >= 31 {
+        return Err(Refusal::errno(EINVAL));
+    }
+    Ok(Some(EstimatorConfig { interval, ewma_log }))
+}
+
+/// `RTM_DELTFILTER`: a filter, all of a priority, or all of a chain.
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    let (header, attributes) = parse(request)?;
+    let flush = header.info >> 16 == 0;
+    if flush && (protocol(&header) != 0 || header.handle != 0 || attributes.get(TCA_KIND).is_some()) {
+        return Err(Refusal::new(ENOENT, "Cannot flush filters with protocol, handle or kind set"));
+    }
+    let named = Named::new(router, header, attributes)?;
+    let block = named.found.block;
+    let Some(chain) = router.filters.chain(block, named.chain) else {
+        if flush {
+            return Ok(Outcome::Done);
+        }
+        return Err(Refusal::new(ENOENT, "Cannot find specified filter chain"));
+    };
+    let shown = chain.shown();
+    let name = named.name();
+    if flush {
+        router.flush_chain(request, block, named.chain);
+    } else {
+        let priority = router.filters.priority(name).ok_or(Refusal::new(ENOENT, NOT_FOUND))?;
+        if named.protocol != 0 && priority.protocol != named.protocol {
+            return Err(Refusal::new(EINVAL, NOT_FOUND));
+        }
+        named.check_kind(priority)?;
+        if header.handle == 0 {
+            router.tell_filter(request, name, None, RTM_DELTFILTER);
+            router.remove_priority(name);
+        } else {
+            let found = priority.classifier.find(router, name, header.handle);
+            let handle = found.ok_or(Refusal::new(ENOENT, "Specified filter handle not found"))?;
+            let told = router.filter_message(request, name, Some(handle), RTM_DELTFILTER);
+            let last = router.delete_filter(name, handle)?;
+            router.send_told(request, told);
+            if last {
+                router.remove_priority(name);
+            }
+        }
+    }
+    router.filters.generation += 1;
+    router.publish_filters(name, named.found.qdisc);
+    if shown && router.filters.chain(block, named.chain).is_none_or(|chain| !chain.shown()) {
+        router.tell_chain(Cause::default(), block, named.chain, chain::RTM_DELCHAIN, 0);
+    }
+    Ok(Outcome::Done)
+}
+
+/// `RTM_GETTFILTER`.
+pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+    let (header, attributes) = parse(request)?;
+    if header.info >> 16 == 0 {
+        return Err(Refusal::new(ENOENT, ZERO));
+    }
+    let named = Named::new(router, header, attributes)?;
+    let name = named.name();
+    if router.filters.chain(name.block, name.chain).is_none() {
+        return Err(Refusal::new(EINVAL, "Cannot find specified filter chain"));
+    }
+    let priority = router.filters.priority(name).ok_or(Refusal::new(ENOENT, NOT_FOUND))?;
+    if named.protocol != 0 && priority.protocol != named.protocol {
+        return Err(Refusal::new(EINVAL, NOT_FOUND));
+    }
+    named.check_kind(priority)?;
+    let handle = priority.classifier.find(router, name, header.handle);
+    let handle = handle.ok_or(Refusal::new(ENOENT, "Specified filter handle not found"))?;
+    replies.message(RTM_NEWTFILTER, request.message.flags, request.reply_to(), |reply| {
+        router.write_filter(reply, name, Some(handle), false);
+    })?;
+    Ok(Outcome::Done)
+}
+
+impl Router {
+    pub(super) fn classifier(&self, name: PriorityName) -> Option<&Classifier> {
+        self.filters.priority(name).map(|priority| &priority.classifier)
+    }
+
+    pub(super) fn classifier_mut(&mut self, name: PriorityName) -> Option<&mut Classifier> {
+        self.filters.priority_mut(name).map(|priority| &mut priority.classifier)
+    }
+
+    /// The actions of a filter.
+    fn exts_of(&self, name: PriorityName, handle: u32) -> Option<&Exts> {
+        self.common_of(name, handle).map(|common| &common.exts)
+    }
+
+    fn common_of(&self, name: PriorityName, handle: u32) -> Option<&Common> {
+        match self.classifier(name)? {
+            Classifier::U32(root) => self.node_common(name, root, handle),
+            Classifier::Basic(filters) => filters.get(handle).map(|filter| &filter.common),
+            Classifier::Flower(filters) => filters.get(handle).map(|filter| &filter.common),
+            Classifier::Matchall(filters) => filters.filter(),
+            Classifier::Fw(filters) => filters.get(handle).map(|filter| &filter.common),
+        }
+    }
+
+    /// Deletes a filter; says whether its priority has none any more.
+    fn delete_filter(&mut self, name: PriorityName, handle: u32) -> Result<bool, Refusal> {
+        let (common, last) = match self.classifier_mut(name) {
+            Some(Classifier::U32(root)) => {
+                let root = *root;
+                return self.delete_node(name, root, handle);
+            }
+            Some(Classifier::Basic(filters)) => (filters.take(handle), filters.0.is_empty()),
+            Some(Classifier::Flower(filters)) => (filters.take(handle), filters.is_empty()),
+            Some(Classifier::Fw(filters)) => (filters.take(handle), filters.filters.is_empty()),
+            Some(Classifier::Matchall(_)) | None => (None, true),
+        };
+        if let Some(common) = common {
+            self.drop_common(common);
+        }
+        Ok(last)
+    }
+
+    /// Deletes all filters of a chain.
+    pub(super) fn flush_chain(&mut self, request: &Request<'_>, block: Block, index: u32) {
+        let chain = self.filters.chain(block, index);
+        let numbers: Vec<_> =
+            chain.iter().flat_map(|chain| &chain.priorities).map(|priority| priority.number).collect();
+        let names = numbers.into_iter().map(|number| PriorityName { block, chain: index, number });
+        let names: Vec<_> = names.collect();
+        for name in &names {
+            self.tell_filter(request, *name, None, RTM_DELTFILTER);
+        }
+        names.into_iter().for_each(|name| self.remove_priority(name));
+    }
+
+    /// Writes a filter, or with no handle its priority.
+    fn write_filter(&self, reply: &mut Reply<'_>, name: PriorityName, handle: Option<u32>, terse: bool) {
+        let Some(priority) = self.filters.priority(name) else { return };
+        let parent = self.filters.places.get(&name.block).map_or(0, |place| place.parent);
+        let info = u32::from(name.number) << 16 | u32::from(priority.protocol.to_be());
+        let link = name.block.link;
+        Header { family: 0, link, handle: handle.unwrap_or(0), parent, info }.write(reply);
+        reply.text(TCA_KIND, priority.classifier.kind());
+        reply.u32(TCA_CHAIN, name.chain);
+        let Some(handle) = handle else { return };
+        let exts = self.exts_of(name, handle);
+        if let (Classifier::Matchall(_) | Classifier::Flower(_), Some(common)) =
+            (&priority.classifier, self.common_of(name, handle))
+            && common.flags & tc::SKIP_HW == 0
+        {
+            self.ask_no_hardware(&common.exts);
+        }
+        if let (Classifier::Fw(_), Some(common)) = (&priority.classifier, self.common_of(name, handle))
+            && common.class == 0
+            && common.exts.names().is_empty()
+        {
+            return;
+        }
+        let options = reply.nest_unflagged(TCA_OPTIONS);
+        match &priority.classifier {
+            Classifier::U32(root) => self.write_u32(reply, name, root, handle),
+            Classifier::Basic(filters) => {
+                if let Some(filter) = filters.get(handle) {
+                    self.write_basic(reply, filter);
+                }
+            }
+            Classifier::Flower(filters) => {
+                if let Some(filter) = filters.get(handle) {
+                    self.write_flower(reply, filter, terse);
+                }
+            }
+            Classifier::Matchall(filters) => self.write_matchall(reply, filters, terse),
+            Classifier::Fw(filters) => {
+                if let Some(filter) = filters.get(handle) {
+                    self.write_fw(reply, filters, filter);
+                }
+            }
+        }
+        reply.end(options);
+        if let Some(exts) = exts {
+            self.write_exts_stats(reply, exts);
+        }
+    }
+
+    /// The message about a filter, before it goes.
+    fn filter_message(
+        &self,
+        request: &Request<'_>,
+        name: PriorityName,
+        handle: Option<u32>,
+        kind: u16,
+    ) -> Option<(u16, Vec<u8>)> {
+        if !self.events.heard(request.into(), GROUP) {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let written =
+            underpass_netlink::reply::write_message(&mut bytes, kind, 0, request.reply_to(), |reply| {
+                self.write_filter(reply, name, handle, false);
+            });
+        written.ok()?;
+        bytes.drain(..underpass_netlink::message::HEADER);
+        Some((kind, bytes))
+    }
+
+    fn send_told(&mut self, request: &Request<'_>, told: Option<(u16, Vec<u8>)>) {
+        if let Some((kind, body)) = told {
+            self.events.notify(request.into(), GROUP, kind, request.message.flags, |reply| {
+                reply.fixed(&body);
+            });
+        }
+    }
+
+    fn tell_filter(&mut self, request: &Request<'_>, name: PriorityName, handle: Option<u32>, kind: u16) {
+        let told = self.filter_message(request, name, handle, kind);
+        self.send_told(request, told);
+    }
+}
+
+struct FilterDump {
+    block: Block,
+    /// Only those of this chain.
+    chain: Option<u32>,
+    /// Only those of this priority and protocol, unless 0.
+    number: u16,
+    protocol: u16,
+    terse: bool,
+    /// Where it is: a chain by its place, a priority, and the last handle of it.
+    at: (usize, u16),
+    within: Option<Option<u32>>,
+}
+
+/// `RTM_GETTFILTER` for all of a place.
+pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    const POLICY: [Type; MAX] = {
+        let mut policy = [Type::Unknown; MAX];
+        policy[TCA_CHAIN as usize] = Type::U32;
+        policy[TCA_DUMP_FLAGS as usize] = Type::Exact(8);
+        policy
+    };
+    let empty = || Ok(Outcome::Dump(Box::new(Empty)));
+    let Ok(_) = request.fixed::<{ tc::HEADER }>() else { return empty() };
+    let (header, attributes) = request.parse::<{ tc::HEADER }, MAX>(&POLICY, Validate::Liberal)?;
+    let header = Header::read(&header);
+    let flags = attributes.get(TCA_DUMP_FLAGS).map(|flags| Bits::read(&flags)).unwrap_or_default();
+    // Of what has no filters nothing is shown.
+    let Ok(found) = router.find_block(&header) else { return empty() };
+    Ok(Outcome::Dump(Box::new(FilterDump {
+        block: found.block,
+        chain: attributes.get(TCA_CHAIN).map(|chain| chain.u32()),
+        number: (header.info >> 16) as u16,
+        protocol: protocol(&header),
+        terse: flags.value & 1 != 0,
+        at: (0, 0),
+        within: None,
+    })))
+}
+
+impl Dump for FilterDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+        let Some(place) = router.filters.places.get(&self.block) else { return Ok(More::No) };
+        let Some(chain) = place.chains.get(self.at.0) else { return Ok(More::No) };
+        let wanted = self.chain.is_none_or(|wanted| wanted == chain.index);
+        let from = chain.priorities.partition_point(|priority| priority.number < self.at.1);
+        let priority = chain.priorities.get(from).filter(|_| wanted);
+        let Some(priority) = priority else {
+            self.at = (self.at.0 + 1, 0);
+            self.within = None;
+            return Ok(More::Yes);
+        };
+        if priority.number != self.at.1 {
+            self.at.1 = priority.number;
+            self.within = None;
+        }
+        let name = PriorityName { block: self.block, chain: chain.index, number: priority.number };
+        let chosen = (self.number == 0 || self.number == priority.number)
+            && (self.protocol == 0 || self.protocol == priority.protocol);
+        let next = match self.within {
+            _ if !chosen => None,
+            None => Some(None),
+            Some(last) => priority.classifier.after(router, name, last).map(Some),
+        };
+        match next {
+            Some(handle) => {
+                out.message(RTM_NEWTFILTER, |reply| {
+                    router.write_filter(reply, name, handle, self.terse);
+                })?;
+                self.within = Some(handle);
+            }
+            None => match self.at.1.checked_add(1) {
+                Some(number) => (self.at.1, self.within) = (number, None),
+                None => (self.at, self.within) = ((self.at.0 + 1, 0), None),
+            },
+        }
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.filters.generation
+    }
+}
