@@ -77,8 +77,10 @@ impl FromStr for Input {
     }
 }
 
-/// Buffers of the router. A packet leaves its buffer as soon as it was written.
-const BUFFERS: usize = 256;
+/// Buffers of the router. A packet leaves its buffer as soon as it was written, unless it waits in a qdisc.
+const BUFFERS: usize = 4096;
+/// Times in a row that a qdisc may let nothing go when it was to.
+const PATIENCE: u32 = 100_000;
 
 /// Runs the replay.
 pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
@@ -98,7 +100,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         ports.iter().map(|port| Sink::create(&args.out, &port.name)).collect::<anyhow::Result<Vec<_>>>()?;
     let counters = Arc::clone(worker_reader.counters());
     let pool = Pool::with_slot_size(BUFFERS, HEADROOM + MAX_FRAME);
-    let mut worker: Worker = Worker::new(Arc::clone(&tables), worker_reader, pool);
+    let mut worker: Worker = Worker::new(Arc::clone(&tables), worker_reader, pool).alone();
     if args.trace {
         let out: Box<dyn Write> =
             if args.json { Box::new(io::stderr()) } else { Box::new(io::stdout().lock()) };
@@ -205,6 +207,7 @@ fn replay<T: Trace>(
         sources.iter_mut().filter(|s| s.next.is_some()).min_by_key(|s| s.next.as_ref().map(|(time, _)| *time))
     {
         let Some((time, packet)) = source.next.take() else { break };
+        advance(worker, sinks, trace, time)?;
         source.capture.packets += 1;
         source.capture.bytes += packet.len() as u64;
         number += 1;
@@ -214,16 +217,43 @@ fn replay<T: Trace>(
         worker.printed(|text, _| {
             text.lines().for_each(|line| eprintln!("packet {number}: bpf_trace_printk: {line}"))
         });
-        for (port, sink) in (0..).map(PortId).zip(sinks.iter_mut()) {
-            let sent: Vec<Packet> = worker.sent(port).collect();
-            for packet in sent {
-                sink.writer.send(time, packet.bytes())?;
-                sink.capture.packets += 1;
-                sink.capture.bytes += packet.len() as u64;
-                worker.pool().give(packet);
-            }
-        }
+        write(worker, sinks, time)?;
         source.next = source.reader.receive(worker.pool())?;
     }
+    // What qdiscs still hold leaves in its time.
+    advance(worker, sinks, trace, Nanoseconds::MAX)
+}
+
+/// Sends what qdiscs let go until `time`, each packet at its own.
+fn advance<T: Trace>(
+    worker: &mut Worker,
+    sinks: &mut [Sink],
+    trace: &mut T,
+    time: Nanoseconds,
+) -> anyhow::Result<()> {
+    let mut in_vain = 0;
+    while let Some(due) = worker.deadline()
+        && due <= time
+        && in_vain < PATIENCE
+    {
+        worker.advance(due, trace);
+        in_vain = if write(worker, sinks, due)? > 0 { 0 } else { in_vain + 1 };
+    }
     Ok(())
+}
+
+/// Writes what has left at `time`; returns how many packets.
+fn write(worker: &mut Worker, sinks: &mut [Sink], time: Nanoseconds) -> anyhow::Result<usize> {
+    let mut count = 0;
+    for (port, sink) in (0..).map(PortId).zip(sinks.iter_mut()) {
+        let (pool, sent) = worker.pool_and_sent(port);
+        for packet in sent {
+            sink.writer.send(time, packet.bytes())?;
+            sink.capture.packets += 1;
+            sink.capture.bytes += packet.len() as u64;
+            pool.give(packet);
+            count += 1;
+        }
+    }
+    Ok(count)
 }

@@ -326,10 +326,15 @@ impl<const COUNT: bool> Path<COUNT> {
             (Place::Port(link), _) => {
                 let port = view.link(link).filter(|link| link.up).and_then(|link| link.port);
                 let len = packet.len();
-                match port.map(|port| self.transmit.push_back(port, packet, len)) {
-                    Some(Ok(())) => {}
-                    Some(Err(packet)) => self.drop(packet, Drop::TransmitFull, trace),
-                    None => {}
+                let refused = match port {
+                    Some(port) => self
+                        .transmit
+                        .push_back(port, packet, len)
+                        .map_err(|packet| (packet, Drop::TransmitFull)),
+                    None => Err((packet, Drop::LinkDown)),
+                };
+                if let Err((packet, reason)) = refused {
+                    self.drop(packet, reason, trace);
                 }
             }
             (Place::Ingress(link), _) => self.shape.inward.push_back((link, packet)),

@@ -158,12 +158,10 @@ impl Transmit {
         Ok(())
     }
 
-    /// Whether the queue of a port is full.
+    /// Whether the queue of a port has no room for what a qdisc lets go: it keeps some for what comes in a burst.
     #[inline]
     pub(super) fn is_full(&self, port: PortId) -> bool {
-        self.queues
-            .get(usize::from(port.0))
-            .is_some_and(|queue| queue.packets.len() == queue.packets.capacity())
+        self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.packets.len() >= QUEUE - QUEUE / 4)
     }
 
     /// Counts what has been queued since the last time.

@@ -1,4 +1,4 @@
-//! Sleeping until one of many descriptors is ready.
+//! Sleeping until one of many descriptors is ready, or a time has come.
 
 #![allow(unsafe_code)]
 
@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-/// Descriptors that poll(2) waits for. The first is the one by which the sleeper is woken.
+/// Descriptors that ppoll(2) waits for. The first is the one by which the sleeper is woken.
 pub struct Descriptors(Vec<libc::pollfd>);
 
 impl Descriptors {
@@ -28,9 +28,15 @@ impl Descriptors {
     /// once the error is taken from it: it is waited for again, as the device may come up. Any other descriptor
     /// would never let the sleeper sleep: it is not waited for until the set is made anew.
     pub fn sleep(&mut self, timeout: Option<Duration>) -> bool {
-        let timeout = timeout.map_or(-1, |timeout| timeout.as_millis().min(60_000) as i32);
-        // SAFETY: poll reads and writes as many entries as the vector has.
-        let ready = unsafe { libc::poll(self.0.as_mut_ptr(), self.0.len() as libc::nfds_t, timeout) };
+        let timeout = timeout.map(|timeout| libc::timespec {
+            tv_sec: timeout.as_secs().min(60) as libc::time_t,
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let until = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: ppoll reads and writes as many entries as the vector has, and reads the time, if there is one.
+        let ready = unsafe {
+            libc::ppoll(self.0.as_mut_ptr(), self.0.len() as libc::nfds_t, until, std::ptr::null())
+        };
         if ready <= 0 {
             return false;
         }

@@ -43,6 +43,10 @@ use crate::serve::Waker;
 const CLOCK: Duration = Duration::from_millis(100);
 /// How often a worker that holds packets looks whether their time is up.
 const HELD_TICK: Duration = Duration::from_millis(200);
+/// A packet that is to leave sooner than that is waited for awake.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(2);
+/// Packets that qdiscs may hold, of all that a worker has.
+const QUEUED: usize = 8192;
 /// Packets that a worker has room for, and large segments.
 const SLOTS: usize = 16384;
 const LARGE_SLOTS: usize = 512;
@@ -164,6 +168,7 @@ pub fn start(
     let running = Running {
         worker: Worker::new(tables, reader, pool)
             .beside_kernel(HELD)
+            .queue_up_to(QUEUED)
             .programs_see(processor.unwrap_or(number) as u32, clock),
         ports: BTreeMap::new(),
         orders: receiver,
@@ -321,9 +326,12 @@ impl Running {
                 self.wanted.waker.wake();
             }
         }
+        // What qdiscs have held until now.
+        self.worker.advance(nanos, &mut Untraced);
         // Also what was given up above leaves here, as an error to its sender.
         self.send();
-        busy
+        // What has no room in the queue of a port is due at once: that has room again.
+        busy || self.worker.deadline().is_some_and(|due| due <= nanos)
     }
 
     /// Says which neighbours are wanted.
@@ -347,11 +355,17 @@ impl Running {
         }
     }
 
-    /// Sleeps until a port has something, or an order comes.
+    /// Sleeps until a port has something, an order comes, or a packet that waits in a qdisc is to leave.
     fn sleep(&mut self) {
+        let held = (self.worker.held() > 0).then_some(HELD_TICK);
+        let due = self.worker.deadline();
+        let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.nanos(Instant::now()))));
+        if due.is_some_and(|due| due < SHORTEST_SLEEP) {
+            return;
+        }
         self.worker.idle();
         count(&self.activity.sleeps);
-        let timeout = (self.worker.held() > 0).then_some(HELD_TICK);
+        let timeout = held.into_iter().chain(due).min();
         if self.descriptors.sleep(timeout) {
             self.wake.heard();
         }

@@ -2,8 +2,8 @@
 //!
 //! A token bucket whose level is a time is filled by the time that passes. Alone, a worker fills its buckets by its
 //! clock. Several have one clock together, which says up to when time has been given out: who needs tokens takes time
-//! from it, in slices. So what all of them send together is what one could have sent, but for one slice that each may
-//! hold unused.
+//! from it, in slices, and waits for it if it is not there yet. So what all of them send together is what one could have
+//! sent, but for the slice that each may hold unused.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -26,25 +26,30 @@ pub struct Clocks {
 pub struct Clock(AtomicU64);
 
 impl Clock {
-    /// Takes time at `now`: what is `needed` and a slice, as far as there is. A bucket that holds `buffer` keeps no
-    /// more than that.
-    pub(super) fn take(&self, now: Nanos, needed: Nanos, buffer: Nanos) -> Nanos {
+    /// Reserves time at `now`: what is `needed`, and a slice more if that is there. Returns when what is needed is
+    /// there, perhaps after `now`, and how much more there is. A bucket that holds `buffer` keeps no more than that.
+    ///
+    /// Who comes next reserves behind it: so each has its turn, however little there is.
+    pub(super) fn reserve(&self, now: Nanos, needed: Nanos, buffer: Nanos) -> (Nanos, Nanos) {
         let mut from = self.0.load(Relaxed);
         loop {
-            let start = from.max(now.saturating_sub(buffer));
-            let taken = now.saturating_sub(start).min(needed.saturating_add(SLICE.min(buffer)));
-            if taken == 0 {
-                return 0;
-            }
-            match self.0.compare_exchange_weak(from, start + taken, Relaxed, Relaxed) {
-                Ok(_) => return taken,
+            let ready = from.max(now.saturating_sub(buffer)).saturating_add(needed);
+            let more = now.saturating_sub(ready).min(SLICE.min(buffer));
+            match self.0.compare_exchange_weak(from, ready.saturating_add(more), Relaxed, Relaxed) {
+                Ok(_) => return (ready, more),
                 Err(other) => from = other,
             }
         }
     }
 
-    /// When there will be as much as is `needed`, if nobody else takes any.
-    pub(super) fn due(&self, now: Nanos, needed: Nanos) -> Nanos {
-        self.0.load(Relaxed).saturating_add(needed).max(now + 1)
+    /// Fills a bucket that has to hold `least`, if it does not; returns when it does, if that is after `now`.
+    #[inline]
+    pub(super) fn fill(&self, tokens: &mut i64, least: i64, now: Nanos, buffer: i64) -> Option<Nanos> {
+        if *tokens >= least {
+            return None;
+        }
+        let (ready, more) = self.reserve(now, tokens.abs_diff(least), buffer.max(0) as u64);
+        *tokens = least.saturating_add(more as i64);
+        (ready > now).then_some(ready)
     }
 }

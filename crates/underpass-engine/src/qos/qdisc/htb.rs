@@ -93,6 +93,9 @@ pub(super) struct State {
     pub(super) ctokens: i64,
     /// When the buckets were filled last.
     pub(super) at: Nanos,
+    /// Where workers share a clock, when what the buckets hold is there.
+    pub(super) ready: Nanos,
+    pub(super) cready: Nanos,
     pub(super) mode: Mode,
     /// When `mode` is to be looked at again, unless it can send.
     pub(super) due: Nanos,
@@ -126,6 +129,8 @@ impl State {
             tokens,
             ctokens,
             at: now,
+            ready: 0,
+            cready: 0,
             mode: Mode::CanSend,
             due: 0,
             deficit: [0; HTB_DEPTH],
@@ -134,18 +139,19 @@ impl State {
         }
     }
 
-    /// The mode that time passed makes it have, and how long until another: `htb_class_mode`.
+    /// The mode that it has at `now`, so long after `at`, and how long until another: `htb_class_mode`.
     #[inline(always)]
-    fn mode_after(&self, passed: i64) -> (Mode, i64) {
-        let ctokens = self.ctokens + passed;
-        if ctokens < 0 {
-            return (Mode::CantSend, -ctokens);
+    fn mode_at(&self, now: Nanos, passed: i64) -> (Mode, i64) {
+        let lacks = |tokens: i64, ready: Nanos| match self.clocks {
+            None => -(tokens + passed),
+            Some(_) => ready.saturating_sub(now) as i64,
+        };
+        let ceil = lacks(self.ctokens, self.cready);
+        if ceil > 0 {
+            return (Mode::CantSend, ceil);
         }
-        let tokens = self.tokens + passed;
-        if tokens >= 0 {
-            return (Mode::CanSend, passed);
-        }
-        (Mode::MayBorrow, -tokens)
+        let rate = lacks(self.tokens, self.ready);
+        if rate > 0 { (Mode::MayBorrow, rate) } else { (Mode::CanSend, 0) }
     }
 }
 
@@ -155,25 +161,13 @@ impl Class {
         (now.saturating_sub(self.state.at) as i64).min(MAX_PASSED)
     }
 
-    /// Takes of the time that workers share what a bucket below zero lacks.
-    fn take_time(&mut self, now: Nanos) {
-        let State { tokens, ctokens, clocks: Some(clocks), .. } = &mut self.state else { return };
-        if *tokens < 0 {
-            *tokens += clocks.rate.take(now, tokens.unsigned_abs(), self.buffer as u64) as i64;
-        }
-        if *ctokens < 0 {
-            *ctokens += clocks.ceil.take(now, ctokens.unsigned_abs(), self.cbuffer as u64) as i64;
-        }
-    }
-
-    /// When a class that lacks `delay` has it.
-    fn due(&self, delay: i64, now: Nanos) -> Nanos {
-        let delay = delay.max(0) as u64;
-        match (&self.state.clocks, self.state.mode) {
-            (Some(clocks), Mode::CantSend) => clocks.ceil.due(now, delay),
-            (Some(clocks), _) => clocks.rate.due(now, delay),
-            (None, _) => now.saturating_add(delay.max(1)),
-        }
+    /// Reserves of the time that workers share what buckets below zero lack.
+    fn fill(&mut self, now: Nanos) {
+        let State { tokens, ctokens, ready, cready, clocks: Some(clocks), .. } = &mut self.state else {
+            return;
+        };
+        *ready = clocks.rate.fill(tokens, 0, now, self.buffer).unwrap_or(*ready);
+        *cready = clocks.ceil.fill(ctokens, 0, now, self.cbuffer).unwrap_or(*cready);
     }
 }
 
@@ -437,9 +431,9 @@ impl Htb {
 
     /// Gives a class the mode that it has after so much time; returns how long it lasts: `htb_change_class_mode`.
     #[inline]
-    fn change_mode(&mut self, count: &mut QueueCount, index: u32, passed: i64) -> i64 {
+    fn change_mode(&mut self, count: &mut QueueCount, index: u32, now: Nanos, passed: i64) -> i64 {
         let Some(class) = self.classes.get_mut(index as usize) else { return 0 };
-        let (mode, lasts) = class.state.mode_after(passed);
+        let (mode, lasts) = class.state.mode_at(now, passed);
         let old = class.state.mode;
         if mode == old {
             return lasts;
@@ -467,7 +461,7 @@ impl Htb {
     /// Has a class looked at again when its mode may change: `htb_add_to_wait_tree`.
     fn wait(&mut self, index: u32, delay: i64, now: Nanos) {
         let Some(class) = self.classes.get_mut(index as usize) else { return };
-        let due = class.due(delay, now);
+        let due = now.saturating_add(delay.max(1).unsigned_abs());
         class.state.due = due;
         if let Some(level) = self.levels.get_mut(usize::from(class.level)) {
             level.waiting.set(class.at_level, due);
@@ -499,13 +493,13 @@ impl Htb {
             }
             class.state.at = now;
             if shared {
-                class.take_time(now);
+                class.fill(now);
             }
             let old = class.state.mode;
-            if old == Mode::CanSend && class.state.tokens >= 0 && class.state.ctokens >= 0 {
+            if old == Mode::CanSend && !shared && class.state.tokens >= 0 && class.state.ctokens >= 0 {
                 continue;
             }
-            let lasts = self.change_mode(count, index, 0);
+            let lasts = self.change_mode(count, index, now, 0);
             let Some(class) = self.class(index) else { return };
             let (mode, own_level, at_level) = (class.state.mode, class.level, class.at_level);
             if mode != old {
@@ -532,13 +526,8 @@ impl Htb {
             let index = *members.get(at as usize)?;
             self.note(index);
             let class = self.classes.get_mut(index as usize)?;
-            let passed = if class.state.clocks.is_some() {
-                class.take_time(now);
-                0
-            } else {
-                class.passed(now)
-            };
-            let lasts = self.change_mode(count, index, passed);
+            let passed = class.passed(now);
+            let lasts = self.change_mode(count, index, now, passed);
             if self.class(index)?.state.mode != Mode::CanSend {
                 self.wait(index, lasts, now);
             }

@@ -22,7 +22,7 @@ pub(super) struct Tbf {
     pub(super) max_size: u32,
     pub(super) tokens: i64,
     pub(super) peak_tokens: i64,
-    /// When the buckets were looked at last.
+    /// When the buckets were looked at last; where workers share a clock, when what they hold is there.
     pub(super) at: Nanos,
     /// Those of all workers, if there are several.
     pub(super) clocks: Option<Arc<Clocks>>,
@@ -114,64 +114,46 @@ impl Tbf {
         let Self { child, .. } = self;
         let id = count.below(cx, |cx| child.peek(cx))?;
         let charged = cx.items.charged(id);
-        let (tokens, peak_tokens) = self.left(charged.0, cx.now);
-        if tokens | peak_tokens < 0 {
-            cx.wait_until(self.due(tokens, peak_tokens, cx.now));
+        if let Err(due) = self.pay(charged.0, cx.now) {
+            cx.wait_until(due);
             count.overlimits += 1;
             return None;
         }
         let Self { child, .. } = self;
         let id = count.below(cx, |cx| child.dequeue(cx))?;
-        (self.tokens, self.peak_tokens, self.at) = (tokens, peak_tokens, cx.now);
         count.went(charged.0);
         count.sent(charged);
         Some(id)
     }
 
-    /// What the buckets hold when a packet of `len` bytes leaves at `now`. Negative: it may not.
-    fn left(&mut self, len: u32, now: Nanos) -> (i64, i64) {
-        let costs = |rate: &Rate| rate.nanos(len) as i64;
-        if self.clocks.is_some() {
-            self.take_time(len, now);
-            return (
-                self.tokens - costs(&self.rate),
-                self.peak.map_or(0, |peak| self.peak_tokens - costs(&peak)),
-            );
+    /// Takes what a packet of `len` bytes costs from the buckets.
+    ///
+    /// # Errors
+    /// When they hold as much, if they do not yet.
+    #[inline]
+    fn pay(&mut self, len: u32, now: Nanos) -> Result<(), Nanos> {
+        let costs = self.rate.nanos(len) as i64;
+        let peak_costs = self.peak.map_or(0, |peak| peak.nanos(len) as i64);
+        if let Some(clocks) = &self.clocks {
+            let ready = clocks.rate.fill(&mut self.tokens, costs, now, self.buffer);
+            let peak_ready = clocks.ceil.fill(&mut self.peak_tokens, peak_costs, now, self.mtu);
+            self.at = self.at.max(ready.max(peak_ready).unwrap_or_default());
+            if self.at > now {
+                return Err(self.at);
+            }
+            self.tokens -= costs;
+            self.peak_tokens -= peak_costs;
+            return Ok(());
         }
         let passed = (now.saturating_sub(self.at) as i64).min(self.buffer);
-        let peak = self.peak.map_or(0, |peak| (passed + self.peak_tokens).min(self.mtu) - costs(&peak));
-        ((passed + self.tokens).min(self.buffer) - costs(&self.rate), peak)
-    }
-
-    /// Fills the buckets for a packet of `len` bytes by the time that the workers share.
-    fn take_time(&mut self, len: u32, now: Nanos) {
-        let Some(clocks) = &self.clocks else { return };
-        let needed = self.rate.nanos(len).saturating_sub(self.tokens.max(0) as u64);
-        if needed > 0 {
-            let taken = clocks.rate.take(now, needed, self.buffer as u64) as i64;
-            self.tokens = (self.tokens + taken).min(self.buffer);
+        let tokens = (passed + self.tokens).min(self.buffer) - costs;
+        let peak_tokens =
+            if self.peak.is_some() { (passed + self.peak_tokens).min(self.mtu) - peak_costs } else { 0 };
+        if tokens | peak_tokens < 0 {
+            return Err(now.saturating_add(tokens.min(peak_tokens).unsigned_abs()));
         }
-        if let Some(peak) = &self.peak {
-            let needed = peak.nanos(len).saturating_sub(self.peak_tokens.max(0) as u64);
-            if needed > 0 {
-                let taken = clocks.ceil.take(now, needed, self.mtu as u64) as i64;
-                self.peak_tokens = (self.peak_tokens + taken).min(self.mtu);
-            }
-        }
-    }
-
-    /// When buckets that lack so much have it.
-    fn due(&self, tokens: i64, peak_tokens: i64, now: Nanos) -> Nanos {
-        let lacks = |tokens: i64| tokens.min(0).unsigned_abs();
-        match &self.clocks {
-            Some(clocks) => {
-                let of = |clock: &super::clocks::Clock, tokens| {
-                    if tokens < 0 { clock.due(now, lacks(tokens)) } else { now + 1 }
-                };
-                of(&clocks.rate, tokens).max(of(&clocks.ceil, peak_tokens))
-            }
-            None => now.saturating_add(lacks(tokens).max(lacks(peak_tokens))),
-        }
+        (self.tokens, self.peak_tokens, self.at) = (tokens, peak_tokens, now);
+        Ok(())
     }
 
     pub(super) fn tell(&mut self, counters: &Counters) {

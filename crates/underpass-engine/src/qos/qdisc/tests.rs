@@ -516,3 +516,47 @@ proptest! {
         }
     }
 }
+
+/// Workers that share a rate send together what one could, but for what each may hold: a slice and a packet.
+#[test]
+fn workers_share_a_rate() {
+    const SPEED: u64 = 1_250_000;
+    let htb = htb(
+        1,
+        2,
+        vec![class(2, 1, 0, SPEED, SPEED, pfifo(3, 0)), class(4, 2, 1, SPEED / 10, SPEED, pfifo(5, 2000))],
+    );
+    for root in [htb, tbf(1, SPEED, 10_000, bfifo(2, 1 << 24))] {
+        for workers in [2, 4] {
+            let stored = StoredQdisc::new(root.clone(), 0, None, workers);
+            let mut beds: Vec<_> = (0..workers)
+                .map(|_| {
+                    let mut bed = Bed::new(&root);
+                    bed.node = bed.with(|_, cx| Node::build(&stored, false, None, cx));
+                    (0..1500).for_each(|_| assert_eq!(bed.enqueue(1000, 0), Enqueued::Queued));
+                    bed
+                })
+                .collect();
+            let start = beds[0].now;
+            let mut left = Vec::new();
+            // Each at its time, until a second has passed.
+            while let Some(at) = (0..workers).min_by_key(|at| beds[*at].now)
+                && beds[at].now < start + 1_000_000_000
+            {
+                let bed = &mut beds[at];
+                while bed.dequeue().is_some() {
+                    left.push(bed.now);
+                }
+                assert!(bed.due > bed.now && bed.due < Nanos::MAX);
+                bed.now = bed.due;
+            }
+            let sum = left.len() as u64 * 1000;
+            let slack = 10_000 + workers as u64 * (1000 + SPEED / 10_000) + 1600;
+            assert!(sum <= SPEED + slack && sum >= SPEED * 99 / 100, "{workers} workers: {sum} of {SPEED}");
+            for bed in &mut beds {
+                let share = 1_500_000 - bed.node.count.backlog;
+                assert!(share > SPEED / workers as u64 / 4, "a worker had {share}");
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Qdiscs on the road of packets.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod lab;
+
+use lab::{Lab, frame, ip4, udp};
+use underpass_engine::buffer::{HEADROOM, PortId};
+use underpass_engine::counters::{Direction, QueueId};
+use underpass_engine::qos::{Rate, RateConfig};
+use underpass_engine::tables::{FifoLimit, Htb, HtbClass, Link, PRIOMAP, Prio, Qdisc, QdiscKind, Tbf};
+use underpass_engine::trace::Untraced;
+use underpass_engine::worker::Burst;
+use underpass_packet::ethernet;
+
+/// 1,000 bytes with the Ethernet header.
+const LEN: usize = 1000;
+/// At 8 Mbit/s a millisecond a packet.
+const SPEED: u64 = 1_000_000;
+const MS: u64 = 1_000_000;
+
+fn rate(bytes_per_second: u64) -> RateConfig {
+    RateConfig { bytes_per_second, ..RateConfig::default() }
+}
+
+fn pfifo(queue: QueueId, limit: u32) -> Qdisc {
+    Qdisc { queue, handle: 0, kind: QdiscKind::Fifo(FifoLimit::Packets(limit)) }
+}
+
+/// A `tbf` of [`SPEED`] with a burst of two packets.
+fn tbf(queues: [QueueId; 2], limit: u32) -> Qdisc {
+    let max_size = 2 * LEN as u32;
+    let buffer = Rate::new(rate(SPEED)).nanos(max_size);
+    let tbf = Tbf { rate: rate(SPEED), buffer, peak: None, max_size, child: pfifo(queues[1], limit) };
+    Qdisc { queue: queues[0], handle: 0x1_0000, kind: QdiscKind::Tbf(Box::new(tbf)) }
+}
+
+fn udp_frame(destination: [u8; 4]) -> Vec<u8> {
+    frame(ethernet::IPV4, &ip4([10, 0, 0, 2], destination, 17, &udp(LEN - 14 - 20 - 8)))
+}
+
+/// Brings packets in by port 0 at a time.
+fn process(lab: &mut Lab, count: usize, now: u64) {
+    let mut burst = Burst::new();
+    for _ in 0..count {
+        let mut packet = lab.worker.pool().take().unwrap();
+        packet.set(HEADROOM, &udp_frame([10, 1, 0, 7])).unwrap();
+        burst.push(packet);
+    }
+    lab.worker.process(PortId(0), &mut burst, now, &mut Untraced);
+}
+
+fn sent(lab: &mut Lab) -> usize {
+    lab.worker.discard_sent(PortId(1))
+}
+
+/// Advances until nothing waits: when packets left.
+fn run(lab: &mut Lab) -> Vec<u64> {
+    let mut left = Vec::new();
+    while let Some(due) = lab.worker.deadline() {
+        lab.worker.advance(due, &mut Untraced);
+        left.extend(std::iter::repeat_n(due, sent(lab)));
+        assert_accounted(lab);
+    }
+    left
+}
+
+/// Every packet has left, was dropped, or waits.
+fn assert_accounted(lab: &Lab) {
+    let totals = lab.writer.totals();
+    let dropped: u64 = lab.drops().iter().map(|(_, n)| n).sum();
+    let waits = lab.worker.queued() as u64;
+    assert_eq!(totals.received + totals.generated, totals.sent + totals.delivered + dropped + waits);
+}
+
+/// Gives the link of a port what `change` says.
+fn with_link(lab: &mut Lab, port: u16, change: impl FnOnce(&mut Link)) {
+    let mut link = lab.link(port);
+    change(&mut link);
+    lab.writer.set_link(lab.links[usize::from(port)], link);
+}
+
+#[test]
+fn a_root_qdisc_lets_packets_go_in_their_time() {
+    let mut lab = Lab::new();
+    let queues = [lab.writer.add_queue(), lab.writer.add_queue()];
+    let root = lab.writer.add_qdisc(tbf(queues, 5));
+    with_link(&mut lab, 1, |link| link.root = Some(root));
+    process(&mut lab, 10, 5 * MS);
+    // Two leave at once, five wait, three are too many.
+    assert_eq!((sent(&mut lab), lab.worker.queued()), (2, 3));
+    assert_eq!(lab.drops(), [("qdisc-full", 5)]);
+    assert_accounted(&lab);
+    let count = lab.writer.link_count(lab.links[1], Direction::Transmit);
+    assert_eq!((count.packets, count.bytes), (2, 2 * LEN as u64));
+    assert_eq!(run(&mut lab), [6 * MS, 7 * MS, 8 * MS]);
+    let count = lab.writer.link_count(lab.links[1], Direction::Transmit);
+    assert_eq!((count.packets, count.bytes), (5, 5 * LEN as u64));
+    let count = lab.writer.queue_count(queues[0]);
+    assert_eq!((count.packets, count.bytes, count.drops, count.queued), (5, 5 * LEN as u64, 5, 0));
+    assert_eq!(lab.writer.queue_count(queues[1]).drops, 5);
+    lab.assert_accounted();
+}
+
+#[test]
+fn a_qdisc_behind_the_ingress_hook_shapes_what_comes_in() {
+    let mut lab = Lab::new();
+    let queues = [lab.writer.add_queue(), lab.writer.add_queue(), lab.writer.add_queue()];
+    let buffer = Rate::new(rate(SPEED)).nanos(LEN as u32);
+    let class = HtbClass {
+        queue: queues[1],
+        classid: 0x1_0010,
+        parent: None,
+        rate: rate(SPEED),
+        ceil: rate(SPEED),
+        buffer,
+        cbuffer: buffer,
+        prio: 0,
+        quantum: HtbClass::quantum(&rate(SPEED), 10, 0).0,
+        filters: None,
+        leaf: pfifo(queues[2], 100),
+    };
+    let htb = Htb { default: 0x10, direct: 100, filters: None, classes: vec![class] };
+    let htb = Qdisc { queue: queues[0], handle: 0x1_0000, kind: QdiscKind::Htb(Box::new(htb)) };
+    let qdisc = lab.writer.add_qdisc(htb);
+    with_link(&mut lab, 0, |link| link.ingress_qdisc = Some(qdisc));
+    process(&mut lab, 5, 0);
+    // Linux's HTB sends a packet as long as it owes nothing.
+    assert_eq!((sent(&mut lab), lab.worker.queued()), (2, 3));
+    assert_eq!(run(&mut lab), [MS, 2 * MS, 3 * MS]);
+    let count = lab.writer.link_count(lab.links[0], Direction::Receive);
+    assert_eq!((count.packets, count.bytes), (5, 5 * LEN as u64));
+    let count = lab.writer.queue_count(queues[1]);
+    assert_eq!((count.packets, count.htb().lends, count.htb().borrows), (5, 5, 0));
+    assert_eq!(count.htb().tokens, -(MS as i64));
+    lab.assert_accounted();
+}
+
+#[test]
+fn a_change_takes_effect_at_once() {
+    let mut lab = Lab::new();
+    let queues = [lab.writer.add_queue(), lab.writer.add_queue()];
+    let root = lab.writer.add_qdisc(tbf(queues, 50));
+    with_link(&mut lab, 1, |link| link.root = Some(root));
+    process(&mut lab, 10, 0);
+    assert_eq!((sent(&mut lab), lab.worker.queued()), (2, 8));
+    // The same with another limit: what waits stays, also what is too much now.
+    lab.writer.set_qdisc(root, tbf(queues, 4));
+    process(&mut lab, 1, MS / 2);
+    assert_eq!((sent(&mut lab), lab.worker.queued(), lab.drops()), (0, 8, vec![("qdisc-full", 1)]));
+    // Another below a `prio`: it has other packets.
+    let others = [(); 4].map(|()| lab.writer.add_queue());
+    let bands = vec![tbf([others[1], others[2]], 50), pfifo(others[3], 50)];
+    let prio = Prio { priomap: PRIOMAP, filters: None, bands };
+    lab.writer.set_qdisc(root, Qdisc { queue: others[0], handle: 0x1_0000, kind: QdiscKind::Prio(prio) });
+    process(&mut lab, 1, MS);
+    assert_eq!((sent(&mut lab), lab.worker.queued()), (1, 0));
+    assert_eq!(lab.drops(), [("qdisc-full", 1), ("qdisc-purged", 8)]);
+    lab.writer.set_qdisc(root, tbf(queues, 50));
+    process(&mut lab, 5, 2 * MS);
+    assert_eq!((sent(&mut lab), lab.worker.queued()), (2, 3));
+    with_link(&mut lab, 1, |link| link.root = None);
+    lab.writer.remove_qdisc(root);
+    process(&mut lab, 1, 2 * MS);
+    assert_eq!((sent(&mut lab), lab.worker.queued(), lab.worker.deadline()), (1, 0, None));
+    lab.assert_accounted();
+}
+
+/// Nothing that waits is lost when the link goes down: it is dropped by that name.
+#[test]
+fn a_link_that_goes_down_drops_what_waits() {
+    let mut lab = Lab::new();
+    let queues = [lab.writer.add_queue(), lab.writer.add_queue()];
+    let root = lab.writer.add_qdisc(tbf(queues, 50));
+    with_link(&mut lab, 1, |link| link.root = Some(root));
+    process(&mut lab, 5, 0);
+    assert_eq!(sent(&mut lab), 2);
+    with_link(&mut lab, 1, |link| (link.root, link.up) = (Some(root), false));
+    assert_eq!(run(&mut lab), []);
+    assert_eq!(lab.drops(), [("link-down", 3)]);
+    lab.assert_accounted();
+}
+
+/// More than the queue of a port holds: the rest waits for the port.
+#[test]
+fn a_full_port_keeps_packets_in_the_qdisc() {
+    let mut lab = Lab::with_pool(underpass_engine::buffer::Pool::new(4096));
+    let queues = [(); 4].map(|()| lab.writer.add_queue());
+    let bands = vec![pfifo(queues[1], 0), pfifo(queues[2], 2000), pfifo(queues[3], 2000)];
+    let prio = Prio { priomap: PRIOMAP, filters: None, bands };
+    let prio = Qdisc { queue: queues[0], handle: 0x1_0000, kind: QdiscKind::Prio(prio) };
+    let root = lab.writer.add_qdisc(prio);
+    with_link(&mut lab, 1, |link| link.root = Some(root));
+    (0..18).for_each(|burst| process(&mut lab, 64, burst));
+    assert_eq!(lab.worker.queued(), 18 * 64 - 768);
+    assert_eq!(lab.worker.deadline(), Some(17));
+    assert_eq!(sent(&mut lab), 768);
+    lab.worker.advance(17, &mut Untraced);
+    assert_eq!((sent(&mut lab), lab.worker.queued(), lab.worker.deadline()), (384, 0, None));
+    assert_eq!(lab.drops(), []);
+    lab.assert_accounted();
+}
