@@ -310,7 +310,7 @@ fn add(cell: &AtomicU64, n: u64) {
 pub struct Totals {
     /// Came in by a port.
     pub received: u64,
-    /// Made by the router: fragments beyond the first of a packet.
+    /// Made by the router: fragments beyond the first of a packet, packets put together of fragments.
     pub generated: u64,
     /// Handed to a port to be sent.
     pub sent: u64,

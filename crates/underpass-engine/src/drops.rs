@@ -131,14 +131,22 @@ drops! {
     BpfFault = "bpf-fault",
     /// The program of an End.BPF took too many instructions.
     BpfBudget = "bpf-budget",
+    /// A fragment for the router whose lengths contradict those of others, or that has not all headers.
+    FragmentMalformed = "fragment-malformed",
+    /// A fragment for the router that is there in part: all that has come of its packet goes with it.
+    FragmentOverlap = "fragment-overlap",
+    /// A fragment for the router that is there.
+    FragmentDuplicate = "fragment-duplicate",
+    /// Of a packet for the router not all fragments came in time.
+    ReassemblyTimeout = "reassembly-timeout",
+    /// Fragments of a packet for the router made room for those of others.
+    ReassemblyFull = "reassembly-full",
     /// An ICMP or ICMPv6 message to the router that is malformed or of no use to it.
     IcmpUnexpected = "icmp-unexpected",
     /// An IP packet for the router with another inside that no tunnel takes.
     TunnelUnknown = "tunnel-unknown",
     /// Inside a tunnel is what it does not carry, or what is to go in is.
     TunnelPayload = "tunnel-payload",
-    /// A fragment of an outer packet.
-    TunnelFragment = "tunnel-fragment",
     /// The checksum of an outer packet is wrong, or missing, or there though the tunnel has none.
     TunnelChecksum = "tunnel-checksum",
     /// The sequence number of a GRE packet is missing or old.

@@ -39,6 +39,12 @@ pub enum Event {
     Queued(LinkId),
     /// Let go by it.
     Dequeued(LinkId),
+    /// A fragment for the router, kept until the others of its packet come.
+    Gathered,
+    /// Put together of this many fragments, of which this was the last.
+    Reassembled(usize),
+    /// Stands for several UDP datagrams, which go on one by one.
+    Datagrams,
     /// Handed to a next hop.
     NextHop(NextHopId),
     /// Sent by this port.

@@ -473,15 +473,6 @@ fn what_is_refused() {
     assert_eq!(refused(protocol::IPV6, &from("2002:a00:2::1", "fd00:1::7")), ("", 1));
     assert_eq!(refused(protocol::IPV6, &from("2002:a00:3::1", "fd00:1::7")).0, "tunnel-source");
     assert_eq!(refused(protocol::IPV6, &from("2002:a00:2::1", "2002:a00:9::1")).0, "tunnel-source");
-    // A fragment of an outer packet.
-    let mut lab = router();
-    let mut fragment = outer4(protocol::IPV4, &inner);
-    let (header, _) = ipv4::Header::mut_from_prefix(&mut fragment).unwrap();
-    header.flags_offset = ipv4::MORE_FRAGMENTS.into();
-    header.fill_checksum(&[]);
-    lab.send(&[frame(ethernet::IPV4, &fragment)]);
-    assert_eq!(lab.drops(), [("tunnel-fragment", 1)]);
-    lab.assert_accounted();
 }
 
 /// Sequence numbers: one that has been, or is missing, is refused.

@@ -163,6 +163,8 @@ pub(crate) struct TunnelTable {
     port_nexts: Box<[AtomicU32]>,
     /// How many tunnels and ports there are that something may come in for.
     receivers: AtomicU32,
+    /// How many of them are ports.
+    listeners: AtomicU32,
     /// The first tunnel of each chain by where it goes, its id + 1, and the next of each.
     ends: Box<[AtomicU32]>,
     end_nexts: Box<[AtomicU32]>,
@@ -181,6 +183,7 @@ impl TunnelTable {
             port_heads: zeroed(1 << 16),
             port_nexts: zeroed(1 << FOU_BITS),
             receivers: AtomicU32::new(0),
+            listeners: AtomicU32::new(0),
             ends: zeroed(CHAINS),
             end_nexts: zeroed(1 << TUNNEL_BITS),
             exceptions: Exceptions::default(),
@@ -191,6 +194,11 @@ impl TunnelTable {
     #[inline(always)]
     pub(crate) fn receives(&self) -> bool {
         self.receivers.load(Relaxed) != 0
+    }
+
+    /// Whether there are ports of foo-over-UDP.
+    pub(crate) fn takes_datagrams(&self) -> bool {
+        self.listeners.load(Relaxed) != 0
     }
 
     /// Whether there are so many tunnels that they are not all in the cache.
@@ -438,6 +446,7 @@ impl TunnelTable {
         let (Some(head), Some(next)) = (heads, self.port_nexts.get(id as usize)) else { return };
         next.store(head.load(Relaxed), Relaxed);
         head.store(id + 1, std::sync::atomic::Ordering::Release);
+        self.listeners.fetch_add(1, Relaxed);
         self.receivers.fetch_add(1, Relaxed);
     }
 
@@ -445,6 +454,7 @@ impl TunnelTable {
         if let Some(head) = self.port_heads.get(usize::from(port.port))
             && take_out(head, &self.port_nexts, id)
         {
+            self.listeners.fetch_sub(1, Relaxed);
             self.receivers.fetch_sub(1, Relaxed);
         }
     }

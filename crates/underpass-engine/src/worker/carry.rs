@@ -116,6 +116,11 @@ impl<const COUNT: bool> Path<COUNT> {
                     return None;
                 }
             },
+            (Step::Reassemble, _) => return self.reassemble(view, road, trace),
+            (Step::Datagrams, _) => {
+                self.take_datagrams(view, road, trace);
+                return None;
+            }
             (Step::Refuse(refusal), _) => match refusal.error() {
                 Some(error) => self.icmp_error(view, road, refusal.reason(), error, trace),
                 None => {

@@ -76,9 +76,9 @@ impl<const COUNT: bool> Worker<COUNT> {
         self.path.holds.iter_mut().flat_map(|holds| holds.wanted.drain(..))
     }
 
-    /// How many packets wait for a neighbour.
+    /// How many packets wait for a neighbour, or for the rest of their fragments.
     pub fn held(&self) -> usize {
-        self.path.holds.as_ref().map_or(0, |holds| holds.count)
+        self.path.holds.as_ref().map_or(0, |holds| holds.count) + self.path.reassembly.len()
     }
 
     /// Sends what waits for a neighbour that has become known, or tells the senders, if `rewrite` is
@@ -103,8 +103,15 @@ impl<const COUNT: bool> Worker<COUNT> {
         self.path.release(&view, neighbour, rewrite, trace);
     }
 
-    /// Gives up on the neighbours that have not become known for too long.
+    /// Gives up on the neighbours that have not become known for too long, and on packets of which not all fragments
+    /// have come.
     pub fn give_up<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
+        if self.path.reassembly.len() > 0 {
+            let guard = self.reader.enter();
+            let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+            self.path.give_up_fragments(&view, trace);
+            self.path.end_of_burst(&view);
+        }
         while let Some(holds) = &self.path.holds
             && let Some(oldest) = holds.neighbours.front()
             && now.saturating_sub(oldest.since) >= PATIENCE

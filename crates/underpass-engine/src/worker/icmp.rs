@@ -42,6 +42,8 @@ pub(crate) enum Error {
     Option,
     /// The upper-layer header must not follow an SRH here.
     UpperLayer,
+    /// Not all fragments came in time.
+    Reassembly,
 }
 
 /// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
@@ -60,7 +62,7 @@ pub(super) const ECHO_REPLY_V6: u8 = 129;
 
 impl Error {
     /// Every error, in the order of their numbers.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::HopLimit,
         Self::TooBig,
         Self::NoRoute,
@@ -72,6 +74,7 @@ impl Error {
         Self::Header,
         Self::Option,
         Self::UpperLayer,
+        Self::Reassembly,
     ];
 
     /// Type, code and argument in ICMPv6.
@@ -89,6 +92,7 @@ impl Error {
             Self::Option => (4, 2, argument),
             // RFC 8986 section 10.3: SR Upper-layer Header Error.
             Self::UpperLayer => (4, 4, argument),
+            Self::Reassembly => (3, 1, 0),
         }
     }
 
@@ -110,6 +114,7 @@ impl Error {
             Self::Prohibited => (3, 13, 0),
             Self::Protocol | Self::UpperLayer => (3, 2, 0),
             Self::Port => (3, 3, 0),
+            Self::Reassembly => (11, 1, 0),
             // RFC 792: the pointer is the first of the four bytes.
             Self::Header | Self::Option => (12, 0, argument << 24),
         }
@@ -160,7 +165,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let extends =
             !stack.is_empty() && error.is_extensible(sender) && lsp::extend(&mut road.packet, &stack);
         // What was for the router is answered by who it was for.
-        let own = matches!(error, Error::Port | Error::Protocol)
+        let own = matches!(error, Error::Port | Error::Protocol | Error::Reassembly)
             .then(|| destination_of(road.packet.bytes()))
             .flatten();
         let (kind, code, built) = match sender {

@@ -41,6 +41,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let packet = ipv6::View::parse(road.packet.bytes()).ok()?;
         let upper = match extensions(&packet, view, road.ingress) {
             Ok(Found::Upper(upper)) => upper,
+            Ok(Found::Fragment) => return Some(Step::Reassemble),
             Ok(Found::Unusable) => return None,
             Ok(Found::Segments(at)) => return Some(segments::visit_next(view, road, at)),
             Ok(Found::SourceRoute(at)) => return Some(rpl::visit_next(view, road, at)),
@@ -101,7 +102,7 @@ impl<const COUNT: bool> Path<COUNT> {
     fn deliver4<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
         let ipv4::View { header, payload, .. } = ipv4::View::parse(road.packet.bytes()).ok()?;
         if header.is_fragment() {
-            return None;
+            return Some(Step::Reassemble);
         }
         match header.protocol {
             protocol::ICMP if Sum::new().add_bytes(payload).fold() != 0xffff => {
@@ -155,7 +156,9 @@ impl<const COUNT: bool> Path<COUNT> {
 /// What a packet for this router has behind its header.
 enum Found {
     Upper(Upper),
-    /// A fragment, or authenticated, which nobody here can make use of.
+    /// A fragment.
+    Fragment,
+    /// Authenticated, which nobody here can make use of.
     Unusable,
     /// An SRH here, with segments yet to be visited.
     Segments(usize),
@@ -213,7 +216,8 @@ fn extensions(packet: &ipv6::View<'_>, view: &View<'_>, ingress: LinkId) -> Resu
             },
             // RFC 6946: a fragment that is the whole.
             Kind::Fragment if extension.fragment().is_some_and(is_whole) => {}
-            Kind::Fragment | Kind::Authentication => return Ok(Found::Unusable),
+            Kind::Fragment => return Ok(Found::Fragment),
+            Kind::Authentication => return Ok(Found::Unusable),
         }
     }
     extensions.upper().map(Found::Upper).map_err(|_| Problem::silent(Drop::Ip6Malformed))

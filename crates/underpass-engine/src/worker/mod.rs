@@ -28,6 +28,7 @@ mod lsp;
 mod mpls;
 mod ndp;
 mod options;
+mod reassemble;
 mod road;
 mod room;
 mod rpl;
@@ -61,6 +62,7 @@ pub use hold::Unresolved;
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::{check as ipv4_check, plain as ipv4_plain};
 pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
+use reassemble::Reassembly;
 use road::LABELLED;
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
 use shape::{Place, Shape};
@@ -106,6 +108,8 @@ pub(crate) struct Path<const COUNT: bool> {
     holds: Option<Holds>,
     /// Queues of queueing disciplines.
     shape: Shape,
+    /// Fragments for the router itself.
+    reassembly: Reassembly,
     /// What runs the programs of SIDs.
     programs: Box<Programs>,
     /// The number of the worker.
@@ -179,6 +183,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             answers: true,
             holds: None,
             shape: Shape::default(),
+            reassembly: Reassembly::default(),
             programs: Box::new(Programs::new(reader.number())),
             number: reader.number(),
             // Apart from those of other workers, as fragments are told apart by it.

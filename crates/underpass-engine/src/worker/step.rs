@@ -41,6 +41,10 @@ pub(crate) enum Step {
     Label,
     /// It is for the router itself.
     Deliver,
+    /// The same, as a fragment: keep it until the others of its packet have come.
+    Reassemble,
+    /// Take the UDP datagrams that it stands for out of their tunnels one by one.
+    Datagrams,
     /// Drop it, and tell its sender if so said.
     Refuse(Refusal),
     /// Look at an IPv4 or IPv6 packet with unusual addresses.

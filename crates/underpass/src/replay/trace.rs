@@ -135,6 +135,11 @@ impl<W: Write> Trace for Printer<W> {
                 let name = link_name(&self.names, link).to_owned();
                 self.line(format_args!("  let go by the qdisc of {name}"));
             }
+            Event::Gathered => self.line(format_args!("  kept until the other fragments come")),
+            Event::Reassembled(count) => {
+                self.line(format_args!("  {inner}, put together of {count} fragments"))
+            }
+            Event::Datagrams => self.line(format_args!("  stands for several datagrams")),
             Event::Held => self.line(format_args!("  held until the next hop is known")),
             Event::NextHop(id) => {
                 let guard = self.reader.enter();

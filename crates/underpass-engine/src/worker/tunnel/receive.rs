@@ -12,6 +12,7 @@ use super::{ECN, ecn_inside};
 use crate::buffer::Packet;
 use crate::counters::{Count, Direction};
 use crate::drops::Drop;
+use crate::offload::{Cut, is_udp_segment};
 use crate::tables::{
     Action, ActionId, Arrival, FouPayload, Ingress, Inside, StoredTunnel, TunnelKind, TunnelMode,
 };
@@ -32,14 +33,14 @@ struct Outer {
 }
 
 impl Outer {
-    /// `None`: it is nothing that a tunnel could take.
-    fn read(bytes: &[u8]) -> Option<Result<Self, Drop>> {
+    /// `None`: it is nothing that a tunnel could take. `Err`: it is a fragment of a packet with this protocol inside.
+    fn read(bytes: &[u8]) -> Option<Result<Self, u8>> {
         if bytes.first()? >> 4 == 6 {
             return Self::read6(&ipv6::View::parse(bytes).ok()?);
         }
         let ipv4::View { header, .. } = ipv4::View::parse(bytes).ok()?;
         if header.is_fragment() {
-            return is_tunnelled(header.protocol).then_some(Err(Drop::TunnelFragment));
+            return Some(Err(header.protocol));
         }
         Some(Ok(Self {
             source: header.source().into(),
@@ -50,7 +51,7 @@ impl Outer {
         }))
     }
 
-    fn read6(packet: &ipv6::View<'_>) -> Option<Result<Self, Drop>> {
+    fn read6(packet: &ipv6::View<'_>) -> Option<Result<Self, u8>> {
         let mut extensions = Extensions::new(packet);
         let mut fragment = false;
         for extension in extensions.by_ref() {
@@ -70,7 +71,7 @@ impl Outer {
         }
         let upper = extensions.upper().ok()?;
         if fragment {
-            return is_tunnelled(upper.protocol).then_some(Err(Drop::TunnelFragment));
+            return Some(Err(upper.protocol));
         }
         Some(Ok(Self {
             source: packet.header.source().into(),
@@ -118,7 +119,11 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut outer = match Outer::read(road.packet.bytes()) {
             None => return Step::Deliver,
             Some(Ok(outer)) => outer,
-            Some(Err(reason)) => return if self.answers { Step::drop(reason) } else { Step::Deliver },
+            Some(Err(protocol)) => {
+                let datagrams = protocol == protocol::UDP && view.tables.tunnels().takes_datagrams();
+                let ours = self.answers || datagrams || is_tunnelled(protocol);
+                return if ours { Step::Reassemble } else { Step::Deliver };
+            }
         };
         let link = view.link(road.ingress);
         let ingress =
@@ -133,6 +138,9 @@ impl<const COUNT: bool> Path<COUNT> {
         for _ in 0..=NESTED {
             match outer.protocol {
                 protocol::HOP_BY_HOP if outer.at != first => return Step::drop(Drop::TunnelPayload),
+                protocol::UDP if stands_for_datagrams(view, &road.packet, &outer, ingress) => {
+                    return Step::Datagrams;
+                }
                 protocol::UDP => match take_datagram(view, &mut road.packet, &mut outer, ingress) {
                     Ok(true) => {}
                     Ok(false) => return deliver(road, &outer, first),
@@ -151,6 +159,31 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         }
         Step::drop(Drop::TunnelNested)
+    }
+
+    /// Takes the datagrams that a packet stands for, which a kernel has put together, out of their tunnels.
+    #[cold]
+    pub(in super::super) fn take_datagrams<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        trace: &mut T,
+    ) {
+        trace.step(Event::Datagrams, &road.packet);
+        let Some(mut cut) = Cut::of_ip(&road.packet) else {
+            return self.count_drop(road, Drop::UdpMalformed);
+        };
+        // One of them counts as the packet itself.
+        let mut place = 1;
+        while let Some(part) = cut.next(&road.packet, &mut self.pool) {
+            self.totals.generated += 1 - std::mem::take(&mut place);
+            let Ok(part) = part else { return self.count_drop(road, Drop::NoBuffer) };
+            let at = part.headroom();
+            let mut part = Road::new(part, at, road.ingress, road.extra);
+            road.link_layer().into_iter().for_each(|frame| part.put_link_layer(frame));
+            let step = self.leave_tunnel(view, &mut part, trace);
+            self.carry_alone(view, part, step, trace);
+        }
     }
 
     /// Takes what was found out of its outer headers, and looks it up.
@@ -287,6 +320,16 @@ fn named_at(bytes: &[u8], first: usize) -> Option<usize> {
     let view = ipv6::View::parse(bytes).ok()?;
     let upper = Extensions::new(&view).upper().ok()?;
     (upper.offset == first).then_some(upper.named_at)
+}
+
+/// Whether a packet stands for several datagrams for a port of foo-over-UDP.
+fn stands_for_datagrams(view: &View<'_>, packet: &Packet, outer: &Outer, ingress: Ingress) -> bool {
+    let segment = packet.offload().filter(|offload| offload.start == outer.at && is_udp_segment(packet));
+    let header = packet.bytes().get(outer.at..).map(udp::Header::ref_from_prefix);
+    let (Some(_), Some(Ok((header, _)))) = (segment, header) else { return false };
+    let (source, destination) =
+        ((outer.source, header.source_port.get()), (outer.destination, header.destination_port.get()));
+    view.tables.tunnels().find_port(source, destination, ingress, view.guard).is_some()
 }
 
 /// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP. `Ok(false)`: it is for no such port.
