@@ -8,12 +8,15 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use lab::{Lab, Watcher, frame, ip4, ip6, udp, v6};
 use pair::{Pair, REMOTE4, every, inner4, inner6, outer4};
+use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::Direction;
 use underpass_engine::drops::Drop;
 use underpass_engine::tables::{
     FouPayload, FouPort, GreFields, Sixrd, Tunnel, TunnelBound, TunnelKind, TunnelMode, TunnelRole,
     TunnelTos, TunnelUdp,
 };
+use underpass_engine::trace::Untraced;
+use underpass_engine::worker::Burst;
 use underpass_packet::checksum::{self, Sum};
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
@@ -553,6 +556,32 @@ fn unfinished_checksums_cross() {
                 "{udp:?} {key:?}"
             );
         }
+    }
+}
+
+/// A checksum of GRE that is left to be finished, as Linux leaves it to its devices, goes with the header.
+#[test]
+fn unfinished_gre_checksum() {
+    let summed = GreFields { checksum: true, ..GreFields::default() };
+    for kind in [TunnelKind::Gre, TunnelKind::Ip6gre, TunnelKind::Gretap] {
+        let mut pair = Pair::of(kind, |tunnel| (tunnel.transmit, tunnel.receive) = (summed, summed));
+        let inner = inner4(40);
+        let mut wire = pair.wire(&inner).unwrap();
+        let at = if kind == TunnelKind::Ip6gre { 40 } else { 20 };
+        wire[at + 4..at + 6].fill(0);
+        let worker = &mut pair.far.worker;
+        let mut packet = worker.pool().take().unwrap();
+        packet.set(HEADROOM, &frame(pair::ethertype(&wire), &wire)).unwrap();
+        packet.set_offload(Offload { start: 14 + at, field: 4, segment: None });
+        let mut burst = Burst::new();
+        burst.push(packet);
+        worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+        let out = worker.sent(PortId(1)).next().unwrap();
+        assert_eq!(
+            (&out.bytes()[14..], out.offload()),
+            (&pair::forwarded(&pair::forwarded(&inner))[..], None)
+        );
+        worker.pool().give(out);
     }
 }
 

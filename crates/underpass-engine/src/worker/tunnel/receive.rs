@@ -218,6 +218,10 @@ impl<const COUNT: bool> Path<COUNT> {
             return Step::drop(Drop::TunnelPayload);
         }
         trace.step(Event::Behaviour(name(tunnel.kind)), &road.packet);
+        if road.packet.offload().is_some_and(|offload| offload.start < at) {
+            // Linux leaves the checksum of GRE to the device.
+            road.packet.clear_offload();
+        }
         road.packet.pull(at);
         if let Err(reason) = decapsulate_tos(&mut road.packet, inside, tunnel, outer) {
             return refuse(reason);
