@@ -38,13 +38,14 @@ pub(crate) const QUOTED: u8 = 0x80;
 
 /// What is for a worker although its destination is one of the kernel's own addresses.
 ///
-/// Fragments of UDP and UDP behind IPv4 options are the kernel's. A destination options header of 8 bytes, as
-/// Linux puts before a tunnel's packets, is looked behind.
+/// UDP behind IPv4 options is the kernel's. A destination options header of 8 bytes, as Linux puts before a tunnel's
+/// packets, is looked behind, and a fragment header behind or without it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Claim {
     /// Over IPv6, else over IPv4.
     pub ipv6: bool,
-    /// IP protocol.
+    /// IP protocol. That of a fragment header ([`protocol::FRAGMENT`]), over IPv4 too: fragments of UDP, of which only
+    /// the first says a port.
     pub protocol: u8,
     /// UDP destination port; 0 for other protocols.
     pub port: u16,
@@ -76,7 +77,10 @@ impl Claim {
             let plain = packet.first() == Some(&0x45) && !fragment;
             of(packet, 28).filter(|_| plain && ERRORS4.contains(&packet[20]))?
         } else {
-            of(packet, 0).filter(|(protocol, _)| *protocol != protocol::UDP || !fragment)?
+            match of(packet, 0)? {
+                (protocol::UDP, _) if fragment => (protocol::FRAGMENT, 0),
+                found => found,
+            }
         };
         Some(Self { ipv6: false, protocol, port, quoted })
     }
@@ -91,6 +95,10 @@ impl Claim {
                 }
                 protocol = *packet.get(next)?;
                 next += 8;
+            }
+            if protocol == protocol::FRAGMENT {
+                let inside = *packet.get(next + 7).and(packet.get(next))?;
+                return Some((if inside == protocol::UDP { protocol } else { inside }, 0));
             }
             let port = match protocol {
                 protocol::UDP => u16::from_be_bytes([*packet.get(next + 2)?, *packet.get(next + 3)?]),
@@ -318,13 +326,15 @@ mod tests {
     }
 
     const PORT: u16 = 0x5555;
-    const CLAIMS: [Claim; 6] = [
+    const CLAIMS: [Claim; 8] = [
         Claim { ipv6: false, protocol: protocol::GRE, port: 0, quoted: false },
         Claim { ipv6: false, protocol: protocol::UDP, port: PORT, quoted: false },
         Claim { ipv6: false, protocol: protocol::UDP, port: PORT, quoted: true },
         Claim { ipv6: true, protocol: protocol::GRE, port: 0, quoted: true },
         Claim { ipv6: true, protocol: protocol::GRE, port: 0, quoted: false },
         Claim { ipv6: true, protocol: protocol::UDP, port: PORT, quoted: false },
+        Claim { ipv6: false, protocol: protocol::FRAGMENT, port: 0, quoted: false },
+        Claim { ipv6: true, protocol: protocol::FRAGMENT, port: 0, quoted: false },
     ];
 
     /// A packet of this protocol, with `PORT` where UDP has its destination port.
@@ -418,7 +428,23 @@ mod tests {
             ("foo-over-UDP", outer4(protocol::UDP), false),
             ("another UDP port", changed(outer4(protocol::UDP), &[(37, 0x56)]), true),
             ("foo-over-UDP behind options", changed(outer4(protocol::UDP), &[(14, 0x46)]), true),
-            ("a fragment of foo-over-UDP", changed(outer4(protocol::UDP), &[(20, 0x20)]), true),
+            ("a fragment of foo-over-UDP", changed(outer4(protocol::UDP), &[(20, 0x20)]), false),
+            ("a fragment of TCP", changed(outer4(protocol::TCP), &[(20, 0x20)]), true),
+            (
+                "a fragment of foo-over-UDP over IPv6",
+                changed(outer6(protocol::FRAGMENT), &[(54, protocol::UDP)]),
+                false,
+            ),
+            (
+                "a fragment of TCP over IPv6",
+                changed(outer6(protocol::FRAGMENT), &[(54, protocol::TCP)]),
+                true,
+            ),
+            (
+                "a fragment behind a tunnel limit",
+                changed(limited6(protocol::FRAGMENT), &[(62, protocol::GRE)]),
+                false,
+            ),
             ("not to be fragmented", changed(outer4(protocol::UDP), &[(20, 0x40)]), false),
             ("foo-over-UDP to another", changed(outer4(protocol::UDP), &[(33, 2)]), false),
             ("an error about foo-over-UDP", error4(3, protocol::UDP), false),
@@ -487,6 +513,7 @@ mod tests {
                 Just(protocol::ICMP),
                 Just(protocol::ICMPV6),
                 Just(protocol::DESTINATION_OPTIONS),
+                Just(protocol::FRAGMENT),
                 any::<u8>(),
             ]
         };

@@ -44,9 +44,9 @@ mod packet_option {
     pub(super) const QDISC_BYPASS: i32 = 20;
     pub(super) const IGNORE_OUTGOING: i32 = 23;
     pub(super) const TPACKET_V2: i32 = 1;
-    /// Spread by the flow, of IPv4 fragments too. A group does not take over its sockets'
-    /// `IGNORE_OUTGOING`.
-    pub(super) const FANOUT_FLOWS: u32 = (0x8000 | 0x4000) << 16;
+    /// Spread by the flow; fragments by their addresses, so that all of a packet come to the same. A group does not
+    /// take over its sockets' `IGNORE_OUTGOING`.
+    pub(super) const FANOUT_FLOWS: u32 = 0x4000 << 16;
     pub(super) const FANOUT_UNIQUE_ID: u32 = 0x2000 << 16;
 }
 

@@ -70,8 +70,8 @@ const DEVICE_LABELS: i16 = 4;
 /// The stack, down from the frame pointer: keys of maps, and the frame's start where it is copied.
 const KEY_INGRESS: i16 = -4;
 const KEY_ADDRESS: i16 = -24;
-/// Not a multiple of four: the addresses behind the link layer are. The most that is looked at is 114 bytes.
-const FRAME: i16 = -138;
+/// Not a multiple of four: the addresses behind the link layer are. The most that is looked at is 118 bytes.
+const FRAME: i16 = -142;
 
 /// Where the frame's bytes come from.
 struct Writer {
@@ -207,13 +207,20 @@ impl Writer {
         program.jump(claimed);
 
         program.here(udp);
+        let fragment = self.program.label();
         self.plain4(IP4);
-        self.whole4();
+        self.whole4(fragment);
         self.port(IP4 + IP4_PORT, claimed);
+
+        let program = &mut self.program;
+        program.here(fragment);
+        program.set(R2, i32::from(protocol::FRAGMENT));
+        program.store(Size::Byte, R10, KEY_ADDRESS + 1, R2);
+        program.jump(claimed);
 
         self.program.here(icmp);
         self.plain4(IP4);
-        self.whole4();
+        self.whole4(self.keep);
         self.reach(i32::from(IP4_QUOTED + PROTOCOL) + 1, self.keep);
         let program = &mut self.program;
         program.load(Size::Byte, R2, R7, ICMP4_TYPE);
@@ -234,10 +241,10 @@ impl Writer {
         self.program.jump_if(R2, When::NotEqual, 0x45, self.keep);
     }
 
-    /// The kernel keeps fragments.
-    fn whole4(&mut self) {
+    /// Jumps to `other` if it is a fragment.
+    fn whole4(&mut self, other: Label) {
         self.program.load(Size::Half, R2, R7, IP4 + FRAGMENT);
-        self.program.jump_if(R2, When::Bits, in_machine_order(0x3fff), self.keep);
+        self.program.jump_if(R2, When::Bits, in_machine_order(0x3fff), other);
     }
 
     /// As [`Self::claim4`], for IPv6.
@@ -259,9 +266,11 @@ impl Writer {
     /// Completes the claim on what follows an IPv6 header, whose next header is in R9.
     fn behind_options(&mut self, payload: i16, claimed: Label) {
         let (udp, options) = (self.program.label(), self.program.label());
+        let (fragment, behind) = (self.program.label(), self.program.label());
         let program = &mut self.program;
         program.jump_if(R9, When::Equal, i32::from(protocol::UDP), udp);
         program.jump_if(R9, When::Equal, i32::from(protocol::DESTINATION_OPTIONS), options);
+        program.jump_if(R9, When::Equal, i32::from(protocol::FRAGMENT), fragment);
         program.jump(claimed);
 
         program.here(udp);
@@ -274,8 +283,20 @@ impl Writer {
         program.jump_if(R2, When::NotEqual, 0, self.keep);
         program.load(Size::Byte, R9, R7, payload);
         program.store(Size::Byte, R10, KEY_ADDRESS + 1, R9);
+        program.jump_if(R9, When::Equal, i32::from(protocol::FRAGMENT), behind);
         program.jump_if(R9, When::NotEqual, i32::from(protocol::UDP), claimed);
         self.port(payload + 8 + 2, claimed);
+
+        // All fragments say which protocol it is.
+        for (label, at) in [(fragment, payload), (behind, payload + 8)] {
+            self.program.here(label);
+            self.reach(i32::from(at) + 8, self.keep);
+            let program = &mut self.program;
+            program.load(Size::Byte, R9, R7, at);
+            program.jump_if(R9, When::Equal, i32::from(protocol::UDP), claimed);
+            program.store(Size::Byte, R10, KEY_ADDRESS + 1, R9);
+            program.jump(claimed);
+        }
     }
 
     /// Begins a claim on the protocol whose number is at this place, which R9 becomes.

@@ -372,11 +372,11 @@ impl Attachments {
     /// Tells the ports what of the kernel's is the workers', because a tunnel or a port of foo-over-UDP takes it.
     fn keep_claims(&mut self, router: &Router) {
         let of_tunnels = router.links().filter_map(|link| link.tunnel.as_deref()).flat_map(claims_of);
-        let of_ports = router.fou_ports().map(|port| Claim {
-            ipv6: matches!(port.socket.addresses, fou::Addresses::V6 { .. }),
-            protocol: protocol::UDP,
-            port: port.socket.port,
-            quoted: false,
+        let of_ports = router.fou_ports().flat_map(|port| {
+            let ipv6 = matches!(port.socket.addresses, fou::Addresses::V6 { .. });
+            let claim = move |protocol, port| Claim { ipv6, protocol, port, quoted: false };
+            // And all fragments, as only the first says which port it is for.
+            [claim(protocol::UDP, port.socket.port), claim(protocol::FRAGMENT, 0)]
         });
         let now: BTreeSet<Claim> = of_tunnels.chain(of_ports).collect();
         for &claim in now.difference(&self.claimed) {
