@@ -4,6 +4,7 @@
 //! ```text
 //! h1 ──── cust R1 core ════ core R2 cust ──── h2
 //! ```
+//! In some a router between them, a namespace of this kernel, has an MTU of its own.
 
 use std::{
     io::{Read, Write},
@@ -79,16 +80,25 @@ struct Pair {
 
 impl Pair {
     fn new(first: &[&str], second: Which<'_>) -> Self {
+        Self::over(first, second, None)
+    }
+
+    /// With `middle` between them, whose devices are `west` and `east`.
+    fn over(first: &[&str], second: Which<'_>, middle: Option<&Namespace>) -> Self {
         let hosts = ["h1", "h2"].map(net::namespace);
         let (mut near, mut far) = (Node::new("r1"), Node::new("r2"));
         join(&hosts[0], "eth0", &near.namespace, "cust").unwrap();
+        if let Some(middle) = middle {
+            join(&near.namespace, "core", middle, "west").unwrap();
+        }
+        let (other, end) = middle.map_or((&near.namespace, "core"), |middle| (middle, "east"));
         let far = match second {
             Which::Linux(kernel) => {
-                let devices = [("core", &near.namespace, "core"), ("cust", &hosts[1], "eth0")];
+                let devices = [("core", other, end), ("cust", &hosts[1], "eth0")];
                 Router::Linux(Box::new(Guest::start(kernel, &devices)))
             }
             Which::Underpass(arguments) => {
-                join(&near.namespace, "core", &far.namespace, "core").unwrap();
+                join(other, end, &far.namespace, "core").unwrap();
                 join(&hosts[1], "eth0", &far.namespace, "cust").unwrap();
                 far.start_with(arguments);
                 Router::Underpass(Box::new(far))
@@ -350,6 +360,209 @@ fn tunnels_of_frames() {
             let mtu = if kind == "gretap" { 1500 - 38 } else { 1500 - 66 };
             pair.works(kind, &[Family::Four, Family::Six], mtu);
             pair.check(kind, transfer(&pair.hosts[0], &pair.hosts[1], "10.2.0.2"));
+            pair.disconnect("");
+        }
+        pair.stop();
+    }
+}
+
+/// A router between the ends that takes less: what it tells is learned, and told to hosts. What may be fragmented
+/// is fragmented there, and put together at the other end.
+#[test]
+fn tunnels_over_a_narrow_path() {
+    const NAME: &str = "tunnels_over_a_narrow_path";
+    const NARROW: u32 = 1400;
+    let Some(_turn) = turn(NAME) else { return };
+    let linux = guest::kernel(NAME);
+    let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
+    for other in others {
+        let middle = net::namespace("middle");
+        let mut pair = Pair::over(&["--workers", "1"], other, Some(&middle));
+        let mut lines = "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1\n".to_owned();
+        for (n, device) in (1..).zip(["west", "east"]) {
+            lines += &format!(
+                "ip link set {device} up
+                 ip addr add 10.0.0.25{n}/32 dev {device}
+                 ip route add 10.0.0.{n} dev {device} mtu lock {NARROW}
+                 ip addr add fd00::25{n}/128 dev {device} nodad
+                 ip -6 route add fd00::{n} dev {device} mtu lock {NARROW}\n"
+            );
+        }
+        middle.run(&lines).unwrap();
+        pair.both(
+            "ip route add 10.0.0.YOU/32 via 10.0.0.25ME dev core
+             ip -6 route add fd00::YOU/128 via fd00::25ME dev core",
+        );
+        for (kind, port, options, ends, overhead, families) in [
+            ("ipip", "", "", ENDS, 20, &[Family::Four][..]),
+            (
+                "gre",
+                "ipproto 47",
+                "encap fou encap-sport auto encap-dport 5555 encap-csum",
+                ENDS,
+                32,
+                KINDS[1].3,
+            ),
+            ("sit", "gue", "encap gue encap-sport auto encap-dport 5555", ENDS, 32, &[Family::Six]),
+            ("ip6tnl", "", "mode any", "local fd00::ME remote fd00::YOU", 48, &[Family::Four, Family::Six]),
+            ("ip6gre", "", "key 3 csum", "local fd00::ME remote fd00::YOU", 60, &[Family::Four, Family::Six]),
+        ] {
+            let what = format!("{kind} with {other:?}");
+            pair.connect(kind, options, port, ends);
+            for &family in families {
+                for (n, host) in pair.hosts.iter().enumerate() {
+                    let address = family.host(2 - n);
+                    pair.check(&what, settle(host, &address, Duration::from_secs(10)));
+                    // Lost on the way, which the router is told.
+                    let line = format!("ping -n -c 1 -W 1 -M do -s {} {address}", NARROW - family.ping());
+                    assert_ne!(host.outcome(&line).unwrap().status, 0, "{what}");
+                    pair.check(&what, told_mtu(host, &address, NARROW - overhead, family));
+                    let whole = NARROW - overhead - family.ping();
+                    pair.check(&what, ping(host, &format!("-M do -s {whole} {address}"), 3));
+                }
+            }
+            let address = families[families.len() - 1].host(2);
+            pair.check(&what, transfer(&pair.hosts[0], &pair.hosts[1], &address));
+            pair.disconnect(port);
+        }
+        for (port, options) in
+            [("", ""), ("ipproto 4", "encap fou encap-sport auto encap-dport 5555 encap-csum")]
+        {
+            pair.connect("ipip", &format!("ttl inherit nopmtudisc {options}"), port, ENDS);
+            for (n, host) in pair.hosts.iter().enumerate() {
+                let address = Family::Four.host(2 - n);
+                pair.check("fragments", settle(host, &address, Duration::from_secs(10)));
+                pair.check("fragments", ping(host, &format!("-M dont -s 1400 {address}"), 20));
+            }
+            pair.disconnect(port);
+        }
+        pair.stop();
+    }
+}
+
+/// One end sends in foo-over-UDP and the other does not: what is received does not depend on what is sent.
+#[test]
+fn tunnels_that_differ_at_their_ends() {
+    const NAME: &str = "tunnels_that_differ_at_their_ends";
+    let Some(_turn) = turn(NAME) else { return };
+    let linux = guest::kernel(NAME);
+    let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
+    for other in others {
+        let mut pair = Pair::new(&[], other);
+        for (kind, protocol, _, families) in KINDS {
+            for (name, options, more) in &ENCAPSULATIONS[1..] {
+                let port = if *more == 8 { format!("ipproto {protocol}") } else { "gue".to_owned() };
+                for sender in [0, 1] {
+                    let what = format!("{kind}, {name} from {}, with {other:?}", sender + 1);
+                    pair.routers[1 - sender].run(&format!("ip fou add port 5555 {port}"));
+                    for at in [0, 1] {
+                        let options = if at == sender { options } else { "" };
+                        let (me, you) = (at + 1, 2 - at);
+                        pair.routers[at].run(&format!(
+                            "ip link add tun1 type {kind} local 10.0.0.{me} remote 10.0.0.{you} {options}
+                             ip link set tun1 mtu 1400 up
+                             ip route add 10.{you}.0.0/24 dev tun1
+                             ip -6 route add fd10:{you}::/64 dev tun1"
+                        ));
+                    }
+                    for &family in families {
+                        let [near, far] = &pair.hosts;
+                        pair.check(&what, settle(near, &family.host(2), Duration::from_secs(10)));
+                        pair.check(&what, ping(near, &family.host(2), 5));
+                        pair.check(&what, ping(far, &family.host(1), 5));
+                    }
+                    if sender == 0 {
+                        let address = families[families.len() - 1].host(2);
+                        pair.check(&what, transfer(&pair.hosts[0], &pair.hosts[1], &address));
+                    }
+                    pair.both("ip link del tun1");
+                    pair.routers[1 - sender].run(&format!("ip fou del port 5555 {port}"));
+                }
+            }
+        }
+        pair.stop();
+    }
+}
+
+/// Tunnels of a VRF whose outer packets are in none.
+#[test]
+fn tunnels_in_a_vrf() {
+    const NAME: &str = "tunnels_in_a_vrf";
+    let Some(_turn) = turn(NAME) else { return };
+    let linux = guest::kernel(NAME);
+    let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
+    for other in others {
+        let mut pair = Pair::new(&[], other);
+        pair.both(
+            "ip link add red type vrf table 100
+             ip link set red up
+             ip link set cust master red
+             ip link set cust up
+             ip -6 addr add fd10:ME::1/64 dev cust nodad || ip -6 addr show dev cust",
+        );
+        for (kind, port, options, mtu, families) in [
+            ("ipip", "", "", 1480, &[Family::Four][..]),
+            ("gre", "gue", "key 9 encap gue encap-sport auto encap-dport 5555 encap-csum", 1460, KINDS[1].3),
+            ("sit", "ipproto 41", "encap fou encap-sport auto encap-dport 5555", 1472, &[Family::Six]),
+        ] {
+            let what = format!("{kind} with {other:?}");
+            if !port.is_empty() {
+                pair.both(&format!("ip fou add port 5555 {port}"));
+            }
+            pair.both(&format!(
+                "ip link add tun1 type {kind} {ENDS} {options}
+                 ip link set tun1 master red
+                 ip link set tun1 up
+                 ip route add 10.YOU.0.0/24 dev tun1 table 100
+                 ip -6 route add fd10:YOU::/64 dev tun1 table 100"
+            ));
+            for &family in families {
+                for (n, host) in pair.hosts.iter().enumerate() {
+                    let address = family.host(2 - n);
+                    pair.check(&what, settle(host, &address, Duration::from_secs(10)));
+                    pair.check(&what, ping(host, &address, 10));
+                    pair.check(&what, told_mtu(host, &address, mtu, family));
+                }
+            }
+            let address = families[families.len() - 1].host(2);
+            pair.check(&what, transfer(&pair.hosts[0], &pair.hosts[1], &address));
+            pair.disconnect(port);
+        }
+        pair.stop();
+    }
+}
+
+/// Devices that leave it to routes where packets go.
+#[test]
+fn external_tunnels() {
+    const NAME: &str = "external_tunnels";
+    let Some(_turn) = turn(NAME) else { return };
+    let linux = guest::kernel(NAME);
+    let others = linux.as_deref().map(Which::Linux).into_iter().chain([UNDERPASS]);
+    for other in others {
+        let mut pair = Pair::new(&[], other);
+        for (kind, encap, families) in [
+            ("ipip", "ip dst 10.0.0.YOU src 10.0.0.ME", &[Family::Four][..]),
+            ("gre", "ip id 7 key dst 10.0.0.YOU src 10.0.0.ME", KINDS[1].3),
+            ("ip6tnl", "ip6 dst fd00::YOU src fd00::ME", KINDS[1].3),
+            ("ip6gre", "ip6 id 7 key dst fd00::YOU src fd00::ME", KINDS[1].3),
+        ] {
+            let what = format!("{kind} with {other:?}");
+            pair.both(&format!(
+                "ip link add tun1 type {kind} external
+                 ip link set tun1 mtu 1400 up
+                 ip route add 10.YOU.0.0/24 encap {encap} dev tun1
+                 ip -6 route add fd10:YOU::/64 encap {encap} dev tun1"
+            ));
+            for &family in families {
+                for (n, host) in pair.hosts.iter().enumerate() {
+                    let address = family.host(2 - n);
+                    pair.check(&what, settle(host, &address, Duration::from_secs(10)));
+                    pair.check(&what, ping(host, &address, 10));
+                    pair.check(&what, told_mtu(host, &address, 1400, family));
+                }
+            }
+            pair.check(&what, transfer(&pair.hosts[0], &pair.hosts[1], "10.2.0.2"));
             pair.disconnect("");
         }
         pair.stop();
