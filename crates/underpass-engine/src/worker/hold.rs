@@ -110,7 +110,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             let guard = self.reader.enter();
             let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
             self.path.give_up_fragments(&view, trace);
-            self.path.end_of_burst(&view);
+            self.path.end_of_burst(&view, trace);
         }
         while let Some(holds) = &self.path.holds
             && let Some(oldest) = holds.neighbours.front()
