@@ -87,17 +87,17 @@ fn a_root_qdisc_lets_packets_go_in_their_time() {
     with_link(&mut lab, 1, |link| link.root = Some(root));
     process(&mut lab, 10, 5 * MS);
     // Two leave at once, five wait, three are too many.
-    assert_eq!((sent(&mut lab), lab.worker.queued()), (2, 3));
-    assert_eq!(lab.drops(), [("qdisc-full", 5)]);
+    assert_eq!((sent(&mut lab), lab.worker.queued()), (2, 5));
+    assert_eq!(lab.drops(), [("qdisc-full", 3)]);
     assert_accounted(&lab);
     let count = lab.writer.link_count(lab.links[1], Direction::Transmit);
     assert_eq!((count.packets, count.bytes), (2, 2 * LEN as u64));
-    assert_eq!(run(&mut lab), [6 * MS, 7 * MS, 8 * MS]);
+    assert_eq!(run(&mut lab), [6 * MS, 7 * MS, 8 * MS, 9 * MS, 10 * MS]);
     let count = lab.writer.link_count(lab.links[1], Direction::Transmit);
-    assert_eq!((count.packets, count.bytes), (5, 5 * LEN as u64));
+    assert_eq!((count.packets, count.bytes), (7, 7 * LEN as u64));
     let count = lab.writer.queue_count(queues[0]);
-    assert_eq!((count.packets, count.bytes, count.drops, count.queued), (5, 5 * LEN as u64, 5, 0));
-    assert_eq!(lab.writer.queue_count(queues[1]).drops, 5);
+    assert_eq!((count.packets, count.bytes, count.drops, count.queued), (7, 7 * LEN as u64, 3, 0));
+    assert_eq!(lab.writer.queue_count(queues[1]).drops, 3);
     lab.assert_accounted();
 }
 

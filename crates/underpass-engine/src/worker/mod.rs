@@ -50,7 +50,6 @@ use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::hmac::{Check, Require};
 use crate::limiter::{Limiter, Nanos};
-use crate::qos::qdisc::Origin;
 use crate::tables::{Guard, Link, LinkId, Lookup, LookupId, Reader, Tables};
 use crate::trace::{Event, Trace};
 
@@ -65,7 +64,7 @@ pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
 use reassemble::Reassembly;
 use road::LABELLED;
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
-use shape::{Place, Shape};
+use shape::Shape;
 pub(crate) use step::{Refusal, Step};
 pub(crate) use transmit::QUEUE;
 use transmit::Transmit;
@@ -260,16 +259,12 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.end_of_burst(view, trace);
         };
         let packets = burst.len() as u64;
+        let mut bytes = 0;
         if let Some(qdisc) = link.ingress_qdisc {
-            let mut bytes = 0;
-            for packet in burst.drain(..) {
-                bytes += packet.len() as u64;
-                self.queue(view, (qdisc, Place::Ingress(ingress)), packet, Origin::Here, trace);
-            }
-            self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });
-            return self.end_of_burst(view, trace);
+            bytes = self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
         }
-        if let Some(bytes) = self.take_in(view, (port, ingress, link), burst, trace) {
+        if let Some(taken) = self.take_in(view, (port, ingress, link), burst, trace) {
+            bytes += taken;
             self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });
         }
         self.end_of_burst(view, trace);

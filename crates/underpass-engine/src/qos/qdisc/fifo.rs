@@ -21,6 +21,14 @@ impl Fifo {
         }
     }
 
+    /// The longest packet that there is room for while there is no other.
+    pub(super) fn passes(&self) -> Option<u32> {
+        match self.limit {
+            FifoLimit::Packets(limit) => (limit >= 1).then_some(u32::MAX),
+            FifoLimit::Bytes(limit) => Some(limit),
+        }
+    }
+
     #[inline]
     pub(super) fn enqueue<C: Classify>(
         &mut self,

@@ -161,6 +161,14 @@ impl Class {
         (now.saturating_sub(self.state.at) as i64).min(MAX_PASSED)
     }
 
+    /// What the buckets hold at `now`, by this worker's clock.
+    #[inline(always)]
+    fn filled(&self, now: Nanos) -> (i64, i64) {
+        let passed = if self.state.clocks.is_some() { 0 } else { self.passed(now) };
+        let State { tokens, ctokens, .. } = self.state;
+        ((tokens + passed).min(self.buffer), (ctokens + passed).min(self.cbuffer))
+    }
+
     /// Reserves of the time that workers share what buckets below zero lack.
     fn fill(&mut self, now: Nanos) {
         let State { tokens, ctokens, ready, cready, clocks: Some(clocks), .. } = &mut self.state else {
@@ -242,11 +250,14 @@ impl Htb {
             }
             filters = class.filters;
         }
-        let default = self.find(handle & 0xffff_0000 | self.default & 0xffff);
-        match default.filter(|index| self.class(*index).is_some_and(|class| class.level == 0)) {
-            Some(index) => To::Leaf(index),
-            None => To::Direct,
-        }
+        self.default_leaf(handle).map_or(To::Direct, To::Leaf)
+    }
+
+    /// The class for what no filter takes, if it is a leaf.
+    #[inline]
+    fn default_leaf(&self, handle: u32) -> Option<u32> {
+        let index = self.find(handle & 0xffff_0000 | self.default & 0xffff)?;
+        (self.class(index)?.level == 0).then_some(index)
     }
 
     pub(super) fn enqueue<C: Classify>(
@@ -495,22 +506,111 @@ impl Htb {
             if shared {
                 class.fill(now);
             }
-            let old = class.state.mode;
-            if old == Mode::CanSend && !shared && class.state.tokens >= 0 && class.state.ctokens >= 0 {
+            let state = &class.state;
+            if state.mode == Mode::CanSend && !shared && state.tokens | state.ctokens >= 0 {
                 continue;
             }
-            let lasts = self.change_mode(count, index, now, 0);
-            let Some(class) = self.class(index) else { return };
-            let (mode, own_level, at_level) = (class.state.mode, class.level, class.at_level);
-            if mode != old {
-                if mode == Mode::CanSend {
-                    if let Some(level) = self.levels.get_mut(usize::from(own_level)) {
-                        level.waiting.remove(at_level);
-                    }
-                } else {
-                    self.wait(index, lasts, now);
+            self.follow_mode(count, index, now);
+        }
+    }
+
+    /// Those of the first packets that may leave at once, by the direct queue or by the rate of the class that takes
+    /// what no filter takes: [`Node::pass`]. What each class is charged is added up, as all leave at the same time.
+    pub(super) fn pass(
+        &mut self,
+        count: &mut QueueCount,
+        handle: u32,
+        packets: &[(u32, u32)],
+        now: Nanos,
+    ) -> usize {
+        if self.filters.is_some() {
+            return 0;
+        }
+        let Some(index) = self.default_leaf(handle) else {
+            let number = count.pass(if self.direct_limit > 0 { packets } else { &[] });
+            count.own[DIRECT] += number as u64;
+            return number;
+        };
+        self.note(index);
+        let Some(class) = self.classes.get_mut(index as usize) else { return 0 };
+        let longest = class.leaf.as_ref().and_then(Node::passes);
+        let free = class.state.mode == Mode::CanSend && class.state.clocks.is_none();
+        let Some(longest) = longest.filter(|_| free) else { return 0 };
+        let (mut tokens, mut ctokens) = class.filled(now);
+        let mut number = 0;
+        for (len, _) in packets.iter().take_while(|(len, _)| *len <= longest) {
+            tokens -= class.rate.nanos(*len) as i64;
+            ctokens -= class.ceil.nanos(*len) as i64;
+            let deficit = &mut class.state.deficit[0];
+            *deficit = deficit.saturating_sub_unsigned(*len);
+            if *deficit < 0 {
+                *deficit = deficit.saturating_add(class.quantum);
+            }
+            number += 1;
+            if tokens | ctokens < 0 {
+                break;
+            }
+        }
+        if number == 0 {
+            return 0;
+        }
+        let packets = packets.get(..number).unwrap_or_default();
+        class.state.count.own[LENDS] += number as u64;
+        if let Some(leaf) = &mut class.leaf {
+            leaf.changed = true;
+            leaf.count.pass(packets);
+        }
+        count.pass(packets);
+        class.state.count.pass(packets);
+        let mut above = class.parent;
+        self.settle(count, index, (tokens, ctokens), now);
+        while let Some(index) = above {
+            self.note(index);
+            let Some(class) = self.classes.get_mut(index as usize) else { break };
+            above = class.parent;
+            class.state.count.pass(packets);
+            // The first may find that it can send again; what follows only takes.
+            let first = if class.state.mode == Mode::CanSend { number } else { 1 };
+            let (first, rest) = packets.split_at_checked(first).unwrap_or((packets, &[]));
+            for packets in [first, rest].into_iter().filter(|packets| !packets.is_empty()) {
+                let Some(class) = self.classes.get_mut(index as usize) else { break };
+                let (mut tokens, mut ctokens) = class.filled(now);
+                for (len, _) in packets {
+                    tokens -= class.rate.nanos(*len) as i64;
+                    ctokens -= class.ceil.nanos(*len) as i64;
+                }
+                self.settle(count, index, (tokens, ctokens), now);
+            }
+        }
+        number
+    }
+
+    /// Gives a class what its buckets hold at `now`, and the mode that follows from it.
+    #[inline]
+    fn settle(&mut self, count: &mut QueueCount, index: u32, (tokens, ctokens): (i64, i64), now: Nanos) {
+        let Some(class) = self.classes.get_mut(index as usize) else { return };
+        let state = &mut class.state;
+        (state.tokens, state.ctokens, state.at) =
+            (tokens.max(1 - MAX_PASSED), ctokens.max(1 - MAX_PASSED), now);
+        if state.mode == Mode::CanSend && tokens | ctokens >= 0 && state.clocks.is_none() {
+            return;
+        }
+        self.follow_mode(count, index, now);
+    }
+
+    /// Gives a class the mode that it has now, and has it looked at again when that may change.
+    fn follow_mode(&mut self, count: &mut QueueCount, index: u32, now: Nanos) {
+        let Some(class) = self.class(index) else { return };
+        let (old, level, at_level) = (class.state.mode, class.level, class.at_level);
+        let lasts = self.change_mode(count, index, now, 0);
+        match self.class(index).map_or(old, |class| class.state.mode) {
+            mode if mode == old => {}
+            Mode::CanSend => {
+                if let Some(level) = self.levels.get_mut(usize::from(level)) {
+                    level.waiting.remove(at_level);
                 }
             }
+            _ => self.wait(index, lasts, now),
         }
     }
 

@@ -132,6 +132,16 @@ impl QueueCount {
         self.packets = self.packets.wrapping_add(segments.into());
     }
 
+    /// Packets that are sent at once; how many.
+    #[inline]
+    fn pass(&mut self, packets: &[(u32, u32)]) -> usize {
+        let bytes: u64 = packets.iter().map(|(len, _)| u64::from(*len)).sum();
+        let segments: u64 = packets.iter().map(|(_, segments)| u64::from(*segments)).sum();
+        self.bytes = self.bytes.wrapping_add(bytes);
+        self.packets = self.packets.wrapping_add(segments);
+        packets.len()
+    }
+
     /// Something below has lost packets: `qdisc_tree_reduce_backlog`.
     fn lost(&mut self, lost: Lost) {
         self.queued = self.queued.wrapping_sub(lost.packets as u64);
@@ -186,22 +196,34 @@ impl Node {
         self.count.queued
     }
 
-    /// Whether a packet that finds nobody waiting need not be queued: `TCQ_F_CAN_BYPASS`.
+    /// Lets packets go by that find nobody waiting and may leave at once, and counts them; returns how many of them.
+    /// Each is charged so many bytes and packets, and of priority 0. What is left of them has to be queued.
+    ///
+    /// It comes to the same as if each were enqueued and dequeued, but for what Linux skips too (`TCQ_F_CAN_BYPASS`).
     #[inline]
-    pub(crate) fn can_bypass(&self) -> bool {
-        match &self.kind {
-            Kind::Fifo(fifo) => fifo.can_bypass(),
-            Kind::PfifoFast(_) => true,
-            Kind::FqCodel(fq_codel) => fq_codel.can_bypass(),
-            Kind::Prio(_) | Kind::Tbf(_) | Kind::Htb(_) => false,
+    pub(crate) fn pass(&mut self, packets: &[(u32, u32)], now: Nanos) -> usize {
+        if self.count.queued != 0 {
+            return 0;
+        }
+        self.changed = true;
+        let Self { count, kind, handle, .. } = self;
+        match kind {
+            Kind::Fifo(fifo) if fifo.can_bypass() => count.pass(packets),
+            Kind::PfifoFast(_) => count.pass(packets),
+            Kind::FqCodel(fq_codel) if fq_codel.can_bypass() => count.pass(packets),
+            Kind::Tbf(tbf) => tbf.pass(count, packets, now),
+            Kind::Htb(htb) => htb.pass(count, *handle, packets, now),
+            Kind::Fifo(_) | Kind::FqCodel(_) | Kind::Prio(_) => 0,
         }
     }
 
-    /// Counts packets that leave without having been queued.
-    pub(crate) fn bypass(&mut self, bytes: u64, packets: u64) {
-        self.count.bytes = self.count.bytes.wrapping_add(bytes);
-        self.count.packets = self.count.packets.wrapping_add(packets);
-        self.changed = true;
+    /// The longest packet that goes through it at once if it holds none. `None`: none does, or not only by its length.
+    #[inline]
+    fn passes(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Fifo(fifo) if self.count.queued == 0 => fifo.passes(),
+            _ => None,
+        }
     }
 
     /// Puts a packet into its queue.

@@ -106,6 +106,18 @@ impl Tbf {
         Enqueued::Queued
     }
 
+    /// Those of the first packets that may leave at once: [`Node::pass`].
+    pub(super) fn pass(&mut self, count: &mut QueueCount, packets: &[(u32, u32)], now: Nanos) -> usize {
+        let Some(longest) = self.child.passes() else { return 0 };
+        let longest = longest.min(self.max_size);
+        let paid = packets.iter().take_while(|(len, _)| *len <= longest && self.pay(*len, now).is_ok());
+        let number = paid.count();
+        let passed = packets.get(..number).unwrap_or_default();
+        self.child.changed |= number > 0;
+        self.child.count.pass(passed);
+        count.pass(passed)
+    }
+
     pub(super) fn dequeue<C: Classify>(
         &mut self,
         count: &mut QueueCount,

@@ -32,8 +32,13 @@ pub(super) struct Bed {
 
 impl Bed {
     pub(super) fn new(root: &Qdisc) -> Self {
-        let mut items = Items::new(4096);
-        let mut pool = Pool::new(4096);
+        Self::of_slots(root, 4096)
+    }
+
+    /// With room for so many packets.
+    fn of_slots(root: &Qdisc, slots: usize) -> Self {
+        let mut items = Items::new(slots);
+        let mut pool = Pool::new(slots);
         let mut dropped = Vec::new();
         let now = 1_000_000_000_000;
         let cx = &mut Context {
@@ -454,7 +459,7 @@ proptest! {
     /// Whatever the tree: each packet leaves or is dropped, and what waits is what has not.
     #[test]
     fn nothing_is_lost(root in tree(), steps in steps()) {
-        let mut bed = Bed::new(&numbered(root));
+        let mut bed = Bed::of_slots(&numbered(root), 160);
         let (mut came, mut left, mut dropped) = (0, 0, 0);
         let all = bed.pool.available();
         for step in steps {
@@ -479,6 +484,46 @@ proptest! {
         prop_assert_eq!(backlog, 0);
     }
 
+    /// Packets that pass a tree at once leave everything as if each had been queued.
+    #[test]
+    fn passing_comes_to_the_same(
+        speeds in prop::collection::vec((10_000u64..500_000, 1u64..4), 1..4),
+        burst in 1600u32..20_000,
+        rounds in prop::collection::vec((0u64..30_000_000, prop::collection::vec(60u32..1500, 0..10)), 1..8),
+        bucket in any::<bool>(),
+    ) {
+        let root = if bucket {
+            tbf(1, speeds[0].0, burst, bfifo(2, 20_000))
+        } else {
+            let classes = speeds.iter().zip(1u32..).map(|(&(speed, more), at)| {
+                let class = class(2 * at, at, at - 1, speed, speed * more, pfifo(2 * at + 1, 20));
+                HtbClass { quantum: 1000, ..class }
+            });
+            let htb = tables::Htb { default: speeds.len() as u32, direct: 10, filters: None, classes: classes.collect() };
+            Qdisc { queue: QueueId(1), handle: 0x1_0000, kind: QdiscKind::Htb(Box::new(htb)) }
+        };
+        let (mut passing, mut queueing) = (Bed::of_slots(&root, 160), Bed::of_slots(&root, 160));
+        for (pause, lens) in rounds {
+            passing.now += pause;
+            queueing.now = passing.now;
+            let charges: Vec<_> = lens.iter().map(|len| (*len, 1)).collect();
+            let passed = passing.node.pass(&charges, passing.now);
+            for (at, len) in lens.into_iter().enumerate() {
+                let enqueued = queueing.enqueue(len as usize, 0);
+                if at < passed {
+                    prop_assert_eq!(queueing.dequeue(), Some((len, 0)));
+                } else {
+                    prop_assert_eq!(passing.enqueue(len as usize, 0), enqueued);
+                    prop_assert_eq!(passing.dequeue(), queueing.dequeue());
+                }
+            }
+            for queue in 1..9 {
+                prop_assert_eq!(passing.count(queue), queueing.count(queue));
+            }
+        }
+        prop_assert_eq!(passing.run(), queueing.run());
+    }
+
     /// In no time does more leave than the rate has for it, and the burst.
     #[test]
     fn the_rate_is_not_exceeded(
@@ -496,7 +541,7 @@ proptest! {
         };
         // A leaf of HTB sends what it has tokens for the first byte of, whatever the class above it owes.
         let burst = if htb_instead { 2 * (1600 + 1600) } else { burst };
-        let mut bed = Bed::new(&root);
+        let mut bed = Bed::of_slots(&root, 160);
         let mut left = Vec::new();
         for (len, pass) in packets {
             bed.now += pass;
