@@ -50,7 +50,7 @@ pub const LARGE_SLOT: usize = HEADROOM + 65_536 + 64;
 pub struct Packet {
     slot: NonNull<u8>,
     /// From the lowest bit on: the offset of the packet's first byte and the length of the slot, [`BITS`]
-    /// bits each, [`OFFLOAD`], and the length of the packet, so that this takes no mask.
+    /// bits each, [`MARGINAL`], and the length of the packet, so that this takes no mask.
     ///
     /// Invariant: start + length ≤ slot length. [`Packet::put`], [`Packet::pull`] and [`Packet::push`]
     /// alone write it. Because of it the packet's bytes need no check, which is worth 90 of 470
@@ -58,13 +58,19 @@ pub struct Packet {
     place: u64,
 }
 
-/// Bits of an offset in a slot: slots are below 2 MiB.
-const BITS: u32 = 21;
+/// Bits of an offset in a slot: slots are below 1 MiB.
+const BITS: u32 = 20;
 const MASK: u64 = (1 << BITS) - 1;
 /// Whether the margin holds an [`Offload`].
 const OFFLOAD: u64 = 1 << (2 * BITS);
+/// Whether the margin holds a [`Tag`].
+const TAGGED: u64 = OFFLOAD << 1;
+/// What the margin holds.
+const MARGINAL: u64 = OFFLOAD | TAGGED;
 /// The lowest bit of the length.
-const LEN: u32 = 2 * BITS + 1;
+const LEN: u32 = 2 * BITS + 2;
+/// Where in the margin a [`Tag`] lies.
+const TAG: usize = 32;
 
 /// What was left to the one who sends a packet: an unfinished checksum, a segment that is to be cut.
 /// A packet that comes from a kernel's socket on the same machine has one; see virtio 1.2 section 5.1.6.
@@ -99,6 +105,24 @@ pub enum SegmentKind {
     Udp,
 }
 
+/// What goes along with a packet beside its bytes, for policy and traffic control: fields of Linux's `sk_buff`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct Tag {
+    /// `mark`: what `fw` filters and rules with `fwmark` look at.
+    pub mark: u32,
+    /// `priority`: the class that a qdisc puts it in.
+    pub priority: u32,
+    /// `queue_mapping`, as `skbedit` sets it.
+    pub queue: u16,
+    /// `tc_index`: the minor number of the class that a filter of a hook found.
+    pub index: u16,
+    /// `pkt_type`, as `skbedit` sets it, plus 1; 0: what its destination address says.
+    pub packet_type: u8,
+    /// Always 0.
+    pub reserved: [u8; 3],
+}
+
 /// An [`Offload`] in the margin: `start` counts from the start of the slot, so that it stays right when
 /// headers come and go.
 #[derive(Clone, Copy)]
@@ -120,7 +144,7 @@ unsafe impl Send for Packet {}
 pub struct NoRoom;
 
 impl Packet {
-    /// An empty packet in the slot behind the margin that `slot` starts with; less than 2 MiB.
+    /// An empty packet in the slot behind the margin that `slot` starts with; less than 1 MiB.
     fn new(slot: &'static mut [u8]) -> Self {
         let slot = slot.get_mut(MARGIN..).unwrap_or_default();
         let len = slot.len() as u64 & MASK;
@@ -198,6 +222,29 @@ impl Packet {
         // SAFETY: the margin before the slot is ours (see `Pool`) and longer than `Stored`.
         unsafe { self.slot.as_ptr().sub(MARGIN).cast::<Stored>().write_unaligned(stored) };
         self.place |= OFFLOAD;
+    }
+
+    /// What goes along with it.
+    #[inline(always)]
+    pub fn tag(&self) -> Tag {
+        if self.place & TAGGED == 0 { Tag::default() } else { self.read_tag() }
+    }
+
+    #[cold]
+    fn read_tag(&self) -> Tag {
+        // SAFETY: the margin before the slot is ours (see `Pool`) and longer than `TAG` and a `Tag`, which was written
+        // there when the bit was set.
+        unsafe { self.slot.as_ptr().sub(MARGIN - TAG).cast::<Tag>().read_unaligned() }
+    }
+
+    /// Says what goes along with it.
+    pub fn set_tag(&mut self, tag: Tag) {
+        self.place &= !TAGGED;
+        if tag != Tag::default() {
+            // SAFETY: as in `read_tag`.
+            unsafe { self.slot.as_ptr().sub(MARGIN - TAG).cast::<Tag>().write_unaligned(tag) };
+            self.place |= TAGGED;
+        }
     }
 
     /// Length of the longest of the packets that this one stands for, its own if it stands for itself.
@@ -310,6 +357,7 @@ impl Packet {
         let to = last_place(self.capacity(), packet.len(), room).ok_or(NoRoom)?;
         self.set(to, packet.bytes())?;
         self.take_over(packet.offload());
+        self.set_tag(packet.tag());
         Ok(())
     }
 
@@ -351,7 +399,7 @@ impl Packet {
         Ok(())
     }
 
-    /// Replaces the packet by `bytes`, which start at offset `start` of the slot. It has no [`Offload`].
+    /// Replaces the packet by `bytes`, which start at offset `start` of the slot. It has no [`Offload`] and no [`Tag`].
     ///
     /// # Errors
     /// [`NoRoom`] if they do not fit there; the packet is then unchanged.
@@ -373,7 +421,7 @@ impl Packet {
         unsafe { slice::from_raw_parts_mut(self.slot.as_ptr(), self.capacity()) }
     }
 
-    /// Says that the packet is the `len` bytes from offset `start` of the slot. It has no [`Offload`].
+    /// Says that the packet is the `len` bytes from offset `start` of the slot. It has no [`Offload`] and no [`Tag`].
     ///
     /// # Errors
     /// [`NoRoom`] if the slot ends before that; the packet is then unchanged.
@@ -382,7 +430,7 @@ impl Packet {
         if start.checked_add(len).is_none_or(|end| end > self.capacity()) {
             return Err(NoRoom);
         }
-        self.clear_offload();
+        self.place &= !MARGINAL;
         self.put(start, len);
         Ok(())
     }
@@ -390,7 +438,7 @@ impl Packet {
     /// Empty, with [`HEADROOM`] in front, and nothing left to be done.
     #[inline(always)]
     fn reset(&mut self) {
-        self.clear_offload();
+        self.place &= !MARGINAL;
         self.put(HEADROOM.min(self.capacity()), 0);
     }
 
@@ -398,7 +446,7 @@ impl Packet {
     #[inline(always)]
     fn put(&mut self, start: usize, len: usize) {
         debug_assert!(start + len <= self.capacity());
-        let kept = self.place & (MASK << BITS | OFFLOAD);
+        let kept = self.place & (MASK << BITS | MARGINAL);
         self.place = kept | (len as u64) << LEN | start as u64;
     }
 }
@@ -434,7 +482,7 @@ impl Pool {
     /// A pool of `slots` slots of `size` bytes, all in one class.
     ///
     /// # Panics
-    /// If a slot is to be of 2 MiB or more.
+    /// If a slot is to be of 1 MiB or more.
     pub fn with_slot_size(slots: usize, size: usize) -> Self {
         assert!(size as u64 <= MASK, "a slot of {size} bytes");
         let region: &'static mut [u8] = Vec::leak(vec![0; slots * (size + MARGIN)]);
@@ -537,6 +585,31 @@ mod tests {
         assert_eq!(packet.offload().unwrap().segment, segment);
         packet.truncate(rest + 104 + 17);
         assert_eq!(packet.offload(), None, "the field is cut off");
+    }
+
+    #[test]
+    fn a_tag_goes_along() {
+        let mut pool = Pool::new(2);
+        let (mut packet, mut copy) = (pool.take().unwrap(), pool.take().unwrap());
+        packet.set(HEADROOM, &[1; 100]).unwrap();
+        let tag =
+            Tag { mark: 7, priority: 0x0001_0002, queue: 3, index: 4, packet_type: 1, ..Tag::default() };
+        packet.set_tag(tag);
+        packet.set_offload(TCP);
+        packet.push(64).unwrap().fill(0xff);
+        packet.narrow(10, 150);
+        packet.move_back(100).unwrap();
+        assert_eq!((packet.tag(), packet.offload().is_some(), packet.len()), (tag, true, 150));
+        packet.clear_offload();
+        assert_eq!(packet.tag(), tag);
+        copy.copy_back(&packet, 100).unwrap();
+        assert_eq!((copy.tag(), copy.offload()), (tag, None));
+        copy.set_tag(Tag::default());
+        packet.set(HEADROOM, &[1; 100]).unwrap();
+        assert_eq!((packet.tag(), copy.tag(), packet.len()), (Tag::default(), Tag::default(), 100));
+        copy.set_tag(tag);
+        pool.give(copy);
+        assert_eq!(pool.take().unwrap().tag(), Tag::default());
     }
 
     #[test]

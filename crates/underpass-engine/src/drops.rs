@@ -179,4 +179,18 @@ drops! {
     Codel = "codel",
     /// In an ifb, and not redirected there.
     IfbOrigin = "ifb-origin",
+    /// Over the rate or the MTU of a `police`, or because it says so of all.
+    Police = "police",
+    /// An action of a filter said so.
+    TcAction = "tc-action",
+    /// An action took it for itself: `trap`, `stolen`.
+    TcStolen = "tc-stolen",
+    /// Filters sent it back and forth too often: `reclassify`, `goto chain`.
+    TcLoop = "tc-loop",
+    /// An action was to change headers that it does not have, or had no room for more.
+    TcEdit = "tc-edit",
+    /// The link that it was to be redirected to is gone or down, or has no port.
+    MirredLink = "mirred-link",
+    /// Redirected too often.
+    MirredLoop = "mirred-loop",
 }

@@ -51,6 +51,8 @@ pub enum Event {
     Sent(PortId),
     /// Delivered to the router itself, by this link.
     Delivered(LinkId),
+    /// Went through an action of traffic control, by its name.
+    Action(&'static str),
     /// Dropped.
     Dropped(Drop),
 }

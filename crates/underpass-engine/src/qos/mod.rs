@@ -1,18 +1,20 @@
 //! Policing and shaping: the arithmetic of rates, and what is done to packets by it.
 
-#[allow(dead_code, reason = "workers come to it next")]
 mod action;
-#[allow(dead_code, reason = "workers come to it next")]
+mod classify;
+mod edit;
 mod estimator;
-#[allow(dead_code, reason = "workers come to it next")]
 mod hook;
-#[allow(dead_code, reason = "workers come to it next")]
 mod police;
 pub mod qdisc;
 mod rate;
+mod subject;
 mod wire;
 
 pub(crate) use action::StoredAction;
-pub(crate) use hook::StoredHook;
+pub(crate) use edit::{edit_label, edit_vlan};
+pub(crate) use hook::{Everything, Found, StoredHook};
+pub(crate) use police::{Charged, Lease, Policer};
 pub use rate::{LinkLayer, Rate, RateConfig};
+pub(crate) use subject::{Place, Subject, is_for_us, uncounted};
 pub use wire::WireLength;

@@ -141,6 +141,4 @@ pub enum MetaValue {
     IngressDevice,
     /// The VLAN tag's identifier and priority, 0 without one.
     VlanTag,
-    /// A hash of the flow.
-    RxHash,
 }

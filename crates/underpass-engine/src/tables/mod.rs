@@ -67,6 +67,8 @@ pub struct Tables {
     tunnels: TunnelTable,
     hooks: Slab<StoredHook>,
     tc_actions: Slab<StoredAction>,
+    /// How many links ask something of what leaves.
+    asking_links: AtomicU32,
     qdiscs: Slab<StoredQdisc>,
     /// Moves on whenever one of `qdiscs` is changed or removed.
     qdisc_changes: AtomicU32,
@@ -94,6 +96,7 @@ impl Tables {
             tunnels: TunnelTable::new(1 << LINK_BITS, retirer),
             hooks: Slab::new(LINK_BITS, retirer),
             tc_actions: Slab::new(LINK_BITS, retirer),
+            asking_links: AtomicU32::new(0),
             qdiscs: Slab::new(QDISC_BITS, retirer),
             qdisc_changes: AtomicU32::new(0),
         }
@@ -212,5 +215,29 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn tunnels(&self) -> &TunnelTable {
         &self.tunnels
+    }
+    /// The filters of a place.
+    #[inline]
+    pub(crate) fn hook<'g>(&'g self, id: HookId, guard: &'g Guard<'_>) -> Option<&'g StoredHook> {
+        self.hooks.get(id.0, guard)
+    }
+
+    /// An action of traffic control.
+    #[inline]
+    pub(crate) fn tc_action<'g>(&'g self, id: TcActionId, guard: &'g Guard<'_>) -> Option<&'g StoredAction> {
+        self.tc_actions.get(id.0, guard)
+    }
+
+    /// Whether any link asks anything of what leaves.
+    #[inline(always)]
+    pub(crate) fn asks_leaving(&self) -> bool {
+        self.asking_links.load(Relaxed) != 0
+    }
+
+    /// Takes note that a link has taken the place of another.
+    fn link_asks(&self, old: Option<&Link>, new: Option<&Link>) {
+        let asks = |link: Option<&Link>| u32::from(link.is_some_and(|link| link.egress.is_some()));
+        let count = self.asking_links.load(Relaxed) + asks(new);
+        self.asking_links.store(count - asks(old), Relaxed);
     }
 }

@@ -150,13 +150,6 @@ pub enum MplsEdit {
         /// What the label is.
         label: MplsFields,
     },
-    /// A label is put before the Ethernet header (`mac_push`).
-    MacPush {
-        /// The EtherType of the packet then.
-        protocol: u16,
-        /// What the label is.
-        label: MplsFields,
-    },
     /// Fields of the first label are changed.
     Modify(MplsFields),
     /// Its TTL is lowered.
@@ -198,15 +191,6 @@ pub enum VlanEdit {
         id: u16,
         /// 3 bits; `None`: as it is.
         priority: Option<u8>,
-    },
-    /// The Ethernet header is taken off.
-    PopEthernet,
-    /// An Ethernet header is put before the packet.
-    PushEthernet {
-        /// Destination address.
-        destination: [u8; 6],
-        /// Source address.
-        source: [u8; 6],
     },
 }
 

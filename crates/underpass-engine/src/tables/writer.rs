@@ -199,6 +199,7 @@ impl Writer {
         self.counters.iter().for_each(|counters| counters.reserve_link(LinkId(id)));
         let base = [Direction::Receive, Direction::Transmit].map(|way| self.sum_link(LinkId(id), way));
         self.link_bases.insert(LinkId(id), (base, self.sum_mpls(LinkId(id))));
+        self.tables.link_asks(None, Some(&link));
         self.tables.links.replace(id, Some(link), &mut self.retirer);
         self.point_port(port, id);
         LinkId(id)
@@ -211,6 +212,7 @@ impl Writer {
             self.release_port(old.port, id.0);
         }
         let port = link.port;
+        self.tables.link_asks(Some(old), Some(&link));
         self.tables.tunnels.link_changed(id, Some(&link), &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, Some(link), &mut self.retirer);
         self.point_port(port, id.0);
@@ -220,6 +222,7 @@ impl Writer {
     pub fn remove_link(&mut self, id: LinkId) {
         let Some(old) = self.tables.links.peek(id.0, &self.retirer) else { return };
         self.release_port(old.port, id.0);
+        self.tables.link_asks(Some(old), None);
         self.tables.tunnels.link_changed(id, None, &self.tunnels_of_links, &mut self.retirer);
         self.tables.links.replace(id.0, None, &mut self.retirer);
         self.links.give(id.0, &self.retirer);

@@ -100,6 +100,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         holds.count -= neighbour.packets.len();
         let guard = self.reader.enter();
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+        self.path.hooks.came = None;
         self.path.release(&view, neighbour, rewrite, trace);
     }
 

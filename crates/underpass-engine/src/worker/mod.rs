@@ -14,10 +14,12 @@ mod arp;
 mod bpf;
 mod carry;
 mod chain;
+mod egress;
 mod express;
 mod fragment;
 mod group;
 mod hold;
+mod hook;
 mod host;
 mod icmp;
 mod ioam;
@@ -58,6 +60,7 @@ use chain::Fibs;
 use express::{Common, Company, Crossed};
 use hold::Holds;
 pub use hold::Unresolved;
+use hook::{Hooks, place_of};
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::{check as ipv4_check, plain as ipv4_plain};
 pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
@@ -118,6 +121,7 @@ pub(crate) struct Path<const COUNT: bool> {
     /// What has entered and left a tunnel, on the common road.
     entered: Crossed,
     left: Crossed,
+    hooks: Hooks,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
@@ -189,6 +193,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             identification: (reader.number() as u16) << 13,
             entered: Crossed::default(),
             left: Crossed::default(),
+            hooks: Hooks::default(),
         };
         Self { tables, reader, path, epoch: 0 }
     }
@@ -256,12 +261,17 @@ impl<const COUNT: bool> Path<COUNT> {
                 trace.step(Event::Received(port), &packet);
                 self.drop(packet, Drop::LinkDown, trace);
             }
+            self.hooks.came = None;
             return self.end_of_burst(view, trace);
         };
-        let packets = burst.len() as u64;
-        let mut bytes = 0;
+        self.hooks.came = Some((ingress, link.ifindex));
+        let (packets, mut bytes) = (burst.len() as u64, 0);
+        if let Some(hook) = link.ingress {
+            let place = place_of(ingress, link, true, self.hooks.came);
+            bytes = self.ask_burst(view, hook, &place, burst, trace);
+        }
         if let Some(qdisc) = link.ingress_qdisc {
-            bytes = self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
+            bytes += self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
         }
         if let Some(taken) = self.take_in(view, (port, ingress, link), burst, trace) {
             bytes += taken;
@@ -312,7 +322,9 @@ impl<const COUNT: bool> Path<COUNT> {
         let (step, target, len) = classify(packet.bytes(), link, self.answers);
         packet.narrow(ethernet::Header::LEN, len);
         let at = packet.headroom();
+        let mark = packet.tag().mark;
         let mut road = Road::new(packet, at, ingress, extra);
+        road.extra.mark = mark;
         match step {
             Step::Label => self.labelled.count(1, len as u64),
             Step::Look4(_) => road.target4 = Ipv4Addr::from_bits(target as u32),
@@ -363,7 +375,9 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     fn end_of_burst<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        self.leave_hooks(view, trace);
         self.shape(view, trace);
+        self.leave_hooks(view, trace);
         self.end_run();
         self.entered.flush(&self.counters, Direction::Transmit);
         self.left.flush(&self.counters, Direction::Receive);

@@ -151,6 +151,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         }
         let guard = self.reader.enter();
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+        self.path.hooks.came = None;
         self.path.follow_qdiscs(&view, trace);
         self.path.end_of_burst(&view, trace);
     }
@@ -224,7 +225,6 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Sends a packet into an ifb, to go on where it came from.
-    #[allow(dead_code, reason = "hooks redirect into it")]
     pub(super) fn redirect_to_ifb<T: Trace>(
         &mut self,
         view: &View<'_>,
@@ -453,6 +453,7 @@ impl<const COUNT: bool> Path<COUNT> {
             self.wake(id);
         }
         for _ in 0..ROUNDS {
+            self.leave_hooks(view, trace);
             self.collect(view, trace);
             while let Some((link, packet)) = self.shape.outward.pop_front() {
                 self.leave_by(view, link, packet, trace);

@@ -27,6 +27,8 @@ struct Queue {
     bytes: u64,
     /// How many of them need not go through the link's qdisc, or have.
     shaped: usize,
+    /// How many of them have been asked what their link asks of what leaves.
+    asked: usize,
     /// Labelled packets since the last time, and their bytes from the first label on.
     labelled: (u64, u64),
 }
@@ -93,6 +95,7 @@ impl Transmit {
             counted: 0,
             bytes: 0,
             shaped: 0,
+            asked: 0,
             labelled: (0, 0),
         });
     }
@@ -114,7 +117,7 @@ impl Transmit {
 
     pub(crate) fn drain(&mut self, port: PortId) -> impl Iterator<Item = Packet> + '_ {
         self.queues.get_mut(usize::from(port.0)).into_iter().flat_map(|queue| {
-            (queue.counted, queue.shaped) = (0, 0);
+            (queue.counted, queue.shaped, queue.asked) = (0, 0, 0);
             queue.packets.drain(..)
         })
     }
@@ -146,6 +149,7 @@ impl Transmit {
         if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
             let taken = queue.packets.drain(queue.shaped..);
             into.extend(taken.inspect(|packet| queue.bytes = queue.bytes.wrapping_sub(packet.len() as u64)));
+            queue.asked = queue.asked.min(queue.packets.len());
         }
     }
 
@@ -154,6 +158,31 @@ impl Transmit {
         self.push(port, packet, len)?;
         if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
             queue.shaped = queue.packets.len();
+            queue.asked = queue.packets.len();
+        }
+        Ok(())
+    }
+
+    /// The ports with packets that have not been asked.
+    pub(crate) fn unasked(&self) -> Vec<PortId> {
+        let queues = self.queues.iter().enumerate();
+        let unasked = queues.filter(|(_, queue)| queue.asked < queue.packets.len());
+        unasked.map(|(port, _)| PortId(port as u16)).collect()
+    }
+
+    /// Takes the packets of a port that have not been asked.
+    pub(crate) fn take_unasked(&mut self, port: PortId) -> Vec<Packet> {
+        let Some(queue) = self.queues.get_mut(usize::from(port.0)) else { return Vec::new() };
+        let taken: Vec<Packet> = queue.packets.drain(queue.asked..).collect();
+        queue.bytes -= taken.iter().map(|packet| packet.len() as u64).sum::<u64>();
+        taken
+    }
+
+    /// Puts a packet of `len` bytes that was asked into the queue of `port`, where all others have been.
+    pub(crate) fn push_asked(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+        self.push(port, packet, len)?;
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            queue.asked = queue.packets.len();
         }
         Ok(())
     }
@@ -162,6 +191,11 @@ impl Transmit {
     #[inline]
     pub(super) fn is_full(&self, port: PortId) -> bool {
         self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.packets.len() >= QUEUE - QUEUE / 4)
+    }
+
+    /// Says that no packet is to be asked any more.
+    pub(crate) fn all_asked(&mut self) {
+        self.queues.iter_mut().for_each(|queue| queue.asked = queue.packets.len());
     }
 
     /// Counts what has been queued since the last time.
@@ -173,6 +207,7 @@ impl Transmit {
             }
             queue.counted = queue.packets.len();
             queue.shaped = queue.counted;
+            queue.asked = queue.counted;
             totals.sent = totals.sent.wrapping_add(packets);
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
             if let Some((link, _)) = view.tables.port_link(PortId(port as u16), view.guard) {

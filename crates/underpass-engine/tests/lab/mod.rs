@@ -27,6 +27,8 @@ pub struct Lab {
     /// The neighbour on each port.
     pub next_hops: [NextHopId; 2],
     pub forward: [ActionId; 2],
+    /// The time at which packets come.
+    pub now: u64,
     slots: usize,
 }
 
@@ -101,7 +103,7 @@ impl Lab {
         writer.insert6(fib6, v6("fd00:0::1"), 128, local);
         writer.insert4(fib4, Ipv4Addr::new(10, 0, 0, 1), 32, local);
         let worker = Worker::new(tables, readers.remove(0), pool);
-        Self { writer, worker, fib4, fib6, lookup, links, next_hops, forward, slots }
+        Self { writer, worker, fib4, fib6, lookup, links, next_hops, forward, now: 0, slots }
     }
 
     /// What the link of a port is, to be changed.
@@ -198,7 +200,7 @@ impl Lab {
             packet.set(HEADROOM, frame).unwrap();
             burst.push(packet);
         }
-        self.worker.process(PortId(0), &mut burst, 0, trace);
+        self.worker.process(PortId(0), &mut burst, self.now, trace);
         let mut out = Vec::new();
         for port in [0, 1] {
             let sent: Vec<_> = self.worker.sent(PortId(port)).collect();

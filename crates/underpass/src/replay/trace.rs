@@ -151,6 +151,7 @@ impl<W: Write> Trace for Printer<W> {
                 let name = link_name(&self.names, link).to_owned();
                 self.line(format_args!("  delivered to the router, by {name}: {inner}"));
             }
+            Event::Action(name) => self.line(format_args!("  action {name}: {inner}")),
             Event::Dropped(reason) => self.line(format_args!("  dropped: {}", reason.name())),
         }
         // What only this printer has looked at must not keep memory from being freed.

@@ -1,0 +1,412 @@
+//! `flower`: fields of a packet, one hash look-up for each mask. Linux's `net/sched/cls_flower.c` and what it asks of
+//! `net/core/flow_dissector.c`.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use arrayvec::ArrayVec;
+use underpass_packet::{ethernet, ipv6_ext, protocol};
+use zerocopy::IntoBytes;
+
+use crate::qos::subject::{Subject, is_vlan};
+use crate::tables::{
+    FLOWER_FIRST_FRAGMENT, FLOWER_FRAGMENT, FLOWER_LABELS, FlowerFilter, FlowerKey, FlowerVlan, Outcome,
+};
+
+/// Words of a key.
+const WORDS: usize = size_of::<FlowerKey>() / 8;
+const _: () = assert!(size_of::<FlowerKey>().is_multiple_of(8));
+
+/// The filters of a priority.
+pub(crate) struct FlowerTable {
+    masks: Vec<Masked>,
+    /// Whether anything behind the network header counts.
+    deep: bool,
+}
+
+/// The filters of one mask.
+struct Masked {
+    /// The words of a key of which bits count, and these bits.
+    words: Vec<(usize, u64)>,
+    /// By those words of their key: the place of the first filter in `filters`, and how many there are that only differ
+    /// in their ranges of ports.
+    keys: HashMap<Box<[u64]>, Vec<usize>, BuildHasherDefault<Mixer>>,
+    filters: Vec<(Ranges, Outcome)>,
+}
+
+/// Ranges of ports: source, destination.
+type Ranges = [Option<(u16, u16)>; 2];
+
+/// A hash of words: what is in the table is chosen by whoever configures, so it need not withstand an attacker.
+#[derive(Default)]
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+
+    fn write_usize(&mut self, _: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+fn words(key: &FlowerKey) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    for (word, bytes) in words.iter_mut().zip(key.as_bytes().as_chunks::<8>().0) {
+        *word = u64::from_ne_bytes(*bytes);
+    }
+    words
+}
+
+impl FlowerTable {
+    pub(crate) fn new(filters: Vec<FlowerFilter>) -> Self {
+        let mut masks: Vec<Masked> = Vec::new();
+        let mut places: HashMap<FlowerKey, usize> = HashMap::new();
+        let mut deep = false;
+        for FlowerFilter { key, mask, source_ports, destination_ports, outcome } in filters {
+            let ranges = [source_ports, destination_ports];
+            let at = match places.entry(mask) {
+                Entry::Occupied(place) => *place.get(),
+                Entry::Vacant(place) => {
+                    let counted =
+                        words(&mask).into_iter().enumerate().filter(|(_, bits)| *bits != 0).collect();
+                    masks.push(Masked { words: counted, keys: HashMap::default(), filters: Vec::new() });
+                    *place.insert(masks.len() - 1)
+                }
+            };
+            deep |= ranges != [None; 2] || mask != shallow(mask);
+            let Some(masked) = masks.get_mut(at) else { continue };
+            let key = words(&key);
+            let found = masked.words.iter().map(|(n, bits)| key[*n] & bits).collect();
+            masked.keys.entry(found).or_default().push(masked.filters.len());
+            masked.filters.push((ranges, outcome));
+        }
+        Self { masks, deep }
+    }
+
+    /// The filter that takes a packet.
+    pub(crate) fn find(&self, subject: &Subject<'_>) -> Option<&Outcome> {
+        let key = dissect(subject, self.deep);
+        let words = words(&key);
+        self.masks.iter().find_map(|mask| {
+            let found: ArrayVec<u64, WORDS> = mask.words.iter().map(|(n, bits)| words[*n] & bits).collect();
+            let places = mask.keys.get(&found[..])?;
+            let mut filters = places.iter().filter_map(|place| mask.filters.get(*place));
+            filters.find(|(ranges, _)| are_in(&key, ranges)).map(|(_, outcome)| outcome)
+        })
+    }
+}
+
+/// The fields that are known without a look behind the network header.
+fn shallow(key: FlowerKey) -> FlowerKey {
+    FlowerKey {
+        mac_source: key.mac_source,
+        mac_destination: key.mac_destination,
+        ingress: key.ingress,
+        vlan: key.vlan,
+        ..FlowerKey::default()
+    }
+}
+
+fn are_in(key: &FlowerKey, [source, destination]: &Ranges) -> bool {
+    let is_in =
+        |port: u16, range: &Option<(u16, u16)>| range.is_none_or(|(low, high)| (low..=high).contains(&port));
+    is_in(key.source_port, source) && is_in(key.destination_port, destination)
+}
+
+/// What a packet has: `skb_flow_dissect`.
+fn dissect(subject: &Subject<'_>, deep: bool) -> FlowerKey {
+    let mut key = FlowerKey::default();
+    (key.mac_destination, key.mac_source) = subject.addresses();
+    key.ingress = subject.place.came.map_or(0, |(_, ifindex)| ifindex);
+    if let Some((tpid, tci)) = subject.vlan {
+        key.vlan = vlan(tpid, tci);
+        key.vlans = 1;
+    }
+    if deep {
+        look_behind(&mut key, subject);
+    }
+    key
+}
+
+/// A tag without its drop-eligible bit, which `flower` does not see.
+fn vlan(tpid: u16, tci: u16) -> FlowerVlan {
+    FlowerVlan { tpid, tci: tci & 0xefff }
+}
+
+fn look_behind(key: &mut FlowerKey, subject: &Subject<'_>) {
+    let (mut packet, mut ethertype) = (subject.network(), subject.inner_protocol());
+    while is_vlan(ethertype) {
+        let Some(([a, b, c, d], rest)) = packet.split_first_chunk() else { return };
+        let tag = vlan(ethertype, u16::from_be_bytes([*a, *b]));
+        match key.vlans {
+            0 => key.vlan = tag,
+            1 => key.inner_vlan = tag,
+            _ => {}
+        }
+        key.vlans = key.vlans.saturating_add(1);
+        (packet, ethertype) = (rest, u16::from_be_bytes([*c, *d]));
+    }
+    key.ethertype = ethertype;
+    match ethertype {
+        ethernet::IPV4 => look_at_ipv4(key, packet),
+        ethernet::IPV6 => look_at_ipv6(key, packet),
+        ethernet::ARP => look_at_arp(key, packet),
+        ethernet::MPLS | ethernet::MPLS_MULTICAST => {
+            let (entries, _) = packet.as_chunks::<4>();
+            for (label, entry) in key.labels.iter_mut().zip(entries).take(FLOWER_LABELS) {
+                *label = u32::from_be_bytes(*entry);
+                if *label & 0x100 != 0 {
+                    break;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn look_at_ipv4(key: &mut FlowerKey, packet: &[u8]) {
+    let Some(header) = packet.first_chunk::<20>() else { return };
+    let len = usize::from(header[0] & 15) * 4;
+    let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
+    if len < header.len() {
+        return;
+    }
+    key.family = 4;
+    key.source = u32::from_be_bytes([s0, s1, s2, s3]).into();
+    key.destination = u32::from_be_bytes([d0, d1, d2, d3]).into();
+    (key.tos, key.ttl, key.protocol) = (header[1], header[8], header[9]);
+    let fragment = u16::from_be_bytes([header[6], header[7]]);
+    if fragment & 0x3fff != 0 {
+        let first = fragment & 0x1fff == 0;
+        key.fragment = FLOWER_FRAGMENT | if first { FLOWER_FIRST_FRAGMENT } else { 0 };
+        return;
+    }
+    look_at_transport(key, packet.get(len..).unwrap_or_default());
+}
+
+fn look_at_ipv6(key: &mut FlowerKey, packet: &[u8]) {
+    let Some((header, _)) = packet.split_first_chunk::<40>() else { return };
+    let address = |at: usize| {
+        let bytes = header.get(at..at + 16).and_then(|bytes| bytes.try_into().ok());
+        u128::from_be_bytes(bytes.unwrap_or_default())
+    };
+    key.family = 6;
+    (key.source, key.destination) = (address(8), address(24));
+    key.tos = header[0] << 4 | header[1] >> 4;
+    key.ttl = header[7];
+    let (mut next, mut at) = (header[6], header.len());
+    key.protocol = next;
+    for _ in 0..ipv6_ext::MAX_HEADERS {
+        let Some([after, second, high, low]) = packet.get(at..).and_then(|rest| rest.first_chunk()) else {
+            return;
+        };
+        match next {
+            protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION_OPTIONS => {
+                (next, at) = (*after, at + (usize::from(*second) + 1) * 8);
+                key.protocol = next;
+            }
+            protocol::FRAGMENT => {
+                let first = u16::from_be_bytes([*high, *low]) & 0xfff8 == 0;
+                key.fragment = FLOWER_FRAGMENT | if first { FLOWER_FIRST_FRAGMENT } else { 0 };
+                key.protocol = *after;
+                return;
+            }
+            _ => return look_at_transport(key, packet.get(at..).unwrap_or_default()),
+        }
+    }
+}
+
+fn look_at_transport(key: &mut FlowerKey, header: &[u8]) {
+    let two = |at: usize| match header.get(at..at + 2) {
+        Some([high, low]) => u16::from_be_bytes([*high, *low]),
+        _ => 0,
+    };
+    match key.protocol {
+        protocol::TCP | protocol::UDP | protocol::SCTP | protocol::UDP_LITE => {
+            (key.source_port, key.destination_port) = (two(0), two(2));
+            if key.protocol == protocol::TCP {
+                key.tcp_flags = two(12) & 0x0fff;
+            }
+        }
+        protocol::ICMP | protocol::ICMPV6 => {
+            if let [kind, code, ..] = header {
+                (key.icmp_type, key.icmp_code) = (*kind, *code);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn look_at_arp(key: &mut FlowerKey, message: &[u8]) {
+    // Of Ethernet and IPv4 alone: RFC 826.
+    let Some((head, rest)) = message.split_first_chunk::<8>() else { return };
+    let ([0, 1, 8, 0, 6, 4, 0, operation], Some(body)) = (head, rest.first_chunk::<20>()) else { return };
+    let [a, b, c, d, e, f, s0, s1, s2, s3, g, h, i, j, k, l, t0, t1, t2, t3] = *body;
+    key.arp_operation = *operation;
+    (key.arp_source_mac, key.arp_target_mac) = ([a, b, c, d, e, f], [g, h, i, j, k, l]);
+    key.arp_source = u32::from_be_bytes([s0, s1, s2, s3]);
+    key.arp_target = u32::from_be_bytes([t0, t1, t2, t3]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::Pool;
+    use crate::qos::subject::tests::{PLACE, packet};
+
+    const ETHERNET: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9];
+
+    fn datagram(ports: [u16; 2], protocol: u8) -> Vec<u8> {
+        let mut bytes = vec![0x45, 0x2e, 0, 28, 0, 0, 0, 0, 61, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        bytes.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+        bytes.extend([0, 8, 0, 0]);
+        bytes
+    }
+
+    fn frame(ethertypes: &[u8], packet: &[u8]) -> Vec<u8> {
+        [&ETHERNET[..], ethertypes, packet].concat()
+    }
+
+    fn key_of(frame: &[u8]) -> FlowerKey {
+        let mut pool = Pool::new(1);
+        let packet = packet(&mut pool, frame);
+        dissect(&Subject::of(&packet, &PLACE).unwrap(), true)
+    }
+
+    #[test]
+    fn fields_of_ipv4() {
+        let key = key_of(&frame(&[8, 0], &datagram([4096, 53], 17)));
+        let wanted = FlowerKey {
+            mac_destination: [2, 0, 0, 0, 0, 1],
+            mac_source: [2, 0, 0, 0, 0, 9],
+            ingress: 5,
+            ethertype: 0x0800,
+            family: 4,
+            source: 0x0a00_0001,
+            destination: 0x0a00_0002,
+            protocol: 17,
+            tos: 0x2e,
+            ttl: 61,
+            source_port: 4096,
+            destination_port: 53,
+            ..FlowerKey::default()
+        };
+        assert_eq!(key, wanted);
+        let tagged =
+            key_of(&frame(&[0x88, 0xa8, 0xf0, 7, 0x81, 0, 0x20, 9, 8, 0], &datagram([4096, 53], 17)));
+        let vlan = FlowerVlan { tpid: 0x88a8, tci: 0xe007 };
+        let inner_vlan = FlowerVlan { tpid: 0x8100, tci: 0x2009 };
+        assert_eq!(tagged, FlowerKey { vlan, inner_vlan, vlans: 2, ..wanted });
+        let mut fragment = datagram([4096, 53], 17);
+        fragment[6] = 0x20;
+        let none = FlowerKey { source_port: 0, destination_port: 0, ..wanted };
+        let first = FlowerKey { fragment: FLOWER_FRAGMENT | FLOWER_FIRST_FRAGMENT, ..none };
+        assert_eq!(key_of(&frame(&[8, 0], &fragment)), first);
+        fragment[7] = 1;
+        assert_eq!(key_of(&frame(&[8, 0], &fragment)), FlowerKey { fragment: FLOWER_FRAGMENT, ..none });
+    }
+
+    #[test]
+    fn fields_of_other_protocols() {
+        let mut ipv6 = vec![0x62, 0xe0, 0, 0, 0, 28, 0, 63];
+        ipv6.extend([1; 16]);
+        ipv6.extend([2; 16]);
+        ipv6.extend([6, 0, 0, 0, 0, 0, 0, 0]);
+        ipv6.extend([0x10, 0, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0, 0x51, 0x12, 0, 0, 0, 0, 0, 0]);
+        let key = key_of(&frame(&[0x86, 0xdd], &ipv6));
+        assert_eq!((key.family, key.protocol, key.tos, key.ttl), (6, 6, 0x2e, 63));
+        assert_eq!(
+            (key.source, key.destination),
+            (u128::from_be_bytes([1; 16]), u128::from_be_bytes([2; 16]))
+        );
+        assert_eq!((key.source_port, key.destination_port, key.tcp_flags), (4096, 80, 0x112));
+        let labels = [0x00, 0x01, 0x00, 0x40, 0x00, 0x02, 0x01, 0x40, 0xff, 0xff, 0xff, 0xff];
+        assert_eq!(key_of(&frame(&[0x88, 0x47], &labels)).labels[..3], [0x0001_0040, 0x0002_0140, 0]);
+        let mut arp = vec![0, 1, 8, 0, 6, 4, 0, 2];
+        arp.extend([1; 6]);
+        arp.extend([10, 0, 0, 1]);
+        arp.extend([3; 6]);
+        arp.extend([10, 0, 0, 2]);
+        let key = key_of(&frame(&[8, 6], &arp));
+        assert_eq!((key.arp_operation, key.arp_source, key.arp_target), (2, 0x0a00_0001, 0x0a00_0002));
+        assert_eq!((key.arp_source_mac, key.arp_target_mac), ([1; 6], [3; 6]));
+        let key = key_of(&frame(&[8, 0], &datagram([0x0804, 0], 1)));
+        assert_eq!((key.icmp_type, key.icmp_code, key.source_port), (8, 4, 0));
+    }
+
+    #[test]
+    fn masks_in_order_and_ranges() {
+        let outcome = |class| Outcome { class, ..Outcome::default() };
+        let any = FlowerFilter::default();
+        let port = FlowerKey { destination_port: 53, protocol: 17, ..FlowerKey::default() };
+        let port_mask = FlowerKey { destination_port: 0xffff, protocol: 0xff, ..FlowerKey::default() };
+        let net = FlowerKey { source: 0x0a00_0000, family: 4, ..FlowerKey::default() };
+        let net_mask = FlowerKey { source: 0xff00_0000, family: 0xff, ..FlowerKey::default() };
+        let udp = FlowerKey { protocol: 17, ..FlowerKey::default() };
+        let udp_mask = FlowerKey { protocol: 0xff, ..FlowerKey::default() };
+        let range = |low, high, class| FlowerFilter {
+            key: udp,
+            mask: udp_mask,
+            source_ports: Some((low, high)),
+            outcome: outcome(class),
+            ..FlowerFilter::default()
+        };
+        let table = FlowerTable::new(vec![
+            FlowerFilter { key: port, mask: port_mask, outcome: outcome(1), ..any.clone() },
+            FlowerFilter { key: net, mask: net_mask, outcome: outcome(2), ..any.clone() },
+            FlowerFilter {
+                key: FlowerKey { destination_port: 54, ..port },
+                mask: port_mask,
+                outcome: outcome(3),
+                ..any.clone()
+            },
+            range(1, 4095, 4),
+            range(4096, 5000, 5),
+        ]);
+        assert_eq!(table.masks.len(), 3);
+        let mut pool = Pool::new(1);
+        let mut class = |frame: &[u8]| {
+            let packet = packet(&mut pool, frame);
+            let found = table.find(&Subject::of(&packet, &PLACE).unwrap()).map(|outcome| outcome.class);
+            pool.give(packet);
+            found
+        };
+        let of = |ports, protocol| frame(&[8, 0], &datagram(ports, protocol));
+        assert_eq!(class(&of([1, 53], 17)), Some(1));
+        assert_eq!(class(&of([1, 54], 17)), Some(3));
+        assert_eq!(class(&of([1, 54], 6)), Some(2));
+        let mut other = of([4096, 55], 17);
+        other[26] = 11;
+        assert_eq!(class(&other), Some(5));
+        other[34] = 1;
+        assert_eq!(class(&other), Some(4));
+        other[34] = 0x7f;
+        assert_eq!(class(&other), None);
+    }
+
+    /// Addresses and tags alone do not need what is behind them.
+    #[test]
+    fn a_shallow_mask() {
+        let mask = FlowerKey { mac_source: [0xff; 6], ..FlowerKey::default() };
+        let key = FlowerKey { mac_source: [2, 0, 0, 0, 0, 9], ..FlowerKey::default() };
+        let table = FlowerTable::new(vec![FlowerFilter { key, mask, ..FlowerFilter::default() }]);
+        assert!(!table.deep);
+        let mut pool = Pool::new(1);
+        let packet = packet(&mut pool, &frame(&[8, 0], &[]));
+        assert!(table.find(&Subject::of(&packet, &PLACE).unwrap()).is_some());
+    }
+}

@@ -1,0 +1,193 @@
+//! Headers that actions change: Linux's `net/sched/act_vlan.c` and `act_mpls.c`.
+
+use underpass_packet::ethernet;
+
+use super::subject::is_vlan;
+use crate::buffer::{NoRoom, Packet};
+use crate::tables::{MplsEdit, MplsFields, VlanEdit};
+
+const ETHERNET: usize = ethernet::Header::LEN;
+/// Where the EtherType of a frame is: behind its addresses.
+const ADDRESSES: usize = 12;
+
+fn ethertype(packet: &Packet, at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*packet.bytes().get(at..)?.first_chunk()?))
+}
+
+fn put<const N: usize>(packet: &mut Packet, at: usize, bytes: [u8; N]) -> Option<()> {
+    *packet.bytes_mut().get_mut(at..)?.first_chunk_mut()? = bytes;
+    Some(())
+}
+
+/// Puts four bytes into a packet, `at` bytes behind its first.
+fn insert(packet: &mut Packet, at: usize, bytes: [u8; 4]) -> Option<()> {
+    if packet.len() < at {
+        return None;
+    }
+    let grow = |packet: &mut Packet| packet.push(4).map(|_| ());
+    if let Err(NoRoom) = grow(packet) {
+        packet.move_back(4).ok()?;
+        grow(packet).ok()?;
+    }
+    packet.bytes_mut().copy_within(4..4 + at, 0);
+    put(packet, at, bytes)
+}
+
+/// Takes four bytes out of a packet.
+fn remove(packet: &mut Packet, at: usize) -> Option<()> {
+    if packet.len() < at + 4 {
+        return None;
+    }
+    packet.bytes_mut().copy_within(..at, 4);
+    packet.pull(4);
+    Some(())
+}
+
+/// Does what a `vlan` action says. `None`: it cannot be done.
+pub(crate) fn edit_vlan(packet: &mut Packet, edit: VlanEdit) -> Option<()> {
+    let tpid = ethertype(packet, ADDRESSES)?;
+    let is_tagged = is_vlan(tpid) && packet.len() >= ETHERNET + 4;
+    match edit {
+        VlanEdit::Pop if is_tagged => remove(packet, ADDRESSES),
+        VlanEdit::Push { protocol, id, priority } => {
+            let tci = u16::from(priority) << 13 | id & 0xfff;
+            let [a, b] = protocol.to_be_bytes();
+            let [c, d] = tci.to_be_bytes();
+            insert(packet, ADDRESSES, [a, b, c, d])
+        }
+        VlanEdit::Modify { protocol, id, priority } if is_tagged => {
+            let tci = ethertype(packet, ETHERNET)?;
+            let kept = match priority {
+                None => tci & 0xf000,
+                Some(priority) => u16::from(priority) << 13 | tci & 0x1000,
+            };
+            put(packet, ADDRESSES, protocol.to_be_bytes())?;
+            put(packet, ETHERNET, (kept | id & 0xfff).to_be_bytes())
+        }
+        // A packet without a tag stays as it is.
+        VlanEdit::Pop | VlanEdit::Modify { .. } => Some(()),
+    }
+}
+
+fn is_mpls(ethertype: u16) -> bool {
+    ethertype == ethernet::MPLS || ethertype == ethernet::MPLS_MULTICAST
+}
+
+/// Does what an `mpls` action says. `None`: it cannot be done.
+pub(crate) fn edit_label(packet: &mut Packet, edit: MplsEdit) -> Option<()> {
+    // Behind the outermost VLAN tag, which Linux has put aside.
+    let outer = ethertype(packet, ADDRESSES)?;
+    let network = if is_vlan(outer) { ETHERNET + 4 } else { ETHERNET };
+    let protocol = ethertype(packet, network - 2)?;
+    let labelled = is_mpls(protocol);
+    let first = || packet.bytes().get(network..)?.first_chunk().copied().map(u32::from_be_bytes);
+    match edit {
+        MplsEdit::Pop { .. } if !labelled => Some(()),
+        MplsEdit::Pop { protocol } => {
+            first()?;
+            remove(packet, network)?;
+            put(packet, network - 2, protocol.to_be_bytes())
+        }
+        MplsEdit::Push { protocol, label } => {
+            if !is_mpls(protocol) {
+                return None;
+            }
+            insert(packet, network, with(0, label, !labelled).to_be_bytes())?;
+            put(packet, network - 2, protocol.to_be_bytes())
+        }
+        MplsEdit::Modify(label) => {
+            let entry = first().filter(|_| labelled)?;
+            put(packet, network, with(entry, label, false).to_be_bytes())
+        }
+        MplsEdit::DecrementTtl => {
+            let entry = first().filter(|entry| labelled && entry & 0xff > 1)?;
+            put(packet, network, (entry - 1).to_be_bytes())
+        }
+    }
+}
+
+/// A label stack entry with these fields: RFC 3032 section 2.1. `bottom`: whether it is the last, if the fields do not
+/// say.
+fn with(entry: u32, fields: MplsFields, bottom: bool) -> u32 {
+    let mut entry = entry;
+    let mut set = |value: Option<u32>, mask: u32, shift: u32| {
+        if let Some(value) = value {
+            entry = entry & !mask | value << shift & mask;
+        }
+    };
+    set(fields.label, 0xffff_f000, 12);
+    set(fields.class.map(u32::from), 0xe00, 9);
+    set(fields.bottom.or(bottom.then_some(true)).map(u32::from), 0x100, 8);
+    set(fields.ttl.map(u32::from), 0xff, 0);
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::{HEADROOM, Pool};
+
+    const MACS: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12];
+
+    fn edited(frame: &[u8], edit: impl FnOnce(&mut Packet) -> Option<()>) -> Option<Vec<u8>> {
+        let mut pool = Pool::new(1);
+        let mut packet = pool.take().unwrap();
+        packet.set(HEADROOM, &[&MACS, frame].concat()).unwrap();
+        let done = edit(&mut packet);
+        done.map(|()| {
+            assert_eq!(packet.bytes()[..12], MACS);
+            packet.bytes()[12..].to_vec()
+        })
+    }
+
+    #[test]
+    fn tags() {
+        let vlan = |frame: &[u8], edit| edited(frame, |packet| edit_vlan(packet, edit));
+        let plain = [8, 0, 0x45, 1, 2, 3, 4, 5];
+        let tagged = [0x81, 0, 0x30, 7, 8, 0, 0x45, 1, 2, 3, 4, 5];
+        let push = VlanEdit::Push { protocol: 0x8100, id: 7, priority: 5 };
+        assert_eq!(vlan(&plain, push).unwrap(), [&[0x81, 0, 0xa0, 7][..], &plain].concat());
+        assert_eq!(vlan(&tagged, VlanEdit::Pop).unwrap(), plain);
+        assert_eq!(vlan(&plain, VlanEdit::Pop).unwrap(), plain);
+        let modify = |priority| VlanEdit::Modify { protocol: 0x88a8, id: 9, priority };
+        assert_eq!(vlan(&tagged, modify(None)).unwrap()[..4], [0x88, 0xa8, 0x30, 9]);
+        assert_eq!(vlan(&tagged, modify(Some(6))).unwrap()[..4], [0x88, 0xa8, 0xd0, 9]);
+        assert_eq!(vlan(&plain, modify(None)).unwrap(), plain);
+        assert_eq!(vlan(&[0x81], VlanEdit::Pop), None);
+    }
+
+    #[test]
+    fn labels() {
+        let mpls = |frame: &[u8], edit| edited(frame, |packet| edit_label(packet, edit));
+        let plain = [8, 0, 0x45, 1, 2, 3, 4, 5];
+        let one = [0x88, 0x47, 0, 1, 0x01, 64, 0x45, 1, 2, 3, 4, 5];
+        let fields = MplsFields { label: Some(16), ttl: Some(64), ..MplsFields::default() };
+        let push = MplsEdit::Push { protocol: 0x8847, label: fields };
+        assert_eq!(mpls(&plain, push).unwrap(), one);
+        assert_eq!(mpls(&one, push).unwrap()[..10], [0x88, 0x47, 0, 1, 0, 64, 0, 1, 0x01, 64]);
+        assert_eq!(mpls(&one, MplsEdit::Pop { protocol: 0x0800 }).unwrap(), plain);
+        assert_eq!(mpls(&plain, MplsEdit::Pop { protocol: 0x0800 }).unwrap(), plain);
+        let change = MplsFields { class: Some(5), bottom: Some(false), ..MplsFields::default() };
+        assert_eq!(mpls(&one, MplsEdit::Modify(change)).unwrap()[..6], [0x88, 0x47, 0, 1, 0x0a, 64]);
+        assert_eq!(mpls(&one, MplsEdit::DecrementTtl).unwrap()[..6], [0x88, 0x47, 0, 1, 1, 63]);
+        let mut last = one;
+        last[5] = 1;
+        assert_eq!(mpls(&last, MplsEdit::DecrementTtl), None);
+        assert_eq!(mpls(&plain, MplsEdit::Modify(change)), None);
+        // Behind a tag.
+        let tagged = [&[0x81, 0, 0, 7][..], &plain].concat();
+        assert_eq!(mpls(&tagged, push).unwrap(), [&[0x81, 0, 0, 7][..], &one].concat());
+    }
+
+    #[test]
+    fn room_in_front_is_made() {
+        let mut pool = Pool::with_slot_size(1, 64);
+        let mut packet = pool.take().unwrap();
+        let frame = [&MACS[..], &[8, 0, 1, 2]].concat();
+        packet.set(0, &frame).unwrap();
+        let push = VlanEdit::Push { protocol: 0x8100, id: 7, priority: 0 };
+        (0..12).for_each(|_| assert_eq!(edit_vlan(&mut packet, push), Some(())));
+        assert_eq!(edit_vlan(&mut packet, push), None);
+        assert_eq!((packet.len(), &packet.bytes()[60..]), (64, &[8, 0, 1, 2][..]));
+    }
+}

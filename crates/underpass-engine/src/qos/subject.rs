@@ -1,0 +1,225 @@
+//! A packet as filters see it: Linux's `sk_buff` at a hook.
+//!
+//! A frame is whole here, while Linux has taken its Ethernet header and its outermost VLAN tag away at ingress. Offsets
+//! count from the network header, as `u32` counts them; those before it lead into the Ethernet header without the tag.
+
+use underpass_packet::ethernet;
+
+use super::WireLength;
+use crate::buffer::{Packet, Tag};
+use crate::tables::{ANY_PROTOCOL, LinkId};
+
+const ETHERNET: usize = ethernet::Header::LEN;
+/// Length of a VLAN tag.
+const VLAN: usize = 4;
+
+/// Where packets are asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The link of the hook or qdisc.
+    pub(crate) link: LinkId,
+    /// Its Linux interface index.
+    pub(crate) ifindex: u32,
+    /// Its hardware address.
+    pub(crate) mac: [u8; 6],
+    /// Whether packets come in there.
+    pub(crate) ingress: bool,
+    /// The link that they came in by, and its interface index.
+    pub(crate) came: Option<(LinkId, u32)>,
+    /// How often they have been redirected.
+    pub(crate) depth: u8,
+}
+
+/// A packet at a place.
+pub(crate) struct Subject<'p> {
+    pub(crate) place: &'p Place,
+    frame: &'p [u8],
+    /// Where the network header is.
+    network: usize,
+    /// The EtherType of the outermost VLAN tag, and what else is in it.
+    pub(crate) vlan: Option<(u16, u16)>,
+    /// `skb->protocol` with the tag: what the protocol of a filter is compared with.
+    pub(crate) protocol: u16,
+    pub(crate) tag: Tag,
+    pub(crate) wire: WireLength,
+}
+
+/// Whether an EtherType is that of a VLAN tag.
+#[inline(always)]
+pub(crate) fn is_vlan(ethertype: u16) -> bool {
+    ethertype == ethernet::VLAN || ethertype == ethernet::SERVICE_VLAN
+}
+
+/// Bytes of a frame that Linux's `qdisc_pkt_len` does not count.
+#[inline(always)]
+pub(crate) fn uncounted(packet: &Packet, ingress: bool) -> u32 {
+    let tagged = match packet.bytes().first_chunk::<ETHERNET>() {
+        Some([.., high, low]) => is_vlan(u16::from_be_bytes([*high, *low])),
+        None => false,
+    };
+    (if ingress { ETHERNET as u32 } else { 0 }) + if tagged { VLAN as u32 } else { 0 }
+}
+
+/// Whether a packet is for this router, by its type: `PACKET_HOST`.
+pub(crate) fn is_for_us(packet: &Packet, place: &Place) -> bool {
+    Subject::of(packet, place).is_some_and(|subject| subject.packet_type() == 0)
+}
+
+impl<'p> Subject<'p> {
+    /// `None`: there is no Ethernet header.
+    pub(crate) fn of(packet: &'p Packet, place: &'p Place) -> Option<Self> {
+        let frame = packet.bytes();
+        let [.., high, low] = frame.first_chunk::<ETHERNET>()?;
+        let protocol = u16::from_be_bytes([*high, *low]);
+        let vlan = match frame.get(ETHERNET..ETHERNET + VLAN) {
+            Some([high, low, ..]) if is_vlan(protocol) => Some((protocol, u16::from_be_bytes([*high, *low]))),
+            _ => None,
+        };
+        Some(Self {
+            place,
+            frame,
+            network: ETHERNET + if vlan.is_some() { VLAN } else { 0 },
+            vlan,
+            protocol,
+            tag: packet.tag(),
+            wire: WireLength::of_packet(packet, uncounted(packet, place.ingress)),
+        })
+    }
+
+    /// Whether a filter of this protocol is asked.
+    #[inline]
+    pub(crate) fn is_of(&self, protocol: u16) -> bool {
+        protocol == ANY_PROTOCOL || protocol == self.protocol
+    }
+
+    /// The link layer, without the VLAN tag.
+    pub(crate) fn addresses(&self) -> ([u8; 6], [u8; 6]) {
+        let of =
+            |at: usize| self.frame.get(at..at + 6).and_then(|mac| mac.try_into().ok()).unwrap_or_default();
+        (of(0), of(6))
+    }
+
+    /// The EtherType of what lies at the network header.
+    pub(crate) fn inner_protocol(&self) -> u16 {
+        match self.frame.get(self.network - 2..self.network) {
+            Some([high, low]) => u16::from_be_bytes([*high, *low]),
+            _ => 0,
+        }
+    }
+
+    /// From the network header on.
+    pub(crate) fn network(&self) -> &'p [u8] {
+        self.frame.get(self.network..).unwrap_or_default()
+    }
+
+    /// `skb->len`.
+    pub(crate) fn len(&self) -> usize {
+        let behind = self.frame.len() - self.network.min(self.frame.len());
+        if self.place.ingress { behind } else { behind + ETHERNET }
+    }
+
+    /// `N` bytes at an offset behind the network header, which may be negative.
+    #[inline]
+    pub(crate) fn bytes<const N: usize>(&self, offset: i64) -> Option<[u8; N]> {
+        if offset >= 0 || self.vlan.is_none() {
+            let at = usize::try_from(i64::try_from(self.network).ok()?.checked_add(offset)?).ok()?;
+            return self.frame.get(at..)?.first_chunk().copied();
+        }
+        let mut bytes = [0; N];
+        for (place, n) in bytes.iter_mut().zip(0..) {
+            let offset = offset + n;
+            // Before the EtherType behind the tag are the addresses before the tag.
+            let skipped = if offset < -2 { VLAN as i64 } else { 0 };
+            let at = usize::try_from(self.network as i64 + offset - skipped).ok()?;
+            *place = *self.frame.get(at)?;
+        }
+        Some(bytes)
+    }
+
+    /// Whether these bytes are there at an offset behind the network header.
+    pub(crate) fn has(&self, offset: i64, bytes: &[u8]) -> bool {
+        (offset..).zip(bytes).all(|(offset, byte)| self.bytes(offset) == Some([*byte]))
+    }
+
+    /// `skb->pkt_type`.
+    pub(crate) fn packet_type(&self) -> u8 {
+        let (destination, _) = self.addresses();
+        match self.tag.packet_type {
+            0 if !self.place.ingress || destination == self.place.mac => 0,
+            0 if destination == ethernet::BROADCAST => 1,
+            0 if destination[0] & 1 != 0 => 2,
+            0 => 3,
+            set => set - 1,
+        }
+    }
+
+    /// TOS or traffic class, of an IP packet.
+    pub(crate) fn traffic_class(&self) -> Option<u8> {
+        let [first, second, ..] = *self.network() else { return None };
+        match self.inner_protocol() {
+            ethernet::IPV4 => Some(second),
+            ethernet::IPV6 => Some(first << 4 | second >> 4),
+            _ => None,
+        }
+    }
+
+    /// Whether it came in by a link; any link if none is asked for.
+    #[inline]
+    pub(crate) fn came_by(&self, link: Option<LinkId>) -> bool {
+        link.is_none_or(|link| self.place.came.is_some_and(|(came, _)| came == link))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::buffer::{HEADROOM, Pool};
+
+    pub(crate) const PLACE: Place = Place {
+        link: LinkId(1),
+        ifindex: 5,
+        mac: [2, 0, 0, 0, 0, 1],
+        ingress: true,
+        came: Some((LinkId(1), 5)),
+        depth: 0,
+    };
+
+    pub(crate) fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {
+        let mut packet = pool.take().unwrap();
+        packet.set(HEADROOM, bytes).unwrap();
+        packet
+    }
+
+    #[test]
+    fn offsets_pass_over_the_tag() {
+        let mut pool = Pool::new(2);
+        let plain: Vec<u8> = (0..12).chain([0x08, 0x00]).chain(100..140).collect();
+        let tagged: Vec<u8> = (0..12).chain([0x81, 0x00, 0x60, 0x05, 0x08, 0x00]).chain(100..140).collect();
+        let (plain, tagged) = (packet(&mut pool, &plain), packet(&mut pool, &tagged));
+        let (plain, tagged) = (Subject::of(&plain, &PLACE).unwrap(), Subject::of(&tagged, &PLACE).unwrap());
+        assert_eq!((plain.protocol, plain.vlan), (0x0800, None));
+        assert_eq!((tagged.protocol, tagged.vlan), (0x8100, Some((0x8100, 0x6005))));
+        for subject in [&plain, &tagged] {
+            assert_eq!((subject.len(), subject.wire.bytes(), subject.inner_protocol()), (40, 40, 0x0800));
+            for (offset, bytes) in [
+                (0, Some([100, 101, 102, 103])),
+                (36, Some([136, 137, 138, 139])),
+                (37, None),
+                (-14, Some([0, 1, 2, 3])),
+                (-15, None),
+                (-4, Some([10, 11, 8, 0])),
+                (-2, Some([8, 0, 100, 101])),
+                (i64::MAX, None),
+                (i64::MIN, None),
+            ] {
+                assert_eq!(subject.bytes::<4>(offset), bytes, "{offset}");
+            }
+            assert!(subject.has(-2, &[8, 0, 100]) && !subject.has(38, &[138, 139, 140]));
+        }
+        let egress = Place { ingress: false, ..PLACE };
+        let mut pool = Pool::new(1);
+        let frame = packet(&mut pool, &[0; 60]);
+        let subject = Subject::of(&frame, &egress).unwrap();
+        assert_eq!((subject.len(), subject.wire.bytes()), (60, 60));
+    }
+}

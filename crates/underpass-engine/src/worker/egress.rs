@@ -1,0 +1,152 @@
+//! What is asked of packets that leave, and where redirected packets go on.
+//!
+//! Packets that a burst has put into the queue of a port are taken out of it at the end of the burst where the link has
+//! something to ask; links that have not pay for one test a burst. Redirected packets go on once the burst is done, so
+//! that one that is redirected again and again takes no room on the stack.
+
+use super::hook::{Asked, Redirected, Way, place_of};
+use super::{Burst, Path, View};
+use crate::buffer::{BURST, Packet, PortId};
+use crate::drops::Drop;
+use crate::qos::qdisc::Origin;
+use crate::qos::{Place, is_for_us};
+use crate::trace::{Event, Trace};
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Asks the packets that are about to leave, and sends redirected ones on their way.
+    #[inline(always)]
+    pub(super) fn leave_hooks<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        if view.tables.asks_leaving() || !self.hooks.redirected.is_empty() {
+            self.leave_hooks_that_ask(view, trace);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leave_hooks_that_ask<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        loop {
+            self.ask_leaving(view, trace);
+            let mut redirected = std::mem::take(&mut self.hooks.redirected);
+            if redirected.is_empty() {
+                self.hooks.redirected = redirected;
+                return;
+            }
+            // First those that leave by a port: nothing else waits to be asked now. They come after no packet that does.
+            let mut others = Vec::new();
+            for packet in redirected.drain(..) {
+                match self.send_redirected(view, packet, trace) {
+                    None => {}
+                    Some(packet) => others.push(packet),
+                }
+            }
+            for packet in others {
+                self.go_elsewhere(view, packet, trace);
+            }
+            // Its memory is kept, unless what has gone on was redirected again.
+            if self.hooks.redirected.is_empty() {
+                self.hooks.redirected = redirected;
+            }
+        }
+    }
+
+    /// Asks the packets in the queues of ports that have not been asked.
+    fn ask_leaving<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        for port in self.transmit.unasked() {
+            let Some((id, link)) = view.tables.port_link(port, view.guard) else { continue };
+            let Some(hook) = link.egress else { continue };
+            let place = place_of(id, link, false, self.hooks.came);
+            let mut leaving = self.transmit.take_unasked(port);
+            while !leaving.is_empty() {
+                let mut burst: Burst = leaving.drain(..leaving.len().min(BURST)).collect();
+                self.ask_burst(view, hook, &place, &mut burst, trace);
+                for packet in burst.drain(..) {
+                    self.put_out(port, packet, trace);
+                }
+            }
+        }
+        self.transmit.all_asked();
+    }
+
+    /// Puts a packet that was asked into the queue of a port, from where a qdisc takes it, if there is one.
+    fn put_out<T: Trace>(&mut self, port: PortId, packet: Packet, trace: &mut T) {
+        let len = packet.len();
+        if let Err(packet) = self.transmit.push_asked(port, packet, len) {
+            self.drop(packet, Drop::TransmitFull, trace);
+        }
+    }
+
+    /// Sends a redirected packet by the port of its link. Gives it back if it goes on in another way.
+    fn send_redirected<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        redirected: Redirected,
+        trace: &mut T,
+    ) -> Option<Redirected> {
+        let tunnel = view.tables.tunnels().of_link(redirected.to);
+        let Some(link) = view.link(redirected.to).filter(|link| link.up) else {
+            self.drop(redirected.packet, Drop::MirredLink, trace);
+            return None;
+        };
+        if redirected.way == Way::In || link.ifb || tunnel.is_some() {
+            return Some(redirected);
+        }
+        let Redirected { packet, to, from, .. } = redirected;
+        let Some(port) = link.port else {
+            self.drop(packet, Drop::MirredLink, trace);
+            return None;
+        };
+        let hook = link.egress.and_then(|id| view.tables.hook(id, view.guard));
+        trace.step(Event::Sent(port), &packet);
+        match hook {
+            None => self.put_out(port, packet, trace),
+            Some(hook) => {
+                let place = Place { depth: from.depth, ..place_of(to, link, false, from.came) };
+                if let Asked::On(packet, _) = self.ask(view, hook, packet, &place, trace) {
+                    self.put_out(port, packet, trace);
+                }
+            }
+        }
+        None
+    }
+
+    /// Sends a redirected packet on that does not leave by a port.
+    fn go_elsewhere<T: Trace>(&mut self, view: &View<'_>, redirected: Redirected, trace: &mut T) {
+        let Redirected { mut packet, to, way, from } = redirected;
+        let Some(link) = view.link(to) else { return self.drop(packet, Drop::MirredLink, trace) };
+        let port = link.port.unwrap_or_default();
+        if way == Way::In {
+            // Linux does not look again whose it is; here that is seen by its address.
+            if is_for_us(&packet, &from)
+                && let Some(mac) = packet.bytes_mut().first_chunk_mut()
+            {
+                *mac = link.mac;
+            }
+            let mut burst = Burst::new();
+            burst.push(packet);
+            if let Some(hook) = link.ingress {
+                let came = Some((to, link.ifindex));
+                let place = Place { depth: from.depth, ..place_of(to, link, true, came) };
+                self.ask_burst(view, hook, &place, &mut burst, trace);
+            }
+            self.take_in(view, (port, to, link), &mut burst, trace);
+            return;
+        }
+        let mut burst = Burst::new();
+        if link.ifb {
+            if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
+                let place = Place { depth: from.depth, ..place_of(to, link, false, from.came) };
+                match self.ask(view, hook, packet, &place, trace) {
+                    Asked::On(back, _) => packet = back,
+                    _ => return,
+                }
+            }
+            let origin = if from.ingress { Origin::Ingress(from.link) } else { Origin::Egress(from.link) };
+            return self.redirect_to_ifb(view, to, packet, origin, trace);
+        }
+        let Some(tunnel) = view.tables.tunnels().of_link(to) else {
+            return self.drop(packet, Drop::MirredLink, trace);
+        };
+        burst.push(packet);
+        self.take_from_host(view, (port, to), tunnel, &mut burst, trace);
+    }
+}

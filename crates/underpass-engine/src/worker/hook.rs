@@ -1,0 +1,576 @@
+//! Traffic control: packets are asked what they are in for where they come in and where they leave, before all else and
+//! after all else. Linux's `sch_handle_ingress`, `sch_handle_egress`, `tcf_classify` and `tcf_action_exec`.
+
+use underpass_packet::ethernet;
+
+use super::{Burst, Path, View};
+use crate::buffer::{BURST, Packet};
+use crate::counters::Counters;
+use crate::drops::Drop;
+use crate::limiter::Nanos;
+use crate::qos::{
+    Charged, Everything, Found, Lease, Place, Policer, StoredAction, StoredHook, Subject, WireLength,
+    edit_label, edit_vlan, uncounted,
+};
+use crate::tables::{
+    Chance, ChanceKind, Control, HookId, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind,
+};
+use crate::trace::{Event, Trace};
+
+/// How often a packet may be sent back to the first filter: `max_reclassify_loop`.
+const ROUNDS: u8 = 16;
+/// How often actions may jump: `TCA_ACT_MAX_PRIO`.
+const JUMPS: u8 = 32;
+/// How often a packet may be redirected: `MIRRED_NEST_LIMIT`.
+const REDIRECTS: u8 = 4;
+
+/// What a worker keeps for traffic control.
+pub(super) struct Hooks {
+    /// What it has taken out of shared buckets, by action, and of which generation.
+    leases: Vec<(u64, Lease)>,
+    random: u64,
+    /// Packets on their way to another link.
+    pub(super) redirected: Vec<Redirected>,
+    /// The link that the packets of the burst have come in by, and its interface index.
+    pub(super) came: Option<(LinkId, u32)>,
+}
+
+/// A packet that goes on at another link.
+pub(super) struct Redirected {
+    pub(super) packet: Packet,
+    pub(super) to: LinkId,
+    pub(super) way: Way,
+    /// Where it was taken from.
+    pub(super) from: Place,
+}
+
+/// How a packet goes on at another link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It comes in there.
+    In,
+    /// It is to be sent by it.
+    Out,
+}
+
+/// What became of a packet that was asked.
+pub(crate) enum Asked {
+    /// It goes on, in this class, 0 if in none.
+    #[allow(dead_code, reason = "qdiscs look at the class")]
+    On(Packet, u32),
+    /// It was dropped, and counted.
+    Dropped,
+    /// It went elsewhere.
+    Gone,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self { leases: Vec::new(), random: 0x2545_f491_4f6c_dd1d, redirected: Vec::new(), came: None }
+    }
+}
+
+impl Hooks {
+    /// xorshift: good enough for those who ask for one packet of so many.
+    fn random(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 16) as u32
+    }
+
+    /// What the worker has leased from a policer. An older one of the same id is gone with its bucket.
+    #[inline]
+    fn lease(&mut self, id: TcActionId, generation: u64) -> &mut Lease {
+        let at = id.0 as usize;
+        if self.leases.len() <= at {
+            self.leases.resize(at + 1, (0, Lease::default()));
+        }
+        let (of, lease) = &mut self.leases[at];
+        if *of != generation {
+            (*of, *lease) = (generation, Lease::default());
+        }
+        lease
+    }
+}
+
+/// Where packets of a link are asked.
+pub(super) fn place_of(id: LinkId, link: &Link, ingress: bool, came: Option<(LinkId, u32)>) -> Place {
+    Place { link: id, ifindex: link.ifindex, mac: link.mac, ingress, came, depth: 0 }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Asks all packets of a burst; those that go on stay in it. Bytes of those that do not.
+    #[inline(never)]
+    pub(super) fn ask_burst<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        id: HookId,
+        place: &Place,
+        burst: &mut Burst,
+        trace: &mut T,
+    ) -> u64 {
+        let Some(hook) = view.tables.hook(id, view.guard) else { return 0 };
+        if !T::WATCHES
+            && let Some(everything) = &hook.everything
+            && let [action] = everything.outcome.actions[..]
+            && let Some((action, policer)) = fast(view, everything, action, burst)
+        {
+            return self.police_burst(view, (hook, everything), (action, policer), place.ingress, burst);
+        }
+        let asked = std::mem::take(burst);
+        let mut gone = 0;
+        for packet in asked {
+            let bytes = packet.len() as u64;
+            match self.ask(view, hook, packet, place, trace) {
+                Asked::On(mut packet, _) => {
+                    if place.ingress {
+                        apply_type(&mut packet, place);
+                    }
+                    burst.push(packet);
+                }
+                Asked::Dropped | Asked::Gone => gone += bytes,
+            }
+        }
+        gone
+    }
+
+    /// Polices a burst of which every packet is in for the same.
+    fn police_burst(
+        &mut self,
+        view: &View<'_>,
+        (hook, everything): (&StoredHook, &Everything),
+        (action, policer): (&StoredAction, &Policer),
+        ingress: bool,
+        burst: &mut Burst,
+    ) -> u64 {
+        let (mut packets, mut bytes) = (0, 0);
+        let charged = burst.iter().map(|packet| {
+            let less = uncounted(packet, ingress);
+            let wire = WireLength::of_packet(packet, less);
+            packets += u64::from(wire.packets());
+            bytes += wire.bytes();
+            charged(wire, ingress)
+        });
+        let [id] = everything.outcome.actions[..] else { return 0 };
+        let lease = self.hooks.lease(id, action.generation);
+        let passed = admit(action, policer, lease, view.now, charged);
+        let counter = action.config.counter;
+        self.counters.add_tc(counter, packets, bytes, view.now);
+        if let Some(counter) = hook.counter {
+            self.counters.add_tc(counter, packets, bytes, view.now);
+        }
+        everything.count(&self.counters, burst.len() as u64, bytes);
+        if let Some(estimator) = &action.estimator {
+            estimator.add(bytes, packets, view.now);
+        }
+        let all = u64::MAX >> (BURST - burst.len().clamp(1, BURST));
+        if passed == all && goes_on(policer.conform) {
+            return 0;
+        }
+        self.refuse(hook, (action, policer), passed, burst)
+    }
+
+    /// Takes those packets out of a burst that do not go on.
+    #[cold]
+    #[inline(never)]
+    fn refuse(
+        &mut self,
+        hook: &StoredHook,
+        (action, policer): (&StoredAction, &Policer),
+        passed: u64,
+        burst: &mut Burst,
+    ) -> u64 {
+        let (mut drops, mut stolen, mut overlimits, mut gone) = (0, 0, 0, 0);
+        let mut counted_drops = 0;
+        for (n, packet) in std::mem::take(burst).into_iter().enumerate() {
+            let conforms = passed >> n & 1 != 0;
+            let control = if conforms { policer.conform } else { action.control() };
+            overlimits += u64::from(!conforms);
+            if goes_on(control) {
+                burst.push(packet);
+                continue;
+            }
+            gone += packet.len() as u64;
+            self.pool.give(packet);
+            match control {
+                Control::Drop => {
+                    drops += 1;
+                    counted_drops += u64::from(!conforms || !policer.is_mtu_only());
+                }
+                _ => stolen += 1,
+            }
+        }
+        self.counters.add_tc_refused(action.config.counter, counted_drops, overlimits);
+        self.counters.add_drop(Drop::Police, drops);
+        self.counters.add_drop(Drop::TcStolen, stolen);
+        if let Some(counter) = hook.counter {
+            self.counters.add_tc_refused(counter, drops, 0);
+        }
+        gone
+    }
+
+    /// Asks one packet.
+    pub(crate) fn ask<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        hook: &StoredHook,
+        mut packet: Packet,
+        place: &Place,
+        trace: &mut T,
+    ) -> Asked {
+        let random = self.hooks.random();
+        match Subject::of(&packet, place) {
+            // Too short to be asked; the path drops it.
+            None => return Asked::On(packet, 0),
+            Some(subject) => {
+                if let Some(counter) = hook.counter {
+                    let wire = subject.wire;
+                    self.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
+                }
+            }
+        }
+        let (mut chain, mut rounds) = (0, 0);
+        'chain: loop {
+            for priority in hook.chain(chain) {
+                let mut cursor = None;
+                loop {
+                    let Some(subject) = Subject::of(&packet, place) else { return Asked::On(packet, 0) };
+                    if !subject.is_of(priority.protocol) {
+                        break;
+                    }
+                    let found = hook.next(priority, &mut cursor, &subject, &self.counters, random);
+                    let outcome = match found {
+                        None => break,
+                        Some(Found::Class(class)) => return on(packet, class),
+                        Some(Found::Outcome(outcome)) => outcome,
+                    };
+                    let (back, control, reason) = self.perform(view, &outcome.actions, packet, place, trace);
+                    let Some(back) = back else { return Asked::Gone };
+                    packet = back;
+                    match control {
+                        Control::Continue => {}
+                        Control::Ok | Control::Pipe | Control::Jump(_) => return on(packet, outcome.class),
+                        Control::Reclassify | Control::Goto(_) => {
+                            rounds += 1;
+                            if rounds > ROUNDS {
+                                return self.dropped(hook, packet, Drop::TcLoop, trace);
+                            }
+                            chain = if let Control::Goto(chain) = control { chain } else { 0 };
+                            continue 'chain;
+                        }
+                        Control::Drop => return self.dropped(hook, packet, reason, trace),
+                        Control::Stolen | Control::Trap => {
+                            self.drop(packet, Drop::TcStolen, trace);
+                            return Asked::Gone;
+                        }
+                    }
+                }
+            }
+            return Asked::On(packet, 0);
+        }
+    }
+
+    fn dropped<T: Trace>(&mut self, hook: &StoredHook, packet: Packet, reason: Drop, trace: &mut T) -> Asked {
+        if let Some(counter) = hook.counter {
+            self.counters.add_tc_refused(counter, 1, 0);
+        }
+        self.drop(packet, reason, trace);
+        Asked::Dropped
+    }
+
+    /// Does what the actions of a filter say. The packet, unless it is gone, what happens to it then, and the reason
+    /// should that be that it is dropped.
+    fn perform<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        actions: &[TcActionId],
+        mut packet: Packet,
+        place: &Place,
+        trace: &mut T,
+    ) -> (Option<Packet>, Control, Drop) {
+        let (mut at, mut jumps) = (0, 0);
+        let mut last = Control::Ok;
+        while let Some(id) = actions.get(at) {
+            let Some(action) = view.tables.tc_action(*id, view.guard) else {
+                at += 1;
+                continue;
+            };
+            let (back, control, reason) = self.perform_one(view, (*id, action), packet, place, trace);
+            let Some(back) = back else { return (None, control, reason) };
+            packet = back;
+            last = control;
+            match control {
+                Control::Pipe => at += 1,
+                Control::Jump(to) => {
+                    jumps += 1;
+                    if to == 0 || to as usize > actions.len() || jumps >= JUMPS {
+                        return (Some(packet), Control::Ok, reason);
+                    }
+                    at = to as usize;
+                }
+                _ => return (Some(packet), control, reason),
+            }
+        }
+        (Some(packet), last, Drop::TcAction)
+    }
+
+    fn perform_one<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (id, action): (TcActionId, &StoredAction),
+        mut packet: Packet,
+        place: &Place,
+        trace: &mut T,
+    ) -> (Option<Packet>, Control, Drop) {
+        let counter = action.config.counter;
+        let wire = WireLength::of_packet(&packet, uncounted(&packet, place.ingress));
+        if let TcActionKind::Mirred(_) = action.config.kind
+            && place.depth >= REDIRECTS
+        {
+            return (Some(packet), Control::Drop, Drop::MirredLoop);
+        }
+        self.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
+        if let Some(estimator) = &action.estimator {
+            estimator.add(wire.bytes(), wire.packets().into(), view.now);
+        }
+        let control = action.control();
+        match &action.config.kind {
+            TcActionKind::Gact(chance) => {
+                trace.step(Event::Action("gact"), &packet);
+                let control = chance.map_or(control, |chance| self.chance(chance, action));
+                self.counters.add_tc_refused(counter, u64::from(control == Control::Drop), 0);
+                (Some(packet), control, Drop::TcAction)
+            }
+            TcActionKind::Police(_) => {
+                trace.step(Event::Action("police"), &packet);
+                let control = self.police(view, (id, action), wire, place.ingress);
+                (Some(packet), control, Drop::Police)
+            }
+            TcActionKind::Mirred(mirred) => {
+                trace.step(Event::Action("mirred"), &packet);
+                self.mirred(view, action, mirred, packet, place)
+            }
+            TcActionKind::Mpls(edit) => {
+                let done = edit_label(&mut packet, *edit);
+                trace.step(Event::Action("mpls"), &packet);
+                self.edited(action, packet, done)
+            }
+            TcActionKind::Vlan(edit) => {
+                let done = edit_vlan(&mut packet, *edit);
+                trace.step(Event::Action("vlan"), &packet);
+                self.edited(action, packet, done)
+            }
+            TcActionKind::Skbedit(edit) => {
+                trace.step(Event::Action("skbedit"), &packet);
+                skbedit(&mut packet, edit, place);
+                (Some(packet), control, Drop::TcAction)
+            }
+        }
+    }
+
+    fn edited(
+        &mut self,
+        action: &StoredAction,
+        packet: Packet,
+        done: Option<()>,
+    ) -> (Option<Packet>, Control, Drop) {
+        if done.is_some() {
+            return (Some(packet), action.control(), Drop::TcAction);
+        }
+        self.counters.add_tc_refused(action.config.counter, 1, 0);
+        (Some(packet), Control::Drop, Drop::TcEdit)
+    }
+
+    /// `gact_net_rand`, `gact_determ`.
+    fn chance(&mut self, chance: Chance, action: &StoredAction) -> Control {
+        let one_of = u32::from(chance.one_of.max(1));
+        let number = match chance.kind {
+            ChanceKind::Random => self.hooks.random(),
+            ChanceKind::Regular => action.number(),
+        };
+        if number.is_multiple_of(one_of) { chance.control } else { action.control() }
+    }
+
+    fn police(
+        &mut self,
+        view: &View<'_>,
+        (id, action): (TcActionId, &StoredAction),
+        wire: WireLength,
+        ingress: bool,
+    ) -> Control {
+        let Some(policer) = &action.policer else { return action.control() };
+        let lease = self.hooks.lease(id, action.generation);
+        let charged = std::iter::once(charged(wire, ingress));
+        let conforms = admit(action, policer, lease, view.now, charged) != 0;
+        let control = if conforms { policer.conform } else { action.control() };
+        let counts = !conforms || !policer.is_mtu_only();
+        let drops = u64::from(control == Control::Drop && counts);
+        self.counters.add_tc_refused(action.config.counter, drops, u64::from(!conforms));
+        control
+    }
+
+    /// `tcf_mirred_act`.
+    fn mirred(
+        &mut self,
+        view: &View<'_>,
+        action: &StoredAction,
+        mirred: &Mirred,
+        packet: Packet,
+        place: &Place,
+    ) -> (Option<Packet>, Control, Drop) {
+        let control = action.control();
+        let from = Place { depth: place.depth + 1, ..*place };
+        let Some(to) = mirred.link else {
+            self.counters.add_tc_refused(action.config.counter, 0, 1);
+            return (Some(packet), control, Drop::MirredLink);
+        };
+        if !view.link(to).is_some_and(|link| link.up) {
+            self.counters.add_tc_refused(action.config.counter, 0, 1);
+            let control = if mirred.redirect { Control::Drop } else { control };
+            return (Some(packet), control, Drop::MirredLink);
+        }
+        let way = if mirred.ingress { Way::In } else { Way::Out };
+        let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
+        if mirred.redirect && taken {
+            self.hooks.redirected.push(Redirected { packet, to, way, from });
+            return (None, control, Drop::MirredLink);
+        }
+        self.totals.generated += 1;
+        match copy(&mut self.pool, &packet) {
+            Some(packet) => {
+                self.hooks.redirected.push(Redirected { packet, to, way, from });
+            }
+            None => {
+                self.counters.add_drop(Drop::NoBuffer, 1);
+                self.counters.add_tc_refused(action.config.counter, 0, 1);
+            }
+        }
+        (Some(packet), control, Drop::MirredLink)
+    }
+}
+
+impl Everything {
+    /// Counts packets that the filter has taken.
+    fn count(&self, counters: &Counters, packets: u64, bytes: u64) {
+        use crate::counters::Count;
+        if let Some(counter) = self.outcome.counter {
+            counters.add(counter, Count { packets, bytes, errors: 0 });
+        }
+        for counter in &self.counters {
+            counters.add(*counter, Count { packets, bytes: 0, errors: 0 });
+        }
+    }
+}
+
+/// A packet that was asked and goes on: `tc_run`.
+fn on(mut packet: Packet, class: u32) -> Asked {
+    let index = class as u16;
+    if index != packet.tag().index {
+        packet.set_tag(crate::buffer::Tag { index, ..packet.tag() });
+    }
+    Asked::On(packet, class)
+}
+
+/// Lets the type that `skbedit ptype` has given to a packet count: the path tells whose a packet is by its address.
+#[inline]
+fn apply_type(packet: &mut Packet, place: &Place) {
+    let wanted = match packet.tag().packet_type {
+        1 => place.mac,
+        2 => ethernet::BROADCAST,
+        // To nobody.
+        3 | 4 => [0; 6],
+        _ => return,
+    };
+    if let Some(destination) = packet.bytes_mut().first_chunk_mut() {
+        *destination = wanted;
+    }
+}
+
+/// Whether a packet goes on where nothing else is asked.
+fn goes_on(control: Control) -> bool {
+    matches!(control, Control::Ok | Control::Pipe | Control::Continue)
+}
+
+/// The action of a filter that takes every packet, if a burst can go through it at once.
+fn fast<'a>(
+    view: &View<'a>,
+    everything: &Everything,
+    id: TcActionId,
+    burst: &Burst,
+) -> Option<(&'a StoredAction, &'a Policer)> {
+    let action = view.tables.tc_action(id, view.guard)?;
+    let policer = action.policer.as_ref()?;
+    let simple = |control| match control {
+        Control::Ok | Control::Pipe | Control::Drop | Control::Stolen | Control::Trap => true,
+        Control::Continue => everything.alone,
+        Control::Reclassify | Control::Jump(_) | Control::Goto(_) => false,
+    };
+    // What `u32` compares has to be there; a class is told each packet.
+    let whole = burst.iter().all(|packet| packet.len() >= 22);
+    let fast =
+        simple(policer.conform) && simple(action.control()) && whole && everything.outcome.class as u16 == 0;
+    fast.then_some((action, policer))
+}
+
+/// What a policer charges for a packet.
+#[inline(always)]
+fn charged(wire: WireLength, ingress: bool) -> Charged {
+    let link_layer = if ingress { 14 } else { 0 };
+    Charged { wire, longest: wire.longest() + link_layer }
+}
+
+/// Which packets conform.
+#[inline(always)]
+fn admit(
+    action: &StoredAction,
+    policer: &Policer,
+    lease: &mut Lease,
+    now: Nanos,
+    packets: impl ExactSizeIterator<Item = Charged>,
+) -> u64 {
+    if let Some(average) = policer.average() {
+        let (rate, _) = action.estimated(now).unwrap_or_default();
+        if rate >= average {
+            // They are looked at all the same, to be counted.
+            packets.for_each(|_| {});
+            return 0;
+        }
+    }
+    policer.admit(lease, now, packets)
+}
+
+/// A copy of a packet, with what goes along with it.
+fn copy(pool: &mut crate::buffer::Pool, packet: &Packet) -> Option<Packet> {
+    let mut copy = pool.take_for(packet.len())?;
+    let room = copy.headroom().min(crate::buffer::LEAST_HEADROOM);
+    if copy.copy_back(packet, room).is_err() {
+        pool.give(copy);
+        return None;
+    }
+    Some(copy)
+}
+
+/// `tcf_skbedit_act`.
+fn skbedit(packet: &mut Packet, edit: &Skbedit, place: &Place) {
+    let mut tag = packet.tag();
+    if let Some(priority) = edit.priority {
+        tag.priority = priority;
+    }
+    if edit.inherit_dsfield
+        && let Some(subject) = Subject::of(packet, place)
+        && let Some(class) = subject.traffic_class()
+    {
+        tag.priority = u32::from(class) >> 2;
+    }
+    if let Some(queue) = edit.queue {
+        tag.queue = queue;
+    }
+    if let Some((mark, mask)) = edit.mark {
+        tag.mark = tag.mark & !mask | mark & mask;
+    }
+    if let Some(kind) = edit.packet_type {
+        tag.packet_type = kind + 1;
+    }
+    packet.set_tag(tag);
+}
