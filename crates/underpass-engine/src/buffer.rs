@@ -120,7 +120,9 @@ pub struct Tag {
     /// `pkt_type`, as `skbedit` sets it, plus 1; 0: what its destination address says.
     pub packet_type: u8,
     /// Always 0.
-    pub reserved: [u8; 3],
+    pub reserved: u8,
+    /// The EtherType of a packet from which an action has taken the Ethernet header; 0: it has one.
+    pub headless: u16,
 }
 
 /// An [`Offload`] in the margin: `start` counts from the start of the slot, so that it stays right when

@@ -3,7 +3,7 @@
 use underpass_packet::ethernet;
 
 use super::subject::is_vlan;
-use crate::buffer::{NoRoom, Packet};
+use crate::buffer::{NoRoom, Packet, Tag};
 use crate::tables::{MplsEdit, MplsFields, VlanEdit};
 
 const ETHERNET: usize = ethernet::Header::LEN;
@@ -19,18 +19,33 @@ fn put<const N: usize>(packet: &mut Packet, at: usize, bytes: [u8; N]) -> Option
     Some(())
 }
 
-/// Puts four bytes into a packet, `at` bytes behind its first.
-fn insert(packet: &mut Packet, at: usize, bytes: [u8; 4]) -> Option<()> {
+/// Puts bytes into a packet, `at` bytes behind its first.
+fn insert<const N: usize>(packet: &mut Packet, at: usize, bytes: [u8; N]) -> Option<()> {
     if packet.len() < at {
         return None;
     }
-    let grow = |packet: &mut Packet| packet.push(4).map(|_| ());
+    let grow = |packet: &mut Packet| packet.push(N).map(|_| ());
     if let Err(NoRoom) = grow(packet) {
-        packet.move_back(4).ok()?;
+        packet.move_back(N).ok()?;
         grow(packet).ok()?;
     }
-    packet.bytes_mut().copy_within(4..4 + at, 0);
+    packet.bytes_mut().copy_within(N..N + at, 0);
     put(packet, at, bytes)
+}
+
+fn set_headless(packet: &mut Packet, ethertype: u16) {
+    packet.set_tag(Tag { headless: ethertype, ..packet.tag() });
+}
+
+/// Gives a packet without an Ethernet header one that is for this address.
+pub(crate) fn give_header(packet: &mut Packet, destination: [u8; 6]) -> Option<()> {
+    let ethertype = packet.tag().headless;
+    let mut header = [0; ETHERNET];
+    header[..6].copy_from_slice(&destination);
+    header[ADDRESSES..].copy_from_slice(&ethertype.to_be_bytes());
+    insert(packet, 0, header)?;
+    set_headless(packet, 0);
+    Some(())
 }
 
 /// Takes four bytes out of a packet.
@@ -45,6 +60,24 @@ fn remove(packet: &mut Packet, at: usize) -> Option<()> {
 
 /// Does what a `vlan` action says. `None`: it cannot be done.
 pub(crate) fn edit_vlan(packet: &mut Packet, edit: VlanEdit) -> Option<()> {
+    let headless = packet.tag().headless;
+    if let VlanEdit::PushEthernet { destination, source } = edit {
+        let ethertype = if headless == 0 { ethertype(packet, ADDRESSES)? } else { headless };
+        if headless == 0 && is_vlan(ethertype) {
+            return None;
+        }
+        let mut header = [0; ETHERNET];
+        header[..6].copy_from_slice(&destination);
+        header[6..ADDRESSES].copy_from_slice(&source);
+        header[ADDRESSES..].copy_from_slice(&ethertype.to_be_bytes());
+        insert(packet, 0, header)?;
+        set_headless(packet, 0);
+        return Some(());
+    }
+    if headless != 0 {
+        // There is nothing that a tag could stand in.
+        return matches!(edit, VlanEdit::Pop | VlanEdit::Modify { .. }).then_some(());
+    }
     let tpid = ethertype(packet, ADDRESSES)?;
     let is_tagged = is_vlan(tpid) && packet.len() >= ETHERNET + 4;
     match edit {
@@ -65,7 +98,13 @@ pub(crate) fn edit_vlan(packet: &mut Packet, edit: VlanEdit) -> Option<()> {
             put(packet, ETHERNET, (kept | id & 0xfff).to_be_bytes())
         }
         // A packet without a tag stays as it is.
-        VlanEdit::Pop | VlanEdit::Modify { .. } => Some(()),
+        VlanEdit::Pop | VlanEdit::Modify { .. } | VlanEdit::PushEthernet { .. } => Some(()),
+        VlanEdit::PopEthernet if is_vlan(tpid) || tpid == 0 => None,
+        VlanEdit::PopEthernet => {
+            packet.pull(ETHERNET);
+            set_headless(packet, tpid);
+            Some(())
+        }
     }
 }
 
@@ -76,24 +115,44 @@ fn is_mpls(ethertype: u16) -> bool {
 /// Does what an `mpls` action says. `None`: it cannot be done.
 pub(crate) fn edit_label(packet: &mut Packet, edit: MplsEdit) -> Option<()> {
     // Behind the outermost VLAN tag, which Linux has put aside.
-    let outer = ethertype(packet, ADDRESSES)?;
-    let network = if is_vlan(outer) { ETHERNET + 4 } else { ETHERNET };
-    let protocol = ethertype(packet, network - 2)?;
-    let labelled = is_mpls(protocol);
+    let headless = packet.tag().headless;
+    let (network, found) = if headless == 0 {
+        let outer = ethertype(packet, ADDRESSES)?;
+        let network = if is_vlan(outer) { ETHERNET + 4 } else { ETHERNET };
+        (network, ethertype(packet, network - 2)?)
+    } else {
+        (0, headless)
+    };
+    let labelled = is_mpls(found);
+    let rename = |packet: &mut Packet, protocol: u16| match network {
+        0 => {
+            set_headless(packet, protocol);
+            Some(())
+        }
+        network => put(packet, network - 2, protocol.to_be_bytes()),
+    };
     let first = || packet.bytes().get(network..)?.first_chunk().copied().map(u32::from_be_bytes);
     match edit {
         MplsEdit::Pop { .. } if !labelled => Some(()),
         MplsEdit::Pop { protocol } => {
             first()?;
             remove(packet, network)?;
-            put(packet, network - 2, protocol.to_be_bytes())
+            rename(packet, protocol)
+        }
+        MplsEdit::MacPush { protocol, label } => {
+            if !is_mpls(protocol) {
+                return None;
+            }
+            insert(packet, 0, with(0, label, network != 0 || !labelled).to_be_bytes())?;
+            set_headless(packet, protocol);
+            Some(())
         }
         MplsEdit::Push { protocol, label } => {
             if !is_mpls(protocol) {
                 return None;
             }
             insert(packet, network, with(0, label, !labelled).to_be_bytes())?;
-            put(packet, network - 2, protocol.to_be_bytes())
+            rename(packet, protocol)
         }
         MplsEdit::Modify(label) => {
             let entry = first().filter(|_| labelled)?;
@@ -177,6 +236,34 @@ mod tests {
         // Behind a tag.
         let tagged = [&[0x81, 0, 0, 7][..], &plain].concat();
         assert_eq!(mpls(&tagged, push).unwrap(), [&[0x81, 0, 0, 7][..], &one].concat());
+    }
+
+    /// Ethernet over MPLS: `mpls mac_push … action vlan push_eth …`, and the header taken off.
+    #[test]
+    fn packets_without_a_header() {
+        let frame = [&MACS[..], &[8, 0, 0x45, 1, 2, 3]].concat();
+        let mut pool = Pool::new(1);
+        let mut packet = pool.take().unwrap();
+        packet.set(HEADROOM, &frame).unwrap();
+        let fields = MplsFields { label: Some(16), ttl: Some(64), ..MplsFields::default() };
+        let label = MplsEdit::MacPush { protocol: 0x8847, label: fields };
+        edit_label(&mut packet, label).unwrap();
+        assert_eq!((packet.tag().headless, &packet.bytes()[4..]), (0x8847, &frame[..]));
+        assert_eq!(packet.bytes()[..4], [0, 1, 1, 64]);
+        edit_label(&mut packet, MplsEdit::DecrementTtl).unwrap();
+        edit_label(&mut packet, label).unwrap();
+        edit_label(&mut packet, MplsEdit::Pop { protocol: 0x8847 }).unwrap();
+        let header = VlanEdit::PushEthernet { destination: [3; 6], source: [4; 6] };
+        edit_vlan(&mut packet, header).unwrap();
+        let outer = [3, 3, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 0x88, 0x47, 0, 1, 1, 63];
+        assert_eq!((packet.tag().headless, packet.bytes()), (0, &[&outer, &frame[..]].concat()[..]));
+        packet.set(HEADROOM, &frame).unwrap();
+        edit_vlan(&mut packet, VlanEdit::PopEthernet).unwrap();
+        assert_eq!((packet.tag().headless, packet.bytes()), (0x0800, &[0x45, 1, 2, 3][..]));
+        assert_eq!(edit_vlan(&mut packet, VlanEdit::PopEthernet), None);
+        assert_eq!(edit_vlan(&mut packet, VlanEdit::Pop), Some(()));
+        give_header(&mut packet, [9; 6]).unwrap();
+        assert_eq!(packet.bytes(), [&[9; 6][..], &[0; 6], &[8, 0, 0x45, 1, 2, 3]].concat());
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod subject;
 mod wire;
 
 pub(crate) use action::StoredAction;
-pub(crate) use edit::{edit_label, edit_vlan};
+pub(crate) use edit::{edit_label, edit_vlan, give_header};
 pub(crate) use hook::{Everything, Found, StoredHook};
 pub(crate) use police::{Charged, Lease, Policer};
 pub use rate::{LinkLayer, Rate, RateConfig};

@@ -53,6 +53,9 @@ pub(crate) fn is_vlan(ethertype: u16) -> bool {
 /// Bytes of a frame that Linux's `qdisc_pkt_len` does not count.
 #[inline(always)]
 pub(crate) fn uncounted(packet: &Packet, ingress: bool) -> u32 {
+    if packet.tag().headless != 0 {
+        return 0;
+    }
     let tagged = match packet.bytes().first_chunk::<ETHERNET>() {
         Some([.., high, low]) => is_vlan(u16::from_be_bytes([*high, *low])),
         None => false,
@@ -68,7 +71,11 @@ pub(crate) fn is_for_us(packet: &Packet, place: &Place) -> bool {
 impl<'p> Subject<'p> {
     /// `None`: there is no Ethernet header.
     pub(crate) fn of(packet: &'p Packet, place: &'p Place) -> Option<Self> {
-        let frame = packet.bytes();
+        let (frame, tag) = (packet.bytes(), packet.tag());
+        if tag.headless != 0 {
+            let wire = WireLength::of_packet(packet, 0);
+            return Some(Self { place, frame, network: 0, vlan: None, protocol: tag.headless, tag, wire });
+        }
         let [.., high, low] = frame.first_chunk::<ETHERNET>()?;
         let protocol = u16::from_be_bytes([*high, *low]);
         let vlan = match frame.get(ETHERNET..ETHERNET + VLAN) {
@@ -81,7 +88,7 @@ impl<'p> Subject<'p> {
             network: ETHERNET + if vlan.is_some() { VLAN } else { 0 },
             vlan,
             protocol,
-            tag: packet.tag(),
+            tag,
             wire: WireLength::of_packet(packet, uncounted(packet, place.ingress)),
         })
     }
@@ -101,7 +108,8 @@ impl<'p> Subject<'p> {
 
     /// The EtherType of what lies at the network header.
     pub(crate) fn inner_protocol(&self) -> u16 {
-        match self.frame.get(self.network - 2..self.network) {
+        match self.network.checked_sub(2).and_then(|at| self.frame.get(at..self.network)) {
+            None => self.protocol,
             Some([high, low]) => u16::from_be_bytes([*high, *low]),
             _ => 0,
         }
@@ -115,7 +123,7 @@ impl<'p> Subject<'p> {
     /// `skb->len`.
     pub(crate) fn len(&self) -> usize {
         let behind = self.frame.len() - self.network.min(self.frame.len());
-        if self.place.ingress { behind } else { behind + ETHERNET }
+        if self.place.ingress || self.network == 0 { behind } else { behind + ETHERNET }
     }
 
     /// `N` bytes at an offset behind the network header, which may be negative.

@@ -150,6 +150,13 @@ pub enum MplsEdit {
         /// What the label is.
         label: MplsFields,
     },
+    /// A label is put before the Ethernet header (`mac_push`), and the packet has none until it gets another.
+    MacPush {
+        /// The EtherType of the packet then.
+        protocol: u16,
+        /// What the label is.
+        label: MplsFields,
+    },
     /// Fields of the first label are changed.
     Modify(MplsFields),
     /// Its TTL is lowered.
@@ -191,6 +198,16 @@ pub enum VlanEdit {
         id: u16,
         /// 3 bits; `None`: as it is.
         priority: Option<u8>,
+    },
+    /// The Ethernet header is taken off (`pop_eth`). A packet that still has none when it goes on gets one for the link
+    /// that it is at.
+    PopEthernet,
+    /// An Ethernet header is put before the packet (`push_eth`).
+    PushEthernet {
+        /// Destination address.
+        destination: [u8; 6],
+        /// Source address.
+        source: [u8; 6],
     },
 }
 

@@ -10,7 +10,7 @@ use crate::drops::Drop;
 use crate::limiter::Nanos;
 use crate::qos::{
     Charged, Everything, Found, Lease, Place, Policer, StoredAction, StoredHook, Subject, WireLength,
-    edit_label, edit_vlan, uncounted,
+    edit_label, edit_vlan, give_header, uncounted,
 };
 use crate::tables::{
     Chance, ChanceKind, Control, HookId, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind,
@@ -242,7 +242,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     let found = hook.next(priority, &mut cursor, &subject, &self.counters, random);
                     let outcome = match found {
                         None => break,
-                        Some(Found::Class(class)) => return on(packet, class),
+                        Some(Found::Class(class)) => return on(packet, class, place),
                         Some(Found::Outcome(outcome)) => outcome,
                     };
                     let (back, control, reason) = self.perform(view, &outcome.actions, packet, place, trace);
@@ -250,7 +250,9 @@ impl<const COUNT: bool> Path<COUNT> {
                     packet = back;
                     match control {
                         Control::Continue => {}
-                        Control::Ok | Control::Pipe | Control::Jump(_) => return on(packet, outcome.class),
+                        Control::Ok | Control::Pipe | Control::Jump(_) => {
+                            return on(packet, outcome.class, place);
+                        }
                         Control::Reclassify | Control::Goto(_) => {
                             rounds += 1;
                             if rounds > ROUNDS {
@@ -267,6 +269,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     }
                 }
             }
+            with_header(&mut packet, place);
             return Asked::On(packet, 0);
         }
     }
@@ -416,7 +419,7 @@ impl<const COUNT: bool> Path<COUNT> {
         view: &View<'_>,
         action: &StoredAction,
         mirred: &Mirred,
-        packet: Packet,
+        mut packet: Packet,
         place: &Place,
     ) -> (Option<Packet>, Control, Drop) {
         let control = action.control();
@@ -430,6 +433,7 @@ impl<const COUNT: bool> Path<COUNT> {
             let control = if mirred.redirect { Control::Drop } else { control };
             return (Some(packet), control, Drop::MirredLink);
         }
+        with_header(&mut packet, place);
         let way = if mirred.ingress { Way::In } else { Way::Out };
         let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
         if mirred.redirect && taken {
@@ -463,8 +467,16 @@ impl Everything {
     }
 }
 
+/// Gives a packet whose Ethernet header an action has taken off another: everywhere else packets are frames.
+fn with_header(packet: &mut Packet, place: &Place) {
+    if packet.tag().headless != 0 && give_header(packet, place.mac).is_none() {
+        packet.truncate(0);
+    }
+}
+
 /// A packet that was asked and goes on: `tc_run`.
-fn on(mut packet: Packet, class: u32) -> Asked {
+fn on(mut packet: Packet, class: u32, place: &Place) -> Asked {
+    with_header(&mut packet, place);
     let index = class as u16;
     if index != packet.tag().index {
         packet.set_tag(crate::buffer::Tag { index, ..packet.tag() });
