@@ -31,6 +31,7 @@ struct Old {
 struct Build<'a> {
     old: Old,
     clocks: &'a BTreeMap<QueueId, Arc<Clocks>>,
+    items: &'a Items,
     now: Nanos,
 }
 
@@ -44,15 +45,15 @@ impl Node {
     ) -> Self {
         let none = BTreeMap::new();
         let clocks = if alone { &none } else { &stored.clocks };
-        let mut build = Build { old: Old::default(), clocks, now: cx.now };
+        let mut build = Build { old: Old::default(), clocks, items: cx.items, now: cx.now };
         if let Some(old) = old {
             build.old.take_apart(old);
         }
-        let mut node = build.node(&stored.root);
-        for gone in build.old.nodes.into_values().chain(build.old.gone) {
+        let node = build.node(&stored.root);
+        let Old { nodes, gone, .. } = build.old;
+        for gone in nodes.into_values().chain(gone) {
             gone.purge(cx);
         }
-        node.recount(cx.items);
         node
     }
 
@@ -79,11 +80,10 @@ impl Node {
         }
     }
 
-    /// What it holds, by what it and those below it hold.
+    /// What it holds, by what those below it hold.
     fn recount(&mut self, items: &Items) {
         let mut sum = self.peeked.map_or((0, 0), |id| (1, u64::from(items.charged(id).0)));
         let mut add = |node: &mut Self| {
-            node.recount(items);
             sum = (sum.0 + node.count.queued, sum.1 + node.count.backlog);
         };
         match &mut self.kind {
@@ -162,6 +162,7 @@ impl Build<'_> {
             (Kind::Htb(htb), QdiscKind::Htb(config)) => self.change_htb(htb, config),
             _ => {}
         }
+        node.recount(self.items);
         node
     }
 
