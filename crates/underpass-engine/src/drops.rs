@@ -157,6 +157,11 @@ drops! {
     TunnelEcn = "tunnel-ecn",
     /// Neither the tunnel nor the packet says where the outer packet is to go.
     TunnelRemote = "tunnel-remote",
+    /// The tunnel encapsulation limit of a packet that was to go into a tunnel is 0.
+    TunnelLimit = "tunnel-limit",
+    /// A router on the way of a tunnel's packets has told that they do not arrive: a copy of one that is sent
+    /// nevertheless, whose sender is told.
+    TunnelUnreachable = "tunnel-unreachable",
     /// Foo-over-UDP inside foo-over-UDP too often.
     TunnelNested = "tunnel-nested",
     /// A UDP datagram whose length is not its own, for a port of foo-over-UDP.

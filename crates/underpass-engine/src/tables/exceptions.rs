@@ -98,6 +98,12 @@ impl Exceptions {
         self.any.load(Ordering::Relaxed)
     }
 
+    /// Says that there is something to be looked for at each tunnel.
+    #[cold]
+    pub(crate) fn set_any(&self) {
+        self.any.store(true, Ordering::Relaxed);
+    }
+
     /// The path MTU of a destination, as a number, that is looked up in these tables, if one was told.
     #[inline(always)]
     pub(crate) fn of(&self, destination: u128, lookup: LookupId, now: Nanos) -> Option<PathMtu> {
@@ -133,7 +139,7 @@ impl Exceptions {
         let entry = known.or_else(|| set.iter().min_by_key(|entry| entry.until.load(Ordering::Relaxed)));
         if let Some(entry) = entry {
             entry.write(key, told, now.saturating_add(LIFETIME));
-            self.any.store(true, Ordering::Relaxed);
+            self.set_any();
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use underpass_packet::{IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp};
+
+use crate::limiter::Nanos;
 
 use super::tunnels::{Arrival, Class, found_by};
 use super::{DEFAULT_TTL, Link, LinkId, LookupId, NextHopId, Tunnel, TunnelKind, TunnelMode, TunnelTos};
@@ -129,13 +131,19 @@ impl Form {
     }
 }
 
-/// Sequence numbers of a tunnel, which all workers share.
+/// How long errors about a tunnel's packets count: Linux's `IPTUNNEL_ERR_TIMEO`.
+const ERRORS_COUNT: Nanos = 30_000_000_000;
+
+/// Sequence numbers of a tunnel, and errors about its packets, which all workers share.
 #[derive(Default, Debug)]
 pub(crate) struct Sequence {
     /// The next that is sent.
     pub(crate) next: AtomicU32,
     /// The least that is taken; 0: none has come.
     pub(crate) expected: AtomicU32,
+    /// Errors of which nobody has been told, and when the last came.
+    pub(crate) errors: AtomicU32,
+    failed: AtomicU64,
 }
 
 impl Sequence {
@@ -147,6 +155,30 @@ impl Sequence {
         }
         self.expected.store(number.wrapping_add(1), Relaxed);
         true
+    }
+
+    /// Takes note that a packet has not arrived.
+    #[cold]
+    pub(crate) fn fail(&self, now: Nanos) {
+        let errors = if self.is_recent(now) { self.errors.load(Relaxed) } else { 0 };
+        self.failed.store(now, Relaxed);
+        self.errors.store(errors.saturating_add(1), Relaxed);
+    }
+
+    /// Whether the sender of a packet is to be told that one has not arrived; then another need not.
+    #[inline]
+    pub(crate) fn tells(&self, now: Nanos) -> bool {
+        let errors = self.errors.load(Relaxed);
+        if errors == 0 {
+            return false;
+        }
+        let recent = self.is_recent(now);
+        self.errors.store(if recent { errors - 1 } else { 0 }, Relaxed);
+        recent
+    }
+
+    fn is_recent(&self, now: Nanos) -> bool {
+        now.saturating_sub(self.failed.load(Relaxed)) < ERRORS_COUNT
     }
 }
 

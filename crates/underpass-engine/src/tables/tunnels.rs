@@ -1,7 +1,7 @@
 //! The tunnels of a router as workers find them: by id, by device, and by what a received packet says.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -373,7 +373,8 @@ impl TunnelTable {
         best.map(|(_, payload)| payload)
     }
 
-    /// A tunnel that sends from `local` to `remote` by this IP protocol, over UDP to this port.
+    /// A tunnel that sends from `local` to `remote` by this IP protocol, over UDP to this port: one to this address, or
+    /// else one to any.
     pub(crate) fn find_end<'g>(
         &'g self,
         (local, remote): (IpAddr, IpAddr),
@@ -381,21 +382,29 @@ impl TunnelTable {
         port: u16,
         guard: &'g Guard<'_>,
     ) -> Option<&'g StoredTunnel> {
-        let mut next = self.ends.get(end_of(remote)).map_or(0, |end| end.load(Relaxed));
-        while let Some(id) = next.checked_sub(1) {
-            next = self.end_nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
-            let Some(tunnel) = self.tunnels.get(id, guard) else { continue };
-            let config = &tunnel.config;
-            let sends = match (config.udp, config.kind.has_gre()) {
-                (Some(udp), _) => protocol == protocol::UDP && port == udp.destination_port,
-                (None, true) => protocol == protocol::GRE,
-                (None, false) => matches!(protocol, protocol::IPV4 | protocol::IPV6 | protocol::MPLS),
-            };
-            if sends && config.remote == remote && (config.local.is_unspecified() || config.local == local) {
-                return Some(tunnel);
+        let any = match remote {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        [remote, any].into_iter().find_map(|remote| {
+            let mut next = self.ends.get(end_of(remote)).map_or(0, |end| end.load(Relaxed));
+            while let Some(id) = next.checked_sub(1) {
+                next = self.end_nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
+                let Some(tunnel) = self.tunnels.get(id, guard) else { continue };
+                let config = &tunnel.config;
+                let sends = match (config.udp, config.kind.has_gre()) {
+                    (Some(udp), _) => protocol == protocol::UDP && port == udp.destination_port,
+                    (None, true) => protocol == protocol::GRE,
+                    (None, false) => matches!(protocol, protocol::IPV4 | protocol::IPV6 | protocol::MPLS),
+                };
+                let ends =
+                    config.remote == remote && (config.local.is_unspecified() || config.local == local);
+                if sends && ends {
+                    return Some(tunnel);
+                }
             }
-        }
-        None
+            None
+        })
     }
 
     /// Puts a tunnel where what comes in for it finds it, and what is told of its way.

@@ -1,6 +1,7 @@
 //! Into tunnels and out of them, on the common road.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering::Relaxed;
 
 use arrayvec::ArrayVec;
 use underpass_packet::checksum::Sum;
@@ -8,7 +9,8 @@ use underpass_packet::{ethernet, protocol};
 
 use super::super::chain::Fibs;
 use super::super::tunnel::{
-    ecn_inside, ecn_outside, fill_gre, fill_udp, flow_label, is_local4, is_refused, source_port,
+    ecn_inside, ecn_outside, fill_gre, fill_udp, flow_label, has_extensions, is_local4, is_refused,
+    source_port,
 };
 use super::super::{Path, View, ipv4, ipv6};
 use super::{Company, ETHERNET, Out, addresses, cut, forward_inner, next_hop4, next_hop6, write_header};
@@ -221,8 +223,9 @@ fn enter<const IPV6: bool>(
     let inner = packet.bytes_mut().get_mut(ETHERNET..ETHERNET + len)?;
     let (tos, ttl, stays, label);
     if IPV6 {
-        let [a, b, c, d, _, _, _, hop_limit] = inner.first_chunk_mut::<8>()?;
-        if *hop_limit <= 1 {
+        let [a, b, c, d, _, _, next, hop_limit] = inner.first_chunk_mut::<8>()?;
+        // An encapsulation limit may be behind it.
+        if *hop_limit <= 1 || form.has(OVER_IPV6) && has_extensions(*next) {
             return None;
         }
         *hop_limit -= 1;
@@ -274,7 +277,8 @@ fn enter<const IPV6: bool>(
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
 }
 
-/// Whether a router on the way has told that outer packets of so many bytes are too long, or may be fragmented.
+/// Whether a router on the way has told that outer packets of so many bytes are too long, or may be fragmented, or that
+/// one has not arrived.
 #[inline(always)]
 fn is_narrow(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
     view.tables.tunnels().exceptions.any() && is_told_of(view, tunnel, len)
@@ -288,6 +292,7 @@ fn is_told_of(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
     };
     let told = view.tables.tunnels().exceptions.of(remote, tunnel.config.via.lookup, view.now);
     told.is_some_and(|path| path.locked || len > path.mtu as usize)
+        || tunnel.sequence.errors.load(Relaxed) > 0
 }
 
 /// Copies the header of a form so that it ends at `end`, and bytes before it that are written later: in pieces of a

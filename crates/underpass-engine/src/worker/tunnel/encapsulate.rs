@@ -10,7 +10,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 use super::super::chain::Fibs;
 use super::super::road::{Extra, LABELLED, SWITCHED, TUNNELLED, UNFINISHED};
 use super::super::{Burst, IcmpError, Path, Refusal, Road, Step, View, fragment};
-use super::{dont_fragment, ecn_outside, entropy, path_mtu};
+use super::{dont_fragment, ecn_outside, entropy, limit, path_mtu};
 use crate::buffer::{Offload, Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::Drop;
@@ -134,7 +134,20 @@ impl<const COUNT: bool> Path<COUNT> {
         if road.extra.tunnel == Some(id) {
             return self.refuse_out(tunnel, Drop::EncapsulationLoop);
         }
-        let room = tunnel.overhead() + LONGEST_LINK_LAYER;
+        let limit = match inside {
+            Inside::Ip6 if tunnel.kind.is_over_ipv6() => limit::of(road.packet.bytes()),
+            _ => None,
+        };
+        if let Some((at, 0)) = limit {
+            self.count_refused(tunnel);
+            road.extra.argument = at as u32;
+            return Step::error(Drop::TunnelLimit, IcmpError::Header);
+        }
+        if tunnel.sequence.tells(view.now) {
+            self.tell_unreachable(view, road, trace);
+        }
+        let option = if limit.is_some() { limit::LEN } else { 0 };
+        let room = tunnel.overhead() + option + LONGEST_LINK_LAYER;
         if let Err(refusal) = road.encapsulate_again().and_then(|()| self.make_room(road, room, trace)) {
             return self.refuse_out(tunnel, refusal.reason());
         }
@@ -152,7 +165,11 @@ impl<const COUNT: bool> Path<COUNT> {
         self.identification = self.identification.wrapping_add(1);
         let written =
             push_outer(&mut road.packet, tunnel, (inside, at), (source, remote), self.identification);
-        let outer = match written {
+        let lowered = written.and_then(|outer| match limit {
+            Some((_, limit)) => Ok(outer + limit::set(&mut road.packet, limit - 1)?),
+            None => Ok(outer),
+        });
+        let outer = match lowered {
             Ok(outer) => outer,
             Err(reason) => return self.refuse_out(tunnel, reason),
         };
@@ -169,8 +186,24 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Refuses what was to go into a tunnel, and counts it there.
     fn refuse_out(&self, tunnel: &StoredTunnel, reason: Drop) -> Step {
-        self.counters.add_link(tunnel.link, Direction::Transmit, Count { errors: 1, ..Count::default() });
+        self.count_refused(tunnel);
         Step::drop(reason)
+    }
+
+    fn count_refused(&self, tunnel: &StoredTunnel) {
+        self.counters.add_link(tunnel.link, Direction::Transmit, Count { errors: 1, ..Count::default() });
+    }
+
+    /// Tells the sender of a packet that one before it has not arrived; it goes on itself. Linux: `dst_link_failure`.
+    #[cold]
+    fn tell_unreachable<T: Trace>(&mut self, view: &View<'_>, road: &Road, trace: &mut T) {
+        let Some(mut copy) = self.pool.take_for(road.packet.len()) else { return };
+        copy.bytes_mut().copy_from_slice(road.packet.bytes());
+        self.totals.generated += 1;
+        let at = copy.headroom();
+        let copy = Road::new(copy, at, road.ingress, road.extra);
+        let step = Step::error(Drop::TunnelUnreachable, IcmpError::AddressUnreachable);
+        self.carry_alone(view, copy, step, trace);
     }
 }
 
@@ -418,7 +451,7 @@ pub(in super::super) fn leave(view: &View<'_>, road: &mut Road, next_hop: &NextH
     let inner = bytes.get(at..).unwrap_or_default();
     let version = inner.first().map_or(0, |first| first >> 4);
     // What Linux says is room: it counts an option of GUE whether it is there or not.
-    let left = mtu.saturating_sub((tunnel.overhead() + at - outer) as u32);
+    let left = mtu.saturating_sub((tunnel.overhead().max(outer) + at - outer) as u32);
     let over6 = bytes.first().is_some_and(|first| first >> 4 == 6);
     let inner_len = road.packet.longest_part().saturating_sub(at) as u32;
     let inner_stays = dont_fragment(inner);

@@ -2,6 +2,7 @@
 
 mod encapsulate;
 mod entropy;
+mod limit;
 mod path_mtu;
 mod receive;
 
@@ -9,6 +10,7 @@ use underpass_packet::ipv4;
 
 pub(super) use encapsulate::{fill_gre, fill_udp, leave};
 pub(super) use entropy::{flow_label, source_port};
+pub(super) use limit::has_extensions;
 pub(super) use receive::{is_local4, is_refused};
 
 /// Bits of a TOS or traffic class that are of ECN: RFC 3168 section 5.
