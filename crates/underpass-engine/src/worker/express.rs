@@ -206,7 +206,11 @@ impl<const COUNT: bool> Path<COUNT> {
                         Some(Action::Tunnel(route)) => {
                             self.take_tunnelled::<_, true>(company, packet, len, route);
                         }
-                        Some(Action::Local) => self.take_arrived::<_, true>(company, packet, len),
+                        Some(Action::Local) => {
+                            let first = (target, len);
+                            following =
+                                self.take_arrived_row::<_, true>(company, &mut packets, packet, first);
+                        }
                         action => self.take_other(company, packet, len, action),
                     }
                 }
@@ -226,7 +230,11 @@ impl<const COUNT: bool> Path<COUNT> {
                         Some(Action::Tunnel(route)) => {
                             self.take_tunnelled::<_, false>(company, packet, len, route);
                         }
-                        Some(Action::Local) => self.take_arrived::<_, false>(company, packet, len),
+                        Some(Action::Local) => {
+                            let first = (target.into(), len);
+                            following =
+                                self.take_arrived_row::<_, false>(company, &mut packets, packet, first);
+                        }
                         action => self.take_other(company, packet, len, action),
                     }
                 }

@@ -13,7 +13,9 @@ use super::super::tunnel::{
     source_port,
 };
 use super::super::{Path, View, ipv4, ipv6};
-use super::{Company, ETHERNET, Out, addresses, cut, forward_inner, next_hop4, next_hop6, write_header};
+use super::{
+    Company, ETHERNET, Out, Packets, Plain, addresses, cut, forward_inner, next_hop4, next_hop6, write_header,
+};
 use crate::buffer::{BURST, Packet};
 use crate::counters::{Counters, Direction};
 use crate::tables::{
@@ -104,9 +106,47 @@ impl<const COUNT: bool> Path<COUNT> {
         self.take_own_road(company, packet);
     }
 
-    /// Takes what is inside out of a packet of `len` bytes for the router itself, if it came through a tunnel.
+    /// Takes what is inside out of packets in a row for the same address of the router's, if they came through tunnels;
+    /// `packet` of `len` bytes is the first of them. The one that follows the row.
+    #[inline(never)]
+    pub(super) fn take_arrived_row<T: Trace, const IPV6: bool>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        mut packet: Packet,
+        (target, mut len): (u128, usize),
+    ) -> Option<Packet> {
+        let mut received = 0;
+        let following = loop {
+            self.take_arrived_one::<T, IPV6>(company, packet, len);
+            packet = match packets.next() {
+                Some(packet) => packet,
+                None => break None,
+            };
+            len = match company.common.plain(packet.bytes()) {
+                Some(Plain::V6(same, len)) if IPV6 && same == target => len,
+                Some(Plain::V4(same, len)) if !IPV6 && u128::from(same) == target => len,
+                _ => break Some(packet),
+            };
+            received += packet.len() as u64;
+        };
+        company.received += received;
+        following
+    }
+
+    /// The same for one packet.
     #[inline(never)]
     pub(super) fn take_arrived<T: Trace, const IPV6: bool>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        packet: Packet,
+        len: usize,
+    ) {
+        self.take_arrived_one::<T, IPV6>(company, packet, len);
+    }
+
+    #[inline(always)]
+    fn take_arrived_one<T: Trace, const IPV6: bool>(
         &mut self,
         company: &mut Company<'_, '_, '_, T>,
         mut packet: Packet,
