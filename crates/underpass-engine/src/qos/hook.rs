@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::classify::{FlowerTable, Walk, asked, hold, walk};
 use super::subject::Subject;
+use crate::buffer::Packet;
 use crate::counters::{CounterId, Counters, TcCounterId};
 use crate::tables::{
     ANY_PROTOCOL, BasicFilter, Classifier, FilterChain, FilterPriority, Fw, FwFilter, Hook, Outcome, U32Node,
@@ -21,6 +22,8 @@ pub(crate) struct StoredHook {
 
 /// A filter that takes every packet.
 pub(crate) struct Everything {
+    /// Of this EtherType, or [`ANY_PROTOCOL`].
+    protocol: u16,
     pub(crate) outcome: Outcome,
     /// Counters besides that of the outcome, each of which counts every packet.
     pub(crate) counters: Vec<CounterId>,
@@ -58,6 +61,22 @@ pub(crate) enum Found<'h> {
     Class(u32),
 }
 
+impl Everything {
+    /// Whether it takes every packet of a burst.
+    #[inline]
+    pub(crate) fn takes(&self, burst: &[Packet]) -> bool {
+        // What `u32` compares has to be there.
+        let whole = burst.iter().all(|packet| packet.len() >= 22);
+        whole && (self.protocol == ANY_PROTOCOL || burst.iter().all(|packet| is_of(packet, self.protocol)))
+    }
+}
+
+/// Whether a frame is of an EtherType, or has a tag of it.
+#[inline(always)]
+fn is_of(packet: &Packet, protocol: u16) -> bool {
+    packet.bytes().get(12..14).is_some_and(|ethertype| ethertype == protocol.to_be_bytes())
+}
+
 impl From<Hook> for StoredHook {
     fn from(Hook { counter, chains, u32_tables: tables }: Hook) -> Self {
         let everything =
@@ -89,7 +108,7 @@ impl From<FilterPriority> for StoredPriority {
 
 /// The first filter of a chain, if it takes every packet.
 fn everything(chain: &FilterChain, tables: &[U32Table]) -> Option<Everything> {
-    let first = chain.priorities.first().filter(|first| first.protocol == ANY_PROTOCOL)?;
+    let first = chain.priorities.first()?;
     let (outcome, counters, alone) = match &first.classifier {
         Classifier::Matchall(outcome) => (outcome, Vec::new(), true),
         Classifier::Basic(filters) => {
@@ -105,7 +124,7 @@ fn everything(chain: &FilterChain, tables: &[U32Table]) -> Option<Everything> {
         _ => return None,
     };
     let alone = alone && chain.priorities.len() == 1;
-    Some(Everything { outcome: outcome.clone(), counters, alone })
+    Some(Everything { protocol: first.protocol, outcome: outcome.clone(), counters, alone })
 }
 
 /// Whether a node of `u32` takes every packet that has a network header of 4 bytes, as `match u32 0 0` does.

@@ -114,9 +114,15 @@ impl<const COUNT: bool> Path<COUNT> {
         if !T::WATCHES
             && let Some(everything) = &hook.everything
             && let [action] = everything.outcome.actions[..]
-            && let Some((action, policer)) = fast(view, everything, action, burst)
+            && everything.takes(burst)
         {
-            return self.police_burst(view, (hook, everything), (action, policer), place.ingress, burst);
+            if let Some((action, policer)) = fast(view, everything, action) {
+                return self.police_burst(view, (hook, everything), (action, policer), place.ingress, burst);
+            }
+            if let Some((action, ifb)) = to_ifb(view, action, place) {
+                self.count_burst(view, (hook, everything), action, burst);
+                return self.burst_to_ifb(view, ifb, place.link, burst, trace);
+            }
         }
         let asked = std::mem::take(burst);
         let mut gone = 0;
@@ -133,6 +139,30 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         }
         gone
+    }
+
+    /// Counts a burst of which every packet is redirected.
+    fn count_burst(
+        &mut self,
+        view: &View<'_>,
+        (hook, everything): (&StoredHook, &Everything),
+        action: &StoredAction,
+        burst: &Burst,
+    ) {
+        let (mut packets, mut bytes) = (0, 0);
+        for packet in burst {
+            let wire = WireLength::of_packet(packet, uncounted(packet, true));
+            packets += u64::from(wire.packets());
+            bytes += wire.bytes();
+        }
+        self.counters.add_tc(action.config.counter, packets, bytes, view.now);
+        if let Some(counter) = hook.counter {
+            self.counters.add_tc(counter, packets, bytes, view.now);
+        }
+        everything.count(&self.counters, burst.len() as u64, bytes);
+        if let Some(estimator) = &action.estimator {
+            estimator.add(bytes, packets, view.now);
+        }
     }
 
     /// Polices a burst of which every packet is in for the same.
@@ -509,7 +539,6 @@ fn fast<'a>(
     view: &View<'a>,
     everything: &Everything,
     id: TcActionId,
-    burst: &Burst,
 ) -> Option<(&'a StoredAction, &'a Policer)> {
     let action = view.tables.tc_action(id, view.guard)?;
     let policer = action.policer.as_ref()?;
@@ -518,11 +547,22 @@ fn fast<'a>(
         Control::Continue => everything.alone,
         Control::Reclassify | Control::Jump(_) | Control::Goto(_) => false,
     };
-    // What `u32` compares has to be there; a class is told each packet.
-    let whole = burst.iter().all(|packet| packet.len() >= 22);
-    let fast =
-        simple(policer.conform) && simple(action.control()) && whole && everything.outcome.class as u16 == 0;
+    // A class is told each packet.
+    let fast = simple(policer.conform) && simple(action.control()) && everything.outcome.class as u16 == 0;
     fast.then_some((action, policer))
+}
+
+/// The action of a filter that takes every packet, and the ifb that it redirects packets to that come in, if a burst can
+/// go there at once.
+fn to_ifb<'a>(view: &View<'a>, id: TcActionId, place: &Place) -> Option<(&'a StoredAction, LinkId)> {
+    let action = view.tables.tc_action(id, view.guard)?;
+    let TcActionKind::Mirred(Mirred { link: Some(to), redirect: true, ingress: false }) = action.config.kind
+    else {
+        return None;
+    };
+    let taken = matches!(action.control(), Control::Stolen | Control::Drop | Control::Trap);
+    let link = view.link(to).filter(|link| link.up && link.ifb && link.egress.is_none())?;
+    (taken && place.ingress && place.depth == 0 && link.port.is_none()).then_some((action, to))
 }
 
 /// What a policer charges for a packet.

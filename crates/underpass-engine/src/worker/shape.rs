@@ -13,15 +13,15 @@ use std::collections::VecDeque;
 
 use arrayvec::ArrayVec;
 
+use super::hook::{Asked, place_of};
 use super::{Burst, Path, View, Worker};
-use crate::buffer::{BURST, Packet, PortId};
+use crate::buffer::{BURST, Packet, Pool, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
-use crate::qos::WireLength;
-use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Heap, Item, Items, Lost, Meta, Node, Origin};
+use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Heap, Item, Items, Lost, Node, Origin, charge};
 use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc};
-use crate::trace::{Event, Trace};
+use crate::trace::{Event, Trace, Untraced};
 
 /// Packets that a worker's qdiscs hold together, unless it is told otherwise.
 const LIMIT: usize = 16_384;
@@ -90,32 +90,64 @@ impl Default for Shape {
     }
 }
 
-/// The filters of qdiscs.
-struct Filters<'v, 'a> {
-    _view: &'v View<'a>,
+/// The filters of qdiscs, asked on the path.
+struct Filters<'p, 'v, 'a, T, const COUNT: bool> {
+    path: &'p mut Path<COUNT>,
+    view: &'v View<'a>,
+    /// The link of the qdisc.
+    link: LinkId,
+    trace: &'p mut T,
 }
 
-impl Classify for Filters<'_, '_> {
-    fn classify(&mut self, _: HookId, _: &mut Item) -> Class {
-        Class::None
+impl<T: Trace, const COUNT: bool> Classify for Filters<'_, '_, '_, T, COUNT> {
+    fn classify(&mut self, filters: HookId, item: &mut Item) -> Class {
+        let Self { path, view, link, trace } = self;
+        let Some(hook) = view.tables.hook(filters, view.guard) else { return Class::None };
+        let Some(known) = view.link(*link) else { return Class::None };
+        let Some(packet) = item.packet.take() else { return Class::Shot };
+        let place = place_of(*link, known, false, path.hooks.came);
+        match path.ask(view, hook, packet, &place, *trace) {
+            Asked::On(packet, class) => {
+                item.put_back(packet);
+                if class == 0 { Class::None } else { Class::Class(class) }
+            }
+            Asked::Dropped => Class::Shot,
+            Asked::Gone => Class::Stolen,
+        }
+    }
+
+    fn pool(&mut self) -> &mut Pool {
+        &mut self.path.pool
     }
 }
 
-/// What goes along with a packet into the queues of `$path`.
-macro_rules! context {
-    ($path:ident, $view:ident) => {
-        Context {
-            now: $view.now,
-            items: &mut $path.shape.items,
-            pool: &mut $path.pool,
-            classify: &mut Filters { _view: $view },
+impl<const COUNT: bool> Path<COUNT> {
+    /// Does something with the queues of a qdisc at `link`, which is taken out of the path meanwhile, as it asks filters.
+    #[inline]
+    fn with_queues<R, T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        link: LinkId,
+        trace: &mut T,
+        what: impl FnOnce(&mut Context<'_, Filters<'_, '_, '_, T, COUNT>>) -> R,
+    ) -> R {
+        let mut items = std::mem::take(&mut self.shape.items);
+        let mut dropped = std::mem::take(&mut self.shape.dropped);
+        let mut cx = Context {
+            now: view.now,
+            items: &mut items,
+            classify: &mut Filters { path: self, view, link, trace },
             due: Nanos::MAX,
             lost: Lost::default(),
-            dropped: &mut $path.shape.dropped,
+            dropped: &mut dropped,
             generated: 0,
-            stolen: 0,
-        }
-    };
+        };
+        let result = what(&mut cx);
+        let generated = cx.generated;
+        self.totals.generated += generated;
+        (self.shape.items, self.shape.dropped) = (items, dropped);
+        result
+    }
 }
 
 impl<const COUNT: bool> Worker<COUNT> {
@@ -173,15 +205,17 @@ impl<const COUNT: bool> Path<COUNT> {
         for id in 0..self.shape.shapers.len() {
             let Some(mut shaper) = self.shape.shapers.get_mut(id).and_then(Option::take) else { continue };
             let stored = view.tables.qdisc(QdiscId(id as u32), view.guard);
-            let mut cx = context!(self, view);
+            let (alone, link) = (self.shape.alone, shaper.place.link());
             match stored {
                 Some(stored) if stored.version == shaper.version => {}
                 Some(stored) => {
-                    shaper.node = Node::build(stored, self.shape.alone, Some(shaper.node), &mut cx);
+                    let old = shaper.node;
+                    shaper.node =
+                        self.with_queues(view, link, trace, |cx| Node::build(stored, alone, Some(old), cx));
                     shaper.version = stored.version;
                 }
                 None => {
-                    shaper.node.purge(&mut cx);
+                    self.with_queues(view, link, trace, |cx| shaper.node.purge(cx));
                     self.shape.due.remove(id as u32);
                     self.shape.pending.retain(|pending| *pending as usize != id);
                     continue;
@@ -219,7 +253,8 @@ impl<const COUNT: bool> Path<COUNT> {
             self.shape.pending.reserve(count);
         }
         let alone = self.shape.alone;
-        let node = Node::build(stored, alone, None, &mut context!(self, view));
+        let node =
+            self.with_queues(view, place.link(), &mut Untraced, |cx| Node::build(stored, alone, None, cx));
         self.shape.shapers[count - 1] =
             Some(Box::new(Shaper { node, place, version: stored.version, pending: false }));
     }
@@ -252,7 +287,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if T::WATCHES || !self.has_shaper(view, id, place) {
             return 0;
         }
-        let plain = packets.iter().take(BURST).take_while(|packet| meta(packet).priority == 0);
+        let plain = packets.iter().take(BURST).take_while(|packet| packet.tag().priority == 0);
         let charges: ArrayVec<(u32, u32), BURST> = plain.map(charge).collect();
         let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) else { return 0 };
         let number = shaper.node.pass(&charges, view.now);
@@ -264,7 +299,6 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Sends a burst that was taken from behind the ingress hook of a link into an ifb. What may go on at once stays in
     /// it; returns the bytes of what does not.
-    #[allow(dead_code, reason = "hooks redirect into it")]
     pub(super) fn burst_to_ifb<T: Trace>(
         &mut self,
         view: &View<'_>,
@@ -333,8 +367,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if !self.has_shaper(view, id, place) {
             return self.drop(packet, Drop::QdiscPurged, trace);
         }
-        let meta = meta(&packet);
-        let item = Item::new(packet, meta, origin);
+        let item = Item::new(packet, origin);
         if self.lacks_room(&item) {
             return self.drop_item(item, Drop::QdiscFull, trace);
         }
@@ -347,10 +380,12 @@ impl<const COUNT: bool> Path<COUNT> {
             Ok(at) => at,
             Err(item) => return self.drop_item(item, Drop::QdiscFull, trace),
         };
-        let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) else { return };
-        let mut cx = context!(self, view);
-        let enqueued = shaper.node.enqueue(at, &mut cx);
-        self.totals.generated += cx.generated;
+        // Filters may redirect packets, but to no qdisc before the end of the burst.
+        let Some(mut shaper) = self.shape.shapers.get_mut(id as usize).and_then(Option::take) else { return };
+        let enqueued = self.with_queues(view, place.link(), trace, |cx| shaper.node.enqueue(at, cx));
+        if let Some(slot) = self.shape.shapers.get_mut(id as usize) {
+            *slot = Some(shaper);
+        }
         self.wake(id);
         if enqueued != Enqueued::Queued || !self.shape.dropped.is_empty() {
             self.drop_refused(trace);
@@ -526,10 +561,12 @@ impl<const COUNT: bool> Path<COUNT> {
                 due = view.now;
                 break;
             }
-            let mut cx = context!(self, view);
-            let next = shaper.node.dequeue(&mut cx);
-            due = cx.due;
-            let Some(item) = next.and_then(|next| cx.items.take(next)) else { break };
+            let next;
+            (next, due) = self.with_queues(view, shaper.place.link(), trace, |cx| {
+                let next = shaper.node.dequeue(cx);
+                (next.and_then(|next| cx.items.take(next)), cx.due)
+            });
+            let Some(item) = next else { break };
             if !self.shape.dropped.is_empty() {
                 self.drop_refused(trace);
             }
@@ -582,16 +619,4 @@ impl Place {
         let (Self::Port(link) | Self::Ifb(link) | Self::Ingress(link)) = self;
         link
     }
-}
-
-/// What is known of a packet besides its bytes.
-fn meta(_: &Packet) -> Meta {
-    Meta::default()
-}
-
-/// How many bytes a packet is charged, and as how many packets.
-#[inline(always)]
-fn charge(packet: &Packet) -> (u32, u32) {
-    let wire = WireLength::of_packet(packet, 0);
-    (wire.bytes() as u32, wire.packets())
 }

@@ -80,7 +80,7 @@ impl PfifoFast {
         cx: &mut Context<'_, C>,
     ) -> Enqueued {
         let Some(item) = cx.items.get(id) else { return Enqueued::Dropped };
-        let (len, band) = (item.len, PRIOMAP[item.meta.priority as usize % PRIOMAP.len()]);
+        let (len, band) = (item.len, PRIOMAP[item.priority as usize % PRIOMAP.len()]);
         match self.bands.get_mut(usize::from(band)) {
             Some(list) if list.len < self.limit => {
                 list.push(cx.items, id);

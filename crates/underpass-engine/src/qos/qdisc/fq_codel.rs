@@ -87,7 +87,7 @@ impl FqCodel {
         let count = self.flows.len() as u32;
         let number = |class: u32| (class & 0xffff).checked_sub(1).filter(|number| *number < count);
         let item = cx.items.get(id).ok_or(Class::Shot)?;
-        let priority = item.meta.priority;
+        let priority = item.priority;
         if priority & 0xffff_0000 == handle
             && let Some(number) = number(priority)
         {
@@ -114,7 +114,6 @@ impl FqCodel {
         let number = match self.flow(handle, id, cx) {
             Ok(number) => number,
             Err(Class::Stolen) => {
-                cx.stolen += 1;
                 cx.items.take(id);
                 return Enqueued::Stolen;
             }

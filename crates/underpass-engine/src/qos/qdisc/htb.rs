@@ -218,7 +218,7 @@ impl Htb {
 
     /// `htb_classify`.
     fn classify<C: Classify>(&self, handle: u32, id: ItemId, cx: &mut Context<'_, C>) -> To {
-        let priority = cx.items.get(id).map_or(0, |item| item.meta.priority);
+        let priority = cx.items.get(id).map_or(0, |item| item.priority);
         if priority == handle {
             return To::Direct;
         }
@@ -297,7 +297,6 @@ impl Htb {
                 }
             }
             To::Verdict(Verdict::Stolen) => {
-                cx.stolen += 1;
                 cx.items.take(id);
                 return Enqueued::Stolen;
             }

@@ -4,7 +4,7 @@
 //! allocates when it fills.
 
 use crate::buffer::Packet;
-use crate::qos::WireLength;
+use crate::qos::{WireLength, uncounted};
 use crate::tables::LinkId;
 
 /// Where a packet goes once its last queue has let it go.
@@ -19,27 +19,26 @@ pub enum Origin {
     Egress(LinkId),
 }
 
-/// What is known of a packet besides its bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Meta {
-    /// `skb->priority`.
-    pub priority: u32,
-    /// `skb->mark`.
-    pub mark: u32,
+/// How many bytes a frame is charged, and as how many packets: `qdisc_pkt_len`.
+#[inline(always)]
+pub(crate) fn charge(frame: &Packet) -> (u32, u32) {
+    let wire = WireLength::of_packet(frame, uncounted(frame, false));
+    (wire.bytes() as u32, wire.packets())
 }
 
 /// A packet that waits.
 #[derive(Debug)]
 pub struct Item {
     /// `None` in an entry that is free.
-    pub(super) packet: Option<Packet>,
+    pub(crate) packet: Option<Packet>,
     /// Bytes that it is charged: `qdisc_pkt_len`.
     pub(crate) len: u32,
     /// Packets that it stands for.
     pub(crate) segments: u32,
     /// When it came into a queue that wants to know, in units of CoDel.
     pub(super) time: u32,
-    pub(crate) meta: Meta,
+    /// `skb->priority`.
+    pub(crate) priority: u32,
     pub(crate) origin: Origin,
     next: u32,
 }
@@ -47,16 +46,21 @@ pub struct Item {
 impl Item {
     /// A frame, charged by the packets that it stands for: `qdisc_pkt_len_init`.
     #[inline]
-    pub(crate) fn new(packet: Packet, meta: Meta, origin: Origin) -> Self {
-        let wire = WireLength::of_packet(&packet, 0);
-        let (len, segments) = (wire.bytes() as u32, wire.packets());
-        Self { packet: Some(packet), len, segments, time: 0, meta, origin, next: NONE }
+    pub(crate) fn new(packet: Packet, origin: Origin) -> Self {
+        let (len, segments) = charge(&packet);
+        let priority = packet.tag().priority;
+        Self { packet: Some(packet), len, segments, time: 0, priority, origin, next: NONE }
     }
 
     /// The frame.
     #[inline(always)]
     pub(crate) fn packet(&self) -> Option<&Packet> {
         self.packet.as_ref()
+    }
+
+    /// Says again what the frame is, after an action may have changed it.
+    pub(crate) fn put_back(&mut self, packet: Packet) {
+        *self = Self { time: self.time, next: self.next, ..Self::new(packet, self.origin) };
     }
 
     /// Gives the frame away.
@@ -106,13 +110,13 @@ impl Items {
         Ok(self.entries.len() as u32 - 1)
     }
 
-    /// Takes a packet out of its entry.
+    /// Takes a packet out of its entry. `None`: it was taken out of that before.
     #[inline]
     pub(crate) fn take(&mut self, id: ItemId) -> Option<Item> {
         let entry = self.entries.get_mut(id as usize)?;
-        let packet = entry.packet.take()?;
+        let packet = entry.packet.take();
         self.free.push(id);
-        Some(Item { packet: Some(packet), ..*entry })
+        Some(Item { packet: Some(packet?), ..*entry })
     }
 
     /// A packet in its entry.

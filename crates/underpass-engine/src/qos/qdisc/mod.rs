@@ -20,7 +20,8 @@ mod tests;
 
 pub use clocks::Clocks;
 pub(crate) use heap::Heap;
-pub use items::{Item, Items, Meta, Origin};
+pub(crate) use items::charge;
+pub use items::{Item, Items, Origin};
 
 use crate::buffer::{Packet, Pool};
 use crate::counters::{Counters, QueueCount, QueueId};
@@ -51,6 +52,9 @@ pub enum Class {
 pub trait Classify {
     /// Asks the filters of a place for the class of a packet.
     fn classify(&mut self, filters: HookId, item: &mut Item) -> Class;
+
+    /// The worker's free slots.
+    fn pool(&mut self) -> &mut Pool;
 }
 
 /// What enqueueing a packet came to: `NET_XMIT_*`.
@@ -69,7 +73,6 @@ pub(crate) struct Context<'a, C> {
     /// What time it is.
     pub(crate) now: Nanos,
     pub(crate) items: &'a mut Items,
-    pub(crate) pool: &'a mut Pool,
     pub(crate) classify: &'a mut C,
     /// When something that could not leave now may, at the earliest.
     pub(crate) due: Nanos,
@@ -80,8 +83,6 @@ pub(crate) struct Context<'a, C> {
     pub(crate) dropped: &'a mut Vec<(Packet, Drop)>,
     /// Packets that have become several, and how many more.
     pub(crate) generated: u64,
-    /// Packets that an action has taken away.
-    pub(crate) stolen: u64,
 }
 
 /// Packets and bytes; negative: there are more than there were.

@@ -27,7 +27,6 @@ impl Prio {
         let band = match self.band(handle, id, cx) {
             Ok(band) => band,
             Err(Class::Stolen) => {
-                cx.stolen += 1;
                 cx.items.take(id);
                 return Enqueued::Stolen;
             }
@@ -54,7 +53,7 @@ impl Prio {
 
     /// `prio_classify`. What an action has dropped or taken away has none.
     fn band<C: Classify>(&self, handle: u32, id: ItemId, cx: &mut Context<'_, C>) -> Result<usize, Class> {
-        let priority = cx.items.get(id).map_or(0, |item| item.meta.priority);
+        let priority = cx.items.get(id).map_or(0, |item| item.priority);
         let mapped = |priority: u32| usize::from(self.priomap[priority as usize % self.priomap.len()]);
         let mut class = priority;
         if priority & MAJOR != handle {

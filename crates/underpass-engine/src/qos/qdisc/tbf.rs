@@ -65,11 +65,11 @@ impl Tbf {
         cx: &mut Context<'_, C>,
     ) -> Enqueued {
         let Some(whole) = cx.items.take(id) else { return Enqueued::Dropped };
-        let Item { packet: Some(packet), len, meta, origin, .. } = whole else { return Enqueued::Dropped };
+        let Item { packet: Some(packet), len, origin, .. } = whole else { return Enqueued::Dropped };
         let (mut queued, mut bytes, mut parts) = (0, 0, 0);
         let mut cut = Cut::new(&packet);
-        while let Some(Ok(part)) = cut.as_mut().and_then(|cut| cut.next(&packet, cx.pool)) {
-            let part = Item::new(part, meta, origin);
+        while let Some(Ok(part)) = cut.as_mut().and_then(|cut| cut.next(&packet, cx.classify.pool())) {
+            let part = Item::new(part, origin);
             let part_len = part.len;
             parts += 1;
             let part = match cx.items.put(part) {
@@ -97,7 +97,7 @@ impl Tbf {
         }
         // The parts have taken its place.
         cx.generated += parts - 1;
-        cx.pool.give(packet);
+        cx.classify.pool().give(packet);
         if queued == 0 {
             return Enqueued::Dropped;
         }

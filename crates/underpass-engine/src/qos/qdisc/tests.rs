@@ -3,16 +3,20 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::buffer::HEADROOM;
+use crate::buffer::{HEADROOM, Tag};
 use crate::qos::RateConfig;
 use crate::tables::{self, FifoLimit, HtbClass, Qdisc, QdiscKind, StoredQdisc, TICK};
 
 /// Filters that name the class that a packet's mark is; 0: none.
-pub(super) struct ByMark;
+pub(super) struct ByMark<'a>(&'a mut Pool);
 
-impl Classify for ByMark {
+impl Classify for ByMark<'_> {
+    fn pool(&mut self) -> &mut Pool {
+        self.0
+    }
+
     fn classify(&mut self, _: HookId, item: &mut Item) -> Class {
-        match item.meta.mark {
+        match item.packet().map_or(0, |packet| packet.tag().mark) {
             0 => Class::None,
             u32::MAX => Class::Shot,
             mark => Class::Class(mark),
@@ -44,29 +48,25 @@ impl Bed {
         let cx = &mut Context {
             now,
             items: &mut items,
-            pool: &mut pool,
-            classify: &mut ByMark,
+            classify: &mut ByMark(&mut pool),
             due: Nanos::MAX,
             lost: Lost::default(),
             dropped: &mut dropped,
             generated: 0,
-            stolen: 0,
         };
         let node = Node::build(&StoredQdisc::new(root.clone(), 0, None, 1), true, None, cx);
         Self { node, items, pool, dropped, now, due: Nanos::MAX }
     }
 
-    fn with<R>(&mut self, what: impl FnOnce(&mut Node, &mut Context<'_, ByMark>) -> R) -> R {
+    fn with<R>(&mut self, what: impl FnOnce(&mut Node, &mut Context<'_, ByMark<'_>>) -> R) -> R {
         let cx = &mut Context {
             now: self.now,
             items: &mut self.items,
-            pool: &mut self.pool,
-            classify: &mut ByMark,
+            classify: &mut ByMark(&mut self.pool),
             due: Nanos::MAX,
             lost: Lost::default(),
             dropped: &mut self.dropped,
             generated: 0,
-            stolen: 0,
         };
         let result = what(&mut self.node, cx);
         self.due = cx.due;
@@ -85,7 +85,8 @@ impl Bed {
         let mut packet = self.pool.take().unwrap();
         packet.place(HEADROOM.min(packet.slot().len() - len), len).unwrap();
         packet.bytes_mut().fill(0);
-        let item = Item::new(packet, Meta { priority: 0, mark }, Origin::Here);
+        packet.set_tag(Tag { mark, ..Tag::default() });
+        let item = Item::new(packet, Origin::Here);
         let id = self.items.put(item).unwrap();
         self.with(|node, cx| node.enqueue(id, cx))
     }
@@ -94,8 +95,9 @@ impl Bed {
     pub(super) fn dequeue(&mut self) -> Option<(u32, u32)> {
         let id = self.with(|node, cx| node.dequeue(cx))?;
         let item = self.items.take(id).unwrap();
+        let mark = item.packet().unwrap().tag().mark;
         self.pool.give(item.packet.unwrap());
-        Some((item.len, item.meta.mark))
+        Some((item.len, mark))
     }
 
     /// Until nothing waits: when what left.
