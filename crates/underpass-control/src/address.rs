@@ -211,7 +211,7 @@ impl Router {
         let address = match link.kind {
             LinkKind::Loopback => Some((Ipv6Addr::LOCALHOST, 128)),
             LinkKind::Vrf { .. } | LinkKind::Tunnel(_) => None,
-            LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy => {
+            LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb => {
                 link.eui64.then(|| (link_local(link.mac), 64))
             }
         };

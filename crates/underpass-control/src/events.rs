@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use underpass_netlink::reply::{Address, Reply, write_message};
-use underpass_netlink::{Refusal, Replies};
+use underpass_netlink::{Refusal, Replies, tc};
 
 use crate::{Protocol, Request};
 
@@ -36,7 +36,8 @@ impl From<&Request<'_>> for Cause {
 }
 
 /// The groups that hear of what may be the router's own though there is a kernel beside it.
-const OWN_GROUPS: [u32; 7] = [
+const OWN_GROUPS: [u32; 8] = [
+    tc::GROUP,
     libc::RTNLGRP_IPV4_ROUTE,
     libc::RTNLGRP_IPV4_RULE,
     libc::RTNLGRP_IPV6_ROUTE,

@@ -35,6 +35,8 @@ pub enum LinkKind {
     Kernel,
     /// `dummy`: swallows what is sent to it.
     Dummy,
+    /// `ifb`: queues what filters redirect to it, which then goes on where it was taken from.
+    Ifb,
     /// `vrf`: the links enslaved to it look up in this table.
     Vrf {
         /// `IFLA_VRF_TABLE`.
@@ -50,6 +52,7 @@ impl LinkKind {
         match self {
             Self::Loopback | Self::Port(_) | Self::Kernel => None,
             Self::Dummy => Some("dummy"),
+            Self::Ifb => Some("ifb"),
             Self::Vrf { .. } => Some("vrf"),
             Self::Tunnel(kind) => Some(kind.name()),
         }
@@ -87,8 +90,10 @@ pub struct Link {
     pub attached: Option<PortId>,
     /// Whether it has a carrier.
     pub carrier: bool,
-    /// Whether it has been up: its queue then is `noqueue`, before it is `noop`.
+    /// Whether it has been up: it then has the queue of its kind, before it has `noop`.
     pub activated: bool,
+    /// Kind of the qdisc that a request has made its root.
+    pub qdisc: Option<&'static str>,
     /// How often the carrier went up and down.
     pub carrier_changes: [u32; 2],
     /// What makes it a tunnel, if it is one.
@@ -137,11 +142,11 @@ impl Link {
     }
 
     /// A link of this kind as it is when it was just made.
-    fn new(index: u32, name: String, kind: LinkKind, mac: [u8; 6]) -> Self {
+    pub(crate) fn new(index: u32, name: String, kind: LinkKind, mac: [u8; 6]) -> Self {
         let (flags, mtu, broadcast) = match kind {
             LinkKind::Loopback => (IFF_LOOPBACK, 65536, [0; 6]),
             LinkKind::Port(_) | LinkKind::Kernel => (IFF_BROADCAST | IFF_MULTICAST, 1500, [0xff; 6]),
-            LinkKind::Dummy => (IFF_BROADCAST | IFF_NOARP, 1500, [0xff; 6]),
+            LinkKind::Dummy | LinkKind::Ifb => (IFF_BROADCAST | IFF_NOARP, 1500, [0xff; 6]),
             LinkKind::Vrf { .. } => (IFF_MASTER | IFF_NOARP, 65575, [0xff; 6]),
             LinkKind::Tunnel(_) => (IFF_NOARP, 1480, [0xff; 6]),
         };
@@ -153,7 +158,7 @@ impl Link {
             mac,
             broadcast,
             mtu,
-            tx_queue_len: 1000,
+            tx_queue_len: if kind == LinkKind::Ifb { 32 } else { 1000 },
             master: None,
             alias: Vec::new(),
             group: 0,
@@ -161,6 +166,7 @@ impl Link {
             attached: None,
             carrier: true,
             activated: false,
+            qdisc: None,
             carrier_changes: [0; 2],
             tunnel: None,
             id: LinkId(u32::MAX),
@@ -227,6 +233,15 @@ impl Links {
         }
         self.by_name.insert(link.name.clone(), link.index);
         self.by_index.insert(link.index, link);
+    }
+
+    /// Notes the kind of the qdisc at a link's root; without one a link that is down has none at all.
+    pub fn set_qdisc(&mut self, index: u32, qdisc: Option<&'static str>) {
+        if let Some(link) = self.by_index.get_mut(&index) {
+            self.generation += 1;
+            link.qdisc = qdisc;
+            link.activated &= qdisc.is_some() || link.up();
+        }
     }
 
     /// Lets no link that does not ask for it have this index, as if there had been one.
@@ -329,6 +344,8 @@ impl crate::Router {
     /// What the packet path needs to know of a link.
     fn compile_link(&mut self, link: &Link) -> underpass_engine::tables::Link {
         let (host, shared) = self.host_of(link.index);
+        let qdiscs = self.tc.get(link.index).map(|control| control.published()).unwrap_or_default();
+        let [root, ingress_qdisc] = qdiscs;
         underpass_engine::tables::Link {
             ifindex: link.index,
             port: link.port(),
@@ -350,9 +367,9 @@ impl crate::Router {
             ioam: self.ioam_link(link),
             ingress: self.hook_of(Block { link: link.index, point: Point::Ingress }),
             egress: self.hook_of(Block { link: link.index, point: Point::Egress }),
-            root: None,
-            ingress_qdisc: None,
-            ifb: false,
+            root,
+            ingress_qdisc,
+            ifb: link.kind == LinkKind::Ifb,
         }
     }
 }

@@ -2,8 +2,8 @@
 //! are shown.
 //!
 //! The router's own are the routes with an encapsulation, the next-hop objects with one and the routes and
-//! groups that use these, the VRFs and dummies that it makes and what is enslaved to them, and the source of
-//! encapsulations. All else is the kernel's.
+//! groups that use these, the VRFs and dummies that it makes and what is enslaved to them, the source of
+//! encapsulations, and the traffic control of the links that its packets go by. All else is the kernel's.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::netconf::RTM_GETNETCONF;
 use crate::route::mpls::AF_MPLS;
 use crate::route::nexthop::{RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP};
 use crate::route::{self, Family};
-use crate::{PROTOCOL, Protocol, Request, Router, generic, link, stats};
+use crate::{PROTOCOL, Protocol, Request, Router, generic, link, stats, tc};
 
 /// Who answers a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,6 +67,7 @@ impl Router {
             RTM_GETNETCONF if request.dump() && request.family() == 0 => Owner::Both,
             libc::RTM_GETSTATS => router_if(stats::is_own(&request)),
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => self.route_owner(&request),
+            kind if tc::is_about(kind) => self.control_owner(message),
             _ => Owner::Kernel,
         }
     }
@@ -101,6 +102,7 @@ impl Router {
                 Some(bytes) => Some(Cow::Owned(bytes)),
                 None => keep,
             },
+            kind if tc::is_about(kind) => keep.filter(|_| !self.hides_control(message)),
             _ => keep,
         }
     }

@@ -309,6 +309,10 @@ impl Router {
             action::RTM_DELACTION => action::delete(self, request),
             action::RTM_GETACTION if request.dump() => action::dump(request),
             action::RTM_GETACTION => action::get(self, request, replies),
+            libc::RTM_NEWTCLASS => tc::new_class(self, request),
+            libc::RTM_DELTCLASS => tc::delete_class(self, request),
+            libc::RTM_GETTCLASS if request.dump() => tc::dump_classes(request),
+            libc::RTM_GETTCLASS => tc::get_class(self, request, replies),
             _ => Err(Refusal::errno(EOPNOTSUPP)),
         }
     }

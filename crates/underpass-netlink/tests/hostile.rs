@@ -54,6 +54,18 @@ fn seeds() -> Vec<Vec<u8>> {
             .copied()
             .collect(),
     );
+    // Linux 6.12 of `htb default 20`, of a class `htb rate 6mbit ceil 10mbit`, of `tbf rate 5mbit burst 10k latency 50ms`;
+    // `fq_codel target 10ms limit 100 ecn flows 16`.
+    let options = [
+        "18000200030000000a000000200000000000000000000000",
+        "300001000001000000000000b0710b000001000000000000d012130030820000204e0000f82401000000000000000000",
+        "2800010000010000000000006889090000000000000000000000000012a2000000e8030000000000",
+        "0800010010270000080002006400000008000400010000000800050010000000",
+    ];
+    seeds.extend(options.map(|digits| {
+        let digits = digits.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap_or("0"));
+        digits.map(|pair| u8::from_str_radix(pair, 16).unwrap_or(0)).collect()
+    }));
     seeds
 }
 

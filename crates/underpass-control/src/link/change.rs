@@ -341,11 +341,14 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
     }
     let kind = match wanted.kind.as_deref() {
         Some("dummy") => LinkKind::Dummy,
+        // Beside a kernel, ifb links are the kernel's.
+        Some("ifb") if router.live.is_none() => LinkKind::Ifb,
         Some("vrf") => LinkKind::Vrf { table: vrf_table(router, wanted)? },
         _ => return Err(Refusal::new(EOPNOTSUPP, "Unknown device type")),
     };
     let template = match kind {
         LinkKind::Vrf { .. } => "vrf%d",
+        LinkKind::Ifb => "ifb%d",
         _ => "dummy%d",
     };
     let name = free_name(router, wanted.name().as_deref().unwrap_or(template))?;

@@ -66,24 +66,21 @@ fn header(link: &Link, change: u32) -> [u8; 16] {
 fn operational_state(link: &Link) -> u8 {
     match link.kind {
         _ if !link.up() => 2,
-        LinkKind::Loopback | LinkKind::Dummy | LinkKind::Tunnel(_) => 0,
+        LinkKind::Loopback | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Tunnel(_) => 0,
         LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Vrf { .. } => 6,
     }
 }
 
 /// What Linux queues packets of a link with.
 fn queue(link: &Link) -> &'static str {
-    match link.kind {
-        _ if !link.activated => "noop",
-        LinkKind::Tunnel(kind) if kind.ethernet() => "pfifo_fast",
-        _ => "noqueue",
-    }
+    let default = crate::Router::default_qdisc(link);
+    link.qdisc.unwrap_or_else(|| default.map_or("noop", |default| default.name()))
 }
 
 /// Highest MTU, lowest first. 0 is no bound.
 pub(super) fn mtu_bounds(link: &Link) -> (u32, u32) {
     match link.kind {
-        LinkKind::Loopback | LinkKind::Dummy => (0, 0),
+        LinkKind::Loopback | LinkKind::Dummy | LinkKind::Ifb => (0, 0),
         LinkKind::Tunnel(_) => link.tunnel.as_ref().map_or((0, 0), |tunnel| tunnel.mtu_bounds()),
         LinkKind::Port(_) | LinkKind::Kernel => (68, 65535),
         LinkKind::Vrf { .. } => (1280, 65575),

@@ -21,7 +21,11 @@ fn kind_of(attributes: &Attributes<'_, 66>, flags: u32) -> Result<LinkKind, Refu
     }
     let Some(info) = attributes.get(libc::IFLA_LINKINFO) else { return Ok(LinkKind::Kernel) };
     let info = info.parse_nested(&INFO, Validate::Liberal)?;
-    let is_vrf = info.get(libc::IFLA_INFO_KIND).is_some_and(|kind| kind.text() == "vrf");
+    let kind = info.get(libc::IFLA_INFO_KIND).map(|kind| kind.text());
+    if kind.as_deref() == Some("ifb") {
+        return Ok(LinkKind::Ifb);
+    }
+    let is_vrf = kind.as_deref() == Some("vrf");
     let Some(data) = info.get(libc::IFLA_INFO_DATA).filter(|_| is_vrf) else { return Ok(LinkKind::Kernel) };
     let table = data.parse_nested(&VRF, Validate::Liberal)?.get(IFLA_VRF_TABLE);
     Ok(table.map_or(LinkKind::Kernel, |table| LinkKind::Vrf { table: table.u32() }))

@@ -185,7 +185,7 @@ impl Tunnel {
 
 impl Link {
     /// `ARPHRD_*`.
-    pub(super) fn hardware(&self) -> u16 {
+    pub(crate) fn hardware(&self) -> u16 {
         match (self.kind, &self.tunnel) {
             (LinkKind::Loopback, _) => libc::ARPHRD_LOOPBACK,
             (_, Some(tunnel)) => tunnel.hardware(),

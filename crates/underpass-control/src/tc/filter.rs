@@ -209,8 +209,12 @@ impl Filters {
         }
     }
 
+    /// What the packet path asks of packets at a place, if there is anything.
+    pub fn hook_of(&self, block: Block) -> Option<HookId> {
+        self.places.get(&block)?.hook
+    }
+
     /// How many filters lead to a class of a link.
-    #[allow(dead_code, reason = "classes come next")]
     pub fn users_of_class(&self, link: u32, class: u32) -> usize {
         let places = self.places.iter().filter(|(block, _)| block.link == link);
         let chains = places.flat_map(|(_, place)| &place.chains);
@@ -245,7 +249,7 @@ impl Router {
 
     /// What the packet path asks of packets at a place, if there is anything.
     pub(crate) fn hook_of(&self, block: Block) -> Option<HookId> {
-        self.filters.places.get(&block)?.hook
+        self.filters.hook_of(block)
     }
 
     /// Qdiscs of a link are no more, and their filters with them.

@@ -1,13 +1,13 @@
-//! The kinds of qdiscs: what each is told, which classes it has, what is in them.
+//! The kinds of qdiscs: what each is told, and what a request changes of it.
 
-#![allow(dead_code, reason = "filters and classes come next")]
-
-use libc::{EINVAL, EOPNOTSUPP};
-use underpass_netlink::tc::{self, TCA_OPTIONS};
+use libc::{EINVAL, ENOENT, EOPNOTSUPP};
+use underpass_engine::qos::{LinkLayer, Rate, RateConfig};
+use underpass_engine::tables::FifoLimit;
+use underpass_netlink::tc::{self, TCA_OPTIONS, fq_codel, htb, queue, rate, tbf};
 use underpass_netlink::{Attribute, Refusal, Reply};
 
-use super::Qdisc;
-use super::parent::Point;
+use super::htb::Htb;
+use super::leaf::Leaf;
 use crate::link::Link;
 
 /// What a qdisc is and was told.
@@ -19,19 +19,49 @@ pub(crate) enum Kind {
     Clsact,
     /// `noqueue`: packets are sent at once.
     Noqueue,
+    /// `pfifo` and `bfifo`.
+    Fifo(FifoLimit),
     /// `pfifo_fast`: what most of Linux's links have.
     PfifoFast,
+    /// `prio`.
+    Prio {
+        /// Bands and priorities.
+        settings: queue::Prio,
+        /// What is in each band.
+        bands: Vec<Leaf>,
+    },
+    /// `tbf`.
+    Tbf {
+        /// Rates and bursts.
+        settings: Box<tbf::Tbf>,
+        /// What is in it.
+        child: Leaf,
+    },
+    /// `htb`.
+    Htb(Box<Htb>),
+    /// `fq_codel`.
+    FqCodel(Box<fq_codel::FqCodel>),
 }
 
-/// What a class queues its packets in.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Leaf {
-    /// Nothing: packets are dropped.
-    None,
-    /// A queue that tc made by itself.
-    Default,
-    /// The qdisc of this handle.
-    Qdisc(u32),
+/// Longest frame of a link, in bytes. Linux: `psched_mtu`.
+pub(super) fn frame(link: &Link) -> u32 {
+    link.mtu.saturating_add(if link.hardware() == libc::ARPHRD_ETHER { 14 } else { 0 })
+}
+
+/// A rate as the packet path takes it.
+pub(super) const fn config(rate: &tc::Rate) -> RateConfig {
+    RateConfig {
+        bytes_per_second: rate.bytes,
+        overhead: rate.overhead,
+        mpu: rate.mpu,
+        link_layer: if rate.link_layer == rate::ATM { LinkLayer::Atm } else { LinkLayer::Ethernet },
+    }
+}
+
+fn parse_tbf(options: Option<Attribute<'_>>) -> Result<Box<tbf::Tbf>, Refusal> {
+    let time = |rate: &tc::Rate, bytes| Rate::new(config(rate)).nanos(bytes);
+    let length = |rate: &tc::Rate, nanos| config(rate).bytes(nanos);
+    tbf::Tbf::parse(options, time, length).map(Box::new)
 }
 
 impl Kind {
@@ -43,27 +73,91 @@ impl Kind {
         name: Option<Attribute<'_>>,
         options: Option<Attribute<'_>>,
         parent: u32,
-        _link: &Link,
+        link: &Link,
     ) -> Result<Self, Refusal> {
-        let kind = match name.map(|name| name.text()).as_deref() {
-            Some("ingress") => Self::Ingress,
-            Some("clsact") => Self::Clsact,
-            _ => return Err(Refusal::new(libc::ENOENT, "Specified qdisc kind is unknown")),
+        let name = name.map(|name| name.text());
+        let name = name.as_deref().unwrap_or_default();
+        let known = ["noqueue", "pfifo", "bfifo", "pfifo_fast", "prio", "tbf", "htb", "fq_codel"];
+        let hook = match name {
+            "ingress" => Some(Self::Ingress),
+            "clsact" => Some(Self::Clsact),
+            _ if known.contains(&name) => None,
+            _ => return Err(Refusal::new(ENOENT, "Specified qdisc kind is unknown")),
         };
-        if kind.is_hook() != (parent == tc::INGRESS) {
-            let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
-            return Err(if kind.is_hook() { Refusal::errno(EOPNOTSUPP) } else { Refusal::new(EINVAL, text) });
+        match hook {
+            Some(hook) if parent == tc::INGRESS => return Ok(hook),
+            Some(_) => return Err(Refusal::errno(EOPNOTSUPP)),
+            None if parent == tc::INGRESS => {
+                let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
+                return Err(Refusal::new(EINVAL, text));
+            }
+            None => {}
         }
-        let _ = options; // neither of the two has any
-        Ok(kind)
+        Ok(match name {
+            "pfifo" => {
+                let limit = queue::parse_limit(options)?;
+                Self::Fifo(FifoLimit::Packets(limit.unwrap_or(link.tx_queue_len)))
+            }
+            "bfifo" => {
+                let limit = queue::parse_limit(options)?;
+                let default = link.tx_queue_len.wrapping_mul(frame(link));
+                Self::Fifo(FifoLimit::Bytes(limit.unwrap_or(default)))
+            }
+            "pfifo_fast" => Self::PfifoFast,
+            "prio" => {
+                let settings = queue::Prio::parse(options)?;
+                let band = || Leaf::queue(FifoLimit::Packets(link.tx_queue_len));
+                Self::Prio { settings, bands: (0..settings.bands).map(|_| band()).collect() }
+            }
+            "tbf" => {
+                let settings = parse_tbf(options)?;
+                let child = Leaf::of_tbf(settings.limit);
+                Self::Tbf { settings, child }
+            }
+            "htb" => Self::Htb(Box::new(Htb::new(htb::Htb::parse(options)?, link))),
+            "fq_codel" => {
+                let mut settings = fq_codel::FqCodel::new(frame(link));
+                settings.change(options, true)?;
+                Self::FqCodel(Box::new(settings))
+            }
+            _ => Self::Noqueue,
+        })
     }
 
     /// Changes what the qdisc was told.
     ///
     /// # Errors
-    /// `EINVAL` for a kind that Linux cannot change.
-    pub fn change(&mut self, _options: Attribute<'_>, _link: &Link) -> Result<(), Refusal> {
-        Err(Refusal::new(EINVAL, "Change operation not supported by specified qdisc"))
+    /// `EINVAL` for a kind that Linux cannot change; what Linux says of options.
+    pub fn change(&mut self, options: Attribute<'_>, link: &Link) -> Result<Change, Refusal> {
+        let mut change = Change::default();
+        match self {
+            Self::Ingress | Self::Clsact | Self::Noqueue | Self::PfifoFast | Self::Htb(_) => {
+                let text = "Change operation not supported by specified qdisc";
+                return Err(Refusal::new(EINVAL, text));
+            }
+            Self::Fifo(limit) => {
+                let wanted = queue::parse_limit(Some(options))?.unwrap_or_default();
+                *limit = limited(*limit, wanted);
+            }
+            Self::Prio { settings, bands } => {
+                *settings = queue::Prio::parse(Some(options))?;
+                let count = settings.bands as usize;
+                change.removed = bands.split_off(count.min(bands.len()));
+                bands.resize_with(count, || Leaf::queue(FifoLimit::Packets(link.tx_queue_len)));
+            }
+            Self::Tbf { settings, child } => {
+                *settings = parse_tbf(Some(options))?;
+                match child {
+                    Leaf::Queue { limit, .. } if *limit == Leaf::NOTHING && settings.limit > 0 => {
+                        *limit = FifoLimit::Bytes(settings.limit);
+                    }
+                    Leaf::Queue { limit, .. } => *limit = limited(*limit, settings.limit),
+                    Leaf::Qdisc(handle) => change.limit_of = Some((*handle, settings.limit)),
+                }
+            }
+            Self::FqCodel(settings) => settings.change(Some(options), false)?,
+        }
+        Ok(change)
     }
 
     /// `TCA_KIND`.
@@ -72,19 +166,32 @@ impl Kind {
             Self::Ingress => "ingress",
             Self::Clsact => "clsact",
             Self::Noqueue => "noqueue",
+            Self::Fifo(FifoLimit::Packets(_)) => "pfifo",
+            Self::Fifo(FifoLimit::Bytes(_)) => "bfifo",
             Self::PfifoFast => "pfifo_fast",
+            Self::Prio { .. } => "prio",
+            Self::Tbf { .. } => "tbf",
+            Self::Htb(_) => "htb",
+            Self::FqCodel(_) => "fq_codel",
         }
     }
 
-    /// Writes `TCA_OPTIONS`.
-    pub fn write(&self, reply: &mut Reply<'_>) {
+    /// Writes `TCA_OPTIONS`. `direct`: packets that an `htb` sent unshaped.
+    pub fn write(&self, reply: &mut Reply<'_>, direct: u32) {
         match self {
             Self::Ingress | Self::Clsact => {
                 let nest = reply.nest_unflagged(TCA_OPTIONS);
                 reply.end(nest);
             }
             Self::Noqueue => {}
-            Self::PfifoFast => tc::queue::Prio::FAST.write(reply),
+            Self::Fifo(FifoLimit::Packets(limit) | FifoLimit::Bytes(limit)) => {
+                queue::write_limit(reply, *limit)
+            }
+            Self::PfifoFast => queue::Prio::FAST.write(reply),
+            Self::Prio { settings, .. } => settings.write(reply),
+            Self::Tbf { settings, .. } => settings.write(reply),
+            Self::Htb(htb) => htb.settings.write(reply, htb.direct_limit, direct),
+            Self::FqCodel(settings) => settings.write(reply),
         }
     }
 
@@ -95,53 +202,28 @@ impl Kind {
 
     /// Whether it has classes of any kind.
     pub const fn classful(&self) -> bool {
-        self.is_hook()
-    }
-
-    /// Whether there can be qdiscs in its classes.
-    pub const fn takes_qdiscs(&self) -> bool {
-        false
+        !matches!(self, Self::Noqueue | Self::Fifo(_) | Self::PfifoFast)
     }
 
     /// Whether it has filters.
     pub const fn has_filters(&self) -> bool {
-        self.is_hook()
+        self.classful() && !matches!(self, Self::Tbf { .. })
     }
 }
 
-impl Qdisc {
-    /// Whether there is a class of this id. Linux: `find` of the qdisc.
-    pub fn has_class(&self, class: u32) -> bool {
-        match self.kind {
-            Kind::Ingress => true,
-            Kind::Clsact => matches!(tc::minor(class), tc::MIN_INGRESS | tc::MIN_EGRESS),
-            Kind::Noqueue | Kind::PfifoFast => false,
-        }
-    }
+/// What a change of a qdisc does to others.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// What was in classes that are no more.
+    pub removed: Vec<Leaf>,
+    /// The qdisc of this handle, if it is a plain queue, has this limit now.
+    pub limit_of: Option<(u32, u32)>,
+}
 
-    /// Where the filters are of the qdisc (minor number 0) or of a class of it. Linux: `tcf_block` of the qdisc.
-    pub fn point(&self, class: u32) -> Option<Point> {
-        match self.kind {
-            Kind::Ingress => Some(Point::Ingress),
-            Kind::Clsact => match tc::minor(class) {
-                tc::MIN_INGRESS => Some(Point::Ingress),
-                tc::MIN_EGRESS => Some(Point::Egress),
-                _ => None,
-            },
-            Kind::Noqueue | Kind::PfifoFast => None,
-        }
-    }
-
-    /// Puts a qdisc into a class that there is, or leaves the class to what it has by itself. Returns what was there.
-    ///
-    /// # Errors
-    /// `EINVAL` if there can be nothing in it.
-    pub fn graft(&mut self, _class: u32, _link: &Link, _new: Option<u32>) -> Result<Leaf, Refusal> {
-        Err(Refusal::errno(EINVAL))
-    }
-
-    /// What is in a class that there is; `None` if nothing can be.
-    pub const fn leaf(&self, _class: u32) -> Option<&Leaf> {
-        None
+/// The same kind of queue with another limit.
+pub(super) const fn limited(queue: FifoLimit, limit: u32) -> FifoLimit {
+    match queue {
+        FifoLimit::Packets(_) => FifoLimit::Packets(limit),
+        FifoLimit::Bytes(_) => FifoLimit::Bytes(limit),
     }
 }

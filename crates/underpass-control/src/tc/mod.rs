@@ -4,19 +4,29 @@
 //! see packets that come in and go out. A qdisc with classes has a queue in each, which may be a qdisc of its own.
 
 pub(crate) mod action;
+mod class;
 pub(crate) mod filter;
+mod htb;
 mod kind;
+mod leaf;
+mod own;
 pub(crate) mod parent;
+mod publish;
 mod qdisc;
 
 use std::collections::BTreeMap;
 
+use underpass_engine::counters::QueueId;
+use underpass_engine::tables::QdiscId;
 use underpass_netlink::tc;
 
 use crate::Router;
 use crate::link::{Link, LinkKind};
 
-pub(crate) use kind::{Kind, Leaf};
+pub(crate) use class::{delete as delete_class, dump as dump_classes, get as get_class, new as new_class};
+pub(crate) use kind::Kind;
+pub(crate) use leaf::Leaf;
+pub(crate) use own::is_about;
 pub(crate) use qdisc::{delete, dump, get, new};
 
 /// A qdisc that a request has made.
@@ -28,6 +38,10 @@ pub(crate) struct Qdisc {
     pub parent: u32,
     /// What it is and was told.
     pub kind: Kind,
+    /// What shapes at the ingress hook, of a `clsact`.
+    pub ingress: Option<Leaf>,
+    /// What the packet path counts it as, unless it is a hook.
+    pub queue: Option<QueueId>,
     /// Qdiscs made later have higher numbers.
     serial: u64,
 }
@@ -43,6 +57,10 @@ pub(crate) struct LinkControl {
     hook: Option<Qdisc>,
     /// A hook was asked for before: Linux keeps a place for it.
     hooked: bool,
+    /// What the packet path has at its root and behind its ingress hook.
+    published: [Option<QdiscId>; 2],
+    /// Numbers that nothing counts as any more once the packet path knows.
+    freed: Vec<QueueId>,
 }
 
 impl LinkControl {
@@ -69,16 +87,37 @@ impl LinkControl {
         self.hook.as_ref()
     }
 
+    /// What the packet path has at its root and behind its ingress hook.
+    pub const fn published(&self) -> [Option<QdiscId>; 2] {
+        self.published
+    }
+
     /// Takes out a qdisc and all that are in its classes.
     fn remove_tree(&mut self, handle: u32) -> Option<Qdisc> {
-        let removed = self.qdiscs.remove(&handle);
-        let in_it = |qdisc: &Qdisc| qdisc.parent != tc::ROOT && tc::major(qdisc.parent) == handle;
-        let children: Vec<_> =
-            self.qdiscs.values().filter(|qdisc| in_it(qdisc)).map(|qdisc| qdisc.handle).collect();
+        let removed = self.qdiscs.remove(&handle)?;
+        self.remove_inside(&removed);
+        removed.clone().free(&mut self.freed);
+        Some(removed)
+    }
+
+    /// Takes out all that are in the classes of a qdisc that is out.
+    fn remove_inside(&mut self, outer: &Qdisc) {
+        let inside = |qdisc: &&Qdisc| qdisc.parent != tc::ROOT && tc::major(qdisc.parent) == outer.handle;
+        let children: Vec<u32> = self.qdiscs.values().filter(inside).map(|qdisc| qdisc.handle).collect();
         children.into_iter().for_each(|child| {
             self.remove_tree(child);
         });
-        removed
+    }
+
+    /// Takes out what was in a class.
+    fn free_leaf(&mut self, leaf: Option<Leaf>) -> Option<Qdisc> {
+        match leaf? {
+            Leaf::Qdisc(handle) => self.remove_tree(handle),
+            Leaf::Queue { queue, .. } => {
+                self.freed.extend(queue);
+                None
+            }
+        }
     }
 
     /// All but root and hook, in the order in which Linux shows them: 16 chains of a hash, the last made first.
@@ -134,16 +173,9 @@ impl Router {
     pub(crate) fn default_qdisc(link: &Link) -> Option<Kind> {
         match link.kind {
             _ if !link.activated => None,
+            LinkKind::Ifb => Some(Kind::PfifoFast),
             LinkKind::Tunnel(kind) if kind.ethernet() => Some(Kind::PfifoFast),
             _ => Some(Kind::Noqueue),
-        }
-    }
-
-    /// Forgets all of a link that is no more.
-    pub(crate) fn forget_traffic_control(&mut self, link: u32) {
-        self.forget_link_of_filters(link);
-        if self.tc.links.remove(&link).is_some() {
-            self.tc.generation += 1;
         }
     }
 }

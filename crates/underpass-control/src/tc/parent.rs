@@ -1,7 +1,5 @@
 //! What a filter is attached to. Linux: `tcf_block_find` in `net/sched/cls_api.c`.
 
-#![allow(dead_code, reason = "filters and classes come next")]
-
 use libc::{EINVAL, ENODEV, ENOENT, EOPNOTSUPP};
 use underpass_netlink::Refusal;
 use underpass_netlink::tc::{self, Header};

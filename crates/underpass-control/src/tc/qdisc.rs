@@ -1,13 +1,15 @@
 //! `RTM_NEWQDISC`, `RTM_DELQDISC`, `RTM_GETQDISC`. Linux: `tc_modify_qdisc`, `tc_get_qdisc`, `tc_dump_qdisc`.
 
-use libc::{EEXIST, EINVAL, ELOOP, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, RTM_DELQDISC, RTM_NEWQDISC};
+use libc::{EEXIST, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, RTM_DELQDISC, RTM_NEWQDISC};
 use netlink_packet_core::NLM_F_REPLACE;
 use underpass_netlink::tc::{
-    self, GROUP, HEADER, Header, POLICY, Statistics, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD, TCA_INGRESS_BLOCK,
-    TCA_KIND, TCA_OPTIONS, TCA_RATE, TCA_STAB,
+    self, GROUP, HEADER, Header, POLICY, TCA_DUMP_INVISIBLE, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD,
+    TCA_INGRESS_BLOCK, TCA_KIND, TCA_OPTIONS, TCA_RATE, TCA_STAB,
 };
 use underpass_netlink::{Attributes, Refusal, Replies, Reply, Validate};
 
+use super::kind::limited;
+use super::publish::Counted;
 use super::{Kind, Leaf, Qdisc};
 use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;
@@ -57,17 +59,24 @@ impl<'a> Wanted<'a> {
 }
 
 impl Router {
-    fn own_qdisc(&self, link: u32, handle: u32) -> Option<&Qdisc> {
+    /// The qdisc of a handle on a link.
+    pub(super) fn own_qdisc(&self, link: u32, handle: u32) -> Option<&Qdisc> {
         self.tc.get(link)?.lookup(handle)
     }
 
-    /// What is in a class.
-    fn named_leaf(&self, link: u32, parent: &Qdisc, class: u32) -> Named<'_> {
-        match parent.leaf(class) {
+    /// What is in a class. Linux: `qdisc_leaf`.
+    fn named_leaf(&self, link: u32, parent: &Qdisc, class: u32) -> Result<Named<'_>, Refusal> {
+        if !parent.kind.classful() {
+            return Err(Refusal::new(EOPNOTSUPP, "Parent qdisc is not classful"));
+        }
+        if !parent.has_class(class) {
+            return Err(Refusal::new(ENOENT, "Specified class not found"));
+        }
+        Ok(match parent.leaf(class) {
             None => Named::Nothing,
             Some(Leaf::Qdisc(handle)) => self.own_qdisc(link, *handle).map_or(Named::Default, Named::Own),
             Some(_) => Named::Default,
-        }
+        })
     }
 
     /// What is at the root, or at the hook.
@@ -111,24 +120,22 @@ fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<
         }
         return changeable(request, wanted, router.own_qdisc(link, handle));
     }
-    let mut under = None;
     let there = match parent {
         tc::ROOT | tc::INGRESS => router.named_top(link, parent),
         _ => {
             let qdisc = router.own_qdisc(link, tc::major(parent));
             let qdisc = qdisc.ok_or(Refusal::new(ENOENT, "Failed to find specified qdisc"))?;
-            under = Some(qdisc);
-            router.named_leaf(link, qdisc, parent)
+            router.named_leaf(link, qdisc, parent)?
         }
     };
     let there = if let Named::Own(qdisc) = there { Some(qdisc) } else { None };
     if let Some(qdisc) = there.filter(|qdisc| handle == 0 || qdisc.handle == handle) {
-        // Without a handle, what is there is changed, unless another kind is to take its place.
-        let replaced = handle == 0
-            && request.create()
-            && request.replace()
-            && (request.exclusive() || wanted.other_kind(qdisc.kind.name()));
-        return if replaced { may_create(request) } else { changeable(request, wanted, Some(qdisc)) };
+        // Without a handle, what is there is changed, unless another kind is to take its place: also by a request without
+        // any flags.
+        let create = request.create() && (request.replace() || request.exclusive());
+        let none = !request.create() && !request.replace() && !request.exclusive();
+        let replaced = handle == 0 && wanted.other_kind(qdisc.kind.name()) && (create || none);
+        return if replaced { Ok(Place::Create) } else { changeable(request, wanted, Some(qdisc)) };
     }
     if handle == 0 {
         return may_create(request);
@@ -140,6 +147,9 @@ fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<
         return Err(Refusal::new(EINVAL, "Invalid minor handle"));
     }
     let Some(elsewhere) = router.own_qdisc(link, handle) else { return may_create(request) };
+    if elsewhere.parent != parent {
+        return Err(Refusal::new(EINVAL, "Cannot move an existing qdisc to a different parent"));
+    }
     if request.exclusive() {
         return Err(Refusal::new(EEXIST, "Exclusivity flag on, cannot override"));
     }
@@ -147,13 +157,8 @@ fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<
     if elsewhere.kind.is_hook() {
         return Err(Refusal::new(EINVAL, "Cannot regraft ingress or clsact Qdiscs"));
     }
-    if under.is_some_and(|under| under.handle == elsewhere.handle) {
-        return Err(Refusal::new(ELOOP, "Qdisc parent/child loop detected"));
-    }
-    if parent == tc::INGRESS {
-        return Err(Refusal::new(EINVAL, "Ingress cannot graft directly"));
-    }
-    Err(Refusal::new(EOPNOTSUPP, "A qdisc of this router has one parent"))
+    // It would be where it is already.
+    Ok(Place::Change(handle))
 }
 
 fn changeable(request: &Request<'_>, wanted: &Wanted<'_>, qdisc: Option<&Qdisc>) -> Result<Place, Refusal> {
@@ -195,8 +200,17 @@ fn change(
     if let Some(options) = wanted.attributes.get(TCA_OPTIONS) {
         let control = router.tc.links.entry(index).or_default();
         let qdisc = control.lookup_mut(handle).ok_or(Refusal::errno(ENOENT))?;
-        qdisc.kind.change(options, link)?;
+        let changed = qdisc.kind.change(options, link)?;
+        for leaf in changed.removed {
+            control.free_leaf(Some(leaf));
+        }
+        if let Some((child, limit)) = changed.limit_of
+            && let Some(Qdisc { kind: Kind::Fifo(queue), .. }) = control.lookup_mut(child)
+        {
+            *queue = limited(*queue, limit);
+        }
         router.tc.generation += 1;
+        router.publish_qdiscs(index);
     }
     let qdisc = router.own_qdisc(index, handle).cloned();
     router.tell_qdisc(Cause::from(request), link, parent, None, qdisc.as_ref());
@@ -226,7 +240,8 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         }
         wish => wish,
     };
-    let qdisc = Qdisc { handle, parent, kind, serial: router.tc.next_serial() };
+    let serial = router.tc.next_serial();
+    let qdisc = Qdisc { handle, parent, kind, ingress: None, queue: None, serial };
     router.graft(Cause::from(request), &wanted.link, parent, Some(qdisc))?;
     Ok(Outcome::Done)
 }
@@ -270,9 +285,17 @@ fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, Refus
             None => return Err(Refusal::new(ENOENT, "Failed to find qdisc with specified handle")),
         },
         tc::ROOT => router.named_top(link, parent),
-        _ if tc::major(parent) == tc::HOOK => router.named_top(link, tc::INGRESS),
+        _ if tc::major(parent) == tc::HOOK => {
+            let hook = router.tc.get(link).and_then(|control| control.hook());
+            match hook.and_then(|hook| hook.leaf(parent)) {
+                Some(Leaf::Qdisc(shaper)) => {
+                    router.own_qdisc(link, *shaper).map_or(Named::Default, Named::Own)
+                }
+                _ => router.named_top(link, tc::INGRESS),
+            }
+        }
         _ => match router.own_qdisc(link, tc::major(parent)) {
-            Some(qdisc) => router.named_leaf(link, qdisc, parent),
+            Some(qdisc) => router.named_leaf(link, qdisc, parent)?,
             None => {
                 return Err(Refusal::new(ENOENT, "Failed to find qdisc with specified classid"));
             }
@@ -296,43 +319,43 @@ impl Router {
     /// Puts a qdisc into a place, or leaves the place to what it has by itself; what was there is no more. Linux:
     /// `qdisc_graft`.
     fn graft(&mut self, cause: Cause, link: &Link, parent: u32, new: Option<Qdisc>) -> Result<(), Refusal> {
-        self.tc.generation += 1;
         let control = self.tc.links.entry(link.index).or_default();
-        let leaf = new.as_ref().map(|new| new.handle);
+        let handle = new.as_ref().map(|new| new.handle);
         let old = match parent {
-            tc::ROOT => std::mem::replace(&mut control.root, leaf),
+            tc::ROOT => std::mem::replace(&mut control.root, handle).map(Leaf::Qdisc),
             tc::INGRESS => None,
             _ => {
                 let under = control.lookup_mut(tc::major(parent)).ok_or(Refusal::errno(ENOENT))?;
-                if !under.kind.takes_qdiscs() {
-                    return Err(Refusal::errno(EOPNOTSUPP));
-                }
                 if !under.has_class(parent) {
                     return Err(Refusal::new(ENOENT, "Specified class not found"));
                 }
                 if new.as_ref().is_some_and(|new| new.kind == Kind::Noqueue) {
                     return Err(Refusal::new(EINVAL, "Cannot assign noqueue to a class"));
                 }
-                match under.graft(parent, link, leaf)? {
-                    Leaf::Qdisc(old) => Some(old),
-                    _ => None,
-                }
+                under.graft(parent, link, handle)?
             }
         };
-        let old = match old {
-            Some(old) => control.remove_tree(old),
-            None if parent == tc::INGRESS => control.hook.take(),
-            None => None,
-        };
+        let mut old = control.free_leaf(old);
+        if parent == tc::INGRESS {
+            old = control.hook.take();
+            if let Some(hook) = &old {
+                control.remove_inside(hook);
+            }
+        }
         match &new {
-            Some(new) if parent == tc::INGRESS => control.hook = Some(new.clone()),
+            Some(hook) if parent == tc::INGRESS => control.hook = Some(hook.clone()),
             Some(new) => {
                 control.qdiscs.insert(new.handle, new.clone());
             }
             None => {}
         }
-        self.forget_lost_filters(link.index);
+        if parent == tc::ROOT {
+            self.links.set_qdisc(link.index, new.as_ref().map(|root| root.kind.name()));
+        }
+        self.tc.generation += 1;
+        self.publish_qdiscs(link.index);
         self.tell_qdisc(cause, link, parent, old.as_ref(), new.as_ref());
+        self.forget_lost_filters(link.index);
         Ok(())
     }
 
@@ -351,9 +374,9 @@ impl Router {
         let flags = if old.is_some() && new.is_some() { NLM_F_REPLACE } else { 0 };
         for (kind, flags, qdisc) in [(RTM_DELQDISC, 0, old), (RTM_NEWQDISC, flags, new)] {
             let Some(qdisc) = qdisc else { continue };
-            let statistics = self.count_qdisc(link.index, qdisc);
+            let counted = self.count_qdisc(link.index, qdisc);
             self.events.notify(cause, GROUP, kind, flags, |reply| {
-                write(reply, link, parent, qdisc.handle, &qdisc.kind, &statistics);
+                write(reply, link, parent, qdisc.handle, &qdisc.kind, &counted);
             });
         }
     }
@@ -361,33 +384,21 @@ impl Router {
     fn write_qdisc(&self, reply: &mut Reply<'_>, link: &Link, parent: u32, qdisc: &Qdisc) {
         write(reply, link, parent, qdisc.handle, &qdisc.kind, &self.count_qdisc(link.index, qdisc));
     }
-
-    /// What a qdisc has counted.
-    fn count_qdisc(&self, link: u32, qdisc: &Qdisc) -> Statistics {
-        let count = self.hook_count(link, qdisc.handle);
-        Statistics {
-            bytes: count.bytes,
-            packets: count.packets,
-            drops: count.drops as u32,
-            overlimits: count.overlimits as u32,
-            ..Statistics::default()
-        }
-    }
 }
 
 /// Writes the qdisc that a link has by itself. It counts nothing.
 fn write_default(reply: &mut Reply<'_>, link: &Link, kind: &Kind) {
-    write(reply, link, tc::ROOT, 0, kind, &Statistics::default());
+    write(reply, link, tc::ROOT, 0, kind, &Counted::default());
 }
 
 /// Linux: `tc_fill_qdisc`.
-fn write(reply: &mut Reply<'_>, link: &Link, parent: u32, handle: u32, kind: &Kind, statistics: &Statistics) {
+fn write(reply: &mut Reply<'_>, link: &Link, parent: u32, handle: u32, kind: &Kind, counted: &Counted) {
     let info = if parent == tc::ROOT { ROOT_REFERENCES } else { 1 };
     Header { family: 0, link: link.index, handle, parent, info }.write(reply);
     reply.text(TCA_KIND, kind.name());
-    kind.write(reply);
+    kind.write(reply, counted.direct);
     reply.u8(TCA_HW_OFFLOAD, 0);
-    statistics.write(reply, None, true);
+    counted.common.write(reply, counted.own.as_deref(), true);
 }
 
 /// A dump of qdiscs: of one link, or of all.
@@ -399,7 +410,11 @@ struct Qdiscs {
 
 /// `RTM_GETQDISC` for many.
 pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
-    let (header, _) = request.parse::<HEADER, 17>(&POLICY, Validate::Liberal)?;
+    let (header, attributes) = request.parse::<HEADER, 17>(&POLICY, Validate::Liberal)?;
+    if let Some(invisible) = attributes.get(TCA_DUMP_INVISIBLE) {
+        let text = "Queues of classes without a qdisc are not shown by this router";
+        return Err(Refusal::new(EOPNOTSUPP, text).at(invisible.offset));
+    }
     let link = Header::read(&header).link;
     Ok(Outcome::Dump(Box::new(Qdiscs { link, place: (0, 0) })))
 }

@@ -118,6 +118,21 @@ impl FqCodel {
         Ok(())
     }
 
+    /// How long packets may wait, in microseconds.
+    pub const fn target_us(&self) -> u32 {
+        microseconds(self.target)
+    }
+
+    /// Over what time, in microseconds.
+    pub const fn interval_us(&self) -> u32 {
+        microseconds(self.interval)
+    }
+
+    /// From what waiting time on all packets are marked, in microseconds.
+    pub fn ce_threshold_us(&self) -> Option<u32> {
+        self.ce_threshold.map(microseconds)
+    }
+
     /// Writes `TCA_OPTIONS`.
     pub fn write(&self, reply: &mut Reply<'_>) {
         let nest = reply.nest_unflagged(TCA_OPTIONS);

@@ -54,6 +54,14 @@ impl Statistics {
         }
     }
 
+    /// Writes `TCA_STATS2` and `TCA_STATS` of what counts nothing.
+    pub fn write_none(reply: &mut Reply<'_>) {
+        let nest = reply.nest_unflagged(TCA_STATS2);
+        reply.end(nest);
+        reply.align_64(TCA_PAD);
+        reply.attribute(TCA_STATS, &Self::default().tc_stats());
+    }
+
     /// Writes `TCA_STATS_BASIC`, `TCA_STATS_RATE_EST` and `TCA_STATS_QUEUE`, which go into an attribute of the caller's.
     pub fn write_attributes(&self, reply: &mut Reply<'_>) {
         let mut basic = [0; 16];

@@ -48,11 +48,16 @@ pub struct Tbf {
 }
 
 impl Tbf {
-    /// Reads `TCA_OPTIONS`. `time`: nanoseconds that so many bytes take at a rate.
+    /// Reads `TCA_OPTIONS`. `time`: nanoseconds that so many bytes take at a rate; `length`: bytes that pass in so many
+    /// nanoseconds.
     ///
     /// # Errors
     /// `EINVAL` without them, if the peak rate is not above the rate, or no packet would pass.
-    pub fn parse(options: Option<Attribute<'_>>, time: impl Fn(&Rate, u32) -> u64) -> Result<Self, Refusal> {
+    pub fn parse(
+        options: Option<Attribute<'_>>,
+        time: impl Fn(&Rate, u32) -> u64,
+        length: impl Fn(&Rate, u64) -> u64,
+    ) -> Result<Self, Refusal> {
         let invalid = Refusal::errno(EINVAL);
         let options = options.ok_or(invalid.clone())?;
         // Linux has no text for what its policy refuses here.
@@ -70,7 +75,7 @@ impl Tbf {
             buffer = time(&rate, burst.u32());
             u64::from(burst.u32())
         } else {
-            narrow(rate.length_in(narrow(buffer)))
+            narrow(length(&rate, narrow(buffer)))
         };
         let peak = (peak.rate != 0).then(|| Rate::new(&peak, options.get(PRATE64)));
         if let Some(peak) = &peak {
@@ -81,7 +86,7 @@ impl Tbf {
                 max_size = max_size.min(u64::from(burst.u32()));
                 mtu = time(peak, burst.u32());
             } else {
-                max_size = max_size.min(peak.length_in(narrow(mtu)));
+                max_size = max_size.min(length(peak, narrow(mtu)));
             }
         } else if options.get(PBURST).is_some() {
             mtu = narrow(mtu);

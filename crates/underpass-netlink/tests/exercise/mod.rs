@@ -12,13 +12,20 @@ use underpass_netlink::{
     policy,
     reply::{Address, write_message},
     seg6local::Counts,
+    tc::{
+        Rate,
+        fq_codel::FqCodel,
+        htb::{Htb, HtbClass},
+        queue::{Prio, parse_limit, write_limit},
+        tbf::Tbf,
+    },
 };
 
 /// Reads bytes, and says whether the codec took them.
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 10] = [
+pub const ALL: [(&str, Exercise); 11] = [
     ("attribute", attribute),
     ("fou", fou),
     ("fpm", fpm),
@@ -26,6 +33,7 @@ pub const ALL: [(&str, Exercise); 10] = [
     ("ioam6", ioam6),
     ("message", message),
     ("mpls", mpls),
+    ("qdisc", qdisc),
     ("rpl", rpl),
     ("seg6", seg6),
     ("seg6local", seg6local),
@@ -186,4 +194,53 @@ pub fn rpl(bytes: &[u8]) -> bool {
 /// The bytes as the encapsulation of `encap ioam6`.
 pub fn ioam6(bytes: &[u8]) -> bool {
     encap(9, bytes)
+}
+
+/// The bytes as options of every kind of qdisc and of a class of HTB; what is written of them is read as the same.
+pub fn qdisc(bytes: &[u8]) -> bool {
+    fn options(value: &[u8]) -> Option<Attribute<'_>> {
+        const OPTIONS: u16 = 2;
+        Some(Attribute { kind: OPTIONS, offset: 36, value })
+    }
+    let written = |write: &dyn Fn(&mut underpass_netlink::Reply<'_>)| {
+        let mut written = Vec::new();
+        assert!(write_message(&mut written, 36, 0, Address::default(), |reply| write(reply)).is_ok());
+        written.split_off(message::HEADER + 4)
+    };
+    let (mut taken, read) = (false, options(bytes));
+    if let Ok(limit) = parse_limit(read) {
+        let limit = limit.unwrap_or_default();
+        let again = written(&|reply| write_limit(reply, limit));
+        assert_eq!(parse_limit(options(&again)), Ok(Some(limit)));
+    }
+    if let Ok(prio) = Prio::parse(read) {
+        taken = true;
+        assert_eq!(Prio::parse(options(&written(&|reply| prio.write(reply)))), Ok(prio));
+    }
+    if let Ok(htb) = Htb::parse(read) {
+        taken = true;
+        assert!(htb.rate_to_quantum > 0);
+        assert_eq!(written(&|reply| htb.write(reply, 7, 8)).len(), 32);
+    }
+    if let Ok(class) = HtbClass::parse(read) {
+        taken = true;
+        assert_eq!(HtbClass::parse(options(&written(&|reply| class.write(reply, 0)))), Ok(class));
+    }
+    let mut codel = FqCodel::new(1514);
+    if codel.change(read, true).is_ok() {
+        assert!(codel.flows > 0 && codel.drop_batch > 0 && (256..=1 << 20).contains(&codel.quantum));
+        let mut again = FqCodel::new(1514);
+        assert!(again.change(options(&written(&|reply| codel.write(reply))), true).is_ok());
+        assert_eq!((again.flows, again.limit, again.ecn), (codel.flows, codel.limit, codel.ecn));
+    }
+    let time = |rate: &Rate, bytes: u32| u64::from(bytes) << (20 - rate.bytes.leading_zeros() / 4);
+    let length = |rate: &Rate, nanos: u64| nanos >> (rate.bytes.leading_zeros() / 4);
+    if let Ok(parsed) = Tbf::parse(read, time, length) {
+        taken = true;
+        assert!(parsed.max_size > 0 && parsed.peak.is_none_or(|peak| peak.bytes > parsed.rate.bytes));
+        if let Ok(again) = Tbf::parse(options(&written(&|reply| parsed.write(reply))), time, length) {
+            assert_eq!((again.rate, again.peak, again.limit), (parsed.rate, parsed.peak, parsed.limit));
+        }
+    }
+    taken
 }

@@ -64,7 +64,10 @@ impl Router {
 
     /// Tells the packet path where the filters of a place are.
     pub(super) fn hook_changed(&mut self, block: Block) {
-        self.publish_link(block.link);
+        match block.point {
+            Point::Ingress | Point::Egress => self.publish_link(block.link),
+            Point::Qdisc(_) | Point::Class(_) => self.publish_qdiscs(block.link),
+        }
     }
 
     /// What the qdisc of a place counts with, if packets meet filters before they meet it.

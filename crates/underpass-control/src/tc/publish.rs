@@ -1,0 +1,297 @@
+//! Qdiscs as the packet path has them, and what it has counted.
+
+use underpass_engine::counters::{QueueCount, QueueId};
+use underpass_engine::tables::{self, FqCodel, HookId, HtbClass, PfifoFast, Prio, QdiscKind, Tbf};
+use underpass_netlink::tc::Statistics;
+use underpass_netlink::tc::fq_codel::FqCodelCounts;
+use underpass_netlink::tc::htb::HtbCounts;
+
+use super::filter::Filters;
+use super::htb::Class;
+use super::kind::{config, frame};
+use super::leaf::Leaf;
+use super::parent::{Block, Point};
+use super::{Kind, LinkControl, Qdisc};
+use crate::Router;
+use crate::link::Link;
+
+/// What is counted of a qdisc or class, and what its kind counts besides.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Counted {
+    pub common: Statistics,
+    pub own: Option<Vec<u8>>,
+    /// Packets that an `htb` sent unshaped.
+    pub direct: u32,
+}
+
+impl Router {
+    /// Tells the packet path of the qdiscs of a link, after they have changed.
+    pub(super) fn publish_qdiscs(&mut self, index: u32) {
+        let Some(link) = self.links.get(index).cloned() else { return };
+        let Some(control) = self.tc.links.get_mut(&index) else { return };
+        let qdiscs = control.qdiscs.values_mut().chain(&mut control.hook);
+        for queue in qdiscs.flat_map(unnumbered) {
+            *queue = Some(self.engine.add_queue());
+        }
+        let filters = &self.filters;
+        let compile = Compile { control, filters, link: &link };
+        let shaper = control.hook().and_then(|hook| hook.ingress.as_ref());
+        let trees = [
+            control.root().and_then(|root| compile.qdisc(root)),
+            shaper.and_then(|shaper| compile.leaf(shaper)),
+        ];
+        let old = control.published;
+        let freed = std::mem::take(&mut control.freed);
+        for (published, tree) in control.published.iter_mut().zip(trees) {
+            *published = match (tree, *published) {
+                (Some(tree), Some(old)) => {
+                    self.engine.set_qdisc(old, tree);
+                    Some(old)
+                }
+                (Some(tree), None) => Some(self.engine.add_qdisc(tree)),
+                (None, _) => None,
+            };
+        }
+        let published = control.published;
+        if published != old {
+            self.publish_link(index);
+        }
+        for (old, new) in old.into_iter().zip(published) {
+            old.filter(|_| new.is_none()).into_iter().for_each(|old| self.engine.remove_qdisc(old));
+        }
+        freed.into_iter().for_each(|queue| self.engine.remove_queue(queue));
+    }
+
+    /// Forgets all of a link that is no more.
+    pub(crate) fn forget_traffic_control(&mut self, link: u32) {
+        self.forget_link_of_filters(link);
+        let Some(control) = self.tc.links.remove(&link) else { return };
+        self.tc.generation += 1;
+        control.published.into_iter().flatten().for_each(|qdisc| self.engine.remove_qdisc(qdisc));
+        let mut freed = control.freed;
+        control.qdiscs.into_values().chain(control.hook).for_each(|qdisc| qdisc.free(&mut freed));
+        freed.into_iter().for_each(|queue| self.engine.remove_queue(queue));
+    }
+
+    /// What a qdisc has counted.
+    pub(super) fn count_qdisc(&self, link: u32, qdisc: &Qdisc) -> Counted {
+        if qdisc.kind.is_hook() {
+            // Its filters count for it.
+            let count = self.hook_count(link, qdisc.handle);
+            let common = Statistics {
+                bytes: count.bytes,
+                packets: count.packets,
+                drops: count.drops as u32,
+                overlimits: count.overlimits as u32,
+                ..Statistics::default()
+            };
+            return Counted { common, ..Counted::default() };
+        }
+        let Some(queue) = qdisc.queue else { return Counted::default() };
+        let codel = matches!(qdisc.kind, Kind::FqCodel(_));
+        let count = if codel { self.engine.fq_codel_count(queue) } else { self.engine.queue_count(queue) };
+        let direct = if matches!(qdisc.kind, Kind::Htb(_)) { count.direct_packets() as u32 } else { 0 };
+        Counted { common: common(&count), own: codel.then(|| codel_counts(&count)), direct }
+    }
+
+    /// What a class of a qdisc has counted; `None` if its kind counts nothing of classes.
+    pub(super) fn count_class(&self, link: u32, qdisc: &Qdisc, class: u32) -> Option<Counted> {
+        let count =
+            |queue: Option<QueueId>| queue.map(|queue| self.engine.queue_count(queue)).unwrap_or_default();
+        match &qdisc.kind {
+            Kind::Htb(htb) => {
+                let class = htb.get(class)?;
+                let mut count = count(class.queue);
+                if let Some(leaf) = &class.leaf {
+                    let inside = self.count_leaf(link, leaf);
+                    (count.queued, count.backlog) = (inside.queued, inside.backlog);
+                }
+                let own = count.htb();
+                // As made until a worker has the class.
+                let fresh = own.tokens == 0 && own.ctokens == 0 && count.packets == 0;
+                let full = class.tokens.map(|tokens| tokens as i64);
+                let [tokens, ceil_tokens] = if fresh { full } else { [own.tokens, own.ctokens] };
+                let counts =
+                    HtbCounts { lends: own.lends as u32, borrows: own.borrows as u32, tokens, ceil_tokens };
+                Some(Counted { common: common(&count), own: Some(counts.bytes()), direct: 0 })
+            }
+            Kind::Prio { .. } => {
+                let count = self.count_leaf(link, qdisc.leaf(class)?);
+                Some(Counted { common: common(&count), ..Counted::default() })
+            }
+            _ => None,
+        }
+    }
+
+    /// What the queue in a class has counted.
+    fn count_leaf(&self, link: u32, leaf: &Leaf) -> QueueCount {
+        let queue = match leaf {
+            Leaf::Queue { queue, .. } => *queue,
+            Leaf::Qdisc(handle) => self.own_qdisc(link, *handle).and_then(|qdisc| qdisc.queue),
+        };
+        queue.map(|queue| self.engine.queue_count(queue)).unwrap_or_default()
+    }
+}
+
+fn common(count: &QueueCount) -> Statistics {
+    Statistics {
+        bytes: count.bytes,
+        packets: count.packets,
+        drops: count.drops as u32,
+        overlimits: count.overlimits as u32,
+        requeues: count.requeues as u32,
+        queued: count.queued as u32,
+        backlog: count.backlog as u32,
+        rate: None,
+    }
+}
+
+fn codel_counts(count: &QueueCount) -> Vec<u8> {
+    let count = count.fq_codel();
+    let counts = FqCodelCounts {
+        max_packet: count.max_packet as u32,
+        drop_overlimit: count.drop_overlimit as u32,
+        ecn_mark: count.ecn_mark as u32,
+        new_flow_count: count.new_flow_count as u32,
+        new_flows: count.new_flows_len as u32,
+        old_flows: count.old_flows_len as u32,
+        ce_mark: count.ce_mark as u32,
+        memory_usage: count.memory_usage as u32,
+        drop_overmemory: count.drop_overmemory as u32,
+    };
+    counts.bytes()
+}
+
+/// The numbers by which the packet path counts a qdisc, its classes and what they queue in, where they have none yet.
+fn unnumbered(qdisc: &mut Qdisc) -> Vec<&mut Option<QueueId>> {
+    let mut all = Vec::new();
+    if !qdisc.kind.is_hook() {
+        all.push(&mut qdisc.queue);
+    }
+    fn inside(leaf: &mut Leaf) -> Option<&mut Option<QueueId>> {
+        match leaf {
+            Leaf::Queue { queue, .. } => Some(queue),
+            Leaf::Qdisc(_) => None,
+        }
+    }
+    match &mut qdisc.kind {
+        Kind::Prio { bands, .. } => all.extend(bands.iter_mut().filter_map(inside)),
+        Kind::Tbf { child, .. } => all.extend(inside(child)),
+        Kind::Htb(htb) => {
+            for class in htb.classes_mut() {
+                all.push(&mut class.queue);
+                all.extend(class.leaf.as_mut().and_then(inside));
+            }
+        }
+        _ => {}
+    }
+    all.retain(|queue| queue.is_none());
+    all
+}
+
+/// Makes of the qdiscs of a link what the packet path takes.
+struct Compile<'a> {
+    control: &'a LinkControl,
+    filters: &'a Filters,
+    link: &'a Link,
+}
+
+impl Compile<'_> {
+    /// A qdisc and all that is in it; `None` where packets do not wait.
+    fn qdisc(&self, qdisc: &Qdisc) -> Option<tables::Qdisc> {
+        let filters = self.filters(Point::Qdisc(qdisc.handle));
+        let kind = match &qdisc.kind {
+            Kind::Ingress | Kind::Clsact | Kind::Noqueue => return None,
+            Kind::Fifo(limit) => QdiscKind::Fifo(*limit),
+            Kind::PfifoFast => QdiscKind::PfifoFast(PfifoFast { limit: self.link.tx_queue_len }),
+            Kind::Prio { settings, bands } => QdiscKind::Prio(Prio {
+                priomap: settings.map,
+                filters,
+                bands: bands.iter().map(|band| self.leaf(band)).collect::<Option<_>>()?,
+            }),
+            Kind::Tbf { settings, child } => QdiscKind::Tbf(Box::new(Tbf {
+                rate: config(&settings.rate),
+                buffer: settings.buffer,
+                peak: settings.peak.map(|peak| (config(&peak), settings.mtu)),
+                max_size: u32::try_from(settings.max_size).unwrap_or(u32::MAX),
+                child: self.leaf(child)?,
+            })),
+            Kind::Htb(htb) => QdiscKind::Htb(Box::new(tables::Htb {
+                default: htb.settings.default,
+                direct: htb.direct_limit,
+                filters,
+                classes: htb.classes().map(|(id, class)| self.class(id, class)).collect::<Option<_>>()?,
+            })),
+            Kind::FqCodel(settings) => QdiscKind::FqCodel(FqCodel {
+                filters,
+                limit: settings.limit,
+                flows: settings.flows,
+                quantum: settings.quantum,
+                target: settings.target_us(),
+                interval: settings.interval_us(),
+                ecn: settings.ecn,
+                ce_threshold: settings.ce_threshold_us(),
+                ce_threshold_selector: (settings.ce_selector, settings.ce_mask),
+                memory_limit: settings.memory_limit,
+                drop_batch: settings.drop_batch,
+                mtu: frame(self.link),
+            }),
+        };
+        Some(tables::Qdisc { queue: qdisc.queue?, handle: qdisc.handle, kind })
+    }
+
+    fn class(&self, classid: u32, class: &Class) -> Option<HtbClass> {
+        let settings = &class.settings;
+        // The packet path does not look at what is in a class with others below it.
+        let none = Leaf::Queue { limit: Leaf::NOTHING, queue: class.queue };
+        Some(HtbClass {
+            queue: class.queue?,
+            classid,
+            parent: class.parent,
+            rate: config(&settings.rate),
+            ceil: config(&settings.ceil),
+            buffer: settings.buffer,
+            cbuffer: settings.ceil_buffer,
+            prio: settings.priority as u8,
+            quantum: settings.quantum,
+            filters: self.filters(Point::Class(classid)),
+            leaf: self.leaf(class.leaf.as_ref().unwrap_or(&none))?,
+        })
+    }
+
+    fn leaf(&self, leaf: &Leaf) -> Option<tables::Qdisc> {
+        match leaf {
+            Leaf::Queue { limit, queue } => {
+                Some(tables::Qdisc { queue: (*queue)?, handle: 0, kind: QdiscKind::Fifo(*limit) })
+            }
+            Leaf::Qdisc(handle) => self.qdisc(self.control.lookup(*handle)?),
+        }
+    }
+
+    fn filters(&self, point: Point) -> Option<HookId> {
+        self.filters.hook_of(Block { link: self.link.index, point })
+    }
+}
+
+impl Qdisc {
+    /// Adds the numbers by which the packet path counts it and what is its own.
+    pub(super) fn free(self, freed: &mut Vec<QueueId>) {
+        let free_leaf = |leaf: Leaf, freed: &mut Vec<QueueId>| {
+            if let Leaf::Queue { queue, .. } = leaf {
+                freed.extend(queue);
+            }
+        };
+        freed.extend(self.queue);
+        match self.kind {
+            Kind::Prio { bands, .. } => bands.into_iter().for_each(|leaf| free_leaf(leaf, freed)),
+            Kind::Tbf { child, .. } => free_leaf(child, freed),
+            Kind::Htb(htb) => {
+                for (_, class) in htb.classes() {
+                    freed.extend(class.queue);
+                    class.leaf.iter().for_each(|leaf| free_leaf(leaf.clone(), freed));
+                }
+            }
+            _ => {}
+        }
+    }
+}
