@@ -10,6 +10,7 @@ mod large;
 mod live;
 mod measure;
 mod mpls;
+mod police;
 mod report;
 mod routes;
 mod scenario;
@@ -151,6 +152,7 @@ fn all() -> Vec<Scenario> {
         ioam::scenarios(),
         mpls::scenarios(),
         tunnel::scenarios(),
+        police::scenarios(),
     ];
     all.into_iter().flatten().collect()
 }

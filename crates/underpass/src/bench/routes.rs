@@ -29,6 +29,8 @@ pub enum Route {
     Label { label: u32, ways: Vec<LabelWay> },
     /// No route: the device of an `ipip` tunnel that is up, by the index that it is to have.
     Tunnel { index: u32, local: Ipv4Addr, remote: Ipv4Addr, ttl: u8 },
+    /// No route: a `flower` filter at the ingress of the first port, with `action ok`.
+    Filter { destination: Ipv4Addr, length: u8, number: u32 },
     /// By the device of this index.
     Device { prefix: Ipv4Addr, length: u8, index: u32 },
 }
@@ -102,6 +104,20 @@ const RTA_NEWDST: u16 = 19;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 const LWTUNNEL_ENCAP_SEG6: u16 = 5;
+// include/uapi/linux: pkt_sched.h, pkt_cls.h, tc_act/tc_gact.h.
+const RTM_NEWTFILTER: u16 = 44;
+const TC_H_INGRESS: u32 = 0xffff_fff2;
+const PRIORITY: u32 = 1;
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_FLOWER_ACT: u16 = 3;
+const TCA_FLOWER_KEY_ETH_TYPE: u16 = 8;
+const TCA_FLOWER_KEY_IPV4_DST: u16 = 12;
+const TCA_FLOWER_KEY_IPV4_DST_MASK: u16 = 13;
+const TCA_FLOWER_FLAGS: u16 = 22;
+const TCA_ACT_KIND: u16 = 1;
+const TCA_ACT_OPTIONS: u16 = 2;
+const TCA_GACT_PARMS: u16 = 2;
 const SEG6_IPTUNNEL_SRH: u16 = 1;
 const SEG6_IPTUN_MODE_ENCAP: u32 = 1;
 const RT_TABLE_MAIN: u8 = 254;
@@ -127,17 +143,25 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
         let Some(datagram) = datagrams.last_mut() else { continue };
         let flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL | NLM_F_ACK;
         let to = Address { port: 0, sequence: index as u32 };
-        let kind = if matches!(route, Route::Tunnel { .. }) { RTM_NEWLINK } else { RTM_NEWROUTE };
+        let kind = match route {
+            Route::Tunnel { .. } => RTM_NEWLINK,
+            Route::Filter { .. } => RTM_NEWTFILTER,
+            _ => RTM_NEWROUTE,
+        };
         write_message(datagram, kind, flags, to, |request| {
             if let Route::Tunnel { index, local, remote, ttl } = route {
                 return write_tunnel(request, *index, (*local, *remote), *ttl);
+            }
+            if let Route::Filter { destination, length, number } = route {
+                // The first port comes before the one that the routes lead to.
+                return write_filter(request, link - 1, (*destination, *length), *number);
             }
             let (family, length) = match route {
                 Route::Plain { prefix, length, .. } if prefix.is_ipv4() => (libc::AF_INET, *length),
                 Route::Plain { length, .. } | Route::Encapsulated { length, .. } => (libc::AF_INET6, *length),
                 Route::Label { .. } => (libc::AF_MPLS, 20),
                 Route::Device { length, .. } => (libc::AF_INET, *length),
-                Route::Tunnel { .. } => return,
+                Route::Tunnel { .. } | Route::Filter { .. } => return,
             };
             let header =
                 [family as u8, length, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, 0, RTN_UNICAST, 0, 0, 0, 0];
@@ -169,7 +193,7 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
                     request.u32(RTA_OIF, *index);
                     return;
                 }
-                Route::Tunnel { .. } => return,
+                Route::Tunnel { .. } | Route::Filter { .. } => return,
                 Route::Encapsulated { prefix, segments, .. } => {
                     request.address(RTA_DST, IpAddr::V6(*prefix));
                     let nest = request.nest(RTA_ENCAP);
@@ -204,6 +228,30 @@ fn write_tunnel(request: &mut Reply<'_>, index: u32, (local, remote): (Ipv4Addr,
     request.attribute(IFLA_IPTUN_PMTUDISC, &[1]);
     request.end(data);
     request.end(info);
+}
+
+/// The rest of a request for a filter: `struct tcmsg`, and attributes.
+fn write_filter(request: &mut Reply<'_>, index: u32, (destination, length): (Ipv4Addr, u8), number: u32) {
+    let info = PRIORITY << 16 | u32::from(0x0800_u16.to_be());
+    let words = [0, index, number, TC_H_INGRESS, info];
+    request.fixed(&words.map(u32::to_ne_bytes).concat());
+    request.attribute(TCA_KIND, b"flower\0");
+    let options = request.nest_unflagged(TCA_OPTIONS);
+    request.be16(TCA_FLOWER_KEY_ETH_TYPE, 0x0800);
+    let mask = u32::MAX << (32 - u32::from(length));
+    request.attribute(TCA_FLOWER_KEY_IPV4_DST, &destination.octets());
+    request.attribute(TCA_FLOWER_KEY_IPV4_DST_MASK, &mask.to_be_bytes());
+    request.u32(TCA_FLOWER_FLAGS, 0);
+    let actions = request.nest_unflagged(TCA_FLOWER_ACT);
+    let action = request.nest_unflagged(1);
+    request.attribute(TCA_ACT_KIND, b"gact\0");
+    let gact = request.nest_unflagged(TCA_ACT_OPTIONS);
+    // `struct tc_gact`: TC_ACT_OK is 0.
+    request.attribute(TCA_GACT_PARMS, &[0; 20]);
+    request.end(gact);
+    request.end(action);
+    request.end(actions);
+    request.end(options);
 }
 
 /// The errno of the first request that a datagram of answers refuses.
