@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use lab::{Watcher, frame, ip4, ip6};
 use pair::{Pair, forwarded, inner4, inner6};
 use underpass_engine::counters::Direction;
-use underpass_engine::tables::{TunnelKind, TunnelMode, TunnelUdp};
+use underpass_engine::tables::{Action, Sixrd, TunnelKind, TunnelMode, TunnelRoute, TunnelUdp};
 use underpass_packet::checksum::{self, Sum};
-use underpass_packet::{ethernet, ipv6, protocol};
+use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
 /// An ICMP error from a router on the way to the sender of an outer packet.
 fn error(kind: [u8; 2], wire: &[u8]) -> Vec<u8> {
@@ -94,11 +94,11 @@ fn path_of_a_tunnel_to_anywhere() {
     // In place of the one that is there: its remote address is in the destination.
     let (link, mut tunnel) = pair::device(&mut pair.near, TunnelKind::Sit, 0);
     tunnel.remote = Ipv4Addr::UNSPECIFIED.into();
-    tunnel.sixrd = Some(underpass_engine::tables::Sixrd::SIX_TO_FOUR);
+    tunnel.sixrd = Some(Sixrd::SIX_TO_FOUR);
     tunnel.via.address = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     let id = pair.near.writer.add_tunnel(tunnel);
-    let route = underpass_engine::tables::TunnelRoute { tunnel: id, next_hop: None };
-    let action = pair.near.writer.add_action(underpass_engine::tables::Action::Tunnel(route));
+    let route = TunnelRoute { tunnel: id, next_hop: None, mtu: 0 };
+    let action = pair.near.writer.add_action(Action::Tunnel(route));
     pair.near.writer.insert6(pair.near.fib6, lab::v6("2002::"), 16, action);
     let inner = |len: usize| ip6("fd00:1::7", "2002:a00:2::7", protocol::UDP, &vec![0; len]);
     let sent = pair.near.send(&[framed(&inner(1400))]);
@@ -162,5 +162,37 @@ fn limits_of_packets_inside() {
             assert_eq!(pair.near.writer.link_count(pair.links[0], Direction::Transmit).errors, 3);
             pair.assert_accounted();
         }
+    }
+}
+
+/// The MTU of a route that leads to a tunnel is what its packets' senders are told, and what IPv4 is fragmented to.
+#[test]
+fn mtu_of_a_route() {
+    for kind in [TunnelKind::Ipip, TunnelKind::Gre, TunnelKind::Ip6gre] {
+        let mut pair = Pair::of(kind, |tunnel| tunnel.dont_fragment = false);
+        let (_, tunnel) = pair::device(&mut pair.near, kind, 0);
+        let id = pair.near.writer.add_tunnel(tunnel);
+        let route = TunnelRoute { tunnel: id, next_hop: None, mtu: 1300 };
+        let action = pair.near.writer.add_action(Action::Tunnel(route));
+        pair.near.writer.insert4(pair.near.fib4, Ipv4Addr::new(10, 51, 0, 0), 16, action);
+        pair.near.writer.insert6(pair.near.fib6, lab::v6("fd51::"), 16, action);
+        let four = |len: usize| ip4([10, 1, 0, 7], [10, 51, 0, 7], protocol::UDP, &vec![0; len - 20]);
+        assert_eq!(pair.near.send(&[framed(&four(1300))]).len(), 1);
+        let out = pair.near.send(&[framed(&four(1301))]);
+        let [(1, told)] = &out[..] else { panic!("{kind:?}: {out:?}") };
+        assert_eq!((&told[34..36], &told[40..42]), (&[3, 4][..], &1300_u16.to_be_bytes()[..]));
+        let mut may = four(1301);
+        let (header, _) = underpass_packet::ipv4::Header::mut_from_prefix(&mut may).unwrap();
+        header.flags_offset = 0.into();
+        header.fill_checksum(&[]);
+        assert_eq!(pair.near.send(&[framed(&may)]).len(), 2, "{kind:?}");
+        if kind != TunnelKind::Ipip {
+            let six = |len: usize| ip6("fd00:1::7", "fd51::7", protocol::UDP, &vec![0; len - 40]);
+            assert_eq!(pair.near.send(&[framed(&six(1300))]).len(), 1);
+            let out = pair.near.send(&[framed(&six(1301))]);
+            let [(1, told)] = &out[..] else { panic!("{kind:?}: {out:?}") };
+            assert_eq!((&told[54..56], &told[58..62]), (&[2, 0][..], &1300_u32.to_be_bytes()[..]));
+        }
+        pair.assert_accounted();
     }
 }

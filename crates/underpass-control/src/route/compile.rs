@@ -355,7 +355,7 @@ impl Router {
             None if ethernet => return Action::OnLink(self.link_id(hop.oif)),
             _ => None,
         };
-        Action::Tunnel(TunnelRoute { tunnel, next_hop })
+        Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu })
     }
 
     /// A tunnel that is a route's alone, by a device.
@@ -532,8 +532,8 @@ impl Router {
         let next_hop = self.acquire_next_hop(key, &mut Build::default());
         let action = match self.tunnels.id(key.0) {
             Some(tunnel) => {
-                let next_hop = Some(next_hop);
-                self.engine.add_action(Action::Tunnel(TunnelRoute { tunnel, next_hop }))
+                let route = TunnelRoute { tunnel, next_hop: Some(next_hop), mtu };
+                self.engine.add_action(Action::Tunnel(route))
             }
             None => {
                 let action = self.engine.add_action(Action::Forward(next_hop));

@@ -222,6 +222,16 @@ pub struct TunnelRoute {
     /// Where Ethernet frames are inside: the neighbour behind the tunnel, whose rewrite is the header of the frame. Its
     /// port is not looked at.
     pub next_hop: Option<NextHopId>,
+    /// Longest packet that goes in by the route, in bytes. 0: that of the device.
+    pub mtu: u32,
+}
+
+impl TunnelRoute {
+    /// The same, of a device with this MTU.
+    #[inline(always)]
+    pub(crate) fn mtu(&self, device: u32) -> u32 {
+        if self.mtu == 0 { device } else { self.mtu }
+    }
 }
 
 /// A port that takes UDP datagrams with packets inside: `ip fou add`.

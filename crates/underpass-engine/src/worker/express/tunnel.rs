@@ -76,7 +76,8 @@ impl<const COUNT: bool> Path<COUNT> {
     ) {
         let view = company.common.view;
         let identification = self.identification.wrapping_add(1);
-        if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) {
+        let fits = route.mtu == 0 || len <= route.mtu as usize;
+        if fits && let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) {
             let form = tunnel.form(if IPV6 { Inside::Ip6 } else { Inside::Ip4 });
             let out = match form.lean {
                 Lean::Nothing => {

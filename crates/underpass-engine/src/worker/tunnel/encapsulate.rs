@@ -96,6 +96,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return Step::drop(Drop::LinkDown);
         }
         let Form { mtu, link, .. } = *tunnel.form(Inside::Ip4);
+        let mtu = route.mtu(mtu);
         let device = NextHop { link, port: PortId(0), mtu, rewrite: None, address: tunnel.config.remote };
         match self.leave(view, road, &device) {
             Ok(true) => {}
@@ -516,7 +517,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 .tables
                 .tunnels()
                 .tunnel(route.tunnel, view.guard)
-                .map(|tunnel| tunnel.form(Inside::Ip4).mtu),
+                .map(|tunnel| route.mtu(tunnel.form(Inside::Ip4).mtu)),
             _ => None,
         };
         let Some(mtu) = mtu else { return self.count_drop(road, Drop::NoRoute) };
