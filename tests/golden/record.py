@@ -126,10 +126,10 @@ def received(s):
         frames.append(frame)
 
 
-def ip(*arguments, lines=None):
-    """Runs the real `ip`; `lines` are the input of its -batch."""
+def ip(*arguments, lines=None, tool="ip"):
+    """Runs the real `ip` or `tc`; `lines` are the input of its -batch."""
     done = subprocess.run(
-        ["ip", *arguments],
+        [tool, *arguments],
         input=lines,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -189,7 +189,7 @@ def configure(config):
     # A batch for each run of lines with the same family: -batch takes no options of its own. What a line reads
     # from its input (<<< 'text') follows it there.
     split = [
-        re.match(r"(sysctl -qw |ip (?:-[46] |-f mpls )?)(.*?)(?: <<< '(.*)')?$", line).groups() for line in config if line.strip()
+        re.match(r"(sysctl -qw |tc |ip (?:-[46] |-f mpls )?)(.*?)(?: <<< '(.*)')?$", line).groups() for line in config if line.strip()
     ]
     for tool, lines in itertools.groupby(split, lambda line: line[0]):
         if tool == "sysctl -qw ":
@@ -199,7 +199,14 @@ def configure(config):
                     Path("/proc/sys", name.replace(".", "/")).write_text(value)
             continue
         batch = "".join(f"{line}\n" + ("" if text is None else f"{text}\n") for _, line, text in lines)
-        ip(*tool.split()[1:], "-batch", "-", lines=batch)
+        ip(*tool.split()[1:], "-batch", "-", lines=batch, tool=tool.split()[0])
+
+
+def shown(commands):
+    """What `tc` shows, command by command, without how long ago an action was made and used."""
+    text = "".join(f"$ {line}\n" + ip(*line.split()[1:], tool="tc") for line in commands)
+    text = re.sub(r" firstused \d+ sec", "", text)  # shown once it is a hundredth of a second ago
+    return re.sub(r"(installed|used) \d+ sec", r"\1 N sec", text)
 
 
 def ready(done):
@@ -226,6 +233,7 @@ def guest_case(number, case):
             counters = {
                 "counters": ip("-6", "-s", "route", "show"),
                 "links": statistics_lines(before, link_statistics()),
+                "shows": shown(case["shows"]),
             }
             os.write(done_write, json.dumps(counters).encode())
         except (RuntimeError, OSError) as error:
@@ -320,6 +328,7 @@ def run_guest(cases):
                         "name": c.name,
                         "config": [line for line in c.config if not line.startswith("#")],
                         "frames": [(port, bytes(frame).hex()) for port, frame in c.frames],
+                        "shows": c.shows,
                     }
                     for c in cases
                 ]
@@ -495,6 +504,8 @@ def write_outputs(case, answer):
         print(f"{case.name}: Linux sends what is expected; it no longer differs")
     if answer["links"] and case.links:
         (where / "links").write_text(answer["links"])
+    if case.shows:
+        (where / "shows").write_text(answer["shows"])
     if any(" count" in line for line in case.config):
         text = answer["counters"]
         if case.counters == "errors":  # every packet should have been refused
@@ -583,6 +594,7 @@ def main():
             failed += 1
         elif args.show:
             print(f"{case.name}: {len(case.frames)} in")
+            print(answer["shows"], end="")
             for i, (port, frame) in enumerate(case.frames):
                 print(f"{i:3} {case.labels[i]}")
                 print(

@@ -66,6 +66,15 @@ fn seeds() -> Vec<Vec<u8>> {
         let digits = digits.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap_or("0"));
         digits.map(|pair| u8::from_str_radix(pair, 16).unwrap_or(0)).collect()
     }));
+    // `matchall` with a class, `gact drop`, and `u32` that compares nothing: kinds 3, 6 and 0.
+    seeds.push(vec![3, 8, 0, 1, 0, 1, 0, 1, 0]);
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
+    seeds.push([&[5, 24, 0, 2, 0][..], &words(&[0, 0, 2, 0, 0])].concat());
+    seeds.push([&[0, 36, 0, 5, 0, 1, 0, 1, 0][..], &words(&[0; 7])].concat());
+    // `flower` of an address, and `basic` with one ematch `u32`.
+    seeds.push(vec![2, 6, 0, 8, 0, 8, 0, 0, 0, 8, 0, 12, 0, 10, 0, 0, 1, 8, 0, 13, 0, 255, 255, 255, 0]);
+    let ematch = [&[28, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0][..], &words(&[0xff, 10, 12, 0])].concat();
+    seeds.push([&[1, 44, 0, 2, 0, 8, 0, 1, 0, 1, 0, 0, 0, 32, 0, 2, 0][..], &ematch].concat());
     seeds
 }
 

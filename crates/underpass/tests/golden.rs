@@ -22,8 +22,8 @@ use underpass_port::pcap::Reader;
 const PORTS: [&str; 2] = ["p0,mac=02:00:00:00:00:01", "p1,mac=02:00:00:00:00:02"];
 const SECOND: u64 = 1_000_000_000;
 
-/// How `ip` is told of a family.
-type Family = &'static [&'static str];
+/// A tool, and how `ip` is told of a family.
+type Tool = &'static [&'static str];
 
 /// A frame, and the number of the input that it is or that caused it.
 type Frame = (u64, Vec<u8>);
@@ -93,15 +93,20 @@ impl Case {
         }
     }
 
+    /// When an input comes: a second after the one before, or where policers count, a microsecond.
+    fn time(&self, number: u64) -> u64 {
+        if self.name.starts_with("qos/") { SECOND + number * 1000 } else { number * SECOND }
+    }
+
     fn label(&self, number: u64) -> &str {
         usize::try_from(number).ok().and_then(|n| self.labels.get(n)).map_or("", String::as_str)
     }
 
-    /// The lines of `config`: those of `sysctl`, and those of `ip`, run by `ip -batch`, which takes options only
-    /// before it: a batch for each run of lines of one family.
+    /// The lines of `config`: those of `sysctl`, and those of `ip` and `tc`, run by their `-batch`, which takes options
+    /// only before it: a batch for each run of lines of one tool and family.
     fn configure(&self, router: &Offline) -> Result<(), String> {
         let config = fs::read_to_string(self.directory.join("config")).unwrap();
-        let mut batches: Vec<(Family, String)> = Vec::new();
+        let mut batches: Vec<(Tool, String)> = Vec::new();
         for line in config.lines().filter(|line| !line.starts_with('#')) {
             if let Some(setting) = line.strip_prefix("sysctl -qw ") {
                 run_batches(router, std::mem::take(&mut batches))?;
@@ -113,16 +118,20 @@ impl Case {
                 written.map_err(|refusal| format!("{line}: errno {}", refusal.errno))?;
                 continue;
             }
-            let words = line.strip_prefix("ip ").unwrap();
             // What it reads from its input follows it.
-            let with_input = words.strip_suffix('\'').map(|words| words.replacen(" <<< '", "\n", 1));
-            let words = with_input.as_deref().unwrap_or(words);
-            let families: [(&str, Family); 2] = [("-6 ", &["-6"]), ("-f mpls ", &["-f", "mpls"])];
-            let of = |(prefix, family)| Some((family, words.strip_prefix(prefix)?));
-            let (family, words) = families.into_iter().find_map(of).unwrap_or((&[], words));
+            let with_input = line.strip_suffix('\'').map(|line| line.replacen(" <<< '", "\n", 1));
+            let line = with_input.as_deref().unwrap_or(line);
+            let tools: [(&str, Tool); 4] = [
+                ("tc ", &["tc"]),
+                ("ip -6 ", &["ip", "-6"]),
+                ("ip -f mpls ", &["ip", "-f", "mpls"]),
+                ("ip ", &["ip"]),
+            ];
+            let of = |(prefix, tool)| Some((tool, line.strip_prefix(prefix)?));
+            let (tool, words) = tools.into_iter().find_map(of).unwrap();
             match batches.last_mut() {
-                Some((same, batch)) if *same == family => writeln!(batch, "{words}").unwrap(),
-                _ => batches.push((family, format!("{words}\n"))),
+                Some((same, batch)) if *same == tool => writeln!(batch, "{words}").unwrap(),
+                _ => batches.push((tool, format!("{words}\n"))),
             }
         }
         run_batches(router, batches)
@@ -142,7 +151,7 @@ impl Case {
         let mut worker: Worker = Worker::new(tables, readers.remove(0), pool());
         let mut wrong = String::new();
         for (port, (number, frame)) in &self.inputs {
-            let sent = send(&mut worker, &[(*port, frame)], *number);
+            let sent = send(&mut worker, &[(*port, frame)], self.time(*number));
             for (name, (sent, expected)) in ["p0", "p1"].iter().zip(sent.iter().zip(&self.outputs)) {
                 let expected = expected.iter().filter(|(cause, _)| cause == number).map(|(_, frame)| frame);
                 let place = format!("in {number} ({}), {name}", self.label(*number));
@@ -157,6 +166,9 @@ impl Case {
             let output = router.run_line("ip -j -s -s link show").unwrap();
             compare_links(&mut wrong, &expected, &output.stdout);
         }
+        if let Ok(expected) = fs::read_to_string(self.directory.join("shows")) {
+            compare_shown(&mut wrong, &expected, &router);
+        }
         if wrong.is_empty() && !self.remembers {
             self.run_bursts(&mut worker, &mut wrong);
         }
@@ -169,7 +181,7 @@ impl Case {
         let mut sent = [Vec::new(), Vec::new()];
         for (n, inputs) in self.inputs.chunk_by(|(a, _), (b, _)| a == b).enumerate() {
             let frames: Vec<_> = inputs.iter().map(|(port, (_, frame))| (*port, frame)).collect();
-            let burst = send(worker, &frames, 1000 * (n as u64 + 1));
+            let burst = send(worker, &frames, SECOND * 1000 * (n as u64 + 1));
             for (all, part) in sent.iter_mut().zip(burst) {
                 all.extend(part);
             }
@@ -198,29 +210,68 @@ impl Case {
     }
 }
 
-/// Runs batches of `ip`, each with whether it is one of `-6`.
-fn run_batches(router: &Offline, batches: Vec<(Family, String)>) -> Result<(), String> {
+/// Runs batches of a tool.
+fn run_batches(router: &Offline, batches: Vec<(Tool, String)>) -> Result<(), String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap();
-    for (family, batch) in batches {
+    for (tool, batch) in batches {
         fs::write(path, &batch).unwrap();
         let root = root();
         // Where configurations find their BPF programs; and without a terminal, so that the secret of an HMAC is
         // read from the batch.
-        let mut words = vec!["env", "-C", root.to_str().unwrap(), "setsid", "-w", "ip"];
-        words.extend(family);
+        let mut words = vec!["env", "-C", root.to_str().unwrap(), "setsid", "-w"];
+        words.extend(tool);
         words.extend(["-batch", path]);
         let output = router.run(&words).unwrap();
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("ip: {}\n    {}", said.trim(), batch.trim().replace('\n', "\n    ")));
+            return Err(format!("{tool:?}: {}\n    {}", said.trim(), batch.trim().replace('\n', "\n    ")));
         }
     }
     Ok(())
 }
 
+/// Compares what `tc` shows, command by command, without how long ago actions were made and used.
+fn compare_shown(wrong: &mut String, expected: &str, router: &Offline) {
+    for part in expected.split("$ ").skip(1) {
+        let (command, expected) = part.split_once('\n').unwrap();
+        let output = router.run_line(command).unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout);
+        let mut got = String::new();
+        for line in shown.lines() {
+            let mut words: Vec<&str> = line.split(' ').collect();
+            for name in ["installed", "used", "firstused"] {
+                let is_name = |word: &&str| word.trim_start() == name;
+                let Some(at) = words.iter().position(is_name).filter(|at| at + 2 < words.len()) else {
+                    continue;
+                };
+                words[at + 1] = "N";
+                if name == "firstused" {
+                    // Shown once it is a hundredth of a second ago.
+                    words.drain(at..at + 3);
+                }
+            }
+            writeln!(got, "{}", words.join(" ")).unwrap();
+        }
+        if got.trim_end() != expected.trim_end() {
+            write!(wrong, "\n  {command}:").unwrap();
+            let (mut expected, mut got) = (expected.lines(), got.lines());
+            loop {
+                match (expected.next(), got.next()) {
+                    (None, None) => break,
+                    (expected, got) if expected == got => {}
+                    (expected, got) => {
+                        let text = |line: Option<&str>| line.unwrap_or("").trim_end().to_owned();
+                        write!(wrong, "\n      - {}\n      + {}", text(expected), text(got)).unwrap();
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Sends one burst in by the port of its frames; what each port sent, without noise.
-fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], seconds: u64) -> [Vec<Vec<u8>>; 2] {
+fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], time: u64) -> [Vec<Vec<u8>>; 2] {
     let mut burst = Burst::new();
     let Some((port, _)) = frames.first() else { return [Vec::new(), Vec::new()] };
     for (_, frame) in frames {
@@ -228,7 +279,7 @@ fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], seconds: u64) -> [Ve
         packet.set(HEADROOM, frame).unwrap();
         burst.push(packet);
     }
-    worker.process(*port, &mut burst, seconds * SECOND, &mut Untraced);
+    worker.process(*port, &mut burst, time, &mut Untraced);
     [PortId(0), PortId(1)].map(|port| {
         let sent: Vec<_> = worker.sent(port).collect();
         let frames = sent.iter().map(|packet| packet.bytes().to_vec());
@@ -506,6 +557,11 @@ fn tunnel() {
 #[test]
 fn ioam() {
     group("ioam");
+}
+
+#[test]
+fn qos() {
+    group("qos");
 }
 
 #[test]

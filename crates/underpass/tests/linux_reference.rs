@@ -205,7 +205,7 @@ fn as_recorded(name: &str) {
 
 /// Takes out what Linux draws lots for: the permanent address of a tunnel over IPv6, and what is made of it.
 fn without_chance(line: &str) -> String {
-    let mut line = line.to_owned();
+    let mut line = without_age(line);
     for (before, end) in [(" permaddr ", ' '), ("\"permaddr\":\"", '"'), (" inet6 fe80::", '/')] {
         let mut from = 0;
         while let Some(start) = line[from..].find(before).map(|at| from + at + before.len()) {
@@ -213,6 +213,20 @@ fn without_chance(line: &str) -> String {
             if !before.contains("fe80") || line[start..start + length].contains("ff:fe") {
                 line.replace_range(start..start + length, "X");
             }
+            from = start;
+        }
+    }
+    line
+}
+
+/// Takes out how long ago an action was made and used.
+fn without_age(line: &str) -> String {
+    let mut line = line.to_owned();
+    for before in ["installed ", " sec used ", "\"installed\":", "\"last_used\":"] {
+        let mut from = 0;
+        while let Some(start) = line[from..].find(before).map(|at| from + at + before.len()) {
+            let digits = line[start..].bytes().take_while(u8::is_ascii_digit).count();
+            line.replace_range(start..start + digits, "N");
             from = start;
         }
     }
@@ -246,6 +260,12 @@ fn labels_as_in_linux() {
 #[test]
 fn qdiscs_as_in_linux() {
     as_recorded("qdisc");
+}
+
+/// Filters of every kind, chains and actions: made, changed, shown, deleted, and what is refused of them.
+#[test]
+fn filters_as_in_linux() {
+    as_recorded("filter");
 }
 
 /// Every combination of flavours, which Linux has not: what is taken is what is shown.

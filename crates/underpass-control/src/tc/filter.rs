@@ -346,7 +346,7 @@ impl Router {
     }
 }
 
-/// Whether a filter is for hardware alone, which the router has not. Linux finds none that takes it.
+/// Whether a filter is for hardware alone, which the router has not. Linux says so of links without any.
 fn refuse_skip_sw(flags: u32) -> Result<(), Refusal> {
-    if flags & tc::SKIP_SW != 0 { Err(Refusal::errno(EINVAL)) } else { Ok(()) }
+    if flags & tc::SKIP_SW != 0 { Err(Refusal::errno(libc::EOPNOTSUPP)) } else { Ok(()) }
 }

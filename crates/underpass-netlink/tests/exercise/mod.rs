@@ -13,11 +13,14 @@ use underpass_netlink::{
     reply::{Address, write_message},
     seg6local::Counts,
     tc::{
-        Rate,
+        self, Rate, action, basic, flower,
         fq_codel::FqCodel,
+        fw,
         htb::{Htb, HtbClass},
+        matchall,
         queue::{Prio, parse_limit, write_limit},
         tbf::Tbf,
+        u32,
     },
 };
 
@@ -25,7 +28,7 @@ use underpass_netlink::{
 pub type Exercise = fn(&[u8]) -> bool;
 
 /// Every exercise with its name.
-pub const ALL: [(&str, Exercise); 11] = [
+pub const ALL: [(&str, Exercise); 12] = [
     ("attribute", attribute),
     ("fou", fou),
     ("fpm", fpm),
@@ -37,6 +40,7 @@ pub const ALL: [(&str, Exercise); 11] = [
     ("rpl", rpl),
     ("seg6", seg6),
     ("seg6local", seg6local),
+    ("tc", tc),
 ];
 
 const POLICY: [Type; 16] = policy(&[
@@ -243,4 +247,98 @@ pub fn qdisc(bytes: &[u8]) -> bool {
         }
     }
     taken
+}
+
+/// The bytes as the options of a filter or of an action, which the first byte chooses: what is taken is written so that
+/// it is read as the same.
+pub fn tc(bytes: &[u8]) -> bool {
+    let Some((&kind, value)) = bytes.split_first() else { return false };
+    let offset = message::HEADER as u32;
+    let options = Attribute { kind: tc::TCA_OPTIONS, offset, value };
+    match kind % 11 {
+        0 => u32::Request::parse(&options).is_ok_and(|request| {
+            let Ok(selector) = request.selector() else { return false };
+            let keys = selector.keys.len();
+            let written = written(|reply| {
+                let shown = u32::Shown {
+                    handle: 0x8000_0800,
+                    selector: &selector,
+                    class: request.class.unwrap_or(0),
+                    link: request.link,
+                    flags: request.flags,
+                    mark: request.mark.map(|(value, mask)| (value, mask, 0)),
+                    indev: None,
+                    hits: (0, 0, vec![0; keys]),
+                };
+                shown.write(reply, |_| {});
+            });
+            let again = u32::Request::parse(&Attribute { value: &written, ..options });
+            assert!(again.is_ok_and(
+                    |again| again.selector() == Ok(selector.clone()) && again.mark == request.mark
+                ));
+            true
+        }),
+        1 => basic::Request::parse(&options).is_ok_and(|request| {
+            let Ok(tree) = request.tree() else { return false };
+            let class = request.class.unwrap_or(0);
+            let written = written(|reply| basic::write(reply, class, (0, 0), &tree, |_| {}));
+            let again = basic::Request::parse(&Attribute { value: &written, ..options });
+            let again = again.and_then(|again| again.tree());
+            assert!(again.is_ok_and(|again| again.matches == tree.matches));
+            true
+        }),
+        2 => flower::Request::parse(&options).is_ok_and(|request| {
+            let Ok(keys) = request.keys() else { return false };
+            let written = written(|reply| {
+                flower::write(reply, request.class.unwrap_or(0), &keys, None, request.flags, |_| {});
+            });
+            let again = flower::Request::parse(&Attribute { value: &written, ..options });
+            assert!(again.is_ok_and(|again| again.flags == request.flags));
+            true
+        }),
+        3 => matchall::Request::parse(&options).is_ok(),
+        4 => fw::Request::parse(&options).is_ok(),
+        kind => {
+            let kind = action::KINDS[usize::from(kind) - 5];
+            let Ok(config) = action::Config::parse(kind, Some(&options)) else {
+                let entry = action::Entry::parse(&options);
+                return entry.is_ok_and(|entry| entry.name().is_ok());
+            };
+            let shown = action::Shown {
+                config: &config,
+                index: config.index(),
+                refs: 1,
+                binds: 0,
+                cookie: Some(&[1]),
+                flags: 0,
+                hw_stats: 0,
+                asked_hw: true,
+                times: action::Times::default(),
+                counts: action::Counts::default(),
+            };
+            let list = written(|reply| {
+                let one = reply.nest_unflagged(1);
+                shown.write(reply);
+                reply.end(one);
+            });
+            let list = Attribute { kind: action::TCA_ACT_TAB, offset, value: &list };
+            let entries = action::Entry::list(&list).unwrap_or_default();
+            let entry = entries.first().and_then(|entry| action::Entry::parse(entry).ok());
+            let again = entry.and_then(|entry| {
+                assert_eq!(entry.name().as_deref(), Ok(kind));
+                action::Config::parse(kind, entry.options.as_ref()).ok()
+            });
+            assert!(again.is_some_and(|again| {
+                (again.index(), again.action()) == (config.index(), config.action())
+            }));
+            true
+        }
+    }
+}
+
+/// What a function writes into a message, without its header.
+fn written(write: impl FnOnce(&mut underpass_netlink::Reply<'_>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    assert!(write_message(&mut bytes, 44, 0, Address::default(), write).is_ok());
+    bytes.split_off(message::HEADER)
 }

@@ -61,6 +61,9 @@ impl Daemon {
 
     /// Runs the words of `line`, which are separated by blanks.
     pub fn exec(&self, line: &str) -> Outcome {
+        if line.contains('\'') {
+            return run(&mut self.command(&["bash", "-c", line]));
+        }
         run(&mut self.command(&line.split_whitespace().collect::<Vec<_>>()))
     }
 

@@ -10,7 +10,7 @@ use underpass_netlink::tc::action::{
 };
 use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Reply, Type, Validate, tc};
 
-use super::{Context, Made, Name, known};
+use super::{Context, Name, known};
 use crate::dump::{Chunk, Dump, Empty, More};
 use crate::events::Cause;
 use crate::router::Outcome;
@@ -42,10 +42,8 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let names: Vec<_> = made.iter().map(|(name, _)| *name).collect();
     router.tell_actions(request, &names, 0);
     let action = |name: &Name| router.actions.by_name.get(name);
-    let offloads = made.iter().filter(|(_, made)| *made != Made::Bound).all(|(name, _)| {
-        action(name).is_none_or(|action| action.config.offloads() || action.flags & action::SKIP_HW != 0)
-    });
-    if !offloads {
+    let warns = |action: &super::Action| action.config.warns() && action.flags & action::SKIP_HW == 0;
+    if names.iter().filter_map(action).any(warns) {
         return Ok(Outcome::Warning("act_api: Failed to setup tc actions for offload".into()));
     }
     Ok(names.iter().find_map(|name| router.small_burst(*name)).map_or(Outcome::Done, warning))
@@ -226,7 +224,9 @@ impl Dump for ActionDump {
                 if full {
                     break;
                 }
-                action.asked_hw.store(true, Relaxed);
+                if action.config.asks_hardware() {
+                    action.asked_hw.store(true, Relaxed);
+                }
                 let element = reply.nest_unflagged(count);
                 let shown = router.shown_action(*name, action);
                 if self.terse {

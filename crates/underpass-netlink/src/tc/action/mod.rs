@@ -387,15 +387,23 @@ impl Config {
         }
     }
 
-    /// Whether Linux could tell hardware of it: if not, it warns who makes one without a filter.
-    pub const fn offloads(&self) -> bool {
+    /// Whether Linux asks hardware for its statistics.
+    pub const fn asks_hardware(&self) -> bool {
         match self {
-            Self::Police(police) => police.offloads(),
+            Self::Police(_) => true,
             Self::Gact(gact) => gact.offloads(),
             Self::Mirred(_) => true,
             Self::Mpls(mpls) => mpls.offloads(),
             Self::Vlan(_) => true,
             Self::Skbedit(skbedit) => skbedit.offloads(),
+        }
+    }
+
+    /// Whether Linux warns who makes it without a filter: hardware cannot be told of it.
+    pub const fn warns(&self) -> bool {
+        match self {
+            Self::Police(police) => !police.offloads(),
+            _ => false,
         }
     }
 
