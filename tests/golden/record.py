@@ -205,8 +205,9 @@ def configure(config):
 def shown(commands):
     """What `tc` shows, command by command, without how long ago an action was made and used."""
     text = "".join(f"$ {line}\n" + ip(*line.split()[1:], tool="tc") for line in commands)
-    text = re.sub(r" firstused \d+ sec", "", text)  # shown once it is a hundredth of a second ago
-    return re.sub(r"(installed|used) \d+ sec", r"\1 N sec", text)
+    # An age is shown from a hundredth of a second on.
+    text = re.sub(r" (installed|used|firstused) \d+ sec", "", text)
+    return re.sub(r" +$", "", text, flags=re.M)
 
 
 def ready(done):

@@ -219,18 +219,26 @@ fn without_chance(line: &str) -> String {
     line
 }
 
-/// Takes out how long ago an action was made and used.
+/// Takes out how long ago an action was made and used, which is shown from a hundredth of a second on.
 fn without_age(line: &str) -> String {
     let mut line = line.to_owned();
-    for before in ["installed ", " sec used ", "\"installed\":", "\"last_used\":"] {
-        let mut from = 0;
-        while let Some(start) = line[from..].find(before).map(|at| from + at + before.len()) {
-            let digits = line[start..].bytes().take_while(u8::is_ascii_digit).count();
-            line.replace_range(start..start + digits, "N");
-            from = start;
+    for (before, after) in [
+        (" installed ", " sec"),
+        (" used ", " sec"),
+        (" firstused ", " sec"),
+        (",\"installed\":", ""),
+        (",\"last_used\":", ""),
+        (",\"first_used\":", ""),
+    ] {
+        while let Some(start) = line.find(before) {
+            let rest = &line[start + before.len()..];
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let end = start + before.len() + digits;
+            let whole = line[end..].starts_with(after) && digits > 0;
+            line.replace_range(start..if whole { end + after.len() } else { start + 1 }, "");
         }
     }
-    line
+    line.trim_end().to_owned()
 }
 
 /// Tunnels of every kind, made, changed, shown and deleted; receive ports of FOU and GUE.

@@ -10,7 +10,7 @@ use underpass_netlink::tc::action::{
 };
 use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Reply, Type, Validate, tc};
 
-use super::{Context, Name, known};
+use super::{Context, Made, Name, known};
 use crate::dump::{Chunk, Dump, Empty, More};
 use crate::events::Cause;
 use crate::router::Outcome;
@@ -40,7 +40,9 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let context = Context { replace: request.message.flags & NLM_F_REPLACE != 0, ..Context::default() };
     let made = router.init_actions(&list, &context)?;
     let names: Vec<_> = made.iter().map(|(name, _)| *name).collect();
-    router.tell_actions(request, &names, 0);
+    // One that is changed is told of while the request holds it.
+    let held: Vec<_> = made.iter().map(|(name, made)| (*name, i32::from(*made == Made::Changed))).collect();
+    router.tell_actions(request, &held);
     let action = |name: &Name| router.actions.by_name.get(name);
     let warns = |action: &super::Action| action.config.warns() && action.flags & action::SKIP_HW == 0;
     if names.iter().filter_map(action).any(warns) {
@@ -73,7 +75,8 @@ fn named(router: &Router, element: &Attribute<'_>) -> Result<Name, Refusal> {
 pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
     let list = Entry::list(&list(request)?)?;
     let names = list.iter().map(|element| named(router, element)).collect::<Result<Vec<_>, _>>()?;
-    replies.message(RTM_GETACTION, 0, request.reply_to(), |reply| router.write_actions(reply, &names, 0))?;
+    let names: Vec<_> = names.into_iter().map(|name| (name, 0)).collect();
+    replies.message(RTM_GETACTION, 0, request.reply_to(), |reply| router.write_actions(reply, &names))?;
     Ok(Outcome::Done)
 }
 
@@ -87,8 +90,9 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let names = list.iter().map(|element| named(router, element)).collect::<Result<Vec<_>, _>>()?;
     if router.events.heard(request.into(), GROUP) {
         let mut events = std::mem::take(&mut router.events);
+        let gone: Vec<_> = names.iter().map(|name| (*name, -1)).collect();
         events.notify(request.into(), GROUP, RTM_DELACTION, 0, |reply| {
-            router.write_actions(reply, &names, 1);
+            router.write_actions(reply, &gone);
         });
         router.events = events;
     }
@@ -129,29 +133,29 @@ fn flush(router: &mut Router, request: &Request<'_>, element: &Attribute<'_>) ->
 }
 
 impl Router {
-    /// Writes actions as an answer has them; `refs` are those that the request itself would drop.
-    fn write_actions(&self, reply: &mut Reply<'_>, names: &[Name], refs: i32) {
+    /// Writes actions as an answer has them, each with references more or less than it has.
+    fn write_actions(&self, reply: &mut Reply<'_>, names: &[(Name, i32)]) {
         reply.fixed(&[0; HEADER]);
         let table = reply.nest_unflagged(TCA_ACT_TAB);
-        for (name, number) in names.iter().zip(1..) {
+        for ((name, refs), number) in names.iter().zip(1..) {
             let Some(action) = self.actions.by_name.get(name) else { continue };
             let element = reply.nest_unflagged(number);
             let mut shown = self.shown_action(*name, action);
-            shown.refs -= refs;
+            shown.refs += refs;
             shown.write(reply);
             reply.end(element);
         }
         reply.end(table);
     }
 
-    fn tell_actions(&mut self, request: &Request<'_>, names: &[Name], refs: i32) {
+    fn tell_actions(&mut self, request: &Request<'_>, names: &[(Name, i32)]) {
         let cause = Cause::from(request);
         if !self.events.heard(cause, GROUP) {
             return;
         }
         let mut events = std::mem::take(&mut self.events);
         events.notify(cause, GROUP, RTM_NEWACTION, request.message.flags, |reply| {
-            self.write_actions(reply, names, refs);
+            self.write_actions(reply, names);
         });
         self.events = events;
     }

@@ -137,6 +137,11 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         let at = chain.priorities.partition_point(|priority| priority.number < name.number);
         chain.priorities.insert(at, Priority { number: name.number, protocol, classifier });
     }
+    // Of a filter of u32 that is replaced, Linux tells what it was.
+    let classifier = router.classifier(name);
+    let old = classifier.filter(|classifier| matches!(classifier, Classifier::U32(_)));
+    let old = old.and_then(|classifier| classifier.find(router, name, header.handle));
+    let replaced = old.and_then(|handle| router.filter_message(request, name, Some(handle), RTM_NEWTFILTER));
     let changed = change_in(router, request, &named, template);
     let handle = match changed {
         Ok(handle) => handle,
@@ -156,7 +161,12 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if new_chain {
         router.tell_chain(Cause::default(), block, name.chain, chain::RTM_NEWCHAIN, chain::NEW);
     }
-    router.tell_filter(request, name, Some(handle).filter(|handle| *handle != 0), RTM_NEWTFILTER);
+    // Of one of matchall, that there is one.
+    let unnamed = handle == 0 || matches!(router.classifier(name), Some(Classifier::Matchall(_)));
+    match replaced {
+        Some(_) => router.send_told(request, replaced),
+        None => router.tell_filter(request, name, Some(handle).filter(|_| !unnamed), RTM_NEWTFILTER),
+    }
     let small = router.exts_of(name, handle).map(|exts| exts.names().to_vec()).unwrap_or_default();
     let small = small.into_iter().find_map(|name| router.small_burst(name));
     Ok(small.map_or(Outcome::Done, crate::tc::action::warning))
