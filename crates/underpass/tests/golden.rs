@@ -155,7 +155,13 @@ impl Case {
             for (name, (sent, expected)) in ["p0", "p1"].iter().zip(sent.iter().zip(&self.outputs)) {
                 let expected = expected.iter().filter(|(cause, _)| cause == number).map(|(_, frame)| frame);
                 let place = format!("in {number} ({}), {name}", self.label(*number));
-                compare(&mut wrong, &place, &expected.cloned().collect::<Vec<_>>(), sent);
+                let (mut expected, mut sent) = (expected.cloned().collect::<Vec<_>>(), sent.clone());
+                if self.name.starts_with("qos/") {
+                    // Which of a packet and its copy goes first is of no account.
+                    expected.sort();
+                    sent.sort();
+                }
+                compare(&mut wrong, &place, &expected, &sent);
             }
         }
         if let Ok(expected) = fs::read_to_string(self.directory.join("counters")) {

@@ -37,7 +37,6 @@ POLICE = [
     ("mtu", "rate 800bit burst 20k mtu 500 conform-exceed drop", sized(486, 487, 500, 501, 100)),
     ("mtu-alone", "mtu 500 conform-exceed drop/ok", sized(486, 487, 500, 501, 100)),
     ("peakrate", "rate 800bit burst 20k peakrate 1600bit mtu 600 conform-exceed drop", sized(500, 500, 40, 28, 300)),
-    ("packets", "pkts_rate 1 pkts_burst 3 conform-exceed drop", sized(100, 200, 300, 400, 28)),
     ("overhead", "rate 80bit burst 1000 mtu 1500 overhead 100 conform-exceed drop", sized(300, 300, 300, 28)),
     ("mpu", "rate 80bit burst 1000 mtu 1500 mpu 400 conform-exceed drop", sized(28, 28, 28, 600)),
     ("atm", "rate 80bit burst 1000 mtu 1500 linklayer atm conform-exceed drop", sized(300, 300, 300, 100, 48)),

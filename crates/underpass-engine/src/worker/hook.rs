@@ -250,16 +250,18 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Asked {
         let random = self.hooks.random();
-        match Subject::of(&packet, place) {
+        // What all actions count: what a packet was when it came, whatever they make of it.
+        let wire = match Subject::of(&packet, place) {
             // Too short to be asked; the path drops it.
             None => return Asked::On(packet, 0),
             Some(subject) => {
+                let wire = subject.wire;
                 if let Some(counter) = hook.counter {
-                    let wire = subject.wire;
                     self.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
                 }
+                wire
             }
-        }
+        };
         let (mut chain, mut rounds) = (0, 0);
         'chain: loop {
             for priority in hook.chain(chain) {
@@ -275,7 +277,8 @@ impl<const COUNT: bool> Path<COUNT> {
                         Some(Found::Class(class)) => return on(packet, class, place),
                         Some(Found::Outcome(outcome)) => outcome,
                     };
-                    let (back, control, reason) = self.perform(view, &outcome.actions, packet, place, trace);
+                    let (back, control, reason) =
+                        self.perform(view, &outcome.actions, (packet, wire), place, trace);
                     let Some(back) = back else { return Asked::Gone };
                     packet = back;
                     match control {
@@ -318,7 +321,7 @@ impl<const COUNT: bool> Path<COUNT> {
         &mut self,
         view: &View<'_>,
         actions: &[TcActionId],
-        mut packet: Packet,
+        (mut packet, wire): (Packet, WireLength),
         place: &Place,
         trace: &mut T,
     ) -> (Option<Packet>, Control, Drop) {
@@ -329,7 +332,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 at += 1;
                 continue;
             };
-            let (back, control, reason) = self.perform_one(view, (*id, action), packet, place, trace);
+            let (back, control, reason) = self.perform_one(view, (*id, action), (packet, wire), place, trace);
             let Some(back) = back else { return (None, control, reason) };
             packet = back;
             last = control;
@@ -352,12 +355,11 @@ impl<const COUNT: bool> Path<COUNT> {
         &mut self,
         view: &View<'_>,
         (id, action): (TcActionId, &StoredAction),
-        mut packet: Packet,
+        (mut packet, wire): (Packet, WireLength),
         place: &Place,
         trace: &mut T,
     ) -> (Option<Packet>, Control, Drop) {
         let counter = action.config.counter;
-        let wire = WireLength::of_packet(&packet, uncounted(&packet, place.ingress));
         if let TcActionKind::Mirred(_) = action.config.kind
             && place.depth >= REDIRECTS
         {

@@ -49,7 +49,9 @@ pub(crate) fn walk<'h>(
             let (table, bucket, place) = link;
             let node = tables.get(table)?.buckets.get(bucket)?.get(place)?;
             walk.node.2 += 1;
-            if let Some(outcome) = end_at(node, subject, counters) {
+            if node.terminal
+                && let Some(outcome) = end_at(node, subject, counters)
+            {
                 return Some(outcome);
             }
             continue;
@@ -57,7 +59,10 @@ pub(crate) fn walk<'h>(
         walk.node.2 += 1;
         match holds(node, walk, subject, counters) {
             // The packet ends before what was to be compared: nothing matches, as in Linux.
-            None => break,
+            None => {
+                count(node, subject, false, counters);
+                break;
+            }
             Some(false) => count(node, subject, false, counters),
             Some(true) => match node.link {
                 None => {
@@ -66,6 +71,10 @@ pub(crate) fn walk<'h>(
                     }
                 }
                 Some(link) => {
+                    // A mere link takes no packet itself; the table may not lead back.
+                    if !node.terminal {
+                        count(node, subject, false, counters);
+                    }
                     if walk.links.try_push(((table, bucket, place), walk.offset)).is_err() {
                         break;
                     }

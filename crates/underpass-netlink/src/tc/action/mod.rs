@@ -58,8 +58,8 @@ const FLAGS: u16 = 7;
 const HW_STATS: u16 = 8;
 const USED_HW_STATS: u16 = 9;
 const IN_HW_COUNT: u16 = 10;
-/// `TCA_FCNT`: how many actions were flushed; the number of `TCA_ACT_INDEX`.
-pub const TCA_FCNT: u16 = INDEX;
+/// `TCA_FCNT`: how many actions were flushed; the number of `TCA_ACT_COOKIE`.
+pub const TCA_FCNT: u16 = COOKIE;
 
 const POLICY: [Type; 11] = policy(&[
     (KIND, Type::String(u16::MAX)),
