@@ -4,11 +4,15 @@
 mod lab;
 
 use lab::{Lab, frame, ip4, udp};
-use underpass_engine::buffer::{HEADROOM, PortId};
-use underpass_engine::counters::{Direction, QueueId};
+use underpass_engine::buffer::{HEADROOM, PortId, Tag};
+use underpass_engine::counters::{Direction, QueueId, TcCounterId};
 use underpass_engine::qos::{Rate, RateConfig};
-use underpass_engine::tables::{FifoLimit, Htb, HtbClass, Link, PRIOMAP, Prio, Qdisc, QdiscKind, Tbf};
-use underpass_engine::trace::Untraced;
+use underpass_engine::tables::{
+    ANY_PROTOCOL, Classifier, Control, FifoLimit, FilterChain, FilterPriority, Fw, FwFilter, Hook, HookId,
+    Htb, HtbClass, Link, LinkId, Mirred, Outcome, PRIOMAP, Prio, Qdisc, QdiscId, QdiscKind, Tbf, TcAction,
+    TcActionKind,
+};
+use underpass_engine::trace::{Trace, Untraced};
 use underpass_engine::worker::Burst;
 use underpass_packet::ethernet;
 
@@ -40,13 +44,17 @@ fn udp_frame(destination: [u8; 4]) -> Vec<u8> {
 
 /// Brings packets in by port 0 at a time.
 fn process(lab: &mut Lab, count: usize, now: u64) {
+    process_watched(lab, count, now, &mut Untraced);
+}
+
+fn process_watched(lab: &mut Lab, count: usize, now: u64, trace: &mut impl Trace) {
     let mut burst = Burst::new();
     for _ in 0..count {
         let mut packet = lab.worker.pool().take().unwrap();
         packet.set(HEADROOM, &udp_frame([10, 1, 0, 7])).unwrap();
         burst.push(packet);
     }
-    lab.worker.process(PortId(0), &mut burst, now, &mut Untraced);
+    lab.worker.process(PortId(0), &mut burst, now, trace);
 }
 
 fn sent(lab: &mut Lab) -> usize {
@@ -197,5 +205,139 @@ fn a_full_port_keeps_packets_in_the_qdisc() {
     lab.worker.advance(17, &mut Untraced);
     assert_eq!((sent(&mut lab), lab.worker.queued(), lab.worker.deadline()), (384, 0, None));
     assert_eq!(lab.drops(), []);
+    lab.assert_accounted();
+}
+
+/// A link for an ifb, with a root qdisc.
+fn ifb(lab: &mut Lab, root: Option<QdiscId>) -> LinkId {
+    let link = Link { ifindex: 9, port: None, ifb: true, root, ..lab.link(0) };
+    lab.writer.add_link(link)
+}
+
+/// A hook that redirects every packet to a link.
+fn redirect(lab: &mut Lab, to: LinkId) -> (HookId, TcCounterId) {
+    let counter = lab.writer.add_tc_counter();
+    let kind = TcActionKind::Mirred(Mirred { link: Some(to), ingress: false, redirect: true });
+    let action = TcAction { kind, control: Control::Stolen, counter, estimator: None };
+    let actions = vec![lab.writer.add_tc_action(action)];
+    let classifier = Classifier::Matchall(Outcome { actions, ..Outcome::default() });
+    let priorities = vec![FilterPriority { protocol: ANY_PROTOCOL, classifier }];
+    let chains = vec![FilterChain { index: 0, priorities }];
+    let hook = Hook { counter: None, chains, u32_tables: Vec::new() };
+    (lab.writer.add_hook(hook), counter)
+}
+
+/// What comes in is shaped by the ifb, and goes on behind the hook; so is what leaves.
+#[test]
+fn an_ifb_gives_packets_back_where_they_were_taken() {
+    for (port, way) in [(0, Direction::Receive), (1, Direction::Transmit)] {
+        for watched in [false, true] {
+            let mut lab = Lab::new();
+            let queues = [lab.writer.add_queue(), lab.writer.add_queue()];
+            let root = lab.writer.add_qdisc(tbf(queues, 5));
+            let ifb = ifb(&mut lab, Some(root));
+            let (hook, counter) = redirect(&mut lab, ifb);
+            with_link(&mut lab, port, |link| match way {
+                Direction::Receive => link.ingress = Some(hook),
+                Direction::Transmit => link.egress = Some(hook),
+            });
+            for (burst, now) in [(5, 0), (0, MS), (0, 2 * MS), (0, 3 * MS)] {
+                if burst > 0 && watched {
+                    process_watched(&mut lab, burst, now, &mut lab::Watcher);
+                } else if burst > 0 {
+                    process(&mut lab, burst, now);
+                } else {
+                    assert_eq!(lab.worker.deadline(), Some(now));
+                    lab.worker.advance(now, &mut Untraced);
+                }
+                assert_eq!(sent(&mut lab), if burst > 0 { 2 } else { 1 });
+                assert_accounted(&lab);
+            }
+            assert_eq!(lab.worker.queued(), 0);
+            for way in [Direction::Receive, Direction::Transmit] {
+                let count = lab.writer.link_count(ifb, way);
+                assert_eq!((count.packets, count.bytes), (5, 5 * LEN as u64));
+            }
+            let count = lab.writer.link_count(lab.links[usize::from(port)], way);
+            assert_eq!((count.packets, count.bytes), (5, 5 * LEN as u64));
+            assert_eq!(lab.writer.tc_count(counter).packets, 5);
+            let count = lab.writer.queue_count(queues[0]);
+            assert_eq!((count.packets, count.bytes, count.drops), (5, 5 * LEN as u64, 0));
+            lab.assert_accounted();
+        }
+    }
+}
+
+/// Without a qdisc packets go straight through; a packet that an ifb sends into itself ends there.
+#[test]
+fn an_ifb_without_a_qdisc_and_one_that_leads_to_itself() {
+    let mut lab = Lab::new();
+    let ifb = ifb(&mut lab, None);
+    let (hook, _) = redirect(&mut lab, ifb);
+    with_link(&mut lab, 0, |link| link.ingress = Some(hook));
+    process(&mut lab, 7, 0);
+    assert_eq!((sent(&mut lab), lab.writer.link_count(ifb, Direction::Transmit).packets), (7, 7));
+    let link = Link { ifindex: 9, port: None, ifb: true, egress: Some(hook), ..lab.link(0) };
+    lab.writer.set_link(ifb, link);
+    process(&mut lab, 3, MS);
+    assert_eq!(sent(&mut lab), 0);
+    assert_eq!(lab.drops().iter().map(|(_, n)| n).sum::<u64>(), 3, "{:?}", lab.drops());
+    lab.assert_accounted();
+}
+
+/// The class of HTB that a filter chooses, by the mark; what an action drops is counted by the qdisc.
+#[test]
+fn filters_choose_the_class() {
+    let mut lab = Lab::new();
+    let queues = [(); 5].map(|()| lab.writer.add_queue());
+    let drop = TcAction {
+        kind: TcActionKind::Gact(None),
+        control: Control::Drop,
+        counter: lab.writer.add_tc_counter(),
+        estimator: None,
+    };
+    let drop = lab.writer.add_tc_action(drop);
+    let filter = |handle, class, actions| FwFilter {
+        handle,
+        ingress: None,
+        outcome: Outcome { class, actions, ..Outcome::default() },
+    };
+    let filters = vec![filter(7, 0x1_0020, vec![]), filter(8, 0, vec![drop])];
+    let classifier = Classifier::Fw(Fw::Marks { mask: u32::MAX, filters });
+    let priorities = vec![FilterPriority { protocol: ANY_PROTOCOL, classifier }];
+    let chains = vec![FilterChain { index: 0, priorities }];
+    let hook = lab.writer.add_hook(Hook { counter: None, chains, u32_tables: Vec::new() });
+    let buffer = 10 * MS;
+    let class = |queues: &[QueueId], classid| HtbClass {
+        queue: queues[0],
+        classid,
+        parent: None,
+        rate: rate(SPEED),
+        ceil: rate(SPEED),
+        buffer,
+        cbuffer: buffer,
+        prio: 0,
+        quantum: 1514,
+        filters: None,
+        leaf: pfifo(queues[1], 100),
+    };
+    let classes = vec![class(&queues[1..3], 0x1_0010), class(&queues[3..5], 0x1_0020)];
+    let htb = Htb { default: 0x10, direct: 100, filters: Some(hook), classes };
+    let htb = Qdisc { queue: queues[0], handle: 0x1_0000, kind: QdiscKind::Htb(Box::new(htb)) };
+    let root = lab.writer.add_qdisc(htb);
+    with_link(&mut lab, 1, |link| link.root = Some(root));
+    let mut burst = Burst::new();
+    for mark in [0, 7, 8, 7, 9] {
+        let mut packet = lab.worker.pool().take().unwrap();
+        packet.set(HEADROOM, &udp_frame([10, 1, 0, 7])).unwrap();
+        packet.set_tag(Tag { mark, ..Tag::default() });
+        burst.push(packet);
+    }
+    lab.worker.process(PortId(0), &mut burst, 0, &mut Untraced);
+    assert_eq!(sent(&mut lab), 4);
+    let packets = queues.map(|queue| lab.writer.queue_count(queue).packets);
+    assert_eq!(packets, [4, 2, 2, 2, 2]);
+    assert_eq!(lab.writer.queue_count(queues[0]).drops, 1);
+    assert_eq!(lab.drops(), [("tc-action", 1)]);
     lab.assert_accounted();
 }

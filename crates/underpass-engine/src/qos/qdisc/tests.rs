@@ -272,6 +272,61 @@ fn htb_takes_turns() {
     assert!((of(4, 50..110) - of(6, 50..110)).abs() <= 6);
 }
 
+/// Linux 6.12: `tc -s class show dev v0` after 7 frames of 1,000 bytes at once, and 3 s later.
+///
+/// ```text
+/// tc qdisc add dev v0 root handle 1: htb default 10
+/// tc class add dev v0 parent 1: classid 1:1 htb rate 16kbit ceil 16kbit burst 3000 cburst 3000
+/// tc class add dev v0 parent 1:1 classid 1:10 htb rate 8kbit ceil 16kbit burst 2000 cburst 3000
+/// ```
+#[test]
+fn htb_counts_as_linux() {
+    const SECOND: Nanos = 1_000_000_000;
+    let above = HtbClass {
+        buffer: SECOND * 3 / 2,
+        cbuffer: SECOND * 3 / 2,
+        ..class(2, 1, 0, 2000, 2000, pfifo(3, 0))
+    };
+    let leaf = HtbClass {
+        buffer: 2 * SECOND,
+        cbuffer: SECOND * 3 / 2,
+        ..class(4, 0x10, 1, 1000, 2000, pfifo(5, 1000))
+    };
+    let mut bed = Bed::new(&htb(1, 0x10, vec![above, leaf]));
+    let sent = (0..7).filter(|_| {
+        bed.enqueue(1000, 0);
+        bed.dequeue().is_some()
+    });
+    assert_eq!(sent.count(), 4);
+    let ticks = |nanos: i64| nanos / TICK as i64;
+    let told = |count: QueueCount| {
+        let own = count.htb();
+        (count.packets, count.overlimits, own.lends, own.borrows, ticks(own.tokens), ticks(own.ctokens))
+    };
+    assert_eq!(told(bed.count(4)), (4, 1, 3, 1, -15_625_000, -7_812_500));
+    assert_eq!(told(bed.count(2)), (4, 1, 1, 0, -7_812_500, -7_812_500));
+    let count = bed.count(1);
+    assert_eq!((count.bytes, count.overlimits, count.backlog, count.queued), (4000, 2, 3000, 3));
+    bed.run();
+    assert_eq!(told(bed.count(4)), (7, 4, 4, 3, -7_812_500, -7_812_500));
+    assert_eq!(told(bed.count(2)), (7, 3, 3, 0, -7_812_500, -7_812_500));
+    assert_eq!((bed.count(1).bytes, bed.count(1).overlimits), (7000, 7));
+}
+
+/// Linux 6.12: `tc -s qdisc show dev v0` after 12 frames of 1,000 bytes at once through `tbf rate 8kbit burst 3100 limit
+/// 7000`: `Sent 3000 bytes 3 pkt (dropped 2, overlimits 9 requeues 0)`, `backlog 7000b 7p`.
+#[test]
+fn tbf_counts_as_linux() {
+    let mut bed = Bed::new(&tbf(1, 1000, 3100, bfifo(2, 7000)));
+    for _ in 0..12 {
+        bed.enqueue(1000, 0);
+        bed.dequeue();
+    }
+    let count = bed.count(1);
+    assert_eq!((count.bytes, count.packets, count.drops, count.overlimits), (3000, 3, 2, 9));
+    assert_eq!((count.backlog, count.queued), (7000, 7));
+}
+
 /// A tree that is changed keeps what waits in what it still has.
 #[test]
 fn a_change_keeps_packets() {
