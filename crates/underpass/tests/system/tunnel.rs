@@ -168,9 +168,17 @@ impl Pair {
             for (n, host) in self.hosts.iter().enumerate() {
                 let address = family.host(2 - n);
                 self.check(what, settle(host, &address, Duration::from_secs(10)));
-                self.check(what, ping(host, &address, 20));
+                self.check(what, ping_past(&self.routers[1], host, &address, 20));
                 self.check(what, told_mtu(host, &address, mtu, family));
-                self.check(what, ping(host, &format!("-M do -s {} {address}", mtu - family.ping()), 3));
+                self.check(
+                    what,
+                    ping_past(
+                        &self.routers[1],
+                        host,
+                        &format!("-M do -s {} {address}", mtu - family.ping()),
+                        3,
+                    ),
+                );
             }
             for at in 0..2 {
                 for address in [family.end(2 - at), family.host(2 - at)] {
@@ -202,6 +210,15 @@ impl Pair {
             }
         }
     }
+}
+
+/// Pings that must all be answered. A user-mode Linux that other programs leave no time loses one now and then, so that
+/// beside it the third try counts; what two Underpasses lose is theirs.
+fn ping_past(router: &Router, host: &Namespace, line: &str, count: u32) -> Result<(), String> {
+    let tries = if matches!(router, Router::Linux(_)) { 3 } else { 1 };
+    let mut outcomes = (0..tries).map(|_| ping(host, line, count));
+    let first = outcomes.next().unwrap_or(Ok(()));
+    first.or_else(|why| outcomes.find(Result::is_ok).unwrap_or(Err(why)))
 }
 
 /// A packet that is too long for the tunnel is answered with the MTU of the tunnel.
@@ -418,7 +435,10 @@ fn tunnels_over_a_narrow_path() {
                     assert_ne!(host.outcome(&line).unwrap().status, 0, "{what}");
                     pair.check(&what, told_mtu(host, &address, NARROW - overhead, family));
                     let whole = NARROW - overhead - family.ping();
-                    pair.check(&what, ping(host, &format!("-M do -s {whole} {address}"), 3));
+                    pair.check(
+                        &what,
+                        ping_past(&pair.routers[1], host, &format!("-M do -s {whole} {address}"), 3),
+                    );
                 }
             }
             let address = families[families.len() - 1].host(2);
@@ -432,7 +452,10 @@ fn tunnels_over_a_narrow_path() {
             for (n, host) in pair.hosts.iter().enumerate() {
                 let address = Family::Four.host(2 - n);
                 pair.check("fragments", settle(host, &address, Duration::from_secs(10)));
-                pair.check("fragments", ping(host, &format!("-M dont -s 1400 {address}"), 20));
+                pair.check(
+                    "fragments",
+                    ping_past(&pair.routers[1], host, &format!("-M dont -s 1400 {address}"), 20),
+                );
             }
             pair.disconnect(port);
         }
@@ -468,8 +491,8 @@ fn tunnels_that_differ_at_their_ends() {
                     for &family in families {
                         let [near, far] = &pair.hosts;
                         pair.check(&what, settle(near, &family.host(2), Duration::from_secs(10)));
-                        pair.check(&what, ping(near, &family.host(2), 5));
-                        pair.check(&what, ping(far, &family.host(1), 5));
+                        pair.check(&what, ping_past(&pair.routers[1], near, &family.host(2), 5));
+                        pair.check(&what, ping_past(&pair.routers[1], far, &family.host(1), 5));
                     }
                     if sender == 0 {
                         let address = families[families.len() - 1].host(2);
@@ -520,7 +543,7 @@ fn tunnels_in_a_vrf() {
                 for (n, host) in pair.hosts.iter().enumerate() {
                     let address = family.host(2 - n);
                     pair.check(&what, settle(host, &address, Duration::from_secs(10)));
-                    pair.check(&what, ping(host, &address, 10));
+                    pair.check(&what, ping_past(&pair.routers[1], host, &address, 10));
                     pair.check(&what, told_mtu(host, &address, mtu, family));
                 }
             }
@@ -558,7 +581,7 @@ fn external_tunnels() {
                 for (n, host) in pair.hosts.iter().enumerate() {
                     let address = family.host(2 - n);
                     pair.check(&what, settle(host, &address, Duration::from_secs(10)));
-                    pair.check(&what, ping(host, &address, 10));
+                    pair.check(&what, ping_past(&pair.routers[1], host, &address, 10));
                     pair.check(&what, told_mtu(host, &address, 1400, family));
                 }
             }
