@@ -33,3 +33,13 @@ proptest! {
         passage::send(&[&[which, what, next][..], &pieces.concat()].concat());
     }
 }
+
+/// Every file that the fuzz target begins with.
+#[test]
+fn seeds() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/tunnel");
+    let seeds =
+        std::fs::read_dir(directory).unwrap().map(|seed| std::fs::read(seed.unwrap().path()).unwrap());
+    let left = seeds.filter(|seed| passage::send(seed)).count();
+    assert!(left > 50, "only {left} of the seeds leave a router");
+}
