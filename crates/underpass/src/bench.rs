@@ -11,6 +11,7 @@ mod live;
 mod measure;
 mod mpls;
 mod police;
+mod qos;
 mod report;
 mod routes;
 mod scenario;
@@ -50,6 +51,7 @@ use scenario::{PORTS, Scenario};
   underpass bench --list                   # the scenarios and their configuration
   underpass bench segments                 # what a packet costs by the number of segments put on it
   underpass bench mpls-memory              # what a label route takes of memory
+  underpass bench police-vs-ifb            # what policing and shaping leave of the rate of packets
   underpass bench live                     # through the kernel's devices, beside the kernel's own router")]
 pub struct Args {
     #[command(subcommand)]
@@ -69,6 +71,7 @@ pub struct Args {
 enum Part {
     Live(live::Args),
     MplsMemory(mpls::memory::Args),
+    PoliceVsIfb(qos::versus::Args),
     Segments(segments::Args),
 }
 
@@ -85,6 +88,10 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         }
         Some(Part::MplsMemory(args)) => {
             mpls::memory::main(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Part::PoliceVsIfb(args)) => {
+            qos::versus::main(args)?;
             return Ok(ExitCode::SUCCESS);
         }
         Some(Part::Segments(args)) => {
@@ -153,6 +160,7 @@ fn all() -> Vec<Scenario> {
         mpls::scenarios(),
         tunnel::scenarios(),
         police::scenarios(),
+        qos::scenarios(),
     ];
     all.into_iter().flatten().collect()
 }
