@@ -109,6 +109,33 @@ fn a_root_qdisc_lets_packets_go_in_their_time() {
     lab.assert_accounted();
 }
 
+/// A worker that sleeps does not see that a qdisc goes, and another one with its number, elsewhere, is all that it finds.
+#[test]
+fn a_qdisc_that_has_the_number_of_another() {
+    let mut lab = Lab::new();
+    let queues = [lab.writer.add_queue(), lab.writer.add_queue()];
+    let root = lab.writer.add_qdisc(tbf(queues, 5));
+    with_link(&mut lab, 1, |link| link.root = Some(root));
+    process(&mut lab, 4, 5 * MS);
+    assert_eq!((sent(&mut lab), lab.worker.queued()), (2, 2));
+    lab.worker.idle();
+    with_link(&mut lab, 1, |link| link.root = None);
+    lab.writer.remove_qdisc(root);
+    queues.iter().for_each(|queue| lab.writer.remove_queue(*queue));
+    lab.writer.reclaim();
+    let again = [lab.writer.add_queue(), lab.writer.add_queue()];
+    let other = lab.writer.add_qdisc(tbf(again, 5));
+    assert_eq!((other, again == queues), (root, false));
+    with_link(&mut lab, 0, |link| link.ingress_qdisc = Some(other));
+    process(&mut lab, 4, 6 * MS);
+    // What waited is dropped; of the others two go on, as the bucket is a new one.
+    assert_eq!((sent(&mut lab), lab.worker.queued(), lab.drops()), (2, 2, vec![("qdisc-purged", 2)]));
+    let count = lab.writer.queue_count(again[0]);
+    assert_eq!((count.packets, count.queued), (2, 2));
+    assert_eq!(run(&mut lab).len(), 2);
+    lab.assert_accounted();
+}
+
 #[test]
 fn a_qdisc_behind_the_ingress_hook_shapes_what_comes_in() {
     let mut lab = Lab::new();

@@ -5,9 +5,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Cell, Counters};
 
-/// Names what a queueing discipline, or a class of HTB, counts; allocated by the control thread.
+/// Names what a queueing discipline, or a class of HTB, counts; allocated by the control thread. The upper 8 bits tell those
+/// apart that have the same place one after the other: a worker that sleeps may know an older one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct QueueId(pub u32);
+
+impl QueueId {
+    /// Bits of a place.
+    pub(crate) const BITS: u32 = 24;
+
+    /// Where its counters are.
+    pub(crate) const fn place(self) -> u32 {
+        self.0 & ((1 << Self::BITS) - 1)
+    }
+}
 
 /// What a queueing discipline or a class has counted. Bytes are those that packets are charged: with the Ethernet header,
 /// and a large segment as the packets that it stands for.
@@ -140,19 +151,19 @@ impl QueueCount {
 impl Counters {
     /// Makes room for a queue's counters; called by the control thread before a table names it.
     pub fn reserve_queue(&self, id: QueueId) {
-        self.queues.reserve(id.0);
+        self.queues.reserve(id.place());
     }
 
     /// Says what the worker has counted for a queue. The worker keeps the numbers; this is where others read them.
     #[inline]
     pub fn set_queue(&self, id: QueueId, count: &QueueCount) {
-        if let Some(Cell(cell)) = self.queues.cell(id.0) {
+        if let Some(Cell(cell)) = self.queues.cell(id.place()) {
             cell.iter().zip(count.numbers()).for_each(|(cell, n)| cell.store(n, Relaxed));
         }
     }
 
     /// What the worker has counted for a queue.
     pub fn read_queue(&self, id: QueueId) -> QueueCount {
-        QueueCount::of(self.queues.read(id.0))
+        QueueCount::of(self.queues.read(id.place()))
     }
 }

@@ -209,6 +209,8 @@ pub struct StoredQdisc {
     pub(crate) root: Qdisc,
     /// Which of the qdiscs it is for those who see it changed: another with each change.
     pub(crate) version: u32,
+    /// The version that it began with: another one may have its id.
+    pub(crate) first: u32,
     /// The clocks of what has a rate, by its queue. None with one worker.
     pub(crate) clocks: BTreeMap<QueueId, Arc<Clocks>>,
 }
@@ -223,7 +225,7 @@ impl StoredQdisc {
                 clocks.insert(queue, known.cloned().unwrap_or_default());
             });
         }
-        Self { root, version, clocks }
+        Self { root, version, first: old.map_or(version, |old| old.first), clocks }
     }
 }
 
@@ -251,37 +253,49 @@ impl Qdisc {
 pub(super) struct QdiscIds {
     qdiscs: Ids,
     queues: Ids,
-    /// Whether a queue has an owner.
-    used: Vec<bool>,
+    /// The owner of each place, or the last one that it had, and whether it has one.
+    owners: Vec<(QueueId, bool)>,
 }
 
 impl QdiscIds {
     pub(super) fn new(tables: &Tables) -> Self {
-        Self { qdiscs: Ids::new(tables.qdiscs.capacity()), queues: Ids::new(1 << 24), used: Vec::new() }
+        Self {
+            qdiscs: Ids::new(tables.qdiscs.capacity()),
+            queues: Ids::new(1 << QueueId::BITS),
+            owners: Vec::new(),
+        }
     }
 }
 
 impl Writer {
     /// A number for a queueing discipline or a class of HTB, whose counters show zero.
     pub fn add_queue(&mut self) -> QueueId {
-        let Some((id, again)) = self.qdiscs.queues.take(&self.retirer) else { return QueueId(NOWHERE) };
+        let Some((place, again)) = self.qdiscs.queues.take(&self.retirer) else { return QueueId(NOWHERE) };
+        let id = match self.qdiscs.owners.get_mut(place as usize) {
+            Some((owner, used)) if again => {
+                *owner = QueueId(owner.0.wrapping_add(1 << QueueId::BITS));
+                *used = true;
+                *owner
+            }
+            _ => {
+                self.qdiscs.owners.push((QueueId(place), true));
+                QueueId(place)
+            }
+        };
         for counters in &self.counters {
-            counters.reserve_queue(QueueId(id));
-            // No worker knows the queue any more that had the number before.
-            counters.set_queue(QueueId(id), &QueueCount::default());
+            counters.reserve_queue(id);
+            counters.set_queue(id, &QueueCount::default());
         }
-        match self.qdiscs.used.get_mut(id as usize) {
-            Some(used) if again => *used = true,
-            _ => self.qdiscs.used.push(true),
-        }
-        QueueId(id)
+        id
     }
 
     /// Gives the number back. No published tree may name it any more.
     pub fn remove_queue(&mut self, id: QueueId) {
-        if let Some(used @ true) = self.qdiscs.used.get_mut(id.0 as usize) {
+        if let Some((owner, used @ true)) = self.qdiscs.owners.get_mut(id.place() as usize)
+            && *owner == id
+        {
             *used = false;
-            self.qdiscs.queues.give(id.0, &self.retirer);
+            self.qdiscs.queues.give(id.place(), &self.retirer);
         }
     }
 

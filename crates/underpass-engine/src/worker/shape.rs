@@ -47,6 +47,8 @@ struct Shaper {
     node: Node,
     place: Place,
     version: u32,
+    /// The version that the qdisc began with.
+    first: u32,
     /// Whether packets have come to it, or their time has, since it was served.
     pending: bool,
 }
@@ -206,7 +208,7 @@ impl<const COUNT: bool> Path<COUNT> {
             let Some(mut shaper) = self.shape.shapers.get_mut(id).and_then(Option::take) else { continue };
             let stored = view.tables.qdisc(QdiscId(id as u32), view.guard);
             let (alone, link) = (self.shape.alone, shaper.place.link());
-            match stored {
+            match stored.filter(|stored| stored.first == shaper.first) {
                 Some(stored) if stored.version == shaper.version => {}
                 Some(stored) => {
                     let old = shaper.node;
@@ -214,6 +216,7 @@ impl<const COUNT: bool> Path<COUNT> {
                         self.with_queues(view, link, trace, |cx| Node::build(stored, alone, Some(old), cx));
                     shaper.version = stored.version;
                 }
+                // It is gone, or another one has its id.
                 None => {
                     self.with_queues(view, link, trace, |cx| shaper.node.purge(cx));
                     self.shape.due.remove(id as u32);
@@ -255,8 +258,13 @@ impl<const COUNT: bool> Path<COUNT> {
         let alone = self.shape.alone;
         let node =
             self.with_queues(view, place.link(), &mut Untraced, |cx| Node::build(stored, alone, None, cx));
-        self.shape.shapers[count - 1] =
-            Some(Box::new(Shaper { node, place, version: stored.version, pending: false }));
+        self.shape.shapers[count - 1] = Some(Box::new(Shaper {
+            node,
+            place,
+            version: stored.version,
+            first: stored.first,
+            pending: false,
+        }));
     }
 
     /// Sends a packet into an ifb, to go on where it came from.
