@@ -2,7 +2,10 @@
 
 mod fou;
 mod l3vpn;
+mod meter;
 mod mpls;
+mod police;
+mod stream;
 
 use std::{env, process::ExitCode};
 
@@ -18,7 +21,8 @@ use underpass::testbed;
   underpass lab l3vpn             # an L3VPN of two tenants over SRv6, checked step by step
   underpass lab l3vpn --keep      # the same, left running until Ctrl-C, to be looked at
   underpass lab mpls              # label-switched paths beside plain forwarding: transactions a second
-  underpass lab fou               # TCP through tunnels, in foo-over-UDP and not, beside TCP without")]
+  underpass lab fou               # TCP through tunnels, in foo-over-UDP and not, beside TCP without
+  underpass lab police            # a container's packets, policed and shaped: packets a second, exact rates")]
 pub struct Args {
     #[command(subcommand)]
     network: Network,
@@ -36,6 +40,8 @@ enum Network {
     Mpls(mpls::Args),
     /// TCP through GRE, IPIP and SIT, in foo-over-UDP with and without a checksum, and without it
     Fou(fou::Args),
+    /// What comes in limited by police, by ifb and HTB, by HTB alone: packets a second, and how exact the rates are
+    Police(police::Args),
 }
 
 /// Builds the network that is asked for.
@@ -48,6 +54,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         Network::L3vpn { keep } => l3vpn::show(&program, *keep)?,
         Network::Mpls(args) => mpls::measure(&program, args)?,
         Network::Fou(args) => fou::measure(&program, args)?,
+        Network::Police(args) => police::measure(&program, args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

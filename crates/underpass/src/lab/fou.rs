@@ -8,9 +8,7 @@
 //! for each, so that what comes back takes it too. A second network of the same kind has devices that keep no
 //! segments together.
 
-mod meter;
 mod network;
-mod stream;
 mod table;
 mod transactions;
 
@@ -23,10 +21,12 @@ use anyhow::{Context, ensure};
 use nix::unistd::Pid;
 use serde::Serialize;
 
+use super::{
+    meter::Shares,
+    stream::{self, Carried, Ends, Flow},
+};
 use crate::output::print;
-use meter::Shares;
-use network::{Encapsulation, Ends, Network, TUNNELS, Tunnel};
-use stream::{Carried, Flow};
+use network::{Encapsulation, Network, TUNNELS, Tunnel};
 use transactions::Round;
 
 /// How many bytes go through each tunnel and back before anything is measured.

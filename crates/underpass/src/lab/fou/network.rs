@@ -9,6 +9,8 @@ use anyhow::Context;
 use underpass::testbed::{Namespace, Router, join};
 use underpass_port::without_offloads;
 
+use super::super::stream::Ends;
+
 /// What carries the hosts' packets between the routers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -116,14 +118,6 @@ impl Encapsulation {
             Self::NoFou => "none",
         }
     }
-}
-
-/// One end asks or sends, the other answers or receives.
-pub struct Ends {
-    pub from: Namespace,
-    pub to: Namespace,
-    /// An address of `to`.
-    pub address: IpAddr,
 }
 
 /// h1 ── near r1 far ── far r2 near ── h2

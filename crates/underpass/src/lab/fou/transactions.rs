@@ -14,10 +14,9 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{
+use super::super::{
     meter::{Meter, Shares},
-    network::Ends,
-    stream,
+    stream::{self, Ends},
 };
 
 /// How long no answer may come.

@@ -2,7 +2,7 @@
 
 use std::{
     io::{ErrorKind, Read, Write},
-    net::{Shutdown, TcpListener, TcpStream},
+    net::{IpAddr, Shutdown, TcpListener, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -11,11 +11,17 @@ use anyhow::{Context, bail, ensure};
 use nix::unistd::Pid;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use underpass::testbed::Namespace;
 
-use super::{
-    meter::{Meter, Shares},
-    network::Ends,
-};
+use super::meter::{Meter, Shares};
+
+/// One end asks or sends, the other answers or receives.
+pub struct Ends {
+    pub from: Namespace,
+    pub to: Namespace,
+    /// An address of `to`.
+    pub address: IpAddr,
+}
 
 /// What a program writes and reads at once.
 const CHUNK: usize = 128 << 10;
