@@ -220,7 +220,7 @@ impl Bench {
             keys: dice.list(3, |dice| U32Key {
                 value: dice.word(),
                 mask: if dice.bool() { 0 } else { dice.word() },
-                offset: dice.word() as i32 - 14,
+                offset: (dice.word() as i32).wrapping_sub(14),
                 offset_mask: if dice.bool() { -1 } else { 0 },
             }),
             mark: dice.some(|dice| (dice.word(), dice.word())),
