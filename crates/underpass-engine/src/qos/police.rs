@@ -70,6 +70,18 @@ pub(crate) struct Charged {
     pub(crate) longest: u32,
 }
 
+/// What all packets of a burst are charged.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Charge {
+    /// How many they are on the wire, and how long.
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+    /// What they take out of the buckets.
+    first: i64,
+    peak: i64,
+    longest: u32,
+}
+
 impl Policer {
     pub(crate) fn new(config: &Police, workers: usize) -> Self {
         let (cost, burst) = match (config.rate, config.packets) {
@@ -108,6 +120,37 @@ impl Policer {
     /// Whether a packet that conforms to the MTU conforms.
     pub(crate) fn is_mtu_only(&self) -> bool {
         matches!(self.cost, Cost::Nothing)
+    }
+
+    /// What packets are charged.
+    #[inline(always)]
+    pub(crate) fn charge(&self, packets: impl Iterator<Item = Charged>) -> Charge {
+        match (&self.cost, &self.peak) {
+            (Cost::Bytes(rate), None) => sum(packets, |wire| (wire.nanos(rate) as i64, 0)),
+            (Cost::Bytes(rate), Some((peak, _))) => {
+                sum(packets, |wire| (wire.nanos(rate) as i64, wire.nanos(peak) as i64))
+            }
+            (Cost::Packets(nanos), _) => {
+                sum(packets, |wire| (nanos.saturating_mul(wire.packets().into()), 0))
+            }
+            (Cost::Nothing, _) => sum(packets, |_| (0, 0)),
+        }
+    }
+
+    /// Whether all packets of a burst conform; if not, nothing has been taken, and [`Self::admit`] says which do.
+    #[inline]
+    pub(crate) fn admit_all(&self, lease: &mut Lease, now: Nanos, charge: &Charge) -> bool {
+        if charge.longest > self.mtu {
+            return false;
+        }
+        if self.peak.is_some() {
+            return self.take_both(now as i64, None, 1, (charge.first, charge.peak)) != 0;
+        }
+        if charge.first <= lease.0 {
+            lease.0 -= charge.first;
+            return true;
+        }
+        self.take(lease, now as i64, None, 1, charge.first) != 0
     }
 
     /// Which of up to [`BURST`] packets conform, bit by bit from the lowest.
@@ -156,21 +199,22 @@ impl Policer {
         }
         let now = now as i64;
         if self.peak.is_some() {
-            return self.take_both(now, &costs, fitting, (total, total_peak));
+            return self.take_both(now, Some(&costs), fitting, (total, total_peak));
         }
         if total <= lease.0 {
             lease.0 -= total;
             return fitting;
         }
-        self.take(lease, now, &costs, fitting, total)
+        self.take(lease, now, Some(&costs), fitting, total)
     }
 
-    /// Takes what the `fitting` of some packets cost, in all `total`; which of them could pay.
+    /// Takes what the `fitting` of some packets cost, in all `total`; which of them could pay. Without the costs of each
+    /// all of them pay, or none.
     fn take(
         &self,
         lease: &mut Lease,
         now: i64,
-        costs: &[(i64, i64); BURST],
+        costs: Option<&[(i64, i64); BURST]>,
         fitting: u64,
         total: i64,
     ) -> u64 {
@@ -181,6 +225,7 @@ impl Policer {
             let (passed, spent) = if total <= tokens {
                 (fitting, total)
             } else {
+                let Some(costs) = costs else { return 0 };
                 let (passed, spent, _) = one_by_one(costs, fitting, tokens, i64::MAX);
                 (passed, spent)
             };
@@ -197,7 +242,13 @@ impl Policer {
     }
 
     /// The same from both buckets. Nothing is leased, as the second holds a single packet.
-    fn take_both(&self, now: i64, costs: &[(i64, i64); BURST], fitting: u64, total: (i64, i64)) -> u64 {
+    fn take_both(
+        &self,
+        now: i64,
+        costs: Option<&[(i64, i64); BURST]>,
+        fitting: u64,
+        total: (i64, i64),
+    ) -> u64 {
         let Some((_, peak)) = &self.peak else { return 0 };
         loop {
             let (empty, empty_peak) = (self.bucket.empty.load(Acquire), peak.empty.load(Acquire));
@@ -210,6 +261,7 @@ impl Policer {
             let (passed, spent, spent_peak) = if total.0 <= tokens && total.1 <= tokens_peak {
                 (fitting, total.0, total.1)
             } else {
+                let Some(costs) = costs else { return 0 };
                 one_by_one(costs, fitting, tokens, tokens_peak)
             };
             if passed == 0 {
@@ -227,6 +279,21 @@ impl Policer {
             peak.empty.fetch_sub(spent_peak, AcqRel);
         }
     }
+}
+
+/// What packets come to, each of this cost.
+#[inline(always)]
+fn sum(packets: impl Iterator<Item = Charged>, cost: impl Fn(WireLength) -> (i64, i64)) -> Charge {
+    let mut charge = Charge::default();
+    for packet in packets {
+        let (first, peak) = cost(packet.wire);
+        charge.packets += u64::from(packet.wire.packets());
+        charge.bytes += packet.wire.bytes();
+        charge.first += first;
+        charge.peak += peak;
+        charge.longest = charge.longest.max(packet.longest);
+    }
+    charge
 }
 
 /// Which packets could pay, each where those before it have been taken or refused, and what they have paid.
@@ -342,7 +409,9 @@ mod tests {
                 let total: u64 = lens.iter().map(|len| u64::from(*len)).sum();
                 let pause = if random >> 60 == 0 { 40 * burst } else { 0 };
                 now += total * SECOND / rate * ((random >> 40) % 1500) / 1000 + pause;
-                let mask = policer.admit(&mut lease, now, lens.iter().map(|len| packet(*len)));
+                let packets = || lens.iter().map(|len| packet(*len));
+                let all = policer.admit_all(&mut lease, now, &policer.charge(packets()));
+                let mask = if all { u64::MAX } else { policer.admit(&mut lease, now, packets()) };
                 for (n, len) in lens.iter().enumerate() {
                     let wanted = linux.admit(now, *len);
                     assert_eq!(mask >> n & 1 != 0, wanted, "{rate} {burst} {peak:?} at {now}, {len} bytes");

@@ -174,17 +174,22 @@ impl<const COUNT: bool> Path<COUNT> {
         ingress: bool,
         burst: &mut Burst,
     ) -> u64 {
-        let (mut packets, mut bytes) = (0, 0);
-        let charged = burst.iter().map(|packet| {
-            let less = uncounted(packet, ingress);
-            let wire = WireLength::of_packet(packet, less);
-            packets += u64::from(wire.packets());
-            bytes += wire.bytes();
-            charged(wire, ingress)
-        });
+        let charged = || {
+            burst.iter().map(|packet| {
+                let wire = WireLength::of_packet(packet, uncounted(packet, ingress));
+                charged(wire, ingress)
+            })
+        };
         let [id] = everything.outcome.actions[..] else { return 0 };
         let lease = self.hooks.lease(id, action.generation);
-        let passed = admit(action, policer, lease, view.now, charged);
+        let charge = policer.charge(charged());
+        let (packets, bytes) = (charge.packets, charge.bytes);
+        let all = u64::MAX >> (BURST - burst.len().clamp(1, BURST));
+        let passed = if policer.average().is_none() && policer.admit_all(lease, view.now, &charge) {
+            all
+        } else {
+            admit(action, policer, lease, view.now, charged())
+        };
         let counter = action.config.counter;
         self.counters.add_tc(counter, packets, bytes, view.now);
         if let Some(counter) = hook.counter {
@@ -194,7 +199,6 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(estimator) = &action.estimator {
             estimator.add(bytes, packets, view.now);
         }
-        let all = u64::MAX >> (BURST - burst.len().clamp(1, BURST));
         if passed == all && goes_on(policer.conform) {
             return 0;
         }
