@@ -558,6 +558,12 @@ impl Pool {
         self.free.len()
     }
 
+    /// Whether large slots are a class of their own.
+    #[inline]
+    pub(crate) fn has_large(&self) -> bool {
+        self.large.capacity() > 0
+    }
+
     /// How many large slots are free.
     pub fn available_large(&self) -> usize {
         self.large.len()

@@ -235,6 +235,27 @@ fn a_full_port_keeps_packets_in_the_qdisc() {
     lab.assert_accounted();
 }
 
+/// What no slot is left for is dropped by the qdisc; slots of another size than usual are as good.
+#[test]
+fn qdiscs_leave_slots_to_what_comes_in() {
+    for size in [4096, 70_000] {
+        let mut lab = Lab::with_pool(underpass_engine::buffer::Pool::with_slot_size(400, size));
+        let queues = [lab.writer.add_queue(), lab.writer.add_queue()];
+        let root = lab.writer.add_qdisc(tbf(queues, 1000));
+        with_link(&mut lab, 1, |link| link.root = Some(root));
+        for _ in 0..6 {
+            process(&mut lab, 50, 0);
+        }
+        let (sent, held) = (sent(&mut lab), lab.worker.queued());
+        assert!(sent == 2 && held > 150 && held < 256, "{held}");
+        let dropped = 300 - sent - held;
+        assert_eq!(lab.drops(), [("qdisc-full", dropped as u64)]);
+        assert_eq!(lab.writer.queue_count(queues[0]).drops, dropped as u64);
+        assert_eq!(run(&mut lab).len(), held);
+        lab.assert_accounted();
+    }
+}
+
 /// A link for an ifb, with a root qdisc.
 fn ifb(lab: &mut Lab, root: Option<QdiscId>) -> LinkId {
     let link = Link { ifindex: 9, port: None, ifb: true, root, ..lab.link(0) };

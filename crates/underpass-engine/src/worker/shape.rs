@@ -377,6 +377,10 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         let item = Item::new(packet, origin);
         if self.lacks_room(&item) {
+            if let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) {
+                shaper.node.refuse();
+            }
+            self.wake(id);
             return self.drop_item(item, Drop::QdiscFull, trace);
         }
         if T::WATCHES
@@ -404,7 +408,7 @@ impl<const COUNT: bool> Path<COUNT> {
     #[inline(always)]
     fn lacks_room(&self, item: &Item) -> bool {
         let held = self.shape.items.count();
-        let large = item.packet().is_some_and(Packet::is_large);
+        let large = self.pool.has_large() && item.packet().is_some_and(Packet::is_large);
         let few = |free: usize, reserve: usize| free < reserve && held > free;
         few(self.pool.available(), RESERVE) || large && few(self.pool.available_large(), RESERVE_LARGE)
     }

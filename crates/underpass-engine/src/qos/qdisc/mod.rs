@@ -227,6 +227,12 @@ impl Node {
         }
     }
 
+    /// Counts a packet that the worker has no room to hold.
+    pub(crate) fn refuse(&mut self) {
+        self.count.drops += 1;
+        self.changed = true;
+    }
+
     /// Puts a packet into its queue.
     pub(crate) fn enqueue<C: Classify>(&mut self, id: ItemId, cx: &mut Context<'_, C>) -> Enqueued {
         self.changed = true;
