@@ -18,5 +18,6 @@ mod mpls;
 mod mtu;
 mod net;
 mod restart;
+mod shaping;
 mod tunnel;
 mod vrf;

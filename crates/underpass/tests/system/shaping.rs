@@ -1,0 +1,125 @@
+//! What `tc` shapes on a router's links, at a rate that the router's own clock keeps.
+//!
+//! ```text
+//! h1 ──── in R out ──── h2
+//! ```
+
+use std::{
+    net::UdpSocket,
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::net::{self, Kind::Underpass, Node, number, settle, turn};
+use underpass::testbed::{Namespace, join};
+
+/// Bits a second that are asked for.
+const RATE: f64 = 20e6;
+/// Bytes of UDP payload, and of the frame that they make.
+const PAYLOAD: usize = 1200;
+const FRAME: usize = PAYLOAD + 8 + 20 + 14;
+
+struct Lab {
+    hosts: [Namespace; 2],
+    router: Node,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let hosts = [net::namespace("h1"), net::namespace("h2")];
+        let mut router = Node::new("r");
+        for (n, (host, device)) in (1..).zip(hosts.iter().zip(["in", "out"])) {
+            join(host, "eth0", &router.namespace, device).unwrap();
+            host.run(&format!(
+                "ip link set eth0 up
+                 ip addr add 10.{n}.0.2/24 dev eth0
+                 ip route add default via 10.{n}.0.1"
+            ))
+            .unwrap();
+        }
+        router.start(Underpass);
+        router.run(
+            "ip link set in up
+             ip link set out up
+             ip addr add 10.1.0.1/24 dev in
+             ip addr add 10.2.0.1/24 dev out",
+        );
+        settle(&hosts[0], "10.2.0.2", Duration::from_secs(10)).unwrap();
+        Self { hosts, router }
+    }
+
+    /// Sends at about 50 Mbit/s for a while; gives the rate of frames at the other host, in bits a second, from its
+    /// second half second on, and how many came in all.
+    fn flood(&self, port: u16) -> (f64, u64) {
+        let sink = self.hosts[1].enter(|| UdpSocket::bind(("0.0.0.0", port))).unwrap().unwrap();
+        let source = self.hosts[0].enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+        let _ = nix::sys::socket::setsockopt(&sink, nix::sys::socket::sockopt::RcvBufForce, &(8 << 20));
+        let patience = |time| sink.set_read_timeout(Some(Duration::from_millis(time))).unwrap();
+        patience(5000);
+        let sender = thread::spawn(move || {
+            let (start, payload) = (Instant::now(), [0; PAYLOAD]);
+            let mut sent = 0_u32;
+            while start.elapsed() < Duration::from_millis(2500) {
+                let due = (start.elapsed().as_secs_f64() * 50e6 / 8.0 / FRAME as f64) as u32;
+                while sent < due {
+                    let _ = source.send_to(&payload, ("10.2.0.2", port));
+                    sent += 1;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let (mut arrivals, mut payload) = (Vec::new(), [0; PAYLOAD]);
+        while let Ok(PAYLOAD) = sink.recv(&mut payload) {
+            patience(500);
+            arrivals.push(Instant::now());
+        }
+        sender.join().unwrap();
+        let (first, last) = (arrivals[0], arrivals[arrivals.len() - 1]);
+        let steady = first + Duration::from_millis(500);
+        let counted = arrivals.iter().filter(|at| **at > steady).count();
+        let time = last.saturating_duration_since(steady).as_secs_f64();
+        ((counted * FRAME * 8) as f64 / time, arrivals.len() as u64)
+    }
+
+    /// Floods, and compares rate and counters with what was asked for.
+    fn assert_shaped(&self, what: &str, device: &str, port: u16) {
+        let (rate, received) = self.flood(port);
+        let shown = self.router.run(&format!("tc -s qdisc show dev {device}"));
+        let log = || format!("{what}: {rate} bit/s\n{shown}{}", self.router.log());
+        assert!((rate / RATE - 1.0).abs() < 0.1, "{}", log());
+        let sent = number(&shown, "bytes").unwrap_or_else(|| panic!("{}", log()));
+        // A busy receiver may lose some.
+        assert!((received..=received + received / 20).contains(&sent), "{received} packets came: {}", log());
+        assert!(!shown.contains("dropped 0,"), "{}", log());
+    }
+}
+
+/// `tbf` where packets leave; `htb` behind the ingress hook, without an ifb; and with an ifb of the kernel's.
+#[test]
+fn tc_shapes() {
+    let Some(_turn) = turn("tc_shapes") else { return };
+    let lab = Lab::new();
+    lab.router.run("tc qdisc add dev out root tbf rate 20mbit burst 20k limit 60k");
+    lab.assert_shaped("tbf", "out", 5001);
+    lab.router.run(
+        "tc qdisc del dev out root
+         tc qdisc add dev in clsact
+         tc qdisc add dev in parent ffff:fff2 handle 1: htb default 1
+         tc class add dev in parent 1: classid 1:1 htb rate 20mbit burst 20k
+         tc qdisc add dev in parent 1:1 bfifo limit 60k",
+    );
+    lab.assert_shaped("htb at ingress", "in parent ffff:fff2", 5002);
+    lab.router.run(
+        "tc qdisc del dev in parent ffff:fff2
+         ip link add ifb0 type ifb
+         ip link set ifb0 up
+         tc qdisc add dev ifb0 root handle 1: htb default 1
+         tc class add dev ifb0 parent 1: classid 1:1 htb rate 20mbit burst 20k
+         tc qdisc add dev ifb0 parent 1:1 bfifo limit 60k
+         tc filter add dev in ingress protocol ip matchall action mirred egress redirect dev ifb0",
+    );
+    lab.assert_shaped("ifb", "ifb0 root", 5003);
+    let (lab, router) = (lab.hosts, lab.router);
+    router.stop();
+    drop(lab);
+}
