@@ -125,6 +125,29 @@ fn the_tunnels_of_the_series() {
 
 const HASH: &str = "85b66b3a5816d686deb42f2d2473d9a7121ceb75c822b838f958c76ca86ed8ea";
 
+/// What is limited far above the load still comes through, by each of the ways to limit it.
+#[test]
+fn limits_of_the_experiment_let_packets_through() {
+    let Some(_turn) = turn("limits_of_the_experiment_let_packets_through") else { return };
+    let arguments = ["lab", "police", "--json", "--rounds", "1", "--time", "40", "--no-accuracy"];
+    let output = Command::new(program()).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let limits = report["limits"].as_array().unwrap();
+    let found: Vec<_> =
+        limits.iter().map(|limit| (limit["router"].as_str(), limit["limit"].as_str())).collect();
+    let [none, police, ifb, ingress] =
+        ["no limit", "police at ingress", "ifb + HTB", "HTB at ingress, no ifb"].map(Some);
+    let (ours, kernel) = (Some("Underpass"), Some("this kernel"));
+    assert_eq!(
+        found,
+        [(ours, none), (ours, police), (ours, ifb), (ours, ingress), (kernel, none), (kernel, ifb)]
+    );
+    for limit in limits {
+        assert!(limit["packets"].as_f64().unwrap() > 0.0, "{limit}");
+    }
+}
+
 /// However it ends: by a signal in the middle, even one that it cannot catch.
 #[test]
 fn an_interrupted_lab_leaves_nothing() {
