@@ -150,10 +150,15 @@ fn links_rules_and_the_rest() {
         router.run("cat /proc/sys/net/vrf/strict_mode; sysctl -n net.vrf.strict_mode").unwrap(),
         "1\n1\n"
     );
-    // What is the kernel's alone goes there.
+    // Traffic control of the links that packets come and go by is the router's.
     router.run("tc qdisc add dev v0 root tbf rate 1mbit burst 10k latency 50ms").unwrap();
+    assert!(router.run("tc qdisc show dev v0").unwrap().starts_with("qdisc tbf"));
+    assert!(kernel.run("tc qdisc show dev v0").unwrap().starts_with("qdisc noqueue"));
+    // What is the kernel's alone goes there.
+    router.run("tc qdisc add dev lo root tbf rate 1mbit burst 10k latency 50ms").unwrap();
+    assert!(kernel.run("tc qdisc show dev lo").unwrap().starts_with("qdisc tbf"));
     for line in [
-        "tc qdisc show dev v0",
+        "tc qdisc show dev lo",
         "bridge link show",
         "ip neigh show",
         "ip addr show v0",
