@@ -9,7 +9,7 @@ from .qos import sized
 
 ROOT, CLASSES = "tc -s -d qdisc show dev p1", "tc -s class show dev p1"
 IFB = ["ip link add ifb0 type ifb", "ip link set ifb0 addrgenmode none", "ip link set ifb0 up", "tc qdisc add dev p0 clsact"]
-IFB_ROOT = "tc -s -d qdisc show dev ifb0"
+IFB_ROOT, IFB_CLASSES = "tc -s -d qdisc show dev ifb0", "tc -s class show dev ifb0"
 SLOW = "rate 80bit burst 1000 cburst 1000"
 
 
@@ -48,14 +48,35 @@ queues(
 # ------------------------------------------------------------------------------------------ tbf
 
 for name, options, frames in [
+    ("burst", "rate 80bit burst 1000 limit 10k", sized(300, 300, 300, 300, 100)),
+    ("limit", "rate 80bit burst 1000 limit 700", sized(300, 300, 300, 300, 300, 300, 28)),
     ("limit-0", "rate 80bit burst 1000 limit 1", sized(300, 300, 300, 300, 100)),
+    ("too-long", "rate 800bit burst 600 limit 10k", sized(580, 600, 28, 700)),
+    ("mpu", "rate 80bit burst 1000 limit 10k mpu 400", sized(28, 28, 28, 28)),
     ("overhead", "rate 80bit burst 1000 limit 10k overhead 100", sized(300, 300, 300)),
+    ("atm", "rate 80bit burst 1000 limit 10k linklayer atm", sized(300, 300, 300, 100, 48)),
 ]:
     queues(f"tbf/{name}", f"tbf {options}.", [f"tc qdisc add dev p1 root handle 1: tbf {options}"], frames)
+queues(
+    "tbf/pfifo",
+    "tbf with a pfifo in it.",
+    [
+        "tc qdisc add dev p1 root handle 1: tbf rate 80bit burst 1000 limit 10k",
+        "tc qdisc add dev p1 parent 1:1 handle 2: pfifo limit 2",
+    ],
+    sized(*[300] * 8),
+)
 
 # ------------------------------------------------------------------------------------------ htb
 
 ONE = ["tc qdisc add dev p1 root handle 1: htb default 1", f"tc class add dev p1 parent 1: classid 1:1 htb {SLOW}"]
+queues("htb/one", "One class, into which all goes.", ONE, sized(*[300] * 6))
+queues(
+    "htb/limit",
+    "Its queue holds two packets.",
+    ONE + ["tc qdisc add dev p1 parent 1:1 pfifo limit 2"],
+    sized(*[300] * 8),
+)
 queues(
     "htb/direct",
     "What no filter classifies goes unshaped where there is no default class.",
@@ -70,6 +91,14 @@ TREE = [
     port(2001, "1:10"),
 ]
 queues("htb/borrow", "A class sends what its parent lends it.", TREE, sized(*[200] * 8))
+queues("htb/ceil", "A class does not exceed its ceil.", TREE, to(2001, *[200] * 6))
+queues("htb/share", "Two classes share what their parent has.", TREE, [f for _ in range(6) for f in to(2001, 200) + sized(300)])
+queues(
+    "htb/inner",
+    "A filter leads to a class with others below it, whose own filter chooses one of these.",
+    TREE[:4] + [port(2001, "1:1"), port(2001, "1:10", parent="1:1")],
+    to(2001, *[200] * 5) + sized(300),
+)
 queues(
     "htb/overhead",
     "Packets are longer on the wire.",
@@ -82,3 +111,10 @@ queues(
 REDIRECT = "tc filter add dev p0 ingress protocol ip matchall action mirred egress redirect dev ifb0"
 INGRESS = "tc -s filter show dev p0 ingress"
 queues("ifb/plain", "To an ifb and back.", IFB + [REDIRECT, "tc qdisc add dev ifb0 root handle 1: pfifo"], sized(300, 28), (IFB_ROOT, INGRESS))
+queues(
+    "ifb/htb",
+    "What comes in is shaped by an htb at an ifb.",
+    IFB + [REDIRECT] + [line.replace("dev p1", "dev ifb0") for line in TREE],
+    [f for _ in range(6) for f in to(2001, 200) + sized(300)],
+    (IFB_ROOT, IFB_CLASSES, INGRESS),
+)
