@@ -13,7 +13,7 @@ use super::publish::Counted;
 use super::{Kind, Leaf, Qdisc};
 use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;
-use crate::link::Link;
+use crate::link::{Link, LinkKind};
 use crate::router::Outcome;
 use crate::{Request, Router};
 
@@ -230,6 +230,11 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         }
     }
     unsupported(wanted)?;
+    if !matches!(wanted.link.kind, LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Ifb) {
+        // Packets pass there without being asked: it would do nothing.
+        let text = "Traffic control is supported at ports and ifbs only by this router";
+        return Err(Refusal::new(EOPNOTSUPP, text));
+    }
     let options = wanted.attributes.get(TCA_OPTIONS);
     let kind = Kind::parse(wanted.attributes.get(TCA_KIND), options, parent, &wanted.link)?;
     let handle = match wish {

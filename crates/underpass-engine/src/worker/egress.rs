@@ -26,36 +26,35 @@ impl<const COUNT: bool> Path<COUNT> {
     fn leave_hooks_that_ask<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
         loop {
             self.ask_leaving(view, trace);
-            let mut redirected = std::mem::take(&mut self.hooks.redirected);
-            if redirected.is_empty() {
-                self.hooks.redirected = redirected;
+            if self.hooks.redirected.is_empty() {
                 return;
             }
+            // Lists take turns: what goes on may be redirected again, and none is allocated anew.
+            let empty = std::mem::take(&mut self.hooks.going);
+            let mut going = std::mem::replace(&mut self.hooks.redirected, empty);
+            let mut others = std::mem::take(&mut self.hooks.others);
             // First those that leave by a port: nothing else waits to be asked now. They come after no packet that does.
-            let mut others = Vec::new();
-            for packet in redirected.drain(..) {
-                match self.send_redirected(view, packet, trace) {
-                    None => {}
-                    Some(packet) => others.push(packet),
-                }
+            for packet in going.drain(..) {
+                others.extend(self.send_redirected(view, packet, trace));
             }
-            for packet in others {
+            for packet in others.drain(..) {
                 self.go_elsewhere(view, packet, trace);
             }
-            // Its memory is kept, unless what has gone on was redirected again.
-            if self.hooks.redirected.is_empty() {
-                self.hooks.redirected = redirected;
-            }
+            (self.hooks.going, self.hooks.others) = (going, others);
         }
     }
 
     /// Asks the packets in the queues of ports that have not been asked.
     fn ask_leaving<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        for port in self.transmit.unasked() {
+        for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
+            if !self.transmit.has_unasked(port) {
+                continue;
+            }
             let Some((id, link)) = view.tables.port_link(port, view.guard) else { continue };
             let Some(hook) = link.egress else { continue };
             let place = place_of(id, link, false, self.hooks.came);
-            let mut leaving = self.transmit.take_unasked(port);
+            let mut leaving = std::mem::take(&mut self.hooks.leaving);
+            self.transmit.take_unasked(port, &mut leaving);
             while !leaving.is_empty() {
                 let mut burst: Burst = leaving.drain(..leaving.len().min(BURST)).collect();
                 self.ask_burst(view, hook, &place, &mut burst, trace);
@@ -63,6 +62,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     self.put_out(port, packet, trace);
                 }
             }
+            self.hooks.leaving = leaving;
         }
         self.transmit.all_asked();
     }

@@ -31,6 +31,11 @@ pub(super) struct Hooks {
     random: u64,
     /// Packets on their way to another link.
     pub(super) redirected: Vec<Redirected>,
+    /// Those that go on just now, and of these what does not leave by a port.
+    pub(super) going: Vec<Redirected>,
+    pub(super) others: Vec<Redirected>,
+    /// What was taken from the queue of a port to be asked.
+    pub(super) leaving: Vec<Packet>,
     /// The link that the packets of the burst have come in by, and its interface index.
     pub(super) came: Option<(LinkId, u32)>,
 }
@@ -66,7 +71,15 @@ pub(crate) enum Asked {
 
 impl Default for Hooks {
     fn default() -> Self {
-        Self { leases: Vec::new(), random: 0x2545_f491_4f6c_dd1d, redirected: Vec::new(), came: None }
+        Self {
+            leases: Vec::new(),
+            random: 0x2545_f491_4f6c_dd1d,
+            redirected: Vec::new(),
+            going: Vec::new(),
+            others: Vec::new(),
+            leaving: Vec::new(),
+            came: None,
+        }
     }
 }
 

@@ -163,19 +163,17 @@ impl Transmit {
         Ok(())
     }
 
-    /// The ports with packets that have not been asked.
-    pub(crate) fn unasked(&self) -> Vec<PortId> {
-        let queues = self.queues.iter().enumerate();
-        let unasked = queues.filter(|(_, queue)| queue.asked < queue.packets.len());
-        unasked.map(|(port, _)| PortId(port as u16)).collect()
+    /// Whether a port has packets that have not been asked.
+    pub(super) fn has_unasked(&self, port: PortId) -> bool {
+        self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.asked < queue.packets.len())
     }
 
     /// Takes the packets of a port that have not been asked.
-    pub(crate) fn take_unasked(&mut self, port: PortId) -> Vec<Packet> {
-        let Some(queue) = self.queues.get_mut(usize::from(port.0)) else { return Vec::new() };
-        let taken: Vec<Packet> = queue.packets.drain(queue.asked..).collect();
-        queue.bytes -= taken.iter().map(|packet| packet.len() as u64).sum::<u64>();
-        taken
+    pub(super) fn take_unasked(&mut self, port: PortId, into: &mut Vec<Packet>) {
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            let taken = queue.packets.drain(queue.asked..);
+            into.extend(taken.inspect(|packet| queue.bytes = queue.bytes.wrapping_sub(packet.len() as u64)));
+        }
     }
 
     /// Puts a packet of `len` bytes that was asked into the queue of `port`, where all others have been.
