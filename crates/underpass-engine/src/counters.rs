@@ -305,7 +305,8 @@ fn add(cell: &AtomicU64, n: u64) {
 }
 
 /// What became of all packets of a worker. Every packet that came in or was made is in exactly one of
-/// the others: `received + generated = sent + delivered + dropped`.
+/// the others, or has none yet ([`Worker::undecided`](crate::worker::Worker::undecided)):
+/// `received + generated = sent + delivered + dropped + held`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     /// Came in by a port.

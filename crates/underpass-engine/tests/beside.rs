@@ -122,7 +122,7 @@ fn packets_wait_for_a_next_hop() {
     let packet = |id: u8| frame(ethernet::IPV4, &ip4([10, 0, 0, 2], [10, 1, 7, id], protocol::UDP, &udp(9)));
     assert_eq!(lab.send(&[packet(1), packet(2)]), []);
     assert_eq!(lab.send(&[packet(3)]), []);
-    assert_eq!(lab.worker.held(), 3);
+    assert_eq!((lab.worker.held(), lab.worker.undecided()), (3, 3));
     let asked: Vec<_> = lab.worker.unresolved().collect();
     let address = IpAddr::from([10, 1, 0, 2]);
     assert_eq!(asked, [Unresolved { link: lab.links[1], ifindex: 3, address }], "asked for once");

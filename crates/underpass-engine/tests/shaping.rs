@@ -76,7 +76,7 @@ fn run(lab: &mut Lab) -> Vec<u64> {
 fn assert_accounted(lab: &Lab) {
     let totals = lab.writer.totals();
     let dropped: u64 = lab.drops().iter().map(|(_, n)| n).sum();
-    let waits = lab.worker.queued() as u64;
+    let waits = lab.worker.undecided() as u64;
     assert_eq!(totals.received + totals.generated, totals.sent + totals.delivered + dropped + waits);
 }
 

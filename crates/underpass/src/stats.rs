@@ -146,8 +146,8 @@ fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Re
     let totals = &stats.totals;
     writeln!(
         text,
-        "packets: {} received, {} generated, {} sent, {} delivered to the host, {} dropped",
-        totals.received, totals.generated, totals.sent, totals.delivered, totals.dropped
+        "packets: {} received, {} generated, {} sent, {} delivered to the host, {} dropped, {} held",
+        totals.received, totals.generated, totals.sent, totals.delivered, totals.dropped, totals.held
     )?;
     writeln!(
         text,

@@ -81,6 +81,12 @@ impl<const COUNT: bool> Worker<COUNT> {
         self.path.holds.as_ref().map_or(0, |holds| holds.count) + self.path.reassembly.len()
     }
 
+    /// How many packets have no verdict yet: they wait for a neighbour, or in a qdisc. Fragments that wait for others of
+    /// their packet have theirs, as they count as delivered.
+    pub fn undecided(&self) -> usize {
+        self.path.holds.as_ref().map_or(0, |holds| holds.count) + self.queued()
+    }
+
     /// Sends what waits for a neighbour that has become known, or tells the senders, if `rewrite` is
     /// `None`, that it cannot be reached.
     pub fn resolve<T: Trace>(

@@ -118,6 +118,9 @@ fn render(stats: &Stats) -> Result<String, fmt::Error> {
         counter.inc_by(value);
         registry.register(name, help, counter);
     }
+    let held = Gauge::<u64, AtomicU64>::default();
+    held.set(totals.held);
+    registry.register("packets_held", "Packets that wait for a neighbour or in a qdisc", held);
     let drops = stats.drops.iter().map(|(reason, count)| (Reason { reason: reason.clone() }, *count));
     counters(&mut registry, "packets_dropped", "Packets dropped by the packet path", drops);
 
@@ -262,7 +265,7 @@ mod tests {
             ..Default::default()
         };
         let told = render(&Stats {
-            totals: stats::Totals { buffer_moves: 2, buffer_moves_avoided: 9, ..Default::default() },
+            totals: stats::Totals { buffer_moves: 2, buffer_moves_avoided: 9, held: 8, ..Default::default() },
             drops: [("no-route".to_owned(), 5)].into(),
             ports: vec![port],
             workers: vec![stats::Worker { number: 1, sleeps: 4, ..Default::default() }],
@@ -272,6 +275,7 @@ mod tests {
         let told = told.unwrap();
         for line in [
             "underpass_packets_dropped_total{reason=\"no-route\"} 5",
+            "underpass_packets_held 8",
             "underpass_buffer_moves_total 2",
             "underpass_buffer_moves_avoided_total 9",
             "underpass_port_receive_bytes_total{device=\"eth0\"} 99",

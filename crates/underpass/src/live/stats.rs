@@ -23,12 +23,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Live, metrics,
-    worker::{Handle, Order},
+    worker::{Account, Handle, Order},
 };
 use crate::serve::Waker;
 use underpass_control::{LabelCount, LinkCounts};
 use underpass_engine::buffer::PortId;
-use underpass_engine::counters::MplsCount;
+use underpass_engine::{counters::MplsCount, drops::Drop};
 use underpass_port::live::Tally;
 
 /// How long somebody who asks may take to read the answer, and the control thread to give it.
@@ -101,7 +101,9 @@ pub struct MplsDevice {
     pub tx_errors: u64,
 }
 
-/// Every packet that came in or was made was sent, delivered or dropped, or is held.
+/// Every packet that came in or was made was sent, delivered or dropped, or is held:
+/// `received + generated = sent + delivered + dropped + held`. A worker gives account between two bursts, so the sum is
+/// exact whatever comes meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Came in by a port.
@@ -114,6 +116,9 @@ pub struct Totals {
     pub delivered: u64,
     /// Dropped for a reason.
     pub dropped: u64,
+    /// Waiting for a neighbour or in a qdisc.
+    #[serde(default)]
+    pub held: u64,
     /// Times that a packet was moved to make room for headers.
     pub buffer_moves: u64,
     /// Times that headers found room before or in a packet.
@@ -159,6 +164,12 @@ pub struct Worker {
     pub bursts: u64,
     /// Times that it went to sleep.
     pub sleeps: u64,
+    /// Free slots for packets; what the rings of its ports have is not free.
+    #[serde(default)]
+    pub free_buffers: u64,
+    /// The same for large segments.
+    #[serde(default)]
+    pub free_large_buffers: u64,
 }
 
 /// A local SID.
@@ -277,7 +288,7 @@ pub struct Listening {
     file: PathBuf,
 }
 
-impl Drop for Listening {
+impl std::ops::Drop for Listening {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.file);
     }
@@ -339,23 +350,73 @@ fn named(tally: &Tally) -> [(&'static str, u64); 6] {
 /// Drops by reason, segments cut, segments put to others.
 type Tallied = (BTreeMap<String, u64>, u64, u64);
 
-fn tallies(workers: &[Handle]) -> BTreeMap<PortId, Tallied> {
+/// What the workers say of themselves, in their order. Of one that does not answer in time, what can be read.
+fn accounts(workers: &[Handle]) -> Vec<Account> {
     let (to, answers) = channel();
-    workers.iter().for_each(|worker| worker.order(Order::Tally(to.clone())));
+    workers.iter().for_each(|worker| worker.order(Order::Account(to.clone())));
     drop(to);
+    let mut accounts: Vec<Account> = Vec::with_capacity(workers.len());
+    while accounts.len() < workers.len()
+        && let Ok(account) = answers.recv_timeout(WORKER_PATIENCE)
+    {
+        accounts.push(account);
+    }
+    for (number, worker) in workers.iter().enumerate() {
+        if accounts.iter().all(|account| account.number != number) {
+            let counters = &worker.counters;
+            let drops = Drop::ALL.iter().map(|reason| (*reason, counters.dropped(*reason)));
+            accounts.push(Account {
+                number,
+                ports: Vec::new(),
+                totals: counters.totals(),
+                drops: drops.collect(),
+                held: 0,
+                free: (0, 0),
+            });
+        }
+    }
+    accounts.sort_by_key(|account| account.number);
+    accounts
+}
+
+fn tallies(accounts: &[Account]) -> BTreeMap<PortId, Tallied> {
     let mut sums: BTreeMap<PortId, Tallied> = BTreeMap::new();
-    for _ in workers {
-        let Ok(ports) = answers.recv_timeout(WORKER_PATIENCE) else { break };
-        for (port, tally) in ports {
-            let (drops, cut, coalesced) = sums.entry(port).or_default();
-            *cut += tally.cut;
-            *coalesced += tally.coalesced;
-            for (reason, count) in named(&tally) {
-                *drops.entry(reason.to_owned()).or_default() += count;
-            }
+    for (port, tally) in accounts.iter().flat_map(|account| &account.ports) {
+        let (drops, cut, coalesced) = sums.entry(*port).or_default();
+        *cut += tally.cut;
+        *coalesced += tally.coalesced;
+        for (reason, count) in named(tally) {
+            *drops.entry(reason.to_owned()).or_default() += count;
         }
     }
     sums
+}
+
+fn totals(account: &Account) -> Totals {
+    let totals = &account.totals;
+    Totals {
+        received: totals.received,
+        generated: totals.generated,
+        sent: totals.sent,
+        delivered: totals.delivered,
+        dropped: account.drops.iter().map(|(_, count)| count).sum(),
+        held: account.held as u64,
+        buffer_moves: totals.buffer_moves,
+        buffer_moves_avoided: totals.buffer_moves_avoided,
+    }
+}
+
+impl std::ops::AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.received += other.received;
+        self.generated += other.generated;
+        self.sent += other.sent;
+        self.delivered += other.delivered;
+        self.dropped += other.dropped;
+        self.held += other.held;
+        self.buffer_moves += other.buffer_moves;
+        self.buffer_moves_avoided += other.buffer_moves_avoided;
+    }
 }
 
 fn mpls_device(link: &LinkCounts) -> MplsDevice {
@@ -408,17 +469,16 @@ impl Live {
     }
 
     fn stats(&self) -> Stats {
-        let totals = |totals: underpass_engine::counters::Totals, dropped| Totals {
-            received: totals.received,
-            generated: totals.generated,
-            sent: totals.sent,
-            delivered: totals.delivered,
-            dropped,
-            buffer_moves: totals.buffer_moves,
-            buffer_moves_avoided: totals.buffer_moves_avoided,
-        };
-        let drops = self.router.drops();
-        let mut tallies = tallies(&self.workers);
+        let accounts = accounts(&self.workers);
+        let mut tallies = tallies(&accounts);
+        let mut drops: BTreeMap<String, u64> = BTreeMap::new();
+        for (reason, count) in
+            accounts.iter().flat_map(|account| &account.drops).filter(|(_, count)| *count > 0)
+        {
+            *drops.entry(reason.name().to_owned()).or_default() += count;
+        }
+        let mut sum = Totals::default();
+        accounts.iter().for_each(|account| sum += totals(account));
         let drivers: BTreeMap<u32, (PortId, &str)> =
             self.attachments.drivers().map(|(index, port, driver)| (index, (port, driver))).collect();
         let links = self.router.link_counts();
@@ -440,18 +500,14 @@ impl Live {
                 coalesced,
             })
         });
-        let workers = self.workers.iter().enumerate().map(|(number, worker)| {
-            let reasons = underpass_engine::drops::Drop::ALL.iter();
-            Worker {
-                number,
-                processor: worker.processor,
-                totals: totals(
-                    worker.counters.totals(),
-                    reasons.map(|reason| worker.counters.dropped(*reason)).sum(),
-                ),
-                bursts: worker.activity.bursts(),
-                sleeps: worker.activity.sleeps(),
-            }
+        let workers = self.workers.iter().zip(&accounts).map(|(worker, account)| Worker {
+            number: account.number,
+            processor: worker.processor,
+            totals: totals(account),
+            bursts: worker.activity.bursts(),
+            sleeps: worker.activity.sleeps(),
+            free_buffers: account.free.0 as u64,
+            free_large_buffers: account.free.1 as u64,
         });
         let sids = self.router.sid_counts().into_iter().map(|sid| Sid {
             prefix: sid.prefix,
@@ -462,12 +518,8 @@ impl Live {
             errors: sid.count.errors,
         });
         Stats {
-            totals: totals(self.router.totals(), drops.iter().map(|(_, count)| count).sum()),
-            drops: drops
-                .iter()
-                .filter(|(_, count)| *count > 0)
-                .map(|(reason, count)| (reason.name().to_owned(), *count))
-                .collect(),
+            totals: sum,
+            drops,
             ports: ports.collect(),
             workers: workers.collect(),
             sids: sids.collect(),

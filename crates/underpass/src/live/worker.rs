@@ -22,7 +22,8 @@ use nix::{
 };
 use underpass_engine::{
     buffer::PortId,
-    counters::Counters,
+    counters::{Counters, Totals},
+    drops::Drop,
     tables::{LinkId, Reader, Rewrite, Tables},
     trace::Untraced,
     worker::{Burst, Unresolved, Worker},
@@ -59,14 +60,31 @@ pub enum Order {
     Open(PortId, Arc<Device>, Vec<u32>, usize),
     /// Serve this port.
     Serve(PortId, Box<LivePort>),
-    /// Tell what the ports have dropped.
-    Tally(Sender<Vec<(PortId, Tally)>>),
+    /// Give an account.
+    Account(Sender<Account>),
     /// Serve it no more, and close it.
     Detach(PortId),
     /// What came of a neighbour that was unresolved.
     Resolved(LinkId, IpAddr, Option<Rewrite>),
     /// End.
     Stop,
+}
+
+/// What a worker says of itself between two bursts, when each of its packets is in one of the sums.
+#[derive(Debug)]
+pub struct Account {
+    /// The worker's number.
+    pub number: usize,
+    /// What its ports have dropped.
+    pub ports: Vec<(PortId, Tally)>,
+    /// What became of its packets.
+    pub totals: Totals,
+    /// Packets that it has dropped, by reason.
+    pub drops: Vec<(Drop, u64)>,
+    /// Packets that wait for a neighbour or in a qdisc.
+    pub held: usize,
+    /// Slots for packets that are free, and large ones.
+    pub free: (usize, usize),
 }
 
 /// Where workers say which neighbours they need.
@@ -141,7 +159,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl std::ops::Drop for Handle {
     fn drop(&mut self) {
         self.join();
     }
@@ -166,6 +184,8 @@ pub fn start(
     // The kernel's own clock, which programs elsewhere read too.
     let clock = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).as_nanos() as u64;
     let running = Running {
+        number,
+        counters: Arc::clone(&counters),
         worker: Worker::new(tables, reader, pool)
             .beside_kernel(HELD)
             .queue_up_to(QUEUED)
@@ -198,6 +218,8 @@ pub fn start(
 }
 
 struct Running {
+    number: usize,
+    counters: Arc<Counters>,
     worker: Worker,
     ports: BTreeMap<PortId, Box<LivePort>>,
     orders: Receiver<Order>,
@@ -253,10 +275,9 @@ impl Running {
                 }
                 self.wait_for_ports();
             }
-            Order::Tally(to) => {
-                let tallies = self.ports.iter_mut().map(|(id, port)| (*id, port.tally())).collect();
+            Order::Account(to) => {
                 // Who asked may have lost patience.
-                let _ = to.send(tallies);
+                let _ = to.send(self.account());
             }
             Order::Resolved(link, address, rewrite) => {
                 let now = self.nanos(Instant::now());
@@ -271,6 +292,19 @@ impl Running {
             }
         }
         true
+    }
+
+    fn account(&mut self) -> Account {
+        let counters = &self.counters;
+        let drops = Drop::ALL.iter().map(|reason| (*reason, counters.dropped(*reason)));
+        Account {
+            number: self.number,
+            totals: counters.totals(),
+            drops: drops.filter(|(_, count)| *count > 0).collect(),
+            ports: self.ports.iter_mut().map(|(id, port)| (*id, port.tally())).collect(),
+            held: self.worker.undecided(),
+            free: (self.worker.pool().available(), self.worker.pool().available_large()),
+        }
     }
 
     fn serve(&mut self, id: PortId, port: Box<LivePort>) {
