@@ -109,6 +109,39 @@ fn a_root_qdisc_lets_packets_go_in_their_time() {
     lab.assert_accounted();
 }
 
+/// A worker that is late by more than the bucket holds lets go what would have left, had it been on time; but one that
+/// has stood still for long does not send all of that together.
+#[test]
+fn lateness_costs_no_rate() {
+    let mut lab = Lab::new();
+    let queues = [lab.writer.add_queue(), lab.writer.add_queue()];
+    let root = lab.writer.add_qdisc(tbf(queues, 100));
+    with_link(&mut lab, 1, |link| link.root = Some(root));
+    process(&mut lab, 60, 0);
+    assert_eq!(sent(&mut lab), 2);
+    // 2.5 packets late each time; a packet comes as well, before which those leave that were due.
+    let mut left = 0;
+    for turn in 1..=10 {
+        let now = turn * 7 * MS / 2;
+        if turn % 2 == 0 {
+            process(&mut lab, 1, now);
+        } else {
+            lab.worker.advance(now, &mut Untraced);
+        }
+        left += sent(&mut lab) as u64;
+        assert_eq!((left, lab.worker.deadline()), (now / MS, Some((now / MS + 1) * MS)), "{turn}");
+        assert_accounted(&lab);
+    }
+    // 20 ms later it makes up for 10, and has a full bucket before.
+    lab.worker.advance(56 * MS, &mut Untraced);
+    assert_eq!((sent(&mut lab), lab.worker.queued()), (12, 60 + 5 - 2 - 35 - 12));
+    // Time at which nothing waited is not made up for.
+    run(&mut lab);
+    process(&mut lab, 10, 1000 * MS);
+    assert_eq!((sent(&mut lab), lab.worker.deadline()), (2, Some(1001 * MS)));
+    assert_accounted(&lab);
+}
+
 /// A worker that sleeps does not see that a qdisc goes, and another one with its number, elsewhere, is all that it finds.
 #[test]
 fn a_qdisc_that_has_the_number_of_another() {

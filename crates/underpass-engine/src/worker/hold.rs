@@ -106,6 +106,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         holds.count -= neighbour.packets.len();
         let guard = self.reader.enter();
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+        self.path.catch_up(&view, trace);
         self.path.hooks.came = None;
         self.path.release(&view, neighbour, rewrite, trace);
     }
@@ -116,6 +117,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         if self.path.reassembly.len() > 0 {
             let guard = self.reader.enter();
             let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+            self.path.catch_up(&view, trace);
             self.path.give_up_fragments(&view, trace);
             self.path.end_of_burst(&view, trace);
         }

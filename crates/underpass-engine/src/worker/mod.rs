@@ -255,6 +255,7 @@ impl<const COUNT: bool> Path<COUNT> {
     fn process<T: Trace>(&mut self, view: &View<'_>, port: PortId, burst: &mut Burst, trace: &mut T) {
         self.totals.received += burst.len() as u64;
         self.follow_qdiscs(view, trace);
+        self.catch_up(view, trace);
         let up = view.tables.port_link(port, view.guard).filter(|(_, link)| link.up);
         let Some((ingress, link)) = up else {
             for packet in burst.drain(..) {

@@ -28,6 +28,9 @@ const LIMIT: usize = 16_384;
 /// Free slots that are left to what comes in, of either size.
 const RESERVE: usize = 256;
 const RESERVE_LARGE: usize = 32;
+/// A worker that serves a qdisc so much later than it was due lets go what would have left meanwhile, and no more than
+/// that.
+const LATEST: Nanos = 10_000_000;
 /// Times that packets may come from one qdisc to another in one burst; what is left then has its turn in the next.
 const ROUNDS: usize = 8;
 
@@ -60,6 +63,8 @@ pub(super) struct Shape {
     /// When those that hold packets are to be served, by [`QdiscId`].
     due: Heap,
     pending: Vec<u32>,
+    /// Those whose time has come, and when that was.
+    late: Vec<(Nanos, u32)>,
     items: Items,
     limit: usize,
     /// Whether no other worker has a part in the rates.
@@ -80,6 +85,7 @@ impl Default for Shape {
             shapers: Vec::new(),
             due: Heap::default(),
             pending: Vec::new(),
+            late: Vec::new(),
             items: Items::default(),
             limit: LIMIT,
             alone: false,
@@ -185,13 +191,37 @@ impl<const COUNT: bool> Worker<COUNT> {
         }
         let guard = self.reader.enter();
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
-        self.path.hooks.came = None;
         self.path.follow_qdiscs(&view, trace);
-        self.path.end_of_burst(&view, trace);
+        self.path.catch_up(&view, trace);
     }
 }
 
 impl<const COUNT: bool> Path<COUNT> {
+    /// Sends what is due: before a burst is looked at, so that none of it stands in a queue at a time before it came.
+    #[inline(always)]
+    pub(super) fn catch_up<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        if self.deadline_passed(view.now) {
+            self.serve_due(view, trace);
+        }
+    }
+
+    #[inline(never)]
+    fn serve_due<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        self.hooks.came = None;
+        let mut late = std::mem::take(&mut self.shape.late);
+        while let Some((due, id)) = self.shape.due.first()
+            && due <= view.now
+        {
+            self.shape.due.remove(id);
+            late.push((due, id));
+        }
+        for (due, id) in late.drain(..) {
+            self.serve(view, id, due, trace);
+        }
+        self.shape.late = late;
+        self.end_of_burst(view, trace);
+    }
+
     /// Takes note of qdiscs that have been changed.
     #[inline(always)]
     pub(super) fn follow_qdiscs<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
@@ -254,6 +284,7 @@ impl<const COUNT: bool> Path<COUNT> {
             self.shape.shapers.resize_with(count, || None);
             self.shape.due.grow(count);
             self.shape.pending.reserve(count);
+            self.shape.late.reserve(count);
         }
         let alone = self.shape.alone;
         let node =
@@ -476,8 +507,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// At the end of a burst: carries packets into qdiscs, and on from those that let them go.
     #[inline]
     pub(super) fn shape<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        let waits = !self.shape.pending.is_empty() || self.deadline_passed(view.now);
-        if waits
+        if !self.shape.pending.is_empty()
             || self.transmit.any_new(view)
             || !self.shape.inward.is_empty()
             || !self.shape.outward.is_empty()
@@ -493,12 +523,6 @@ impl<const COUNT: bool> Path<COUNT> {
 
     #[inline(never)]
     fn carry_through_qdiscs<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        while let Some((due, id)) = self.shape.due.first()
-            && due <= view.now
-        {
-            self.shape.due.remove(id);
-            self.wake(id);
-        }
         for _ in 0..ROUNDS {
             self.leave_hooks(view, trace);
             self.collect(view, trace);
@@ -507,7 +531,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             // What is served does not wake others.
             let pending = std::mem::take(&mut self.shape.pending);
-            pending.iter().for_each(|id| self.serve(view, *id, trace));
+            pending.iter().for_each(|id| self.serve(view, *id, view.now, trace));
             self.shape.pending = pending;
             self.shape.pending.clear();
             if self.shape.inward.is_empty() && self.shape.outward.is_empty() {
@@ -559,13 +583,18 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// Takes from a qdisc what may leave now.
-    fn serve<T: Trace>(&mut self, view: &View<'_>, id: u32, trace: &mut T) {
+    /// Takes from a qdisc what may leave now, and has been allowed to since it was `due`.
+    ///
+    /// A worker is always a little late: it sleeps, or has a burst of others. A bucket that is as small as what leaves
+    /// meanwhile would lose that for good. So each packet is let go as of the time at which it was due, and what it
+    /// costs is counted from there: what leaves in the long run is what would have left had the worker been on time.
+    fn serve<T: Trace>(&mut self, view: &View<'_>, id: u32, due: Nanos, trace: &mut T) {
         let Some(mut shaper) = self.shape.shapers.get_mut(id as usize).and_then(Option::take) else { return };
         let port = match shaper.place {
             Place::Port(link) => view.link(link).and_then(|link| link.port),
             _ => None,
         };
+        let mut then = View { now: due.max(view.now.saturating_sub(LATEST)).min(view.now), ..*view };
         let mut due = Nanos::MAX;
         while shaper.node.len() > 0 {
             if port.is_some_and(|port| self.transmit.is_full(port)) {
@@ -574,11 +603,17 @@ impl<const COUNT: bool> Path<COUNT> {
                 break;
             }
             let next;
-            (next, due) = self.with_queues(view, shaper.place.link(), trace, |cx| {
+            (next, due) = self.with_queues(&then, shaper.place.link(), trace, |cx| {
                 let next = shaper.node.dequeue(cx);
                 (next.and_then(|next| cx.items.take(next)), cx.due)
             });
-            let Some(item) = next else { break };
+            let Some(item) = next else {
+                if due <= then.now || due > view.now {
+                    break;
+                }
+                then.now = due;
+                continue;
+            };
             if !self.shape.dropped.is_empty() {
                 self.drop_refused(trace);
             }
