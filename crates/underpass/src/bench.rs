@@ -253,10 +253,18 @@ fn send(router: &Offline, routes: &[Route]) -> anyhow::Result<f64> {
 fn checked(scenario: &Scenario) -> anyhow::Result<(Line<true>, Offline)> {
     let load = (scenario.load)();
     let mut configured = configure(scenario, &load.routes, 1)?;
+    if !load.lines.is_empty() {
+        let words = ["tc", "-batch", "-"].map(str::to_owned).to_vec();
+        let lines = [script::Line { number: 1, words, input: Some(load.lines) }];
+        script::configure(&configured.router, Path::new(&scenario.name), &lines)?;
+    }
     let reader = configured.readers.pop().context("no reader")?;
     let generator = Generator::new(&load.templates, load.patches);
     let mut line = Line::new(Arc::clone(&configured.tables), reader, generator);
-    line.check(&load.expected)?;
+    match load.waits {
+        true => line.check_waiting(&load.expected)?,
+        false => line.check(&load.expected)?,
+    }
     Ok((line, configured.router))
 }
 

@@ -164,5 +164,6 @@ fn policies() -> Load {
             16,
             values.into_iter().map(|(_, destination)| destination.to_be_bytes()).collect(),
         )),
+        ..Load::default()
     }
 }

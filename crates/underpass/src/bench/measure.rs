@@ -93,6 +93,46 @@ impl<const COUNT: bool> Line<COUNT> {
         Ok(())
     }
 
+    /// The same where packets wait on their way: all come out in the end, in any order, some at once and some later.
+    ///
+    /// # Errors
+    /// Which packet is missing, or that all or none has waited.
+    pub fn check_waiting(&mut self, expected: &[Vec<u8>]) -> anyhow::Result<()> {
+        self.generator.rewind();
+        let (mut waited, mut found) = (0, Vec::new());
+        for expected in expected.chunks(BURST) {
+            let before = self.worker.queued();
+            self.step(expected.len())?;
+            waited += self.worker.queued().saturating_sub(before);
+            self.take_sent(&mut found);
+        }
+        ensure!((1..expected.len()).contains(&waited), "{waited} of {} packets wait", expected.len());
+        while let Some(due) = self.worker.deadline() {
+            self.now = self.now.max(due);
+            self.worker.advance(due, &mut Untraced);
+            self.take_sent(&mut found);
+        }
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        found.sort_unstable();
+        ensure!(found.len() == expected.len(), "{} packets came out{}", found.len(), self.drops());
+        if let Some((expected, found)) =
+            expected.iter().zip(&found).find(|(expected, found)| expected != found)
+        {
+            bail!("a packet is wrong {}", difference(expected, found));
+        }
+        self.generator.rewind();
+        Ok(())
+    }
+
+    fn take_sent(&mut self, found: &mut Vec<Vec<u8>>) {
+        let (pool, sent) = self.worker.pool_and_sent(OUT);
+        for packet in sent {
+            found.push(packet.bytes().to_vec());
+            pool.give(packet);
+        }
+    }
+
     /// Why packets did not come out.
     fn drops(&self) -> String {
         let reasons = Drop::ALL.iter().filter(|reason| self.counters.dropped(**reason) > 0);
@@ -117,14 +157,16 @@ impl<const COUNT: bool> Line<COUNT> {
     /// # Errors
     /// A packet did not come out.
     pub fn path(&mut self, bursts: u64) -> anyhow::Result<u64> {
-        let mut sent = 0;
+        // What waits as it begins; as much may wait when it ends.
+        let mut sent = -(self.worker.queued() as i64);
         let start = clock::ticks();
         for _ in 0..bursts {
             self.step(BURST)?;
-            sent += self.worker.discard_sent(OUT) as u64;
+            sent += self.worker.discard_sent(OUT) as i64;
         }
         let ticks = clock::ticks() - start;
-        let packets = bursts * BURST as u64;
+        sent += self.worker.queued() as i64;
+        let packets = (bursts * BURST as u64) as i64;
         ensure!(sent == packets, "of {packets} packets, {sent} came out{}", self.drops());
         Ok(ticks)
     }

@@ -143,5 +143,6 @@ fn at_random(count: u32) -> Load {
             .map(|flow: &Flow| labelled(&[LABEL], &flow.packet4(HOPS)).into_boxed_slice())
             .collect(),
         patches: Some(Patches::new(14, 4, drawn.iter().map(entry).collect())),
+        ..Load::default()
     }
 }

@@ -45,8 +45,8 @@ fn flower(config: String) -> Scenario {
         Load {
             routes: routes.collect(),
             templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
-            patches: None,
             expected: flows.iter().take(CHECKED).map(|flow| outgoing(&flow.packet4(HOPS - 1))).collect(),
+            ..Load::default()
         }
     };
     Scenario {

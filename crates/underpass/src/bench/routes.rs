@@ -336,6 +336,7 @@ pub fn load6(size: usize) -> Load {
         routes: plain(&prefixes, |bits| Ipv6Addr::from_bits(bits).into()),
         templates: flows.iter().map(|flow| incoming(&flow.packet6(HOPS)).into_boxed_slice()).collect(),
         patches: Some(Patches::new(14 + 24, 16, destinations.into_iter().map(u128::to_be_bytes).collect())),
+        ..Load::default()
     }
 }
 
@@ -387,6 +388,7 @@ pub fn load4(size: usize) -> Load {
         routes: plain(&prefixes, |bits| Ipv4Addr::from_bits((bits >> 96) as u32).into()),
         templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
         patches: Some(Patches::new(14 + 10, 10, values.collect())),
+        ..Load::default()
     }
 }
 

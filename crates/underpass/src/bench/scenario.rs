@@ -97,9 +97,14 @@ impl Scenario {
 }
 
 /// What a scenario sends into the first port and wants back out of the second.
+#[derive(Default)]
 pub struct Load {
     /// Routes that are too many for lines, added after them.
     pub routes: Vec<Route>,
+    /// Lines that are too many for a `tc` each: one reads them all.
+    pub lines: String,
+    /// Whether packets may wait on their way, and come out in another order.
+    pub waits: bool,
     /// The packets, sent in turn.
     pub templates: Vec<Box<[u8]>>,
     /// What is written over them before they are sent, in turn and independently of the templates.
@@ -114,7 +119,7 @@ impl Load {
         let (templates, mut expected): (Vec<_>, Vec<_>) = flows().iter().map(pair).unzip();
         expected.truncate(CHECKED);
         let templates = templates.into_iter().map(Vec::into_boxed_slice).collect();
-        Self { routes: Vec::new(), templates, patches: None, expected }
+        Self { templates, expected, ..Self::default() }
     }
 }
 

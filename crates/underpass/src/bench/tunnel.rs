@@ -137,7 +137,7 @@ fn encap(
             expected: expected.collect(),
             routes: Vec::new(),
             templates: flows.iter().map(|flow| incoming(&inner(flow)).into_boxed_slice()).collect(),
-            patches: None,
+            ..Load::default()
         }
     };
     Scenario { name: name.to_owned(), vpp, config, mass: None, load: Box::new(load) }
@@ -177,7 +177,7 @@ fn many_encap() -> Scenario {
             expected: expected.collect(),
             routes,
             templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
-            patches: None,
+            ..Load::default()
         }
     };
     Scenario {
@@ -203,7 +203,7 @@ fn many_decap() -> Scenario {
             expected: flows.iter().take(CHECKED).map(|flow| outgoing(&flow.packet4(HOPS - 1))).collect(),
             routes: devices(HERE[1]),
             templates: flows.iter().map(sent).collect(),
-            patches: None,
+            ..Load::default()
         }
     };
     Scenario {
