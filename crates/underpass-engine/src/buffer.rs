@@ -197,6 +197,12 @@ impl Packet {
         self.place & OFFLOAD != 0
     }
 
+    /// Whether it is nothing but its bytes: nothing is left to be done, and nothing goes along with it.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.place & MARGINAL == 0
+    }
+
     /// What is left to be done. `None`: nothing, or the packet no longer has the header that it is about.
     pub fn offload(&self) -> Option<Offload> {
         if !self.has_offload() {

@@ -240,6 +240,23 @@ impl Cut {
     }
 }
 
+/// Leaves of a frame that stands for several the first `parts`. `false`: it is none, or not one that can be cut, and
+/// nothing has changed.
+pub(crate) fn keep(packet: &mut Packet, parts: usize) -> bool {
+    let (Some(cut), Some(offload)) = (Cut::new(packet), packet.offload()) else { return false };
+    let len = cut.headers + parts * cut.size;
+    if parts == 0 || cut.size == 0 || len >= cut.walk.end {
+        return false;
+    }
+    packet.truncate(len);
+    let bytes = packet.bytes_mut();
+    let inside = cut.mend_upper(bytes, len, false);
+    cut.mend_outer(bytes, len, inside);
+    let segment = offload.segment.filter(|_| parts > 1);
+    packet.set_offload(Offload { segment, ..offload });
+    true
+}
+
 /// Whether the packet stands for several UDP datagrams.
 pub fn is_udp_segment(packet: &Packet) -> bool {
     let segment = packet.offload().and_then(|offload| offload.segment);

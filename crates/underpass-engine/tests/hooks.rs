@@ -4,6 +4,7 @@
 mod lab;
 
 use lab::{Lab, MACS, PEERS, Watcher, frame, ip4, udp};
+use underpass_engine::buffer::{LARGE_SLOT, MARGIN, Offload, Pool, PortId, SLOT, Segment, SegmentKind};
 use underpass_engine::counters::{Count, Direction, TcCount, TcCounterId};
 use underpass_engine::drops::Drop;
 use underpass_engine::qos::RateConfig;
@@ -12,6 +13,8 @@ use underpass_engine::tables::{
     HookId, LinkId, Mirred, MplsEdit, MplsFields, Outcome, Police, PoliceRate, Skbedit, TcAction, TcActionId,
     TcActionKind, U32Key, U32Node, U32Table, VlanEdit,
 };
+use underpass_engine::trace::Untraced;
+use underpass_engine::worker::Burst;
 use underpass_packet::{ethernet, protocol};
 
 const SECOND: u64 = 1_000_000_000;
@@ -109,6 +112,36 @@ fn police_at_ingress() {
         assert_eq!(lab.drops(), [("police", 64)]);
         lab.assert_accounted();
     }
+}
+
+/// A large segment is charged what it is on the wire, and passes as far as the bucket reaches.
+#[test]
+fn police_takes_segments_apart() {
+    let region = |slot: usize| Vec::leak(vec![0; (slot + MARGIN) * 4]);
+    let mut lab = Lab::with_pool(Pool::over(region(SLOT), region(LARGE_SLOT)));
+    let (action, counter) = lab.action(police(1_000_000, 3000, None), Control::Drop);
+    let (hook, _) = lab.hook(&[&[action]]);
+    lab.attach(0, Some(hook), None);
+    let segment = frame(ethernet::IPV4, &ip4([10, 0, 0, 2], [10, 1, 0, 2], protocol::UDP, &udp(5000)));
+    // Six packets of 900 bytes of payload at most: five of 928 bytes, one of 528.
+    let send = |lab: &mut Lab, now| {
+        let mut packet = lab.worker.pool().take_for(segment.len()).unwrap();
+        packet.bytes_mut().copy_from_slice(&segment);
+        let offload = Segment { size: 900, kind: SegmentKind::Udp };
+        packet.set_offload(Offload { start: 34, field: 6, segment: Some(offload) });
+        lab.worker.process(PortId(0), &mut Burst::from_iter([packet]), now, &mut Untraced);
+        let sent: Vec<_> = lab.worker.sent(PortId(1)).collect();
+        let found = sent.iter().map(|packet| (packet.len(), packet.offload().unwrap().segment.is_some()));
+        let found = found.collect::<Vec<_>>();
+        sent.into_iter().for_each(|packet| lab.worker.pool().give(packet));
+        found
+    };
+    assert_eq!(send(&mut lab, SECOND), [(42 + 3 * 900, true)]);
+    assert_eq!(send(&mut lab, SECOND + 800_000), [(42 + 900, false)]);
+    assert_eq!(send(&mut lab, SECOND + 900_000), []);
+    assert_eq!(counted(lab.writer.tc_count(counter)), [18, 3 * (5 * 928 + 528), 3, 3]);
+    assert_eq!(lab.drops(), [("police", 3)]);
+    lab.assert_accounted();
 }
 
 /// The peak bucket holds one packet of the MTU; what exceeds can go on as well.

@@ -198,88 +198,137 @@ fn pool() -> Pool {
     Pool::over(region(buffer::SLOT, 300), region(buffer::LARGE_SLOT, 4))
 }
 
+/// A segment to be cut into parts of `size` behind `stack`.
+#[derive(Debug)]
+struct Large {
+    stack: Vec<Around>,
+    tcp: bool,
+    size: u16,
+    payload: Vec<u8>,
+    sequence: u32,
+    flags: u8,
+}
+
+impl Large {
+    /// The frame of what starts at `at` of the payload.
+    fn frame(&self, payload: &[u8], at: usize, flags: u8, finished: bool, index: usize) -> Vec<u8> {
+        let inner = *self.stack.last().unwrap();
+        let upper = upper(inner, self.tcp, payload, self.sequence.wrapping_add(at as u32), flags, finished);
+        build(&self.stack, if self.tcp { 6 } else { 17 }, &upper, index as u16)
+    }
+
+    fn whole(&self) -> Vec<u8> {
+        self.frame(&self.payload, 0, self.flags, false, 0)
+    }
+
+    fn packet(&self, pool: &mut Pool) -> Packet {
+        let whole = self.whole();
+        let mut packet = packet(pool, &whole);
+        let (field, header) = if self.tcp { (16, 32) } else { (6, 8) };
+        let kind = match (self.tcp, self.stack.last().unwrap()) {
+            (false, _) => SegmentKind::Udp,
+            (true, Around::Ip4) => SegmentKind::Tcp4,
+            (true, _) => SegmentKind::Tcp6,
+        };
+        let start = whole.len() - self.payload.len() - header;
+        packet.set_offload(Offload { start, field, segment: Some(Segment { size: self.size, kind }) });
+        packet
+    }
+
+    /// How many parts there are.
+    fn parts(&self) -> usize {
+        self.payload.len().div_ceil(self.size.into())
+    }
+}
+
+fn large() -> impl Strategy<Value = Large> {
+    (stack(), any::<bool>(), 1..1200_u16, 1..20_000_usize, any::<u32>(), any::<u8>()).prop_map(
+        |(stack, tcp, size, len, sequence, flags)| {
+            let payload = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
+            Large { stack, tcp, size: size.max((len / 250) as u16 + 1), payload, sequence, flags }
+        },
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// A segment is cut as the sender would have cut it.
     #[test]
-    fn cut_as_the_sender_would(
-        stack in stack(), tcp in any::<bool>(), size in 1..1200_u16, len in 1..20_000_usize,
-        sequence in any::<u32>(), flags in any::<u8>(),
-    ) {
-        let size = size.max((len / 250) as u16 + 1);
-        let payload: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
-        let inner = *stack.last().unwrap();
-        let (protocol, field, header) = if tcp { (6, 16, 32) } else { (17, 6, 8) };
-        let whole = build(&stack, protocol, &upper(inner, tcp, &payload, sequence, flags, false), 0);
+    fn cut_as_the_sender_would(large in large()) {
         let mut pool = pool();
-        let mut packet = packet(&mut pool, &whole);
-        let start = whole.len() - len - header;
-        let kind = match (tcp, inner) {
-            (false, _) => SegmentKind::Udp,
-            (true, Around::Ip4) => SegmentKind::Tcp4,
-            (true, _) => SegmentKind::Tcp6,
-        };
-        packet.set_offload(Offload { start, field, segment: Some(Segment { size, kind }) });
-        let labelled = stack.iter().any(|around| matches!(around, Around::Labels(_)));
+        let packet = large.packet(&mut pool);
+        let labelled = large.stack.iter().any(|around| matches!(around, Around::Labels(_)));
         prop_assert!(!labelled || leaves(&packet) == Leaves::Cut);
         let mut cut = Cut::new(&packet).unwrap();
-        for (index, chunk) in payload.chunks(size.into()).enumerate() {
+        for (index, chunk) in large.payload.chunks(large.size.into()).enumerate() {
             let mut part = cut.next(&packet, &mut pool).unwrap().unwrap();
-            let at = index * usize::from(size);
-            let last = at + chunk.len() == len;
-            let flags = flags & if last { 0xff } else { 0xf6 } & if index == 0 { 0xff } else { 0x7f };
-            let upper = upper(inner, tcp, chunk, sequence.wrapping_add(at as u32), flags, true);
-            let wanted = build(&stack, protocol, &upper, index as u16);
-            prop_assert!(part.bytes() == wanted, "part {} of {:?}", index, &stack);
+            let last = index + 1 == large.parts();
+            let flags = large.flags & if last { 0xff } else { 0xf6 } & if index == 0 { 0xff } else { 0x7f };
+            let wanted = large.frame(chunk, index * usize::from(large.size), flags, true, index);
+            prop_assert!(part.bytes() == wanted, "part {} of {:?}", index, &large.stack);
             part.clear_offload();
             pool.give(part);
         }
         prop_assert!(cut.next(&packet, &mut pool).is_none());
     }
 
+    /// The first parts of a segment are what the sender would have sent had it had no more.
+    #[test]
+    fn kept_as_the_sender_would(large in large(), parts in 0..400_usize) {
+        let mut pool = pool();
+        let mut packet = large.packet(&mut pool);
+        let offload = packet.offload().unwrap();
+        let parts = parts % (large.parts() + 2);
+        if !keep(&mut packet, parts) {
+            prop_assert!(parts == 0 || parts >= large.parts());
+            prop_assert!(packet.bytes() == large.whole() && packet.offload() == Some(offload));
+            return Ok(());
+        }
+        let size = usize::from(large.size);
+        let segment = offload.segment.filter(|_| parts > 1);
+        prop_assert_eq!(packet.offload(), Some(Offload { segment, ..offload }));
+        let mut found = Vec::new();
+        if parts == 1 {
+            finish(&mut packet);
+            found.push(packet);
+        } else {
+            let mut cut = Cut::new(&packet).unwrap();
+            found.extend(std::iter::from_fn(|| cut.next(&packet, &mut pool)).map(Result::unwrap));
+        }
+        prop_assert_eq!(found.len(), parts);
+        for (index, part) in found.iter().enumerate() {
+            let flags = large.flags & 0xf6 & if index == 0 { 0xff } else { 0x7f };
+            let chunk = &large.payload[index * size..][..size];
+            let wanted = large.frame(chunk, index * size, flags, true, index);
+            prop_assert!(part.bytes() == wanted, "part {} of {} of {:?}", index, parts, &large.stack);
+        }
+    }
+
     /// A segment in a tunnel with checksums leaves as one whose outer checksums are those of each of its parts, and
     /// what is left over.
     #[test]
-    fn even_as_the_sender_would(
-        stack in stack(), tcp in any::<bool>(), size in 1..1200_u16, len in 1..20_000_usize,
-        sequence in any::<u32>(), flags in any::<u8>(),
-    ) {
-        let size = size.max((len / 250) as u16 + 1);
-        let payload: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
-        let inner = *stack.last().unwrap();
-        let (protocol, field, header) = if tcp { (6, 16, 32) } else { (17, 6, 8) };
-        let frame = |payload: &[u8], at: usize, flags, finished, index| {
-            let upper = upper(inner, tcp, payload, sequence.wrapping_add(at as u32), flags, finished);
-            build(&stack, protocol, &upper, index)
-        };
-        let whole = frame(&payload, 0, flags, false, 0);
+    fn even_as_the_sender_would(large in large()) {
         let mut pool = pool();
-        let mut packet = packet(&mut pool, &whole);
-        let start = whole.len() - len - header;
-        let kind = match (tcp, inner) {
-            (false, _) => SegmentKind::Udp,
-            (true, Around::Ip4) => SegmentKind::Tcp4,
-            (true, _) => SegmentKind::Tcp6,
-        };
-        let offload = Offload { start, field, segment: Some(Segment { size, kind }) };
-        packet.set_offload(offload);
+        let mut packet = large.packet(&mut pool);
+        let (offload, size, flags) = (packet.offload(), usize::from(large.size), large.flags);
         let Leaves::Tunnelled(Tunnel { summed: true, .. }) = leaves(&packet) else { return Ok(()) };
-        let parts = len / usize::from(size);
+        let parts = large.payload.len() / size;
         let Ok(last) = make_even(&mut packet, &mut pool) else {
-            prop_assert!(parts < 2 && packet.bytes() == whole);
+            prop_assert!(parts < 2 && packet.bytes() == large.whole());
             return Ok(());
         };
-        let (even, left) = payload.split_at(parts * usize::from(size));
-        let inner_flags = |index| flags & if index == parts && !left.is_empty() || index + 1 == parts && left.is_empty() { 0xff } else { 0xf6 };
+        let (even, left) = large.payload.split_at(parts * size);
+        let first_flags = flags & if parts == 1 && left.is_empty() { 0xff } else { 0xf6 };
         prop_assert_eq!(last.is_none(), left.is_empty());
         if let Some(last) = last {
-            prop_assert!(last.bytes() == frame(left, even.len(), flags & 0x7f, true, parts as u16), "last of {:?}", &stack);
+            let wanted = large.frame(left, even.len(), flags & 0x7f, true, parts);
+            prop_assert!(last.bytes() == wanted, "last of {:?}", &large.stack);
             pool.give(last);
         }
         // What differs from a packet that long is nothing but its outer checksums.
-        let first = frame(&even[..size.into()], 0, inner_flags(0), true, 0);
-        let mut wanted = frame(even, 0, if left.is_empty() { flags } else { flags & 0xf6 }, false, 0);
+        let first = large.frame(&even[..size], 0, first_flags, true, 0);
+        let mut wanted = large.frame(even, 0, flags & if left.is_empty() { 0xff } else { 0xf6 }, false, 0);
         for (layer, at) in Cut::new(&packet).unwrap().walk.layers {
             let at = match layer {
                 Layer::Udp => at + 6,
@@ -287,14 +336,14 @@ proptest! {
                 _ => continue,
             };
             for index in 0..parts {
-                let from = index * usize::from(size);
-                let part = frame(&even[from..from + usize::from(size)], from, 0, true, index as u16);
+                let from = index * size;
+                let part = large.frame(&even[from..from + size], from, 0, true, index);
                 prop_assert_eq!(&part[at..at + 2], &first[at..at + 2]);
             }
             wanted[at..at + 2].copy_from_slice(&first[at..at + 2]);
         }
-        prop_assert!(packet.bytes() == wanted, "{:?}", &stack);
-        prop_assert_eq!(packet.offload(), Some(offload));
+        prop_assert!(packet.bytes() == wanted, "{:?}", &large.stack);
+        prop_assert_eq!(packet.offload(), offload);
     }
 
     /// An unfinished checksum is found wherever it is, and finished; a finished one stays.
@@ -340,6 +389,7 @@ proptest! {
         find(&mut packet, 40);
         for _ in 0..2 {
             let _ = leaves(&packet);
+            keep(&mut packet, 1 + len % 3);
             if let Ok(Some(last)) = make_even(&mut packet, &mut pool) {
                 pool.give(last);
             }

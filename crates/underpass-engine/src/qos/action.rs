@@ -45,6 +45,11 @@ impl StoredAction {
         self.estimator.as_ref().map(|estimator| estimator.read(now))
     }
 
+    /// Whether its estimated rate is below `average`, in bytes a second.
+    pub(crate) fn is_below(&self, average: u64, now: Nanos) -> bool {
+        self.estimated(now).unwrap_or_default().0 < average
+    }
+
     /// The number of this packet among those that `gact` has seen, from 1 on.
     pub(crate) fn number(&self) -> u32 {
         self.regular.fetch_add(1, Relaxed).wrapping_add(1)

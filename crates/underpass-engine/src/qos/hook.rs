@@ -4,11 +4,9 @@ use std::collections::HashMap;
 
 use super::classify::{FlowerTable, Walk, asked, hold, walk};
 use super::subject::Subject;
-use crate::buffer::Packet;
 use crate::counters::{CounterId, Counters, TcCounterId};
 use crate::tables::{
-    ANY_PROTOCOL, BasicFilter, Classifier, FilterChain, FilterPriority, Fw, FwFilter, Hook, Outcome, U32Node,
-    U32Table,
+    BasicFilter, Classifier, FilterChain, FilterPriority, Fw, FwFilter, Hook, Outcome, U32Node, U32Table,
 };
 
 /// The filters of a place, compiled.
@@ -22,8 +20,8 @@ pub(crate) struct StoredHook {
 
 /// A filter that takes every packet.
 pub(crate) struct Everything {
-    /// Of this EtherType, or [`ANY_PROTOCOL`].
-    protocol: u16,
+    /// Of this EtherType, or [`crate::tables::ANY_PROTOCOL`].
+    pub(crate) protocol: u16,
     pub(crate) outcome: Outcome,
     /// Counters besides that of the outcome, each of which counts every packet.
     pub(crate) counters: Vec<CounterId>,
@@ -59,22 +57,6 @@ pub(crate) enum Found<'h> {
     Outcome(&'h Outcome),
     /// The mark is the class.
     Class(u32),
-}
-
-impl Everything {
-    /// Whether it takes every packet of a burst.
-    #[inline]
-    pub(crate) fn takes(&self, burst: &[Packet]) -> bool {
-        // What `u32` compares has to be there.
-        let whole = burst.iter().all(|packet| packet.len() >= 22);
-        whole && (self.protocol == ANY_PROTOCOL || burst.iter().all(|packet| is_of(packet, self.protocol)))
-    }
-}
-
-/// Whether a frame is of an EtherType, or has a tag of it.
-#[inline(always)]
-fn is_of(packet: &Packet, protocol: u16) -> bool {
-    packet.bytes().get(12..14).is_some_and(|ethertype| ethertype == protocol.to_be_bytes())
 }
 
 impl From<Hook> for StoredHook {

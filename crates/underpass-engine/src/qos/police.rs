@@ -10,7 +10,9 @@ use std::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed},
 };
 
-use super::{Rate, WireLength};
+use underpass_packet::ethernet;
+
+use super::{Lengths, Rate, WireLength};
 use crate::buffer::BURST;
 use crate::limiter::Nanos;
 use crate::tables::{Control, Police};
@@ -82,6 +84,14 @@ pub(crate) struct Charge {
     longest: u32,
 }
 
+impl Charge {
+    /// Packets that are counted and not policed.
+    #[inline(always)]
+    pub(crate) fn of_bytes(lengths: &Lengths) -> Self {
+        Self { packets: lengths.count() as u64, bytes: lengths.sum().0, ..Self::default() }
+    }
+}
+
 impl Policer {
     pub(crate) fn new(config: &Police, workers: usize) -> Self {
         let (cost, burst) = match (config.rate, config.packets) {
@@ -122,18 +132,38 @@ impl Policer {
         matches!(self.cost, Cost::Nothing)
     }
 
-    /// What packets are charged.
+    /// What the packets of a burst are charged, each plain.
     #[inline(always)]
-    pub(crate) fn charge(&self, packets: impl Iterator<Item = Charged>) -> Charge {
-        match (&self.cost, &self.peak) {
-            (Cost::Bytes(rate), None) => sum(packets, |wire| (wire.nanos(rate) as i64, 0)),
-            (Cost::Bytes(rate), Some((peak, _))) => {
-                sum(packets, |wire| (wire.nanos(rate) as i64, wire.nanos(peak) as i64))
+    pub(crate) fn charge_plain(&self, lengths: &Lengths, ingress: bool) -> Charge {
+        let (bytes, longest) = lengths.sum();
+        let packets = lengths.count() as u64;
+        let (first, peak) = match (&self.cost, &self.peak) {
+            (Cost::Bytes(rate), None) => (lengths.nanos(rate), 0),
+            (Cost::Bytes(rate), Some((peak, _))) => (lengths.nanos(rate), lengths.nanos(peak)),
+            (Cost::Packets(nanos), _) => (nanos.saturating_mul(packets as i64), 0),
+            (Cost::Nothing, _) => (0, 0),
+        };
+        Charge { packets, bytes, first, peak, longest: longest + link_layer(ingress) }
+    }
+
+    /// What one packet is charged.
+    #[inline]
+    pub(crate) fn charge(&self, packet: Charged) -> Charge {
+        let (first, peak) = self.price(packet.wire);
+        let (packets, bytes) = (packet.wire.packets().into(), packet.wire.bytes());
+        Charge { packets, bytes, first, peak, longest: packet.longest }
+    }
+
+    /// What a packet takes out of the buckets.
+    #[inline]
+    fn price(&self, wire: WireLength) -> (i64, i64) {
+        match &self.cost {
+            Cost::Bytes(rate) => {
+                let peak = self.peak.as_ref().map_or(0, |(peak, _)| wire.nanos(peak));
+                (wire.nanos(rate) as i64, peak as i64)
             }
-            (Cost::Packets(nanos), _) => {
-                sum(packets, |wire| (nanos.saturating_mul(wire.packets().into()), 0))
-            }
-            (Cost::Nothing, _) => sum(packets, |_| (0, 0)),
+            Cost::Packets(nanos) => (nanos.saturating_mul(wire.packets().into()), 0),
+            Cost::Nothing => (0, 0),
         }
     }
 
@@ -143,113 +173,94 @@ impl Policer {
         if charge.longest > self.mtu {
             return false;
         }
-        if self.peak.is_some() {
-            return self.take_both(now as i64, None, 1, (charge.first, charge.peak)) != 0;
-        }
-        if charge.first <= lease.0 {
+        if self.peak.is_none() && charge.first <= lease.0 {
             lease.0 -= charge.first;
             return true;
         }
-        self.take(lease, now as i64, None, 1, charge.first) != 0
+        let total = (charge.first, charge.peak);
+        self.take(lease, now, |tokens| (total.0 <= tokens.0 && total.1 <= tokens.1).then_some(total))
     }
 
-    /// Which of up to [`BURST`] packets conform, bit by bit from the lowest.
+    /// Which of up to [`BURST`] packets conform, each where those before it have been taken or refused, bit by bit from
+    /// the lowest.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn admit(&self, lease: &mut Lease, now: Nanos, packets: impl Iterator<Item = Charged>) -> u64 {
+        let mut prices = [None; BURST];
+        for (packet, price) in packets.zip(&mut prices) {
+            *price = (packet.longest <= self.mtu).then(|| self.price(packet.wire));
+        }
+        let mut passed = 0;
+        let taken = self.take(lease, now, |tokens| {
+            let (found, spent) = one_by_one(&prices, tokens);
+            passed = found;
+            (passed != 0).then_some(spent)
+        });
+        if taken { passed } else { 0 }
+    }
+
+    /// How many packets of those that a large segment stands for conform, from the first on.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn admit_part(&self, lease: &mut Lease, now: Nanos, segment: Charged) -> u32 {
+        if segment.longest > self.mtu {
+            return 0;
+        }
+        let (first, peak) = self.price(segment.wire.first());
+        let mut parts = 0;
+        let taken = self.take(lease, now, |tokens| {
+            let most = |tokens: i64, price: i64| tokens.checked_div(price).unwrap_or(i64::MAX);
+            let paid = most(tokens.0, first).min(most(tokens.1, peak)).min(segment.wire.packets().into());
+            parts = paid as u32;
+            (paid > 0).then_some((paid * first, paid * peak))
+        });
+        if taken { parts } else { 0 }
+    }
+
+    /// Takes as much as `choose` wants of the tokens of the two buckets. Whether it wanted any.
     #[inline(always)]
-    pub(crate) fn admit(
-        &self,
-        lease: &mut Lease,
-        now: Nanos,
-        packets: impl ExactSizeIterator<Item = Charged>,
-    ) -> u64 {
-        match (&self.cost, &self.peak) {
-            (Cost::Bytes(rate), None) => {
-                self.admit_by(lease, now, packets, |wire| (wire.nanos(rate) as i64, 0))
-            }
-            (Cost::Bytes(rate), Some((peak, _))) => {
-                self.admit_by(lease, now, packets, |wire| (wire.nanos(rate) as i64, wire.nanos(peak) as i64))
-            }
-            (Cost::Packets(nanos), _) => {
-                self.admit_by(lease, now, packets, |wire| (nanos.saturating_mul(wire.packets().into()), 0))
-            }
-            (Cost::Nothing, _) => packets
-                .enumerate()
-                .fold(0, |mask, (n, packet)| mask | u64::from(packet.longest <= self.mtu) << n),
-        }
-    }
-
-    #[inline(always)]
-    fn admit_by(
-        &self,
-        lease: &mut Lease,
-        now: Nanos,
-        packets: impl ExactSizeIterator<Item = Charged>,
-        cost: impl Fn(WireLength) -> (i64, i64),
-    ) -> u64 {
-        let mut costs = [(0, 0); BURST];
-        let (mut total, mut total_peak) = (0_i64, 0_i64);
-        let mut fitting = 0_u64;
-        for ((n, packet), place) in packets.enumerate().zip(&mut costs) {
-            if packet.longest > self.mtu {
-                continue;
-            }
-            fitting |= 1 << n;
-            *place = cost(packet.wire);
-            total += place.0;
-            total_peak += place.1;
-        }
-        let now = now as i64;
-        if self.peak.is_some() {
-            return self.take_both(now, Some(&costs), fitting, (total, total_peak));
-        }
-        if total <= lease.0 {
-            lease.0 -= total;
-            return fitting;
-        }
-        self.take(lease, now, Some(&costs), fitting, total)
-    }
-
-    /// Takes what the `fitting` of some packets cost, in all `total`; which of them could pay. Without the costs of each
-    /// all of them pay, or none.
     fn take(
         &self,
         lease: &mut Lease,
-        now: i64,
-        costs: Option<&[(i64, i64); BURST]>,
-        fitting: u64,
-        total: i64,
-    ) -> u64 {
+        now: Nanos,
+        mut choose: impl FnMut((i64, i64)) -> Option<(i64, i64)>,
+    ) -> bool {
+        match &self.peak {
+            Some((_, peak)) => self.take_both(peak, now as i64, choose),
+            None => {
+                self.take_one(lease, now as i64, |tokens| choose((tokens, i64::MAX)).map(|(spent, _)| spent))
+            }
+        }
+    }
+
+    /// From the only bucket.
+    #[inline(always)]
+    fn take_one(&self, lease: &mut Lease, now: i64, mut choose: impl FnMut(i64) -> Option<i64>) -> bool {
         loop {
             let empty = self.bucket.empty.load(Acquire);
             let base = empty.max(now - self.bucket.burst);
             let tokens = (now - base).max(0) + lease.0;
-            let (passed, spent) = if total <= tokens {
-                (fitting, total)
-            } else {
-                let Some(costs) = costs else { return 0 };
-                let (passed, spent, _) = one_by_one(costs, fitting, tokens, i64::MAX);
-                (passed, spent)
-            };
+            let Some(spent) = choose(tokens) else { return false };
             if spent == 0 {
-                return passed;
+                return true;
             }
             let kept = (tokens - spent).min(self.slice);
             let moved = base + spent + kept - lease.0;
             if self.bucket.empty.compare_exchange_weak(empty, moved, AcqRel, Relaxed).is_ok() {
                 lease.0 = kept;
-                return passed;
+                return true;
             }
         }
     }
 
-    /// The same from both buckets. Nothing is leased, as the second holds a single packet.
+    /// From both buckets. Nothing is leased, as the second holds a single packet.
+    #[inline(always)]
     fn take_both(
         &self,
+        peak: &Bucket,
         now: i64,
-        costs: Option<&[(i64, i64); BURST]>,
-        fitting: u64,
-        total: (i64, i64),
-    ) -> u64 {
-        let Some((_, peak)) = &self.peak else { return 0 };
+        mut choose: impl FnMut((i64, i64)) -> Option<(i64, i64)>,
+    ) -> bool {
         loop {
             let (empty, empty_peak) = (self.bucket.empty.load(Acquire), peak.empty.load(Acquire));
             let base = empty.max(now - self.bucket.burst);
@@ -257,23 +268,15 @@ impl Policer {
             // The time since the last packet, as far as it counts.
             let skipped = (now - last - self.bucket.burst).max(0);
             let base_peak = empty_peak.saturating_add(skipped).max(now - peak.burst);
-            let (tokens, tokens_peak) = ((now - base).max(0), (now - base_peak).max(0));
-            let (passed, spent, spent_peak) = if total.0 <= tokens && total.1 <= tokens_peak {
-                (fitting, total.0, total.1)
-            } else {
-                let Some(costs) = costs else { return 0 };
-                one_by_one(costs, fitting, tokens, tokens_peak)
-            };
-            if passed == 0 {
-                return 0;
-            }
+            let tokens = ((now - base).max(0), (now - base_peak).max(0));
+            let Some((spent, spent_peak)) = choose(tokens) else { return false };
             let moved_peak = base_peak + spent_peak;
             if peak.empty.compare_exchange(empty_peak, moved_peak, AcqRel, Relaxed).is_err() {
                 continue;
             }
             if self.bucket.empty.compare_exchange(empty, base + spent, AcqRel, Relaxed).is_ok() {
                 self.last.fetch_max(now, Relaxed);
-                return passed;
+                return true;
             }
             // Somebody else was faster at the first bucket: what was taken out of the second goes back.
             peak.empty.fetch_sub(spent_peak, AcqRel);
@@ -281,41 +284,25 @@ impl Policer {
     }
 }
 
-/// What packets come to, each of this cost.
+/// Bytes of the link layer, which count for the MTU and not in the length where a packet comes in.
 #[inline(always)]
-fn sum(packets: impl Iterator<Item = Charged>, cost: impl Fn(WireLength) -> (i64, i64)) -> Charge {
-    let mut charge = Charge::default();
-    for packet in packets {
-        let (first, peak) = cost(packet.wire);
-        charge.packets += u64::from(packet.wire.packets());
-        charge.bytes += packet.wire.bytes();
-        charge.first += first;
-        charge.peak += peak;
-        charge.longest = charge.longest.max(packet.longest);
-    }
-    charge
+pub(crate) fn link_layer(ingress: bool) -> u32 {
+    if ingress { ethernet::Header::LEN as u32 } else { 0 }
 }
 
 /// Which packets could pay, each where those before it have been taken or refused, and what they have paid.
-#[cold]
-#[inline(never)]
-fn one_by_one(
-    costs: &[(i64, i64); BURST],
-    fitting: u64,
-    mut tokens: i64,
-    mut tokens_peak: i64,
-) -> (u64, i64, i64) {
-    let (mut passed, mut spent, mut spent_peak) = (0, 0, 0);
-    for (n, (cost, cost_peak)) in costs.iter().enumerate().filter(|(n, _)| fitting >> n & 1 != 0) {
-        if *cost <= tokens && *cost_peak <= tokens_peak {
+fn one_by_one(prices: &[Option<(i64, i64)>; BURST], tokens: (i64, i64)) -> (u64, (i64, i64)) {
+    let (mut passed, mut left) = (0, tokens);
+    for (n, price) in prices.iter().enumerate() {
+        if let Some((first, peak)) = *price
+            && first <= left.0
+            && peak <= left.1
+        {
             passed |= 1 << n;
-            tokens -= cost;
-            tokens_peak -= cost_peak;
-            spent += cost;
-            spent_peak += cost_peak;
+            left = (left.0 - first, left.1 - peak);
         }
     }
-    (passed, spent, spent_peak)
+    (passed, (tokens.0 - left.0, tokens.1 - left.1))
 }
 
 #[cfg(test)]
@@ -382,6 +369,16 @@ mod tests {
         Charged { wire: WireLength::of(len), longest: len + 14 }
     }
 
+    fn sum(one: Charge, other: Charge) -> Charge {
+        Charge {
+            packets: one.packets + other.packets,
+            bytes: one.bytes + other.bytes,
+            first: one.first + other.first,
+            peak: one.peak + other.peak,
+            longest: one.longest.max(other.longest),
+        }
+    }
+
     /// Every packet has Linux's verdict, in bursts of 1 to 64, over hours, with one bucket and with two.
     #[test]
     fn verdicts_are_those_of_linux() {
@@ -410,7 +407,8 @@ mod tests {
                 let pause = if random >> 60 == 0 { 40 * burst } else { 0 };
                 now += total * SECOND / rate * ((random >> 40) % 1500) / 1000 + pause;
                 let packets = || lens.iter().map(|len| packet(*len));
-                let all = policer.admit_all(&mut lease, now, &policer.charge(packets()));
+                let charge = packets().map(|packet| policer.charge(packet)).fold(Charge::default(), sum);
+                let all = policer.admit_all(&mut lease, now, &charge);
                 let mask = if all { u64::MAX } else { policer.admit(&mut lease, now, packets()) };
                 for (n, len) in lens.iter().enumerate() {
                     let wanted = linux.admit(now, *len);

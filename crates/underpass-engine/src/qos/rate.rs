@@ -60,13 +60,34 @@ impl Rate {
         Self { mult, shift, ..Self::default() }
     }
 
+    /// Whether bytes are counted in cells.
+    #[inline(always)]
+    pub(crate) fn is_atm(&self) -> bool {
+        self.atm
+    }
+
     /// Nanoseconds that `bytes` take, rounded down.
     #[inline(always)]
     pub fn nanos(&self, bytes: u32) -> u64 {
-        let mut counted = bytes.wrapping_add(self.overhead).max(self.mpu);
         if self.atm {
-            counted = counted.div_ceil(48).wrapping_mul(53);
+            return self.time(self.counted(bytes).div_ceil(48).wrapping_mul(53));
         }
+        self.nanos_by_bytes(bytes)
+    }
+
+    /// The same where bytes are not counted in cells.
+    #[inline(always)]
+    pub(crate) fn nanos_by_bytes(&self, bytes: u32) -> u64 {
+        self.time(self.counted(bytes))
+    }
+
+    #[inline(always)]
+    fn counted(&self, bytes: u32) -> u32 {
+        bytes.wrapping_add(self.overhead).max(self.mpu)
+    }
+
+    #[inline(always)]
+    fn time(&self, counted: u32) -> u64 {
         (u64::from(counted) * u64::from(self.mult)) >> self.shift
     }
 }

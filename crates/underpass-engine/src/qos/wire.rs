@@ -55,6 +55,12 @@ impl WireLength {
         u64::from(self.last) + u64::from(self.packets - 1) * u64::from(self.full)
     }
 
+    /// The first packet alone.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> Self {
+        Self::of(if self.packets == 1 { self.last } else { self.full })
+    }
+
     /// Length of the longest.
     #[inline(always)]
     pub fn longest(&self) -> u32 {

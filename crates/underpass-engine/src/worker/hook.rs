@@ -4,13 +4,13 @@
 use underpass_packet::ethernet;
 
 use super::{Burst, Path, View};
-use crate::buffer::{BURST, Packet};
+use crate::buffer::Packet;
 use crate::counters::Counters;
 use crate::drops::Drop;
-use crate::limiter::Nanos;
+use crate::offload;
 use crate::qos::{
-    Charged, Everything, Found, Lease, Place, Policer, StoredAction, StoredHook, Subject, WireLength,
-    edit_label, edit_vlan, give_header, uncounted,
+    Charge, Charged, Everything, Found, Lease, Lengths, Place, Policer, StoredAction, StoredHook, Subject,
+    WireLength, edit_label, edit_vlan, give_header, link_layer, uncounted,
 };
 use crate::tables::{
     Chance, ChanceKind, Control, HookId, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind,
@@ -127,13 +127,16 @@ impl<const COUNT: bool> Path<COUNT> {
         if !T::WATCHES
             && let Some(everything) = &hook.everything
             && let [action] = everything.outcome.actions[..]
-            && everything.takes(burst)
+            && let Some(lengths) = Lengths::of(burst, everything.protocol, place.ingress)
         {
-            if let Some((action, policer)) = fast(view, everything, action) {
-                return self.police_burst(view, (hook, everything), (action, policer), place.ingress, burst);
+            if let Some((stored, policer)) = fast(view, everything, action) {
+                let charge = policer.charge_plain(&lengths, place.ingress);
+                self.count_burst(view, (hook, everything), stored, &charge, burst.len());
+                return self.police_burst(view, (hook, action), (stored, policer), &charge, place, burst);
             }
-            if let Some((action, ifb)) = to_ifb(view, action, place) {
-                self.count_burst(view, (hook, everything), action, burst);
+            if let Some((stored, ifb)) = to_ifb(view, action, place) {
+                let charge = Charge::of_bytes(&lengths);
+                self.count_burst(view, (hook, everything), stored, &charge, burst.len());
                 return self.burst_to_ifb(view, ifb, place.link, burst, trace);
             }
         }
@@ -154,67 +157,50 @@ impl<const COUNT: bool> Path<COUNT> {
         gone
     }
 
-    /// Counts a burst of which every packet is redirected.
+    /// Counts a burst of which every packet is in for the same.
+    #[inline(always)]
     fn count_burst(
         &mut self,
         view: &View<'_>,
         (hook, everything): (&StoredHook, &Everything),
         action: &StoredAction,
-        burst: &Burst,
+        &Charge { packets, bytes, .. }: &Charge,
+        frames: usize,
     ) {
-        let (mut packets, mut bytes) = (0, 0);
-        for packet in burst {
-            let wire = WireLength::of_packet(packet, uncounted(packet, true));
-            packets += u64::from(wire.packets());
-            bytes += wire.bytes();
-        }
         self.counters.add_tc(action.config.counter, packets, bytes, view.now);
         if let Some(counter) = hook.counter {
             self.counters.add_tc(counter, packets, bytes, view.now);
         }
-        everything.count(&self.counters, burst.len() as u64, bytes);
+        everything.count(&self.counters, frames as u64, bytes);
         if let Some(estimator) = &action.estimator {
             estimator.add(bytes, packets, view.now);
         }
     }
 
-    /// Polices a burst of which every packet is in for the same.
+    /// Polices a burst of which every packet is in for the same. Bytes of those that do not go on.
+    #[inline(always)]
     fn police_burst(
         &mut self,
         view: &View<'_>,
-        (hook, everything): (&StoredHook, &Everything),
+        (hook, id): (&StoredHook, TcActionId),
         (action, policer): (&StoredAction, &Policer),
-        ingress: bool,
+        charge: &Charge,
+        place: &Place,
         burst: &mut Burst,
     ) -> u64 {
-        let charged = || {
-            burst.iter().map(|packet| {
-                let wire = WireLength::of_packet(packet, uncounted(packet, ingress));
-                charged(wire, ingress)
-            })
-        };
-        let [id] = everything.outcome.actions[..] else { return 0 };
         let lease = self.hooks.lease(id, action.generation);
-        let charge = policer.charge(charged());
-        let (packets, bytes) = (charge.packets, charge.bytes);
-        let all = u64::MAX >> (BURST - burst.len().clamp(1, BURST));
-        let passed = if policer.average().is_none() && policer.admit_all(lease, view.now, &charge) {
-            all
-        } else {
-            admit(action, policer, lease, view.now, charged())
-        };
-        let counter = action.config.counter;
-        self.counters.add_tc(counter, packets, bytes, view.now);
-        if let Some(counter) = hook.counter {
-            self.counters.add_tc(counter, packets, bytes, view.now);
-        }
-        everything.count(&self.counters, burst.len() as u64, bytes);
-        if let Some(estimator) = &action.estimator {
-            estimator.add(bytes, packets, view.now);
-        }
-        if passed == all && goes_on(policer.conform) {
+        let below = policer.average().is_none_or(|average| action.is_below(average, view.now));
+        let all = below && policer.admit_all(lease, view.now, charge);
+        if all && goes_on(policer.conform) {
             return 0;
         }
+        let passed = match (all, below) {
+            (true, _) => u64::MAX,
+            (false, true) => {
+                policer.admit(lease, view.now, burst.iter().map(|packet| charged(packet, place.ingress)))
+            }
+            (false, false) => 0,
+        };
         self.refuse(hook, (action, policer), passed, burst)
     }
 
@@ -396,7 +382,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             TcActionKind::Police(_) => {
                 trace.step(Event::Action("police"), &packet);
-                let control = self.police(view, (id, action), wire, place.ingress);
+                let control = self.police(view, (id, action), &mut packet, wire, place.ingress);
                 (Some(packet), control, Drop::Police)
             }
             TcActionKind::Mirred(mirred) => {
@@ -444,22 +430,37 @@ impl<const COUNT: bool> Path<COUNT> {
         if number.is_multiple_of(one_of) { chance.control } else { action.control() }
     }
 
+    /// `tcf_police_act`. Of a large segment that conforms in part what does not is cut off, where it would be dropped.
     fn police(
         &mut self,
         view: &View<'_>,
         (id, action): (TcActionId, &StoredAction),
+        packet: &mut Packet,
         wire: WireLength,
         ingress: bool,
     ) -> Control {
         let Some(policer) = &action.policer else { return action.control() };
         let lease = self.hooks.lease(id, action.generation);
-        let charged = std::iter::once(charged(wire, ingress));
-        let conforms = admit(action, policer, lease, view.now, charged) != 0;
-        let control = if conforms { policer.conform } else { action.control() };
-        let counts = !conforms || !policer.is_mtu_only();
-        let drops = u64::from(control == Control::Drop && counts);
-        self.counters.add_tc_refused(action.config.counter, drops, u64::from(!conforms));
-        control
+        let below = policer.average().is_none_or(|average| action.is_below(average, view.now));
+        let charged = Charged { wire, longest: wire.longest() + link_layer(ingress) };
+        let counter = action.config.counter;
+        if below && policer.admit_all(lease, view.now, &policer.charge(charged)) {
+            let drops = policer.conform == Control::Drop && !policer.is_mtu_only();
+            self.counters.add_tc_refused(counter, drops.into(), 0);
+            return policer.conform;
+        }
+        let dropped = action.control() == Control::Drop;
+        self.counters.add_tc_refused(counter, dropped.into(), 1);
+        if dropped && below && wire.packets() > 1 {
+            let parts = policer.admit_part(lease, view.now, charged);
+            if parts != 0 && offload::keep(packet, parts as usize) {
+                // What is cut off is a packet more, and is dropped.
+                self.totals.generated += 1;
+                self.counters.add_drop(Drop::Police, 1);
+                return policer.conform;
+            }
+        }
+        action.control()
     }
 
     /// `tcf_mirred_act`.
@@ -585,30 +586,9 @@ fn to_ifb<'a>(view: &View<'a>, id: TcActionId, place: &Place) -> Option<(&'a Sto
 }
 
 /// What a policer charges for a packet.
-#[inline(always)]
-fn charged(wire: WireLength, ingress: bool) -> Charged {
-    let link_layer = if ingress { 14 } else { 0 };
-    Charged { wire, longest: wire.longest() + link_layer }
-}
-
-/// Which packets conform.
-#[inline(always)]
-fn admit(
-    action: &StoredAction,
-    policer: &Policer,
-    lease: &mut Lease,
-    now: Nanos,
-    packets: impl ExactSizeIterator<Item = Charged>,
-) -> u64 {
-    if let Some(average) = policer.average() {
-        let (rate, _) = action.estimated(now).unwrap_or_default();
-        if rate >= average {
-            // They are looked at all the same, to be counted.
-            packets.for_each(|_| {});
-            return 0;
-        }
-    }
-    policer.admit(lease, now, packets)
+fn charged(packet: &Packet, ingress: bool) -> Charged {
+    let wire = WireLength::of_packet(packet, uncounted(packet, ingress));
+    Charged { wire, longest: wire.longest() + link_layer(ingress) }
 }
 
 /// A copy of a packet, with what goes along with it.
