@@ -1,9 +1,9 @@
 //! The lengths of a burst of plain packets, side by side: what all of them cost is reckoned several at a time.
 
-use underpass_packet::ethernet;
+use underpass_packet::ethernet::Header as Ethernet;
 
-use super::Rate;
 use super::subject::is_vlan;
+use super::{Rate, link_layer};
 use crate::buffer::{BURST, Packet};
 use crate::tables::ANY_PROTOCOL;
 
@@ -21,12 +21,13 @@ impl Lengths {
     /// stands for itself alone and that nothing goes along with. `None`: there are others.
     #[inline(always)]
     pub(crate) fn of(burst: &[Packet], protocol: u16, ingress: bool) -> Option<Self> {
-        let less = if ingress { ethernet::Header::LEN as u32 } else { 0 };
+        let less = link_layer(ingress);
         let (mut lengths, mut types) = ([0; BURST], [0; BURST]);
         let mut plain = true;
         for ((packet, length), ethertype) in burst.iter().zip(&mut lengths).zip(&mut types) {
             plain &= packet.is_plain();
-            let [high, low] = *packet.bytes().get(12..SHORTEST)?.first_chunk()?;
+            let [.., high, low] =
+                *packet.bytes().first_chunk::<SHORTEST>()?.first_chunk::<{ Ethernet::LEN }>()?;
             *length = packet.len() as u32 - less;
             *ethertype = u16::from_ne_bytes([high, low]);
         }
@@ -70,6 +71,8 @@ impl Lengths {
 
 #[cfg(test)]
 mod tests {
+    use underpass_packet::ethernet;
+
     use super::*;
     use crate::buffer::{HEADROOM, Offload, Pool, Tag};
     use crate::qos::{LinkLayer, RateConfig, WireLength, uncounted};

@@ -115,7 +115,7 @@ pub fn mbits(
 ) -> anyhow::Result<f64> {
     let ends = network.ends();
     let receiver = ends.to.enter(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)))??;
-    receiver.set_read_timeout(Some(Duration::from_millis(200)))?;
+    receiver.set_read_timeout(Some(Duration::from_secs(2)))?;
     setsockopt(&receiver, sockopt::RcvBufForce, &(32 << 20)).context("SO_RCVBUFFORCE")?;
     setsockopt(&receiver, sockopt::UdpGroSegment, &true).context("UDP_GRO")?;
     while_sending(network, (super::network::SERVER, flows, shape), || {
