@@ -9,6 +9,7 @@
 //! context, in its stack and in the values of its maps, and each access is checked against those. So a program
 //! that no verifier has seen does no harm either.
 
+pub mod classic;
 mod decode;
 mod format;
 mod helpers;
