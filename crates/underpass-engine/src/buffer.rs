@@ -123,6 +123,8 @@ pub struct Tag {
     pub reserved: u8,
     /// The EtherType of a packet from which an action has taken the Ethernet header; 0: it has one.
     pub headless: u16,
+    /// What whoever watches its road calls it; 0: nobody does. It changes nothing of that road.
+    pub trace: u32,
 }
 
 /// An [`Offload`] in the margin: `start` counts from the start of the slot, so that it stays right when
@@ -252,6 +254,15 @@ impl Packet {
             // SAFETY: as in `read_tag`.
             unsafe { self.slot.as_ptr().sub(MARGIN - TAG).cast::<Tag>().write_unaligned(tag) };
             self.place |= TAGGED;
+        }
+    }
+
+    /// Is watched as the packet is that this one was made of.
+    #[inline]
+    pub fn trace_as(&mut self, origin: &Self) {
+        let trace = origin.tag().trace;
+        if trace != 0 {
+            self.set_tag(Tag { trace, ..self.tag() });
         }
     }
 

@@ -120,11 +120,19 @@ macro_rules! objects {
 impl Writer {
     /// Empty tables for so many workers, and what each of these needs.
     pub fn new(workers: usize) -> (Self, Arc<Tables>, Vec<Reader>) {
-        let (retirer, readers) = publish::domain(workers);
+        let (writer, tables, readers, _) = Self::watched(workers, 0);
+        (writer, tables, readers)
+    }
+
+    /// The same, and what so many need who only tell what ids in the tables stand for: they count nothing, and have no
+    /// part in the sums.
+    pub fn watched(workers: usize, watchers: usize) -> (Self, Arc<Tables>, Vec<Reader>, Vec<Reader>) {
+        let (retirer, readers) = publish::domain(workers + watchers);
         let arena = Arena::new(ARENA_BITS);
         let tables = Arc::new(Tables::new(&retirer, &arena));
         let reader = |(number, reader)| Reader { reader, counters: Arc::default(), number };
-        let readers: Vec<Reader> = readers.into_iter().enumerate().map(reader).collect();
+        let mut readers: Vec<Reader> = readers.into_iter().enumerate().map(reader).collect();
+        let watchers = readers.split_off(workers);
         let writer = Self {
             counters: readers.iter().map(|reader| reader.counters.clone()).collect(),
             links: Ids::new(tables.links.capacity()),
@@ -147,7 +155,7 @@ impl Writer {
             retirer,
             arena,
         };
-        (writer, tables, readers)
+        (writer, tables, readers, watchers)
     }
 
     objects! {

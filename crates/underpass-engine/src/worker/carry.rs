@@ -124,8 +124,7 @@ impl<const COUNT: bool> Path<COUNT> {
             (Step::Refuse(refusal), _) => match refusal.error() {
                 Some(error) => self.icmp_error(view, road, refusal.reason(), error, trace),
                 None => {
-                    trace.step(Event::Dropped(refusal.reason()), &road.packet);
-                    self.count_drop(road, refusal.reason());
+                    self.drop_on_road(road, refusal.reason(), trace);
                     return None;
                 }
             },

@@ -45,7 +45,10 @@ pub(super) fn fragment(
         header.total_length = ((header_len + part.len()) as u16).into();
         header.fill_checksum(options);
         match build(pool, &header, options, part) {
-            Ok(fragment) => fragments.push(fragment),
+            Ok(mut fragment) => {
+                fragment.trace_as(packet);
+                fragments.push(fragment);
+            }
             Err(reason) => {
                 for fragment in fragments {
                     pool.give(fragment);

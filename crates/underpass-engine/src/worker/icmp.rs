@@ -189,7 +189,8 @@ impl<const COUNT: bool> Path<COUNT> {
             set_source(&mut road.packet, own);
         }
         road.packet.clear_offload();
-        road.packet.set_tag(crate::buffer::Tag::default());
+        let watched = crate::buffer::Tag { trace: road.packet.tag().trace, ..Default::default() };
+        road.packet.set_tag(watched);
         self.count_drop(road, reason);
         trace.step(Event::Icmp(kind, code, reason), &road.packet);
         if !stack.is_empty() {

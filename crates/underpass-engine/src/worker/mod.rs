@@ -418,6 +418,12 @@ impl<const COUNT: bool> Path<COUNT> {
         self.counters.add_drop(reason, 1);
     }
 
+    /// Counts a packet as dropped that its caller still has.
+    pub(crate) fn drop_on_road<T: Trace>(&mut self, road: &mut Road, reason: Drop, trace: &mut T) {
+        trace.step(Event::Dropped(reason), &road.packet);
+        self.count_drop(road, reason);
+    }
+
     pub(crate) fn drop<T: Trace>(&mut self, packet: Packet, reason: Drop, trace: &mut T) {
         trace.step(Event::Dropped(reason), &packet);
         self.counters.add_drop(reason, 1);

@@ -410,6 +410,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return Step::drop(Drop::FragmentMalformed);
         }
         let frame = road.link_layer();
+        whole.trace_as(&road.packet);
         self.pool.give(std::mem::replace(&mut road.packet, whole));
         frame.into_iter().for_each(|frame| road.put_link_layer(frame));
         trace.step(Event::Reassembled(partial.parts.len()), &road.packet);

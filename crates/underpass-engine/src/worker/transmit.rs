@@ -308,7 +308,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let resolved =
             view.tables.next_hop(id, view.guard).and_then(|next_hop| Some((next_hop, next_hop.rewrite?)));
         let Some((next_hop, rewrite)) = resolved else {
-            return self.count_drop(road, Drop::NeighbourUnresolved);
+            return self.drop_on_road(road, Drop::NeighbourUnresolved, trace);
         };
         self.send_cut(road, next_hop.port, next_hop.mtu, &rewrite, trace);
     }
@@ -340,15 +340,15 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) {
         let Some(Action::Push(push)) = view.tables.action(id, view.guard) else {
-            return self.count_drop(road, Drop::NoRoute);
+            return self.drop_on_road(road, Drop::NoRoute, trace);
         };
         let next_hop = view.tables.next_hop(push.next_hop, view.guard);
         let Some((next_hop, rewrite)) = next_hop.and_then(|next_hop| Some((next_hop, next_hop.rewrite?)))
         else {
-            return self.count_drop(road, Drop::NeighbourUnresolved);
+            return self.drop_on_road(road, Drop::NeighbourUnresolved, trace);
         };
         let Some(stack) = mpls::stack_of(view, push, road.packet.bytes()) else {
-            return self.count_drop(road, Drop::NoHeadroom);
+            return self.drop_on_road(road, Drop::NoHeadroom, trace);
         };
         self.send_cut_below(road, next_hop.port, next_hop.mtu, (&rewrite, &stack), trace);
     }
@@ -368,18 +368,19 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(mut cut) = Cut::of_ip(&road.packet) {
             while let Some(part) = cut.next(&road.packet, &mut self.pool) {
                 self.totals.generated += 1 - std::mem::take(&mut place);
-                let Ok(part) = part else { return self.count_drop(road, Drop::NoBuffer) };
+                let Ok(mut part) = part else { return self.drop_on_road(road, Drop::NoBuffer, trace) };
+                part.trace_as(&road.packet);
                 let sent = self.send_fragments_of(&part, port, mtu, headers, trace);
                 self.pool.give(part);
                 if let Err(reason) = sent {
-                    return self.count_drop(road, reason);
+                    return self.drop_on_road(road, reason, trace);
                 }
             }
             return;
         }
         offload::finish(&mut road.packet);
         if let Err(reason) = self.send_fragments_of(&road.packet, port, mtu, headers, trace) {
-            self.count_drop(road, reason);
+            self.drop_on_road(road, reason, trace);
         }
     }
 

@@ -200,6 +200,7 @@ impl<const COUNT: bool> Path<COUNT> {
     fn tell_unreachable<T: Trace>(&mut self, view: &View<'_>, road: &Road, trace: &mut T) {
         let Some(mut copy) = self.pool.take_for(road.packet.len()) else { return };
         copy.bytes_mut().copy_from_slice(road.packet.bytes());
+        copy.trace_as(&road.packet);
         self.totals.generated += 1;
         let at = copy.headroom();
         let copy = Road::new(copy, at, road.ingress, road.extra);
@@ -520,11 +521,11 @@ impl<const COUNT: bool> Path<COUNT> {
                 .map(|tunnel| route.mtu(tunnel.form(Inside::Ip4).mtu)),
             _ => None,
         };
-        let Some(mtu) = mtu else { return self.count_drop(road, Drop::NoRoute) };
+        let Some(mtu) = mtu else { return self.drop_on_road(road, Drop::NoRoute, trace) };
         offload::finish(&mut road.packet);
         let fragments = match fragment::fragment(&mut self.pool, &road.packet, mtu as usize) {
             Ok(fragments) => fragments,
-            Err(reason) => return self.count_drop(road, reason),
+            Err(reason) => return self.drop_on_road(road, reason, trace),
         };
         trace.step(Event::Fragmented(fragments.len()), &road.packet);
         // One of them counts as the packet itself.

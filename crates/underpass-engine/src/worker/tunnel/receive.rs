@@ -171,13 +171,14 @@ impl<const COUNT: bool> Path<COUNT> {
     ) {
         trace.step(Event::Datagrams, &road.packet);
         let Some(mut cut) = Cut::of_ip(&road.packet) else {
-            return self.count_drop(road, Drop::UdpMalformed);
+            return self.drop_on_road(road, Drop::UdpMalformed, trace);
         };
         // One of them counts as the packet itself.
         let mut place = 1;
         while let Some(part) = cut.next(&road.packet, &mut self.pool) {
             self.totals.generated += 1 - std::mem::take(&mut place);
-            let Ok(part) = part else { return self.count_drop(road, Drop::NoBuffer) };
+            let Ok(mut part) = part else { return self.drop_on_road(road, Drop::NoBuffer, trace) };
+            part.trace_as(&road.packet);
             let at = part.headroom();
             let mut part = Road::new(part, at, road.ingress, road.extra);
             road.link_layer().into_iter().for_each(|frame| part.put_link_layer(frame));
