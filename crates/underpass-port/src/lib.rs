@@ -6,6 +6,7 @@ pub mod live;
 pub mod memory;
 pub mod packet;
 pub mod pcap;
+pub mod pcapng;
 mod sys;
 pub mod tun;
 mod vnet;

@@ -7,6 +7,7 @@ pub mod launch;
 pub mod live;
 pub mod offline;
 pub mod port_spec;
+pub mod road;
 pub mod serve;
 pub mod testbed;
 

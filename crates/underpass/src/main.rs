@@ -9,6 +9,7 @@ mod replay;
 mod run;
 mod script;
 mod stats;
+mod trace;
 
 use std::{
     io::{self, IsTerminal},
@@ -31,6 +32,7 @@ enum Command {
     Run(run::Args),
     Exec(exec::Args),
     Stats(stats::Args),
+    Trace(trace::Args),
     Replay(replay::Args),
     Bench(bench::Args),
     Lab(lab::Args),
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
         Command::Stats(args) => stats::main(&args),
+        Command::Trace(args) => trace::main(&args),
         Command::Replay(args) => replay::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Lab(args) => lab::main(&args),

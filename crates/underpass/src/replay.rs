@@ -1,6 +1,5 @@
 //! `underpass replay`: captures go through a router of this process.
 
-mod describe;
 mod summary;
 mod trace;
 
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use underpass::offline::Offline;
 use underpass::port_spec::PortSpec;
+use underpass::road::LinkName;
 use underpass_control::LinkKind;
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
 use underpass_engine::trace::{Trace, Untraced};
@@ -107,7 +107,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         let router = router.router();
         let names = router.links().map(|link| {
             let port = if let LinkKind::Port(port) = link.kind { Some(port) } else { None };
-            (link.id, port, link.name.clone())
+            LinkName { id: link.id, port, name: link.name.clone() }
         });
         let mut printer = Printer::new(io::BufWriter::new(out), tables, trace_reader, names.collect());
         drop(router);

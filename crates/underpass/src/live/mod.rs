@@ -4,6 +4,7 @@
 //! routes, and tells the workers, a thread a core, which ports they serve. Packets pass through the workers
 //! alone.
 
+mod ask;
 mod attach;
 mod descriptors;
 mod device;
@@ -16,10 +17,13 @@ pub mod priority;
 mod sent;
 mod shadow;
 mod stats;
+pub mod trace;
+mod tracer;
 mod variables;
 mod worker;
 
 use std::{
+    collections::BTreeMap,
     io::{self, Write},
     net::SocketAddr,
     path::PathBuf,
@@ -40,20 +44,26 @@ use nix::{
     unistd::Pid,
 };
 use underpass_control::Router;
-use underpass_engine::tables::{Reader, Tables, Writer};
+use underpass_engine::{
+    buffer::PortId,
+    tables::{Reader, Tables, Writer},
+};
 
 use crate::{
     fpm::Fpm,
     kernel::Kernel,
     launch,
+    road::LinkName,
     serve::{self, Host, Server},
 };
 
+pub use ask::{stats_path, trace_path};
 pub use attach::Driver;
 pub use descriptors::Descriptors;
 pub use priority::go_first;
-pub use stats::{Mpls as MplsStats, Port as PortStats, Stats, path as stats_path};
+pub use stats::{Mpls as MplsStats, Port as PortStats, Stats};
 
+use ask::Question;
 use attach::Attachments;
 use device::Sysctls;
 use events::{Events, Source};
@@ -61,7 +71,7 @@ use lifecycle::Lock;
 use neighbours::{Confirming, Pending};
 use shadow::Shadows;
 use variables::Variables;
-use worker::Word;
+use worker::{Order, Word};
 
 /// Neighbours that the workers may want before the control thread has looked.
 const WANTED: usize = 4096;
@@ -88,7 +98,7 @@ pub struct Options {
 
 /// The control thread's state.
 struct Live {
-    listening: stats::Listening,
+    listening: ask::Listening,
     router: Router,
     kernel: Kernel,
     workers: Vec<worker::Handle>,
@@ -116,14 +126,15 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let events = Events::new()?;
     let processors = processors();
     let count = options.workers.unwrap_or(processors.len()).clamp(1, 64);
-    let (writer, tables, readers) = Writer::new(count);
+    let (writer, tables, readers, mut watchers) = Writer::watched(count, 1);
     let mut router = Router::live(writer);
     let mut kernel = Kernel::open()?;
     router.set_namespace(Box::new(kernel.namespace()?));
     kernel.synchronise(&mut router)?;
     let (sender, wanted) = sync_channel(WANTED);
     let wanting = worker::Wanted { sender, waker: events.waker() };
-    let listening = stats::listen(&path, options.metrics, options.group, &events.waker())
+    let watcher = (Arc::clone(&tables), watchers.pop().context("a reader for those who follow packets")?);
+    let listening = ask::listen(&path, options.metrics, options.group, &events.waker(), watcher)
         .context("listening for those who want to know what was counted")?;
     let workers = start_workers(&processors, &tables, readers, &wanting)?;
     let mut attachments = Attachments::new(options, sysctls);
@@ -235,14 +246,45 @@ impl Live {
                     }
                 }
             }
-            while let Ok((topic, question)) = self.listening.questions.try_recv() {
-                // Who asked may have lost patience.
-                let _ = question.send(self.answer(topic));
+            while let Ok(question) = self.listening.questions.try_recv() {
+                self.hear(question);
             }
             self.confirming.follow(&self.router, &mut self.kernel);
             self.variables.follow(&mut self.router);
             self.router.reclaim();
         }
+    }
+
+    /// Answers a question. Who asked may have lost patience.
+    fn hear(&self, question: Question) {
+        match question {
+            Question::Stats(topic, to) => {
+                let _ = to.send(self.answer(topic));
+            }
+            Question::Links(to) => {
+                let _ = to.send(self.link_names());
+            }
+            Question::Workers(to) => {
+                let _ = to.send(self.workers.len());
+            }
+            Question::Trace(what) => {
+                self.workers.iter().for_each(|worker| worker.order(Order::Trace(what.clone())));
+            }
+        }
+    }
+
+    /// The links that packets come and go by.
+    fn link_names(&self) -> Vec<LinkName> {
+        let ports: BTreeMap<u32, PortId> =
+            self.attachments.drivers().map(|(index, port, _)| (index, port)).collect();
+        let links = self.router.links();
+        links
+            .map(|link| LinkName {
+                id: link.id,
+                port: ports.get(&link.index).copied(),
+                name: link.name.clone(),
+            })
+            .collect()
     }
 
     /// How long to wait at most, for what time settles.

@@ -3,38 +3,20 @@
 //! Each connection to the socket gets one JSON document: [`Stats`], or [`Mpls`] to a line `mpls`, of all labels or
 //! of one that the line names behind it.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    fs,
-    io::{self, Read, Write},
-    net::{SocketAddr, TcpListener},
-    os::unix::{
-        fs::{PermissionsExt, chown},
-        net::{UnixListener, UnixStream},
-    },
-    path::{Path, PathBuf},
-    sync::mpsc::{Receiver, Sender, channel},
-    thread,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::mpsc::channel, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Live, metrics,
+    Live,
+    ask::Answer,
     worker::{Account, Handle, Order},
 };
-use crate::serve::Waker;
 use underpass_control::{LabelCount, LinkCounts};
 use underpass_engine::buffer::PortId;
 use underpass_engine::{counters::MplsCount, drops::Drop};
 use underpass_port::live::Tally;
 
-/// How long somebody who asks may take to read the answer, and the control thread to give it.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long somebody who asks may take to say what for.
-const QUESTION_PATIENCE: Duration = Duration::from_millis(200);
 /// How long a worker may take to say what its ports have dropped.
 const WORKER_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -189,13 +171,6 @@ pub struct Sid {
     pub errors: u64,
 }
 
-/// Where the router at `socket` tells what it has counted.
-pub fn path(socket: &Path) -> PathBuf {
-    let mut path = OsString::from(socket);
-    path.push(".stats");
-    path.into()
-}
-
 /// What somebody wants to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
@@ -207,7 +182,7 @@ pub enum Topic {
 
 impl Topic {
     /// Reads the line of a question: nothing for [`Topic::All`].
-    fn parse(line: &str) -> Option<Self> {
+    pub(super) fn parse(line: &str) -> Option<Self> {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             [] => Some(Self::All),
             ["mpls"] => Some(Self::Mpls(None)),
@@ -215,124 +190,6 @@ impl Topic {
             _ => None,
         }
     }
-}
-
-/// What is answered.
-#[derive(Debug, Clone, Serialize)]
-#[serde(untagged)]
-pub enum Answer {
-    /// To [`Topic::All`].
-    All(Stats),
-    /// To [`Topic::Mpls`].
-    Mpls(Mpls),
-}
-
-/// Somebody who wants to know.
-pub type Question = (Topic, Sender<Answer>);
-
-/// The way of questions to the control thread.
-#[derive(Clone)]
-struct Asking {
-    questions: Sender<Question>,
-    waker: Waker,
-}
-
-impl Asking {
-    fn ask(&self, topic: Topic) -> io::Result<Answer> {
-        let (answer, answered) = channel();
-        self.questions.send((topic, answer)).map_err(io::Error::other)?;
-        self.waker.wake();
-        answered.recv_timeout(PATIENCE).map_err(io::Error::other)
-    }
-
-    fn ask_all(&self) -> io::Result<Stats> {
-        match self.ask(Topic::All)? {
-            Answer::All(stats) => Ok(stats),
-            Answer::Mpls(_) => Err(io::ErrorKind::InvalidData.into()),
-        }
-    }
-
-    /// Answers a connection.
-    fn answer(&self, mut connection: &UnixStream) -> io::Result<()> {
-        connection.set_write_timeout(Some(PATIENCE))?;
-        let topic = Topic::parse(&question(connection)?).ok_or(io::ErrorKind::InvalidInput)?;
-        let mut text = serde_json::to_vec(&self.ask(topic)?)?;
-        text.push(b'\n');
-        connection.write_all(&text)
-    }
-}
-
-/// The first line that a client writes; nothing if it writes none for a while.
-fn question(mut connection: &UnixStream) -> io::Result<String> {
-    connection.set_read_timeout(Some(QUESTION_PATIENCE))?;
-    let (mut line, mut part) = (Vec::new(), [0; 64]);
-    while !line.contains(&b'\n') && line.len() < 64 {
-        match connection.read(&mut part) {
-            Ok(0) => break,
-            Ok(length) => line.extend_from_slice(&part[..length]),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
-                break;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(line).into_owned())
-}
-
-/// The socket file, which goes when this is dropped; and the questions.
-pub struct Listening {
-    /// To be answered by the control thread.
-    pub questions: Receiver<Question>,
-    file: PathBuf,
-}
-
-impl std::ops::Drop for Listening {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.file);
-    }
-}
-
-/// Listens beside `socket`, and for Prometheus if it asks somewhere.
-///
-/// # Errors
-/// There is no listening there.
-pub fn listen(
-    socket: &Path,
-    metrics: Option<SocketAddr>,
-    group: Option<u32>,
-    waker: &Waker,
-) -> io::Result<Listening> {
-    let file = path(socket);
-    // Whoever held the lock of the namespace before is gone.
-    let _ = fs::remove_file(&file);
-    let listener = UnixListener::bind(&file)?;
-    let mode = if group.is_some() { 0o660 } else { 0o600 };
-    fs::set_permissions(&file, fs::Permissions::from_mode(mode))?;
-    if group.is_some() {
-        chown(&file, None, group)?;
-    }
-    let (questions, receiver) = channel();
-    let asking = Asking { questions, waker: waker.clone() };
-    if let Some(address) = metrics {
-        let (listener, asking) = (TcpListener::bind(address)?, asking.clone());
-        thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            for connection in listener.incoming().flatten() {
-                if let Err(error) = metrics::answer(&connection, PATIENCE, || asking.ask_all()) {
-                    tracing::debug!("somebody who asked for metrics: {error}");
-                }
-            }
-        })?;
-    }
-    thread::Builder::new().name("stats".to_owned()).spawn(move || {
-        for connection in listener.incoming().flatten() {
-            if let Err(error) = asking.answer(&connection) {
-                tracing::debug!("somebody who asked for statistics: {error}");
-            }
-        }
-    })?;
-    Ok(Listening { questions: receiver, file })
 }
 
 /// What the ports of a worker have dropped, each reason by its name.

@@ -37,6 +37,7 @@ use super::{
     descriptors::Descriptors,
     priority::{self, Stretch},
     sent::raise_hop_limit,
+    tracer::{Seen, Spec, Tracer},
 };
 use crate::serve::Waker;
 
@@ -66,6 +67,8 @@ pub enum Order {
     Detach(PortId),
     /// What came of a neighbour that was unresolved.
     Resolved(LinkId, IpAddr, Option<Rewrite>),
+    /// Follow packets from now on, and tell of them there; or none any more.
+    Trace(Option<(Arc<Spec>, SyncSender<Seen>)>),
     /// End.
     Stop,
 }
@@ -199,6 +202,8 @@ pub fn start(
         activity: Arc::clone(&activity),
         began: Instant::now(),
         clock_read: None,
+        tracer: None,
+        followed: 0,
     };
     let thread = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
         if let Some(processor) = processor {
@@ -231,6 +236,10 @@ struct Running {
     began: Instant,
     /// When the time outside was read last.
     clock_read: Option<Instant>,
+    /// Where packets are followed.
+    tracer: Option<Box<Tracer>>,
+    /// [`Tracer::last`] of the last one.
+    followed: u32,
 }
 
 impl Running {
@@ -281,8 +290,19 @@ impl Running {
             }
             Order::Resolved(link, address, rewrite) => {
                 let now = self.nanos(Instant::now());
-                self.worker.resolve(link, address, rewrite.as_ref(), now, &mut Untraced);
+                match &mut self.tracer {
+                    Some(tracer) => {
+                        self.worker.resolve(link, address, rewrite.as_ref(), now, tracer.turn(now));
+                        tracer.end();
+                    }
+                    None => self.worker.resolve(link, address, rewrite.as_ref(), now, &mut Untraced),
+                }
                 self.send();
+            }
+            Order::Trace(what) => {
+                self.followed = self.tracer.take().map_or(self.followed, |tracer| tracer.last());
+                let tracer = |(spec, sink)| Box::new(Tracer::new(spec, sink, self.number, self.followed));
+                self.tracer = what.map(tracer);
             }
             Order::Stop => {
                 for (_, port) in std::mem::take(&mut self.ports) {
@@ -347,11 +367,17 @@ impl Running {
                 if let LivePort::Tun(_) = **port {
                     burst.iter_mut().for_each(|packet| raise_hop_limit(packet.bytes_mut()));
                 }
-                self.worker.process(*id, &mut burst, nanos, &mut Untraced);
+                match &mut self.tracer {
+                    None => self.worker.process(*id, &mut burst, nanos, &mut Untraced),
+                    Some(tracer) => process_traced(&mut self.worker, tracer, *id, &mut burst, nanos),
+                }
             }
         }
         if self.worker.held() > 0 {
-            self.worker.give_up(nanos, &mut Untraced);
+            match &mut self.tracer {
+                None => self.worker.give_up(nanos, &mut Untraced),
+                Some(tracer) => self.worker.give_up(nanos, tracer.turn(nanos)),
+            }
             busy |= self.ask();
         }
         if let Some((text, lost)) = self.worker.printed(|text, lost| (text.into(), lost)) {
@@ -361,7 +387,13 @@ impl Running {
             }
         }
         // What qdiscs have held until now.
-        self.worker.advance(nanos, &mut Untraced);
+        match &mut self.tracer {
+            None => self.worker.advance(nanos, &mut Untraced),
+            Some(tracer) => {
+                self.worker.advance(nanos, tracer.turn(nanos));
+                tracer.end();
+            }
+        }
         // Also what was given up above leaves here, as an error to its sender.
         self.send();
         // What has no room in the queue of a port is due at once: that has room again.
@@ -403,5 +435,17 @@ impl Running {
         if self.descriptors.sleep(timeout) {
             self.wake.heard();
         }
+    }
+}
+
+/// A burst of which some may be followed.
+#[cold]
+#[inline(never)]
+fn process_traced(worker: &mut Worker, tracer: &mut Tracer, port: PortId, burst: &mut Burst, now: u64) {
+    if tracer.begin(port, burst, now) {
+        worker.process(port, burst, now, tracer);
+        tracer.end();
+    } else {
+        worker.process(port, burst, now, &mut Untraced);
     }
 }

@@ -19,5 +19,6 @@ mod mtu;
 mod net;
 mod restart;
 mod shaping;
+mod trace;
 mod tunnel;
 mod vrf;

@@ -1,0 +1,204 @@
+//! Those who ask the router about itself: `underpass stats` and `trace` at sockets beside its own, and Prometheus.
+//! Threads listen to them, and ask the control thread, which alone knows.
+
+use std::{
+    ffi::OsString,
+    fs,
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpListener},
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, SyncSender, channel},
+    },
+    thread,
+    time::Duration,
+};
+
+use serde::Serialize;
+use underpass_engine::tables::{Reader, Tables};
+
+use super::{
+    metrics,
+    stats::{Mpls, Stats, Topic},
+    trace,
+    tracer::{Seen, Spec},
+};
+use crate::{road::LinkName, serve::Waker};
+
+/// How long somebody who asks may take to read the answer, and the control thread to give it.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// How long somebody who asks may take to say what for.
+const QUESTION_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Where the router at `socket` tells what it has counted.
+pub fn stats_path(socket: &Path) -> PathBuf {
+    beside(socket, ".stats")
+}
+
+/// Where the router at `socket` lets packets be followed.
+pub fn trace_path(socket: &Path) -> PathBuf {
+    beside(socket, ".trace")
+}
+
+fn beside(socket: &Path, suffix: &str) -> PathBuf {
+    let mut path = OsString::from(socket);
+    path.push(suffix);
+    path.into()
+}
+
+/// What is answered.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// To [`Topic::All`].
+    All(Stats),
+    /// To [`Topic::Mpls`].
+    Mpls(Mpls),
+}
+
+/// What the control thread is asked, or told to do.
+pub enum Question {
+    /// What has been counted.
+    Stats(Topic, Sender<Answer>),
+    /// Which links there are.
+    Links(Sender<Vec<LinkName>>),
+    /// Let the workers follow packets; `None`: no more.
+    Trace(Option<(Arc<Spec>, SyncSender<Seen>)>),
+    /// How many workers there are.
+    Workers(Sender<usize>),
+}
+
+/// The way of questions to the control thread.
+#[derive(Clone)]
+pub struct Asking {
+    questions: Sender<Question>,
+    waker: Waker,
+}
+
+impl Asking {
+    /// Tells the control thread to do something.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn tell(&self, question: Question) -> io::Result<()> {
+        self.questions.send(question).map_err(io::Error::other)?;
+        self.waker.wake();
+        Ok(())
+    }
+
+    /// Asks it.
+    ///
+    /// # Errors
+    /// It has ended, or takes too long.
+    pub fn ask<A>(&self, question: impl FnOnce(Sender<A>) -> Question) -> io::Result<A> {
+        let (answer, answered) = channel();
+        self.tell(question(answer))?;
+        answered.recv_timeout(PATIENCE).map_err(io::Error::other)
+    }
+
+    fn all(&self) -> io::Result<Stats> {
+        match self.ask(|answer| Question::Stats(Topic::All, answer))? {
+            Answer::All(stats) => Ok(stats),
+            Answer::Mpls(_) => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
+    /// Answers a connection.
+    fn answer(&self, mut connection: &UnixStream) -> io::Result<()> {
+        connection.set_write_timeout(Some(PATIENCE))?;
+        let line = question(connection, 64, QUESTION_PATIENCE)?;
+        let topic = Topic::parse(&line).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut text = serde_json::to_vec(&self.ask(|answer| Question::Stats(topic, answer))?)?;
+        text.push(b'\n');
+        connection.write_all(&text)
+    }
+}
+
+/// The first line that a client writes, of `limit` bytes at most; nothing if it writes none for a while.
+pub fn question(mut connection: &UnixStream, limit: usize, patience: Duration) -> io::Result<String> {
+    connection.set_read_timeout(Some(patience))?;
+    let (mut line, mut part) = (Vec::new(), [0; 1024]);
+    while !line.contains(&b'\n') && line.len() < limit {
+        match connection.read(&mut part) {
+            Ok(0) => break,
+            Ok(length) => line.extend_from_slice(&part[..length]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                break;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(line).into_owned())
+}
+
+/// The socket files, which go when this is dropped; and the questions.
+pub struct Listening {
+    /// To be answered by the control thread.
+    pub questions: Receiver<Question>,
+    files: [PathBuf; 2],
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+/// A socket file that the group may use too, if there is one.
+fn bind(file: &Path, group: Option<u32>) -> io::Result<UnixListener> {
+    // Whoever held the lock of the namespace before is gone.
+    let _ = fs::remove_file(file);
+    let listener = UnixListener::bind(file)?;
+    let mode = if group.is_some() { 0o660 } else { 0o600 };
+    fs::set_permissions(file, fs::Permissions::from_mode(mode))?;
+    if group.is_some() {
+        chown(file, None, group)?;
+    }
+    Ok(listener)
+}
+
+/// Listens beside `socket`, and for Prometheus if it asks somewhere. `tables` and `watcher` tell what packets found.
+///
+/// # Errors
+/// There is no listening there.
+pub fn listen(
+    socket: &Path,
+    metrics: Option<SocketAddr>,
+    group: Option<u32>,
+    waker: &Waker,
+    (tables, watcher): (Arc<Tables>, Reader),
+) -> io::Result<Listening> {
+    let files = [stats_path(socket), trace_path(socket)];
+    let [stats, tracing] = [bind(&files[0], group)?, bind(&files[1], group)?];
+    let (questions, receiver) = channel();
+    let asking = Asking { questions, waker: waker.clone() };
+    if let Some(address) = metrics {
+        let (listener, asking) = (TcpListener::bind(address)?, asking.clone());
+        thread::Builder::new().name("metrics".to_owned()).spawn(move || {
+            for connection in listener.incoming().flatten() {
+                if let Err(error) = metrics::answer(&connection, PATIENCE, || asking.all()) {
+                    tracing::debug!("somebody who asked for metrics: {error}");
+                }
+            }
+        })?;
+    }
+    let following = trace::Following::new(asking.clone(), tables, watcher);
+    thread::Builder::new().name("trace".to_owned()).spawn(move || following.listen(&tracing))?;
+    thread::Builder::new().name("stats".to_owned()).spawn(move || {
+        for connection in stats.incoming().flatten() {
+            if let Err(error) = asking.answer(&connection) {
+                tracing::debug!("somebody who asked for statistics: {error}");
+            }
+        }
+    })?;
+    Ok(Listening { questions: receiver, files })
+}

@@ -1,0 +1,399 @@
+//! Packets that are followed on their roads, for `underpass trace` at a socket beside the router's own.
+//!
+//! A client writes one line of JSON, a [`Request`], and gets lines of JSON, each a [`Message`], until it shuts down
+//! its end of the connection or is gone. One client at a time.
+
+use std::{
+    io::{self, Write},
+    net::Shutdown,
+    os::{
+        fd::AsRawFd,
+        unix::net::{UnixListener, UnixStream},
+    },
+    sync::{
+        Arc, Mutex, TryLockError,
+        atomic::{
+            AtomicU64, AtomicUsize,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+        mpsc::{RecvTimeoutError, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    errno::Errno,
+    sys::socket::{MsgFlags, recv},
+};
+use serde::{Deserialize, Serialize};
+use underpass_engine::{
+    bpf::classic::{Filter, Instruction, MAX_INSTRUCTIONS},
+    buffer::PortId,
+    tables::{Reader, Tables},
+    trace::Event,
+};
+
+use super::{
+    ask::{Asking, PATIENCE, Question, question},
+    tracer::{FOLLOWED, Seen, Spec},
+};
+use crate::road::{self, LinkName, Names, port_name};
+
+/// Longest request: a program of the most instructions in JSON.
+const REQUEST: usize = MAX_INSTRUCTIONS * 32 + 1024;
+/// How soon a client that has gone is missed.
+const TICK: Duration = Duration::from_millis(100);
+/// How long names of links are good for.
+const NAMES: Duration = Duration::from_secs(1);
+/// How long workers may take to tell what they still followed.
+const LAST: Duration = Duration::from_secs(1);
+
+/// What is to be followed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// A program of classic BPF for Ethernet frames as they come in: code, jump if true, jump if false, number.
+    /// Empty: every packet.
+    #[serde(default)]
+    pub filter: Vec<(u16, u8, u8, u32)>,
+    /// Only what comes in by this port.
+    #[serde(default)]
+    pub port: Option<String>,
+    /// The frames, too.
+    #[serde(default)]
+    pub frames: bool,
+    /// Only packets that are dropped.
+    #[serde(default)]
+    pub drops: bool,
+    /// Packets that each worker follows in a second at most.
+    pub rate: u32,
+}
+
+/// What a client is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Message {
+    /// From now on packets are followed.
+    Started,
+    /// They are not, because of this.
+    Refused(String),
+    /// A packet's road.
+    Road(Box<Road>),
+    /// So many packets until now were not followed that should have been.
+    Missed(u64),
+    /// No more are followed.
+    Ended,
+}
+
+/// A packet's road.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Road {
+    /// The number of the packet, from 1.
+    pub packet: u64,
+    /// The worker that carried it.
+    pub worker: usize,
+    /// When it came in: nanoseconds since 1970.
+    pub time: u64,
+    /// The port that it came in by.
+    pub port: String,
+    /// What happened to it.
+    pub steps: Vec<Step>,
+    /// The ports that it, or what was made of it, left by.
+    pub sent: Vec<String>,
+    /// Whether the router or its host got it.
+    pub delivered: bool,
+    /// Why it, or a part of it, was dropped.
+    pub dropped: Vec<String>,
+    /// False: it is still in a queue, or nothing more was heard of it.
+    pub ended: bool,
+    /// As it came in and as it left, if that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frames: Vec<Frame>,
+}
+
+/// A step of a road.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Nanoseconds since the packet came in: steps of one burst have one time.
+    pub after: u64,
+    /// What kind of step, in a word.
+    pub step: String,
+    /// In words.
+    pub text: String,
+}
+
+/// A frame.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// The port.
+    pub port: String,
+    /// Whether it left by it, or came in.
+    pub left: bool,
+    /// Nanoseconds since the packet came in.
+    pub after: u64,
+    /// The bytes, in hexadecimal digits.
+    pub hex: String,
+}
+
+impl Frame {
+    /// The bytes. `None`: these are no hexadecimal digits.
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        let pairs = self.hex.as_bytes().chunks(2);
+        pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+    }
+}
+
+/// Two digits a byte.
+fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]).collect()
+}
+
+/// The daemon's end of following.
+pub struct Following {
+    asking: Asking,
+    tables: Arc<Tables>,
+    /// Held by whoever follows.
+    watcher: Mutex<Reader>,
+}
+
+impl Following {
+    /// Over these tables.
+    pub fn new(asking: Asking, tables: Arc<Tables>, watcher: Reader) -> Arc<Self> {
+        Arc::new(Self { asking, tables, watcher: Mutex::new(watcher) })
+    }
+
+    /// Answers those who connect, each in a thread of its own: whoever comes second is to hear why that is refused.
+    pub fn listen(self: Arc<Self>, listener: &UnixListener) {
+        let clients = Arc::new(AtomicUsize::new(0));
+        for connection in listener.incoming().flatten() {
+            // Nobody fills the process with threads.
+            if clients.load(Acquire) >= 8 {
+                continue;
+            }
+            clients.fetch_add(1, Relaxed);
+            let (following, served) = (Arc::clone(&self), Arc::clone(&clients));
+            let thread = thread::Builder::new().name("trace-client".to_owned()).spawn(move || {
+                if let Err(error) = following.serve(&connection) {
+                    tracing::debug!("somebody who followed packets: {error}");
+                }
+                served.fetch_sub(1, Release);
+            });
+            if thread.is_err() {
+                clients.fetch_sub(1, Release);
+            }
+        }
+    }
+
+    fn serve(&self, connection: &UnixStream) -> io::Result<()> {
+        connection.set_write_timeout(Some(PATIENCE))?;
+        let done = self.follow(connection);
+        if let Err(Refused::Why(why)) = &done {
+            tell(connection, &Message::Refused(why.clone()))?;
+            connection.shutdown(Shutdown::Write)?;
+        }
+        match done {
+            Err(Refused::Io(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn follow(&self, connection: &UnixStream) -> Result<(), Refused> {
+        let mut watcher = match self.watcher.try_lock() {
+            Ok(watcher) => watcher,
+            Err(TryLockError::WouldBlock) => {
+                return Err(Refused::Why("somebody else follows packets of this router".to_owned()));
+            }
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        };
+        let request: Request = serde_json::from_str(&question(connection, REQUEST, PATIENCE)?)
+            .map_err(|error| Refused::Why(error.to_string()))?;
+        let mut names = self.asking.ask(Question::Links)?;
+        let workers = self.asking.ask(Question::Workers)?;
+        let spec = Arc::new(spec(&request, &names, workers)?);
+        let (sink, seen) = sync_channel(FOLLOWED * workers);
+        tell(connection, &Message::Started)?;
+        self.asking.tell(Question::Trace(Some((Arc::clone(&spec), sink))))?;
+
+        let (mut named, mut missed, mut number, mut end) = (Instant::now(), 0, 0, None);
+        let told = loop {
+            let road = match seen.recv_timeout(TICK) {
+                Ok(road) => Some(road),
+                Err(RecvTimeoutError::Timeout) => None,
+                // Every worker has told what it still followed.
+                Err(RecvTimeoutError::Disconnected) => break Ok(()),
+            };
+            let now = Instant::now();
+            if let Some(road) = road {
+                if let Some(waiting) = spec.waiting.get(road.worker) {
+                    waiting.fetch_sub(1, Relaxed);
+                }
+                if now.duration_since(named) > NAMES {
+                    (names, named) = (self.asking.ask(Question::Links).unwrap_or(names), now);
+                }
+                number += 1;
+                let road = self.describe(number, road, &names, &mut watcher);
+                if let Err(error) = tell(connection, &Message::Road(Box::new(road))) {
+                    break Err(error);
+                }
+            }
+            let now_missed = spec.missed.load(Relaxed);
+            if now_missed != missed && end.is_none() {
+                missed = now_missed;
+                if let Err(error) = tell(connection, &Message::Missed(missed)) {
+                    break Err(error);
+                }
+            }
+            if end.is_some_and(|end| now > end) {
+                break Ok(());
+            }
+            if end.is_none() && has_left(connection) {
+                end = Some(now + LAST);
+                self.asking.tell(Question::Trace(None))?;
+            }
+        };
+        watcher.idle();
+        self.asking.tell(Question::Trace(None))?;
+        told?;
+        if end.is_none() {
+            return Err(Refused::Why("the router has gone".to_owned()));
+        }
+        tell(connection, &Message::Missed(spec.missed.load(Relaxed)))?;
+        Ok(tell(connection, &Message::Ended)?)
+    }
+
+    fn describe(&self, packet: u64, seen: Seen, names: &[LinkName], watcher: &mut Reader) -> Road {
+        let port = |port: PortId| port_name(names, port).to_owned();
+        let mut road = Road {
+            packet,
+            worker: seen.worker,
+            time: seen.time,
+            port: port(seen.port),
+            ended: seen.ended,
+            ..Road::default()
+        };
+        {
+            let guard = watcher.enter();
+            let told = Names { tables: &self.tables, guard: &guard, names };
+            road.steps.extend(seen.steps.iter().map(|step| Step {
+                after: step.after,
+                step: road::word(&step.event).to_owned(),
+                text: road::line(&step.event, &step.shown, &told),
+            }));
+        }
+        // What only this has looked at must not keep memory from being freed.
+        watcher.idle();
+        for step in &seen.steps {
+            match step.event {
+                Event::Sent(by) => road.sent.push(port(by)),
+                Event::Delivered(_) => road.delivered = true,
+                Event::Dropped(reason) | Event::Icmp(_, _, reason) => {
+                    road.dropped.push(reason.name().to_owned());
+                }
+                _ => {}
+            }
+        }
+        road.frames = seen
+            .frames
+            .iter()
+            .map(|frame| Frame {
+                port: port(frame.port),
+                left: frame.left,
+                after: frame.after,
+                hex: hex(&frame.bytes),
+            })
+            .collect();
+        road
+    }
+}
+
+/// Why nothing is followed.
+enum Refused {
+    /// What the client did, or asks for.
+    Why(String),
+    /// The connection or the control thread is gone.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// What the workers are told to do.
+fn spec(request: &Request, names: &[LinkName], workers: usize) -> Result<Spec, Refused> {
+    let program: Vec<Instruction> =
+        request.filter.iter().map(|&(code, jt, jf, k)| Instruction { code, jt, jf, k }).collect();
+    let filter = if program.is_empty() { None } else { Some(Filter::new(&program)) };
+    let filter = filter.transpose().map_err(|why| Refused::Why(format!("the filter: {why}")))?;
+    let find = |name: &String| {
+        let port = names.iter().find(|link| link.name == *name).and_then(|link| link.port);
+        port.ok_or_else(|| Refused::Why(format!("{name} is no port of the router")))
+    };
+    Ok(Spec {
+        filter,
+        port: request.port.as_ref().map(find).transpose()?,
+        frames: request.frames,
+        drops: request.drops,
+        rate: request.rate.clamp(1, 1_000_000),
+        waiting: (0..workers).map(|_| AtomicUsize::new(0)).collect(),
+        missed: AtomicU64::new(0),
+    })
+}
+
+fn tell(mut connection: &UnixStream, message: &Message) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    connection.write_all(&line)
+}
+
+/// Whether the client has shut down its end, or is gone. Whatever else it writes is no matter.
+fn has_left(connection: &UnixStream) -> bool {
+    match recv(connection.as_raw_fd(), &mut [0; 256], MsgFlags::MSG_DONTWAIT) {
+        Ok(length) => length == 0,
+        Err(errno) => !matches!(errno, Errno::EAGAIN | Errno::EINTR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_as_digits() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let frame = Frame { hex: hex(&bytes), ..Frame::default() };
+        assert_eq!(frame.hex.get(..8), Some("00010203"));
+        assert_eq!(frame.bytes(), Some(bytes));
+        for wrong in ["0", "0g", "éé"] {
+            assert_eq!(Frame { hex: wrong.to_owned(), ..Frame::default() }.bytes().is_some(), wrong == "0");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_checked() {
+        let names = [LinkName {
+            id: underpass_engine::tables::LinkId(7),
+            port: Some(PortId(3)),
+            name: "eth0".to_owned(),
+        }];
+        let asked = |filter: &[(u16, u8, u8, u32)], port: Option<&str>| {
+            let request = Request {
+                filter: filter.to_vec(),
+                port: port.map(str::to_owned),
+                rate: 0,
+                ..Request::default()
+            };
+            match spec(&request, &names, 2) {
+                Ok(spec) => Ok((spec.port, spec.filter.is_some(), spec.rate, spec.waiting.len())),
+                Err(Refused::Why(why)) => Err(why),
+                Err(Refused::Io(error)) => panic!("{error}"),
+            }
+        };
+        assert_eq!(asked(&[], None), Ok((None, false, 1, 2)));
+        assert_eq!(asked(&[(6, 0, 0, 1)], Some("eth0")), Ok((Some(PortId(3)), true, 1, 2)));
+        assert_eq!(asked(&[], Some("eth1")).unwrap_err(), "eth1 is no port of the router");
+        assert!(asked(&[(0x15, 0, 9, 1)], None).unwrap_err().starts_with("the filter: instruction 0 jumps"));
+    }
+}

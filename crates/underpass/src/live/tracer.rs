@@ -1,0 +1,381 @@
+//! What a worker does for somebody who follows packets: it picks those that a filter takes as they come in, and notes
+//! the steps of their roads until they have left, been delivered or been dropped.
+//!
+//! A packet that is followed has a number in its [`Tag`](underpass_engine::buffer::Tag), and so has what is made of it:
+//! fragments, copies, errors. While one is on its way, the packets of its worker go step by step, as the common road
+//! tells of no steps. A worker that follows nothing asks once a burst whether it is to.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        mpsc::SyncSender,
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use underpass_engine::{
+    bpf::classic::Filter,
+    buffer::{Packet, PortId, Tag},
+    limiter::Limiter,
+    trace::{Event, Trace},
+    worker::Burst,
+};
+
+use crate::road;
+
+/// Packets of a worker that are followed or wait to be shown, at a time.
+pub const FOLLOWED: usize = 256;
+/// Steps that are kept of a road, and frames: what goes round in circles has many.
+const STEPS: usize = 128;
+const FRAMES: usize = 64;
+/// A road of which nothing was heard for so long is taken to have ended: nanoseconds.
+const FORGOTTEN: u64 = 10_000_000_000;
+/// Bits of a packet's number that say its place; the others tell it from those that were there before.
+const PLACE: u32 = FOLLOWED.trailing_zeros();
+
+/// Which packets are followed, for all workers; and what became of those that should have been.
+#[derive(Debug)]
+pub struct Spec {
+    /// All packets, if there is none.
+    pub filter: Option<Filter>,
+    /// The port that they come in by; any, if it is none.
+    pub port: Option<PortId>,
+    /// Whether the frames are wanted too.
+    pub frames: bool,
+    /// Only roads that end in a drop are told.
+    pub drops: bool,
+    /// Packets that a worker follows in a second at most.
+    pub rate: u32,
+    /// Roads of each worker that have not been shown yet.
+    pub waiting: Vec<AtomicUsize>,
+    /// Packets that matched and were not followed.
+    pub missed: AtomicU64,
+}
+
+/// A step of a road.
+#[derive(Debug)]
+pub struct Step {
+    /// Nanoseconds since the packet came in.
+    pub after: u64,
+    /// What happened.
+    pub event: Event,
+    /// What it says of the packet.
+    pub shown: String,
+}
+
+/// A frame as it came in or left.
+#[derive(Debug)]
+pub struct Frame {
+    /// Nanoseconds since the packet came in.
+    pub after: u64,
+    /// Whether it left.
+    pub left: bool,
+    /// The port.
+    pub port: PortId,
+    /// The frame.
+    pub bytes: Box<[u8]>,
+}
+
+/// A packet's road, as far as it went.
+#[derive(Debug)]
+pub struct Seen {
+    /// The worker.
+    pub worker: usize,
+    /// The port that it came in by.
+    pub port: PortId,
+    /// When, in nanoseconds since 1970.
+    pub time: u64,
+    /// In order.
+    pub steps: Vec<Step>,
+    /// The frame that came in, and those that left.
+    pub frames: Vec<Frame>,
+    /// Whether it came to its end; or nothing more was heard of it.
+    pub ended: bool,
+}
+
+/// A road that goes on.
+struct Followed {
+    number: u32,
+    /// When the packet came in, and its last step was, by the worker's clock.
+    began: u64,
+    last: u64,
+    seen: Seen,
+    /// Parts of it that are in queues.
+    queued: usize,
+    /// The turn in which it began to wait for a neighbour.
+    held: Option<u64>,
+}
+
+/// A worker's part of following.
+pub struct Tracer {
+    spec: Arc<Spec>,
+    sink: SyncSender<Seen>,
+    worker: usize,
+    places: Vec<Option<Followed>>,
+    /// Places that are taken.
+    taken: Vec<usize>,
+    /// Places that are free.
+    free: Vec<usize>,
+    limiter: Limiter,
+    /// The number of the packet that was followed last, without its place.
+    last: u32,
+    /// By the worker's clock.
+    now: u64,
+    /// Counts bursts and what else may move packets on.
+    turns: u64,
+}
+
+impl Tracer {
+    /// For this worker. `last` is what the tracer before this one gave as [`Tracer::last`].
+    pub fn new(spec: Arc<Spec>, sink: SyncSender<Seen>, worker: usize, last: u32) -> Self {
+        Self {
+            limiter: Limiter::new(spec.rate.into(), spec.rate.min(FOLLOWED as u32).into()),
+            spec,
+            sink,
+            worker,
+            places: (0..FOLLOWED).map(|_| None).collect(),
+            taken: Vec::new(),
+            free: (0..FOLLOWED).rev().collect(),
+            last,
+            now: 0,
+            turns: 0,
+        }
+    }
+
+    /// What the next tracer is to begin with: what is in a queue keeps its number.
+    pub fn last(&self) -> u32 {
+        self.last
+    }
+
+    /// Whether a packet is on its way that is followed.
+    pub fn follows(&self) -> bool {
+        !self.taken.is_empty()
+    }
+
+    /// Begins a burst that came in by `port`: picks what is to be followed. Whether its packets are to go step by step.
+    pub fn begin(&mut self, port: PortId, burst: &mut Burst, now: u64) -> bool {
+        self.turn(now);
+        if self.spec.port.is_none_or(|only| only == port) {
+            for packet in burst.iter_mut() {
+                if self.spec.filter.as_ref().is_none_or(|filter| filter.matches(packet.bytes())) {
+                    self.follow(port, packet);
+                }
+            }
+        }
+        self.follows()
+    }
+
+    /// Begins what may move packets on that came in before.
+    pub fn turn(&mut self, now: u64) -> &mut Self {
+        self.now = now;
+        self.turns += 1;
+        self
+    }
+
+    fn follow(&mut self, port: PortId, packet: &mut Packet) {
+        let Some(waiting) = self.spec.waiting.get(self.worker) else { return };
+        let room = waiting.load(Relaxed) < FOLLOWED && !self.free.is_empty();
+        if !room || !self.limiter.allow(self.now) {
+            self.spec.missed.fetch_add(1, Relaxed);
+            return;
+        }
+        let Some(place) = self.free.pop() else { return };
+        waiting.fetch_add(1, Relaxed);
+        // Not 0, whatever the place is.
+        self.last = if self.last >= u32::MAX >> PLACE { 1 } else { self.last + 1 };
+        let number = self.last << PLACE | place as u32;
+        packet.set_tag(Tag { trace: number, ..packet.tag() });
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let mut seen =
+            Seen { worker: self.worker, port, time, steps: Vec::new(), frames: Vec::new(), ended: true };
+        if self.spec.frames {
+            seen.frames.push(Frame { after: 0, left: false, port, bytes: packet.bytes().into() });
+        }
+        let road = Followed { number, began: self.now, last: self.now, seen, queued: 0, held: None };
+        if let Some(free) = self.places.get_mut(place) {
+            *free = Some(road);
+            self.taken.push(place);
+        }
+    }
+
+    /// Ends a burst, or what moved packets on: roads that have ended are told.
+    pub fn end(&mut self) {
+        let (now, mut at) = (self.now, 0);
+        while let Some(&place) = self.taken.get(at) {
+            let road = self.places.get(place).and_then(Option::as_ref);
+            let ended = road.is_none_or(|road| road.queued == 0 && road.held.is_none());
+            if ended || road.is_some_and(|road| now.saturating_sub(road.last) > FORGOTTEN) {
+                self.taken.swap_remove(at);
+                self.tell(place, ended);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn tell(&mut self, place: usize, ended: bool) {
+        self.free.push(place);
+        let Some(mut road) = self.places.get_mut(place).and_then(Option::take) else { return };
+        road.seen.ended = ended;
+        let dropped = |step: &Step| matches!(step.event, Event::Dropped(_) | Event::Icmp(..));
+        let wanted = !self.spec.drops || road.seen.steps.iter().any(dropped);
+        // Nobody listens any more, or there is no room: never a reason to wait.
+        if !wanted || self.sink.try_send(road.seen).is_err() {
+            if let Some(waiting) = self.spec.waiting.get(self.worker) {
+                waiting.fetch_sub(1, Relaxed);
+            }
+            self.spec.missed.fetch_add(u64::from(wanted), Relaxed);
+        }
+    }
+}
+
+/// What is still on its way is told as far as it went.
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        for place in std::mem::take(&mut self.taken) {
+            self.tell(place, false);
+        }
+    }
+}
+
+impl Trace for Tracer {
+    fn step(&mut self, event: Event, packet: &Packet) {
+        let number = packet.tag().trace;
+        let place = (number & (FOLLOWED as u32 - 1)) as usize;
+        let Some(Some(road)) = self.places.get_mut(place).filter(|_| number != 0) else { return };
+        // Another packet's, of long ago.
+        if road.number != number {
+            return;
+        }
+        let after = self.now.saturating_sub(road.began);
+        road.last = self.now;
+        if road.held.is_some_and(|since| since != self.turns) {
+            road.held = None;
+        }
+        match event {
+            Event::Queued(_) => road.queued += 1,
+            Event::Dequeued(_) => road.queued = road.queued.saturating_sub(1),
+            // One of its parts that waited does so no more.
+            Event::Dropped(_) => road.queued = road.queued.saturating_sub(1),
+            Event::Held => road.held = Some(self.turns),
+            _ => {}
+        }
+        let Seen { steps, frames, .. } = &mut road.seen;
+        if let Event::Sent(port) = event
+            && self.spec.frames
+            && frames.len() < FRAMES
+        {
+            frames.push(Frame { after, left: true, port, bytes: packet.bytes().into() });
+        }
+        if steps.len() < STEPS {
+            let shown = road::packet(&event, packet);
+            steps.push(Step { after, event, shown });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    use underpass_engine::{bpf::classic::Instruction, buffer::Pool, drops::Drop, tables::LinkId};
+
+    use super::*;
+
+    fn tracer(rate: u32, drops: bool, room: usize) -> (Tracer, Receiver<Seen>, Arc<Spec>) {
+        // The first byte is 7.
+        let number = |code, jt, jf, k| Instruction { code, jt, jf, k };
+        let program = [number(0x30, 0, 0, 0), number(0x15, 0, 1, 7), number(6, 0, 0, 1), number(6, 0, 0, 0)];
+        let spec = Arc::new(Spec {
+            filter: Some(Filter::new(&program).unwrap()),
+            port: Some(PortId(1)),
+            frames: true,
+            drops,
+            rate,
+            waiting: vec![AtomicUsize::new(0)],
+            missed: AtomicU64::new(0),
+        });
+        let (sink, seen) = sync_channel(room);
+        (Tracer::new(Arc::clone(&spec), sink, 0, 0), seen, spec)
+    }
+
+    fn packet(pool: &mut Pool, first: u8) -> Packet {
+        let mut packet = pool.take().unwrap();
+        packet.set(200, &[first; 60]).unwrap();
+        packet
+    }
+
+    #[test]
+    fn only_what_matches_is_followed_until_it_leaves_its_queue() {
+        let (mut tracer, seen, spec) = tracer(1000, false, 8);
+        let mut pool = Pool::new(8);
+        let mut burst: Burst = [7, 8, 7].map(|first| packet(&mut pool, first)).into_iter().collect();
+        assert!(!tracer.begin(PortId(0), &mut burst, 1_000_000_000), "another port");
+        assert!(tracer.begin(PortId(1), &mut burst, 1_000_000_000));
+        assert!(burst[1].tag().trace == 0 && burst[0].tag().trace != burst[2].tag().trace);
+        for packet in &burst {
+            tracer.step(Event::Sent(PortId(2)), packet);
+        }
+        tracer.step(Event::Queued(LinkId(3)), &burst[2]);
+        tracer.end();
+        let first = seen.try_recv().unwrap();
+        assert_eq!((first.steps.len(), first.frames.len(), first.ended), (1, 2, true));
+        assert!(seen.try_recv().is_err() && tracer.follows());
+
+        tracer.turn(1_005_000_000);
+        tracer.step(Event::Dequeued(LinkId(3)), &burst[2]);
+        tracer.end();
+        let second = seen.try_recv().unwrap();
+        let steps: Vec<_> = second.steps.iter().map(|step| (step.after, step.event.clone())).collect();
+        assert_eq!(steps[2], (5_000_000, Event::Dequeued(LinkId(3))));
+        // Its number is nobody's any more.
+        tracer.step(Event::Sent(PortId(2)), &burst[2]);
+        tracer.end();
+        assert!(seen.try_recv().is_err() && !tracer.follows());
+        assert_eq!((spec.waiting[0].load(Relaxed), spec.missed.load(Relaxed)), (2, 0));
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let (mut tracer, seen, spec) = tracer(2, false, 1);
+        let mut pool = Pool::new(8);
+        let mut burst: Burst = [7, 7, 7].map(|first| packet(&mut pool, first)).into_iter().collect();
+        tracer.begin(PortId(1), &mut burst, 1);
+        tracer.end();
+        // One beyond the rate, one beyond the channel.
+        assert_eq!((seen.try_iter().count(), spec.missed.load(Relaxed)), (1, 2));
+        assert_eq!(spec.waiting[0].load(Relaxed), 1);
+    }
+
+    #[test]
+    fn only_drops() {
+        let (mut tracer, seen, spec) = tracer(100, true, 8);
+        let mut pool = Pool::new(8);
+        let mut burst: Burst = [7, 7].map(|first| packet(&mut pool, first)).into_iter().collect();
+        tracer.begin(PortId(1), &mut burst, 1);
+        tracer.step(Event::Dropped(Drop::NoRoute), &burst[1]);
+        tracer.end();
+        assert_eq!((seen.try_iter().count(), spec.missed.load(Relaxed)), (1, 0));
+        assert_eq!(spec.waiting[0].load(Relaxed), 1);
+    }
+
+    /// A packet that waits for a neighbour is followed when that is known; one that is forgotten is told of as it is.
+    #[test]
+    fn held_and_forgotten() {
+        let (mut tracer, seen, _spec) = tracer(100, false, 8);
+        let mut pool = Pool::new(8);
+        let mut burst: Burst = [7, 7].map(|first| packet(&mut pool, first)).into_iter().collect();
+        tracer.begin(PortId(1), &mut burst, 1);
+        burst.iter().for_each(|packet| tracer.step(Event::Held, packet));
+        tracer.end();
+        assert!(seen.try_recv().is_err());
+        tracer.turn(2_000_000_000);
+        tracer.step(Event::Sent(PortId(0)), &burst[0]);
+        tracer.end();
+        assert!(seen.try_recv().unwrap().ended);
+        tracer.turn(2_000_000_001 + FORGOTTEN);
+        tracer.end();
+        assert!(!seen.try_recv().unwrap().ended && !tracer.follows());
+    }
+}

@@ -1,0 +1,286 @@
+//! A packet's road in words: a line a step, for `replay --trace` and `trace`.
+
+mod describe;
+
+use std::fmt::{self, Display, Formatter};
+
+use underpass_engine::buffer::{Packet, PortId};
+use underpass_engine::tables::{
+    Action, Behaviour, Discard, Endpoint, Guard, Headend, HeadendMode, Ioam, IoamMode, LabelAction, LinkId,
+    NextHopId, SwitchTo, Tables,
+};
+use underpass_engine::trace::Event;
+use underpass_packet::mpls::Entry;
+use underpass_packet::srh::Srh;
+use underpass_packet::{FromBytes, ipv6};
+
+/// The name of a link, and its port if it has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkName {
+    /// The link.
+    pub id: LinkId,
+    /// Its port.
+    pub port: Option<PortId>,
+    /// Its name.
+    pub name: String,
+}
+
+/// The name of a port, `?` if it has gone.
+pub fn port_name(names: &[LinkName], port: PortId) -> &str {
+    names.iter().find(|link| link.port == Some(port)).map_or("?", |link| &link.name)
+}
+
+fn link_name(names: &[LinkName], link: LinkId) -> &str {
+    names.iter().find(|known| known.id == link).map_or("?", |known| &known.name)
+}
+
+/// What a step says of the packet itself, whose headers are then those that still stand; empty where it says nothing.
+pub fn packet(event: &Event, packet: &Packet) -> String {
+    let bytes = packet.bytes();
+    match event {
+        Event::Received(_) | Event::Sent(_) => describe::Frame(bytes).to_string(),
+        Event::Behaviour(_)
+        | Event::Headend(..)
+        | Event::IoamInserted(..)
+        | Event::IoamFilled
+        | Event::Icmp(..)
+        | Event::EchoReply
+        | Event::Reassembled(_)
+        | Event::Delivered(_)
+        | Event::Action(_) => describe::Packet(bytes).to_string(),
+        _ => String::new(),
+    }
+}
+
+/// The word for a kind of step, for programs.
+pub fn word(event: &Event) -> &'static str {
+    match event {
+        Event::Received(_) => "received",
+        Event::Lookup(..) => "lookup",
+        Event::Label(..) => "label",
+        Event::Behaviour(_) => "behaviour",
+        Event::Headend(..) => "headend",
+        Event::Moved(_) => "moved",
+        Event::IoamInserted(..) => "ioam-inserted",
+        Event::IoamFilled => "ioam-filled",
+        Event::Fragmented(_) => "fragmented",
+        Event::Icmp(..) => "icmp",
+        Event::EchoReply => "echo-reply",
+        Event::Neighbour => "neighbour",
+        Event::Held => "held",
+        Event::Queued(_) => "queued",
+        Event::Dequeued(_) => "dequeued",
+        Event::Gathered => "gathered",
+        Event::Reassembled(_) => "reassembled",
+        Event::Datagrams => "datagrams",
+        Event::NextHop(_) => "next-hop",
+        Event::Sent(_) => "sent",
+        Event::Delivered(_) => "delivered",
+        Event::Action(_) => "action",
+        Event::Dropped(_) => "dropped",
+    }
+}
+
+/// A step in words. `shown` is what [`packet`] says of the packet.
+pub fn line(event: &Event, shown: &str, names: &Names<'_>) -> String {
+    let link = |link: LinkId| link_name(names.names, link);
+    match event {
+        Event::Received(port) => format!("in by {}: {shown}", port_name(names.names, *port)),
+        Event::Sent(port) => format!("out by {}: {shown}", port_name(names.names, *port)),
+        Event::Lookup(address, None) => format!("look up {address} → no route"),
+        Event::Lookup(address, Some(action)) => match names.tables.action(*action, names.guard) {
+            Some(action) => format!("look up {address} → {}", Described(names, action)),
+            None => format!("look up {address} → a route that is gone"),
+        },
+        Event::Label(label, action) => format!("label {label} → {}", label_action(names, *action)),
+        Event::Behaviour(name) => format!("{name}: {shown}"),
+        Event::Headend(name, length) => format!("{name}, {length} bytes of headers: {shown}"),
+        Event::IoamInserted(mode, length) => format!("IOAM {mode}, {length} bytes of headers: {shown}"),
+        Event::IoamFilled => format!("IOAM trace filled: {shown}"),
+        Event::Moved(room) => format!("moved, for {room} bytes of room"),
+        Event::Fragmented(count) => format!("cut into {count} fragments"),
+        Event::Icmp(kind, code, reason) => {
+            format!("{}: answered by ICMP type {kind} code {code}: {shown}", reason.name())
+        }
+        Event::EchoReply => format!("echo request, answered: {shown}"),
+        Event::Neighbour => "neighbour asked for, answered".to_owned(),
+        Event::Queued(id) => format!("queued by the qdisc of {}", link(*id)),
+        Event::Dequeued(id) => format!("let go by the qdisc of {}", link(*id)),
+        Event::Gathered => "kept until the other fragments come".to_owned(),
+        Event::Reassembled(count) => format!("{shown}, put together of {count} fragments"),
+        Event::Datagrams => "stands for several datagrams".to_owned(),
+        Event::Held => "held until the next hop is known".to_owned(),
+        Event::NextHop(id) => NextHop(names, *id).to_string(),
+        Event::Delivered(id) => format!("delivered to the router, by {}: {shown}", link(*id)),
+        Event::Action(name) => format!("action {name}: {shown}"),
+        Event::Dropped(reason) => format!("dropped: {}", reason.name()),
+    }
+}
+
+fn label_action(names: &Names<'_>, action: Option<LabelAction>) -> String {
+    match action {
+        None => "no route".to_owned(),
+        Some(LabelAction::Swap { label, next_hop }) => format!("as to {label} {}", NextHop(names, next_hop)),
+        Some(LabelAction::SwapPush { labels: [first, last], next_hop }) => {
+            format!("as to {first}/{last} {}", NextHop(names, next_hop))
+        }
+        Some(LabelAction::Ways(_)) => "several ways".to_owned(),
+        Some(LabelAction::Pop { next_hop, .. }) => format!("pop {}", NextHop(names, next_hop)),
+        Some(LabelAction::Act(id)) => match names.tables.action(id, names.guard) {
+            Some(action) => Described(names, action).to_string(),
+            None => "a route that is gone".to_owned(),
+        },
+    }
+}
+
+/// What ids stand for, while nothing changes.
+pub struct Names<'a> {
+    /// Where routes and next hops are.
+    pub tables: &'a Tables,
+    /// Keeps them there.
+    pub guard: &'a Guard<'a>,
+    /// The links.
+    pub names: &'a [LinkName],
+}
+
+struct NextHop<'a>(&'a Names<'a>, NextHopId);
+
+impl Display for NextHop<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(names, id) = self;
+        let Some(next_hop) = names.tables.next_hop(*id, names.guard) else {
+            return write!(f, "to a next hop that is gone");
+        };
+        write!(f, "to dev {}", link_name(names.names, next_hop.link))?;
+        match &next_hop.rewrite {
+            Some(rewrite) => {
+                let mac = rewrite.bytes[..6].iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":");
+                write!(f, " lladdr {mac}")
+            }
+            None => write!(f, ", whose link-layer address is not known"),
+        }
+    }
+}
+
+/// A route's action.
+struct Described<'a>(&'a Names<'a>, &'a Action);
+
+impl Display for Described<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self(names, action) = self;
+        match action {
+            Action::Local => write!(f, "local"),
+            Action::Broadcast => write!(f, "broadcast"),
+            Action::Discard(Discard::Blackhole) => write!(f, "blackhole"),
+            Action::Discard(Discard::Unreachable) => write!(f, "unreachable"),
+            Action::Discard(Discard::Prohibit) => write!(f, "prohibit"),
+            Action::Discard(Discard::Throw) => write!(f, "throw"),
+            Action::OnLink(link) => {
+                let name = link_name(names.names, *link);
+                write!(f, "on link {name}, a neighbour that is not known")
+            }
+            Action::Forward(id) => NextHop(names, *id).fmt(f),
+            Action::Multipath(multipath) => write!(f, "one of {} next hops", multipath.buckets.len()),
+            Action::Endpoint(endpoint) => sid(f, names, endpoint),
+            Action::Headend(headend) => policy(f, headend),
+            Action::Push(push) => {
+                write!(f, "encap mpls {} ", Labels(&push.labels))?;
+                NextHop(names, push.next_hop).fmt(f)
+            }
+            Action::Switch(switch) => {
+                if switch.labels.is_empty() {
+                    write!(f, "pop ")?;
+                } else {
+                    write!(f, "as to {} ", Labels(&switch.labels))?;
+                }
+                match switch.to {
+                    SwitchTo::NextHop(id) => NextHop(names, id).fmt(f),
+                    SwitchTo::Here { .. } => write!(f, "here"),
+                }
+            }
+            Action::Rpl(route) => write!(f, "RPL source route to {}", route.via.address),
+            Action::Ioam(ioam) => insertion(f, ioam),
+            Action::Tunnel(route) => match names.tables.tunnel(route.tunnel, names.guard) {
+                Some(tunnel) => write!(f, "into tunnel {}", link_name(names.names, tunnel.link)),
+                None => write!(f, "into a tunnel that is gone"),
+            },
+        }
+    }
+}
+
+/// A label stack as `ip` writes it.
+struct Labels<'a>(&'a [u8]);
+
+impl Display for Labels<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (i, entry) in <[Entry]>::ref_from_bytes(self.0).unwrap_or_default().iter().enumerate() {
+            write!(f, "{}{}", if i == 0 { "" } else { "/" }, entry.label())?;
+        }
+        Ok(())
+    }
+}
+
+fn insertion(f: &mut Formatter<'_>, ioam: &Ioam) -> fmt::Result {
+    let mode = match ioam.mode {
+        IoamMode::Inline => "inline",
+        IoamMode::Encap => "encap",
+        IoamMode::Auto => "auto",
+    };
+    write!(f, "IOAM {mode}")?;
+    if let Some(frequency) = &ioam.frequency {
+        write!(f, " into {} of {}", frequency.k, frequency.n)?;
+    }
+    Ok(())
+}
+
+fn sid(f: &mut Formatter<'_>, names: &Names<'_>, endpoint: &Endpoint) -> fmt::Result {
+    match &endpoint.behaviour {
+        Behaviour::End { .. } => write!(f, "End")?,
+        Behaviour::X(via) => write!(f, "End.X nh6 {}", via.address)?,
+        Behaviour::T { .. } => write!(f, "End.T")?,
+        Behaviour::DX2 { link } => write!(f, "End.DX2 oif {}", link_name(names.names, *link))?,
+        Behaviour::DX4(via) => write!(f, "End.DX4 nh4 {}", via.address)?,
+        Behaviour::DX6(via) => write!(f, "End.DX6 nh6 {}", via.address)?,
+        Behaviour::DT4 { .. } => write!(f, "End.DT4")?,
+        Behaviour::DT6 { .. } => write!(f, "End.DT6")?,
+        Behaviour::DT46 { .. } => write!(f, "End.DT46")?,
+        Behaviour::Bpf(bpf) => write!(f, "End.BPF, {:?}", bpf.program)?,
+        Behaviour::B6(headend) => {
+            write!(f, "End.B6 ")?;
+            policy(f, headend)?;
+        }
+        Behaviour::B6Encaps(headend) => {
+            write!(f, "End.B6.Encaps ")?;
+            policy(f, headend)?;
+        }
+    }
+    if let Some(flavours) = &endpoint.flavours {
+        let csid = flavours.next_csid.is_some();
+        let named =
+            [(flavours.psp, "psp"), (flavours.usp, "usp"), (flavours.usd, "usd"), (csid, "next-csid")];
+        named.iter().filter(|(has, _)| *has).try_for_each(|(_, name)| write!(f, " {name}"))?;
+    }
+    if endpoint.counter.is_some() {
+        write!(f, " count")?;
+    }
+    Ok(())
+}
+
+fn policy(f: &mut Formatter<'_>, headend: &Headend) -> fmt::Result {
+    let (name, list) = match headend.mode {
+        HeadendMode::Inline => ("inline", 0),
+        HeadendMode::Encap => ("encap", ipv6::Header::LEN),
+        HeadendMode::L2Encap => ("l2encap", ipv6::Header::LEN),
+    };
+    write!(f, "{name}")?;
+    if list > 0
+        && let Ok((outer, _)) = ipv6::Header::ref_from_prefix(&headend.header)
+    {
+        write!(f, " from {}", outer.source())?;
+    }
+    write!(f, " to {}", headend.via.address)?;
+    if let Some(Ok(srh)) = headend.header.get(list..).filter(|bytes| !bytes.is_empty()).map(Srh::parse) {
+        write!(f, ", segments in the SRH: {}", srh.segments().len())?;
+    }
+    Ok(())
+}
