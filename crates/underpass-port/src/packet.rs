@@ -492,6 +492,17 @@ fn open_segments(ifindex: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// A socket of a device: what is read are frames that come in and go out by it, what is written goes out. Reads do not
+/// wait.
+///
+/// # Errors
+/// Those of socket(2) and bind(2): EPERM, ENODEV.
+pub fn tap(ifindex: u32) -> io::Result<OwnedFd> {
+    let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0)?;
+    bind(socket.as_raw_fd(), ifindex, libc::ETH_P_ALL as u16)?;
+    Ok(socket)
+}
+
 /// Without BPF: frames with a tag that the kernel took off, and group frames, never reach the worker.
 fn attach_classic(fd: RawFd) -> io::Result<()> {
     /// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`, include/uapi/linux/filter.h.

@@ -5,6 +5,7 @@ mod exec;
 mod lab;
 mod output;
 mod processor;
+mod random;
 mod replay;
 mod run;
 mod script;

@@ -81,7 +81,11 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-fn ask(socket: &Path, question: &str) -> anyhow::Result<String> {
+/// What the router at `socket` answers.
+///
+/// # Errors
+/// There is none, or it does not answer in time.
+pub fn ask(socket: &Path, question: &str) -> anyhow::Result<String> {
     let path = stats_path(socket);
     let mut connection = UnixStream::connect(&path)
         .with_context(|| format!("no router tells at {}: start one with `underpass run`", path.display()))?;

@@ -9,7 +9,8 @@ use super::scenario::{
     BASE, CHECKED, CLASS, Flow, HOPS, KEY, Load, SOURCE, Scenario, flows, incoming, outgoing, segment,
     set_key,
 };
-use super::wire::{self, Ip6, Key, Random};
+use super::wire::{self, Ip6, Key};
+use crate::random::Random;
 
 /// The scenarios of this file.
 pub fn scenarios() -> Vec<Scenario> {

@@ -9,7 +9,8 @@ use super::routes::{self, LabelWay, Route};
 use super::scenario::{
     BASE, CHECKED, Flow, HOPS, Load, NEIGHBOUR, PORTS, SENDER, Scenario, flows, incoming, outgoing,
 };
-use super::wire::{self, Random};
+use super::wire;
+use crate::random::Random;
 
 /// All labels may be used, and those that `p0` brings are looked at.
 const MPLS: &str = "\

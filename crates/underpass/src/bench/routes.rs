@@ -11,7 +11,8 @@ use underpass_netlink::{Reply, messages};
 use underpass_port::memory::Patches;
 
 use super::scenario::{CHECKED, HOPS, Load, NEIGHBOUR, PORTS, flows, incoming};
-use super::wire::{self, Mac, Random};
+use super::wire::{self, Mac};
+use crate::random::Random;
 
 /// How many destinations are drawn, and sent to in turn: too many for any cache to remember the way.
 pub const DESTINATIONS: usize = 1 << 20;

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use underpass_port::memory::Patches;
 
 use super::routes::Route;
-use super::wire::{self, Ip4, Ip6, Key, Mac, Random};
+use super::wire::{self, Ip4, Ip6, Key, Mac};
+use crate::random::Random;
 
 /// Ethernet addresses: of the two ports, of the sender before the first and of the neighbours behind
 /// the second.

@@ -23,9 +23,9 @@ use underpass_port::memory::Generator;
 
 use super::measure::{BUFFERS, IN, OUT, difference, floor, undisturbed};
 use super::scenario::{BASE, Flow, HOPS, SOURCE, flows, incoming};
-use super::wire::Random;
 use super::{clock, configure_lines, matches};
 use crate::output;
+use crate::random::Random;
 use cases::{CASES, Case, MOST};
 use double::XL710;
 

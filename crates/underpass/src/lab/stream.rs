@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use underpass::testbed::Namespace;
 
 use super::meter::{Meter, Shares};
+use crate::random::Random;
 
 /// One end asks or sends, the other answers or receives.
 pub struct Ends {
@@ -141,9 +142,9 @@ pub fn carry(ends: &Ends, bytes: usize) -> anyhow::Result<Carried> {
 fn one_way(from: &mut TcpStream, to: &mut TcpStream, bytes: usize, seed: u64) -> anyhow::Result<String> {
     let (sent, (length, received)) = thread::scope(|scope| {
         let sender = scope.spawn(|| -> std::io::Result<_> {
-            let (mut hash, mut left, mut state) = (Sha256::new(), bytes, seed);
+            let (mut hash, mut left, mut random) = (Sha256::new(), bytes, Random(seed));
             while left > 0 {
-                let mut chunk: Vec<u8> = (0..CHUNK / 8).flat_map(|_| noise(&mut state)).collect();
+                let mut chunk: Vec<u8> = (0..CHUNK / 8).flat_map(|_| random.next().to_le_bytes()).collect();
                 chunk.truncate(left);
                 from.write_all(&chunk)?;
                 hash.update(&chunk);
@@ -170,15 +171,6 @@ fn one_way(from: &mut TcpStream, to: &mut TcpStream, bytes: usize, seed: u64) ->
     ensure!(length == bytes, "{length} of {bytes} bytes came out");
     ensure!(sent == received, "SHA-256 {sent} went in, {received} came out");
     Ok(sent)
-}
-
-/// Eight bytes that do not repeat: SplitMix64.
-fn noise(state: &mut u64) -> [u8; 8] {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut word = *state;
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (word ^ (word >> 31)).to_le_bytes()
 }
 
 fn hex(hash: Sha256) -> String {

@@ -9,7 +9,7 @@ mod namespace;
 mod router;
 
 pub use namespace::{Namespace, Outcome, join};
-pub use router::Router;
+pub use router::{Client, Router};
 
 /// Whether this process may make network namespaces: it is root.
 pub fn permitted() -> bool {

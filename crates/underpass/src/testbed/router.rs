@@ -20,52 +20,23 @@ use super::namespace::{Namespace, Outcome, brief, finish, number, wait};
 /// How long a router may take until it is ready, and until it has given everything back.
 const PATIENCE: Duration = Duration::from_secs(15);
 
+/// What configures the router of a network namespace, whether one runs there now or not.
+#[derive(Clone, Debug)]
+pub struct Client {
+    program: PathBuf,
+    namespace: Namespace,
+}
+
 /// A router of a network namespace. It is told to end when this is dropped, or when the thread that started it
 /// ends.
 #[derive(Debug)]
 pub struct Router {
-    program: PathBuf,
-    namespace: Namespace,
+    client: Client,
     child: Child,
     log: File,
 }
 
-impl Router {
-    /// Starts `program run` with `arguments` in `namespace` and waits until it is ready.
-    ///
-    /// # Errors
-    /// It ends, or is not ready in time; with what it said.
-    pub fn start(program: &Path, namespace: &Namespace, arguments: &[&str]) -> anyhow::Result<Self> {
-        let (said, log) = (tempfile::tempfile()?, tempfile::tempfile()?);
-        let mut command = namespace.command_ended_by(program, Signal::SIGTERM);
-        clean(&mut command).arg("run").args(arguments).stdout(said.try_clone()?).stderr(log.try_clone()?);
-        let child = command.spawn().with_context(|| program.display().to_string())?;
-        let mut router = Self { program: program.to_owned(), namespace: namespace.clone(), child, log };
-        let deadline = Instant::now() + PATIENCE;
-        while !text(&said)?.contains("ready") {
-            let ended = router.child.try_wait()?;
-            if ended.is_some() || Instant::now() > deadline {
-                let what = ended.map_or("is not ready".to_owned(), |status| format!("ended: {status}"));
-                bail!("the router of {} {what}\n{}", namespace.name(), router.log()?.trim_end());
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
-        Ok(router)
-    }
-
-    /// Its process.
-    pub fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id() as i32)
-    }
-
-    /// What it wrote to standard error.
-    ///
-    /// # Errors
-    /// Those of reading a file.
-    pub fn log(&self) -> anyhow::Result<String> {
-        text(&self.log)
-    }
-
+impl Client {
     /// `program`, to be started by `underpass exec`: its netlink sockets lead to the router.
     pub fn command(&self, program: &str) -> Command {
         let mut command = self.namespace.command(&self.program);
@@ -89,6 +60,51 @@ impl Router {
         let mut command = self.command("sh");
         command.args(["-ec", lines]);
         finish(&mut command).with_context(|| format!("in {}: {}", self.namespace.name(), brief(lines)))
+    }
+}
+
+impl std::ops::Deref for Router {
+    type Target = Client;
+    fn deref(&self) -> &Client {
+        &self.client
+    }
+}
+
+impl Router {
+    /// Starts `program run` with `arguments` in `namespace` and waits until it is ready.
+    ///
+    /// # Errors
+    /// It ends, or is not ready in time; with what it said.
+    pub fn start(program: &Path, namespace: &Namespace, arguments: &[&str]) -> anyhow::Result<Self> {
+        let (said, log) = (tempfile::tempfile()?, tempfile::tempfile()?);
+        let mut command = namespace.command_ended_by(program, Signal::SIGTERM);
+        clean(&mut command).arg("run").args(arguments).stdout(said.try_clone()?).stderr(log.try_clone()?);
+        let child = command.spawn().with_context(|| program.display().to_string())?;
+        let client = Client { program: program.to_owned(), namespace: namespace.clone() };
+        let mut router = Self { client, child, log };
+        let deadline = Instant::now() + PATIENCE;
+        while !text(&said)?.contains("ready") {
+            let ended = router.child.try_wait()?;
+            if ended.is_some() || Instant::now() > deadline {
+                let what = ended.map_or("is not ready".to_owned(), |status| format!("ended: {status}"));
+                bail!("the router of {} {what}\n{}", namespace.name(), router.log()?.trim_end());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(router)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
+    }
+
+    /// What it wrote to standard error.
+    ///
+    /// # Errors
+    /// Those of reading a file.
+    pub fn log(&self) -> anyhow::Result<String> {
+        text(&self.log)
     }
 
     /// Ends it by SIGTERM, upon which it gives everything back.

@@ -10,9 +10,9 @@ use underpass_netlink::mpls::Via;
 
 use super::super::routes::{LabelWay, Route};
 use super::super::scenario::BASE;
-use super::super::wire::Random;
 use super::super::{configure_lines, send};
 use crate::output;
+use crate::random::Random;
 
 /// Measure the memory of label routes: the growth of the process over a million of them, each with labels of
 /// its own, by neighbours that they share.
