@@ -6,13 +6,14 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 UNDERPASS := $(TARGET)/release/underpass
 DEMO := $(TARGET)/demo
 
-.PHONY: help setup test-tools build demo test lint unit loom fuzz bench clean
+.PHONY: help setup test-tools build demo test lint unit loom fuzz bench soak clean
 
 help:
 	@echo "make demo    build, send a capture through an L3VPN, build one of hosts and routers, measure"
 	@echo "make test    formatting, lints, every test"
 	@echo "make lint    formatting and lints alone"
 	@echo "make bench   measure every scenario"
+	@echo "make soak    traffic, changes and faults for SOAK_MINUTES (60), after which all is to be right; needs root"
 	@echo "make fuzz    every parser for FUZZ_SECONDS (60) each; needs a nightly compiler"
 	@echo "make build   the optimised program, $(UNDERPASS)"
 
@@ -46,6 +47,10 @@ demo: build
 
 bench: build
 	$(UNDERPASS) bench
+
+SOAK_MINUTES ?= 60
+soak: build
+	$(UNDERPASS) lab soak --minutes $(SOAK_MINUTES)
 
 test: lint unit loom
 

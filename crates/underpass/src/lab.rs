@@ -5,6 +5,7 @@ mod l3vpn;
 mod meter;
 mod mpls;
 mod police;
+mod soak;
 mod stream;
 
 use std::{env, process::ExitCode};
@@ -22,7 +23,8 @@ use underpass::testbed;
   underpass lab l3vpn --keep      # the same, left running until Ctrl-C, to be looked at
   underpass lab mpls              # label-switched paths beside plain forwarding: transactions a second
   underpass lab fou               # TCP through tunnels, in foo-over-UDP and not, beside TCP without
-  underpass lab police            # a container's packets, policed and shaped: packets a second, exact rates")]
+  underpass lab police            # a container's packets, policed and shaped: packets a second, exact rates
+  underpass lab soak              # an hour of traffic, changes and faults, after which everything is to be right")]
 pub struct Args {
     #[command(subcommand)]
     network: Network,
@@ -42,6 +44,8 @@ enum Network {
     Fou(fou::Args),
     /// What comes in limited by police, by ifb and HTB, by HTB alone: packets a second, and how exact the rates are
     Police(police::Args),
+    /// Traffic of every kind while the configuration changes and things break: memory, queues, sums are to be right
+    Soak(soak::Args),
 }
 
 /// Builds the network that is asked for.
@@ -55,6 +59,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         Network::Mpls(args) => mpls::measure(&program, args)?,
         Network::Fou(args) => fou::measure(&program, args)?,
         Network::Police(args) => police::measure(&program, args)?,
+        Network::Soak(args) => soak::run(&program, args)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -244,6 +244,7 @@ impl Attachments {
         let gone: Vec<u32> =
             self.attached.keys().copied().filter(|index| router.link(*index).is_none()).collect();
         gone.into_iter().for_each(|index| self.detach(index, router, workers));
+        self.failed.retain(|(index, _)| router.link(*index).is_some());
         let candidates: Vec<(u32, String, u32, u32)> = router
             .links()
             .filter(|link| link.kind == LinkKind::Kernel && !self.is_own(link.index))
@@ -261,9 +262,14 @@ impl Attachments {
                 None if self.failed.contains(&(index, flags)) => continue,
                 None => {}
             }
-            if let Err(error) = self.attach(index, &name, mtu, router, workers) {
-                tracing::error!("{error}");
-                self.failed.insert((index, flags));
+            match self.attach(index, &name, mtu, router, workers) {
+                Ok(()) => {}
+                // The kernel's message about that is still to be read.
+                Err(error) if device::is_gone(index, &name) => tracing::debug!("gone meanwhile: {error}"),
+                Err(error) => {
+                    tracing::error!("{error}");
+                    self.failed.insert((index, flags));
+                }
             }
         }
     }

@@ -31,6 +31,11 @@ fn ioctl(control: &OwnedFd, code: libc::c_ulong, request: &mut libc::ifreq) -> i
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Whether no device of this name has this index any more.
+pub fn is_gone(index: u32, name: &str) -> bool {
+    underpass_port::index_of(name).ok() != Some(index)
+}
+
 /// Whether a device sends and receives Ethernet frames, and is not the loopback device.
 pub fn is_ethernet(name: &str) -> bool {
     let kind = || {

@@ -35,6 +35,7 @@ use underpass_port::{
 
 use super::{
     descriptors::Descriptors,
+    device::is_gone,
     priority::{self, Stretch},
     sent::raise_hop_limit,
     tracer::{Seen, Spec, Tracer},
@@ -273,6 +274,9 @@ impl Running {
             Order::Open(id, device, queues, mtu) => {
                 match device.port(&queues, mtu, &self.memory, self.worker.pool()) {
                     Ok(port) => self.serve(id, Box::new(port)),
+                    Err(error) if is_gone(device.ifindex(), device.name()) => {
+                        tracing::debug!("gone meanwhile: {error}");
+                    }
                     Err(error) => tracing::error!("{error}"),
                 }
             }

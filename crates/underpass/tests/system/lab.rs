@@ -148,6 +148,19 @@ fn limits_of_the_experiment_let_packets_through() {
     }
 }
 
+/// A short run of what `make soak` does for an hour: traffic, changes, a killed router.
+#[test]
+fn everything_at_once_for_a_while() {
+    let Some(_turn) = turn("everything_at_once_for_a_while") else { return };
+    let before = sockets();
+    let arguments = ["lab", "soak", "--minutes", "0.2", "--rate", "1500"];
+    let output = Command::new(program()).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("router killed") && said.ends_with("all held\n"), "{said}");
+    assert_eq!((routers(), new_sockets(&before)), (Vec::new(), Vec::new()));
+}
+
 /// However it ends: by a signal in the middle, even one that it cannot catch.
 #[test]
 fn an_interrupted_lab_leaves_nothing() {

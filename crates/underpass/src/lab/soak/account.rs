@@ -1,0 +1,64 @@
+//! What a router has taken and counted.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use underpass::{launch, live::Stats, testbed::Namespace};
+
+use nix::unistd::Pid;
+
+/// A router at one time.
+#[derive(Clone, Debug)]
+pub struct Account {
+    pub stats: Stats,
+    /// Anonymous memory, in bytes: the heap, and the slots of packets that have been used. The rest of what is resident
+    /// is the program itself and rings of the kernel's, which come and go with devices.
+    pub memory: u64,
+    /// Open descriptors.
+    pub descriptors: usize,
+}
+
+impl Account {
+    /// # Errors
+    /// The router does not answer, or is gone.
+    pub fn of(edge: &Namespace, pid: Pid) -> anyhow::Result<Self> {
+        let answer = edge.enter(|| crate::stats::ask(&launch::namespace_socket()?, ""))??;
+        let stats = serde_json::from_str(&answer).context("the router's answer")?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let kibibytes =
+            status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
+        let kibibytes: u64 = kibibytes.context("no RssAnon")?.trim().parse()?;
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+        Ok(Self { stats, memory: kibibytes << 10, descriptors })
+    }
+
+    /// Whether each worker has accounted for each of its packets.
+    ///
+    /// # Errors
+    /// The sums of one that has not.
+    pub fn balance(&self) -> anyhow::Result<()> {
+        for worker in &self.stats.workers {
+            let totals = &worker.totals;
+            let (come, gone) = (
+                totals.received + totals.generated,
+                totals.sent + totals.delivered + totals.dropped + totals.held,
+            );
+            ensure!(
+                come == gone,
+                "worker {}: {come} packets came, {gone} are accounted for: {totals:?}",
+                worker.number
+            );
+        }
+        Ok(())
+    }
+
+    /// Packets held.
+    pub fn held(&self) -> u64 {
+        self.stats.totals.held
+    }
+}
+
+/// What a log says that it should not.
+pub fn complaints(log: &str) -> impl Iterator<Item = &str> {
+    log.lines().filter(|line| line.contains("panicked") || line.contains(" ERROR "))
+}
