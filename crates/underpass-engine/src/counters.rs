@@ -376,6 +376,25 @@ impl Counters {
         }
     }
 
+    /// Adds a packet to an object's counter; bytes only if `bytes` is not 0.
+    #[inline]
+    pub(crate) fn add_packet(&self, id: CounterId, bytes: u64) {
+        if let Some(Cell([packets, sum, _])) = self.objects.cell(id.0) {
+            add(packets, 1);
+            if bytes != 0 {
+                add(sum, bytes);
+            }
+        }
+    }
+
+    /// Adds one to the errors of an object's counter.
+    #[inline]
+    pub(crate) fn add_error(&self, id: CounterId) {
+        if let Some(Cell([_, _, errors])) = self.objects.cell(id.0) {
+            add(errors, 1);
+        }
+    }
+
     /// Asks for the memory of the counter of a label, which is about to be added to.
     #[inline(always)]
     pub(crate) fn prefetch_label(&self, label: u32) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::classify::{FlowerTable, Walk, asked, hold, walk};
+use super::classify::{FlowerTable, U32Walked, Walk, hold, walk};
 use super::subject::Subject;
 use crate::counters::{CounterId, Counters, TcCounterId};
 use crate::tables::{
@@ -13,7 +13,7 @@ use crate::tables::{
 pub(crate) struct StoredHook {
     pub(crate) counter: Option<TcCounterId>,
     chains: Vec<(u32, Vec<StoredPriority>)>,
-    tables: Vec<U32Table>,
+    tables: Vec<U32Walked>,
     /// Where the first filter takes every packet.
     pub(crate) everything: Option<Everything>,
 }
@@ -66,6 +66,7 @@ impl From<Hook> for StoredHook {
         let chain = |FilterChain { index, priorities }| {
             (index, priorities.into_iter().map(StoredPriority::from).collect())
         };
+        let tables = tables.into_iter().map(U32Walked::from).collect();
         Self { counter, chains: chains.into_iter().map(chain).collect(), tables, everything }
     }
 }
@@ -136,7 +137,7 @@ impl StoredHook {
     ) -> Option<Found<'h>> {
         let counted = |outcome: &'h Outcome| {
             if let Some(counter) = outcome.counter {
-                counters.add(counter, asked(subject, true));
+                counters.add_packet(counter, subject.wire.bytes());
             }
             Some(Found::Outcome(outcome))
         };
@@ -154,7 +155,7 @@ impl StoredHook {
                     return counted(outcome);
                 }
                 if let Some(counter) = outcome.counter {
-                    counters.add(counter, asked(subject, false));
+                    counters.add_error(counter);
                 }
             }
             return None;

@@ -70,6 +70,7 @@ pub(crate) fn is_for_us(packet: &Packet, place: &Place) -> bool {
 
 impl<'p> Subject<'p> {
     /// `None`: there is no Ethernet header.
+    #[inline]
     pub(crate) fn of(packet: &'p Packet, place: &'p Place) -> Option<Self> {
         let (frame, tag) = (packet.bytes(), packet.tag());
         if tag.headless != 0 {
@@ -78,8 +79,13 @@ impl<'p> Subject<'p> {
         }
         let [.., high, low] = frame.first_chunk::<ETHERNET>()?;
         let protocol = u16::from_be_bytes([*high, *low]);
+        if !is_vlan(protocol) {
+            let less = if place.ingress { ETHERNET as u32 } else { 0 };
+            let wire = WireLength::of_packet(packet, less);
+            return Some(Self { place, frame, network: ETHERNET, vlan: None, protocol, tag, wire });
+        }
         let vlan = match frame.get(ETHERNET..ETHERNET + VLAN) {
-            Some([high, low, ..]) if is_vlan(protocol) => Some((protocol, u16::from_be_bytes([*high, *low]))),
+            Some([high, low, ..]) => Some((protocol, u16::from_be_bytes([*high, *low]))),
             _ => None,
         };
         Some(Self {
@@ -142,6 +148,16 @@ impl<'p> Subject<'p> {
             *place = *self.frame.get(at)?;
         }
         Some(bytes)
+    }
+
+    /// Four bytes at an offset behind the network header, as they lie in memory.
+    #[inline(always)]
+    pub(crate) fn word(&self, offset: i64) -> Option<u32> {
+        if offset >= 0 && offset < i64::from(u32::MAX) {
+            let bytes = self.frame.get(self.network + offset as usize..)?.first_chunk()?;
+            return Some(u32::from_ne_bytes(*bytes));
+        }
+        self.bytes(offset).map(u32::from_ne_bytes)
     }
 
     /// Whether these bytes are there at an offset behind the network header.

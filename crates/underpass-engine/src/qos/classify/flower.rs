@@ -2,12 +2,8 @@
 //! `net/core/flow_dissector.c`.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::hash::{BuildHasherDefault, Hasher};
 
-use arrayvec::ArrayVec;
 use underpass_packet::{ethernet, ipv6_ext, protocol};
-use zerocopy::IntoBytes;
 
 use crate::qos::subject::{Subject, is_vlan};
 use crate::tables::{
@@ -21,103 +17,184 @@ const _: () = assert!(size_of::<FlowerKey>().is_multiple_of(8));
 /// The filters of a priority.
 pub(crate) struct FlowerTable {
     masks: Vec<Masked>,
-    /// Whether anything behind the network header counts.
-    deep: bool,
+    look: Look,
 }
 
-/// The filters of one mask.
+/// How far into a packet its fields are looked for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Look {
+    /// The link layer.
+    Link,
+    /// The network header.
+    Network,
+    /// Behind it.
+    Transport,
+}
+
+/// The filters of one mask, in a hash table with open addressing.
 struct Masked {
     /// The words of a key of which bits count, and these bits.
     words: Vec<(usize, u64)>,
-    /// By those words of their key: the place of the first filter in `filters`, and how many there are that only differ
-    /// in their ranges of ports.
-    keys: HashMap<Box<[u64]>, Vec<usize>, BuildHasherDefault<Mixer>>,
-    filters: Vec<(Ranges, Outcome)>,
+    /// The place of a filter, plus 1; 0: free. At most half of them are taken, and their number is a power of two.
+    slots: Box<[u32]>,
+    /// What counts of the keys, `words.len()` words each.
+    keys: Vec<u64>,
+    filters: Vec<Filter>,
+}
+
+struct Filter {
+    outcome: Outcome,
+    ranges: Ranges,
+    /// The place of the next one that only differs in its ranges of ports, plus 1; 0: there is none.
+    next: u32,
 }
 
 /// Ranges of ports: source, destination.
 type Ranges = [Option<(u16, u16)>; 2];
 
-/// A hash of words: what is in the table is chosen by whoever configures, so it need not withstand an attacker.
-#[derive(Default)]
-struct Mixer(u64);
+/// Mixes a word into a hash: what is in the table is chosen by whoever configures, so it need not withstand an attacker.
+#[inline(always)]
+fn mix(hash: u64, word: u64) -> u64 {
+    let product = u128::from(hash ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+    (product >> 64) as u64 ^ product as u64
+}
 
-impl Hasher for Mixer {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.write_u64(u64::from_le_bytes(word));
+fn words(key: &FlowerKey) -> &[u64; WORDS] {
+    zerocopy::transmute_ref!(key)
+}
+
+impl Masked {
+    fn new(mask: &FlowerKey, filters: usize) -> Self {
+        let counted = words(mask).iter().copied().enumerate().filter(|(_, bits)| *bits != 0);
+        let slots = (2 * filters).next_power_of_two();
+        Self {
+            words: counted.collect(),
+            slots: vec![0; slots].into(),
+            keys: Vec::new(),
+            filters: Vec::with_capacity(filters),
         }
     }
 
-    fn write_u64(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
-        self.0 = (product >> 64) as u64 ^ product as u64;
+    /// The slot of the first filter with what counts of a key, or the free one where it would be.
+    #[inline(always)]
+    fn slot(&self, key: &[u64; WORDS]) -> usize {
+        let counted = || self.words.iter().map(|(n, bits)| key.get(*n).unwrap_or(&0) & bits);
+        let hash = counted().fold(0, mix);
+        let last = self.slots.len() - 1;
+        let mut slot = hash as usize & last;
+        // Half of the slots are free: it ends.
+        while let Some(place) = self.slots.get(slot).and_then(|place| place.checked_sub(1)) {
+            let from = place as usize * self.words.len();
+            let found = self.keys.get(from..from + self.words.len()).unwrap_or_default();
+            if counted().eq(found.iter().copied()) {
+                break;
+            }
+            slot = (slot + 1) & last;
+        }
+        slot
     }
 
-    fn write_usize(&mut self, _: usize) {}
-
-    fn finish(&self) -> u64 {
-        self.0
+    fn add(&mut self, key: &FlowerKey, ranges: Ranges, outcome: Outcome) {
+        let key = words(key);
+        let slot = self.slot(key);
+        self.keys.extend(self.words.iter().map(|(n, bits)| key.get(*n).unwrap_or(&0) & bits));
+        self.filters.push(Filter { outcome, ranges, next: 0 });
+        let place = self.filters.len() as u32;
+        let Some(first) = self.slots.get_mut(slot) else { return };
+        if *first == 0 {
+            *first = place;
+            return;
+        }
+        let mut last = *first;
+        while let Some(filter) = self.filters.get_mut(last as usize - 1) {
+            if filter.next == 0 {
+                filter.next = place;
+                return;
+            }
+            last = filter.next;
+        }
     }
-}
 
-fn words(key: &FlowerKey) -> [u64; WORDS] {
-    let mut words = [0; WORDS];
-    for (word, bytes) in words.iter_mut().zip(key.as_bytes().as_chunks::<8>().0) {
-        *word = u64::from_ne_bytes(*bytes);
+    /// The filter that takes a packet with this key.
+    #[inline]
+    fn find(&self, key: &FlowerKey) -> Option<&Outcome> {
+        let mut place = *self.slots.get(self.slot(words(key)))?;
+        loop {
+            let filter = self.filters.get(place.checked_sub(1)? as usize)?;
+            if are_in(key, &filter.ranges) {
+                return Some(&filter.outcome);
+            }
+            place = filter.next;
+        }
     }
-    words
 }
 
 impl FlowerTable {
     pub(crate) fn new(filters: Vec<FlowerFilter>) -> Self {
-        let mut masks: Vec<Masked> = Vec::new();
+        // In the order in which they first occur; the filters of one mask mostly follow each other.
+        let mut order: Vec<(FlowerKey, Vec<FlowerFilter>)> = Vec::new();
         let mut places: HashMap<FlowerKey, usize> = HashMap::new();
-        let mut deep = false;
-        for FlowerFilter { key, mask, source_ports, destination_ports, outcome } in filters {
-            let ranges = [source_ports, destination_ports];
-            let at = match places.entry(mask) {
-                Entry::Occupied(place) => *place.get(),
-                Entry::Vacant(place) => {
-                    let counted =
-                        words(&mask).into_iter().enumerate().filter(|(_, bits)| *bits != 0).collect();
-                    masks.push(Masked { words: counted, keys: HashMap::default(), filters: Vec::new() });
-                    *place.insert(masks.len() - 1)
+        let mut last = usize::MAX;
+        for filter in filters {
+            if order.get(last).is_none_or(|(mask, _)| *mask != filter.mask) {
+                last = *places.entry(filter.mask).or_insert(order.len());
+                if last == order.len() {
+                    order.push((filter.mask, Vec::new()));
                 }
-            };
-            deep |= ranges != [None; 2] || mask != shallow(mask);
-            let Some(masked) = masks.get_mut(at) else { continue };
-            let key = words(&key);
-            let found = masked.words.iter().map(|(n, bits)| key[*n] & bits).collect();
-            masked.keys.entry(found).or_default().push(masked.filters.len());
-            masked.filters.push((ranges, outcome));
+            }
+            if let Some((_, filters)) = order.get_mut(last) {
+                filters.push(filter);
+            }
         }
-        Self { masks, deep }
+        let mut look = Look::Link;
+        let masked = |(mask, filters): (FlowerKey, Vec<FlowerFilter>)| {
+            look = look.max(Look::of(&mask));
+            let mut masked = Masked::new(&mask, filters.len());
+            for FlowerFilter { key, source_ports, destination_ports, outcome, .. } in filters {
+                let ranges = [source_ports, destination_ports];
+                if ranges != [None; 2] {
+                    look = Look::Transport;
+                }
+                masked.add(&key, ranges, outcome);
+            }
+            masked
+        };
+        let masks = order.into_iter().map(masked).collect();
+        Self { masks, look }
     }
 
     /// The filter that takes a packet.
     pub(crate) fn find(&self, subject: &Subject<'_>) -> Option<&Outcome> {
-        let key = dissect(subject, self.deep);
-        let words = words(&key);
-        self.masks.iter().find_map(|mask| {
-            let found: ArrayVec<u64, WORDS> = mask.words.iter().map(|(n, bits)| words[*n] & bits).collect();
-            let places = mask.keys.get(&found[..])?;
-            let mut filters = places.iter().filter_map(|place| mask.filters.get(*place));
-            filters.find(|(ranges, _)| are_in(&key, ranges)).map(|(_, outcome)| outcome)
-        })
+        let key = dissect(subject, self.look);
+        self.masks.iter().find_map(|mask| mask.find(&key))
     }
 }
 
-/// The fields that are known without a look behind the network header.
-fn shallow(key: FlowerKey) -> FlowerKey {
-    FlowerKey {
-        mac_source: key.mac_source,
-        mac_destination: key.mac_destination,
-        ingress: key.ingress,
-        vlan: key.vlan,
-        ..FlowerKey::default()
+impl Look {
+    /// How far it is to what counts.
+    fn of(mask: &FlowerKey) -> Self {
+        let link = FlowerKey {
+            mac_source: mask.mac_source,
+            mac_destination: mask.mac_destination,
+            ingress: mask.ingress,
+            vlan: mask.vlan,
+            ..FlowerKey::default()
+        };
+        let network = FlowerKey {
+            source_port: 0,
+            destination_port: 0,
+            tcp_flags: 0,
+            icmp_type: 0,
+            icmp_code: 0,
+            ..*mask
+        };
+        if link == *mask {
+            Self::Link
+        } else if network == *mask {
+            Self::Network
+        } else {
+            Self::Transport
+        }
     }
 }
 
@@ -128,7 +205,8 @@ fn are_in(key: &FlowerKey, [source, destination]: &Ranges) -> bool {
 }
 
 /// What a packet has: `skb_flow_dissect`.
-fn dissect(subject: &Subject<'_>, deep: bool) -> FlowerKey {
+#[inline]
+fn dissect(subject: &Subject<'_>, look: Look) -> FlowerKey {
     let mut key = FlowerKey::default();
     (key.mac_destination, key.mac_source) = subject.addresses();
     key.ingress = subject.place.came.map_or(0, |(_, ifindex)| ifindex);
@@ -136,8 +214,8 @@ fn dissect(subject: &Subject<'_>, deep: bool) -> FlowerKey {
         key.vlan = vlan(tpid, tci);
         key.vlans = 1;
     }
-    if deep {
-        look_behind(&mut key, subject);
+    if look > Look::Link {
+        look_behind(&mut key, subject, look == Look::Transport);
     }
     key
 }
@@ -147,7 +225,7 @@ fn vlan(tpid: u16, tci: u16) -> FlowerVlan {
     FlowerVlan { tpid, tci: tci & 0xefff }
 }
 
-fn look_behind(key: &mut FlowerKey, subject: &Subject<'_>) {
+fn look_behind(key: &mut FlowerKey, subject: &Subject<'_>, transport: bool) {
     let (mut packet, mut ethertype) = (subject.network(), subject.inner_protocol());
     while is_vlan(ethertype) {
         let Some(([a, b, c, d], rest)) = packet.split_first_chunk() else { return };
@@ -162,7 +240,7 @@ fn look_behind(key: &mut FlowerKey, subject: &Subject<'_>) {
     }
     key.ethertype = ethertype;
     match ethertype {
-        ethernet::IPV4 => look_at_ipv4(key, packet),
+        ethernet::IPV4 => look_at_ipv4(key, packet, transport),
         ethernet::IPV6 => look_at_ipv6(key, packet),
         ethernet::ARP => look_at_arp(key, packet),
         ethernet::MPLS | ethernet::MPLS_MULTICAST => {
@@ -178,7 +256,7 @@ fn look_behind(key: &mut FlowerKey, subject: &Subject<'_>) {
     }
 }
 
-fn look_at_ipv4(key: &mut FlowerKey, packet: &[u8]) {
+fn look_at_ipv4(key: &mut FlowerKey, packet: &[u8], transport: bool) {
     let Some(header) = packet.first_chunk::<20>() else { return };
     let len = usize::from(header[0] & 15) * 4;
     let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
@@ -195,7 +273,9 @@ fn look_at_ipv4(key: &mut FlowerKey, packet: &[u8]) {
         key.fragment = FLOWER_FRAGMENT | if first { FLOWER_FIRST_FRAGMENT } else { 0 };
         return;
     }
-    look_at_transport(key, packet.get(len..).unwrap_or_default());
+    if transport {
+        look_at_transport(key, packet.get(len..).unwrap_or_default());
+    }
 }
 
 fn look_at_ipv6(key: &mut FlowerKey, packet: &[u8]) {
@@ -284,7 +364,7 @@ mod tests {
     fn key_of(frame: &[u8]) -> FlowerKey {
         let mut pool = Pool::new(1);
         let packet = packet(&mut pool, frame);
-        dissect(&Subject::of(&packet, &PLACE).unwrap(), true)
+        dissect(&Subject::of(&packet, &PLACE).unwrap(), Look::Transport)
     }
 
     #[test]
@@ -404,7 +484,7 @@ mod tests {
         let mask = FlowerKey { mac_source: [0xff; 6], ..FlowerKey::default() };
         let key = FlowerKey { mac_source: [2, 0, 0, 0, 0, 9], ..FlowerKey::default() };
         let table = FlowerTable::new(vec![FlowerFilter { key, mask, ..FlowerFilter::default() }]);
-        assert!(!table.deep);
+        assert_eq!(table.look, Look::Link);
         let mut pool = Pool::new(1);
         let packet = packet(&mut pool, &frame(&[8, 0], &[]));
         assert!(table.find(&Subject::of(&packet, &PLACE).unwrap()).is_some());

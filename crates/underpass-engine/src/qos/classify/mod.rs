@@ -6,4 +6,4 @@ mod u32;
 
 pub(crate) use ematch::hold;
 pub(crate) use flower::FlowerTable;
-pub(crate) use u32::{Walk, asked, walk};
+pub(crate) use u32::{Table as U32Walked, Walk, walk};

@@ -2,12 +2,67 @@
 
 use arrayvec::ArrayVec;
 
-use crate::counters::{Count, Counters};
+use crate::counters::{CounterId, Counters};
 use crate::qos::subject::Subject;
-use crate::tables::{Outcome, U32Node, U32Table};
+use crate::tables::{LinkId, Outcome, U32Key, U32Next, U32Node, U32Table};
 
 /// Links that a packet may follow at a time: `TC_U32_MAXDEPTH`.
 const DEPTH: usize = 8;
+
+/// A hash table as packets meet it.
+pub(crate) struct Table {
+    buckets: Box<[Bucket]>,
+}
+
+/// The nodes of a bucket, and the keys of all of them.
+struct Bucket {
+    nodes: Box<[Node]>,
+    keys: Box<[Key]>,
+}
+
+/// A node, without its keys.
+struct Node {
+    /// Where its keys end; they begin where those of the node before do.
+    keys_end: u32,
+    outcome: Outcome,
+    terminal: bool,
+    link: Option<usize>,
+    mark: Option<(u32, u32)>,
+    mark_counter: Option<CounterId>,
+    ingress: Option<LinkId>,
+    next: U32Next,
+}
+
+/// A comparison: numbers as they lie in memory.
+struct Key {
+    value: u32,
+    mask: u32,
+    offset: i32,
+    offset_mask: i32,
+    counter: Option<CounterId>,
+}
+
+impl From<U32Table> for Table {
+    fn from(U32Table { buckets }: U32Table) -> Self {
+        Self { buckets: buckets.into_iter().map(Bucket::from).collect() }
+    }
+}
+
+impl From<Vec<U32Node>> for Bucket {
+    fn from(nodes: Vec<U32Node>) -> Self {
+        let mut keys = Vec::new();
+        let nodes = nodes.into_iter().map(|node| {
+            for (n, key) in node.keys.iter().enumerate() {
+                let &U32Key { value, mask, offset, offset_mask } = key;
+                let counter = node.key_counters.get(n).copied();
+                keys.push(Key { value: value.to_be(), mask: mask.to_be(), offset, offset_mask, counter });
+            }
+            let U32Node { mark, mark_counter, ingress, terminal, link, next, outcome, .. } = node;
+            Node { keys_end: keys.len() as u32, outcome, terminal, link, mark, mark_counter, ingress, next }
+        });
+        Self { nodes: nodes.collect(), keys: keys.into() }
+    }
+}
 
 /// Where a walk through the tables has come to, so that it can go on when a filter sends the packet on.
 #[derive(Default)]
@@ -30,9 +85,19 @@ impl Walk {
     }
 }
 
+/// What a bucket has for a packet.
+enum Held<'h> {
+    /// The node at this place.
+    Node(usize, &'h Node),
+    /// No node.
+    None,
+    /// The packet ends before what was to be compared.
+    TooShort,
+}
+
 /// The next filter that takes a packet.
 pub(crate) fn walk<'h>(
-    tables: &'h [U32Table],
+    tables: &'h [Table],
     walk: &mut Walk,
     subject: &Subject<'_>,
     counters: &Counters,
@@ -41,107 +106,122 @@ pub(crate) fn walk<'h>(
     // link in a circle only `DEPTH` of them deep, the walk ends.
     while !walk.ended {
         let (table, bucket, place) = walk.node;
-        let node = tables.get(table)?.buckets.get(bucket).and_then(|bucket| bucket.get(place));
-        let Some(node) = node else {
-            // The end of a bucket: back to the link that led here.
-            let Some((link, offset)) = walk.links.pop() else { break };
-            (walk.node, walk.offset) = (link, offset);
-            let (table, bucket, place) = link;
-            let node = tables.get(table)?.buckets.get(bucket)?.get(place)?;
-            walk.node.2 += 1;
-            if node.terminal
-                && let Some(outcome) = end_at(node, subject, counters)
-            {
-                return Some(outcome);
-            }
-            continue;
+        let bucket_of = |table: usize, bucket: usize| tables.get(table)?.buckets.get(bucket);
+        let held = match bucket_of(table, bucket) {
+            Some(bucket) => bucket.find(place, walk, subject, counters),
+            None => Held::None,
         };
-        walk.node.2 += 1;
-        match holds(node, walk, subject, counters) {
-            // The packet ends before what was to be compared: nothing matches, as in Linux.
-            None => {
-                count(node, subject, false, counters);
-                break;
+        match held {
+            Held::None => {
+                // The end of a bucket: back to the link that led here.
+                let Some((link, offset)) = walk.links.pop() else { break };
+                (walk.node, walk.offset) = (link, offset);
+                let (table, bucket, place) = link;
+                let node = bucket_of(table, bucket)?.nodes.get(place)?;
+                walk.node.2 += 1;
+                if node.terminal
+                    && let Some(outcome) = end_at(node, subject, counters)
+                {
+                    return Some(outcome);
+                }
             }
-            Some(false) => count(node, subject, false, counters),
-            Some(true) => match node.link {
-                None => {
+            // Nothing matches, as in Linux.
+            Held::TooShort => break,
+            Held::Node(place, node) => {
+                walk.node.2 = place + 1;
+                let Some(link) = node.link else {
                     if let Some(outcome) = end_at(node, subject, counters) {
                         return Some(outcome);
                     }
+                    continue;
+                };
+                // A mere link takes no packet itself; the table may not lead back.
+                if !node.terminal {
+                    miss(node, counters);
                 }
-                Some(link) => {
-                    // A mere link takes no packet itself; the table may not lead back.
-                    if !node.terminal {
-                        count(node, subject, false, counters);
-                    }
-                    if walk.links.try_push(((table, bucket, place), walk.offset)).is_err() {
-                        break;
-                    }
-                    if follow(node, tables.get(link)?, link, walk, subject).is_none() {
-                        break;
-                    }
+                if walk.links.try_push(((table, bucket, place), walk.offset)).is_err() {
+                    break;
                 }
-            },
+                if follow(node, tables.get(link)?, link, walk, subject).is_none() {
+                    break;
+                }
+            }
         }
     }
     walk.ended = true;
     None
 }
 
-/// Whether mark and keys of a node hold; `None`: the packet is too short.
-fn holds(node: &U32Node, walk: &Walk, subject: &Subject<'_>, counters: &Counters) -> Option<bool> {
-    const ONE: Count = Count { packets: 1, bytes: 0, errors: 0 };
-    if let Some((value, mask)) = node.mark
-        && subject.tag.mark & mask != value
-    {
-        return Some(false);
+impl Bucket {
+    /// The first node from a place on whose mark and keys hold.
+    #[inline]
+    fn find<'h>(&'h self, from: usize, walk: &Walk, subject: &Subject<'_>, counters: &Counters) -> Held<'h> {
+        let before = from.checked_sub(1).and_then(|before| self.nodes.get(before));
+        let mut start = before.map_or(0, |node| node.keys_end as usize);
+        for (n, node) in self.nodes.get(from..).unwrap_or_default().iter().enumerate() {
+            let end = node.keys_end as usize;
+            let keys = self.keys.get(start..end).unwrap_or_default();
+            start = end;
+            match node.holds(keys, walk, subject, counters) {
+                Some(true) => return Held::Node(from + n, node),
+                Some(false) => miss(node, counters),
+                None => {
+                    miss(node, counters);
+                    return Held::TooShort;
+                }
+            }
+        }
+        Held::None
     }
-    if let Some(counter) = node.mark_counter {
-        counters.add(counter, ONE);
-    }
-    for (n, key) in node.keys.iter().enumerate() {
-        let further = walk.further & i64::from(key.offset_mask);
-        let found = subject.bytes(walk.offset + i64::from(key.offset) + further)?;
-        if (u32::from_be_bytes(found) ^ key.value) & key.mask != 0 {
+}
+
+impl Node {
+    /// Whether mark and keys hold; `None`: the packet is too short.
+    #[inline]
+    fn holds(&self, keys: &[Key], walk: &Walk, subject: &Subject<'_>, counters: &Counters) -> Option<bool> {
+        if let Some((value, mask)) = self.mark
+            && subject.tag.mark & mask != value
+        {
             return Some(false);
         }
-        if let Some(counter) = node.key_counters.get(n) {
-            counters.add(*counter, ONE);
+        if let Some(counter) = self.mark_counter {
+            counters.add_packet(counter, 0);
         }
+        for key in keys {
+            let further = walk.further & i64::from(key.offset_mask);
+            let found = subject.word(walk.offset + i64::from(key.offset) + further)?;
+            if (found ^ key.value) & key.mask != 0 {
+                return Some(false);
+            }
+            if let Some(counter) = key.counter {
+                counters.add_packet(counter, 0);
+            }
+        }
+        Some(true)
     }
-    Some(true)
 }
 
 /// What a node that matches is in for, if it is not only a link.
-fn end_at<'h>(node: &'h U32Node, subject: &Subject<'_>, counters: &Counters) -> Option<&'h Outcome> {
-    let ends = node.terminal && subject.came_by(node.ingress);
-    count(node, subject, ends, counters);
-    ends.then_some(&node.outcome)
-}
-
-fn count(node: &U32Node, subject: &Subject<'_>, matched: bool, counters: &Counters) {
-    if let Some(counter) = node.outcome.counter {
-        counters.add(counter, asked(subject, matched));
+fn end_at<'h>(node: &'h Node, subject: &Subject<'_>, counters: &Counters) -> Option<&'h Outcome> {
+    if !node.terminal || !subject.came_by(node.ingress) {
+        miss(node, counters);
+        return None;
     }
+    if let Some(counter) = node.outcome.counter {
+        counters.add_packet(counter, subject.wire.bytes());
+    }
+    Some(&node.outcome)
 }
 
-/// What a filter counts of a packet that it was asked about.
-pub(crate) fn asked(subject: &Subject<'_>, matched: bool) -> Count {
-    match matched {
-        true => Count { packets: 1, bytes: subject.wire.bytes(), errors: 0 },
-        false => Count { packets: 0, bytes: 0, errors: 1 },
+/// A node was asked, and has not taken the packet.
+fn miss(node: &Node, counters: &Counters) {
+    if let Some(counter) = node.outcome.counter {
+        counters.add_error(counter);
     }
 }
 
 /// Goes on in the table that a node links to. `None`: the packet is too short.
-fn follow(
-    node: &U32Node,
-    table: &U32Table,
-    link: usize,
-    walk: &mut Walk,
-    subject: &Subject<'_>,
-) -> Option<()> {
+fn follow(node: &Node, table: &Table, link: usize, walk: &mut Walk, subject: &Subject<'_>) -> Option<()> {
     let next = &node.next;
     let mut bucket = 0;
     if table.buckets.len() > 1 {
@@ -172,9 +252,8 @@ fn follow(
 mod tests {
     use super::*;
     use crate::buffer::Pool;
-    use crate::counters::CounterId;
+    use crate::counters::Count;
     use crate::qos::subject::tests::{PLACE, packet};
-    use crate::tables::{U32Key, U32Next};
 
     fn key(value: u32, mask: u32, offset: i32) -> U32Key {
         U32Key { value, mask, offset, offset_mask: 0 }
@@ -220,8 +299,9 @@ mod tests {
         let (mut pool, counters) = (Pool::new(1), Counters::default());
         let packet = packet(&mut pool, frame);
         let subject = Subject::of(&packet, &PLACE).unwrap();
+        let tables: Vec<Table> = tables.iter().cloned().map(Table::from).collect();
         let mut at = Walk::of(0);
-        std::iter::from_fn(|| walk(tables, &mut at, &subject, &counters).map(|outcome| outcome.class))
+        std::iter::from_fn(|| walk(&tables, &mut at, &subject, &counters).map(|outcome| outcome.class))
             .collect()
     }
 
@@ -325,7 +405,7 @@ mod tests {
             node.key_counters = vec![CounterId(counter + 1), CounterId(counter + 2)];
             node
         };
-        let tables = [U32Table { buckets: vec![vec![counted(3, 1), counted(2, 0)]] }];
+        let tables = [U32Table { buckets: vec![vec![counted(3, 1), counted(2, 0)]] }].map(Table::from);
         assert_eq!(
             walk(&tables, &mut Walk::of(0), &subject, &counters).map(|outcome| outcome.class),
             Some(2)
