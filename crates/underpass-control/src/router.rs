@@ -172,6 +172,9 @@ impl Router {
                 Err(refusal) => self.acknowledge(client, &message, Err(&refusal), replies),
             }
         }
+        if !self.filters.gathers() {
+            self.publish_gathered();
+        }
         self.engine.reclaim();
     }
 

@@ -17,6 +17,7 @@ const NEWQDISC: u16 = 36;
 const DELQDISC: u16 = 37;
 const NEWTFILTER: u16 = 44;
 const NEWACTION: u16 = 48;
+const DELTFILTER: u16 = 45;
 const GETACTION: u16 = 50;
 const CLASSIFIERS: [&str; 5] = ["u32", "basic", "flower", "matchall", "fw"];
 
@@ -203,4 +204,41 @@ proptest! {
             prop_assert_eq!(count_actions(&mut lab, kind), 0, "{}", kind);
         }
     }
+}
+
+/// Only what is added to many waits for others; what is deleted or changed is in force at once, and what waits with it.
+#[test]
+fn added_filters_are_gathered() {
+    /// `tc filter add|del dev … ingress prio 1 protocol all handle N fw classid 1:1`
+    fn fw(lab: &mut Lab, kind: u16, handle: u32) {
+        let flags = if kind == NEWTFILTER { NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL } else { NLM_F_ACK };
+        let (errno, _) = send(lab, kind, flags, |message| {
+            let info = 1 << 16 | 0x0300;
+            Header { link: 2, handle, parent: 0xffff_fff2, info, ..Header::default() }.write(message);
+            message.text(TCA_KIND, "fw");
+            let options = message.nest_unflagged(TCA_OPTIONS);
+            message.u32(1, 0x1_0001);
+            message.end(options);
+        });
+        assert_eq!(errno, 0, "{handle}");
+    }
+    let mut lab = Lab::new();
+    assert_eq!(clsact(&mut lab, NEWQDISC, 2), 0);
+    lab.router.gather_filters(true);
+    (1..=64).for_each(|handle| fw(&mut lab, NEWTFILTER, handle));
+    assert_eq!(lab.router.gathered(), None);
+    fw(&mut lab, NEWTFILTER, 65);
+    let first = lab.router.gathered().unwrap();
+    fw(&mut lab, NEWTFILTER, 66);
+    assert_eq!(lab.router.gathered(), Some(first));
+    lab.router.publish_gathered();
+    assert_eq!(lab.router.gathered(), None);
+    fw(&mut lab, NEWTFILTER, 67);
+    assert!(lab.router.gathered().is_some());
+    fw(&mut lab, DELTFILTER, 1);
+    assert_eq!(lab.router.gathered(), None);
+    // One at a time again.
+    lab.router.gather_filters(false);
+    fw(&mut lab, NEWTFILTER, 68);
+    assert_eq!(lab.router.gathered(), None);
 }

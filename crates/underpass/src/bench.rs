@@ -238,6 +238,7 @@ fn send(router: &Offline, routes: &[Route]) -> anyhow::Result<f64> {
     let mut client = Client::new(Protocol::Route, 1);
     let mut replies = Replies::default();
     let start = std::time::Instant::now();
+    router.gather_filters(true);
     for datagram in &requests {
         router.request(&mut client, datagram, &mut replies);
         if let Some(errno) = replies.iter().find_map(routes::refused) {
@@ -245,6 +246,8 @@ fn send(router: &Offline, routes: &[Route]) -> anyhow::Result<f64> {
         }
         replies.clear();
     }
+    router.publish_gathered();
+    router.gather_filters(false);
     router.close(client);
     Ok(start.elapsed().as_secs_f64())
 }

@@ -9,7 +9,8 @@ mod publish;
 mod request;
 mod u32;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use libc::EINVAL;
 use underpass_engine::counters::{CounterId, TcCount, TcCounterId};
@@ -36,6 +37,12 @@ pub(crate) struct Filters {
     counters: BTreeMap<(u32, u32), TcCounterId>,
     /// Changes with every change of a filter.
     pub generation: u64,
+    /// Whether added filters may wait for others; the places that they were added to, since when, and how long it took
+    /// to put them in force the last time.
+    gathers: bool,
+    gathered: BTreeSet<Block>,
+    gathered_since: Option<Instant>,
+    publishing: Duration,
 }
 
 /// The filters of a place.
@@ -49,6 +56,8 @@ struct Place {
     qdisc: u32,
     /// What the packet path has.
     hook: Option<HookId>,
+    /// How many filters that is.
+    published: usize,
 }
 
 /// A chain.
@@ -183,13 +192,15 @@ impl Filters {
     }
 
     fn priority(&self, name: PriorityName) -> Option<&Priority> {
-        let chain = self.chain(name.block, name.chain)?;
-        chain.priorities.iter().find(|priority| priority.number == name.number)
+        let priorities = &self.chain(name.block, name.chain)?.priorities;
+        let at = priorities.binary_search_by_key(&name.number, |priority| priority.number).ok()?;
+        priorities.get(at)
     }
 
     fn priority_mut(&mut self, name: PriorityName) -> Option<&mut Priority> {
-        let chain = self.chain_mut(name.block, name.chain)?;
-        chain.priorities.iter_mut().find(|priority| priority.number == name.number)
+        let priorities = &mut self.chain_mut(name.block, name.chain)?.priorities;
+        let at = priorities.binary_search_by_key(&name.number, |priority| priority.number).ok()?;
+        priorities.get_mut(at)
     }
 
     /// The chain of a number, made if it is not there.
@@ -207,6 +218,11 @@ impl Filters {
         if let Some(place) = self.places.get_mut(&block) {
             place.chains.retain(|chain| chain.index != index || chain.shown() || chain.held > 0);
         }
+    }
+
+    /// Whether added filters may wait for others.
+    pub const fn gathers(&self) -> bool {
+        self.gathers
     }
 
     /// What the packet path asks of packets at a place, if there is anything.
@@ -307,7 +323,7 @@ impl Router {
     /// Takes a priority out, with its filters.
     fn remove_priority(&mut self, name: PriorityName) {
         let Some(chain) = self.filters.chain_mut(name.block, name.chain) else { return };
-        let Some(at) = chain.priorities.iter().position(|priority| priority.number == name.number) else {
+        let Ok(at) = chain.priorities.binary_search_by_key(&name.number, |priority| priority.number) else {
             return;
         };
         let priority = chain.priorities.remove(at);

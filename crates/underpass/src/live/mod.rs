@@ -76,6 +76,8 @@ use worker::{Order, Word};
 /// Neighbours that the workers may want before the control thread has looked.
 const WANTED: usize = 4096;
 
+/// How long the next request for a filter may take to follow, so that both are put in force together.
+const GATHERED: Duration = Duration::from_millis(1);
 /// How often what time settles is looked at, while there is any.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -128,6 +130,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let count = options.workers.unwrap_or(processors.len()).clamp(1, 64);
     let (writer, tables, readers, mut watchers) = Writer::watched(count, 1);
     let mut router = Router::live(writer);
+    router.gather_filters(true);
     let mut kernel = Kernel::open()?;
     router.set_namespace(Box::new(kernel.namespace()?));
     kernel.synchronise(&mut router)?;
@@ -207,7 +210,9 @@ impl Live {
         events.add(Source::Kernel, self.kernel.fd())?;
         events.add(Source::Signal, signals)?;
         loop {
-            for source in events.wait(self.patience())? {
+            let sources = events.wait(self.patience())?;
+            self.publish_gathered(sources.is_empty());
+            for source in sources {
                 match source {
                     Source::Signal => {
                         if signals.read_signal()?.is_some() {
@@ -287,8 +292,20 @@ impl Live {
             .collect()
     }
 
+    /// Puts filters in force that waited for others, if none follow at once or they have waited for long.
+    fn publish_gathered(&mut self, quiet: bool) {
+        if let Some((since, longest)) = self.router.gathered()
+            && (quiet || since.elapsed() >= longest)
+        {
+            self.router.publish_gathered();
+        }
+    }
+
     /// How long to wait at most, for what time settles.
     fn patience(&self) -> Duration {
+        if self.router.gathered().is_some() {
+            return GATHERED;
+        }
         let busy = !self.pending.is_empty() || self.router.waiting() > 0;
         if busy { TICK } else { self.confirming.due().min(self.variables.due()) }
     }

@@ -121,9 +121,12 @@ impl Filters {
 
     /// As the packet path has them.
     pub fn compile(&self, outcome: impl Fn(&Common) -> Outcome) -> Vec<FlowerFilter> {
-        let order: HashMap<_, _> = self.masks.iter().enumerate().map(|(at, (mask, _))| (*mask, at)).collect();
         let mut filters: Vec<_> = self.by_handle.values().collect();
-        filters.sort_by_key(|filter| order.get(&filter.masked.mask));
+        if self.masks.len() > 1 {
+            let places = self.masks.iter().enumerate().map(|(at, (mask, _))| (*mask, at));
+            let places: HashMap<_, _> = places.collect();
+            filters.sort_by_cached_key(|filter| places.get(&filter.masked.mask));
+        }
         let compile = |filter: &&Filter| FlowerFilter {
             key: filter.masked.key,
             mask: filter.masked.mask.key,

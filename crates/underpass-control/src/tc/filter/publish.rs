@@ -1,6 +1,7 @@
 //! Filters as the packet path has them.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use underpass_engine::counters::TcCounterId;
 use underpass_engine::tables::{
@@ -10,10 +11,14 @@ use underpass_engine::tables::{
 use underpass_netlink::tc::basic::{Kind, Layer, Match, Meta, Operand, Operator, Relation, Tree};
 use underpass_netlink::tc::u32::{bucket, table};
 
-use super::{Classifier, Common, PriorityName, u32};
+use super::{Classifier, Common, u32};
 use crate::Router;
 use crate::tc::parent::{Block, Point};
 
+/// Filters of a place from which on those that are added are gathered.
+const MANY: usize = 64;
+/// How long they wait for others, unless it takes longer to put them in force.
+const LONGEST_WAIT: Duration = Duration::from_millis(10);
 /// `TC_U32_*`.
 const TERMINAL: u8 = 1;
 const OFFSET: u8 = 2;
@@ -21,12 +26,48 @@ const VAROFFSET: u8 = 4;
 const EAT: u8 = 8;
 
 impl Router {
+    /// Whether filters that are added to many others may be in force only once [`Router::publish_gathered`] has been
+    /// called, and not when they are acknowledged: what the packet path has of a place is made anew each time.
+    pub fn gather_filters(&mut self, gathers: bool) {
+        self.filters.gathers = gathers;
+    }
+
+    /// Since when filters have been waiting for [`Router::publish_gathered`], and how long they may at most, if there
+    /// are any.
+    pub fn gathered(&self) -> Option<(Instant, Duration)> {
+        self.filters.gathered_since.map(|since| (since, LONGEST_WAIT.max(self.filters.publishing * 4)))
+    }
+
+    /// Puts all filters in force.
+    pub fn publish_gathered(&mut self) {
+        if self.filters.gathered_since.take().is_none() {
+            return;
+        }
+        let start = Instant::now();
+        for block in std::mem::take(&mut self.filters.gathered) {
+            if let Some(qdisc) = self.filters.places.get(&block).map(|place| place.qdisc) {
+                self.publish_filters(block, qdisc);
+            }
+        }
+        self.filters.publishing = start.elapsed();
+    }
+
+    /// A filter has been added to a place, and nothing else has changed there.
+    pub(super) fn publish_added(&mut self, block: Block, qdisc: u32) {
+        let many = self.filters.places.get(&block).is_some_and(|place| place.published >= MANY);
+        if !many {
+            return self.publish_filters(block, qdisc);
+        }
+        self.filters.gathered.insert(block);
+        self.filters.gathered_since.get_or_insert_with(Instant::now);
+    }
+
     /// Tells the packet path what the filters of a place are now, and those that share tables of `u32` with it.
-    pub(super) fn publish_filters(&mut self, name: PriorityName, qdisc: u32) {
-        self.publish_place(name.block);
-        if self.filters.tables.contains_key(&(name.block.link, qdisc)) {
-            let others = self.filters.places.iter().filter(|(block, place)| {
-                block.link == name.block.link && place.qdisc == qdisc && **block != name.block
+    pub(super) fn publish_filters(&mut self, block: Block, qdisc: u32) {
+        self.publish_place(block);
+        if self.filters.tables.contains_key(&(block.link, qdisc)) {
+            let others = self.filters.places.iter().filter(|(other, place)| {
+                other.link == block.link && place.qdisc == qdisc && **other != block
             });
             let others: Vec<_> = others.map(|(block, _)| *block).collect();
             others.into_iter().for_each(|block| self.publish_place(block));
@@ -35,6 +76,9 @@ impl Router {
 
     /// Tells the packet path what the filters of a place are now.
     pub(super) fn publish_place(&mut self, block: Block) {
+        if self.filters.gathered.remove(&block) && self.filters.gathered.is_empty() {
+            self.filters.gathered_since = None;
+        }
         let Some(place) = self.filters.places.get(&block) else { return };
         let empty = place.chains.iter().all(|chain| chain.priorities.is_empty());
         match (place.hook, empty) {
@@ -44,11 +88,11 @@ impl Router {
                 self.engine.remove_hook(hook);
             }
             (Some(hook), false) => {
-                let compiled = self.compile_place(block);
+                let compiled = self.compile_counted(block);
                 self.engine.set_hook(hook, compiled);
             }
             (None, false) => {
-                let compiled = self.compile_place(block);
+                let compiled = self.compile_counted(block);
                 let hook = self.engine.add_hook(compiled);
                 self.set_hook(block, Some(hook));
             }
@@ -121,6 +165,25 @@ impl Router {
             chains: chains.collect(),
             u32_tables: tables.iter().flat_map(|tables| &tables.tables).map(compile_table).collect(),
         }
+    }
+
+    /// Makes what the packet path takes of the filters of a place, and remembers how many they are.
+    fn compile_counted(&mut self, block: Block) -> Hook {
+        let hook = self.compile_place(block);
+        let of_priority = |priority: &FilterPriority| match &priority.classifier {
+            tables::Classifier::Matchall(_) | tables::Classifier::U32(_) => 1,
+            tables::Classifier::Basic(filters) => filters.len(),
+            tables::Classifier::Flower(filters) => filters.len(),
+            tables::Classifier::Fw(Fw::Classes { .. }) => 0,
+            tables::Classifier::Fw(Fw::Marks { filters, .. }) => filters.len(),
+        };
+        let priorities = hook.chains.iter().flat_map(|chain| &chain.priorities).map(of_priority);
+        let nodes = hook.u32_tables.iter().flat_map(|table| &table.buckets).map(Vec::len);
+        let published = priorities.sum::<usize>() + nodes.sum::<usize>();
+        if let Some(place) = self.filters.places.get_mut(&block) {
+            place.published = published;
+        }
+        hook
     }
 
     fn outcome(&self, common: &Common) -> Outcome {

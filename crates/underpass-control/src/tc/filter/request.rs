@@ -142,6 +142,11 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let old = classifier.filter(|classifier| matches!(classifier, Classifier::U32(_)));
     let old = old.and_then(|classifier| classifier.find(router, name, header.handle));
     let replaced = old.and_then(|handle| router.filter_message(request, name, Some(handle), RTM_NEWTFILTER));
+    // What is replaced may be used again for something else: that is in force at once.
+    let added = router.classifier(name).is_some_and(|classifier| match classifier {
+        Classifier::Matchall(_) => false,
+        classifier => classifier.find(router, name, header.handle).is_none(),
+    });
     let changed = change_in(router, request, &named, template);
     let handle = match changed {
         Ok(handle) => handle,
@@ -157,7 +162,10 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         place.qdisc = named.found.qdisc;
     }
     router.filters.generation += 1;
-    router.publish_filters(name, named.found.qdisc);
+    match added {
+        true => router.publish_added(block, named.found.qdisc),
+        false => router.publish_filters(block, named.found.qdisc),
+    }
     if new_chain {
         router.tell_chain(Cause::default(), block, name.chain, chain::RTM_NEWCHAIN, chain::NEW);
     }
@@ -263,7 +271,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
         }
     }
     router.filters.generation += 1;
-    router.publish_filters(name, named.found.qdisc);
+    router.publish_filters(block, named.found.qdisc);
     if shown && router.filters.chain(block, named.chain).is_none_or(|chain| !chain.shown()) {
         router.tell_chain(Cause::default(), block, named.chain, chain::RTM_DELCHAIN, 0);
     }

@@ -94,8 +94,17 @@ impl Tables {
 impl Table {
     /// The lowest free node of a bucket, from 800 on, else from 1 on. Linux: `gen_new_kid`.
     fn free(&self, bucket: u32) -> Option<u32> {
-        let mut all = (0x800..=0xfff).chain(1..0x800).map(|node| bucket | node);
-        all.find(|handle| !self.nodes.contains_key(handle))
+        // The nodes that there are leave the first gap free.
+        let free = |first: u32, last: u32| {
+            let taken =
+                self.nodes.range(bucket | first..=bucket | last).map(|(handle, _)| u32::node(*handle));
+            let gap = taken.zip(first..).find(|(taken, free)| taken != free).map(|(_, free)| free);
+            gap.or_else(|| {
+                let count = self.nodes.range(bucket | first..=bucket | last).count() as u32;
+                (first + count <= last).then_some(first + count)
+            })
+        };
+        free(0x800, 0xfff).or_else(|| free(1, 0x7ff)).map(|node| bucket | node)
     }
 }
 
