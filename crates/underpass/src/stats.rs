@@ -221,5 +221,8 @@ fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Re
     for (reason, count) in &stats.drops {
         writeln!(text, "{reason:<28} {count:>14}")?;
     }
-    Ok(())
+    if !stats.warnings.is_empty() {
+        writeln!(text)?;
+    }
+    stats.warnings.iter().try_for_each(|warning| writeln!(text, "warning: {warning}"))
 }

@@ -55,6 +55,8 @@ pub(crate) struct Action {
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
     by_name: BTreeMap<Name, Action>,
+    /// No index of a kind below it is free.
+    first_free: BTreeMap<&'static str, u32>,
     /// Changes with every change of an action.
     pub generation: u64,
 }
@@ -97,16 +99,21 @@ impl Exts {
 
 impl Actions {
     /// The first free number of a kind. Linux: `idr_alloc_u32`.
-    fn free(&self, kind: &'static str) -> u32 {
-        let used = self.by_name.range(Name { kind, index: 1 }..=Name { kind, index: u32::MAX });
-        let mut free = 1;
-        for (name, _) in used {
-            if name.index != free {
+    fn free(&mut self, kind: &'static str) -> u32 {
+        let first = self.first_free.entry(kind).or_insert(1);
+        for (name, _) in self.by_name.range(Name { kind, index: *first }..=Name { kind, index: u32::MAX }) {
+            if name.index != *first {
                 break;
             }
-            free = free.wrapping_add(1);
+            *first = first.wrapping_add(1);
         }
-        free
+        *first
+    }
+
+    fn remove(&mut self, name: Name) -> Option<Action> {
+        let first = self.first_free.entry(name.kind).or_insert(1);
+        *first = name.index.min(*first);
+        self.by_name.remove(&name)
     }
 
     fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = (Name, &Action)> {
@@ -129,6 +136,15 @@ enum Made {
 }
 
 impl Router {
+    /// What there is to warn of: policers whose burst is too small for a packet.
+    pub fn warnings(&self) -> Vec<String> {
+        let police = self.actions.of_kind("police");
+        let small = police.filter_map(|(name, _)| Some((name, self.small_burst(name)?)));
+        small
+            .map(|(name, small)| format!("the burst of police {} is {}", name.index, request::small(small)))
+            .collect()
+    }
+
     /// The packet path's name of an action.
     pub(crate) fn action_id(&self, name: Name) -> Option<TcActionId> {
         self.actions.by_name.get(&name).map(|action| action.id)
@@ -387,7 +403,7 @@ impl Router {
 
     fn remove_action(&mut self, name: Name) {
         self.actions.generation += 1;
-        if let Some(action) = self.actions.by_name.remove(&name) {
+        if let Some(action) = self.actions.remove(name) {
             self.engine.remove_tc_action(action.id);
             self.engine.remove_tc_counter(action.counter);
             if let Some((block, chain)) = action.goto {

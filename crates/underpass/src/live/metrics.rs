@@ -270,6 +270,7 @@ mod tests {
             ports: vec![port],
             workers: vec![stats::Worker { number: 1, sleeps: 4, ..Default::default() }],
             sids: vec![sid],
+            warnings: Vec::new(),
             mpls: vec![stats::MplsDevice { name: "eth1".into(), rx_noroute: 6, ..Default::default() }],
         });
         let told = told.unwrap();

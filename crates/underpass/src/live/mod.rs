@@ -76,8 +76,6 @@ use worker::{Order, Word};
 /// Neighbours that the workers may want before the control thread has looked.
 const WANTED: usize = 4096;
 
-/// How long the next request for a filter may take to follow, so that both are put in force together.
-const GATHERED: Duration = Duration::from_millis(1);
 /// How often what time settles is looked at, while there is any.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -294,17 +292,16 @@ impl Live {
 
     /// Puts filters in force that waited for others, if none follow at once or they have waited for long.
     fn publish_gathered(&mut self, quiet: bool) {
-        if let Some((since, longest)) = self.router.gathered()
-            && (quiet || since.elapsed() >= longest)
-        {
+        if self.router.gathered().is_some_and(|left| quiet || left.is_zero()) {
             self.router.publish_gathered();
         }
     }
 
     /// How long to wait at most, for what time settles.
     fn patience(&self) -> Duration {
-        if self.router.gathered().is_some() {
-            return GATHERED;
+        if let Some(left) = self.router.gathered() {
+            // Not less than the clock of epoll(7) tells apart.
+            return left.max(Duration::from_millis(1));
         }
         let busy = !self.pending.is_empty() || self.router.waiting() > 0;
         if busy { TICK } else { self.confirming.due().min(self.variables.due()) }

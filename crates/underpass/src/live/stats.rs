@@ -36,6 +36,9 @@ pub struct Stats {
     /// By device that has received or sent labelled packets.
     #[serde(default)]
     pub mpls: Vec<MplsDevice>,
+    /// What is configured so that it cannot do what it is for.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 /// What has been counted of MPLS since the router was started.
@@ -381,6 +384,7 @@ impl Live {
             workers: workers.collect(),
             sids: sids.collect(),
             mpls,
+            warnings: self.router.warnings(),
         }
     }
 }

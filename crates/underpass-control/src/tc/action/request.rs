@@ -52,10 +52,13 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
 }
 
 /// Warns of a policer whose bucket never holds what a packet needs.
-pub(crate) fn warning((burst, packet): (u64, u32)) -> Outcome {
-    Outcome::Warning(
-        format!("The burst of the policer is {burst} bytes: packets of {packet} bytes never conform").into(),
-    )
+pub(crate) fn warning(small_burst: (u64, u32)) -> Outcome {
+    Outcome::Warning(format!("The burst of the policer is {}", small(small_burst)).into())
+}
+
+/// Tells of a burst that is too small for a packet.
+pub(super) fn small((burst, packet): (u64, u32)) -> String {
+    format!("{burst} bytes: packets of {packet} bytes never conform")
 }
 
 /// The action that an element of a question names.

@@ -17,8 +17,8 @@ use crate::tc::parent::{Block, Point};
 
 /// Filters of a place from which on those that are added are gathered.
 const MANY: usize = 64;
-/// How long they wait for others, unless it takes longer to put them in force.
-const LONGEST_WAIT: Duration = Duration::from_millis(10);
+/// How long they wait for the next, and in all, unless it takes longer to put them in force.
+const WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
 /// `TC_U32_*`.
 const TERMINAL: u8 = 1;
 const OFFSET: u8 = 2;
@@ -32,10 +32,15 @@ impl Router {
         self.filters.gathers = gathers;
     }
 
-    /// Since when filters have been waiting for [`Router::publish_gathered`], and how long they may at most, if there
-    /// are any.
-    pub fn gathered(&self) -> Option<(Instant, Duration)> {
-        self.filters.gathered_since.map(|since| (since, LONGEST_WAIT.max(self.filters.publishing * 4)))
+    /// How long the next request for a filter may take to follow before those that wait for
+    /// [`Router::publish_gathered`] are put in force; none: at once. `None` if none wait.
+    ///
+    /// Putting them in force takes no more than half of the time in the long run, however many there are.
+    pub fn gathered(&self) -> Option<Duration> {
+        let (least, most) = WAIT;
+        let took = self.filters.publishing;
+        let left = most.max(took * 4).checked_sub(self.filters.gathered_since?.elapsed());
+        Some(left.unwrap_or_default().min(least.max(took)))
     }
 
     /// Puts all filters in force.
