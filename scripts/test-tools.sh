@@ -1,21 +1,28 @@
 #!/usr/bin/env bash
-# Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR. Never fails:
-# the tests that miss it are skipped, and say so.
+# Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR, Chromium, tshark.
+# Never fails: the tests that miss one are skipped, and say so.
 set -uo pipefail
 
-[ -e /usr/lib/frr/zebra ] && exit 0
+wanted=()
+[ -e /usr/lib/frr/zebra ] || wanted+=(frr)
+command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
+    wanted+=(chromium)
+command -v tshark >/dev/null || wanted+=(tshark)
+[ ${#wanted[@]} = 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-    echo "test-tools: FRR is not installed and this is not root on Debian: its tests will be skipped" >&2
+    echo "test-tools: no ${wanted[*]}, and this is not root on Debian: their tests will be skipped" >&2
     exit 0
 fi
-echo "test-tools: installing frr" >&2
-# The tests start its daemons in namespaces of their own; the machine's routing is none of their business.
-if ! { apt-get -qq update && DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
-    apt-get -qq install -y --no-install-recommends frr; } >/dev/null 2>&1; then
-    echo "test-tools: frr could not be installed: its tests will be skipped" >&2
-    exit 0
-fi
-if [ -d /run/systemd/system ]; then
-    systemctl disable --quiet --now frr 2>/dev/null
-fi
+echo "test-tools: installing ${wanted[*]}" >&2
+apt-get -qq update >/dev/null 2>&1
+# One by one: what cannot be had keeps nothing else away.
+for package in "${wanted[@]}"; do
+    # The tests start FRR's daemons in namespaces of their own; the machine's routing is none of their business.
+    if ! DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
+        apt-get -qq install -y --no-install-recommends "$package" >/dev/null 2>&1; then
+        echo "test-tools: $package could not be installed: its tests will be skipped" >&2
+    elif [ "$package" = frr ] && [ -d /run/systemd/system ]; then
+        systemctl disable --quiet --now frr 2>/dev/null
+    fi
+done
 exit 0

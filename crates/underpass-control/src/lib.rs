@@ -45,4 +45,5 @@ pub use route::{Route, Sender, Shadow, VrfChange, VrfDoor, VrfRoute};
 pub use router::Router;
 pub use statistics::{LabelCount, LinkCounts, SidCount};
 pub use sysctl::Node;
+pub use tc::{PolicerCounts, QueueCounts};
 pub use underpass_netlink::{Refusal, Replies};

@@ -4,7 +4,7 @@ use underpass_engine::counters::{Count, Direction, MplsCount, Totals};
 use underpass_engine::drops::Drop;
 use underpass_packet::mpls::IPV6_EXPLICIT_NULL;
 
-use crate::Router;
+use crate::{Link, Router};
 
 /// What a local SID has counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,15 +67,17 @@ impl Router {
         (null || self.routes.labels.has(label)).then_some(count)
     }
 
+    /// What a link has received and sent; bytes with the link layer.
+    pub fn link_count(&self, link: &Link) -> [Count; 2] {
+        [Direction::Receive, Direction::Transmit].map(|way| self.engine.link_count(link.id, way))
+    }
+
     /// What the links that have a port have counted.
     pub fn link_counts(&self) -> Vec<LinkCounts> {
         let with_port = self.links.iter().filter(|link| link.port().is_some());
         with_port
             .map(|link| {
-                let [received, sent] = [Direction::Receive, Direction::Transmit].map(|way| {
-                    let count = self.engine.link_count(link.id, way);
-                    (count.packets, count.bytes)
-                });
+                let [received, sent] = self.link_count(link).map(|count| (count.packets, count.bytes));
                 let mpls = self.engine.mpls_count(link.id);
                 LinkCounts { index: link.index, name: link.name.clone(), received, sent, mpls }
             })

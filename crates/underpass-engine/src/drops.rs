@@ -15,6 +15,12 @@ macro_rules! drops {
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
+
+            /// What it means, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                let text = match self { $(Self::$name => concat!($($doc),+),)+ };
+                text.trim_start()
+            }
         }
     };
 }

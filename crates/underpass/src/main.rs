@@ -10,6 +10,7 @@ mod replay;
 mod run;
 mod script;
 mod stats;
+mod top;
 mod trace;
 
 use std::{
@@ -33,6 +34,7 @@ enum Command {
     Run(run::Args),
     Exec(exec::Args),
     Stats(stats::Args),
+    Top(top::Args),
     Trace(trace::Args),
     Replay(replay::Args),
     Bench(bench::Args),
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::main(&args),
         Command::Exec(args) => exec::main(&args),
         Command::Stats(args) => stats::main(&args),
+        Command::Top(args) => top::main(&args),
         Command::Trace(args) => trace::main(&args),
         Command::Replay(args) => replay::main(&args),
         Command::Bench(args) => bench::main(&args),

@@ -116,6 +116,14 @@ impl Actions {
         self.by_name.remove(&name)
     }
 
+    /// The policers: number, rate in bytes a second, filters that have it, counter.
+    pub(super) fn policers(&self) -> impl Iterator<Item = (u32, Option<u64>, u32, TcCounterId)> {
+        self.of_kind("police").map(|(name, action)| {
+            let rate = if let Config::Police(police) = &action.config { police.rate } else { None };
+            (name.index, rate.map(|rate| rate.bytes), action.binds.max(0) as u32, action.counter)
+        })
+    }
+
     fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = (Name, &Action)> {
         let all = self.by_name.range(Name { kind, index: 0 }..=Name { kind, index: u32::MAX });
         all.map(|(name, action)| (*name, action))

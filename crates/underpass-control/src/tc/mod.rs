@@ -5,6 +5,7 @@
 
 pub(crate) mod action;
 mod class;
+mod counts;
 pub(crate) mod filter;
 mod htb;
 mod kind;
@@ -24,6 +25,7 @@ use crate::Router;
 use crate::link::{Link, LinkKind};
 
 pub(crate) use class::{delete as delete_class, dump as dump_classes, get as get_class, new as new_class};
+pub use counts::{PolicerCounts, QueueCounts};
 pub(crate) use kind::Kind;
 pub(crate) use leaf::Leaf;
 pub(crate) use own::is_about;

@@ -23,10 +23,11 @@ use serde::Serialize;
 use underpass_engine::tables::{Reader, Tables};
 
 use super::{
-    metrics,
+    state::State,
     stats::{Mpls, Stats, Topic},
     trace,
     tracer::{Seen, Spec},
+    web::Web,
 };
 use crate::{road::LinkName, serve::Waker};
 
@@ -59,6 +60,8 @@ pub enum Answer {
     All(Stats),
     /// To [`Topic::Mpls`].
     Mpls(Mpls),
+    /// To [`Topic::State`].
+    State(Box<State>),
 }
 
 /// What the control thread is asked, or told to do.
@@ -101,10 +104,10 @@ impl Asking {
         answered.recv_timeout(PATIENCE).map_err(io::Error::other)
     }
 
-    fn all(&self) -> io::Result<Stats> {
-        match self.ask(|answer| Question::Stats(Topic::All, answer))? {
-            Answer::All(stats) => Ok(stats),
-            Answer::Mpls(_) => Err(io::ErrorKind::InvalidData.into()),
+    fn state(&self) -> io::Result<State> {
+        match self.ask(|answer| Question::Stats(Topic::State, answer))? {
+            Answer::State(state) => Ok(*state),
+            _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
@@ -184,11 +187,7 @@ pub fn listen(
     if let Some(address) = metrics {
         let (listener, asking) = (TcpListener::bind(address)?, asking.clone());
         thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-            for connection in listener.incoming().flatten() {
-                if let Err(error) = metrics::answer(&connection, PATIENCE, || asking.all()) {
-                    tracing::debug!("somebody who asked for metrics: {error}");
-                }
-            }
+            Web::new(move || asking.state()).listen(&listener);
         })?;
     }
     let following = trace::Following::new(asking.clone(), tables, watcher);

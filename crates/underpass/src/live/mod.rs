@@ -16,10 +16,12 @@ mod neighbours;
 pub mod priority;
 mod sent;
 mod shadow;
+pub mod state;
 mod stats;
 pub mod trace;
 mod tracer;
 mod variables;
+mod web;
 mod worker;
 
 use std::{
@@ -61,7 +63,10 @@ pub use ask::{stats_path, trace_path};
 pub use attach::Driver;
 pub use descriptors::Descriptors;
 pub use priority::go_first;
-pub use stats::{Mpls as MplsStats, Port as PortStats, Stats};
+pub use stats::{
+    Label as LabelStats, Mpls as MplsStats, Port as PortStats, Sid as SidStats, Stats, Totals,
+    Worker as WorkerStats,
+};
 
 use ask::Question;
 use attach::Attachments;

@@ -181,6 +181,8 @@ pub enum Topic {
     All,
     /// [`Mpls`], of one label or of all.
     Mpls(Option<u32>),
+    /// [`State`](super::state::State).
+    State,
 }
 
 impl Topic {
@@ -188,6 +190,7 @@ impl Topic {
     pub(super) fn parse(line: &str) -> Option<Self> {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             [] => Some(Self::All),
+            ["state"] => Some(Self::State),
             ["mpls"] => Some(Self::Mpls(None)),
             ["mpls", label] => Some(Self::Mpls(Some(label.parse().ok()?))),
             _ => None,
@@ -309,26 +312,32 @@ impl Live {
         match topic {
             Topic::All => Answer::All(self.stats()),
             Topic::Mpls(label) => Answer::Mpls(self.mpls(label)),
+            Topic::State => Answer::State(Box::new(self.state())),
         }
     }
 
     fn mpls(&self, only: Option<u32>) -> Mpls {
+        Mpls {
+            labels: self.labels(only),
+            devices: self.router.link_counts().iter().map(mpls_device).collect(),
+        }
+    }
+
+    /// What one label has counted, or all.
+    pub(super) fn labels(&self, only: Option<u32>) -> Vec<Label> {
         let label = |LabelCount { label, count }| Label {
             label,
             packets: count.packets,
             bytes: count.bytes,
             errors: count.errors,
         };
-        Mpls {
-            labels: match only {
-                Some(only) => self.router.label_count(only).map(label).into_iter().collect(),
-                None => self.router.label_counts().map(label).collect(),
-            },
-            devices: self.router.link_counts().iter().map(mpls_device).collect(),
+        match only {
+            Some(only) => self.router.label_count(only).map(label).into_iter().collect(),
+            None => self.router.label_counts().map(label).collect(),
         }
     }
 
-    fn stats(&self) -> Stats {
+    pub(super) fn stats(&self) -> Stats {
         let accounts = accounts(&self.workers);
         let mut tallies = tallies(&accounts);
         let mut drops: BTreeMap<String, u64> = BTreeMap::new();
@@ -397,6 +406,7 @@ mod tests {
     fn questions() {
         for (line, topic) in [
             ("", Some(Topic::All)),
+            ("state", Some(Topic::State)),
             ("mpls", Some(Topic::Mpls(None))),
             (" mpls  100 ", Some(Topic::Mpls(Some(100)))),
             ("mpls -1", None),

@@ -1,0 +1,301 @@
+//! What there is to see of a running router at one time: its links, SIDs, labels, queues and policers with all that
+//! has been counted of them. For `underpass top`, the web page and Prometheus; `docs/observing.md` describes the JSON.
+
+use std::{
+    collections::BTreeMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde::{Deserialize, Serialize};
+use underpass_control::{LinkKind, PolicerCounts, QueueCounts};
+use underpass_engine::drops::Drop;
+
+use super::{
+    Live,
+    stats::{Label, Stats},
+};
+
+/// Objects of a kind that are told at most; of more, those that have counted most.
+pub const MOST: usize = 1000;
+
+/// What there is to see.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// When: milliseconds since 1970.
+    pub time: u64,
+    /// The program's version.
+    pub version: String,
+    /// What has been counted, as `underpass stats --json` tells it.
+    #[serde(flatten)]
+    pub stats: Stats,
+    /// The links, ports and tunnels and VRFs among them.
+    pub links: Vec<Link>,
+    /// MPLS labels that have a route.
+    pub labels: Vec<Label>,
+    /// Qdiscs that have been made, and classes of htb.
+    pub queues: Vec<Queue>,
+    /// Policers.
+    pub policers: Vec<Policer>,
+    /// What each reason means for which packets were dropped.
+    pub meanings: BTreeMap<String, String>,
+    /// Objects that there are besides.
+    pub left_out: LeftOut,
+}
+
+/// How many of a kind are not told of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Links.
+    pub links: usize,
+    /// SIDs.
+    pub sids: usize,
+    /// Labels.
+    pub labels: usize,
+    /// Qdiscs and classes.
+    pub queues: usize,
+    /// Policers.
+    pub policers: usize,
+}
+
+/// A link.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Its interface index.
+    pub index: u32,
+    /// `port` for a device that is attached, `lo`, `vrf`, `ifb`, `dummy`, the kind of a tunnel as `ip` names it, or
+    /// `kernel`.
+    pub kind: String,
+    /// Administratively up, with a carrier.
+    pub up: bool,
+    /// Longest packet, in bytes.
+    pub mtu: u32,
+    /// Its addresses, with the lengths of their prefixes.
+    pub addresses: Vec<String>,
+    /// The VRF or bridge that it is enslaved to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<String>,
+    /// The table of a VRF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
+    /// What makes it a tunnel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunnel: Option<Tunnel>,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received, with the link layer.
+    pub rx_bytes: u64,
+    /// Received and refused.
+    pub rx_errors: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent, with the link layer.
+    pub tx_bytes: u64,
+    /// Not sent.
+    pub tx_errors: u64,
+}
+
+/// A tunnel.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// The source of its outer headers; `any` if the route chooses.
+    pub local: String,
+    /// Their destination; `any` if the packet's route says.
+    pub remote: String,
+    /// The link that it is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// `fou` or `gue`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encap: Option<String>,
+}
+
+/// A qdisc, or a class of htb.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queue {
+    /// Its device.
+    pub device: String,
+    /// Its kind; of a class that of its qdisc.
+    pub kind: String,
+    /// Its handle, or the number of the class, as `tc` writes them.
+    pub handle: String,
+    /// The class that it is in, or `root` or `ingress`.
+    pub parent: String,
+    /// Whether it is a class.
+    pub class: bool,
+    /// Its rate in bits a second, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    /// Packets that have left.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that were dropped.
+    pub drops: u64,
+    /// Times that packets had to wait.
+    pub overlimits: u64,
+    /// Packets that wait.
+    pub queued: u64,
+    /// Bytes that wait.
+    pub backlog: u64,
+}
+
+/// A policer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policer {
+    /// Its number.
+    pub index: u32,
+    /// Its rate in bits a second, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    /// Filters that have it.
+    pub filters: u32,
+    /// Packets that came to it.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that it dropped.
+    pub drops: u64,
+    /// Packets beyond its limit.
+    pub overlimits: u64,
+}
+
+/// Leaves of the objects those that have counted most, and says how many it took away.
+fn busiest<T>(objects: &mut Vec<T>, packets: impl Fn(&T) -> u64) -> usize {
+    let more = objects.len().saturating_sub(MOST);
+    if more > 0 {
+        // Those that stay keep their order.
+        let mut order: Vec<(u64, usize)> =
+            objects.iter().enumerate().map(|(at, object)| (packets(object), at)).collect();
+        order.sort_unstable_by_key(|(packets, at)| (std::cmp::Reverse(*packets), *at));
+        let mut stays = vec![false; objects.len()];
+        order.iter().take(MOST).for_each(|(_, at)| stays[*at] = true);
+        let mut stays = stays.into_iter();
+        objects.retain(|_| stays.next().unwrap_or(false));
+    }
+    more
+}
+
+impl Live {
+    /// What there is to see now.
+    pub(super) fn state(&self) -> State {
+        let mut state = State {
+            time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            stats: self.stats(),
+            links: self.link_states(),
+            labels: self.labels(None),
+            queues: self.router.queue_counts().into_iter().map(|queue| self.queue(queue)).collect(),
+            policers: self.router.policer_counts().into_iter().map(policer).collect(),
+            meanings: BTreeMap::new(),
+            left_out: LeftOut::default(),
+        };
+        let occurred = Drop::ALL.iter().filter(|reason| state.stats.drops.contains_key(reason.name()));
+        state.meanings = occurred.map(|reason| (reason.name().into(), reason.meaning().into())).collect();
+        state.left_out = LeftOut {
+            links: busiest(&mut state.links, |link| link.rx_packets + link.tx_packets),
+            sids: busiest(&mut state.stats.sids, |sid| sid.packets + sid.errors),
+            labels: busiest(&mut state.labels, |label| label.packets + label.errors),
+            queues: busiest(&mut state.queues, |queue| queue.packets + queue.drops),
+            policers: busiest(&mut state.policers, |policer| policer.packets),
+        };
+        state
+    }
+
+    fn link_states(&self) -> Vec<Link> {
+        let name = |index: u32| {
+            let known = self.router.links().find(|link| link.index == index);
+            known.map(|link| link.name.clone())
+        };
+        let drivers: Vec<u32> = self.attachments.drivers().map(|(index, ..)| index).collect();
+        let links = self.router.links().map(|link| {
+            let kind = match link.kind {
+                LinkKind::Loopback => "lo",
+                LinkKind::Kernel if drivers.contains(&link.index) => "port",
+                LinkKind::Kernel => "kernel",
+                LinkKind::Port(_) => "port",
+                other => other.name().unwrap_or("other"),
+            };
+            let tunnel = link.tunnel.as_ref().map(|tunnel| {
+                let address = |address: std::net::IpAddr| {
+                    if address.is_unspecified() { "any".to_owned() } else { address.to_string() }
+                };
+                Tunnel {
+                    local: address(tunnel.parameters.local),
+                    remote: address(tunnel.parameters.remote),
+                    device: name(tunnel.parameters.link),
+                    encap: match tunnel.encap.kind {
+                        1 => Some("fou".to_owned()),
+                        2 => Some("gue".to_owned()),
+                        _ => None,
+                    },
+                }
+            });
+            let [received, sent] = self.router.link_count(link);
+            let addresses = self.router.addresses().filter(|address| address.link == link.index);
+            Link {
+                name: link.name.clone(),
+                index: link.index,
+                kind: kind.to_owned(),
+                up: link.up() && link.carrier,
+                mtu: link.mtu,
+                addresses: addresses.map(|a| format!("{}/{}", a.local, a.prefix_len)).collect(),
+                master: link.master.and_then(name),
+                table: link.vrf_table(),
+                tunnel,
+                rx_packets: received.packets,
+                rx_bytes: received.bytes,
+                rx_errors: received.errors,
+                tx_packets: sent.packets,
+                tx_bytes: sent.bytes,
+                tx_errors: sent.errors,
+            }
+        });
+        links.collect()
+    }
+
+    fn queue(&self, queue: QueueCounts) -> Queue {
+        let device = self.router.links().find(|link| link.index == queue.link);
+        Queue {
+            device: device.map_or_else(|| queue.link.to_string(), |link| link.name.clone()),
+            kind: queue.kind.to_owned(),
+            handle: queue.handle,
+            parent: queue.parent,
+            class: queue.class,
+            rate: queue.rate.map(|rate| rate.saturating_mul(8)),
+            packets: queue.packets,
+            bytes: queue.bytes,
+            drops: queue.drops,
+            overlimits: queue.overlimits,
+            queued: queue.queued,
+            backlog: queue.backlog,
+        }
+    }
+}
+
+fn policer(policer: PolicerCounts) -> Policer {
+    Policer {
+        index: policer.index,
+        rate: policer.rate.map(|rate| rate.saturating_mul(8)),
+        filters: policer.filters,
+        packets: policer.packets,
+        bytes: policer.bytes,
+        drops: policer.drops,
+        overlimits: policer.overlimits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_stay_in_their_order() {
+        let mut few: Vec<u64> = (0..10).collect();
+        assert_eq!((busiest(&mut few, |n| *n), few.len()), (0, 10));
+        let mut many: Vec<u64> = (0..MOST as u64 + 3).rev().collect();
+        assert_eq!(busiest(&mut many, |n| *n), 3);
+        assert_eq!(many, (3..MOST as u64 + 3).rev().collect::<Vec<_>>());
+    }
+}
