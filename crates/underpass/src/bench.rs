@@ -15,7 +15,7 @@ mod qos;
 mod report;
 mod routes;
 mod scenario;
-mod segments;
+pub mod segments;
 mod tunnel;
 mod wire;
 

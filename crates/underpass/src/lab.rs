@@ -1,5 +1,6 @@
 //! `underpass lab`: a network of hosts and routers on this machine, to look at.
 
+mod all;
 mod fou;
 mod l3vpn;
 mod meter;
@@ -24,6 +25,7 @@ use underpass::testbed;
   underpass lab mpls              # label-switched paths beside plain forwarding: transactions a second
   underpass lab fou               # TCP through tunnels, in foo-over-UDP and not, beside TCP without
   underpass lab police            # a container's packets, policed and shaped: packets a second, exact rates
+  underpass lab all               # the five experiments, and docs/experiments.md, which tells of them
   underpass lab soak              # an hour of traffic, changes and faults, after which everything is to be right")]
 pub struct Args {
     #[command(subcommand)]
@@ -44,6 +46,8 @@ enum Network {
     Fou(fou::Args),
     /// What comes in limited by police, by ifb and HTB, by HTB alone: packets a second, and how exact the rates are
     Police(police::Args),
+    /// The five experiments one after the other, and a page with their tables and plots, beside the documents' figures
+    All(all::Args),
     /// Traffic of every kind while the configuration changes and things break: memory, queues, sums are to be right
     Soak(soak::Args),
 }
@@ -59,6 +63,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         Network::Mpls(args) => mpls::measure(&program, args)?,
         Network::Fou(args) => fou::measure(&program, args)?,
         Network::Police(args) => police::measure(&program, args)?,
+        Network::All(args) => all::write(&program, args)?,
         Network::Soak(args) => soak::run(&program, args)?,
     }
     Ok(ExitCode::SUCCESS)

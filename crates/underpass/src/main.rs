@@ -77,3 +77,53 @@ fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// The command lines of this program in a page: in blocks of code and between backquotes.
+    fn commands(page: &str) -> Vec<String> {
+        let block = page.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned);
+        let inline = page.split('`').skip(1).step_by(2).map(|code| code.replace('\n', " "));
+        let all = block.chain(inline).filter_map(|line| {
+            let line = line.trim().trim_start_matches("target/release/");
+            let rest = line.strip_prefix("underpass ")?;
+            let rest = rest.split(" # ").next().unwrap_or(rest).trim();
+            // Without what only stands for something.
+            (!rest.contains(['…', '[', '<', '|', '\\'])).then(|| rest.to_owned())
+        });
+        all.collect()
+    }
+
+    /// What a page tells to type can be typed.
+    #[test]
+    fn commands_of_the_docs_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        let pages = docs.chain([root.join("README.md"), root.join("CONTRIBUTING.md")]);
+        let mut count = 0;
+        for page in pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+            for line in commands(&fs::read_to_string(&page).unwrap()) {
+                let words = shlex::split(&line).unwrap();
+                let arguments = std::iter::once("underpass".to_owned()).chain(words);
+                let found = Cli::command().try_get_matches_from(arguments);
+                count += 1;
+                if let Err(error) = found
+                    // A command that is only named has no arguments yet.
+                    && error.kind() != clap::error::ErrorKind::MissingRequiredArgument
+                    && error.kind() != clap::error::ErrorKind::MissingSubcommand
+                    && error.kind() != clap::error::ErrorKind::DisplayHelp
+                    && error.kind() != clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                {
+                    panic!("{}: underpass {line}: {error}", page.display());
+                }
+            }
+        }
+        assert!(count > 30, "{count} commands");
+    }
+}

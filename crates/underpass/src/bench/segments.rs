@@ -3,7 +3,7 @@
 
 mod cases;
 mod double;
-mod plot;
+pub mod plot;
 
 use std::fmt::{self, Write};
 use std::fs;
