@@ -14,6 +14,7 @@ mod police;
 mod qos;
 mod report;
 mod routes;
+mod scale;
 mod scenario;
 pub mod segments;
 mod tunnel;
@@ -35,6 +36,7 @@ use measure::{Cost, Line};
 use report::{Record, Report};
 use routes::Route;
 use scenario::{PORTS, Scenario};
+use wire::Mac;
 
 /// Measure the path of a packet, from Ethernet in to port out.
 ///
@@ -52,6 +54,7 @@ use scenario::{PORTS, Scenario};
   underpass bench segments                 # what a packet costs by the number of segments put on it
   underpass bench mpls-memory              # what a label route takes of memory
   underpass bench police-vs-ifb            # what policing and shaping leave of the rate of packets
+  underpass bench scale                    # a million routes, a million labels and more at once; two workers
   underpass bench live                     # through the kernel's devices, beside the kernel's own router")]
 pub struct Args {
     #[command(subcommand)]
@@ -72,6 +75,7 @@ enum Part {
     Live(live::Args),
     MplsMemory(mpls::memory::Args),
     PoliceVsIfb(qos::versus::Args),
+    Scale(scale::Args),
     Segments(segments::Args),
 }
 
@@ -92,6 +96,10 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         }
         Some(Part::PoliceVsIfb(args)) => {
             qos::versus::main(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Part::Scale(args)) => {
+            scale::main(args)?;
             return Ok(ExitCode::SUCCESS);
         }
         Some(Part::Segments(args)) => {
@@ -215,8 +223,13 @@ fn configure(scenario: &Scenario, routes: &[Route], workers: usize) -> anyhow::R
 
 /// A router that lines have configured.
 fn configure_lines(name: &str, config: &str, workers: usize) -> anyhow::Result<Configured> {
+    configure_ports(&PORTS, name, config, workers)
+}
+
+/// The same with ports of these addresses.
+fn configure_ports(macs: &[Mac], name: &str, config: &str, workers: usize) -> anyhow::Result<Configured> {
     let ports: Vec<PortSpec> =
-        (0..).zip(PORTS).map(|(n, mac)| PortSpec { name: format!("p{n}"), mac: Some(mac) }).collect();
+        (0..).zip(macs).map(|(n, mac)| PortSpec { name: format!("p{n}"), mac: Some(*mac) }).collect();
     let (router, tables, readers) = Offline::new(&ports, workers)?;
     let name = Path::new(name);
     script::configure(&router, name, &script::parse(name, config)?)?;
@@ -231,15 +244,22 @@ fn add(router: &Offline, routes: &[Route]) -> anyhow::Result<()> {
 }
 
 /// Sends the requests that add the routes; the seconds that the router took for them.
-fn send(router: &Offline, routes: &[Route]) -> anyhow::Result<f64> {
-    let mut router = router.router();
+fn send(offline: &Offline, routes: &[Route]) -> anyhow::Result<f64> {
+    let router = offline.router();
     let link = router.links().find(|link| link.name == "p1").map(|link| link.index).context("no port p1")?;
     let requests = routes::requests(routes, link)?;
+    drop(router);
+    send_requests(offline, &requests)
+}
+
+/// Sends datagrams of requests; the seconds that the router took for them.
+fn send_requests(offline: &Offline, requests: &[Vec<u8>]) -> anyhow::Result<f64> {
+    let mut router = offline.router();
     let mut client = Client::new(Protocol::Route, 1);
     let mut replies = Replies::default();
     let start = std::time::Instant::now();
     router.gather_filters(true);
-    for datagram in &requests {
+    for datagram in requests {
         router.request(&mut client, datagram, &mut replies);
         if let Some(errno) = replies.iter().find_map(routes::refused) {
             bail!("a route was refused: {}", std::io::Error::from_raw_os_error(errno));

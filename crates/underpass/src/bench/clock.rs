@@ -48,8 +48,16 @@ pub fn pin() -> nix::Result<usize> {
     let this = Pid::from_raw(0);
     let allowed = sched_getaffinity(this)?;
     let last = (0..CpuSet::count()).rev().find(|core| allowed.is_set(*core) == Ok(true)).unwrap_or(0);
-    let mut only = CpuSet::new();
-    only.set(last)?;
-    sched_setaffinity(this, &only)?;
+    pin_to(last)?;
     Ok(last)
+}
+
+/// Keeps this thread on a core.
+///
+/// # Errors
+/// The kernel does not allow it.
+pub fn pin_to(core: usize) -> nix::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(core)?;
+    sched_setaffinity(Pid::from_raw(0), &only)
 }

@@ -3,11 +3,15 @@
 use std::io::Write;
 use std::net::Ipv6Addr;
 
+use underpass_port::memory::Patches;
+
+use super::routes::{DESTINATIONS, Route};
 use super::scenario::{
-    BASE, CLASS, Flow, HOPS, KEY, OUTER_HOPS, SID, SOURCE, Scenario, VRF, incoming, outgoing, segment,
-    set_key,
+    BASE, CHECKED, CLASS, Flow, HOPS, KEY, Load, OUTER_HOPS, SID, SOURCE, Scenario, VRF, flows, incoming,
+    outgoing, segment, set_key,
 };
 use super::wire::{self, Ip6};
+use crate::random::Random;
 
 /// The segment that follows the router's SID in what is sent.
 const NEXT: Ipv6Addr = Ipv6Addr::new(0xfc00, 2, 0, 0, 0, 0, 0, 0xe);
@@ -120,6 +124,22 @@ fn advanced(flow: &Flow) -> (Vec<u8>, Vec<u8>) {
         incoming(&wire::ipv6(flow.outer(SID, OUTER_HOPS), wire::ROUTING, &before)),
         outgoing(&wire::ipv6(flow.outer(NEXT, OUTER_HOPS - 1), wire::ROUTING, &after)),
     )
+}
+
+/// So many SIDs with End, and packets for any of them. They go on to fc00:2::/32.
+pub fn sids(count: u32) -> Load {
+    let sid = |n: u32| Ipv6Addr::new(0xfc00, 1, 1, 0, 0, 0, (n >> 16) as u16, n as u16);
+    let mut random = Random(8);
+    let drawn: Vec<u32> = (0..DESTINATIONS).map(|_| random.below(u64::from(count)) as u32).collect();
+    let (templates, mut expected): (Vec<_>, Vec<_>) = flows().iter().map(advanced).unzip();
+    expected.truncate(CHECKED);
+    Load {
+        routes: (0..count).map(|n| Route::Sid(sid(n))).collect(),
+        templates: templates.into_iter().map(Vec::into_boxed_slice).collect(),
+        patches: Some(Patches::new(14 + 24, 16, drawn.into_iter().map(|n| sid(n).octets()).collect())),
+        expected,
+        ..Load::default()
+    }
 }
 
 /// [`advanced`] by an SRH whose HMAC is right: RFC 8754 section 2.1.2.1 covers neither segments left nor the

@@ -83,7 +83,7 @@ pub fn scenarios() -> Vec<Scenario> {
             vpp: Some(304),
             config: base(),
             mass: Some(format!("{POLICIES} routes of 64 bits, each with a list of two segments of its own")),
-            load: Box::new(policies),
+            load: Box::new(|| policies(POLICIES)),
         },
     ]);
     scenarios
@@ -128,23 +128,24 @@ fn encapsulated6(flow: &Flow, path: &[Ipv6Addr], listed: usize) -> (Vec<u8>, Vec
 }
 
 /// How many policies there are.
-const POLICIES: u16 = 10_000;
+const POLICIES: u32 = 10_000;
 
 /// The list of a policy: two segments that no other policy has.
-fn policy(n: u16) -> [Ipv6Addr; 2] {
-    [Ipv6Addr::new(0xfc00, 2, n, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfc00, 2, n, 0, 0, 0, 0, 2)]
+fn policy(n: u32) -> [Ipv6Addr; 2] {
+    let segment = |last| Ipv6Addr::new(0xfc00, 2, n as u16, (n >> 16) as u16, 0, 0, 0, last);
+    [segment(1), segment(2)]
 }
 
-/// A route with a policy of its own for each of [`POLICIES`] prefixes of 64 bits, destinations at random.
-fn policies() -> Load {
-    let prefix = |n: u16| Ipv6Addr::new(0x2001, 0xdb8, 1, n, 0, 0, 0, 0);
-    let routes = (0..POLICIES)
+/// A route with a policy of its own for each of so many prefixes of 64 bits, destinations at random.
+pub fn policies(count: u32) -> Load {
+    let prefix = |n: u32| Ipv6Addr::new(0x2001, 0xdb8, 1 + (n >> 16) as u16, n as u16, 0, 0, 0, 0);
+    let routes = (0..count)
         .map(|n| Route::Encapsulated { prefix: prefix(n), length: 64, segments: policy(n).to_vec() })
         .collect();
     let mut random = Random(2);
-    let values: Vec<(u16, u128)> = (0..routes::DESTINATIONS)
+    let values: Vec<(u32, u128)> = (0..routes::DESTINATIONS)
         .map(|_| {
-            let n = random.below(u64::from(POLICIES)) as u16;
+            let n = random.below(u64::from(count)) as u32;
             (n, prefix(n).to_bits() | u128::from(random.next()))
         })
         .collect();

@@ -18,6 +18,7 @@ use serde::Serialize;
 use underpass::testbed;
 use underpass_port::live::Driver;
 
+use super::clock::pin_to;
 use crate::output;
 use cases::Case;
 use chain::{Chain, Kind};
@@ -111,7 +112,7 @@ pub fn main(args: &Args) -> anyhow::Result<()> {
     }
     let everywhere = sched_getaffinity(Pid::from_raw(0))?;
     let cores = cores(&everywhere)?;
-    pin(cores.generator)?;
+    pin_to(cores.generator)?;
     let (driver, port_driver) = args.driver.names();
     eprintln!("generator on core {}, router on core {}, driver {driver}", cores.generator, cores.router);
     let mut chains = Vec::new();
@@ -181,13 +182,6 @@ fn cores(allowed: &CpuSet) -> anyhow::Result<Cores> {
         (Some(generator), Some(router)) => Ok(Cores { generator, router }),
         _ => bail!("the generator and the router need a core each, and there is only one"),
     }
-}
-
-/// Keeps this thread, and what it starts, on one core.
-fn pin(core: usize) -> nix::Result<()> {
-    let mut only = CpuSet::new();
-    only.set(core)?;
-    sched_setaffinity(Pid::from_raw(0), &only)
 }
 
 fn table(report: &Report) -> Result<String, std::fmt::Error> {

@@ -32,6 +32,7 @@ pub const OUT: PortId = PortId(1);
 /// A generator, a worker and a sink, on this thread.
 pub struct Line<const COUNT: bool> {
     worker: Worker<COUNT>,
+    input: PortId,
     generator: Generator,
     burst: Burst,
     now: u64,
@@ -54,7 +55,12 @@ impl<const COUNT: bool> Line<COUNT> {
     pub fn new(tables: Arc<Tables>, reader: Reader, generator: Generator) -> Self {
         let counters = Arc::clone(reader.counters());
         let worker = Worker::new(tables, reader, Pool::new(BUFFERS));
-        Self { worker, generator, burst: Burst::new(), now: 0, counters }
+        Self { worker, input: IN, generator, burst: Burst::new(), now: 0, counters }
+    }
+
+    /// Sends other packets from now on, into this port.
+    pub fn take_from(&mut self, generator: Generator, input: PortId) {
+        (self.generator, self.input) = (generator, input);
     }
 
     /// Exchanges generators and packet memory, so that lines can be compared that differ in nothing else.
@@ -72,7 +78,7 @@ impl<const COUNT: bool> Line<COUNT> {
         self.generator.rewind();
         for (number, expected) in expected.chunks(BURST).enumerate() {
             self.step(expected.len())?;
-            ensure!(self.worker.sent(IN).count() == 0, "packets went back by the port they came in");
+            ensure!(self.worker.sent(self.input).count() == 0, "packets went back by the port they came in");
             let sent: Vec<_> = self.worker.sent(OUT).collect();
             ensure!(
                 sent.len() == expected.len(),
@@ -142,13 +148,13 @@ impl<const COUNT: bool> Line<COUNT> {
     /// Takes a burst from the generator and carries it through the worker.
     #[inline]
     fn step(&mut self, count: usize) -> anyhow::Result<()> {
-        let Self { worker, generator, burst, now, .. } = self;
+        let Self { worker, input, generator, burst, now, .. } = self;
         generator
             .receive(worker.pool(), count, |packet| burst.push(packet))
             .map_err(|_| anyhow::anyhow!("a packet is longer than a buffer"))?;
         // Time passes as it does at 6.4 million packets a second.
         *now += 10_000;
-        worker.process(IN, burst, *now, &mut Untraced);
+        worker.process(*input, burst, *now, &mut Untraced);
         Ok(())
     }
 

@@ -12,11 +12,10 @@ use super::scenario::{
 use super::wire;
 use crate::random::Random;
 
-/// All labels may be used, and those that `p0` brings are looked at.
-const MPLS: &str = "\
-sysctl -q -w net.mpls.platform_labels=1048575
-sysctl -q -w net.mpls.conf.p0.input=1
-";
+/// All labels may be used.
+pub const LABELS: &str = "sysctl -q -w net.mpls.platform_labels=1048575\n";
+/// Those that `p0` brings are looked at.
+pub const INPUT: &str = "sysctl -q -w net.mpls.conf.p0.input=1\n";
 
 /// The label that comes, below the one that is taken off it, and those that go.
 const LABEL: u32 = 100;
@@ -30,7 +29,7 @@ const WAYS: u8 = 16;
 /// The scenarios of this file.
 pub fn scenarios() -> Vec<Scenario> {
     let (prefix4, prefix6) = ("198.18.0.0/16", "2001:db8:1::/48");
-    let base = format!("{BASE}{MPLS}");
+    let base = format!("{BASE}{LABELS}{INPUT}");
     let push = |family: &str, prefix: &str, labels: &str, via: &str| {
         format!("{base}ip {family} route add {prefix} encap mpls {labels} via {via} dev p1\n")
     };
@@ -109,13 +108,14 @@ fn many(name: &str, vpp: impl Into<Option<u32>>, count: u32) -> Scenario {
     Scenario {
         name: name.to_owned(),
         vpp: vpp.into(),
-        config: format!("{BASE}{}{MPLS}", routes::neighbours()),
+        config: format!("{BASE}{}{LABELS}{INPUT}", routes::neighbours()),
         mass: Some(format!("{count} labels, each swapped for another, to 16 neighbours")),
         load: Box::new(move || at_random(count)),
     }
 }
 
-fn at_random(count: u32) -> Load {
+/// So many labels, and packets with any of them.
+pub fn at_random(count: u32) -> Load {
     let mut random = Random(5);
     let labels = 16..16 + count;
     let swaps: Vec<(u32, u8)> =

@@ -33,22 +33,36 @@ tc filter add dev p0 ingress protocol ip prio 1 u32 match ip protocol 17 0xff ma
     ]
 }
 
+/// Filters of prefixes of this length in 198.18.0.0/16 at the ingress of the first port; or in 198.19.0.0/16 at that of
+/// the third, each with a policer. Packets that match them.
+pub fn filters(count: u32, length: u8, police: bool) -> Load {
+    let mut flows = flows();
+    let inside = |destination: Ipv4Addr| (destination.to_bits() & 0xffff) >> (32 - length) < count;
+    let network = if police { 0xc613_0000 } else { 0xc612_0000 };
+    for flow in &mut flows {
+        flow.destination4 = Ipv4Addr::from_bits(network | flow.destination4.to_bits() & 0xffff);
+    }
+    if police {
+        flows.retain(|flow| inside(flow.destination4));
+    }
+    let routes = (0..count).map(|n| Route::Filter {
+        port: if police { 2 } else { 0 },
+        destination: Ipv4Addr::from_bits(network | n << (32 - length)),
+        length,
+        number: n + 1,
+        police,
+    });
+    Load {
+        routes: routes.collect(),
+        templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
+        expected: flows.iter().take(CHECKED).map(|flow| outgoing(&flow.packet4(HOPS - 1))).collect(),
+        ..Load::default()
+    }
+}
+
 /// Each packet matches one of many filters of the same mask.
 fn flower(config: String) -> Scenario {
-    let load = || {
-        let flows = flows();
-        let routes = (0..FILTERS).map(|n| Route::Filter {
-            destination: Ipv4Addr::from_bits(0xc612_0000 | n << (32 - PREFIX)),
-            length: PREFIX,
-            number: n + 1,
-        });
-        Load {
-            routes: routes.collect(),
-            templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
-            expected: flows.iter().take(CHECKED).map(|flow| outgoing(&flow.packet4(HOPS - 1))).collect(),
-            ..Load::default()
-        }
-    };
+    let load = || filters(FILTERS, PREFIX, false);
     Scenario {
         name: format!("flower-{FILTERS}"),
         vpp: None,

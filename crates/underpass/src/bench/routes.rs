@@ -30,8 +30,10 @@ pub enum Route {
     Label { label: u32, ways: Vec<LabelWay> },
     /// No route: the device of an `ipip` tunnel that is up, by the index that it is to have.
     Tunnel { index: u32, local: Ipv4Addr, remote: Ipv4Addr, ttl: u8 },
-    /// No route: a `flower` filter at the ingress of the first port, with `action ok`.
-    Filter { destination: Ipv4Addr, length: u8, number: u32 },
+    /// No route: a `flower` filter at the ingress of a port, counted from 0, with `action ok` or a policer of its own.
+    Filter { port: u32, destination: Ipv4Addr, length: u8, number: u32, police: bool },
+    /// `encap seg6local action End count`.
+    Sid(Ipv6Addr),
     /// By the device of this index.
     Device { prefix: Ipv4Addr, length: u8, index: u32 },
 }
@@ -105,6 +107,14 @@ const RTA_NEWDST: u16 = 19;
 const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 const LWTUNNEL_ENCAP_SEG6: u16 = 5;
+const LWTUNNEL_ENCAP_SEG6_LOCAL: u16 = 7;
+// include/uapi/linux/seg6_local.h.
+const SEG6_LOCAL_ACTION: u16 = 1;
+const SEG6_LOCAL_COUNTERS: u16 = 10;
+const SEG6_LOCAL_ACTION_END: u32 = 1;
+const SEG6_LOCAL_CNT_PACKETS: u16 = 2;
+const SEG6_LOCAL_CNT_BYTES: u16 = 3;
+const SEG6_LOCAL_CNT_ERRORS: u16 = 4;
 // include/uapi/linux: pkt_sched.h, pkt_cls.h, tc_act/tc_gact.h.
 const RTM_NEWTFILTER: u16 = 44;
 const TC_H_INGRESS: u32 = 0xffff_fff2;
@@ -119,6 +129,10 @@ const TCA_FLOWER_FLAGS: u16 = 22;
 const TCA_ACT_KIND: u16 = 1;
 const TCA_ACT_OPTIONS: u16 = 2;
 const TCA_GACT_PARMS: u16 = 2;
+const TCA_POLICE_TBF: u16 = 1;
+const TCA_POLICE_RATE: u16 = 2;
+const TCA_POLICE_RATE64: u16 = 8;
+const TC_ACT_SHOT: u32 = 2;
 const SEG6_IPTUNNEL_SRH: u16 = 1;
 const SEG6_IPTUN_MODE_ENCAP: u32 = 1;
 const RT_TABLE_MAIN: u8 = 254;
@@ -129,7 +143,7 @@ const RTN_UNICAST: u8 = 1;
 const BATCH: usize = 64 * 1024;
 
 /// Longer than any request, in bytes.
-const LONGEST: usize = 1024;
+const LONGEST: usize = 2048;
 
 /// The requests that add the routes by the link of this index, many to a datagram, each acknowledged.
 ///
@@ -153,15 +167,16 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
             if let Route::Tunnel { index, local, remote, ttl } = route {
                 return write_tunnel(request, *index, (*local, *remote), *ttl);
             }
-            if let Route::Filter { destination, length, number } = route {
-                // The first port comes before the one that the routes lead to.
-                return write_filter(request, link - 1, (*destination, *length), *number);
+            if let Route::Filter { port, destination, length, number, police } = route {
+                // The routes lead to the port that is counted as 1.
+                return write_filter(request, link - 1 + port, (*destination, *length), *number, *police);
             }
             let (family, length) = match route {
                 Route::Plain { prefix, length, .. } if prefix.is_ipv4() => (libc::AF_INET, *length),
                 Route::Plain { length, .. } | Route::Encapsulated { length, .. } => (libc::AF_INET6, *length),
                 Route::Label { .. } => (libc::AF_MPLS, 20),
                 Route::Device { length, .. } => (libc::AF_INET, *length),
+                Route::Sid(_) => (libc::AF_INET6, 128),
                 Route::Tunnel { .. } | Route::Filter { .. } => return,
             };
             let header =
@@ -195,6 +210,18 @@ pub fn requests(routes: &[Route], link: u32) -> anyhow::Result<Vec<Vec<u8>>> {
                     return;
                 }
                 Route::Tunnel { .. } | Route::Filter { .. } => return,
+                Route::Sid(sid) => {
+                    request.address(RTA_DST, IpAddr::V6(*sid));
+                    let nest = request.nest(RTA_ENCAP);
+                    request.u32(SEG6_LOCAL_ACTION, SEG6_LOCAL_ACTION_END);
+                    let counters = request.nest(SEG6_LOCAL_COUNTERS);
+                    for counter in [SEG6_LOCAL_CNT_PACKETS, SEG6_LOCAL_CNT_BYTES, SEG6_LOCAL_CNT_ERRORS] {
+                        request.attribute(counter, &[0; 8]);
+                    }
+                    request.end(counters);
+                    request.end(nest);
+                    request.u16(RTA_ENCAP_TYPE, LWTUNNEL_ENCAP_SEG6_LOCAL);
+                }
                 Route::Encapsulated { prefix, segments, .. } => {
                     request.address(RTA_DST, IpAddr::V6(*prefix));
                     let nest = request.nest(RTA_ENCAP);
@@ -232,7 +259,13 @@ fn write_tunnel(request: &mut Reply<'_>, index: u32, (local, remote): (Ipv4Addr,
 }
 
 /// The rest of a request for a filter: `struct tcmsg`, and attributes.
-fn write_filter(request: &mut Reply<'_>, index: u32, (destination, length): (Ipv4Addr, u8), number: u32) {
+fn write_filter(
+    request: &mut Reply<'_>,
+    index: u32,
+    (destination, length): (Ipv4Addr, u8),
+    number: u32,
+    police: bool,
+) {
     let info = PRIORITY << 16 | u32::from(0x0800_u16.to_be());
     let words = [0, index, number, TC_H_INGRESS, info];
     request.fixed(&words.map(u32::to_ne_bytes).concat());
@@ -245,14 +278,36 @@ fn write_filter(request: &mut Reply<'_>, index: u32, (destination, length): (Ipv
     request.u32(TCA_FLOWER_FLAGS, 0);
     let actions = request.nest_unflagged(TCA_FLOWER_ACT);
     let action = request.nest_unflagged(1);
-    request.attribute(TCA_ACT_KIND, b"gact\0");
-    let gact = request.nest_unflagged(TCA_ACT_OPTIONS);
-    // `struct tc_gact`: TC_ACT_OK is 0.
-    request.attribute(TCA_GACT_PARMS, &[0; 20]);
-    request.end(gact);
+    if police {
+        write_police(request);
+    } else {
+        request.attribute(TCA_ACT_KIND, b"gact\0");
+        let gact = request.nest_unflagged(TCA_ACT_OPTIONS);
+        // `struct tc_gact`: TC_ACT_OK is 0.
+        request.attribute(TCA_GACT_PARMS, &[0; 20]);
+        request.end(gact);
+    }
     request.end(action);
     request.end(actions);
     request.end(options);
+}
+
+/// A policer whose rate no load reaches: 200 Gbit/s, and a bucket of 40 ms of it.
+fn write_police(request: &mut Reply<'_>) {
+    const RATE: u64 = 25_000_000_000;
+    /// In ticks of 64 ns.
+    const BURST: u32 = 625_000;
+    const MTU: u32 = 65_535;
+    /// `struct tc_ratespec`: cells of 256 bytes, so that the table has one for the longest packet; Ethernet; the rate
+    /// beyond 32 bits is in an attribute of its own.
+    const SPEC: [u8; 12] = [8, 1, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+    request.attribute(TCA_ACT_KIND, b"police\0");
+    let police = request.nest_unflagged(TCA_ACT_OPTIONS);
+    let words = [0, TC_ACT_SHOT, 0, BURST, MTU].map(u32::to_ne_bytes).concat();
+    request.attribute(TCA_POLICE_TBF, &[&words[..], &SPEC, &[0; 24]].concat());
+    request.attribute(TCA_POLICE_RATE, &[0; 1024]);
+    request.attribute(TCA_POLICE_RATE64, &RATE.to_ne_bytes());
+    request.end(police);
 }
 
 /// The errno of the first request that a datagram of answers refuses.

@@ -150,8 +150,8 @@ fn remote(number: u16) -> Ipv4Addr {
 }
 
 /// The devices of many tunnels.
-fn devices(local: Ipv4Addr) -> Vec<Route> {
-    (0..MANY)
+fn devices(local: Ipv4Addr, count: u16) -> Vec<Route> {
+    (0..count)
         .map(|n| Route::Tunnel { index: FIRST + u32::from(n), local, remote: remote(n), ttl: TTL })
         .collect()
 }
@@ -160,34 +160,39 @@ fn devices(local: Ipv4Addr) -> Vec<Route> {
 const PREFIX: u8 = 26;
 
 fn many_encap() -> Scenario {
-    let tunnel = |destination: Ipv4Addr| ((destination.to_bits() & 0xffff) >> (32 - PREFIX)) as u16 % MANY;
-    let load = move || {
-        let flows = flows();
-        let expected = flows.iter().zip(1..).take(CHECKED).map(|(flow, identification)| {
-            let (source, destination) = (AWAY[0], remote(tunnel(flow.destination4)));
-            let outer = Ip4 { source, destination, identification, ttl: TTL };
-            outgoing(&wire::ipv4(outer, wire::IPV4, &flow.packet4(HOPS - 1)))
-        });
-        let mut routes = devices(AWAY[0]);
-        routes.extend((0u32..1 << (PREFIX - 16)).map(|n| {
-            let prefix = Ipv4Addr::from_bits(0xc612_0000 | n << (32 - PREFIX));
-            Route::Device { prefix, length: PREFIX, index: FIRST + u32::from(tunnel(prefix)) }
-        }));
-        Load {
-            expected: expected.collect(),
-            routes,
-            templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
-            ..Load::default()
-        }
-    };
     Scenario {
         name: "ipip-encap-1000".to_owned(),
         vpp: None,
-        config: format!("{BASE}ip route add 10.2.0.0/16 via 10.1.0.2 dev p1\n"),
+        config: format!("{BASE}{UNDERLAY}"),
         mass: Some(format!(
             "{MANY} tunnels of their own remote addresses, and the routes that lead into them"
         )),
-        load: Box::new(load),
+        load: Box::new(|| into_many(MANY, PREFIX)),
+    }
+}
+
+/// The way to the other ends.
+pub const UNDERLAY: &str = "ip route add 10.2.0.0/16 via 10.1.0.2 dev p1\n";
+
+/// So many tunnels, and the prefixes of 198.18.0.0/16 of this length, each of which goes into one of them.
+pub fn into_many(count: u16, length: u8) -> Load {
+    let tunnel = |destination: Ipv4Addr| ((destination.to_bits() & 0xffff) >> (32 - length)) as u16 % count;
+    let flows = flows();
+    let expected = flows.iter().zip(1..).take(CHECKED).map(|(flow, identification)| {
+        let (source, destination) = (AWAY[0], remote(tunnel(flow.destination4)));
+        let outer = Ip4 { source, destination, identification, ttl: TTL };
+        outgoing(&wire::ipv4(outer, wire::IPV4, &flow.packet4(HOPS - 1)))
+    });
+    let mut routes = devices(AWAY[0], count);
+    routes.extend((0u32..1 << (length - 16)).map(|n| {
+        let prefix = Ipv4Addr::from_bits(0xc612_0000 | n << (32 - length));
+        Route::Device { prefix, length, index: FIRST + u32::from(tunnel(prefix)) }
+    }));
+    Load {
+        expected: expected.collect(),
+        routes,
+        templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
+        ..Load::default()
     }
 }
 
@@ -201,7 +206,7 @@ fn many_decap() -> Scenario {
         };
         Load {
             expected: flows.iter().take(CHECKED).map(|flow| outgoing(&flow.packet4(HOPS - 1))).collect(),
-            routes: devices(HERE[1]),
+            routes: devices(HERE[1], MANY),
             templates: flows.iter().map(sent).collect(),
             ..Load::default()
         }

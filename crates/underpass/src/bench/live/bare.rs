@@ -24,7 +24,8 @@ use underpass_port::{
     xdp::Memory,
 };
 
-use super::{cases, pin};
+use super::super::clock::pin_to;
+use super::cases;
 
 /// Packets that it has room for.
 const SLOTS: usize = 8192;
@@ -44,7 +45,7 @@ impl Bare {
         let (tell, ready) = mpsc::channel();
         let thread = thread::Builder::new().name("bare".to_owned()).spawn(move || {
             namespace.enter(|| {
-                pin(core)?;
+                pin_to(core)?;
                 go_first()?;
                 let mut forwarder = Forwarder::new(driver, &woken)?;
                 let _ = tell.send(());

@@ -24,7 +24,8 @@ use underpass_port::{
     xdp::{Flood, receive_by_polling},
 };
 
-use super::{Cores, bare::Bare, cases, pin};
+use super::super::clock::pin_to;
+use super::{Cores, bare::Bare, cases};
 
 /// How long packets flow before they are counted, and how long they are counted.
 const WARM: Duration = Duration::from_millis(80);
@@ -94,10 +95,10 @@ impl Chain {
                 Forwarder::Kernel
             }
             Kind::Underpass(driver) => {
-                pin(cores.router)?;
+                pin_to(cores.router)?;
                 let program = env::current_exe()?;
                 let started = Router::start(&program, &router, &["--workers", "1", "--driver", driver]);
-                pin(cores.generator)?;
+                pin_to(cores.generator)?;
                 let started = started?;
                 started.run(cases::CONFIGURATION)?;
                 Forwarder::Underpass(started)
@@ -132,7 +133,7 @@ impl Chain {
 
     fn send(&self, frame: &[u8], count: u32, cores: Cores) -> anyhow::Result<()> {
         self.generator.enter(|| {
-            pin(cores.generator)?;
+            pin_to(cores.generator)?;
             Flood::new(cases::GENERATOR, frame)?.send(count).context("the kernel's generator")
         })?
     }

@@ -207,7 +207,7 @@ impl Case {
 }
 
 /// Bytes of memory that the process has touched and not given back: `/proc/self/statm`.
-fn resident() -> anyhow::Result<usize> {
+pub fn resident() -> anyhow::Result<usize> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let pages: usize =
         text.split_whitespace().nth(1).context("/proc/self/statm has no second number")?.parse()?;
