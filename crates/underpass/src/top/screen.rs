@@ -319,6 +319,7 @@ mod tests {
             })
             .collect();
         state.links = vec![Link { name: "eth0".into(), index: 2, up: true, ..Link::default() }];
+        state.stats.warnings = vec!["a burst is too small".to_owned()];
         state.stats.sids = (0..100)
             .map(|n| SidStats {
                 prefix: format!("fc00:{n:x}::/64"),
@@ -363,6 +364,7 @@ mod tests {
         let ports = lines.iter().position(|line| line == "ports (2)").unwrap();
         assert!(lines[ports + 2].starts_with("eth0            up    1.23M  1.23G        █"), "{lines:#?}");
         assert!(lines[ports + 3].starts_with("eth1            down      0"), "{lines:#?}");
+        assert!(lines.iter().any(|line| line == "a burst is too small"), "{lines:#?}");
         assert!(lines[23].starts_with("q quit  ? help  / filter  p pause  s sort: /s"));
     }
 

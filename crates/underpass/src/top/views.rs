@@ -187,7 +187,10 @@ impl Table {
 /// The tables of a view.
 pub fn tables(view: View, state: &State, meter: &Meter) -> Vec<Table> {
     match view {
-        View::Overview => vec![drops(state, meter), ports(state, meter)],
+        View::Overview => {
+            let warnings = (!state.stats.warnings.is_empty()).then(|| warnings(state));
+            [drops(state, meter), ports(state, meter)].into_iter().chain(warnings).collect()
+        }
         View::Ports => vec![ports(state, meter), port_drops(state, meter)],
         View::Drops => vec![drops(state, meter), port_drops(state, meter)],
         View::Sids => vec![sids(state, meter)],
@@ -235,6 +238,18 @@ fn drops(state: &State, meter: &Meter) -> Table {
         rows: rows.collect(),
         sorted_by: 1,
         empty: "nothing was dropped",
+    }
+}
+
+/// What is configured so that it cannot do what it is for.
+fn warnings(state: &State) -> Table {
+    let rows = state.stats.warnings.iter();
+    Table {
+        title: "warnings".to_owned(),
+        columns: vec![left("", 0)],
+        rows: rows.map(|warning| Row { cells: vec![Cell::text(warning)], alarm: true }).collect(),
+        sorted_by: 0,
+        empty: "",
     }
 }
 

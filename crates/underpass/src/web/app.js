@@ -308,6 +308,7 @@ function show(state) {
     .map(([kind, count]) => `; ${short(count)} more ${kind}, which are less busy`).join("");
   byId("totals").textContent = `in ${rate("received")}, out ${rate("sent")}, to the host ${rate("delivered")}, ` +
     `dropped ${rate("dropped")}, held ${short(state.totals.held)}${left}`;
+  byId("warnings").replaceChildren(...(state.warnings ?? []).map((warning) => element("li", {}, warning)));
   tables(state);
   topology(state);
 }

@@ -22,3 +22,4 @@ mod shaping;
 mod trace;
 mod tunnel;
 mod vrf;
+mod web;
