@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 UNDERPASS := $(TARGET)/release/underpass
 DEMO := $(TARGET)/demo
 
-.PHONY: help setup test-tools build demo test lint unit loom fuzz bench soak clean
+.PHONY: help setup test-tools build demo test lint unit loom fuzz bench soak clean deb
 
 help:
 	@echo "make demo    build, send a capture through an L3VPN, build one of hosts and routers, measure"
@@ -15,6 +15,7 @@ help:
 	@echo "make bench   measure every scenario"
 	@echo "make soak    traffic, changes and faults for SOAK_MINUTES (60), after which all is to be right; needs root"
 	@echo "make fuzz    every parser for FUZZ_SECONDS (60) each; needs a nightly compiler"
+	@echo "make deb     a Debian package"
 	@echo "make build   the optimised program, $(UNDERPASS)"
 
 # What is needed and missing: Debian packages, a Rust toolchain.
@@ -71,6 +72,12 @@ fuzz: setup
 	crates/underpass-packet/fuzz/run $(FUZZ_SECONDS)
 	crates/underpass-netlink/fuzz/run $(FUZZ_SECONDS)
 	crates/underpass-engine/fuzz/run $(FUZZ_SECONDS)
+
+# A Debian package: the program, its pages and completions, a systemd unit that is not started.
+deb: build
+	@cargo deb --version >/dev/null 2>&1 || cargo install --locked cargo-deb
+	$(UNDERPASS) generate target/generated
+	cargo deb -p underpass --no-build --locked --output $(TARGET)/
 
 clean:
 	cargo clean

@@ -1,7 +1,9 @@
 //! A userspace router for the tunnels and traffic controls of Linux.
 
 mod bench;
+mod doctor;
 mod exec;
+mod generate;
 mod lab;
 mod output;
 mod processor;
@@ -39,6 +41,8 @@ enum Command {
     Replay(replay::Args),
     Bench(bench::Args),
     Lab(lab::Args),
+    Doctor(doctor::Args),
+    Generate(generate::Args),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +72,8 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::main(&args),
         Command::Bench(args) => bench::main(&args),
         Command::Lab(args) => lab::main(&args),
+        Command::Doctor(args) => doctor::main(&args),
+        Command::Generate(args) => generate::main::<Cli>(&args),
     };
     match done {
         Ok(status) => status,

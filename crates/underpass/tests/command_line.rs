@@ -140,3 +140,23 @@ fn a_missing_library_is_named() {
     let outcome = exec(&bin.join("underpass"));
     assert!(outcome.status == 0 && outcome.output.contains("p0"), "{}", outcome.output);
 }
+
+/// What it says of the kernel is what the kernel does in a namespace where it is asked again.
+#[test]
+fn the_doctor_tells_what_the_kernel_has() {
+    let outcome = underpass(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&outcome.output).unwrap();
+    let kernel = |what: &str| {
+        let features = report["features"].as_array().unwrap();
+        features.iter().find(|feature| feature["what"] == what).unwrap()["kernel"].as_bool()
+    };
+    if !nix::unistd::Uid::effective().is_root() {
+        assert_eq!((outcome.status, kernel("MPLS")), (1, None));
+        return;
+    }
+    assert_eq!(outcome.status, 0, "{}", outcome.output);
+    for (what, line) in [("dummies", "ip link add up0 type dummy"), ("ifb", "ip link add up0 type ifb")] {
+        let tried = run(Command::new("unshare").args(["-n", "sh", "-c", line]));
+        assert_eq!(kernel(what), Some(tried.status == 0), "{what}: {}", tried.output);
+    }
+}

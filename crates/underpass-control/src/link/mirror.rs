@@ -114,8 +114,6 @@ impl Router {
                 link.tunnel.clone(),
             )
         };
-        let role = |link: &Link| (link.master, link.kind, link.attached, link.tunnel.clone());
-        let other_role = role(old) != role(&new) || new.vrf_table().is_some();
         let changed = forwards(old) != forwards(&new);
         let moved = (old.master, old.kind) != (new.master, new.kind);
         self.links.put(new);
@@ -136,7 +134,7 @@ impl Router {
             self.link_gone_down(Cause::default(), index);
         }
         if changed {
-            self.link_changed(index, other_role);
+            self.link_changed(index);
         }
         if renamed {
             self.names_changed();
