@@ -97,6 +97,8 @@ struct OnLink {
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     links: BTreeMap<u32, OnLink>,
+    /// By VRF, what links without an address of their own send from, as it was published last.
+    common: BTreeMap<u32, [Option<IpAddr>; 2]>,
     /// Changes with every change of an address.
     pub generation: u64,
     /// Changes with every change of what the addresses are, and in which VRF.
@@ -154,7 +156,7 @@ impl Router {
     /// The address that the router sends from by this link when nothing else says which: the widest of
     /// its own, or else of another link of the same VRF. Linux: `inet_select_addr`.
     pub(crate) fn source4(&self, link: u32) -> Option<Ipv4Addr> {
-        let usable = |address: &&Address| address.scope <= libc::RT_SCOPE_LINK && !address.secondary();
+        let usable = |address: &&Address| sends4(address);
         let own = self.addresses.v4(link).iter().find(usable);
         let found = own.or_else(|| {
             let others = self.links.iter().filter(|other| self.same_vrf(link, other.index));
@@ -169,7 +171,7 @@ impl Router {
     /// The same for IPv6: a global address of the link, or else of another link of the same VRF, or else
     /// the link's own link-local address.
     pub(crate) fn source6(&self, link: u32) -> Option<Ipv6Addr> {
-        let global = |address: &&Address| address.scope == libc::RT_SCOPE_UNIVERSE;
+        let global = |address: &&Address| sends6(address);
         let own = self.addresses.v6(link);
         let others = self.links.iter().filter(|other| self.same_vrf(link, other.index));
         let mut others = others.flat_map(|other| self.addresses.v6(other.index));
@@ -332,13 +334,43 @@ impl Router {
         self.publish_sources(address.link);
     }
 
-    /// Publishes the links whose source of ICMP errors may have changed with an address of `link`.
+    /// Publishes the links whose source of ICMP errors may have changed with an address of `link`: that one, and all of
+    /// its VRF if who has no address there sends from another one by now.
     fn publish_sources(&mut self, link: u32) {
-        let same: Vec<u32> =
-            self.links.iter().map(|other| other.index).filter(|&other| self.same_vrf(link, other)).collect();
-        same.into_iter().for_each(|index| self.publish_link(index));
-        self.publish_tunnels();
+        let vrf = self.links.vrf_of(link).map_or(0, |vrf| vrf.index);
+        let common = self.common_sources(link);
+        if self.addresses.common.insert(vrf, common) == Some(common) {
+            self.publish_link(link);
+        } else {
+            let others = self.links.iter().map(|other| other.index);
+            let same: Vec<u32> = others.filter(|&other| self.same_vrf(link, other)).collect();
+            same.into_iter().for_each(|index| self.publish_link(index));
+        }
+        self.publish_tunnels_from_any();
     }
+
+    /// What links without an address of their own send from, in the VRF of `link`: see [`Router::source4`],
+    /// [`Router::source6`].
+    fn common_sources(&self, link: u32) -> [Option<IpAddr>; 2] {
+        let first = |usable: fn(&Address) -> bool| {
+            let mut usable = self.addresses.iter().filter(|address| usable(address));
+            usable.find(|address| self.same_vrf(link, address.link)).map(|address| address.local)
+        };
+        [
+            first(|address| address.local.is_ipv4() && sends4(address)),
+            first(|address| address.local.is_ipv6() && sends6(address)),
+        ]
+    }
+}
+
+/// Whether a link sends from an IPv4 address of it that nothing says to.
+const fn sends4(address: &Address) -> bool {
+    address.scope <= libc::RT_SCOPE_LINK && !address.secondary()
+}
+
+/// The same for IPv6 and any link.
+const fn sends6(address: &Address) -> bool {
+    address.scope == libc::RT_SCOPE_UNIVERSE
 }
 
 /// `IFAPROT_KERNEL_LO` and `IFAPROT_KERNEL_LL`.

@@ -42,7 +42,7 @@ impl Router {
         let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
         self.add_info(cause, NLM_F_CREATE, place, info);
         if own6 {
-            self.tunnel_source_changed();
+            self.follow_sources();
         }
     }
 
@@ -52,7 +52,7 @@ impl Router {
         let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
         self.remove_info(cause, place, &info);
         if own6 {
-            self.tunnel_source_changed();
+            self.follow_sources();
         }
     }
 
@@ -63,12 +63,17 @@ impl Router {
         self.refresh_labels_of(link);
     }
 
-    /// A link's MTU, MAC address, state or VRF has changed: what is compiled from them follows.
-    pub(crate) fn link_changed(&mut self, link: u32) {
+    /// A link's MTU, MAC address, state or VRF has changed: what is compiled from them follows. `role`: it has another
+    /// VRF, or is something else than it was, upon which everything that is compiled may depend.
+    pub(crate) fn link_changed(&mut self, link: u32, role: bool) {
         self.revive_routes_of(link);
         self.refresh_next_hops(link);
         self.refresh_labels_of(link);
-        self.refresh_lookups();
+        if role {
+            self.refresh_lookups();
+        } else {
+            self.forget_gateways();
+        }
     }
 
     /// No link has this address any more: the IPv4 routes that send from it go.
@@ -99,10 +104,5 @@ impl Router {
         self.add_vrf_tables();
         self.add_vrf_rules(cause);
         self.refresh_lookups();
-    }
-
-    /// `ip sr tunsrc` was set: encapsulations get another source.
-    pub(crate) fn tunnel_source_changed(&mut self) {
-        self.recompile_headends(|_| true);
     }
 }

@@ -73,7 +73,7 @@ impl Router {
         self.publish_sources(address.link);
         self.vrf_addresses_changed();
         if address.local.is_ipv6() {
-            self.tunnel_source_changed();
+            self.follow_sources();
         }
     }
 
@@ -90,7 +90,7 @@ impl Router {
             self.last_ipv4_gone(link);
         }
         if local.is_ipv6() {
-            self.tunnel_source_changed();
+            self.follow_sources();
         }
     }
 }

@@ -533,7 +533,7 @@ impl Router {
             self.ipv6_up(cause, index);
         }
         if leaves || old.mtu != new.mtu || old.mac != new.mac || old.up() != wanted_up {
-            self.link_changed(index);
+            self.link_changed(index, leaves || new.vrf_table().is_some());
         }
     }
 

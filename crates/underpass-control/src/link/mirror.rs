@@ -114,6 +114,8 @@ impl Router {
                 link.tunnel.clone(),
             )
         };
+        let role = |link: &Link| (link.master, link.kind, link.attached, link.tunnel.clone());
+        let other_role = role(old) != role(&new) || new.vrf_table().is_some();
         let changed = forwards(old) != forwards(&new);
         let moved = (old.master, old.kind) != (new.master, new.kind);
         self.links.put(new);
@@ -134,7 +136,7 @@ impl Router {
             self.link_gone_down(Cause::default(), index);
         }
         if changed {
-            self.link_changed(index);
+            self.link_changed(index, other_role);
         }
         if renamed {
             self.names_changed();

@@ -16,7 +16,7 @@ use underpass_netlink::tunnel::{
     self, Encap, IP6_CAP_PER_PACKET, IP6_CAP_RCV, IP6_CAP_XMIT, IP6_IGNORE_ENCAP_LIMIT, Kind, SixRd,
 };
 
-use super::{Link, LinkKind, Links};
+use super::{Link, LinkKind};
 use crate::Router;
 use crate::address::link_local;
 use crate::route::Flow;
@@ -351,10 +351,11 @@ impl Router {
     }
 }
 
-impl Links {
+impl Router {
     /// The tunnel that a request to make or change one would collide with.
     fn same_tunnel(&self, parameters: &tunnel::Tunnel) -> Option<&Link> {
-        self.iter().find(|link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.same(parameters)))
+        let mut ends = self.tunnels.to(parameters.remote).filter_map(|link| self.links.get(link));
+        ends.find(|link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.same(parameters)))
     }
 }
 

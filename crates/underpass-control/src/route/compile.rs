@@ -57,6 +57,8 @@ pub(crate) struct Actions {
     pub frequencies: HashMap<CounterId, Arc<[IoamSeen]>>,
     discards: [Option<ActionId>; 4],
     tracked: BTreeSet<(Family, u128, ActionKey)>,
+    /// What links sent from when an encapsulation was compiled that takes that for its source.
+    pub sources: BTreeMap<u32, Option<Ipv6Addr>>,
 }
 
 impl Actions {
@@ -123,7 +125,9 @@ impl Router {
             self.routes.compiled.forwards.insert(id, next_hop);
         }
         for info in &key.0 {
-            self.routes.compiled.by_info.entry(*info).or_default().push(key.clone());
+            // Most have one.
+            let keys = self.routes.compiled.by_info.entry(*info).or_insert_with(|| Vec::with_capacity(1));
+            keys.push(key.clone());
         }
         self.keep(key, id, children, build);
         id

@@ -132,7 +132,7 @@ impl Router {
 
     /// A link is up, or has an IPv4 address again: routes get back the ways that they had lost with it.
     pub(crate) fn revive_routes_of(&mut self, link: u32) {
-        if !self.links.get(link).is_some_and(|link| link.up()) {
+        if !self.links.get(link).is_some_and(|link| link.up()) || !self.routes.infos.any_dead() {
             return;
         }
         self.change_infos(|info| {

@@ -110,6 +110,12 @@ pub(crate) struct Infos {
     ids: HashMap<Arc<Info>, InfoId>,
     entries: Vec<Option<(Arc<Info>, usize)>>,
     free: Vec<u32>,
+    /// How many have a dead way.
+    dead: usize,
+}
+
+fn has_dead(info: &Info) -> bool {
+    info.hops().iter().any(|hop| hop.dead)
 }
 
 impl Infos {
@@ -128,6 +134,7 @@ impl Infos {
             self.hold(id);
             return id;
         }
+        self.dead += usize::from(has_dead(&info));
         let info = Arc::new(info);
         let slot = self.free.pop().unwrap_or(self.entries.len() as u32);
         let entry = Some((info.clone(), 1));
@@ -155,9 +162,15 @@ impl Infos {
             return None;
         }
         let (info, _) = slot.take()?;
+        self.dead -= usize::from(has_dead(&info));
         self.ids.remove(&info);
         self.free.push(id.0);
         Some(info)
+    }
+
+    /// Whether any info has a way of its own that is dead.
+    pub const fn any_dead(&self) -> bool {
+        self.dead > 0
     }
 
     /// All infos.

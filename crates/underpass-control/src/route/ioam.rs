@@ -93,7 +93,7 @@ impl Router {
             Some(gateway) => IoamOnward::NextHop(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
             None => IoamOnward::OnLink(link),
         };
-        let source = ioam6.source.or_else(|| self.source6(hop.oif));
+        let source = ioam6.source.or_else(|| self.kept_source(hop.oif));
         let counter = hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter);
         Ioam {
             mode: match ioam6.mode {

@@ -114,8 +114,13 @@ impl Router {
             let lookup = self.compile_lookup(scope);
             self.engine.set_lookup(id, lookup);
         }
-        self.routes.gateways.clear();
+        self.forget_gateways();
         self.recompile_all();
+    }
+
+    /// Forgets which gateways have been found reachable.
+    pub(crate) fn forget_gateways(&mut self) {
+        self.routes.gateways.clear();
     }
 
     fn compile_lookup(&mut self, scope: Scope) -> Lookup {

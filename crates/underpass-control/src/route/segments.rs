@@ -133,11 +133,18 @@ impl Router {
     }
 
     /// The source of outer headers: `ip sr tunsrc`, or what Linux would choose on the link.
-    fn encapsulation_source(&self, link: u32) -> Ipv6Addr {
+    fn encapsulation_source(&mut self, link: u32) -> Ipv6Addr {
         match self.tunnel_source {
             source if !source.is_unspecified() => source,
-            _ => self.source6(link).unwrap_or(Ipv6Addr::UNSPECIFIED),
+            _ => self.kept_source(link).unwrap_or(Ipv6Addr::UNSPECIFIED),
         }
+    }
+
+    /// What this link sends from, for something that is to be compiled again if that changes.
+    pub(super) fn kept_source(&mut self, link: u32) -> Option<Ipv6Addr> {
+        let source = self.source6(link);
+        self.routes.compiled.sources.insert(link, source);
+        source
     }
 
     /// Compiles the actions again that hold headers of such lists: their source may be another now, or a key.
@@ -161,6 +168,21 @@ impl Router {
             .map(|(id, _)| id)
             .collect();
         ids.into_iter().for_each(|id| self.recompile_info(id));
+    }
+
+    /// `ip sr tunsrc` was set: encapsulations get another source.
+    pub(crate) fn tunnel_source_changed(&mut self) {
+        self.routes.compiled.sources.clear();
+        self.recompile_headends(|_| true);
+    }
+
+    /// IPv6 addresses have changed: encapsulations get another source, if there is any that sends from another address
+    /// by now.
+    pub(crate) fn follow_sources(&mut self) {
+        let sources = &self.routes.compiled.sources;
+        if sources.iter().any(|(&link, &source)| self.source6(link) != source) {
+            self.tunnel_source_changed();
+        }
     }
 
     /// Compiles the SIDs again that have programs: these can name a table that was not there.

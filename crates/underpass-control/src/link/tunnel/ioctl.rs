@@ -278,7 +278,7 @@ impl Router {
 
     /// The link of the tunnel with these ends.
     fn like(&self, parameters: &tunnel::Tunnel) -> Option<u32> {
-        self.links.same_tunnel(parameters).map(|link| link.index)
+        self.same_tunnel(parameters).map(|link| link.index)
     }
 
     fn shown(&self, index: u32) -> Result<Vec<u8>, i32> {

@@ -34,12 +34,20 @@ pub(crate) struct Tunnels {
     by_link: BTreeMap<u32, Published>,
     /// Their remote addresses, with the links.
     remotes: BTreeSet<(Family, u128, u32)>,
+    /// The links of those that send from whatever address there is.
+    from_any: BTreeSet<u32>,
 }
 
 impl Tunnels {
     /// The packet path's name for the tunnel of a link.
     pub fn id(&self, link: u32) -> Option<TunnelId> {
         self.by_link.get(&link).map(|published| published.id)
+    }
+
+    /// The links of the tunnels to a remote address, or to any, in their order.
+    pub(super) fn to(&self, remote: IpAddr) -> impl Iterator<Item = u32> + '_ {
+        let (family, bits) = (Family::of(remote), bits(remote));
+        self.remotes.range((family, bits, 0)..=(family, bits, u32::MAX)).map(|(.., link)| *link)
     }
 }
 
@@ -154,6 +162,11 @@ impl Router {
         let compiled = self.compile_tunnel(&tunnel, id, via);
         let place = |remote: IpAddr| (Family::of(remote), bits(remote), index);
         self.tunnels.remotes.insert(place(compiled.remote));
+        if compiled.local.is_unspecified() {
+            self.tunnels.from_any.insert(index);
+        } else {
+            self.tunnels.from_any.remove(&index);
+        }
         let held = match self.tunnels.by_link.get_mut(&index) {
             Some(published) => {
                 if published.compiled.remote != compiled.remote {
@@ -188,6 +201,7 @@ impl Router {
     /// Takes the tunnel of a link from the packet path.
     pub(crate) fn unpublish_tunnel(&mut self, index: u32) {
         let Some(published) = self.tunnels.by_link.remove(&index) else { return };
+        self.tunnels.from_any.remove(&index);
         let remote = published.compiled.remote;
         self.tunnels.remotes.remove(&(Family::of(remote), bits(remote), index));
         self.engine.remove_tunnel(published.id);
@@ -203,7 +217,13 @@ impl Router {
         links.into_iter().for_each(|link| self.publish_tunnel(link));
     }
 
-    /// Publishes all tunnels: rules, VRFs or addresses have changed.
+    /// Publishes the tunnels that have no address of their own: addresses have changed.
+    pub(crate) fn publish_tunnels_from_any(&mut self) {
+        let links: Vec<u32> = self.tunnels.from_any.iter().copied().collect();
+        links.into_iter().for_each(|link| self.publish_tunnel(link));
+    }
+
+    /// Publishes all tunnels: rules or VRFs have changed.
     pub(crate) fn publish_tunnels(&mut self) {
         let links: Vec<u32> = self.tunnels.by_link.keys().copied().collect();
         links.into_iter().for_each(|link| self.publish_tunnel(link));

@@ -87,7 +87,7 @@ fn exclusive(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Refusal
         let mut tunnels = router.links.iter().filter_map(|link| link.tunnel.as_ref());
         tunnels.any(|tunnel| tunnel.excludes_external(parameters.kind))
     } else {
-        router.links.same_tunnel(parameters).is_some()
+        router.same_tunnel(parameters).is_some()
     };
     if taken { Err(Refusal::errno(EEXIST)) } else { Ok(()) }
 }
@@ -138,7 +138,7 @@ pub(in crate::link) fn change(
     let six_rd = described.six_rd.unwrap_or(old.six_rd);
     six_rd.check()?;
     check_ends(link, old, &parameters)?;
-    if router.links.same_tunnel(&parameters).is_some_and(|other| other.index != link.index) {
+    if router.same_tunnel(&parameters).is_some_and(|other| other.index != link.index) {
         return Err(Refusal::errno(EEXIST));
     }
     let moved = (old.parameters.link, old.parameters.mark) != (parameters.link, parameters.mark);
