@@ -30,8 +30,8 @@ use traffic::Traffic;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "What has to hold:
   - each worker's packets: received + generated = sent + delivered + dropped + held, whenever it is asked
-  - the memory of the router that runs all the time grows by 1 % at most once it has warmed up (in runs of ten
-    minutes and more), and it opens no more descriptors
+  - the memory of the router that runs all the time (heap and slots for packets) grows by 1 % at most once it has
+    warmed up (in runs of ten minutes and more), and it opens no more descriptors
   - what is held drains when nothing is sent any more, and all slots for packets are free again
   - then every way that limits nothing delivers every packet
   - no request fails but those of a router that was killed meanwhile; no panic and no error in a log
