@@ -73,6 +73,16 @@ pub(crate) fn leak_pages(len: usize) -> io::Result<&'static mut [u8]> {
     }
 }
 
+/// How many bytes of whole pages from an address on are not in memory: of those that [`leak_pages`] gave, what has not
+/// been used yet. All of it, where the kernel does not say.
+pub(crate) fn untouched(start: NonNull<u8>, len: usize) -> usize {
+    const PAGE: usize = 4096;
+    let mut pages = vec![0_u8; len.div_ceil(PAGE)];
+    // SAFETY: the kernel reads no memory there, and writes a byte for each page into the vector.
+    unsafe { libc::mincore(start.as_ptr().cast(), len, pages.as_mut_ptr()) };
+    pages.iter().filter(|page| **page & 1 == 0).count() * PAGE
+}
+
 /// A mapping of a descriptor, which is unmapped when it is dropped.
 pub(crate) struct Mapping {
     start: NonNull<u8>,

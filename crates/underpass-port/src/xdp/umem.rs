@@ -44,6 +44,8 @@ pub struct Memory(Arc<Inner>);
 struct Inner {
     base: NonNull<u8>,
     len: usize,
+    /// Where the large slots are, and how many bytes.
+    large: (NonNull<u8>, usize),
     /// Of each slot, the socket that has it.
     held: Box<[AtomicU16]>,
     sockets: Mutex<Sockets>,
@@ -76,8 +78,17 @@ impl Memory {
             0 => Default::default(),
             large => sys::leak_pages(large * (MARGIN + LARGE_SLOT))?,
         };
-        let inner = Inner { base, len, held, sockets: Mutex::default() };
+        let place = (NonNull::from(&mut *large).cast(), large.len());
+        let inner = Inner { base, len, large: place, held, sockets: Mutex::default() };
         Ok((Self(Arc::new(inner)), Pool::over(region, large)))
+    }
+
+    /// How many bytes of it have not been used yet, so that they are not in memory. They are when so many packets wait
+    /// at once for the first time.
+    pub fn untouched(&self) -> usize {
+        let (large, large_len) = self.0.large;
+        sys::untouched(self.0.base, self.0.len)
+            + if large_len == 0 { 0 } else { sys::untouched(large, large_len) }
     }
 
     /// Binds `socket`, whose rings are made, to a queue of a device: over the memory as another socket
@@ -194,6 +205,18 @@ fn locate(address: u64) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn large_slots_are_filled_in_when_they_are_used() {
+        let (memory, mut pool) = Memory::new(8, 4).unwrap();
+        let before = memory.untouched();
+        let mut packet = pool.take_large().unwrap();
+        packet.slot_mut().fill(1);
+        let used = before - memory.untouched();
+        assert!((60_000..=72 << 10).contains(&used), "{before} {used}");
+        pool.give(packet);
+        assert_eq!(memory.untouched(), before - used);
+    }
 
     #[test]
     fn a_slot_is_taken_back_once_and_by_its_holder() {

@@ -155,6 +155,10 @@ pub struct Worker {
     /// The same for large segments.
     #[serde(default)]
     pub free_large_buffers: u64,
+    /// Bytes of both that have not been used yet. The kernel fills them in when so many packets wait at once for the first
+    /// time.
+    #[serde(default)]
+    pub untouched_buffer_bytes: u64,
 }
 
 /// A local SID.
@@ -235,6 +239,7 @@ fn accounts(workers: &[Handle]) -> Vec<Account> {
                 drops: drops.collect(),
                 held: 0,
                 free: (0, 0),
+                untouched: 0,
             });
         }
     }
@@ -377,6 +382,7 @@ impl Live {
             sleeps: worker.activity.sleeps(),
             free_buffers: account.free.0 as u64,
             free_large_buffers: account.free.1 as u64,
+            untouched_buffer_bytes: account.untouched as u64,
         });
         let sids = self.router.sid_counts().into_iter().map(|sid| Sid {
             prefix: sid.prefix,

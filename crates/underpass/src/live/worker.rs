@@ -89,6 +89,8 @@ pub struct Account {
     pub held: usize,
     /// Slots for packets that are free, and large ones.
     pub free: (usize, usize),
+    /// Bytes of slots that have not been used yet.
+    pub untouched: usize,
 }
 
 /// Where workers say which neighbours they need.
@@ -328,6 +330,7 @@ impl Running {
             ports: self.ports.iter_mut().map(|(id, port)| (*id, port.tally())).collect(),
             held: self.worker.undecided(),
             free: (self.worker.pool().available(), self.worker.pool().available_large()),
+            untouched: self.memory.untouched(),
         }
     }
 

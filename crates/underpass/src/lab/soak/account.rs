@@ -11,9 +11,9 @@ use nix::unistd::Pid;
 #[derive(Clone, Debug)]
 pub struct Account {
     pub stats: Stats,
-    /// Bytes of anonymous memory that are resident: the heap and the slots for packets. These count whole: they are all
-    /// there from the start, and the kernel fills in a page of them when so many packets wait at once for the first time.
-    /// What else is resident is the program itself and rings of the kernel's, which come and go with devices.
+    /// Anonymous memory that is resident, in bytes: the heap and the slots for packets. Slots that have not been used yet
+    /// count too: they are there from the start, and the kernel fills them in when so many packets wait at once for the
+    /// first time. What else is resident is the program itself and rings of the kernel's, which come and go with devices.
     pub memory: u64,
     /// Open descriptors.
     pub descriptors: usize,
@@ -24,8 +24,13 @@ impl Account {
     /// The router does not answer, or is gone.
     pub fn of(edge: &Namespace, pid: Pid) -> anyhow::Result<Self> {
         let answer = edge.enter(|| crate::stats::ask(&launch::namespace_socket()?, ""))??;
-        let stats = serde_json::from_str(&answer).context("the router's answer")?;
-        let memory = memory(&fs::read_to_string(format!("/proc/{pid}/smaps"))?);
+        let stats: Stats = serde_json::from_str(&answer).context("the router's answer")?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let kibibytes =
+            status.lines().find_map(|line| line.strip_prefix("RssAnon:")?.trim().strip_suffix(" kB"));
+        let kibibytes: u64 = kibibytes.context("no RssAnon")?.trim().parse()?;
+        let untouched: u64 = stats.workers.iter().map(|worker| worker.untouched_buffer_bytes).sum();
+        let memory = (kibibytes << 10) + untouched;
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
         Ok(Self { stats, memory, descriptors })
     }
@@ -56,27 +61,6 @@ impl Account {
     }
 }
 
-/// Mappings of which more is resident are taken for slots of packets; nothing else is as large here.
-const SLOTS: u64 = 32 << 20;
-
-/// The bytes of anonymous memory in a list of mappings as `/proc/PID/smaps` has it, those of slots whole.
-fn memory(mappings: &str) -> u64 {
-    let bytes = |line: &str, key: &str| {
-        let kibibytes: Option<u64> = line.strip_prefix(key)?.trim().strip_suffix(" kB")?.parse().ok();
-        kibibytes.map(|kibibytes| kibibytes << 10)
-    };
-    let (mut size, mut sum) = (0, 0);
-    for line in mappings.lines() {
-        // The size of a mapping comes before what is resident of it.
-        size = bytes(line, "Size:").unwrap_or(size);
-        sum += match bytes(line, "Anonymous:") {
-            Some(resident) if resident > SLOTS => size,
-            resident => resident.unwrap_or(0),
-        };
-    }
-    sum
-}
-
 /// What a log says that it should not.
 pub fn complaints(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter(|line| line.contains("panicked") || line.contains(" ERROR "))
@@ -85,16 +69,6 @@ pub fn complaints(log: &str) -> impl Iterator<Item = &str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn slots_count_whole() {
-        let of = |size: u64, resident: u64| {
-            format!("7f00-7f01 rw-p 00000000 00:00 0\nSize: {size} kB\nRss: 9 kB\nAnonymous: {resident} kB\n")
-        };
-        let all = [of(100_480, 70_000), of(2_880, 2_760), of(16 << 20, 2_048)].concat();
-        assert_eq!(memory(&all), 105_288 << 10);
-        assert_eq!(memory(""), 0);
-    }
 
     #[test]
     fn what_a_log_should_not_say() {
