@@ -271,6 +271,37 @@ fn sources_are_chosen() {
 
 /// `dev`: outer packets leave by that link, though routes lead elsewhere, and those that come in by it are the tunnel's
 /// rather than another one's.
+/// Outer headers of segments are sent from an address of the route's link, also once that has another one. Other links,
+/// which come and go, change nothing.
+#[test]
+fn sources_of_segments_follow_addresses() {
+    let mut lab = Lab::new(&[
+        "ip -6 route add fc00::/16 via fd02::2",
+        "ip -6 route add fd09::/64 encap seg6 mode encap segs fc00::1 dev p1",
+    ]);
+    let source = |lab: &mut Lab| {
+        let frame = lab.through(&inner6());
+        assert_eq!((frame[12..14].to_vec(), frame[20]), (vec![0x86, 0xdd], 43), "{frame:02x?}");
+        Ipv6Addr::from(*frame[22..].first_chunk::<16>().unwrap()).to_string()
+    };
+    assert_eq!(source(&mut lab), "fd02::1");
+    for (line, wanted) in [
+        ("ip addr add fd0a::1/64 dev p0", "fd02::1"),
+        ("ip addr add fd0b::1/64 dev p1", "fd0b::1"),
+        ("ip link add t1 type gre local 10.2.0.1 remote 10.2.0.2", "fd0b::1"),
+        ("ip link set t1 up", "fd0b::1"),
+        ("ip addr add fd0c::1/64 dev t1", "fd0b::1"),
+        ("ip addr del fd0b::1/64 dev p1", "fd02::1"),
+        ("ip link del t1", "fd02::1"),
+        ("ip sr tunsrc set fd0d::1", "fd0d::1"),
+        ("ip addr add fd0e::1/64 dev p1", "fd0d::1"),
+        ("ip sr tunsrc set ::", "fd0e::1"),
+    ] {
+        lab.run(line);
+        assert_eq!(source(&mut lab), wanted, "{line}");
+    }
+}
+
 #[test]
 fn bound_to_a_link() {
     let mut lab = Lab::new(&[
