@@ -356,7 +356,8 @@ fn the_socket_is_roots_alone() {
             .router
             .run("for s in /run/underpass/netns-$(stat -Lc %i /proc/self/ns/net).sock*; do stat -c %a $s; done")
             .unwrap();
-        assert_eq!(modes.split_whitespace().collect::<Vec<_>>(), [expected, expected]);
+        // That of the requests, of `stats` and of `trace`.
+        assert_eq!(modes.split_whitespace().collect::<Vec<_>>(), [expected; 3]);
         router.stop().unwrap();
     }
     let left = Command::new("sh").args(["-c", "ls /run/underpass"]).output().unwrap();
