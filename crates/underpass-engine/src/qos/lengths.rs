@@ -39,6 +39,20 @@ impl Lengths {
         (plain && !tagged && !strange).then_some(Self { lengths, count })
     }
 
+    /// Of a burst that is to leave by a queueing discipline: `qdisc_pkt_len` of each.
+    #[inline(always)]
+    pub(crate) fn leaving(burst: &[Packet]) -> Option<Self> {
+        Self::of(burst, ANY_PROTOCOL, false)
+    }
+
+    /// Those of packets that are not there.
+    #[cfg(test)]
+    pub(crate) fn pretended(charged: &[u32]) -> Self {
+        let mut lengths = [0; BURST];
+        lengths.iter_mut().zip(charged).for_each(|(length, charged)| *length = *charged);
+        Self { lengths, count: charged.len().min(BURST) }
+    }
+
     /// How many packets there are.
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {

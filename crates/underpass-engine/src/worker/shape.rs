@@ -19,6 +19,7 @@ use crate::buffer::{BURST, Packet, Pool, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
+use crate::qos::Lengths;
 use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Heap, Item, Items, Lost, Node, Origin, charge};
 use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc};
 use crate::trace::{Event, Trace, Untraced};
@@ -325,6 +326,14 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> usize {
         if T::WATCHES || !self.has_shaper(view, id, place) {
             return 0;
+        }
+        if packets.len() > 1
+            && let Some(lengths) = packets.get(..BURST.min(packets.len())).and_then(Lengths::leaving)
+            && let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize)
+            && shaper.node.pass_all(&lengths, view.now)
+        {
+            self.wake(id);
+            return lengths.count();
         }
         let plain = packets.iter().take(BURST).take_while(|packet| packet.tag().priority == 0);
         let charges: ArrayVec<(u32, u32), BURST> = plain.map(charge).collect();

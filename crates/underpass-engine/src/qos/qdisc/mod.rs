@@ -27,6 +27,7 @@ use crate::buffer::{Packet, Pool};
 use crate::counters::{Counters, QueueCount, QueueId};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
+use crate::qos::Lengths;
 use crate::tables::HookId;
 use fifo::{Fifo, PfifoFast};
 use fq_codel::FqCodel;
@@ -143,6 +144,14 @@ impl QueueCount {
         packets.len()
     }
 
+    /// The same for a burst of plain ones; `true`.
+    #[inline]
+    fn pass_all(&mut self, burst: &Lengths) -> bool {
+        self.bytes = self.bytes.wrapping_add(burst.sum().0);
+        self.packets = self.packets.wrapping_add(burst.count() as u64);
+        true
+    }
+
     /// Something below has lost packets: `qdisc_tree_reduce_backlog`.
     fn lost(&mut self, lost: Lost) {
         self.queued = self.queued.wrapping_sub(lost.packets as u64);
@@ -216,6 +225,25 @@ impl Node {
             Kind::Htb(htb) => htb.pass(count, *handle, packets, now),
             Kind::Fifo(_) | Kind::FqCodel(_) | Kind::Prio(_) => 0,
         }
+    }
+
+    /// Lets a whole burst go by if every packet of it finds nobody waiting and may leave at once, and counts it: the same
+    /// as [`Node::pass`], but charged by the sums. `false`: nothing is done.
+    #[inline]
+    pub(crate) fn pass_all(&mut self, burst: &Lengths, now: Nanos) -> bool {
+        if self.count.queued != 0 || burst.count() == 0 {
+            return false;
+        }
+        let Self { count, kind, handle, .. } = self;
+        let passed = match kind {
+            Kind::Fifo(fifo) => fifo.can_bypass() && count.pass_all(burst),
+            Kind::PfifoFast(_) => count.pass_all(burst),
+            Kind::FqCodel(fq_codel) => fq_codel.can_bypass() && count.pass_all(burst),
+            Kind::Htb(htb) => htb.pass_all(count, *handle, burst, now),
+            Kind::Tbf(_) | Kind::Prio(_) => false,
+        };
+        self.changed |= passed;
+        passed
     }
 
     /// The longest packet that goes through it at once if it holds none. `None`: none does, or not only by its length.

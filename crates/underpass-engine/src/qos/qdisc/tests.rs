@@ -564,7 +564,11 @@ proptest! {
             passing.now += pause;
             queueing.now = passing.now;
             let charges: Vec<_> = lens.iter().map(|len| (*len, 1)).collect();
-            let passed = passing.node.pass(&charges, passing.now);
+            let now = passing.now;
+            let passed = match passing.node.pass_all(&Lengths::pretended(&lens), now) {
+                true => lens.len(),
+                false => passing.node.pass(&charges, now),
+            };
             for (at, len) in lens.into_iter().enumerate() {
                 let enqueued = queueing.enqueue(len as usize, 0);
                 if at < passed {

@@ -5,6 +5,9 @@
 //! above it. A row leads down its feeds to a leaf. Where Linux has trees sorted by class, a ring has a bit for each class
 //! of a level or below a class, in the order of their numbers.
 
+mod pass;
+mod rings;
+
 use std::sync::Arc;
 
 use super::clocks::Clocks;
@@ -321,124 +324,6 @@ impl Htb {
         }
     }
 
-    /// Puts a class back where its state says that it is, after the classes were made anew.
-    pub(super) fn resume(&mut self, index: u32) {
-        let Some(class) = self.classes.get(index as usize) else { return };
-        let (mode, due, at_level) = (class.state.mode, class.state.due, class.at_level);
-        let holds = class.leaf.as_ref().is_some_and(|leaf| leaf.len() > 0);
-        if mode != Mode::CanSend
-            && let Some(level) = self.levels.get_mut(usize::from(class.level))
-        {
-            level.waiting.set(at_level, due);
-        }
-        if holds {
-            self.activate(index);
-        }
-    }
-
-    /// A leaf has packets: `htb_activate`.
-    pub(super) fn activate(&mut self, index: u32) {
-        if let Some(class) = self.classes.get_mut(index as usize)
-            && class.activity == 0
-        {
-            class.activity = 1 << class.prio;
-            self.enter_rings(index);
-        }
-    }
-
-    /// A leaf has none any more: `htb_deactivate`.
-    fn deactivate(&mut self, index: u32) {
-        self.leave_rings(index);
-        if let Some(class) = self.classes.get_mut(index as usize) {
-            class.activity = 0;
-        }
-    }
-
-    /// `htb_activate_prios`.
-    fn enter_rings(&mut self, index: u32) {
-        let Some(class) = self.class(index) else { return };
-        let mut mask = class.activity;
-        let mut index = index;
-        while mask != 0 {
-            let Some(class) = self.class(index) else { return };
-            let (level, at_level, at_parent) = (class.level, class.at_level, class.at_parent);
-            match (class.state.mode, class.parent) {
-                (Mode::MayBorrow, Some(parent)) => {
-                    let Some(Class { feeds: Some(feeds), activity, .. }) =
-                        self.classes.get_mut(parent as usize)
-                    else {
-                        return;
-                    };
-                    let mut above = mask;
-                    for (prio, feed) in feeds.iter_mut().enumerate().filter(|(prio, _)| mask >> prio & 1 != 0)
-                    {
-                        if !feed.is_empty() {
-                            // The parent stands in its ring for this priority already.
-                            above &= !(1 << prio);
-                        }
-                        feed.insert(at_parent);
-                    }
-                    *activity |= above;
-                    (mask, index) = (above, parent);
-                }
-                (Mode::CanSend, _) => {
-                    let Some(level) = self.levels.get_mut(usize::from(level)) else { return };
-                    level.mask |= mask;
-                    for (prio, row) in level.rows.iter_mut().enumerate() {
-                        if mask >> prio & 1 != 0 {
-                            row.insert(at_level);
-                        }
-                    }
-                    return;
-                }
-                _ => return,
-            }
-        }
-    }
-
-    /// `htb_deactivate_prios`.
-    fn leave_rings(&mut self, index: u32) {
-        let Some(class) = self.class(index) else { return };
-        let mut mask = class.activity;
-        let mut index = index;
-        while mask != 0 {
-            let Some(class) = self.class(index) else { return };
-            let (level, at_level, at_parent) = (class.level, class.at_level, class.at_parent);
-            match (class.state.mode, class.parent) {
-                (Mode::MayBorrow, Some(parent)) => {
-                    let Some(Class { feeds: Some(feeds), activity, .. }) =
-                        self.classes.get_mut(parent as usize)
-                    else {
-                        return;
-                    };
-                    let mut above = 0;
-                    for (prio, feed) in feeds.iter_mut().enumerate().filter(|(prio, _)| mask >> prio & 1 != 0)
-                    {
-                        feed.forget(at_parent);
-                        if feed.is_empty() {
-                            above |= 1 << prio;
-                        }
-                    }
-                    *activity &= !above;
-                    (mask, index) = (above, parent);
-                }
-                (Mode::CanSend, _) => {
-                    let Some(level) = self.levels.get_mut(usize::from(level)) else { return };
-                    for (prio, row) in level.rows.iter_mut().enumerate() {
-                        if mask >> prio & 1 != 0 {
-                            row.remove(at_level);
-                            if row.is_empty() {
-                                level.mask &= !(1 << prio);
-                            }
-                        }
-                    }
-                    return;
-                }
-                _ => return,
-            }
-        }
-    }
-
     /// Gives a class the mode that it has after so much time; returns how long it lasts: `htb_change_class_mode`.
     #[inline]
     fn change_mode(&mut self, count: &mut QueueCount, index: u32, now: Nanos, passed: i64) -> i64 {
@@ -511,90 +396,6 @@ impl Htb {
             }
             self.follow_mode(count, index, now);
         }
-    }
-
-    /// Those of the first packets that may leave at once, by the direct queue or by the rate of the class that takes
-    /// what no filter takes: [`Node::pass`]. What each class is charged is added up, as all leave at the same time.
-    pub(super) fn pass(
-        &mut self,
-        count: &mut QueueCount,
-        handle: u32,
-        packets: &[(u32, u32)],
-        now: Nanos,
-    ) -> usize {
-        if self.filters.is_some() {
-            return 0;
-        }
-        let Some(index) = self.default_leaf(handle) else {
-            let number = count.pass(if self.direct_limit > 0 { packets } else { &[] });
-            count.own[DIRECT] += number as u64;
-            return number;
-        };
-        self.note(index);
-        let Some(class) = self.classes.get_mut(index as usize) else { return 0 };
-        let longest = class.leaf.as_ref().and_then(Node::passes);
-        let free = class.state.mode == Mode::CanSend && class.state.clocks.is_none();
-        let Some(longest) = longest.filter(|_| free) else { return 0 };
-        let (mut tokens, mut ctokens) = class.filled(now);
-        let mut number = 0;
-        for (len, _) in packets.iter().take_while(|(len, _)| *len <= longest) {
-            tokens -= class.rate.nanos(*len) as i64;
-            ctokens -= class.ceil.nanos(*len) as i64;
-            let deficit = &mut class.state.deficit[0];
-            *deficit = deficit.saturating_sub_unsigned(*len);
-            if *deficit < 0 {
-                *deficit = deficit.saturating_add(class.quantum);
-            }
-            number += 1;
-            if tokens | ctokens < 0 {
-                break;
-            }
-        }
-        if number == 0 {
-            return 0;
-        }
-        let packets = packets.get(..number).unwrap_or_default();
-        class.state.count.own[LENDS] += number as u64;
-        if let Some(leaf) = &mut class.leaf {
-            leaf.changed = true;
-            leaf.count.pass(packets);
-        }
-        count.pass(packets);
-        class.state.count.pass(packets);
-        let mut above = class.parent;
-        self.settle(count, index, (tokens, ctokens), now);
-        while let Some(index) = above {
-            self.note(index);
-            let Some(class) = self.classes.get_mut(index as usize) else { break };
-            above = class.parent;
-            class.state.count.pass(packets);
-            // The first may find that it can send again; what follows only takes.
-            let first = if class.state.mode == Mode::CanSend { number } else { 1 };
-            let (first, rest) = packets.split_at_checked(first).unwrap_or((packets, &[]));
-            for packets in [first, rest].into_iter().filter(|packets| !packets.is_empty()) {
-                let Some(class) = self.classes.get_mut(index as usize) else { break };
-                let (mut tokens, mut ctokens) = class.filled(now);
-                for (len, _) in packets {
-                    tokens -= class.rate.nanos(*len) as i64;
-                    ctokens -= class.ceil.nanos(*len) as i64;
-                }
-                self.settle(count, index, (tokens, ctokens), now);
-            }
-        }
-        number
-    }
-
-    /// Gives a class what its buckets hold at `now`, and the mode that follows from it.
-    #[inline]
-    fn settle(&mut self, count: &mut QueueCount, index: u32, (tokens, ctokens): (i64, i64), now: Nanos) {
-        let Some(class) = self.classes.get_mut(index as usize) else { return };
-        let state = &mut class.state;
-        (state.tokens, state.ctokens, state.at) =
-            (tokens.max(1 - MAX_PASSED), ctokens.max(1 - MAX_PASSED), now);
-        if state.mode == Mode::CanSend && tokens | ctokens >= 0 && state.clocks.is_none() {
-            return;
-        }
-        self.follow_mode(count, index, now);
     }
 
     /// Gives a class the mode that it has now, and has it looked at again when that may change.
@@ -720,65 +521,6 @@ impl Htb {
             return Some((id, charged));
         }
         None
-    }
-
-    /// The next in the ring that a leaf was found in has its turn.
-    fn end_turn(&mut self, leaf: u32, level: usize, prio: usize) {
-        let parent = self.class(leaf).and_then(|class| class.parent);
-        let ring = match parent {
-            Some(parent) if level > 0 => {
-                self.classes.get_mut(parent as usize).and_then(|class| class.feeds.as_mut()?.get_mut(prio))
-            }
-            _ => self.levels.get_mut(level).and_then(|level| level.rows.get_mut(prio)),
-        };
-        if let Some(ring) = ring {
-            ring.next();
-        }
-    }
-
-    /// The leaf whose turn it is: `htb_lookup_leaf`.
-    fn leaf_of_turn(&mut self, level: usize, prio: usize) -> Option<u32> {
-        // The classes that lead down to where we are.
-        let mut above = arrayvec::ArrayVec::<u32, HTB_DEPTH>::new();
-        for _ in 0..65_535 {
-            let Self { classes, levels, .. } = &mut *self;
-            let (ring, members) = match above.last() {
-                Some(parent) => {
-                    let Class { feeds, children, .. } = classes.get_mut(*parent as usize)?;
-                    (feeds.as_mut()?.get_mut(prio)?, &*children)
-                }
-                None => {
-                    let Level { rows, members, .. } = levels.get_mut(level)?;
-                    (rows.get_mut(prio)?, &*members)
-                }
-            };
-            let Some(turn) = ring.turn() else {
-                // Behind the last: it begins anew, and the one above goes on.
-                ring.rewind()?;
-                if above.pop().is_some() {
-                    self.advance(above.last().copied(), level, prio);
-                }
-                continue;
-            };
-            let index = *members.get(turn as usize)?;
-            if self.class(index)?.level == 0 {
-                return Some(index);
-            }
-            above.try_push(index).ok()?;
-        }
-        None
-    }
-
-    fn advance(&mut self, parent: Option<u32>, level: usize, prio: usize) {
-        let ring = match parent {
-            Some(parent) => {
-                self.classes.get_mut(parent as usize).and_then(|class| class.feeds.as_mut()?.get_mut(prio))
-            }
-            None => self.levels.get_mut(level).and_then(|level| level.rows.get_mut(prio)),
-        };
-        if let Some(ring) = ring {
-            ring.next();
-        }
     }
 
     pub(super) fn tell(&mut self, counters: &Counters) {
