@@ -320,6 +320,11 @@ impl Router {
         }
     }
 
+    /// When the router began. Its workers have to count time from here on.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
     /// What time it is for packets: nanoseconds since the router began, as its workers count.
     pub(crate) fn packet_time(&self) -> u64 {
         self.began.elapsed().as_nanos() as u64

@@ -93,9 +93,10 @@ impl Case {
         }
     }
 
-    /// When an input comes: a second after the one before, or where policers count, a microsecond.
+    /// When an input comes: a second after the one before, or where policers count, a microsecond, and the first as soon as
+    /// all is configured.
     fn time(&self, number: u64) -> u64 {
-        if self.name.starts_with("qos/") { SECOND + number * 1000 } else { number * SECOND }
+        if self.name.starts_with("qos/") { (number + 1) * 1000 } else { number * SECOND }
     }
 
     fn label(&self, number: u64) -> &str {

@@ -44,6 +44,9 @@ POLICE = [
     ("continue", "rate 80bit burst 500 mtu 1500 conform-exceed continue", sized(300, 300, 28)),
     ("ok", "rate 80bit burst 500 mtu 1500 conform-exceed ok", sized(300, 300, 28)),
     ("pipe", "rate 80bit burst 500 mtu 1500 conform-exceed drop/pipe", sized(300, 300, 28)),
+    # A bucket of packets is empty at first, one of bytes full.
+    ("packets", "pkts_rate 1 pkts_burst 3 conform-exceed drop", sized(300, 28)),
+    ("packets-mtu", "pkts_rate 1 pkts_burst 3 mtu 500 conform-exceed drop/pass", sized(300, 600)),
 ]
 for name, options, frames in POLICE:
     filters(

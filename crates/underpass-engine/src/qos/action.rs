@@ -33,11 +33,16 @@ impl StoredAction {
         Self { config, generation, policer, estimator, regular: AtomicU32::new(0) }
     }
 
-    /// What takes its place when it is changed: buckets are full, but an estimator that stays as it was goes on.
+    /// What takes its place when it is changed: buckets of bytes are full, those of packets as they were, and an estimator
+    /// that stays as it was goes on.
     pub(crate) fn changed(&self, config: TcAction, workers: usize) -> Self {
         let kept = self.estimator.clone().filter(|_| self.config.estimator == config.estimator);
         let new = Self::new(config, workers);
-        Self { estimator: kept.or(new.estimator), ..new }
+        let policer = match (new.policer, &self.policer) {
+            (Some(policer), Some(old)) => Some(policer.follow(old)),
+            (policer, _) => policer,
+        };
+        Self { estimator: kept.or(new.estimator), policer, ..new }
     }
 
     /// Bytes and packets a second, if it has an estimator.

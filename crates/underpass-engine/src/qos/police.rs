@@ -31,7 +31,11 @@ struct Bucket {
 
 impl Bucket {
     fn full(burst: Nanos) -> Self {
-        Self { empty: AtomicI64::new(i64::MIN / 2), burst: burst.min(1 << 60) as i64 }
+        Self::empty_at(i64::MIN / 2, burst)
+    }
+
+    fn empty_at(empty: i64, burst: Nanos) -> Self {
+        Self { empty: AtomicI64::new(empty), burst: burst.min(1 << 60) as i64 }
     }
 }
 
@@ -94,14 +98,14 @@ impl Charge {
 
 impl Policer {
     pub(crate) fn new(config: &Police, workers: usize) -> Self {
-        let (cost, burst) = match (config.rate, config.packets) {
-            (Some(rate), _) => (Cost::Bytes(Rate::new(rate.rate)), rate.burst),
-            (None, Some(packets)) => {
-                (Cost::Packets(Rate::of_packets(packets.rate).nanos(1) as i64), packets.burst)
-            }
-            (None, None) => (Cost::Nothing, 0),
+        let (cost, bucket) = match (config.rate, config.packets) {
+            (Some(rate), _) => (Cost::Bytes(Rate::new(rate.rate)), Bucket::full(rate.burst)),
+            (None, Some(packets)) => (
+                Cost::Packets(Rate::of_packets(packets.rate).nanos(1) as i64),
+                Bucket::empty_at(packets.since.min(1 << 60) as i64, packets.burst),
+            ),
+            (None, None) => (Cost::Nothing, Bucket::full(0)),
         };
-        let bucket = Bucket::full(burst);
         let slice = match workers {
             0 | 1 => 0,
             workers => (bucket.burst / (8 * workers as i64)).min(LONGEST_SLICE),
@@ -120,6 +124,14 @@ impl Policer {
             average: config.average.map(u64::from).filter(|average| *average != 0),
             conform: config.conform,
         }
+    }
+
+    /// Takes over what a change leaves as it was: what a bucket of packets holds. One of bytes is full again.
+    pub(crate) fn follow(self, old: &Self) -> Self {
+        if let (Cost::Packets(_), Cost::Packets(_)) = (&self.cost, &old.cost) {
+            self.bucket.empty.store(old.bucket.empty.load(Acquire), Relaxed);
+        }
+        self
     }
 
     /// Whether it asks for the estimated rate of what it counts.
@@ -423,17 +435,25 @@ mod tests {
 
     #[test]
     fn packets_a_second() {
-        let packets = Some(PolicePackets { rate: 1000, burst: 200_000_000 });
+        const MILLISECOND: u64 = 1_000_000;
+        let packets = Some(PolicePackets { rate: 1000, burst: 200 * MILLISECOND, since: SECOND });
         let config = Police { rate: None, packets, mtu: u32::MAX, average: None, conform: Control::Ok };
         let (policer, mut lease) = (Policer::new(&config, 1), Lease::default());
-        let mut now = SECOND;
-        let mut pass = |count: usize, now| {
+        let mut pass = |policer: &Policer, count: usize, now| {
             let lens = vec![1000; count];
             policer.admit(&mut lease, now, lens.iter().map(|len| packet(*len))).count_ones()
         };
-        assert_eq!((0..10).map(|_| pass(50, now)).sum::<u32>(), 200);
-        now += 30_000_000;
-        assert_eq!(pass(64, now), 30);
+        // Empty as it is made, also for a worker whose time is a little behind; then a packet each millisecond.
+        assert_eq!(pass(&policer, 50, SECOND - 1), 0);
+        assert_eq!(pass(&policer, 50, SECOND + 5 * MILLISECOND), 5);
+        assert_eq!((0..10).map(|_| pass(&policer, 50, 2 * SECOND)).sum::<u32>(), 200);
+        assert_eq!(pass(&policer, 64, 2 * SECOND + 30 * MILLISECOND), 30);
+        // A change leaves in it what was there.
+        let packets = packets.map(|packets| PolicePackets { since: 3 * SECOND, ..packets });
+        let changed = Policer::new(&Police { packets, ..config }, 1).follow(&policer);
+        assert_eq!(pass(&changed, 64, 2 * SECOND + 37 * MILLISECOND), 7);
+        let other = Policer::new(&config, 1).follow(&Policer::new(&bytes(1, SECOND, None, 1500), 1));
+        assert_eq!(pass(&other, 50, SECOND + 2 * MILLISECOND), 2);
     }
 
     /// With a rate that lets nothing through for years only the burst passes; without one only the MTU counts.

@@ -113,6 +113,8 @@ pub struct PolicePackets {
     pub rate: u64,
     /// How much the bucket holds: the time in which the rate fills it.
     pub burst: Nanos,
+    /// From when on it is filled, by the clock of the workers: when it is made it holds nothing.
+    pub since: Nanos,
 }
 
 /// `estimator`: `struct tc_estimator`.

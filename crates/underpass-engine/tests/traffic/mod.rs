@@ -157,8 +157,11 @@ impl Bench {
                     burst: u64::from(dice.word()) << dice.below(33),
                     peak: dice.some(rate),
                 }),
-                packets: dice
-                    .some(|dice| PolicePackets { rate: dice.word().into(), burst: dice.word().into() }),
+                packets: dice.some(|dice| PolicePackets {
+                    rate: dice.word().into(),
+                    burst: dice.word().into(),
+                    since: dice.word().into(),
+                }),
                 mtu: dice.of(&[0, 100, 2000, u32::MAX]),
                 average: dice.some(Dice::word),
                 conform: control(dice),

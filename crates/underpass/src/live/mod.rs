@@ -33,7 +33,7 @@ use std::{
         Arc,
         mpsc::{Receiver, sync_channel},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -142,7 +142,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let watcher = (Arc::clone(&tables), watchers.pop().context("a reader for those who follow packets")?);
     let listening = ask::listen(&path, options.metrics, options.group, &events.waker(), watcher)
         .context("listening for those who want to know what was counted")?;
-    let workers = start_workers(&processors, &tables, readers, &wanting)?;
+    let workers = start_workers(&processors, &tables, readers, &wanting, router.began())?;
     let mut attachments = Attachments::new(options, sysctls);
     attachments.make_host(&workers).context("the device of the host")?;
     let mut live = Live {
@@ -188,12 +188,13 @@ fn start_workers(
     tables: &Arc<Tables>,
     readers: Vec<Reader>,
     wanting: &worker::Wanted,
+    began: Instant,
 ) -> io::Result<Vec<worker::Handle>> {
     let processors = processors.iter().copied().cycle();
     let workers = readers.into_iter().zip(processors).enumerate();
     workers
         .map(|(number, (reader, processor))| {
-            worker::start(number, Some(processor), Arc::clone(tables), reader, wanting.clone())
+            worker::start(number, Some(processor), Arc::clone(tables), reader, wanting.clone(), began)
         })
         .collect()
 }

@@ -171,7 +171,7 @@ impl std::ops::Drop for Handle {
     }
 }
 
-/// Starts a worker over these tables, on this processor if one is given.
+/// Starts a worker over these tables, on this processor if one is given, which counts time since `began`.
 ///
 /// # Errors
 /// Where there can be no thread or no eventfd.
@@ -181,6 +181,7 @@ pub fn start(
     tables: Arc<Tables>,
     reader: Reader,
     wanted: Wanted,
+    began: Instant,
 ) -> io::Result<Handle> {
     let (memory, pool) = Memory::new(SLOTS, LARGE_SLOTS)?;
     let (orders, receiver) = channel();
@@ -188,14 +189,14 @@ pub fn start(
     let counters = Arc::clone(reader.counters());
     let activity = Arc::<Activity>::default();
     // The kernel's own clock, which programs elsewhere read too.
-    let clock = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).as_nanos() as u64;
+    let clock = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).saturating_sub(began.elapsed());
     let running = Running {
         number,
         counters: Arc::clone(&counters),
         worker: Worker::new(tables, reader, pool)
             .beside_kernel(HELD)
             .queue_up_to(QUEUED)
-            .programs_see(processor.unwrap_or(number) as u32, clock),
+            .programs_see(processor.unwrap_or(number) as u32, clock.as_nanos() as u64),
         ports: BTreeMap::new(),
         orders: receiver,
         descriptors: Descriptors::new(&wake.as_fd()),
@@ -203,7 +204,7 @@ pub fn start(
         memory,
         wanted,
         activity: Arc::clone(&activity),
-        began: Instant::now(),
+        began,
         clock_read: None,
         tracer: None,
         followed: 0,

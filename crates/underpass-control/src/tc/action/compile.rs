@@ -41,16 +41,19 @@ fn rate(rate: &police::Rate) -> RateConfig {
     }
 }
 
-fn compile_police(police: &action::Police) -> Police {
+/// `now`: what time it is for packets.
+fn compile_police(police: &action::Police, now: u64) -> Police {
     Police {
         rate: police.rate.map(|limit| PoliceRate {
             rate: rate(&limit),
             burst: ticks_to_ns(police.burst.into()),
             peak: police.peak.as_ref().map(rate),
         }),
-        packets: police
-            .packets()
-            .map(|(rate, burst)| PolicePackets { rate, burst: burst.saturating_mul(ticks_to_ns(1)) }),
+        packets: police.packets().map(|(rate, burst)| PolicePackets {
+            rate,
+            burst: burst.saturating_mul(ticks_to_ns(1)),
+            since: now,
+        }),
         mtu: police.mtu,
         average: Some(police.average).filter(|average| *average != 0),
         conform: control(police.result),
@@ -91,7 +94,7 @@ impl Router {
     /// An action as the packet path has it.
     pub(super) fn compile_action(&self, action: &Action) -> TcAction {
         let kind = match &action.config {
-            Config::Police(police) => TcActionKind::Police(compile_police(police)),
+            Config::Police(police) => TcActionKind::Police(compile_police(police, self.packet_time())),
             Config::Gact(gact) => TcActionKind::Gact(gact.probability.and_then(|chance| {
                 let kind = match chance.kind {
                     1 => ChanceKind::Random,
