@@ -6,13 +6,14 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 UNDERPASS := $(TARGET)/release/underpass
 DEMO := $(TARGET)/demo
 
-.PHONY: help setup test-tools build demo test lint unit loom fuzz bench soak clean deb
+.PHONY: help setup test-tools build demo test lint unit loom instructions fuzz bench soak clean deb
 
 help:
 	@echo "make demo    build, send a capture through an L3VPN, build one of hosts and routers, measure"
 	@echo "make test    formatting, lints, every test"
 	@echo "make lint    formatting and lints alone"
 	@echo "make bench   measure every scenario"
+	@echo "make instructions  what packets take in instructions, beside what was recorded; RECORD=1 records"
 	@echo "make soak    traffic, changes and faults for SOAK_MINUTES (60), after which all is to be right; needs root"
 	@echo "make fuzz    every parser for FUZZ_SECONDS (60) each; needs a nightly compiler"
 	@echo "make deb     a Debian package"
@@ -53,7 +54,7 @@ SOAK_MINUTES ?= 60
 soak: build
 	$(UNDERPASS) lab soak --minutes $(SOAK_MINUTES)
 
-test: lint unit loom
+test: lint unit loom instructions
 
 lint: setup
 	cargo fmt --all --check
@@ -66,6 +67,11 @@ unit: setup test-tools
 loom: setup
 	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$(TARGET)/loom \
 		cargo test --release --locked -p underpass-engine --lib publish
+
+# Instructions of a packet's path, which do not depend on what else the machine does.
+instructions: setup test-tools
+	@if command -v valgrind >/dev/null; then cargo build --profile counted --locked -p underpass; fi
+	RECORD=$(RECORD) scripts/instructions.sh $(TARGET)/counted/underpass
 
 FUZZ_SECONDS ?= 60
 fuzz: setup

@@ -1,6 +1,7 @@
 //! `underpass bench`: what the path of a packet costs, on one core, with packets from memory.
 
 mod clock;
+mod counted;
 mod counters;
 mod endpoint;
 mod forward;
@@ -68,6 +69,9 @@ pub struct Args {
     /// Print what the scenarios are and how they configure the router, and measure nothing
     #[arg(long)]
     list: bool,
+    /// Send so many bursts through one scenario without timing them
+    #[arg(long, value_name = "N", hide = true, conflicts_with_all = ["json", "list"])]
+    bursts: Option<u64>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -122,6 +126,10 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
 
+    if let Some(bursts) = args.bursts {
+        counted::run(&args.names, &scenarios, bursts)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let core = clock::pin().context("this thread cannot be kept on one core")?;
     let ticks = clock::ticks_per_nanosecond();
     eprintln!("core {core}, {ticks:.2} GHz time-stamp counter");
@@ -298,10 +306,14 @@ fn measure(scenario: &Scenario, ticks: f64) -> anyhow::Result<Cost> {
 
 /// The generator and the sink alone, over the packets of `ip6`.
 fn floor(ticks: f64) -> anyhow::Result<Cost> {
+    measure::floor_alone(&mut ip6_packets()?, ticks)
+}
+
+/// A generator of the packets of `ip6`.
+fn ip6_packets() -> anyhow::Result<Generator> {
     let scenarios = forward::scenarios();
     let ip6 = scenarios.iter().find(|scenario| scenario.name == "ip6").context("no scenario ip6")?;
-    let load = (ip6.load)();
-    measure::floor_alone(&mut Generator::new(&load.templates, None), ticks)
+    Ok(Generator::new(&(ip6.load)().templates, None))
 }
 
 #[cfg(test)]
