@@ -17,6 +17,8 @@
 use std::ptr::NonNull;
 use std::{fmt, slice};
 
+use crate::memory;
+
 /// Index of a port of the router, dense from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct PortId(pub u16);
@@ -504,7 +506,9 @@ impl Pool {
     /// If a slot is to be of 1 MiB or more.
     pub fn with_slot_size(slots: usize, size: usize) -> Self {
         assert!(size as u64 <= MASK, "a slot of {size} bytes");
-        let region: &'static mut [u8] = Vec::leak(vec![0; slots * (size + MARGIN)]);
+        let len = slots * (size + MARGIN);
+        // The heap has no more than the kernel grants, but ends the process as every allocation does that fails.
+        let region = memory::leak(len).unwrap_or_else(|_| Vec::leak(vec![0; len]));
         let mut pool = Self { free: Vec::with_capacity(slots), large: Vec::new() };
         region.chunks_exact_mut(size + MARGIN).rev().for_each(|slot| pool.free.push(Packet::new(slot)));
         pool

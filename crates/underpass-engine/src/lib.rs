@@ -13,6 +13,7 @@ mod flow;
 pub mod hmac;
 pub mod limiter;
 pub mod lpm;
+pub mod memory;
 pub mod offload;
 pub mod publish;
 pub mod qos;

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::time::Duration;
-use std::{io, mem, slice, thread};
+use std::{io, mem, thread};
 
 /// The error of a call that returns -1 for one.
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -59,22 +59,8 @@ pub(crate) fn bind<T>(fd: RawFd, address: &T) -> io::Result<()> {
     check(unsafe { libc::bind(fd, (&raw const *address).cast(), len) }).map(drop)
 }
 
-/// Anonymous memory that lives as long as the process, page-aligned and zero.
-pub(crate) fn leak_pages(len: usize) -> io::Result<&'static mut [u8]> {
-    let (protection, flags) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
-    // SAFETY: a new mapping, which nothing else points into and nothing unmaps.
-    unsafe {
-        let start = libc::mmap(std::ptr::null_mut(), len, protection, flags, -1, 0);
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(slice::from_raw_parts_mut(start.cast(), len))
-    }
-}
-
-/// How many bytes of whole pages from an address on are not in memory: of those that [`leak_pages`] gave, what has not
-/// been used yet. All of it, where the kernel does not say.
+/// How many bytes of whole pages from an address on are not in memory, as they have not been used yet. All of them, where
+/// the kernel does not say.
 pub(crate) fn untouched(start: NonNull<u8>, len: usize) -> usize {
     const PAGE: usize = 4096;
     let mut pages = vec![0_u8; len.div_ceil(PAGE)];

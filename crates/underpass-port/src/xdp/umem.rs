@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use underpass_engine::buffer::{HEADROOM, LARGE_SLOT, MARGIN, Packet, Pool, SLOT};
+use underpass_engine::memory;
 
 use crate::sys;
 
@@ -71,12 +72,12 @@ impl Memory {
     /// There is not so much.
     pub fn new(slots: usize, large: usize) -> io::Result<(Self, Pool)> {
         let len = (slots.max(1) * STRIDE).next_multiple_of(4096);
-        let region = sys::leak_pages(len)?;
+        let region = memory::leak(len)?;
         let base = NonNull::from(&mut *region).cast();
         let held = (0..len / STRIDE).map(|_| AtomicU16::new(0)).collect();
         let large = match large {
             0 => Default::default(),
-            large => sys::leak_pages(large * (MARGIN + LARGE_SLOT))?,
+            large => memory::leak(large * (MARGIN + LARGE_SLOT))?,
         };
         let place = (NonNull::from(&mut *large).cast(), large.len());
         let inner = Inner { base, len, large: place, held, sockets: Mutex::default() };

@@ -10,6 +10,7 @@ use underpass_engine::buffer::{
     HEADROOM, LARGE_SLOT, MARGIN, Offload, Packet, Pool, SLOT, Segment, SegmentKind,
 };
 use underpass_engine::coalesce::Coalescer;
+use underpass_engine::memory;
 use underpass_engine::offload::Cut;
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
@@ -60,8 +61,8 @@ pub const PAYLOAD: usize = SIZE * PARTS;
 pub fn measure(name: &str) -> anyhow::Result<Cost> {
     let mut configured = configure_lines(name, &config(name), 1)?;
     let reader = configured.readers.pop().context("no reader")?;
-    let region = |slot: usize, count: usize| Vec::leak(vec![0; (slot + MARGIN) * count]);
-    let pool = Pool::over(region(SLOT, 4 * measure::BUFFERS), region(LARGE_SLOT, 4));
+    let region = |slot: usize, count: usize| memory::leak((slot + MARGIN) * count);
+    let pool = Pool::over(region(SLOT, measure::BUFFERS)?, region(LARGE_SLOT, 4)?);
     let worker = Worker::new(Arc::clone(&configured.tables), reader, pool);
     let line = Line { worker, coalescer: Coalescer::default(), burst: Burst::new(), now: 0 };
     if name == "fou-gso" { line.cutting() } else { line.gathering() }

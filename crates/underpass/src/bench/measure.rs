@@ -14,8 +14,9 @@ use underpass_port::memory::Generator;
 
 use super::clock;
 
-/// Buffers of a worker: those of the bursts under way, and some for what it makes itself.
-pub const BUFFERS: usize = 4 * BURST;
+/// Buffers of a worker: those of the bursts under way, some for what it makes itself and for what waits; so many that
+/// they fill a huge page, as those of a worker beside a kernel do.
+pub const BUFFERS: usize = 16 * BURST;
 
 /// Rounds of a scenario, and how long one takes, about, in nanoseconds: shorter than the time for which
 /// the kernel leaves a core to a thread, so that most are not interrupted even on a busy machine.
