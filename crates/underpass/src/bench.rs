@@ -11,6 +11,7 @@ mod large;
 mod live;
 mod measure;
 mod mpls;
+mod page;
 mod police;
 mod qos;
 mod report;
@@ -34,7 +35,7 @@ use underpass_port::memory::Generator;
 
 use crate::{output, script};
 use measure::{Cost, Line};
-use report::{Record, Report};
+use report::{Form, Record, Report};
 use routes::Route;
 use scenario::{PORTS, Scenario};
 use wire::Mac;
@@ -52,6 +53,7 @@ use wire::Mac;
   underpass bench ip6 srv6-end
   underpass bench 'srv6-end-d*' --json
   underpass bench --list                   # the scenarios and their configuration
+  underpass bench --runs 3 --markdown      # the page docs/benchmarks.md
   underpass bench segments                 # what a packet costs by the number of segments put on it
   underpass bench mpls-memory              # what a label route takes of memory
   underpass bench police-vs-ifb            # what policing and shaping leave of the rate of packets
@@ -63,9 +65,15 @@ pub struct Args {
     /// Scenarios; a * at the end stands for anything [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+    /// Measure all so often; the figures are those of the middle run, and the fewest clocks stand beside
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
     /// Print a JSON array
     #[arg(long)]
     json: bool,
+    /// Print a page in Markdown
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
     /// Print what the scenarios are and how they configure the router, and measure nothing
     #[arg(long)]
     list: bool,
@@ -133,10 +141,45 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     let core = clock::pin().context("this thread cannot be kept on one core")?;
     let ticks = clock::ticks_per_nanosecond();
     eprintln!("core {core}, {ticks:.2} GHz time-stamp counter");
-    let mut report = Report::new(args.json, core, ticks);
+    let mut runs = Vec::new();
+    for run in 1..=args.runs {
+        if args.runs > 1 {
+            eprintln!("run {run} of {} …", args.runs);
+        }
+        runs.push(measure_all(&scenarios, wanted, ticks)?);
+    }
+    let form = match args {
+        Args { json: true, .. } => Form::Json,
+        Args { markdown: true, .. } => Form::Markdown,
+        _ => Form::Table,
+    };
+    Report::new(core, ticks, runs).print(form, &args.command())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    /// The command that they are the arguments of.
+    fn command(&self) -> String {
+        let names = self.names.iter().map(|name| match name.contains('*') {
+            true => format!("'{name}'"),
+            false => name.clone(),
+        });
+        let runs = (self.runs > 1).then(|| format!("--runs {}", self.runs));
+        let markdown = self.markdown.then(|| "--markdown".to_owned());
+        let words = ["underpass bench".to_owned()].into_iter().chain(names).chain(runs).chain(markdown);
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// What is wanted of all that there is to be timed, once.
+fn measure_all(
+    scenarios: &[Scenario],
+    wanted: impl Fn(&str) -> bool,
+    ticks: f64,
+) -> anyhow::Result<Vec<Record>> {
+    let mut records = Vec::new();
     if wanted(FLOOR) {
-        let floor = floor(ticks)?;
-        report.add(Record::floor(&floor, ticks));
+        records.push(Record::floor(&floor(ticks)?, ticks));
     }
     for scenario in scenarios.iter().filter(|scenario| wanted(&scenario.name)) {
         eprintln!("{} …", scenario.name);
@@ -145,12 +188,12 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
             continue;
         }
         let cost = measure(scenario, ticks).with_context(|| scenario.name.clone())?;
-        report.add(Record::new(scenario, &cost, ticks));
+        records.push(Record::new(scenario, &cost, ticks));
     }
     for name in large::NAMES.into_iter().filter(|name| wanted(name)) {
         eprintln!("{name} …");
         let cost = large::measure(name).with_context(|| name.to_owned())?;
-        report.add(Record::large(name, &cost, ticks));
+        records.push(Record::large(name, &cost, ticks));
     }
     if wanted(COUNTERS) {
         eprintln!("{COUNTERS} …");
@@ -160,10 +203,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         let Ok([on_reader]) = <[Reader; 1]>::try_from(on.readers) else { bail!("a reader is needed") };
         let outcome =
             counters::measure((off.tables, off_readers), (on.tables, on_reader), ticks).context(COUNTERS)?;
-        report.add_counters(&outcome);
+        records.extend(Record::counters(&outcome, ticks));
     }
-    report.print()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(records)
 }
 
 /// The scenarios that have a path, but for those of `counters`.

@@ -1,4 +1,4 @@
-//! Standard output, whose reader may go away: `underpass bench --list | head`.
+//! Standard output, whose reader may go away: `underpass bench --list | head`. And tables for the pages of the docs.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -12,4 +12,16 @@ pub fn print(text: &str) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }
+}
+
+/// A table in Markdown. The first `words` columns are words, the others figures.
+pub fn markdown_table(words: usize, head: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+    let under = (0..head.len()).map(|column| if column < words { "---" } else { "---:" }.to_owned());
+    let head: Vec<_> = head.iter().map(|cell| (*cell).to_owned()).collect();
+    let mut table = line(&head) + &line(&under.collect::<Vec<_>>());
+    for row in rows {
+        table += &line(row);
+    }
+    table
 }

@@ -1,4 +1,4 @@
-//! Whether this processor has the instructions that the program was built with.
+//! The processor: what it is called, and whether it has the instructions that the program was built with.
 
 /// What is missing of x86-64-v3 and matters here, if anything is; `None` where all is well, and on other
 /// architectures.
@@ -20,6 +20,13 @@ pub fn missing() -> Option<&'static str> {
     }
     #[cfg(not(target_arch = "x86_64"))]
     None
+}
+
+/// What it calls itself.
+pub fn name() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    model.map_or("an unknown processor", |(_, model)| model).to_owned()
 }
 
 #[cfg(test)]

@@ -19,7 +19,10 @@ use std::{
 use anyhow::{Context, ensure};
 use serde::de::DeserializeOwned;
 
-use crate::output::print;
+use crate::{
+    output::{markdown_table as table, print},
+    processor,
+};
 
 /// Where the page goes, and how long is measured.
 #[derive(Debug, clap::Args)]
@@ -140,11 +143,9 @@ struct Machine {
 
 impl Machine {
     fn here() -> Self {
-        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         Self {
-            processor: model.map_or("an unknown processor", |(_, model)| model).to_owned(),
+            processor: processor::name(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: release.trim().to_owned(),
         }
@@ -183,18 +184,6 @@ fn page(
         }
     }
     Ok(page)
-}
-
-/// A table in Markdown. The first `words` columns are words, the others figures.
-fn table(words: usize, head: &[&str], rows: &[Vec<String>]) -> String {
-    let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-    let under = (0..head.len()).map(|column| if column < words { "---" } else { "---:" }.to_owned());
-    let head: Vec<_> = head.iter().map(|cell| (*cell).to_owned()).collect();
-    let mut table = line(&head) + &line(&under.collect::<Vec<_>>());
-    for row in rows {
-        table += &line(row);
-    }
-    table
 }
 
 /// A figure with thousands apart.
