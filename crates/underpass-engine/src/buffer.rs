@@ -23,6 +23,11 @@ use crate::memory;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct PortId(pub u16);
 
+impl PortId {
+    /// No port: what goes to a next hop behind a tunnel leaves by none.
+    pub const NONE: Self = Self(u16::MAX);
+}
+
 /// Most packets that a burst holds.
 pub const BURST: usize = 64;
 

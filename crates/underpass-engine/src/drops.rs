@@ -157,7 +157,7 @@ drops! {
     TunnelChecksum = "tunnel-checksum",
     /// The sequence number of a GRE packet is missing or old.
     TunnelSequence = "tunnel-sequence",
-    /// A source or destination that the outer packet of a tunnel must not have.
+    /// A source or destination that the outer packet of a tunnel must not have, or a tunnel over IPv6 without a source.
     TunnelSource = "tunnel-source",
     /// Congestion was experienced outside, and the packet inside cannot say so: RFC 6040 section 4.2.
     TunnelEcn = "tunnel-ecn",

@@ -42,9 +42,8 @@ fn told_that_packets_do_not_arrive() {
     for (kind, udp) in [
         (TunnelKind::Ipip, None),
         (TunnelKind::Ipip, Some(fou)),
-        (TunnelKind::Sit, None),
+        (TunnelKind::Sit, Some(fou)),
         (TunnelKind::Gre, None),
-        (TunnelKind::Ip6tnl, None),
         (TunnelKind::Ip6gre, Some(pair::gue(false))),
     ] {
         let six = kind.is_over_ipv6();
@@ -74,6 +73,41 @@ fn told_that_packets_do_not_arrive() {
         assert_eq!(pair.near.send(&[framed(&inner)]).len(), 1, "{kind:?}");
         assert_eq!(pair.near.drops(), [("tunnel-unreachable", 2)]);
         assert_eq!(pair.near.writer.link_count(pair.links[0], Direction::Transmit).packets, 4);
+        pair.assert_accounted();
+    }
+}
+
+/// Where enough of the packet inside is quoted, its own sender is told, once for each error, and nobody else: of IPv6 in
+/// tunnels over IPv4 (RFC 4213 section 3.4), and of all that is in an ip6tnl (RFC 2473 section 8).
+#[test]
+fn told_on_to_the_sender() {
+    for (kind, inner, time) in [
+        (TunnelKind::Sit, inner6(20), [3, 0]),
+        (TunnelKind::Gre, inner6(20), [3, 0]),
+        (TunnelKind::Ip6tnl, inner6(20), [1, 3]),
+        (TunnelKind::Ip6tnl, inner4(20), [3, 1]),
+    ] {
+        let over6 = kind.is_over_ipv6();
+        let mut pair = Pair::of(kind, |tunnel| tunnel.mode = TunnelMode::Any);
+        let wire = pair.wire(&inner).unwrap();
+        let (unreachable, exceeded) = if over6 { ([1, 0], [3, 0]) } else { ([3, 1], [11, 0]) };
+        let (at, address) =
+            if pair::ethertype(&inner) == ethernet::IPV6 { (54, [1, 3]) } else { (34, [3, 1]) };
+        for (what, wanted) in [(unreachable, address), (exceeded, time)] {
+            let out = pair.near.send(&[framed(&error(what, &wire))]);
+            let [(1, told)] = &out[..] else { panic!("{kind:?}: {out:?}") };
+            assert_eq!(told[at..at + 2], wanted, "{kind:?}");
+            assert_eq!(told[at + 8..], wire[wire.len() - inner.len()..], "{kind:?}");
+        }
+        // Of somebody else's, of too little of a packet, of one whose sender is none, and of an error.
+        let mut of_nobody = wire.clone();
+        let inside = wire.len() - inner.len();
+        let source = if at == 54 { inside + 8..inside + 24 } else { inside + 12..inside + 16 };
+        of_nobody[source].fill(0);
+        for quoted in [pair::misquoted(&wire), wire[..inside + 19].to_vec(), of_nobody] {
+            assert_eq!(pair.near.send(&[framed(&error(unreachable, &quoted))]), [], "{kind:?}");
+        }
+        assert_eq!(pair.near.drops(), [("tunnel-unreachable", 2)]);
         pair.assert_accounted();
     }
 }

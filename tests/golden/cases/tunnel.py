@@ -1,6 +1,7 @@
 """Packets into IP tunnels: RFC 2003, RFC 2784, RFC 2890, RFC 4213, RFC 2473, RFC 6040, foo-over-UDP and GUE."""
 
 from scapy.contrib.mpls import MPLS
+from scapy.layers.inet6 import ICMPv6Unknown
 
 from .frames import *
 
@@ -8,6 +9,7 @@ IN4, IN6 = "10.7.0.7", "2001:db8:7::7"
 ENDS4 = "local 198.51.100.1 remote 198.51.100.2"
 ENDS6 = "local 2001:db8:2::1 remote 2001:db8:2::2"
 MAC, FAR_MAC = "02:00:00:00:00:77", "02:00:00:00:01:77"
+ENCAP_AUTO = "encap fou encap-sport auto encap-dport 5555"
 MPLS_ON = ["sysctl -qw net.mpls.platform_labels=2000"]
 
 
@@ -202,15 +204,15 @@ for kind, mtu in MTU.items():
         FOUR[:2] + SIX[:2],
         ends=f"local 2001:db8:2::1 remote {TARGET}" if wide else f"local 198.51.100.1 remote {TARGET4}",
     )
+    into(
+        f"{kind}/no-local",
+        f"{kind}: no local address: nothing is sent" if wide else f"{kind}: the local address is that of the way out",
+        kind,
+        mode,
+        FOUR[:2] + SIX[:2],
+        ends="remote 2001:db8:2::2" if wide else "remote 198.51.100.2",
+    )
     if not wide:
-        into(
-            f"{kind}/no-local",
-            f"{kind}: the local address is that of the way out",
-            kind,
-            mode,
-            FOUR[:2] + SIX[:2],
-            ends="remote 198.51.100.2",
-        )
         into(
             f"{kind}/nopmtudisc",
             f"{kind}: may be cut on the way",
@@ -274,6 +276,34 @@ for kind, modes in [
         )
 into("gre/mpls", "labelled packets in GRE", "gre", packets=LABELLED, after=labelled())
 into("ip6gre/mpls", "labelled packets in GRE over IPv6", "ip6gre", packets=LABELLED, after=labelled())
+for kind in ("gretap", "ip6gretap"):
+    # The front of the last two labels looks like that of an IPv4 and an IPv6 packet.
+    labels = ["100", "200/300", "282624", "393216"]
+    mark = "tclass" if kind.startswith("ip6") else "tos"
+    for name, options in [("mpls", ""), ("mpls-tos-inherit", f"{mark} inherit"), ("mpls-fou", ENCAP_AUTO)]:
+        Case(
+            f"tunnel/{kind}/{name}",
+            f"labelled packets in frames in {kind}: pushed, swapped, and without their last label",
+            tunnel(
+                kind,
+                options,
+                after=MPLS_ON
+                + ["sysctl -qw net.mpls.conf.p0.input=1"]
+                + [f"ip route add 10.8.{i}.0/24 encap mpls {label} via 10.6.0.2 dev tun1" for i, label in enumerate(labels)]
+                + [
+                    "ip -6 route add 2001:db8:8::/48 encap mpls 100/200 via 2001:db8:9::2 dev tun1",
+                    "ip -f mpls route add 100 as 282624 via inet 10.6.0.2 dev tun1",
+                    "ip -f mpls route add 101 via inet 10.6.0.2 dev tun1",
+                ],
+            ),
+            put_in([(f"IPv4 to {label}", tos4(0x29, f"10.8.{i}.8")) for i, label in enumerate(labels)])
+            + put_in([("IPv6 to two labels", tos6(0x29, "2001:db8:8::8")), ("IPv4 without labels", tos4(0x29))])
+            + [
+                (label, Ether(dst=P0, src=N0, type=0x8847) / labels_of(stack, ip4("10.8.0.8") / udp()))
+                for label, stack in [("a label", [100]), ("two labels", [100, 300]), ("the last label", [101])]
+            ],
+            links=True,
+        )
 for option in ["encaplimit none", "encaplimit 0", "encaplimit 7", "flowlabel 0x54321", "flowlabel inherit", "hoplimit 0"]:
     for kind in ["ip6tnl", "ip6gre"]:
         into(
@@ -317,7 +347,7 @@ FEW = FOUR[:3] + FOUR[5:] + SIX[:2] + [("an odd length", ip4(IN4) / udp(63)), ("
 ENCAPS = {
     "fou": "encap fou encap-sport 4444 encap-dport 5555",
     "fou-csum": "encap fou encap-sport 4444 encap-dport 5555 encap-csum",
-    "fou-auto": "encap fou encap-sport auto encap-dport 5555",
+    "fou-auto": ENCAP_AUTO,
     "fou-auto-csum": "encap fou encap-sport auto encap-dport 5555 encap-csum",
     "gue": "encap gue encap-sport 4444 encap-dport 5555",
     "gue-csum": "encap gue encap-sport 4444 encap-dport 5555 encap-csum",
@@ -402,16 +432,127 @@ for kind, (proto, head) in GRE_HEADS.items():
         links=False,
     )
     small = ip6(IN6) / udp() if kind == "sit" else ip4(IN4) / udp()
-    outer = outer4(proto, Raw(head) / small)
+    # Of an IPv6 packet too little for its sender to be told.
+    outer = bytes(outer4(proto, Raw(head) / small))[: 20 + 47 if kind == "sit" else None]
     Case(
         f"tunnel/{kind}/errors",
-        f"{kind}: errors of the underlay and those who hear of them",
+        f"{kind}: errors of the underlay, of which the sender of the next packet hears",
         tunnel(kind),
         [
             heard("TTL exceeded", heard4(outer, 11, 0)),
             heard("host unreachable", heard4(outer, 3, 1)),
             heard("protocol unreachable", heard4(outer, 3, 2)),
-            heard("of too few bytes", heard4(bytes(outer)[:28], 11, 0)),
+            heard("of too few bytes", heard4(outer[:28], 11, 0)),
+            ("the next", "p0", ether(small)),
+            ("the third", "p0", ether(small)),
+            ("the last", "p0", ether(small)),
         ],
         remembers=True,
     )
+
+
+def heard6(outer, kind, code, argument=0):
+    """The same of the underlay's IPv6."""
+    head = IPv6(src="2001:db8:2::2", dst="2001:db8:2::1", hlim=64) / ICMPv6Unknown(type=kind, code=code, msgbody=argument.to_bytes(4, "big") + bytes(outer)[:1232])
+    return ("p1", Ether(dst=P1, src=N1) / head)
+
+
+def outer6(proto, inner, limit=None):
+    head = IPv6(src="2001:db8:2::1", dst="2001:db8:2::2", hlim=64, nh=proto)
+    if limit is None:
+        return head / Raw(bytes(inner))
+    head.nh = 60
+    return head / Raw(bytes([proto, 0, 4, 1, limit, 1, 1, 0]) + bytes(inner))
+
+
+FOR_SIX = ip6(IN6) / udp()
+
+
+def heard_of(listed):
+    """As `io`, of frames that come in by p1."""
+    return dict(
+        frames=[(label, *frame) for label, frame, _ in listed],
+        expect={i: out for i, (_, _, out) in enumerate(listed)},
+    )
+
+
+def time_exceeded6(quoted):
+    return IPv6(src="2001:db8:1::1", dst=SOURCE, hlim=64) / ICMPv6TimeExceeded(code=0) / Raw(bytes(quoted)[:1232])
+
+
+for kind, outer in [
+    ("sit", outer4(41, FOR_SIX)),
+    ("gre", outer4(47, Raw(b"\0\0\x86\xdd") / FOR_SIX)),
+]:
+    whole = len(bytes(outer)) - len(bytes(FOR_SIX))
+    told = to_p0(unreachable6(FOR_SIX, 3))
+    Case(
+        f"tunnel/{kind}/errors-ipv6",
+        f"{kind}: an error of the underlay is told on to the sender of an IPv6 packet (RFC 4213 section 3.4)",
+        tunnel(kind),
+        differs="it tells nobody: the source that it gives the message is an IPv4-mapped one, for which there is no route",
+        **heard_of(
+            [
+                ("host unreachable", heard4(outer, 3, 1), [told]),
+                ("TTL exceeded", heard4(outer, 11, 0), [to_p0(time_exceeded6(FOR_SIX))]),
+                ("fragmentation needed", heard4(outer, 3, 4, 1400), []),
+                ("port unreachable", heard4(outer, 3, 3), [told]),
+                ("reassembly time exceeded", heard4(outer, 11, 1), []),
+                ("source route failed", heard4(outer, 3, 5), []),
+                ("just enough bytes", heard4(bytes(outer)[: whole + 48], 3, 1), [to_p0(unreachable6(bytes(FOR_SIX)[:48], 3))]),
+                ("from a router on the way", heard4(outer, 3, 1, src="203.0.113.200"), [told]),
+                ("of a packet of nobody's", heard4(bytes(outer).replace(b"\xc6\x33\x64\x02", b"\xc6\x33\x64\x09", 1), 3, 1), []),
+            ]
+        ),
+        links=False,
+    )
+for limit in (4, None):
+    options = "mode any" if limit else "mode any encaplimit none"
+    four, six = ip4(IN4, flags="DF") / udp(), FOR_SIX
+    long4, long6 = ip4(IN4, flags="DF") / udp(1372), ip6(IN6) / udp(1352)
+    icmp4_inside = ip4(IN4) / ICMP(type=3, code=1) / Raw(bytes(four)[:28])
+    Case(
+        f"tunnel/ip6tnl/errors{'' if limit else '-no-limit'}",
+        "ip6tnl: an error of the underlay is told on to the sender (RFC 2473 section 8)",
+        tunnel("ip6tnl", options),
+        [
+            case
+            for name, proto, inner, long in [("IPv4", 4, four, long4), ("IPv6", 41, six, long6)]
+            for case in [
+                heard(f"{name}: no route", heard6(outer6(proto, inner, limit), 1, 0)),
+                heard(f"{name}: address unreachable", heard6(outer6(proto, inner, limit), 1, 3)),
+                heard(f"{name}: port unreachable", heard6(outer6(proto, inner, limit), 1, 4)),
+                heard(f"{name}: hop limit exceeded", heard6(outer6(proto, inner, limit), 3, 0)),
+                heard(f"{name}: reassembly time exceeded", heard6(outer6(proto, inner, limit), 3, 1)),
+                heard(f"{name}: the encapsulation limit", heard6(outer6(proto, inner, 0), 4, 0, 44)),
+                heard(f"{name}: another header field", heard6(outer6(proto, inner, limit), 4, 0, 6)),
+                heard(f"{name}: too big, cut in the message", heard6(outer6(proto, long, limit), 2, 0, 1400)),
+                heard(f"{name}: too big, though it is not", heard6(outer6(proto, inner, limit), 2, 0, 1400)),
+                heard(f"{name}: too few bytes", heard6(bytes(outer6(proto, inner, limit))[: 40 + (8 if limit else 0) + 19], 1, 0)),
+                heard(f"{name}: a packet of nobody's", heard6(bytes(outer6(proto, inner, limit)).replace(b"\0\2\0\0\0\0\0\0\0\2", b"\0\2\0\0\0\0\0\0\0\7", 1), 1, 0)),
+            ]
+        ]
+        + [
+            heard("an ICMP error inside", heard6(outer6(4, icmp4_inside, limit), 1, 0)),
+            heard("IPv4 to elsewhere inside", heard6(outer6(4, ip4("192.0.2.9") / udp(), limit), 1, 0)),
+            heard("IPv4 from nowhere inside", heard6(outer6(4, IP(src="198.18.0.9", dst=IN4, ttl=40) / udp(), limit), 1, 0)),
+            ("the next one, IPv4", "p0", ether(four)),
+            ("the next one, IPv6", "p0", ether(six)),
+        ],
+        links=False,
+    )
+outer = outer6(47, Raw(b"\0\0\x86\xdd") / FOR_SIX, 4)
+Case(
+    "tunnel/ip6gre/errors",
+    "ip6gre: an error of the underlay is told to the sender of the next packet",
+    tunnel("ip6gre"),
+    [
+        ("hop limit exceeded", *heard6(outer, 3, 0)),
+        ("after it", "p0", ether(FOR_SIX)),
+        ("no route", *heard6(outer, 1, 0)),
+        ("after that", "p0", ether(FOR_SIX)),
+        ("then", "p0", ether(FOR_SIX)),
+    ],
+    remembers=True,
+    links=False,
+)

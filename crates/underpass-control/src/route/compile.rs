@@ -335,7 +335,7 @@ impl Router {
             return Action::Discard(Discard::Blackhole);
         }
         let tunnel = match self.gateway_tunnel(hop) {
-            Some((parameters, encap)) => self.route_tunnel(hop.oif, parameters, encap, build),
+            Some((parameters, encap)) => self.route_tunnel(hop.oif, (parameters, encap), false, build),
             None => self.tunnels.id(hop.oif),
         };
         self.lead_into(tunnel, hop, mtu, build)
@@ -347,7 +347,7 @@ impl Router {
         let Some((parameters, encap)) = device.and_then(|device| device.given(given)) else {
             return Action::Discard(Discard::Blackhole);
         };
-        let tunnel = self.route_tunnel(hop.oif, parameters, encap, build);
+        let tunnel = self.route_tunnel(hop.oif, (parameters, encap), true, build);
         self.lead_into(tunnel, hop, mtu, build)
     }
 
@@ -362,16 +362,16 @@ impl Router {
         Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu })
     }
 
-    /// A tunnel that is a route's alone, by a device.
+    /// A tunnel that is a route's alone, by a device; `given`: the route says its parameters.
     fn route_tunnel(
         &mut self,
         link: u32,
-        parameters: tunnel::Tunnel,
-        encap: tunnel::Encap,
+        (parameters, encap): (tunnel::Tunnel, tunnel::Encap),
+        given: bool,
         build: &mut Build,
     ) -> Option<TunnelId> {
         build.tracked.push(parameters.remote);
-        let compiled = self.compile_route_tunnel(link, parameters, encap)?;
+        let compiled = self.compile_route_tunnel(link, (parameters, encap), given)?;
         let id = self.engine.add_tunnel(compiled);
         build.tunnels.push(id);
         Some(id)
@@ -450,7 +450,7 @@ impl Router {
         });
         NextHop {
             link: self.link_id(index),
-            port: port.unwrap_or(underpass_engine::buffer::PortId(u16::MAX)),
+            port: port.unwrap_or(underpass_engine::buffer::PortId::NONE),
             mtu: if mtu == 0 { link_mtu } else { mtu },
             rewrite: rewrite.filter(|_| port.is_some() || tunnel),
             address,

@@ -66,7 +66,7 @@ pub const LONGEST_LINK_LAYER: usize = 22;
 pub struct NextHop {
     /// The link that the packet leaves by.
     pub link: LinkId,
-    /// That link's port.
+    /// That link's port; [`PortId::NONE`] of a tunnel.
     pub port: PortId,
     /// Longest layer-3 packet that the link takes, in bytes.
     pub mtu: u32,
@@ -80,7 +80,7 @@ pub struct NextHop {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoredNextHop {
     /// Longest layer-3 packet in bytes that can be sent behind `mac` and an EtherType; 0: none, as the neighbour is
-    /// unresolved or its link-layer header is longer.
+    /// unresolved, behind a tunnel, or its link-layer header is longer.
     pub(crate) plain_mtu: u32,
     /// The port of `hop`.
     pub(crate) port: PortId,
@@ -94,7 +94,7 @@ impl From<NextHop> for StoredNextHop {
         let plain = hop.rewrite.filter(|rewrite| rewrite.len == 12);
         let mac = plain.and_then(|rewrite| rewrite.bytes.first_chunk().copied());
         Self {
-            plain_mtu: if mac.is_some() { hop.mtu } else { 0 },
+            plain_mtu: if mac.is_some() && hop.port != PortId::NONE { hop.mtu } else { 0 },
             port: hop.port,
             mac: mac.unwrap_or_default(),
             hop,

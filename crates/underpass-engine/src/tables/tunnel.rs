@@ -54,7 +54,7 @@ pub struct Tunnel {
     /// the tables alone count.
     pub via: Via,
     /// The source of outer headers where `local` is unspecified: what the control thread has chosen for the remote
-    /// address. Unspecified: an address of the link by which the packet leaves.
+    /// address. Unspecified: an address of the link by which the packet leaves; over IPv6 nothing is sent.
     pub source: IpAddr,
 }
 

@@ -5,14 +5,14 @@ use underpass_packet::FromBytes;
 
 use super::chain::Fibs;
 use super::road::{BROADCAST, GROUP, Road, Slow, UNFINISHED};
-use super::transmit::frame;
-use super::{Path, Step, View, Waiting, group, icmp, ipv4, ipv6, rpl};
+use super::transmit::{Exit, frame};
+use super::{Path, Step, View, Waiting, group, icmp, ipv4, ipv6, rpl, tunnel};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::drops::Drop;
 use crate::flow;
 use crate::lpm::NO_LEAF;
 use crate::srv6::{self, Onward};
-use crate::tables::{Action, ActionId, Discard, Endpoint, Headend, NextHopId, TunnelId};
+use crate::tables::{Action, ActionId, Discard, Endpoint, Headend};
 use crate::trace::{Event, Trace};
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -74,9 +74,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 continue;
             }
             if let Step::Unresolved(id) = step
-                && let Some(tunnel) = tunnel_behind(view, id)
+                && let Some(into) = tunnel::behind(view, id)
             {
-                step = Step::FrameInto(tunnel);
+                step = self.enter_behind(view, &mut road, into, trace);
             }
             if !self.answers && matches!(step, Step::OnLink(_) | Step::Unresolved(_) | Step::Deliver) {
                 let back = match step {
@@ -155,10 +155,13 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.send_fragments_into(view, road, action, trace);
                 return None;
             }
-            (Step::Fragment(next_hop), _) => {
-                self.send_fragments(view, road, next_hop, trace);
-                return None;
-            }
+            (Step::Fragment(next_hop), _) => match Exit::of(view, next_hop) {
+                Some((exit, mtu)) => {
+                    self.send_cut(view, road, exit, mtu, trace);
+                    return None;
+                }
+                None => Step::Unresolved(next_hop),
+            },
             _ => Step::drop(Drop::LinkDown),
         })
     }
@@ -343,15 +346,6 @@ pub(super) fn may_forward(packet: &Packet) -> bool {
         underpass_packet::ipv4::Header::ref_from_prefix(bytes)
             .is_ok_and(|(header, _)| ipv4::may_forward(header))
     }
-}
-
-/// The tunnel that a next hop without neighbours is: labelled packets go there by a next hop as to any other link.
-#[cold]
-fn tunnel_behind(view: &View<'_>, id: NextHopId) -> Option<TunnelId> {
-    let next_hop = view.tables.next_hop(id, view.guard)?;
-    let tunnel = view.tables.tunnels().of_link(next_hop.link)?;
-    let stored = view.tables.tunnels().tunnel(tunnel, view.guard)?;
-    (!stored.kind.carries_frames()).then_some(tunnel)
 }
 
 /// What a look-up led to.

@@ -14,6 +14,7 @@ use underpass_packet::ethernet;
 use super::carry::UNRESOLVED;
 use super::chain::Fibs;
 use super::road::LABELLED;
+use super::transmit::Exit;
 use super::{Path, Road, Step, View, Worker, ethertype, ipv6};
 use crate::buffer::PortId;
 use crate::drops::Drop;
@@ -217,18 +218,14 @@ impl<const COUNT: bool> Path<COUNT> {
                 continue;
             };
             if ethertype(&road) != ethernet::IPV6 && !road.packet.fits(mtu as usize) {
-                self.send_cut(&mut road, port, mtu, rewrite, trace);
+                let exit =
+                    tunnel.map_or(Exit::Port(port, rewrite), |tunnel| Exit::Tunnel(tunnel, Some(rewrite)));
+                self.send_cut(view, &mut road, exit, mtu, trace);
                 self.pool.give(road.packet);
                 continue;
             }
             if let Some(tunnel) = tunnel {
-                let step = match self.put_link_layer(&mut road, rewrite, trace) {
-                    Ok(()) => {
-                        road.wrapped(usize::from(rewrite.len) + 2, None);
-                        self.encapsulate_in(view, &mut road, tunnel, trace)
-                    }
-                    Err(refusal) => Step::Refuse(refusal),
-                };
+                let step = self.enter_behind(view, &mut road, (tunnel, Some(rewrite)), trace);
                 self.carry_alone(view, road, step, trace);
                 continue;
             }

@@ -10,7 +10,9 @@ use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
-use super::road::{BROADCAST, GENERATED, GROUP, LABELLED, NOT_FORWARDED, SWITCHED, TUNNELLED, UNFINISHED};
+use super::road::{
+    BROADCAST, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, SWITCHED, TUNNELLED, UNFINISHED,
+};
 use super::{Path, Road, Step, View, lsp};
 use crate::drops::Drop;
 use crate::tables::{LONGEST_LINK_LAYER, LinkId};
@@ -147,9 +149,23 @@ impl<const COUNT: bool> Path<COUNT> {
             Error::UpperLayer => upper_layer(road.packet.bytes()),
             _ => argument,
         };
-        let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.is(GENERATED | GROUP)) else {
+        let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.is(GENERATED | GROUP | OPAQUE))
+        else {
             return Step::drop(reason);
         };
+        self.answer(view, road, (reason, error, argument), (sender, &stack), trace)
+    }
+
+    /// Replaces a packet, which is quoted as it is, by the error that `sender` is told. It came in with the labels of
+    /// `stack`.
+    pub(super) fn answer<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (reason, error, argument): (Drop, Error, u32),
+        (sender, stack): (IpAddr, &lsp::Stack),
+        trace: &mut T,
+    ) -> Step {
         if !self.icmp.allow(view.now) {
             return Step::drop(reason);
         }
@@ -163,7 +179,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return Step::drop(Drop::NoHeadroom);
         }
         let extends =
-            !stack.is_empty() && error.is_extensible(sender) && lsp::extend(&mut road.packet, &stack);
+            !stack.is_empty() && error.is_extensible(sender) && lsp::extend(&mut road.packet, stack);
         // What was for the router is answered by who it was for.
         let own = matches!(error, Error::Port | Error::Protocol | Error::Reassembly)
             .then(|| destination_of(road.packet.bytes()))
@@ -194,7 +210,7 @@ impl<const COUNT: bool> Path<COUNT> {
         self.count_drop(road, reason);
         trace.step(Event::Icmp(kind, code, reason), &road.packet);
         if !stack.is_empty() {
-            return self.send_from_path(view, road, &stack, sender);
+            return self.send_from_path(view, road, stack, sender);
         }
         self.send_generated(view, road, sender)
     }
@@ -203,7 +219,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// that it answers.
     pub(super) fn send_generated(&mut self, view: &View<'_>, road: &mut Road, destination: IpAddr) -> Step {
         self.totals.generated += 1;
-        let gone = NOT_FORWARDED | GROUP | BROADCAST | LABELLED | SWITCHED | TUNNELLED;
+        let gone = NOT_FORWARDED | GROUP | BROADCAST | LABELLED | SWITCHED | TUNNELLED | OPAQUE;
         road.extra.flags = road.extra.flags & !gone | GENERATED;
         road.extra.counted = None;
         road.start_again();
@@ -260,7 +276,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
 /// Who may be told of an error with this packet. RFC 4443 section 2.4 (e), RFC 1812 section 4.3.2.7:
 /// not the sender of an ICMP error, of a fragment that is not the first, or one that is no single host.
-fn may_answer(packet: &[u8]) -> Option<IpAddr> {
+pub(super) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         6 => {
             let view = ipv6::View::parse(packet).ok()?;

@@ -124,6 +124,8 @@ pub(crate) const INSERTED_TRACE: u16 = 128;
 /// In a tunnel of this router's: the outer header's hop limit is not lowered, and what of it is too long is told to the
 /// sender of the packet inside.
 pub(crate) const TUNNELLED: u16 = 256;
+/// In a tunnel of this router's, and no IP packet itself: nobody is told of an error with it.
+pub(crate) const OPAQUE: u16 = 512;
 
 impl Road {
     /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before

@@ -75,11 +75,20 @@ pub(super) fn find6(
     }
 }
 
+/// What a packet without a mark leads to, were it looked up by `address`.
+pub(super) fn action_at<'a>(
+    view: &View<'a>,
+    packet: &[u8],
+    id: LookupId,
+    address: IpAddr,
+) -> Option<&'a Action> {
+    let found = Selectors::read(packet, address, 0)?.find(view, id, address);
+    view.tables.action(found.ok()??, view.guard)
+}
+
 /// Whether a packet is forwarded where it is looked up by `address`.
 pub(super) fn leads(view: &View<'_>, packet: &[u8], id: LookupId, address: IpAddr) -> bool {
-    let found = Selectors::read(packet, address, 0).map(|selectors| selectors.find(view, id, address));
-    let action = found.and_then(|found| view.tables.action(found.ok()??, view.guard));
-    action.is_some_and(|action| !matches!(action, Action::Discard(_)))
+    action_at(view, packet, id, address).is_some_and(|action| !matches!(action, Action::Discard(_)))
 }
 
 fn destination(packet: &[u8]) -> Option<IpAddr> {

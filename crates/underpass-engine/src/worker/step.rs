@@ -27,7 +27,7 @@ pub(crate) enum Step {
     Send(u32),
     /// Hold it for the neighbour that its target is, on this link.
     OnLink(LinkId),
-    /// Hold it for this next hop, whose neighbour is not known.
+    /// Hold it for this next hop, whose neighbour is not known; or put it into the tunnel that the next hop is behind.
     Unresolved(NextHopId),
     /// Cut the IPv4 packet up and send the fragments to this next hop.
     Fragment(NextHopId),

@@ -2,13 +2,13 @@
 
 use underpass_packet::ethernet;
 
-use super::road::{GROUP, LABELLED, NOT_FORWARDED, SWITCHED, TUNNELLED, UNFINISHED};
+use super::road::{Extra, GROUP, LABELLED, NOT_FORWARDED, SWITCHED, TUNNELLED, UNFINISHED};
 use super::{Path, Refusal, Road, Step, View, ethertype, fragment, ipv4, ipv6, lsp, mpls, tunnel};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
 use crate::drops::Drop;
 use crate::offload::{self, Cut};
-use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, QdiscId, Rewrite};
+use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, QdiscId, Rewrite, TunnelId};
 use crate::trace::{Event, Trace};
 
 /// Most packets that wait to be sent by one port.
@@ -237,7 +237,11 @@ impl<const COUNT: bool> Path<COUNT> {
             Ok(fits) => fits,
             Err(step) => return step,
         };
-        let Some(rewrite) = &next_hop.rewrite else { return Step::Unresolved(id) };
+        let rewrite = match &next_hop.rewrite {
+            Some(rewrite) if next_hop.port != PortId::NONE => rewrite,
+            _ if fits || next_hop.port != PortId::NONE => return Step::Unresolved(id),
+            _ => return Step::Fragment(id),
+        };
         if !fits {
             return Step::Fragment(id);
         }
@@ -297,29 +301,13 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// Cuts an IPv4 packet that is too long into fragments and sends them.
-    pub(super) fn send_fragments<T: Trace>(
+    /// Cuts an IPv4 packet that is too long into fragments and sends them; labels on the packet stand before each.
+    pub(super) fn send_cut<T: Trace>(
         &mut self,
         view: &View<'_>,
         road: &mut Road,
-        id: NextHopId,
-        trace: &mut T,
-    ) {
-        let resolved =
-            view.tables.next_hop(id, view.guard).and_then(|next_hop| Some((next_hop, next_hop.rewrite?)));
-        let Some((next_hop, rewrite)) = resolved else {
-            return self.drop_on_road(road, Drop::NeighbourUnresolved, trace);
-        };
-        self.send_cut(road, next_hop.port, next_hop.mtu, &rewrite, trace);
-    }
-
-    /// The same, with the link-layer header `rewrite`; labels on the packet stand before every fragment.
-    pub(super) fn send_cut<T: Trace>(
-        &mut self,
-        road: &mut Road,
-        port: PortId,
+        exit: Exit<'_>,
         mtu: u32,
-        rewrite: &Rewrite,
         trace: &mut T,
     ) {
         let mut stack = lsp::Stack::new();
@@ -328,7 +316,7 @@ impl<const COUNT: bool> Path<COUNT> {
             stack.extend(road.packet.bytes().iter().copied().take(len));
             road.packet.pull(len);
         }
-        self.send_cut_below(road, port, mtu, (rewrite, &stack), trace);
+        self.send_cut_below(view, road, (exit, mtu), &stack, trace);
     }
 
     /// The same, each fragment with the labels of a push.
@@ -342,27 +330,26 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some(Action::Push(push)) = view.tables.action(id, view.guard) else {
             return self.drop_on_road(road, Drop::NoRoute, trace);
         };
-        let next_hop = view.tables.next_hop(push.next_hop, view.guard);
-        let Some((next_hop, rewrite)) = next_hop.and_then(|next_hop| Some((next_hop, next_hop.rewrite?)))
-        else {
+        let Some(way) = Exit::of(view, push.next_hop) else {
             return self.drop_on_road(road, Drop::NeighbourUnresolved, trace);
         };
         let Some(stack) = mpls::stack_of(view, push, road.packet.bytes()) else {
             return self.drop_on_road(road, Drop::NoHeadroom, trace);
         };
-        self.send_cut_below(road, next_hop.port, next_hop.mtu, (&rewrite, &stack), trace);
+        self.send_cut_below(view, road, way, &stack, trace);
     }
 
-    /// The same, with the link-layer header `rewrite` and labels before each.
+    /// The same, with these labels before each.
     fn send_cut_below<T: Trace>(
         &mut self,
+        view: &View<'_>,
         road: &mut Road,
-        port: PortId,
-        mtu: u32,
-        headers: (&Rewrite, &[u8]),
+        (exit, mtu): (Exit<'_>, u32),
+        labels: &[u8],
         trace: &mut T,
     ) {
-        let mtu = mtu.saturating_sub(headers.1.len() as u32);
+        let mtu = mtu.saturating_sub(labels.len() as u32);
+        let of = (road.ingress, road.extra);
         // The fragments take the packet's place: one of them counts as the packet itself.
         let mut place = 1;
         if let Some(mut cut) = Cut::of_ip(&road.packet) {
@@ -370,7 +357,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.totals.generated += 1 - std::mem::take(&mut place);
                 let Ok(mut part) = part else { return self.drop_on_road(road, Drop::NoBuffer, trace) };
                 part.trace_as(&road.packet);
-                let sent = self.send_fragments_of(&part, port, mtu, headers, trace);
+                let sent = self.send_fragments_of(view, &part, of, (exit, mtu, labels), trace);
                 self.pool.give(part);
                 if let Err(reason) = sent {
                     return self.drop_on_road(road, reason, trace);
@@ -379,7 +366,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return;
         }
         offload::finish(&mut road.packet);
-        if let Err(reason) = self.send_fragments_of(&road.packet, port, mtu, headers, trace) {
+        if let Err(reason) = self.send_fragments_of(view, &road.packet, of, (exit, mtu, labels), trace) {
             self.drop_on_road(road, reason, trace);
         }
     }
@@ -387,22 +374,37 @@ impl<const COUNT: bool> Path<COUNT> {
     /// The fragments of `packet`.
     fn send_fragments_of<T: Trace>(
         &mut self,
+        view: &View<'_>,
         packet: &Packet,
-        port: PortId,
-        mtu: u32,
-        (rewrite, labels): (&Rewrite, &[u8]),
+        (ingress, extra): (LinkId, Extra),
+        (exit, mtu, labels): (Exit<'_>, u32, &[u8]),
         trace: &mut T,
     ) -> Result<(), Drop> {
         let fragments = fragment::fragment(&mut self.pool, packet, mtu as usize)?;
         trace.step(Event::Fragmented(fragments.len()), packet);
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
+        let ethertype = if labels.is_empty() { ethernet::IPV4 } else { ethernet::MPLS };
         for mut fragment in fragments {
-            let room = fragment.push(labels.len()).map(|front| front[..labels.len()].copy_from_slice(labels));
-            let ethertype = if labels.is_empty() { ethernet::IPV4 } else { ethernet::MPLS };
+            let Ok(front) = fragment.push(labels.len()) else {
+                self.drop(fragment, Drop::NoHeadroom, trace);
+                continue;
+            };
+            front[..labels.len()].copy_from_slice(labels);
+            let (port, rewrite) = match exit {
+                Exit::Port(port, rewrite) => (port, rewrite),
+                Exit::Tunnel(tunnel, frame) => {
+                    let at = fragment.headroom();
+                    let mut part = Road::new(fragment, at, ingress, extra);
+                    part.extra.flags |= if labels.is_empty() { 0 } else { LABELLED | SWITCHED };
+                    let step = self.enter_behind(view, &mut part, (tunnel, frame), trace);
+                    self.carry_alone(view, part, step, trace);
+                    continue;
+                }
+            };
             if !labels.is_empty() {
                 self.transmit.count_labelled(port, 1, fragment.len() as u64);
             }
-            if room.is_err() || write_link_layer(&mut fragment, rewrite, ethertype).is_none() {
+            if write_link_layer(&mut fragment, rewrite, ethertype).is_none() {
                 self.drop(fragment, Drop::NoHeadroom, trace);
                 continue;
             }
@@ -413,6 +415,29 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         }
         Ok(())
+    }
+}
+
+/// Where fragments go.
+#[derive(Clone, Copy)]
+pub(super) enum Exit<'a> {
+    /// To this port, with this link-layer header.
+    Port(PortId, &'a Rewrite),
+    /// Into this tunnel, with the header of a frame where it carries frames.
+    Tunnel(TunnelId, Option<&'a Rewrite>),
+}
+
+impl<'a> Exit<'a> {
+    /// That of a next hop, and its MTU. `None`: its neighbour is not known.
+    pub(super) fn of(view: &View<'a>, id: NextHopId) -> Option<(Self, u32)> {
+        let next_hop = view.tables.next_hop(id, view.guard)?;
+        let exit = if next_hop.port == PortId::NONE {
+            let (tunnel, frame) = tunnel::behind(view, id)?;
+            Self::Tunnel(tunnel, frame)
+        } else {
+            Self::Port(next_hop.port, next_hop.rewrite.as_ref()?)
+        };
+        Some((exit, next_hop.mtu))
     }
 }
 

@@ -146,7 +146,7 @@ impl Pair {
             let next_hop = like.kind.carries_frames().then(|| {
                 let rewrite = Some(Rewrite { bytes, len: 12 });
                 let address = Ipv4Addr::new(10, 77, 0, 2).into();
-                lab.writer.add_next_hop(NextHop { link, port: PortId(9), mtu: 1500, rewrite, address })
+                lab.writer.add_next_hop(NextHop { link, port: PortId::NONE, mtu: 1500, rewrite, address })
             });
             if number == 0 {
                 let action =

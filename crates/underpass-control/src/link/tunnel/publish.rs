@@ -159,7 +159,7 @@ impl Router {
         let Some(link) = self.links.get(index) else { return };
         let (Some(tunnel), id) = (link.tunnel.clone(), link.id) else { return };
         let (via, next_hop) = self.underlay(&tunnel.parameters);
-        let compiled = self.compile_tunnel(&tunnel, id, via);
+        let compiled = self.compile_tunnel(&tunnel, id, via, false);
         let place = |remote: IpAddr| (Family::of(remote), bits(remote), index);
         self.tunnels.remotes.insert(place(compiled.remote));
         if compiled.local.is_unspecified() {
@@ -256,13 +256,15 @@ impl Router {
         self.lookup(Scope::Rules { link: 0, vrf })
     }
 
-    /// The source of outer packets to an address where the tunnel has none.
-    fn outer_source(&self, parameters: &tunnel::Tunnel) -> IpAddr {
+    /// The source of outer packets to an address where the tunnel has none. Over IPv6 Linux chooses one only where a
+    /// route says where a packet goes.
+    fn outer_source(&self, parameters: &tunnel::Tunnel, given: bool) -> IpAddr {
         let any = match parameters.kind.ipv6() {
             true => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
-        if !parameters.local.is_unspecified() || parameters.remote.is_unspecified() {
+        let chosen = given || !parameters.kind.ipv6();
+        if !chosen || !parameters.local.is_unspecified() || parameters.remote.is_unspecified() {
             return any;
         }
         let vrf = self.links.get(parameters.link).is_some_and(|link| link.vrf_table().is_some());
@@ -306,15 +308,15 @@ impl Router {
     pub(crate) fn compile_route_tunnel(
         &mut self,
         link: u32,
-        parameters: tunnel::Tunnel,
-        encap: Encap,
+        (parameters, encap): (tunnel::Tunnel, Encap),
+        given: bool,
     ) -> Option<underpass_engine::tables::Tunnel> {
         let id = self.links.get(link)?.id;
         let lookup = self.underlay_lookup(parameters.link);
         let resolved = self.resolve(parameters.remote, lookup);
         let via = Via { address: parameters.remote, lookup, resolved };
         let tunnel = Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu: 0 };
-        let compiled = self.compile_tunnel(&tunnel, id, via);
+        let compiled = self.compile_tunnel(&tunnel, id, via, given);
         Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route, ..compiled })
     }
 
@@ -323,6 +325,7 @@ impl Router {
         tunnel: &Tunnel,
         link: LinkId,
         via: Via,
+        given: bool,
     ) -> underpass_engine::tables::Tunnel {
         let parameters = &tunnel.parameters;
         let flag = |flag: u32| parameters.flags & flag != 0;
@@ -348,7 +351,7 @@ impl Router {
             udp: udp(&tunnel.encap, parameters.kind.ipv6()),
             sixrd: six_rd(tunnel),
             via,
-            source: self.outer_source(parameters),
+            source: self.outer_source(parameters, given),
         }
     }
 

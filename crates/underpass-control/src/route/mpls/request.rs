@@ -221,7 +221,8 @@ impl Router {
             let ends = link.kind == crate::LinkKind::Loopback;
             return if ends { Ok(index) } else { Err(no_port()) };
         }
-        if way.via.is_some() && link.port().is_none() && self.live.is_none() {
+        let tunnel = self.tunnels.id(index).is_some();
+        if way.via.is_some() && link.port().is_none() && self.live.is_none() && !tunnel {
             return Err(no_port());
         }
         Ok(index)

@@ -8,21 +8,22 @@ use underpass_packet::checksum::Sum;
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use super::super::chain::Fibs;
-use super::super::road::{Extra, LABELLED, SWITCHED, TUNNELLED, UNFINISHED};
-use super::super::{Burst, IcmpError, Path, Refusal, Road, Step, View, fragment};
+use super::super::road::{LABELLED, OPAQUE, SWITCHED, TUNNELLED, UNFINISHED};
+use super::super::{IcmpError, Path, Refusal, Road, Step, View, fragment};
+use super::behind::type_of;
 use super::{dont_fragment, ecn_outside, entropy, limit, path_mtu};
 use crate::buffer::{Offload, Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::Drop;
 use crate::offload;
 use crate::tables::{
-    Action, ActionId, DEFAULT_TTL, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, LONGEST_LINK_LAYER, LinkId,
-    NO_ECN, NextHop, PORT, REMOTE_CHECKSUM, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRoute, Via,
+    Action, ActionId, DEFAULT_TTL, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, LONGEST_LINK_LAYER, NO_ECN,
+    NextHop, PORT, REMOTE_CHECKSUM, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRoute, Via,
 };
 use crate::trace::{Event, Trace};
 
 /// Least MTU of an IPv6 link, RFC 8200 section 5.
-const LEAST_MTU6: u32 = 1280;
+pub(super) const LEAST_MTU6: u32 = 1280;
 /// Least MTU of an IPv4 link, RFC 791.
 const LEAST_MTU4: u32 = 68;
 
@@ -37,16 +38,17 @@ struct Inner {
 }
 
 impl Inner {
-    /// Of what is behind the link layer.
+    /// Of a packet behind a link layer that ends at `at`.
     #[inline(always)]
-    fn read(packet: &[u8], inside: Inside) -> Self {
+    fn read(bytes: &[u8], at: usize, inside: Inside) -> Self {
         let none = Self { tos: 0, ttl: None, dont_fragment: false, label: 0 };
-        if inside == Inside::Mpls {
+        if !is_ip(bytes, inside) {
             return none;
         }
-        match *packet {
+        match *bytes.get(at..).unwrap_or_default() {
             [0x40..=0x4f, tos, _, _, _, _, _, _, ttl, ..] => {
-                Self { tos, ttl: Some(ttl), dont_fragment: dont_fragment(packet), label: 0 }
+                let dont_fragment = dont_fragment(bytes.get(at..).unwrap_or_default());
+                Self { tos, ttl: Some(ttl), dont_fragment, label: 0 }
             }
             [a @ 0x60..=0x6f, b, c, d, _, _, _, hop_limit, ..] => {
                 let word = u32::from_be_bytes([a, b, c, d]);
@@ -59,6 +61,16 @@ impl Inner {
             }
             _ => none,
         }
+    }
+}
+
+/// Whether what goes into a tunnel is an IP packet, or a frame with one.
+#[inline(always)]
+pub(super) fn is_ip(bytes: &[u8], inside: Inside) -> bool {
+    match inside {
+        Inside::Ip4 | Inside::Ip6 => true,
+        Inside::Frame => matches!(type_of(bytes), ethernet::IPV4 | ethernet::IPV6),
+        Inside::Mpls => false,
     }
 }
 
@@ -107,11 +119,9 @@ impl<const COUNT: bool> Path<COUNT> {
             let next_hop = route.next_hop.and_then(|id| Some((id, view.tables.next_hop(id, view.guard)?)));
             let Some((id, next_hop)) = next_hop else { return Step::drop(Drop::NeighbourUnresolved) };
             let Some(rewrite) = &next_hop.rewrite else { return Step::Unresolved(id) };
-            if let Err(refusal) = self.put_link_layer(road, rewrite, trace) {
+            if let Err(refusal) = self.enframe(road, rewrite, trace) {
                 return Step::Refuse(refusal);
             }
-            road.wrapped(usize::from(rewrite.len) + 2, None);
-            road.extra.flags &= !(LABELLED | SWITCHED);
         }
         self.encapsulate_in(view, road, route.tunnel, trace)
     }
@@ -161,6 +171,14 @@ impl<const COUNT: bool> Path<COUNT> {
             local if !local.is_unspecified() => local,
             _ => source_of(view, tunnel, &via),
         };
+        if tunnel.kind.is_over_ipv6() && source.is_unspecified() {
+            // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel that says no source may not send.
+            self.count_refused(tunnel);
+            return match tunnel.kind {
+                TunnelKind::Ip6tnl => Step::error(Drop::TunnelSource, IcmpError::AddressUnreachable),
+                _ => Step::drop(Drop::TunnelSource),
+            };
+        }
         let len = road.packet.len();
         let frame = if via.resolved.is_none() { road.link_layer() } else { None };
         self.identification = self.identification.wrapping_add(1);
@@ -175,6 +193,9 @@ impl<const COUNT: bool> Path<COUNT> {
             Err(reason) => return self.refuse_out(tunnel, reason),
         };
         road.wrapped(outer, frame);
+        if inside == Inside::Mpls {
+            road.extra.flags |= OPAQUE;
+        }
         road.extra.flags = road.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
         road.extra.tunnel = Some(id);
         road.extra.outer = outer as u16;
@@ -253,23 +274,16 @@ fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
 }
 
 /// The source of an outer header where the tunnel does not say one: what was chosen for it, or an address of the link
-/// by which it leaves.
+/// by which it leaves. Over IPv6 only the former.
 fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via) -> IpAddr {
     let chosen = tunnel.config.source;
-    if !chosen.is_unspecified() {
+    if !chosen.is_unspecified() || tunnel.kind.is_over_ipv6() {
         return chosen;
     }
     let egress = view.next_hop(via.resolved).and_then(|next_hop| view.link(next_hop.link));
     let instance = || view.links().filter(|link| link.lookup == via.lookup);
-    if tunnel.kind.is_over_ipv6() {
-        let source =
-            egress.and_then(|link| link.source6).or_else(|| instance().find_map(|link| link.source6));
-        source.unwrap_or(Ipv6Addr::UNSPECIFIED).into()
-    } else {
-        let source =
-            egress.and_then(|link| link.source4).or_else(|| instance().find_map(|link| link.source4));
-        source.unwrap_or(Ipv4Addr::UNSPECIFIED).into()
-    }
+    let source = egress.and_then(|link| link.source4).or_else(|| instance().find_map(|link| link.source4));
+    source.unwrap_or(Ipv4Addr::UNSPECIFIED).into()
 }
 
 /// Puts the outer header before a packet, and fills in all that depends on it. How long it is.
@@ -281,8 +295,12 @@ fn push_outer(
     identification: u16,
 ) -> Result<usize, Drop> {
     let form = tunnel.form(inside);
-    let inner = Inner::read(packet.bytes().get(at..).unwrap_or_default(), inside);
-    let (own, labelled) = (packet.bytes().get(at..).unwrap_or_default(), inside == Inside::Mpls);
+    let inner = Inner::read(packet.bytes(), at, inside);
+    let labelled = match inside {
+        Inside::Frame => type_of(packet.bytes()) == ethernet::MPLS,
+        inside => inside == Inside::Mpls,
+    };
+    let own = packet.bytes().get(at..).unwrap_or_default();
     let port = form.has(PORT).then(|| entropy::source_port(own, labelled));
     let label = form
         .has(HASH_LABEL)
@@ -451,7 +469,7 @@ pub(in super::super) fn leave(view: &View<'_>, road: &mut Road, next_hop: &NextH
     let at = outer + if tunnel.kind.carries_frames() { ethernet::Header::LEN } else { 0 };
     let bytes = road.packet.bytes();
     let inner = bytes.get(at..).unwrap_or_default();
-    let version = inner.first().map_or(0, |first| first >> 4);
+    let version = if road.is(OPAQUE) { 0 } else { inner.first().map_or(0, |first| first >> 4) };
     // What Linux says is room: it counts an option of GUE whether it is there or not.
     let left = mtu.saturating_sub((tunnel.overhead().max(outer) + at - outer) as u32);
     let over6 = bytes.first().is_some_and(|first| first >> 4 == 6);
@@ -552,43 +570,6 @@ impl<const COUNT: bool> Path<COUNT> {
         self.carry(view, &mut fibs, road, step, &mut waiting, trace);
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
-        }
-    }
-}
-
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes a burst that the host has sent by the device of a tunnel: IP packets in frames that mean nothing, or the
-    /// frames that go in.
-    #[cold]
-    #[inline(never)]
-    pub(in super::super) fn take_from_host<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        (port, ingress): (PortId, LinkId),
-        id: TunnelId,
-        burst: &mut Burst,
-        trace: &mut T,
-    ) {
-        let instance = view.link(ingress).map(|link| link.lookup);
-        let frames =
-            view.tables.tunnels().tunnel(id, view.guard).is_some_and(|tunnel| tunnel.kind.carries_frames());
-        for mut packet in burst.drain(..) {
-            trace.step(Event::Received(port), &packet);
-            let Some(instance) = instance.filter(|_| packet.len() > ethernet::Header::LEN) else {
-                self.drop(packet, Drop::EthernetTruncated, trace);
-                continue;
-            };
-            let at = packet.headroom() + ethernet::Header::LEN;
-            if !frames {
-                packet.pull(ethernet::Header::LEN);
-            }
-            let mut road = Road::new(packet, at, ingress, Extra::new(instance));
-            if frames {
-                // Its sender is told about the packet in the frame.
-                road.wrapped(ethernet::Header::LEN, None);
-            }
-            let step = self.encapsulate_in(view, &mut road, id, trace);
-            self.carry_alone(view, road, step, trace);
         }
     }
 }

@@ -13,7 +13,7 @@ const PAD1: u8 = 0;
 /// What an outer header with one is longer by.
 pub(super) const LEN: usize = 8;
 /// Where it is in such a header.
-const VALUE: usize = ipv6::Header::LEN + 4;
+pub(super) const VALUE: usize = ipv6::Header::LEN + 4;
 
 /// Where the option's value is in an IPv6 packet, and the value.
 pub(super) fn of(packet: &[u8]) -> Option<(usize, u8)> {

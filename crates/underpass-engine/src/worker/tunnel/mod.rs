@@ -1,13 +1,17 @@
 //! IP tunnels: RFC 2003, RFC 2473, RFC 2784, RFC 4213, and foo-over-UDP, as Linux has them.
 
+mod behind;
 mod encapsulate;
 mod entropy;
+mod from_host;
 mod limit;
 mod path_mtu;
 mod receive;
+mod relay;
 
 use underpass_packet::ipv4;
 
+pub(super) use behind::behind;
 pub(super) use encapsulate::{fill_gre, fill_udp, leave};
 pub(super) use entropy::{flow_label, source_port};
 pub(super) use limit::has_extensions;

@@ -4,18 +4,26 @@
 use std::net::IpAddr;
 
 use underpass_packet::checksum::Sum;
-use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
+use underpass_packet::icmp_extension::QUOTED;
+use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
 
-use super::super::View;
 use super::super::icmp::ICMP_LEN;
-use crate::tables::{PathMtu, StoredTunnel};
+use super::super::{IcmpError, View};
+use super::encapsulate::LEAST_MTU6;
+use super::limit;
+use super::relay::{self, Relay};
+use crate::tables::{Inside, PathMtu, StoredTunnel, TunnelKind};
 
 /// What is told.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
     Mtu(u32),
     Unreachable,
+    /// Nobody listens for what is in the outer packet.
+    Port,
     HopLimit,
+    /// Its encapsulation limit is 0, RFC 2473 section 8.
+    Limit,
 }
 
 impl Told {
@@ -35,51 +43,133 @@ impl Told {
     fn of6(message: &[u8]) -> Option<Self> {
         match message {
             [2, 0, _, _, a, b, c, d, ..] => Some(Self::Mtu(u32::from_be_bytes([*a, *b, *c, *d]))),
+            [1, 4, ..] => Some(Self::Port),
             [1, ..] => Some(Self::Unreachable),
             [3, 0, ..] => Some(Self::HopLimit),
+            [4, 0, _, _, 0, 0, 0, place, ..] => {
+                let at = ICMP_LEN + usize::from(*place);
+                (usize::from(*place) == limit::VALUE && message.get(at) == Some(&0)).then_some(Self::Limit)
+            }
             _ => None,
         }
     }
 }
 
-/// Takes note of what an ICMP error to the router tells, if it is about a packet of a tunnel's.
-pub(super) fn learn(view: &View<'_>, packet: &[u8]) {
-    let learned = match packet {
+/// A packet of a tunnel's that an ICMP error quotes.
+struct Quoted<'a> {
+    tunnel: &'a StoredTunnel,
+    remote: IpAddr,
+    /// What follows its outer headers, but those of foo-over-UDP.
+    protocol: u8,
+    /// Where it begins in the message's packet, where what follows, and where what is quoted ends.
+    from: usize,
+    at: usize,
+    end: usize,
+    /// Its length, as it says.
+    len: usize,
+}
+
+/// Takes note of what an ICMP error to the router tells, if it is about a packet of a tunnel's. What the sender of the
+/// packet inside is to be told of it.
+pub(super) fn learn<'a>(view: &View<'a>, packet: &[u8]) -> Option<Relay<'a>> {
+    let (quoted, told) = match packet {
         [0x40..=0x4f, _, _, _, _, _, _, _, _, protocol::ICMP, ..] => learn4(view, packet),
         [0x60..=0x6f, _, _, _, _, _, protocol::ICMPV6, ..] => learn6(view, packet),
         _ => None,
-    };
-    let Some((tunnel, remote, told)) = learned else { return };
+    }?;
+    let tunnel = quoted.tunnel;
     let exceptions = &view.tables.tunnels().exceptions;
-    match told {
-        Told::Mtu(mtu) => exceptions.learn(bits(remote), tunnel.config.via.lookup, mtu, view.now),
-        // Of a tunnel to anywhere nobody else need be told, nor where the hop limit is the sender's own.
-        Told::HopLimit if tunnel.config.ttl.is_none() => {}
-        _ if tunnel.config.remote.is_unspecified() => {}
-        _ => {
-            tunnel.sequence.fail(view.now);
-            exceptions.set_any();
-        }
+    if let Told::Mtu(mtu) = told {
+        exceptions.learn(bits(quoted.remote), tunnel.config.via.lookup, mtu, view.now);
     }
+    if tunnel.kind == TunnelKind::Ip6tnl {
+        return relayed6(&quoted, told);
+    }
+    let counted = match told {
+        Told::Mtu(_) | Told::Limit => return None,
+        // Over IPv6 it says that the other end has no such tunnel.
+        Told::Port => false,
+        Told::HopLimit => tunnel.config.ttl.is_some(),
+        Told::Unreachable => true,
+    };
+    if let Some(relay) = relayed4(packet, &quoted, told) {
+        return Some(relay);
+    }
+    // Of a tunnel to anywhere nobody else need be told, nor where the hop limit is the sender's own.
+    if counted && !tunnel.config.remote.is_unspecified() {
+        tunnel.sequence.fail(view.now);
+        exceptions.set_any();
+    }
+    None
 }
 
-fn learn4<'a>(view: &View<'a>, packet: &[u8]) -> Option<(&'a StoredTunnel, IpAddr, Told)> {
+/// What the sender of a packet in an ip6tnl is told: RFC 2473 section 8, Linux's `ip6_tnl_err`.
+fn relayed6<'a>(quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
+    let Quoted { tunnel, protocol, at, end, .. } = *quoted;
+    let inside = if protocol == protocol::IPV4 { Inside::Ip4 } else { Inside::Ip6 };
+    if !tunnel.takes(inside) || !relay::is_whole(protocol, end.saturating_sub(at)) {
+        return None;
+    }
+    let (error, argument) = match told {
+        Told::Mtu(mtu) => {
+            let headers = (at - quoted.from) as u32;
+            let mtu = mtu.saturating_sub(headers).max(LEAST_MTU6);
+            // Linux: `dst_mtu`, of the way that leads into the tunnel.
+            let news = protocol == protocol::IPV6 || mtu <= tunnel.form(inside).mtu;
+            (news && quoted.len > mtu as usize).then_some((IcmpError::TooBig, mtu))?
+        }
+        _ => (IcmpError::AddressUnreachable, 0),
+    };
+    Some(Relay { tunnel, error, argument, quoted: at..end })
+}
+
+/// What the sender of an IPv6 packet in a tunnel over IPv4 is told, if enough of it is quoted: RFC 4213 section 3.4.
+fn relayed4<'a>(packet: &[u8], quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
+    let Quoted { tunnel, protocol, mut at, end, .. } = *quoted;
+    if tunnel.kind.is_over_ipv6() || tunnel.config.udp.is_some() {
+        return None;
+    }
+    match protocol {
+        protocol::GRE if tunnel.kind == TunnelKind::Gre => {
+            let header = gre::View::parse(packet.get(at..end)?).ok()?;
+            (header.protocol == ethernet::IPV6).then_some(())?;
+            at += header.header_len();
+        }
+        protocol::IPV6 => {}
+        _ => return None,
+    }
+    // Linux wants eight bytes of what follows its header.
+    if end.saturating_sub(at) < ipv6::Header::LEN + 8 {
+        return None;
+    }
+    let error = if told == Told::HopLimit { IcmpError::HopLimit } else { IcmpError::AddressUnreachable };
+    Some(Relay { tunnel, error, argument: 0, quoted: at..end })
+}
+
+fn learn4<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
     let outer = ipv4::View::parse(packet).ok()?;
     let message = outer.payload;
     let told = Told::of4(message)?;
     if outer.header.is_fragment() || Sum::new().add_bytes(message).fold() != 0xffff {
         return None;
     }
+    let before = outer.header.header_len() + ICMP_LEN;
     let quoted = message.get(ICMP_LEN..)?;
     let (header, _) = ipv4::Header::ref_from_prefix(quoted).ok()?;
     if header.version() != 4 || header.fragment_offset() != 0 {
         return None;
     }
-    let upper = quoted.get(header.header_len()..)?;
-    find(view, (header.source().into(), header.destination().into()), header.protocol, upper, told)
+    // RFC 4884 section 4.1: an extension may follow, which is nothing of the packet.
+    let said = 4 * usize::from(*message.get(5)?);
+    let end = before + if said >= QUOTED { said.min(quoted.len()) } else { quoted.len() };
+    let (protocol, at) = (header.protocol, header.header_len());
+    let ends = (header.source().into(), header.destination().into());
+    let tunnel = find(view, ends, protocol, quoted.get(at..)?)?;
+    let len = header.total_length.get().into();
+    Some((Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end, len }, told))
 }
 
-fn learn6<'a>(view: &View<'a>, packet: &[u8]) -> Option<(&'a StoredTunnel, IpAddr, Told)> {
+fn learn6<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
     let outer = ipv6::View::parse(packet).ok()?;
     let message = outer.payload;
     let ipv6::Header { source, destination, .. } = *outer.header;
@@ -88,13 +178,21 @@ fn learn6<'a>(view: &View<'a>, packet: &[u8]) -> Option<(&'a StoredTunnel, IpAdd
     if pseudo.add_bytes(message).fold() != 0xffff {
         return None;
     }
+    let before = ipv6::Header::LEN + ICMP_LEN;
     let (header, upper) = ipv6::Header::ref_from_prefix(message.get(ICMP_LEN..)?).ok()?;
-    let (next, upper) = match (header.next_header, upper) {
+    let (protocol, at) = match (header.next_header, upper) {
         // The encapsulation limit.
-        (protocol::DESTINATION_OPTIONS, [next, 0, _, _, _, _, _, _, upper @ ..]) => (*next, upper),
-        (next, upper) => (next, upper),
+        (protocol::DESTINATION_OPTIONS, [next, 0, ..]) => (*next, ipv6::Header::LEN + limit::LEN),
+        (next, _) => (next, ipv6::Header::LEN),
     };
-    find(view, (header.source().into(), header.destination().into()), next, upper, told)
+    let ends = (header.source().into(), header.destination().into());
+    let upper = upper.get(at - ipv6::Header::LEN..)?;
+    let tunnel = find(view, ends, protocol, upper)?;
+    let len = ipv6::Header::LEN + usize::from(header.payload_length.get());
+    Some((
+        Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end: packet.len(), len },
+        told,
+    ))
 }
 
 /// The tunnel that has sent what is quoted.
@@ -103,12 +201,10 @@ fn find<'a>(
     (local, remote): (IpAddr, IpAddr),
     protocol: u8,
     upper: &[u8],
-    told: Told,
-) -> Option<(&'a StoredTunnel, IpAddr, Told)> {
+) -> Option<&'a StoredTunnel> {
     let port =
         upper.get(2..4).and_then(|port| port.first_chunk()).map_or(0, |port| u16::from_be_bytes(*port));
-    let tunnel = view.tables.tunnels().find_end((local, remote), protocol, port, view.guard)?;
-    Some((tunnel, remote, told))
+    view.tables.tunnels().find_end((local, remote), protocol, port, view.guard)
 }
 
 /// What was told of the way of an outer packet.

@@ -115,7 +115,9 @@ impl<const COUNT: bool> Path<COUNT> {
         road: &mut Road,
         trace: &mut T,
     ) -> Step {
-        super::path_mtu::learn(view, road.packet.bytes());
+        if let Some(relay) = super::path_mtu::learn(view, road.packet.bytes()) {
+            self.relay(view, road.packet.bytes(), relay, trace);
+        }
         let mut outer = match Outer::read(road.packet.bytes()) {
             None => return Step::Deliver,
             Some(Ok(outer)) => outer,
