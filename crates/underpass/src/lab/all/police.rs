@@ -113,8 +113,9 @@ pub fn section(printed: &[String]) -> anyhow::Result<Section> {
         about: "In the document a container's packets are limited where they come into its host, by a rate far above what comes:\n\
                 redirected to an ifb with HTB, 36 % of the packets a second are left; by police, nearly all. Here the same\n\
                 from memory and through devices, in parentheses what is left of no limit, and an HTB on the ingress hook\n\
-                itself. This kernel has no policer. Then how exact the limits are: Mbit/s of frames, in bold what is not within\n\
-                1 % of what was asked for, unless the machine carries no more than that without a limit.",
+                itself. This kernel has no policer. Then how exact the limits are: medians, in Mbit/s as each counts (police\n\
+                at ingress without Ethernet's header, as in Linux), in bold what is not within 1 % of what was asked for, unless\n\
+                the machine carries no more than that without a limit.",
         body: format!("{limits}\n{accuracy}"),
         plots: vec![("police", drawing)],
     })
