@@ -58,7 +58,7 @@ pub struct Tally {
     pub send_errors: u64,
     /// Segments cut here, not by the kernel: no drop.
     pub cut: u64,
-    /// TCP segments that were put to others, so that the host takes them as one: no drop.
+    /// TCP segments and UDP datagrams that were put to others, so that the host takes them as one: no drop.
     pub coalesced: u64,
     /// Dropped by the kernel before the port received it.
     pub kernel_drops: u64,

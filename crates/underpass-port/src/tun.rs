@@ -87,7 +87,7 @@ impl TunPort {
             name: name.to_owned(),
             kind,
             slots: None,
-            coalescer: Coalescer::default(),
+            coalescer: Coalescer::new(udp_segments),
             tally: Tally::default(),
             udp_segments,
             device,
@@ -196,7 +196,7 @@ impl TunPort {
         true
     }
 
-    /// Sends packets, TCP segments that follow each other as one, and gives them to the pool.
+    /// Sends packets, TCP segments and UDP datagrams that follow each other as one, and gives them to the pool.
     pub fn send(&mut self, pool: &mut Pool, packets: impl Iterator<Item = Packet>) {
         self.tally.coalesced += self.coalescer.put(pool, packets);
         while let Some(packet) = self.coalescer.next() {

@@ -45,12 +45,52 @@ fn row(kind: Kind, at: u32, segments: u16, size: usize, last: usize) -> Vec<Vec<
     (0..segments).map(one).collect()
 }
 
+/// A datagram of a flow with so many bytes that begin with `at`, its checksums right.
+fn datagram((ipv6, port): (bool, u16), at: u8, len: usize, id: u16) -> Vec<u8> {
+    use underpass_packet::IntoBytes;
+    let payload: Vec<u8> = (0..len).map(|n| (usize::from(at) + n) as u8).collect();
+    let upper = udp::Header::LEN + len;
+    let mut header = udp::Header::new(port, 53, upper as u16);
+    // What is before it is that of a segment, but for the protocol.
+    let mut frame = segment((ipv6, port, false), 0, len, id, ACK);
+    let ip = if ipv6 { ipv6::Header::LEN } else { ipv4::Header::LEN };
+    frame.truncate(IP + ip);
+    let pseudo = if ipv6 {
+        frame[IP + 4..IP + 6].copy_from_slice(&(upper as u16).to_be_bytes());
+        frame[IP + 6] = protocol::UDP;
+        Sum::pseudo_ipv6([0xfd; 16], [0xfc; 16], protocol::UDP, upper as u32)
+    } else {
+        let (header, _) = ipv4::Header::mut_from_prefix(&mut frame[IP..]).unwrap();
+        header.protocol = protocol::UDP;
+        header.total_length = ((ip + upper) as u16).into();
+        header.fill_checksum(&[]);
+        Sum::pseudo_ipv4([10, 0, 0, 1], [10, 0, 0, 2], protocol::UDP, upper as u16)
+    };
+    let sum = pseudo.add_bytes(header.as_bytes()).add_bytes(&payload).checksum();
+    header.checksum = if sum == 0 { 0xffff } else { sum }.into();
+    [&frame[..], header.as_bytes(), &payload].concat()
+}
+
+/// A row of datagrams of `size`, the last of `last` bytes.
+fn datagrams(kind: (bool, u16), at: u8, count: u16, size: usize, last: usize) -> Vec<Vec<u8>> {
+    let one = |n: u16| {
+        let len = if n + 1 == count { last } else { size };
+        datagram(kind, at.wrapping_add(n as u8), len, n.wrapping_add(65_520))
+    };
+    (0..count).map(one).collect()
+}
+
 struct Gathered {
     pool: Pool,
     packets: Vec<Packet>,
 }
 
 fn gather(frames: &[Vec<u8>]) -> Gathered {
+    gather_for(frames, true)
+}
+
+/// For a device that takes datagrams that were put together, or not.
+fn gather_for(frames: &[Vec<u8>], datagrams: bool) -> Gathered {
     let region = |slot: usize, count: usize| Vec::leak(vec![0; (slot + MARGIN) * count]);
     let mut pool = Pool::over(region(SLOT, 512), region(LARGE_SLOT, 8));
     let slots = pool.available();
@@ -62,7 +102,7 @@ fn gather(frames: &[Vec<u8>]) -> Gathered {
             packet
         })
         .collect();
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(datagrams);
     let coalesced = coalescer.put(&mut pool, packets.into_iter());
     let packets: Vec<Packet> = std::iter::from_fn(|| coalescer.next()).collect();
     assert_eq!(packets.len() as u64 + coalesced, frames.len() as u64);
@@ -97,7 +137,8 @@ impl Gathered {
 /// The frames of one flow, in their order.
 fn of_flow(frames: &[Vec<u8>], port: u16) -> Vec<&Vec<u8>> {
     let port = port.to_be_bytes();
-    frames.iter().filter(|frame| frame[34..36] == port || frame[54..56] == port).collect()
+    let at = |frame: &[u8], at: usize| frame.get(at..at + 2) == Some(&port);
+    frames.iter().filter(|frame| at(frame, 34) || at(frame, 54)).collect()
 }
 
 const FOUR: Kind = (false, 0xaaaa, true);
@@ -114,6 +155,77 @@ fn segments_of_two_flows_become_two_packets() {
     let segment = |packet: &Packet| packet.offload().unwrap().segment.unwrap();
     assert_eq!(segment(&gathered.packets[0]), Segment { size: 1448, kind: SegmentKind::Tcp4 });
     assert!(gathered.cut() == [four, six].concat());
+}
+
+#[test]
+fn datagrams_of_two_flows_become_two_packets() {
+    let (four, six) = ((false, 0xaaaa), (true, 0xbbbb));
+    let (four, six) = (datagrams(four, 3, 20, 1400, 7), datagrams(six, 9, 20, 1200, 1200));
+    let mixed: Vec<_> = four.iter().zip(&six).flat_map(|(four, six)| [four.clone(), six.clone()]).collect();
+    let mut gathered = gather(&mixed);
+    let lens = gathered.packets.iter().map(|packet| packet.len()).collect::<Vec<_>>();
+    assert_eq!(lens, [14 + 20 + 8 + 19 * 1400 + 7, 14 + 40 + 8 + 20 * 1200]);
+    let offload = gathered.packets[0].offload().unwrap();
+    let segment = Some(Segment { size: 1400, kind: SegmentKind::Udp });
+    assert_eq!(offload, Offload { start: 34, field: 6, segment });
+    assert!(gathered.cut() == [four, six].concat());
+    // For a device that does not take them, all stay as they are.
+    assert!(gather_for(&mixed, false).frames() == mixed);
+}
+
+/// 64 are one packet at the most, and 65,535 bytes.
+#[test]
+fn bounds_of_datagrams() {
+    for (size, wanted) in [(100, [64, 64, 2]), (1400, [46, 46, 38])] {
+        let frames = datagrams((true, 1), 0, 130, size, size);
+        let mut gathered = gather(&frames);
+        let parts: Vec<_> = gathered.packets.iter().map(|packet| (packet.len() - 62) / size).collect();
+        assert_eq!(parts, wanted);
+        assert!(gathered.cut() == frames);
+    }
+}
+
+#[test]
+fn datagrams_that_differ_stay_apart() {
+    let kind = (false, 0xaaaa);
+    let changes: [fn(&mut Vec<u8>); 8] = [
+        // Longer than the first, without payload, without a checksum, with a wrong one, with another TTL, TOS or
+        // identification, with something behind it.
+        |frame| *frame = datagram((false, 0xaaaa), 1, 1001, 65_521),
+        |frame| *frame = datagram((false, 0xaaaa), 1, 0, 65_521),
+        |frame| frame[40..42].fill(0),
+        |frame| frame[900] ^= 1,
+        |frame| frame[22] -= 1,
+        |frame| frame[15] = 4,
+        |frame| *frame = datagram((false, 0xaaaa), 1, 1000, 65_528),
+        |frame| frame.push(0),
+    ];
+    for change in changes {
+        let mut frames = datagrams(kind, 0, 4, 1000, 1000);
+        change(&mut frames[1]);
+        ipv4::Header::mut_from_prefix(&mut frames[1][14..]).unwrap().0.fill_checksum(&[]);
+        let mut gathered = gather(&frames);
+        assert!(gathered.frames()[0] == frames[0] && gathered.cut() == frames);
+    }
+    // Behind a shorter one begins another packet.
+    let mut frames = datagrams(kind, 0, 6, 1000, 1000);
+    frames[2] = datagram(kind, 2, 999, 65_522);
+    let mut gathered = gather(&frames);
+    assert_eq!(gathered.packets.iter().map(|packet| packet.len() - 42).collect::<Vec<_>>(), [2999, 3000]);
+    assert!(gathered.cut() == frames);
+    // None overtakes a fragment of its flow.
+    let mut frames = datagrams(kind, 0, 3, 1000, 1000);
+    frames[1][20] |= 0x20;
+    ipv4::Header::mut_from_prefix(&mut frames[1][14..]).unwrap().0.fill_checksum(&[]);
+    assert!(gather(&frames).frames() == frames);
+    // Identifications that stand still, of packets that may be cut, are of different packets.
+    let mut frames: Vec<_> = (0..3).map(|n| datagram(kind, n, 100, 7)).collect();
+    assert_eq!(gather(&frames).packets.len(), 1);
+    for frame in &mut frames {
+        frame[20] = 0;
+        ipv4::Header::mut_from_prefix(&mut frame[14..]).unwrap().0.fill_checksum(&[]);
+    }
+    assert_eq!(gather(&frames).packets.len(), 3);
 }
 
 #[test]
@@ -174,7 +286,7 @@ fn without_large_slots_all_stays_as_it_is() {
             packet
         })
         .collect();
-    let mut coalescer = Coalescer::default();
+    let mut coalescer = Coalescer::new(true);
     assert_eq!(coalescer.put(&mut pool, packets.into_iter()), 0);
     assert!(std::iter::from_fn(|| coalescer.next()).map(|packet| packet.bytes().to_vec()).eq(frames));
 }
@@ -184,12 +296,17 @@ proptest! {
     /// Whatever comes, cut again it is what came, each flow in its order.
     #[test]
     fn nothing_is_lost_or_moved(
-        rows in prop::collection::vec((any::<bool>(), any::<bool>(), any::<u32>(), 1..30_u16, 1..1440_usize), 1..6),
+        rows in prop::collection::vec((any::<[bool; 3]>(), any::<u32>(), 1..30_u16, 1..1440_usize), 1..6),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1..=255_u8), 0..6),
         order in any::<u64>(),
     ) {
-        let mut queues: Vec<_> = rows.iter().zip(0x1000..).map(|(&(ipv6, timestamps, at, segments, size), port)| {
-            row((ipv6, port, timestamps), at, segments, size, size.div_ceil(2)).into_iter()
+        let mut queues: Vec<_> = rows.iter().zip(0x1000..).map(|(&([ipv6, udp, timestamps], at, count, size), port)| {
+            let last = size.div_ceil(2);
+            if udp {
+                datagrams((ipv6, port), at as u8, count, size, last).into_iter()
+            } else {
+                row((ipv6, port, timestamps), at, count, size, last).into_iter()
+            }
         }).collect();
         let (mut frames, mut random) = (Vec::new(), order);
         while queues.iter().any(|queue| queue.len() > 0) {
@@ -200,8 +317,13 @@ proptest! {
         for (frame, byte, bits) in changes {
             let frame = frame.index(frames.len());
             let at = byte.index(frames[frame].len());
-            // Not those by which flows are told apart here.
-            if !matches!(at, 34..36 | 54..56) {
+            // Not those by which flows are told apart, here or of UDP, which has no sequence numbers.
+            let apart = match (frames[frame][12], frames[frame][20], frames[frame][23]) {
+                (0x86, protocol::UDP, _) => matches!(at, 12..14 | 22..58),
+                (8, _, protocol::UDP) => matches!(at, 12..14 | 26..38),
+                _ => false,
+            };
+            if !apart && !matches!(at, 34..36 | 54..56) {
                 frames[frame][at] ^= bits;
             }
         }

@@ -64,7 +64,7 @@ pub fn measure(name: &str) -> anyhow::Result<Cost> {
     let region = |slot: usize, count: usize| memory::leak((slot + MARGIN) * count);
     let pool = Pool::over(region(SLOT, measure::BUFFERS)?, region(LARGE_SLOT, 4)?);
     let worker = Worker::new(Arc::clone(&configured.tables), reader, pool);
-    let line = Line { worker, coalescer: Coalescer::default(), burst: Burst::new(), now: 0 };
+    let line = Line { worker, coalescer: Coalescer::new(true), burst: Burst::new(), now: 0 };
     if name == "fou-gso" { line.cutting() } else { line.gathering() }
 }
 

@@ -260,7 +260,7 @@ fn counted(registry: &mut Registry, stats: &Stats) {
     counters(
         registry,
         "port_segments_coalesced",
-        "TCP segments put to others before they were sent",
+        "TCP segments and UDP datagrams put to others before they were sent",
         each(|port| port.coalesced),
     );
     let port_drops = ports.iter().flat_map(|port| {

@@ -131,7 +131,7 @@ pub struct Port {
     pub drops: BTreeMap<String, u64>,
     /// Large segments that were cut, as the device does not take them.
     pub cut: u64,
-    /// TCP segments that were put to others, so that the host takes them as one.
+    /// TCP segments and UDP datagrams that were put to others, so that the host takes them as one.
     #[serde(default)]
     pub coalesced: u64,
 }
