@@ -110,6 +110,14 @@ pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(!checksum as u32 + !old as u32 + new as u32)
 }
 
+/// [`update`] for the first byte of a word.
+#[inline(always)]
+#[must_use]
+pub const fn update_first(checksum: u16, old: u8, new: u8) -> u16 {
+    // The second byte is the same in ~m and m', which leaves 0xffff of it and of the first.
+    !fold(!checksum as u32 + 0xffff + ((new as u32) << 8) - ((old as u32) << 8))
+}
+
 /// [`update`] for a field of several words, which begins at an even offset.
 #[inline]
 #[must_use]
@@ -149,6 +157,12 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_first_byte_of_a_word(checksum: u16, old: u8, new: u8, second: u8) {
+            let word = |first| u16::from_be_bytes([first, second]);
+            prop_assert_eq!(update_first(checksum, old, new), update(checksum, word(old), word(new)));
+        }
+
         #[test]
         fn agrees_with_the_definition(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
             prop_assert_eq!(Sum::new().add_bytes(&bytes).fold(), slow(&bytes));

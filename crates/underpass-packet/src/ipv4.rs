@@ -178,12 +178,10 @@ impl Header {
     }
 
     /// Sets the time to live and brings the checksum up to date.
-    #[inline]
+    #[inline(always)]
     pub fn update_ttl(&mut self, ttl: u8) {
-        let last = u16::from(self.protocol);
-        let (old, new) = (u16::from(self.ttl) << 8 | last, u16::from(ttl) << 8 | last);
+        self.checksum.set(checksum::update_first(self.checksum.get(), self.ttl, ttl));
         self.ttl = ttl;
-        self.checksum.set(checksum::update(self.checksum.get(), old, new));
     }
 
     /// Sets the differentiated services field and brings the checksum up to date.

@@ -153,9 +153,38 @@ impl<const COUNT: bool> Path<COUNT> {
         mut packet: Packet,
     ) {
         let (first, bytes) = (first_label(&packet), packet.len() - ETHERNET);
+        // The frame begins later by that; its header is written anew where it leaves.
+        packet.pull(Entry::LEN);
+        let below = first_label(&packet);
+        match through_label(company.common.view, company.fibs, &mut packet) {
+            Some(Through::Out(out)) => {
+                self.count_label(row, (first, bytes), (out, &packet));
+                self.count(Some(CounterId::of_label(below)), bytes - Entry::LEN);
+                self.send_frame(out, packet, company.trace);
+            }
+            through => {
+                // What has been taken off is still there.
+                let _ = packet.push(Entry::LEN);
+                match through {
+                    Some(_) => self.take_deep(company, row, packet),
+                    None => self.take_own_road(company, packet),
+                }
+            }
+        }
+    }
+
+    /// The same with several below it that end here.
+    #[cold]
+    #[inline(never)]
+    fn take_deep<T: Trace>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        row: &mut Row,
+        mut packet: Packet,
+    ) {
+        let (first, bytes) = (first_label(&packet), packet.len() - ETHERNET);
         let mut below = ArrayVec::<u32, MOST_POPPED>::new();
         let out = loop {
-            // The frame begins later by that; its header is written anew where it leaves.
             packet.pull(Entry::LEN);
             below.push(first_label(&packet));
             match through_label(company.common.view, company.fibs, &mut packet) {
@@ -260,14 +289,14 @@ enum Through {
 fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Through> {
     let stack = packet.bytes().get(ETHERNET..)?;
     let (entry, _) = Entry::read_from_prefix(stack).ok()?;
-    if entry.ttl() <= 1 || !entry.is_bottom() && mpls::depth(stack).is_err() {
+    if entry.ttl() <= 1 || !entry.is_bottom() && !has_bottom(stack) {
         return None;
     }
+    let len = packet.len();
     let out = match action_of(view, entry.label(), stack)? {
         LabelAction::Swap { label, next_hop } => {
             let next_hop = view.tables.next_hop(next_hop, view.guard)?;
             let mac = addresses(next_hop, stack.len())?;
-            let len = packet.len();
             let (head, stack) = packet.bytes_mut().split_first_chunk_mut()?;
             write_header(head, mac, ethernet::MPLS);
             let new = entry.swapped(label, view.tables.labels().kept(), entry.ttl() - 1);
@@ -276,17 +305,17 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
         }
         LabelAction::Pop { next_hop, propagate } => {
             let next_hop = view.tables.next_hop(next_hop, view.guard)?;
-            replace(view, packet, entry, &[], (propagate, None), next_hop)
+            replace(view, packet, len, entry, &[], (propagate, None), next_hop)
         }
         LabelAction::SwapPush { labels, next_hop } => {
             let next_hop = view.tables.next_hop(next_hop, view.guard)?;
-            replace(view, packet, entry, &entries(labels), (true, None), next_hop)
+            replace(view, packet, len, entry, &entries(labels), (true, None), next_hop)
         }
         LabelAction::Ways(_) => None,
         LabelAction::Act(id) => match view.tables.action(id, view.guard)? {
             Action::Switch(Switch { labels, to: SwitchTo::NextHop(next_hop), propagate, payload }) => {
                 let next_hop = view.tables.next_hop(*next_hop, view.guard)?;
-                replace(view, packet, entry, labels, (*propagate, *payload), next_hop)
+                replace(view, packet, len, entry, labels, (*propagate, *payload), next_hop)
             }
             Action::Switch(Switch { labels, to: SwitchTo::Here { lookup, hop, .. }, propagate, payload })
                 if labels.is_empty() && entry.is_bottom() =>
@@ -306,8 +335,7 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
                     return None;
                 }
                 let entry = entry.with_ttl(given);
-                packet.truncate(ETHERNET + Entry::LEN + len);
-                replace(view, packet, entry, &[], (true, *payload), next_hop)
+                replace(view, packet, ETHERNET + Entry::LEN + len, entry, &[], (true, *payload), next_hop)
             }
             Action::Switch(Switch { labels, to: SwitchTo::Here { labels: true, .. }, .. })
                 if labels.is_empty() && !view.tables.labels().is_uniform() =>
@@ -320,6 +348,13 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
     out.map(Through::Out)
 }
 
+/// Whether a stack ends within the packet, mostly with its second label.
+#[inline(always)]
+fn has_bottom(stack: &[u8]) -> bool {
+    let second = stack.get(Entry::LEN..).map(Entry::read_from_prefix);
+    matches!(second, Some(Ok((entry, _))) if entry.is_bottom()) || mpls::depth(stack).is_ok()
+}
+
 /// The TTL of an IP packet.
 #[inline(always)]
 fn own_ttl(packet: &[u8]) -> Option<u8> {
@@ -327,18 +362,19 @@ fn own_ttl(packet: &[u8]) -> Option<u8> {
     packet.get(at).copied()
 }
 
-/// Takes the label `entry` off the packet in a frame, puts others on, and sends it to `next_hop`. `None`: it is
-/// not so plain, and as it was.
+/// Takes the label `entry` off the packet in a frame of `len` bytes, puts others on, and sends it to `next_hop`. What lies
+/// behind is cut off where none are put on. `None`: it is not so plain, and as it was.
 #[inline(always)]
 fn replace(
     view: &View<'_>,
     packet: &mut Packet,
+    len: usize,
     entry: Entry,
     labels: &[u8],
     (propagate, payload): (bool, Option<IpVersion>),
     next_hop: &StoredNextHop,
 ) -> Option<Out> {
-    let len = packet.len() - Entry::LEN + labels.len();
+    let len = len - Entry::LEN + labels.len();
     let mac = addresses(next_hop, len - ETHERNET)?;
     if labels.is_empty() {
         if view.tables.labels().is_uniform() {
