@@ -301,6 +301,16 @@ impl LivePort {
         }
     }
 
+    /// Whether packets that were to be sent have not left yet, as the device was down: the next call of
+    /// [`LivePort::send`] tries again, also without packets.
+    pub fn unsent(&mut self) -> bool {
+        match self {
+            Self::Xdp(port) => port.unsent(),
+            Self::Packet(port) => port.unsent(),
+            Self::Tun(_) => false,
+        }
+    }
+
     /// The descriptors that become readable when packets come, for poll(2).
     pub fn descriptors(&self) -> Vec<RawFd> {
         match self {

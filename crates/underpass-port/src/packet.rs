@@ -428,6 +428,11 @@ impl PacketPort {
         batch.drain(..).for_each(|packet| pool.give(packet));
     }
 
+    /// As [`XdpPort::unsent`]; what leaves by the other sockets has left or is dropped.
+    pub(crate) fn unsent(&mut self) -> bool {
+        self.plain.as_mut().is_some_and(XdpPort::unsent)
+    }
+
     /// What the port itself has dropped or done.
     pub(crate) fn tally(&self) -> Tally {
         let Some(plain) = self.plain.as_ref().map(|port| port.tally) else { return self.tally };

@@ -56,7 +56,7 @@ pub struct Args {
     /// End after so many seconds
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     time: Option<Duration>,
-    /// Only packets that come in by this port
+    /// Only packets that come in by the port of this name, which has to be there as the trace begins
     #[arg(short, long, value_name = "PORT")]
     port: Option<String>,
     /// Only packets that are dropped, or answered by an ICMP error

@@ -139,6 +139,12 @@ impl XdpPort {
         queue.flush(&mut self.tally);
     }
 
+    /// Whether something that was to be sent is still here: the device was down, or busy. The next call of
+    /// [`XdpPort::send`] tries again, also without packets.
+    pub(crate) fn unsent(&mut self) -> bool {
+        self.queues.first_mut().is_some_and(|queue| queue.transmit.pending() != 0)
+    }
+
     /// Closes the sockets and gives all of their slots back.
     pub fn close(mut self, pool: &mut Pool) {
         for queue in std::mem::take(&mut self.queues) {

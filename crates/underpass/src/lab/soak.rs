@@ -19,7 +19,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use underpass::testbed::Router;
+use underpass::{live::WorkerStats, testbed::Router};
 
 use account::{Account, complaints};
 use churn::Churn;
@@ -362,12 +362,16 @@ impl Soak<'_> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let held = [Account::of(r1, first_pid)?.held(), Account::of(r2, second_pid)?.held()];
-            if held == [0; 2] {
-                self.look_for_slots(&Account::of(r1, first_pid)?);
+            let late = Instant::now() > deadline;
+            let lost = self.lost_slots(&Account::of(r1, first_pid)?);
+            if held == [0; 2] && lost.is_empty() {
                 break;
             }
-            if Instant::now() > deadline {
-                self.problems.push(format!("packets stay in r1 and r2: {held:?}"));
+            if late {
+                if held != [0; 2] {
+                    self.problems.push(format!("packets stay in r1 and r2: {held:?}"));
+                }
+                self.problems.extend(lost);
                 break;
             }
             thread::sleep(Duration::from_millis(100));
@@ -389,15 +393,14 @@ impl Soak<'_> {
         self.check()
     }
 
-    /// Whether r1 has the slots for packets that it had before anything was sent, but for some that are being sent.
-    fn look_for_slots(&mut self, now: &Account) {
-        for (before, now) in self.idle.stats.workers.iter().zip(&now.stats.workers) {
-            let lost = (before.free_buffers + before.free_large_buffers)
-                .saturating_sub(now.free_buffers + now.free_large_buffers);
-            if lost > LEAVING {
-                self.problems.push(format!("worker {} has lost {lost} slots for packets", now.number));
-            }
-        }
+    /// The workers of r1 that have not the slots for packets that they had before anything was sent, but for some that
+    /// are being sent.
+    fn lost_slots(&self, now: &Account) -> Vec<String> {
+        let free = |worker: &WorkerStats| worker.free_buffers + worker.free_large_buffers;
+        let workers = self.idle.stats.workers.iter().zip(&now.stats.workers);
+        let lost = workers.map(|(before, now)| (now.number, free(before).saturating_sub(free(now))));
+        let many = lost.filter(|(_, lost)| *lost > LEAVING);
+        many.map(|(number, lost)| format!("worker {number} has lost {lost} slots for packets")).collect()
     }
 
     fn seconds(&self) -> f64 {

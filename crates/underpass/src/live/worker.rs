@@ -44,7 +44,8 @@ use crate::serve::Waker;
 
 /// How long a reading of the time outside is good for.
 const CLOCK: Duration = Duration::from_millis(100);
-/// How often a worker that holds packets looks whether their time is up.
+/// How often a worker that holds packets looks whether their time is up, and one with packets for a device that is down
+/// whether that is up.
 const HELD_TICK: Duration = Duration::from_millis(200);
 /// A packet that is to leave sooner than that is waited for awake.
 const SHORTEST_SLEEP: Duration = Duration::from_micros(2);
@@ -431,7 +432,9 @@ impl Running {
 
     /// Sleeps until a port has something, an order comes, or a packet that waits in a qdisc is to leave.
     fn sleep(&mut self) {
-        let held = (self.worker.held() > 0).then_some(HELD_TICK);
+        // Nobody says when a device that was down takes packets again: every turn tries.
+        let unsent = self.ports.iter_mut().any(|(_, port)| port.unsent());
+        let held = (unsent || self.worker.held() > 0).then_some(HELD_TICK);
         let due = self.worker.deadline();
         let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.nanos(Instant::now()))));
         if due.is_some_and(|due| due < SHORTEST_SLEEP) {
