@@ -4,6 +4,7 @@
 mod change;
 mod check;
 mod compile;
+mod compiled;
 mod config;
 mod dump;
 mod encode;

@@ -183,8 +183,8 @@ fn no_list_of_a_sid_moves_a_packet() {
         let list: Vec<&str> = list.iter().map(String::as_str).collect();
         let policy = lab.policy(mode, &list);
         let behaviour = match mode {
-            HeadendMode::Inline => Behaviour::B6(policy),
-            _ => Behaviour::B6Encaps(policy),
+            HeadendMode::Inline => Behaviour::B6(policy.into()),
+            _ => Behaviour::B6Encaps(policy.into()),
         };
         lab.sid("fc00::1", behaviour);
         let routed = lab::with_srh(&["fc00::1", "fd00:1::2"], 1, protocol::UDP, &udp(64));

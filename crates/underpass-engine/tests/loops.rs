@@ -91,8 +91,11 @@ fn a_sid_into_itself() {
         let mut policy = lab.policy(mode, &list);
         policy.via.address = v6("fc00::1").into();
         policy.via.resolved = None;
-        let behaviour =
-            if mode == HeadendMode::Inline { Behaviour::B6(policy) } else { Behaviour::B6Encaps(policy) };
+        let behaviour = if mode == HeadendMode::Inline {
+            Behaviour::B6(policy.into())
+        } else {
+            Behaviour::B6Encaps(policy.into())
+        };
         let counter = lab.sid("fc00::1", behaviour);
         let routed = lab::with_srh(&["fc00::1", "fd00:1::2"], 1, protocol::UDP, &udp(9));
         let packet = frame(ethernet::IPV6, &ip6("fd00:0::2", "fc00::1", protocol::ROUTING, &routed));

@@ -76,17 +76,12 @@ pub(crate) fn same(a: &Info, b: &Info) -> bool {
         let mut info = info.clone();
         if let Ways::Hops(hops) = &mut info.ways {
             for hop in hops.iter_mut() {
-                hop.tunnel =
-                    hop.tunnel.take().map(|t| Arc::new(Tunnel { counter: None, ..Tunnel::clone(&t) }));
+                hop.tunnel = hop.tunnel.take().map(|tunnel| Tunnel { counter: None, ..tunnel });
             }
         }
         info
     };
     bare(a) == bare(b)
-}
-
-fn encap(hop: &Hop) -> Option<&Encap> {
-    hop.tunnel.as_ref().map(|tunnel| &tunnel.encap)
 }
 
 fn alike(a: Option<&Encap>, b: Option<&Encap>) -> bool {
@@ -302,7 +297,7 @@ impl Router {
             let Some(hop) = hops.first() else { return false };
             let encapsulated = match self.tunnel(&config.hop, Family::V4) {
                 Ok(None) => true,
-                Ok(Some(wanted)) => encap(hop).is_some_and(|encap| encap.is_like(&wanted.encap)),
+                Ok(Some(wanted)) => hop.encap().is_some_and(|encap| encap.is_like(&wanted.encap)),
                 Err(_) => false,
             };
             return encapsulated && fits(&config.hop, hop);
@@ -599,7 +594,7 @@ fn duplicate6(a: &Info, b: &Info) -> bool {
     match (&a.ways, &b.ways) {
         (Ways::Hops(a), Ways::Hops(b)) => {
             let (Some(a), Some(b)) = (a.first(), b.first()) else { return true };
-            a.oif == b.oif && a.gateway == b.gateway && alike(encap(a), encap(b))
+            a.oif == b.oif && a.gateway == b.gateway && alike(a.encap(), b.encap())
         }
         (a, b) => a == b,
     }

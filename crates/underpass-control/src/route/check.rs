@@ -62,11 +62,7 @@ pub(crate) struct Owner {
 
 impl Router {
     /// The encapsulation of a way, its counter not yet allocated.
-    pub(crate) fn tunnel(
-        &self,
-        config: &HopConfig<'_>,
-        family: Family,
-    ) -> Result<Option<Arc<Tunnel>>, Refusal> {
+    pub(crate) fn tunnel(&self, config: &HopConfig<'_>, family: Family) -> Result<Option<Tunnel>, Refusal> {
         let Some((kind, encap)) = &config.encap else { return Ok(None) };
         let mut encap = Encap::parse(*kind, encap, family.number())?;
         let mut program = None;
@@ -93,7 +89,8 @@ impl Router {
         {
             return Err(Refusal::errno(EINVAL));
         }
-        Ok(Some(Arc::new(Tunnel { encap, counter: None, program })))
+        let program = program.map(Box::new);
+        Ok(Some(Tunnel { encap: Arc::new(encap), counter: None, program }))
     }
 
     /// Checks one way of an IPv4 route.

@@ -13,38 +13,22 @@ use underpass_netlink::iptunnel::IpTunnel;
 use underpass_netlink::mpls::stack;
 use underpass_netlink::{Encap, tunnel};
 
-use super::info::{Hop, Info, InfoId, Origin, Tunnel};
+use super::compiled::{ActionKey, Compiled, Holding, Number, Registry};
+use super::info::{Hop, Info, InfoId, Origin};
 use super::ioam;
 use super::lookup::type_error;
 use super::publish::Scope;
 use super::segments::flavours;
-use super::table::{Family, Ids, Prefix, bits};
+use super::table::{Family, Ids, Prefix};
 use crate::{Link, Router};
 
 /// A neighbour that routes lead to: link, address, and MTU of the route (0: the link's).
 pub(crate) type NextHopKey = (u32, IpAddr, u32);
 
-/// Routes that are used together, the scope in which they look up, and the neighbour that the packets are for
-/// where the action depends on it.
-type ActionKey = (Ids, Scope, Option<IpAddr>);
-
-#[derive(Debug)]
-struct Compiled {
-    id: ActionId,
-    /// The actions of its buckets.
-    children: Vec<ActionId>,
-    next_hops: Vec<NextHopKey>,
-    /// Addresses whose resolution it holds.
-    tracked: Vec<IpAddr>,
-    /// What it puts before packets that no device of its own puts there.
-    tunnels: Vec<TunnelId>,
-}
-
 /// The actions that there are, and what they depend on.
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
-    by_key: HashMap<ActionKey, Compiled>,
-    by_info: HashMap<InfoId, Vec<ActionKey>>,
+    registry: Registry,
     last: Option<(InfoId, Scope, ActionId)>,
     next_hops: HashMap<NextHopKey, (NextHopId, usize)>,
     /// The actions that send to a next hop and do nothing else.
@@ -52,11 +36,10 @@ pub(crate) struct Actions {
     /// The action of each next hop that a host entry needed.
     hosts: HashMap<NextHopKey, ActionId>,
     /// The actions that depend on a neighbour: link, address.
-    neighbours: BTreeMap<(u32, IpAddr), BTreeSet<ActionKey>>,
+    neighbours: BTreeMap<(u32, IpAddr), BTreeSet<Number>>,
     /// How many packets the ways have seen that count them.
     pub frequencies: HashMap<CounterId, Arc<[IoamSeen]>>,
     discards: [Option<ActionId>; 4],
-    tracked: BTreeSet<(Family, u128, ActionKey)>,
     /// What links sent from when an encapsulation was compiled that takes that for its source.
     pub sources: BTreeMap<u32, Option<Ipv6Addr>>,
 }
@@ -64,6 +47,11 @@ pub(crate) struct Actions {
 impl Actions {
     pub fn throw(&self) -> Option<ActionId> {
         self.discards[discard_index(Discard::Throw)]
+    }
+
+    fn compiled(&self, key: &ActionKey) -> Option<(Number, ActionId)> {
+        let number = self.registry.find(key)?;
+        Some((number, self.registry.get(number)?.id))
     }
 }
 
@@ -81,9 +69,7 @@ const RTAX_MTU: usize = 2;
 /// What a compilation collects.
 #[derive(Default)]
 pub(super) struct Build {
-    next_hops: Vec<NextHopKey>,
-    tracked: Vec<IpAddr>,
-    tunnels: Vec<TunnelId>,
+    holds: Vec<Holding>,
 }
 
 impl Router {
@@ -106,9 +92,9 @@ impl Router {
             return action;
         }
         let key = (ids.clone(), scope, None);
-        let action = match self.routes.compiled.by_key.get(&key) {
-            Some(compiled) => compiled.id,
-            None => self.compile(key),
+        let action = match self.routes.compiled.compiled(&key) {
+            Some((_, action)) => action,
+            None => self.compile(key).1,
         };
         if let [id] = ids[..] {
             self.routes.compiled.last = Some((id, scope, action));
@@ -116,67 +102,64 @@ impl Router {
         action
     }
 
-    fn compile(&mut self, key: ActionKey) -> ActionId {
+    fn compile(&mut self, key: ActionKey) -> (Number, ActionId) {
         let mut build = Build::default();
-        let (action, children) = self.build(&key, &mut build);
+        let action = self.build(&key, &mut build);
         let forward = if let Action::Forward(next_hop) = &action { Some(*next_hop) } else { None };
         let id = self.engine.add_action(action);
         if let Some(next_hop) = forward {
             self.routes.compiled.forwards.insert(id, next_hop);
         }
-        for info in &key.0 {
-            // Most have one.
-            let keys = self.routes.compiled.by_info.entry(*info).or_insert_with(|| Vec::with_capacity(1));
-            keys.push(key.clone());
-        }
-        self.keep(key, id, children, build);
-        id
-    }
-
-    fn keep(&mut self, key: ActionKey, id: ActionId, children: Vec<ActionId>, build: Build) {
-        for &address in &build.tracked {
-            let place = (Family::of(address), bits(address), key.clone());
-            self.routes.compiled.tracked.insert(place);
-        }
-        let Build { next_hops, tracked, tunnels } = build;
-        self.routes.compiled.by_key.insert(key, Compiled { id, children, next_hops, tracked, tunnels });
+        (self.routes.compiled.registry.insert(key, id, build.holds), id)
     }
 
     /// Compiles an action again that is there, under its id.
-    fn recompile(&mut self, key: &ActionKey) {
-        let Some(old) = self.routes.compiled.by_key.remove(key) else { return };
+    fn recompile(&mut self, number: Number) {
+        let Some(old) = self.routes.compiled.registry.get(number) else { return };
+        let (key, id) = (old.key(), old.id);
         let mut build = Build::default();
-        let (action, children) = self.build(key, &mut build);
+        let action = self.build(&key, &mut build);
         match &action {
-            Action::Forward(next_hop) => self.routes.compiled.forwards.insert(old.id, *next_hop),
-            _ => self.routes.compiled.forwards.remove(&old.id),
+            Action::Forward(next_hop) => self.routes.compiled.forwards.insert(id, *next_hop),
+            _ => self.routes.compiled.forwards.remove(&id),
         };
-        self.engine.set_action(old.id, action);
-        let id = old.id;
-        self.forget(key, old);
-        self.keep(key.clone(), id, children, build);
+        self.engine.set_action(id, action);
+        let held = self.routes.compiled.registry.hold(number, build.holds);
+        self.let_go(held);
     }
 
-    /// Gives back what an action held; the action itself stays.
-    fn forget(&mut self, key: &ActionKey, compiled: Compiled) {
-        for address in compiled.tracked {
-            self.routes.compiled.tracked.remove(&(Family::of(address), bits(address), key.clone()));
+    /// Gives back what an action held.
+    fn let_go(&mut self, held: Box<[Holding]>) {
+        for holding in held {
+            match holding {
+                Holding::Child(child) => self.engine.remove_action(child),
+                Holding::NextHop(next_hop) => self.release_next_hop(next_hop),
+                Holding::Tunnel(tunnel) => self.engine.remove_tunnel(tunnel),
+                Holding::Resolution(_) => {}
+            }
         }
-        for child in compiled.children {
-            self.engine.remove_action(child);
+    }
+
+    /// Removes an action that no route leads to any more.
+    fn remove_compiled(&mut self, number: Number) {
+        let Some(compiled) = self.routes.compiled.registry.remove(number) else { return };
+        let Compiled { neighbour, id, holds, .. } = compiled;
+        if let Some(neighbour) = neighbour {
+            // Numbers are used again.
+            let there = self.routes.compiled.neighbours.iter_mut();
+            there.filter(|((_, address), _)| *address == *neighbour).for_each(|(_, numbers)| {
+                numbers.remove(&number);
+            });
         }
-        for next_hop in compiled.next_hops {
-            self.release_next_hop(next_hop);
-        }
-        for tunnel in compiled.tunnels {
-            self.engine.remove_tunnel(tunnel);
-        }
+        self.routes.compiled.forwards.remove(&id);
+        self.engine.remove_action(id);
+        self.let_go(holds);
     }
 
     /// Compiles all actions again: the rules or the VRFs have changed, or the source of encapsulations.
     pub(crate) fn recompile_all(&mut self) {
-        let keys: Vec<_> = self.routes.compiled.by_key.keys().cloned().collect();
-        keys.iter().for_each(|key| self.recompile(key));
+        let numbers = self.routes.compiled.registry.numbers();
+        numbers.into_iter().for_each(|number| self.recompile(number));
         self.publish_tunnels();
     }
 
@@ -190,24 +173,15 @@ impl Router {
 
     /// Compiles the actions of some routes again.
     pub(crate) fn recompile_info(&mut self, id: InfoId) {
-        let keys = self.routes.compiled.by_info.get(&id).cloned().unwrap_or_default();
-        keys.iter().for_each(|key| self.recompile(key));
+        let numbers = self.routes.compiled.registry.of(id).to_vec();
+        numbers.into_iter().for_each(|number| self.recompile(number));
     }
 
     /// Removes the actions of a route that is no more.
     pub(crate) fn discard_compiled(&mut self, id: InfoId, info: &Info) {
         self.routes.compiled.last = None;
-        for key in self.routes.compiled.by_info.remove(&id).unwrap_or_default() {
-            let Some(compiled) = self.routes.compiled.by_key.remove(&key) else { continue };
-            for other in key.0.iter().filter(|&&other| other != id) {
-                if let Some(keys) = self.routes.compiled.by_info.get_mut(other) {
-                    keys.retain(|kept| *kept != key);
-                }
-            }
-            self.routes.compiled.forwards.remove(&compiled.id);
-            self.engine.remove_action(compiled.id);
-            self.forget(&key, compiled);
-        }
+        let numbers = self.routes.compiled.registry.of(id).to_vec();
+        numbers.into_iter().for_each(|number| self.remove_compiled(number));
         for hop in info.hops() {
             if let Some(counter) = hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter) {
                 self.engine.remove_counter(counter);
@@ -216,24 +190,24 @@ impl Router {
         }
     }
 
-    fn build(&mut self, key: &ActionKey, build: &mut Build) -> (Action, Vec<ActionId>) {
+    fn build(&mut self, key: &ActionKey, build: &mut Build) -> Action {
         let (ids, scope, neighbour) = key;
         let infos: Vec<_> = ids.iter().filter_map(|&id| self.routes.infos.get(id).cloned()).collect();
-        let Some(info) = infos.first() else { return (Action::Discard(Discard::Blackhole), Vec::new()) };
+        let Some(info) = infos.first() else { return Action::Discard(Discard::Blackhole) };
         let discard = match info.kind {
             libc::RTN_BLACKHOLE => Some(Discard::Blackhole),
             libc::RTN_UNREACHABLE => Some(Discard::Unreachable),
             libc::RTN_PROHIBIT => Some(Discard::Prohibit),
             libc::RTN_THROW => Some(Discard::Throw),
-            libc::RTN_LOCAL | libc::RTN_ANYCAST => return (Action::Local, Vec::new()),
-            libc::RTN_BROADCAST | libc::RTN_MULTICAST => return (Action::Broadcast, Vec::new()),
-            _ if info.origin == Origin::KernelAlone => return (Action::Local, Vec::new()),
+            libc::RTN_LOCAL | libc::RTN_ANYCAST => return Action::Local,
+            libc::RTN_BROADCAST | libc::RTN_MULTICAST => return Action::Broadcast,
+            _ if info.origin == Origin::KernelAlone => return Action::Local,
             _ if self.blackhole_object(info) => Some(Discard::Blackhole),
             _ if info.reject => Some(Discard::Unreachable),
             _ => None,
         };
         if let Some(discard) = discard {
-            return (Action::Discard(discard), Vec::new());
+            return Action::Discard(discard);
         }
         debug_assert!(type_error(info.kind).is_none());
         let mtu = info.metrics.as_ref().map_or(0, |metrics| metrics[RTAX_MTU - 1]);
@@ -242,23 +216,23 @@ impl Router {
             infos.iter().flat_map(|info| self.ways(info).into_owned()).filter(alive).collect();
         let hops = &hops[..];
         if let [hop] = hops {
-            return (self.build_hop(hop, (*scope, mtu), *neighbour, build), Vec::new());
+            return self.build_hop(hop, (*scope, mtu), neighbour.as_deref().copied(), build);
         }
         let total: u64 = hops.iter().map(|hop| u64::from(hop.weight)).sum();
-        let (mut buckets, mut children, mut weight) = (Vec::new(), Vec::new(), 0);
+        let (mut buckets, mut weight) = (Vec::new(), 0);
         for hop in hops {
             weight += u64::from(hop.weight);
             // Linux: fib_rebalance. Rounded to the nearest.
             let bound = ((weight << 31) + total / 2) / total - 1;
             let action = self.build_hop(hop, (*scope, mtu), None, build);
             let child = self.engine.add_action(action);
-            children.push(child);
+            build.holds.push(Holding::Child(child));
             buckets.push((bound as u32, child));
         }
         if buckets.is_empty() {
-            return (Action::Discard(Discard::Unreachable), Vec::new());
+            return Action::Discard(Discard::Unreachable);
         }
-        (Action::Multipath(Multipath { buckets: buckets.into() }), children)
+        Action::Multipath(Multipath { buckets: buckets.into() })
     }
 
     fn build_hop(
@@ -269,10 +243,9 @@ impl Router {
         build: &mut Build,
     ) -> Action {
         // Parameters for a tunnel mean nothing to a device that is none.
-        let encapsulates =
-            |tunnel: &&Tunnel| !matches!(tunnel.encap, Encap::Ip(_)) || self.is_external(hop.oif);
-        match hop.tunnel.as_deref().filter(encapsulates) {
-            Some(tunnel) => match &tunnel.encap {
+        let encapsulates = |encap: &&Encap| !matches!(encap, Encap::Ip(_)) || self.is_external(hop.oif);
+        match hop.encap().filter(encapsulates) {
+            Some(encap) => match encap {
                 Encap::Ip(given) => self.build_given(given, hop, mtu, build),
                 Encap::Seg6Local(local) => {
                     let Some(behaviour) = self.behaviour(local, hop, scope, build) else {
@@ -281,7 +254,7 @@ impl Router {
                     Action::Endpoint(Endpoint {
                         behaviour,
                         flavours: local.flavors.filter(|flavors| flavors.operations != 0).map(flavours),
-                        counter: tunnel.counter,
+                        counter: hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter),
                         link: self.link_id(hop.oif),
                     })
                 }
@@ -370,15 +343,15 @@ impl Router {
         given: bool,
         build: &mut Build,
     ) -> Option<TunnelId> {
-        build.tracked.push(parameters.remote);
+        build.holds.push(Holding::Resolution(parameters.remote));
         let compiled = self.compile_route_tunnel(link, (parameters, encap), given)?;
         let id = self.engine.add_tunnel(compiled);
-        build.tunnels.push(id);
+        build.holds.push(Holding::Tunnel(id));
         Some(id)
     }
 
     pub(super) fn via(&self, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
-        build.tracked.push(address);
+        build.holds.push(Holding::Resolution(address));
         Via { address, lookup, resolved: self.resolve(address, lookup) }
     }
 
@@ -393,19 +366,12 @@ impl Router {
     /// Resolves the addresses inside a prefix anew that actions hold the resolution of.
     pub(crate) fn resolve_inside(&mut self, family: Family, prefix: Prefix) {
         self.publish_tunnels_inside(family, prefix);
-        if self.routes.compiled.tracked.is_empty() {
-            return;
-        }
-        let empty = (Ids::new(), Scope::Rules { link: 0, vrf: None }, None);
-        let from = (family, prefix.first(), empty);
-        let touched = self.routes.compiled.tracked.range(from..);
-        let inside = touched.take_while(|(of, bits, _)| *of == family && *bits <= prefix.last());
-        let keys: BTreeSet<ActionKey> = inside.map(|(_, _, key)| key.clone()).collect();
-        keys.iter().for_each(|key| self.recompile(key));
+        let numbers = self.routes.compiled.registry.resolving(family, prefix);
+        numbers.into_iter().for_each(|number| self.recompile(number));
     }
 
     pub(super) fn acquire_next_hop(&mut self, key: NextHopKey, build: &mut Build) -> NextHopId {
-        build.next_hops.push(key);
+        build.holds.push(Holding::NextHop(key));
         self.hold_next_hop(key)
     }
 
@@ -519,11 +485,11 @@ impl Router {
         let address = family.address(host);
         self.routes.published.mac(*oif, address)?;
         if ioam::of(hop).is_some() {
-            let key = (ids.clone(), scope, Some(address));
+            let key = (ids.clone(), scope, Some(Box::new(address)));
             let link = (*oif, address);
-            let known = self.routes.compiled.by_key.get(&key).map(|compiled| compiled.id);
-            let action = known.unwrap_or_else(|| self.compile(key.clone()));
-            self.routes.compiled.neighbours.entry(link).or_default().insert(key);
+            let known = self.routes.compiled.compiled(&key);
+            let (number, action) = known.unwrap_or_else(|| self.compile(key));
+            self.routes.compiled.neighbours.entry(link).or_default().insert(number);
             return Some(action);
         }
         if hop.tunnel.is_some() {
@@ -551,15 +517,8 @@ impl Router {
 
     /// Gives back the actions of a neighbour that no host entry names any more.
     pub(crate) fn forget_host(&mut self, link: u32, address: IpAddr) {
-        for key in self.routes.compiled.neighbours.remove(&(link, address)).unwrap_or_default() {
-            let Some(compiled) = self.routes.compiled.by_key.remove(&key) else { continue };
-            for info in &key.0 {
-                if let Some(keys) = self.routes.compiled.by_info.get_mut(info) {
-                    keys.retain(|kept| *kept != key);
-                }
-            }
-            self.engine.remove_action(compiled.id);
-            self.forget(&key, compiled);
+        for number in self.routes.compiled.neighbours.remove(&(link, address)).unwrap_or_default() {
+            self.remove_compiled(number);
         }
         let hosts = self.routes.compiled.hosts.keys();
         let keys: Vec<_> = hosts.filter(|key| (key.0, key.1) == (link, address)).copied().collect();

@@ -1,9 +1,12 @@
 //! What routes have in common: everything but their prefix. Linux: `struct fib_info`, `fib6_info`.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use hashbrown::HashTable;
 use underpass_engine::counters::CounterId;
 use underpass_netlink::Encap;
 
@@ -19,10 +22,11 @@ pub(crate) const METRICS: usize = 17;
 /// An encapsulation, with the counter of a SID that counts: two such SIDs are never the same.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Tunnel {
-    pub encap: Encap,
+    /// One for all SIDs that differ in their counters alone.
+    pub encap: Arc<Encap>,
     pub counter: Option<CounterId>,
     /// The program of End.BPF.
-    pub program: Option<Program>,
+    pub program: Option<Box<Program>>,
 }
 
 /// One way of a route.
@@ -36,7 +40,14 @@ pub(crate) struct Hop {
     pub dead: bool,
     /// `rtnh_hops` + 1.
     pub weight: u16,
-    pub tunnel: Option<Arc<Tunnel>>,
+    pub tunnel: Option<Tunnel>,
+}
+
+impl Hop {
+    /// What it does to its packets besides forwarding them.
+    pub fn encap(&self) -> Option<&Encap> {
+        self.tunnel.as_ref().map(|tunnel| &*tunnel.encap)
+    }
 }
 
 /// Where a route leads.
@@ -107,11 +118,21 @@ impl Info {
 /// All infos, each once, counted.
 #[derive(Debug, Default)]
 pub(crate) struct Infos {
-    ids: HashMap<Arc<Info>, InfoId>,
-    entries: Vec<Option<(Arc<Info>, usize)>>,
+    /// By what they are: the infos themselves are in `entries`.
+    ids: HashTable<InfoId>,
+    hasher: RandomState,
+    entries: Vec<Option<(Arc<Info>, u32)>>,
     free: Vec<u32>,
     /// How many have a dead way.
     dead: usize,
+    encaps: HashSet<Arc<Encap>>,
+    /// So many encapsulations are looked through for those that nobody has any more.
+    sweep_at: usize,
+}
+
+/// The info of an id that is in use, in any case in which there is one.
+fn at(entries: &[Option<(Arc<Info>, u32)>], id: InfoId) -> Option<&Info> {
+    entries.get(id.0 as usize)?.as_ref().map(|(info, _)| &**info)
 }
 
 fn has_dead(info: &Info) -> bool {
@@ -125,12 +146,26 @@ impl Infos {
 
     /// The id of an info that is there.
     pub fn find(&self, info: &Info) -> Option<InfoId> {
-        self.ids.get(info).copied()
+        let Self { ids, hasher, entries, .. } = self;
+        ids.find(hasher.hash_one(info), |&id| at(entries, id) == Some(info)).copied()
+    }
+
+    /// An encapsulation that is kept once.
+    pub fn share(&mut self, encap: Arc<Encap>) -> Arc<Encap> {
+        if let Some(there) = self.encaps.get(&*encap) {
+            return Arc::clone(there);
+        }
+        if self.encaps.len() >= self.sweep_at {
+            self.encaps.retain(|encap| Arc::strong_count(encap) > 1);
+            self.sweep_at = (2 * self.encaps.len()).max(64);
+        }
+        self.encaps.insert(Arc::clone(&encap));
+        encap
     }
 
     /// Counts one more user of an info, which is kept if it is new.
     pub fn acquire(&mut self, info: Info) -> InfoId {
-        if let Some(&id) = self.ids.get(&info) {
+        if let Some(id) = self.find(&info) {
             self.hold(id);
             return id;
         }
@@ -142,7 +177,9 @@ impl Infos {
             Some(free) => *free = entry,
             None => self.entries.push(entry),
         }
-        self.ids.insert(info, InfoId(slot));
+        let Self { ids, hasher, entries, .. } = self;
+        let hash = |id: &InfoId| at(entries, *id).map_or(0, |info| hasher.hash_one(info));
+        ids.insert_unique(hasher.hash_one(&*info), InfoId(slot), hash);
         InfoId(slot)
     }
 
@@ -163,7 +200,9 @@ impl Infos {
         }
         let (info, _) = slot.take()?;
         self.dead -= usize::from(has_dead(&info));
-        self.ids.remove(&info);
+        if let Ok(entry) = self.ids.find_entry(self.hasher.hash_one(&*info), |&other| other == id) {
+            entry.remove();
+        }
         self.free.push(id.0);
         Some(info)
     }

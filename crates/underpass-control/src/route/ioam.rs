@@ -19,7 +19,7 @@ use crate::sysctl::Instance;
 
 /// The insertion of a way.
 pub(crate) fn of(hop: &Hop) -> Option<&Ioam6> {
-    match hop.tunnel.as_ref().map(|tunnel| &tunnel.encap) {
+    match hop.encap() {
         Some(Encap::Ioam6(ioam6)) => Some(ioam6),
         _ => None,
     }

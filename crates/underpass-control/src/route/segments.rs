@@ -61,7 +61,7 @@ impl Router {
             seg6local::Action::EndDT46 => Behaviour::DT46 { lookup: vrf(self)? },
             seg6local::Action::EndB6 => {
                 let seg6 = Seg6 { mode: Mode::Inline, srh: local.srh.clone()? };
-                Behaviour::B6(self.headend(&seg6, hop, scope, build)?)
+                Behaviour::B6(self.headend(&seg6, hop, scope, build)?.into())
             }
             seg6local::Action::EndBpf => {
                 let program = hop.tunnel.as_ref()?.program.as_ref()?.code();
@@ -80,7 +80,7 @@ impl Router {
             }
             seg6local::Action::EndB6Encaps => {
                 let seg6 = Seg6 { mode: Mode::Encap, srh: local.srh.clone()? };
-                Behaviour::B6Encaps(self.headend(&seg6, hop, scope, build)?)
+                Behaviour::B6Encaps(self.headend(&seg6, hop, scope, build)?.into())
             }
         })
     }
@@ -150,7 +150,7 @@ impl Router {
     /// Compiles the actions again that hold headers of such lists: their source may be another now, or a key.
     pub(crate) fn recompile_headends(&mut self, of: impl Fn(&SegmentList) -> bool) {
         let encapsulates = |hop: &Hop| {
-            let encap = hop.tunnel.as_ref().map(|tunnel| &tunnel.encap);
+            let encap = hop.encap();
             let srh = match encap {
                 Some(Encap::Seg6Local(local)) if local.bpf.is_some() => return true,
                 Some(Encap::Ioam6(_)) => return true,

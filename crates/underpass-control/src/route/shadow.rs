@@ -112,7 +112,7 @@ impl Router {
             return None;
         }
         let ways = self.ways(info);
-        let encapsulates = |hop: &Hop| match hop.tunnel.as_ref().map(|tunnel| &tunnel.encap) {
+        let encapsulates = |hop: &Hop| match hop.encap() {
             Some(Encap::Mpls(mpls)) => Some(4 * mpls.labels.len() as u32),
             Some(Encap::Seg6(seg6)) => Some(growth(seg6)),
             Some(Encap::Rpl(rpl)) => Some(SRH_LEN + SEGMENT_LEN * rpl.addresses().count() as u32),

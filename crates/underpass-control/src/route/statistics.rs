@@ -33,9 +33,7 @@ impl Router {
             .infos
             .iter()
             .filter(|(_, info)| {
-                self.ways(info).iter().any(|hop| {
-                    matches!(hop.tunnel.as_ref().map(|tunnel| &tunnel.encap), Some(Encap::Seg6Local(_)))
-                })
+                self.ways(info).iter().any(|hop| matches!(hop.encap(), Some(Encap::Seg6Local(_))))
             })
             .map(|(id, _)| id)
             .collect();
@@ -49,8 +47,7 @@ impl Router {
                 {
                     let prefix = key.prefix();
                     for hop in self.ways(info).iter() {
-                        let Some(Encap::Seg6Local(local)) = hop.tunnel.as_ref().map(|tunnel| &tunnel.encap)
-                        else {
+                        let Some(Encap::Seg6Local(local)) = hop.encap() else {
                             continue;
                         };
                         let counts = self.counts(hop);

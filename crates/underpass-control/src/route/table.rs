@@ -137,19 +137,44 @@ impl Key {
     }
 }
 
-/// The routes to one prefix, in the order in which they are considered. Never empty.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Slot {
-    One(InfoId),
-    #[allow(clippy::box_collection, reason = "keeps the slot of the usual case small")]
-    Many(Box<Vec<InfoId>>),
+/// The routes to one prefix, in the order in which they are considered: the only one, or with this bit the number of a
+/// list of several. A million prefixes have one each.
+type Slot = InfoId;
+const MANY: u32 = 1 << 31;
+
+/// The lists of a table. None that is in use is empty.
+#[derive(Debug, Default)]
+struct Lists {
+    lists: Vec<Vec<InfoId>>,
+    free: Vec<u32>,
 }
 
-impl Slot {
-    fn as_slice(&self) -> &[InfoId] {
-        match self {
-            Self::One(id) => std::slice::from_ref(id),
-            Self::Many(ids) => ids,
+impl Lists {
+    fn add(&mut self, ids: Vec<InfoId>) -> Slot {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.lists.push(Vec::new());
+            self.lists.len() as u32 - 1
+        });
+        self.lists[number as usize] = ids;
+        InfoId(MANY | number)
+    }
+
+    fn remove(&mut self, slot: Slot) {
+        if let Some(list) = self.get_mut(slot) {
+            *list = Vec::new();
+            self.free.push(slot.0 & !MANY);
+        }
+    }
+
+    /// The list of a slot, if it has one.
+    fn get_mut(&mut self, slot: Slot) -> Option<&mut Vec<InfoId>> {
+        if slot.0 & MANY == 0 { None } else { self.lists.get_mut((slot.0 & !MANY) as usize) }
+    }
+
+    fn of<'a>(&'a self, slot: &'a Slot) -> &'a [InfoId] {
+        match slot.0 & MANY {
+            0 => std::slice::from_ref(slot),
+            _ => self.lists.get((slot.0 & !MANY) as usize).map_or(&[], Vec::as_slice),
         }
     }
 }
@@ -159,6 +184,7 @@ impl Slot {
 pub(crate) struct Table {
     family: Family,
     slots: BTreeMap<Key, Slot>,
+    lists: Lists,
     /// How many tables there were when it was made.
     pub created: u32,
     /// How many of the routes are of type `throw`; kept by the caller.
@@ -166,8 +192,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub const fn new(family: Family, created: u32) -> Self {
-        Self { family, slots: BTreeMap::new(), created, throws: 0 }
+    pub fn new(family: Family, created: u32) -> Self {
+        Self { family, slots: BTreeMap::new(), lists: Lists::default(), created, throws: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -176,7 +202,7 @@ impl Table {
 
     /// The routes to exactly this prefix.
     pub fn get(&self, prefix: Prefix) -> &[InfoId] {
-        self.slots.get(&Key::new(self.family, prefix)).map_or(&[], Slot::as_slice)
+        self.slots.get(&Key::new(self.family, prefix)).map_or(&[], |slot| self.lists.of(slot))
     }
 
     /// Adds a route to a prefix before the route at a position, or behind all.
@@ -184,49 +210,47 @@ impl Table {
         let slot = self.slots.entry(Key::new(self.family, prefix));
         let slot = match slot {
             std::collections::btree_map::Entry::Vacant(vacant) => {
-                vacant.insert(Slot::One(id));
+                vacant.insert(id);
                 return;
             }
             std::collections::btree_map::Entry::Occupied(occupied) => occupied.into_mut(),
         };
-        match slot {
-            Slot::One(other) => {
-                let pair = if position == 0 { vec![id, *other] } else { vec![*other, id] };
-                *slot = Slot::Many(Box::new(pair));
+        match self.lists.get_mut(*slot) {
+            None => {
+                let pair = if position == 0 { vec![id, *slot] } else { vec![*slot, id] };
+                *slot = self.lists.add(pair);
             }
-            Slot::Many(ids) => ids.insert(position.min(ids.len()), id),
+            Some(ids) => ids.insert(position.min(ids.len()), id),
         }
     }
 
     /// Puts a route in the place of another.
     pub fn replace(&mut self, prefix: Prefix, position: usize, id: InfoId) {
-        match self.slots.get_mut(&Key::new(self.family, prefix)) {
-            Some(Slot::One(old)) => *old = id,
-            Some(Slot::Many(ids)) => {
+        let Some(slot) = self.slots.get_mut(&Key::new(self.family, prefix)) else { return };
+        match self.lists.get_mut(*slot) {
+            None => *slot = id,
+            Some(ids) => {
                 if let Some(old) = ids.get_mut(position) {
                     *old = id;
                 }
             }
-            None => {}
         }
     }
 
     /// Removes the route to a prefix at a position.
     pub fn remove(&mut self, prefix: Prefix, position: usize) {
         let key = Key::new(self.family, prefix);
-        match self.slots.get_mut(&key) {
-            Some(Slot::Many(ids)) if ids.len() > 1 => {
-                if position < ids.len() {
-                    ids.remove(position);
-                }
-                if let [one] = ids[..] {
-                    self.slots.insert(key, Slot::One(one));
-                }
-            }
-            Some(_) => {
-                self.slots.remove(&key);
-            }
-            None => {}
+        let Some(slot) = self.slots.get_mut(&key) else { return };
+        let Some(ids) = self.lists.get_mut(*slot) else {
+            self.slots.remove(&key);
+            return;
+        };
+        if position < ids.len() {
+            ids.remove(position);
+        }
+        if let [one] = ids[..] {
+            self.lists.remove(*slot);
+            *slot = one;
         }
     }
 
@@ -248,8 +272,8 @@ impl Table {
                 Family::V6 => self.up(at),
             }?;
             if found.covers(at) {
-                if wanted(slot.as_slice()) {
-                    return Some((found, slot.as_slice()));
+                if wanted(self.lists.of(slot)) {
+                    return Some((found, self.lists.of(slot)));
                 }
                 at = Prefix::new(found.bits, found.len.checked_sub(1)?);
             } else {
@@ -289,21 +313,21 @@ impl Table {
         };
         self.slots
             .range(Key::raw(outer.first(), u8::MAX)..=end)
-            .map(|(key, slot)| (key.prefix(), slot.as_slice()))
+            .map(|(key, slot)| (key.prefix(), self.lists.of(slot)))
             .filter(move |(prefix, _)| prefix.len >= outer.len)
     }
 
     /// All routes in the order of a dump, from behind a key on.
     pub fn after(&self, key: Option<Key>) -> impl Iterator<Item = (Key, &[InfoId])> {
         let from = key.map_or(Bound::Unbounded, Bound::Excluded);
-        self.slots.range((from, Bound::Unbounded)).map(|(key, slot)| (*key, slot.as_slice()))
+        self.slots.range((from, Bound::Unbounded)).map(|(key, slot)| (*key, self.lists.of(slot)))
     }
 
     /// The prefixes that have a route which `wanted` takes.
     pub fn with(&self, wanted: impl Fn(InfoId) -> bool) -> Vec<Prefix> {
         let mut found = Vec::new();
         for (key, slot) in &self.slots {
-            if slot.as_slice().iter().any(|&id| wanted(id)) {
+            if self.lists.of(slot).iter().any(|&id| wanted(id)) {
                 found.push(key.prefix());
             }
         }
@@ -312,7 +336,7 @@ impl Table {
 }
 
 /// A few route ids, copied out of a table.
-pub(crate) type Ids = SmallVec<[InfoId; 8]>;
+pub(crate) type Ids = SmallVec<[InfoId; 4]>;
 
 #[cfg(test)]
 mod tests {
@@ -394,6 +418,6 @@ mod tests {
 
     #[test]
     fn a_slot_is_small() {
-        assert_eq!((size_of::<Key>(), size_of::<Slot>()), (17, 16));
+        assert_eq!((size_of::<Key>(), size_of::<Slot>()), (17, 4));
     }
 }

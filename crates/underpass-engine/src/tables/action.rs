@@ -325,9 +325,9 @@ pub enum Behaviour {
         lookup: LookupId,
     },
     /// Linux's End.B6 (draft-filsfils-spring-srv6-network-programming): inserts an SRH.
-    B6(Headend),
+    B6(Box<Headend>),
     /// RFC 8986 section 4.13.
-    B6Encaps(Headend),
+    B6Encaps(Box<Headend>),
     /// Linux's End.BPF: what a program says.
     Bpf(Box<Bpf>),
 }

@@ -1,6 +1,7 @@
 //! The control thread's handle on the tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -70,7 +71,9 @@ pub struct Writer {
     fibs6: Ids,
     counter_ids: Ids,
     /// What a counter showed when its present owner got it; `None` without an owner.
-    counter_bases: Vec<Option<Count>>,
+    counters_used: Vec<bool>,
+    /// What counters that have been another's before had counted when they were given away.
+    counter_bases: HashMap<CounterId, Count>,
     /// What a link's counters showed, each way, when the link was added.
     link_bases: BTreeMap<LinkId, ([Count; 2], MplsCount)>,
     tunnels: Ids,
@@ -142,7 +145,8 @@ impl Writer {
             fibs4: Ids::new(tables.fibs4.capacity()),
             fibs6: Ids::new(tables.fibs6.capacity()),
             counter_ids: Ids::new(COUNTERS),
-            counter_bases: Vec::new(),
+            counters_used: Vec::new(),
+            counter_bases: HashMap::new(),
             link_bases: BTreeMap::new(),
             tunnels: Ids::new(tables.tunnels.tunnels.capacity()),
             tunnels_of_links: TunnelsOfLinks::default(),
@@ -518,25 +522,27 @@ impl Writer {
         let Some((id, used)) = self.counter_ids.take(&self.retirer) else { return CounterId(NOWHERE) };
         let id = CounterId(id);
         if used {
-            self.counter_bases[id.0 as usize] = Some(self.counted(id));
+            self.counter_bases.insert(id, self.counted(id));
+            self.counters_used[id.0 as usize] = true;
         } else {
             self.counters.iter().for_each(|counters| counters.reserve(id));
-            self.counter_bases.push(Some(Count::default()));
+            self.counters_used.push(true);
         }
         id
     }
 
     /// Gives a counter back. No action may name it any more.
     pub fn remove_counter(&mut self, id: CounterId) {
-        if self.counter_bases.get_mut(id.0 as usize).and_then(Option::take).is_some() {
+        if self.counters_used.get_mut(id.0 as usize).is_some_and(mem::take) {
+            self.counter_bases.remove(&id);
             self.counter_ids.give(id.0, &self.retirer);
         }
     }
 
     /// What all workers have counted for the counter since it was added. Zero for one that is not there.
     pub fn count(&self, id: CounterId) -> Count {
-        match self.counter_bases.get(id.0 as usize) {
-            Some(Some(base)) => self.counted(id) - *base,
+        match self.counters_used.get(id.0 as usize) {
+            Some(true) => self.counted(id) - self.counter_bases.get(&id).copied().unwrap_or_default(),
             _ => Count::default(),
         }
     }

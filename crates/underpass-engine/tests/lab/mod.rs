@@ -160,8 +160,8 @@ impl Lab {
             Behaviour::DT4 { lookup },
             Behaviour::DT6 { lookup },
             Behaviour::DT46 { lookup },
-            Behaviour::B6(self.policy(HeadendMode::Inline, &["::", "fd00:1::9"])),
-            Behaviour::B6Encaps(self.policy(HeadendMode::Encap, &["fd00:1::8", "fd00:1::9"])),
+            Behaviour::B6(self.policy(HeadendMode::Inline, &["::", "fd00:1::9"]).into()),
+            Behaviour::B6Encaps(self.policy(HeadendMode::Encap, &["fd00:1::8", "fd00:1::9"]).into()),
         ];
         for (i, mode) in
             [HeadendMode::Encap, HeadendMode::Inline, HeadendMode::L2Encap].into_iter().enumerate()

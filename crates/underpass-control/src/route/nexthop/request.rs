@@ -400,8 +400,9 @@ impl Router {
             && tunnel.encap.counts()
         {
             let counter = Some(self.engine.add_counter());
-            let tunnel = crate::route::info::Tunnel { counter, ..(**tunnel).clone() };
-            hop.tunnel = Some(std::sync::Arc::new(tunnel));
+            let encap = self.routes.infos.share(tunnel.encap.clone());
+            let tunnel = crate::route::info::Tunnel { encap, counter, program: tunnel.program.clone() };
+            hop.tunnel = Some(tunnel);
         }
         hop
     }
