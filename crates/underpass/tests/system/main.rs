@@ -19,6 +19,7 @@ mod mtu;
 mod net;
 mod restart;
 mod shaping;
+mod top;
 mod trace;
 mod tunnel;
 mod vrf;
