@@ -245,6 +245,28 @@ impl TunnelTable {
         }
     }
 
+    /// Asks for the memory of a tunnel that a packet with this inside is about to go into.
+    #[inline(always)]
+    pub(crate) fn ask_into(&self, id: TunnelId, inside: Inside, (counters, guard): (&Counters, &Guard<'_>)) {
+        if let Some(tunnel) = self.tunnels.get(id.0, guard) {
+            let form = tunnel.form(inside);
+            prefetch(form.template.as_ptr().wrapping_add(TEMPLATE - 1));
+            counters.prefetch_link(form.link, Direction::Transmit);
+        }
+    }
+
+    /// The same of one that a packet is about to come out of, by the place of its chain.
+    #[inline(always)]
+    pub(crate) fn ask_out_of(&self, place: usize, (counters, guard): (&Counters, &Guard<'_>)) {
+        let first = self.heads.get(place & (CHAINS - 1)).map_or(0, |head| head.load(Relaxed));
+        let Some(id) = first.checked_sub(1) else { return };
+        prefetch(self.nexts.as_ptr().wrapping_add(id as usize));
+        if let Some(tunnel) = self.tunnels.get(id, guard) {
+            prefetch(&raw const tunnel.found);
+            counters.prefetch_link(tunnel.link, Direction::Receive);
+        }
+    }
+
     /// The place of the chain in which the tunnel is that has the addresses of an IPv4 packet, which it is for and from.
     #[inline(always)]
     pub(crate) fn place4(kind: TunnelKind, local: u32, remote: u32) -> usize {

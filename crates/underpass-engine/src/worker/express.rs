@@ -6,6 +6,7 @@
 
 mod headend;
 mod label;
+mod prefetch;
 mod sid;
 mod tunnel;
 
@@ -24,8 +25,8 @@ use crate::publish;
 use crate::tables::{Action, ActionId, Endpoint, Inside, Link, LinkId, LookupId, NextHopId, StoredNextHop};
 use crate::trace::{Event, Trace};
 use headend::{encapsulate, insert_rpl};
+use prefetch::prefetch_tunnels;
 use sid::{through_flavours, through_sid};
-use tunnel::prefetch_tunnels;
 pub(super) use tunnel::{Crossed, Last};
 
 /// Length of an Ethernet header.
@@ -151,20 +152,26 @@ impl<const COUNT: bool> Path<COUNT> {
                 company.received += packet.len() as u64;
                 self.take_own_road(company, packet);
             }
-        } else if fib4.is_some_and(|fib| !fib.is_hot())
-            || fib6.is_some_and(|fib| !fib.is_hot())
-            || company.common.view.tables.tunnels().are_many()
-        {
+        } else if fib4.is_some_and(|fib| !fib.is_hot()) || fib6.is_some_and(|fib| !fib.is_hot()) {
             self.take_together(company, burst);
+        } else if company.common.view.tables.tunnels().are_many() {
+            let leaves = company.common.ask_for_tunnels(&self.counters, burst);
+            self.take_each::<_, true>(company, burst.drain(..), &leaves);
         } else {
-            self.take_each(company, burst.drain(..));
+            self.take_each::<_, false>(company, burst.drain(..), &[NO_LEAF; BURST]);
         }
     }
 
-    /// Each packet through its whole road: the tables are in the cache.
+    /// Each packet through its whole road: the tables are in the cache. `KNOWN`: what they are looked up to is in `leaves`.
     #[inline(never)]
-    fn take_each<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, mut packets: Packets<'_>) {
+    fn take_each<T: Trace, const KNOWN: bool>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        mut packets: Packets<'_>,
+        leaves: &[u32; BURST],
+    ) {
         let common = company.common;
+        let came = packets.len();
         let view = common.view;
         let mut received = 0;
         // One that follows a row of others.
@@ -173,7 +180,10 @@ impl<const COUNT: bool> Path<COUNT> {
             received += packet.len() as u64;
             match common.plain(packet.bytes()) {
                 Some(Plain::V6(target, len)) => {
-                    let leaf = common.fib6.and_then(|fib| fib.lookup(target, view.guard));
+                    let leaf = match KNOWN {
+                        true => known(leaves, came - packets.len()),
+                        false => common.fib6.and_then(|fib| fib.lookup(target, view.guard)),
+                    };
                     if let Some(next_hop) = next_hop(view, leaf) {
                         match forward::<true>(&mut packet, len, next_hop) {
                             Some(out) => self.send_frame(out, packet, company.trace),
@@ -215,7 +225,10 @@ impl<const COUNT: bool> Path<COUNT> {
                     }
                 }
                 Some(Plain::V4(target, len)) => {
-                    let leaf = common.fib4.and_then(|fib| fib.lookup(target, view.guard));
+                    let leaf = match KNOWN {
+                        true => known(leaves, came - packets.len()),
+                        false => common.fib4.and_then(|fib| fib.lookup(target, view.guard)),
+                    };
                     if let Some(next_hop) = next_hop(view, leaf) {
                         match forward::<false>(&mut packet, len, next_hop) {
                             Some(out) => self.send_frame(out, packet, company.trace),
@@ -462,6 +475,12 @@ impl<const COUNT: bool> Path<COUNT> {
             self.drop(packet, Drop::TransmitFull, trace);
         }
     }
+}
+
+/// What the packet of this number, from 1 on, was looked up to.
+#[inline(always)]
+fn known(leaves: &[u32; BURST], number: usize) -> Option<u32> {
+    leaves.get(number.wrapping_sub(1)).copied().filter(|leaf| *leaf != NO_LEAF)
 }
 
 /// Asks for the memory of what was found, which is about to be read: the actions, and the headers of

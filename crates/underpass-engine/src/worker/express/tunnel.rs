@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::Ordering::Relaxed;
 
-use arrayvec::ArrayVec;
 use underpass_packet::checksum::Sum;
 use underpass_packet::{ethernet, protocol};
 
@@ -16,12 +15,12 @@ use super::super::{Path, View, ipv4, ipv6};
 use super::{
     Company, ETHERNET, Out, Packets, Plain, addresses, cut, forward_inner, next_hop4, next_hop6, write_header,
 };
-use crate::buffer::{BURST, Packet};
+use crate::buffer::Packet;
 use crate::counters::{Counters, Direction};
 use crate::tables::{
     ADDRESS, Action, ActionId, Arrival, CLOSED, FRAGMENT, Form, FouPayload, GRE_SUM, HASH_LABEL, Ingress,
     Inside, LABEL, Lean, LinkId, NO_ECN, OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel,
-    TEMPLATE, TOS, TTL, TunnelId, TunnelKind, TunnelMode, TunnelRoute, TunnelTable, UDP_SUM,
+    TEMPLATE, TOS, TTL, TunnelKind, TunnelMode, TunnelRoute, UDP_SUM,
 };
 use crate::trace::Trace;
 
@@ -495,7 +494,7 @@ fn arrive<'a, const IPV6: bool>(
             let refused = match kind {
                 TunnelKind::Ip6tnl => is_refused(view, tunnel, Ipv6Addr::from_bits(outer.remote).into()),
                 _ if IPV6 => false,
-                _ => is_local4(view, ingress, Ipv4Addr::from_bits(outer.remote as u32)),
+                _ => is_own4(view, fibs, ingress, outer.remote as u32),
             };
             if refused {
                 return None;
@@ -519,6 +518,16 @@ fn arrive<'a, const IPV6: bool>(
         _ => None,
     };
     Some((out?, tunnel.link, len - outer.at))
+}
+
+/// Whether an address is one of the router's where a packet came in.
+#[inline(always)]
+fn is_own4<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, ingress: Ingress, address: u32) -> bool {
+    let Some(fib) = fibs.fib4(view, ingress.instance) else {
+        return is_local4(view, ingress, Ipv4Addr::from_bits(address));
+    };
+    let leaf = fib.lookup(address, view.guard);
+    leaf.is_some_and(|leaf| matches!(view.tables.action(ActionId(leaf), view.guard), Some(Action::Local)))
 }
 
 /// Sends the IPv4 packet at `at` of one of `len` bytes in a frame, whose outer header has this TOS, to the next hop that
@@ -556,45 +565,4 @@ fn out6<'a>(
     }
     let next_hop = next_hop(target)?;
     forward_inner::<true>(packet, (at, len), next_hop)
-}
-
-/// Asks for the memory of the tunnels that a burst of packets goes into by these leaves, or comes out of.
-#[inline(never)]
-pub(super) fn prefetch_tunnels<'p>(
-    view: &View<'_>,
-    counters: &Counters,
-    inside: Inside,
-    packets: impl Iterator<Item = (&'p Packet, u32)>,
-) {
-    let mut into = ArrayVec::<TunnelId, BURST>::new();
-    let mut out_of = ArrayVec::<usize, BURST>::new();
-    for (packet, leaf) in packets {
-        match view.tables.action(ActionId(leaf), view.guard) {
-            Some(Action::Tunnel(route)) => {
-                let _ = into.try_push(route.tunnel);
-            }
-            Some(Action::Local) if inside == Inside::Ip4 => {
-                let Some(header) =
-                    packet.bytes().get(ETHERNET..).and_then(|packet| packet.first_chunk::<FIXED4>())
-                else {
-                    continue;
-                };
-                let kind = match header[9] {
-                    protocol::IPV6 => TunnelKind::Sit,
-                    protocol::GRE => TunnelKind::Gre,
-                    _ => TunnelKind::Ipip,
-                };
-                let word = |at: usize| {
-                    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-                };
-                // There are not more than packets.
-                let _ = out_of.try_push(TunnelTable::place4(kind, word(16), word(12)));
-            }
-            _ => {}
-        }
-    }
-    if !into.is_empty() || !out_of.is_empty() {
-        let tunnels = view.tables.tunnels();
-        tunnels.prefetch(into.iter().copied(), inside, out_of.iter().copied(), (counters, view.guard));
-    }
 }
