@@ -1,11 +1,12 @@
-//! The five experiments, one after the other, and the page that tells what they found: each table in the shape of its
-//! document, with the document's figures beside.
+//! The five experiments of documents, and one of large numbers, one after the other, and the page that tells what they
+//! found: each table in the shape of its document, with the document's figures beside.
 
 mod bars;
 mod counters;
 mod fou;
 mod mpls;
 mod police;
+mod scale;
 mod segments;
 
 use std::{
@@ -54,7 +55,7 @@ struct Experiment {
     write: fn(&[String]) -> anyhow::Result<Section>,
 }
 
-const EXPERIMENTS: [Experiment; 5] = [
+const EXPERIMENTS: [Experiment; 6] = [
     Experiment {
         name: "counters",
         commands: &[("bench counters", "bench counters"), ("bench live", "bench live --rounds 1")],
@@ -62,7 +63,10 @@ const EXPERIMENTS: [Experiment; 5] = [
     },
     Experiment {
         name: "mpls",
-        commands: &[("lab mpls", "lab mpls --rounds 1 --time 50")],
+        commands: &[
+            ("lab mpls", "lab mpls --rounds 1 --time 50"),
+            ("bench mpls-memory", "bench mpls-memory --routes 10000"),
+        ],
         write: mpls::section,
     },
     Experiment {
@@ -82,6 +86,11 @@ const EXPERIMENTS: [Experiment; 5] = [
             ("lab police", "lab police --rounds 1 --time 50"),
         ],
         write: police::section,
+    },
+    Experiment {
+        name: "scale",
+        commands: &[("bench scale", "bench scale --routes 10000")],
+        write: scale::section,
     },
 ];
 
@@ -162,7 +171,7 @@ fn page(
         page,
         "# Experiments\n\n\
          Five documents measured what this router does. Here are their experiments with this router, and their figures\n\
-         beside. This page is what `underpass lab all` writes; nothing in it is typed by hand.\n\n\
+         beside; and one more of large numbers. This page is what `underpass lab all` writes; nothing in it is typed by hand.\n\n\
          Measured by version {} on {} ({} virtual cores), Linux {}. The documents' machines were others: compare\n\
          ratios, not figures.",
         env!("CARGO_PKG_VERSION"),
@@ -208,6 +217,7 @@ mod tests {
         let of = |file: &str| fs::read_to_string(format!("src/lab/all/samples/{file}.json")).unwrap();
         match name {
             "counters" => vec![of("counters"), of("live")],
+            "mpls" => vec![of("mpls"), of("mpls-memory")],
             "police" => vec![of("police-vs-ifb"), of("police")],
             name => vec![of(name)],
         }
@@ -231,7 +241,7 @@ mod tests {
         let machine = Machine { processor: "a processor".to_owned(), cores: 2, kernel: "6.12".to_owned() };
         let page = page(&sections, &machine, false).unwrap();
         for wanted in
-            ["1,504,765", "30,115", "9,311", "36 %", "underpass lab police\n", "experiments/fou.svg"]
+            ["1,504,765", "30,115", "9,311", "36 %", "underpass lab police\n", "experiments/fou.svg", "383.9"]
         {
             assert!(page.contains(wanted), "{wanted}:\n{page}");
         }

@@ -1,4 +1,4 @@
-//! MPLS routes: transactions a second over label-switched paths.
+//! MPLS routes: transactions a second over label-switched paths, and what a route takes of memory.
 
 use serde::Deserialize;
 
@@ -29,6 +29,18 @@ struct Figures {
     latency: [f64; 3],
 }
 
+/// What a route takes of memory, in bytes.
+#[derive(Deserialize)]
+struct Memory {
+    via: String,
+    next_hops: usize,
+    labels: usize,
+    /// By the document's layout.
+    linux: usize,
+    computed: usize,
+    measured: f64,
+}
+
 /// What the document has: the case, transactions a second before its change and after it.
 const DOCUMENT: [(&str, u8, u8, f64, f64); 8] = [
     ("IPv4", 1, 1, 29908.0, 30115.0),
@@ -42,7 +54,7 @@ const DOCUMENT: [(&str, u8, u8, f64, f64); 8] = [
 ];
 
 pub fn section(printed: &[String]) -> anyhow::Result<Section> {
-    let report: Report = read(printed, 0)?;
+    let (report, memory): (Report, Vec<Memory>) = (read(printed, 0)?, read(printed, 1)?);
     let (mut rows, mut groups) = (Vec::new(), Vec::new());
     for (family, labels, nexthops, before, after) in DOCUMENT {
         let same =
@@ -65,14 +77,30 @@ pub fn section(printed: &[String]) -> anyhow::Result<Section> {
     let head = ["", "document: before", "after", "plain", "MPLS", "ratio", "plain, µs", "MPLS, µs"];
     let title = "Transactions a second".to_owned();
     let drawing = bars::svg(&Bars { title, series: vec!["plain forwarding", "MPLS"], groups })?;
+    let memory: Vec<_> = memory
+        .iter()
+        .map(|row| {
+            let Memory { via, next_hops, labels, linux, computed, measured } = row;
+            let via = match via.as_str() {
+                "ethernet" => "Ethernet",
+                "ipv4" => "IPv4",
+                _ => "IPv6",
+            };
+            let numbers = [next_hops, labels, linux, computed].map(usize::to_string);
+            [via.to_owned()].into_iter().chain(numbers).chain([format!("{measured:.1}")]).collect()
+        })
+        .collect();
+    let memory =
+        table(1, &["via", "next hops", "labels", "document: bytes", "computed", "measured"], &memory);
     Ok(Section {
         title: "MPLS routes",
         about: "The document packs next hops of label routes closer and looks for what that does to latency: UDP requests and\n\
                 responses of one byte through namespaces that push, swap and pop one label or two, with one next hop or two.\n\
                 Here each path is measured beside plain forwarding through the same routers; latency is that of 50, 90\n\
-                and 99 % of the transactions. This kernel has no MPLS. What a route takes of memory is told by\n\
-                `underpass bench mpls-memory`.",
-        body: table(1, &head, &rows),
+                and 99 % of the transactions. This kernel has no MPLS. Then what a route takes of memory:\n\
+                a million label routes by a thousand neighbours, or groups of them; `computed` is what the layout of this router\n\
+                takes, `measured` what the process has grown by, divided by the routes.",
+        body: format!("{}\n{memory}", table(1, &head, &rows)),
         plots: vec![("mpls", drawing)],
     })
 }
