@@ -7,6 +7,7 @@ mod views;
 use std::{
     fmt::Write as _,
     io::{self, IsTerminal},
+    os::fd::AsFd,
     path::PathBuf,
     process::ExitCode,
     thread,
@@ -15,9 +16,13 @@ use std::{
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use nix::sys::{
-    signal::{SigSet, Signal},
-    signalfd::{SfdFlags, SignalFd},
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        signal::{SigSet, Signal},
+        signalfd::{SfdFlags, SignalFd},
+    },
 };
 use ratatui::{
     DefaultTerminal,
@@ -142,7 +147,10 @@ fn watch(
             return Ok(());
         }
         let left = every.saturating_sub(read.elapsed());
-        if event::poll(left.min(TICK))? {
+        if gone(signals, left.min(TICK))? {
+            return Ok(());
+        }
+        while event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Key(key) if key.kind == KeyEventKind::Press => {
                     let columns =
@@ -169,6 +177,21 @@ fn watch(
             draw = true;
         }
     }
+}
+
+/// Waits for a key, a signal or the end of that time. Whether the terminal has gone away: crossterm would read from it for
+/// ever.
+fn gone(signals: &SignalFd, time: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut asked =
+        [PollFd::new(stdin.as_fd(), PollFlags::POLLIN), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut asked, PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO)) {
+        // A change of the terminal's size, which crossterm tells.
+        Err(Errno::EINTR) => return Ok(false),
+        result => result?,
+    };
+    let lost = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    Ok(asked[0].revents().is_some_and(|events| events.intersects(lost)))
 }
 
 /// Every view as text.

@@ -2,13 +2,13 @@
 
 use std::{
     io::{Read, Write},
-    process::{ChildStdin, Stdio},
+    process::{Child, ChildStdin, Stdio},
     sync::{Arc, Mutex},
     thread,
     time::{Duration, Instant},
 };
 
-use underpass::testbed::{self, Router};
+use underpass::testbed::{self, Namespace, Router};
 
 use crate::net::{self, program};
 
@@ -74,6 +74,50 @@ impl Terminal {
     }
 }
 
+/// Runs lines of a shell in a terminal.
+fn open(space: &Namespace, lines: &str) -> (Child, Terminal, thread::JoinHandle<()>) {
+    let mut command = space.command("script");
+    command.args(["-qec", lines, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let terminal = Terminal { keys: child.stdin.take().unwrap(), written: Arc::default() };
+    let (mut output, written) = (child.stdout.take().unwrap(), Arc::clone(&terminal.written));
+    let reader = thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(length @ 1..) = output.read(&mut piece) {
+            written.lock().unwrap().extend(&piece[..length]);
+        }
+    });
+    (child, terminal, reader)
+}
+
+/// It ends when its terminal goes away, as that of a lost connection does.
+#[test]
+fn top_without_its_terminal() {
+    let Some(_turn) = net::turn("top_without_its_terminal") else { return };
+    let space = net::namespace("r");
+    let router = Router::start(program(), &space, &[]).unwrap();
+    let number = tempfile::NamedTempFile::new().unwrap();
+    let lines = format!(
+        "stty rows {ROWS} cols {COLUMNS}; echo $$ > {}; exec {} top",
+        number.path().display(),
+        program().display()
+    );
+    let (mut child, terminal, reader) = open(&space, &lines);
+    terminal.wait("the overview", |lines| lines[0].starts_with("underpass "));
+    let process = std::fs::read_to_string(number.path()).unwrap();
+    let running = format!("/proc/{}", process.trim());
+    assert!(std::path::Path::new(&running).exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    while std::path::Path::new(&running).exists() {
+        assert!(Instant::now() < deadline, "{running} is still there");
+        thread::sleep(Duration::from_millis(50));
+    }
+    router.stop().unwrap();
+}
+
 /// It opens, shows the ports, sorts them, ends at `q`, and the terminal is as it was.
 #[test]
 fn top_in_a_terminal() {
@@ -91,18 +135,7 @@ fn top_in_a_terminal() {
          [ \"$before\" = \"$(stty -g)\" ] && echo restored",
         program().display()
     );
-    let mut command = space.command("script");
-    command.args(["-qec", &lines, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut terminal = Terminal { keys: child.stdin.take().unwrap(), written: Arc::default() };
-    let (mut output, written) = (child.stdout.take().unwrap(), Arc::clone(&terminal.written));
-    let reader = thread::spawn(move || {
-        let mut piece = [0; 4096];
-        while let Ok(length @ 1..) = output.read(&mut piece) {
-            written.lock().unwrap().extend(&piece[..length]);
-        }
-    });
-
+    let (mut child, mut terminal, reader) = open(&space, &lines);
     let row = |lines: &[String], name: &str| {
         lines.iter().position(|line| line.starts_with(&format!("{name} ")) && line.contains(" up "))
     };
