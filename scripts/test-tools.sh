@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR, Chromium, tshark,
+# Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR, Chromium, tshark, libpcap,
 # valgrind.
 # Never fails: the tests that miss one are skipped, and say so.
 set -uo pipefail
@@ -9,6 +9,7 @@ wanted=()
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
     wanted+=(chromium)
 command -v tshark >/dev/null || wanted+=(tshark)
+ldconfig -p | grep -q 'libpcap\.so' || wanted+=(libpcap0.8)
 command -v valgrind >/dev/null || wanted+=(valgrind)
 [ ${#wanted[@]} = 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then

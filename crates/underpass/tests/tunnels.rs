@@ -250,7 +250,8 @@ fn underlay_routes_change() {
     assert_eq!(lab.through(&inner())[5], 0xbb);
 }
 
-/// Without a local address the source is the one that the route to the remote address gives.
+/// Without a local address the source is the one that the route to the remote address gives; ip6tnl, as in Linux, sends
+/// nothing then, and says so.
 #[test]
 fn sources_are_chosen() {
     let mut lab = Lab::new(&[
@@ -262,6 +263,11 @@ fn sources_are_chosen() {
         "ip -6 route add fd09::/64 dev t6",
     ]);
     assert_eq!(outer4(&lab.through(&inner())).0, "10.2.0.1");
+    let [back, on] = lab.send(0, &frame(0, &inner6()));
+    assert_eq!((back.len(), on.len()), (1, 0), "sent back {back:02x?}, on {on:02x?}");
+    // ICMPv6 about it: address unreachable.
+    assert_eq!((back[0][20], &back[0][54..56]), (58, &[1, 3][..]));
+    lab.run("ip link set t6 type ip6tnl local fd02::1 remote fd02::2 encaplimit none");
     let sent = lab.through(&inner6());
     assert_eq!(sent[22..38], "fd02::1".parse::<Ipv6Addr>().unwrap().octets());
     assert_eq!((sent[20], &sent[54 + 8..]), (41, &inner6()[8..]));
