@@ -123,6 +123,8 @@ impl Memory {
                 flags: libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG,
                 tx_metadata_len: 0,
             };
+            // Registering puts memory behind all of it, with the processor to itself.
+            sys::touch(self.0.base, self.0.len);
             sys::set_option(socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &register)?;
             sys::bind(socket, &address)?;
         }
