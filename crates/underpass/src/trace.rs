@@ -106,7 +106,12 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         drops: args.drops,
         rate: args.rate,
     };
-    writeln!(&connection, "{}", serde_json::to_string(&request)?)?;
+    let request = serde_json::to_string(&request)? + "\n";
+    match (&connection).write_all(request.as_bytes()) {
+        // Refused before it was asked: the reason lies there to be read.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written?,
+    }
     end_in_time(&connection, args.time)?;
 
     let (mut missed, mut ended) = (0, false);
