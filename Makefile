@@ -65,8 +65,8 @@ unit: setup test-tools
 
 # Publication between threads, in every order that the memory model allows.
 loom: setup
-	RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off CARGO_TARGET_DIR=$(TARGET)/loom \
-		cargo test --release --locked -p underpass-engine --lib publish
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(abspath $(TARGET))/loom \
+		cargo test --locked --manifest-path crates/underpass-engine/loom/Cargo.toml --lib
 
 # Instructions of a packet's path, which do not depend on what else the machine does.
 instructions: setup test-tools

@@ -465,7 +465,7 @@ mod tests {
     }
 }
 
-/// `RUSTFLAGS="--cfg loom" cargo test -p underpass-engine --release --lib publish`
+/// `make loom`, which builds this file by itself.
 #[cfg(all(test, loom))]
 mod model {
     use loom::cell::UnsafeCell;
