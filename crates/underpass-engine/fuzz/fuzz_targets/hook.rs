@@ -1,9 +1,9 @@
 //! Packets through hooks, filters and actions, all made of the bytes.
 #![no_main]
 
-#[path = "../../tests/lab/mod.rs"]
+#[path = "../../tests/router/lab.rs"]
 mod lab;
-#[path = "../../tests/traffic/mod.rs"]
+#[path = "../../tests/router/traffic.rs"]
 mod traffic;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -110,7 +110,7 @@ fn pings_cross_while_neighbours_come_and_go() {
 
 #[test]
 fn each_driver_forwards_and_gives_everything_back() {
-    let Some(_turn) = net::turn("each_driver_forwards_and_gives_everything_back") else { return };
+    let Some(_turn) = net::turn_alone("each_driver_forwards_and_gives_everything_back") else { return };
     let line = Line::new();
     line.router.run("ip route add 10.77.0.0/16 via 10.0.2.2; ip rule add from 10.7.0.0/16 table 77").unwrap();
     let before = line.state();
@@ -139,7 +139,7 @@ fn each_driver_forwards_and_gives_everything_back() {
 
 #[test]
 fn only_one_and_after_a_death_another() {
-    let Some(_turn) = net::turn("only_one_and_after_a_death_another") else { return };
+    let Some(_turn) = net::turn_alone("only_one_and_after_a_death_another") else { return };
     let line = Line::new();
     let before = line.state();
     let router = line.start(&[]);
@@ -171,7 +171,7 @@ fn ticks(pid: i32) -> u64 {
 
 #[test]
 fn an_idle_router_uses_under_one_percent() {
-    let Some(_turn) = net::turn("an_idle_router_uses_under_one_percent") else { return };
+    let Some(_turn) = net::turn_alone("an_idle_router_uses_under_one_percent") else { return };
     let line = Line::new();
     for driver in ["packet", "xdp"] {
         let router = line.start(&["--driver", driver]);

@@ -7,11 +7,10 @@
 
 use std::{
     path::Path,
-    sync::MutexGuard,
     time::{Duration, Instant},
 };
 
-use super::net::{self, Kind, Node, ping, settle, turn};
+use super::net::{self, Kind, Node, Turn, ping, settle, turn};
 use underpass::testbed::{Namespace, join};
 
 /// Sets a key where `ip` has no terminal to read the secret from.
@@ -19,7 +18,7 @@ const KEY: &str = "echo 'known to both' | setsid -w ip sr hmac set 7 sha256";
 const WRONG_KEY: &str = "echo 'known to one' | setsid -w ip sr hmac set 7 sha256";
 
 /// The right to run; `None` besides where the kernel knows no HMACs.
-fn hmac_turn(test: &str) -> Option<MutexGuard<'static, ()>> {
+fn hmac_turn(test: &str) -> Option<Turn> {
     if !Path::new("/proc/sys/net/ipv6/conf/lo/seg6_require_hmac").exists() {
         net::skip(test, "this kernel has no HMACs of SRHs");
         return None;

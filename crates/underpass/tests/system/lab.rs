@@ -13,7 +13,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::net::{program, turn};
+use super::net::{program, turn_alone};
 
 /// Processes of the program under test, other than this test's own: its routers.
 fn routers() -> Vec<i32> {
@@ -40,7 +40,7 @@ fn new_sockets(before: &[String]) -> Vec<String> {
 
 #[test]
 fn the_lab_runs_and_leaves_nothing() {
-    let Some(_turn) = turn("the_lab_runs_and_leaves_nothing") else { return };
+    let Some(_turn) = turn_alone("the_lab_runs_and_leaves_nothing") else { return };
     let before = sockets();
     let output = Command::new(program()).args(["lab", "l3vpn"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -56,7 +56,7 @@ fn the_lab_runs_and_leaves_nothing() {
 /// Every request of a few short rounds is answered, and labels cost no multiple of plain forwarding.
 #[test]
 fn the_paths_of_the_commit() {
-    let Some(_turn) = turn("the_paths_of_the_commit") else { return };
+    let Some(_turn) = turn_alone("the_paths_of_the_commit") else { return };
     let before = sockets();
     let arguments = ["lab", "mpls", "--json", "--rounds", "3", "--time", "30"];
     let output = Command::new(program()).args(arguments).output().unwrap();
@@ -84,7 +84,7 @@ fn the_paths_of_the_commit() {
 /// Every tunnel of the series carries the same bytes there and back, and counts them; then streams and transactions.
 #[test]
 fn the_tunnels_of_the_series() {
-    let Some(_turn) = turn("the_tunnels_of_the_series") else { return };
+    let Some(_turn) = turn_alone("the_tunnels_of_the_series") else { return };
     let before = sockets();
     let arguments = ["lab", "fou", "--json", "--rounds", "1", "--time", "40", "--connections", "8"];
     let output = Command::new(program()).args(arguments).output().unwrap();
@@ -128,7 +128,7 @@ const HASH: &str = "85b66b3a5816d686deb42f2d2473d9a7121ceb75c822b838f958c76ca86e
 /// What is limited far above the load still comes through, by each of the ways to limit it.
 #[test]
 fn limits_of_the_experiment_let_packets_through() {
-    let Some(_turn) = turn("limits_of_the_experiment_let_packets_through") else { return };
+    let Some(_turn) = turn_alone("limits_of_the_experiment_let_packets_through") else { return };
     let arguments = ["lab", "police", "--json", "--rounds", "1", "--time", "40", "--no-accuracy"];
     let output = Command::new(program()).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -151,7 +151,7 @@ fn limits_of_the_experiment_let_packets_through() {
 /// A short run of what `make soak` does for an hour: traffic, changes, a killed router.
 #[test]
 fn everything_at_once_for_a_while() {
-    let Some(_turn) = turn("everything_at_once_for_a_while") else { return };
+    let Some(_turn) = turn_alone("everything_at_once_for_a_while") else { return };
     let before = sockets();
     let arguments = ["lab", "soak", "--minutes", "0.2", "--rate", "1500"];
     let output = Command::new(program()).args(arguments).output().unwrap();
@@ -164,7 +164,7 @@ fn everything_at_once_for_a_while() {
 /// However it ends: by a signal in the middle, even one that it cannot catch.
 #[test]
 fn an_interrupted_lab_leaves_nothing() {
-    let Some(_turn) = turn("an_interrupted_lab_leaves_nothing") else { return };
+    let Some(_turn) = turn_alone("an_interrupted_lab_leaves_nothing") else { return };
     let before = sockets();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGKILL] {
         let mut lab = Command::new(program()).args(["lab", "l3vpn"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -183,7 +183,7 @@ fn an_interrupted_lab_leaves_nothing() {
 
 #[test]
 fn without_root_it_says_so() {
-    let Some(_turn) = turn("without_root_it_says_so") else { return };
+    let Some(_turn) = turn_alone("without_root_it_says_so") else { return };
     // A user may not be able to read the build directory: the file is opened here and run by descriptor.
     let directory = tempfile::tempdir().unwrap();
     let copy = directory.path().join("underpass");

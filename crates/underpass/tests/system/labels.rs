@@ -19,7 +19,7 @@ use underpass_netlink::{
 };
 
 use super::mpls::{Line, UNDERPASS, label_routes};
-use super::net::{Stream, settle, turn};
+use super::net::{Stream, settle, turn_alone};
 
 /// The labels that the client changes: so many from the first.
 const FIRST: u32 = 2000;
@@ -125,7 +125,7 @@ fn batching_client() {
 /// Every packet arrives, once and in order, while labels come, change and go, its own among them.
 #[test]
 fn no_packet_lost_while_labels_change() {
-    let Some(_turn) = turn("no_packet_lost_while_labels_change") else { return };
+    let Some(_turn) = turn_alone("no_packet_lost_while_labels_change") else { return };
     let mut line = Line::new([UNDERPASS; 3]);
     label_routes(&mut line);
     line.routers[1].run("sysctl -qw net.mpls.platform_labels=200000");

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     path::Path,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc,
     },
@@ -25,14 +25,30 @@ pub fn skip(test: &str, why: &str) {
     let _ = writeln!(io::stderr(), "skipped: {test}: {why}");
 }
 
-/// The right to run; `None`, said aloud, where this is not root.
-pub fn turn(test: &str) -> Option<MutexGuard<'static, ()>> {
-    static TURN: Mutex<()> = Mutex::new(());
+/// The right to run.
+#[expect(dead_code, reason = "held until it goes out of scope")]
+pub enum Turn {
+    Beside(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+static TURNS: RwLock<()> = RwLock::new(());
+
+/// The right to run beside other tests; `None`, said aloud, where this is not root.
+pub fn turn(test: &str) -> Option<Turn> {
+    permitted(test).then(|| Turn::Beside(TURNS.read().unwrap_or_else(PoisonError::into_inner)))
+}
+
+/// The right to run while no other test does: one that measures, or that looks for what was left over.
+pub fn turn_alone(test: &str) -> Option<Turn> {
+    permitted(test).then(|| Turn::Alone(TURNS.write().unwrap_or_else(PoisonError::into_inner)))
+}
+
+fn permitted(test: &str) -> bool {
     if !testbed::permitted() {
         skip(test, "not root");
-        return None;
     }
-    Some(TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    testbed::permitted()
 }
 
 pub fn namespace(name: &str) -> Namespace {
@@ -123,15 +139,34 @@ pub fn settle(host: &Namespace, address: &str, patience: Duration) -> Result<(),
     }
 }
 
-/// `count` pings, 20 ms apart, each of which must be answered.
+/// `count` pings, 20 ms apart, each of which must be answered once. The last have as long as the first: by itself ping
+/// waits two round trips for them, which counts a moment without a processor as a loss.
 pub fn ping(host: &Namespace, address: &str, count: u32) -> Result<(), String> {
-    let line = format!("ping -n -q -c {count} -i 0.02 -W 2 {address}");
+    pings(host, address, count).map(drop)
+}
+
+/// The same; how many were sent until as many were answered.
+pub fn pings(host: &Namespace, address: &str, count: u32) -> Result<usize, String> {
+    let line = format!("ping -n -c {count} -i 0.02 -w {} {address}", 3 + count / 50);
     let outcome = host.outcome(&line).unwrap();
-    let all = format!(" {count} received");
-    match outcome.status == 0 && outcome.output.contains(&all) && !outcome.output.contains("duplicates") {
-        true => Ok(()),
+    // It goes on until it has as many answers, sometimes one more: behind a lost one there would be others.
+    let mut answered: Vec<u32> = outcome
+        .output
+        .split("icmp_seq=")
+        .skip(1)
+        .filter_map(|rest| rest.split([' ', ':']).next()?.parse().ok())
+        .collect();
+    answered.sort_unstable();
+    let all = answered.iter().copied().eq(1..=answered.len() as u32) && answered.len() >= count as usize;
+    match outcome.status == 0 && all {
+        true => sent(&outcome.output).ok_or(outcome.output),
         false => Err(format!("{}: {line}:\n{}", host.name(), outcome.output)),
     }
+}
+
+/// `20 packets transmitted, 20 received, …`
+fn sent(told: &str) -> Option<usize> {
+    told.split_once(" packets transmitted")?.0.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
 /// Numbered UDP packets from one host to another at a steady rate, until it is ended.

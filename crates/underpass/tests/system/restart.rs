@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use super::behaviours::Line;
 use super::mtu::configure;
-use super::net::{Kind::*, Node, Stream, ping, program, settle, turn};
+use super::net::{Kind::*, Node, Stream, ping, program, settle, turn_alone};
 use underpass::testbed::Router;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ fn kernel_state(node: &Node) -> String {
 
 #[test]
 fn a_killed_router_is_followed_by_another() {
-    let Some(_turn) = turn("a_killed_router_is_followed_by_another") else { return };
+    let Some(_turn) = turn_alone("a_killed_router_is_followed_by_another") else { return };
     let mut line = Line::new([Underpass; 3]);
     configure(&line);
     let to: IpAddr = "fd10:2::2".parse().unwrap();
@@ -56,7 +56,7 @@ fn a_killed_router_is_followed_by_another() {
 /// SIGTERM gives everything back; so does the next router after SIGKILL.
 #[test]
 fn everything_is_given_back() {
-    let Some(_turn) = turn("everything_is_given_back") else { return };
+    let Some(_turn) = turn_alone("everything_is_given_back") else { return };
     let line = Line::new([Kernel; 3]);
     let node = &line.edges[0];
     // Enslaving takes IPv6 addresses from a device, in Linux too: this one has none.
@@ -83,7 +83,7 @@ fn everything_is_given_back() {
 
 #[test]
 fn a_second_router_is_refused() {
-    let Some(_turn) = turn("a_second_router_is_refused") else { return };
+    let Some(_turn) = turn_alone("a_second_router_is_refused") else { return };
     let mut node = Node::new("r");
     node.start(Underpass);
     let error = Router::start(program(), &node.namespace, &[]).unwrap_err().to_string();

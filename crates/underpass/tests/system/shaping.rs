@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::net::{self, Kind::Underpass, Node, number, settle, turn};
+use super::net::{self, Kind::Underpass, Node, number, settle, turn_alone};
 use underpass::testbed::{Namespace, join};
 
 /// Bits a second that are asked for.
@@ -97,7 +97,7 @@ impl Lab {
 /// `tbf` where packets leave; `htb` behind the ingress hook, without an ifb; and with an ifb of the kernel's.
 #[test]
 fn tc_shapes() {
-    let Some(_turn) = turn("tc_shapes") else { return };
+    let Some(_turn) = turn_alone("tc_shapes") else { return };
     let lab = Lab::new();
     lab.router.run("tc qdisc add dev out root tbf rate 20mbit burst 20k limit 60k");
     lab.assert_shaped("tbf", "out", 5001);

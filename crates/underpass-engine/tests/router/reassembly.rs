@@ -1,11 +1,9 @@
 //! Fragments for the router itself, and datagrams that a kernel has put together.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod lab;
-mod pair;
-
-use lab::{Lab, Watcher, frame, ip4, ip6};
-use pair::{Pair, every, forwarded, inner4, inner6, outer4};
+use super::lab;
+use super::lab::{Lab, Watcher, frame, ip4, ip6};
+use super::pair;
+use super::pair::{Pair, every, forwarded, inner4, inner6, outer4};
 use proptest::prelude::*;
 use underpass_engine::buffer::{HEADROOM, Offload, Packet, PortId, Segment, SegmentKind};
 use underpass_engine::counters::Direction;

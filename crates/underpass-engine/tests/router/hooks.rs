@@ -1,9 +1,6 @@
 //! Traffic control where packets come in and leave: what passes, what is counted, and where packets go.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod lab;
-
-use lab::{Lab, MACS, PEERS, Watcher, frame, ip4, udp};
+use super::lab::{Lab, MACS, PEERS, Watcher, frame, ip4, udp};
 use underpass_engine::buffer::{LARGE_SLOT, MARGIN, Offload, Pool, PortId, SLOT, Segment, SegmentKind};
 use underpass_engine::counters::{Count, Direction, TcCount, TcCounterId};
 use underpass_engine::drops::Drop;

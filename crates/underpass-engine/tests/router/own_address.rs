@@ -1,11 +1,8 @@
 //! SRHs of packets for an address of the router's that is no SID: RFC 8754 section 4.3.1. What Linux does as well has
 //! golden packets.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod lab;
-
-use lab::{Lab, frame, ip4, ip6, udp, with_srh};
+use super::lab;
+use super::lab::{Lab, frame, ip4, ip6, udp, with_srh};
 use underpass_engine::drops::Drop;
 use underpass_packet::{ethernet, protocol};
 

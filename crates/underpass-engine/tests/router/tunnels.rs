@@ -1,13 +1,10 @@
 //! IP tunnels and foo-over-UDP: there and back, what Linux's look-up prefers, and what is refused.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod lab;
-mod pair;
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use lab::{Lab, Watcher, frame, ip4, ip6, udp, v6};
-use pair::{Pair, REMOTE4, every, inner4, inner6, outer4};
+use super::lab::{Lab, Watcher, frame, ip4, ip6, udp, v6};
+use super::pair;
+use super::pair::{Pair, REMOTE4, every, inner4, inner6, outer4};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::Direction;
 use underpass_engine::drops::Drop;

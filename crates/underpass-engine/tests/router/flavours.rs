@@ -1,11 +1,8 @@
 //! Flavours of End, End.X and End.T, against the pseudo-code of RFC 8986 section 4.16 and RFC 9800 section 4.1.
 //! Linux has PSP of End and NEXT-CSID of End and End.X: those have golden packets besides.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod lab;
-
-use lab::{Lab, frame, ip4, ip6, udp, with_srh};
+use super::lab;
+use super::lab::{Lab, frame, ip4, ip6, udp, with_srh};
 use underpass_engine::counters::{Count, CounterId};
 use underpass_engine::drops::Drop;
 use underpass_engine::tables::{Behaviour, Flavours, NextCsid, Via};

@@ -1,7 +1,5 @@
 //! The mirror of a kernel, fed with what Linux 6.18 multicast while `ip` changed things.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
 use std::net::IpAddr;
 
 use underpass_control::{Client, Owner, Protocol, Replies, Route, Router};

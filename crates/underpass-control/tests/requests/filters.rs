@@ -1,14 +1,11 @@
 //! Requests for filters, chains and actions in any order, with options that are nearly right: the router answers each,
 //! and keeps no action of a filter that is gone.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod common;
 
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use common::Lab;
+use super::common::Lab;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST};
 use proptest::prelude::*;
 use underpass_netlink::reply::{Address, Reply, write_message};

@@ -1,10 +1,7 @@
 //! Labelled packets, on the common road and step by step, which must come to the same.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod lab;
-
-use lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp};
+use super::lab;
+use super::lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp};
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, Packet, PortId};

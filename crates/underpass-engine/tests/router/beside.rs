@@ -1,17 +1,14 @@
 //! A kernel beside the router: packets for the host, and packets that wait for neighbours.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::IpAddr;
 
-use lab::{Lab, MACS, frame, ip4, ip6, udp, v6, with_srh};
+use super::lab::{Lab, MACS, frame, ip4, ip6, udp, v6, with_srh};
 use underpass_engine::buffer::PortId;
 use underpass_engine::drops::Drop;
 use underpass_engine::tables::{Action, Behaviour, IoamLink, Link, NextHop, Rewrite};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Unresolved;
 use underpass_packet::{ethernet, protocol};
-
-mod lab;
 
 const HELD: usize = 150;
 const STATION: [u8; 6] = [2, 9, 9, 9, 9, 9];

@@ -1,9 +1,7 @@
 //! Room for headers: what is put before a packet never moves it while its buffer has the room.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod lab;
-
-use lab::{Lab, frame, ip4, ip6, udp, v6};
+use super::lab;
+use super::lab::{Lab, frame, ip4, ip6, udp, v6};
 use underpass_engine::buffer::{
     HEADROOM, LARGE_SLOT, MARGIN, Offload, Packet, Pool, PortId, SLOT, Segment, SegmentKind,
 };

@@ -1,9 +1,6 @@
 //! Packets made of any bytes through a router that has every behaviour.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod lab;
-mod packets;
-
+use super::packets;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 

@@ -1,13 +1,9 @@
 //! Links, addresses and neighbours, as `ip` asks for them. What is expected was printed by Linux 6.12 for
 //! the command that stands above it.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::net::IpAddr;
 
-use common::Lab;
+use super::common::Lab;
 use libc::{EBUSY, EEXIST, EINVAL, ENODEV, EOPNOTSUPP};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage as Message;

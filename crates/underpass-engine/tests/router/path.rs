@@ -1,11 +1,10 @@
 //! Packets through a worker: what leaves, what is counted, and that nothing is lost whatever comes in.
 
-mod lab;
-
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp, with_srh};
+use super::lab;
+use super::lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp, with_srh};
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, PortId};

@@ -1,12 +1,8 @@
 //! The requests about routes, rules and next hops that the stock `ip` sent to Linux 6.12
 //! (`tests/linux-reference`), sent to a router: answered the same, byte for byte.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
-use common::Lab;
-use common::recorded::{Exchange, exchanges};
+use super::common::Lab;
+use super::common::recorded::{Exchange, exchanges};
 use underpass_control::Protocol;
 
 const ROUTES: [u16; 9] = [24, 25, 26, 32, 33, 34, 104, 105, 106];

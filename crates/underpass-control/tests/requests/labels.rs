@@ -1,13 +1,9 @@
 //! Label routes, added, replaced and deleted in any order: each is told as it was asked for, whatever its
 //! neighbours are, also while a link is down.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Lab, up};
+use super::common::{Lab, up};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkFlags, LinkMessage};

@@ -1,10 +1,7 @@
 //! BPF programs of End.BPF: what they may do, what stops them, and that no program does harm.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-mod exercise;
-mod lab;
-
-use exercise::{MAP, Machine, exit, op};
+use super::exercise;
+use super::exercise::{MAP, Machine, exit, op};
 use proptest::prelude::*;
 use underpass_engine::bpf::{Program, Unsupported};
 

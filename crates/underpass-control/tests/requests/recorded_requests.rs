@@ -1,15 +1,11 @@
 //! The requests that the stock tools sent to Linux 6.12 (`tests/linux-reference`), sent to a router:
 //! answered the same, and harmless when their bytes are changed.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use common::Lab;
-use common::recorded::{Exchange, exchanges};
+use super::common::Lab;
+use super::common::recorded::{Exchange, exchanges};
 use libc::{NLMSG_DONE, NLMSG_ERROR};
 use proptest::prelude::*;
 use underpass_control::{Address, Client, Link, Neighbour, Protocol};

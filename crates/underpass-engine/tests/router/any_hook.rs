@@ -1,9 +1,6 @@
 //! Any packets through any hooks: none is lost, and nothing panics.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod lab;
-mod traffic;
-
+use super::traffic;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 

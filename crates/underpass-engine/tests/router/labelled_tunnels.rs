@@ -1,13 +1,9 @@
 //! Labelled packets into tunnels.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod lab;
-mod pair;
 
 use std::net::Ipv4Addr;
 
-use lab::{Watcher, frame, ip4};
-use pair::Pair;
+use super::lab::{Watcher, frame, ip4};
+use super::pair::Pair;
 use underpass_engine::buffer::PortId;
 use underpass_engine::tables::{Action, NextHop, Push, Rewrite, TunnelKind};
 use underpass_packet::mpls::Entry;

@@ -1,10 +1,7 @@
 //! Packets that stand for several: whether they fit is a matter of their parts.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod lab;
-
-use lab::{Lab, frame, ip4, ip6};
+use super::lab;
+use super::lab::{Lab, frame, ip4, ip6};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId, Segment, SegmentKind};
 use underpass_engine::drops::Drop;
 use underpass_engine::trace::Untraced;

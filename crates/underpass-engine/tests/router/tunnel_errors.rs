@@ -1,13 +1,11 @@
 //! What routers on the way of outer packets tell, and the encapsulation limit.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod lab;
-mod pair;
-
+use super::lab;
+use super::pair;
 use std::net::{IpAddr, Ipv4Addr};
 
-use lab::{Watcher, frame, ip4, ip6};
-use pair::{Pair, forwarded, inner4, inner6};
+use super::lab::{Watcher, frame, ip4, ip6};
+use super::pair::{Pair, forwarded, inner4, inner6};
 use underpass_engine::counters::Direction;
 use underpass_engine::tables::{Action, Sixrd, TunnelKind, TunnelMode, TunnelRoute, TunnelUdp};
 use underpass_packet::checksum::{self, Sum};

@@ -1,9 +1,7 @@
 //! Qdiscs on the road of packets.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod lab;
-
-use lab::{Lab, frame, ip4, udp};
+use super::lab;
+use super::lab::{Lab, frame, ip4, udp};
 use underpass_engine::buffer::{HEADROOM, PortId, Tag};
 use underpass_engine::counters::{Direction, QueueId, TcCounterId};
 use underpass_engine::qos::{Rate, RateConfig};

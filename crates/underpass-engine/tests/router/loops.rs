@@ -1,9 +1,7 @@
 //! Encapsulations that lead back to themselves.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod lab;
-
-use lab::{Lab, frame, ip6, udp, v6};
+use super::lab;
+use super::lab::{Lab, frame, ip6, udp, v6};
 use underpass_engine::drops::Drop;
 use underpass_engine::tables::{Action, ActionId, Behaviour, Discard, Headend, HeadendMode, Multipath};
 use underpass_packet::{ethernet, protocol};

@@ -1,10 +1,7 @@
 //! Any bytes into tunnels and out of them.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod lab;
-mod pair;
-mod passage;
-
+use super::lab;
+use super::passage;
 use proptest::prelude::*;
 
 /// GRE and GUE headers, IP headers, and what is neither.

@@ -1,11 +1,7 @@
 //! What `ip` reads but does not print: the flags of a dump's messages, and the order of notifications. What
 //! is expected was sent by Linux 6.12.
 
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
-
-mod common;
-
-use common::{Lab, up};
+use super::common::{Lab, up};
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};

@@ -1,0 +1,13 @@
+//! Requests to the control plane: what is answered, what is told to those who listen, and what the tables then say.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod batches;
+mod common;
+mod filters;
+mod flags_and_notices;
+mod labels;
+mod links_and_addresses;
+mod mirror;
+mod recorded_requests;
+mod recorded_routes;

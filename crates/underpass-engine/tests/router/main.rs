@@ -1,0 +1,28 @@
+//! The router as a whole: packets in, packets out. One program, as the path is compiled into each that tests it.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod any_hook;
+mod any_packet;
+mod any_tunnel;
+mod beside;
+mod exercise;
+mod flavours;
+mod headroom;
+mod hooks;
+mod lab;
+mod labelled_tunnels;
+mod loops;
+mod mpls;
+mod own_address;
+mod packets;
+mod pair;
+mod passage;
+mod path;
+mod programs;
+mod reassembly;
+mod segments;
+mod shaping;
+mod traffic;
+mod tunnel_errors;
+mod tunnels;
