@@ -4,6 +4,7 @@
 //! SID, or into an encapsulation. All else leaves the common road as it came, or with the step that it
 //! goes on with, and goes along its [`Road`].
 
+mod ended;
 mod headend;
 mod label;
 mod prefetch;

@@ -1,13 +1,11 @@
 //! Labels on the common road: packets that come with one, and packets that get some.
 
-use arrayvec::ArrayVec;
 use underpass_packet::mpls::{self, Entry};
 use underpass_packet::{FromBytes, IntoBytes, ethernet};
 
-use super::super::chain::Fibs;
 use super::super::mpls::{MPLS, action_of, class_of, entries, hand_ip, kept_class, write_labels};
-use super::super::{Burst, Path, View, ipv4_plain, ipv6_plain};
-use super::{Common, Company, ETHERNET, Out, Packets, addresses, cut, next_hop4, next_hop6, write_header};
+use super::super::{Burst, Path, View};
+use super::{Common, Company, ETHERNET, Out, Packets, addresses, cut, write_header};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, CounterId, Counters};
 use crate::drops::Drop;
@@ -16,7 +14,7 @@ use crate::trace::{Event, Trace};
 
 /// What packets in a row have in common, counted once for all of them.
 #[derive(Default)]
-struct Row {
+pub(super) struct Row {
     label: u32,
     packets: u64,
     /// From the first label on.
@@ -40,8 +38,11 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut received = 0;
         let mut row = Row::default();
         let following = loop {
-            self.take_label(company, &mut row, packet);
-            packet = match packets.next() {
+            let next = match self.take_label(company, &mut row, packet) {
+                Some((packet, switch)) => self.take_ended_row(company, packets, &mut row, packet, switch),
+                None => packets.next(),
+            };
+            packet = match next {
                 Some(packet) => packet,
                 None => break None,
             };
@@ -118,7 +119,10 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(super) fn take_unplain<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, packet: Packet) {
         if company.common.is_labelled(packet.bytes()) {
             let mut row = Row::default();
-            self.take_label(company, &mut row, packet);
+            if let Some((packet, switch)) = self.take_label(company, &mut row, packet) {
+                let mut alone = Burst::new();
+                self.take_ended_row(company, &mut alone.drain(..), &mut row, packet, switch);
+            }
             self.flush_label(&mut row);
             self.flush_port(&mut row);
         } else {
@@ -126,90 +130,35 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
+    /// Takes a packet to its port by its first label; or gives it back, as it was, with what is said of that label if it
+    /// ends here.
     #[inline(always)]
-    fn take_label<T: Trace>(
+    fn take_label<'v, T: Trace>(
         &mut self,
-        company: &mut Company<'_, '_, '_, T>,
+        company: &mut Company<'_, 'v, '_, T>,
         row: &mut Row,
         mut packet: Packet,
-    ) {
+    ) -> Option<(Packet, &'v Switch)> {
         let (label, bytes) = (first_label(&packet), packet.len() - ETHERNET);
-        match through_label(company.common.view, company.fibs, &mut packet) {
+        match through_label(company.common.view, &mut packet) {
             Some(Through::Out(out)) => {
                 self.count_label(row, (label, bytes), (out, &packet));
                 self.send_frame(out, packet, company.trace);
             }
-            Some(Through::Below) => self.take_below(company, row, packet),
+            Some(Through::Ends(switch)) => return Some((packet, switch)),
             None => self.take_own_road(company, packet),
         }
-    }
-
-    /// Takes a packet to its port whose first label ends here, with another below it.
-    #[inline(never)]
-    fn take_below<T: Trace>(
-        &mut self,
-        company: &mut Company<'_, '_, '_, T>,
-        row: &mut Row,
-        mut packet: Packet,
-    ) {
-        let (first, bytes) = (first_label(&packet), packet.len() - ETHERNET);
-        // The frame begins later by that; its header is written anew where it leaves.
-        packet.pull(Entry::LEN);
-        let below = first_label(&packet);
-        match through_label(company.common.view, company.fibs, &mut packet) {
-            Some(Through::Out(out)) => {
-                self.count_label(row, (first, bytes), (out, &packet));
-                self.count(Some(CounterId::of_label(below)), bytes - Entry::LEN);
-                self.send_frame(out, packet, company.trace);
-            }
-            through => {
-                // What has been taken off is still there.
-                let _ = packet.push(Entry::LEN);
-                match through {
-                    Some(_) => self.take_deep(company, row, packet),
-                    None => self.take_own_road(company, packet),
-                }
-            }
-        }
-    }
-
-    /// The same with several below it that end here.
-    #[cold]
-    #[inline(never)]
-    fn take_deep<T: Trace>(
-        &mut self,
-        company: &mut Company<'_, '_, '_, T>,
-        row: &mut Row,
-        mut packet: Packet,
-    ) {
-        let (first, bytes) = (first_label(&packet), packet.len() - ETHERNET);
-        let mut below = ArrayVec::<u32, MOST_POPPED>::new();
-        let out = loop {
-            packet.pull(Entry::LEN);
-            below.push(first_label(&packet));
-            match through_label(company.common.view, company.fibs, &mut packet) {
-                Some(Through::Out(out)) => break Some(out),
-                Some(Through::Below) if !below.is_full() => {}
-                _ => break None,
-            }
-        };
-        let Some(out) = out else {
-            // As many bytes as have been taken off, which are still there.
-            let _ = packet.push(below.len() * Entry::LEN);
-            return self.take_own_road(company, packet);
-        };
-        self.count_label(row, (first, bytes), (out, &packet));
-        if COUNT {
-            for (label, popped) in below.into_iter().zip(1..) {
-                self.count(Some(CounterId::of_label(label)), bytes - popped * Entry::LEN);
-            }
-        }
-        self.send_frame(out, packet, company.trace);
+        None
     }
 
     /// Counts a packet of so many bytes from its first label on, which it has gone through.
     #[inline(always)]
-    fn count_label(&mut self, row: &mut Row, (label, bytes): (u32, usize), (out, packet): (Out, &Packet)) {
+    pub(super) fn count_label(
+        &mut self,
+        row: &mut Row,
+        (label, bytes): (u32, usize),
+        (out, packet): (Out, &Packet),
+    ) {
         if !COUNT {
             return;
         }
@@ -272,21 +221,18 @@ impl Common<'_, '_> {
     }
 }
 
-/// Most labels below a label that are looked up on the common road.
-const MOST_POPPED: usize = 4;
-
 /// What has become of a packet by its first label.
-enum Through {
+pub(super) enum Through<'v> {
     /// It leaves.
     Out(Out),
-    /// The label ends here, and another is below it.
-    Below,
+    /// The label ends here; the packet is as it was.
+    Ends(&'v Switch),
 }
 
-/// Takes the labelled packet in a frame to its port, or says that its label ends here above another. `None`: it is
-/// not so plain. But for the first it is as it was, but for the class of the label below.
+/// Takes the labelled packet in a frame to its port, or says that its label ends here. `None`: it is not so plain, and as
+/// it was.
 #[inline(always)]
-fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) -> Option<Through> {
+pub(super) fn through_label<'v>(view: &'v View<'_>, packet: &mut Packet) -> Option<Through<'v>> {
     let stack = packet.bytes().get(ETHERNET..)?;
     let (entry, _) = Entry::read_from_prefix(stack).ok()?;
     if entry.ttl() <= 1 || !entry.is_bottom() && !has_bottom(stack) {
@@ -317,31 +263,7 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
                 let next_hop = view.tables.next_hop(*next_hop, view.guard)?;
                 replace(view, packet, len, entry, labels, (*propagate, *payload), next_hop)
             }
-            Action::Switch(Switch { labels, to: SwitchTo::Here { lookup, hop, .. }, propagate, payload })
-                if labels.is_empty() && entry.is_bottom() =>
-            {
-                let inside = stack.get(Entry::LEN..)?;
-                let (next_hop, len) = if inside.first()? >> 4 == 6 {
-                    let (target, len) = ipv6_plain(inside)?;
-                    (next_hop6(view, fibs, *lookup, target)?, len)
-                } else {
-                    let (target, len) = ipv4_plain(inside)?;
-                    (next_hop4(view, fibs, *lookup, target)?, len)
-                };
-                let ttl = if *propagate { entry.ttl() } else { own_ttl(inside)? };
-                let given = ttl.checked_sub(u8::from(*hop))?;
-                // Forwarding takes one more.
-                if given < 2 {
-                    return None;
-                }
-                let entry = entry.with_ttl(given);
-                replace(view, packet, ETHERNET + Entry::LEN + len, entry, &[], (true, *payload), next_hop)
-            }
-            Action::Switch(Switch { labels, to: SwitchTo::Here { labels: true, .. }, .. })
-                if labels.is_empty() && !view.tables.labels().is_uniform() =>
-            {
-                return Some(Through::Below);
-            }
+            Action::Switch(switch) if switch.labels.is_empty() => return Some(Through::Ends(switch)),
             _ => None,
         },
     };
@@ -350,16 +272,9 @@ fn through_label<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, packet: &mut Packet) 
 
 /// Whether a stack ends within the packet, mostly with its second label.
 #[inline(always)]
-fn has_bottom(stack: &[u8]) -> bool {
+pub(super) fn has_bottom(stack: &[u8]) -> bool {
     let second = stack.get(Entry::LEN..).map(Entry::read_from_prefix);
     matches!(second, Some(Ok((entry, _))) if entry.is_bottom()) || mpls::depth(stack).is_ok()
-}
-
-/// The TTL of an IP packet.
-#[inline(always)]
-fn own_ttl(packet: &[u8]) -> Option<u8> {
-    let at = if packet.first()? >> 4 == 6 { 7 } else { 8 };
-    packet.get(at).copied()
 }
 
 /// Takes the label `entry` off the packet in a frame of `len` bytes, puts others on, and sends it to `next_hop`. What lies
@@ -441,9 +356,14 @@ fn put_on<const IPV6: bool>(
     Some((next_hop.port, (ETHERNET + labels.len() + len) as u32))
 }
 
+/// The first label of a frame, with what goes with it.
+#[inline(always)]
+pub(super) fn first_entry(packet: &Packet) -> Option<Entry> {
+    Some(Entry::read_from_prefix(packet.bytes().get(ETHERNET..)?).ok()?.0)
+}
+
 /// The label of a frame that is labelled.
 #[inline(always)]
-fn first_label(packet: &Packet) -> u32 {
-    let entry = packet.bytes().get(ETHERNET..).map(Entry::read_from_prefix);
-    entry.map_or(0, |entry| entry.map_or(0, |(entry, _)| entry.label()))
+pub(super) fn first_label(packet: &Packet) -> u32 {
+    first_entry(packet).map_or(0, Entry::label)
 }
