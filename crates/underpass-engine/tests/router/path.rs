@@ -230,6 +230,13 @@ unsafe impl GlobalAlloc for Counting {
         unsafe { System.alloc(layout) }
     }
 
+    // Large zeroed memory comes untouched from the kernel: by itself this would write all of it.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         // SAFETY: `memory` came from `alloc` above with this layout.
         unsafe { System.dealloc(memory, layout) }
