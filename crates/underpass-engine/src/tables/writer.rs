@@ -70,7 +70,7 @@ pub struct Writer {
     fibs4: Ids,
     fibs6: Ids,
     counter_ids: Ids,
-    /// What a counter showed when its present owner got it; `None` without an owner.
+    /// Whether a counter has an owner.
     counters_used: Vec<bool>,
     /// What counters that have been another's before had counted when they were given away.
     counter_bases: HashMap<CounterId, Count>,

@@ -214,8 +214,12 @@ impl<const COUNT: bool> Path<COUNT> {
                         Some(Action::Push(push)) => {
                             self.take_pushed::<_, true>(company, packet, len, push);
                         }
-                        Some(Action::Tunnel(route)) => {
+                        Some(Action::Tunnel(route)) if KNOWN => {
                             self.take_tunnelled::<_, true>(company, packet, len, route);
+                        }
+                        Some(Action::Tunnel(route)) => {
+                            let (first, of) = ((packet, len), (leaf, route));
+                            following = self.take_tunnelled_row::<_, true>(company, &mut packets, first, of);
                         }
                         Some(Action::Local) => {
                             let first = (target, len);
@@ -241,8 +245,12 @@ impl<const COUNT: bool> Path<COUNT> {
                         Some(Action::Push(push)) => {
                             self.take_pushed::<_, false>(company, packet, len, push);
                         }
-                        Some(Action::Tunnel(route)) => {
+                        Some(Action::Tunnel(route)) if KNOWN => {
                             self.take_tunnelled::<_, false>(company, packet, len, route);
+                        }
+                        Some(Action::Tunnel(route)) => {
+                            let (first, of) = ((packet, len), (leaf, route));
+                            following = self.take_tunnelled_row::<_, false>(company, &mut packets, first, of);
                         }
                         Some(Action::Local) => {
                             let first = (target.into(), len);

@@ -32,6 +32,12 @@ const UDP: usize = 8;
 const GUE: usize = 4;
 const GRE: usize = 4;
 
+/// Lengths of outer headers that are soon written, with that of the frame.
+const NOTHING: usize = ETHERNET + FIXED4;
+const OF_GRE: usize = NOTHING + GRE;
+const OF_UDP: usize = NOTHING + UDP;
+const OF_UDP_GUE_GRE: usize = OF_UDP + GUE + GRE;
+
 /// Packets in a row through one tunnel, added to what its link has counted when another one's turn comes.
 #[derive(Default)]
 pub(in super::super) struct Crossed {
@@ -43,12 +49,23 @@ pub(in super::super) struct Crossed {
 impl Crossed {
     #[inline(always)]
     fn count(&mut self, link: LinkId, bytes: usize, counters: &Counters, direction: Direction) {
+        self.count_row(link, (1, bytes as u64), counters, direction);
+    }
+
+    #[inline(always)]
+    fn count_row(
+        &mut self,
+        link: LinkId,
+        (packets, bytes): (u64, u64),
+        counters: &Counters,
+        direction: Direction,
+    ) {
         if self.link != Some(link) {
             self.flush(counters, direction);
             self.link = Some(link);
         }
-        self.packets += 1;
-        self.bytes += bytes as u64;
+        self.packets += packets;
+        self.bytes += bytes;
     }
 
     #[inline(always)]
@@ -75,26 +92,27 @@ impl<const COUNT: bool> Path<COUNT> {
     ) {
         let view = company.common.view;
         let identification = self.identification.wrapping_add(1);
-        let fits = route.mtu == 0 || len <= route.mtu as usize;
-        if fits && let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) {
+        if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) {
             let form = tunnel.form(if IPV6 { Inside::Ip6 } else { Inside::Ip4 });
-            let out = match form.lean {
-                Lean::Nothing => {
-                    enter_lean::<IPV6, { ETHERNET + 20 }>(view, &mut packet, len, form, identification)
+            let out = match (form.lean, LeanWay::new(view, route, form)) {
+                (Lean::Nothing, Some(way)) => {
+                    enter_lean::<IPV6, NOTHING>(&mut packet, len, form, way, identification)
                 }
-                Lean::Gre => {
-                    enter_lean::<IPV6, { ETHERNET + 24 }>(view, &mut packet, len, form, identification)
+                (Lean::Gre, Some(way)) => {
+                    enter_lean::<IPV6, OF_GRE>(&mut packet, len, form, way, identification)
                 }
-                Lean::Udp => {
-                    enter_lean::<IPV6, { ETHERNET + 28 }>(view, &mut packet, len, form, identification)
+                (Lean::Udp, Some(way)) => {
+                    enter_lean::<IPV6, OF_UDP>(&mut packet, len, form, way, identification)
                 }
-                Lean::UdpGueGre => {
-                    enter_lean::<IPV6, { ETHERNET + 36 }>(view, &mut packet, len, form, identification)
+                (Lean::UdpGueGre, Some(way)) => {
+                    enter_lean::<IPV6, OF_UDP_GUE_GRE>(&mut packet, len, form, way, identification)
                 }
-                Lean::No if route.next_hop.is_none() => {
+                (Lean::No, _)
+                    if route.next_hop.is_none() && (route.mtu == 0 || len <= route.mtu as usize) =>
+                {
                     enter::<IPV6>(view, &mut packet, len, (tunnel, form), identification)
                 }
-                Lean::No => None,
+                _ => None,
             };
             if let Some(out) = out {
                 self.identification = identification;
@@ -104,6 +122,93 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         }
         self.take_own_road(company, packet);
+    }
+
+    /// Puts packets in a row that are looked up to the same `leaf`, a route by a tunnel, into it; `packet` of `len` bytes is
+    /// the first of them. The one that follows the row.
+    #[inline(never)]
+    pub(super) fn take_tunnelled_row<T: Trace, const IPV6: bool>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        packet: (Packet, usize),
+        (leaf, route): (Option<u32>, &TunnelRoute),
+    ) -> Option<Packet> {
+        let view = company.common.view;
+        if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) {
+            let form = tunnel.form(if IPV6 { Inside::Ip6 } else { Inside::Ip4 });
+            match (form.lean, LeanWay::new(view, route, form)) {
+                (Lean::Nothing, Some(way)) => {
+                    return self.enter_row::<T, IPV6, NOTHING>(company, packets, packet, leaf, (form, way));
+                }
+                (Lean::Gre, Some(way)) => {
+                    return self.enter_row::<T, IPV6, OF_GRE>(company, packets, packet, leaf, (form, way));
+                }
+                (Lean::Udp, Some(way)) => {
+                    return self.enter_row::<T, IPV6, OF_UDP>(company, packets, packet, leaf, (form, way));
+                }
+                (Lean::UdpGueGre, Some(way)) => {
+                    return self.enter_row::<T, IPV6, OF_UDP_GUE_GRE>(
+                        company,
+                        packets,
+                        packet,
+                        leaf,
+                        (form, way),
+                    );
+                }
+                _ => {}
+            }
+        }
+        self.take_tunnelled::<T, IPV6>(company, packet.0, packet.1, route);
+        packets.next()
+    }
+
+    /// The same with an outer header that is soon written; with that of the frame it has `FRONT` bytes.
+    #[inline(always)]
+    fn enter_row<T: Trace, const IPV6: bool, const FRONT: usize>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        (mut packet, mut len): (Packet, usize),
+        leaf: Option<u32>,
+        (form, way): (&Form, LeanWay<'_>),
+    ) -> Option<Packet> {
+        let common = company.common;
+        let guard = common.view.guard;
+        let (mut row, mut received) = ((0, 0), 0);
+        let following = loop {
+            let identification = self.identification.wrapping_add(1);
+            match enter_lean::<IPV6, FRONT>(&mut packet, len, form, way, identification) {
+                Some(out) => {
+                    self.identification = identification;
+                    row = (row.0 + 1, row.1 + len as u64);
+                    self.send_frame(out, packet, company.trace);
+                }
+                None => self.take_own_road(company, packet),
+            }
+            packet = match packets.next() {
+                Some(packet) => packet,
+                None => break None,
+            };
+            let (found, length) = match common.plain(packet.bytes()) {
+                Some(Plain::V6(target, len)) if IPV6 => {
+                    (common.fib6.and_then(|fib| fib.lookup(target, guard)), len)
+                }
+                Some(Plain::V4(target, len)) if !IPV6 => {
+                    (common.fib4.and_then(|fib| fib.lookup(target, guard)), len)
+                }
+                _ => break Some(packet),
+            };
+            if found != leaf {
+                break Some(packet);
+            }
+            len = length;
+            received += packet.len() as u64;
+        };
+        self.entered.count_row(form.link, row, &self.counters, Direction::Transmit);
+        self.totals.buffer_moves_avoided += row.0;
+        company.received += received;
+        following
     }
 
     /// Takes what is inside out of packets in a row for the same address of the router's, if they came through tunnels;
@@ -166,24 +271,44 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
+/// The way of packets with an outer header that is soon written.
+#[derive(Clone, Copy)]
+struct LeanWay<'a> {
+    next_hop: &'a StoredNextHop,
+    /// Longest packet inside.
+    longest: usize,
+}
+
+impl<'a> LeanWay<'a> {
+    /// `None`: it is not so plain.
+    #[inline(always)]
+    fn new(view: &View<'a>, route: &TunnelRoute, form: &Form) -> Option<Self> {
+        let next_hop = view.next_hop(form.next_hop)?;
+        if view.tables.tunnels().exceptions.any() {
+            return None;
+        }
+        let outer = (next_hop.plain_mtu as usize).min(u16::MAX.into());
+        let outer = outer.checked_sub(usize::from(form.len))?;
+        Some(Self { next_hop, longest: outer.min(form.mtu as usize).min(route.mtu(u32::MAX) as usize) })
+    }
+}
+
 /// Puts an outer header that is soon written before the packet of `len` bytes in a frame; with the frame's it has `FRONT`
 /// bytes. `None`: it is not so plain, and as it was.
 #[inline(always)]
 fn enter_lean<const IPV6: bool, const FRONT: usize>(
-    view: &View<'_>,
     packet: &mut Packet,
     len: usize,
     form: &Form,
+    LeanWay { next_hop, longest }: LeanWay<'_>,
     identification: u16,
 ) -> Option<Out> {
-    let header = FRONT - ETHERNET;
-    let outer_len = header + len;
-    let next_hop = view.next_hop(form.next_hop)?;
-    let mac = addresses(next_hop, outer_len)?;
-    let total = u16::try_from(outer_len).ok()?;
-    if len > form.mtu as usize || view.tables.tunnels().exceptions.any() {
+    if len > longest {
         return None;
     }
+    let header = FRONT - ETHERNET;
+    let outer_len = header + len;
+    let total = outer_len as u16;
     if packet.len() != ETHERNET + len {
         cut(packet, ETHERNET + len);
     }
@@ -201,7 +326,7 @@ fn enter_lean<const IPV6: bool, const FRONT: usize>(
     let (stays, ttl) = (flags & flags_taken, left & ttl_taken);
     let port = if form.has(PORT) { Some(source_port(inner, false)) } else { None };
     *front = *form.template.last_chunk::<FRONT>()?;
-    front[..12].copy_from_slice(mac);
+    front[..12].copy_from_slice(&next_hop.mac);
     front[12..ETHERNET].copy_from_slice(&ethernet::IPV4.to_be_bytes());
     let outer = front.get_mut(ETHERNET..)?;
     fill_ipv4(outer.first_chunk_mut::<12>()?, form.sum, (total, identification), (tos, stays, ttl));
