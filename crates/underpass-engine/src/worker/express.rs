@@ -5,6 +5,7 @@
 //! goes on with, and goes along its [`Road`].
 
 mod ended;
+mod enter;
 mod headend;
 mod label;
 mod prefetch;
