@@ -22,8 +22,9 @@ use crate::limiter::Nanos;
 use crate::tables::{LinkId, NextHop, Rewrite};
 use crate::trace::{Event, Trace};
 
-/// Packets that wait for one neighbour; the oldest makes room for one more. Linux's `unres_qlen`.
-const QUEUE: usize = 101;
+/// Bytes that wait for one neighbour; the oldest packets make room for one more. Linux's `unres_qlen_bytes`: 256 packets
+/// of 256 bytes, of a full-sized MTU 101.
+const QUEUE: usize = 256 * charge(256);
 /// Neighbours that packets wait for at a time.
 const NEIGHBOURS: usize = 256;
 /// How long a packet waits: Linux's three solicitations, a second apart.
@@ -40,6 +41,11 @@ pub struct Unresolved {
     pub address: IpAddr,
 }
 
+/// What a packet of this many bytes counts for. Linux's `SKB_TRUESIZE` on 64 bits.
+const fn charge(len: usize) -> usize {
+    len + 576
+}
+
 /// Where a packet goes once the neighbour is known.
 struct Held {
     road: Road,
@@ -53,6 +59,8 @@ struct Neighbour {
     /// When the first packet for it came.
     since: Nanos,
     packets: VecDeque<Held>,
+    /// What they count for.
+    charged: usize,
 }
 
 /// What is held, and which neighbours have not been asked for yet.
@@ -175,24 +183,32 @@ impl<const COUNT: bool> Path<COUNT> {
             None if holds.neighbours.len() == NEIGHBOURS => return Some((road, UNRESOLVED)),
             None => {
                 holds.wanted.push(Unresolved { link: id, ifindex: link.ifindex, address });
-                let packets = VecDeque::new();
-                holds.neighbours.push_back(Neighbour { link: id, address, since: view.now, packets });
+                let (since, packets) = (view.now, VecDeque::new());
+                holds.neighbours.push_back(Neighbour { link: id, address, since, packets, charged: 0 });
                 holds.neighbours.len() - 1
             }
         };
-        let queue = &mut holds.neighbours[at].packets;
-        if queue.len() < QUEUE && holds.count == holds.limit {
+        let charged = charge(road.packet.len());
+        let full = holds.neighbours[at].charged + charged > QUEUE;
+        if !full && holds.count == holds.limit {
             return Some((road, UNRESOLVED));
         }
         trace.step(Event::Held, &road.packet);
-        let oldest = if queue.len() == QUEUE { queue.pop_front() } else { None };
-        queue.push_back(Held { road, port, mtu });
-        holds.count += 1;
-        if let Some(Held { road, .. }) = oldest {
+        while let Some(holds) = &mut self.holds
+            && let Some(neighbour) = holds.neighbours.get_mut(at)
+        {
+            let full = neighbour.charged + charged > QUEUE;
+            let Some(oldest) = neighbour.packets.pop_front_if(|_| full) else {
+                neighbour.packets.push_back(Held { road, port, mtu });
+                neighbour.charged += charged;
+                holds.count += 1;
+                return None;
+            };
+            neighbour.charged -= charge(oldest.road.packet.len());
             holds.count -= 1;
-            self.drop(road.packet, Drop::NeighbourUnresolved, trace);
+            self.drop(oldest.road.packet, Drop::NeighbourUnresolved, trace);
         }
-        None
+        Some((road, UNRESOLVED))
     }
 
     fn release<T: Trace>(
