@@ -47,11 +47,6 @@ const SKIPPED: &[(&str, &str)] = &[
         "ip -6 route add fc00:1::11/128 encap seg6local action End flavors psp,usd count dev v0",
         "Linux refuses what this router has: docs/differences.md",
     ),
-    (
-        "ip -f mpls route add 104 nexthop as 201 via inet 10.0.0.2 dev v0 weight 1 nexthop as 202 via inet \
-         10.1.0.2 dev v1 weight 3",
-        "Linux refuses weights, which this router has: docs/differences.md",
-    ),
 ];
 
 /// Lines of Linux's output that cannot be there, and why.

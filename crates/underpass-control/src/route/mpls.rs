@@ -6,6 +6,7 @@
 
 mod dump;
 mod netconf;
+mod object;
 mod request;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,6 +28,7 @@ pub(crate) use request::{delete, get, new};
 use super::compile::NextHopKey;
 use super::publish::Scope;
 use crate::Router;
+use crate::events::Cause;
 
 /// Labels below it have a meaning of their own: RFC 3032 section 2.1.
 const FIRST_UNRESERVED: u32 = 16;
@@ -42,9 +44,12 @@ struct Way {
     /// `None`: to the link's own address, or if it is a VRF or `lo`, no further.
     via: Option<Via>,
     weight: u16,
-    /// What is put on, the outermost first. In a spec empty where the route has them, two at most.
+    /// What is put on, the outermost first. In a spec empty where the route has them, [`OWN_LABELS`] at most.
     labels: Box<[u32]>,
 }
+
+/// Labels of a way that a route has, not its spec; more are rare.
+const OWN_LABELS: usize = 2;
 
 /// A route, but for what label it is of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -53,6 +58,8 @@ struct Spec {
     /// `ttl-propagate`; `None`: as `net.mpls.ip_ttl_propagate` says.
     propagate: Option<bool>,
     ways: Box<[Way]>,
+    /// The next-hop object that has the ways, with all their labels.
+    object: Option<u32>,
 }
 
 /// The labels that the ways of a route put on: of each, those that its spec does not have.
@@ -132,6 +139,8 @@ pub(crate) struct Labels {
     specs: Vec<Option<Entry>>,
     free_specs: Vec<u32>,
     by_spec: HashMap<Arc<Spec>, u32>,
+    /// The specs whose ways are those of an object.
+    by_objects: BTreeSet<u32>,
     lists: Vec<List>,
     free_lists: Vec<u32>,
     /// The links that take labels: `net.mpls.conf.IF.input`.
@@ -151,6 +160,7 @@ impl Default for Labels {
             specs: Vec::new(),
             free_specs: Vec::new(),
             by_spec: HashMap::new(),
+            by_objects: BTreeSet::new(),
             lists: Vec::new(),
             free_lists: Vec::new(),
             input: BTreeSet::new(),
@@ -268,7 +278,7 @@ impl Router {
     /// Sets `net.mpls.ip_ttl_propagate`.
     pub(crate) fn set_ttl_propagate(&mut self, propagate: bool) {
         self.routes.labels.propagate = propagate;
-        self.recompile_labels(|_| true);
+        self.recompile_labels(|_, _| true);
         let labels = self.routes.labels.routes.len() as u32;
         for (label, payload) in [(0, IpVersion::V4), (2, IpVersion::V6)] {
             if labels > label {
@@ -293,7 +303,7 @@ impl Router {
             self.tell_label_input(link);
             let loopback = self.links.get(link).is_some_and(|link| link.kind == crate::LinkKind::Loopback);
             if loopback {
-                self.recompile_labels(|_| true);
+                self.recompile_labels(|_, _| true);
             }
         }
     }
@@ -350,7 +360,10 @@ impl Router {
             }
             (To::Act(action), _) => LabelAction::Act(action),
         };
-        let stacks = labels.stacks(route);
+        let stacks = match spec.object {
+            Some(_) => object::stacks(&spec.ways),
+            None => labels.stacks(route),
+        };
         if let ([to], [stack]) = (&compiled.to[..], &stacks[..]) {
             return match to {
                 Some(to) => Some(action(*to, stack)),
@@ -386,6 +399,9 @@ impl Router {
         let compiled = self.compile_spec(&spec);
         let labels = &mut self.routes.labels;
         labels.by_spec.insert(spec.clone(), number);
+        if spec.object.is_some() {
+            labels.by_objects.insert(number);
+        }
         labels.specs[number as usize] = Some(Entry { spec, routes: 1, compiled });
         Ok(number)
     }
@@ -399,6 +415,7 @@ impl Router {
             && let Some(entry) = slot.take()
         {
             labels.by_spec.remove(&entry.spec);
+            labels.by_objects.remove(&number);
             labels.free_specs.push(number);
             self.forget_compiled_spec(entry.compiled);
         }
@@ -417,21 +434,26 @@ impl Router {
 
     /// A link has gone down, come up or changed: what leads to it follows.
     pub(crate) fn refresh_labels_of(&mut self, link: u32) {
-        self.recompile_labels(|spec| spec.ways.iter().any(|way| way.oif == link));
+        self.recompile_labels(|_, spec| spec.ways.iter().any(|way| way.oif == link));
     }
 
     /// A link is no more: routes whose every way led to it go. Linux: `mpls_ifdown`, which tells.
     pub(crate) fn forget_labels_of(&mut self, link: u32) {
         self.routes.labels.input.remove(&link);
+        self.forget_labels(Cause::default(), |spec| spec.ways.iter().all(|way| way.oif == link));
+    }
+
+    /// Routes of some specs go, and that is told.
+    fn forget_labels(&mut self, cause: Cause, gone: impl Fn(&Spec) -> bool) {
         let labels = &self.routes.labels;
-        let gone = |entry: &Entry| entry.spec.ways.iter().all(|way| way.oif == link);
+        let gone = |entry: &Entry| gone(&entry.spec);
         let specs = (0..).zip(&labels.specs).filter(|(_, entry)| entry.as_ref().is_some_and(gone));
         let specs: BTreeSet<u32> = specs.map(|(number, _)| number).collect();
         if specs.is_empty() {
             return;
         }
         for label in self.labels_of(|spec| specs.contains(&spec)) {
-            self.tell_label(crate::events::Cause::default(), libc::RTM_DELROUTE, 0, label);
+            self.tell_label(cause, libc::RTM_DELROUTE, 0, label);
             self.forget_label(label);
         }
     }
@@ -442,11 +464,11 @@ impl Router {
         (0..).zip(&self.routes.labels.routes).filter(of).map(|(label, _)| label).collect()
     }
 
-    fn recompile_labels(&mut self, touched: impl Fn(&Spec) -> bool) {
+    fn recompile_labels(&mut self, touched: impl Fn(u32, &Spec) -> bool) {
         let mut replaced = BTreeMap::new();
         for number in 0..self.routes.labels.specs.len() {
             let Some(Some(entry)) = self.routes.labels.specs.get(number) else { continue };
-            if !touched(&entry.spec) {
+            if !touched(number as u32, &entry.spec) {
                 continue;
             }
             let spec = entry.spec.clone();
@@ -467,7 +489,11 @@ impl Router {
         for way in &spec.ways {
             let to = self.way_to(way, &mut compiled);
             ways.push(to.map(|to| match to {
-                SwitchTo::NextHop(next_hop) if way.labels.is_empty() => To::NextHop(next_hop),
+                SwitchTo::NextHop(next_hop)
+                    if way.labels.is_empty() || spec.object.is_some() && way.labels.len() <= OWN_LABELS =>
+                {
+                    To::NextHop(next_hop)
+                }
                 to => {
                     let mut labels = stack(&way.labels);
                     if let [.., flags, _] = &mut labels[..] {
@@ -560,7 +586,7 @@ mod tests {
                         (vec![way(1, &[]), way(2, &[])], [Stack::new(), [n, n].into()].into_iter().collect())
                     }
                 };
-                let spec = Spec { protocol: 4, propagate: None, ways: ways.into() };
+                let spec = Spec { protocol: 4, propagate: None, ways: ways.into(), object: None };
                 router.set_label(label, Some((spec, stacks))).unwrap();
             }
             assert_eq!(held(&router), (11, 28));

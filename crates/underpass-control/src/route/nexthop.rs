@@ -81,7 +81,7 @@ impl Objects {
     }
 
     /// Whether an object is a group that has this member.
-    fn contains(&self, group: u32, id: u32) -> bool {
+    pub fn contains(&self, group: u32, id: u32) -> bool {
         let kind = self.get(group).map(|object| &object.kind);
         matches!(kind, Some(Kind::Group(members)) if members.iter().any(|(member, _)| *member == id))
     }

@@ -24,8 +24,6 @@ const RTA_TTL_PROPAGATE: u16 = 26;
 struct Way {
     labels: Vec<u32>,
     via: Option<Via>,
-    /// Less one.
-    weight: u8,
     oif: u32,
 }
 
@@ -47,20 +45,19 @@ fn way() -> impl Strategy<Value = Way> {
         (1..5u8).prop_map(|n| Some(Via::Link([2, 0, 0, 0, 9, n]))),
         Just(None),
     ];
-    (labels, via, 0..4u8, 0..LINKS.len(), any::<bool>()).prop_map(|(labels, via, weight, link, lo)| {
+    (labels, via, 0..LINKS.len(), any::<bool>()).prop_map(|(labels, via, link, lo)| {
         // Only packets that have arrived go to `lo`.
         let oif = if via.is_none() && lo { LO } else { LINKS[link] };
-        Way { labels, via, weight, oif }
+        Way { labels, via, oif }
     })
 }
 
 fn route() -> impl Strategy<Value = Route> {
     let ways = prop_oneof![vec(way(), 1), vec(way(), 2..5), vec(way(), 16)];
-    (3..6u8, any::<Option<bool>>(), ways).prop_map(|(protocol, propagate, mut ways)| {
-        if let [way] = &mut ways[..] {
-            way.weight = 0;
-        }
-        Route { protocol, propagate, ways }
+    (3..6u8, any::<Option<bool>>(), ways).prop_map(|(protocol, propagate, ways)| Route {
+        protocol,
+        propagate,
+        ways,
     })
 }
 
@@ -92,7 +89,7 @@ fn request(lab: &mut Lab, kind: u16, flags: u16, label: u32, route: Option<&Rout
         let nest = message.nest_unflagged(RTA_MULTIPATH);
         for way in &route.ways {
             let start = message.len();
-            message.fixed(&[[0, 0, 0, way.weight], way.oif.to_ne_bytes()].concat());
+            message.fixed(&[[0; 4], way.oif.to_ne_bytes()].concat());
             write_way(message, way);
             let len = (message.len() - start) as u16;
             message.written()[start..start + 2].copy_from_slice(&len.to_ne_bytes());
@@ -114,10 +111,10 @@ fn down(index: u32) -> RouteNetlinkMessage {
 
 const POLICY: [Type; 40] = [Type::Any; 40];
 
-fn read_way(attributes: &Attributes<'_, 40>, weight: u8, oif: u32) -> Way {
+fn read_way(attributes: &Attributes<'_, 40>, oif: u32) -> Way {
     let labels = attributes.get(RTA_NEWDST).map(|labels| mpls::parse_labels(&labels, 30).unwrap().into());
     let via = attributes.get(RTA_VIA).map(|via| mpls::parse_via(&via).unwrap());
-    Way { labels: labels.unwrap_or_default(), via, weight, oif }
+    Way { labels: labels.unwrap_or_default(), via, oif }
 }
 
 fn dump(lab: &mut Lab) -> BTreeMap<u32, Route> {
@@ -142,14 +139,14 @@ fn dump(lab: &mut Lab) -> BTreeMap<u32, Route> {
             let attributes = Attributes::parse(&POLICY, &body[12..], 0, Validate::Liberal).unwrap();
             let label = mpls::parse_labels(&attributes.get(RTA_DST).unwrap(), 1).unwrap()[0];
             let ways = match attributes.get(RTA_MULTIPATH) {
-                None => vec![read_way(&attributes, 0, attributes.get(RTA_OIF).unwrap().u32())],
+                None => vec![read_way(&attributes, attributes.get(RTA_OIF).unwrap().u32())],
                 Some(ways) => {
                     let (mut rest, mut read) = (ways.value, Vec::new());
-                    while let [a, b, _, weight, oif @ ..] = rest {
+                    while let [a, b, _, 0, oif @ ..] = rest {
                         let len = usize::from(u16::from_ne_bytes([*a, *b]));
                         let inside = Attributes::parse(&POLICY, &rest[8..len], 0, Validate::Liberal).unwrap();
                         let oif = u32::from_ne_bytes(*oif.first_chunk().unwrap());
-                        read.push(read_way(&inside, *weight, oif));
+                        read.push(read_way(&inside, oif));
                         rest = &rest[len..];
                     }
                     read

@@ -4,8 +4,8 @@ use underpass_netlink::mpls::{stack, via};
 use underpass_netlink::{Refusal, Reply, Type, Validate, policy};
 
 use super::super::config::{
-    ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_MULTIPATH, RTA_OIF, RTA_VIA, RTMSG, RTNH_F_DEAD, RTNH_F_LINKDOWN,
-    RouteHeader,
+    ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_MULTIPATH, RTA_NH_ID, RTA_OIF, RTA_VIA, RTMSG, RTNH_F_DEAD,
+    RTNH_F_LINKDOWN, RouteHeader,
 };
 use super::request::{RTA_NEWDST, RTA_TTL_PROPAGATE};
 use super::{AF_MPLS, FIRST_UNRESERVED, Way};
@@ -90,6 +90,9 @@ impl Router {
         reply.attribute(RTA_DST, &stack(&[label]));
         if let Some(propagate) = spec.propagate.filter(|_| whole) {
             reply.u8(RTA_TTL_PROPAGATE, u8::from(propagate));
+        }
+        if let Some(object) = spec.object.filter(|_| whole) {
+            reply.u32(RTA_NH_ID, object);
         }
         match &spec.ways[..] {
             [way, rest @ ..] if rest.is_empty() || !whole => {

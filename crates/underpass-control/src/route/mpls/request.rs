@@ -8,11 +8,11 @@ use underpass_netlink::mpls::{MAX_LABELS, Via, parse_labels, parse_via};
 use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Type, Validate, policy};
 
 use super::super::config::{
-    ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_VIA, RTMSG, RTNH,
+    ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_NH_ID, RTA_OIF, RTA_VIA, RTMSG, RTNH,
     RouteHeader,
 };
 use super::super::lookup::Flow;
-use super::{FIRST_UNRESERVED, NONE, Spec, Stack, Way};
+use super::{FIRST_UNRESERVED, NONE, OWN_LABELS, Spec, Stack, Way};
 use crate::events::Cause;
 use crate::router::Outcome;
 use crate::{Request, Router};
@@ -20,8 +20,12 @@ use crate::{Request, Router};
 pub(super) const RTA_NEWDST: u16 = 19;
 pub(super) const RTA_TTL_PROPAGATE: u16 = 26;
 
-const POLICY: [Type; ATTRIBUTES] =
-    policy(&[(RTA_DST, Type::U32), (RTA_OIF, Type::U32), (RTA_TTL_PROPAGATE, Type::U8)]);
+const POLICY: [Type; ATTRIBUTES] = policy(&[
+    (RTA_DST, Type::U32),
+    (RTA_OIF, Type::U32),
+    (RTA_TTL_PROPAGATE, Type::U8),
+    (RTA_NH_ID, Type::U32),
+]);
 
 /// Bits of a label.
 const LABEL_BITS: u8 = 20;
@@ -36,7 +40,10 @@ struct Config {
     label: Option<u32>,
     protocol: u8,
     propagate: Option<bool>,
-    ways: Vec<Way>,
+    /// Looked at last, as by Linux.
+    ways: Result<Vec<Way>, Refusal>,
+    /// The next-hop object that has the ways.
+    object: Option<u32>,
 }
 
 /// `RTM_NEWROUTE`.
@@ -59,15 +66,19 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     if !there && flags & NLM_F_CREATE == 0 {
         return Err(Refusal::errno(ENOENT));
     }
-    let Config { protocol, propagate, mut ways, .. } = config;
+    let Config { protocol, propagate, ways, object, .. } = config;
+    let mut ways = match object {
+        Some(object) => router.label_ways(object)?,
+        None => ways?,
+    };
     for way in &mut ways {
         way.oif = router.link_of_way(way)?;
     }
-    if let [way] = &mut ways[..] {
-        way.weight = 1;
-    }
-    let stacks = ways.iter_mut().map(|way| router.own_stack(way)).collect();
-    router.set_label(label, Some((Spec { protocol, propagate, ways: ways.into() }, stacks)))?;
+    let stacks = match object {
+        Some(_) => [Stack::new()].into(),
+        None => ways.iter_mut().map(|way| router.own_stack(way)).collect(),
+    };
+    router.set_label(label, Some((Spec { protocol, propagate, ways: ways.into(), object }, stacks)))?;
     router.tell_label(Cause::from(request), libc::RTM_NEWROUTE, if there { NLM_F_REPLACE } else { 0 }, label);
     Ok(Outcome::Done)
 }
@@ -128,7 +139,8 @@ fn parse(request: &Request<'_>) -> Result<Config, Refusal> {
     if let Some((_, message)) = checks.into_iter().find(|(wrong, _)| *wrong) {
         return Err(refuse(message));
     }
-    let known = [RTA_OIF, RTA_NEWDST, RTA_DST, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH, RTA_TTL_PROPAGATE];
+    let of_ways = [RTA_OIF, RTA_NEWDST, RTA_GATEWAY, RTA_VIA, RTA_MULTIPATH];
+    let known = [&of_ways[..], &[RTA_DST, RTA_TTL_PROPAGATE, RTA_NH_ID]].concat();
     if let Some(unknown) = attributes.iter().find(|attribute| !known.contains(&attribute.kind)) {
         return Err(unknown.invalid("Unknown attribute"));
     }
@@ -142,34 +154,38 @@ fn parse(request: &Request<'_>) -> Result<Config, Refusal> {
     };
     let label =
         attributes.get(RTA_DST).map(|label| Ok::<_, Refusal>(parse_labels(&label, 1)?[0])).transpose()?;
+    let object = attributes.get(RTA_NH_ID).map(|id| id.u32());
+    if object.is_some() && of_ways.into_iter().any(|of_ways| attributes.get(of_ways).is_some()) {
+        return Err(refuse("Nexthop specification and nexthop id are mutually exclusive"));
+    }
     let oif = attributes.get(RTA_OIF).map_or(0, |oif| oif.u32());
-    let single = way(&attributes, oif, 1)?;
+    let single = way(&attributes, oif)?;
     let ways = match attributes.get(RTA_MULTIPATH) {
-        Some(multipath) => several(&multipath)?,
-        None => vec![single],
+        Some(multipath) => several(&multipath),
+        None => Ok(vec![single]),
     };
-    Ok(Config { label, protocol: header.protocol, propagate, ways })
+    Ok(Config { label, protocol: header.protocol, propagate, ways, object })
 }
 
-fn way(attributes: &Attributes<'_, ATTRIBUTES>, oif: u32, weight: u16) -> Result<Way, Refusal> {
+fn way(attributes: &Attributes<'_, ATTRIBUTES>, oif: u32) -> Result<Way, Refusal> {
     let labels = attributes.get(RTA_NEWDST).map(|labels| parse_labels(&labels, MAX_LABELS)).transpose()?;
     let via = attributes.get(RTA_VIA).map(|via| parse_via(&via)).transpose()?;
-    Ok(Way { oif, via, weight, labels: labels.unwrap_or_default() })
+    Ok(Way { oif, via, weight: 1, labels: labels.unwrap_or_default() })
 }
 
-/// Linux: `mpls_nh_build_multi`, which takes no weights.
+/// Linux: `mpls_nh_build_multi`, which takes neither weights nor flags.
 fn several(multipath: &Attribute<'_>) -> Result<Vec<Way>, Refusal> {
     let mut ways = Vec::new();
     let (mut rest, mut offset) = (multipath.value, multipath.offset as usize + 4);
     while let Some((fixed, _)) = rest.split_first_chunk::<RTNH>() {
         let [a, b, flags, weight, oif @ ..] = *fixed;
         let len = usize::from(u16::from_ne_bytes([a, b]));
-        let Some(inside) = rest.get(RTNH..len).filter(|_| flags == 0) else {
+        let Some(inside) = rest.get(RTNH..len).filter(|_| flags == 0 && weight == 0) else {
             return Err(Refusal::errno(EINVAL));
         };
         let attributes: Attributes<'_, ATTRIBUTES> =
             Attributes::parse(&POLICY, inside, offset + RTNH, Validate::Liberal)?;
-        ways.push(way(&attributes, u32::from_ne_bytes(oif), u16::from(weight) + 1)?);
+        ways.push(way(&attributes, u32::from_ne_bytes(oif))?);
         let step = len.next_multiple_of(4);
         rest = rest.get(step..).unwrap_or_default();
         offset += step;
@@ -182,7 +198,7 @@ impl Router {
     /// Takes the labels of a way that its route has, not its spec: two at most, of packets that go on.
     fn own_stack(&self, way: &mut Way) -> Stack {
         let goes_on = way.via.is_some() || self.links.get(way.oif).is_some_and(|link| link.port().is_some());
-        if goes_on && way.labels.len() <= 2 {
+        if goes_on && way.labels.len() <= OWN_LABELS {
             std::mem::take(&mut way.labels).into_iter().collect()
         } else {
             Stack::new()

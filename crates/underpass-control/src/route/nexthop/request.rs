@@ -260,6 +260,9 @@ impl Router {
             let message = "Blackhole nexthop can not be a member of a group with more than one path";
             return Err(refuse(message));
         }
+        if !self.label_users(id).is_empty() {
+            self.check_label_object(new)?;
+        }
         let v4 = match new {
             Kind::Group(members) => members.iter().any(|(id, _)| {
                 self.routes.objects.get(*id).is_some_and(|member| i32::from(member.family) == AF_INET)
@@ -298,6 +301,7 @@ impl Router {
     pub(super) fn put_object(&mut self, id: u32, object: Object) {
         let old = self.routes.objects.put(id, object);
         self.objects_changed(&self.users(id));
+        self.label_objects_changed(&self.label_users(id));
         self.forget_object(old);
     }
 
@@ -333,12 +337,14 @@ impl Router {
         }
         self.tell_object(cause, RTM_DELNEXTHOP, id);
         self.remove_where(cause, false, |info| info.ways == Ways::Object(id));
-        let users = self.users(id);
+        self.forget_labels_by(cause, id);
+        let (users, labels) = (self.users(id), self.label_users(id));
         let (old, emptied, shrunk) = self.routes.objects.remove(id);
         for group in shrunk {
             self.tell_object(cause, RTM_NEWNEXTHOP, group);
         }
         self.objects_changed(&users);
+        self.label_objects_changed(&labels);
         self.forget_object(old);
         emptied.into_iter().for_each(|group| self.remove_object(cause, group));
     }

@@ -1,0 +1,101 @@
+//! Label routes by next-hop objects, which Linux does not have: the ways of an object are those of the route, the labels
+//! of its `encap mpls` take the place of the route's own, and the weights of a group spread flows.
+
+use std::sync::Arc;
+
+use libc::EINVAL;
+use underpass_engine::tables::MAX_LABEL_WAYS;
+use underpass_netlink::mpls::Via;
+use underpass_netlink::{Encap, Refusal};
+
+use super::super::info::Hop;
+use super::super::nexthop::{Kind, Object};
+use super::{Entry, OWN_LABELS, Spec, Stacks, Way};
+use crate::Router;
+use crate::events::Cause;
+
+const fn refuse(message: &'static str) -> Refusal {
+    Refusal::new(EINVAL, message)
+}
+
+/// What ways put on by themselves, as the routes of no object have it.
+pub(super) fn stacks(ways: &[Way]) -> Stacks {
+    let stack = |way: &Way| way.labels.iter().copied().filter(|_| way.labels.len() <= OWN_LABELS).collect();
+    ways.iter().map(stack).collect::<Stacks>()
+}
+
+fn way(hop: &Hop) -> Way {
+    let labels = match hop.encap() {
+        Some(Encap::Mpls(mpls)) => mpls.labels.clone(),
+        _ => Box::default(),
+    };
+    Way { oif: hop.oif, via: hop.gateway.map(Via::Ip), weight: hop.weight, labels }
+}
+
+impl Router {
+    /// The ways of an object as those of a label.
+    pub(super) fn label_ways(&self, object: u32) -> Result<Vec<Way>, Refusal> {
+        let found = self.routes.objects.get(object).ok_or(refuse("Nexthop id does not exist"))?;
+        self.check_label_object(&found.kind)?;
+        Ok(self.routes.objects.ways(object).iter().map(way).collect())
+    }
+
+    /// Whether label routes can use an object of this kind.
+    pub(in super::super) fn check_label_object(&self, kind: &Kind) -> Result<(), Refusal> {
+        match kind {
+            Kind::Blackhole => Err(refuse("MPLS routes can not use a blackhole nexthop")),
+            Kind::Single(hop) => match hop.encap() {
+                None => Ok(()),
+                Some(Encap::Mpls(mpls)) if mpls.ttl.is_none() => Ok(()),
+                Some(Encap::Mpls(_)) => {
+                    Err(refuse("MPLS routes can not use a nexthop with a TTL of its own"))
+                }
+                Some(_) => Err(refuse("MPLS routes can not use a nexthop with an encapsulation but MPLS")),
+            },
+            Kind::Group(members) if members.len() > MAX_LABEL_WAYS => {
+                Err(refuse("MPLS routes can not use a nexthop group of so many"))
+            }
+            Kind::Group(members) => {
+                let mut members = members.iter().filter_map(|(id, _)| self.routes.objects.get(*id));
+                members.try_for_each(|Object { kind, .. }| self.check_label_object(kind))
+            }
+        }
+    }
+
+    /// The specs whose object is this one, or a group that has it.
+    pub(in super::super) fn label_users(&self, id: u32) -> Vec<u32> {
+        let labels = &self.routes.labels;
+        let object = |number: &u32| labels.specs.get(*number as usize)?.as_ref()?.spec.object;
+        let uses = |used: u32| used == id || self.routes.objects.contains(used, id);
+        labels.by_objects.iter().copied().filter(|number| object(number).is_some_and(uses)).collect()
+    }
+
+    /// The objects of these specs have changed. A kernel's may have become one that no label can use.
+    pub(in super::super) fn label_objects_changed(&mut self, specs: &[u32]) {
+        for &number in specs {
+            let entry = self.routes.labels.specs.get(number as usize).and_then(Option::as_ref);
+            let Some(Entry { spec, .. }) = entry else { continue };
+            let Some(object) = spec.object else { continue };
+            let Ok(ways) = self.label_ways(object) else {
+                self.forget_labels_by(Cause::default(), object);
+                continue;
+            };
+            let (old, new) = (spec.clone(), Arc::new(Spec { ways: ways.into(), ..Spec::clone(spec) }));
+            let labels = &mut self.routes.labels;
+            labels.generation += 1;
+            labels.by_spec.remove(&old);
+            labels.by_spec.insert(new.clone(), number);
+            if let Some(Some(entry)) = labels.specs.get_mut(number as usize) {
+                entry.spec = new;
+            }
+        }
+        if !specs.is_empty() {
+            self.recompile_labels(|number, _| specs.contains(&number));
+        }
+    }
+
+    /// An object is no more: nor are the routes of labels by it.
+    pub(in super::super) fn forget_labels_by(&mut self, cause: Cause, object: u32) {
+        self.forget_labels(cause, |spec| spec.object == Some(object));
+    }
+}
