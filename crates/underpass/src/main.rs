@@ -106,6 +106,35 @@ mod tests {
         all.collect()
     }
 
+    /// A table of figures stands below the command that prints it: in its section, or at the top of its page.
+    #[test]
+    fn figures_stand_below_their_command() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        let pages = docs.chain([root.join("README.md"), root.join("CONTRIBUTING.md")]);
+        let is_figure = |cell: &&str| cell.trim().starts_with(|c: char| c.is_ascii_digit());
+        let mut tables = 0;
+        for page in pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
+            let text = fs::read_to_string(&page).unwrap();
+            let (mut of_page, mut of_section, mut first) = (false, false, true);
+            for line in text.lines() {
+                if line.starts_with("## ") {
+                    (of_page, of_section, first) = (of_page || first && of_section, false, false);
+                }
+                of_section |= !commands(line).is_empty() || line.starts_with("    make ");
+                let cells: Vec<&str> = line.trim_matches('|').split('|').skip(1).collect();
+                if line.starts_with('|')
+                    && cells.len() > 1
+                    && 2 * cells.iter().filter(|c| is_figure(c)).count() > cells.len()
+                {
+                    tables += 1;
+                    assert!(of_page || of_section, "{}: no command above\n{line}", page.display());
+                }
+            }
+        }
+        assert!(tables > 100, "{tables} rows of figures");
+    }
+
     /// What a page tells to type can be typed.
     #[test]
     fn commands_of_the_docs_exist() {

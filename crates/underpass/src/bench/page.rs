@@ -96,6 +96,9 @@ fn table(records: &[&Record]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::counters::VARIANTS;
     use super::super::measure::Cost;
     use super::super::{COUNTERS, FLOOR, all, large};
     use super::*;
@@ -129,5 +132,27 @@ mod tests {
                 PARTS.iter().filter(|(_, prefixes)| prefixes.iter().any(|prefix| name.starts_with(prefix)));
             assert_eq!(parts.count(), 1, "{name}");
         }
+    }
+
+    /// The page of the docs was written by this program as it is: its scenarios, and VPP's figures for them.
+    #[test]
+    fn the_page_of_the_docs_is_of_today() {
+        let page = include_str!("../../../../docs/benchmarks.md");
+        let shown: BTreeMap<String, String> = page
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_prefix("| `")?.split(" | ");
+                let name = cells.next()?.trim_end_matches('`');
+                Some((name.to_owned(), cells.nth(3)?.to_owned()))
+            })
+            .collect();
+        let mut known: BTreeMap<_, _> = all()
+            .into_iter()
+            .map(|scenario| (scenario.name, scenario.vpp.map_or(String::new(), |vpp| vpp.to_string())))
+            .chain(large::NAMES.map(|name| (name.to_owned(), String::new())))
+            .chain(VARIANTS.map(|name| (format!("counters-{}", name.replace(' ', "-")), String::new())))
+            .collect();
+        known.retain(|name, _| ![FLOOR, COUNTERS].contains(&name.as_str()));
+        assert_eq!(shown, known, "make bench, and write docs/benchmarks.md anew");
     }
 }

@@ -247,6 +247,30 @@ mod tests {
         }
     }
 
+    /// The page of the docs has the sections, the commands and the tables that this program writes.
+    #[test]
+    fn the_page_of_the_docs_is_of_today() {
+        let sections: Vec<_> = EXPERIMENTS
+            .iter()
+            .map(|experiment| (experiment, (experiment.write)(&printed(experiment.name)).unwrap()))
+            .collect();
+        let machine = Machine { processor: String::new(), cores: 2, kernel: String::new() };
+        // Headings, commands, plots, and of tables the line with the names of their columns.
+        let shape = |page: &str| -> Vec<String> {
+            let lines: Vec<&str> = page.lines().collect();
+            let told = |pair: &&[&str]| {
+                let [line, next] = pair else { return false };
+                line.starts_with("##")
+                    || line.starts_with("    ")
+                    || line.starts_with("![")
+                    || next.starts_with("| ---")
+            };
+            lines.windows(2).filter(told).map(|pair| pair[0].to_owned()).collect()
+        };
+        let docs = include_str!("../../../../docs/experiments.md");
+        assert_eq!(shape(docs), shape(&page(&sections, &machine, false).unwrap()));
+    }
+
     #[test]
     fn another_shape_is_told() {
         let error = (EXPERIMENTS[1].write)(&["[]".to_owned()]).err().unwrap();
