@@ -55,6 +55,8 @@ for name, options, frames in [
     ("mpu", "rate 80bit burst 1000 limit 10k mpu 400", sized(28, 28, 28, 28)),
     ("overhead", "rate 80bit burst 1000 limit 10k overhead 100", sized(300, 300, 300)),
     ("atm", "rate 80bit burst 1000 limit 10k linklayer atm", sized(300, 300, 300, 100, 48)),
+    ("peakrate", "rate 80bit burst 1000 limit 10k peakrate 160bit minburst 600", sized(300, 200, 100, 300, 28)),
+    ("peakrate-mtu", "rate 80bit burst 1000 limit 10k peakrate 160bit mtu 400", sized(300, 200, 500, 100, 28)),
 ]:
     queues(f"tbf/{name}", f"tbf {options}.", [f"tc qdisc add dev p1 root handle 1: tbf {options}"], frames)
 queues(
@@ -106,6 +108,18 @@ queues(
     sized(200, 200, 28, 28, 28, 200),
 )
 
+DEEP = [
+    "tc qdisc add dev p1 root handle 1: htb default 30",
+    "tc class add dev p1 parent 1: classid 1:1 htb rate 80bit burst 2000 cburst 2000",
+    "tc class add dev p1 parent 1:1 classid 1:2 htb rate 80bit burst 2000 cburst 2000",
+    "tc class add dev p1 parent 1:2 classid 1:30 htb rate 80bit burst 2000 cburst 2000",
+]
+TBF = "tbf rate 80bit burst 700 limit"
+queues("htb/tbf", "A tbf in a class lets less go than the class.", ONE + [f"tc qdisc add dev p1 parent 1:1 handle 2: {TBF} 10k"], sized(*[300] * 6))
+queues("htb/tbf-limit", "It has no room.", ONE + [f"tc qdisc add dev p1 parent 1:1 handle 2: {TBF} 700"], sized(*[300] * 6))
+queues("htb/deep-tbf", "Three levels.", DEEP + [f"tc qdisc add dev p1 parent 1:30 handle 2: {TBF} 10k"], sized(*[300] * 6))
+queues("htb/deep-tbf-limit", "Three levels, and no room.", DEEP + [f"tc qdisc add dev p1 parent 1:30 handle 2: {TBF} 700"], sized(*[300] * 6))
+
 # ------------------------------------------------------------------------------------------ ifb
 
 REDIRECT = "tc filter add dev p0 ingress protocol ip matchall action mirred egress redirect dev ifb0"
@@ -117,4 +131,68 @@ queues(
     IFB + [REDIRECT] + [line.replace("dev p1", "dev ifb0") for line in TREE],
     [f for _ in range(6) for f in to(2001, 200) + sized(300)],
     (IFB_ROOT, IFB_CLASSES, INGRESS),
+)
+LIMITED = [line.replace("dev p1", "dev ifb0") for line in ONE + ["tc qdisc add dev p1 parent 1:1 handle 2: pfifo limit 2"]]
+NEXT = "tc filter add dev p0 ingress protocol ip prio 50000 matchall action ok"
+INGRESS_QDISC = "tc -s qdisc show dev p0"
+for name, doc, filters in [
+    ("limit", "What the qdisc of an ifb has no room for is an overlimit of the redirect.", [REDIRECT]),
+    ("limit-next", "And the filter behind it is not asked.", [REDIRECT, NEXT]),
+    (
+        "limit-u32",
+        "By u32.",
+        ["tc filter add dev p0 ingress protocol ip prio 1 u32 match u32 0 0 action mirred egress redirect dev ifb0"],
+    ),
+    (
+        "limit-mirror",
+        "Of a copy.",
+        ["tc filter add dev p0 ingress protocol ip prio 1 matchall action mirred egress mirror dev ifb0"],
+    ),
+    (
+        "limit-pipe",
+        "Of an action after another.",
+        [
+            "tc filter add dev p0 ingress protocol ip prio 1 matchall action skbedit mark 1 pipe "
+            "action mirred egress redirect dev ifb0"
+        ],
+    ),
+]:
+    queues(f"ifb/{name}", doc, IFB + filters + LIMITED, sized(*[300] * 8), (IFB_ROOT, IFB_CLASSES, INGRESS, INGRESS_QDISC))
+queues(
+    "ifb/tbf-limit",
+    "tbf at an ifb has no room.",
+    IFB + [REDIRECT, "tc qdisc add dev ifb0 root handle 1: tbf rate 80bit burst 1000 limit 700"],
+    sized(300, 300, 300, 300, 300, 300, 28),
+    (IFB_ROOT, INGRESS, INGRESS_QDISC),
+)
+queues(
+    "ifb/egress-limit",
+    "What leaves is redirected to an ifb whose qdisc has no room.",
+    IFB
+    + ["tc qdisc add dev p1 clsact", "tc filter add dev p1 egress protocol ip matchall action mirred egress redirect dev ifb0"]
+    + LIMITED,
+    sized(*[300] * 8),
+    # Linux classifies those that come back once more, without their actions, and counts them twice.
+    (IFB_ROOT, IFB_CLASSES),
+)
+queues(
+    "ifb/port-limit",
+    "What comes in is redirected to a port whose qdisc has no room.",
+    ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol ip matchall action mirred egress redirect dev p1"]
+    + ONE
+    + ["tc qdisc add dev p1 parent 1:1 handle 2: pfifo limit 2"],
+    sized(*[300] * 8),
+    (ROOT, CLASSES, INGRESS),
+)
+queues(
+    "ifb/egress-drop",
+    "What a filter of the ifb drops is an overlimit of the redirect.",
+    IFB
+    + [
+        REDIRECT,
+        "tc qdisc add dev ifb0 clsact",
+        "tc filter add dev ifb0 egress protocol ip u32 match ip dport 2001 0xffff action drop",
+    ],
+    sized(300) + to(2001, 300, 200),
+    (INGRESS, "tc -s filter show dev ifb0 egress"),
 )

@@ -8,7 +8,7 @@ use super::hook::{Asked, Redirected, Way, place_of};
 use super::{Burst, Path, View};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::drops::Drop;
-use crate::qos::qdisc::Origin;
+use crate::qos::qdisc::{Enqueued, Origin};
 use crate::qos::{Place, is_for_us};
 use crate::trace::{Event, Trace};
 
@@ -90,28 +90,37 @@ impl<const COUNT: bool> Path<COUNT> {
         if redirected.way == Way::In || link.ifb || tunnel.is_some() {
             return Some(redirected);
         }
-        let Redirected { packet, to, from, .. } = redirected;
+        let Redirected { mut packet, to, from, counter, .. } = redirected;
         let Some(port) = link.port else {
             self.drop(packet, Drop::MirredLink, trace);
             return None;
         };
         let hook = link.egress.and_then(|id| view.tables.hook(id, view.guard));
         trace.step(Event::Sent(port), &packet);
-        match hook {
-            None => self.put_out(port, packet, trace),
-            Some(hook) => {
-                let place = Place { depth: from.depth, ..place_of(to, link, false, from.came) };
-                if let Asked::On(packet, _) = self.ask(view, hook, packet, &place, trace) {
-                    self.put_out(port, packet, trace);
+        let mut refused = false;
+        if let Some(hook) = hook {
+            let place = Place { depth: from.depth, ..place_of(to, link, false, from.came) };
+            match self.ask(view, hook, packet, &place, trace) {
+                Asked::On(back, _) => packet = back,
+                Asked::Dropped => {
+                    self.counters.add_tc_refused(counter, 0, 1);
+                    return None;
                 }
+                Asked::Gone => return None,
             }
         }
+        match link.root {
+            // Right away, to know whether it has room.
+            Some(root) => refused = self.queue_at_port(view, (to, root), packet, trace) == Enqueued::Dropped,
+            None => self.put_out(port, packet, trace),
+        }
+        self.counters.add_tc_refused(counter, 0, refused.into());
         None
     }
 
     /// Sends a redirected packet on that does not leave by a port.
     fn go_elsewhere<T: Trace>(&mut self, view: &View<'_>, redirected: Redirected, trace: &mut T) {
-        let Redirected { mut packet, to, way, from } = redirected;
+        let Redirected { mut packet, to, way, from, copy, counter } = redirected;
         let Some(link) = view.link(to) else { return self.drop(packet, Drop::MirredLink, trace) };
         let port = link.port.unwrap_or_default();
         if way == Way::In {
@@ -137,11 +146,16 @@ impl<const COUNT: bool> Path<COUNT> {
                 let place = Place { depth: from.depth, ..place_of(to, link, false, from.came) };
                 match self.ask(view, hook, packet, &place, trace) {
                     Asked::On(back, _) => packet = back,
-                    _ => return,
+                    Asked::Dropped => return self.counters.add_tc_refused(counter, 0, 1),
+                    Asked::Gone => return,
                 }
             }
-            let origin = if from.ingress { Origin::Ingress(from.link) } else { Origin::Egress(from.link) };
-            return self.redirect_to_ifb(view, to, packet, origin, trace);
+            let origin = match (copy, from.ingress) {
+                (true, _) => Origin::Here,
+                (false, true) => Origin::Ingress(from.link),
+                (false, false) => Origin::Egress(from.link),
+            };
+            return self.redirect_to_ifb(view, (to, counter), packet, origin, trace);
         }
         let Some(tunnel) = view.tables.tunnels().of_link(to) else {
             return self.drop(packet, Drop::MirredLink, trace);

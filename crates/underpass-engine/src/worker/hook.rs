@@ -5,7 +5,7 @@ use underpass_packet::ethernet;
 
 use super::{Burst, Path, View};
 use crate::buffer::Packet;
-use crate::counters::Counters;
+use crate::counters::{Counters, TcCounterId};
 use crate::drops::Drop;
 use crate::offload;
 use crate::qos::{
@@ -47,6 +47,10 @@ pub(super) struct Redirected {
     pub(super) way: Way,
     /// Where it was taken from.
     pub(super) from: Place,
+    /// Whether it is a copy, of which an ifb does not know where it belongs.
+    pub(super) copy: bool,
+    /// Of the action that has redirected it: counts those that are refused where they go.
+    pub(super) counter: TcCounterId,
 }
 
 /// How a packet goes on at another link.
@@ -137,7 +141,7 @@ impl<const COUNT: bool> Path<COUNT> {
             if let Some((stored, ifb)) = to_ifb(view, action, place) {
                 let charge = Charge::of_bytes(&lengths);
                 self.count_burst(view, (hook, everything), stored, &charge, burst.len());
-                return self.burst_to_ifb(view, ifb, place.link, burst, trace);
+                return self.burst_to_ifb(view, (ifb, stored.config.counter), place.link, burst, trace);
             }
         }
         let asked = std::mem::take(burst);
@@ -485,15 +489,16 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         with_header(&mut packet, place);
         let way = if mirred.ingress { Way::In } else { Way::Out };
+        let counter = action.config.counter;
         let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
         if mirred.redirect && taken {
-            self.hooks.redirected.push(Redirected { packet, to, way, from });
+            self.hooks.redirected.push(Redirected { packet, to, way, from, copy: false, counter });
             return (None, control, Drop::MirredLink);
         }
         self.totals.generated += 1;
         match copy(&mut self.pool, &packet) {
             Some(packet) => {
-                self.hooks.redirected.push(Redirected { packet, to, way, from });
+                self.hooks.redirected.push(Redirected { packet, to, way, from, copy: !mirred.redirect, counter });
             }
             None => {
                 self.counters.add_drop(Drop::NoBuffer, 1);

@@ -16,7 +16,7 @@ use arrayvec::ArrayVec;
 use super::hook::{Asked, place_of};
 use super::{Burst, Path, View, Worker};
 use crate::buffer::{BURST, Packet, Pool, PortId};
-use crate::counters::{Count, Direction};
+use crate::counters::{Count, Direction, TcCounterId};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
 use crate::qos::Lengths;
@@ -299,17 +299,23 @@ impl<const COUNT: bool> Path<COUNT> {
         }));
     }
 
-    /// Sends a packet into an ifb, to go on where it came from.
+    /// Sends a packet into an ifb, to go on where it came from. If it is refused there, that is counted as an overlimit of
+    /// the action that has redirected it: `tcf_mirred_to_dev`.
     pub(super) fn redirect_to_ifb<T: Trace>(
         &mut self,
         view: &View<'_>,
-        ifb: LinkId,
+        (ifb, counter): (LinkId, TcCounterId),
         packet: Packet,
         origin: Origin,
         trace: &mut T,
     ) {
         match view.link(ifb).filter(|link| link.up).map(|link| link.root) {
-            Some(Some(root)) => self.queue(view, (root, Place::Ifb(ifb)), packet, origin, trace),
+            Some(Some(root)) => {
+                let to = (root, Place::Ifb(ifb));
+                if self.queue(view, to, packet, origin, trace) == Enqueued::Dropped {
+                    self.counters.add_tc_refused(counter, 0, 1);
+                }
+            }
             Some(None) => self.let_go(view, Place::Ifb(ifb), packet, origin, trace),
             None => self.drop(packet, Drop::LinkDown, trace),
         }
@@ -350,7 +356,7 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(super) fn burst_to_ifb<T: Trace>(
         &mut self,
         view: &View<'_>,
-        ifb: LinkId,
+        (ifb, counter): (LinkId, TcCounterId),
         ingress: LinkId,
         burst: &mut Burst,
         trace: &mut T,
@@ -364,7 +370,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut bytes = 0;
         for packet in burst.drain(passed..) {
             bytes += packet.len() as u64;
-            self.redirect_to_ifb(view, ifb, packet, Origin::Ingress(ingress), trace);
+            self.redirect_to_ifb(view, (ifb, counter), packet, Origin::Ingress(ingress), trace);
         }
         let len = |packet: &Packet| packet.len() as u64;
         let count = Count { packets: passed as u64, bytes: burst.iter().map(len).sum(), errors: 0 };
@@ -403,7 +409,19 @@ impl<const COUNT: bool> Path<COUNT> {
         bytes
     }
 
-    /// Puts a packet into a qdisc.
+    /// Puts a packet into the qdisc before the port of a link, behind those that are in the port's queue.
+    pub(super) fn queue_at_port<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (link, root): (LinkId, QdiscId),
+        packet: Packet,
+        trace: &mut T,
+    ) -> Enqueued {
+        self.collect(view, trace);
+        self.queue(view, (root, Place::Port(link)), packet, Origin::Here, trace)
+    }
+
+    /// Puts a packet into a qdisc, or drops it.
     pub(super) fn queue<T: Trace>(
         &mut self,
         view: &View<'_>,
@@ -411,9 +429,10 @@ impl<const COUNT: bool> Path<COUNT> {
         packet: Packet,
         origin: Origin,
         trace: &mut T,
-    ) {
+    ) -> Enqueued {
         if !self.has_shaper(view, id, place) {
-            return self.drop(packet, Drop::QdiscPurged, trace);
+            self.drop(packet, Drop::QdiscPurged, trace);
+            return Enqueued::Dropped;
         }
         let item = Item::new(packet, origin);
         if self.lacks_room(&item) {
@@ -421,7 +440,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 shaper.node.refuse();
             }
             self.wake(id);
-            return self.drop_item(item, Drop::QdiscFull, trace);
+            self.drop_item(item, Drop::QdiscFull, trace);
+            return Enqueued::Dropped;
         }
         if T::WATCHES
             && let Some(packet) = item.packet()
@@ -430,10 +450,15 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         let at = match self.shape.items.put(item) {
             Ok(at) => at,
-            Err(item) => return self.drop_item(item, Drop::QdiscFull, trace),
+            Err(item) => {
+                self.drop_item(item, Drop::QdiscFull, trace);
+                return Enqueued::Dropped;
+            }
         };
         // Filters may redirect packets, but to no qdisc before the end of the burst.
-        let Some(mut shaper) = self.shape.shapers.get_mut(id as usize).and_then(Option::take) else { return };
+        let Some(mut shaper) = self.shape.shapers.get_mut(id as usize).and_then(Option::take) else {
+            return Enqueued::Dropped;
+        };
         let enqueued = self.with_queues(view, place.link(), trace, |cx| shaper.node.enqueue(at, cx));
         if let Some(slot) = self.shape.shapers.get_mut(id as usize) {
             *slot = Some(shaper);
@@ -442,6 +467,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if enqueued != Enqueued::Queued || !self.shape.dropped.is_empty() {
             self.drop_refused(trace);
         }
+        enqueued
     }
 
     /// Whether holding a packet would leave too few slots for those that come in.
@@ -583,10 +609,12 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         match (link.root, link.port) {
             (Some(root), _) if link.ifb => {
-                self.queue(view, (root, Place::Ifb(id)), packet, Origin::Here, trace)
+                self.queue(view, (root, Place::Ifb(id)), packet, Origin::Here, trace);
             }
             (None, _) if link.ifb => self.let_go(view, Place::Ifb(id), packet, Origin::Here, trace),
-            (Some(root), Some(_)) => self.queue(view, (root, Place::Port(id)), packet, Origin::Here, trace),
+            (Some(root), Some(_)) => {
+                self.queue(view, (root, Place::Port(id)), packet, Origin::Here, trace);
+            }
             (None, Some(_)) => self.let_go(view, Place::Port(id), packet, Origin::Here, trace),
             (_, None) => self.drop(packet, Drop::NoPort, trace),
         }
