@@ -117,6 +117,18 @@ DEEP = [
 TBF = "tbf rate 80bit burst 700 limit"
 queues("htb/tbf", "A tbf in a class lets less go than the class.", ONE + [f"tc qdisc add dev p1 parent 1:1 handle 2: {TBF} 10k"], sized(*[300] * 6))
 queues("htb/tbf-limit", "It has no room.", ONE + [f"tc qdisc add dev p1 parent 1:1 handle 2: {TBF} 700"], sized(*[300] * 6))
+queues(
+    "htb/tbf-beside",
+    "A tbf that lets nothing go is asked, and counts that, each time that another class is served.",
+    [
+        "tc qdisc add dev p1 root handle 1: htb default 20",
+        "tc class add dev p1 parent 1: classid 1:10 htb rate 80bit burst 2000 cburst 2000",
+        "tc class add dev p1 parent 1: classid 1:20 htb rate 80bit burst 2000 cburst 2000",
+        f"tc qdisc add dev p1 parent 1:10 handle 2: {TBF} 10k",
+        port(2001, "1:10"),
+    ],
+    to(2001, 300, 300, 300) + sized(200, 200, 200),
+)
 queues("htb/deep-tbf", "Three levels.", DEEP + [f"tc qdisc add dev p1 parent 1:30 handle 2: {TBF} 10k"], sized(*[300] * 6))
 queues("htb/deep-tbf-limit", "Three levels, and no room.", DEEP + [f"tc qdisc add dev p1 parent 1:30 handle 2: {TBF} 700"], sized(*[300] * 6))
 

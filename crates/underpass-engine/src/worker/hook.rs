@@ -498,7 +498,14 @@ impl<const COUNT: bool> Path<COUNT> {
         self.totals.generated += 1;
         match copy(&mut self.pool, &packet) {
             Some(packet) => {
-                self.hooks.redirected.push(Redirected { packet, to, way, from, copy: !mirred.redirect, counter });
+                self.hooks.redirected.push(Redirected {
+                    packet,
+                    to,
+                    way,
+                    from,
+                    copy: !mirred.redirect,
+                    counter,
+                });
             }
             None => {
                 self.counters.add_drop(Drop::NoBuffer, 1);

@@ -498,6 +498,8 @@ impl Htb {
                 continue;
             }
             let Some(id) = count.below(cx, |cx| leaf.dequeue(cx)) else {
+                // What lets nothing go has counted that.
+                self.note(index);
                 self.end_turn(index, level, prio);
                 at = self.leaf_of_turn(level, prio);
                 if at == start {
