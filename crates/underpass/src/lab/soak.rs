@@ -133,6 +133,8 @@ struct Soak<'a> {
     warnings: BTreeMap<String, u64>,
     checks: u64,
     problems: Vec<String>,
+    /// How many of them have been told.
+    told: usize,
 }
 
 /// Runs, and says what came of it.
@@ -173,6 +175,7 @@ pub fn run(program: &Path, args: &Args) -> anyhow::Result<()> {
         warnings: BTreeMap::new(),
         checks: 0,
         problems: Vec::new(),
+        told: 0,
     };
     let hosts = &network.hosts;
     let mutators = [
@@ -407,8 +410,8 @@ impl Soak<'_> {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// How far it is.
-    fn tell(&self) {
+    /// How far it is, and what has gone wrong since the last time.
+    fn tell(&mut self) {
         let sum = |counts: &[AtomicU64]| counts.iter().map(|count| count.load(Relaxed)).sum::<u64>();
         let Some(last) = &self.last else { return };
         let totals = &last.stats.totals;
@@ -430,6 +433,10 @@ impl Soak<'_> {
             totals.held,
             self.problems.len(),
         );
+        for problem in self.problems.iter().skip(self.told) {
+            println!("         ! {problem}");
+        }
+        self.told = self.problems.len();
     }
 
     /// Ends the routers, and says what came of it all.
