@@ -33,6 +33,9 @@ const BLOCK: usize = 1 << 16;
 const RECEIVE_BUFFER: i32 = 64 << 20;
 const SEND_BUFFER: i32 = 16 << 20;
 
+/// How often a socket may say that its device was down before a frame is read.
+const ERRORS: usize = 8;
+
 /// include/uapi/linux/if_packet.h
 mod packet_option {
     pub(super) const RX_RING: i32 = 5;
@@ -244,30 +247,12 @@ impl PacketPort {
         let Some(mut packet) = pool.take_large() else {
             self.tally.no_buffer += 1;
             // It is first in the queue: it has to go.
-            // SAFETY: the kernel writes no more than the length that is passed.
-            unsafe {
-                libc::recv(
-                    self.socket.as_raw_fd(),
-                    header.as_mut_ptr().cast(),
-                    header.len(),
-                    libc::MSG_DONTWAIT,
-                )
-            };
+            self.read_first(&mut header, &mut []);
             return None;
         };
         let room = packet.slot_mut().get_mut(HEADROOM..).unwrap_or_default();
-        let mut parts = [
-            libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() },
-            libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() },
-        ];
-        // SAFETY: a C struct of integers and pointers, valid with all bytes zero.
-        let mut message: libc::msghdr = unsafe { mem::zeroed() };
-        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
-        // SAFETY: the parts are ours and of the lengths that are said.
-        let len = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-        let len = usize::try_from(len).ok().and_then(|len| len.checked_sub(vnet::LEN));
-        let whole = len.filter(|_| message.msg_flags & libc::MSG_TRUNC == 0);
-        if whole.is_none_or(|len| packet.place(HEADROOM, len).is_err())
+        let len = self.read_first(&mut header, room);
+        if len.is_none_or(|len| packet.place(HEADROOM, len).is_err())
             || vnet::read(header, 0, &mut packet).is_err()
         {
             self.tally.malformed += 1;
@@ -275,6 +260,29 @@ impl PacketPort {
             return None;
         }
         Some(packet)
+    }
+
+    /// Takes the first frame out of the socket's queue; returns its length, if it was read whole.
+    ///
+    /// That a device is down, or was, the socket says once, and takes nothing out: who left it at that would have a frame
+    /// too many in the queue from then on, find each a turn late, and never sleep again.
+    fn read_first(&mut self, header: &mut [u8; vnet::LEN], room: &mut [u8]) -> Option<usize> {
+        let mut parts = [
+            libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() },
+            libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() },
+        ];
+        // SAFETY: a C struct of integers and pointers, valid with all bytes zero.
+        let mut message: libc::msghdr = unsafe { mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len());
+        for _ in 0..ERRORS {
+            // SAFETY: the parts are ours and of the lengths that are said.
+            let len = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
+            if len >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENETDOWN) {
+                let len = usize::try_from(len).ok().and_then(|len| len.checked_sub(vnet::LEN));
+                return len.filter(|_| message.msg_flags & libc::MSG_TRUNC == 0);
+            }
+        }
+        None
     }
 
     /// Sends packets, and gives them to the pool.

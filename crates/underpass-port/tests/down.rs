@@ -1,5 +1,6 @@
 //! A device that is down for a while.
 
+#![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may panic")]
 
 mod lab;
@@ -7,8 +8,9 @@ mod lab;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lab::{Namespace, Raw, port, veth};
+use lab::{Namespace, Raw, port, segment_behind, veth};
 use underpass_engine::buffer::HEADROOM;
+use underpass_engine::worker::Burst;
 use underpass_port::keep::Keep;
 use underpass_port::live::Driver;
 
@@ -60,4 +62,48 @@ fn what_was_not_taken_leaves_later() {
             port.close(&mut pool);
         });
     }
+}
+
+/// Segments that come after the device was down are read as they come, and leave nothing behind that would keep a worker
+/// from sleeping.
+#[test]
+fn segments_come_as_before() {
+    if !lab::may("segments_come_as_before") {
+        return;
+    }
+    let router = Namespace::new();
+    veth((&router, "a0", "02:00:00:00:00:02"), (&router, "r0", "02:00:00:00:00:01"));
+    router.run(move || {
+        let (memory, mut pool) = underpass_port::xdp::Memory::new(64, 8).unwrap();
+        let keep = Keep::new();
+        let mut sender = port("a0", Driver::Packet, &keep, &memory, &mut pool);
+        let mut receiver = port("r0", Driver::Packet, &keep, &memory, &mut pool);
+        for turn in 0..3 {
+            lab::ip("link set r0 down");
+            lab::ip("link set r0 up");
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let mut burst = Burst::new();
+            while burst.is_empty() {
+                assert!(Instant::now() < deadline, "{turn}: nothing came: {:?}", receiver.tally());
+                // The other end may not have seen yet that this one is up.
+                let segment = segment_behind(&mut pool, 6, false, &[]);
+                sender.send(&mut pool, [segment].into_iter());
+                std::thread::sleep(Duration::from_millis(20));
+                receiver.receive(&mut pool, &mut burst);
+            }
+            assert_eq!(receiver.tally().malformed, 0, "{turn}");
+            for packet in burst.drain(..) {
+                assert!(packet.len() > 20_000 && packet.offload().is_some(), "{turn}: {packet:?}");
+                pool.give(packet);
+            }
+            let descriptors = receiver.descriptors().into_iter();
+            let mut polled: Vec<_> =
+                descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+            // SAFETY: as many entries as the vector has.
+            let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 0) };
+            assert_eq!(ready, 0, "{turn}: {}", polled[0].revents);
+        }
+        sender.close(&mut pool);
+        receiver.close(&mut pool);
+    });
 }

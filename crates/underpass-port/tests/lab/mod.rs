@@ -12,8 +12,9 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use underpass_engine::buffer::{Packet, Pool};
+use underpass_engine::buffer::{HEADROOM, Offload, Packet, Pool, Segment, SegmentKind};
 use underpass_engine::worker::Burst;
+use underpass_packet::checksum::{self, Sum};
 use underpass_port::index_of;
 use underpass_port::keep::Keep;
 use underpass_port::live::{Device, Driver, LivePort};
@@ -278,4 +279,36 @@ impl Drop for Raw {
         // SAFETY: ours, and not used any more.
         unsafe { libc::close(self.0) };
     }
+}
+
+/// A TCP segment of 20,000 bytes in IPv4, behind IPv4, this protocol's header (UDP's, which says that there is a
+/// checksum or not, or none) and `more`.
+pub fn segment_behind(pool: &mut Pool, protocol: u8, udp_sum: bool, more: &[u8]) -> Packet {
+    let payload: Vec<u8> = (0..20_000_u32).map(|n| (n % 253) as u8).collect();
+    let mut tcp = vec![0x12, 0x34, 0, 80, 0, 0, 0, 1, 0, 0, 0, 9, 0x50, 0x10, 1, 0, 0, 0, 0, 0];
+    tcp.extend(payload);
+    let ip4 = |protocol: u8, inside: &[u8]| {
+        let length = (inside.len() + 20) as u16;
+        let [high, low] = length.to_be_bytes();
+        let mut header =
+            vec![0x45, 0, high, low, 0, 7, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1];
+        let checksum = checksum::of(&header).to_be_bytes();
+        header[10..12].copy_from_slice(&checksum);
+        [&header, inside].concat()
+    };
+    let pseudo = Sum::pseudo_ipv4([10, 0, 0, 2], [10, 0, 0, 1], 6, tcp.len() as u16).fold();
+    tcp[16..18].copy_from_slice(&pseudo.to_be_bytes());
+    let mut inside = [more, &ip4(6, &tcp)].concat();
+    if protocol == 17 {
+        let [high, low] = ((inside.len() + 8) as u16).to_be_bytes();
+        inside = [&[0x80, 1, 0x15, 0xb3, high, low, 0, udp_sum.into()], &inside[..]].concat();
+    }
+    // 6: behind nothing.
+    let packet = if protocol == 6 { inside } else { ip4(protocol, &inside) };
+    let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0], &packet[..]].concat();
+    let mut packet = pool.take_large().unwrap();
+    packet.set(HEADROOM, &frame).unwrap();
+    let segment = Some(Segment { size: 990, kind: SegmentKind::Tcp4 });
+    packet.set_offload(Offload { start: frame.len() - tcp.len(), field: 16, segment });
+    packet
 }
