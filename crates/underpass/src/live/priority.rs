@@ -12,8 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a worker runs without a sleep, and how long it then leaves its processor to others: the twentieth that the
-/// kernel holds back for them (sched(7), `sched_rt_runtime_us`), but in smaller parts.
+/// Of each stretch of this length a worker leaves its processor to others for so long: the twentieth that the kernel holds
+/// back for them (sched(7), `sched_rt_runtime_us`), but in smaller parts.
 const STRETCH: Duration = Duration::from_millis(10);
 const PAUSE: Duration = Duration::from_micros(500);
 
@@ -28,20 +28,36 @@ pub fn go_first() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The stretch that a worker has been running for.
-pub struct Stretch(Instant);
+/// A stretch of a worker's time.
+pub struct Stretch {
+    began: Instant,
+    /// How long it has slept since.
+    slept: Duration,
+}
 
 impl Stretch {
     /// It begins.
     pub fn begin(now: Instant) -> Self {
-        Self(now)
+        Self { began: now, slept: Duration::ZERO }
     }
 
-    /// Ends it with a pause where it has been long, and begins another.
+    /// Counts a sleep.
+    pub fn slept(&mut self, time: Duration) {
+        self.slept += time;
+    }
+
+    /// Ends it where it has been long, with a pause if the worker has hardly slept in it, and begins another. Sleeps that
+    /// end at once are none: others would not run at all.
     pub fn pause_if_long(&mut self, now: Instant) {
-        if now.duration_since(self.0) >= STRETCH {
-            thread::sleep(PAUSE);
-            self.0 = Instant::now();
+        if now.duration_since(self.began) < STRETCH {
+            return;
+        }
+        let pause = PAUSE.saturating_sub(self.slept);
+        if pause.is_zero() {
+            *self = Self::begin(now);
+        } else {
+            thread::sleep(pause);
+            *self = Self::begin(Instant::now());
         }
     }
 }
@@ -55,8 +71,14 @@ mod tests {
         let start = Instant::now();
         let mut stretch = Stretch::begin(start);
         stretch.pause_if_long(start + STRETCH / 2);
-        assert_eq!(stretch.0, start);
+        assert_eq!(stretch.began, start);
+        stretch.slept(PAUSE / 2);
         stretch.pause_if_long(start + STRETCH);
-        assert!(stretch.0 >= start + PAUSE);
+        assert!(stretch.began >= start + PAUSE / 2 && stretch.slept.is_zero());
+        // Who has slept enough need not.
+        let now = stretch.began + STRETCH;
+        stretch.slept(PAUSE);
+        stretch.pause_if_long(now);
+        assert_eq!(stretch.began, now);
     }
 }

@@ -260,12 +260,14 @@ impl Running {
             }
             let now = Instant::now();
             self.follow_clock(now);
+            stretch.pause_if_long(now);
             if self.turn(now) {
                 quiet = false;
-                stretch.pause_if_long(now);
             } else if quiet {
+                let before = Instant::now();
                 self.sleep();
-                (quiet, stretch) = (false, Stretch::begin(Instant::now()));
+                stretch.slept(before.elapsed());
+                quiet = false;
             } else {
                 quiet = true;
             }
