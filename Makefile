@@ -81,6 +81,7 @@ fuzz: setup
 
 # A Debian package: the program, its pages and completions, a systemd unit that is not started.
 deb: build
+	@scripts/setup.sh deb
 	@cargo deb --version >/dev/null 2>&1 || cargo install --locked cargo-deb
 	$(UNDERPASS) generate target/generated
 	cargo deb -p underpass --no-build --locked --output $(TARGET)/

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the demo need and this machine lacks: Debian packages (as root, or
 # with sudo) and a Rust toolchain. Says nothing where all is there.
+#
+#     scripts/setup.sh deb        what `make deb` needs, too
 set -euo pipefail
 
 # The oldest compiler that builds the workspace: rust-version in Cargo.toml.
@@ -44,10 +46,13 @@ have sysctl || packages+=(procps)
 have ping || packages+=(iputils-ping)
 have traceroute || packages+=(traceroute)
 have cc || packages+=(gcc libc6-dev)
+# Which libraries the package depends on, of which version.
+[ "${1-}" != deb ] || have dpkg-shlibdeps || packages+=(dpkg-dev)
 
 if ! cargo_is_new_enough && ! have rustup; then
     # Debian 13 and Ubuntu 24.04 have a package of it; elsewhere its own installer is fetched.
-    if have apt-cache && apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+    # No `grep -q`: it would end first, and apt-cache's broken pipe would pass for no package.
+    if have apt-cache && apt-cache policy rustup 2>/dev/null | grep 'Candidate: [0-9]' >/dev/null; then
         packages+=(rustup)
     else
         have curl || packages+=(curl)

@@ -9,7 +9,7 @@ wanted=()
 command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null ||
     wanted+=(chromium)
 command -v tshark >/dev/null || wanted+=(tshark)
-ldconfig -p | grep -q 'libpcap\.so' || wanted+=(libpcap0.8)
+ldconfig -p | grep 'libpcap\.so' >/dev/null || wanted+=(libpcap0.8)
 command -v valgrind >/dev/null || wanted+=(valgrind)
 [ ${#wanted[@]} = 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
