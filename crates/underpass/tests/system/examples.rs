@@ -1,5 +1,5 @@
 //! The scripts of `examples/lab-l3vpn` on a Linux that has VRF and SRv6 itself: they configure it as they
-//! configure the routers of `underpass lab l3vpn`.
+//! configure the routers of `underpass lab l3vpn`. And the lines that README tells to type.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::net::skip;
+use super::net::{program, skip, turn};
 
 /// What the guest's first program does: builds the network, then says how each line ended.
 const GUEST: &str = r#"
@@ -101,4 +101,44 @@ fn the_scripts_configure_linux() {
     let sids: Vec<&str> = said.lines().filter(|line| line.contains("seg6local")).collect();
     assert_eq!(sids.len(), 5, "{said}");
     assert!(sids.iter().all(|sid| sid.contains("packets") && !sid.contains("packets 0 ")), "{said}");
+}
+
+/// The lines of README that stand for two machines, in a shell with jobs: its network namespaces and sockets are in
+/// directories of its own, and whatever it has started ends with it.
+#[test]
+fn the_lines_of_the_readme() {
+    let Some(_turn) = turn("the_lines_of_the_readme") else { return };
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(readme).unwrap();
+    let lines = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("    "))
+        .skip_while(|line| *line != "ip netns add west")
+        .take_while(|line| !line.starts_with("underpass run --offline"))
+        .map(|line| match line.starts_with("sleep ") {
+            true => "until west true && east true; do sleep 0.1; done 2>/dev/null",
+            false => line,
+        });
+    let script =
+        lines.fold(String::from("set -m; mount -t tmpfs none /run\n"), |all, line| all + line + "\n");
+    let path = [program().parent().unwrap().to_str().unwrap(), &std::env::var("PATH").unwrap()].join(":");
+    let outcome = Command::new("timeout")
+        .args("--signal=KILL 60 unshare --mount --mount-proc --pid --fork --kill-child bash -c".split(' '))
+        .arg(&script)
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&outcome.stdout), String::from_utf8_lossy(&outcome.stderr));
+    for line in [
+        "3 packets transmitted, 3 received",
+        "action End.DT6 table local packets 3 ",
+        "200 packets transmitted",
+        "Sent 291200 bytes 200 pkt (dropped ",
+        "0 packets followed",
+    ] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert!(outcome.status.success() && !said.contains("(dropped 0,"), "{said}");
 }
