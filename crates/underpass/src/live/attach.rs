@@ -21,7 +21,7 @@ use super::{
     Options,
     device::{self, Sysctls},
     variables,
-    worker::{Handle, Order},
+    worker::{Handle, Order, Sent},
 };
 use crate::kernel::Made;
 
@@ -114,7 +114,7 @@ impl Attachments {
                 device::set_mtu(HOST, HOST_MTU)?;
                 device::set_up(HOST)?;
             }
-            worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue))));
+            worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue)), Sent::Forwarded));
         }
         self.hosts.insert(0, (index, port));
         Ok(())
@@ -168,7 +168,7 @@ impl Attachments {
             // Of the kernel's own there is none.
             let Some(first) = made.take(index) else { continue };
             self.sysctls.host_device(&name, true);
-            let port = self.serve(first, TunKind::Tun, workers);
+            let port = self.serve(first, (TunKind::Tun, Sent::Forwarded), workers);
             self.hosts.insert(index, (index, port));
         }
         for (vrf, (index, port)) in &self.hosts {
@@ -188,7 +188,7 @@ impl Attachments {
     }
 
     /// Gives each worker a queue of a device that the router has made, the first of which is there.
-    fn serve(&mut self, first: TunPort, kind: TunKind, workers: &[Handle]) -> PortId {
+    fn serve(&mut self, first: TunPort, (kind, sent): (TunKind, Sent), workers: &[Handle]) -> PortId {
         let (port, name) = (self.free_port(), first.name().to_owned());
         let mut queues = vec![first];
         while queues.len() < workers.len() {
@@ -201,7 +201,7 @@ impl Attachments {
             }
         }
         for (worker, queue) in workers.iter().zip(queues) {
-            worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue))));
+            worker.order(Order::Serve(port, Box::new(LivePort::Tun(queue)), sent));
         }
         port
     }
@@ -218,7 +218,7 @@ impl Attachments {
         for (index, kind) in tunnels {
             if let Some(first) = made.take(index) {
                 let kind = if kind.ethernet() { TunKind::Tap } else { TunKind::Tun };
-                let port = self.serve(first, kind, workers);
+                let port = self.serve(first, (kind, Sent::Wrapped), workers);
                 self.tunnels.insert(index, port);
             }
             if let Some(port) = self.tunnels.get(&index) {

@@ -2,7 +2,7 @@
 //! sleeps when nothing comes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::IpAddr,
     os::fd::AsFd,
@@ -61,8 +61,8 @@ const HELD: usize = 1024;
 pub enum Order {
     /// Serve these queues of a device with this MTU as a port.
     Open(PortId, Arc<Device>, Vec<u32>, usize),
-    /// Serve this port.
-    Serve(PortId, Box<LivePort>),
+    /// Serve this port of a device of the router's.
+    Serve(PortId, Box<LivePort>, Sent),
     /// Give an account.
     Account(Sender<Account>),
     /// Serve it no more, and close it.
@@ -73,6 +73,15 @@ pub enum Order {
     Trace(Option<(Arc<Spec>, SyncSender<Seen>)>),
     /// End.
     Stop,
+}
+
+/// What becomes of what the host sends by a device of the router's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It is looked up, and forwarded like what comes from elsewhere.
+    Forwarded,
+    /// It goes into a tunnel, as it is.
+    Wrapped,
 }
 
 /// What a worker says of itself between two bursts, when each of its packets is in one of the sums.
@@ -199,6 +208,7 @@ pub fn start(
             .queue_up_to(QUEUED)
             .programs_see(processor.unwrap_or(number) as u32, clock.as_nanos() as u64),
         ports: BTreeMap::new(),
+        forwarded: BTreeSet::new(),
         orders: receiver,
         descriptors: Descriptors::new(&wake.as_fd()),
         wake: wake.clone(),
@@ -232,6 +242,8 @@ struct Running {
     counters: Arc<Counters>,
     worker: Worker,
     ports: BTreeMap<PortId, Box<LivePort>>,
+    /// Those by which the host sends what is forwarded.
+    forwarded: BTreeSet<PortId>,
     orders: Receiver<Order>,
     wake: Waker,
     descriptors: Descriptors,
@@ -286,9 +298,16 @@ impl Running {
                     Err(error) => tracing::error!("{error}"),
                 }
             }
-            Order::Serve(id, port) => self.serve(id, port),
+            Order::Serve(id, port, sent) => {
+                match sent {
+                    Sent::Forwarded => self.forwarded.insert(id),
+                    Sent::Wrapped => self.forwarded.remove(&id),
+                };
+                self.serve(id, port);
+            }
             Order::Detach(id) => {
                 self.worker.discard_sent(id);
+                self.forwarded.remove(&id);
                 if let Some(port) = self.ports.remove(&id) {
                     port.close(self.worker.pool());
                 }
@@ -375,7 +394,7 @@ impl Running {
             if !burst.is_empty() {
                 busy = true;
                 count(&self.activity.bursts);
-                if let LivePort::Tun(_) = **port {
+                if self.forwarded.contains(id) {
                     burst.iter_mut().for_each(|packet| raise_hop_limit(packet.bytes_mut()));
                 }
                 match &mut self.tracer {

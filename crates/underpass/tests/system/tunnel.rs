@@ -189,6 +189,9 @@ impl Pair {
                         let namespace = self.routers[at].namespace();
                         self.check(what, settle(namespace, &address, Duration::from_secs(5)));
                         self.check(what, ping(namespace, &address, 3));
+                        if address == family.end(2 - at) {
+                            self.check(what, hop_limit_kept(namespace, &address));
+                        }
                     }
                 }
             }
@@ -219,6 +222,12 @@ fn ping_past(router: &Router, host: &Namespace, line: &str, count: u32) -> Resul
     let mut outcomes = (0..tries).map(|_| ping(host, line, count));
     let first = outcomes.next().unwrap_or(Ok(()));
     first.or_else(|why| outcomes.find(Result::is_ok).unwrap_or(Err(why)))
+}
+
+/// A tunnel is a hop of its own: what one end sends comes to the other with the hop limit that it was sent with.
+fn hop_limit_kept(namespace: &Namespace, address: &str) -> Result<(), String> {
+    let outcome = namespace.outcome(&format!("ping -n -c 1 -W 2 {address}")).unwrap();
+    if outcome.output.contains(" ttl=64 ") { Ok(()) } else { Err(format!("not ttl=64:\n{}", outcome.output)) }
 }
 
 /// A packet that is too long for the tunnel is answered with the MTU of the tunnel.
