@@ -328,9 +328,11 @@ pub fn tc(bytes: &[u8]) -> bool {
                 assert_eq!(entry.name().as_deref(), Ok(kind));
                 action::Config::parse(kind, entry.options.as_ref()).ok()
             });
-            assert!(again.is_some_and(|again| {
-                (again.index(), again.action()) == (config.index(), config.action())
-            }));
+            let told = |config: &action::Config| (config.index(), config.action());
+            // Linux takes no times in a request for `mpls`, which its answer has.
+            if kind != "mpls" {
+                assert_eq!(again.as_ref().map(told), Some(told(&config)), "{config:?} is {again:?}");
+            }
             true
         }
     }
