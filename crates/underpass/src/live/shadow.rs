@@ -55,9 +55,16 @@ impl Shadows {
                 match put {
                     Err(refusal) if !(there && refusal.errno == libc::EEXIST) => {
                         self.there.remove(&key);
-                        tracing::warn!(
-                            "what this host sends to {destination} does not take the encapsulation: {refusal}"
-                        );
+                        match shadow.source.filter(|_| refusal.errno == libc::EINVAL) {
+                            // As long as it looks for duplicates of the address, for a second or two.
+                            Some(source) => tracing::info!(
+                                "what this host sends to {destination} does not take the encapsulation yet: the kernel \
+                                 does not take {source} as its source; it is asked again as addresses change"
+                            ),
+                            None => tracing::warn!(
+                                "what this host sends to {destination} does not take the encapsulation: {refusal}"
+                            ),
+                        }
                     }
                     _ => {
                         self.there.insert(key, (shadow, device));
