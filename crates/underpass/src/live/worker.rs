@@ -55,7 +55,7 @@ const QUEUED: usize = 8192;
 const SLOTS: usize = 16384;
 const LARGE_SLOTS: usize = 512;
 /// Packets that may wait for neighbours, of all that a worker has.
-const HELD: usize = 1024;
+const HELD: usize = 2048;
 
 /// What the control thread tells a worker, which it does between bursts.
 pub enum Order {
