@@ -97,7 +97,6 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         let hook = link.egress.and_then(|id| view.tables.hook(id, view.guard));
         trace.step(Event::Sent(port), &packet);
-        let mut refused = false;
         if let Some(hook) = hook {
             let place = Place { depth: from.depth, ..place_of(to, link, false, from.came) };
             match self.ask(view, hook, packet, &place, trace) {
@@ -111,10 +110,13 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         match link.root {
             // Right away, to know whether it has room.
-            Some(root) => refused = self.queue_at_port(view, (to, root), packet, trace) == Enqueued::Dropped,
+            Some(root) => {
+                if self.queue_at_port(view, (to, root), packet, trace) == Enqueued::Dropped {
+                    self.counters.add_tc_refused(counter, 0, 1);
+                }
+            }
             None => self.put_out(port, packet, trace),
         }
-        self.counters.add_tc_refused(counter, 0, refused.into());
         None
     }
 
