@@ -47,18 +47,17 @@ impl Stretch {
     }
 
     /// Ends it where it has been long, with a pause if the worker has hardly slept in it, and begins another. Sleeps that
-    /// end at once are none: others would not run at all.
-    pub fn pause_if_long(&mut self, now: Instant) {
-        if now.duration_since(self.began) < STRETCH {
-            return;
-        }
-        let pause = PAUSE.saturating_sub(self.slept);
-        if pause.is_zero() {
+    /// end at once are none: others would not run at all. What time it is then.
+    pub fn pause_if_long(&mut self, mut now: Instant) -> Instant {
+        if now.duration_since(self.began) >= STRETCH {
+            let pause = PAUSE.saturating_sub(self.slept);
+            if !pause.is_zero() {
+                thread::sleep(pause);
+                now = Instant::now();
+            }
             *self = Self::begin(now);
-        } else {
-            thread::sleep(pause);
-            *self = Self::begin(Instant::now());
         }
+        now
     }
 }
 
@@ -70,15 +69,16 @@ mod tests {
     fn a_long_stretch_ends_with_a_pause() {
         let start = Instant::now();
         let mut stretch = Stretch::begin(start);
-        stretch.pause_if_long(start + STRETCH / 2);
+        assert_eq!(stretch.pause_if_long(start + STRETCH / 2), start + STRETCH / 2);
         assert_eq!(stretch.began, start);
         stretch.slept(PAUSE / 2);
-        stretch.pause_if_long(start + STRETCH);
+        let after = stretch.pause_if_long(start + STRETCH);
+        assert_eq!(stretch.began, after);
         assert!(stretch.began >= start + PAUSE / 2 && stretch.slept.is_zero());
         // Who has slept enough need not.
         let now = stretch.began + STRETCH;
         stretch.slept(PAUSE);
-        stretch.pause_if_long(now);
+        assert_eq!(stretch.pause_if_long(now), now);
         assert_eq!(stretch.began, now);
     }
 }

@@ -270,9 +270,8 @@ impl Running {
                     return;
                 }
             }
-            let now = Instant::now();
+            let now = stretch.pause_if_long(Instant::now());
             self.follow_clock(now);
-            stretch.pause_if_long(now);
             if self.turn(now) {
                 quiet = false;
             } else if quiet {
