@@ -14,11 +14,13 @@
 
 #![allow(unsafe_code)]
 
+mod frames;
 mod pool;
 
 use std::ptr::NonNull;
 use std::{fmt, slice};
 
+pub(crate) use frames::Frames;
 pub use pool::Pool;
 
 /// Index of a port of the router, dense from 0.
@@ -206,12 +208,6 @@ impl Packet {
     #[inline(always)]
     pub fn has_offload(&self) -> bool {
         self.place & OFFLOAD != 0
-    }
-
-    /// Whether it is nothing but its bytes: nothing is left to be done, and nothing goes along with it.
-    #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.place & MARGINAL == 0
     }
 
     /// What is left to be done. `None`: nothing, or the packet no longer has the header that it is about.

@@ -1,74 +1,74 @@
 //! The lengths of a burst of plain packets, side by side: what all of them cost is reckoned several at a time.
 
-use underpass_packet::ethernet::Header as Ethernet;
-
 use super::subject::is_vlan;
 use super::{Rate, link_layer};
-use crate::buffer::{BURST, Packet};
+use crate::buffer::{Frames, Packet};
 use crate::tables::ANY_PROTOCOL;
 
-/// Shortest frame that counts as plain: an Ethernet header and the first words behind it, which `u32` compares.
-const SHORTEST: usize = 22;
-
 /// Lengths of packets, as traffic control counts them.
-pub(crate) struct Lengths {
-    lengths: [u32; BURST],
-    count: usize,
+#[derive(Clone, Copy)]
+pub(crate) struct Lengths<'f> {
+    frames: &'f Frames,
+    /// Bytes of each frame that do not count.
+    less: u32,
 }
 
-impl Lengths {
+impl<'f> Lengths<'f> {
     /// Of a burst in which every packet is a plain one: a frame of this EtherType, or of any without a VLAN tag, that
-    /// stands for itself alone and that nothing goes along with. `None`: there are others.
+    /// stands for itself alone and that nothing goes along with. `less` bytes of each do not count. `None`: there are
+    /// others. The burst is looked at by `frames`, which have not looked at any.
     #[inline(always)]
-    pub(crate) fn of(burst: &[Packet], protocol: u16, ingress: bool) -> Option<Self> {
-        let less = link_layer(ingress);
-        let (mut lengths, mut types) = ([0; BURST], [0; BURST]);
-        let mut plain = true;
-        for ((packet, length), ethertype) in burst.iter().zip(&mut lengths).zip(&mut types) {
-            plain &= packet.is_plain();
-            let [.., high, low] =
-                *packet.bytes().first_chunk::<SHORTEST>()?.first_chunk::<{ Ethernet::LEN }>()?;
-            *length = packet.len() as u32 - less;
-            *ethertype = u16::from_ne_bytes([high, low]);
+    pub(crate) fn of(frames: &'f mut Frames, burst: &[Packet], protocol: u16, less: u32) -> Option<Self> {
+        if !frames.look(burst) {
+            return None;
         }
-        let count = burst.len().min(BURST);
-        let types = types.get(..count)?;
-        let tagged = types.iter().fold(false, |tagged, ethertype| tagged | is_vlan(u16::from_be(*ethertype)));
-        let strange = protocol != ANY_PROTOCOL
-            && types.iter().fold(false, |other, ethertype| other | (*ethertype != protocol.to_be()));
-        (plain && !tagged && !strange).then_some(Self { lengths, count })
+        let strange = match protocol {
+            ANY_PROTOCOL => frames.any_type(is_vlan),
+            _ => is_vlan(protocol) || frames.any_type(|ethertype| ethertype != protocol),
+        };
+        (frames.plain && !strange).then_some(Self { frames, less })
     }
 
     /// Of a burst that is to leave by a queueing discipline: `qdisc_pkt_len` of each.
     #[inline(always)]
-    pub(crate) fn leaving(burst: &[Packet]) -> Option<Self> {
-        Self::of(burst, ANY_PROTOCOL, false)
+    pub(crate) fn leaving(frames: &'f mut Frames, burst: &[Packet]) -> Option<Self> {
+        Self::of(frames, burst, ANY_PROTOCOL, link_layer(false))
     }
 
-    /// Those of packets that are not there.
+    /// The same packets, counted as those that leave are.
+    #[inline(always)]
+    pub(crate) fn as_leaving(self) -> Self {
+        Self { less: link_layer(false), ..self }
+    }
+
+    /// Those of frames whose every byte counts.
     #[cfg(test)]
-    pub(crate) fn pretended(charged: &[u32]) -> Self {
-        let mut lengths = [0; BURST];
-        lengths.iter_mut().zip(charged).for_each(|(length, charged)| *length = *charged);
-        Self { lengths, count: charged.len().min(BURST) }
+    pub(crate) fn pretended(frames: &'f Frames) -> Self {
+        Self { frames, less: 0 }
     }
 
     /// How many packets there are.
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.frames.count()
     }
 
+    /// Bytes of all.
     #[inline(always)]
-    fn lengths(&self) -> &[u32] {
-        self.lengths.get(..self.count).unwrap_or_default()
+    pub(crate) fn bytes(&self) -> u64 {
+        self.frames.bytes - self.count() as u64 * u64::from(self.less)
     }
 
-    /// Bytes of all, and of the longest.
+    /// Bytes of the longest.
     #[inline(always)]
-    pub(crate) fn sum(&self) -> (u64, u32) {
-        let bytes = self.lengths().iter().map(|length| u64::from(*length)).sum();
-        (bytes, self.lengths().iter().fold(0, |longest, length| longest.max(*length)))
+    pub(crate) fn longest(&self) -> u32 {
+        self.frames.longest - self.less
+    }
+
+    /// Bytes of the longest with the link layer.
+    #[inline(always)]
+    pub(crate) fn longest_frame(&self) -> u32 {
+        self.frames.longest
     }
 
     /// Nanoseconds that all take at a rate, each rounded down.
@@ -77,7 +77,8 @@ impl Lengths {
         // The rate by itself, so that nothing is asked of it for each packet.
         let rate = *rate;
         let all = |nanos: fn(&Rate, u32) -> u64| {
-            self.lengths().iter().map(|length| nanos(&rate, *length) as i64).sum()
+            let lengths = self.frames.lengths().iter();
+            lengths.map(|frame| nanos(&rate, *frame - self.less) as i64).sum()
         };
         if rate.is_atm() { all(Rate::nanos) } else { all(Rate::nanos_by_bytes) }
     }
@@ -112,10 +113,11 @@ mod tests {
         for (count, ingress) in [(1, true), (7, true), (64, true), (64, false)] {
             let packets = &packets[..count];
             let wire = |packet| WireLength::of_packet(packet, uncounted(packet, ingress));
-            let found = Lengths::of(packets, ANY_PROTOCOL, ingress).unwrap();
+            let mut frames = Frames::new();
+            let found = Lengths::of(&mut frames, packets, ANY_PROTOCOL, link_layer(ingress)).unwrap();
             let bytes = packets.iter().map(|packet| wire(packet).bytes()).sum();
             let longest = packets.iter().map(|packet| wire(packet).longest()).max().unwrap();
-            assert_eq!((found.count(), found.sum()), (count, (bytes, longest)));
+            assert_eq!((found.count(), found.bytes(), found.longest()), (count, bytes, longest));
             for link_layer in [LinkLayer::Ethernet, LinkLayer::Atm] {
                 let rate = Rate::new(RateConfig { link_layer, ..config });
                 let nanos = packets.iter().map(|packet| wire(packet).nanos(&rate) as i64).sum::<i64>();
@@ -127,7 +129,8 @@ mod tests {
     #[test]
     fn only_plain_packets() {
         let mut pool = Pool::new(64);
-        let plain = |packets: &[Packet], protocol| Lengths::of(packets, protocol, true).is_some();
+        let plain =
+            |packets: &[Packet], protocol| Lengths::of(&mut Frames::new(), packets, protocol, 14).is_some();
         let mut packets = burst(&mut pool, &[60, 60, 22], ethernet::IPV6);
         assert!(plain(&packets, ANY_PROTOCOL) && plain(&packets, ethernet::IPV6));
         assert!(!plain(&packets, ethernet::IPV4));

@@ -91,8 +91,8 @@ pub(crate) struct Charge {
 impl Charge {
     /// Packets that are counted and not policed.
     #[inline(always)]
-    pub(crate) fn of_bytes(lengths: &Lengths) -> Self {
-        Self { packets: lengths.count() as u64, bytes: lengths.sum().0, ..Self::default() }
+    pub(crate) fn of_bytes(lengths: Lengths<'_>) -> Self {
+        Self { packets: lengths.count() as u64, bytes: lengths.bytes(), ..Self::default() }
     }
 }
 
@@ -146,8 +146,7 @@ impl Policer {
 
     /// What the packets of a burst are charged, each plain.
     #[inline(always)]
-    pub(crate) fn charge_plain(&self, lengths: &Lengths, ingress: bool) -> Charge {
-        let (bytes, longest) = lengths.sum();
+    pub(crate) fn charge_plain(&self, lengths: Lengths<'_>) -> Charge {
         let packets = lengths.count() as u64;
         let (first, peak) = match (&self.cost, &self.peak) {
             (Cost::Bytes(rate), None) => (lengths.nanos(rate), 0),
@@ -155,7 +154,7 @@ impl Policer {
             (Cost::Packets(nanos), _) => (nanos.saturating_mul(packets as i64), 0),
             (Cost::Nothing, _) => (0, 0),
         };
-        Charge { packets, bytes, first, peak, longest: longest + link_layer(ingress) }
+        Charge { packets, bytes: lengths.bytes(), first, peak, longest: lengths.longest_frame() }
     }
 
     /// What one packet is charged.

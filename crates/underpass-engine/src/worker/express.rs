@@ -83,8 +83,6 @@ pub(super) struct Company<'x, 'v, 'a, T> {
     /// Those that wait for a look-up.
     pub(super) waiting: &'x mut ArrayVec<Waiting, BURST>,
     pub(super) trace: &'x mut T,
-    /// Bytes that came in, with the link layer.
-    pub(super) received: u64,
     /// The tunnel that the last packet came out of.
     pub(super) last: Last<'a>,
 }
@@ -151,7 +149,6 @@ impl<const COUNT: bool> Path<COUNT> {
         if T::WATCHES || company.common.link.require_hmac == Require::Always {
             // What is watched goes step by step; and the common road looks at no SRH as closely as that.
             for packet in burst.drain(..) {
-                company.received += packet.len() as u64;
                 self.take_own_road(company, packet);
             }
         } else if fib4.is_some_and(|fib| !fib.is_hot()) || fib6.is_some_and(|fib| !fib.is_hot()) {
@@ -175,11 +172,9 @@ impl<const COUNT: bool> Path<COUNT> {
         let common = company.common;
         let came = packets.len();
         let view = common.view;
-        let mut received = 0;
         // One that follows a row of others.
         let mut following = None;
         while let Some(mut packet) = following.take().or_else(|| packets.next()) {
-            received += packet.len() as u64;
             match common.plain(packet.bytes()) {
                 Some(Plain::V6(target, len)) => {
                     let leaf = match KNOWN {
@@ -267,7 +262,6 @@ impl<const COUNT: bool> Path<COUNT> {
                 None => self.take_own_road(company, packet),
             }
         }
-        company.received += received;
     }
 
     /// Takes packets in a row that are for the same SID through it, `packet` of `len` bytes the first of them.
@@ -284,7 +278,6 @@ impl<const COUNT: bool> Path<COUNT> {
         let common = company.common;
         // Counted once for all: a counter for each packet would cost 7 % of End.DX2.
         let mut row = Count::default();
-        let mut received = 0;
         let following = loop {
             let out = match FLAVOURED {
                 true => through_flavours(common.view, company.fibs, &mut packet, len, sid),
@@ -305,7 +298,6 @@ impl<const COUNT: bool> Path<COUNT> {
                 Some(Plain::V6(same, len)) if same == target => len,
                 _ => break Some(packet),
             };
-            received += packet.len() as u64;
         };
         if let Some(counter) = sid.counter.filter(|_| COUNT) {
             self.counters.add(counter, row);
@@ -313,7 +305,6 @@ impl<const COUNT: bool> Path<COUNT> {
         if sid.behaviour.inserts() {
             self.totals.buffer_moves_avoided += row.packets;
         }
-        company.received += received;
         following
     }
 
@@ -373,7 +364,6 @@ impl<const COUNT: bool> Path<COUNT> {
         // A large table of IPv4 is in memory, from where an answer comes while other packets are checked.
         let far = common.fib4.map(|chain| chain.first).filter(|fib| fib.is_flat());
         for packet in burst.iter() {
-            company.received += packet.len() as u64;
             let plain = common.plain(packet.bytes());
             plains.push(plain);
             match plain {

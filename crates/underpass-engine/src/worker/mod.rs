@@ -266,52 +266,45 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.end_of_burst(view, trace);
         };
         self.hooks.came = Some((ingress, link.ifindex));
-        let (packets, mut bytes) = (burst.len() as u64, 0);
+        // Before any goes: all have come.
+        let came = Count { packets: burst.len() as u64, bytes: bytes_of(burst), errors: 0 };
         if let Some(hook) = link.ingress {
             let place = place_of(ingress, link, true, self.hooks.came);
-            bytes = self.ask_burst(view, hook, &place, burst, trace);
+            self.ask_burst(view, hook, &place, burst, trace);
         }
         if let Some(qdisc) = link.ingress_qdisc {
-            bytes += self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
+            self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
         }
-        if let Some(taken) = self.take_in(view, (port, ingress, link), burst, trace) {
-            bytes += taken;
-            self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });
+        if self.take_in(view, (port, ingress, link), burst, trace) {
+            self.counters.add_link(ingress, Direction::Receive, came);
         }
         self.end_of_burst(view, trace);
     }
 
-    /// Takes a burst from behind the ingress hook of a link to its verdicts; returns the bytes that came, with the link
-    /// layer. `None`: the link is a tunnel, and the burst what the host sends by it.
+    /// Takes a burst from behind the ingress hook of a link to its verdicts. `false`: the link is a tunnel, and
+    /// the burst what the host sends by it.
     fn take_in<T: Trace>(
         &mut self,
         view: &View<'_>,
         (port, ingress, link): (PortId, LinkId, &Link),
         burst: &mut Burst,
         trace: &mut T,
-    ) -> Option<u64> {
+    ) -> bool {
         if let Some(tunnel) = view.tables.tunnels().of_link(ingress) {
             self.take_from_host(view, (port, ingress), tunnel, burst, trace);
-            return None;
+            return false;
         }
         let mut fibs = Fibs::new(view, link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
         let common = Common::new(view, &mut fibs, port, ingress, link);
-        let mut company = Company {
-            common: &common,
-            fibs: &mut fibs,
-            waiting: &mut waiting,
-            trace,
-            received: 0,
-            last: None,
-        };
+        let mut company =
+            Company { common: &common, fibs: &mut fibs, waiting: &mut waiting, trace, last: None };
         self.take_all(&mut company, burst);
-        let bytes = company.received;
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
         }
         self.labelled.flush(&self.counters, ingress);
-        Some(bytes)
+        true
     }
 
     /// Takes a packet that is not of the common kind, or that is watched, from its frame along its own road.
@@ -429,6 +422,12 @@ impl<const COUNT: bool> Path<COUNT> {
         self.counters.add_drop(reason, 1);
         self.pool.give(packet);
     }
+}
+
+/// Bytes of a burst of frames.
+#[inline(always)]
+fn bytes_of(burst: &[Packet]) -> u64 {
+    burst.iter().map(|packet| packet.len() as u64).sum()
 }
 
 /// The link layer: whether a frame is for this router, which protocol it carries, and whether that is

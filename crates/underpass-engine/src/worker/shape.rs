@@ -16,8 +16,8 @@ use std::collections::VecDeque;
 use arrayvec::ArrayVec;
 
 use super::hook::{Asked, place_of};
-use super::{Burst, Path, View, Worker};
-use crate::buffer::{BURST, Packet, Pool, PortId};
+use super::{Burst, Path, View, Worker, bytes_of};
+use crate::buffer::{BURST, Frames, Packet, Pool, PortId};
 use crate::counters::{Count, Direction, TcCounterId};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
@@ -261,23 +261,20 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Lets those of the first packets of a burst go by a qdisc that find nobody waiting there and may leave at once;
-    /// returns how many.
+    /// returns how many. `lengths`: theirs, if all are plain.
     #[inline]
     pub(super) fn pass<T: Trace>(
         &mut self,
         view: &View<'_>,
         (QdiscId(id), place): (QdiscId, Place),
-        packets: &[Packet],
+        (packets, lengths): (&[Packet], Option<Lengths<'_>>),
     ) -> usize {
         if T::WATCHES || !self.has_shaper(view, id, place) {
             return 0;
         }
-        if packets.len() > 1
-            && let Some(lengths) = packets.get(..BURST.min(packets.len())).and_then(Lengths::leaving)
-            && let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize)
-            && shaper.node.pass_all(&lengths, view.now)
+        if let Some(lengths) = lengths
+            && self.pass_all(view, id, lengths)
         {
-            self.wake(id);
             return lengths.count();
         }
         let plain = packets.iter().take(BURST).take_while(|packet| packet.tag().priority == 0);
@@ -290,32 +287,40 @@ impl<const COUNT: bool> Path<COUNT> {
         number
     }
 
-    /// Sends a burst that was taken from behind the ingress hook of a link into an ifb. What may go on at once stays in
-    /// it; returns the bytes of what does not.
+    /// The same for a burst of plain packets of which all may leave at once, or none is let go.
+    #[inline(always)]
+    fn pass_all(&mut self, view: &View<'_>, id: u32, lengths: Lengths<'_>) -> bool {
+        let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) else { return false };
+        let passed = shaper.node.pass_all(lengths, view.now);
+        if passed && !shaper.pending {
+            // Nothing waits there that would have to be served.
+            shaper.node.tell(&self.counters);
+        }
+        passed
+    }
+
+    /// Sends a burst of plain packets that was taken from behind the ingress hook of a link into an ifb. What may go on at
+    /// once stays in it.
     pub(super) fn burst_to_ifb<T: Trace>(
         &mut self,
         view: &View<'_>,
         (ifb, counter): (LinkId, TcCounterId),
         ingress: LinkId,
-        burst: &mut Burst,
+        (burst, lengths): (&mut Burst, Lengths<'_>),
         trace: &mut T,
-    ) -> u64 {
+    ) {
         let up = view.link(ifb).filter(|link| link.up);
         let passed = match up.map(|link| link.root) {
-            Some(Some(root)) => self.pass::<T>(view, (root, Place::Ifb(ifb)), burst),
+            Some(Some(root)) => self.pass::<T>(view, (root, Place::Ifb(ifb)), (burst, Some(lengths))),
             Some(None) => burst.len(),
             None => 0,
         };
-        let mut bytes = 0;
         for packet in burst.drain(passed..) {
-            bytes += packet.len() as u64;
             self.redirect_to_ifb(view, (ifb, counter), packet, Origin::Ingress(ingress), trace);
         }
-        let len = |packet: &Packet| packet.len() as u64;
-        let count = Count { packets: passed as u64, bytes: burst.iter().map(len).sum(), errors: 0 };
+        let count = Count { packets: passed as u64, bytes: bytes_of(burst), errors: 0 };
         self.counters.add_link(ifb, Direction::Receive, count);
         self.counters.add_link(ifb, Direction::Transmit, count);
-        bytes
     }
 
     /// Makes the queues of a qdisc that has none yet.
@@ -328,8 +333,7 @@ impl<const COUNT: bool> Path<COUNT> {
         true
     }
 
-    /// Sends a burst into the qdisc behind the ingress hook of a link. What may go on at once stays in it; returns the
-    /// bytes of what does not.
+    /// Sends a burst into the qdisc behind the ingress hook of a link. What may go on at once stays in it.
     pub(super) fn burst_to_qdisc<T: Trace>(
         &mut self,
         view: &View<'_>,
@@ -337,15 +341,13 @@ impl<const COUNT: bool> Path<COUNT> {
         ingress: LinkId,
         burst: &mut Burst,
         trace: &mut T,
-    ) -> u64 {
+    ) {
         let to = (qdisc, Place::Ingress(ingress));
-        let passed = self.pass::<T>(view, to, burst);
-        let mut bytes = 0;
+        let mut frames = Frames::new();
+        let passed = self.pass::<T>(view, to, (burst, Lengths::leaving(&mut frames, burst)));
         for packet in burst.drain(passed..) {
-            bytes += packet.len() as u64;
             self.queue(view, to, packet, Origin::Here, trace);
         }
-        bytes
     }
 
     /// Puts a packet into the qdisc before the port of a link, behind those that are in the port's queue.
@@ -488,7 +490,9 @@ impl<const COUNT: bool> Path<COUNT> {
             // In bursts, as they came.
             let mut passed = 0;
             while passed < taken.len() {
-                let more = self.pass::<T>(view, to, &taken[passed..]);
+                let burst = &taken[passed..taken.len().min(passed + BURST)];
+                let mut frames = Frames::new();
+                let more = self.pass::<T>(view, to, (burst, Lengths::leaving(&mut frames, burst)));
                 passed += more;
                 if more == 0 {
                     break;

@@ -146,8 +146,8 @@ impl QueueCount {
 
     /// The same for a burst of plain ones; `true`.
     #[inline]
-    fn pass_all(&mut self, burst: &Lengths) -> bool {
-        self.bytes = self.bytes.wrapping_add(burst.sum().0);
+    fn pass_all(&mut self, burst: Lengths<'_>) -> bool {
+        self.bytes = self.bytes.wrapping_add(burst.bytes());
         self.packets = self.packets.wrapping_add(burst.count() as u64);
         true
     }
@@ -230,7 +230,7 @@ impl Node {
     /// Lets a whole burst go by if every packet of it finds nobody waiting and may leave at once, and counts it: the same
     /// as [`Node::pass`], but charged by the sums. `false`: nothing is done.
     #[inline]
-    pub(crate) fn pass_all(&mut self, burst: &Lengths, now: Nanos) -> bool {
+    pub(crate) fn pass_all(&mut self, burst: Lengths<'_>, now: Nanos) -> bool {
         if self.count.queued != 0 || burst.count() == 0 {
             return false;
         }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::buffer::{HEADROOM, Tag};
+use crate::buffer::{Frames, HEADROOM, Tag};
 use crate::qos::RateConfig;
 use crate::tables::{self, FifoLimit, HtbClass, Qdisc, QdiscKind, StoredQdisc, TICK};
 
@@ -565,7 +565,7 @@ proptest! {
             queueing.now = passing.now;
             let charges: Vec<_> = lens.iter().map(|len| (*len, 1)).collect();
             let now = passing.now;
-            let passed = match passing.node.pass_all(&Lengths::pretended(&lens), now) {
+            let passed = match passing.node.pass_all(Lengths::pretended(&Frames::pretended(&lens)), now) {
                 true => lens.len(),
                 false => passing.node.pass(&charges, now),
             };

@@ -134,21 +134,14 @@ impl<const COUNT: bool> Path<COUNT> {
         let label = first_label(&packet);
         // Of several ways the next packet's may be another.
         let one_way = !matches!(view.tables.labels().get(label), Some(LabelAction::Ways(_)));
-        let mut received = 0;
-        let following = loop {
+        loop {
             self.take_ended(company, row, packet, label, &ended);
-            packet = match packets.next() {
-                Some(packet) => packet,
-                None => break None,
-            };
+            packet = packets.next()?;
             let same = one_way && company.common.is_labelled(packet.bytes()) && first_label(&packet) == label;
             if !same {
-                break Some(packet);
+                return Some(packet);
             }
-            received += packet.len() as u64;
-        };
-        company.received += received;
-        following
+        }
     }
 
     #[inline(always)]

@@ -118,7 +118,7 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Option<Packet> {
         let common = company.common;
         let guard = common.view.guard;
-        let (mut row, mut received) = ((0, 0), 0);
+        let mut row = (0, 0);
         let following = loop {
             let identification = self.identification.wrapping_add(1);
             match enter_lean::<IPV6, FRONT>(&mut packet, len, form, way, identification) {
@@ -146,11 +146,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 break Some(packet);
             }
             len = length;
-            received += packet.len() as u64;
         };
         self.entered.count_row(form.link, row, &self.counters, Direction::Transmit);
         self.totals.buffer_moves_avoided += row.0;
-        company.received += received;
         following
     }
 }

@@ -35,7 +35,6 @@ impl<const COUNT: bool> Path<COUNT> {
         packets: &mut Packets<'_>,
         mut packet: Packet,
     ) -> Option<Packet> {
-        let mut received = 0;
         let mut row = Row::default();
         let following = loop {
             let next = match self.take_label(company, &mut row, packet) {
@@ -49,11 +48,9 @@ impl<const COUNT: bool> Path<COUNT> {
             if !company.common.is_labelled(packet.bytes()) {
                 break Some(packet);
             }
-            received += packet.len() as u64;
         };
         self.flush_label(&mut row);
         self.flush_port(&mut row);
-        company.received += received;
         following
     }
 

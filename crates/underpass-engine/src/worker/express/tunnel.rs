@@ -78,22 +78,15 @@ impl<const COUNT: bool> Path<COUNT> {
         mut packet: Packet,
         (target, mut len): (u128, usize),
     ) -> Option<Packet> {
-        let mut received = 0;
-        let following = loop {
+        loop {
             self.take_arrived_one::<T, IPV6>(company, packet, len);
-            packet = match packets.next() {
-                Some(packet) => packet,
-                None => break None,
-            };
+            packet = packets.next()?;
             len = match company.common.plain(packet.bytes()) {
                 Some(Plain::V6(same, len)) if IPV6 && same == target => len,
                 Some(Plain::V4(same, len)) if !IPV6 && u128::from(same) == target => len,
-                _ => break Some(packet),
+                _ => return Some(packet),
             };
-            received += packet.len() as u64;
-        };
-        company.received += received;
-        following
+        }
     }
 
     /// The same for one packet.

@@ -2,7 +2,7 @@
 
 use super::super::{Burst, Path, View};
 use super::{Asked, apply_type};
-use crate::buffer::Packet;
+use crate::buffer::{Frames, Packet};
 use crate::counters::Counters;
 use crate::drops::Drop;
 use crate::qos::{
@@ -13,7 +13,7 @@ use crate::tables::{Control, HookId, LinkId, Mirred, TcActionId, TcActionKind};
 use crate::trace::Trace;
 
 impl<const COUNT: bool> Path<COUNT> {
-    /// Asks all packets of a burst; those that go on stay in it. Bytes of those that do not.
+    /// Asks all packets of a burst; those that go on stay in it.
     #[inline(never)]
     pub(in super::super) fn ask_burst<T: Trace>(
         &mut self,
@@ -22,28 +22,29 @@ impl<const COUNT: bool> Path<COUNT> {
         place: &Place,
         burst: &mut Burst,
         trace: &mut T,
-    ) -> u64 {
-        let Some(hook) = view.tables.hook(id, view.guard) else { return 0 };
+    ) {
+        let Some(hook) = view.tables.hook(id, view.guard) else { return };
+        let mut frames = Frames::new();
         if !T::WATCHES
             && let Some(everything) = &hook.everything
             && let [action] = everything.outcome.actions[..]
-            && let Some(lengths) = Lengths::of(burst, everything.protocol, place.ingress)
+            && let Some(lengths) =
+                Lengths::of(&mut frames, burst, everything.protocol, link_layer(place.ingress))
         {
             if let Some((stored, policer)) = fast(view, everything, action) {
-                let charge = policer.charge_plain(&lengths, place.ingress);
+                let charge = policer.charge_plain(lengths);
                 self.count_burst(view, (hook, everything), stored, &charge, burst.len());
                 return self.police_burst(view, (hook, action), (stored, policer), &charge, place, burst);
             }
             if let Some((stored, ifb)) = to_ifb(view, action, place) {
-                let charge = Charge::of_bytes(&lengths);
+                let charge = Charge::of_bytes(lengths);
                 self.count_burst(view, (hook, everything), stored, &charge, burst.len());
-                return self.burst_to_ifb(view, (ifb, stored.config.counter), place.link, burst, trace);
+                let to = (ifb, stored.config.counter);
+                return self.burst_to_ifb(view, to, place.link, (burst, lengths.as_leaving()), trace);
             }
         }
         let asked = std::mem::take(burst);
-        let mut gone = 0;
         for packet in asked {
-            let bytes = packet.len() as u64;
             match self.ask(view, hook, packet, place, trace) {
                 Asked::On(mut packet, _) => {
                     if place.ingress {
@@ -51,10 +52,9 @@ impl<const COUNT: bool> Path<COUNT> {
                     }
                     burst.push(packet);
                 }
-                Asked::Dropped | Asked::Gone => gone += bytes,
+                Asked::Dropped | Asked::Gone => {}
             }
         }
-        gone
     }
 
     /// Counts a burst of which every packet is in for the same.
@@ -77,7 +77,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// Polices a burst of which every packet is in for the same. Bytes of those that do not go on.
+    /// Polices a burst of which every packet is in for the same.
     #[inline(always)]
     fn police_burst(
         &mut self,
@@ -87,12 +87,12 @@ impl<const COUNT: bool> Path<COUNT> {
         charge: &Charge,
         place: &Place,
         burst: &mut Burst,
-    ) -> u64 {
+    ) {
         let lease = self.hooks.lease(id, action.generation);
         let below = policer.average().is_none_or(|average| action.is_below(average, view.now));
         let all = below && policer.admit_all(lease, view.now, charge);
         if all && goes_on(policer.conform) {
-            return 0;
+            return;
         }
         let passed = match (all, below) {
             (true, _) => u64::MAX,
@@ -101,7 +101,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             (false, false) => 0,
         };
-        self.refuse(hook, (action, policer), passed, burst)
+        self.refuse(hook, (action, policer), passed, burst);
     }
 
     /// Takes those packets out of a burst that do not go on.
@@ -113,8 +113,8 @@ impl<const COUNT: bool> Path<COUNT> {
         (action, policer): (&StoredAction, &Policer),
         passed: u64,
         burst: &mut Burst,
-    ) -> u64 {
-        let (mut drops, mut stolen, mut overlimits, mut gone) = (0, 0, 0, 0);
+    ) {
+        let (mut drops, mut stolen, mut overlimits) = (0, 0, 0);
         let mut counted_drops = 0;
         for (n, packet) in std::mem::take(burst).into_iter().enumerate() {
             let conforms = passed >> n & 1 != 0;
@@ -124,7 +124,6 @@ impl<const COUNT: bool> Path<COUNT> {
                 burst.push(packet);
                 continue;
             }
-            gone += packet.len() as u64;
             self.pool.give(packet);
             match control {
                 Control::Drop => {
@@ -140,7 +139,6 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(counter) = hook.counter {
             self.counters.add_tc_refused(counter, drops, 0);
         }
-        gone
     }
 }
 

@@ -100,7 +100,7 @@ impl Htb {
         &mut self,
         count: &mut QueueCount,
         handle: u32,
-        burst: &Lengths,
+        burst: Lengths<'_>,
         now: Nanos,
     ) -> bool {
         if self.filters.is_some() {
@@ -113,7 +113,7 @@ impl Htb {
             count.own[DIRECT] += burst.count() as u64;
             return count.pass_all(burst);
         };
-        let (bytes, longest) = burst.sum();
+        let (bytes, longest) = (burst.bytes(), burst.longest());
         // First it is seen that all is there, then it is taken.
         let mut left = ArrayVec::<(u32, i64, i64), HTB_DEPTH>::new();
         let mut costs = Costs::default();
@@ -162,7 +162,7 @@ struct Costs(Option<(Rate, i64)>);
 
 impl Costs {
     #[inline(always)]
-    fn of(&mut self, rate: &Rate, burst: &Lengths) -> i64 {
+    fn of(&mut self, rate: &Rate, burst: Lengths<'_>) -> i64 {
         match &self.0 {
             Some((last, nanos)) if last == rate => *nanos,
             _ => {
