@@ -9,10 +9,9 @@ use underpass_packet::protocol;
 use zerocopy::FromZeros;
 
 use super::{
-    Exceptions, FouPayload, FouPort, Guard, Inside, Link, LinkId, LookupId, StoredTunnel, TEMPLATE, Tunnel,
-    TunnelBound, TunnelId, TunnelKind, TunnelRole,
+    Exceptions, Form, FouPayload, FouPort, Guard, Inside, Link, LinkId, LookupId, StoredTunnel, TEMPLATE,
+    Tunnel, TunnelBound, TunnelId, TunnelKind, TunnelRole,
 };
-use crate::counters::{Counters, Direction};
 use crate::publish::{Retirer, Slab, prefetch};
 
 /// An address as a number; 0: unspecified.
@@ -207,64 +206,35 @@ impl TunnelTable {
         self.receivers.load(Relaxed) > MANY
     }
 
-    /// Asks for the memory of the tunnels that packets go into, with this inside, and of those that others come out of:
-    /// each by the place of its chain.
-    #[inline(never)]
-    pub(crate) fn prefetch(
-        &self,
-        into: impl Iterator<Item = TunnelId> + Clone,
+    /// Asks for the memory of a tunnel that a packet with this inside is about to go into: of its header.
+    #[inline(always)]
+    pub(crate) fn ask_into<'g>(
+        &'g self,
+        id: TunnelId,
         inside: Inside,
-        out_of: impl Iterator<Item = usize> + Clone,
-        (counters, guard): (&Counters, &Guard<'_>),
-    ) {
-        for place in out_of.clone() {
-            prefetch(self.heads.as_ptr().wrapping_add(place & (CHAINS - 1)));
-        }
-        self.tunnels.prefetch_slots(into.clone().map(|id| id.0));
-        let first = |place: usize| self.heads.get(place)?.load(Relaxed).checked_sub(1);
-        self.tunnels.prefetch_slots(out_of.clone().filter_map(first));
-        for id in out_of.clone().filter_map(first) {
-            prefetch(self.nexts.as_ptr().wrapping_add(id as usize));
-            if let Some(tunnel) = self.tunnels.get(id, guard) {
-                prefetch(&raw const tunnel.found);
-                prefetch(&raw const tunnel.link);
-            }
-        }
-        for id in into.clone() {
-            if let Some(tunnel) = self.tunnels.get(id.0, guard) {
-                let form = tunnel.form(inside);
-                prefetch(&raw const form.open);
-                prefetch(form.template.as_ptr().wrapping_add(TEMPLATE - 1));
-            }
-        }
-        for tunnel in out_of.filter_map(first).filter_map(|id| self.tunnels.get(id, guard)) {
-            counters.prefetch_link(tunnel.link, Direction::Receive);
-        }
-        for tunnel in into.filter_map(|id| self.tunnels.get(id.0, guard)) {
-            counters.prefetch_link(tunnel.form(inside).link, Direction::Transmit);
-        }
+        guard: &'g Guard<'_>,
+    ) -> Option<&'g Form> {
+        let form = self.tunnels.get(id.0, guard)?.form(inside);
+        prefetch(form);
+        prefetch(form.template.as_ptr().wrapping_add(TEMPLATE - 1));
+        Some(form)
     }
 
-    /// Asks for the memory of a tunnel that a packet with this inside is about to go into.
+    /// Asks for that of the chain of tunnels at a place.
     #[inline(always)]
-    pub(crate) fn ask_into(&self, id: TunnelId, inside: Inside, (counters, guard): (&Counters, &Guard<'_>)) {
-        if let Some(tunnel) = self.tunnels.get(id.0, guard) {
-            let form = tunnel.form(inside);
-            prefetch(form.template.as_ptr().wrapping_add(TEMPLATE - 1));
-            counters.prefetch_link(form.link, Direction::Transmit);
-        }
+    pub(crate) fn ask_for_chain(&self, place: usize) {
+        prefetch(self.heads.as_ptr().wrapping_add(place & (CHAINS - 1)));
     }
 
-    /// The same of one that a packet is about to come out of, by the place of its chain.
+    /// Asks for that of the tunnel that a packet is about to come out of, the first of the chain at a place.
     #[inline(always)]
-    pub(crate) fn ask_out_of(&self, place: usize, (counters, guard): (&Counters, &Guard<'_>)) {
-        let first = self.heads.get(place & (CHAINS - 1)).map_or(0, |head| head.load(Relaxed));
-        let Some(id) = first.checked_sub(1) else { return };
+    pub(crate) fn ask_out_of<'g>(&'g self, place: usize, guard: &'g Guard<'_>) -> Option<&'g StoredTunnel> {
+        let id = self.heads.get(place & (CHAINS - 1))?.load(Relaxed).checked_sub(1)?;
         prefetch(self.nexts.as_ptr().wrapping_add(id as usize));
-        if let Some(tunnel) = self.tunnels.get(id, guard) {
-            prefetch(&raw const tunnel.found);
-            counters.prefetch_link(tunnel.link, Direction::Receive);
-        }
+        let tunnel = self.tunnels.get(id, guard)?;
+        prefetch(&raw const tunnel.found);
+        prefetch(&raw const tunnel.link);
+        Some(tunnel)
     }
 
     /// The place of the chain in which the tunnel is that has the addresses of an IPv4 packet, which it is for and from.

@@ -24,7 +24,7 @@ use crate::drops::Drop;
 use crate::hmac::Require;
 use crate::lpm::NO_LEAF;
 use crate::publish;
-use crate::tables::{Action, ActionId, Endpoint, Inside, Link, LinkId, LookupId, NextHopId, StoredNextHop};
+use crate::tables::{Action, ActionId, Endpoint, Link, LinkId, LookupId, NextHopId, StoredNextHop};
 use crate::trace::{Event, Trace};
 use headend::{encapsulate, insert_rpl};
 use prefetch::prefetch_tunnels;
@@ -388,26 +388,14 @@ impl<const COUNT: bool> Path<COUNT> {
             prefetch(view, leaves4);
         }
         if view.tables.tunnels().are_many() {
-            let of = |ipv6: bool| {
-                let packets = burst.iter().zip(&plains);
-                packets.filter(move |(_, plain)| match plain {
-                    Some(Plain::V6(..)) => ipv6,
-                    Some(Plain::V4(..)) => !ipv6,
-                    None => false,
-                })
+            let (mut leaves4, mut leaves6) = (leaves4.iter(), leaves6.iter());
+            let found = |plain: &Option<Plain>| match plain {
+                Some(Plain::V6(..)) => leaves6.next().copied(),
+                Some(Plain::V4(..)) => leaves4.next().copied(),
+                None => None,
             };
-            prefetch_tunnels(
-                view,
-                &self.counters,
-                Inside::Ip4,
-                of(false).map(|(packet, _)| packet).zip(leaves4.iter().copied()),
-            );
-            prefetch_tunnels(
-                view,
-                &self.counters,
-                Inside::Ip6,
-                of(true).map(|(packet, _)| packet).zip(leaves6.iter().copied()),
-            );
+            let leaves = plains.iter().map(found).map(|leaf| leaf.unwrap_or(NO_LEAF));
+            prefetch_tunnels(view, &self.counters, burst.iter().zip(leaves));
         }
         let (mut leaves4, mut leaves6) = (leaves4.iter(), leaves6.iter());
         for (mut packet, plain) in burst.drain(..).zip(plains) {

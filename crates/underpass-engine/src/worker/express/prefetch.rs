@@ -4,69 +4,87 @@
 use arrayvec::ArrayVec;
 use underpass_packet::{ethernet, protocol};
 
-use super::super::{Burst, View};
+use super::super::View;
 use super::{Common, ETHERNET};
 use crate::buffer::{BURST, Packet};
-use crate::counters::Counters;
+use crate::counters::{Counters, Direction};
 use crate::lpm::NO_LEAF;
-use crate::tables::{Action, ActionId, Inside, TunnelId, TunnelKind, TunnelTable};
+use crate::tables::{Action, ActionId, Form, Inside, StoredTunnel, TunnelKind, TunnelTable};
 
-/// Length of an IPv4 header.
-const FIXED4: usize = underpass_packet::ipv4::Header::LEN;
-/// As much of a frame as has the destination of an IPv6 packet.
-const SEEN: usize = ETHERNET + underpass_packet::ipv6::Header::LEN;
+/// A frame with nothing but an IPv4 header.
+const SHORTEST: usize = ETHERNET + underpass_packet::ipv4::Header::LEN;
 
 impl Common<'_, '_> {
-    /// Asks for the tunnels that the packets of a burst go into or come out of; the tables are in the cache. What each is
-    /// looked up to, as far as it is IP. One packet's look-ups do not wait for another's.
+    /// Looks the packets of a burst up, as far as they are IP, and asks for the tunnels that they go into or come out of; the
+    /// tables are in the cache. No packet's look-up waits for another's, and none for memory that was not asked for.
     #[inline(never)]
-    pub(super) fn ask_for_tunnels(&self, counters: &Counters, burst: &Burst) -> [u32; BURST] {
+    pub(super) fn ask_for_tunnels(&self, counters: &Counters, burst: &[Packet]) -> [u32; BURST] {
         let mut leaves = [NO_LEAF; BURST];
-        let (tunnels, guard) = (self.view.tables.tunnels(), self.view.guard);
+        let guard = self.view.guard;
         for (packet, place) in burst.iter().zip(&mut leaves) {
-            let mut short = [0; SEEN];
-            let frame = match packet.bytes().first_chunk::<SEEN>() {
-                Some(frame) => frame,
-                None => {
-                    // IPv4 with less than 20 bytes behind its header.
-                    short.iter_mut().zip(packet.bytes()).for_each(|(to, from)| *to = *from);
-                    &short
-                }
-            };
-            match u16::from_be_bytes([frame[ETHERNET - 2], frame[ETHERNET - 1]]) {
-                ethernet::IPV4 => {
-                    let target = word(frame, ETHERNET + 16);
-                    let leaf = self.fib4.and_then(|fib| fib.lookup(target, guard));
-                    *place = leaf.unwrap_or(NO_LEAF);
-                    match self.action(leaf) {
-                        Some(Action::Tunnel(route)) => {
-                            tunnels.ask_into(route.tunnel, Inside::Ip4, (counters, guard));
-                        }
-                        Some(Action::Local) => {
-                            let kind = kind_of(frame[ETHERNET + 9]);
-                            let place = TunnelTable::place4(kind, target, word(frame, ETHERNET + 12));
-                            tunnels.ask_out_of(place, (counters, guard));
-                        }
-                        _ => {}
-                    }
-                }
+            let Some(frame) = packet.bytes().first_chunk::<SHORTEST>() else { continue };
+            let leaf = match ethertype(frame) {
+                ethernet::IPV4 => self.fib4.and_then(|fib| fib.lookup(word(frame, ETHERNET + 16), guard)),
                 ethernet::IPV6 => {
-                    let target = frame.last_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes));
-                    let leaf = self.fib6.and_then(|fib| fib.lookup(target, guard));
-                    *place = leaf.unwrap_or(NO_LEAF);
-                    if let Some(Action::Tunnel(route)) = self.action(leaf) {
-                        tunnels.ask_into(route.tunnel, Inside::Ip6, (counters, guard));
-                    }
+                    let target = packet.bytes().get(ETHERNET + 24..).and_then(|rest| rest.first_chunk());
+                    target.and_then(|target| self.fib6?.lookup(u128::from_be_bytes(*target), guard))
                 }
-                _ => {}
-            }
+                _ => None,
+            };
+            *place = leaf.unwrap_or(NO_LEAF);
         }
+        self.view.tables.prefetch_actions(leaves.iter().copied().take(burst.len()));
+        prefetch_tunnels(self.view, counters, burst.iter().zip(leaves));
         leaves
     }
 }
 
+/// Asks for the memory of the tunnels that packets go into by these leaves, or come out of.
 #[inline(always)]
-fn word(bytes: &[u8; SEEN], at: usize) -> u32 {
+pub(super) fn prefetch_tunnels<'p>(
+    view: &View<'_>,
+    counters: &Counters,
+    packets: impl Iterator<Item = (&'p Packet, u32)>,
+) {
+    let (tunnels, guard) = (view.tables.tunnels(), view.guard);
+    // There are not more of either than packets.
+    let mut into = ArrayVec::<&Form, BURST>::new();
+    let mut chains = ArrayVec::<usize, BURST>::new();
+    for (packet, leaf) in packets {
+        let action = view.tables.action(ActionId(leaf), guard);
+        let (Some(Action::Tunnel(_) | Action::Local), Some(frame)) =
+            (action, packet.bytes().first_chunk::<SHORTEST>())
+        else {
+            continue;
+        };
+        let is_ipv4 = ethertype(frame) == ethernet::IPV4;
+        match action {
+            Some(Action::Tunnel(route)) => {
+                let inside = if is_ipv4 { Inside::Ip4 } else { Inside::Ip6 };
+                into.extend(tunnels.ask_into(route.tunnel, inside, guard));
+            }
+            _ if is_ipv4 => {
+                let (local, remote) = (word(frame, ETHERNET + 16), word(frame, ETHERNET + 12));
+                let place = TunnelTable::place4(kind_of(frame[ETHERNET + 9]), local, remote);
+                tunnels.ask_for_chain(place);
+                chains.push(place);
+            }
+            _ => {}
+        }
+    }
+    let out_of: ArrayVec<&StoredTunnel, BURST> =
+        chains.iter().filter_map(|place| tunnels.ask_out_of(*place, guard)).collect();
+    into.iter().for_each(|form| counters.prefetch_link(form.link, Direction::Transmit));
+    out_of.iter().for_each(|tunnel| counters.prefetch_link(tunnel.link, Direction::Receive));
+}
+
+#[inline(always)]
+fn ethertype(frame: &[u8; SHORTEST]) -> u16 {
+    u16::from_be_bytes([frame[ETHERNET - 2], frame[ETHERNET - 1]])
+}
+
+#[inline(always)]
+fn word(bytes: &[u8; SHORTEST], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u32::from_be_bytes(*word))
 }
 
@@ -77,42 +95,5 @@ const fn kind_of(protocol: u8) -> TunnelKind {
         protocol::IPV6 => TunnelKind::Sit,
         protocol::GRE => TunnelKind::Gre,
         _ => TunnelKind::Ipip,
-    }
-}
-
-/// Asks for the memory of the tunnels that a burst of packets goes into by these leaves, or comes out of.
-#[inline(never)]
-pub(super) fn prefetch_tunnels<'p>(
-    view: &View<'_>,
-    counters: &Counters,
-    inside: Inside,
-    packets: impl Iterator<Item = (&'p Packet, u32)>,
-) {
-    let mut into = ArrayVec::<TunnelId, BURST>::new();
-    let mut out_of = ArrayVec::<usize, BURST>::new();
-    for (packet, leaf) in packets {
-        match view.tables.action(ActionId(leaf), view.guard) {
-            Some(Action::Tunnel(route)) => {
-                let _ = into.try_push(route.tunnel);
-            }
-            Some(Action::Local) if inside == Inside::Ip4 => {
-                let Some(header) =
-                    packet.bytes().get(ETHERNET..).and_then(|packet| packet.first_chunk::<FIXED4>())
-                else {
-                    continue;
-                };
-                let kind = kind_of(header[9]);
-                let word = |at: usize| {
-                    u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-                };
-                // There are not more than packets.
-                let _ = out_of.try_push(TunnelTable::place4(kind, word(16), word(12)));
-            }
-            _ => {}
-        }
-    }
-    if !into.is_empty() || !out_of.is_empty() {
-        let tunnels = view.tables.tunnels();
-        tunnels.prefetch(into.iter().copied(), inside, out_of.iter().copied(), (counters, view.guard));
     }
 }
