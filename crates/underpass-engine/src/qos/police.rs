@@ -3,11 +3,12 @@
 //! A bucket that holds `burst` nanoseconds is one number: the moment at which it was, or would have been, empty. At
 //! `now` it has `now - empty` tokens, and never more than `burst`; taking tokens moves the moment on. So a worker takes
 //! all that a burst of packets needs by one compare-and-swap. Where there are several workers each takes a slice more,
-//! its lease, and the next packets are paid from that: what passes is exact to within one slice a worker.
+//! its lease, and the next packets are paid from that: what passes is exact to within one slice a worker. A worker that is
+//! alone needs no swap that waits for all it has written before, only a store.
 
 use std::sync::atomic::{
     AtomicI64,
-    Ordering::{AcqRel, Acquire, Relaxed},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
 use underpass_packet::ethernet;
@@ -50,6 +51,8 @@ pub(crate) struct Policer {
     last: AtomicI64,
     /// What one worker leases at most.
     slice: i64,
+    /// Whether only one worker takes tokens.
+    alone: bool,
     mtu: u32,
     average: Option<u64>,
     pub(crate) conform: Control,
@@ -120,6 +123,7 @@ impl Policer {
             peak,
             last: AtomicI64::new(i64::MIN / 2),
             slice,
+            alone: workers <= 1,
             mtu: config.mtu,
             average: config.average.map(u64::from).filter(|average| *average != 0),
             conform: config.conform,
@@ -257,11 +261,22 @@ impl Policer {
             }
             let kept = (tokens - spent).min(self.slice);
             let moved = base + spent + kept - lease.0;
-            if self.bucket.empty.compare_exchange_weak(empty, moved, AcqRel, Relaxed).is_ok() {
+            if self.move_on(&self.bucket, empty, moved) {
                 lease.0 = kept;
                 return true;
             }
         }
+    }
+
+    /// Says that a bucket that was empty at one time was, by what is taken out of it, at another. `false`: somebody else
+    /// has taken something meanwhile.
+    #[inline(always)]
+    fn move_on(&self, bucket: &Bucket, from: i64, to: i64) -> bool {
+        if self.alone {
+            bucket.empty.store(to, Release);
+            return true;
+        }
+        bucket.empty.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
     }
 
     /// From both buckets. Nothing is leased, as the second holds a single packet.
@@ -282,11 +297,15 @@ impl Policer {
             let tokens = ((now - base).max(0), (now - base_peak).max(0));
             let Some((spent, spent_peak)) = choose(tokens) else { return false };
             let moved_peak = base_peak + spent_peak;
-            if peak.empty.compare_exchange(empty_peak, moved_peak, AcqRel, Relaxed).is_err() {
+            if !self.move_on(peak, empty_peak, moved_peak) {
                 continue;
             }
-            if self.bucket.empty.compare_exchange(empty, base + spent, AcqRel, Relaxed).is_ok() {
-                self.last.fetch_max(now, Relaxed);
+            if self.move_on(&self.bucket, empty, base + spent) {
+                if self.alone {
+                    self.last.store(last.max(now), Relaxed);
+                } else {
+                    self.last.fetch_max(now, Relaxed);
+                }
                 return true;
             }
             // Somebody else was faster at the first bucket: what was taken out of the second goes back.
