@@ -1,4 +1,4 @@
-//! What is looked at of all frames of a burst at once, side by side: their lengths and EtherTypes.
+//! What is looked at of all frames of a burst at once, side by side: lengths and EtherTypes.
 
 #![allow(unsafe_code)]
 
@@ -12,13 +12,10 @@ const ETHERTYPE: usize = ethernet::Header::LEN - 2;
 /// The frames of a burst, each at least [`Frames::SHORTEST`] bytes long.
 pub(crate) struct Frames {
     lengths: [u32; BURST],
-    types: [u16; BURST],
     count: usize,
     /// Bytes of all of them, and of the longest.
     pub(crate) bytes: u64,
     pub(crate) longest: u32,
-    /// Whether each is nothing but its bytes: nothing is left to be done, and nothing goes along with it.
-    pub(crate) plain: bool,
 }
 
 impl Frames {
@@ -28,13 +25,14 @@ impl Frames {
     /// No frames.
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self { lengths: [0; BURST], types: [0; BURST], count: 0, bytes: 0, longest: 0, plain: true }
+        Self { lengths: [0; BURST], count: 0, bytes: 0, longest: 0 }
     }
 
     /// Looks at the frames of a burst, where none have been looked at; it stays here, as it is too large to be moved about.
-    /// `false`: one of them is too short, or there are more than a burst holds.
+    /// `false`: one of them is too short or has a strange EtherType, one is more than its bytes (something is left to be
+    /// done, or goes along with it), or there are more than a burst holds.
     #[inline(always)]
-    pub(crate) fn look(&mut self, burst: &[Packet]) -> bool {
+    pub(crate) fn look(&mut self, burst: &[Packet], is_strange: impl Fn(u16) -> bool) -> bool {
         let (mut places, mut bytes, mut longest, mut shortest) = (0, 0, 0, u32::MAX);
         for (packet, length) in burst.iter().zip(&mut self.lengths) {
             places |= packet.place;
@@ -43,17 +41,19 @@ impl Frames {
             longest = longest.max(*length);
             shortest = shortest.min(*length);
         }
-        if shortest < Self::SHORTEST || burst.len() > BURST {
+        if shortest < Self::SHORTEST || burst.len() > BURST || places & MARGINAL != 0 {
             return false;
         }
-        for (packet, ethertype) in burst.iter().zip(&mut self.types) {
+        let mut strange = false;
+        for packet in burst {
             // SAFETY: the packet's bytes are its own, initialised, and at least as many as the shortest of all has, which
             // was seen above to be more than a header. A check for each would be a third of this loop.
-            *ethertype = unsafe { packet.bytes().as_ptr().add(ETHERTYPE).cast::<u16>().read_unaligned() };
+            let ethertype = unsafe { packet.bytes().as_ptr().add(ETHERTYPE).cast::<u16>().read_unaligned() };
+            // All are looked at, side by side, which is faster than to stop at the first.
+            strange |= is_strange(u16::from_be(ethertype));
         }
         (self.count, self.bytes, self.longest) = (burst.len(), bytes, longest);
-        self.plain = places & MARGINAL == 0;
-        true
+        !strange
     }
 
     /// Frames that are not there.
@@ -78,14 +78,6 @@ impl Frames {
     pub(crate) fn lengths(&self) -> &[u32] {
         self.lengths.get(..self.count).unwrap_or_default()
     }
-
-    /// Whether any has an EtherType that is such.
-    #[inline(always)]
-    pub(crate) fn any_type(&self, is: impl Fn(u16) -> bool) -> bool {
-        let types = self.types.get(..self.count).unwrap_or_default();
-        // All are looked at, side by side, which is faster than to stop at the first.
-        types.iter().fold(false, |found, ethertype| found | is(u16::from_be(*ethertype)))
-    }
 }
 
 #[cfg(test)]
@@ -108,26 +100,25 @@ mod tests {
         for count in [1, 3, 8, 9, 63, 64] {
             let burst = &burst[..count];
             let mut frames = Frames::new();
-            assert!(frames.look(burst) && frames.plain);
+            assert!(frames.look(burst, |_| false));
             let lengths: Vec<u32> = burst.iter().map(|packet| packet.len() as u32).collect();
             assert_eq!((frames.count(), frames.lengths()), (count, &lengths[..]));
             assert_eq!(frames.bytes, lengths.iter().map(|length| u64::from(*length)).sum());
             assert_eq!(frames.longest, *lengths.last().unwrap());
             for ethertype in 0x0800..0x0840 {
-                assert_eq!(
-                    frames.any_type(|found| found == ethertype),
-                    usize::from(ethertype) < 0x0800 + count
-                );
+                let seen = !Frames::new().look(burst, |found| found == ethertype);
+                assert_eq!(seen, usize::from(ethertype) < 0x0800 + count);
             }
         }
+        let goes = |burst: &[Packet]| Frames::new().look(burst, |_| false);
         burst[62].set_tag(Tag { mark: 1, ..Tag::default() });
-        let mut frames = Frames::new();
-        assert!(frames.look(&burst) && !frames.plain);
+        assert!(!goes(&burst));
         burst[62].set_tag(Tag::default());
+        assert!(goes(&burst));
         burst[3].set_offload(Offload { start: 14, field: 6, segment: None });
-        let mut frames = Frames::new();
-        assert!(frames.look(&burst) && !frames.plain);
+        assert!(!goes(&burst));
+        burst[3].clear_offload();
         burst[63].set(HEADROOM, &[0; 21]).unwrap();
-        assert!(!Frames::new().look(&burst));
+        assert!(!goes(&burst));
     }
 }

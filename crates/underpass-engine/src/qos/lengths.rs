@@ -19,14 +19,11 @@ impl<'f> Lengths<'f> {
     /// others. The burst is looked at by `frames`, which have not looked at any.
     #[inline(always)]
     pub(crate) fn of(frames: &'f mut Frames, burst: &[Packet], protocol: u16, less: u32) -> Option<Self> {
-        if !frames.look(burst) {
-            return None;
-        }
-        let strange = match protocol {
-            ANY_PROTOCOL => frames.any_type(is_vlan),
-            _ => is_vlan(protocol) || frames.any_type(|ethertype| ethertype != protocol),
+        let plain = match protocol {
+            ANY_PROTOCOL => frames.look(burst, is_vlan),
+            _ => !is_vlan(protocol) && frames.look(burst, |ethertype| ethertype != protocol),
         };
-        (frames.plain && !strange).then_some(Self { frames, less })
+        plain.then_some(Self { frames, less })
     }
 
     /// Of a burst that is to leave by a queueing discipline: `qdisc_pkt_len` of each.
