@@ -56,6 +56,12 @@ impl<'f> Lengths<'f> {
         self.frames.bytes - self.count() as u64 * u64::from(self.less)
     }
 
+    /// Bytes of all, with those that do not count.
+    #[inline(always)]
+    pub(crate) fn bytes_of_frames(&self) -> u64 {
+        self.frames.bytes
+    }
+
     /// Bytes of the longest.
     #[inline(always)]
     pub(crate) fn longest(&self) -> u32 {

@@ -266,17 +266,20 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.end_of_burst(view, trace);
         };
         self.hooks.came = Some((ingress, link.ifindex));
-        // Before any goes: all have come.
-        let came = Count { packets: burst.len() as u64, bytes: bytes_of(burst), errors: 0 };
+        let packets = burst.len() as u64;
+        // Who looks at the whole burst first says what has come.
+        let mut bytes = None;
         if let Some(hook) = link.ingress {
             let place = place_of(ingress, link, true, self.hooks.came);
-            self.ask_burst(view, hook, &place, burst, trace);
+            bytes = Some(self.ask_burst(view, hook, &place, burst, trace));
         }
         if let Some(qdisc) = link.ingress_qdisc {
-            self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
+            let came = self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
+            bytes = bytes.or(Some(came));
         }
+        let bytes = bytes.unwrap_or_else(|| bytes_of(burst));
         if self.take_in(view, (port, ingress, link), burst, trace) {
-            self.counters.add_link(ingress, Direction::Receive, came);
+            self.counters.add_link(ingress, Direction::Receive, Count { packets, bytes, errors: 0 });
         }
         self.end_of_burst(view, trace);
     }

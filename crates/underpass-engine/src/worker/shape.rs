@@ -318,7 +318,8 @@ impl<const COUNT: bool> Path<COUNT> {
         for packet in burst.drain(passed..) {
             self.redirect_to_ifb(view, (ifb, counter), packet, Origin::Ingress(ingress), trace);
         }
-        let count = Count { packets: passed as u64, bytes: bytes_of(burst), errors: 0 };
+        let bytes = if burst.len() == lengths.count() { lengths.bytes_of_frames() } else { bytes_of(burst) };
+        let count = Count { packets: passed as u64, bytes, errors: 0 };
         self.counters.add_link(ifb, Direction::Receive, count);
         self.counters.add_link(ifb, Direction::Transmit, count);
     }
@@ -334,6 +335,7 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Sends a burst into the qdisc behind the ingress hook of a link. What may go on at once stays in it.
+    /// Bytes of all frames.
     pub(super) fn burst_to_qdisc<T: Trace>(
         &mut self,
         view: &View<'_>,
@@ -341,13 +343,16 @@ impl<const COUNT: bool> Path<COUNT> {
         ingress: LinkId,
         burst: &mut Burst,
         trace: &mut T,
-    ) {
+    ) -> u64 {
         let to = (qdisc, Place::Ingress(ingress));
         let mut frames = Frames::new();
-        let passed = self.pass::<T>(view, to, (burst, Lengths::leaving(&mut frames, burst)));
+        let lengths = Lengths::leaving(&mut frames, burst);
+        let bytes = lengths.map_or_else(|| bytes_of(burst), |lengths| lengths.bytes_of_frames());
+        let passed = self.pass::<T>(view, to, (burst, lengths));
         for packet in burst.drain(passed..) {
             self.queue(view, to, packet, Origin::Here, trace);
         }
+        bytes
     }
 
     /// Puts a packet into the qdisc before the port of a link, behind those that are in the port's queue.

@@ -1,6 +1,6 @@
 //! A burst of packets is asked at once, where all are in for the same.
 
-use super::super::{Burst, Path, View};
+use super::super::{Burst, Path, View, bytes_of};
 use super::{Asked, apply_type};
 use crate::buffer::{Frames, Packet};
 use crate::counters::Counters;
@@ -13,7 +13,7 @@ use crate::tables::{Control, HookId, LinkId, Mirred, TcActionId, TcActionKind};
 use crate::trace::Trace;
 
 impl<const COUNT: bool> Path<COUNT> {
-    /// Asks all packets of a burst; those that go on stay in it.
+    /// Asks all packets of a burst; those that go on stay in it. Bytes of all frames.
     #[inline(never)]
     pub(in super::super) fn ask_burst<T: Trace>(
         &mut self,
@@ -22,8 +22,8 @@ impl<const COUNT: bool> Path<COUNT> {
         place: &Place,
         burst: &mut Burst,
         trace: &mut T,
-    ) {
-        let Some(hook) = view.tables.hook(id, view.guard) else { return };
+    ) -> u64 {
+        let Some(hook) = view.tables.hook(id, view.guard) else { return bytes_of(burst) };
         let mut frames = Frames::new();
         if !T::WATCHES
             && let Some(everything) = &hook.everything
@@ -34,15 +34,18 @@ impl<const COUNT: bool> Path<COUNT> {
             if let Some((stored, policer)) = fast(view, everything, action) {
                 let charge = policer.charge_plain(lengths);
                 self.count_burst(view, (hook, everything), stored, &charge, burst.len());
-                return self.police_burst(view, (hook, action), (stored, policer), &charge, place, burst);
+                self.police_burst(view, (hook, action), (stored, policer), &charge, place, burst);
+                return lengths.bytes_of_frames();
             }
             if let Some((stored, ifb)) = to_ifb(view, action, place) {
                 let charge = Charge::of_bytes(lengths);
                 self.count_burst(view, (hook, everything), stored, &charge, burst.len());
                 let to = (ifb, stored.config.counter);
-                return self.burst_to_ifb(view, to, place.link, (burst, lengths.as_leaving()), trace);
+                self.burst_to_ifb(view, to, place.link, (burst, lengths.as_leaving()), trace);
+                return lengths.bytes_of_frames();
             }
         }
+        let bytes = bytes_of(burst);
         let asked = std::mem::take(burst);
         for packet in asked {
             match self.ask(view, hook, packet, place, trace) {
@@ -55,6 +58,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 Asked::Dropped | Asked::Gone => {}
             }
         }
+        bytes
     }
 
     /// Counts a burst of which every packet is in for the same.
