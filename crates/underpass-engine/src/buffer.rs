@@ -130,9 +130,11 @@ pub struct Tag {
     pub index: u16,
     /// `pkt_type`, as `skbedit` sets it, plus 1; 0: what its destination address says.
     pub packet_type: u8,
-    /// Always 0.
-    pub reserved: u8,
-    /// The EtherType of a packet from which an action has taken the Ethernet header; 0: it has one.
+    /// How often it had been encapsulated when it came into the qdisc of a tunnel; in the upper half how often it had been
+    /// redirected when it went into one.
+    pub nested: u8,
+    /// The EtherType of a packet without an Ethernet header, which an action has taken off, or which is at a tunnel of such
+    /// packets; 0: it has one.
     pub headless: u16,
     /// What whoever watches its road calls it; 0: nobody does. It changes nothing of that road.
     pub trace: u32,

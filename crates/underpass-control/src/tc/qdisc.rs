@@ -230,9 +230,10 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         }
     }
     unsupported(wanted)?;
-    if !matches!(wanted.link.kind, LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Ifb) {
+    if !matches!(wanted.link.kind, LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Ifb | LinkKind::Tunnel(_))
+    {
         // Packets pass there without being asked: it would do nothing.
-        let text = "Traffic control is supported at ports and ifbs only by this router";
+        let text = "Traffic control is supported at ports, tunnels and ifbs only by this router";
         return Err(Refusal::new(EOPNOTSUPP, text));
     }
     let options = wanted.attributes.get(TCA_OPTIONS);

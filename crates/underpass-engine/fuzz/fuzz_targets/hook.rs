@@ -3,6 +3,8 @@
 
 #[path = "../../tests/router/lab.rs"]
 mod lab;
+#[path = "../../tests/router/pair.rs"]
+mod pair;
 #[path = "../../tests/router/traffic.rs"]
 mod traffic;
 

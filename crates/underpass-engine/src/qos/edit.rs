@@ -62,14 +62,14 @@ fn remove(packet: &mut Packet, at: usize) -> Option<()> {
 pub(crate) fn edit_vlan(packet: &mut Packet, edit: VlanEdit) -> Option<()> {
     let headless = packet.tag().headless;
     if let VlanEdit::PushEthernet { destination, source } = edit {
-        let ethertype = if headless == 0 { ethertype(packet, ADDRESSES)? } else { headless };
-        if headless == 0 && is_vlan(ethertype) {
+        if headless == 0 {
+            // `skb_eth_push` gives none to what has one.
             return None;
         }
         let mut header = [0; ETHERNET];
         header[..6].copy_from_slice(&destination);
         header[6..ADDRESSES].copy_from_slice(&source);
-        header[ADDRESSES..].copy_from_slice(&ethertype.to_be_bytes());
+        header[ADDRESSES..].copy_from_slice(&headless.to_be_bytes());
         insert(packet, 0, header)?;
         set_headless(packet, 0);
         return Some(());

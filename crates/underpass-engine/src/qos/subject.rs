@@ -7,7 +7,7 @@ use underpass_packet::ethernet;
 
 use super::WireLength;
 use crate::buffer::{Packet, Tag};
-use crate::tables::{ANY_PROTOCOL, LinkId};
+use crate::tables::{ANY_PROTOCOL, LinkId, TunnelId};
 
 const ETHERNET: usize = ethernet::Header::LEN;
 /// Length of a VLAN tag.
@@ -28,6 +28,10 @@ pub(crate) struct Place {
     pub(crate) came: Option<(LinkId, u32)>,
     /// How often they have been redirected.
     pub(crate) depth: u8,
+    /// Whether packets there have no Ethernet header: at most tunnels.
+    pub(crate) bare: bool,
+    /// The tunnel that they are to go into.
+    pub(crate) tunnel: Option<TunnelId>,
 }
 
 /// A packet at a place.
@@ -169,6 +173,8 @@ impl<'p> Subject<'p> {
     pub(crate) fn packet_type(&self) -> u8 {
         let (destination, _) = self.addresses();
         match self.tag.packet_type {
+            // It is for whoever it has come to.
+            0 if self.tag.headless != 0 => 0,
             0 if !self.place.ingress || destination == self.place.mac => 0,
             0 if destination == ethernet::BROADCAST => 1,
             0 if destination[0] & 1 != 0 => 2,
@@ -206,6 +212,8 @@ pub(crate) mod tests {
         ingress: true,
         came: Some((LinkId(1), 5)),
         depth: 0,
+        bare: false,
+        tunnel: None,
     };
 
     pub(crate) fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {

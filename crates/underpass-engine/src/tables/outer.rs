@@ -56,6 +56,8 @@ pub(crate) const REMOTE_SUM: u16 = 2048;
 pub(crate) const CLOSED: u16 = 4096;
 /// The outer header is IPv6: nothing open, but read with what is.
 pub(crate) const OVER_IPV6: u16 = 8192;
+/// What goes in is asked before, or waits.
+pub(crate) const HOOKED: u16 = 16384;
 
 /// Outer headers that are written without a look at anything but the IP header of the packet inside, or its flow: over
 /// IPv4, of a frequent length, without checksums and numbers. Each with what stands behind IPv4's.
@@ -73,8 +75,16 @@ pub(crate) enum Lean {
 }
 
 impl Lean {
-    const NEEDS_MORE: u16 =
-        CLOSED | ADDRESS | OVER_IPV6 | LABEL | HASH_LABEL | UDP_SUM | GRE_SUM | REMOTE_SUM | SEQUENCE;
+    const NEEDS_MORE: u16 = CLOSED
+        | HOOKED
+        | ADDRESS
+        | OVER_IPV6
+        | LABEL
+        | HASH_LABEL
+        | UDP_SUM
+        | GRE_SUM
+        | REMOTE_SUM
+        | SEQUENCE;
 
     fn of(inside: Inside, open: u16, len: usize, (udp, gue, gre): (u8, u8, u8)) -> Self {
         match (len, udp, gue, gre) {
@@ -203,6 +213,9 @@ pub(crate) struct StoredTunnel {
     pub(super) bound: bool,
     /// Whether there is more to be looked at when something comes in, or to be done to it.
     pub(crate) particular: bool,
+    /// Whether what has come out is asked before it is looked up, and what is to go in before it does; or waits there.
+    pub(crate) asks_in: bool,
+    pub(crate) asks_out: bool,
     /// By what is inside: IPv4, IPv6, MPLS; of a tunnel of frames the first.
     forms: [Form; 3],
     pub(crate) config: Tunnel,
@@ -218,6 +231,7 @@ impl StoredTunnel {
         };
         let sixrd =
             tunnel.kind == TunnelKind::Sit && tunnel.sixrd.is_some() && tunnel.remote.is_unspecified();
+        let asks_in = link.is_some_and(|link| link.ingress.is_some() || link.ingress_qdisc.is_some());
         Self {
             found: found_by(&tunnel),
             link: tunnel.link,
@@ -229,7 +243,9 @@ impl StoredTunnel {
             forward6: link.is_some_and(|link| link.forward6),
             checked: tunnel.receive.checksum,
             bound: tunnel.bound.is_some(),
-            particular: tunnel.receive.sequence || tunnel.copies_dscp || sixrd,
+            particular: tunnel.receive.sequence || tunnel.copies_dscp || sixrd || asks_in,
+            asks_in,
+            asks_out: link.is_some_and(asks_out),
             forms: forms.map(|inside| form(&tunnel, inside, link)),
             config: tunnel,
             sequence,
@@ -259,6 +275,11 @@ impl StoredTunnel {
     }
 }
 
+/// Whether what is to be sent by a link is asked, or waits in a qdisc.
+fn asks_out(link: &Link) -> bool {
+    link.egress.is_some() || link.root.is_some()
+}
+
 /// Whether a tunnel takes such packets.
 fn takes(tunnel: &Tunnel, inside: Inside) -> bool {
     if tunnel.kind.has_gre() {
@@ -282,6 +303,9 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
     let mut header = Vec::with_capacity(LONGEST);
     let up = link.is_some_and(|link| link.up);
     let mut open = if takes(tunnel, inside) && up { 0 } else { CLOSED };
+    if link.is_some_and(asks_out) {
+        open |= HOOKED;
+    }
     let (inner, ethertype) = match inside {
         Inside::Ip4 => (protocol::IPV4, ethernet::IPV4),
         Inside::Ip6 => (protocol::IPV6, ethernet::IPV6),

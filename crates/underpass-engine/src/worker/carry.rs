@@ -78,6 +78,13 @@ impl<const COUNT: bool> Path<COUNT> {
             {
                 step = self.enter_behind(view, &mut road, into, trace);
             }
+            if let Step::AskIn | Step::AskOut(_) = step {
+                match self.ask_at_tunnel(view, road, step, trace) {
+                    Some(back) => (road, step) = back,
+                    None => return,
+                }
+                continue;
+            }
             if !self.answers && matches!(step, Step::OnLink(_) | Step::Unresolved(_) | Step::Deliver) {
                 let back = match step {
                     Step::Deliver => self.hand_over(view, road, trace),
@@ -150,7 +157,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.finish_generated(view, road, road.ingress);
                 Step::Act(action)
             }
-            (Step::FrameInto(tunnel), _) => self.encapsulate_in(view, road, tunnel, trace),
+            (Step::FrameInto(tunnel), _) => self.put_in(view, road, tunnel, trace),
             (Step::FragmentInto(action), _) => {
                 self.send_fragments_into(view, road, action, trace);
                 return None;

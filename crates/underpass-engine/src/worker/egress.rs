@@ -4,7 +4,7 @@
 //! something to ask; links that have not pay for one test a burst. Redirected packets go on once the burst is done, so
 //! that one that is redirected again and again takes no room on the stack.
 
-use super::hook::{Asked, Redirected, Way, place_of};
+use super::hook::{Asked, Redirected, Way, apply_type, place_of, with_header};
 use super::{Burst, Path, View};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::drops::Drop;
@@ -52,6 +52,10 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             let Some((id, link)) = view.tables.port_link(port, view.guard) else { continue };
             let Some(hook) = link.egress else { continue };
+            if view.tables.tunnels().of_link(id).is_some() {
+                // It goes to the host, which has it from the tunnel.
+                continue;
+            }
             let place = place_of(id, link, false, self.hooks.came);
             let mut leaving = std::mem::take(&mut self.hooks.leaving);
             self.transmit.take_unasked(port, &mut leaving);
@@ -98,7 +102,8 @@ impl<const COUNT: bool> Path<COUNT> {
         let hook = link.egress.and_then(|id| view.tables.hook(id, view.guard));
         trace.step(Event::Sent(port), &packet);
         if let Some(hook) = hook {
-            let place = Place { depth: from.depth, ..place_of(to, link, false, from.came) };
+            let bare = packet.tag().headless != 0;
+            let place = Place { depth: from.depth, bare, ..place_of(to, link, false, from.came) };
             match self.ask(view, hook, packet, &place, trace) {
                 Asked::On(back, _) => packet = back,
                 Asked::Dropped => {
@@ -125,44 +130,63 @@ impl<const COUNT: bool> Path<COUNT> {
         let Redirected { mut packet, to, way, from, copy, counter } = redirected;
         let Some(link) = view.link(to) else { return self.drop(packet, Drop::MirredLink, trace) };
         let port = link.port.unwrap_or_default();
+        let tunnel = view.tables.tunnels().of_link(to);
         if way == Way::In {
             // Linux does not look again whose it is; here that is seen by its address.
             if is_for_us(&packet, &from)
+                && packet.tag().headless == 0
                 && let Some(mac) = packet.bytes_mut().first_chunk_mut()
             {
                 *mac = link.mac;
             }
-            let mut burst = Burst::new();
-            burst.push(packet);
-            if let Some(hook) = link.ingress {
+            // A tunnel of IP packets takes them without.
+            let into = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+            if into.is_none_or(|tunnel| tunnel.kind.carries_frames()) {
+                with_header(&mut packet, &place_of(to, link, true, None));
+            }
+            if into.is_some() {
+                if self.redirect_in(view, packet, (to, link), from.depth, trace) && from.ingress {
+                    self.counters.add_tc_refused(counter, 0, 1);
+                }
+                return;
+            }
+            if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
                 let came = Some((to, link.ifindex));
                 let place = Place { depth: from.depth, ..place_of(to, link, true, came) };
-                self.ask_burst(view, hook, &place, &mut burst, trace);
+                match self.ask(view, hook, packet, &place, trace) {
+                    Asked::On(back, _) => packet = back,
+                    // What leaves is put aside first, so that nothing is known of it then: `netif_rx`.
+                    Asked::Dropped if from.ingress => return self.counters.add_tc_refused(counter, 0, 1),
+                    Asked::Dropped | Asked::Gone => return,
+                }
+                apply_type(&mut packet, &place);
             }
+            let mut burst = Burst::new();
+            burst.push(packet);
             self.take_in(view, (port, to, link), &mut burst, trace);
             return;
         }
-        let mut burst = Burst::new();
         if link.ifb {
             if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
-                let place = Place { depth: from.depth, ..place_of(to, link, false, from.came) };
+                let bare = packet.tag().headless != 0;
+                let place = Place { depth: from.depth, bare, ..place_of(to, link, false, from.came) };
                 match self.ask(view, hook, packet, &place, trace) {
                     Asked::On(back, _) => packet = back,
                     Asked::Dropped => return self.counters.add_tc_refused(counter, 0, 1),
                     Asked::Gone => return,
                 }
             }
-            let origin = match (copy, from.ingress) {
-                (true, _) => Origin::Here,
-                (false, true) => Origin::Ingress(from.link),
-                (false, false) => Origin::Egress(from.link),
+            let origin = match (copy, from.ingress, from.tunnel) {
+                (true, _, _) => Origin::Here,
+                (false, true, _) => Origin::Ingress(from.link),
+                (false, false, Some(tunnel)) => Origin::Into(tunnel),
+                (false, false, None) => Origin::Egress(from.link),
             };
             return self.redirect_to_ifb(view, (to, counter), packet, origin, trace);
         }
-        let Some(tunnel) = view.tables.tunnels().of_link(to) else {
-            return self.drop(packet, Drop::MirredLink, trace);
-        };
-        burst.push(packet);
-        self.take_from_host(view, (port, to), tunnel, &mut burst, trace);
+        let Some(tunnel) = tunnel else { return self.drop(packet, Drop::MirredLink, trace) };
+        if self.send_into(view, packet, tunnel, (from.came, from.depth), trace) {
+            self.counters.add_tc_refused(counter, 0, 1);
+        }
     }
 }

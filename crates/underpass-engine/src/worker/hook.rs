@@ -113,7 +113,8 @@ impl Hooks {
 
 /// Where packets of a link are asked.
 pub(super) fn place_of(id: LinkId, link: &Link, ingress: bool, came: Option<(LinkId, u32)>) -> Place {
-    Place { link: id, ifindex: link.ifindex, mac: link.mac, ingress, came, depth: 0 }
+    let Link { ifindex, mac, .. } = *link;
+    Place { link: id, ifindex, mac, ingress, came, depth: 0, bare: false, tunnel: None }
 }
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -238,7 +239,7 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> (Option<Packet>, Control, Drop) {
         let counter = action.config.counter;
         if let TcActionKind::Mirred(_) = action.config.kind
-            && place.depth >= REDIRECTS
+            && depth(&packet, place) >= REDIRECTS
         {
             return (Some(packet), Control::Drop, Drop::MirredLoop);
         }
@@ -316,7 +317,8 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some(policer) = &action.policer else { return action.control() };
         let lease = self.hooks.lease(id, action.generation);
         let below = policer.average().is_none_or(|average| action.is_below(average, view.now));
-        let charged = Charged { wire, longest: wire.longest() + link_layer(ingress) };
+        let before = if packet.tag().headless == 0 { link_layer(ingress) } else { 0 };
+        let charged = Charged { wire, longest: wire.longest() + before };
         let counter = action.config.counter;
         if below && policer.admit_all(lease, view.now, &policer.charge(charged)) {
             let drops = policer.conform == Control::Drop && !policer.is_mtu_only();
@@ -347,7 +349,7 @@ impl<const COUNT: bool> Path<COUNT> {
         place: &Place,
     ) -> (Option<Packet>, Control, Drop) {
         let control = action.control();
-        let from = Place { depth: place.depth + 1, ..*place };
+        let from = Place { depth: depth(&packet, place) + 1, ..*place };
         let Some(to) = mirred.link else {
             self.counters.add_tc_refused(action.config.counter, 0, 1);
             return (Some(packet), control, Drop::MirredLink);
@@ -386,9 +388,14 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
-/// Gives a packet whose Ethernet header an action has taken off another: everywhere else packets are frames.
-fn with_header(packet: &mut Packet, place: &Place) {
-    if packet.tag().headless != 0 && give_header(packet, place.mac).is_none() {
+/// How often a packet has been redirected, before it went into a tunnel too.
+fn depth(packet: &Packet, place: &Place) -> u8 {
+    place.depth.max(packet.tag().nested >> 4)
+}
+
+/// Gives a packet whose Ethernet header an action has taken off another, unless none has one there.
+pub(super) fn with_header(packet: &mut Packet, place: &Place) {
+    if packet.tag().headless != 0 && !place.bare && give_header(packet, place.mac).is_none() {
         packet.truncate(0);
     }
 }
@@ -405,7 +412,7 @@ fn on(mut packet: Packet, class: u32, place: &Place) -> Asked {
 
 /// Lets the type that `skbedit ptype` has given to a packet count: the path tells whose a packet is by its address.
 #[inline]
-fn apply_type(packet: &mut Packet, place: &Place) {
+pub(super) fn apply_type(packet: &mut Packet, place: &Place) {
     let wanted = match packet.tag().packet_type {
         1 => place.mac,
         2 => ethernet::BROADCAST,

@@ -267,13 +267,16 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         self.hooks.came = Some((ingress, link.ifindex));
         let packets = burst.len() as u64;
+        // What the host sends by a tunnel does not come out of it.
+        let asks = link.ingress.is_some() || link.ingress_qdisc.is_some();
+        let asks = asks && view.tables.tunnels().of_link(ingress).is_none();
         // Who looks at the whole burst first says what has come.
         let mut bytes = None;
-        if let Some(hook) = link.ingress {
+        if let Some(hook) = link.ingress.filter(|_| asks) {
             let place = place_of(ingress, link, true, self.hooks.came);
             bytes = Some(self.ask_burst(view, hook, &place, burst, trace));
         }
-        if let Some(qdisc) = link.ingress_qdisc {
+        if let Some(qdisc) = link.ingress_qdisc.filter(|_| asks) {
             let came = self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
             bytes = bytes.or(Some(came));
         }
@@ -294,7 +297,7 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> bool {
         if let Some(tunnel) = view.tables.tunnels().of_link(ingress) {
-            self.take_from_host(view, (port, ingress), tunnel, burst, trace);
+            self.take_from_host(view, port, tunnel, burst, trace);
             return false;
         }
         let mut fibs = Fibs::new(view, link.lookup);

@@ -32,7 +32,7 @@ pub(crate) struct Road {
     /// The same for IPv4.
     pub(crate) target4: Ipv4Addr,
     /// Where its Ethernet header lies in the slot.
-    frame: u32,
+    pub(super) frame: u32,
     /// The link that it came in by.
     pub(crate) ingress: LinkId,
     pub(crate) extra: Extra,
@@ -80,6 +80,16 @@ pub(crate) struct Extra {
 }
 
 impl Extra {
+    /// How often the packet has been encapsulated.
+    pub(super) const fn encapsulations(&self) -> u8 {
+        self.encapsulations
+    }
+
+    /// Says that it was so before it waited.
+    pub(super) const fn encapsulated_before(&mut self, encapsulations: u8) {
+        self.encapsulations = encapsulations;
+    }
+
     /// What is remembered of a packet that has just come in and is in this routing instance.
     pub(super) fn new(instance: LookupId) -> Self {
         Self {

@@ -3,6 +3,7 @@
 //! ```text
 //! port → ingress hook ─┬─────────────→ [qdisc of the hook] → … → port's queue → egress hook ─┬→ root qdisc → port's queue
 //!                      └→ ifb's root qdisc ─┘                                                └→ ifb's root qdisc ─┘
+//! tunnel: out of it → ingress hook → [qdisc of the hook] → …;  … → egress hook → root qdisc → into it
 //! ```
 //!
 //! At the end of a burst what has come into a port's queue is taken out again if the link has a qdisc, and what that lets
@@ -21,9 +22,9 @@ use crate::buffer::{BURST, Frames, Packet, Pool, PortId};
 use crate::counters::{Count, Direction, TcCounterId};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
-use crate::qos::Lengths;
 use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Heap, Item, Items, Lost, Node, Origin, charge};
-use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc};
+use crate::qos::{self, Lengths};
+use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc, TunnelId};
 use crate::trace::{Event, Trace, Untraced};
 
 /// Packets that a worker's qdiscs hold together, unless it is told otherwise.
@@ -36,6 +37,8 @@ const RESERVE_LARGE: usize = 32;
 const LATEST: Nanos = 10_000_000;
 /// Times that packets may come from one qdisc to another in one burst; what is left then has its turn in the next.
 const ROUNDS: usize = 8;
+/// Packets that the qdiscs of tunnels let go in one round.
+const INTO: usize = 256;
 
 /// Where a qdisc is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +49,8 @@ pub(super) enum Place {
     Ifb(LinkId),
     /// Behind the ingress hook of a link.
     Ingress(LinkId),
+    /// Before the tunnel that a link is.
+    Tunnel(LinkId),
 }
 
 /// A worker's queues for a qdisc.
@@ -76,6 +81,8 @@ pub(super) struct Shape {
     /// What goes on behind the ingress hook of a link, and behind the egress hook of one.
     inward: VecDeque<(LinkId, Packet)>,
     outward: VecDeque<(LinkId, Packet)>,
+    /// What goes on into a tunnel, and whether it has been in the tunnel's qdisc.
+    into: VecDeque<(TunnelId, bool, Packet)>,
     /// What is taken from a port's queue.
     taken: Vec<Packet>,
     /// The changes of qdiscs that have been seen.
@@ -95,6 +102,7 @@ impl Default for Shape {
             dropped: Vec::new(),
             inward: VecDeque::new(),
             outward: VecDeque::new(),
+            into: VecDeque::new(),
             taken: Vec::new(),
             changes: 0,
         }
@@ -116,7 +124,8 @@ impl<T: Trace, const COUNT: bool> Classify for Filters<'_, '_, '_, T, COUNT> {
         let Some(hook) = view.tables.hook(filters, view.guard) else { return Class::None };
         let Some(known) = view.link(*link) else { return Class::None };
         let Some(packet) = item.packet.take() else { return Class::Shot };
-        let place = place_of(*link, known, false, path.hooks.came);
+        let bare = packet.tag().headless != 0;
+        let place = qos::Place { bare, ..place_of(*link, known, false, path.hooks.came) };
         match path.ask(view, hook, packet, &place, *trace) {
             Asked::On(packet, class) => {
                 item.put_back(packet);
@@ -178,7 +187,8 @@ impl<const COUNT: bool> Worker<COUNT> {
 
     /// How many packets wait in qdiscs.
     pub fn queued(&self) -> usize {
-        self.path.shape.items.count() + self.path.shape.inward.len() + self.path.shape.outward.len()
+        let shape = &self.path.shape;
+        shape.items.count() + shape.inward.len() + shape.outward.len() + shape.into.len()
     }
 
     /// When a packet that waits in a qdisc is to leave: [`Worker::advance`] is to be called then.
@@ -416,6 +426,22 @@ impl<const COUNT: bool> Path<COUNT> {
         enqueued
     }
 
+    /// Puts a packet into a qdisc, if it finds somebody waiting there or may not leave at once.
+    pub(super) fn wait<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        to: (QdiscId, Place),
+        packet: Packet,
+        origin: Origin,
+        trace: &mut T,
+    ) -> Enqueued {
+        if self.pass::<T>(view, to, (std::slice::from_ref(&packet), None)) == 1 {
+            self.let_go(view, to.1, packet, origin, trace);
+            return Enqueued::Queued;
+        }
+        self.queue(view, to, packet, origin, trace)
+    }
+
     /// Whether holding a packet would leave too few slots for those that come in.
     #[inline(always)]
     fn lacks_room(&self, item: &Item) -> bool {
@@ -471,6 +497,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
             }
             (Place::Ingress(link), _) => self.shape.inward.push_back((link, packet)),
+            (Place::Tunnel(_), Origin::Into(id)) => self.shape.into.push_back((id, true, packet)),
+            // Nothing else comes there.
+            (Place::Tunnel(_), _) => self.drop(packet, Drop::LinkDown, trace),
             (Place::Ifb(ifb), origin) => {
                 // As Linux's ifb counts: what it sends it has received.
                 let count = Count { packets: 1, bytes: packet.len() as u64, errors: 0 };
@@ -478,6 +507,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 match origin {
                     Origin::Ingress(link) => self.shape.inward.push_back((link, packet)),
                     Origin::Egress(link) => self.shape.outward.push_back((link, packet)),
+                    Origin::Into(id) => self.shape.into.push_back((id, false, packet)),
                     Origin::Here => return self.drop(packet, Drop::IfbOrigin, trace),
                 }
                 self.counters.add_link(ifb, Direction::Transmit, count);
@@ -518,6 +548,10 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some(link) = view.link(id).filter(|link| link.up) else {
             return self.drop(packet, Drop::LinkDown, trace);
         };
+        if let Some(tunnel) = view.tables.tunnels().of_link(id) {
+            // A filter of its qdisc has redirected it.
+            return self.shape.into.push_back((tunnel, false, packet));
+        }
         match (link.root, link.port) {
             (Some(root), _) if link.ifb => {
                 self.queue(view, (root, Place::Ifb(id)), packet, Origin::Here, trace);
@@ -534,7 +568,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
 impl Place {
     fn link(self) -> LinkId {
-        let (Self::Port(link) | Self::Ifb(link) | Self::Ingress(link)) = self;
+        let (Self::Port(link) | Self::Ifb(link) | Self::Ingress(link) | Self::Tunnel(link)) = self;
         link
     }
 }

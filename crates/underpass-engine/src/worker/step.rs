@@ -37,6 +37,10 @@ pub(crate) enum Step {
     FragmentInto(ActionId),
     /// Put the Ethernet frame that the packet is into this tunnel.
     FrameInto(TunnelId),
+    /// Ask what is to go into this tunnel, and have it wait there, before it goes in.
+    AskOut(TunnelId),
+    /// Ask what has come out of a tunnel, by whose link it has come in now.
+    AskIn,
     /// Do what its MPLS label says.
     Label,
     /// It is for the router itself.

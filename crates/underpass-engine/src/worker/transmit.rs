@@ -141,7 +141,9 @@ impl Transmit {
             return None;
         }
         let (id, link) = view.tables.port_link(port, view.guard)?;
-        Some((id, link.root?))
+        let root = link.root?;
+        // What goes to the host by the device of a tunnel is not what waits before the tunnel.
+        view.tables.tunnels().of_link(id).is_none().then_some((id, root))
     }
 
     /// Takes back what has come into the queue of a port.
@@ -189,6 +191,11 @@ impl Transmit {
     #[inline]
     pub(super) fn is_full(&self, port: PortId) -> bool {
         self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.packets.len() >= QUEUE - QUEUE / 4)
+    }
+
+    /// Whether that is so of any port.
+    pub(super) fn any_full(&self) -> bool {
+        (0..self.queues.len()).any(|port| self.is_full(PortId(port as u16)))
     }
 
     /// Says that no packet is to be asked any more.

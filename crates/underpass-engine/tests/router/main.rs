@@ -25,4 +25,5 @@ mod segments;
 mod shaping;
 mod traffic;
 mod tunnel_errors;
+mod tunnel_hooks;
 mod tunnels;

@@ -21,7 +21,7 @@ pub const REMOTE4: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const LOCAL6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
 const REMOTE6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2);
 /// The device of a tunnel of frames.
-const DEVICE: [u8; 6] = [2, 0, 0, 0, 9, 9];
+pub const DEVICE: [u8; 6] = [2, 0, 0, 0, 9, 9];
 /// A port beside those of the lab: the host's end of the device.
 const HOST: u16 = 7;
 
@@ -226,7 +226,18 @@ impl Pair {
 
     /// What leaves by the ports of the near router of a frame that the host sends by the device.
     pub fn send_by_device(&mut self, frame: &[u8]) -> Vec<(u16, Vec<u8>)> {
-        let link = Link { ifindex: 9, port: Some(PortId(HOST)), mtu: 1500, mac: DEVICE, ..self.near.link(0) };
+        self.send_by_device_with(frame, |_| {})
+    }
+
+    /// The same, of a device that has been changed.
+    pub fn send_by_device_with(
+        &mut self,
+        frame: &[u8],
+        change: impl FnOnce(&mut Link),
+    ) -> Vec<(u16, Vec<u8>)> {
+        let link = self.near.link(0);
+        let mut link = Link { ifindex: 9, port: Some(PortId(HOST)), mtu: 1500, mac: DEVICE, ..link };
+        change(&mut link);
         self.near.writer.set_link(self.links[0], link);
         let mut packet = self.near.worker.pool().take().unwrap();
         packet.set(HEADROOM, frame).unwrap();

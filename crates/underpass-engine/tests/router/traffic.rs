@@ -8,14 +8,15 @@ use underpass_engine::counters::TcCounterId;
 use underpass_engine::qos::{LinkLayer, RateConfig};
 use underpass_engine::tables::{
     ANY_PROTOCOL, BasicFilter, Chance, ChanceKind, Classifier, Control, Ematch, EmatchCmp, EmatchCompare,
-    EmatchJoin, EmatchLayer, EmatchTest, EstimatorConfig, FilterChain, FilterPriority, FlowerFilter,
-    FlowerKey, Fw, FwFilter, Hook, HookId, Link, LinkId, MetaTerm, MetaValue, Mirred, MplsEdit, MplsFields,
-    Outcome, Police, PolicePackets, PoliceRate, Skbedit, TcAction, TcActionId, TcActionKind, U32Key, U32Next,
-    U32Node, U32Table, VlanEdit,
+    EmatchJoin, EmatchLayer, EmatchTest, EstimatorConfig, FifoLimit, FilterChain, FilterPriority,
+    FlowerFilter, FlowerKey, Fw, FwFilter, Hook, HookId, Link, LinkId, MetaTerm, MetaValue, Mirred, MplsEdit,
+    MplsFields, Outcome, Police, PolicePackets, PoliceRate, Qdisc, QdiscId, QdiscKind, Skbedit, TcAction,
+    TcActionId, TcActionKind, TunnelKind, U32Key, U32Next, U32Node, U32Table, VlanEdit,
 };
 use underpass_packet::{ethernet, protocol};
 
 use crate::lab::{Lab, Watcher, frame, ip4, ip6, udp, with_srh};
+use crate::pair;
 
 /// Bytes from which choices are made; zeros once they are used up.
 struct Dice<'b>(&'b [u8]);
@@ -63,6 +64,9 @@ struct Bench {
     actions: Vec<TcActionId>,
     counters: Vec<TcCounterId>,
     hooks: [HookId; 3],
+    /// Tunnels of IP packets and of frames, and what they queue in.
+    tunnels: Vec<LinkId>,
+    queues: Vec<QdiscId>,
 }
 
 thread_local! {
@@ -84,7 +88,23 @@ impl Bench {
     fn new() -> Self {
         let mut lab = Lab::with_pool(Pool::new(256));
         let ifb = lab.writer.add_link(Link { port: None, ifb: true, ..lab.link(1) });
-        let links = vec![lab.links[0], lab.links[1], ifb, LinkId(77)];
+        let tunnels: Vec<_> = [TunnelKind::Ipip, TunnelKind::Gretap, TunnelKind::Gre]
+            .into_iter()
+            .map(|kind| {
+                let (link, tunnel) = pair::device(&mut lab, kind, 0);
+                let id = lab.writer.add_tunnel(tunnel);
+                pair::route4(&mut lab, [10, 50 + kind as u8, 0, 0].into(), id);
+                link
+            })
+            .collect();
+        let mut links = vec![lab.links[0], lab.links[1], ifb, LinkId(77)];
+        links.extend(&tunnels);
+        let queues = (1..=2).map(|limit| {
+            let queue = lab.writer.add_queue();
+            let kind = QdiscKind::Fifo(FifoLimit::Packets(limit));
+            lab.writer.add_qdisc(Qdisc { queue, handle: limit << 16, kind })
+        });
+        let queues = queues.collect();
         let counters: Vec<_> = (0..8).map(|_| lab.writer.add_tc_counter()).collect();
         let action = |n: usize| TcAction {
             kind: TcActionKind::Gact(None),
@@ -94,7 +114,7 @@ impl Bench {
         };
         let actions = (0..8).map(|n| lab.writer.add_tc_action(action(n))).collect();
         let hooks = [0; 3].map(|_| lab.writer.add_hook(Hook::default()));
-        Self { lab, links, actions, counters, hooks }
+        Self { lab, links, actions, counters, hooks, tunnels, queues }
     }
 
     fn run(&mut self, bytes: &[u8]) {
@@ -107,6 +127,16 @@ impl Bench {
         let egress = self.attached(&mut dice);
         let ifb = Link { port: None, ifb: true, egress, ..self.lab.link(1) };
         self.lab.writer.set_link(self.links[2], ifb);
+        for tunnel in self.tunnels.clone() {
+            let (ingress, egress) = (self.attached(&mut dice), self.attached(&mut dice));
+            let queue =
+                |dice: &mut Dice<'_>| if dice.below(4) == 0 { Some(dice.of(&self.queues)) } else { None };
+            let (root, ingress_qdisc) = (queue(&mut dice), queue(&mut dice));
+            let link = self.lab.link(0);
+            let link =
+                Link { ifindex: 9, port: None, mtu: 1500, ingress, egress, root, ingress_qdisc, ..link };
+            self.lab.writer.set_link(tunnel, link);
+        }
         for n in 0..self.actions.len() {
             let action = self.action(&mut dice, n);
             self.lab.writer.set_tc_action(self.actions[n], action);
@@ -122,6 +152,12 @@ impl Bench {
                 true => self.lab.send_watched(&frames, &mut Watcher),
                 false => self.lab.send(&frames),
             };
+            // What has come from one qdisc to another too often goes on with the next burst.
+            let mut rounds = 0;
+            while self.lab.worker.undecided() > 0 && rounds < 20 {
+                self.lab.send(&[]);
+                rounds += 1;
+            }
             self.lab.assert_accounted();
         }
         self.lab.writer.reclaim();
@@ -365,6 +401,17 @@ fn packets(dice: &mut Dice<'_>) -> Vec<Vec<u8>> {
             &[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 10, 0, 0, 2, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1],
         ),
     ];
+    let frames = frames.into_iter().chain([
+        frame(ethernet::IPV4, &ip4([10, 0, 0, 2], [10, 50, 0, 2], protocol::UDP, &udp(30))),
+        frame(ethernet::IPV4, &ip4([10, 0, 0, 2], [10, 52, 0, 2], protocol::UDP, &udp(1400))),
+        frame(ethernet::IPV4, &pair::outer4(protocol::IPV4, &inner)),
+        frame(ethernet::IPV4, &pair::outer4(protocol::GRE, &pair::gre(&inner, None))),
+        frame(
+            ethernet::IPV4,
+            &pair::outer4(protocol::GRE, &[&[0, 0, 0x65, 0x58][..], &frame(ethernet::IPV4, &inner)].concat()),
+        ),
+    ]);
+    let frames: Vec<_> = frames.collect();
     let mut sent = dice.list(5, |dice| dice.of(&frames));
     if let Some(first) = sent.first_mut() {
         let cut = dice.word() as usize;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use underpass_packet::ethernet;
 
 use super::codel::{self, Head, Params, Queue, Vars};
-use super::items::{ItemId, List};
+use super::items::{Item, ItemId, List};
 use super::{Class, Classify, Context, Enqueued};
 use crate::buffer::SLOT;
 use crate::counters::QueueCount;
@@ -94,7 +94,7 @@ impl FqCodel {
             return Ok(number);
         }
         let Some(filters) = self.filters else {
-            let packet = item.bytes().get(ethernet::Header::LEN..).unwrap_or_default();
+            let packet = item.bytes().get(network(item)..).unwrap_or_default();
             // `reciprocal_scale` of 31 bits.
             return Ok(((u64::from(flow::hash(packet)) * u64::from(count)) >> 31) as u32);
         };
@@ -293,11 +293,15 @@ impl<C: Classify> Queue for Served<'_, '_, '_, C> {
 
     fn mark(&mut self, head: Head) -> bool {
         let packet = self.cx.items.get_mut(head.id).and_then(|item| item.packet.as_mut());
-        packet.is_some_and(|packet| mark_congestion(packet.bytes_mut()))
+        packet.is_some_and(|packet| {
+            let headless = packet.tag().headless;
+            mark_congestion(packet.bytes_mut(), headless)
+        })
     }
 
     fn class(&self, head: Head) -> Option<u8> {
-        class(self.cx.items.get(head.id)?.bytes())
+        let item = self.cx.items.get(head.id)?;
+        class(item.bytes(), item.headless())
     }
 
     fn marked(&mut self) {
@@ -316,24 +320,36 @@ impl<C: Classify> Queue for Served<'_, '_, '_, C> {
 /// Congestion experienced: RFC 3168.
 const CE: u8 = 3;
 
-/// The traffic class of the IP packet in a frame.
-fn class(frame: &[u8]) -> Option<u8> {
-    match *frame.get(12..ethernet::Header::LEN + 2)? {
-        [0x08, 0x00, _, tos] => Some(tos),
-        [0x86, 0xdd, high, low] => Some(high << 4 | low >> 4),
+/// Where the network header of what waits is.
+fn network(item: &Item) -> usize {
+    if item.headless() == 0 { ethernet::Header::LEN } else { 0 }
+}
+
+/// The traffic class of the IP packet in a frame, or of one without a frame of this EtherType.
+fn class(bytes: &[u8], headless: u16) -> Option<u8> {
+    let (ethertype, packet) = if headless == 0 {
+        let (frame, packet) = bytes.split_first_chunk::<{ ethernet::Header::LEN }>()?;
+        (u16::from_be_bytes([frame[12], frame[13]]), packet)
+    } else {
+        (headless, bytes)
+    };
+    match (ethertype, packet) {
+        (ethernet::IPV4, [_, tos, ..]) => Some(*tos),
+        (ethernet::IPV6, [high, low, ..]) => Some(high << 4 | low >> 4),
         _ => None,
     }
 }
 
-/// Marks the IP packet in a frame as one that has experienced congestion, if its sender knows what that is: as
-/// `INET_ECN_set_ce`.
-fn mark_congestion(frame: &mut [u8]) -> bool {
-    match class(frame).map(|class| class & CE) {
+/// Marks the IP packet in a frame, or without one, as one that has experienced congestion, if its sender knows what that
+/// is: as `INET_ECN_set_ce`.
+fn mark_congestion(bytes: &mut [u8], headless: u16) -> bool {
+    match class(bytes, headless).map(|class| class & CE) {
         Some(CE) => return true,
         Some(1 | 2) => {}
         _ => return false,
     }
-    let Some(packet) = frame.get_mut(ethernet::Header::LEN..) else { return false };
+    let at = if headless == 0 { ethernet::Header::LEN } else { 0 };
+    let Some(packet) = bytes.get_mut(at..) else { return false };
     match packet {
         [0x45..=0x4f, tos, _, _, _, _, _, _, _, _, high, low, ..] => {
             // RFC 1624: the checksum goes up by what the sum goes down.
@@ -388,14 +404,14 @@ mod tests {
             ]);
             let sum = Sum::new().add_bytes(&frame[14..]).checksum();
             frame[24..26].copy_from_slice(&sum.to_be_bytes());
-            assert_eq!(mark_congestion(&mut frame), ecn != 0);
-            assert_eq!(class(&frame), Some(0xb8 | if ecn == 0 { 0 } else { CE }));
+            assert_eq!(mark_congestion(&mut frame, 0), ecn != 0);
+            assert_eq!(class(&frame, 0), Some(0xb8 | if ecn == 0 { 0 } else { CE }));
             assert_eq!(Sum::new().add_bytes(&frame[14..]).checksum(), 0, "{ecn}");
         }
         let mut frame = vec![0; 12];
         frame.extend([0x86, 0xdd, 0x6b, 0x81, 0, 0]);
-        assert_eq!((mark_congestion(&mut frame), class(&frame)), (false, Some(0xb8)));
+        assert_eq!((mark_congestion(&mut frame, 0), class(&frame, 0)), (false, Some(0xb8)));
         frame[15] = 0xa1;
-        assert_eq!((mark_congestion(&mut frame), class(&frame)), (true, Some(0xbb)));
+        assert_eq!((mark_congestion(&mut frame, 0), class(&frame, 0)), (true, Some(0xbb)));
     }
 }

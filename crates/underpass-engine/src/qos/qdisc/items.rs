@@ -5,7 +5,7 @@
 
 use crate::buffer::Packet;
 use crate::qos::{WireLength, uncounted};
-use crate::tables::LinkId;
+use crate::tables::{LinkId, TunnelId};
 
 /// Where a packet goes once its last queue has let it go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -17,6 +17,8 @@ pub enum Origin {
     Ingress(LinkId),
     /// Behind the egress hook of this link.
     Egress(LinkId),
+    /// Into this tunnel: behind its egress hook, or its own qdisc.
+    Into(TunnelId),
 }
 
 /// How many bytes a frame is charged, and as how many packets: `qdisc_pkt_len`.
@@ -67,6 +69,11 @@ impl Item {
     #[inline(always)]
     pub(crate) fn into_packet(self) -> Option<Packet> {
         self.packet
+    }
+
+    /// The EtherType of a packet without an Ethernet header; 0: it is a frame.
+    pub(crate) fn headless(&self) -> u16 {
+        self.packet.as_ref().map_or(0, |packet| packet.tag().headless)
     }
 
     /// The bytes of the frame.

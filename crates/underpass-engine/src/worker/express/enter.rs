@@ -12,8 +12,8 @@ use super::{Company, ETHERNET, Out, Packets, Plain, addresses, cut, write_header
 use crate::buffer::Packet;
 use crate::counters::Direction;
 use crate::tables::{
-    ADDRESS, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, Inside, LABEL, Lean, NO_ECN, OVER_IPV6, PORT,
-    REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE, TOS, TTL, TunnelRoute, UDP_SUM,
+    ADDRESS, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, Inside, LABEL, Lean, NO_ECN, OVER_IPV6,
+    PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE, TOS, TTL, TunnelRoute, UDP_SUM,
 };
 use crate::trace::Trace;
 
@@ -263,7 +263,7 @@ fn enter<const IPV6: bool>(
     let total = u16::try_from(outer_len).ok()?;
     let unfinished = packet.has_offload() && form.has(UDP_SUM | GRE_SUM | REMOTE_SUM);
     let fits = len <= form.mtu as usize && header <= packet.headroom();
-    if form.has(CLOSED | ADDRESS) || unfinished || !fits || is_narrow(view, tunnel, outer_len) {
+    if form.has(CLOSED | HOOKED | ADDRESS) || unfinished || !fits || is_narrow(view, tunnel, outer_len) {
         return None;
     }
     // What the outer header takes over.

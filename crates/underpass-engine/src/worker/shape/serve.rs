@@ -1,7 +1,7 @@
 //! Who serves qdiscs: the worker, as soon as something may leave.
 
 use super::super::{Burst, Path, View};
-use super::{LATEST, Place, ROUNDS};
+use super::{INTO, LATEST, Place, ROUNDS};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
 use crate::qos::qdisc::Node;
@@ -79,6 +79,7 @@ impl<const COUNT: bool> Path<COUNT> {
             || self.transmit.any_new(view)
             || !self.shape.inward.is_empty()
             || !self.shape.outward.is_empty()
+            || !self.shape.into.is_empty()
         {
             self.carry_through_qdiscs(view, trace);
         }
@@ -102,7 +103,8 @@ impl<const COUNT: bool> Path<COUNT> {
             pending.iter().for_each(|id| self.serve(view, *id, view.now, trace));
             self.shape.pending = pending;
             self.shape.pending.clear();
-            if self.shape.inward.is_empty() && self.shape.outward.is_empty() {
+            let shape = &self.shape;
+            if shape.inward.is_empty() && shape.outward.is_empty() && shape.into.is_empty() {
                 return;
             }
             self.go_on(view, trace);
@@ -123,7 +125,11 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut then = View { now: due.max(view.now.saturating_sub(LATEST)).min(view.now), ..*view };
         let mut due = Nanos::MAX;
         while shaper.node.len() > 0 {
-            if port.is_some_and(|port| self.transmit.is_full(port)) {
+            let full = match shaper.place {
+                Place::Tunnel(_) => self.shape.into.len() >= INTO || self.transmit.any_full(),
+                _ => port.is_some_and(|port| self.transmit.is_full(port)),
+            };
+            if full {
                 // As soon as the port has sent something.
                 due = view.now;
                 break;
@@ -165,6 +171,9 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Carries on what goes on behind an ingress hook.
     fn go_on<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        while let Some(into) = self.shape.into.pop_front() {
+            self.go_on_into(view, into, trace);
+        }
         let mut burst = Burst::new();
         while let Some(&(id, _)) = self.shape.inward.front() {
             while let Some((_, packet)) =
@@ -173,6 +182,14 @@ impl<const COUNT: bool> Path<COUNT> {
                 burst.push(packet);
             }
             let link = view.link(id).filter(|link| link.up);
+            if let Some(link) = link
+                && view.tables.tunnels().of_link(id).is_some()
+            {
+                for packet in burst.drain(..) {
+                    self.go_on_from(view, packet, (id, link), trace);
+                }
+                continue;
+            }
             match link.and_then(|link| Some((link, link.port?))) {
                 Some((link, port)) => {
                     self.take_in(view, (port, id, link), &mut burst, trace);

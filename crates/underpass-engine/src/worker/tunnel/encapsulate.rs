@@ -123,7 +123,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 return Step::Refuse(refusal);
             }
         }
-        self.encapsulate_in(view, road, route.tunnel, trace)
+        self.put_in(view, road, route.tunnel, trace)
     }
 
     /// Puts the outer header of a tunnel before what is to go in: a frame, if it carries frames.

@@ -4,6 +4,7 @@ mod behind;
 mod encapsulate;
 mod entropy;
 mod from_host;
+mod hook;
 mod limit;
 mod path_mtu;
 mod receive;

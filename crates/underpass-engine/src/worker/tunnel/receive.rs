@@ -9,12 +9,12 @@ use underpass_packet::{FromBytes, ethernet, gre, gue, ipv4, ipv6, mpls, protocol
 use super::super::{IcmpError, Path, Road, Step, View, classify, ipv4_check, ipv6_check};
 use super::encapsulate::name;
 use super::{ECN, ecn_inside};
-use crate::buffer::Packet;
+use crate::buffer::{Packet, Tag};
 use crate::counters::{Count, Direction};
 use crate::drops::Drop;
 use crate::offload::{Cut, is_udp_segment};
 use crate::tables::{
-    Action, ActionId, Arrival, FouPayload, Ingress, Inside, StoredTunnel, TunnelKind, TunnelMode,
+    Action, ActionId, Arrival, FouPayload, Ingress, Inside, LookupId, StoredTunnel, TunnelKind, TunnelMode,
 };
 use crate::trace::{Event, Trace};
 
@@ -238,14 +238,36 @@ impl<const COUNT: bool> Path<COUNT> {
         if !road.turn(tunnel.lookup) {
             return Step::drop(Drop::Loop);
         }
+        if tunnel.asks_in {
+            let headless = match inside {
+                Inside::Ip4 => ethernet::IPV4,
+                Inside::Ip6 => ethernet::IPV6,
+                Inside::Mpls => ethernet::MPLS,
+                Inside::Frame => 0,
+            };
+            road.packet.set_tag(Tag { headless, ..road.packet.tag() });
+            return Step::AskIn;
+        }
+        self.come_out(view, road, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
+    }
+
+    /// The step in which a packet goes on that has come out of a tunnel, by whose link it has come in now: to its look-up
+    /// in these tables, if IPv4 and IPv6 are forwarded.
+    pub(super) fn come_out(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (lookup, forward4, forward6): (LookupId, bool, bool),
+        inside: Inside,
+    ) -> Step {
         let bytes = road.packet.bytes();
         match inside {
             Inside::Ip4 => match ipv4_check(bytes) {
                 Ok(checked) => {
                     road.packet.truncate(checked.len);
                     road.target4 = checked.destination;
-                    let plain = !checked.unusual && tunnel.forward4;
-                    if plain { Step::Look4(tunnel.lookup) } else { Step::Unusual }
+                    let plain = !checked.unusual && forward4;
+                    if plain { Step::Look4(lookup) } else { Step::Unusual }
                 }
                 Err(reason) => Step::drop(reason),
             },
@@ -253,15 +275,15 @@ impl<const COUNT: bool> Path<COUNT> {
                 Ok(checked) => {
                     road.packet.truncate(checked.len);
                     road.target6 = checked.destination;
-                    let plain = !checked.unusual && tunnel.forward6;
-                    if plain { Step::Look6(tunnel.lookup) } else { Step::Unusual }
+                    let plain = !checked.unusual && forward6;
+                    if plain { Step::Look6(lookup) } else { Step::Unusual }
                 }
                 Err(reason) => Step::drop(reason),
             },
-            Inside::Mpls if view.link(tunnel.link).is_some_and(|link| link.mpls) => Step::Label,
+            Inside::Mpls if view.link(road.ingress).is_some_and(|link| link.mpls) => Step::Label,
             Inside::Mpls => Step::drop(Drop::MplsOff),
             Inside::Frame => {
-                let Some(link) = view.link(tunnel.link) else { return Step::drop(Drop::LinkDown) };
+                let Some(link) = view.link(road.ingress) else { return Step::drop(Drop::LinkDown) };
                 let (step, target, len) = classify(bytes, link, self.answers);
                 match step {
                     Step::Look4(_) => road.target4 = Ipv4Addr::from_bits(target as u32),
