@@ -83,6 +83,9 @@ impl Router {
             master: vrf.or(number(libc::IFLA_MASTER).filter(|&master| master != 0)),
             group: number(libc::IFLA_GROUP).unwrap_or(0),
             tunnel,
+            // Its queue is the router's.
+            activated: base.activated
+                || flags & IFF_UP as u32 != 0 && devices.is_some_and(|devices| devices.get(index).is_some()),
             ..base
         };
         match old {

@@ -480,7 +480,9 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
                 (libc::IFLA_QDISC, Some(_)) => {
                     let ethernet = matches!(device, Some(Device::Tunnel(kind)) if kind.ethernet());
                     let queued = if ethernet { "pfifo_fast" } else { "noqueue" };
-                    reply.text(libc::IFLA_QDISC, if up { queued } else { "noop" })
+                    let root = router.tc.get(index).and_then(|control| control.root());
+                    let own = if up { queued } else { "noop" };
+                    reply.text(libc::IFLA_QDISC, root.map_or(own, |root| root.kind.name()))
                 }
                 (libc::IFLA_MIN_MTU, Some(Device::Vrf { .. })) => reply.u32(libc::IFLA_MIN_MTU, 1280),
                 (libc::IFLA_MIN_MTU | libc::IFLA_MAX_MTU, Some(Device::Dummy)) => {

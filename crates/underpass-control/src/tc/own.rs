@@ -45,13 +45,16 @@ impl Router {
         }
     }
 
-    /// Whether a message of the kernel is about what the router stands in for: the kernel's own hooks of its links, and
-    /// the kernel's queue where the router has another.
+    /// Whether a message of the kernel is about what the router stands in for: the kernel's own hooks of its links, the
+    /// kernel's queue where the router has another, and the queues to the host of the router's devices.
     pub(crate) fn hides_control(&self, message: &Message<'_>) -> bool {
         let Some(header) = header(message) else { return false };
         let action = matches!(message.kind, libc::RTM_NEWACTION..=libc::RTM_GETACTION);
         if action || self.live.is_none() || !self.controls(header.link) {
             return false;
+        }
+        if self.live.as_ref().is_some_and(|live| live.devices.get(header.link).is_some()) {
+            return true;
         }
         let root = self.tc.get(header.link).is_some_and(|control| control.root().is_some());
         root || tc::major(header.parent) == tc::HOOK && header.parent != tc::ROOT

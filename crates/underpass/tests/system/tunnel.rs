@@ -6,6 +6,8 @@
 //! ```
 //! In some a router between them, a namespace of this kernel, has an MTU of its own.
 
+mod control;
+
 use std::{
     io::{Read, Write},
     net::{IpAddr, TcpListener, TcpStream},
