@@ -6,8 +6,8 @@ As in qos.py and qdisc.py nothing depends on the time between two packets.
 from .frames import *
 from .qdisc import SLOW, TBF
 from .qos import sized, tcp
-from .tunnel import IN4, IN6, MPLS_ON, labels_of, tunnel
-from .tunnel_out import carry, gre, in4, in6, out4
+from .tunnel import FAR_MAC, IN4, IN6, MAC, MPLS_ON, labels_of, tunnel
+from .tunnel_out import carry, gre, in4, in6, out4, out6
 
 KINDS = ["ipip", "sit", "gre", "gretap", "ip6tnl", "ip6gre", "ip6gretap"]
 CLSACT = ["tc qdisc add dev tun1 clsact"]
@@ -22,10 +22,10 @@ def mode(kind):
     return "mode any" if kind in ("ip6tnl", "sit") else ""
 
 
-def case(name, doc, kind, lines, frames, shows, options=None, remembers=True, base=BASE, links=True):
+def case(name, doc, kind, lines, frames, shows, options=None, remembers=True, base=BASE, links=True, ends=None):
     """`lines` of filters begin behind `tc filter add dev tun1`."""
     config = [line if line.startswith(("tc ", "ip ", "sysctl ")) else f"tc filter add dev tun1 {line}" for line in lines]
-    made = tunnel(kind, mode(kind) if options is None else options, base=base)
+    made = tunnel(kind, mode(kind) if options is None else options, ends, base=base)
     Case(f"qos/tunnel/{name}", doc, made + config, frames, shows=shows, remembers=remembers, links=links)
 
 
@@ -468,3 +468,80 @@ case(
     into([("IPv4 that does not fit", ip4(IN4) / udp(1472))]),
     (ALL,),
 )
+
+# ------------------------------------------------------------------------------------------ what was outside
+
+
+def outside(kind, key=None, **more):
+    """Three outer packets: as the first filter wants it, and with another source and another TTL."""
+    packets = []
+    for label, change in [("as asked for", {}), ("another source", {"src": "other"}), ("another TTL", {"ttl": 9}), ("another TOS", {"tos": 0x40})]:
+        wide = kind.startswith("ip6")
+        change = {("hlim" if wide and k == "ttl" else k): v for k, v in change.items()}
+        if "src" in change:
+            change["src"] = "2001:db8:2::3" if wide else "198.51.100.3"
+        proto, data = (47, gre(in4(), key=key)) if "gre" in kind else (4, in4())
+        if kind.endswith("tap"):
+            data = gre(Ether(dst=MAC, src=FAR_MAC) / in4(), key=key)
+        outer = (out6 if wide else out4)(proto, data, **change)
+        packets.append((label, "p1", Ether(dst=P1, src=N1) / outer))
+    return packets
+
+
+for kind in ["ipip", "gre", "gretap", "ip6tnl", "ip6gre"]:
+    key = 100 if "gre" in kind else None
+    wide = kind.startswith("ip6")
+    near, far, other = (("2001:db8:2::1", "2001:db8:2::2", "2001:db8:2::3") if wide else ("198.51.100.1", "198.51.100.2", "198.51.100.3"))
+    id = f"enc_key_id {key} " if key else ""
+    case(
+        f"ingress/external/{kind}",
+        f"Flower sees the outer header of what comes out of an external {kind}.",
+        kind,
+        CLSACT
+        + [
+            f"ingress protocol ip prio 1 flower {id}enc_dst_ip {near} enc_src_ip {other} action pass",
+            "ingress protocol ip prio 2 flower enc_ttl 9 action drop",
+            "ingress protocol ip prio 3 flower enc_tos 0x40 action drop",
+            *(["ingress protocol ip prio 4 flower enc_key_id 7 action drop"] if key else []),
+            f"ingress protocol ip prio 5 flower {id}enc_dst_ip {near} enc_src_ip {far} ip_proto udp action pass",
+            "ingress protocol ip prio 6 matchall action pass",
+        ],
+        outside(kind, key),
+        (IN,),
+        options=f"{'mode any ' if kind == 'ip6tnl' else ''}external",
+        ends="",
+    )
+case(
+    "ingress/not-external",
+    "Of a tunnel that is not external it sees nothing.",
+    "gre",
+    CLSACT
+    + [
+        "ingress protocol ip prio 1 flower enc_src_ip 198.51.100.2 action drop",
+        "ingress protocol ip prio 2 flower enc_ttl 64 action drop",
+        "ingress protocol ip prio 3 matchall action pass",
+    ],
+    outside("gre")[:1],
+    (IN,),
+)
+for kind in ["ipip", "gre"]:
+    key = "key" if kind == "gre" else ""
+    id = "enc_key_id 100 " if kind == "gre" else ""
+    case(
+        f"egress/external/{kind}",
+        f"Flower sees what a route says of the outer header of what goes into an external {kind}.",
+        kind,
+        [
+            f"ip route replace 10.7.0.0/17 encap ip id 100 dst 198.51.100.2 {key} dev tun1".replace("  ", " "),
+            f"ip route replace 10.7.128.0/17 encap ip id 7 src 198.51.100.1 dst 198.51.100.3 ttl 9 tos 0x20 {key} dev tun1".replace("  ", " "),
+        ]
+        + CLSACT
+        + [
+            "egress protocol ip prio 1 flower enc_ttl 9 enc_src_ip 198.51.100.1 enc_tos 0x20 action pass",
+            f"egress protocol ip prio 2 flower {id}enc_dst_ip 198.51.100.2 action drop",
+        ],
+        into([("to one end", ip4(IN4) / udp()), ("to another", ip4("10.7.200.7") / udp())]),
+        (OUT,),
+        options="external",
+        ends="",
+    )

@@ -3,6 +3,8 @@
 //! A frame is whole here, while Linux has taken its Ethernet header and its outermost VLAN tag away at ingress. Offsets
 //! count from the network header, as `u32` counts them; those before it lead into the Ethernet header without the tag.
 
+use std::net::IpAddr;
+
 use underpass_packet::ethernet;
 
 use super::WireLength;
@@ -12,6 +14,17 @@ use crate::tables::{ANY_PROTOCOL, LinkId, TunnelId};
 const ETHERNET: usize = ethernet::Header::LEN;
 /// Length of a VLAN tag.
 const VLAN: usize = 4;
+
+/// The outer header of a packet at an `external` tunnel, as far as filters see it: Linux's `struct ip_tunnel_key`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TunnelKey {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// The key of GRE; 0: none.
+    pub(crate) id: u32,
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+}
 
 /// Where packets are asked.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +45,8 @@ pub(crate) struct Place {
     pub(crate) bare: bool,
     /// The tunnel that they are to go into.
     pub(crate) tunnel: Option<TunnelId>,
+    /// The outer header that they had, or will have.
+    pub(crate) outer: Option<TunnelKey>,
 }
 
 /// A packet at a place.
@@ -214,6 +229,7 @@ pub(crate) mod tests {
         depth: 0,
         bare: false,
         tunnel: None,
+        outer: None,
     };
 
     pub(crate) fn packet(pool: &mut Pool, bytes: &[u8]) -> Packet {

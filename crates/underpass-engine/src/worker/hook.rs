@@ -11,8 +11,8 @@ use crate::counters::TcCounterId;
 use crate::drops::Drop;
 use crate::offload;
 use crate::qos::{
-    Charged, Found, Lease, Place, StoredAction, StoredHook, Subject, WireLength, edit_label, edit_vlan,
-    give_header, link_layer,
+    Charged, Found, Lease, Place, StoredAction, StoredHook, Subject, TunnelKey, WireLength, edit_label,
+    edit_vlan, give_header, link_layer,
 };
 use crate::tables::{Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind};
 use crate::trace::{Event, Trace};
@@ -36,6 +36,8 @@ pub(super) struct Hooks {
     pub(super) others: Vec<Redirected>,
     /// What was taken from the queue of a port to be asked.
     pub(super) leaving: Vec<Packet>,
+    /// The outer header of a packet that has just come out of an `external` tunnel, and is about to be asked there.
+    pub(super) outer: Option<TunnelKey>,
     /// The link that the packets of the burst have come in by, and its interface index.
     pub(super) came: Option<(LinkId, u32)>,
 }
@@ -82,6 +84,7 @@ impl Default for Hooks {
             going: Vec::new(),
             others: Vec::new(),
             leaving: Vec::new(),
+            outer: None,
             came: None,
         }
     }
@@ -114,7 +117,7 @@ impl Hooks {
 /// Where packets of a link are asked.
 pub(super) fn place_of(id: LinkId, link: &Link, ingress: bool, came: Option<(LinkId, u32)>) -> Place {
     let Link { ifindex, mac, .. } = *link;
-    Place { link: id, ifindex, mac, ingress, came, depth: 0, bare: false, tunnel: None }
+    Place { link: id, ifindex, mac, ingress, came, depth: 0, bare: false, tunnel: None, outer: None }
 }
 
 impl<const COUNT: bool> Path<COUNT> {

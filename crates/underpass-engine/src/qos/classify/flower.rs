@@ -2,10 +2,11 @@
 //! `net/core/flow_dissector.c`.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 use underpass_packet::{ethernet, ipv6_ext, protocol};
 
-use crate::qos::subject::{Subject, is_vlan};
+use crate::qos::subject::{Subject, TunnelKey, is_vlan};
 use crate::tables::{
     FLOWER_FIRST_FRAGMENT, FLOWER_FRAGMENT, FLOWER_LABELS, FlowerFilter, FlowerKey, FlowerVlan, Outcome,
 };
@@ -214,10 +215,25 @@ fn dissect(subject: &Subject<'_>, look: Look) -> FlowerKey {
         key.vlan = vlan(tpid, tci);
         key.vlans = 1;
     }
+    if let Some(outer) = &subject.place.outer {
+        look_outside(&mut key, outer);
+    }
     if look > Look::Link {
         look_behind(&mut key, subject, look == Look::Transport);
     }
     key
+}
+
+/// `skb_flow_dissect_tunnel_info`.
+#[cold]
+fn look_outside(key: &mut FlowerKey, outer: &TunnelKey) {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    key.tunnel_family = if outer.destination.is_ipv6() { 6 } else { 4 };
+    (key.tunnel_source, key.tunnel_destination) = (bits(outer.source), bits(outer.destination));
+    (key.tunnel_key, key.tunnel_tos, key.tunnel_ttl) = (outer.id, outer.tos, outer.ttl);
 }
 
 /// A tag without its drop-eligible bit, which `flower` does not see.

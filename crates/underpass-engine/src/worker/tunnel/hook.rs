@@ -21,9 +21,9 @@ use super::behind::type_of;
 use super::encapsulate::is_ip;
 use crate::buffer::{Packet, Tag};
 use crate::drops::Drop;
-use crate::qos::Place;
 use crate::qos::qdisc::{Enqueued, Origin};
-use crate::tables::{Inside, Link, LinkId, StoredTunnel, TunnelId};
+use crate::qos::{Place, TunnelKey};
+use crate::tables::{Inside, Link, LinkId, StoredTunnel, Tunnel, TunnelId, TunnelRole, TunnelTos};
 use crate::trace::Trace;
 
 /// What [`Tag::nested`] has of encapsulations, and of redirections.
@@ -88,7 +88,8 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         let mut packet = road.packet;
         if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
-            let place = Place { bare, tunnel: Some(id), depth, ..place_of(tunnel.link, link, false, came) };
+            let known = place_of(tunnel.link, link, false, came);
+            let place = Place { bare, tunnel: Some(id), depth, outer: given(tunnel), ..known };
             packet = match self.ask(view, hook, packet, &place, trace) {
                 Asked::On(packet, _) => packet,
                 Asked::Dropped => return Err(true),
@@ -197,13 +198,14 @@ impl<const COUNT: bool> Path<COUNT> {
         depth: u8,
         trace: &mut T,
     ) -> Result<(Road, Step), bool> {
+        let outer = self.hooks.outer.take();
         let id = road.ingress;
         let Some(link) = view.link(id) else { return Ok((road, Step::drop(Drop::LinkDown))) };
         let mut packet = road.packet;
         if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
             let bare = packet.tag().headless != 0;
             let came = Some((id, link.ifindex));
-            let place = Place { bare, depth, ..place_of(id, link, true, came) };
+            let place = Place { bare, depth, outer, ..place_of(id, link, true, came) };
             packet = match self.ask(view, hook, packet, &place, trace) {
                 Asked::On(packet, _) => packet,
                 Asked::Dropped => return Err(true),
@@ -316,6 +318,22 @@ fn road_from(packet: Packet, id: LinkId, link: &Link) -> Road {
     let mut road = Road::new(packet, at, id, Extra::new(link.lookup));
     road.turn(link.lookup);
     road
+}
+
+/// What a route says of the outer header, of packets that go into an `external` tunnel.
+fn given(tunnel: &StoredTunnel) -> Option<TunnelKey> {
+    let Tunnel { role, local, remote, transmit, ttl, tos, .. } = &tunnel.config;
+    let tos = match *tos {
+        TunnelTos::Fixed(tos) => tos,
+        TunnelTos::Inherit(tos) => tos | 1,
+    };
+    (*role == TunnelRole::Route).then_some(TunnelKey {
+        source: *local,
+        destination: *remote,
+        id: transmit.key.unwrap_or(0),
+        tos,
+        ttl: ttl.unwrap_or(0),
+    })
 }
 
 /// Makes what has been asked what goes into a tunnel: what it is may have changed.

@@ -13,8 +13,10 @@ use crate::buffer::{Packet, Tag};
 use crate::counters::{Count, Direction};
 use crate::drops::Drop;
 use crate::offload::{Cut, is_udp_segment};
+use crate::qos::TunnelKey;
 use crate::tables::{
     Action, ActionId, Arrival, FouPayload, Ingress, Inside, LookupId, StoredTunnel, TunnelKind, TunnelMode,
+    TunnelRole,
 };
 use crate::trace::{Event, Trace};
 
@@ -26,6 +28,7 @@ struct Outer {
     source: IpAddr,
     destination: IpAddr,
     tos: u8,
+    ttl: u8,
     /// What follows it.
     protocol: u8,
     /// Where that begins.
@@ -46,6 +49,7 @@ impl Outer {
             source: header.source().into(),
             destination: header.destination().into(),
             tos: header.tos,
+            ttl: header.ttl,
             protocol: header.protocol,
             at: header.header_len(),
         }))
@@ -77,6 +81,7 @@ impl Outer {
             source: packet.header.source().into(),
             destination: packet.header.destination().into(),
             tos: packet.header.traffic_class(),
+            ttl: packet.header.hop_limit,
             protocol: upper.protocol,
             at: upper.offset,
         }))
@@ -225,6 +230,7 @@ impl<const COUNT: bool> Path<COUNT> {
             // Linux leaves the checksum of GRE to the device.
             road.packet.clear_offload();
         }
+        let id = if tunnel.asks_in { key_of(&road.packet, tunnel, outer) } else { 0 };
         road.packet.pull(at);
         if let Err(reason) = decapsulate_tos(&mut road.packet, inside, tunnel, outer) {
             return refuse(reason);
@@ -246,6 +252,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 Inside::Frame => 0,
             };
             road.packet.set_tag(Tag { headless, ..road.packet.tag() });
+            let (source, destination) = (outer.source, outer.destination);
+            let key = || TunnelKey { source, destination, id, tos: outer.tos, ttl: outer.ttl };
+            self.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
             return Step::AskIn;
         }
         self.come_out(view, road, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
@@ -479,6 +488,15 @@ fn find<'a>(
     let Some(tunnel) = tunnel else { return Ok(None) };
     let taken = tunnel.mode == TunnelMode::Any || tunnel.mode == mode;
     Ok(Some(Found { tunnel, inside, at: outer.at, taken }))
+}
+
+/// The key in the GRE header of a packet, 0 if there is none.
+fn key_of(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer) -> u32 {
+    if !tunnel.kind.has_gre() {
+        return 0;
+    }
+    let header = gre::View::parse(packet.bytes().get(outer.at..).unwrap_or_default());
+    header.ok().and_then(|header| header.key).unwrap_or(0)
 }
 
 /// What Linux's receivers check before they take a packet.
