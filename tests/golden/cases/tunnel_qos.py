@@ -205,6 +205,24 @@ case(
     ("tc -s filter show dev p0 ingress", IN),
 )
 case(
+    "ingress/from-port-others",
+    "What is another station's, or for a group of them, is that there, too.",
+    "ipip",
+    [
+        "tc qdisc add dev p0 clsact",
+        "tc filter add dev p0 ingress protocol ip matchall action mirred ingress redirect dev tun1",
+    ]
+    + CLSACT
+    + ["ingress protocol ip matchall action pass"],
+    [
+        ("for the router", "p0", ether(ip4() / udp())),
+        ("for another station", "p0", ether(ip4() / udp(), dst="02:00:00:00:00:99")),
+        ("for a group", "p0", ether(ip4() / udp(), dst="01:00:5e:00:00:05")),
+        ("for all", "p0", ether(ip4() / udp(), dst="ff:ff:ff:ff:ff:ff")),
+    ],
+    (IN,),
+)
+case(
     "ingress/push-ethernet",
     "What comes out gets an Ethernet header, and is sent by a port.",
     "ipip",

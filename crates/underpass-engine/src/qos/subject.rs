@@ -82,9 +82,9 @@ pub(crate) fn uncounted(packet: &Packet, ingress: bool) -> u32 {
     (if ingress { ETHERNET as u32 } else { 0 }) + if tagged { VLAN as u32 } else { 0 }
 }
 
-/// Whether a packet is for this router, by its type: `PACKET_HOST`.
-pub(crate) fn is_for_us(packet: &Packet, place: &Place) -> bool {
-    Subject::of(packet, place).is_some_and(|subject| subject.packet_type() == 0)
+/// Whose a packet is: 0, `PACKET_HOST`, if it is for this router; 3, `PACKET_OTHERHOST`, if it is too short to say.
+pub(crate) fn packet_type(packet: &Packet, place: &Place) -> u8 {
+    Subject::of(packet, place).map_or(3, |subject| subject.packet_type())
 }
 
 impl<'p> Subject<'p> {

@@ -6,10 +6,10 @@
 
 use super::hook::{Asked, Redirected, Way, apply_type, place_of, with_header};
 use super::{Burst, Path, View};
-use crate::buffer::{BURST, Packet, PortId};
+use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::Drop;
 use crate::qos::qdisc::{Enqueued, Origin};
-use crate::qos::{Place, is_for_us};
+use crate::qos::{Place, packet_type};
 use crate::trace::{Event, Trace};
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -132,16 +132,19 @@ impl<const COUNT: bool> Path<COUNT> {
         let port = link.port.unwrap_or_default();
         let tunnel = view.tables.tunnels().of_link(to);
         if way == Way::In {
-            // Linux does not look again whose it is; here that is seen by its address.
-            if is_for_us(&packet, &from)
-                && packet.tag().headless == 0
-                && let Some(mac) = packet.bytes_mut().first_chunk_mut()
-            {
-                *mac = link.mac;
-            }
-            // A tunnel of IP packets takes them without.
+            let whose = packet_type(&packet, &from);
             let into = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-            if into.is_none_or(|tunnel| tunnel.kind.carries_frames()) {
+            // Linux does not look again whose it is. Here that is seen by its address; where packets have none, as at
+            // most tunnels, it is said.
+            if into.is_some_and(|tunnel| !tunnel.kind.carries_frames()) {
+                packet.set_tag(Tag { packet_type: whose + 1, ..packet.tag() });
+            } else {
+                if whose == 0
+                    && packet.tag().headless == 0
+                    && let Some(mac) = packet.bytes_mut().first_chunk_mut()
+                {
+                    *mac = link.mac;
+                }
                 with_header(&mut packet, &place_of(to, link, true, None));
             }
             if into.is_some() {
