@@ -213,7 +213,10 @@ case(
         "tc filter add dev p0 ingress protocol ip matchall action mirred ingress redirect dev tun1",
     ]
     + CLSACT
-    + ["ingress protocol ip matchall action pass"],
+    + [
+        "ingress protocol ip prio 1 flower dst_mac 02:00:00:00:00:01 action pass",
+        "ingress protocol ip prio 2 matchall action pass",
+    ],
     [
         ("for the router", "p0", ether(ip4() / udp())),
         ("for another station", "p0", ether(ip4() / udp(), dst="02:00:00:00:00:99")),
@@ -366,6 +369,15 @@ case(
     "What goes in gets a label.",
     "gre",
     CLSACT + ["egress protocol ip matchall action mpls push protocol mpls_uc label 100 ttl 9 tc 0"],
+    into(MIXED_IN[:1]),
+    (OUT,),
+)
+case(
+    "egress/no-addresses",
+    "There are no hardware addresses, not even where others have them.",
+    "gre",
+    CLSACT
+    + ["egress protocol ip prio 1 flower dst_mac 45:b8:00:5c:43:21 action drop", "egress protocol ip prio 2 matchall action pass"],
     into(MIXED_IN[:1]),
     (OUT,),
 )

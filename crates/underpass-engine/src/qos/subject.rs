@@ -124,8 +124,11 @@ impl<'p> Subject<'p> {
         protocol == ANY_PROTOCOL || protocol == self.protocol
     }
 
-    /// The link layer, without the VLAN tag.
+    /// The link layer, without the VLAN tag. Linux sees none at a device that has none.
     pub(crate) fn addresses(&self) -> ([u8; 6], [u8; 6]) {
+        if self.tag.headless != 0 || self.place.bare {
+            return Default::default();
+        }
         let of =
             |at: usize| self.frame.get(at..at + 6).and_then(|mac| mac.try_into().ok()).unwrap_or_default();
         (of(0), of(6))
@@ -189,7 +192,7 @@ impl<'p> Subject<'p> {
         let (destination, _) = self.addresses();
         match self.tag.packet_type {
             // It is for whoever it has come to.
-            0 if self.tag.headless != 0 => 0,
+            0 if self.tag.headless != 0 || self.place.bare => 0,
             0 if !self.place.ingress || destination == self.place.mac => 0,
             0 if destination == ethernet::BROADCAST => 1,
             0 if destination[0] & 1 != 0 => 2,

@@ -203,7 +203,9 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some(link) = view.link(id) else { return Ok((road, Step::drop(Drop::LinkDown))) };
         let mut packet = road.packet;
         if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
-            let bare = packet.tag().headless != 0;
+            let tunnel = view.tables.tunnels().of_link(id);
+            let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+            let bare = tunnel.is_some_and(|tunnel| !tunnel.kind.carries_frames());
             let came = Some((id, link.ifindex));
             let place = Place { bare, depth, outer, ..place_of(id, link, true, came) };
             packet = match self.ask(view, hook, packet, &place, trace) {
