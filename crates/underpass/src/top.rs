@@ -1,5 +1,6 @@
 //! `underpass top`: a running router, live in a terminal.
 
+mod cells;
 mod meter;
 mod screen;
 mod views;

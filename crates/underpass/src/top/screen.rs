@@ -11,8 +11,9 @@ use ratatui::{
 use underpass::live::state::State;
 
 use super::{
+    cells::{Column, Row, Table, short},
     meter::Meter,
-    views::{Column, Row, Table, View, short, tables},
+    views::{View, tables},
 };
 
 /// What is on the screen, and how.
