@@ -15,12 +15,14 @@
 #![allow(unsafe_code)]
 
 mod frames;
+mod margin;
 mod pool;
 
 use std::ptr::NonNull;
 use std::{fmt, slice};
 
 pub(crate) use frames::Frames;
+pub use margin::{Offload, Segment, SegmentKind, Tag};
 pub use pool::Pool;
 
 /// Index of a port of the router, dense from 0.
@@ -63,9 +65,9 @@ pub struct Packet {
     /// From the lowest bit on: the offset of the packet's first byte and the length of the slot, [`BITS`]
     /// bits each, [`MARGINAL`], and the length of the packet, so that this takes no mask.
     ///
-    /// Invariant: start + length ≤ slot length. [`Packet::put`], [`Packet::pull`] and [`Packet::push`]
-    /// alone write it. Because of it the packet's bytes need no check, which is worth 90 of 470
-    /// instructions of an IPv6 packet's path.
+    /// Invariant: start + length ≤ slot length. [`Packet::put`], [`Packet::pull`], [`Packet::push`] and
+    /// [`Packet::push_front`] alone write these. Because of it the packet's bytes need no check, which is
+    /// worth 90 of 470 instructions of an IPv6 packet's path.
     place: u64,
 }
 
@@ -80,78 +82,6 @@ const TAGGED: u64 = OFFLOAD << 1;
 const MARGINAL: u64 = OFFLOAD | TAGGED;
 /// The lowest bit of the length.
 const LEN: u32 = 2 * BITS + 2;
-/// Where in the margin a [`Tag`] lies.
-const TAG: usize = 32;
-
-/// What was left to the one who sends a packet: an unfinished checksum, a segment that is to be cut.
-/// A packet that comes from a kernel's socket on the same machine has one; see virtio 1.2 section 5.1.6.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Offload {
-    /// Where the TCP or UDP header starts, in bytes from the packet's first. Its checksum covers all from
-    /// there to the end of the packet.
-    pub start: usize,
-    /// Where the checksum field lies behind `start`: it holds the folded sum of the pseudo header.
-    pub field: u16,
-    /// The packet stands for several.
-    pub segment: Option<Segment>,
-}
-
-/// A packet that stands for several that differ in their sequence numbers and checksums.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Segment {
-    /// Bytes of payload behind the TCP or UDP header in each, less in the last.
-    pub size: u16,
-    /// How it is cut.
-    pub kind: SegmentKind,
-}
-
-/// How a segment is cut.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SegmentKind {
-    /// TCP over IPv4.
-    Tcp4,
-    /// TCP over IPv6.
-    Tcp6,
-    /// UDP datagrams, each with its own header.
-    Udp,
-}
-
-/// What goes along with a packet beside its bytes, for policy and traffic control: fields of Linux's `sk_buff`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[repr(C)]
-pub struct Tag {
-    /// `mark`: what `fw` filters and rules with `fwmark` look at.
-    pub mark: u32,
-    /// `priority`: the class that a qdisc puts it in.
-    pub priority: u32,
-    /// `queue_mapping`, as `skbedit` sets it.
-    pub queue: u16,
-    /// `tc_index`: the minor number of the class that a filter of a hook found.
-    pub index: u16,
-    /// `pkt_type`, as `skbedit` sets it, plus 1; 0: what its destination address says.
-    pub packet_type: u8,
-    /// How often it had been encapsulated when it came into the qdisc of a tunnel; in the upper half how often it had been
-    /// redirected when it went into one.
-    pub nested: u8,
-    /// The EtherType of a packet without an Ethernet header, which an action has taken off, or which is at a tunnel of such
-    /// packets; 0: it has one.
-    pub headless: u16,
-    /// What whoever watches its road calls it; 0: nobody does. It changes nothing of that road.
-    pub trace: u32,
-}
-
-/// An [`Offload`] in the margin: `start` counts from the start of the slot, so that it stays right when
-/// headers come and go.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Stored {
-    start: u32,
-    field: u16,
-    /// 0: no segment.
-    size: u16,
-    kind: SegmentKind,
-}
-
 // SAFETY: a packet owns its slot, memory that lives as long as the process and that nothing else points
 // into; so it may be used from any one thread, as a `&'static mut [u8]` may.
 unsafe impl Send for Packet {}
@@ -204,97 +134,6 @@ impl Packet {
     /// Where the slot lies.
     pub fn slot_address(&self) -> NonNull<u8> {
         self.slot
-    }
-
-    /// Whether something is left to be done before it is sent: [`Packet::offload`].
-    #[inline(always)]
-    pub fn has_offload(&self) -> bool {
-        self.place & OFFLOAD != 0
-    }
-
-    /// What is left to be done. `None`: nothing, or the packet no longer has the header that it is about.
-    pub fn offload(&self) -> Option<Offload> {
-        if !self.has_offload() {
-            return None;
-        }
-        // SAFETY: the margin before the slot is ours (see `Pool`), aligned as `Stored` is not, and was
-        // written when the bit was set.
-        let stored = unsafe { self.slot.as_ptr().sub(MARGIN).cast::<Stored>().read_unaligned() };
-        let start = (stored.start as usize).checked_sub(self.start())?;
-        if start + usize::from(stored.field) + 2 > self.len() {
-            return None;
-        }
-        let segment = (stored.size != 0).then_some(Segment { size: stored.size, kind: stored.kind });
-        Some(Offload { start, field: stored.field, segment })
-    }
-
-    /// Says what is left to be done.
-    pub fn set_offload(&mut self, offload: Offload) {
-        let stored = Stored {
-            start: (self.start() + offload.start) as u32,
-            field: offload.field,
-            size: offload.segment.map_or(0, |segment| segment.size),
-            kind: offload.segment.map_or(SegmentKind::Udp, |segment| segment.kind),
-        };
-        // SAFETY: the margin before the slot is ours (see `Pool`) and longer than `Stored`.
-        unsafe { self.slot.as_ptr().sub(MARGIN).cast::<Stored>().write_unaligned(stored) };
-        self.place |= OFFLOAD;
-    }
-
-    /// What goes along with it.
-    #[inline(always)]
-    pub fn tag(&self) -> Tag {
-        if self.place & TAGGED == 0 { Tag::default() } else { self.read_tag() }
-    }
-
-    #[cold]
-    fn read_tag(&self) -> Tag {
-        // SAFETY: the margin before the slot is ours (see `Pool`) and longer than `TAG` and a `Tag`, which was written
-        // there when the bit was set.
-        unsafe { self.slot.as_ptr().sub(MARGIN - TAG).cast::<Tag>().read_unaligned() }
-    }
-
-    /// Says what goes along with it.
-    pub fn set_tag(&mut self, tag: Tag) {
-        self.place &= !TAGGED;
-        if tag != Tag::default() {
-            // SAFETY: as in `read_tag`.
-            unsafe { self.slot.as_ptr().sub(MARGIN - TAG).cast::<Tag>().write_unaligned(tag) };
-            self.place |= TAGGED;
-        }
-    }
-
-    /// Is watched as the packet is that this one was made of.
-    #[inline]
-    pub fn trace_as(&mut self, origin: &Self) {
-        let trace = origin.tag().trace;
-        if trace != 0 {
-            self.set_tag(Tag { trace, ..self.tag() });
-        }
-    }
-
-    /// Length of the longest of the packets that this one stands for, its own if it stands for itself.
-    pub fn longest_part(&self) -> usize {
-        let Some(Offload { start, segment: Some(segment), .. }) = self.offload() else { return self.len() };
-        let header = match segment.kind {
-            SegmentKind::Udp => 8,
-            SegmentKind::Tcp4 | SegmentKind::Tcp6 => {
-                self.bytes().get(start + 12).map_or(0, |offset| usize::from(offset >> 4) * 4)
-            }
-        };
-        self.len().min(start + header + usize::from(segment.size))
-    }
-
-    /// Whether it, or each of the packets that it stands for, has at most `len` bytes.
-    #[inline(always)]
-    pub fn fits(&self, len: usize) -> bool {
-        self.len() <= len || (self.has_offload() && self.longest_part() <= len)
-    }
-
-    /// Says that nothing is left to be done.
-    #[inline]
-    pub fn clear_offload(&mut self) {
-        self.place &= !OFFLOAD;
     }
 
     /// The bytes of the packet.
@@ -350,11 +189,21 @@ impl Packet {
     /// [`Packet::push`] of a header of fixed length.
     #[inline(always)]
     pub fn push_header<const N: usize>(&mut self) -> Result<&mut [u8; N], NoRoom> {
-        if N > self.start() {
+        self.push_front(N)
+    }
+
+    /// [`Packet::push`] of `n` bytes; returns the first `N` bytes of the packet with them.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if there are not `n` bytes of headroom, or the packet is not `N` bytes long with them; it is then
+    /// unchanged.
+    #[inline(always)]
+    pub fn push_front<const N: usize>(&mut self, n: usize) -> Result<&mut [u8; N], NoRoom> {
+        if n > self.start() || N > self.len() + n {
             return Err(NoRoom);
         }
-        self.place = self.place - N as u64 + ((N as u64) << LEN);
-        // SAFETY: as in `bytes_mut`; the packet has just become at least N bytes long.
+        self.place = self.place - n as u64 + ((n as u64) << LEN);
+        // SAFETY: as in `bytes_mut`; the packet is at least N bytes long.
         Ok(unsafe { &mut *self.slot.as_ptr().add(self.start()).cast() })
     }
 
@@ -385,13 +234,6 @@ impl Packet {
         self.take_over(packet.offload());
         self.set_tag(packet.tag());
         Ok(())
-    }
-
-    fn take_over(&mut self, offload: Option<Offload>) {
-        self.clear_offload();
-        if let Some(offload) = offload {
-            self.set_offload(offload);
-        }
     }
 
     /// Leaves of the packet the `len` bytes from its offset `from` on, as far as it has them.
@@ -498,61 +340,17 @@ mod tests {
     const TCP: Offload = Offload { start: 54, field: 16, segment: None };
 
     #[test]
-    fn an_offload_stays_at_its_header() {
-        let mut pool = Pool::new(1);
+    fn a_front_reaches_into_the_packet() {
+        let mut pool = Pool::with_slot_size(1, 1024);
         let mut packet = pool.take().unwrap();
-        packet.set(HEADROOM, &[1; 100]).unwrap();
-        assert_eq!(packet.offload(), None);
-        let segment = Some(Segment { size: 1440, kind: SegmentKind::Tcp6 });
-        packet.set_offload(Offload { segment, ..TCP });
-        packet.pull(14);
-        packet.push(64).unwrap().fill(0xff);
-        assert_eq!(packet.offload(), Some(Offload { start: 104, field: 16, segment }));
-        // All of the headroom is used, and the margin is still there.
-        let rest = packet.headroom();
-        packet.push(rest).unwrap().fill(0xff);
-        assert_eq!(packet.offload().unwrap().segment, segment);
-        packet.truncate(rest + 104 + 17);
-        assert_eq!(packet.offload(), None, "the field is cut off");
-    }
-
-    #[test]
-    fn a_tag_goes_along() {
-        let mut pool = Pool::new(2);
-        let (mut packet, mut copy) = (pool.take().unwrap(), pool.take().unwrap());
-        packet.set(HEADROOM, &[1; 100]).unwrap();
-        let tag =
-            Tag { mark: 7, priority: 0x0001_0002, queue: 3, index: 4, packet_type: 1, ..Tag::default() };
-        packet.set_tag(tag);
-        packet.set_offload(TCP);
-        packet.push(64).unwrap().fill(0xff);
-        packet.narrow(10, 150);
-        packet.move_back(100).unwrap();
-        assert_eq!((packet.tag(), packet.offload().is_some(), packet.len()), (tag, true, 150));
-        packet.clear_offload();
-        assert_eq!(packet.tag(), tag);
-        copy.copy_back(&packet, 100).unwrap();
-        assert_eq!((copy.tag(), copy.offload()), (tag, None));
-        copy.set_tag(Tag::default());
-        packet.set(HEADROOM, &[1; 100]).unwrap();
-        assert_eq!((packet.tag(), copy.tag(), packet.len()), (Tag::default(), Tag::default(), 100));
-        copy.set_tag(tag);
-        pool.give(copy);
-        assert_eq!(pool.take().unwrap().tag(), Tag::default());
-    }
-
-    #[test]
-    fn what_replaces_a_packet_has_no_offload() {
-        let mut pool = Pool::new(1);
-        let mut packet = pool.take().unwrap();
-        packet.set(HEADROOM, &[1; 100]).unwrap();
-        packet.set_offload(TCP);
-        packet.set(HEADROOM, &[2; 100]).unwrap();
-        assert_eq!(packet.offload(), None);
-        packet.set_offload(TCP);
-        pool.give(packet);
-        let packet = pool.take().unwrap();
-        assert_eq!((packet.offload(), packet.slot().len()), (None, SLOT));
+        packet.set(20, &[7; 10]).unwrap();
+        assert_eq!(packet.push_front::<20>(21), Err(NoRoom), "there are 20 bytes of headroom");
+        assert_eq!(packet.push_front::<31>(20), Err(NoRoom), "there would be 30 bytes");
+        assert_eq!((packet.headroom(), packet.bytes()), (20, &[7; 10][..]));
+        let front = packet.push_front::<30>(20).unwrap();
+        assert_eq!(front[20..], [7; 10]);
+        front.fill(1);
+        assert_eq!((packet.headroom(), packet.bytes()), (0, &[1; 30][..]));
     }
 
     #[test]
@@ -573,42 +371,5 @@ mod tests {
         assert_eq!(copy.copy_back(&packet, 825), Err(NoRoom));
         copy.copy_back(&packet, 100).unwrap();
         assert_eq!((copy.headroom(), copy.bytes(), copy.offload()), (768, &bytes[..], Some(TCP)));
-    }
-
-    #[test]
-    fn a_long_frame_takes_a_large_slot_only_if_it_must() {
-        let region = |slot: usize| Vec::leak(vec![0; slot + MARGIN]);
-        let mut pool = Pool::over(region(SLOT), region(LARGE_SLOT));
-        for (len, headroom, large) in [
-            (SLOT - HEADROOM, HEADROOM, false),
-            (3000, 1088, false),
-            (SLOT - LEAST_HEADROOM, LEAST_HEADROOM, false),
-            (SLOT - LEAST_HEADROOM + 1, HEADROOM, true),
-            (65_549, HEADROOM, true),
-        ] {
-            let packet = pool.take_for(len).unwrap();
-            assert_eq!((packet.len(), packet.headroom(), packet.is_large()), (len, headroom, large), "{len}");
-            pool.give(packet);
-        }
-        assert!(pool.take_for(LARGE_SLOT).is_none());
-        assert_eq!((pool.available(), pool.available_large()), (1, 1));
-    }
-
-    #[test]
-    fn slots_go_back_to_their_class() {
-        let region = |slot: usize, count: usize| Vec::leak(vec![0; (slot + MARGIN) * count + 17]);
-        let mut pool = Pool::over(region(SLOT, 3), region(LARGE_SLOT, 2));
-        assert_eq!((pool.available(), pool.available_large()), (3, 2));
-        let (small, large) = (pool.take().unwrap(), pool.take_large().unwrap());
-        assert!(!small.is_large() && large.is_large());
-        pool.give(large);
-        pool.give(small);
-        assert_eq!((pool.available(), pool.available_large()), (3, 2));
-        let small = pool.take().unwrap();
-        let address = small.slot_address();
-        // SAFETY: it has just been given away, with this length.
-        let small = unsafe { Packet::from_slot(small.into_slot(), SLOT) };
-        assert_eq!((small.slot_address(), small.slot().len()), (address, SLOT));
-        pool.give(small);
     }
 }

@@ -107,3 +107,45 @@ impl Pool {
         self.large.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_frame_takes_a_large_slot_only_if_it_must() {
+        let region = |slot: usize| Vec::leak(vec![0; slot + MARGIN]);
+        let mut pool = Pool::over(region(SLOT), region(LARGE_SLOT));
+        for (len, headroom, large) in [
+            (SLOT - HEADROOM, HEADROOM, false),
+            (3000, 1088, false),
+            (SLOT - LEAST_HEADROOM, LEAST_HEADROOM, false),
+            (SLOT - LEAST_HEADROOM + 1, HEADROOM, true),
+            (65_549, HEADROOM, true),
+        ] {
+            let packet = pool.take_for(len).unwrap();
+            assert_eq!((packet.len(), packet.headroom(), packet.is_large()), (len, headroom, large), "{len}");
+            pool.give(packet);
+        }
+        assert!(pool.take_for(LARGE_SLOT).is_none());
+        assert_eq!((pool.available(), pool.available_large()), (1, 1));
+    }
+
+    #[test]
+    fn slots_go_back_to_their_class() {
+        let region = |slot: usize, count: usize| Vec::leak(vec![0; (slot + MARGIN) * count + 17]);
+        let mut pool = Pool::over(region(SLOT, 3), region(LARGE_SLOT, 2));
+        assert_eq!((pool.available(), pool.available_large()), (3, 2));
+        let (small, large) = (pool.take().unwrap(), pool.take_large().unwrap());
+        assert!(!small.is_large() && large.is_large());
+        pool.give(large);
+        pool.give(small);
+        assert_eq!((pool.available(), pool.available_large()), (3, 2));
+        let small = pool.take().unwrap();
+        let address = small.slot_address();
+        // SAFETY: it has just been given away, with this length.
+        let small = unsafe { Packet::from_slot(small.into_slot(), SLOT) };
+        assert_eq!((small.slot_address(), small.slot().len()), (address, SLOT));
+        pool.give(small);
+    }
+}

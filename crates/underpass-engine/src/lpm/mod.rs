@@ -231,10 +231,22 @@ impl<A: Address> Lpm<A> {
         self.longest(address).checked_sub(1)
     }
 
+    /// The same where most searches go on below the root.
+    #[inline(always)]
+    pub(crate) fn lookup_deep(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
+        let _ = guard;
+        self.longest_by::<true>(address).checked_sub(1)
+    }
+
+    #[inline(always)]
+    fn longest(&self, address: A) -> Mark {
+        self.longest_by::<false>(address)
+    }
+
     /// What the root says by itself; the nodes below it are walked elsewhere, so that this is small
     /// enough to be part of the caller.
     #[inline(always)]
-    fn longest(&self, address: A) -> Mark {
+    fn longest_by<const DEEP: bool>(&self, address: A) -> Mark {
         let window = address.window(0);
         let entry = Entry(self.root.word((window >> 48) as usize).load(Acquire));
         // Of the root's leaves only the empty entry has no mark.
@@ -242,7 +254,7 @@ impl<A: Address> Lpm<A> {
             return entry.mark();
         }
         // An entry of IPv4's root mostly ends the search, one of IPv6's never does.
-        if A::BITS == u32::BITS as u8 {
+        if A::BITS == u32::BITS as u8 && !DEEP {
             self.longer(address, entry)
         } else {
             self.below_or_default(address, entry)

@@ -132,6 +132,12 @@ impl Tables {
         self.actions.prefetch(leaves);
     }
 
+    /// One above the largest id that an action ever had.
+    #[inline(always)]
+    pub(crate) fn actions_top(&self) -> u32 {
+        self.actions.top()
+    }
+
     /// What the router is in IOAM traces. `None`: it was never said.
     #[inline]
     pub fn ioam<'g>(&'g self, guard: &'g Guard<'_>) -> Option<&'g IoamNode> {

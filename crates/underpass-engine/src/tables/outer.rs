@@ -104,8 +104,9 @@ impl Lean {
 pub(crate) struct Form {
     /// Whether it is soon written.
     pub(crate) lean: Lean,
-    /// Which bits of TOS, "don't fragment" and TTL are those of the packet inside, if it is.
-    pub(crate) taken: [u8; 3],
+    /// Which bits of the first three words of an IPv4 header, as they lie in little-endian memory, are those of the packet
+    /// inside: of TOS, "don't fragment" and TTL.
+    pub(crate) taken: [u32; 3],
     /// What is not in the header yet.
     pub(crate) open: u16,
     /// How much of the template counts: its end.
@@ -120,6 +121,8 @@ pub(crate) struct Form {
     pub(crate) next_hop: Option<NextHopId>,
     /// Longest packet inside: the MTU of the device.
     pub(crate) mtu: u32,
+    /// The same where the length of the outer packet takes 16 bits.
+    pub(crate) longest: u16,
     /// The sum over the words of an IPv4 header, as they lie in little-endian memory, in 16 bits.
     pub(crate) sum: u32,
     /// The device.
@@ -411,9 +414,10 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
     template.iter_mut().skip(TEMPLATE - len).zip(&header).for_each(|(to, from)| *to = *from);
     let words = header.as_chunks::<4>().0.iter().take(5).map(|word| u64::from(u32::from_le_bytes(*word)));
     let sum: u64 = if tunnel.kind.is_over_ipv6() { 0 } else { words.sum() };
+    let mtu = link.map_or(0, |link| link.mtu);
     Form {
         lean: Lean::of(inside, open, len, (udp_at, gue_at, gre_at)),
-        taken: [(TOS, !3), (FRAGMENT, 0x40), (TTL, 0xff)]
+        taken: [(TOS, 0xfc << 8), (FRAGMENT, 0x40 << 16), (TTL, 0xff)]
             .map(|(bit, all)| if open & bit != 0 { all } else { 0 }),
         open,
         len: len as u8,
@@ -422,7 +426,8 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         gre: gre_at,
         tos,
         next_hop: tunnel.via.resolved,
-        mtu: link.map_or(0, |link| link.mtu),
+        mtu,
+        longest: u16::try_from(mtu).unwrap_or(u16::MAX).min(u16::MAX - len as u16),
         // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words.
         sum: (1..=4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16)) as u32,
         link: tunnel.link,

@@ -29,6 +29,15 @@ impl<A: Address> Chain<'_, A> {
         }
     }
 
+    /// The same where most searches go on below the root.
+    #[inline(always)]
+    pub(super) fn lookup_deep(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
+        match (self.first.lookup_deep(address, guard), self.second) {
+            (None, Some(second)) => second.lookup(address, guard),
+            (found, _) => found,
+        }
+    }
+
     pub(super) fn lookup_batch(&self, addresses: &[A], leaves: &mut [u32], guard: &Guard<'_>) {
         self.first.lookup_batch(addresses, leaves, guard);
         let Some(second) = self.second else { return };
@@ -41,18 +50,51 @@ impl<A: Address> Chain<'_, A> {
 }
 
 /// A chain, found for a burst, so that it need not be found for each packet.
-pub(super) struct Found<'a, A> {
+struct Found<'a, A> {
     lookup: LookupId,
     fib: Option<Chain<'a, A>>,
+    /// The same, if all of it is in the cache.
+    hot: Option<Chain<'a, A>>,
 }
 
-/// The tables that a burst's packets are looked up in: those of the link that they came in by, and those
-/// that the last packet was looked up in besides.
+impl<'a, A: Address> Found<'a, A> {
+    fn new(lookup: LookupId, fib: Option<Chain<'a, A>>) -> Self {
+        Self { lookup, fib, hot: fib.filter(Chain::is_hot) }
+    }
+}
+
+/// The chains of a family that a burst's packets are looked up in: that of the link that they came in by, and that which the
+/// last packet was looked up in besides.
+struct Chains<'a, A> {
+    ingress: Found<'a, A>,
+    other: Found<'a, A>,
+}
+
+impl<'a, A: Address> Chains<'a, A> {
+    fn new(ingress: LookupId, fib: Option<Chain<'a, A>>) -> Self {
+        Self { ingress: Found::new(ingress, fib), other: Found::new(ingress, None) }
+    }
+
+    #[inline(always)]
+    fn found(
+        &mut self,
+        lookup: LookupId,
+        find: impl FnOnce(LookupId) -> Option<Chain<'a, A>>,
+    ) -> &Found<'a, A> {
+        if self.ingress.lookup == lookup {
+            return &self.ingress;
+        }
+        if self.other.lookup != lookup {
+            self.other = Found::new(lookup, find(lookup));
+        }
+        &self.other
+    }
+}
+
+/// The tables that a burst's packets are looked up in.
 pub(super) struct Fibs<'a> {
-    ingress4: Found<'a, u32>,
-    ingress6: Found<'a, u128>,
-    other4: Found<'a, u32>,
-    other6: Found<'a, u128>,
+    chains4: Chains<'a, u32>,
+    chains6: Chains<'a, u128>,
     /// What was looked up last behind a SID: the next segment of a list, mostly.
     pub(super) next: Known,
 }
@@ -63,10 +105,8 @@ pub(super) type Known = Option<(LookupId, Ipv6Addr, ActionId)>;
 impl<'a> Fibs<'a> {
     pub(super) fn new(view: &View<'a>, ingress: LookupId) -> Self {
         Self {
-            ingress4: Found { lookup: ingress, fib: view.chain4(ingress) },
-            ingress6: Found { lookup: ingress, fib: view.chain6(ingress) },
-            other4: Found { lookup: ingress, fib: None },
-            other6: Found { lookup: ingress, fib: None },
+            chains4: Chains::new(ingress, view.chain4(ingress)),
+            chains6: Chains::new(ingress, view.chain6(ingress)),
             next: None,
         }
     }
@@ -83,25 +123,25 @@ impl<'a> Fibs<'a> {
     /// The tables, if they are few and no rule selects among them.
     #[inline(always)]
     pub(super) fn fib4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u32>> {
-        if self.ingress4.lookup == lookup {
-            return self.ingress4.fib;
-        }
-        if self.other4.lookup != lookup {
-            self.other4 = Found { lookup, fib: view.chain4(lookup) };
-        }
-        self.other4.fib
+        self.chains4.found(lookup, |lookup| view.chain4(lookup)).fib
     }
 
     /// The same for IPv6.
     #[inline(always)]
     pub(super) fn fib6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u128>> {
-        if self.ingress6.lookup == lookup {
-            return self.ingress6.fib;
-        }
-        if self.other6.lookup != lookup {
-            self.other6 = Found { lookup, fib: view.chain6(lookup) };
-        }
-        self.other6.fib
+        self.chains6.found(lookup, |lookup| view.chain6(lookup)).fib
+    }
+
+    /// The same if they are in the cache besides.
+    #[inline(always)]
+    pub(super) fn hot4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u32>> {
+        self.chains4.found(lookup, |lookup| view.chain4(lookup)).hot
+    }
+
+    /// The same for IPv6.
+    #[inline(always)]
+    pub(super) fn hot6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u128>> {
+        self.chains6.found(lookup, |lookup| view.chain6(lookup)).hot
     }
 }
 

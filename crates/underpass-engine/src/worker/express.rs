@@ -6,9 +6,13 @@
 
 mod ended;
 mod enter;
+mod family;
 mod headend;
 mod label;
 mod prefetch;
+mod push;
+mod row;
+mod seen;
 mod sid;
 mod tunnel;
 
@@ -17,19 +21,15 @@ use underpass_packet::ethernet;
 
 use super::chain::{Chain, Fibs};
 use super::road::Extra;
-use super::{Burst, Path, View, Waiting, ioam, ipv4, ipv6};
+use super::{Burst, Path, View, Waiting, ipv4, ipv6};
 use crate::buffer::{BURST, Packet, PortId};
-use crate::counters::Count;
 use crate::drops::Drop;
 use crate::hmac::Require;
-use crate::lpm::NO_LEAF;
-use crate::publish;
-use crate::tables::{Action, ActionId, Endpoint, Link, LinkId, LookupId, NextHopId, StoredNextHop};
+use crate::tables::{Action, ActionId, Link, LinkId, NextHopId, StoredNextHop};
 use crate::trace::{Event, Trace};
-use headend::{encapsulate, insert_rpl};
-use prefetch::prefetch_tunnels;
-use sid::{through_flavours, through_sid};
-pub(super) use tunnel::{Crossed, Last};
+use family::Family;
+use headend::Headers;
+use seen::{AllFirst, InTurn, Look, Sight};
 
 /// Length of an Ethernet header.
 pub(super) const ETHERNET: usize = ethernet::Header::LEN;
@@ -83,8 +83,6 @@ pub(super) struct Company<'x, 'v, 'a, T> {
     /// Those that wait for a look-up.
     pub(super) waiting: &'x mut ArrayVec<Waiting, BURST>,
     pub(super) trace: &'x mut T,
-    /// The tunnel that the last packet came out of.
-    pub(super) last: Last<'a>,
 }
 
 impl<'v, 'a> Common<'v, 'a> {
@@ -124,6 +122,12 @@ impl<'v, 'a> Common<'v, 'a> {
         }
     }
 
+    /// What is in a frame for this router that has a packet of this family.
+    #[inline(always)]
+    fn inside<'p, A: Family>(&self, frame: &'p [u8]) -> Option<&'p [u8]> {
+        if self.is_of_type(frame, A::ETHERTYPE) { frame.get(ETHERNET..) } else { None }
+    }
+
     /// Whether a frame is for this router and of this EtherType.
     #[inline(always)]
     pub(super) fn is_of_type(&self, frame: &[u8], ethertype: u16) -> bool {
@@ -151,110 +155,51 @@ impl<const COUNT: bool> Path<COUNT> {
             for packet in burst.drain(..) {
                 self.take_own_road(company, packet);
             }
-        } else if fib4.is_some_and(|fib| !fib.is_hot()) || fib6.is_some_and(|fib| !fib.is_hot()) {
-            self.take_together(company, burst);
-        } else if company.common.view.tables.tunnels().are_many() {
-            let leaves = company.common.ask_for_tunnels(&self.counters, burst);
-            self.take_each::<_, true>(company, burst.drain(..), &leaves);
+            return;
+        }
+        let hot = fib4.is_none_or(|fib| fib.is_hot()) && fib6.is_none_or(|fib| fib.is_hot());
+        if hot && !company.common.view.tables.tunnels().are_many() {
+            self.take_each(company, burst.drain(..), InTurn);
         } else {
-            self.take_each::<_, false>(company, burst.drain(..), &[NO_LEAF; BURST]);
+            let all = AllFirst::new(company.common, &self.counters, burst);
+            self.take_each(company, burst.drain(..), &all);
         }
     }
 
-    /// Each packet through its whole road: the tables are in the cache. `KNOWN`: what they are looked up to is in `leaves`.
+    /// Each packet through its whole road.
     #[inline(never)]
-    fn take_each<T: Trace, const KNOWN: bool>(
+    fn take_each<T: Trace, S: Sight>(
         &mut self,
         company: &mut Company<'_, '_, '_, T>,
         mut packets: Packets<'_>,
-        leaves: &[u32; BURST],
+        sight: S,
     ) {
         let common = company.common;
-        let came = packets.len();
-        let view = common.view;
         // One that follows a row of others.
         let mut following = None;
-        while let Some(mut packet) = following.take().or_else(|| packets.next()) {
-            match common.plain(packet.bytes()) {
+        while let Some(packet) = following.take().or_else(|| packets.next()) {
+            match sight.plain(common, &packet, &packets) {
                 Some(Plain::V6(target, len)) => {
-                    let leaf = match KNOWN {
-                        true => known(leaves, came - packets.len()),
-                        false => common.fib6.and_then(|fib| fib.lookup(target, view.guard)),
-                    };
-                    if let Some(next_hop) = next_hop(view, leaf) {
-                        match forward::<true>(&mut packet, len, next_hop) {
-                            Some(out) => self.send_frame(out, packet, company.trace),
-                            None => self.take_own_road(company, packet),
-                        }
+                    let look = sight.look_up(common, (target, len), &packets);
+                    if let Some(next_hop) = next_hop(common.view, look.leaf) {
+                        self.take_forward::<_, u128>(company, packet, len, next_hop);
                         continue;
                     }
-                    match common.action(leaf) {
+                    following = match common.action(look.leaf) {
                         Some(Action::Endpoint(sid)) => {
-                            following = match sid.flavours {
-                                None => self.take_row::<_, false>(
-                                    company,
-                                    &mut packets,
-                                    packet,
-                                    (target, len),
-                                    sid,
-                                ),
-                                Some(_) => self.take_row::<_, true>(
-                                    company,
-                                    &mut packets,
-                                    packet,
-                                    (target, len),
-                                    sid,
-                                ),
-                            };
+                            self.take_row(company, &mut packets, sight, (packet, look), sid)
                         }
-                        Some(Action::Push(push)) => {
-                            self.take_pushed::<_, true>(company, packet, len, push);
-                        }
-                        Some(Action::Tunnel(route)) if KNOWN => {
-                            self.take_tunnelled::<_, true>(company, packet, len, route);
-                        }
-                        Some(Action::Tunnel(route)) => {
-                            let (first, of) = ((packet, len), (leaf, route));
-                            following = self.take_tunnelled_row::<_, true>(company, &mut packets, first, of);
-                        }
-                        Some(Action::Local) => {
-                            let first = (target, len);
-                            following =
-                                self.take_arrived_row::<_, true>(company, &mut packets, packet, first);
-                        }
-                        action => self.take_other(company, packet, len, action),
-                    }
+                        action => self.take_acted(company, &mut packets, sight, (packet, look), action),
+                    };
                 }
                 Some(Plain::V4(target, len)) => {
-                    let leaf = match KNOWN {
-                        true => known(leaves, came - packets.len()),
-                        false => common.fib4.and_then(|fib| fib.lookup(target, view.guard)),
-                    };
-                    if let Some(next_hop) = next_hop(view, leaf) {
-                        match forward::<false>(&mut packet, len, next_hop) {
-                            Some(out) => self.send_frame(out, packet, company.trace),
-                            None => self.take_own_road(company, packet),
-                        }
+                    let look = sight.look_up(common, (target, len), &packets);
+                    if let Some(next_hop) = next_hop(common.view, look.leaf) {
+                        self.take_forward::<_, u32>(company, packet, len, next_hop);
                         continue;
                     }
-                    match common.action(leaf) {
-                        Some(Action::Push(push)) => {
-                            self.take_pushed::<_, false>(company, packet, len, push);
-                        }
-                        Some(Action::Tunnel(route)) if KNOWN => {
-                            self.take_tunnelled::<_, false>(company, packet, len, route);
-                        }
-                        Some(Action::Tunnel(route)) => {
-                            let (first, of) = ((packet, len), (leaf, route));
-                            following = self.take_tunnelled_row::<_, false>(company, &mut packets, first, of);
-                        }
-                        Some(Action::Local) => {
-                            let first = (target.into(), len);
-                            following =
-                                self.take_arrived_row::<_, false>(company, &mut packets, packet, first);
-                        }
-                        action => self.take_other(company, packet, len, action),
-                    }
+                    let action = common.action(look.leaf);
+                    following = self.take_acted(company, &mut packets, sight, (packet, look), action);
                 }
                 None if common.is_labelled(packet.bytes()) => {
                     following = self.take_labelled(company, &mut packets, packet);
@@ -264,186 +209,41 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// Takes packets in a row that are for the same SID through it, `packet` of `len` bytes the first of them.
-    /// The one that follows the row. `FLAVOURED`: the SID has flavours; those without have a loop of their own.
-    #[inline(never)]
-    fn take_row<T: Trace, const FLAVOURED: bool>(
-        &mut self,
-        company: &mut Company<'_, '_, '_, T>,
-        packets: &mut Packets<'_>,
-        mut packet: Packet,
-        (target, mut len): (u128, usize),
-        sid: &Endpoint,
-    ) -> Option<Packet> {
-        let common = company.common;
-        // Counted once for all: a counter for each packet would cost 7 % of End.DX2.
-        let mut row = Count::default();
-        let following = loop {
-            let out = match FLAVOURED {
-                true => through_flavours(common.view, company.fibs, &mut packet, len, sid),
-                false => through_sid(common.view, company.fibs, &mut packet, len, sid),
-            };
-            if let Some(out) = out {
-                row.packets += 1;
-                row.bytes += len as u64;
-                self.send_frame(out, packet, company.trace);
-            } else {
-                self.take_own_road(company, packet);
-            }
-            packet = match packets.next() {
-                Some(packet) => packet,
-                None => break None,
-            };
-            len = match common.plain(packet.bytes()) {
-                Some(Plain::V6(same, len)) if same == target => len,
-                _ => break Some(packet),
-            };
-        };
-        if let Some(counter) = sid.counter.filter(|_| COUNT) {
-            self.counters.add(counter, row);
-        }
-        if sid.behaviour.inserts() {
-            self.totals.buffer_moves_avoided += row.packets;
-        }
-        following
-    }
-
-    /// Does to a packet of `len` bytes what is not just forwarding.
-    #[inline(never)]
-    fn take_other<T: Trace>(
+    /// Forwards a packet of `len` bytes.
+    #[inline(always)]
+    fn take_forward<T: Trace, A: Family>(
         &mut self,
         company: &mut Company<'_, '_, '_, T>,
         mut packet: Packet,
         len: usize,
-        action: Option<&Action>,
+        next_hop: &StoredNextHop,
     ) {
-        let view = company.common.view;
-        let out = match action {
-            Some(Action::Headend(policy)) => {
-                let out = encapsulate(view, &mut packet, len, policy, None);
-                self.totals.buffer_moves_avoided += u64::from(out.is_some());
-                out
-            }
-            Some(Action::Rpl(route)) => {
-                let out = insert_rpl(view, &mut packet, len, route);
-                self.totals.buffer_moves_avoided += u64::from(out.is_some());
-                out
-            }
-            Some(Action::Ioam(ioam)) => {
-                let out = ioam::insert_plain(company.common, &mut packet, len, ioam);
-                self.totals.buffer_moves_avoided += u64::from(out.is_some());
-                out
-            }
-            Some(Action::Endpoint(sid)) => {
-                let out = match sid.flavours {
-                    None => through_sid(view, company.fibs, &mut packet, len, sid),
-                    Some(_) => through_flavours(view, company.fibs, &mut packet, len, sid),
-                };
-                if out.is_some() {
-                    self.count(sid.counter, len);
-                    self.totals.buffer_moves_avoided += u64::from(sid.behaviour.inserts());
-                }
-                out
-            }
-            _ => None,
-        };
-        match out {
+        match forward::<A>(&mut packet, len, next_hop) {
             Some(out) => self.send_frame(out, packet, company.trace),
             None => self.take_own_road(company, packet),
         }
     }
 
-    /// All packets looked up at once, in tables that are not in the cache.
-    #[inline(never)]
-    fn take_together<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, burst: &mut Burst) {
-        let common = company.common;
-        let view = common.view;
-        let mut plains = ArrayVec::<Option<Plain>, BURST>::new();
-        let mut targets4 = ArrayVec::<u32, BURST>::new();
-        let mut targets6 = ArrayVec::<u128, BURST>::new();
-        // A large table of IPv4 is in memory, from where an answer comes while other packets are checked.
-        let far = common.fib4.map(|chain| chain.first).filter(|fib| fib.is_flat());
-        for packet in burst.iter() {
-            let plain = common.plain(packet.bytes());
-            plains.push(plain);
-            match plain {
-                Some(Plain::V6(target, _)) => targets6.push(target),
-                Some(Plain::V4(target, _)) => {
-                    targets4.push(target);
-                    if let Some(fib) = far {
-                        fib.prefetch(target);
-                    }
-                }
-                None => {}
-            }
-        }
-        let (mut leaves4, mut leaves6) = ([NO_LEAF; BURST], [NO_LEAF; BURST]);
-        let (leaves4, leaves6) = (&mut leaves4[..targets4.len()], &mut leaves6[..targets6.len()]);
-        if let Some(fib) = common.fib6 {
-            fib.lookup_batch(&targets6, leaves6, view.guard);
-            prefetch(view, leaves6);
-        }
-        if let Some(fib) = common.fib4 {
-            fib.lookup_batch(&targets4, leaves4, view.guard);
-            prefetch(view, leaves4);
-        }
-        if view.tables.tunnels().are_many() {
-            let (mut leaves4, mut leaves6) = (leaves4.iter(), leaves6.iter());
-            let found = |plain: &Option<Plain>| match plain {
-                Some(Plain::V6(..)) => leaves6.next().copied(),
-                Some(Plain::V4(..)) => leaves4.next().copied(),
-                None => None,
-            };
-            let leaves = plains.iter().map(found).map(|leaf| leaf.unwrap_or(NO_LEAF));
-            prefetch_tunnels(view, &self.counters, burst.iter().zip(leaves));
-        }
-        let (mut leaves4, mut leaves6) = (leaves4.iter(), leaves6.iter());
-        for (mut packet, plain) in burst.drain(..).zip(plains) {
-            let (action, len, ipv6) = match plain {
-                Some(Plain::V6(_, len)) => (common.action(leaves6.next().copied()), len, true),
-                Some(Plain::V4(_, len)) => (common.action(leaves4.next().copied()), len, false),
-                None => {
-                    self.take_unplain(company, packet);
-                    continue;
-                }
-            };
-            let out = match action {
-                Some(Action::Forward(id)) if ipv6 => {
-                    view.next_hop(Some(*id)).and_then(|next_hop| forward::<true>(&mut packet, len, next_hop))
-                }
-                Some(Action::Forward(id)) => {
-                    view.next_hop(Some(*id)).and_then(|next_hop| forward::<false>(&mut packet, len, next_hop))
-                }
-                Some(Action::Push(push)) if ipv6 => {
-                    self.take_pushed::<_, true>(company, packet, len, push);
-                    continue;
-                }
-                Some(Action::Push(push)) => {
-                    self.take_pushed::<_, false>(company, packet, len, push);
-                    continue;
-                }
-                Some(Action::Tunnel(route)) => {
-                    match ipv6 {
-                        true => self.take_tunnelled::<_, true>(company, packet, len, route),
-                        false => self.take_tunnelled::<_, false>(company, packet, len, route),
-                    }
-                    continue;
-                }
-                Some(Action::Local) => {
-                    match ipv6 {
-                        true => self.take_arrived::<_, true>(company, packet, len),
-                        false => self.take_arrived::<_, false>(company, packet, len),
-                    }
-                    continue;
-                }
-                action => {
-                    self.take_other(company, packet, len, action);
-                    continue;
-                }
-            };
-            match out {
-                Some(out) => self.send_frame(out, packet, company.trace),
-                None => self.take_own_road(company, packet),
+    /// Does to a packet what its action says, and to those in a row with it. The one that follows the row.
+    #[inline(always)]
+    fn take_acted<'v, T: Trace, A: Family, S: Sight>(
+        &mut self,
+        company: &mut Company<'_, 'v, '_, T>,
+        packets: &mut Packets<'_>,
+        sight: S,
+        first: (Packet, Look<A>),
+        action: Option<&'v Action>,
+    ) -> Option<Packet> {
+        match action {
+            Some(Action::Push(push)) => self.take_pushed(company, packets, sight, first, push),
+            Some(Action::Tunnel(route)) => self.take_tunnelled(company, packets, sight, first, route),
+            Some(Action::Local) => self.take_arrived_row(company, packets, sight, first),
+            Some(Action::Headend(policy)) => self.take_way(company, packets, sight, first, Headers(policy)),
+            Some(Action::Rpl(route)) => self.take_way(company, packets, sight, first, Headers(route)),
+            Some(Action::Ioam(ioam)) => self.take_way(company, packets, sight, first, Headers(&**ioam)),
+            _ => {
+                self.take_own_road(company, first.0);
+                None
             }
         }
     }
@@ -465,33 +265,15 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
-/// What the packet of this number, from 1 on, was looked up to.
-#[inline(always)]
-fn known(leaves: &[u32; BURST], number: usize) -> Option<u32> {
-    leaves.get(number.wrapping_sub(1)).copied().filter(|leaf| *leaf != NO_LEAF)
-}
-
-/// Asks for the memory of what was found, which is about to be read: the actions, and the headers of
-/// those that insert any.
-#[inline(never)]
-fn prefetch(view: &View<'_>, leaves: &[u32]) {
-    view.tables.prefetch_actions(leaves.iter().copied());
-    for leaf in leaves {
-        if let Some(Action::Headend(policy)) = view.tables.action(ActionId(*leaf), view.guard) {
-            publish::prefetch(policy.header.as_ptr());
-        }
-    }
-}
-
 /// Forwards the packet of `len` bytes in a frame: lowers its hop limit, and writes the addresses of the next
 /// hop over those of the frame. `None`: it is not so plain, and as it was.
 #[inline(always)]
-fn forward<const IPV6: bool>(packet: &mut Packet, len: usize, next_hop: &StoredNextHop) -> Option<Out> {
+fn forward<A: Family>(packet: &mut Packet, len: usize, next_hop: &StoredNextHop) -> Option<Out> {
     let mac = addresses(next_hop, len)?;
     let frame = packet.bytes_mut();
     let padded = frame.len() != ETHERNET + len;
     let (head, bytes) = frame.split_first_chunk_mut::<ETHERNET>()?;
-    if IPV6 { ipv6::lower_hop_limit(bytes) } else { ipv4::lower_ttl(bytes) }?;
+    A::lower(bytes)?;
     head[..12].copy_from_slice(mac);
     if padded {
         cut(packet, ETHERNET + len);
@@ -501,7 +283,7 @@ fn forward<const IPV6: bool>(packet: &mut Packet, len: usize, next_hop: &StoredN
 
 /// Forwards the packet of `len` bytes that lies `at` bytes behind the first in a frame, of which the rest is cut off.
 #[inline(always)]
-fn forward_inner<const IPV6: bool>(
+fn forward_inner<A: Family>(
     packet: &mut Packet,
     (at, len): (usize, usize),
     next_hop: &StoredNextHop,
@@ -509,34 +291,10 @@ fn forward_inner<const IPV6: bool>(
     let mac = addresses(next_hop, len)?;
     // The Ethernet header right before the packet: `at` bytes behind the old one.
     let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
-    if IPV6 { ipv6::lower_hop_limit(bytes) } else { ipv4::lower_ttl(bytes) }?;
-    write_header(head, mac, if IPV6 { ethernet::IPV6 } else { ethernet::IPV4 });
+    A::lower(bytes)?;
+    write_header(head, mac, A::ETHERTYPE);
     packet.narrow(at, ETHERNET + len);
     Some((next_hop.port, (ETHERNET + len) as u32))
-}
-
-/// The next hop that an IPv4 address leads to, in tables that are in the cache.
-#[inline(always)]
-pub(super) fn next_hop4<'a>(
-    view: &View<'a>,
-    fibs: &mut Fibs<'a>,
-    lookup: LookupId,
-    address: u32,
-) -> Option<&'a StoredNextHop> {
-    let fib = fibs.fib4(view, lookup).filter(Chain::is_hot)?;
-    next_hop(view, fib.lookup(address, view.guard))
-}
-
-/// The same for an IPv6 address.
-#[inline(always)]
-pub(super) fn next_hop6<'a>(
-    view: &View<'a>,
-    fibs: &mut Fibs<'a>,
-    lookup: LookupId,
-    address: u128,
-) -> Option<&'a StoredNextHop> {
-    let fib = fibs.fib6(view, lookup).filter(Chain::is_hot)?;
-    next_hop(view, fib.lookup(address, view.guard))
 }
 
 /// The next hop that a leaf forwards to.

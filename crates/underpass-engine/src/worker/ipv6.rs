@@ -41,16 +41,34 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
 /// `None`: [`check`] says what it is.
 #[inline(always)]
 pub(crate) fn plain(bytes: &[u8]) -> Option<(u128, usize)> {
-    let header = bytes.first_chunk::<{ ipv6::Header::LEN }>()?;
+    let header = bytes.first_chunk()?;
+    let len = plain_len(header, bytes.len())?;
+    (!is_high_unusual(high(header, 24)))
+        .then(|| (u128::from_be_bytes(*header.last_chunk().unwrap_or(&[0; 16])), len))
+}
+
+/// The length of such a packet if it is for this address, of which it is known that packets for it may be forwarded.
+#[inline(always)]
+pub(super) fn plain_to(bytes: &[u8], target: &[u8; 16]) -> Option<usize> {
+    let header = bytes.first_chunk()?;
+    let len = plain_len(header, bytes.len())?;
+    (header.last_chunk() == Some(target)).then_some(len)
+}
+
+/// The length of a packet of at most `most` bytes that is sound, whatever its destination is.
+#[inline(always)]
+fn plain_len(header: &[u8; ipv6::Header::LEN], most: usize) -> Option<usize> {
     let [first, _, _, _, len0, len1, next, ..] = *header;
-    let high = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let len = ipv6::Header::LEN + usize::from(u16::from_be_bytes([len0, len1]));
-    let plain = first >> 4 == 6
-        && len <= bytes.len()
-        && next != protocol::HOP_BY_HOP
-        && !is_high_unusual(high(8))
-        && !is_high_unusual(high(24));
-    plain.then(|| (u128::from_be_bytes(*header.last_chunk().unwrap_or(&[0; 16])), len))
+    let plain =
+        first >> 4 == 6 && len <= most && next != protocol::HOP_BY_HOP && !is_high_unusual(high(header, 8));
+    plain.then_some(len)
+}
+
+/// The first 32 bits of an address.
+#[inline(always)]
+fn high(header: &[u8; ipv6::Header::LEN], at: usize) -> u32 {
+    header.get(at..).and_then(|address| address.first_chunk()).map_or(0, |high| u32::from_be_bytes(*high))
 }
 
 /// Whether a packet is IPv6 and not IPv4.

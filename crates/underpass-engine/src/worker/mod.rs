@@ -57,7 +57,7 @@ use crate::trace::{Event, Trace};
 
 use bpf::Programs;
 use chain::Fibs;
-use express::{Common, Company, Crossed};
+use express::{Common, Company};
 use hold::Holds;
 pub use hold::Unresolved;
 use hook::{Hooks, place_of};
@@ -118,9 +118,6 @@ pub(crate) struct Path<const COUNT: bool> {
     number: usize,
     /// The identification of the last outer IPv4 header.
     identification: u16,
-    /// What has entered and left a tunnel, on the common road.
-    entered: Crossed,
-    left: Crossed,
     hooks: Hooks,
 }
 
@@ -191,8 +188,6 @@ impl<const COUNT: bool> Worker<COUNT> {
             number: reader.number(),
             // Apart from those of other workers, as fragments are told apart by it.
             identification: (reader.number() as u16) << 13,
-            entered: Crossed::default(),
-            left: Crossed::default(),
             hooks: Hooks::default(),
         };
         Self { tables, reader, path, epoch: 0 }
@@ -303,8 +298,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut fibs = Fibs::new(view, link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
         let common = Common::new(view, &mut fibs, port, ingress, link);
-        let mut company =
-            Company { common: &common, fibs: &mut fibs, waiting: &mut waiting, trace, last: None };
+        let mut company = Company { common: &common, fibs: &mut fibs, waiting: &mut waiting, trace };
         self.take_all(&mut company, burst);
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
@@ -379,8 +373,6 @@ impl<const COUNT: bool> Path<COUNT> {
         self.shape(view, trace);
         self.leave_hooks(view, trace);
         self.end_run();
-        self.entered.flush(&self.counters, Direction::Transmit);
-        self.left.flush(&self.counters, Direction::Receive);
         self.transmit.count(view, &self.counters, &mut self.totals);
         self.counters.add_totals(std::mem::take(&mut self.totals));
     }

@@ -49,42 +49,11 @@ impl Transmit {
         }
     }
 
-    /// The same for a frame with labels, which is counted as such.
-    #[inline(always)]
-    pub(crate) fn push_labelled<const COUNT: bool>(
-        &mut self,
-        port: PortId,
-        packet: Packet,
-        len: usize,
-    ) -> Result<(), Packet> {
-        match self.queues.get_mut(usize::from(port.0)) {
-            Some(queue) if queue.packets.len() != queue.packets.capacity() => {
-                queue.bytes += len as u64;
-                if COUNT {
-                    queue.labelled.0 += 1;
-                    queue.labelled.1 += (len - ethernet::Header::LEN) as u64;
-                }
-                queue.packets.push(packet);
-                Ok(())
-            }
-            Some(_) => Err(packet),
-            None => self.push_new_labelled(port, packet, len),
-        }
-    }
-
     /// The first packet by a port makes its queue.
     #[cold]
     #[inline(never)]
     fn push_new(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
         self.make(port);
-        self.push(port, packet, len)
-    }
-
-    /// The same with labels.
-    #[cold]
-    #[inline(never)]
-    fn push_new_labelled(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
-        self.count_labelled(port, 1, (len - ethernet::Header::LEN) as u64);
         self.push(port, packet, len)
     }
 

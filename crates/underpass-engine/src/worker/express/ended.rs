@@ -40,15 +40,9 @@ impl<'a> Ended<'a> {
             // What is below takes over the class too.
             return None;
         }
-        let fib4 = if switch.payload == Some(IpVersion::V6) { None } else { fibs.fib4(view, lookup) };
-        let fib6 = if switch.payload == Some(IpVersion::V4) { None } else { fibs.fib6(view, lookup) };
-        Some(Self {
-            fib4: fib4.filter(Chain::is_hot),
-            fib6: fib6.filter(Chain::is_hot),
-            labels,
-            hop: u8::from(hop),
-            propagate: switch.propagate,
-        })
+        let fib4 = if switch.payload == Some(IpVersion::V6) { None } else { fibs.hot4(view, lookup) };
+        let fib6 = if switch.payload == Some(IpVersion::V4) { None } else { fibs.hot6(view, lookup) };
+        Some(Self { fib4, fib6, labels, hop: u8::from(hop), propagate: switch.propagate })
     }
 
     /// Forwards the IP packet below the only label in a frame. `None`: it is not so plain, and as it was.

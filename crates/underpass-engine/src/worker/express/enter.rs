@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use underpass_packet::ethernet;
 
 use super::super::tunnel::{ecn_outside, fill_gre, fill_udp, flow_label, has_extensions, source_port};
-use super::super::{Path, View, ipv4, ipv6};
+use super::super::{Path, View, ipv4};
+use super::family::Family;
+use super::row::Way;
+use super::seen::{Look, Sight};
 use super::tunnel::{FIXED4, FIXED6, GRE, GUE, UDP};
-use super::{Company, ETHERNET, Out, Packets, Plain, addresses, cut, write_header};
+use super::{Common, Company, ETHERNET, Out, Packets, addresses, cut, write_header};
 use crate::buffer::Packet;
 use crate::counters::Direction;
 use crate::tables::{
-    ADDRESS, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, Inside, LABEL, Lean, NO_ECN, OVER_IPV6,
+    ADDRESS, Action, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, LABEL, Lean, NO_ECN, OVER_IPV6,
     PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE, TOS, TTL, TunnelRoute, UDP_SUM,
 };
 use crate::trace::Trace;
@@ -23,10 +26,109 @@ const OF_GRE: usize = NOTHING + GRE;
 const OF_UDP: usize = NOTHING + UDP;
 const OF_UDP_GUE_GRE: usize = OF_UDP + GUE + GRE;
 
+/// How packets go into a tunnel with an outer header that is soon written; with that of the frame it has `FRONT` bytes.
+#[derive(Clone, Copy)]
+struct Lane<'a, const FRONT: usize> {
+    form: &'a Form,
+    next_hop: &'a StoredNextHop,
+    /// Longest packet inside.
+    longest: usize,
+}
+
+impl<'a, const FRONT: usize> Lane<'a, FRONT> {
+    const LEAN: Lean = match FRONT {
+        NOTHING => Lean::Nothing,
+        OF_GRE => Lean::Gre,
+        OF_UDP => Lean::Udp,
+        OF_UDP_GUE_GRE => Lean::UdpGueGre,
+        _ => Lean::No,
+    };
+
+    /// `None`: it is not so plain, or has another header.
+    #[inline(always)]
+    fn new(view: &View<'a>, route: &TunnelRoute, form: &'a Form) -> Option<Self> {
+        let next_hop = view.next_hop(form.next_hop)?;
+        if form.lean != Self::LEAN || view.tables.tunnels().exceptions.any() {
+            return None;
+        }
+        let longest = (next_hop.plain_mtu as usize).checked_sub(FRONT - ETHERNET)?.min(form.longest.into());
+        let longest = if route.mtu == 0 { longest } else { longest.min(route.mtu as usize) };
+        Some(Self { form, next_hop, longest })
+    }
+}
+
+impl<'v, 'a, A: Family, const FRONT: usize> Way<'v, 'a, A> for Lane<'a, FRONT> {
+    /// Packets, and their bytes.
+    type Row = (u64, u64);
+
+    #[inline(always)]
+    fn other(self, common: &Common<'v, 'a>, action: &'v Action) -> Option<Self> {
+        let Action::Tunnel(route) = action else { return None };
+        Self::new(common.view, route, form::<A>(common.view, route)?)
+    }
+
+    #[inline(always)]
+    fn take<const COUNT: bool>(
+        self,
+        path: &mut Path<COUNT>,
+        _: &Common<'v, 'a>,
+        (packet, len): (&mut Packet, usize),
+        row: &mut (u64, u64),
+    ) -> Option<Out> {
+        let identification = path.identification.wrapping_add(1);
+        let out = enter_lean::<A, FRONT>(packet, len, self, identification)?;
+        path.identification = identification;
+        *row = (row.0 + 1, row.1 + len as u64);
+        Some(out)
+    }
+
+    #[inline(always)]
+    fn count<const COUNT: bool>(self, path: &mut Path<COUNT>, row: (u64, u64)) {
+        path.counters.add_crossed(self.form.link, Direction::Transmit, row.0, row.1);
+        path.totals.buffer_moves_avoided += row.0;
+    }
+}
+
+/// The outer header of a tunnel for packets of a family.
+#[inline(always)]
+fn form<'a, A: Family>(view: &View<'a>, route: &TunnelRoute) -> Option<&'a Form> {
+    Some(view.tables.tunnels().tunnel(route.tunnel, view.guard)?.form(A::INSIDE))
+}
+
 impl<const COUNT: bool> Path<COUNT> {
+    /// Puts packets in a row into tunnels, from the first on, which `route` leads into one. The one that follows the row.
+    #[inline(never)]
+    pub(super) fn take_tunnelled<T: Trace, A: Family, S: Sight>(
+        &mut self,
+        company: &mut Company<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        sight: S,
+        first: (Packet, Look<A>),
+        route: &TunnelRoute,
+    ) -> Option<Packet> {
+        let view = company.common.view;
+        if let Some(form) = form::<A>(view, route) {
+            if let Some(lane) = Lane::<NOTHING>::new(view, route, form) {
+                return self.take_way(company, packets, sight, first, lane);
+            }
+            if let Some(lane) = Lane::<OF_GRE>::new(view, route, form) {
+                return self.take_way(company, packets, sight, first, lane);
+            }
+            if let Some(lane) = Lane::<OF_UDP>::new(view, route, form) {
+                return self.take_way(company, packets, sight, first, lane);
+            }
+            if let Some(lane) = Lane::<OF_UDP_GUE_GRE>::new(view, route, form) {
+                return self.take_way(company, packets, sight, first, lane);
+            }
+        }
+        let (packet, look) = first;
+        self.take_into::<_, A>(company, packet, look.len, route);
+        None
+    }
+
     /// Puts the IP packet of `len` bytes in a frame into the tunnel of a route.
     #[inline(never)]
-    pub(super) fn take_tunnelled<T: Trace, const IPV6: bool>(
+    fn take_into<T: Trace, A: Family>(
         &mut self,
         company: &mut Company<'_, '_, '_, T>,
         mut packet: Packet,
@@ -35,183 +137,58 @@ impl<const COUNT: bool> Path<COUNT> {
     ) {
         let view = company.common.view;
         let identification = self.identification.wrapping_add(1);
-        if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) {
-            let form = tunnel.form(if IPV6 { Inside::Ip6 } else { Inside::Ip4 });
-            let out = match (form.lean, LeanWay::new(view, route, form)) {
-                (Lean::Nothing, Some(way)) => {
-                    enter_lean::<IPV6, NOTHING>(&mut packet, len, form, way, identification)
-                }
-                (Lean::Gre, Some(way)) => {
-                    enter_lean::<IPV6, OF_GRE>(&mut packet, len, form, way, identification)
-                }
-                (Lean::Udp, Some(way)) => {
-                    enter_lean::<IPV6, OF_UDP>(&mut packet, len, form, way, identification)
-                }
-                (Lean::UdpGueGre, Some(way)) => {
-                    enter_lean::<IPV6, OF_UDP_GUE_GRE>(&mut packet, len, form, way, identification)
-                }
-                (Lean::No, _)
-                    if route.next_hop.is_none() && (route.mtu == 0 || len <= route.mtu as usize) =>
-                {
-                    enter::<IPV6>(view, &mut packet, len, (tunnel, form), identification)
-                }
-                _ => None,
-            };
-            if let Some(out) = out {
+        let plain = route.next_hop.is_none() && (route.mtu == 0 || len <= route.mtu as usize);
+        if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard).filter(|_| plain) {
+            let form = tunnel.form(A::INSIDE);
+            if let Some(out) = enter::<A>(view, &mut packet, len, (tunnel, form), identification) {
                 self.identification = identification;
-                self.entered.count(form.link, len, &self.counters, Direction::Transmit);
+                self.counters.add_crossed(form.link, Direction::Transmit, 1, len as u64);
                 self.totals.buffer_moves_avoided += 1;
                 return self.send_frame(out, packet, company.trace);
             }
         }
         self.take_own_road(company, packet);
     }
-
-    /// Puts packets in a row that are looked up to the same `leaf`, a route by a tunnel, into it; `packet` of `len` bytes is
-    /// the first of them. The one that follows the row.
-    #[inline(never)]
-    pub(super) fn take_tunnelled_row<T: Trace, const IPV6: bool>(
-        &mut self,
-        company: &mut Company<'_, '_, '_, T>,
-        packets: &mut Packets<'_>,
-        packet: (Packet, usize),
-        (leaf, route): (Option<u32>, &TunnelRoute),
-    ) -> Option<Packet> {
-        let view = company.common.view;
-        if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) {
-            let form = tunnel.form(if IPV6 { Inside::Ip6 } else { Inside::Ip4 });
-            match (form.lean, LeanWay::new(view, route, form)) {
-                (Lean::Nothing, Some(way)) => {
-                    return self.enter_row::<T, IPV6, NOTHING>(company, packets, packet, leaf, (form, way));
-                }
-                (Lean::Gre, Some(way)) => {
-                    return self.enter_row::<T, IPV6, OF_GRE>(company, packets, packet, leaf, (form, way));
-                }
-                (Lean::Udp, Some(way)) => {
-                    return self.enter_row::<T, IPV6, OF_UDP>(company, packets, packet, leaf, (form, way));
-                }
-                (Lean::UdpGueGre, Some(way)) => {
-                    return self.enter_row::<T, IPV6, OF_UDP_GUE_GRE>(
-                        company,
-                        packets,
-                        packet,
-                        leaf,
-                        (form, way),
-                    );
-                }
-                _ => {}
-            }
-        }
-        self.take_tunnelled::<T, IPV6>(company, packet.0, packet.1, route);
-        packets.next()
-    }
-
-    /// The same with an outer header that is soon written; with that of the frame it has `FRONT` bytes.
-    #[inline(always)]
-    fn enter_row<T: Trace, const IPV6: bool, const FRONT: usize>(
-        &mut self,
-        company: &mut Company<'_, '_, '_, T>,
-        packets: &mut Packets<'_>,
-        (mut packet, mut len): (Packet, usize),
-        leaf: Option<u32>,
-        (form, way): (&Form, LeanWay<'_>),
-    ) -> Option<Packet> {
-        let common = company.common;
-        let guard = common.view.guard;
-        let mut row = (0, 0);
-        let following = loop {
-            let identification = self.identification.wrapping_add(1);
-            match enter_lean::<IPV6, FRONT>(&mut packet, len, form, way, identification) {
-                Some(out) => {
-                    self.identification = identification;
-                    row = (row.0 + 1, row.1 + len as u64);
-                    self.send_frame(out, packet, company.trace);
-                }
-                None => self.take_own_road(company, packet),
-            }
-            packet = match packets.next() {
-                Some(packet) => packet,
-                None => break None,
-            };
-            let (found, length) = match common.plain(packet.bytes()) {
-                Some(Plain::V6(target, len)) if IPV6 => {
-                    (common.fib6.and_then(|fib| fib.lookup(target, guard)), len)
-                }
-                Some(Plain::V4(target, len)) if !IPV6 => {
-                    (common.fib4.and_then(|fib| fib.lookup(target, guard)), len)
-                }
-                _ => break Some(packet),
-            };
-            if found != leaf {
-                break Some(packet);
-            }
-            len = length;
-        };
-        self.entered.count_row(form.link, row, &self.counters, Direction::Transmit);
-        self.totals.buffer_moves_avoided += row.0;
-        following
-    }
-}
-
-/// The way of packets with an outer header that is soon written.
-#[derive(Clone, Copy)]
-struct LeanWay<'a> {
-    next_hop: &'a StoredNextHop,
-    /// Longest packet inside.
-    longest: usize,
-}
-
-impl<'a> LeanWay<'a> {
-    /// `None`: it is not so plain.
-    #[inline(always)]
-    fn new(view: &View<'a>, route: &TunnelRoute, form: &Form) -> Option<Self> {
-        let next_hop = view.next_hop(form.next_hop)?;
-        if view.tables.tunnels().exceptions.any() {
-            return None;
-        }
-        let outer = (next_hop.plain_mtu as usize).min(u16::MAX.into());
-        let outer = outer.checked_sub(usize::from(form.len))?;
-        Some(Self { next_hop, longest: outer.min(form.mtu as usize).min(route.mtu(u32::MAX) as usize) })
-    }
 }
 
 /// Puts an outer header that is soon written before the packet of `len` bytes in a frame; with the frame's it has `FRONT`
 /// bytes. `None`: it is not so plain, and as it was.
 #[inline(always)]
-fn enter_lean<const IPV6: bool, const FRONT: usize>(
+fn enter_lean<A: Family, const FRONT: usize>(
     packet: &mut Packet,
     len: usize,
-    form: &Form,
-    LeanWay { next_hop, longest }: LeanWay<'_>,
+    Lane { form, next_hop, longest }: Lane<'_, FRONT>,
     identification: u16,
 ) -> Option<Out> {
-    if len > longest {
+    let header = FRONT - ETHERNET;
+    if len > longest || header > packet.headroom() {
         return None;
     }
-    let header = FRONT - ETHERNET;
-    let outer_len = header + len;
-    let total = outer_len as u16;
     if packet.len() != ETHERNET + len {
         cut(packet, ETHERNET + len);
     }
-    // The front ends with the old frame's header, which is written over when all is known.
-    let (front, inner) = packet.push(header).ok()?.split_first_chunk_mut::<FRONT>()?;
-    let left = if IPV6 { ipv6::lower_hop_limit(inner) } else { ipv4::lower_ttl(inner) };
-    let (Some(left), Some([first, second, _, _, _, _, flags, ..])) = (left, inner.first_chunk::<FIXED4>())
-    else {
-        packet.pull(header);
-        return None;
-    };
-    let (tos, flags) = if IPV6 { (first << 4 | second >> 4, 0) } else { (*second, *flags) };
-    let [tos_taken, flags_taken, ttl_taken] = form.taken;
-    let tos = ecn_outside(form.tos | tos & tos_taken, tos);
-    let (stays, ttl) = (flags & flags_taken, left & ttl_taken);
+    let inner = packet.bytes_mut().get_mut(ETHERNET..)?;
     let port = if form.has(PORT) { Some(source_port(inner, false)) } else { None };
-    *front = *form.template.last_chunk::<FRONT>()?;
+    let left = A::lower(inner)?;
+    let [tos, flags, ttl] = A::words(inner.first_chunk()?, left);
+    let [tos_taken, flags_taken, ttl_taken] = form.taken;
+    let outer_len = header + len;
+    let total = outer_len as u16;
+    // `ecn_outside`, where it lies.
+    let ecn = tos & 0x300;
+    let own = [
+        u32::from(total.swap_bytes()) << 16 | u32::from(form.tos) << 8 | tos & tos_taken | ecn & !(ecn >> 1),
+        u32::from(identification.swap_bytes()) | flags & flags_taken,
+        ttl & ttl_taken,
+    ];
+    // It ends with the old frame's header.
+    let front = packet.push_front::<FRONT>(header).ok()?;
+    let template = form.template.last_chunk::<FRONT>()?;
+    *front = *template;
     front[..12].copy_from_slice(&next_hop.mac);
     front[12..ETHERNET].copy_from_slice(&ethernet::IPV4.to_be_bytes());
     let outer = front.get_mut(ETHERNET..)?;
-    fill_ipv4(outer.first_chunk_mut::<12>()?, form.sum, (total, identification), (tos, stays, ttl));
+    write_ipv4(outer.first_chunk_mut()?, *template.get(ETHERNET..)?.first_chunk()?, form.sum, own);
     if let Some(udp) = outer.get_mut(FIXED4..)?.first_chunk_mut::<UDP>() {
         if let Some(port) = port {
             udp[..2].copy_from_slice(&port.to_be_bytes());
@@ -221,35 +198,26 @@ fn enter_lean<const IPV6: bool, const FRONT: usize>(
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
 }
 
-/// Fills in what an outer IPv4 header says of its packet; `sum` is that of the rest.
+/// Writes the first three words of an outer IPv4 header: those of its template, and what is said of its packet, as it lies
+/// in little-endian memory; `sum` is that of the whole template.
 #[inline(always)]
-fn fill_ipv4(
-    outer: &mut [u8; 12],
-    sum: u32,
-    (total, identification): (u16, u16),
-    (tos, stays, ttl): (u8, u8, u8),
-) {
-    let words = outer.as_chunks_mut::<4>().0;
-    let [first, second, third] = words else { return };
-    let [total0, total1] = total.to_be_bytes();
-    let [identification0, identification1] = identification.to_be_bytes();
-    // The fields are added where they lie in little-endian words: RFC 1071 section 2 (B).
-    let own = [[0, tos, total0, total1], [identification0, identification1, stays, 0], [ttl, 0, 0, 0]];
-    let [a, b, c] = own.map(u32::from_le_bytes);
-    *first = (u32::from_le_bytes(*first) | a).to_le_bytes();
-    *second = (u32::from_le_bytes(*second) | b).to_le_bytes();
+fn write_ipv4(outer: &mut [u8; 12], template: [u8; 12], sum: u32, [a, b, c]: [u32; 3]) {
+    let [t0, t1, t2, t3, t4, t5, t6, t7, third @ ..] = template;
+    let first = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]) | u64::from(a) | u64::from(b) << 32;
+    // Words in either byte order have the same sum: RFC 1071 section 2 (B).
     let sum = u64::from(sum) + u64::from(a) + u64::from(b) + u64::from(c);
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = sum as u32 + (sum >> 32) as u32;
     // In the upper half: both halves, and what is carried from the lower one.
     let sum = sum.wrapping_add(sum.rotate_left(16));
-    *third = (u32::from_le_bytes(*third) | c | !sum & 0xffff_0000).to_le_bytes();
+    outer[..8].copy_from_slice(&first.to_le_bytes());
+    outer[8..].copy_from_slice(&(u32::from_le_bytes(third) | c | !sum & 0xffff_0000).to_le_bytes());
 }
 
 /// Puts the outer header of a tunnel before the packet of `len` bytes in a frame. `None`: it is not so plain, and as it
 /// was.
 #[inline(always)]
-fn enter<const IPV6: bool>(
+fn enter<A: Family>(
     view: &View<'_>,
     packet: &mut Packet,
     len: usize,
@@ -269,7 +237,7 @@ fn enter<const IPV6: bool>(
     // What the outer header takes over.
     let inner = packet.bytes_mut().get_mut(ETHERNET..ETHERNET + len)?;
     let (tos, ttl, stays, label);
-    if IPV6 {
+    if A::IPV6 {
         let [a, b, c, d, _, _, next, hop_limit] = inner.first_chunk_mut::<8>()?;
         // An encapsulation limit may be behind it.
         if *hop_limit <= 1 || form.has(OVER_IPV6) && has_extensions(*next) {
@@ -312,7 +280,12 @@ fn enter<const IPV6: bool>(
         let tos = ecn_outside(class, tos);
         let stays = if form.has(FRAGMENT) { stays } else { 0 };
         let ttl = if form.has(TTL) { ttl } else { 0 };
-        fill_ipv4(outer, form.sum, (total, identification), (tos, stays, ttl));
+        let own = [
+            u32::from(total.swap_bytes()) << 16 | u32::from(tos) << 8,
+            u32::from(identification.swap_bytes()) | u32::from(stays) << 16,
+            ttl.into(),
+        ];
+        write_ipv4(outer, *outer, form.sum, own);
     }
     if form.gre > 0 && form.has(GRE_SUM | SEQUENCE) {
         fill_gre(bytes, tunnel, usize::from(form.gre), None);

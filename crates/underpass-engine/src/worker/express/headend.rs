@@ -5,11 +5,99 @@ use std::net::{IpAddr, Ipv6Addr};
 use underpass_packet::rpl::Last;
 use underpass_packet::{ethernet, protocol};
 
-use super::super::View;
-use super::{ETHERNET, FIXED, Out, addresses, cut, write_header};
+use super::super::{Path, View, ioam};
+use super::family::Family;
+use super::row::Way;
+use super::{Common, ETHERNET, FIXED, Out, addresses, cut, write_header};
 use crate::buffer::Packet;
 use crate::srv6;
-use crate::tables::{Headend, HeadendMode, Rpl, StoredNextHop};
+use crate::tables::{Action, Headend, HeadendMode, Ioam, Rpl, StoredNextHop};
+
+/// What puts headers before packets, or into them.
+pub(super) trait Insert {
+    /// The same, of an action.
+    fn of(action: &Action) -> Option<&Self>;
+
+    /// Puts them before the packet of `len` bytes in a frame, or into it, and sends it to where it goes then. `None`: it is
+    /// not so plain, and as it was.
+    fn insert(&self, common: &Common<'_, '_>, packet: &mut Packet, len: usize) -> Option<Out>;
+}
+
+impl Insert for Headend {
+    #[inline(always)]
+    fn of(action: &Action) -> Option<&Self> {
+        if let Action::Headend(policy) = action { Some(policy) } else { None }
+    }
+
+    #[inline(always)]
+    fn insert(&self, common: &Common<'_, '_>, packet: &mut Packet, len: usize) -> Option<Out> {
+        encapsulate(common.view, packet, len, self, None)
+    }
+}
+
+impl Insert for Rpl {
+    #[inline(always)]
+    fn of(action: &Action) -> Option<&Self> {
+        if let Action::Rpl(route) = action { Some(route) } else { None }
+    }
+
+    #[inline(always)]
+    fn insert(&self, common: &Common<'_, '_>, packet: &mut Packet, len: usize) -> Option<Out> {
+        insert_rpl(common.view, packet, len, self)
+    }
+}
+
+impl Insert for Ioam {
+    #[inline(always)]
+    fn of(action: &Action) -> Option<&Self> {
+        if let Action::Ioam(ioam) = action { Some(ioam) } else { None }
+    }
+
+    #[inline(always)]
+    fn insert(&self, common: &Common<'_, '_>, packet: &mut Packet, len: usize) -> Option<Out> {
+        ioam::insert_plain(common, packet, len, self)
+    }
+}
+
+/// How packets get headers.
+pub(super) struct Headers<'v, I>(pub(super) &'v I);
+
+impl<I> Clone for Headers<'_, I> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I> Copy for Headers<'_, I> {}
+
+impl<'v, 'a, A: Family, I: Insert> Way<'v, 'a, A> for Headers<'v, I> {
+    /// Packets.
+    type Row = u64;
+
+    #[inline(always)]
+    fn other(self, _: &Common<'v, 'a>, action: &'v Action) -> Option<Self> {
+        I::of(action).map(Self)
+    }
+
+    #[inline(always)]
+    fn take<const COUNT: bool>(
+        self,
+        _: &mut Path<COUNT>,
+        common: &Common<'v, 'a>,
+        (packet, len): (&mut Packet, usize),
+        row: &mut u64,
+    ) -> Option<Out> {
+        let out = self.0.insert(common, packet, len)?;
+        *row += 1;
+        Some(out)
+    }
+
+    #[inline(always)]
+    fn count<const COUNT: bool>(self, path: &mut Path<COUNT>, row: u64) {
+        path.totals.buffer_moves_avoided += row;
+    }
+}
 
 /// Puts a policy's headers around the packet of `len` bytes in a frame, or around the frame, and sends it to
 /// their next hop. `advance`: the packet goes to this segment of its own list first.
@@ -65,7 +153,7 @@ fn insert(next_hop: &StoredNextHop, packet: &mut Packet, len: usize, srh: &[u8])
 
 /// The same for an RPL source route.
 #[inline(never)]
-pub(super) fn insert_rpl(view: &View<'_>, packet: &mut Packet, len: usize, route: &Rpl) -> Option<Out> {
+fn insert_rpl(view: &View<'_>, packet: &mut Packet, len: usize, route: &Rpl) -> Option<Out> {
     let next_hop = view.next_hop(route.via.resolved)?;
     let IpAddr::V6(first) = route.via.address else { return None };
     let header = &*route.header;

@@ -1,16 +1,16 @@
-//! Labels on the common road: packets that come with one, and packets that get some.
+//! Labels on the common road: packets that come with one.
 
 use underpass_packet::mpls::{self, Entry};
 use underpass_packet::{FromBytes, IntoBytes, ethernet};
 
-use super::super::mpls::{MPLS, action_of, class_of, entries, hand_ip, kept_class, write_labels};
+use super::super::mpls::{MPLS, action_of, entries, hand_ip, kept_class, write_labels};
+use super::super::transmit::Transmit;
 use super::super::{Burst, Path, View};
-use super::{Common, Company, ETHERNET, Out, Packets, addresses, cut, write_header};
+use super::{Common, Company, ETHERNET, Out, Packets, addresses, write_header};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, CounterId, Counters};
-use crate::drops::Drop;
-use crate::tables::{Action, IpVersion, LabelAction, Push, StoredNextHop, Switch, SwitchTo};
-use crate::trace::{Event, Trace};
+use crate::tables::{Action, IpVersion, LabelAction, StoredNextHop, Switch, SwitchTo};
+use crate::trace::Trace;
 
 /// What packets in a row have in common, counted once for all of them.
 #[derive(Default)]
@@ -19,10 +19,37 @@ pub(super) struct Row {
     packets: u64,
     /// From the first label on.
     bytes: u64,
-    /// Where they leave, those that still have labels.
+    /// Those that still have labels as they leave.
+    sent: Sent,
+}
+
+/// Frames with labels that leave by one port, counted when another one's turn comes.
+#[derive(Default)]
+pub(super) struct Sent {
     port: PortId,
-    sent_packets: u64,
-    sent_bytes: u64,
+    packets: u64,
+    /// From the first label on.
+    bytes: u64,
+}
+
+impl Sent {
+    #[inline(always)]
+    pub(super) fn count(&mut self, (port, len): Out, transmit: &mut Transmit) {
+        if self.port != port {
+            self.flush(transmit);
+            self.port = port;
+        }
+        self.packets += 1;
+        self.bytes += u64::from(len) - ETHERNET as u64;
+    }
+
+    #[inline(never)]
+    pub(super) fn flush(&mut self, transmit: &mut Transmit) {
+        let (packets, bytes) = (std::mem::take(&mut self.packets), std::mem::take(&mut self.bytes));
+        if packets != 0 {
+            transmit.count_labelled(self.port, packets, bytes);
+        }
+    }
 }
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -50,81 +77,8 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         };
         self.flush_label(&mut row);
-        self.flush_port(&mut row);
+        row.sent.flush(&mut self.transmit);
         following
-    }
-
-    /// Puts labels on an IP packet of `len` bytes and takes it to its port.
-    #[inline(never)]
-    pub(super) fn take_pushed<T: Trace, const IPV6: bool>(
-        &mut self,
-        company: &mut Company<'_, '_, '_, T>,
-        packet: Packet,
-        len: usize,
-        push: &Push,
-    ) {
-        // The numbers of labels that are frequent, without a loop.
-        match push.labels.len() {
-            4 => self.take_labels::<T, IPV6, 4>(company, packet, len, push),
-            8 => self.take_labels::<T, IPV6, 8>(company, packet, len, push),
-            _ => self.take_many_labels::<T, IPV6>(company, packet, len, push),
-        }
-    }
-
-    /// The same for `N` bytes of labels.
-    #[inline(always)]
-    fn take_labels<T: Trace, const IPV6: bool, const N: usize>(
-        &mut self,
-        company: &mut Company<'_, '_, '_, T>,
-        mut packet: Packet,
-        len: usize,
-        push: &Push,
-    ) {
-        let labels = push.labels.first_chunk::<N>();
-        match labels.and_then(|labels| put_on::<IPV6>(company.common.view, &mut packet, len, push, labels)) {
-            Some(out) => self.send_labelled(out, packet, company.trace),
-            None => self.take_own_road(company, packet),
-        }
-    }
-
-    /// The same for any number.
-    #[inline(never)]
-    fn take_many_labels<T: Trace, const IPV6: bool>(
-        &mut self,
-        company: &mut Company<'_, '_, '_, T>,
-        mut packet: Packet,
-        len: usize,
-        push: &Push,
-    ) {
-        match put_on::<IPV6>(company.common.view, &mut packet, len, push, &push.labels) {
-            Some(out) => self.send_labelled(out, packet, company.trace),
-            None => self.take_own_road(company, packet),
-        }
-    }
-
-    /// Puts a frame with labels into the queue of a port.
-    #[inline(always)]
-    fn send_labelled<T: Trace>(&mut self, (port, len): Out, packet: Packet, trace: &mut T) {
-        trace.step(Event::Sent(port), &packet);
-        if let Err(packet) = self.transmit.push_labelled::<COUNT>(port, packet, len as usize) {
-            self.drop(packet, Drop::TransmitFull, trace);
-        }
-    }
-
-    /// Takes a packet that is not plainly IP to its port, if it is labelled, or along its own road.
-    #[inline(never)]
-    pub(super) fn take_unplain<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, packet: Packet) {
-        if company.common.is_labelled(packet.bytes()) {
-            let mut row = Row::default();
-            if let Some((packet, switch)) = self.take_label(company, &mut row, packet) {
-                let mut alone = Burst::new();
-                self.take_ended_row(company, &mut alone.drain(..), &mut row, packet, switch);
-            }
-            self.flush_label(&mut row);
-            self.flush_port(&mut row);
-        } else {
-            self.take_own_road(company, packet);
-        }
     }
 
     /// Takes a packet to its port by its first label; or gives it back, as it was, with what is said of that label if it
@@ -166,12 +120,7 @@ impl<const COUNT: bool> Path<COUNT> {
         row.packets += 1;
         row.bytes += bytes as u64;
         if packet.bytes().get(ETHERNET - 2..ETHERNET) == Some(&MPLS[..]) {
-            if row.port != out.0 {
-                self.flush_port(row);
-                row.port = out.0;
-            }
-            row.sent_packets += 1;
-            row.sent_bytes += u64::from(out.1) - ETHERNET as u64;
+            row.sent.count(out, &mut self.transmit);
         }
     }
 
@@ -181,14 +130,6 @@ impl<const COUNT: bool> Path<COUNT> {
         if packets != 0 {
             self.counters.add(CounterId::of_label(row.label), Count { packets, bytes, errors: 0 });
             self.labelled.count(packets, bytes);
-        }
-    }
-
-    #[inline(never)]
-    fn flush_port(&mut self, row: &mut Row) {
-        let (packets, bytes) = (std::mem::take(&mut row.sent_packets), std::mem::take(&mut row.sent_bytes));
-        if packets != 0 {
-            self.transmit.count_labelled(row.port, packets, bytes);
         }
     }
 }
@@ -308,49 +249,6 @@ fn replace(
         write_labels(stack, labels, (kept_class(view, entry), entry.ttl() - 1), entry.is_bottom())?;
     }
     Some((next_hop.port, len as u32))
-}
-
-/// Gives `len` bytes of labels of class 0 that of the IP packet behind them.
-#[inline(never)]
-fn add_class(stack: &mut [u8], len: usize) {
-    if let Some((labels, packet)) = stack.split_at_mut_checked(len)
-        && let Some(class) = class_of(packet)
-    {
-        labels.as_chunks_mut::<{ Entry::LEN }>().0.iter_mut().for_each(|entry| entry[2] |= class << 1);
-    }
-}
-
-/// Puts labels on the IP packet of `len` bytes in a frame, and sends it to their next hop. `None`: it is not so
-/// plain, and as it was.
-#[inline(always)]
-fn put_on<const IPV6: bool>(
-    view: &View<'_>,
-    packet: &mut Packet,
-    len: usize,
-    push: &Push,
-    labels: &[u8],
-) -> Option<Out> {
-    let next_hop = view.tables.next_hop(push.next_hop, view.guard)?;
-    if packet.len() != ETHERNET + len {
-        cut(packet, ETHERNET + len);
-    }
-    let mac = addresses(next_hop, len + labels.len())?;
-    if packet.headroom() < labels.len() {
-        return None;
-    }
-    let inside = packet.bytes_mut().get_mut(ETHERNET..)?;
-    let left = if IPV6 { super::ipv6::lower_hop_limit(inside) } else { super::ipv4::lower_ttl(inside) }?;
-    let (head, rest) = packet.push(labels.len()).ok()?.split_first_chunk_mut::<ETHERNET>()?;
-    write_header(head, mac, ethernet::MPLS);
-    let ttl = push.ttl.unwrap_or(left);
-    let stack = rest.get_mut(..labels.len())?;
-    for (entry, [a, b, c, _]) in stack.as_chunks_mut().0.iter_mut().zip(labels.as_chunks().0) {
-        *entry = [*a, *b, *c, ttl];
-    }
-    if view.tables.labels().is_uniform() {
-        add_class(rest, labels.len());
-    }
-    Some((next_hop.port, (ETHERNET + labels.len() + len) as u32))
 }
 
 /// The first label of a frame, with what goes with it.

@@ -4,12 +4,11 @@ use std::net::Ipv6Addr;
 
 use underpass_packet::{ethernet, protocol};
 
-use super::super::chain::{Chain, Fibs};
-use super::super::{View, ipv4, ipv6};
+use super::super::chain::Fibs;
+use super::super::{View, ipv6};
+use super::family::{Family, To};
 use super::headend::encapsulate;
-use super::{
-    ETHERNET, NEXT_HEADER, Out, addresses, cut, forward_inner, next_hop, next_hop4, next_hop6, write_header,
-};
+use super::{ETHERNET, NEXT_HEADER, Out, addresses, cut, forward_inner, next_hop, write_header};
 use crate::buffer::Packet;
 use crate::srv6;
 use crate::tables::{ActionId, Behaviour, Endpoint, Link, LookupId, StoredNextHop};
@@ -48,7 +47,7 @@ pub(super) fn through_sid<'a>(
             if known.is_none() && !via.address.is_unspecified() {
                 return None;
             }
-            decapsulate4(packet, len, |address| known.or_else(|| next_hop4(view, fibs, lookup, address)))
+            decapsulate::<u32>(packet, len, |target| known.or_else(|| looked_up(view, fibs, lookup, target)))
         }
         Behaviour::DX6(via) => {
             let lookup = via.lookup;
@@ -56,16 +55,16 @@ pub(super) fn through_sid<'a>(
             if known.is_none() && !via.address.is_unspecified() {
                 return None;
             }
-            decapsulate6(packet, len, |address| known.or_else(|| next_hop6(view, fibs, lookup, address)))
+            decapsulate::<u128>(packet, len, |target| known.or_else(|| looked_up(view, fibs, lookup, target)))
         }
         Behaviour::DT4 { lookup } => {
-            decapsulate4(packet, len, |address| next_hop4(view, fibs, *lookup, address))
+            decapsulate::<u32>(packet, len, |target| looked_up(view, fibs, *lookup, target))
         }
         Behaviour::DT46 { lookup } if bytes.get(NEXT_HEADER) == Some(&protocol::IPV4) => {
-            decapsulate4(packet, len, |address| next_hop4(view, fibs, *lookup, address))
+            decapsulate::<u32>(packet, len, |target| looked_up(view, fibs, *lookup, target))
         }
         Behaviour::DT6 { lookup } | Behaviour::DT46 { lookup } => {
-            decapsulate6(packet, len, |address| next_hop6(view, fibs, *lookup, address))
+            decapsulate::<u128>(packet, len, |target| looked_up(view, fibs, *lookup, target))
         }
         Behaviour::X(via) => {
             let next = srv6::next_segment_plain(bytes)?;
@@ -126,9 +125,9 @@ pub(super) fn through_flavours<'a>(
         return None;
     }
     if srv6::plain_inner(bytes, protocol::IPV6).is_some() {
-        decapsulate6(packet, len, |address| via.or_else(|| next_hop6(view, fibs, lookup, address)))
+        decapsulate::<u128>(packet, len, |target| via.or_else(|| looked_up(view, fibs, lookup, target)))
     } else {
-        decapsulate4(packet, len, |address| via.or_else(|| next_hop4(view, fibs, lookup, address)))
+        decapsulate::<u32>(packet, len, |target| via.or_else(|| looked_up(view, fibs, lookup, target)))
     }
 }
 
@@ -143,7 +142,7 @@ fn known_next_hop<'a>(
     let leaf = match fibs.known(lookup, segment) {
         Some(leaf) => leaf,
         None => {
-            let fib = fibs.fib6(view, lookup).filter(Chain::is_hot)?;
+            let fib = fibs.hot6(view, lookup)?;
             let leaf = fib.lookup(segment.to_bits(), view.guard).map(ActionId)?;
             fibs.next = Some((lookup, segment, leaf));
             leaf
@@ -221,31 +220,28 @@ fn advance_and_pop(
     Some((next_hop.port, (ETHERNET + left) as u32))
 }
 
-/// Takes the outer headers off the packet of `len` bytes in a frame, and sends the IPv4 packet inside to the
-/// next hop that its destination leads to.
+/// The next hop that an address leads to, in tables that are in the cache.
 #[inline(always)]
-fn decapsulate4<'a>(
-    packet: &mut Packet,
-    len: usize,
-    next_hop: impl FnOnce(u32) -> Option<&'a StoredNextHop>,
-) -> Option<Out> {
-    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
-    let at = srv6::plain_inner(bytes, protocol::IPV4)?;
-    let (target, len) = ipv4::plain(bytes.get(at..)?)?;
-    let next_hop = next_hop(target)?;
-    forward_inner::<false>(packet, (at, len), next_hop)
+fn looked_up<'a, A: Family>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    lookup: LookupId,
+    target: A,
+) -> Option<&'a StoredNextHop> {
+    To::table(view, fibs, lookup)?.next_hop(view, target)
 }
 
-/// The same for an IPv6 packet inside.
+/// Takes the outer headers off the packet of `len` bytes in a frame, and sends the one inside to the next hop that its
+/// destination leads to.
 #[inline(always)]
-fn decapsulate6<'a>(
+pub(super) fn decapsulate<'a, A: Family>(
     packet: &mut Packet,
     len: usize,
-    next_hop: impl FnOnce(u128) -> Option<&'a StoredNextHop>,
+    next_hop: impl FnOnce(A) -> Option<&'a StoredNextHop>,
 ) -> Option<Out> {
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
-    let at = srv6::plain_inner(bytes, protocol::IPV6)?;
-    let (target, len) = ipv6::plain(bytes.get(at..)?)?;
+    let at = srv6::plain_inner(bytes, A::PROTOCOL)?;
+    let (target, len) = A::plain(bytes.get(at..)?)?;
     let next_hop = next_hop(target)?;
-    forward_inner::<true>(packet, (at, len), next_hop)
+    forward_inner::<A>(packet, (at, len), next_hop)
 }

@@ -1,0 +1,220 @@
+//! What the packets of a burst are, and what they are looked up to: each when its turn comes, where the tables are in the
+//! cache; or all of them first, so that no packet waits for memory by itself.
+
+use super::family::Family;
+use super::prefetch::prefetch;
+use super::{Common, Packets, Plain};
+use crate::buffer::{BURST, Packet};
+use crate::counters::Counters;
+use crate::lpm::NO_LEAF;
+
+/// A packet of the common kind.
+#[derive(Clone, Copy)]
+pub(super) struct Look<A> {
+    /// Its destination, for the one who has seen it.
+    target: A,
+    /// Its length.
+    pub(super) len: usize,
+    /// What the destination is looked up to.
+    pub(super) leaf: Option<u32>,
+}
+
+/// How the packets of a burst are seen. `left` are those behind the packet.
+pub(super) trait Sight: Copy {
+    /// What a packet is. `None`: it is not of the common kind.
+    fn plain(self, common: &Common<'_, '_>, packet: &Packet, left: &Packets<'_>) -> Option<Plain>;
+
+    /// What a packet is looked up to that is of this family.
+    fn look_up<A: Family>(self, common: &Common<'_, '_>, plain: (A, usize), left: &Packets<'_>) -> Look<A>;
+
+    /// A packet behind one of this family. `None`: it is not of the common kind, or of the other family.
+    fn next<A: Family>(self, common: &Common<'_, '_>, packet: &Packet, left: &Packets<'_>)
+    -> Option<Look<A>>;
+
+    /// The length of a packet behind another one that is looked up alike. `None`: it is not.
+    fn again<A: Family>(
+        self,
+        common: &Common<'_, '_>,
+        packet: &Packet,
+        left: &Packets<'_>,
+        before: Look<A>,
+    ) -> Option<usize>;
+}
+
+/// Each packet when its turn comes: the tables are in the cache.
+#[derive(Clone, Copy)]
+pub(super) struct InTurn;
+
+impl Sight for InTurn {
+    #[inline(always)]
+    fn plain(self, common: &Common<'_, '_>, packet: &Packet, _: &Packets<'_>) -> Option<Plain> {
+        common.plain(packet.bytes())
+    }
+
+    #[inline(always)]
+    fn look_up<A: Family>(
+        self,
+        common: &Common<'_, '_>,
+        (target, len): (A, usize),
+        _: &Packets<'_>,
+    ) -> Look<A> {
+        let leaf = A::chain(common).and_then(|fib| fib.lookup(target, common.view.guard));
+        Look { target, len, leaf }
+    }
+
+    #[inline(always)]
+    fn next<A: Family>(
+        self,
+        common: &Common<'_, '_>,
+        packet: &Packet,
+        left: &Packets<'_>,
+    ) -> Option<Look<A>> {
+        let plain = A::plain(common.inside::<A>(packet.bytes())?)?;
+        Some(self.look_up(common, plain, left))
+    }
+
+    #[inline(always)]
+    fn again<A: Family>(
+        self,
+        common: &Common<'_, '_>,
+        packet: &Packet,
+        _: &Packets<'_>,
+        before: Look<A>,
+    ) -> Option<usize> {
+        A::plain_to(common.inside::<A>(packet.bytes())?, before.target)
+    }
+}
+
+/// All packets first.
+pub(super) struct AllFirst {
+    /// The length of each, with [`V6`] if it is of IPv6; 0: it is not of the common kind.
+    kinds: [u32; BURST],
+    /// What each is looked up to.
+    leaves: [u32; BURST],
+    /// How many they are.
+    came: usize,
+}
+
+/// Above all lengths of packets.
+const V6: u32 = 1 << 31;
+
+impl AllFirst {
+    /// Looks the packets of a burst up, and asks for what they are looked up to.
+    #[inline(never)]
+    pub(super) fn new(common: &Common<'_, '_>, counters: &Counters, burst: &[Packet]) -> Self {
+        let mut all = Self { kinds: [0; BURST], leaves: [NO_LEAF; BURST], came: burst.len() };
+        let (mut targets4, mut count4) = ([0u32; BURST], 0);
+        let (mut targets6, mut count6) = ([0u128; BURST], 0);
+        // A large table of IPv4 is in memory, from where an answer comes while other packets are checked.
+        let far = common.fib4.map(|chain| chain.first).filter(|fib| fib.is_flat());
+        for (packet, kind) in burst.iter().zip(&mut all.kinds) {
+            match common.plain(packet.bytes()) {
+                Some(Plain::V6(target, len)) => {
+                    *kind = len as u32 | V6;
+                    targets6[count6 % BURST] = target;
+                    count6 += 1;
+                }
+                Some(Plain::V4(target, len)) => {
+                    *kind = len as u32;
+                    targets4[count4 % BURST] = target;
+                    count4 += 1;
+                    if let Some(fib) = far {
+                        fib.prefetch(target);
+                    }
+                }
+                None => {}
+            }
+        }
+        let (targets4, targets6) = (&targets4[..count4.min(BURST)], &targets6[..count6.min(BURST)]);
+        if targets6.len() == burst.len() {
+            look_up_all(common, targets6, &mut all.leaves);
+        } else if targets4.len() == burst.len() {
+            look_up_all(common, targets4, &mut all.leaves);
+        } else {
+            let (mut leaves4, mut leaves6) = ([NO_LEAF; BURST], [NO_LEAF; BURST]);
+            look_up_all(common, targets4, &mut leaves4);
+            look_up_all(common, targets6, &mut leaves6);
+            let (mut leaves4, mut leaves6) = (leaves4.into_iter(), leaves6.into_iter());
+            for (kind, leaf) in all.kinds.iter().zip(&mut all.leaves) {
+                let found = match kind {
+                    0 => None,
+                    V6.. => leaves6.next(),
+                    _ => leaves4.next(),
+                };
+                *leaf = found.unwrap_or(NO_LEAF);
+            }
+        }
+        prefetch(common.view, counters, burst, &all.leaves);
+        all
+    }
+
+    /// The length, with its family, of the packet before so many, and what it is looked up to.
+    #[inline(always)]
+    fn of(&self, left: &Packets<'_>) -> (u32, u32) {
+        let place = self.came.wrapping_sub(left.len() + 1);
+        let kind = self.kinds.get(place).copied().unwrap_or_default();
+        (kind, self.leaves.get(place).copied().unwrap_or(NO_LEAF))
+    }
+}
+
+impl Sight for &AllFirst {
+    #[inline(always)]
+    fn plain(self, _: &Common<'_, '_>, _: &Packet, left: &Packets<'_>) -> Option<Plain> {
+        let (kind, _) = self.of(left);
+        let len = (kind & !V6) as usize;
+        match kind {
+            0 => None,
+            V6.. => Some(Plain::V6(u128::NOWHERE, len)),
+            _ => Some(Plain::V4(u32::NOWHERE, len)),
+        }
+    }
+
+    #[inline(always)]
+    fn look_up<A: Family>(
+        self,
+        _: &Common<'_, '_>,
+        (target, len): (A, usize),
+        left: &Packets<'_>,
+    ) -> Look<A> {
+        Look { target, len, leaf: known(self.of(left).1) }
+    }
+
+    #[inline(always)]
+    fn next<A: Family>(self, _: &Common<'_, '_>, _: &Packet, left: &Packets<'_>) -> Option<Look<A>> {
+        let (kind, leaf) = self.of(left);
+        let is = kind != 0 && (kind >= V6) == A::IPV6;
+        is.then_some(Look { target: A::NOWHERE, len: (kind & !V6) as usize, leaf: known(leaf) })
+    }
+
+    #[inline(always)]
+    fn again<A: Family>(
+        self,
+        common: &Common<'_, '_>,
+        packet: &Packet,
+        left: &Packets<'_>,
+        before: Look<A>,
+    ) -> Option<usize> {
+        let look = self.next::<A>(common, packet, left)?;
+        (look.leaf == before.leaf).then_some(look.len)
+    }
+}
+
+#[inline(always)]
+fn known(leaf: u32) -> Option<u32> {
+    (leaf != NO_LEAF).then_some(leaf)
+}
+
+/// Looks addresses up.
+#[inline(always)]
+fn look_up_all<A: Family>(common: &Common<'_, '_>, targets: &[A], leaves: &mut [u32; BURST]) {
+    let guard = common.view.guard;
+    match A::chain(common) {
+        Some(fib) if fib.is_hot() => {
+            for (target, leaf) in targets.iter().zip(leaves) {
+                *leaf = fib.lookup_deep(*target, guard).unwrap_or(NO_LEAF);
+            }
+        }
+        Some(fib) => fib.lookup_batch(targets, leaves, guard),
+        None => {}
+    }
+}

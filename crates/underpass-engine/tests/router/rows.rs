@@ -1,0 +1,330 @@
+//! Bursts of packets of many kinds in rows of any length: the common road, which finds and counts once what a row shares,
+//! and each packet's own road come to the same.
+
+use std::cell::RefCell;
+use std::net::Ipv4Addr;
+
+use proptest::prelude::any;
+use proptest::test_runner::{Config, TestRunner};
+use underpass_engine::counters::{Count, CounterId, Direction, MplsCount, Totals};
+use underpass_engine::tables::{
+    Action, FouPayload, FouPort, GreFields, HeadendMode, LabelAction, Link, LinkId, Push, Rpl, Switch,
+    SwitchTo, TunnelKind, TunnelRoute, TunnelUdp,
+};
+use underpass_packet::mpls::{self, Entry};
+use underpass_packet::{checksum, ethernet, protocol};
+
+use super::lab::{Lab, Watcher, frame, ip4, ip6, udp, v6, with_srh};
+use super::pair;
+
+/// How a router sees the packets of a burst.
+#[derive(Clone, Copy, Debug)]
+enum Tables {
+    /// Few routes: each in turn.
+    Few,
+    /// So many that all are looked up first.
+    Many,
+    /// So many tunnels that they are asked for.
+    ManyTunnels,
+}
+
+/// The routes with labels, how many there are of each, and their TTL.
+const PUSHES: [(&[u32], Option<u8>); 5] =
+    [(&[100], None), (&[101], None), (&[102], Some(77)), (&[103, 104], None), (&[105, 106, 107], None)];
+
+/// What is between a tunnel's headers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Between {
+    Nothing,
+    /// The key of GRE.
+    Key(u32),
+    /// FOU from a fixed port, and from one by the flow's hash.
+    Fou,
+    FouByHash,
+    /// GUE from a port by the flow's hash.
+    Gue,
+}
+
+/// Tunnels.
+const TUNNELS: [(TunnelKind, Between); 9] = [
+    (TunnelKind::Ipip, Between::Nothing),
+    (TunnelKind::Sit, Between::Nothing),
+    (TunnelKind::Gre, Between::Nothing),
+    (TunnelKind::Gre, Between::Key(7)),
+    (TunnelKind::Ipip, Between::FouByHash),
+    (TunnelKind::Sit, Between::Fou),
+    (TunnelKind::Gre, Between::Gue),
+    (TunnelKind::Ip6tnl, Between::Nothing),
+    (TunnelKind::Ip6gre, Between::Nothing),
+];
+
+/// All that a router has counted.
+#[derive(PartialEq, Eq, Debug)]
+struct Counted {
+    /// Of SIDs, links and labels.
+    counts: Vec<Count>,
+    mpls: Vec<MplsCount>,
+    totals: Totals,
+    drops: Vec<(&'static str, u64)>,
+}
+
+/// A router with a route of every kind, for IPv4 and IPv6.
+struct Router {
+    lab: Lab,
+    sids: Vec<CounterId>,
+    links: Vec<LinkId>,
+}
+
+impl Router {
+    fn new(tables: Tables) -> Self {
+        let mut lab = Lab::new();
+        for port in [0, 1] {
+            lab.writer.set_link(lab.links[usize::from(port)], Link { mpls: true, ..lab.link(port) });
+        }
+        let sids = lab.all_behaviours();
+        let policy = lab.policy(HeadendMode::Encap, &["fd00:1::7"]);
+        let other = lab.writer.add_action(Action::Headend(policy));
+        let rpl = Rpl::new(&[v6("fd00:1::9"), v6("fd00:1::8")], lab.via(1)).unwrap();
+        let rpl = lab.writer.add_action(Action::Rpl(rpl));
+        lab.writer.insert6(lab.fib6, v6("2001:db8:e3::"), 48, other);
+        lab.writer.insert4(lab.fib4, [10, 203, 0, 0].into(), 16, other);
+        lab.writer.insert6(lab.fib6, v6("2001:db8:e4::"), 48, rpl);
+        for (n, (labels, ttl)) in PUSHES.into_iter().enumerate() {
+            let mut bytes = vec![0; labels.len() * Entry::LEN];
+            mpls::write(labels, 0, &mut bytes).unwrap();
+            let push = Push { labels: bytes.into(), ttl, next_hop: lab.next_hops[1] };
+            let action = lab.writer.add_action(Action::Push(push));
+            lab.writer.insert4(lab.fib4, [10, 210, n as u8, 0].into(), 24, action);
+            lab.writer.insert6(lab.fib6, v6(&format!("2001:db8:a{n}::")), 48, action);
+        }
+        let next_hop = lab.next_hops[1];
+        lab.writer.set_label(200, Some(LabelAction::Swap { label: 300, next_hop }));
+        lab.writer.set_label(201, Some(LabelAction::Pop { next_hop, propagate: true }));
+        let here = SwitchTo::Here { lookup: lab.lookup, labels: true, hop: true };
+        let here = Switch { labels: [].into(), to: here, propagate: true, payload: None };
+        let here = lab.writer.add_action(Action::Switch(here));
+        lab.writer.set_label(202, Some(LabelAction::Act(here)));
+        let mut links = lab.links.to_vec();
+        links.extend((0..TUNNELS.len()).map(|n| tunnel(&mut lab, n)));
+        for (port, payload) in [
+            (5555, FouPayload::Gue),
+            (5556, FouPayload::Protocol(protocol::IPV4)),
+            (5557, FouPayload::Protocol(protocol::IPV6)),
+        ] {
+            let local = pair::LOCAL4.into();
+            lab.writer.add_fou_port(FouPort { port, ipv6: false, local, peer: None, bound: None, payload });
+        }
+        match tables {
+            Tables::Few => {}
+            Tables::Many => lab.spread(),
+            Tables::ManyTunnels => {
+                for n in 0..200 {
+                    let (_, mut tunnel) = pair::device(&mut lab, TunnelKind::Ipip, 0);
+                    tunnel.remote = Ipv4Addr::new(10, 0, 8, n).into();
+                    lab.writer.add_tunnel(tunnel);
+                }
+            }
+        }
+        Self { lab, sids, links }
+    }
+
+    fn counted(&self) -> Counted {
+        let writer = &self.lab.writer;
+        let sids = self.sids.iter().map(|id| writer.count(*id));
+        let links = self.links.iter().flat_map(|id| {
+            [Direction::Receive, Direction::Transmit].map(|direction| writer.link_count(*id, direction))
+        });
+        let labels = [200, 201, 202].map(|label| writer.label_count(label));
+        Counted {
+            counts: sids.chain(links).chain(labels).collect(),
+            mpls: self.lab.links.iter().map(|id| writer.mpls_count(*id)).collect(),
+            // Only the common road says what it has saved.
+            totals: Totals { buffer_moves: 0, buffer_moves_avoided: 0, ..writer.totals() },
+            drops: self.lab.drops(),
+        }
+    }
+}
+
+/// A tunnel of those, which 10.220+n/16 and 2001:db8:bn::/48 go into.
+fn tunnel(lab: &mut Lab, n: usize) -> LinkId {
+    let (kind, between) = TUNNELS[n];
+    let (link, mut tunnel) = pair::device(lab, kind, 0);
+    let key = if let Between::Key(key) = between { Some(key) } else { None };
+    tunnel.transmit = GreFields { key, ..GreFields::default() };
+    tunnel.receive = tunnel.transmit;
+    let gue = between == Between::Gue;
+    if gue || matches!(between, Between::Fou | Between::FouByHash) {
+        tunnel.udp = Some(TunnelUdp {
+            gue,
+            source_port: (between == Between::Fou).then_some(4444),
+            destination_port: if gue { 5555 } else { 5556 + u16::from(kind == TunnelKind::Sit) },
+            checksum: false,
+            remote_checksum: false,
+        });
+    }
+    // Those of FOU have addresses of their own.
+    if tunnel.udp.is_some() && !gue {
+        tunnel.remote = Ipv4Addr::new(10, 0, 9, n as u8).into();
+    }
+    let id = lab.writer.add_tunnel(tunnel);
+    let route = Action::Tunnel(TunnelRoute { tunnel: id, next_hop: None, mtu: 0 });
+    let action = lab.writer.add_action(route);
+    lab.writer.insert4(lab.fib4, [10, 220 + n as u8, 0, 0].into(), 16, action);
+    lab.writer.insert6(lab.fib6, v6(&format!("2001:db8:b{n}::")), 48, action);
+    link
+}
+
+/// How many kinds of packets there are.
+const KINDS: u8 = 34;
+
+/// A packet of this kind; `len` bytes of payload, `class` its TOS or traffic class.
+fn packet(kind: u8, len: usize, class: u8) -> Vec<u8> {
+    let payload = udp(len);
+    let four = |destination: [u8; 4]| {
+        let mut packet = ip4([10, 0, 0, 2], destination, protocol::UDP, &payload);
+        packet[1] = class;
+        packet[10..12].fill(0);
+        let sum = checksum::of(&packet[..20]);
+        packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        packet
+    };
+    let six = |destination: &str| {
+        let mut packet = ip6("fd00:0::2", destination, protocol::UDP, &payload);
+        packet[0] = 0x60 | class >> 4;
+        packet[1] = packet[1] & 0xf | class << 4;
+        packet
+    };
+    let v4 = |packet: Vec<u8>| frame(ethernet::IPV4, &packet);
+    let v6 = |packet: Vec<u8>| frame(ethernet::IPV6, &packet);
+    let sid = |n: u8, next_header: u8, inside: &[u8]| {
+        v6(ip6("fd00:0::2", &format!("fc00::{n:x}"), next_header, inside))
+    };
+    let outer = |protocol: u8, inside: &[u8]| v4(ip4([10, 0, 0, 2], [10, 0, 0, 1], protocol, inside));
+    let gre = |ethertype: u16, inside: &[u8]| [&[0, 0][..], &ethertype.to_be_bytes(), inside].concat();
+    let of = usize::from(class) % 5;
+    match kind {
+        0 => v4(four([10, 1, 2, len as u8])),
+        1 => v6(six("2001:db8:1::1")),
+        2..4 => v4(four([10, 210, of as u8, kind])),
+        4..6 => v6(six(&format!("2001:db8:a{of}::{kind}"))),
+        6..9 => v4(four([10, 220 + (class % 9), 0, kind])),
+        9..12 => v6(six(&format!("2001:db8:b{}::{kind}", class % 9))),
+        12..14 => v4(four([10, 200 + (class % 4), 0, kind])),
+        14..16 => v6(six(&format!("2001:db8:e{of}::{kind}"))),
+        16 => sid(5, protocol::IPV4, &four([10, 1, 0, 9])),
+        17 => sid(6, protocol::IPV6, &six("fd00:1::9")),
+        18 => sid(7, protocol::IPV4, &four([10, 1, 0, 9])),
+        19 => sid(8, protocol::IPV6, &six("2001:db8:1::1")),
+        20 => sid(9, if class & 1 == 0 { protocol::IPV4 } else { protocol::IPV6 }, &four([10, 1, 0, 9])),
+        21 => sid(4, protocol::ETHERNET, &frame(ethernet::IPV4, &four([10, 1, 0, 9]))),
+        22..25 => {
+            let path = [&format!("fc00::{:x}", kind - 21), "fd00:1::9"];
+            let inside = with_srh(&path, 1, protocol::UDP, &payload);
+            sid(kind - 21, protocol::ROUTING, &inside)
+        }
+        25 => outer(protocol::IPV4, &four([10, 1, 0, 9])),
+        26 => outer(protocol::IPV6, &six("fd00:1::9")),
+        27 => outer(protocol::GRE, &gre(ethernet::IPV4, &four([10, 1, 0, 9]))),
+        28 => outer(protocol::GRE, &gre(ethernet::IPV6, &six("fd00:1::9"))),
+        29 => {
+            let inside = [&[0x20, 0, 8, 0, 0, 0, 0, 7][..], &four([10, 1, 0, 9])].concat();
+            outer(protocol::GRE, &inside)
+        }
+        30 => v6(ip6("fd00::2", "fd00:0::1", protocol::IPV4, &four([10, 1, 0, 9]))),
+        31 | 32 => {
+            let mut labels = vec![0; 4];
+            mpls::write(&[200 + u32::from(class % 3)], 40, &mut labels).unwrap();
+            frame(ethernet::MPLS, &[labels, four([10, 1, 0, 9])].concat())
+        }
+        // Not of the common kind: for nobody, or broken.
+        _ => {
+            let mut broken = v4(four([10, 1, 0, 9]));
+            broken[24] ^= class;
+            broken
+        }
+    }
+}
+
+/// A frame without the identification of an outer header, which is that of the order, and its checksum.
+fn unnumbered((port, mut frame): (u16, Vec<u8>)) -> (u16, Vec<u8>) {
+    if frame[12..14] == ethernet::IPV4.to_be_bytes() && frame[26..30] == pair::LOCAL4.octets() {
+        assert_eq!(checksum::of(&frame[14..34]), 0, "a checksum is wrong");
+        frame[18..20].fill(0);
+        frame[24..26].fill(0);
+    }
+    (port, frame)
+}
+
+/// The same router twice.
+struct Both {
+    common: Router,
+    own: Router,
+    /// How many packets have left.
+    left: usize,
+}
+
+impl Both {
+    /// Sends the same frames through both, by the common road and each by its own.
+    fn send(&mut self, frames: &[Vec<u8>]) {
+        // So much later that no error is withheld.
+        self.common.lab.now += 10_000_000_000;
+        self.own.lab.now = self.common.lab.now;
+        let sorted = |out: Vec<_>| {
+            let mut out: Vec<_> = out.into_iter().map(unnumbered).collect();
+            out.sort();
+            out
+        };
+        let out = sorted(self.common.lab.send(frames));
+        assert_eq!(out, sorted(self.own.lab.send_watched(frames, &mut Watcher)));
+        assert_eq!(self.common.counted(), self.own.counted());
+        self.common.lab.assert_accounted();
+        self.left += out.len();
+    }
+}
+
+fn rows_do_as_each_packet_would(tables: Tables) {
+    let both = Both { common: Router::new(tables), own: Router::new(tables), left: 0 };
+    let both = RefCell::new(both);
+    // Which kind, whether it is that of the one before, its length and its class.
+    let one = (0..KINDS, any::<[bool; 2]>(), 0..200usize, any::<u8>());
+    let input = proptest::collection::vec(one, 1..=64);
+    let run = TestRunner::new(Config::with_cases(400)).run(&input, |input| {
+        let mut before = (0, 0);
+        let frames: Vec<_> = input
+            .into_iter()
+            .map(|(kind, again, len, class)| {
+                before = match again {
+                    [true, true] => before,
+                    [true, false] => (before.0, class),
+                    _ => (kind, class),
+                };
+                packet(before.0, len, before.1)
+            })
+            .collect();
+        both.borrow_mut().send(&frames);
+        Ok(())
+    });
+    run.unwrap();
+    let Both { common: Router { lab, sids, links }, left, .. } = both.into_inner();
+    assert!(left > 1000 && lab.writer.totals().buffer_moves_avoided > 1000);
+    assert!(sids.iter().filter(|id| lab.writer.count(**id).packets > 0).count() >= 8);
+    let crossed = |direction: Direction| {
+        links.iter().filter(|link| lab.writer.link_count(**link, direction).packets > 0).count()
+    };
+    assert!(crossed(Direction::Transmit) > 8 && crossed(Direction::Receive) > 4);
+}
+
+#[test]
+fn each_packet_in_turn() {
+    rows_do_as_each_packet_would(Tables::Few);
+}
+
+#[test]
+fn all_packets_first() {
+    rows_do_as_each_packet_would(Tables::Many);
+}
+
+#[test]
+fn all_packets_first_for_their_tunnels() {
+    rows_do_as_each_packet_would(Tables::ManyTunnels);
+}
