@@ -157,12 +157,17 @@ impl Tbf {
             self.peak_tokens -= peak_costs;
             return Ok(());
         }
-        let passed = (now.saturating_sub(self.at) as i64).min(self.buffer);
+        let passed = now.saturating_sub(self.at).min(i64::MAX as u64 / 2) as i64;
         let tokens = (passed + self.tokens).min(self.buffer) - costs;
         let peak_tokens =
             if self.peak.is_some() { (passed + self.peak_tokens).min(self.mtu) - peak_costs } else { 0 };
         if tokens | peak_tokens < 0 {
-            return Err(now.saturating_add(tokens.min(peak_tokens).unsigned_abs()));
+            // The bucket may have become smaller than what it costs. Linux waits for ever; here a full one is enough.
+            let beyond = (self.buffer - costs).min(0);
+            let lacks = (tokens - beyond).min(peak_tokens - (self.mtu - peak_costs).min(0));
+            if lacks < 0 {
+                return Err(now.saturating_add(lacks.unsigned_abs()));
+            }
         }
         (self.tokens, self.peak_tokens, self.at) = (tokens, peak_tokens, now);
         Ok(())

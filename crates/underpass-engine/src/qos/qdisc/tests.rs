@@ -103,7 +103,8 @@ impl Bed {
     /// Until nothing waits: when what left.
     pub(super) fn run(&mut self) -> Vec<(Nanos, u32, u32)> {
         let mut left = Vec::new();
-        loop {
+        // Each packet waits for a bucket of each class above it, or of each tree of one.
+        for _ in 0..100 * self.items.limit() {
             while let Some((len, mark)) = self.dequeue() {
                 left.push((self.now, len, mark));
             }
@@ -113,6 +114,7 @@ impl Bed {
             assert!(self.due > self.now && self.due < Nanos::MAX, "it waits for nothing: {}", self.due);
             self.now = self.due;
         }
+        panic!("{} packets wait for ever", self.node.len());
     }
 
     pub(super) fn drops(&mut self) -> usize {
@@ -325,6 +327,20 @@ fn tbf_counts_as_linux() {
     let count = bed.count(1);
     assert_eq!((count.bytes, count.packets, count.drops, count.overlimits), (3000, 3, 2, 9));
     assert_eq!((count.backlog, count.queued), (7000, 7));
+}
+
+/// A bucket that becomes smaller than a packet that waits for it lets that go when it is full.
+#[test]
+fn tbf_is_left_by_what_it_has_become_too_small_for() {
+    let mut bed = Bed::new(&tbf(1, 100_000, 2000, bfifo(2, 15_000)));
+    for len in [1600, 1600, 400] {
+        assert_eq!(bed.enqueue(len, 0), Enqueued::Queued);
+    }
+    bed.change(&tbf(1, 100_000, 500, bfifo(2, 15_000)));
+    let start = bed.now;
+    let left: Vec<_> = bed.run().into_iter().map(|(at, len, _)| ((at - start) / 1000, len)).collect();
+    // 10 us a byte: 1,100 are owed after the first, and the bucket has to fill again.
+    assert_eq!(left, [(0, 1600), (16_000, 1600), (31_000, 400)]);
 }
 
 /// A tree that is changed keeps what waits in what it still has.
