@@ -86,7 +86,8 @@ fn main() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
+    use std::fs;
+    use std::path::{Path, PathBuf};
 
     use clap::CommandFactory;
 
@@ -106,16 +107,82 @@ mod tests {
         all.collect()
     }
 
+    /// The pages of this repository.
+    fn pages() -> impl Iterator<Item = (PathBuf, String)> {
+        let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+        let pages = docs.chain([root().join("README.md"), root().join("CONTRIBUTING.md")]);
+        let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+        pages.map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
+    }
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    }
+
+    /// What stands between backquotes.
+    fn quoted(text: &str) -> impl Iterator<Item = &str> {
+        text.split('`').skip(1).step_by(2)
+    }
+
+    /// Every source file.
+    fn sources() -> Vec<PathBuf> {
+        let (mut found, mut left) = (Vec::new(), vec![root().join("crates")]);
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+                match entry.extension() {
+                    _ if entry.is_dir() => left.push(entry),
+                    Some(extension) if extension == "rs" => found.push(entry),
+                    _ => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// A page that names a source file names one that there is.
+    #[test]
+    fn files_that_the_docs_name_exist() {
+        let sources = sources();
+        let mut count = 0;
+        for (page, text) in pages() {
+            for name in quoted(&text).filter(|name| name.ends_with(".rs") && !name.contains([' ', '*', '{']))
+            {
+                count += 1;
+                let known = sources.iter().any(|source| source.ends_with(name));
+                assert!(known, "{}: there is no {name}", page.display());
+            }
+        }
+        assert!(count > 30, "{count} files");
+    }
+
+    /// Each step of the way to a new behaviour names what is in the files that it names.
+    #[test]
+    fn the_way_to_a_behaviour_leads_to_it() {
+        let sources = sources();
+        let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+        let (_, section) = page.split_once("## Add an SRv6 behaviour").unwrap();
+        let (steps, _) = section.split_once("\n`ip` has to").unwrap();
+        let mut count = 0;
+        for step in steps.split("\n\n").flat_map(|part| part.split(". **")).skip(1) {
+            let (files, names): (Vec<_>, Vec<_>) = quoted(step).partition(|name| name.contains(".rs"));
+            let read =
+                |name: &&str| sources.iter().find(|source| source.ends_with(name)).map(fs::read_to_string);
+            let texts: String = files.iter().filter_map(read).map(Result::unwrap).collect();
+            for name in names.into_iter().filter(|name| *name != "trace") {
+                let last = name.rsplit("::").next().unwrap().trim_end_matches('*');
+                count += 1;
+                assert!(texts.contains(last), "{name} is not in {files:?}");
+            }
+        }
+        assert!(count > 20, "{count} names");
+    }
+
     /// A table of figures stands below the command that prints it: in its section, or at the top of its page.
     #[test]
     fn figures_stand_below_their_command() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-        let pages = docs.chain([root.join("README.md"), root.join("CONTRIBUTING.md")]);
         let is_figure = |cell: &&str| cell.trim().starts_with(|c: char| c.is_ascii_digit());
         let mut tables = 0;
-        for page in pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
-            let text = fs::read_to_string(&page).unwrap();
+        for (page, text) in pages() {
             let (mut of_page, mut of_section, mut first) = (false, false, true);
             for line in text.lines() {
                 if line.starts_with("## ") {
@@ -138,12 +205,9 @@ mod tests {
     /// What a page tells to type can be typed.
     #[test]
     fn commands_of_the_docs_exist() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let docs = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-        let pages = docs.chain([root.join("README.md"), root.join("CONTRIBUTING.md")]);
         let mut count = 0;
-        for page in pages.filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
-            for line in commands(&fs::read_to_string(&page).unwrap()) {
+        for (page, text) in pages() {
+            for line in commands(&text) {
                 let words = shlex::split(&line).unwrap();
                 let arguments = std::iter::once("underpass".to_owned()).chain(words);
                 let found = Cli::command().try_get_matches_from(arguments);
