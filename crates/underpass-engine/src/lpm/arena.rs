@@ -101,6 +101,15 @@ impl<T: Atomic> Words<T> {
         self.view().word(index)
     }
 
+    /// Has the memory backed by huge pages, where it is already too, as far as the system does that.
+    pub(super) fn use_huge_pages(&self) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        for advice in [libc::MADV_HUGEPAGE, libc::MADV_COLLAPSE] {
+            // SAFETY: the reservation is `base` and its words; neither advice changes what they are.
+            unsafe { libc::madvise(self.base.cast_mut().cast(), self.len() * size_of::<T>(), advice) };
+        }
+    }
+
     fn len(&self) -> usize {
         self.mask + 1
     }

@@ -6,17 +6,15 @@
 //! not theirs, or a record, are looked up again one by one, in memory that is near by then.
 
 use std::hint::select_unpredictable as select;
-use std::sync::atomic::{AtomicU16, Ordering::Acquire};
-
-use arrayvec::ArrayVec;
+use std::sync::atomic::Ordering::Acquire;
 
 use super::arena::View;
 use super::entry::{Entry, NONE};
-use super::{Address, Lpm, Mark, NO_LEAF, ROOT, flat, node};
+use super::{Address, Lpm, Mark, NO_LEAF, ROOT, node};
 use crate::publish::Guard;
 
 /// Most addresses that go in lockstep.
-const LANES: usize = 64;
+pub(super) const LANES: usize = 64;
 
 /// What is found where more is to be done for it: no mark.
 const ODD: Mark = 1 << 31;
@@ -86,39 +84,11 @@ impl<A: Address> Lpm<A> {
             let count = rest.0.len().min(rest.1.len()).min(LANES);
             let (addresses, more) = rest.0.split_at(count);
             let (leaves, room) = rest.1.split_at_mut(count);
-            match self.flat.slots() {
-                Some(slots) => self.flat_lockstep(slots.view(), addresses, leaves),
+            match self.layout() {
+                Some(layout) => layout.leaves(self, addresses, leaves),
                 None => self.lockstep(addresses, leaves),
             }
             rest = (more, room);
-        }
-    }
-
-    /// As [`Self::lockstep`], with a table that is laid out flat: one word an address, but for those
-    /// that it sends to the trie.
-    #[inline(always)]
-    fn flat_lockstep(&self, slots: View<'_, AtomicU16>, addresses: &[A], leaves: &mut [u32]) {
-        for address in addresses {
-            slots.prefetch(flat::slot(*address));
-        }
-        let default = self.default.load(Acquire);
-        let mut deep = [0u8; LANES];
-        let mut count = 0;
-        for (n, (address, leaf)) in addresses.iter().zip(leaves.iter_mut()).enumerate() {
-            let mark = slots.word(flat::slot(*address)).load(Acquire);
-            *leaf = select(mark == 0, default, mark.into()).wrapping_sub(1);
-            deep[count % LANES] = n as u8;
-            count += usize::from(mark & flat::DEEP != 0);
-        }
-        if count > 0 {
-            let deep = &deep[..count.min(LANES)];
-            let below: ArrayVec<A, LANES> =
-                deep.iter().filter_map(|n| addresses.get(usize::from(*n))).copied().collect();
-            let mut found = [NO_LEAF; LANES];
-            self.lockstep(&below, &mut found[..below.len()]);
-            for (n, found) in deep.iter().zip(found) {
-                leaves[usize::from(*n)] = found;
-            }
         }
     }
 

@@ -84,7 +84,7 @@ impl<A: Address> Lpm<A> {
 
     /// All blocks of the table's nodes and records, with their sizes in words.
     pub(crate) fn blocks(&self) -> Vec<(Block, usize)> {
-        let mut blocks = Vec::new();
+        let mut blocks = self.deep_blocks();
         let mut entries: Vec<u64> = (0..COVERS).map(|slot| self.root.word(slot).load(Relaxed)).collect();
         while let Some(entry) = entries.pop().map(Entry) {
             match entry.kind() {
@@ -186,7 +186,7 @@ impl<A: Address> Edit<'_, A> {
         if previous.is_none() {
             self.table.routes.store(self.table.routes.load(Relaxed) + 1, Relaxed);
         }
-        self.table.refresh_flat(address, len, mark);
+        self.refresh_flat(address, len);
         previous.map(|mark| mark - 1)
     }
 
@@ -199,7 +199,7 @@ impl<A: Address> Edit<'_, A> {
         let previous = if len < ROOT { self.set_short(address, len, None) } else { self.unset(address, len) };
         if previous.is_some() {
             self.table.routes.store(self.table.routes.load(Relaxed) - 1, Relaxed);
-            self.table.refresh_flat(address, len, NONE);
+            self.refresh_flat(address, len);
         }
         previous.map(|mark| mark - 1)
     }

@@ -1,147 +1,439 @@
-//! The answers of a large table of IPv4, laid out flat: one for each 24 bits of the address.
+//! The answers of a table of IPv4, laid out flat: a slot for each 24 bits of the address, and marks behind those of which
+//! the addresses have different ones.
 //!
 //! ```text
-//! 15      14..0
-//! deep    mark: leaf + 1, or 0 for none
+//! slot    15      14..0
+//!         0       mark: leaf + 1, or 0 for none
+//!         1       number of an entry; the last one has none: the trie is asked, as for a mark that is too long
+//! entry   30..29        28..0
+//!         coarseness/2  block
 //! ```
 //!
-//! It is computed from the trie, wherever that changes. Where a prefix is longer than 24 bits or a mark
-//! longer than 15, the slot is deep and the trie is asked.
+//! A block has the mark of each address, or of each 4, 16 or 64, two in a word. All of it is computed from the trie,
+//! wherever that changes.
 
-use std::sync::OnceLock;
+use std::hint::select_unpredictable as select;
+use std::ops::Range;
 use std::sync::atomic::{
-    AtomicBool, AtomicU16, AtomicU32,
-    Ordering::{Relaxed, Release},
+    AtomicU16, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
 };
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::arena::{Pages, Words};
+use super::arena::{Block, Pages, UNIT, Words};
+use super::batch::LANES;
 use super::entry::{Entry, Kind, NONE};
-use super::{Address, Lpm, Mark, ROOT, node};
+use super::{Address, Edit, Lpm, Mark, ROOT, node};
+use crate::publish::Ids;
 
 /// Bits of the address that are a slot.
 const BITS: u8 = 24;
 
 /// How many routes a table has before it is laid out flat.
-const WORTH: u32 = 1 << 16;
+const WORTH: u32 = 1 << 8;
+/// How many it has before that is worth huge pages.
+const LARGE: u32 = 1 << 16;
 
-/// What a deep slot says.
-pub(super) const DEEP: u16 = 1 << 15;
+/// Addresses of a slot.
+const BELOW: usize = 1 << (32 - BITS);
 
-/// The slots of a table.
-#[derive(Default)]
-pub(super) struct Flat {
-    slots: OnceLock<Words<AtomicU16>>,
-    /// Routes that were added with a mark that is too long.
-    wide: AtomicU32,
-    /// So many routes are wide that it is better to ask the trie at once.
-    useless: AtomicBool,
+/// In a slot: an entry has the marks.
+const DEEP: u16 = 1 << 15;
+/// The number that no entry has.
+const ASK: u16 = DEEP - 1;
+
+/// What a table says, laid out flat.
+pub(crate) struct Layout {
+    slots: Words<AtomicU16>,
+    entries: Words<AtomicU32>,
+    /// Numbers of entries, for the control thread.
+    numbers: Mutex<Ids>,
+    /// How many slots send to the trie.
+    asking: AtomicU32,
 }
 
-impl Flat {
-    /// The slots, if they are there and worth reading.
-    #[inline(always)]
-    pub(super) fn slots(&self) -> Option<&Words<AtomicU16>> {
-        self.slots.get().filter(|_| !self.useless.load(Relaxed))
+impl Layout {
+    fn new(pages: Pages) -> Self {
+        Self {
+            slots: Words::exactly(BITS.into(), pages),
+            entries: Words::exactly(DEEP.trailing_zeros(), Pages::Small),
+            numbers: Mutex::new(Ids::new(ASK.into())),
+            asking: AtomicU32::new(0),
+        }
     }
+
+    /// The entry of a slot, if it has one.
+    fn entry(&self, slot: u16) -> Option<Deep> {
+        let entry = Deep(self.entries.word((slot & ASK).into()).load(Relaxed));
+        (slot & DEEP != 0 && entry != Deep::NONE).then_some(entry)
+    }
+}
+
+/// The layout of a table, from when it is worth it.
+#[derive(Default)]
+pub(super) struct Flat(OnceLock<Box<Layout>>);
+
+/// An entry: where the marks of a slot are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Deep(u32);
+
+impl Deep {
+    const NONE: Self = Self(0);
+
+    /// A block has the mark of each 2^`coarse` addresses, which is even and at most 6.
+    fn new(coarse: u32, block: Block) -> Self {
+        Self(coarse << 28 | block)
+    }
+
+    /// 2 to this power of addresses have a mark in common.
+    #[inline(always)]
+    fn coarse(self) -> u32 {
+        self.0 >> 28 & 6
+    }
+
+    #[inline(always)]
+    fn block(self) -> Block {
+        self.0 & ((1 << 29) - 1)
+    }
+
+    /// Words of the block.
+    fn words(self) -> usize {
+        words(self.coarse())
+    }
+
+    /// Where the mark of an address is, by its last byte: the word, and how far to the left in it.
+    #[inline(always)]
+    fn place(self, last: u8) -> (usize, u32) {
+        let n = u32::from(last) >> self.coarse();
+        (self.block() as usize * UNIT + (n / 2) as usize, n % 2 * 32)
+    }
+}
+
+/// Words of a block with a mark for each 2^`coarse` addresses.
+const fn words(coarse: u32) -> usize {
+    BELOW >> coarse >> 1
 }
 
 /// The slot of an address.
 #[inline(always)]
-pub(super) fn slot<A: Address>(address: A) -> usize {
+fn slot<A: Address>(address: A) -> usize {
     (address.window(0) >> (64 - BITS)) as usize
 }
 
-impl<A: Address> Lpm<A> {
-    /// Whether the table is so large that it is laid out flat. [`Self::prefetch`] then fetches the one
-    /// word that a look-up in a burst reads.
-    #[inline]
-    pub fn is_flat(&self) -> bool {
-        self.flat.slots().is_some()
+/// The byte of an address behind its slot.
+#[inline(always)]
+fn last<A: Address>(address: A) -> u8 {
+    (address.window(BITS) >> 56) as u8
+}
+
+impl Layout {
+    /// Asks for the memory that [`Self::leaf`] reads first.
+    #[inline(always)]
+    pub(crate) fn prefetch<A: Address>(&self, address: A) {
+        self.slots.view().prefetch(slot(address));
     }
 
-    /// Asks for the memory that [`Self::lookup_batch`] reads first for this address.
-    #[inline]
-    pub fn prefetch(&self, address: A) {
-        match self.flat.slots() {
-            Some(slots) => slots.view().prefetch(slot(address)),
-            None => self.root.view().prefetch((address.window(0) >> (64 - ROOT)) as usize),
+    /// The leaf of the longest prefix of the table that covers an address.
+    #[inline(always)]
+    pub(crate) fn leaf<A: Address>(&self, table: &Lpm<A>, address: A) -> Option<u32> {
+        let slot = self.slot(address);
+        let mark = if slot & DEEP == 0 { slot.into() } else { self.below(table, slot, address) };
+        select(mark == NONE, table.default.load(Acquire), mark).checked_sub(1)
+    }
+
+    #[inline(always)]
+    fn slot<A: Address>(&self, address: A) -> u16 {
+        // Acquire: an entry before the slot that names it.
+        self.slots.word(slot(address)).load(Acquire)
+    }
+
+    /// What the entry of a slot says of an address.
+    #[inline(always)]
+    fn below<A: Address>(&self, table: &Lpm<A>, slot: u16, address: A) -> Mark {
+        // Acquire: a block's content before the entry that names it.
+        let entry = Deep(self.entries.word((slot & ASK).into()).load(Acquire));
+        if entry == Deep::NONE {
+            return ask(table, address);
+        }
+        let (word, shift) = entry.place(last(address));
+        (table.arena.word(word).load(Relaxed) >> shift) as Mark
+    }
+
+    /// As [`Lpm::lookup_batch`], for at most [`LANES`] addresses.
+    #[inline(always)]
+    pub(super) fn leaves<A: Address>(&self, table: &Lpm<A>, addresses: &[A], leaves: &mut [u32]) {
+        addresses.iter().for_each(|address| self.prefetch(*address));
+        let default = table.default.load(Acquire);
+        let mut deep = [0u8; LANES];
+        let mut count = 0;
+        for (n, (address, leaf)) in addresses.iter().zip(leaves.iter_mut()).enumerate() {
+            let slot = self.slot(*address);
+            *leaf = select(slot == 0, default, slot.into()).wrapping_sub(1);
+            deep[count % LANES] = n as u8;
+            count += usize::from(slot & DEEP != 0);
+        }
+        for n in deep.iter().take(count).map(|n| usize::from(*n)) {
+            if let (Some(address), Some(leaf)) = (addresses.get(n), leaves.get_mut(n)) {
+                let mark = self.below(table, leaf.wrapping_add(1) as u16, *address);
+                *leaf = select(mark == NONE, default, mark).wrapping_sub(1);
+            }
+        }
+    }
+}
+
+#[cold]
+fn ask<A: Address>(table: &Lpm<A>, address: A) -> Mark {
+    table.longest(address)
+}
+
+impl<A: Address> Lpm<A> {
+    /// The answers, if they are laid out and most of them are there.
+    #[inline(always)]
+    pub(crate) fn layout(&self) -> Option<&Layout> {
+        if A::BITS != u32::BITS as u8 {
+            return None;
+        }
+        let layout = self.flat.0.get()?;
+        let useful = layout.asking.load(Relaxed) <= u32::from(DEEP) / 4 + self.len() as u32 / 8;
+        useful.then_some(layout)
+    }
+
+    /// The blocks that slots have, with their sizes in words.
+    pub(super) fn deep_blocks(&self) -> Vec<(Block, usize)> {
+        let Some(layout) = self.flat.0.get() else { return Vec::new() };
+        let entries = (0..ASK).filter_map(|number| layout.entry(DEEP | number));
+        entries.map(|entry| (entry.block(), entry.words())).collect()
+    }
+
+    /// The mark that all addresses of a slot have; `None`: they may have different ones. `entry` and `cover` are those of
+    /// the root's slot, `n` says which of the 256 below that it is.
+    fn common_mark(&self, entry: Entry, cover: Mark, n: usize) -> Option<Mark> {
+        let len = u32::from(entry.len());
+        // The bits of the slot behind the root's, left-aligned.
+        let window = (n as u64) << 56;
+        match entry.kind() {
+            Kind::Node if len == 0 => {
+                let index = node::find(self.arena.view(), entry.at(), n as u8);
+                let entry = Entry(self.arena.word(index).load(Relaxed));
+                (entry.kind() == Kind::Leaf && entry.len() == 0).then(|| entry.mark())
+            }
+            // Something is below the slot if the suffix goes on with its eight bits.
+            _ if len > 8 && entry.suffix() >> 56 == n as u64 => None,
+            Kind::Node if len == 8 && entry.suffix() >> 56 == n as u64 => None,
+            Kind::Leaf if entry != Entry::EMPTY && len <= 8 && entry.matches(window) => Some(entry.mark()),
+            Kind::Record => None,
+            _ => Some(cover),
         }
     }
 
-    /// Brings the slots up to date after a change of the prefix of `len` bits, to `mark` or to none.
-    pub(super) fn refresh_flat(&self, address: A, len: u8, mark: Mark) {
+    /// What the trie says of an address of a slot; nothing of the default.
+    fn walk(&self, slot: usize, last: usize) -> Mark {
+        let address = A::from_halves([((slot * BELOW + last) as u64) << 32, 0]);
+        let window = address.window(0);
+        let entry = Entry(self.root.word((window >> 48) as usize).load(Acquire));
+        if entry.ends(window << ROOT) && entry.mark() != NONE {
+            return entry.mark();
+        }
+        self.below(address, entry)
+    }
+}
+
+impl<A: Address> Edit<'_, A> {
+    /// Brings the answers up to date after a change of the prefix of `len` bits.
+    pub(super) fn refresh_flat(&mut self, address: A, len: u8) {
+        let table = self.table;
         if A::BITS != u32::BITS as u8 || len == 0 {
             return;
         }
-        if mark >= DEEP.into() {
-            let wide = self.flat.wide.load(Relaxed).saturating_add(1);
-            self.flat.wide.store(wide, Relaxed);
-            if wide > self.len() as u32 / 8 + WORTH / 8 {
-                self.flat.useless.store(true, Relaxed);
+        let routes = table.len() as u32;
+        let Some(layout) = table.flat.0.get() else {
+            if routes >= WORTH {
+                self.lay_out_flat();
             }
+            return;
+        };
+        if routes == LARGE {
+            layout.slots.use_huge_pages();
         }
-        if self.flat.slots().is_some() {
-            self.refresh_slots(address, len.min(BITS));
-        } else if self.len() as u32 >= WORTH && self.flat.slots.get().is_none() {
-            self.lay_out_flat();
+        let first = (address.window(0) >> 32) as usize;
+        let changed = first..first + (1 << (A::BITS - len));
+        for root in changed.start >> ROOT..=(changed.end - 1) >> ROOT {
+            self.refresh_root_slot(layout, root, &changed);
         }
     }
 
     /// Lays the table out flat from now on.
-    pub(super) fn lay_out_flat(&self) {
-        let slots = Words::exactly(BITS.into(), Pages::Huge);
-        for first in 0..1 << ROOT {
-            self.refresh_root_slot(&slots, first, 0..1 << (BITS - ROOT));
+    pub(super) fn lay_out_flat(&mut self) {
+        let table = self.table;
+        let layout = Layout::new(if table.len() as u32 >= LARGE { Pages::Huge } else { Pages::Small });
+        for root in 0..1 << ROOT {
+            // What is not written is no mark, and takes no memory.
+            if table.root.word(root).load(Relaxed) != Entry::EMPTY.0 || table.root_cover(root) != NONE {
+                self.refresh_root_slot(&layout, root, &(0..1 << u32::BITS));
+            }
         }
         // Changes and this are of one thread, so none is missed.
-        let _ = self.flat.slots.set(slots);
+        let _ = table.flat.0.set(Box::new(layout));
     }
 
-    /// Brings the slots below a prefix of at most [`BITS`] bits up to date.
-    fn refresh_slots(&self, address: A, len: u8) {
-        let Some(slots) = self.flat.slots() else { return };
-        let first = slot(address.with_window(len, 0));
-        let count = 1 << (BITS - len);
+    /// Brings the slots below one of the root up to date, of which these addresses have changed.
+    fn refresh_root_slot(&mut self, layout: &Layout, root: usize, changed: &Range<usize>) {
+        let table = self.table;
+        let entry = Entry(table.root.word(root).load(Relaxed));
+        let cover = table.root_cover(root);
         let below = 1 << (BITS - ROOT);
-        for root in first / below..(first + count).div_ceil(below) {
-            let start = first.max(root * below) - root * below;
-            self.refresh_root_slot(slots, root, start..(start + count).min(below));
+        let first = (changed.start / BELOW).max(root * below);
+        let end = changed.end.div_ceil(BELOW).min((root + 1) * below);
+        for n in first..end {
+            let word = layout.slots.word(n);
+            let old = word.load(Relaxed);
+            let new = match table.common_mark(entry, cover, n % below) {
+                Some(mark) if mark < DEEP.into() => mark as u16,
+                Some(_) => DEEP | ASK,
+                None => {
+                    let start = n * BELOW;
+                    let changed = changed.start.max(start) - start..changed.end.min(start + BELOW) - start;
+                    self.refresh_below(layout, old, n, changed)
+                }
+            };
+            if new != old {
+                word.store(new, Release);
+                self.leave_slot(layout, old);
+                let asking = layout.asking.load(Relaxed) + u32::from(new == DEEP | ASK);
+                layout.asking.store(asking - u32::from(old == DEEP | ASK), Relaxed);
+            }
         }
     }
 
-    /// Computes some of the 256 slots below a slot of the root.
-    fn refresh_root_slot(&self, slots: &Words<AtomicU16>, root: usize, below: std::ops::Range<usize>) {
-        let entry = Entry(self.root.word(root).load(Relaxed));
-        let cover = answer(self.root_cover(root));
-        let len = u32::from(entry.len());
-        for n in below {
-            // The bits of the slot behind the root's, left-aligned.
-            let window = (n as u64) << 56;
-            let value = match entry.kind() {
-                Kind::Node if len == 0 => {
-                    let index = node::find(self.arena.view(), entry.at(), n as u8);
-                    let entry = Entry(self.arena.word(index).load(Relaxed));
-                    if entry.kind() == Kind::Leaf && entry.len() == 0 { answer(entry.mark()) } else { DEEP }
-                }
-                // Something is below the slot if the suffix goes on with its eight bits.
-                _ if len > 8 && entry.suffix() >> 56 == n as u64 => DEEP,
-                Kind::Node if len == 8 && entry.suffix() >> 56 == n as u64 => DEEP,
-                Kind::Leaf if entry != Entry::EMPTY && len <= 8 && entry.matches(window) => {
-                    answer(entry.mark())
-                }
-                Kind::Record => DEEP,
-                _ => cover,
-            };
-            let word = slots.word(root << (BITS - ROOT) | n);
-            if word.load(Relaxed) != value {
-                word.store(value, Release);
+    /// Gives back the entry that a slot had, and its block.
+    fn leave_slot(&mut self, layout: &Layout, slot: u16) {
+        if let Some(entry) = layout.entry(slot) {
+            // Readers who still come here find the trie.
+            layout.entries.word((slot & ASK).into()).store(Deep::NONE.0, Relaxed);
+            self.arena.release(entry.block(), entry.words(), self.retirer);
+            layout
+                .numbers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .give((slot & ASK).into(), self.retirer);
+        }
+    }
+
+    /// Brings the marks of the addresses of a slot up to date, of which these have changed; what the slot says then.
+    fn refresh_below(&mut self, layout: &Layout, old: u16, slot: usize, changed: Range<usize>) -> u16 {
+        let (table, arena) = (self.table, self.arena.words().clone());
+        let entry = layout.entry(old);
+        // What nobody knew is asked for anew.
+        let changed = if old == DEEP | ASK { 0..BELOW } else { changed };
+        let mut marks = [Mark::from(old); BELOW];
+        if let Some(entry) = entry {
+            for (last, mark) in (0..=u8::MAX).zip(&mut marks) {
+                let (word, shift) = entry.place(last);
+                *mark = (arena.word(word).load(Relaxed) >> shift) as Mark;
+            }
+        }
+        for last in changed {
+            marks[last] = table.walk(slot, last);
+        }
+        let is_even = |coarse: u32| {
+            marks.chunks(1 << coarse).all(|group| group.iter().all(|mark| Some(mark) == group.first()))
+        };
+        let new = match entry.filter(|entry| is_even(entry.coarse())) {
+            Some(entry) => entry,
+            None if !self.arena.has_room() => return DEEP | ASK,
+            None => {
+                let coarse = [6, 4, 2].into_iter().find(|coarse| is_even(*coarse)).unwrap_or(0);
+                Deep::new(coarse, self.arena.allocate(words(coarse)).0)
+            }
+        };
+        let at = new.block() as usize * UNIT;
+        let mut groups = marks.iter().step_by(1 << new.coarse()).map(|mark| u64::from(*mark));
+        for n in 0..new.words() {
+            let both = groups.next().unwrap_or(0) | groups.next().unwrap_or(0) << 32;
+            if arena.word(at + n).load(Relaxed) != both {
+                arena.word(at + n).store(both, Relaxed);
+            }
+        }
+        match entry {
+            Some(entry) if entry == new => old,
+            Some(entry) => {
+                layout.entries.word((old & ASK).into()).store(new.0, Release);
+                self.arena.release(entry.block(), entry.words(), self.retirer);
+                old
+            }
+            None => {
+                let mut numbers = layout.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some((number, _)) = numbers.take(self.retirer) else {
+                    self.arena.release(new.block(), new.words(), self.retirer);
+                    return DEEP | ASK;
+                };
+                layout.entries.word(number as usize).store(new.0, Release);
+                DEEP | number as u16
             }
         }
     }
 }
 
-/// What a slot says that shows this mark.
-fn answer(mark: Mark) -> u16 {
-    const { assert!(NONE == 0) };
-    u16::try_from(mark).unwrap_or(DEEP).min(DEEP)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lpm::Arena;
+    use crate::publish;
+
+    /// More slots with marks of their own than there are entries: the rest is asked of the trie, until there is room again.
+    #[test]
+    fn without_entries_the_trie_is_asked() {
+        if cfg!(miri) {
+            return;
+        }
+        let slots = u32::from(ASK) + 1000;
+        let prefix = |n: u32| 0x0a00_0000 + (n << 8);
+        let (retirer, mut readers) = publish::domain(1);
+        let mut arena = Arena::new(24);
+        let table = Lpm::<u32>::new(&arena);
+        let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+        edit.insert(0x0a00_0000, 8, 7);
+        (0..slots).for_each(|n| assert_eq!(edit.insert(prefix(n), 25, n), None));
+        let asking = || table.layout().map(|layout| layout.asking.load(Relaxed));
+        let check = |gone: u32| {
+            let layout = table.layout().unwrap();
+            for n in 0..slots {
+                let own = if n < gone { 7 } else { n };
+                assert_eq!(layout.leaf(&table, prefix(n) + 127), Some(own), "{n} of {gone}");
+                assert_eq!(layout.leaf(&table, prefix(n) + 128), Some(7), "{n} of {gone}");
+            }
+        };
+        assert_eq!(asking(), Some(1000));
+        check(0);
+        // Numbers are used again once no reader can have them.
+        (0..2000).for_each(|n| assert_eq!(edit.remove(prefix(n), 25), Some(n)));
+        readers.iter_mut().for_each(publish::Reader::idle);
+        retirer.advance();
+        (slots - 1000..slots).for_each(|n| assert_eq!(edit.insert(prefix(n), 25, n), Some(n)));
+        assert_eq!(asking(), Some(0));
+        check(2000);
+    }
+
+    /// A block is as coarse as its marks allow, and finer when they do not any more.
+    #[test]
+    fn blocks_are_no_finer_than_need_be() {
+        let (retirer, _readers) = publish::domain(1);
+        let mut arena = Arena::new(20);
+        let table = Lpm::<u32>::new(&arena);
+        let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+        if cfg!(miri) {
+            return;
+        }
+        edit.lay_out_flat();
+        for (len, coarse) in [(26, 6), (27, 4), (28, 4), (30, 2), (32, 0)] {
+            edit.insert(0xc000_0200, len, len.into());
+            let layout = table.layout().unwrap();
+            let entry = layout.entry(layout.slot(0xc000_0200u32)).unwrap();
+            assert_eq!(entry.coarse(), coarse, "with a prefix of {len} bits");
+        }
+        for len in [26, 27, 28, 30, 32] {
+            edit.remove(0xc000_0200, len);
+        }
+        assert_eq!(table.layout().unwrap().slot(0xc000_0200u32), 0);
+    }
 }

@@ -10,7 +10,7 @@
 //! all its prefixes share. All nodes of a family lie in one arena; a table by itself takes as much
 //! memory as its root's entries touch.
 //!
-//! A large table of IPv4 is laid out flat besides, for bursts (see [`flat`]).
+//! A table of IPv4 with many routes is laid out flat besides (see [`flat`]).
 //!
 //! A change writes the one node that it concerns anew, and publishes it with one store; readers in
 //! the old node finish there, and its block is used again when all of them have begun another burst.
@@ -33,6 +33,7 @@ pub(crate) use arena::{Arena, Block, Pages, Words};
 pub(crate) use edit::Edit;
 use entry::{Entry, Kind, NONE};
 use flat::Flat;
+pub(crate) use flat::Layout;
 
 use crate::publish::Guard;
 

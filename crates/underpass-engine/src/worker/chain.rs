@@ -3,38 +3,71 @@
 use std::net::Ipv6Addr;
 
 use super::View;
-use crate::lpm::{Address, Lpm, NO_LEAF};
+use crate::lpm::{Address, Layout, Lpm, NO_LEAF};
 use crate::tables::{ActionId, Fib4Id, Fib6Id, Guard, Lookup, LookupId};
 
 /// The tables that packets of a family are looked up in, one after the other: one, or that of a VRF and
 /// that of all. Three or more are gone through off the common road.
 #[derive(Clone, Copy)]
 pub(super) struct Chain<'a, A> {
-    pub(super) first: &'a Lpm<A>,
-    pub(super) second: Option<&'a Lpm<A>>,
+    first: &'a Lpm<A>,
+    second: Option<&'a Lpm<A>>,
+    /// What the first says, if that is laid out.
+    layout: Option<&'a Layout>,
 }
 
-impl<A: Address> Chain<'_, A> {
+impl<'a, A: Address> Chain<'a, A> {
+    fn new(first: &'a Lpm<A>, second: Option<&'a Lpm<A>>) -> Self {
+        Self { first, second, layout: first.layout() }
+    }
+
+    /// What is to be asked for before [`Self::lookup_batch`], where the first table is large.
+    #[inline(always)]
+    pub(super) fn far(&self) -> Option<&'a Layout> {
+        self.layout.filter(|_| !self.first.is_hot())
+    }
+
     /// Whether all of it is in the cache.
     #[inline(always)]
     pub(super) fn is_hot(&self) -> bool {
         self.first.is_hot() && self.second.is_none_or(Lpm::is_hot)
     }
 
+    /// The leaf of the longest prefix that covers `address`.
     #[inline(always)]
     pub(super) fn lookup(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
-        match (self.first.lookup(address, guard), self.second) {
-            (None, Some(second)) => second.lookup(address, guard),
-            (found, _) => found,
-        }
+        let first = match self.layout {
+            Some(layout) => laid_out(layout, self.first, address),
+            None => self.first.lookup(address, guard),
+        };
+        self.or_second(first, address, guard)
     }
 
-    /// The same where most searches go on below the root.
+    /// The same where it is likely that the table is laid out.
+    #[inline(always)]
+    pub(super) fn lookup_laid(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
+        let first = match self.layout {
+            Some(layout) => layout.leaf(self.first, address),
+            None => self.first.lookup(address, guard),
+        };
+        self.or_second(first, address, guard)
+    }
+
+    /// The same where most searches go on below the root besides.
     #[inline(always)]
     pub(super) fn lookup_deep(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
-        match (self.first.lookup_deep(address, guard), self.second) {
+        let first = match self.layout {
+            Some(layout) => layout.leaf(self.first, address),
+            None => self.first.lookup_deep(address, guard),
+        };
+        self.or_second(first, address, guard)
+    }
+
+    #[inline(always)]
+    fn or_second(&self, found: Option<u32>, address: A, guard: &Guard<'_>) -> Option<u32> {
+        match (found, self.second) {
             (None, Some(second)) => second.lookup(address, guard),
-            (found, _) => found,
+            _ => found,
         }
     }
 
@@ -47,6 +80,12 @@ impl<A: Address> Chain<'_, A> {
             }
         }
     }
+}
+
+/// Not a part of the caller, where most look-ups are in small tables.
+#[inline(never)]
+fn laid_out<A: Address>(layout: &Layout, table: &Lpm<A>, address: A) -> Option<u32> {
+    layout.leaf(table, address)
 }
 
 /// A chain, found for a burst, so that it need not be found for each packet.
@@ -151,8 +190,8 @@ impl<'a> View<'a> {
         let Lookup { rules4, fibs4, .. } = self.lookup(id)?;
         let fib = |id: &Fib4Id| self.tables.fib4(*id, self.guard);
         match &**fibs4 {
-            [first] if rules4.is_empty() => Some(Chain { first: fib(first)?, second: None }),
-            [first, second] if rules4.is_empty() => Some(Chain { first: fib(first)?, second: fib(second) }),
+            [first] if rules4.is_empty() => Some(Chain::new(fib(first)?, None)),
+            [first, second] if rules4.is_empty() => Some(Chain::new(fib(first)?, fib(second))),
             _ => None,
         }
     }
@@ -162,8 +201,8 @@ impl<'a> View<'a> {
         let Lookup { rules6, fibs6, .. } = self.lookup(id)?;
         let fib = |id: &Fib6Id| self.tables.fib6(*id, self.guard);
         match &**fibs6 {
-            [first] if rules6.is_empty() => Some(Chain { first: fib(first)?, second: None }),
-            [first, second] if rules6.is_empty() => Some(Chain { first: fib(first)?, second: fib(second) }),
+            [first] if rules6.is_empty() => Some(Chain::new(fib(first)?, None)),
+            [first, second] if rules6.is_empty() => Some(Chain::new(fib(first)?, fib(second))),
             _ => None,
         }
     }

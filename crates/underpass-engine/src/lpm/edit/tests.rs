@@ -63,7 +63,7 @@ fn check<A: Address + std::fmt::Debug>(steps: Vec<Step<A>>, probes: Vec<A>, flat
     let mut routes = Routes::new();
     for (n, step) in steps.into_iter().enumerate() {
         if n == flat {
-            table.lay_out_flat();
+            Edit { table: &table, arena: &mut arena, retirer: &retirer }.lay_out_flat();
         }
         let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
         match step {
@@ -98,6 +98,9 @@ fn check<A: Address + std::fmt::Debug>(steps: Vec<Step<A>>, probes: Vec<A>, flat
                 let expected = model(&routes, *address);
                 assert_eq!(table.lookup(*address, &guard), expected, "{address:x?} in {routes:x?}");
                 assert_eq!(leaf, expected.unwrap_or(crate::lpm::NO_LEAF), "{address:x?}, in a batch");
+                if let Some(layout) = table.layout() {
+                    assert_eq!(layout.leaf(&table, *address), expected, "{address:x?}, laid out flat");
+                }
             }
         }
         for ((len, first), leaf) in &routes {
@@ -220,5 +223,74 @@ fn a_reader_beside_the_writer() {
     for (prefix, len) in routes {
         Edit { table: &table, arena: &mut arena, retirer: &retirer }.remove(prefix, len);
     }
+    assert_eq!(arena.used(), 0);
+}
+
+/// The same in a table of IPv4 that is laid out flat: entries and their blocks come and go below the reader.
+#[test]
+fn a_reader_of_a_layout_beside_the_writer() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    if cfg!(miri) {
+        return;
+    }
+    const STAYS: u32 = 0x0a00_0000;
+    let mut seed = 1u64;
+    let mut random = move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as u32
+    };
+    // In four slots, so that each is deep, even and of another coarseness all the time.
+    let routes: Vec<(u32, u8)> = (0..64)
+        .map(|_| {
+            let len = 23 + (random() % 10) as u8;
+            ((STAYS | random() & 0x3ff).with_window(len, 0), len)
+        })
+        .collect();
+    let (retirer, mut readers) = publish::domain(2);
+    let mut arena = Arena::new(20);
+    let table = Lpm::new(&arena);
+    let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+    edit.insert(STAYS, 8, 1000);
+    edit.lay_out_flat();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in &mut readers {
+            let (table, routes, done) = (&table, &routes, &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let guard = reader.enter();
+                    let layout = table.layout().unwrap();
+                    for address in STAYS..STAYS + 0x400 {
+                        match layout.leaf(table, address) {
+                            Some(1000) => {}
+                            Some(n) => {
+                                let (prefix, len) = routes[n as usize];
+                                assert_eq!(address.with_window(len, 0), prefix);
+                            }
+                            None => panic!("{address:x} has no route"),
+                        }
+                    }
+                    let _ = guard;
+                }
+                reader.idle();
+            });
+        }
+        for _ in 0..100_000 {
+            let n = random() as usize % routes.len();
+            let (prefix, len) = routes[n];
+            let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+            if random() % 2 == 0 {
+                edit.insert(prefix, len, n as u32);
+            } else {
+                edit.remove(prefix, len);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    for (prefix, len) in routes {
+        Edit { table: &table, arena: &mut arena, retirer: &retirer }.remove(prefix, len);
+    }
+    Edit { table: &table, arena: &mut arena, retirer: &retirer }.remove(STAYS, 8);
     assert_eq!(arena.used(), 0);
 }

@@ -63,14 +63,10 @@ impl Sight for InTurn {
     }
 
     #[inline(always)]
-    fn next<A: Family>(
-        self,
-        common: &Common<'_, '_>,
-        packet: &Packet,
-        left: &Packets<'_>,
-    ) -> Option<Look<A>> {
-        let plain = A::plain(common.inside::<A>(packet.bytes())?)?;
-        Some(self.look_up(common, plain, left))
+    fn next<A: Family>(self, common: &Common<'_, '_>, packet: &Packet, _: &Packets<'_>) -> Option<Look<A>> {
+        let (target, len) = A::plain(common.inside::<A>(packet.bytes())?)?;
+        let leaf = A::chain(common).and_then(|fib| fib.lookup_laid(target, common.view.guard));
+        Some(Look { target, len, leaf })
     }
 
     #[inline(always)]
@@ -106,7 +102,7 @@ impl AllFirst {
         let (mut targets4, mut count4) = ([0u32; BURST], 0);
         let (mut targets6, mut count6) = ([0u128; BURST], 0);
         // A large table of IPv4 is in memory, from where an answer comes while other packets are checked.
-        let far = common.fib4.map(|chain| chain.first).filter(|fib| fib.is_flat());
+        let far = common.fib4.and_then(|chain| chain.far());
         for (packet, kind) in burst.iter().zip(&mut all.kinds) {
             match common.plain(packet.bytes()) {
                 Some(Plain::V6(target, len)) => {
