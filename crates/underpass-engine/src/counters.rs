@@ -14,7 +14,7 @@ use underpass_packet::mpls::MAX_LABEL;
 use crate::drops::Drop;
 use crate::lpm::{Pages, Words};
 use crate::publish;
-use crate::tables::LinkId;
+use crate::tables::{LINK_BITS, LinkId};
 
 pub use queue::{FqCodelCount, HtbCount, QueueCount, QueueId};
 
@@ -298,6 +298,25 @@ impl LabelCells {
     }
 }
 
+/// The counts of links, each way. The addresses of all are there from the start, and memory where links are used.
+struct LinkCells(Words);
+
+impl LinkCells {
+    /// Numbers of a link, each way: packets, bytes, errors, and room so that they are half a cache line.
+    const NUMBERS: usize = 4;
+
+    fn new() -> Self {
+        let bits = LINK_BITS + 1 + Self::NUMBERS.trailing_zeros();
+        Self(Words::exactly(bits, Pages::Small))
+    }
+
+    #[inline(always)]
+    fn cell(&self, link: LinkId, direction: Direction) -> [&AtomicU64; 3] {
+        let at = (link.0 as usize * 2 + direction as usize) * Self::NUMBERS;
+        [0, 1, 2].map(|n| self.0.word(at + n))
+    }
+}
+
 /// Adds as the only writer: a plain load and a plain store.
 #[inline]
 fn add(cell: &AtomicU64, n: u64) {
@@ -337,7 +356,7 @@ pub enum Direction {
 pub struct Counters {
     objects: Cells<3>,
     labels: LabelCells,
-    links: Cells<3>,
+    links: LinkCells,
     mpls_links: Cells<8>,
     /// Packets, bytes, drops, overlimits, first and last use.
     tc: Cells<6>,
@@ -351,7 +370,7 @@ impl Default for Counters {
         Self {
             objects: Cells::new(),
             labels: LabelCells::new(),
-            links: Cells::new(),
+            links: LinkCells::new(),
             mpls_links: Cells::new(),
             tc: Cells::new(),
             queues: Cells::new(),
@@ -411,31 +430,29 @@ impl Counters {
 
     /// Makes room for a link's counters; called by the control thread before a table names it.
     pub fn reserve_link(&self, link: LinkId) {
-        self.links.reserve(link.0 * 2 + 1);
         self.mpls_links.reserve(link.0);
     }
 
     /// Asks for the memory of a link's counters, which are about to be added to.
     #[inline(always)]
     pub(crate) fn prefetch_link(&self, link: LinkId, direction: Direction) {
-        if let Some(cell) = self.links.cell(link.0 * 2 + direction as u32) {
-            publish::prefetch(cell);
-        }
+        let [packets, ..] = self.links.cell(link, direction);
+        publish::prefetch(packets);
     }
 
     /// Adds to a link's counters; bytes with the link layer.
     #[inline]
     pub fn add_link(&self, link: LinkId, direction: Direction, count: Count) {
-        self.links.add(link.0 * 2 + direction as u32, [count.packets, count.bytes, count.errors]);
+        let numbers = [count.packets, count.bytes, count.errors];
+        self.links.cell(link, direction).into_iter().zip(numbers).for_each(|(cell, n)| add(cell, n));
     }
 
     /// Adds packets and their bytes to a link's counters.
     #[inline(always)]
     pub(crate) fn add_crossed(&self, link: LinkId, direction: Direction, packets: u64, bytes: u64) {
-        if let Some(Cell([good, all, _])) = self.links.cell(link.0 * 2 + direction as u32) {
-            add(good, packets);
-            add(all, bytes);
-        }
+        let [good, all, _] = self.links.cell(link, direction);
+        add(good, packets);
+        add(all, bytes);
     }
 
     /// Adds to what a link has received and sent with labels.
@@ -451,7 +468,7 @@ impl Counters {
 
     /// What the worker has counted for a link.
     pub fn read_link(&self, link: LinkId, direction: Direction) -> Count {
-        Count::of(self.links.read(link.0 * 2 + direction as u32))
+        Count::of(self.links.cell(link, direction).map(|n| n.load(Relaxed)))
     }
 
     /// Sets a counter of traffic control to zero, and makes room for it; called by the control thread before a table

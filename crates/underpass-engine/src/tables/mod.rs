@@ -5,8 +5,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering, Ordering::Relaxed};
 
-use zerocopy::FromZeros;
-
 mod action;
 mod ematch;
 mod exceptions;
@@ -14,6 +12,7 @@ mod flower;
 mod hook;
 mod ioam;
 mod labels;
+mod lean;
 mod outer;
 mod qdisc;
 mod tc_action;
@@ -28,6 +27,7 @@ pub use flower::*;
 pub use hook::*;
 pub use ioam::*;
 pub use labels::{LabelAction, LabelTable, LabelWaysId, MAX_LABEL_WAYS};
+pub(crate) use lean::*;
 pub(crate) use outer::*;
 pub use qdisc::*;
 pub use tc_action::*;
@@ -37,7 +37,7 @@ pub use writer::{Reader, Writer};
 
 use crate::buffer::PortId;
 use crate::hmac::Keys;
-use crate::lpm::Arena;
+use crate::lpm::{Arena, Pages, Words};
 use crate::publish::{Retirer, Slab};
 use crate::qos::{StoredAction, StoredHook};
 
@@ -53,8 +53,9 @@ pub struct Tables {
     /// By port: its link's id + 1, or 0.
     ports: Box<[AtomicU32]>,
     actions: Slab<Action>,
-    /// By action, of those that just forward: the next hop's id + 1, else 0. So that the common road reads one word.
-    forwards: Box<[AtomicU32]>,
+    /// By action, of those that just forward: the next hop's id + 1; of those that just lead into a tunnel: its id + 1, and
+    /// [`INTO`]; else 0. So that the common road reads one word.
+    leads: Words<AtomicU32>,
     next_hops: Slab<StoredNextHop>,
     lookups: Slab<Lookup>,
     /// One object, all keys: they are few, and change together with nothing.
@@ -74,8 +75,11 @@ pub struct Tables {
     qdisc_changes: AtomicU32,
 }
 
+/// In what a compiled route leads to by itself: a tunnel, not a next hop.
+const INTO: u32 = 1 << 31;
+
 /// Bits of a [`LinkId`].
-const LINK_BITS: u32 = 20;
+pub(crate) const LINK_BITS: u32 = 20;
 /// Bits of a [`QdiscId`].
 const QDISC_BITS: u32 = 18;
 
@@ -85,7 +89,7 @@ impl Tables {
             links: Slab::new(LINK_BITS, retirer),
             ports: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
             actions: Slab::new(ACTION_BITS, retirer),
-            forwards: <[AtomicU32]>::new_box_zeroed_with_elems(1 << ACTION_BITS).unwrap_or_default(),
+            leads: Words::exactly(ACTION_BITS, Pages::Small),
             next_hops: Slab::new(22, retirer),
             lookups: Slab::new(18, retirer),
             keys: Slab::new(1, retirer),
@@ -154,18 +158,37 @@ impl Tables {
     /// [`Self::action`].
     #[inline(always)]
     pub(crate) fn forward<'g>(&'g self, id: ActionId, guard: &'g Guard<'_>) -> Option<&'g StoredNextHop> {
-        let id = self.forwards.get(id.0 as usize)?.load(Relaxed).checked_sub(1)?;
-        self.next_hops.get(id, guard)
+        let lead = self.lead(id);
+        if lead < INTO { self.next_hops.get(lead, guard) } else { None }
     }
 
-    /// Says what action `id` forwards to, if it just forwards.
-    fn set_forward(&self, id: u32, action: Option<&Action>) {
-        if let Some(slot) = self.forwards.get(id as usize) {
-            slot.store(
-                if let Some(Action::Forward(to)) = action { to.0.wrapping_add(1) } else { 0 },
-                Relaxed,
-            );
-        }
+    /// The outer header for what a compiled route just leads into a tunnel, if it is soon written; `None`: see
+    /// [`Self::action`].
+    #[inline(always)]
+    pub(crate) fn enters<'g>(
+        &'g self,
+        id: ActionId,
+        inside: Inside,
+        guard: &'g Guard<'_>,
+    ) -> Option<&'g LeanForm> {
+        // That of no lead is the id of no tunnel.
+        let lead = self.lead(id);
+        if lead >= INTO { self.tunnels.lean(TunnelId(lead ^ INTO), inside, guard) } else { None }
+    }
+
+    #[inline(always)]
+    fn lead(&self, id: ActionId) -> u32 {
+        self.leads.word(id.0 as usize).load(Relaxed).wrapping_sub(1)
+    }
+
+    /// Says where action `id` leads, if it does nothing else.
+    fn set_lead(&self, id: u32, action: Option<&Action>) {
+        let lead = match action {
+            Some(Action::Forward(to)) => to.0,
+            Some(Action::Tunnel(TunnelRoute { tunnel, next_hop: None, mtu: 0 })) => tunnel.0 | INTO,
+            _ => u32::MAX,
+        };
+        self.leads.word(id as usize).store(lead.wrapping_add(1), Relaxed);
     }
 
     /// An order of tables.

@@ -9,7 +9,9 @@ use underpass_packet::{IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp};
 use crate::limiter::Nanos;
 
 use super::tunnels::{Arrival, Class, found_by};
-use super::{DEFAULT_TTL, Link, LinkId, LookupId, NextHopId, Tunnel, TunnelKind, TunnelMode, TunnelTos};
+use super::{
+    DEFAULT_TTL, LeanForm, Link, LinkId, LookupId, NextHopId, Tunnel, TunnelKind, TunnelMode, TunnelTos,
+};
 
 /// Longest outer header: IPv6, an encapsulation limit, UDP, GUE, GRE.
 const LONGEST: usize = 40 + 8 + 8 + 4 + 16;
@@ -59,54 +61,10 @@ pub(crate) const OVER_IPV6: u16 = 8192;
 /// What goes in is asked before, or waits.
 pub(crate) const HOOKED: u16 = 16384;
 
-/// Outer headers that are written without a look at anything but the IP header of the packet inside, or its flow: over
-/// IPv4, of a frequent length, without checksums and numbers. Each with what stands behind IPv4's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lean {
-    /// It is not of that kind.
-    No,
-    Nothing,
-    /// GRE without fields.
-    Gre,
-    /// UDP.
-    Udp,
-    /// UDP, GUE, GRE without fields.
-    UdpGueGre,
-}
-
-impl Lean {
-    const NEEDS_MORE: u16 = CLOSED
-        | HOOKED
-        | ADDRESS
-        | OVER_IPV6
-        | LABEL
-        | HASH_LABEL
-        | UDP_SUM
-        | GRE_SUM
-        | REMOTE_SUM
-        | SEQUENCE;
-
-    fn of(inside: Inside, open: u16, len: usize, (udp, gue, gre): (u8, u8, u8)) -> Self {
-        match (len, udp, gue, gre) {
-            _ if inside == Inside::Frame || open & Self::NEEDS_MORE != 0 => Self::No,
-            (20, 0, 0, 0) => Self::Nothing,
-            (24, 0, 0, 20) => Self::Gre,
-            (28, 20, 0, 0) => Self::Udp,
-            (36, 20, 28, 32) => Self::UdpGueGre,
-            _ => Self::No,
-        }
-    }
-}
-
 /// An outer header for packets of one kind inside.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(crate) struct Form {
-    /// Whether it is soon written.
-    pub(crate) lean: Lean,
-    /// Which bits of the first three words of an IPv4 header, as they lie in little-endian memory, are those of the packet
-    /// inside: of TOS, "don't fragment" and TTL.
-    pub(crate) taken: [u32; 3],
     /// What is not in the header yet.
     pub(crate) open: u16,
     /// How much of the template counts: its end.
@@ -121,10 +79,8 @@ pub(crate) struct Form {
     pub(crate) next_hop: Option<NextHopId>,
     /// Longest packet inside: the MTU of the device.
     pub(crate) mtu: u32,
-    /// The same where the length of the outer packet takes 16 bits.
-    pub(crate) longest: u16,
-    /// The sum over the words of an IPv4 header, as they lie in little-endian memory, in 16 bits.
-    pub(crate) sum: u32,
+    /// The sum over the words of an IPv4 header, as they lie in little-endian memory.
+    pub(crate) sum: u16,
     /// The device.
     pub(crate) link: LinkId,
     /// As on the wire; lengths, checksums, and what the packet inside says, are 0.
@@ -263,6 +219,11 @@ impl StoredTunnel {
             Inside::Ip6 => &self.forms[1],
             Inside::Mpls => &self.forms[2],
         }
+    }
+
+    /// The same if it is soon written.
+    pub(super) fn lean(&self, inside: Inside) -> Option<LeanForm> {
+        if self.kind.carries_frames() { None } else { LeanForm::new(self.form(inside)) }
     }
 
     /// Whether it may have this inside.
@@ -416,9 +377,6 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
     let sum: u64 = if tunnel.kind.is_over_ipv6() { 0 } else { words.sum() };
     let mtu = link.map_or(0, |link| link.mtu);
     Form {
-        lean: Lean::of(inside, open, len, (udp_at, gue_at, gre_at)),
-        taken: [(TOS, 0xfc << 8), (FRAGMENT, 0x40 << 16), (TTL, 0xff)]
-            .map(|(bit, all)| if open & bit != 0 { all } else { 0 }),
         open,
         len: len as u8,
         udp: udp_at,
@@ -427,9 +385,8 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         tos,
         next_hop: tunnel.via.resolved,
         mtu,
-        longest: u16::try_from(mtu).unwrap_or(u16::MAX).min(u16::MAX - len as u16),
         // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words.
-        sum: (1..=4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16)) as u32,
+        sum: (1..=4).fold(sum, |sum, _| (sum & 0xffff) + (sum >> 16)) as u16,
         link: tunnel.link,
         template,
     }

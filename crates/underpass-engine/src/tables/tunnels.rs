@@ -9,8 +9,8 @@ use underpass_packet::protocol;
 use zerocopy::FromZeros;
 
 use super::{
-    Exceptions, Form, FouPayload, FouPort, Guard, Inside, Link, LinkId, LookupId, StoredTunnel, TEMPLATE,
-    Tunnel, TunnelBound, TunnelId, TunnelKind, TunnelRole,
+    Exceptions, FouPayload, FouPort, Guard, Inside, LeanForm, Link, LinkId, LookupId, StoredTunnel, Tunnel,
+    TunnelBound, TunnelId, TunnelKind, TunnelRole,
 };
 use crate::publish::{Retirer, Slab, prefetch};
 
@@ -95,8 +95,8 @@ fn normal(kind: TunnelKind, arrival: Arrival) -> Arrival {
     }
 }
 
-/// More tunnels than these are asked for before they are read.
-const MANY: u32 = 128;
+/// More tunnels than these are asked for before they are read: they are not in the second cache either.
+const MANY: u32 = 2048;
 /// Bits of a [`TunnelId`].
 const TUNNEL_BITS: u32 = 20;
 /// Bits of a [`super::FouPortId`].
@@ -149,6 +149,8 @@ impl Ingress {
 /// All tunnels and ports of foo-over-UDP.
 pub(crate) struct TunnelTable {
     pub(super) tunnels: Slab<StoredTunnel>,
+    /// By tunnel, the outer headers of those that are soon written: for IPv4 inside, and for IPv6.
+    lean: [Slab<LeanForm>; 2],
     pub(super) ports: Slab<FouPort>,
     /// The tunnel of a link, its id + 1.
     of_link: Box<[AtomicU32]>,
@@ -174,6 +176,7 @@ impl TunnelTable {
     pub(super) fn new(links: usize, retirer: &Retirer) -> Self {
         Self {
             tunnels: Slab::new(TUNNEL_BITS, retirer),
+            lean: std::array::from_fn(|_| Slab::new(TUNNEL_BITS, retirer)),
             ports: Slab::new(FOU_BITS, retirer),
             of_link: zeroed(links),
             heads: zeroed(CHAINS),
@@ -206,21 +209,7 @@ impl TunnelTable {
         self.receivers.load(Relaxed) > MANY
     }
 
-    /// Asks for the memory of a tunnel that a packet with this inside is about to go into: of its header.
-    #[inline(always)]
-    pub(crate) fn ask_into<'g>(
-        &'g self,
-        id: TunnelId,
-        inside: Inside,
-        guard: &'g Guard<'_>,
-    ) -> Option<&'g Form> {
-        let form = self.tunnels.get(id.0, guard)?.form(inside);
-        prefetch(form);
-        prefetch(form.template.as_ptr().wrapping_add(TEMPLATE - 1));
-        Some(form)
-    }
-
-    /// Asks for that of the chain of tunnels at a place.
+    /// Asks for the memory of the chain of tunnels at a place.
     #[inline(always)]
     pub(crate) fn ask_for_chain(&self, place: usize) {
         prefetch(self.heads.as_ptr().wrapping_add(place & (CHAINS - 1)));
@@ -246,6 +235,22 @@ impl TunnelTable {
     #[inline(always)]
     pub(crate) fn tunnel<'g>(&'g self, id: TunnelId, guard: &'g Guard<'_>) -> Option<&'g StoredTunnel> {
         self.tunnels.get(id.0, guard)
+    }
+
+    /// The outer header of a tunnel for what is inside, if it is soon written.
+    #[inline(always)]
+    pub(crate) fn lean<'g>(
+        &'g self,
+        id: TunnelId,
+        inside: Inside,
+        guard: &'g Guard<'_>,
+    ) -> Option<&'g LeanForm> {
+        let [inside4, inside6] = &self.lean;
+        match inside {
+            Inside::Ip4 => inside4.get(id.0, guard),
+            Inside::Ip6 => inside6.get(id.0, guard),
+            Inside::Mpls | Inside::Frame => None,
+        }
     }
 
     /// The tunnel that a link is.
@@ -506,12 +511,20 @@ impl TunnelTable {
         }
         let stored = tunnel.map(|(tunnel, link)| StoredTunnel::new(tunnel, link, sequence));
         let linked = stored.as_ref().filter(|_| !stays).map(|stored| stored.config.clone());
-        self.tunnels.replace(id, stored, retirer);
+        self.store(id, stored, retirer);
         if let Some(tunnel) = linked {
             self.link_in(id, &tunnel);
             links.0.entry(tunnel.link).or_default().push(id);
         }
         before.is_some()
+    }
+
+    fn store(&self, id: u32, tunnel: Option<StoredTunnel>, retirer: &mut Retirer) {
+        for (slab, inside) in self.lean.iter().zip([Inside::Ip4, Inside::Ip6]) {
+            let lean = tunnel.as_ref().and_then(|tunnel| tunnel.lean(inside));
+            slab.replace(id, lean, retirer);
+        }
+        self.tunnels.replace(id, tunnel, retirer);
     }
 
     /// Takes note that a link has changed, or gone.
@@ -525,7 +538,7 @@ impl TunnelTable {
         for tunnel in links.0.get(&id).into_iter().flatten() {
             let Some(old) = self.tunnels.peek(*tunnel, retirer) else { continue };
             let new = StoredTunnel::new(old.config.clone(), link, Arc::clone(&old.sequence));
-            self.tunnels.replace(*tunnel, Some(new), retirer);
+            self.store(*tunnel, Some(new), retirer);
         }
     }
 

@@ -190,7 +190,7 @@ impl Writer {
     }
 
     fn replace_action(&mut self, id: u32, action: Option<Action>) -> bool {
-        self.tables.set_forward(id, action.as_ref());
+        self.tables.set_lead(id, action.as_ref());
         self.tables.actions.replace(id, action, &mut self.retirer)
     }
 

@@ -15,8 +15,9 @@ use super::{Common, Company, ETHERNET, Out, Packets, addresses, cut, write_heade
 use crate::buffer::Packet;
 use crate::counters::Direction;
 use crate::tables::{
-    ADDRESS, Action, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, LABEL, Lean, NO_ECN, OVER_IPV6,
-    PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE, TOS, TTL, TunnelRoute, UDP_SUM,
+    ADDRESS, ActionId, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, LABEL, Lean, LeanForm, NO_ECN,
+    OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE, TOS, TTL, TunnelRoute,
+    UDP_SUM,
 };
 use crate::trace::Trace;
 
@@ -29,31 +30,33 @@ const OF_UDP_GUE_GRE: usize = OF_UDP + GUE + GRE;
 /// How packets go into a tunnel with an outer header that is soon written; with that of the frame it has `FRONT` bytes.
 #[derive(Clone, Copy)]
 struct Lane<'a, const FRONT: usize> {
-    form: &'a Form,
+    form: &'a LeanForm,
     next_hop: &'a StoredNextHop,
-    /// Longest packet inside.
+    /// Longest packet inside, and longest by the next hop alone.
     longest: usize,
+    room: usize,
 }
 
 impl<'a, const FRONT: usize> Lane<'a, FRONT> {
-    const LEAN: Lean = match FRONT {
-        NOTHING => Lean::Nothing,
-        OF_GRE => Lean::Gre,
-        OF_UDP => Lean::Udp,
-        OF_UDP_GUE_GRE => Lean::UdpGueGre,
-        _ => Lean::No,
+    const KIND: Option<Lean> = match FRONT {
+        NOTHING => Some(Lean::Nothing),
+        OF_GRE => Some(Lean::Gre),
+        OF_UDP => Some(Lean::Udp),
+        OF_UDP_GUE_GRE => Some(Lean::UdpGueGre),
+        _ => None,
     };
 
-    /// `None`: it is not so plain, or has another header.
+    /// By a route with this MTU, if it is not 0. `None`: it is not so plain, or has another header.
     #[inline(always)]
-    fn new(view: &View<'a>, route: &TunnelRoute, form: &'a Form) -> Option<Self> {
-        let next_hop = view.next_hop(form.next_hop)?;
-        if form.lean != Self::LEAN || view.tables.tunnels().exceptions.any() {
+    fn new(view: &View<'a>, form: &'a LeanForm, mtu: u32) -> Option<Self> {
+        let next_hop = view.next_hop(Some(form.next_hop))?;
+        if Some(form.kind) != Self::KIND || view.tables.tunnels().exceptions.any() {
             return None;
         }
-        let longest = (next_hop.plain_mtu as usize).checked_sub(FRONT - ETHERNET)?.min(form.longest.into());
-        let longest = if route.mtu == 0 { longest } else { longest.min(route.mtu as usize) };
-        Some(Self { form, next_hop, longest })
+        let room = (next_hop.plain_mtu as usize).checked_sub(FRONT - ETHERNET)?;
+        let longest = room.min(form.longest.into());
+        let longest = if mtu == 0 { longest } else { longest.min(mtu as usize) };
+        Some(Self { form, next_hop, longest, room })
     }
 }
 
@@ -62,9 +65,13 @@ impl<'v, 'a, A: Family, const FRONT: usize> Way<'v, 'a, A> for Lane<'a, FRONT> {
     type Row = (u64, u64);
 
     #[inline(always)]
-    fn other(self, common: &Common<'v, 'a>, action: &'v Action) -> Option<Self> {
-        let Action::Tunnel(route) = action else { return None };
-        Self::new(common.view, route, form::<A>(common.view, route)?)
+    fn other(self, common: &Common<'v, 'a>, leaf: Option<u32>) -> Option<Self> {
+        let view = common.view;
+        let form = view.tables.enters(ActionId(leaf?), A::INSIDE, view.guard)?;
+        if form.kind != self.form.kind || form.next_hop != self.form.next_hop {
+            return Self::new(view, form, 0);
+        }
+        Some(Self { form, longest: self.room.min(form.longest.into()), ..self })
     }
 
     #[inline(always)]
@@ -89,12 +96,6 @@ impl<'v, 'a, A: Family, const FRONT: usize> Way<'v, 'a, A> for Lane<'a, FRONT> {
     }
 }
 
-/// The outer header of a tunnel for packets of a family.
-#[inline(always)]
-fn form<'a, A: Family>(view: &View<'a>, route: &TunnelRoute) -> Option<&'a Form> {
-    Some(view.tables.tunnels().tunnel(route.tunnel, view.guard)?.form(A::INSIDE))
-}
-
 impl<const COUNT: bool> Path<COUNT> {
     /// Puts packets in a row into tunnels, from the first on, which `route` leads into one. The one that follows the row.
     #[inline(never)]
@@ -107,17 +108,19 @@ impl<const COUNT: bool> Path<COUNT> {
         route: &TunnelRoute,
     ) -> Option<Packet> {
         let view = company.common.view;
-        if let Some(form) = form::<A>(view, route) {
-            if let Some(lane) = Lane::<NOTHING>::new(view, route, form) {
+        let plain = route.next_hop.is_none();
+        if let Some(form) = view.tables.tunnels().lean(route.tunnel, A::INSIDE, view.guard).filter(|_| plain)
+        {
+            if let Some(lane) = Lane::<NOTHING>::new(view, form, route.mtu) {
                 return self.take_way(company, packets, sight, first, lane);
             }
-            if let Some(lane) = Lane::<OF_GRE>::new(view, route, form) {
+            if let Some(lane) = Lane::<OF_GRE>::new(view, form, route.mtu) {
                 return self.take_way(company, packets, sight, first, lane);
             }
-            if let Some(lane) = Lane::<OF_UDP>::new(view, route, form) {
+            if let Some(lane) = Lane::<OF_UDP>::new(view, form, route.mtu) {
                 return self.take_way(company, packets, sight, first, lane);
             }
-            if let Some(lane) = Lane::<OF_UDP_GUE_GRE>::new(view, route, form) {
+            if let Some(lane) = Lane::<OF_UDP_GUE_GRE>::new(view, form, route.mtu) {
                 return self.take_way(company, packets, sight, first, lane);
             }
         }
@@ -157,7 +160,7 @@ impl<const COUNT: bool> Path<COUNT> {
 fn enter_lean<A: Family, const FRONT: usize>(
     packet: &mut Packet,
     len: usize,
-    Lane { form, next_hop, longest }: Lane<'_, FRONT>,
+    Lane { form, next_hop, longest, .. }: Lane<'_, FRONT>,
     identification: u16,
 ) -> Option<Out> {
     let header = FRONT - ETHERNET;
@@ -168,7 +171,7 @@ fn enter_lean<A: Family, const FRONT: usize>(
         cut(packet, ETHERNET + len);
     }
     let inner = packet.bytes_mut().get_mut(ETHERNET..)?;
-    let port = if form.has(PORT) { Some(source_port(inner, false)) } else { None };
+    let port = if form.by_flow { Some(source_port(inner, false)) } else { None };
     let left = A::lower(inner)?;
     let [tos, flags, ttl] = A::words(inner.first_chunk()?, left);
     let [tos_taken, flags_taken, ttl_taken] = form.taken;
@@ -183,12 +186,11 @@ fn enter_lean<A: Family, const FRONT: usize>(
     ];
     // It ends with the old frame's header.
     let front = packet.push_front::<FRONT>(header).ok()?;
-    let template = form.template.last_chunk::<FRONT>()?;
-    *front = *template;
-    front[..12].copy_from_slice(&next_hop.mac);
-    front[12..ETHERNET].copy_from_slice(&ethernet::IPV4.to_be_bytes());
-    let outer = front.get_mut(ETHERNET..)?;
-    write_ipv4(outer.first_chunk_mut()?, *template.get(ETHERNET..)?.first_chunk()?, form.sum, own);
+    let (head, outer) = front.split_first_chunk_mut::<ETHERNET>()?;
+    write_header(head, &next_hop.mac, ethernet::IPV4);
+    let template = form.header.get(form.header.len().checked_sub(header)?..)?;
+    outer.copy_from_slice(template);
+    write_ipv4(outer.first_chunk_mut()?, *template.first_chunk()?, form.sum.into(), own);
     if let Some(udp) = outer.get_mut(FIXED4..)?.first_chunk_mut::<UDP>() {
         if let Some(port) = port {
             udp[..2].copy_from_slice(&port.to_be_bytes());
@@ -285,7 +287,7 @@ fn enter<A: Family>(
             u32::from(identification.swap_bytes()) | u32::from(stays) << 16,
             ttl.into(),
         ];
-        write_ipv4(outer, *outer, form.sum, own);
+        write_ipv4(outer, *outer, form.sum.into(), own);
     }
     if form.gre > 0 && form.has(GRE_SUM | SEQUENCE) {
         fill_gre(bytes, tunnel, usize::from(form.gre), None);

@@ -76,8 +76,8 @@ impl<'v, 'a, A: Family, I: Insert> Way<'v, 'a, A> for Headers<'v, I> {
     type Row = u64;
 
     #[inline(always)]
-    fn other(self, _: &Common<'v, 'a>, action: &'v Action) -> Option<Self> {
-        I::of(action).map(Self)
+    fn other(self, common: &Common<'v, 'a>, leaf: Option<u32>) -> Option<Self> {
+        I::of(common.action(leaf)?).map(Self)
     }
 
     #[inline(always)]

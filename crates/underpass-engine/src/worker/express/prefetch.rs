@@ -9,7 +9,7 @@ use super::ETHERNET;
 use crate::buffer::{BURST, Packet};
 use crate::counters::{Counters, Direction};
 use crate::publish;
-use crate::tables::{Action, ActionId, Form, Inside, StoredTunnel, TunnelKind, TunnelTable};
+use crate::tables::{Action, ActionId, Inside, LeanForm, StoredTunnel, TunnelKind, TunnelTable};
 
 /// A frame with nothing but an IPv4 header.
 const SHORTEST: usize = ETHERNET + underpass_packet::ipv4::Header::LEN;
@@ -44,16 +44,18 @@ fn prefetch_header(view: &View<'_>, leaf: u32) {
 fn prefetch_tunnels(view: &View<'_>, counters: &Counters, burst: &[Packet], leaves: &[u32; BURST]) {
     let (tunnels, guard) = (view.tables.tunnels(), view.guard);
     // There are not more of either than packets.
-    let mut into = ArrayVec::<&Form, BURST>::new();
+    let mut into = ArrayVec::<&LeanForm, BURST>::new();
     let mut chains = ArrayVec::<usize, BURST>::new();
     for (packet, leaf) in burst.iter().zip(leaves) {
+        // In the frame of a packet that is looked up.
+        let is_ipv6 = packet.bytes().get(ETHERNET).is_some_and(|first| first >> 4 == 6);
+        let inside = if is_ipv6 { Inside::Ip6 } else { Inside::Ip4 };
+        if let Some(form) = view.tables.enters(ActionId(*leaf), inside, guard) {
+            publish::prefetch(form);
+            into.push(form);
+            continue;
+        }
         match view.tables.action(ActionId(*leaf), guard) {
-            Some(Action::Tunnel(route)) => {
-                // In the frame of a packet that is looked up.
-                let is_ipv6 = packet.bytes().get(ETHERNET).is_some_and(|first| first >> 4 == 6);
-                let inside = if is_ipv6 { Inside::Ip6 } else { Inside::Ip4 };
-                into.extend(tunnels.ask_into(route.tunnel, inside, guard));
-            }
             Some(Action::Local) => {
                 let Some(frame) = packet.bytes().first_chunk::<SHORTEST>() else { continue };
                 if ethertype(frame) == ethernet::IPV4 {

@@ -86,8 +86,8 @@ impl<'v, 'a, A: Family, const N: usize> Way<'v, 'a, A> for Labels<'v, N> {
     type Row = Sent;
 
     #[inline(always)]
-    fn other(self, common: &Common<'v, 'a>, action: &'v Action) -> Option<Self> {
-        let Action::Push(push) = action else { return None };
+    fn other(self, common: &Common<'v, 'a>, leaf: Option<u32>) -> Option<Self> {
+        let Action::Push(push) = common.action(leaf)? else { return None };
         Self::new(common.view, push)
     }
 

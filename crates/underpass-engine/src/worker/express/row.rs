@@ -8,7 +8,7 @@ use super::sid::{decapsulate, through_flavours, through_sid};
 use super::{Common, Company, Out, Packets};
 use crate::buffer::Packet;
 use crate::counters::Count;
-use crate::tables::{Action, Behaviour, Endpoint, Via};
+use crate::tables::{Behaviour, Endpoint, Via};
 use crate::trace::Trace;
 
 /// What a route does to packets beside forwarding them.
@@ -16,8 +16,8 @@ pub(super) trait Way<'v, 'a, A: Family>: Copy {
     /// What is counted of packets in a row.
     type Row: Default;
 
-    /// What another action does, if it is of the same kind.
-    fn other(self, common: &Common<'v, 'a>, action: &'v Action) -> Option<Self>;
+    /// What another leaf's action does, if it is of the same kind.
+    fn other(self, common: &Common<'v, 'a>, leaf: Option<u32>) -> Option<Self>;
 
     /// Does it to a packet of `len` bytes in a frame. `None`: it is not so plain, and as it was.
     fn take<const COUNT: bool>(
@@ -57,8 +57,7 @@ impl<const COUNT: bool> Path<COUNT> {
             };
             let Some(next) = sight.next::<A>(common, &packet, packets) else { break Some(packet) };
             if next.leaf != look.leaf {
-                let other = common.action(next.leaf).and_then(|action| way.other(common, action));
-                let Some(other) = other else { break Some(packet) };
+                let Some(other) = way.other(common, next.leaf) else { break Some(packet) };
                 way.count(self, std::mem::take(&mut row));
                 way = other;
             }
