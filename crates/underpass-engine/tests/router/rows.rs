@@ -22,6 +22,8 @@ use super::pair;
 enum Tables {
     /// Few routes: each in turn.
     Few,
+    /// So many that those of IPv4 are laid out flat.
+    Laid,
     /// So many that all are looked up first.
     Many,
     /// So many tunnels that they are asked for.
@@ -116,11 +118,18 @@ impl Router {
         }
         match tables {
             Tables::Few => {}
+            Tables::Laid => {
+                let action = lab.writer.add_action(Action::Forward(lab.next_hops[1]));
+                for n in 0..300u32 {
+                    lab.writer.insert4(lab.fib4, Ipv4Addr::from_bits(0x0b00_0000 + (n << 6)), 26, action);
+                }
+            }
             Tables::Many => lab.spread(),
             Tables::ManyTunnels => {
-                for n in 0..200 {
+                for n in 0..2100u16 {
                     let (_, mut tunnel) = pair::device(&mut lab, TunnelKind::Ipip, 0);
-                    tunnel.remote = Ipv4Addr::new(10, 0, 8, n).into();
+                    let [high, low] = n.to_be_bytes();
+                    tunnel.remote = Ipv4Addr::new(10, 0, 8 + high, low).into();
                     lab.writer.add_tunnel(tunnel);
                 }
             }
@@ -317,6 +326,11 @@ fn rows_do_as_each_packet_would(tables: Tables) {
 #[test]
 fn each_packet_in_turn() {
     rows_do_as_each_packet_would(Tables::Few);
+}
+
+#[test]
+fn each_packet_in_turn_by_routes_laid_out_flat() {
+    rows_do_as_each_packet_would(Tables::Laid);
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn both_roads_do_the_same() {
     assert!(common > 0);
 }
 
-/// So many tunnels that they are asked for before they are read: each has its own packets, both ways.
+/// Many tunnels: each has its own packets, both ways.
 #[test]
 fn many_tunnels() {
     const COUNT: u8 = 200;
