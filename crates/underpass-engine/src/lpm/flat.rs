@@ -53,9 +53,9 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    fn new(pages: Pages) -> Self {
+    fn new() -> Self {
         Self {
-            slots: Words::exactly(BITS.into(), pages),
+            slots: Words::exactly(BITS.into(), Pages::Small),
             entries: Words::exactly(DEEP.trailing_zeros(), Pages::Small),
             numbers: Mutex::new(Ids::new(ASK.into())),
             asking: AtomicU32::new(0),
@@ -265,7 +265,7 @@ impl<A: Address> Edit<'_, A> {
     /// Lays the table out flat from now on.
     pub(super) fn lay_out_flat(&mut self) {
         let table = self.table;
-        let layout = Layout::new(if table.len() as u32 >= LARGE { Pages::Huge } else { Pages::Small });
+        let layout = Layout::new();
         for root in 0..1 << ROOT {
             // What is not written is no mark, and takes no memory.
             if table.root.word(root).load(Relaxed) != Entry::EMPTY.0 || table.root_cover(root) != NONE {

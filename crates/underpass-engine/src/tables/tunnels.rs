@@ -95,7 +95,8 @@ fn normal(kind: TunnelKind, arrival: Arrival) -> Arrival {
     }
 }
 
-/// More tunnels than these are asked for before they are read: they are not in the second cache either.
+/// More tunnels than these are asked for before they are read. A thousand are not: by their turn, out of them, that takes 91
+/// clocks instead of 112 (`ipip-decap-1000`). Where it pays again is not measured.
 const MANY: u32 = 2048;
 /// Bits of a [`TunnelId`].
 const TUNNEL_BITS: u32 = 20;

@@ -161,6 +161,15 @@ proptest! {
     }
 }
 
+/// Numbers of 31 bits, the same each time.
+fn numbers() -> impl FnMut() -> u64 {
+    let mut seed = 1u64;
+    move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed >> 33
+    }
+}
+
 /// A reader looks up while the writer churns: it always finds the route that always stays or a longer
 /// one that covers the address, never nothing and never another's.
 #[test]
@@ -168,11 +177,7 @@ fn a_reader_beside_the_writer() {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     const STAYS: u128 = 0x2001_0db8 << 96;
-    let mut seed = 1u64;
-    let mut random = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        seed >> 33
-    };
+    let mut random = numbers();
     // Under the /32 that stays, so dense that nodes come and go at all depths.
     let routes: Vec<(u128, u8)> = (0..if cfg!(miri) { 40 } else { 400 })
         .map(|_| {
@@ -212,7 +217,7 @@ fn a_reader_beside_the_writer() {
             let n = random() as usize % routes.len();
             let (prefix, len) = routes[n];
             let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
-            if random() % 2 == 0 {
+            if random() & 1 == 0 {
                 edit.insert(prefix, len, n as u32);
             } else {
                 edit.remove(prefix, len);
@@ -235,16 +240,12 @@ fn a_reader_of_a_layout_beside_the_writer() {
         return;
     }
     const STAYS: u32 = 0x0a00_0000;
-    let mut seed = 1u64;
-    let mut random = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) as u32
-    };
+    let mut random = numbers();
     // In four slots, so that each is deep, even and of another coarseness all the time.
     let routes: Vec<(u32, u8)> = (0..64)
         .map(|_| {
             let len = 23 + (random() % 10) as u8;
-            ((STAYS | random() & 0x3ff).with_window(len, 0), len)
+            ((STAYS | random() as u32 & 0x3ff).with_window(len, 0), len)
         })
         .collect();
     let (retirer, mut readers) = publish::domain(2);
@@ -280,7 +281,7 @@ fn a_reader_of_a_layout_beside_the_writer() {
             let n = random() as usize % routes.len();
             let (prefix, len) = routes[n];
             let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
-            if random() % 2 == 0 {
+            if random() & 1 == 0 {
                 edit.insert(prefix, len, n as u32);
             } else {
                 edit.remove(prefix, len);
