@@ -546,3 +546,15 @@ pub struct Link {
     /// Whether it is an `ifb`: what is sent by it goes on where it was taken from.
     pub ifb: bool,
 }
+
+impl Link {
+    /// Whether what comes in is asked, or goes into a qdisc.
+    pub(crate) fn asks_in(&self) -> bool {
+        self.ingress.is_some() || self.ingress_qdisc.is_some()
+    }
+
+    /// Whether what is to be sent is asked, or waits in a qdisc.
+    pub(crate) fn asks_out(&self) -> bool {
+        self.egress.is_some() || self.root.is_some()
+    }
+}

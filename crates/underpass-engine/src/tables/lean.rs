@@ -1,8 +1,10 @@
-//! Outer headers that are soon written: each in one cache line, with what of it depends on the packet.
+//! What the common road reads of a tunnel, in one cache line each way: the outer header, if it is soon written, with what
+//! of it depends on the packet; and the end where packets come out, if little is looked at there.
 
+use super::tunnels::{Arrival, Ingress, found_by};
 use super::{
-    ADDRESS, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, LABEL, LinkId, NextHopId, OVER_IPV6, PORT,
-    REMOTE_SUM, SEQUENCE, TOS, TTL, UDP_SUM,
+    ADDRESS, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, LABEL, Link, LinkId, LookupId, NextHopId,
+    OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, TOS, TTL, Tunnel, TunnelBound, TunnelKind, TunnelMode, UDP_SUM,
 };
 
 /// Outer headers that are written without a look at anything but the IP header of the packet inside, or its flow: over
@@ -79,5 +81,76 @@ impl LeanForm {
             taken: [taken(TOS, 0xfc << 8), taken(FRAGMENT, 0x40 << 16), taken(TTL, 0xff)],
             header: *form.template.last_chunk()?,
         })
+    }
+}
+
+/// The end of a tunnel where packets come out that are just looked up then.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct LeanEnd {
+    /// What it is found by: an [`Arrival`] without its gaps.
+    local: u128,
+    remote: u128,
+    key: u32,
+    kind: TunnelKind,
+    has_key: bool,
+    /// Whether what comes in must have a GRE checksum.
+    pub(crate) checked: bool,
+    /// Whether the router's own addresses may be its other end.
+    allows_local_remote: bool,
+    /// Whether IPv4 and IPv6 that come out are forwarded.
+    pub(crate) forward4: bool,
+    pub(crate) forward6: bool,
+    bound: Option<TunnelBound>,
+    /// The device.
+    pub(crate) link: LinkId,
+    /// Where what comes out is looked up.
+    pub(crate) lookup: LookupId,
+    /// Where outer packets are looked up.
+    underlay: LookupId,
+}
+
+const _: () = assert!(size_of::<LeanEnd>() == 64);
+
+impl LeanEnd {
+    /// `None`: more is looked at when something comes in, or done to it; or nothing may come in.
+    pub(super) fn new(tunnel: &Tunnel, link: &Link) -> Option<Self> {
+        let (_, Arrival { local, remote, key }) = found_by(tunnel)?;
+        let sixrd =
+            tunnel.kind == TunnelKind::Sit && tunnel.sixrd.is_some() && tunnel.remote.is_unspecified();
+        let particular = tunnel.receive.sequence || tunnel.copies_dscp || sixrd;
+        if !link.up || particular || link.asks_in() {
+            return None;
+        }
+        let takes = |mode| tunnel.mode == TunnelMode::Any || tunnel.mode == mode && !tunnel.kind.has_gre();
+        Some(Self {
+            local,
+            remote,
+            key: key.unwrap_or(0),
+            has_key: key.is_some(),
+            kind: tunnel.kind,
+            checked: tunnel.receive.checksum,
+            allows_local_remote: tunnel.allows_local_remote,
+            bound: tunnel.bound,
+            link: tunnel.link,
+            lookup: link.lookup,
+            underlay: tunnel.via.lookup,
+            forward4: link.forward4 && takes(TunnelMode::Ip4),
+            forward6: link.forward6 && takes(TunnelMode::Ip6),
+        })
+    }
+
+    /// Whether an outer packet that has come in there is for it.
+    #[inline(always)]
+    pub(super) fn is_for(&self, kind: TunnelKind, arrival: Arrival, ingress: Ingress) -> bool {
+        let key = if self.has_key { Some(self.key) } else { None };
+        let found = Arrival { local: self.local, remote: self.remote, key };
+        self.kind == kind && found == arrival && ingress.is(self.bound)
+    }
+
+    /// Where the other end must not be one of the router's own addresses, if it must not.
+    #[inline(always)]
+    pub(crate) fn own(&self) -> Option<LookupId> {
+        if self.allows_local_remote { None } else { Some(self.underlay) }
     }
 }

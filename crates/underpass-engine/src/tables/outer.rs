@@ -10,7 +10,8 @@ use crate::limiter::Nanos;
 
 use super::tunnels::{Arrival, Class, found_by};
 use super::{
-    DEFAULT_TTL, LeanForm, Link, LinkId, LookupId, NextHopId, Tunnel, TunnelKind, TunnelMode, TunnelTos,
+    DEFAULT_TTL, LeanEnd, LeanForm, Link, LinkId, LookupId, NextHopId, Tunnel, TunnelKind, TunnelMode,
+    TunnelTos,
 };
 
 /// Longest outer header: IPv6, an encapsulation limit, UDP, GUE, GRE.
@@ -151,9 +152,8 @@ impl Sequence {
     }
 }
 
-/// A tunnel in the tables: first what is read of it when something comes in.
+/// A tunnel in the tables.
 #[derive(Debug)]
-#[repr(C)]
 pub(crate) struct StoredTunnel {
     /// What it is found by.
     pub(super) found: Option<(Class, Arrival)>,
@@ -166,15 +166,11 @@ pub(crate) struct StoredTunnel {
     pub(crate) up: bool,
     pub(crate) forward4: bool,
     pub(crate) forward6: bool,
-    /// Whether what comes in must have a GRE checksum.
-    pub(crate) checked: bool,
-    /// Whether it is bound to where packets come in.
-    pub(super) bound: bool,
-    /// Whether there is more to be looked at when something comes in, or to be done to it.
-    pub(crate) particular: bool,
     /// Whether what has come out is asked before it is looked up, and what is to go in before it does; or waits there.
     pub(crate) asks_in: bool,
     pub(crate) asks_out: bool,
+    /// Where packets come out, if that is soon done.
+    pub(crate) end: Option<LeanEnd>,
     /// By what is inside: IPv4, IPv6, MPLS; of a tunnel of frames the first.
     forms: [Form; 3],
     pub(crate) config: Tunnel,
@@ -188,9 +184,6 @@ impl StoredTunnel {
         } else {
             [Inside::Ip4, Inside::Ip6, Inside::Mpls]
         };
-        let sixrd =
-            tunnel.kind == TunnelKind::Sit && tunnel.sixrd.is_some() && tunnel.remote.is_unspecified();
-        let asks_in = link.is_some_and(|link| link.ingress.is_some() || link.ingress_qdisc.is_some());
         Self {
             found: found_by(&tunnel),
             link: tunnel.link,
@@ -200,11 +193,9 @@ impl StoredTunnel {
             up: link.is_some_and(|link| link.up),
             forward4: link.is_some_and(|link| link.forward4),
             forward6: link.is_some_and(|link| link.forward6),
-            checked: tunnel.receive.checksum,
-            bound: tunnel.bound.is_some(),
-            particular: tunnel.receive.sequence || tunnel.copies_dscp || sixrd || asks_in,
-            asks_in,
-            asks_out: link.is_some_and(asks_out),
+            asks_in: link.is_some_and(Link::asks_in),
+            asks_out: link.is_some_and(Link::asks_out),
+            end: link.and_then(|link| LeanEnd::new(&tunnel, link)),
             forms: forms.map(|inside| form(&tunnel, inside, link)),
             config: tunnel,
             sequence,
@@ -239,11 +230,6 @@ impl StoredTunnel {
     }
 }
 
-/// Whether what is to be sent by a link is asked, or waits in a qdisc.
-fn asks_out(link: &Link) -> bool {
-    link.egress.is_some() || link.root.is_some()
-}
-
 /// Whether a tunnel takes such packets.
 fn takes(tunnel: &Tunnel, inside: Inside) -> bool {
     if tunnel.kind.has_gre() {
@@ -267,7 +253,7 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
     let mut header = Vec::with_capacity(LONGEST);
     let up = link.is_some_and(|link| link.up);
     let mut open = if takes(tunnel, inside) && up { 0 } else { CLOSED };
-    if link.is_some_and(asks_out) {
+    if link.is_some_and(Link::asks_out) {
         open |= HOOKED;
     }
     let (inner, ethertype) = match inside {

@@ -9,8 +9,8 @@ use underpass_packet::protocol;
 use zerocopy::FromZeros;
 
 use super::{
-    Exceptions, FouPayload, FouPort, Guard, Inside, LeanForm, Link, LinkId, LookupId, StoredTunnel, Tunnel,
-    TunnelBound, TunnelId, TunnelKind, TunnelRole,
+    Exceptions, FouPayload, FouPort, Guard, Inside, LeanEnd, LeanForm, Link, LinkId, LookupId, StoredTunnel,
+    Tunnel, TunnelBound, TunnelId, TunnelKind, TunnelRole,
 };
 use crate::publish::{Retirer, Slab, prefetch};
 
@@ -138,7 +138,7 @@ pub(crate) struct Ingress {
 impl Ingress {
     /// Whether something bound there is meant.
     #[inline(always)]
-    fn is(self, bound: Option<TunnelBound>) -> bool {
+    pub(super) fn is(self, bound: Option<TunnelBound>) -> bool {
         match bound {
             None => true,
             Some(TunnelBound::Link(link)) => link == self.link,
@@ -155,6 +155,8 @@ pub(crate) struct TunnelTable {
     pub(super) ports: Slab<FouPort>,
     /// The tunnel of a link, its id + 1.
     of_link: Box<[AtomicU32]>,
+    /// By chain, the end of its first tunnel, if that has both addresses and little is looked at.
+    lean_ends: Slab<LeanEnd>,
     /// The first tunnel of each chain, its id + 1, and the next of each.
     heads: Box<[AtomicU32]>,
     nexts: Box<[AtomicU32]>,
@@ -180,6 +182,7 @@ impl TunnelTable {
             lean: std::array::from_fn(|_| Slab::new(TUNNEL_BITS, retirer)),
             ports: Slab::new(FOU_BITS, retirer),
             of_link: zeroed(links),
+            lean_ends: Slab::new(CHAINS.trailing_zeros() + 1, retirer),
             heads: zeroed(CHAINS),
             nexts: zeroed(1 << TUNNEL_BITS),
             counts: Default::default(),
@@ -213,18 +216,15 @@ impl TunnelTable {
     /// Asks for the memory of the chain of tunnels at a place.
     #[inline(always)]
     pub(crate) fn ask_for_chain(&self, place: usize) {
-        prefetch(self.heads.as_ptr().wrapping_add(place & (CHAINS - 1)));
+        self.lean_ends.prefetch_slots(std::iter::once(place as u32));
     }
 
     /// Asks for that of the tunnel that a packet is about to come out of, the first of the chain at a place.
     #[inline(always)]
-    pub(crate) fn ask_out_of<'g>(&'g self, place: usize, guard: &'g Guard<'_>) -> Option<&'g StoredTunnel> {
-        let id = self.heads.get(place & (CHAINS - 1))?.load(Relaxed).checked_sub(1)?;
-        prefetch(self.nexts.as_ptr().wrapping_add(id as usize));
-        let tunnel = self.tunnels.get(id, guard)?;
-        prefetch(&raw const tunnel.found);
-        prefetch(&raw const tunnel.link);
-        Some(tunnel)
+    pub(crate) fn ask_out_of<'g>(&'g self, place: usize, guard: &'g Guard<'_>) -> Option<&'g LeanEnd> {
+        let end = self.lean_ends.get(place as u32, guard)?;
+        prefetch(end);
+        Some(end)
     }
 
     /// The place of the chain in which the tunnel is that has the addresses of an IPv4 packet, which it is for and from.
@@ -260,25 +260,19 @@ impl TunnelTable {
         Some(TunnelId(self.of_link.get(link.0 as usize)?.load(Relaxed).checked_sub(1)?))
     }
 
-    /// The tunnel of this kind that has both addresses of an outer packet, if it is alone in its chain; `None`: see
-    /// [`Self::find`].
+    /// The end of the tunnel of this kind that an outer packet is for, if that has both its addresses and is the first of
+    /// its chain; `None`: see [`Self::find`].
     #[inline(always)]
-    pub(crate) fn find_plain<'g>(
+    pub(crate) fn lean_end<'g>(
         &'g self,
         kind: TunnelKind,
         arrival: Arrival,
         ingress: Ingress,
         guard: &'g Guard<'_>,
-    ) -> Option<&'g StoredTunnel> {
+    ) -> Option<&'g LeanEnd> {
         let arrival = normal(kind, arrival);
-        let id = self.heads.get(chain(kind, Class::Both, arrival))?.load(Relaxed).checked_sub(1)?;
-        if self.nexts.get(id as usize)?.load(Relaxed) != 0 {
-            return None;
-        }
-        let tunnel = self.tunnels.get(id, guard)?;
-        let (class, found) = tunnel.found?;
-        let is = tunnel.kind == kind && class == Class::Both && found == arrival && tunnel.up;
-        (is && (!tunnel.bound || ingress.is(tunnel.config.bound))).then_some(tunnel)
+        let end = self.lean_ends.get(chain(kind, Class::Both, arrival) as u32, guard)?;
+        end.is_for(kind, arrival, ingress).then_some(end)
     }
 
     /// The tunnel of this kind that an outer packet is for.
@@ -511,12 +505,14 @@ impl TunnelTable {
             }
         }
         let stored = tunnel.map(|(tunnel, link)| StoredTunnel::new(tunnel, link, sequence));
-        let linked = stored.as_ref().filter(|_| !stays).map(|stored| stored.config.clone());
+        let config = stored.as_ref().map(|stored| stored.config.clone());
         self.store(id, stored, retirer);
-        if let Some(tunnel) = linked {
-            self.link_in(id, &tunnel);
+        if let Some(tunnel) = config.as_ref().filter(|_| !stays) {
+            self.link_in(id, tunnel);
             links.0.entry(tunnel.link).or_default().push(id);
         }
+        let before = before.map(|(old, _)| old);
+        before.iter().chain(&config).for_each(|tunnel| self.refresh_end(tunnel, retirer));
         before.is_some()
     }
 
@@ -526,6 +522,17 @@ impl TunnelTable {
             slab.replace(id, lean, retirer);
         }
         self.tunnels.replace(id, tunnel, retirer);
+    }
+
+    /// Brings up to date what is found at once of the chain that a tunnel is, or was, in.
+    fn refresh_end(&self, tunnel: &Tunnel, retirer: &mut Retirer) {
+        let Some((class, seen)) = found_by(tunnel) else { return };
+        let place = chain(tunnel.kind, class, seen);
+        let first = self.heads.get(place).and_then(|head| head.load(Relaxed).checked_sub(1));
+        let first = first.and_then(|id| self.tunnels.peek(id, retirer));
+        let both = first.filter(|first| first.found.is_some_and(|(class, _)| class == Class::Both));
+        let end = both.and_then(|first| first.end.clone());
+        self.lean_ends.replace(place as u32, end, retirer);
     }
 
     /// Takes note that a link has changed, or gone.
@@ -538,8 +545,10 @@ impl TunnelTable {
     ) {
         for tunnel in links.0.get(&id).into_iter().flatten() {
             let Some(old) = self.tunnels.peek(*tunnel, retirer) else { continue };
-            let new = StoredTunnel::new(old.config.clone(), link, Arc::clone(&old.sequence));
+            let config = old.config.clone();
+            let new = StoredTunnel::new(config.clone(), link, Arc::clone(&old.sequence));
             self.store(*tunnel, Some(new), retirer);
+            self.refresh_end(&config, retirer);
         }
     }
 

@@ -263,8 +263,7 @@ impl<const COUNT: bool> Path<COUNT> {
         self.hooks.came = Some((ingress, link.ifindex));
         let packets = burst.len() as u64;
         // What the host sends by a tunnel does not come out of it.
-        let asks = link.ingress.is_some() || link.ingress_qdisc.is_some();
-        let asks = asks && view.tables.tunnels().of_link(ingress).is_none();
+        let asks = link.asks_in() && view.tables.tunnels().of_link(ingress).is_none();
         // Who looks at the whole burst first says what has come.
         let mut bytes = None;
         if let Some(hook) = link.ingress.filter(|_| asks) {

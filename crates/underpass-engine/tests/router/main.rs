@@ -25,6 +25,7 @@ mod rows;
 mod segments;
 mod shaping;
 mod traffic;
+mod tunnel_changes;
 mod tunnel_errors;
 mod tunnel_hooks;
 mod tunnel_lookup;

@@ -9,7 +9,7 @@ use super::ETHERNET;
 use crate::buffer::{BURST, Packet};
 use crate::counters::{Counters, Direction};
 use crate::publish;
-use crate::tables::{Action, ActionId, Inside, LeanForm, StoredTunnel, TunnelKind, TunnelTable};
+use crate::tables::{Action, ActionId, Inside, LeanEnd, LeanForm, TunnelKind, TunnelTable};
 
 /// A frame with nothing but an IPv4 header.
 const SHORTEST: usize = ETHERNET + underpass_packet::ipv4::Header::LEN;
@@ -69,10 +69,10 @@ fn prefetch_tunnels(view: &View<'_>, counters: &Counters, burst: &[Packet], leav
             _ => {}
         }
     }
-    let out_of: ArrayVec<&StoredTunnel, BURST> =
+    let out_of: ArrayVec<&LeanEnd, BURST> =
         chains.iter().filter_map(|place| tunnels.ask_out_of(*place, guard)).collect();
     into.iter().for_each(|form| counters.prefetch_link(form.link, Direction::Transmit));
-    out_of.iter().for_each(|tunnel| counters.prefetch_link(tunnel.link, Direction::Receive));
+    out_of.iter().for_each(|end| counters.prefetch_link(end.link, Direction::Receive));
 }
 
 #[inline(always)]

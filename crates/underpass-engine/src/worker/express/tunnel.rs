@@ -14,8 +14,7 @@ use super::{Company, ETHERNET, Out, Packets, forward_inner};
 use crate::buffer::Packet;
 use crate::counters::{Counters, Direction};
 use crate::tables::{
-    Action, ActionId, Arrival, FouPayload, Ingress, Inside, LinkId, LookupId, StoredTunnel, TunnelKind,
-    TunnelMode,
+    Action, ActionId, Arrival, FouPayload, Ingress, Inside, LeanEnd, LinkId, LookupId, TunnelKind,
 };
 use crate::trace::Trace;
 
@@ -56,7 +55,7 @@ impl Left {
 
 /// What was found for the packet that came out of a tunnel last.
 struct Last<'a, A> {
-    tunnel: Option<(Arrived<A>, &'a StoredTunnel)>,
+    end: Option<(Arrived<A>, &'a LeanEnd)>,
     /// Where what comes out of it is looked up.
     lookup: Option<LookupId>,
     to4: Option<To<'a, u32>>,
@@ -89,7 +88,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return None;
         }
         let ingress = Ingress { link: common.ingress, instance: common.link.lookup };
-        let mut last = Last { tunnel: None, lookup: None, to4: None, to6: None };
+        let mut last = Last { end: None, lookup: None, to4: None, to6: None };
         let mut left = Left::default();
         let mut len = look.len;
         let following = loop {
@@ -202,11 +201,11 @@ fn arrive<'a, A: Family>(
         outer.pass_udp(view, bytes)?;
     }
     let (mut key, mut checked) = (None, false);
-    let (kind, inside, mode) = match (outer.protocol, A::IPV6) {
-        (protocol::IPV4, false) => (TunnelKind::Ipip, Inside::Ip4, TunnelMode::Ip4),
-        (protocol::IPV6, false) => (TunnelKind::Sit, Inside::Ip6, TunnelMode::Ip6),
-        (protocol::IPV4, true) => (TunnelKind::Ip6tnl, Inside::Ip4, TunnelMode::Ip4),
-        (protocol::IPV6, true) => (TunnelKind::Ip6tnl, Inside::Ip6, TunnelMode::Ip6),
+    let (kind, inside) = match (outer.protocol, A::IPV6) {
+        (protocol::IPV4, false) => (TunnelKind::Ipip, Inside::Ip4),
+        (protocol::IPV6, false) => (TunnelKind::Sit, Inside::Ip6),
+        (protocol::IPV4, true) => (TunnelKind::Ip6tnl, Inside::Ip4),
+        (protocol::IPV6, true) => (TunnelKind::Ip6tnl, Inside::Ip6),
         (protocol::GRE, _) => {
             let gre = bytes.get(outer.at..)?;
             let [flags, version, type0, type1] = *gre.first_chunk::<GRE>()?;
@@ -230,57 +229,56 @@ fn arrive<'a, A: Family>(
                 fields += 4;
             }
             outer.at += fields;
-            (if A::IPV6 { TunnelKind::Ip6gre } else { TunnelKind::Gre }, inside, TunnelMode::Any)
+            (if A::IPV6 { TunnelKind::Ip6gre } else { TunnelKind::Gre }, inside)
         }
         _ => return None,
     };
     let arrived = Arrived { kind, remote: outer.remote, local: outer.local, key };
-    let tunnel = match &last.tunnel {
-        Some((same, tunnel)) if *same == arrived => *tunnel,
+    let end = match &last.end {
+        Some((same, end)) if *same == arrived => *end,
         _ => {
-            let tunnel = find::<A>(view, fibs, arrived, ingress)?;
-            if last.lookup != Some(tunnel.lookup) {
-                last.lookup = Some(tunnel.lookup);
-                last.to4 = To::table(view, fibs, tunnel.lookup);
-                last.to6 = To::table(view, fibs, tunnel.lookup);
+            let end = find::<A>(view, fibs, arrived, ingress)?;
+            if last.lookup != Some(end.lookup) {
+                last.lookup = Some(end.lookup);
+                last.to4 = To::table(view, fibs, end.lookup);
+                last.to6 = To::table(view, fibs, end.lookup);
             }
-            last.tunnel = Some((arrived, tunnel));
-            tunnel
+            last.end = Some((arrived, end));
+            end
         }
     };
-    let takes = tunnel.mode == mode || tunnel.mode == TunnelMode::Any;
-    if tunnel.particular || tunnel.checked != checked || !takes {
+    if end.checked != checked {
         return None;
     }
     let place = (outer.at, len);
     let out = match inside {
-        Inside::Ip4 if tunnel.forward4 => out(view, packet, place, outer.tos, last.to4?),
-        Inside::Ip6 if tunnel.forward6 => out(view, packet, place, outer.tos, last.to6?),
+        Inside::Ip4 if end.forward4 => out(view, packet, place, outer.tos, last.to4?),
+        Inside::Ip6 if end.forward6 => out(view, packet, place, outer.tos, last.to6?),
         _ => None,
     };
-    Some((out?, tunnel.link, len - outer.at))
+    Some((out?, end.link, len - outer.at))
 }
 
-/// The tunnel that a packet is for. `None`: it is not so plain.
+/// The end of the tunnel that a packet is for. `None`: it is not so plain.
 #[inline(always)]
 fn find<'a, A: Family>(
     view: &View<'a>,
     fibs: &mut Fibs<'a>,
     Arrived { kind, remote, local, key }: Arrived<A>,
     ingress: Ingress,
-) -> Option<&'a StoredTunnel> {
+) -> Option<&'a LeanEnd> {
     let tunnels = view.tables.tunnels();
     let arrival = Arrival { local: local.into(), remote: remote.into(), key };
-    let tunnel = match tunnels.find_plain(kind, arrival, ingress, view.guard) {
-        Some(tunnel) => tunnel,
-        None => tunnels.find(kind, arrival, ingress, view.guard)?.1,
+    let end = match tunnels.lean_end(kind, arrival, ingress, view.guard) {
+        Some(end) => end,
+        None => tunnels.find(kind, arrival, ingress, view.guard)?.1.end.as_ref()?,
     };
     let refused = match kind {
-        TunnelKind::Ip6tnl => is_refused(view, tunnel, Ipv6Addr::from_bits(arrival.remote).into()),
+        TunnelKind::Ip6tnl => is_refused(view, Ipv6Addr::from_bits(arrival.remote), end.own()),
         _ if A::IPV6 => false,
         _ => is_own4(view, fibs, ingress, arrival.remote as u32),
     };
-    (!refused).then_some(tunnel)
+    (!refused).then_some(end)
 }
 
 /// Whether an address is one of the router's where a packet came in.

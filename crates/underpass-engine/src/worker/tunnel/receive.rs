@@ -212,7 +212,9 @@ impl<const COUNT: bool> Path<COUNT> {
         if !taken && !tunnel.kind.has_gre() {
             return Step::drop(Drop::TunnelPayload);
         }
-        if tunnel.kind == TunnelKind::Ip6tnl && is_refused(view, tunnel, outer.source) {
+        let own = Some(tunnel.config.via.lookup).filter(|_| !tunnel.config.allows_local_remote);
+        let refused = matches!(outer.source, IpAddr::V6(source) if is_refused(view, source, own));
+        if tunnel.kind == TunnelKind::Ip6tnl && refused {
             return Step::drop(Drop::TunnelSource);
         }
         if let Err(reason) = check(&road.packet, tunnel, outer, &found) {
@@ -533,10 +535,10 @@ fn check(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer, found: &Found<'_
     Ok(())
 }
 
-/// Whether `ip6tnl` takes no packets from this address: one of the router's own, or none. Linux: `ip6_tnl_rcv_ctl`.
-pub(in super::super) fn is_refused(view: &View<'_>, tunnel: &StoredTunnel, source: IpAddr) -> bool {
-    let IpAddr::V6(source) = source else { return false };
-    source.is_unspecified() || !tunnel.config.allows_local_remote && is_own(view, tunnel, source)
+/// Whether `ip6tnl` takes no packets from this address: none, or one of the router's `own`, where outer packets are looked
+/// up, if it takes none from there. Linux: `ip6_tnl_rcv_ctl`.
+pub(in super::super) fn is_refused(view: &View<'_>, source: Ipv6Addr, own: Option<LookupId>) -> bool {
+    source.is_unspecified() || own.is_some_and(|underlay| is_own(view, underlay, source))
 }
 
 /// Whether an address is one of the router's where a packet came in.
@@ -549,8 +551,8 @@ pub(in super::super) fn is_local4(view: &View<'_>, ingress: Ingress, address: Ip
 }
 
 /// Whether an address is one of the router's, where outer packets are looked up.
-fn is_own(view: &View<'_>, tunnel: &StoredTunnel, address: Ipv6Addr) -> bool {
-    let Some(lookup) = view.lookup(tunnel.config.via.lookup) else { return false };
+fn is_own(view: &View<'_>, underlay: LookupId, address: Ipv6Addr) -> bool {
+    let Some(lookup) = view.lookup(underlay) else { return false };
     let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
     let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
     let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
