@@ -20,6 +20,7 @@ mod scale;
 mod scenario;
 pub mod segments;
 mod tunnel;
+mod tunnels;
 mod wire;
 
 use std::path::Path;
@@ -58,6 +59,7 @@ use wire::Mac;
   underpass bench mpls-memory              # what a label route takes of memory
   underpass bench police-vs-ifb            # what policing and shaping leave of the rate of packets
   underpass bench scale                    # a million routes, a million labels and more at once; two workers
+  underpass bench tunnels                  # what a packet costs by the number of tunnels
   underpass bench live                     # through the kernel's devices, beside the kernel's own router")]
 pub struct Args {
     #[command(subcommand)]
@@ -89,6 +91,7 @@ enum Part {
     PoliceVsIfb(qos::versus::Args),
     Scale(scale::Args),
     Segments(segments::Args),
+    Tunnels(tunnels::Args),
 }
 
 /// The scenarios that are not timed as the others are.
@@ -116,6 +119,10 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         }
         Some(Part::Segments(args)) => {
             segments::main(args)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(Part::Tunnels(args)) => {
+            tunnels::main(args)?;
             return Ok(ExitCode::SUCCESS);
         }
         None => {}

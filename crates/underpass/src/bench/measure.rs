@@ -59,6 +59,11 @@ impl<const COUNT: bool> Line<COUNT> {
         Self { worker, input: IN, generator, burst: Burst::new(), now: 0, counters }
     }
 
+    /// What makes the packets.
+    pub fn generator(&mut self) -> &mut Generator {
+        &mut self.generator
+    }
+
     /// Sends other packets from now on, into this port.
     pub fn take_from(&mut self, generator: Generator, input: PortId) {
         (self.generator, self.input) = (generator, input);

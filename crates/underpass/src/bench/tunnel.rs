@@ -8,15 +8,15 @@ use super::wire::{self, Ip4};
 
 const GRE: u8 = 47;
 /// The ends of tunnels that packets go into, and of those that they come out of.
-const AWAY: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 1, 0, 2)];
-const HERE: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1)];
-const TTL: u8 = 64;
+pub const AWAY: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 1, 0, 1), Ipv4Addr::new(10, 1, 0, 2)];
+pub const HERE: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 2), Ipv4Addr::new(10, 0, 0, 1)];
+pub const TTL: u8 = 64;
 /// The UDP port of foo-over-UDP.
 const PORT: u16 = 5555;
 const KEY: u32 = 7;
 /// How many tunnels there are where there are many, and the index of the first.
 const MANY: u16 = 1000;
-const FIRST: u32 = 1000;
+pub const FIRST: u32 = 1000;
 
 /// The scenarios of this file.
 pub fn scenarios() -> Vec<Scenario> {
@@ -144,13 +144,13 @@ fn encap(
 }
 
 /// The other end of one of many tunnels.
-fn remote(number: u16) -> Ipv4Addr {
+pub fn remote(number: u16) -> Ipv4Addr {
     let [high, low] = number.to_be_bytes();
     Ipv4Addr::new(10, 2, high, low)
 }
 
 /// The devices of many tunnels.
-fn devices(local: Ipv4Addr, count: u16) -> Vec<Route> {
+pub fn devices(local: Ipv4Addr, count: u16) -> Vec<Route> {
     (0..count)
         .map(|n| Route::Tunnel { index: FIRST + u32::from(n), local, remote: remote(n), ttl: TTL })
         .collect()
