@@ -84,7 +84,7 @@ impl<A: Address> Lpm<A> {
             let count = rest.0.len().min(rest.1.len()).min(LANES);
             let (addresses, more) = rest.0.split_at(count);
             let (leaves, room) = rest.1.split_at_mut(count);
-            match self.layout() {
+            match self.whole_layout() {
                 Some(layout) => layout.leaves(self, addresses, leaves),
                 None => self.lockstep(addresses, leaves),
             }

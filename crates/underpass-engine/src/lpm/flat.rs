@@ -12,10 +12,11 @@
 //! A block has the mark of each address, or of each 4, 16 or 64, two in a word. All of it is computed from the trie,
 //! wherever that changes.
 
+use std::collections::BTreeSet;
 use std::hint::select_unpredictable as select;
 use std::ops::Range;
 use std::sync::atomic::{
-    AtomicU16, AtomicU32,
+    AtomicBool, AtomicU16, AtomicU32,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -29,13 +30,17 @@ use crate::publish::Ids;
 /// Bits of the address that are a slot.
 const BITS: u8 = 24;
 
-/// How many routes a table has before it is laid out flat.
-const WORTH: u32 = 1 << 8;
+/// How many routes a table has before what lies below its root is laid out flat.
+const WORTH: u32 = 1 << 3;
+/// How many it has before all is, which is then asked before the root. That is enough for most addresses of a smaller table,
+/// of which a short prefix would take megabytes here.
+const DIRECT: u32 = 1 << 8;
 /// How many it has before that is worth huge pages.
 const LARGE: u32 = 1 << 16;
 
-/// Addresses of a slot.
+/// Addresses of a slot, and slots below one of the root.
 const BELOW: usize = 1 << (32 - BITS);
+const BELOW_ROOT: usize = 1 << (BITS - ROOT);
 
 /// In a slot: an entry has the marks.
 const DEEP: u16 = 1 << 15;
@@ -50,6 +55,9 @@ pub(crate) struct Layout {
     numbers: Mutex<Ids>,
     /// How many slots send to the trie.
     asking: AtomicU32,
+    /// Whether all slots are written. Else 0 says nothing, and only slots below those of the root in `roots` are.
+    whole: AtomicBool,
+    roots: Mutex<BTreeSet<usize>>,
 }
 
 impl Layout {
@@ -59,6 +67,8 @@ impl Layout {
             entries: Words::exactly(DEEP.trailing_zeros(), Pages::Small),
             numbers: Mutex::new(Ids::new(ASK.into())),
             asking: AtomicU32::new(0),
+            whole: AtomicBool::new(false),
+            roots: Mutex::default(),
         }
     }
 
@@ -136,9 +146,15 @@ impl Layout {
     /// The leaf of the longest prefix of the table that covers an address.
     #[inline(always)]
     pub(crate) fn leaf<A: Address>(&self, table: &Lpm<A>, address: A) -> Option<u32> {
-        let slot = self.slot(address);
-        let mark = if slot & DEEP == 0 { slot.into() } else { self.below(table, slot, address) };
+        let mark = self.mark(table, address);
         select(mark == NONE, table.default.load(Acquire), mark).checked_sub(1)
+    }
+
+    /// Its mark, but not that of the default.
+    #[inline(always)]
+    pub(super) fn mark<A: Address>(&self, table: &Lpm<A>, address: A) -> Mark {
+        let slot = self.slot(address);
+        if slot & DEEP == 0 { slot.into() } else { self.below(table, slot, address) }
     }
 
     #[inline(always)]
@@ -183,11 +199,12 @@ impl Layout {
 
 #[cold]
 fn ask<A: Address>(table: &Lpm<A>, address: A) -> Mark {
-    table.longest(address)
+    // As deep as it goes, and not back to here.
+    table.longest_by::<true>(address)
 }
 
 impl<A: Address> Lpm<A> {
-    /// The answers, if they are laid out and most of them are there.
+    /// The answers, if they are laid out and most of them are there; of a small table those alone that the root has not.
     #[inline(always)]
     pub(crate) fn layout(&self) -> Option<&Layout> {
         if A::BITS != u32::BITS as u8 {
@@ -196,6 +213,13 @@ impl<A: Address> Lpm<A> {
         let layout = self.flat.0.get()?;
         let useful = layout.asking.load(Relaxed) <= u32::from(DEEP) / 4 + self.len() as u32 / 8;
         useful.then_some(layout)
+    }
+
+    /// The same if all of them are there, which are asked before the root is.
+    #[inline(always)]
+    pub(crate) fn whole_layout(&self) -> Option<&Layout> {
+        // Acquire: the slots before what says that they are written.
+        self.layout().filter(|layout| layout.whole.load(Acquire))
     }
 
     /// The blocks that slots have, with their sizes in words.
@@ -248,60 +272,86 @@ impl<A: Address> Edit<'_, A> {
         let routes = table.len() as u32;
         let Some(layout) = table.flat.0.get() else {
             if routes >= WORTH {
-                self.lay_out_flat();
+                let layout = table.flat.0.get_or_init(|| Box::new(Layout::new()));
+                self.refresh_roots(layout, false);
             }
             return;
         };
+        let whole = layout.whole.load(Relaxed);
+        if routes >= DIRECT && !whole {
+            return self.lay_out_flat();
+        }
         if routes == LARGE {
             layout.slots.use_huge_pages();
         }
         let first = (address.window(0) >> 32) as usize;
         let changed = first..first + (1 << (A::BITS - len));
         for root in changed.start >> ROOT..=(changed.end - 1) >> ROOT {
-            self.refresh_root_slot(layout, root, &changed);
+            self.refresh_root_slot(layout, root, &changed, whole);
         }
     }
 
-    /// Lays the table out flat from now on.
+    /// Lays all of the table out flat from now on.
     pub(super) fn lay_out_flat(&mut self) {
+        let layout = self.table.flat.0.get_or_init(|| Box::new(Layout::new()));
+        self.refresh_roots(layout, true);
+        layout.whole.store(true, Release);
+    }
+
+    /// Brings all slots up to date, or those that the root needs.
+    fn refresh_roots(&mut self, layout: &Layout, whole: bool) {
         let table = self.table;
-        let layout = Layout::new();
         for root in 0..1 << ROOT {
             // What is not written is no mark, and takes no memory.
             if table.root.word(root).load(Relaxed) != Entry::EMPTY.0 || table.root_cover(root) != NONE {
-                self.refresh_root_slot(&layout, root, &(0..1 << u32::BITS));
+                self.refresh_root_slot(layout, root, &(0..1 << u32::BITS), whole);
             }
         }
-        // Changes and this are of one thread, so none is missed.
-        let _ = table.flat.0.set(Box::new(layout));
     }
 
     /// Brings the slots below one of the root up to date, of which these addresses have changed.
-    fn refresh_root_slot(&mut self, layout: &Layout, root: usize, changed: &Range<usize>) {
+    fn refresh_root_slot(&mut self, layout: &Layout, root: usize, changed: &Range<usize>, whole: bool) {
         let table = self.table;
         let entry = Entry(table.root.word(root).load(Relaxed));
         let cover = table.root_cover(root);
-        let below = 1 << (BITS - ROOT);
-        let first = (changed.start / BELOW).max(root * below);
-        let end = changed.end.div_ceil(BELOW).min((root + 1) * below);
-        for n in first..end {
-            let word = layout.slots.word(n);
-            let old = word.load(Relaxed);
-            let new = match table.common_mark(entry, cover, n % below) {
+        let all = root * BELOW_ROOT..(root + 1) * BELOW_ROOT;
+        let mut changed = changed.start.max(all.start * BELOW)..changed.end.min(all.end * BELOW);
+        if !whole {
+            let mut roots = layout.roots.lock().unwrap_or_else(PoisonError::into_inner);
+            if entry.kind() == Kind::Leaf && entry.len() == 0 {
+                // The root says all that there is.
+                if roots.remove(&root) {
+                    all.for_each(|n| self.put_slot(layout, n, 0));
+                }
+                return;
+            }
+            if roots.insert(root) {
+                changed = all.start * BELOW..all.end * BELOW;
+            }
+        }
+        for n in changed.start / BELOW..changed.end.div_ceil(BELOW) {
+            let new = match table.common_mark(entry, cover, n % BELOW_ROOT) {
                 Some(mark) if mark < DEEP.into() => mark as u16,
                 Some(_) => DEEP | ASK,
                 None => {
                     let start = n * BELOW;
                     let changed = changed.start.max(start) - start..changed.end.min(start + BELOW) - start;
-                    self.refresh_below(layout, old, n, changed)
+                    self.refresh_below(layout, layout.slots.word(n).load(Relaxed), n, changed)
                 }
             };
-            if new != old {
-                word.store(new, Release);
-                self.leave_slot(layout, old);
-                let asking = layout.asking.load(Relaxed) + u32::from(new == DEEP | ASK);
-                layout.asking.store(asking - u32::from(old == DEEP | ASK), Relaxed);
-            }
+            self.put_slot(layout, n, new);
+        }
+    }
+
+    /// Says something else of a slot.
+    fn put_slot(&mut self, layout: &Layout, n: usize, new: u16) {
+        let word = layout.slots.word(n);
+        let old = word.load(Relaxed);
+        if new != old {
+            word.store(new, Release);
+            self.leave_slot(layout, old);
+            let asking = layout.asking.load(Relaxed) + u32::from(new == DEEP | ASK);
+            layout.asking.store(asking - u32::from(old == DEEP | ASK), Relaxed);
         }
     }
 
@@ -435,5 +485,36 @@ mod tests {
             edit.remove(0xc000_0200, len);
         }
         assert_eq!(table.layout().unwrap().slot(0xc000_0200u32), 0);
+    }
+
+    /// Of a small table only what the root does not say is laid out, and of a larger one all.
+    #[test]
+    fn of_a_small_table_what_lies_below_the_root() {
+        if cfg!(miri) {
+            return;
+        }
+        let (retirer, _readers) = publish::domain(1);
+        let mut arena = Arena::new(20);
+        let table = Lpm::<u32>::new(&arena);
+        let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+        edit.insert(0x8000_0000, 1, 1);
+        let net = |n: u32| 0x0a00_0000 + (n << 8);
+        (0..WORTH - 2).for_each(|n| assert_eq!(edit.insert(net(n), 24, 10 + n), None));
+        assert!(table.layout().is_none());
+        edit.insert(0xc0a8_0000, 16, 2);
+        let layout = table.layout().unwrap();
+        assert!((0..WORTH - 2).all(|n| u32::from(layout.slot(net(n))) == 11 + n));
+        // The root says this by itself.
+        assert_eq!([0x8000_0000u32, 0xc0a8_0100].map(|address| layout.slot(address)), [0; 2]);
+        assert!(table.whole_layout().is_none());
+        // A longer prefix there, and it needs more than the root; without it no more.
+        edit.insert(0xc0a8_0180, 25, 3);
+        assert_eq!(layout.slot(0xc0a8_0200u32), 3);
+        assert_ne!(layout.slot(0xc0a8_0100u32) & DEEP, 0);
+        edit.remove(0xc0a8_0180, 25);
+        assert_eq!([0xc0a8_0100u32, 0xc0a8_0200].map(|address| layout.slot(address)), [0; 2]);
+        (WORTH - 2..DIRECT).for_each(|n| assert_eq!(edit.insert(net(n), 24, 10 + n), None));
+        let layout = table.whole_layout().unwrap();
+        assert_eq!([0x8000_0000u32, 0xc0a8_0100].map(|address| layout.slot(address)), [2, 3]);
     }
 }

@@ -264,7 +264,8 @@ impl<A: Address> Lpm<A> {
 
     #[inline(never)]
     fn longer(&self, address: A, entry: Entry) -> Mark {
-        self.below_or_default(address, entry)
+        let laid = self.layout().map_or(NONE, |layout| layout.mark(self, address));
+        if laid != NONE { laid } else { self.below_or_default(address, entry) }
     }
 
     #[inline(always)]

@@ -12,13 +12,13 @@ use crate::tables::{ActionId, Fib4Id, Fib6Id, Guard, Lookup, LookupId};
 pub(super) struct Chain<'a, A> {
     first: &'a Lpm<A>,
     second: Option<&'a Lpm<A>>,
-    /// What the first says, if that is laid out.
+    /// What the first says, if that is asked of a layout at once.
     layout: Option<&'a Layout>,
 }
 
 impl<'a, A: Address> Chain<'a, A> {
     fn new(first: &'a Lpm<A>, second: Option<&'a Lpm<A>>) -> Self {
-        Self { first, second, layout: first.layout() }
+        Self { first, second, layout: first.whole_layout() }
     }
 
     /// What is to be asked for before [`Self::lookup_batch`], where the first table is large.
@@ -43,7 +43,7 @@ impl<'a, A: Address> Chain<'a, A> {
         self.or_second(first, address, guard)
     }
 
-    /// The same where it is likely that the table is laid out.
+    /// The same where it is likely that a layout is asked.
     #[inline(always)]
     pub(super) fn lookup_laid(&self, address: A, guard: &Guard<'_>) -> Option<u32> {
         let first = match self.layout {

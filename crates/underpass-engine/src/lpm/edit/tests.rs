@@ -98,7 +98,7 @@ fn check<A: Address + std::fmt::Debug>(steps: Vec<Step<A>>, probes: Vec<A>, flat
                 let expected = model(&routes, *address);
                 assert_eq!(table.lookup(*address, &guard), expected, "{address:x?} in {routes:x?}");
                 assert_eq!(leaf, expected.unwrap_or(crate::lpm::NO_LEAF), "{address:x?}, in a batch");
-                if let Some(layout) = table.layout() {
+                if let Some(layout) = table.whole_layout() {
                     assert_eq!(layout.leaf(&table, *address), expected, "{address:x?}, laid out flat");
                 }
             }
@@ -234,6 +234,16 @@ fn a_reader_beside_the_writer() {
 /// The same in a table of IPv4 that is laid out flat: entries and their blocks come and go below the reader.
 #[test]
 fn a_reader_of_a_layout_beside_the_writer() {
+    read_beside_the_writer(64, true);
+}
+
+/// In one that is laid out below the root alone: all that is laid out comes and goes.
+#[test]
+fn a_reader_of_a_small_table_beside_the_writer() {
+    read_beside_the_writer(3, false);
+}
+
+fn read_beside_the_writer(count: usize, whole: bool) {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     if cfg!(miri) {
@@ -242,7 +252,7 @@ fn a_reader_of_a_layout_beside_the_writer() {
     const STAYS: u32 = 0x0a00_0000;
     let mut random = numbers();
     // In four slots, so that each is deep, even and of another coarseness all the time.
-    let routes: Vec<(u32, u8)> = (0..64)
+    let routes: Vec<(u32, u8)> = (0..count)
         .map(|_| {
             let len = 23 + (random() % 10) as u8;
             ((STAYS | random() as u32 & 0x3ff).with_window(len, 0), len)
@@ -253,7 +263,12 @@ fn a_reader_of_a_layout_beside_the_writer() {
     let table = Lpm::new(&arena);
     let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
     edit.insert(STAYS, 8, 1000);
-    edit.lay_out_flat();
+    if whole {
+        edit.lay_out_flat();
+    } else {
+        (0..8u32).for_each(|n| assert_eq!(edit.insert(0xc000_0200 + (n << 8), 24, n), None));
+        assert!(table.layout().is_some() && table.whole_layout().is_none());
+    }
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for reader in &mut readers {
@@ -263,7 +278,11 @@ fn a_reader_of_a_layout_beside_the_writer() {
                     let guard = reader.enter();
                     let layout = table.layout().unwrap();
                     for address in STAYS..STAYS + 0x400 {
-                        match layout.leaf(table, address) {
+                        let leaf = match whole {
+                            true => layout.leaf(table, address),
+                            false => table.lookup(address, &guard),
+                        };
+                        match leaf {
                             Some(1000) => {}
                             Some(n) => {
                                 let (prefix, len) = routes[n as usize];
@@ -292,6 +311,8 @@ fn a_reader_of_a_layout_beside_the_writer() {
     for (prefix, len) in routes {
         Edit { table: &table, arena: &mut arena, retirer: &retirer }.remove(prefix, len);
     }
-    Edit { table: &table, arena: &mut arena, retirer: &retirer }.remove(STAYS, 8);
+    let mut edit = Edit { table: &table, arena: &mut arena, retirer: &retirer };
+    edit.remove(STAYS, 8);
+    (0..8u32).for_each(|n| _ = edit.remove(0xc000_0200 + (n << 8), 24));
     assert_eq!(arena.used(), 0);
 }
