@@ -218,7 +218,8 @@ fn table(cells: &[Cell]) -> String {
         ROWS.iter().for_each(|row| text += &format!("{row:>16}"));
         text.push('\n');
         for tunnels in COUNTS {
-            let _ = write!(text, "{:>16}", format!("{tunnels} tunnels"));
+            let name = if tunnels == 1 { "1 tunnel".to_owned() } else { format!("{tunnels} tunnels") };
+            let _ = write!(text, "{name:>16}");
             for row in ROWS {
                 let clocks = |tunnels: u16| {
                     let is = |cell: &&Cell| (cell.way, cell.tunnels, cell.row) == (way, tunnels, row);
