@@ -150,7 +150,7 @@ impl Layout {
         select(mark == NONE, table.default.load(Acquire), mark).checked_sub(1)
     }
 
-    /// Its mark, but not that of the default.
+    /// Its mark; that of the default only where the trie is asked.
     #[inline(always)]
     pub(super) fn mark<A: Address>(&self, table: &Lpm<A>, address: A) -> Mark {
         let slot = self.slot(address);
