@@ -41,12 +41,12 @@ use routes::Route;
 use scenario::{PORTS, Scenario};
 use wire::Mac;
 
-/// Measure the path of a packet, from Ethernet in to port out.
+/// Measure the cost of the packet path, from Ethernet in to port out.
 ///
-/// One thread, pinned to the last core; packets from memory, in bursts of 64. Each scenario configures a
-/// router with ip, sends 256 packets whose every byte is compared with what must come out, and is then
-/// timed in rounds, each beside a round of the generator and the sink alone (the floor), which is
-/// subtracted. Clocks are ticks of the time-stamp counter.
+/// One thread, pinned to the last core, receives packets from memory in bursts of 64. Each scenario configures
+/// a router with ip, sends 256 packets and compares every byte of the output, and is then timed in rounds.
+/// Beside each round runs one of the generator and the sink alone (the floor), which is subtracted. Clocks
+/// are ticks of the time-stamp counter.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
@@ -55,19 +55,19 @@ use wire::Mac;
   underpass bench 'srv6-end-d*' --json
   underpass bench --list                   # the scenarios and their configuration
   underpass bench --runs 3 --markdown      # the page docs/benchmarks.md
-  underpass bench segments                 # what a packet costs by the number of segments put on it
-  underpass bench mpls-memory              # what a label route takes of memory
-  underpass bench police-vs-ifb            # what policing and shaping leave of the rate of packets
-  underpass bench scale                    # a million routes, a million labels and more at once; two workers
-  underpass bench tunnels                  # what a packet costs by the number of tunnels
-  underpass bench live                     # through the kernel's devices, beside the kernel's own router")]
+  underpass bench segments                 # cost by the number of segments inserted
+  underpass bench mpls-memory              # memory per label route
+  underpass bench police-vs-ifb            # throughput cost of policing and shaping
+  underpass bench scale                    # a million routes and labels at once; two workers
+  underpass bench tunnels                  # cost by the number of tunnels
+  underpass bench live                     # through real devices, compared with the kernel")]
 pub struct Args {
     #[command(subcommand)]
     part: Option<Part>,
-    /// Scenarios; a * at the end stands for anything [default: all]
+    /// Scenarios; a trailing * matches anything [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
-    /// Measure all so often; the figures are those of the middle run, and the fewest clocks stand beside
+    /// Repeat N times; report the median run and the lowest cycle count
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// Print a JSON array
@@ -76,7 +76,7 @@ pub struct Args {
     /// Print a page in Markdown
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
-    /// Print what the scenarios are and how they configure the router, and measure nothing
+    /// List the scenarios and their configuration; measure nothing
     #[arg(long)]
     list: bool,
     /// Send so many bursts through one scenario without timing them

@@ -11,10 +11,10 @@ use underpass_port::live::{Device, Driver};
 
 use crate::{output::print, processor};
 
-/// Tell what this machine allows, which features its kernel has, and which the router would add.
+/// Report what this machine allows, which features its kernel has, and which the router would add.
 ///
-/// Looks and tries; everything that it makes is in a network namespace of its own, and is gone afterwards. As root it
-/// tells more. The status is 1 if `underpass run` cannot work here.
+/// It tries each feature in a temporary network namespace. Run it as root for the full report. The exit status is 1 if
+/// `underpass run` cannot work here.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass doctor

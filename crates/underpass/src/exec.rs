@@ -12,9 +12,9 @@ use underpass::launch::{self, LaunchError, Lead};
 
 /// Run a program that talks to the router instead of the kernel.
 ///
-/// The program's rtnetlink and generic-netlink sockets are carried to the router by a small library
-/// in LD_PRELOAD, in the program and in all it starts. Statically linked and set-user-ID programs
-/// do not load it and see the kernel.
+/// A small library in LD_PRELOAD connects the rtnetlink and generic-netlink sockets of the program, and of
+/// everything it starts, to the router. Statically linked and set-user-ID programs do not load the library
+/// and see the kernel.
 ///
 /// The exit status is the program's own; 127 if it is not found, 126 if it cannot be run.
 #[derive(Debug, clap::Args)]

@@ -8,14 +8,14 @@ use anyhow::Context;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
-/// Write man pages and shell completions into a directory, as packages have them.
+/// Write man pages and shell completions into a directory, for packagers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass generate /tmp/pages
   man -l /tmp/pages/man/underpass-run.1
   . /tmp/pages/completions/underpass.bash")]
 pub struct Args {
-    /// It gets man/ and completions/
+    /// Target directory; man/ and completions/ are created in it
     directory: PathBuf,
 }
 

@@ -14,19 +14,19 @@ use std::{env, process::ExitCode};
 use anyhow::{Context, bail};
 use underpass::testbed;
 
-/// Build a network of hosts and routers in network namespaces, show that it works, and remove it.
+/// Build a network of hosts and routers in network namespaces, test it, and remove it.
 ///
-/// Needs root. The routers are those of `underpass run`, configured by the shell scripts of examples/ through
-/// `underpass exec`. Whatever ends the program, nothing stays behind.
+/// Needs root. The routers run `underpass run` and are configured by the shell scripts of examples/ through
+/// `underpass exec`. Nothing is left behind, however the program ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass lab l3vpn             # an L3VPN of two tenants over SRv6, checked step by step
-  underpass lab l3vpn --keep      # the same, left running until Ctrl-C, to be looked at
-  underpass lab mpls              # label-switched paths beside plain forwarding: transactions a second
-  underpass lab fou               # TCP through tunnels, in foo-over-UDP and not, beside TCP without
-  underpass lab police            # a container's packets, policed and shaped: packets a second, exact rates
-  underpass lab all               # the five experiments, and docs/experiments.md, which tells of them
-  underpass lab soak              # an hour of traffic, changes and faults, after which everything is to be right")]
+  underpass lab l3vpn --keep      # the same, left running until Ctrl-C
+  underpass lab mpls              # label-switched paths against plain forwarding: transactions/s
+  underpass lab fou               # TCP through tunnels, with and without foo-over-UDP
+  underpass lab police            # a container's packets, policed and shaped: packets/s, accuracy
+  underpass lab all               # all five experiments; writes docs/experiments.md
+  underpass lab soak              # an hour of traffic, changes and faults, then checks")]
 pub struct Args {
     #[command(subcommand)]
     network: Network,
@@ -36,19 +36,19 @@ pub struct Args {
 enum Network {
     /// An L3VPN of two tenants with the same addresses: PE1, P, PE2 and four hosts
     L3vpn {
-        /// Leave it running until Ctrl-C; its namespaces get names for `ip netns exec`
+        /// Keep it running until Ctrl-C; name its namespaces for `ip netns exec`
         #[arg(long)]
         keep: bool,
     },
-    /// Paths of one and two labels and next hops, beside plain forwarding: UDP requests and responses
+    /// UDP request/response over label-switched paths of one and two labels and next hops, and over plain forwarding
     Mpls(mpls::Args),
-    /// TCP through GRE, IPIP and SIT, in foo-over-UDP with and without a checksum, and without it
+    /// TCP through GRE, IPIP and SIT: plain, and in foo-over-UDP with and without a checksum
     Fou(fou::Args),
-    /// What comes in limited by police, by ifb and HTB, by HTB alone: packets a second, and how exact the rates are
+    /// Ingress limits by police, by ifb with HTB, and by HTB alone: packets per second, and how exact the rates are
     Police(police::Args),
-    /// The five experiments one after the other, and a page with their tables and plots, beside the documents' figures
+    /// Run all five experiments and write a page with their tables and plots beside the published figures
     All(all::Args),
-    /// Traffic of every kind while the configuration changes and things break: memory, queues, sums are to be right
+    /// Run mixed traffic, changes and faults, then check memory, queues and counters
     Soak(soak::Args),
 }
 

@@ -1,4 +1,4 @@
-//! A userspace router for the tunnels and traffic controls of Linux.
+//! A userspace router for Linux tunnels and traffic control.
 
 mod bench;
 mod doctor;
@@ -22,7 +22,7 @@ use std::{
 
 use clap::{Parser, Subcommand};
 
-/// A userspace router for the tunnels and traffic controls of Linux, configured by ip and tc.
+/// A userspace router for Linux tunnels and traffic control, configured by ip and tc.
 #[derive(Debug, Parser)]
 #[command(name = "underpass", version, about, max_term_width = 100)]
 struct Cli {

@@ -27,34 +27,34 @@ use trace::Printer;
 
 /// Send captures through a router that a file of ip and tc lines configures.
 ///
-/// Needs no privileges: the router and its ports are of this process. The lines of the configuration
-/// are run by the real tools. Packets of several captures go in by their time stamps, and what a port
-/// sends is written to DIR/PORT.pcap with the time stamp of the packet that caused it.
+/// Needs no privileges: the router and its ports live in this process. The real tools run the lines of the
+/// configuration. Packets of several captures are merged by time stamp. What a port sends is written to
+/// DIR/PORT.pcap with the time stamp of the packet that caused it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass replay --config vpn.conf --rx wan=in.pcap --port lan,mac=02:00:00:00:00:02 --out out
   underpass replay --config vpn.conf --rx wan=in.pcap --out out --trace
   underpass replay --config vpn.conf --rx wan=in.pcap --out out --show 'ip -6 -s route show'")]
 pub struct Args {
-    /// Lines for ip and tc; # begins a comment, a \ at the end continues a line
+    /// Lines for ip and tc; # starts a comment, a trailing \ continues the line
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// A capture (pcap or pcapng, of Ethernet) that comes in by a port; may be given several times
+    /// Send this Ethernet capture (pcap or pcapng) into a port; repeatable
     #[arg(long = "rx", value_name = "PORT=FILE", required = true)]
     inputs: Vec<Input>,
-    /// A port of the router; one that only --rx names gets an address of the router's choice
+    /// Add a port; a port that only --rx names gets a MAC address of the router's choice
     #[arg(long = "port", value_name = "NAME[,mac=XX:XX:XX:XX:XX:XX]")]
     ports: Vec<PortSpec>,
-    /// Where the captures of what the ports send are written; made if it is not there
+    /// Directory for the captures of what each port sends; created if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Print each packet's road step by step
+    /// Print each packet's path, step by step
     #[arg(long)]
     trace: bool,
     /// Print the summary as JSON, and the trace to standard error
     #[arg(long)]
     json: bool,
-    /// A line to run at the end, such as 'ip -6 -s route show'; may be given several times
+    /// Run this line at the end, such as 'ip -6 -s route show'; repeatable
     #[arg(long = "show", value_name = "LINE", value_parser = script::parse_one)]
     show: Vec<Line>,
 }

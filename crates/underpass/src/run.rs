@@ -30,10 +30,10 @@ use underpass::{
 
 /// Run the router of this network namespace, beside its kernel.
 ///
-/// It attaches to every Ethernet device of the namespace, or to those that --attach names, forwards what
-/// the kernel would forward, and what the kernel cannot: configure it with `underpass exec`. With --offline
-/// it has virtual ports and nothing of the kernel's, and needs no privileges. A line on standard output says
-/// when it is ready. SIGTERM and SIGINT end it, and give everything back.
+/// It attaches to every Ethernet device of the namespace, or to those that --attach names, and forwards
+/// packets in the kernel's place. Configure it with `underpass exec`. With --offline it has virtual ports
+/// only, does not use the kernel's network, and needs no privileges. It prints a line on standard output when
+/// it is ready. On SIGTERM or SIGINT it gives everything back and exits.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass run
@@ -42,47 +42,47 @@ use underpass::{
   underpass run --offline --port p0 --port p1
   underpass run --offline --socket /tmp/lab.sock --port wan,mac=02:00:00:00:00:01")]
 pub struct Args {
-    /// No interfaces of the kernel: virtual ports only
+    /// Use virtual ports only, no kernel interfaces
     #[arg(long)]
     offline: bool,
-    /// A device to attach; may be given several times [default: every Ethernet device]
+    /// Attach this device; repeatable [default: every Ethernet device]
     #[arg(long, value_name = "DEV", conflicts_with = "offline")]
     attach: Vec<String>,
-    /// Threads that forward packets [default: one a processor]
+    /// Number of worker threads [default: one per CPU]
     #[arg(long, value_name = "N", conflicts_with = "offline", value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Option<u16>,
-    /// How devices are attached
+    /// How to attach devices
     #[arg(long, value_enum, default_value = "auto", conflicts_with = "offline")]
     driver: DriverName,
-    /// Where Prometheus may ask for /metrics
+    /// Serve Prometheus metrics and the web page at this address
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "offline")]
     metrics: Option<SocketAddr>,
-    /// Say more or less on standard error
+    /// Log level (logs go to standard error)
     #[arg(long, value_enum, value_name = "LEVEL")]
     log: Option<Level>,
-    /// Where programs reach the router [default: /run/underpass/netns-INODE.sock of the namespace; with
+    /// Path of the control socket [default: /run/underpass/netns-INODE.sock of the namespace; with
     /// --offline $XDG_RUNTIME_DIR/underpass/offline.sock, else /run/underpass/offline.sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// A group whose members may configure the router too
+    /// Let members of this group configure the router too
     #[arg(long, value_name = "GROUP", conflicts_with = "offline")]
     socket_group: Option<String>,
-    /// A port of the router; may be given several times
+    /// Add a port; repeatable
     #[arg(long = "port", value_name = "NAME[,mac=XX:XX:XX:XX:XX:XX]", requires = "offline")]
     ports: Vec<PortSpec>,
     /// Let FRR's zebra (-M dplane_fpm_nl) program the router at this address [default port: 2620]
     ///
-    /// Whoever can connect can change every route: give a loopback address.
+    /// Anyone who can connect can change every route: use a loopback address.
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = fpm::parse_address)]
     fpm: Option<SocketAddr>,
-    /// Seconds that routes of FRR stay which it does not send again when it has connected anew
+    /// How long to keep routes that FRR has not re-sent after reconnecting
     #[arg(long, value_name = "SECONDS", default_value_t = fpm::GRACE.as_secs(), requires = "fpm")]
     fpm_grace: u64,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum DriverName {
-    /// What does best with each device
+    /// The best choice for each device
     Auto,
     /// AF_XDP
     Xdp,

@@ -19,7 +19,7 @@ use underpass::{
 
 use crate::output;
 
-/// Show what the router has counted: drops by reason, ports, workers and local SIDs.
+/// Show the router's counters: drops by reason, ports, workers and local SIDs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass stats
@@ -30,10 +30,10 @@ pub struct Args {
     /// The router's socket [default: that of the router of this network namespace]
     #[arg(long, value_name = "PATH", global = true)]
     socket: Option<PathBuf>,
-    /// One JSON document
+    /// Print one JSON document
     #[arg(long, global = true)]
     json: bool,
-    /// Again every second, with what came since; with --json one document a line
+    /// Repeat every second, showing the increase; with --json one document per line
     #[arg(long, global = true)]
     watch: bool,
     #[command(subcommand)]
@@ -42,7 +42,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Show what packets with each MPLS label have counted, and labelled packets of each device
+    /// Show the counters of MPLS labels, and of labelled packets on each device
     Mpls {
         /// Only this label
         #[arg(value_parser = clap::value_parser!(u32).range(0..1 << 20))]

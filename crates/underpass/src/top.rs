@@ -36,10 +36,10 @@ use meter::Meter;
 use screen::{Screen, Wish, lines};
 use views::View;
 
-/// Watch a running router: what comes, what goes, and what is dropped and why.
+/// Watch a running router: traffic, and drops with their reasons.
 ///
-/// Views of ports, drops, SIDs, labels, tunnels, queues, policers and workers, with rates of the last second and
-/// how they went. ? shows the keys.
+/// Views of ports, drops, SIDs, labels, tunnels, queues, policers and workers, with current rates and their recent
+/// history. Press ? for the keys.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass top
@@ -51,16 +51,16 @@ pub struct Args {
     /// The router's socket [default: that of the router of this network namespace]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// What is shown first
+    /// The view to start with
     #[arg(long, value_enum, default_value = "overview")]
     view: Name,
-    /// Seconds between two readings
+    /// Refresh interval in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=60))]
     every: u64,
-    /// Print every view once, with the rates of one interval, and end
+    /// Print every view once, with the rates of one interval, and exit
     #[arg(long)]
     once: bool,
-    /// With --once: what there is to see as one JSON document, without rates
+    /// With --once: print the state as one JSON document, without rates
     #[arg(long, requires = "once")]
     json: bool,
 }

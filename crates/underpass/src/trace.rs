@@ -33,11 +33,10 @@ use underpass_port::pcapng;
 
 /// Follow packets through a running router, step by step.
 ///
-/// FILTER is an expression of pcap-filter(7), as tcpdump takes it; it is asked of frames as they come in. Packets that
-/// the host sends come in by the router's devices, such as underpass0. Without FILTER every packet is followed. The
-/// router goes on as before; a worker follows as many packets a second as --rate says and leaves out the others, which
-/// are counted. A packet's road is told when it has come to its end. Ctrl-C ends it, and so does whatever ends this
-/// program.
+/// FILTER is a pcap-filter(7) expression, as for tcpdump. It is matched against frames as they are received. Packets
+/// that the host sends are received from the router's devices, such as underpass0. Without FILTER every packet
+/// matches. Forwarding is not interrupted: each worker traces up to --rate packets per second and counts the ones that
+/// it skips. A packet's path is printed once it has been sent, delivered or dropped. Ctrl-C stops tracing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass trace
@@ -47,28 +46,28 @@ use underpass_port::pcapng;
   underpass trace --write - udp | wireshark -k -i -
   underpass trace --json icmp | jq .dropped")]
 pub struct Args {
-    /// Which packets are followed
+    /// Which packets to trace
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
-    /// End after so many packets
+    /// Stop after N packets
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so many seconds
+    /// Stop after this many seconds
     #[arg(short, long, value_name = "SECONDS", value_parser = seconds)]
     time: Option<Duration>,
-    /// Only packets that come in by the port of this name, which has to be there as the trace begins
+    /// Trace only packets received on this port, which must exist when the trace starts
     #[arg(short, long, value_name = "PORT")]
     port: Option<String>,
-    /// Only packets that are dropped, or answered by an ICMP error
+    /// Trace only packets that are dropped or answered with an ICMP error
     #[arg(short, long)]
     drops: bool,
-    /// Packets that each worker follows in a second at most
+    /// At most this many packets per second and worker
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
-    /// Write the packets, as they came in and as they left, with their roads as comments; - for standard output
+    /// Write packets as received and as sent, with their paths as comments; - for standard output
     #[arg(short, long, value_name = "FILE.pcapng")]
     write: Option<PathBuf>,
-    /// One JSON document a packet
+    /// Print one JSON document per packet
     #[arg(long)]
     json: bool,
     /// The router's socket [default: that of the router of this network namespace]

@@ -23,7 +23,7 @@ use crate::output;
 use cases::Case;
 use chain::{Chain, Kind};
 
-/// Measure generator, router and sink in a chain of network namespaces.
+/// Measure a chain of network namespaces: generator, router, sink.
 ///
 /// Each packet of 100 bytes goes over two veth pairs. The router has one core, for all that it does and for the
 /// kernel's receiving of its packets; the generator has another. Three routers take turns: this kernel's own,

@@ -21,11 +21,11 @@ use crate::{output, script};
 use workers::Pair;
 
 /// Measure a router with a million IPv6 routes, a million labels, 100,000 SIDs, 100,000 SR policies of two segments,
-/// 10,000 tunnels and 10,000 policers, all at once; then how much two workers carry beside one.
+/// 10,000 tunnels and 10,000 policers at once; then the rate of two workers against one.
 ///
-/// They are added by netlink requests. Memory is the growth of the process for one, over its kind; that of a tunnel is of
-/// its device and its routes, that of a policer of its filter too. Then the packets of one kind after the other are
-/// compared byte by byte and timed, with all of it there. What VPP takes for one is beside it.
+/// Netlink requests add the objects. Memory is the growth of the process per object; that of a tunnel includes its device
+/// and routes, that of a policer its filter. Then packets of each kind are compared byte by byte and timed, with all
+/// objects present. The table also has the memory that VPP takes for each.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass bench scale

@@ -29,7 +29,7 @@ use crate::random::Random;
 use cases::{CASES, Case, MOST};
 use double::XL710;
 
-/// Measure what a packet of 100 bytes costs by the number of segments put on it, from 1 to 30.
+/// Measure the cost of inserting 1 to 30 segments into a packet of 100 bytes.
 ///
 /// Twice: by this router, which has the room for the headers in front of every packet; and with the order
 /// of checks that Linux had until 6.14 modelled around it, in buffers with the headroom of Intel XL710. A first

@@ -18,7 +18,7 @@ use super::{clock, configure_lines, send};
 use crate::output;
 use crate::random::Random;
 
-/// Measure what a packet costs by the number of IPIP tunnels, and by how many packets in a row are of one tunnel.
+/// Measure the cost of a packet by the number of IPIP tunnels, and by the number of consecutive packets in one tunnel.
 ///
 /// Each tunnel has a remote address of its own and leads to a /24 of its own. 4,096 packets are sent over and over; which
 /// tunnel each row of them is of was drawn at random, so that rows of 64 are of 64 tunnels at the most. One thread, pinned to

@@ -28,10 +28,10 @@ use crate::{
 /// Where the page goes, and how long is measured.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory that gets experiments.md, and the plots in experiments/
+    /// Directory for experiments.md and the plots in experiments/
     #[arg(long, value_name = "DIR", default_value = "docs")]
     out: PathBuf,
-    /// Measure shortly, to see that it works: the figures are not worth keeping, and the page says so
+    /// Measure briefly, as a smoke test: the page says that its figures are not meaningful
     #[arg(long)]
     quick: bool,
 }

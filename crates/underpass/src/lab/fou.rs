@@ -38,13 +38,13 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How often each case is measured; all the others are in between
+    /// Rounds per case; the cases alternate
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Milliseconds that a stream, and transactions, are measured each time; a quarter of it they run before
+    /// Milliseconds per measurement, after a warm-up of a quarter of that
     #[arg(long, value_name = "MS", default_value = "1000", value_parser = clap::value_parser!(u16).range(10..=60000))]
     time: u16,
-    /// Connections that have transactions at once
+    /// Concurrent connections for transactions
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u16).range(1..=300))]
     connections: u16,
 }

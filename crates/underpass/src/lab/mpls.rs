@@ -39,10 +39,10 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How often each case is measured; all the others are in between
+    /// Rounds per case; the cases alternate
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Milliseconds that a case is measured each time, in which plain forwarding and labels alternate
+    /// Milliseconds per measurement; plain forwarding and labels alternate within it
     #[arg(long, value_name = "MS", default_value = "200", value_parser = clap::value_parser!(u16).range(1..=10000))]
     time: u16,
 }

@@ -47,13 +47,13 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// How often each case is measured; all the others are in between
+    /// Rounds per case; the cases alternate
     #[arg(long, value_name = "N", default_value = "5", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Milliseconds that a case is measured each time; a quarter of it packets flow before
+    /// Milliseconds per measurement, after a warm-up of a quarter of that
     #[arg(long, value_name = "MS", default_value = "500", value_parser = clap::value_parser!(u16).range(10..=60000))]
     time: u16,
-    /// Leave out how exact the limits are
+    /// Do not measure how exact the limits are
     #[arg(long)]
     no_accuracy: bool,
 }

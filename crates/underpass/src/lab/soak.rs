@@ -28,26 +28,26 @@ use traffic::Traffic;
 
 /// How long, and how hard.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "What has to hold:
-  - each worker's packets: received + generated = sent + delivered + dropped + held, whenever it is asked
-  - the memory of the router that runs all the time (heap and slots for packets) grows by 1 % at most once it has
-    warmed up (in runs of ten minutes and more), and it opens no more descriptors
-  - what is held drains when nothing is sent any more, and all slots for packets are free again
-  - then every way that limits nothing delivers every packet
-  - no request fails but those of a router that was killed meanwhile; no panic and no error in a log
-  - the routers end by SIGTERM and leave nothing
+#[command(after_help = "What must hold:
+  - for each worker, at any time: received + generated = sent + delivered + dropped + held
+  - the memory of the router that is never restarted (heap and packet buffers) grows by at most 1 % after warm-up
+    (checked in runs of ten minutes or more), and its number of descriptors does not grow
+  - queues drain once traffic stops, and all packet buffers are free again
+  - every path without a rate limit then delivers every packet
+  - no request fails, except to a router that was killed meanwhile; no log has a panic or an error
+  - the routers exit on SIGTERM and leave nothing behind
 
 Examples:
   underpass lab soak
   underpass lab soak --minutes 5 --rate 8000")]
 pub struct Args {
-    /// How long
+    /// Duration in minutes
     #[arg(long, value_name = "N", default_value = "60", value_parser = minutes)]
     minutes: f64,
-    /// Datagrams a second, of all ways together; TCP comes on top
+    /// Datagrams per second in total; TCP comes on top
     #[arg(long, value_name = "N", default_value = "3000", value_parser = clap::value_parser!(u32).range(100..=100_000))]
     rate: u32,
-    /// Threads of each router that forward
+    /// Worker threads per router
     #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
 }

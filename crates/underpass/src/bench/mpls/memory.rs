@@ -14,12 +14,11 @@ use super::super::{configure_lines, send};
 use crate::output;
 use crate::random::Random;
 
-/// Measure the memory of label routes: the growth of the process over a million of them, each with labels of
-/// its own, by neighbours that they share.
+/// Measure the memory per label route: how much the process grows over a million of them.
 ///
-/// Beside it what Linux takes: 56 bytes for one next hop by an Ethernet or IPv4 address and one or two labels, 64 by
-/// an IPv6 address; by the same layout 24 bytes and, for each next hop, 32 or 40. `computed` is what the layout of this
-/// router takes. Each case is measured in a process of its own.
+/// Each route has labels of its own; neighbours are shared. The table also has what Linux takes: 56 bytes for one next
+/// hop by an Ethernet or IPv4 address with one or two labels, 64 by an IPv6 address; for several next hops, 24 bytes and
+/// 32 or 40 for each. `computed` is the size by this router's layout. Each case is measured in a process of its own.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   underpass bench mpls-memory

@@ -11,7 +11,7 @@ use super::super::{checked, clock};
 use super::{IFB_HTB, INGRESS_HTB, POLICE, scenario};
 use crate::output;
 
-/// Measure what policing and shaping of what comes in leave of the rate of packets, with a rate far above it.
+/// Measure how much throughput ingress policing and shaping cost when the limit is far above the load.
 ///
 /// One thread, pinned to the last core; packets of 100 bytes from memory, in bursts of 64. All ways have their turn in
 /// each round, each begins every fourth round; all take the same packets in the same memory. A rate counts everything: the generator, the path and the sink.
