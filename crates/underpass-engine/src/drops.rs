@@ -32,25 +32,25 @@ drops! {
     OtherHost = "other-host",
     /// An EtherType that the router does not handle.
     EtherTypeUnknown = "ethertype-unknown",
-    /// A VLAN tag of no configured VLAN.
+    /// The VLAN tag matches no configured VLAN.
     VlanUnknown = "vlan-unknown",
     /// The port has no link, or the link is down.
     LinkDown = "link-down",
     /// Shorter than the IPv4 header, or than its total length.
     Ip4Truncated = "ip4-truncated",
-    /// Version, header length or total length that IPv4 forbids.
+    /// The version, header length or total length is not valid in IPv4.
     Ip4Malformed = "ip4-malformed",
     /// The IPv4 header checksum is wrong.
     Ip4Checksum = "ip4-checksum",
-    /// A source address that no packet may have.
+    /// The source address is not valid in a packet.
     SourceInvalid = "source-invalid",
-    /// A destination address that must not be forwarded (multicast, link-local, loopback).
+    /// The destination address must not be forwarded (multicast, link-local, loopback).
     DestinationInvalid = "destination-invalid",
     /// Shorter than the IPv6 header, or than its payload length.
     Ip6Truncated = "ip6-truncated",
-    /// Not version 6, or an extension header chain that contradicts itself.
+    /// Not version 6, or the extension headers contradict each other.
     Ip6Malformed = "ip6-malformed",
-    /// Hop limit or TTL ran out.
+    /// The hop limit or TTL expired.
     HopLimitExceeded = "hop-limit-exceeded",
     /// No route to the destination.
     NoRoute = "no-route",
@@ -64,7 +64,7 @@ drops! {
     ForwardingOff = "forwarding-off",
     /// No link-layer address is known for the next hop.
     NeighbourUnresolved = "neighbour-unresolved",
-    /// Longer than the MTU of the way out, and not to be fragmented.
+    /// Longer than the MTU of the egress, and may not be fragmented.
     TooBig = "too-big",
     /// A routing header whose lengths contradict each other or the packet.
     SrhMalformed = "srh-malformed",
@@ -72,7 +72,7 @@ drops! {
     SrhMissing = "srh-missing",
     /// An RPL source routing header whose fields contradict each other, or with a multicast address.
     RplMalformed = "rpl-malformed",
-    /// An RPL source route that comes back to this router.
+    /// An RPL source route that returns to this router.
     RplLoop = "rpl-loop",
     /// Segments left is 0 where the behaviour needs a next segment.
     SegmentsLeftZero = "segments-left-zero",
@@ -82,22 +82,21 @@ drops! {
     UpperLayerUnexpected = "upper-layer-unexpected",
     /// The packet inside is truncated or malformed.
     InnerMalformed = "inner-malformed",
-    /// A segment routing header for the router itself, which accepts none there.
+    /// A segment routing header for the router itself, on an interface that accepts none (`seg6_enabled`).
     SrhNotEnabled = "srh-not-enabled",
-    /// `seg6_require_hmac` asks for an HMAC, or a policy has one to be filled in, and the segment routing
-    /// header has none.
+    /// The segment routing header has no HMAC, but `seg6_require_hmac` or the policy requires one.
     HmacMissing = "hmac-missing",
-    /// An HMAC whose key the router does not have.
+    /// The router does not have the key of the HMAC.
     HmacKeyUnknown = "hmac-key-unknown",
-    /// An HMAC that is not that of its key.
+    /// The HMAC is wrong for its key.
     HmacInvalid = "hmac-invalid",
-    /// Neither the slot nor a free large one has room for the packet with its new headers.
+    /// No buffer has room for the packet with its new headers.
     NoHeadroom = "no-headroom",
-    /// The packet with its new headers would be longer than its length field can say.
+    /// With its new headers the packet is too long for its length field.
     LengthOverflow = "length-overflow",
     /// A route's encapsulation leads back to the route, or one encapsulation follows another too often.
     EncapsulationLoop = "encapsulation-loop",
-    /// The packet went round through the router's own segments or tables too often.
+    /// The packet passed the router's own segments or tables too many times.
     Loop = "loop",
     /// No free buffer for a fragment or a copy.
     NoBuffer = "no-buffer",
@@ -107,70 +106,70 @@ drops! {
     NoPort = "no-port",
     /// An ARP message that is truncated, or not of Ethernet and IPv4.
     ArpMalformed = "arp-malformed",
-    /// In a frame for a group of stations, and not for the router.
+    /// In a multicast or broadcast frame, but not addressed to the router.
     GroupFrame = "group-frame",
     /// An IPv4, hop-by-hop or destination option that contradicts itself or its header, or a source route.
     OptionMalformed = "option-malformed",
-    /// An option that must not be passed over, and that the router does not know.
+    /// An unknown option that the router must not skip.
     OptionUnknown = "option-unknown",
-    /// An IOAM option that is misplaced, or shorter than what it says of itself.
+    /// An IOAM option that is misplaced or truncated.
     IoamMalformed = "ioam-malformed",
-    /// An IOAM trace whose length of a node's data is not what its trace type asks for.
+    /// The node data length of an IOAM trace does not match its trace type.
     IoamNodeLength = "ioam-node-length",
-    /// A datagram to the router for a port that nothing listens at.
+    /// A datagram to the router for a port that nothing listens on.
     PortUnreachable = "port-unreachable",
-    /// A packet to the router of a protocol that nothing handles.
+    /// A packet to the router of a protocol that it does not handle.
     ProtocolUnknown = "protocol-unknown",
-    /// MPLS where the interface does not take it: `net.mpls.conf.IF.input`.
+    /// MPLS on an interface that does not accept it (`net.mpls.conf.IF.input`).
     MplsOff = "mpls-off",
     /// A label stack without a last entry, or of more than 30.
     LabelStackMalformed = "label-stack-malformed",
-    /// A label that leads nowhere.
+    /// The label has no route.
     LabelUnknown = "label-unknown",
-    /// What is below the last label is no IP packet, or not of the version that the label says.
+    /// The packet below the last label is not IP, or not of the version that the label requires.
     LabelPayload = "label-payload",
-    /// The program of an End.BPF said so.
+    /// An End.BPF program dropped it.
     BpfDrop = "bpf-drop",
-    /// The program of an End.BPF returned what means nothing.
+    /// An End.BPF program returned an unknown value.
     BpfReturnUnknown = "bpf-return-unknown",
-    /// The program of an End.BPF read or wrote what is not its own.
+    /// An End.BPF program accessed memory that is not its own.
     BpfFault = "bpf-fault",
-    /// The program of an End.BPF took too many instructions.
+    /// An End.BPF program ran for too many instructions.
     BpfBudget = "bpf-budget",
-    /// A fragment for the router whose lengths contradict those of others, or that has not all headers.
+    /// A fragment for the router whose lengths contradict those of others, or that lacks headers.
     FragmentMalformed = "fragment-malformed",
-    /// A fragment for the router that is there in part: all that has come of its packet goes with it.
+    /// A fragment for the router that overlaps another; all fragments of its packet are dropped.
     FragmentOverlap = "fragment-overlap",
-    /// A fragment for the router that is there.
+    /// A duplicate of a fragment for the router.
     FragmentDuplicate = "fragment-duplicate",
-    /// Of a packet for the router not all fragments came in time.
+    /// Not all fragments of a packet for the router arrived in time.
     ReassemblyTimeout = "reassembly-timeout",
-    /// Fragments of a packet for the router made room for those of others.
+    /// Fragments of a packet for the router, dropped to make room for others.
     ReassemblyFull = "reassembly-full",
-    /// An ICMP or ICMPv6 message to the router that is malformed or of no use to it.
+    /// An ICMP or ICMPv6 message to the router that is malformed or unexpected.
     IcmpUnexpected = "icmp-unexpected",
-    /// An IP packet for the router with another inside that no tunnel takes.
+    /// An encapsulated packet to the router that matches no tunnel.
     TunnelUnknown = "tunnel-unknown",
-    /// Inside a tunnel is what it does not carry, or what is to go in is.
+    /// The inner packet is of a kind that the tunnel does not carry.
     TunnelPayload = "tunnel-payload",
-    /// The checksum of an outer packet is wrong, or missing, or there though the tunnel has none.
+    /// The checksum of the outer packet is wrong, missing, or not expected by the tunnel.
     TunnelChecksum = "tunnel-checksum",
     /// The sequence number of a GRE packet is missing or old.
     TunnelSequence = "tunnel-sequence",
-    /// A source or destination that the outer packet of a tunnel must not have, or a tunnel over IPv6 without a source.
+    /// The outer packet of a tunnel has an invalid source or destination, or a tunnel over IPv6 has no source.
     TunnelSource = "tunnel-source",
-    /// Congestion was experienced outside, and the packet inside cannot say so: RFC 6040 section 4.2.
+    /// The outer header has congestion experienced, but the inner packet is not ECN-capable (RFC 6040 section 4.2).
     TunnelEcn = "tunnel-ecn",
-    /// Neither the tunnel nor the packet says where the outer packet is to go.
+    /// Neither the tunnel nor the packet gives a remote address.
     TunnelRemote = "tunnel-remote",
-    /// The tunnel encapsulation limit of a packet that was to go into a tunnel is 0.
+    /// The tunnel encapsulation limit of the packet is 0.
     TunnelLimit = "tunnel-limit",
-    /// A router on the way of a tunnel's packets has told that they do not arrive: a copy of one that is sent
-    /// nevertheless, whose sender is told.
+    /// A router on the path of the tunnel reported an error. Counts the copies from which the sender is notified; the
+    /// packets themselves are sent.
     TunnelUnreachable = "tunnel-unreachable",
-    /// Foo-over-UDP inside foo-over-UDP too often.
+    /// Too many layers of foo-over-UDP.
     TunnelNested = "tunnel-nested",
-    /// A UDP datagram whose length is not its own, for a port of foo-over-UDP.
+    /// A UDP datagram to a port of foo-over-UDP whose length field is wrong.
     UdpMalformed = "udp-malformed",
     /// A GRE header that is truncated, of another version or with routing.
     GreMalformed = "gre-malformed",
@@ -178,30 +177,30 @@ drops! {
     GueMalformed = "gue-malformed",
     /// A control message of GUE.
     GueControl = "gue-control",
-    /// A queue of a qdisc is full, or the worker has no room to hold it.
+    /// A queue of a qdisc is full, or the worker has no buffer to queue it.
     QdiscFull = "qdisc-full",
     /// Longer than the burst of a `tbf`.
     QdiscTooBig = "qdisc-too-big",
-    /// Waited in a qdisc that was removed.
+    /// Queued in a qdisc that was removed.
     QdiscPurged = "qdisc-purged",
-    /// An action of a filter of a qdisc said so.
+    /// A filter action of a qdisc dropped it.
     QdiscAction = "qdisc-action",
-    /// CoDel dropped it, as its queue has been too long for too long.
+    /// Dropped by CoDel: its queue stayed too long.
     Codel = "codel",
-    /// In an ifb, and not redirected there.
+    /// Sent to an ifb other than by a redirect.
     IfbOrigin = "ifb-origin",
-    /// Over the rate or the MTU of a `police`, or because it says so of all.
+    /// Exceeded a policer's rate or MTU, or the policer drops everything.
     Police = "police",
-    /// An action of a filter said so.
+    /// A filter action dropped it.
     TcAction = "tc-action",
-    /// An action took it for itself: `trap`, `stolen`.
+    /// A filter action consumed it (`trap`, `stolen`).
     TcStolen = "tc-stolen",
-    /// Filters sent it back and forth too often: `reclassify`, `goto chain`.
+    /// Too many `reclassify` or `goto chain` steps.
     TcLoop = "tc-loop",
-    /// An action was to change headers that it does not have, or had no room for more.
+    /// An action needs headers that the packet lacks, or there was no room for new ones.
     TcEdit = "tc-edit",
-    /// The link that it was to be redirected to is gone or down, or has no port.
+    /// The link that it was redirected to is gone or down, or has no port.
     MirredLink = "mirred-link",
-    /// Redirected too often.
+    /// Redirected too many times.
     MirredLoop = "mirred-loop",
 }

@@ -87,8 +87,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
 /// There is none, or it does not answer in time.
 pub fn ask(socket: &Path, question: &str) -> anyhow::Result<String> {
     let path = stats_path(socket);
-    let mut connection = UnixStream::connect(&path)
-        .with_context(|| format!("no router tells at {}: start one with `underpass run`", path.display()))?;
+    let mut connection = UnixStream::connect(&path).with_context(|| {
+        format!("no router answers at {}: start one with `underpass run`", path.display())
+    })?;
     connection.set_read_timeout(Some(Duration::from_secs(5)))?;
     writeln!(connection, "{question}")?;
     let mut text = String::new();
@@ -155,7 +156,7 @@ fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Re
     )?;
     writeln!(
         text,
-        "buffers: {} moved for headers that had no room, {} moves avoided",
+        "headroom: {} packets copied, {} fitted in place",
         totals.buffer_moves, totals.buffer_moves_avoided
     )?;
     writeln!(
