@@ -4,6 +4,7 @@
 pub mod fpm;
 pub mod kernel;
 pub mod launch;
+pub mod limits;
 pub mod live;
 pub mod offline;
 pub mod port_spec;

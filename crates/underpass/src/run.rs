@@ -21,7 +21,7 @@ use nix::{
 };
 use underpass::{
     fpm::{self, Fpm},
-    launch,
+    launch, limits,
     live::{self, Driver},
     offline,
     port_spec::PortSpec,
@@ -119,6 +119,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
     signals.add(Signal::SIGINT);
     // In every thread, so that only the one that waits for them gets them.
     signals.thread_block()?;
+    limits::raise_descriptors();
     if args.offline {
         offline(args, signals)?;
     } else {

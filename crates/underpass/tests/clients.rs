@@ -14,6 +14,7 @@ use std::{
 use daemon::{Daemon, run};
 use nix::{
     errno::Errno,
+    sys::signal::Signal,
     sys::socket::{
         AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, sendmsg,
         setsockopt, socket, socketpair, sockopt,
@@ -92,6 +93,123 @@ fn descriptors(daemon: &Daemon) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count()
 }
 
+/// The same, when those of clients that have just gone are closed.
+fn settled(daemon: &Daemon) -> usize {
+    let (mut before, mut unchanged) = (descriptors(daemon), 0);
+    while unchanged < 20 {
+        std::thread::sleep(Duration::from_millis(10));
+        let now = descriptors(daemon);
+        unchanged = if now == before { unchanged + 1 } else { 0 };
+        before = now;
+    }
+    before
+}
+
+/// Bytes of memory that the router has.
+fn memory(daemon: &Daemon) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+/// Seconds of a processor that the router has used.
+fn busy(daemon: &Daemon) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).unwrap();
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks: Vec<u64> = fields.split_whitespace().skip(11).take(2).map(|n| n.parse().unwrap()).collect();
+    (ticks[0] + ticks[1]) as f64 / 100.0
+}
+
+/// Clients that take all descriptors of the router are waited for: it stops listening meanwhile, uses no processor, ends
+/// when it is told to, and serves those who wait when descriptors are back.
+#[test]
+fn descriptors_that_run_out_come_back() {
+    for late in [false, true] {
+        // A limit that the router knows, and one that it does not expect.
+        let daemon = Daemon::start_with_descriptors(if late { 4096 } else { 64 }, &["p0"]);
+        if late {
+            let limits = ["--nofile=24:24", "--pid", &daemon.pid().to_string()].map(str::to_owned);
+            assert!(Command::new("prlimit").args(limits).status().unwrap().success());
+        }
+        let hold = || {
+            let clients: Vec<_> = (0..300).map(|_| control(&daemon)).collect();
+            std::thread::sleep(Duration::from_millis(300));
+            clients
+        };
+        let clients = hold();
+        let before = busy(&daemon);
+        std::thread::sleep(Duration::from_secs(1));
+        let used = busy(&daemon) - before;
+        assert!(used < 0.2, "{used} s of a processor in a second");
+        drop(clients);
+        alive(&daemon);
+        // Who waits is served when others go.
+        let mut clients = hold();
+        let mut waiting = daemon.command(&["ip", "-o", "link", "show", "p0"]).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(waiting.try_wait().unwrap().is_none(), "served although there is no descriptor");
+        clients.clear();
+        assert!(waiting.wait().unwrap().success());
+        let lines = daemon.log().lines().count();
+        assert!((1..20).contains(&lines), "{lines} lines of log");
+        let _clients = hold();
+        assert_eq!(daemon.end(Signal::SIGTERM), 0);
+    }
+}
+
+/// Descriptors that come with a message are closed, however many they are and whatever the message is.
+#[test]
+fn descriptors_that_are_sent_are_closed() {
+    let daemon = Daemon::start(&["p0"]);
+    alive(&daemon);
+    let before = settled(&daemon);
+    let (_ours, far) = unix(SockType::SeqPacket);
+    let bind = Message::new(Kind::Bind, 0, 0, 0).to_bytes();
+    let index = Message::new(Kind::IndexOf, 0, 0, 0).to_bytes();
+    for count in [1, 15, 16, 17, 18, 64, 253] {
+        let descriptors = vec![far.as_raw_fd(); count];
+        for message in [&b"x"[..], &[0; 5000], &bind, &index] {
+            let clients: Vec<_> = (0..5).map(|_| control(&daemon)).collect();
+            clients.iter().for_each(|control| hand(control, message, &descriptors));
+            clients.iter().for_each(|control| {
+                let _ = hear(control);
+            });
+            // The connection may stay open.
+            let now = settled(&daemon);
+            assert!(now <= before + clients.len(), "{count} descriptors: {before} before, {now} now");
+        }
+        let raw = Raw::open(&daemon);
+        hand(&raw.data, &refused(64), &descriptors);
+        assert_eq!(hear(&raw.control).unwrap().kind, Kind::Done);
+        assert_eq!(settled(&daemon), before + 2);
+    }
+    assert_eq!(settled(&daemon), before);
+}
+
+/// However many clients do not read, what waits for them together has a limit, and leaves no memory behind.
+#[test]
+fn what_waits_for_all_together_is_bounded() {
+    let daemon = Daemon::start(&["p0"]);
+    alive(&daemon);
+    let before = memory(&daemon);
+    let request = refused(60_000);
+    let mut clients: Vec<_> = (0..60).map(|_| Raw::open(&daemon)).collect();
+    let mut most = 0;
+    for _ in 0..2 * underpass::serve::QUEUE / request.len() {
+        clients.retain(|client| client.request(&request));
+        most = most.max(memory(&daemon));
+        if clients.is_empty() {
+            break;
+        }
+    }
+    let limit = underpass::serve::QUEUED_TOGETHER as u64;
+    assert!(clients.is_empty(), "{} clients were not cut off", clients.len());
+    assert!(most < before + limit * 3 / 2, "{} MiB while they do not read", most >> 20);
+    alive(&daemon);
+    let after = memory(&daemon);
+    assert!(after < before + (8 << 20), "{} MiB before, {} MiB after", before >> 20, after >> 20);
+}
+
 #[test]
 fn who_does_not_read_is_cut_off_without_harm_to_others() {
     let daemon = Daemon::start(&["p0"]);
@@ -147,15 +265,7 @@ fn who_reads_slowly_gets_all_of_a_dump() {
 fn garbage_is_refused_or_cut_off() {
     let daemon = Daemon::start(&["p0"]);
     alive(&daemon);
-    // Those of clients that have just gone may be open for a moment.
-    let mut before = descriptors(&daemon);
-    let mut unchanged = 0;
-    while unchanged < 20 {
-        std::thread::sleep(Duration::from_millis(10));
-        let now = descriptors(&daemon);
-        unchanged = if now == before { unchanged + 1 } else { 0 };
-        before = now;
-    }
+    let before = settled(&daemon);
     let open = Message::new(Kind::Open, libc::NETLINK_ROUTE as u32, VERSION, 0);
 
     // Control messages that are none, and such that are out of order.
@@ -196,11 +306,7 @@ fn garbage_is_refused_or_cut_off() {
     }
     drop(raw);
     alive(&daemon);
-    let settled = (0..100).any(|_| {
-        std::thread::sleep(Duration::from_millis(10));
-        descriptors(&daemon) == before
-    });
-    assert!(settled, "descriptors leak: {before} before, {} now", descriptors(&daemon));
+    assert_eq!(settled(&daemon), before, "descriptors leak");
 }
 
 #[test]

@@ -14,25 +14,28 @@ mod connection;
 mod program;
 mod wire;
 
-use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use underpass_control::Router;
 use underpass_netlink::fpm::PORT;
 
+use crate::limits::{self, Lines, Pause};
 use connection::{Connection, Gone};
 pub use program::Counts;
 use program::Programmer;
 
 const LISTENER: u64 = 0;
 const TIMER: u64 = 1;
-const FIRST: u64 = 2;
+/// The end of a pause of the listener.
+const PAUSE: u64 = 2;
+const FIRST: u64 = 3;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 8;
 
@@ -57,8 +60,10 @@ pub struct Fpm {
     connection: Option<(u64, Connection)>,
     next_token: u64,
     programmer: Programmer,
-    /// Held back, to be given up for a moment when the process has no descriptor left.
-    spare: Option<File>,
+    pause: Pause,
+    /// About those who connect and go, and about what is wrong with them.
+    comings: Lines,
+    lines: Lines,
 }
 
 impl Fpm {
@@ -76,8 +81,18 @@ impl Fpm {
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
         epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
         let programmer = Programmer::new(beside_kernel, grace);
-        let spare = File::open("/dev/null").ok();
-        Ok(Self { listener, epoll, timer, connection: None, next_token: FIRST, programmer, spare })
+        let pause = Pause::new(&epoll, LISTENER, PAUSE)?;
+        Ok(Self {
+            listener,
+            epoll,
+            timer,
+            connection: None,
+            next_token: FIRST,
+            programmer,
+            pause,
+            comings: Lines::default(),
+            lines: Lines::default(),
+        })
     }
 
     /// Where it listens.
@@ -108,6 +123,7 @@ impl Fpm {
             match event.data() {
                 LISTENER => self.accept(),
                 TIMER => {}
+                PAUSE => self.pause.end(&self.epoll, self.listener.as_fd()),
                 token => self.serve(router, token),
             }
         }
@@ -118,29 +134,25 @@ impl Fpm {
     }
 
     fn accept(&mut self) {
-        loop {
-            match self.listener.accept() {
-                Ok((stream, peer)) => {
-                    let accepted = Connection::new(stream, peer).and_then(|connection| {
-                        let event = EpollEvent::new(connection.interest(), self.next_token);
-                        self.epoll.add(&connection.stream, event)?;
-                        Ok(connection)
-                    });
-                    match accepted {
-                        Ok(connection) => self.replace(connection),
-                        Err(error) => tracing::warn!("FPM: connection of {peer}: {error}"),
-                    }
+        let errno = |error: io::Error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw);
+        let accepted = limits::accept_all(
+            self,
+            |fpm| fpm.listener.accept().map_err(errno),
+            |fpm, (stream, peer)| {
+                let accepted = Connection::new(stream, peer).and_then(|connection| {
+                    let event = EpollEvent::new(connection.interest(), fpm.next_token);
+                    fpm.epoll.add(&connection.stream, event)?;
+                    Ok(connection)
+                });
+                match accepted {
+                    Ok(connection) => fpm.replace(connection),
+                    Err(error) => fpm.lines.warn(format_args!("FPM: connection of {peer}: {error}")),
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                // Without a descriptor the connection would wait, and wake us, for ever.
-                Err(error) if self.spare.take().is_some() => {
-                    tracing::warn!("FPM: a connection cannot be taken: {error}");
-                    drop(self.listener.accept());
-                    self.spare = File::open("/dev/null").ok();
-                }
-                Err(_) => return,
-            }
+            },
+        );
+        if let Err(errno) = accepted {
+            let why = format_args!("FPM: a connection waits: {errno}");
+            self.pause.begin(&self.epoll, self.listener.as_fd(), why);
         }
     }
 
@@ -148,12 +160,12 @@ impl Fpm {
     fn replace(&mut self, connection: Connection) {
         let peer = connection.peer;
         if let Some((_, old)) = &self.connection {
-            tracing::warn!(
+            self.lines.warn(format_args!(
                 "FPM: {peer} connects while {} is: the newest counts, the other is closed",
                 old.peer
-            );
+            ));
         } else {
-            tracing::info!("FPM: {peer} connects");
+            self.comings.info(format_args!("FPM: {peer} connects"));
         }
         self.programmer.connected(connection.is_local(), Instant::now());
         // Closing a socket takes it out of the epoll.
@@ -176,8 +188,13 @@ impl Fpm {
         });
         match served {
             Ok(()) => return,
-            Err(Gone::Closed) => tracing::info!("FPM: {} has closed its connection", connection.peer),
-            Err(gone) => tracing::warn!("FPM: the connection of {} is closed: {gone}", connection.peer),
+            Err(Gone::Closed) => {
+                self.comings.info(format_args!("FPM: {} has closed its connection", connection.peer));
+            }
+            Err(gone) => {
+                let peer = connection.peer;
+                self.lines.warn(format_args!("FPM: the connection of {peer} is closed: {gone}"));
+            }
         }
         self.connection = None;
         self.programmer.disconnected();

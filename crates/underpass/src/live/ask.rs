@@ -16,7 +16,7 @@ use std::{
         mpsc::{Receiver, Sender, SyncSender, channel},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde::Serialize;
@@ -29,7 +29,7 @@ use super::{
     tracer::{Seen, Spec},
     web::Web,
 };
-use crate::{road::LinkName, serve::Waker};
+use crate::{limits::patiently, road::LinkName, serve::Waker};
 
 /// How long somebody who asks may take to read the answer, and the control thread to give it.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -122,11 +122,16 @@ impl Asking {
     }
 }
 
-/// The first line that a client writes, of `limit` bytes at most; nothing if it writes none for a while.
+/// The first line that a client writes, of `limit` bytes at most, as far as it has come in time.
 pub fn question(mut connection: &UnixStream, limit: usize, patience: Duration) -> io::Result<String> {
-    connection.set_read_timeout(Some(patience))?;
+    let deadline = Instant::now() + patience;
     let (mut line, mut part) = (Vec::new(), [0; 1024]);
     while !line.contains(&b'\n') && line.len() < limit {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        connection.set_read_timeout(Some(left))?;
         match connection.read(&mut part) {
             Ok(0) => break,
             Ok(length) => line.extend_from_slice(&part[..length]),
@@ -193,7 +198,7 @@ pub fn listen(
     let following = trace::Following::new(asking.clone(), tables, watcher);
     thread::Builder::new().name("trace".to_owned()).spawn(move || following.listen(&tracing))?;
     thread::Builder::new().name("stats".to_owned()).spawn(move || {
-        for connection in stats.incoming().flatten() {
+        for connection in patiently(stats.incoming(), "somebody who wants statistics") {
             if let Err(error) = asking.answer(&connection) {
                 tracing::debug!("somebody who asked for statistics: {error}");
             }

@@ -38,7 +38,10 @@ use super::{
     ask::{Asking, PATIENCE, Question, question},
     tracer::{FOLLOWED, Seen, Spec},
 };
-use crate::road::{self, LinkName, Names, port_name};
+use crate::{
+    limits::patiently,
+    road::{self, LinkName, Names, port_name},
+};
 
 /// Longest request: a program of the most instructions in JSON.
 const REQUEST: usize = MAX_INSTRUCTIONS * 32 + 1024;
@@ -166,7 +169,7 @@ impl Following {
     /// Answers those who connect, each in a thread of its own: whoever comes second is to hear why that is refused.
     pub fn listen(self: Arc<Self>, listener: &UnixListener) {
         let clients = Arc::new(AtomicUsize::new(0));
-        for connection in listener.incoming().flatten() {
+        for connection in patiently(listener.incoming(), "somebody who wants to follow packets") {
             // Nobody fills the process with threads.
             if clients.load(Acquire) >= 8 {
                 continue;

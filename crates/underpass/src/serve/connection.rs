@@ -48,6 +48,11 @@ impl Connection {
         Self { control, token, session: None, variable: None }
     }
 
+    /// Bytes that wait for the program.
+    pub fn queued(&self) -> usize {
+        self.session.as_ref().map_or(0, Session::queued)
+    }
+
     /// The event loop's name for its control socket; the sockets of its session have the next ones.
     pub fn token(&self) -> u64 {
         self.token
@@ -74,6 +79,8 @@ impl Connection {
             Ok((0, _)) => return Err(Gone::Closed),
             Ok(received) => received,
             Err(Errno::EAGAIN | Errno::EINTR) => return Ok(()),
+            // What came is lost, and so is what it came with.
+            Err(Errno::EMFILE) => return self.say(&refusal(Errno::EMFILE).to_bytes()),
             Err(_) => return Err(Gone::Closed),
         };
         let Some(datagram) = bytes.get(..length) else {
@@ -105,8 +112,7 @@ impl Connection {
             (Kind::Get, Some(session)) => session.get(message.a as i32),
             _ => return Err(Gone::CutOff("a control message out of order")),
         };
-        let reply = answer.unwrap_or_else(|errno| Message::new(Kind::Reply, errno as u32, 0, 0));
-        self.say(&reply.to_bytes())
+        self.say(&answer.unwrap_or_else(refusal).to_bytes())
     }
 
     fn open(
@@ -185,6 +191,11 @@ fn tunnel(host: &mut dyn Host, message: &Message, parameters: &[u8]) -> Vec<u8> 
         Ok(parameters) => [&reply().to_bytes()[..], &parameters].concat(),
         Err(errno) => Message::new(Kind::Reply, errno as u32, 0, 0).to_bytes().to_vec(),
     }
+}
+
+/// The negative answer to a call.
+fn refusal(errno: Errno) -> Message {
+    Message::new(Kind::Reply, errno as u32, 0, 0)
 }
 
 fn index_of(router: &Router, name: &[u8; NAME_LENGTH]) -> Result<Message, Errno> {

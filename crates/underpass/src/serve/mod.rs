@@ -10,6 +10,7 @@ mod connection;
 mod descriptor;
 mod filter;
 mod host;
+mod memory;
 mod merge;
 mod program;
 mod session;
@@ -39,22 +40,31 @@ use nix::{
 };
 use underpass_control::Replies;
 
+use crate::limits::{self, Lines, Pause};
 use connection::{Connection, Gone};
 pub use host::Host;
 
 /// Bytes that wait for one program before it is cut off.
 pub const QUEUE: usize = 16 << 20;
+/// Bytes that wait for all programs together: of those who wait, the one with the most is cut off.
+pub const QUEUED_TOGETHER: usize = 64 << 20;
 /// Longest datagram of a program. Linux takes no longer one either unless its limits are raised.
 const DATAGRAM: usize = 1 << 20;
-/// Netlink sockets served at once.
+/// Netlink sockets served at once, if there are descriptors for as many.
 const CONNECTIONS: usize = 4096;
+/// Descriptors of a netlink socket: the program's two, and one of the kernel's.
+const DESCRIPTORS: usize = 3;
+/// What has waited for a program that is cut off, and is worth to be given back to the system at once.
+const MUCH: usize = 1 << 20;
 /// Events taken from the kernel at a time.
 const EVENTS: usize = 64;
 
 const LISTENER: u64 = 0;
 const WAKER: u64 = 1;
+/// The end of a pause of the listener.
+const PAUSE: u64 = 2;
 /// Token of the first connection's control socket; its data socket and the kernel's socket have the next two.
-const FIRST: u64 = 2;
+const FIRST: u64 = 3;
 /// Tokens of a connection.
 const TOKENS: u64 = 3;
 
@@ -128,8 +138,11 @@ pub struct Server {
     file: Option<(u64, u64)>,
     epoll: Epoll,
     waker: Waker,
-    /// Held back, to be given up for a moment when the process has no descriptor left.
-    spare: Option<OwnedFd>,
+    pause: Pause,
+    /// Connections that there may be.
+    most: usize,
+    /// About those who are cut off.
+    lines: Lines,
     connections: BTreeMap<u64, Connection>,
     next_token: u64,
     port_ids: PortIds,
@@ -208,13 +221,16 @@ impl Server {
         epoll.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER)).map_err(system)?;
         let waker = Waker::new().map_err(failed)?;
         epoll.add(&waker, EpollEvent::new(EpollFlags::EPOLLIN, WAKER)).map_err(system)?;
+        let pause = Pause::new(&epoll, LISTENER, PAUSE).map_err(system)?;
         Ok(Self {
             listener,
             path: path.to_owned(),
             file,
             epoll,
             waker,
-            spare: spare(),
+            pause,
+            most: CONNECTIONS.min(limits::descriptors_of_programs() / DESCRIPTORS),
+            lines: Lines::default(),
             connections: BTreeMap::new(),
             next_token: FIRST,
             port_ids: PortIds::new(),
@@ -278,6 +294,7 @@ impl Server {
                 WAKER => {
                     self.waker.heard();
                 }
+                PAUSE => self.pause.end(&self.epoll, self.listener.as_fd()),
                 token => self.serve(host, token, event.events()),
             }
         }
@@ -287,34 +304,25 @@ impl Server {
     /// Tells the listeners what the router has to tell without being asked.
     pub fn tell(&mut self, host: &mut dyn Host) {
         let _ = self.notify(host, None);
+        self.bound(host);
     }
 
     fn accept(&mut self) {
-        loop {
-            let control = match descriptor::accept(&self.listener) {
-                Ok(control) => control,
-                Err(Errno::EINTR | Errno::ECONNABORTED) => continue,
-                Err(Errno::EMFILE | Errno::ENFILE) => {
-                    // The one who waits must be sent away, or the listener stays ready for ever.
-                    if self.spare.take().is_none() {
-                        return;
-                    }
-                    let _ = descriptor::accept(&self.listener);
-                    self.spare = spare();
-                    tracing::warn!("no descriptor left for another netlink socket");
-                    continue;
-                }
-                Err(_) => return,
-            };
-            if self.connections.len() >= CONNECTIONS {
-                tracing::warn!("{CONNECTIONS} netlink sockets are open: no more");
-                continue;
+        let next = |server: &Self| match server.connections.len() < server.most {
+            true => descriptor::accept(&server.listener),
+            false => Err(Errno::EMFILE),
+        };
+        let accepted = limits::accept_all(self, next, |server, control| {
+            let token = server.next_token;
+            if server.epoll.add(&control, EpollEvent::new(EpollFlags::EPOLLIN, token)).is_ok() {
+                server.next_token += TOKENS;
+                server.connections.insert(token, Connection::new(control, token));
             }
-            let token = self.next_token;
-            if self.epoll.add(&control, EpollEvent::new(EpollFlags::EPOLLIN, token)).is_ok() {
-                self.next_token += TOKENS;
-                self.connections.insert(token, Connection::new(control, token));
-            }
+        });
+        if let Err(errno) = accepted {
+            let open = self.connections.len();
+            let why = format_args!("{open} netlink sockets are open, another one waits: {errno}");
+            self.pause.begin(&self.epoll, self.listener.as_fd(), why);
         }
     }
 
@@ -331,6 +339,20 @@ impl Server {
                 self.connections.insert(connection.token(), connection);
             }
             Err(gone) => self.close(host, connection, &gone),
+        }
+        self.bound(host);
+    }
+
+    /// Cuts off who has the most waiting, as long as there is more for all together than there may be.
+    fn bound(&mut self, host: &mut dyn Host) {
+        let mut sum: usize = self.connections.values().map(Connection::queued).sum();
+        while sum > QUEUED_TOGETHER {
+            let longest = self.connections.iter().max_by_key(|(_, connection)| connection.queued());
+            let token = longest.map(|(token, _)| *token);
+            let Some(connection) = token.and_then(|token| self.connections.remove(&token)) else { return };
+            sum = sum.saturating_sub(connection.queued());
+            let why = "too much waits for all together, and for it the most";
+            self.close(host, connection, &Gone::CutOff(why));
         }
     }
 
@@ -382,9 +404,15 @@ impl Server {
 
     fn close(&mut self, host: &mut dyn Host, connection: Connection, why: &Gone) {
         if let Gone::CutOff(why) = why {
-            tracing::warn!("a netlink socket is cut off: {why}");
+            self.lines.warn(format_args!("a netlink socket is cut off: {why}"));
         }
+        let much = connection.queued() > MUCH;
         connection.close(host, &self.epoll, &mut self.port_ids);
+        if much {
+            memory::give_back();
+        }
+        // Its descriptors are there for others.
+        self.pause.end(&self.epoll, self.listener.as_fd());
     }
 }
 
@@ -402,8 +430,4 @@ impl Drop for Server {
 pub struct Ready {
     events: [EpollEvent; EVENTS],
     count: usize,
-}
-
-fn spare() -> Option<OwnedFd> {
-    fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }

@@ -29,6 +29,8 @@ use crate::{
 
 /// Datagrams of a dump sent in one go, before others have their turn.
 const DUMP_BURST: usize = 8;
+/// What a datagram takes besides its bytes while it waits.
+const ENTRY: usize = 48;
 /// Highest multicast group number that bind and NETLINK_LIST_MEMBERSHIPS can name here.
 const LISTED_GROUPS: u32 = 64;
 
@@ -77,6 +79,11 @@ impl Session {
             handled: 0,
             inert: 0,
         })
+    }
+
+    /// Bytes that wait for the program.
+    pub fn queued(&self) -> usize {
+        self.queued
     }
 
     /// Leaves nothing behind.
@@ -175,7 +182,7 @@ impl Session {
         if self.queue.is_empty() && self.send(datagram)? {
             return Ok(());
         }
-        self.queued += datagram.len();
+        self.queued += datagram.len() + ENTRY;
         if self.queued > QUEUE {
             return Err(Gone::CutOff("its answers are not read"));
         }
@@ -205,7 +212,7 @@ impl Session {
                 if !self.send(datagram)? {
                     return Ok(true);
                 }
-                self.queued -= datagram.len();
+                self.queued -= datagram.len() + ENTRY;
                 self.queue.pop_front();
             }
             buffers.parts.clear();

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses its part")]
 
 use std::{
+    fs::File,
     io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -31,9 +32,20 @@ pub struct Outcome {
 impl Daemon {
     /// Starts a router with these ports and waits until it is ready.
     pub fn start(ports: &[&str]) -> Self {
+        Self::start_by(Command::new(UNDERPASS), ports)
+    }
+
+    /// Starts one that may open so many descriptors. What it logs is kept: [`Daemon::log`].
+    pub fn start_with_descriptors(most: u64, ports: &[&str]) -> Self {
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--nofile={most}:{most}")).arg(UNDERPASS);
+        Self::start_by(command, ports)
+    }
+
+    fn start_by(mut command: Command, ports: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mut command = Command::new(UNDERPASS);
         command.args(["run", "--offline", "--socket"]).arg(directory.path().join("netlink.sock"));
+        command.stderr(File::create(directory.path().join("log")).unwrap());
         for port in ports {
             command.args(["--port", port]);
         }
@@ -46,6 +58,11 @@ impl Daemon {
 
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("netlink.sock")
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap()
     }
 
     pub fn pid(&self) -> Pid {
@@ -85,6 +102,8 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // For who reads why a test has failed.
+        eprint!("{}", self.log());
     }
 }
 
