@@ -64,6 +64,21 @@ pub struct Tally {
     pub kernel_drops: u64,
 }
 
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        let Self { no_buffer, malformed, queue_full, too_long, send_errors, cut, coalesced, kernel_drops } =
+            other;
+        self.no_buffer += no_buffer;
+        self.malformed += malformed;
+        self.queue_full += queue_full;
+        self.too_long += too_long;
+        self.send_errors += send_errors;
+        self.cut += cut;
+        self.coalesced += coalesced;
+        self.kernel_drops += kernel_drops;
+    }
+}
+
 /// A device of the kernel whose frames go to workers. Dropping it gives them back to the kernel; so does the
 /// death of the process.
 pub struct Device {

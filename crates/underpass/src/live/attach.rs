@@ -66,6 +66,8 @@ pub struct Attachments {
     tunnels: BTreeMap<u32, PortId>,
     /// Ports in use.
     ports: BTreeSet<u16>,
+    /// Ports of devices that were attached and may be again, by interface index: what they have counted goes on.
+    resting: BTreeMap<u32, PortId>,
     failed: Failed,
     /// What `keep` holds.
     kept: BTreeSet<(u32, IpAddr)>,
@@ -89,6 +91,7 @@ impl Attachments {
             hosts: BTreeMap::new(),
             tunnels: BTreeMap::new(),
             ports: BTreeSet::new(),
+            resting: BTreeMap::new(),
             failed: Failed::new(),
             kept: BTreeSet::new(),
             claimed: BTreeSet::new(),
@@ -183,7 +186,7 @@ impl Attachments {
             let Some((index, port)) = self.hosts.remove(&vrf) else { continue };
             router.set_host_port(vrf, index, None);
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.ports.remove(&port.0);
+            self.release(port, workers);
         }
     }
 
@@ -230,7 +233,7 @@ impl Attachments {
         for index in gone {
             let Some(port) = self.tunnels.remove(&index) else { continue };
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
-            self.ports.remove(&port.0);
+            self.release(port, workers);
         }
     }
 
@@ -244,6 +247,11 @@ impl Attachments {
         let gone: Vec<u32> =
             self.attached.keys().copied().filter(|index| router.link(*index).is_none()).collect();
         gone.into_iter().for_each(|index| self.detach(index, router, workers));
+        let gone = self.resting.extract_if(.., |index, _| router.link(*index).is_none());
+        gone.map(|(_, port)| port)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|port| self.release(port, workers));
         self.failed.retain(|(index, _)| router.link(*index).is_some());
         let candidates: Vec<(u32, String, u32, u32)> = router
             .links()
@@ -314,7 +322,8 @@ impl Attachments {
         if shared {
             self.sysctls.stop_forwarding(name);
         }
-        let (port, device) = (self.free_port(), Arc::new(device));
+        let port = self.resting.remove(&index).unwrap_or_else(|| self.free_port());
+        let device = Arc::new(device);
         for (number, worker) in workers.iter().enumerate() {
             let queues: Vec<u32> = (0..device.queues()).skip(number).step_by(workers.len()).collect();
             worker.order(Order::Open(port, Arc::clone(&device), queues, mtu as usize));
@@ -335,7 +344,7 @@ impl Attachments {
         let _ = router.attach(index, None);
         workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
         self.sysctls.restore(device.name());
-        self.ports.remove(&port.0);
+        self.resting.insert(index, port);
     }
 
     /// Detaches everything.
@@ -394,6 +403,12 @@ impl Attachments {
             let _ = self.keep.remove_claim(claim);
         }
         self.claimed = now;
+    }
+
+    /// The port may be another one's.
+    fn release(&mut self, port: PortId, workers: &[Handle]) {
+        workers.iter().for_each(|worker| worker.order(Order::Forget(port)));
+        self.ports.remove(&port.0);
     }
 
     fn free_port(&mut self) -> PortId {

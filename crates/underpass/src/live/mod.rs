@@ -4,6 +4,7 @@
 //! routes, and tells the workers, a thread a core, which ports they serve. Packets pass through the workers
 //! alone.
 
+mod accounts;
 mod ask;
 mod attach;
 mod descriptors;
@@ -55,6 +56,7 @@ use crate::{
     fpm::Fpm,
     kernel::Kernel,
     launch,
+    limits::Spare,
     road::LinkName,
     serve::{self, Host, Server},
 };
@@ -68,6 +70,7 @@ pub use stats::{
     Worker as WorkerStats,
 };
 
+use accounts::Accounts;
 use ask::Question;
 use attach::Attachments;
 use device::Sysctls;
@@ -80,6 +83,9 @@ use worker::{Order, Word};
 
 /// Neighbours that the workers may want before the control thread has looked.
 const WANTED: usize = 4096;
+
+/// Descriptors that are held back for giving everything back to the kernel.
+const SPARE: usize = 8;
 
 /// How often what time settles is looked at, while there is any.
 const TICK: Duration = Duration::from_millis(500);
@@ -107,6 +113,7 @@ struct Live {
     router: Router,
     kernel: Kernel,
     workers: Vec<worker::Handle>,
+    accounts: Accounts,
     attachments: Attachments,
     pending: Pending,
     confirming: Confirming,
@@ -148,6 +155,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let mut live = Live {
         router,
         kernel,
+        accounts: Accounts::new(workers.len()),
         workers,
         attachments,
         pending: Pending::default(),
@@ -167,7 +175,9 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     // Whoever started us may not read it.
     let _ = writeln!(io::stdout(), "underpass: ready at {}", server.path().display());
     lifecycle::notify("READY=1\n");
+    let spare = Spare::hold(SPARE);
     let served = live.serve(&mut server, fpm, &events, &signals);
+    drop(spare);
     lifecycle::notify("STOPPING=1\n");
     live.give_back();
     // The files go before the lock does, so that they cannot be another's.
@@ -265,7 +275,7 @@ impl Live {
     }
 
     /// Answers a question. Who asked may have lost patience.
-    fn hear(&self, question: Question) {
+    fn hear(&mut self, question: Question) {
         match question {
             Question::Stats(topic, to) => {
                 let _ = to.send(self.answer(topic));

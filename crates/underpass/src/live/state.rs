@@ -179,7 +179,7 @@ fn busiest<T>(objects: &mut Vec<T>, packets: impl Fn(&T) -> u64) -> usize {
 
 impl Live {
     /// What there is to see now.
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&mut self) -> State {
         let mut state = State {
             time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
             version: env!("CARGO_PKG_VERSION").to_owned(),

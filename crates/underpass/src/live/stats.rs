@@ -3,22 +3,19 @@
 //! Each connection to the socket gets one JSON document: [`Stats`], or [`Mpls`] to a line `mpls`, of all labels or
 //! of one that the line names behind it.
 
-use std::{collections::BTreeMap, sync::mpsc::channel, time::Duration};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     Live,
     ask::Answer,
-    worker::{Account, Handle, Order},
+    worker::{Account, Order},
 };
 use underpass_control::{LabelCount, LinkCounts};
 use underpass_engine::buffer::PortId;
-use underpass_engine::{counters::MplsCount, drops::Drop};
+use underpass_engine::counters::MplsCount;
 use underpass_port::live::Tally;
-
-/// How long a worker may take to say what its ports have dropped.
-const WORKER_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What a running router has counted since it was started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -217,36 +214,6 @@ fn named(tally: &Tally) -> [(&'static str, u64); 6] {
 /// Drops by reason, segments cut, segments put to others.
 type Tallied = (BTreeMap<String, u64>, u64, u64);
 
-/// What the workers say of themselves, in their order. Of one that does not answer in time, what can be read.
-fn accounts(workers: &[Handle]) -> Vec<Account> {
-    let (to, answers) = channel();
-    workers.iter().for_each(|worker| worker.order(Order::Account(to.clone())));
-    drop(to);
-    let mut accounts: Vec<Account> = Vec::with_capacity(workers.len());
-    while accounts.len() < workers.len()
-        && let Ok(account) = answers.recv_timeout(WORKER_PATIENCE)
-    {
-        accounts.push(account);
-    }
-    for (number, worker) in workers.iter().enumerate() {
-        if accounts.iter().all(|account| account.number != number) {
-            let counters = &worker.counters;
-            let drops = Drop::ALL.iter().map(|reason| (*reason, counters.dropped(*reason)));
-            accounts.push(Account {
-                number,
-                ports: Vec::new(),
-                totals: counters.totals(),
-                drops: drops.collect(),
-                held: 0,
-                free: (0, 0),
-                untouched: 0,
-            });
-        }
-    }
-    accounts.sort_by_key(|account| account.number);
-    accounts
-}
-
 fn tallies(accounts: &[Account]) -> BTreeMap<PortId, Tallied> {
     let mut sums: BTreeMap<PortId, Tallied> = BTreeMap::new();
     for (port, tally) in accounts.iter().flat_map(|account| &account.ports) {
@@ -313,7 +280,7 @@ fn mpls_device(link: &LinkCounts) -> MplsDevice {
 
 impl Live {
     /// What has been counted until now.
-    pub(super) fn answer(&self, topic: Topic) -> Answer {
+    pub(super) fn answer(&mut self, topic: Topic) -> Answer {
         match topic {
             Topic::All => Answer::All(self.stats()),
             Topic::Mpls(label) => Answer::Mpls(self.mpls(label)),
@@ -342,9 +309,14 @@ impl Live {
         }
     }
 
-    pub(super) fn stats(&self) -> Stats {
-        let accounts = accounts(&self.workers);
-        let mut tallies = tallies(&accounts);
+    pub(super) fn stats(&mut self) -> Stats {
+        let workers = &self.workers;
+        let accounts = self.accounts.ask(|number, to| {
+            if let Some(worker) = workers.get(number) {
+                worker.order(Order::Account(to));
+            }
+        });
+        let mut tallies = tallies(accounts);
         let mut drops: BTreeMap<String, u64> = BTreeMap::new();
         for (reason, count) in
             accounts.iter().flat_map(|account| &account.drops).filter(|(_, count)| *count > 0)
@@ -374,7 +346,7 @@ impl Live {
                 coalesced,
             })
         });
-        let workers = self.workers.iter().zip(&accounts).map(|(worker, account)| Worker {
+        let workers = self.workers.iter().zip(accounts).map(|(worker, account)| Worker {
             number: account.number,
             processor: worker.processor,
             totals: totals(account),

@@ -65,8 +65,10 @@ pub enum Order {
     Serve(PortId, Box<LivePort>, Sent),
     /// Give an account.
     Account(Sender<Account>),
-    /// Serve it no more, and close it.
+    /// Serve it no more, and close it. What it has dropped still counts.
     Detach(PortId),
+    /// A port that was closed is another one's from now on.
+    Forget(PortId),
     /// What came of a neighbour that was unresolved.
     Resolved(LinkId, IpAddr, Option<Rewrite>),
     /// Follow packets from now on, and tell of them there; or none any more.
@@ -85,11 +87,11 @@ pub enum Sent {
 }
 
 /// What a worker says of itself between two bursts, when each of its packets is in one of the sums.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Account {
     /// The worker's number.
     pub number: usize,
-    /// What its ports have dropped.
+    /// What its ports have dropped, those that are closed for now too.
     pub ports: Vec<(PortId, Tally)>,
     /// What became of its packets.
     pub totals: Totals,
@@ -150,8 +152,6 @@ pub struct Handle {
     orders: Sender<Order>,
     wake: Waker,
     thread: Option<JoinHandle<()>>,
-    /// Its part of the counters.
-    pub counters: Arc<Counters>,
     /// What it did.
     pub activity: Arc<Activity>,
     /// The processor that it runs on, if it is bound to one.
@@ -202,12 +202,13 @@ pub fn start(
     let clock = Duration::from(clock_gettime(ClockId::CLOCK_MONOTONIC)?).saturating_sub(began.elapsed());
     let running = Running {
         number,
-        counters: Arc::clone(&counters),
+        counters,
         worker: Worker::new(tables, reader, pool)
             .beside_kernel(HELD)
             .queue_up_to(QUEUED)
             .programs_see(processor.unwrap_or(number) as u32, clock.as_nanos() as u64),
         ports: BTreeMap::new(),
+        closed: BTreeMap::new(),
         forwarded: BTreeSet::new(),
         orders: receiver,
         descriptors: Descriptors::new(&wake.as_fd()),
@@ -234,7 +235,7 @@ pub fn start(
         }
         running.run();
     })?;
-    Ok(Handle { orders, wake, thread: Some(thread), counters, activity, processor })
+    Ok(Handle { orders, wake, thread: Some(thread), activity, processor })
 }
 
 struct Running {
@@ -242,6 +243,8 @@ struct Running {
     counters: Arc<Counters>,
     worker: Worker,
     ports: BTreeMap<PortId, Box<LivePort>>,
+    /// What those that were closed have dropped.
+    closed: BTreeMap<PortId, Tally>,
     /// Those by which the host sends what is forwarded.
     forwarded: BTreeSet<PortId>,
     orders: Receiver<Order>,
@@ -307,10 +310,14 @@ impl Running {
             Order::Detach(id) => {
                 self.worker.discard_sent(id);
                 self.forwarded.remove(&id);
-                if let Some(port) = self.ports.remove(&id) {
+                if let Some(mut port) = self.ports.remove(&id) {
+                    *self.closed.entry(id).or_default() += port.tally();
                     port.close(self.worker.pool());
                 }
                 self.wait_for_ports();
+            }
+            Order::Forget(id) => {
+                self.closed.remove(&id);
             }
             Order::Account(to) => {
                 // Who asked may have lost patience.
@@ -345,11 +352,15 @@ impl Running {
     fn account(&mut self) -> Account {
         let counters = &self.counters;
         let drops = Drop::ALL.iter().map(|reason| (*reason, counters.dropped(*reason)));
+        let mut tallies = self.closed.clone();
+        for (id, port) in &mut self.ports {
+            *tallies.entry(*id).or_default() += port.tally();
+        }
         Account {
             number: self.number,
             totals: counters.totals(),
             drops: drops.filter(|(_, count)| *count > 0).collect(),
-            ports: self.ports.iter_mut().map(|(id, port)| (*id, port.tally())).collect(),
+            ports: tallies.into_iter().collect(),
             held: self.worker.undecided(),
             free: (self.worker.pool().available(), self.worker.pool().available_large()),
             untouched: self.memory.untouched(),
@@ -357,7 +368,8 @@ impl Running {
     }
 
     fn serve(&mut self, id: PortId, port: Box<LivePort>) {
-        if let Some(old) = self.ports.insert(id, port) {
+        if let Some(mut old) = self.ports.insert(id, port) {
+            *self.closed.entry(id).or_default() += old.tally();
             old.close(self.worker.pool());
         }
         self.wait_for_ports();

@@ -1,0 +1,116 @@
+//! What the workers say of themselves. A worker gives account between two bursts; of one that takes too long, the last
+//! account counts: a counter never goes back, and nothing that has been counted vanishes.
+
+use std::{
+    mem::replace,
+    sync::mpsc::{Receiver, Sender, channel},
+    time::{Duration, Instant},
+};
+
+use super::worker::Account;
+
+/// How long the workers may take to answer.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The last account of each worker.
+pub struct Accounts {
+    to: Sender<Account>,
+    answers: Receiver<Account>,
+    /// By the worker's number.
+    last: Vec<Account>,
+    /// Who has been asked and has not answered yet: nobody is asked twice at a time.
+    asked: Vec<bool>,
+}
+
+impl Accounts {
+    /// Of so many workers, none of which has counted anything yet.
+    pub fn new(workers: usize) -> Self {
+        let (to, answers) = channel();
+        let last = (0..workers).map(|number| Account { number, ..Account::default() }).collect();
+        Self { to, answers, last, asked: vec![false; workers] }
+    }
+
+    /// Has the workers asked, by their numbers, and gives their accounts in this order.
+    pub fn ask(&mut self, order: impl Fn(usize, Sender<Account>)) -> &[Account] {
+        // Those that came too late.
+        while let Ok(account) = self.answers.try_recv() {
+            self.take(account);
+        }
+        for (number, asked) in self.asked.iter_mut().enumerate() {
+            if !replace(asked, true) {
+                order(number, self.to.clone());
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while self.asked.contains(&true)
+            && let Ok(account) = self.answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+        {
+            self.take(account);
+        }
+        &self.last
+    }
+
+    fn take(&mut self, account: Account) {
+        if let (Some(last), Some(asked)) =
+            (self.last.get_mut(account.number), self.asked.get_mut(account.number))
+        {
+            (*last, *asked) = (account, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use underpass_engine::{buffer::PortId, counters::Totals, drops::Drop};
+    use underpass_port::live::Tally;
+
+    use super::*;
+
+    fn account(number: usize, count: u64) -> Account {
+        Account {
+            number,
+            ports: vec![(PortId(3), Tally { queue_full: count, ..Tally::default() })],
+            totals: Totals { received: count, ..Totals::default() },
+            drops: vec![(Drop::NoRoute, count)],
+            held: count as usize,
+            ..Account::default()
+        }
+    }
+
+    /// What is told of two workers, the second of which is slow: received, dropped at a port, dropped, held.
+    fn sums(accounts: &[Account]) -> Vec<(u64, u64, u64, usize)> {
+        let sum = |account: &Account| {
+            let at_ports = account.ports.iter().map(|(_, tally)| tally.queue_full).sum();
+            let drops = account.drops.iter().map(|(_, count)| count).sum();
+            (account.totals.received, at_ports, drops, account.held)
+        };
+        accounts.iter().map(sum).collect()
+    }
+
+    #[test]
+    fn of_a_slow_worker_the_last_account_counts() {
+        let late = RefCell::new(Vec::new());
+        let mut accounts = Accounts::new(2);
+        let mut ask = |count: u64, slow: bool| {
+            let told = accounts.ask(|number, to| {
+                if number == 1 && slow {
+                    late.borrow_mut().push(to);
+                } else {
+                    to.send(account(number, count)).unwrap();
+                }
+            });
+            sums(told)
+        };
+        let all = |count: u64| (count, count, count, count as usize);
+        assert_eq!(ask(5, true), [all(5), all(0)], "it has never said anything");
+        late.borrow_mut().pop().unwrap().send(account(1, 6)).unwrap();
+        assert_eq!(ask(7, false), [all(7), all(7)]);
+        assert_eq!(ask(8, true), [all(8), all(7)], "nothing goes back, nothing vanishes");
+        assert_eq!(ask(9, true), [all(9), all(7)]);
+        assert_eq!(late.borrow().len(), 1, "it is asked once until it has answered");
+        late.borrow_mut().pop().unwrap().send(account(1, 10)).unwrap();
+        assert_eq!(ask(11, true), [all(11), all(10)], "what came too late is told the next time");
+    }
+}
