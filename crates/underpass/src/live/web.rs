@@ -16,6 +16,7 @@ use std::{
 };
 
 use super::{ask::PATIENCE, metrics, state::State};
+use crate::limits::patiently;
 
 /// Longest request that is read.
 const REQUEST: usize = 8192;
@@ -61,7 +62,7 @@ impl<F: Fn() -> io::Result<State> + Send + Sync + 'static> Web<F> {
     /// Answers those who connect, each in a thread of its own: who is slow holds up nobody else.
     pub fn listen(self: &Arc<Self>, listener: &TcpListener) {
         let open = Arc::new(AtomicUsize::new(0));
-        for connection in listener.incoming().flatten() {
+        for connection in patiently(listener.incoming(), "a request for metrics") {
             if open.load(Acquire) >= CONNECTIONS {
                 continue;
             }
@@ -83,8 +84,10 @@ impl<F: Fn() -> io::Result<State> + Send + Sync + 'static> Web<F> {
         connection.set_write_timeout(Some(PATIENCE))?;
         let request = read(connection, PATIENCE)?;
         let here = connection.local_addr()?.ip();
-        let answer = self.answer(&request, here)?;
-        let Answer { status, kind, body } = answer;
+        let Answer { status, kind, body } = self.answer(&request, here).unwrap_or_else(|error| {
+            let body = format!("the router does not answer: {error}\n");
+            Answer { status: "503 Service Unavailable", kind: TEXT, body }
+        });
         let length = body.len();
         let head = format!(
             "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nCache-Control: no-store\r\n\
@@ -103,13 +106,13 @@ impl<F: Fn() -> io::Result<State> + Send + Sync + 'static> Web<F> {
             return Ok(say("405 Method Not Allowed", "only GET"));
         }
         let path = target.split('?').next().unwrap_or_default();
-        if path == "/metrics" {
-            let body = metrics::render(&*self.state()?).map_err(io::Error::other)?;
-            return Ok(Answer { status: "200 OK", kind: metrics::KIND, body });
-        }
         // A page of somebody else's whose name leads here (DNS rebinding) is not to read it.
         if here.is_loopback() && !is_own_name(request) {
             return Ok(say("421 Misdirected Request", "ask by an address, or as localhost"));
+        }
+        if path == "/metrics" {
+            let body = metrics::render(&*self.state()?).map_err(io::Error::other)?;
+            return Ok(Answer { status: "200 OK", kind: metrics::KIND, body });
         }
         if path == "/api/state.json" {
             let body = serde_json::to_string(&*self.state()?)?;
@@ -192,7 +195,8 @@ mod tests {
             ("GET /", "127.0.0.1:9117", 200),
             ("GET /app.js", "[::1]:9117", 200),
             ("GET /style.css", "localhost", 200),
-            ("GET /metrics", "prometheus.example", 200),
+            ("GET /metrics", "prometheus.example", 421),
+            ("GET /metrics", "127.0.0.1:9117", 200),
             ("GET /metrics?x=1", "localhost", 200),
             ("GET /api/state.json", "localhost:9117", 200),
             ("GET /api/state.json", "evil.example:9117", 421),
