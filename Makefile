@@ -14,7 +14,7 @@ help:
 	@echo "make lint    formatting and lints alone"
 	@echo "make bench   measure every scenario"
 	@echo "make instructions  what packets take in instructions, beside what was recorded; RECORD=1 records"
-	@echo "make soak    traffic, changes and faults for SOAK_MINUTES (60), after which all is to be right; needs root"
+	@echo "make soak    traffic, changes and faults for SOAK_MINUTES (60), attacks for ATTACK_SECONDS (300), after which all is to be right; needs root"
 	@echo "make fuzz    every parser for FUZZ_SECONDS (60) each; needs a nightly compiler"
 	@echo "make deb     a Debian package"
 	@echo "make build   the optimised program, $(UNDERPASS)"
@@ -51,8 +51,10 @@ bench: build
 	$(UNDERPASS) bench
 
 SOAK_MINUTES ?= 60
+ATTACK_SECONDS ?= 300
 soak: build
 	$(UNDERPASS) lab soak --minutes $(SOAK_MINUTES)
+	tests/attack/attack.py --seconds $(ATTACK_SECONDS) $(UNDERPASS)
 
 test: lint unit loom instructions
 

@@ -4,6 +4,7 @@
 //! the hosts.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+mod attack;
 mod behaviours;
 mod changes;
 mod daemon;
