@@ -547,6 +547,11 @@ fn ip() {
 }
 
 #[test]
+fn leak() {
+    group("leak");
+}
+
+#[test]
 fn rpl() {
     group("rpl");
 }

@@ -148,8 +148,10 @@ impl Router {
         if let Some(link) = known {
             return Ok(link);
         }
+        // The device of a VRF says where to look, not by which link. Linux: `l3mdev_update_flow`.
+        let vrf = self.links.get(config.oif).is_some_and(|link| link.vrf_table().is_some());
         let flow = Flow {
-            oif: config.oif,
+            oif: if vrf { 0 } else { config.oif },
             iif: 1,
             scope: owner.scope.saturating_add(1).max(RT_SCOPE_LINK),
             l3mdev: self.l3mdev_table(config.oif),

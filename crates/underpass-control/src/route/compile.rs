@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
-    Action, ActionId, Discard, Endpoint, IoamSeen, LookupId, Multipath, NextHop, NextHopId, Push, Rewrite,
-    TunnelId, TunnelRoute, Via,
+    Action, ActionId, Discard, Endpoint, IntoVrf, IoamSeen, LookupId, Multipath, NextHop, NextHopId, Push,
+    Rewrite, TunnelId, TunnelRoute, Via,
 };
 use underpass_netlink::iptunnel::IpTunnel;
 use underpass_netlink::mpls::stack;
@@ -65,6 +65,8 @@ const fn discard_index(discard: Discard) -> usize {
 }
 
 const RTAX_MTU: usize = 2;
+/// The index of `lo`.
+const LOOPBACK: u32 = 1;
 
 /// What a compilation collects.
 #[derive(Default)]
@@ -262,6 +264,8 @@ impl Router {
                     Some(route) => Action::Rpl(route),
                     None => Action::Discard(Discard::Blackhole),
                 },
+                // What has labels is no packet that a VRF's device would look up.
+                Encap::Mpls(_) if self.is_vrf(hop.oif) => Action::Discard(Discard::Blackhole),
                 Encap::Mpls(mpls) => {
                     let Some(gateway) = hop.gateway.or_else(|| self.no_neighbour(hop.oif)) else {
                         // Linux then asks for the neighbour 0.0.0.0 or ::, and drops the packet.
@@ -280,6 +284,7 @@ impl Router {
                     Action::Ioam(Box::new(ioam))
                 }
             },
+            None if let Some(route) = self.into_vrf(hop.oif, mtu) => Action::Vrf(route),
             // The kernel forwards by its links that no port is attached to.
             None if self.kernel_forwards(hop.oif) => Action::Local,
             None if self.tunnels.id(hop.oif).is_some() => self.build_tunnel(hop, mtu, build),
@@ -288,6 +293,20 @@ impl Router {
                 None => Action::OnLink(self.link_id(hop.oif)),
             },
         }
+    }
+
+    /// What a way does by the device of a VRF: its packets are looked up there, as from the router itself, and a gateway
+    /// means nothing. `None`: the link is none.
+    pub(super) fn into_vrf(&mut self, index: u32, mtu: u32) -> Option<IntoVrf> {
+        let device = self.links.get(index)?;
+        let (table, link) = (device.vrf_table()?, device.id);
+        let loopback = self.links.get(LOOPBACK)?.clone();
+        let lookup = self.lookup_of_link(&loopback, Some(table));
+        Some(IntoVrf { lookup, link, mtu })
+    }
+
+    pub(super) fn is_vrf(&self, link: u32) -> bool {
+        self.links.get(link).is_some_and(|link| link.vrf_table().is_some())
     }
 
     /// What stands for the neighbour behind a tunnel that has none.
@@ -479,7 +498,7 @@ impl Router {
         let (Some(hop @ Hop { oif, gateway: None, .. }), None) = (alive.next(), alive.next()) else {
             return None;
         };
-        if self.kernel_forwards(*oif) {
+        if self.kernel_forwards(*oif) || self.is_vrf(*oif) {
             return None;
         }
         let address = family.address(host);

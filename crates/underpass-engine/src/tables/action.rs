@@ -140,6 +140,19 @@ pub enum Action {
     Ioam(Box<Ioam>),
     /// A route by a tunnel.
     Tunnel(TunnelRoute),
+    /// A route by the device of a VRF.
+    Vrf(IntoVrf),
+}
+
+/// A route by the device of a VRF: its packets are looked up again, in the VRF.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IntoVrf {
+    /// The tables of the VRF.
+    pub lookup: LookupId,
+    /// The link of the VRF.
+    pub link: LinkId,
+    /// The MTU of the route; 0: that of the link.
+    pub mtu: u32,
 }
 
 /// What takes the place of the label that a packet came with: RFC 3031 section 3.10.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{LinkId, NextHopId, Via};
+use super::{IntoVrf, LinkId, NextHopId, Via};
 
 /// What a link is in IOAM traces: `net.ipv6.conf.*.ioam6_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,6 +130,8 @@ pub enum IoamOnward {
     NextHop(NextHopId),
     /// To the neighbour that its destination is, on this link.
     OnLink(LinkId),
+    /// Into a VRF, where it is looked up again.
+    Vrf(IntoVrf),
 }
 
 /// The insertion of an IOAM option: `encap ioam6`.

@@ -168,6 +168,7 @@ fn source(view: &View<'_>, action: Option<&Action>) -> Option<Ipv6Addr> {
     let link = match action? {
         Action::Forward(id) => view.tables.next_hop(*id, view.guard)?.link,
         Action::OnLink(link) => *link,
+        Action::Vrf(route) => route.link,
         _ => return None,
     };
     view.link(link)?.source6

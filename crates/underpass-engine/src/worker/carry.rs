@@ -6,7 +6,7 @@ use underpass_packet::FromBytes;
 use super::chain::Fibs;
 use super::road::{BROADCAST, GROUP, Road, Slow, UNFINISHED};
 use super::transmit::{Exit, frame};
-use super::{Path, Step, View, Waiting, group, icmp, ipv4, ipv6, rpl, tunnel};
+use super::{Path, Step, View, Waiting, group, icmp, ipv4, ipv6, rpl, tunnel, vrf};
 use crate::buffer::{BURST, Packet, PortId};
 use crate::drops::Drop;
 use crate::flow;
@@ -128,7 +128,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.take_datagrams(view, road, trace);
                 return None;
             }
-            (Step::Refuse(refusal), _) => match refusal.error() {
+            (Step::Refuse(refusal), _) => match refusal.error().filter(|_| !vrf::hides(road, refusal)) {
                 Some(error) => self.icmp_error(view, road, refusal.reason(), error, trace),
                 None => {
                     self.drop_on_road(road, refusal.reason(), trace);
@@ -250,6 +250,7 @@ impl<const COUNT: bool> Path<COUNT> {
             // No look-up by an address leads to it.
             Action::Switch(_) => Step::drop(Drop::NoRoute),
             Action::OnLink(link) => Step::OnLink(*link),
+            Action::Vrf(route) => self.enter_vrf(view, road, (Some(id), route)),
             Action::Discard(discard) => self.discard(road, *discard),
         }
     }

@@ -11,7 +11,8 @@ use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
 use super::road::{
-    BROADCAST, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, SWITCHED, TUNNELLED, UNFINISHED,
+    BROADCAST, GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, OPAQUE, SWITCHED, TUNNELLED,
+    UNFINISHED,
 };
 use super::{Path, Road, Step, View, lsp};
 use crate::drops::Drop;
@@ -219,7 +220,8 @@ impl<const COUNT: bool> Path<COUNT> {
     /// that it answers.
     pub(super) fn send_generated(&mut self, view: &View<'_>, road: &mut Road, destination: IpAddr) -> Step {
         self.totals.generated += 1;
-        let gone = NOT_FORWARDED | GROUP | BROADCAST | LABELLED | SWITCHED | TUNNELLED | OPAQUE;
+        let gone =
+            NOT_FORWARDED | GROUP | BROADCAST | LABELLED | SWITCHED | TUNNELLED | OPAQUE | LED_INTO_VRF;
         road.extra.flags = road.extra.flags & !gone | GENERATED;
         road.extra.counted = None;
         road.start_again();

@@ -1,6 +1,8 @@
 //! IOAM traces: the option of RFC 9486 inserted into packets (`encap ioam6`), and the traces of passing
 //! packets filled, RFC 9197 section 4.4. Linux: `net/ipv6/ioam6_iptunnel.c`, `ipv6_hop_ioam`.
 
+use std::net::Ipv6Addr;
+
 use underpass_packet::ioam::{Filled, Malformed, Node, OPTION, TraceMut, UNAVAILABLE, check};
 use underpass_packet::ipv6_options::Opt;
 use underpass_packet::{FromBytes, ethernet, ioam, ipv6, protocol};
@@ -74,15 +76,8 @@ impl<const COUNT: bool> Path<COUNT> {
             0 | 1 => return Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit),
             hop_limit => hop_limit - 1,
         };
-        let onward = match ioam.onward {
-            IoamOnward::NextHop(id) => Step::Forward(id),
-            IoamOnward::OnLink(link) => {
-                road.target6 = destination;
-                Step::OnLink(link)
-            }
-        };
         if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses(self.number)) {
-            return onward;
+            return self.ioam_onward(view, road, ioam, destination);
         }
         let ingress = view.link(road.ingress).map(|link| &link.ioam).filter(|link| !generated && !link.host);
         let inline = match ioam.mode {
@@ -92,7 +87,7 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         // A second hop-by-hop header is not allowed, and the first is not extended.
         if inline && next_header == protocol::HOP_BY_HOP {
-            return onward;
+            return self.ioam_onward(view, road, ioam, destination);
         }
         let len = ioam.header.len() + if inline { 0 } else { HEADER };
         let total = (road.packet.len() + len).saturating_sub(HEADER);
@@ -123,7 +118,10 @@ impl<const COUNT: bool> Path<COUNT> {
         trace.step(Event::IoamInserted(if inline { "inline" } else { "encap" }, len), &road.packet);
         if !inline {
             road.wrapped(len, frame);
-            return if ioam.destination() == destination { onward } else { Step::via(road, &ioam.via) };
+            if ioam.destination() != destination {
+                return Step::via(road, &ioam.via);
+            }
+            return self.ioam_onward(view, road, ioam, destination);
         }
         if road.extra.wrapping == 0 {
             road.extra.flags |= INSERTED_TRACE;
@@ -132,7 +130,19 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(frame) = frame {
             road.put_link_layer(frame);
         }
-        onward
+        self.ioam_onward(view, road, ioam, destination)
+    }
+
+    /// Where a packet goes whose destination stayed as it was.
+    fn ioam_onward(&mut self, view: &View<'_>, road: &mut Road, ioam: &Ioam, destination: Ipv6Addr) -> Step {
+        match ioam.onward {
+            IoamOnward::NextHop(id) => Step::Forward(id),
+            IoamOnward::OnLink(link) => {
+                road.target6 = destination;
+                Step::OnLink(link)
+            }
+            IoamOnward::Vrf(route) => self.enter_vrf(view, road, (None, &route)),
+        }
     }
 }
 
@@ -185,7 +195,7 @@ pub(super) fn insert_plain(
     let next_hop: &StoredNextHop = match ioam.onward {
         _ if !inline && bytes[24..] != ioam.destination().octets() => view.next_hop(ioam.via.resolved)?,
         IoamOnward::NextHop(id) => view.tables.next_hop(id, view.guard)?,
-        IoamOnward::OnLink(_) => return None,
+        IoamOnward::OnLink(_) | IoamOnward::Vrf(_) => return None,
     };
     let more = ioam.header.len() + if inline { 0 } else { HEADER };
     let mac = addresses(next_hop, len + more)?;
@@ -267,6 +277,7 @@ fn egress<'a>(view: &View<'a>, packet: &Packet, id: ActionId) -> Option<&'a Ioam
             Action::Endpoint(sid) => sid.link,
             Action::Headend(policy) => policy.link,
             Action::Tunnel(route) => view.tables.tunnels().tunnel(route.tunnel, view.guard)?.link,
+            Action::Vrf(route) => route.link,
             Action::Multipath(multipath) => {
                 id = multipath.choose(flow::hash(packet.bytes()))?;
                 continue;

@@ -40,6 +40,7 @@ mod shape;
 mod step;
 mod transmit;
 mod tunnel;
+mod vrf;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

@@ -136,6 +136,8 @@ pub(crate) const INSERTED_TRACE: u16 = 128;
 pub(crate) const TUNNELLED: u16 = 256;
 /// In a tunnel of this router's, and no IP packet itself: nobody is told of an error with it.
 pub(crate) const OPAQUE: u16 = 512;
+/// A route by the device of a VRF led it where it is: nobody is told that there is no route there.
+pub(crate) const LED_INTO_VRF: u16 = 1024;
 
 impl Road {
     /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before

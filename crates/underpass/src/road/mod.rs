@@ -198,6 +198,7 @@ impl Display for Described<'_> {
                     SwitchTo::Here { .. } => write!(f, "here"),
                 }
             }
+            Action::Vrf(route) => write!(f, "look-up in VRF {}", link_name(names.names, route.link)),
             Action::Rpl(route) => write!(f, "RPL source route to {}", route.via.address),
             Action::Ioam(ioam) => insertion(f, ioam),
             Action::Tunnel(route) => match names.tables.tunnel(route.tunnel, names.guard) {

@@ -522,7 +522,7 @@ fn told(road: &mut Road, left: u32) -> Result<bool, Step> {
 }
 
 impl<const COUNT: bool> Path<COUNT> {
-    /// Cuts an IPv4 packet that is too long for a tunnel, and sends the fragments into it.
+    /// Cuts an IPv4 packet that is too long for a tunnel, or for a route into a VRF, and sends the fragments into it.
     #[cold]
     pub(in super::super) fn send_fragments_into<T: Trace>(
         &mut self,
@@ -537,6 +537,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 .tunnels()
                 .tunnel(route.tunnel, view.guard)
                 .map(|tunnel| route.mtu(tunnel.form(Inside::Ip4).mtu)),
+            Some(Action::Vrf(route)) if route.mtu != 0 => Some(route.mtu),
+            Some(Action::Vrf(route)) => view.link(route.link).map(|link| link.mtu),
             _ => None,
         };
         let Some(mtu) = mtu else { return self.drop_on_road(road, Drop::NoRoute, trace) };
@@ -548,11 +550,14 @@ impl<const COUNT: bool> Path<COUNT> {
         trace.step(Event::Fragmented(fragments.len()), &road.packet);
         // One of them counts as the packet itself.
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
+        let into_vrf = matches!(view.tables.action(id, view.guard), Some(Action::Vrf(_)));
         for fragment in fragments {
             let at = fragment.headroom();
             let mut part = Road::new(fragment, at, road.ingress, road.extra);
-            // Its TTL has been lowered before it was cut.
-            part.extra.flags |= SWITCHED;
+            if !into_vrf {
+                // Its TTL has been lowered before it was cut.
+                part.extra.flags |= SWITCHED;
+            }
             self.carry_alone(view, part, Step::Act(id), trace);
         }
     }

@@ -77,6 +77,7 @@ fn link_to(view: &View<'_>, packet: &[u8], tunnel: &StoredTunnel, sender: IpAddr
     match rules::action_at(view, packet, tunnel.lookup, sender)? {
         Action::Forward(next_hop) => Some(view.tables.next_hop(*next_hop, view.guard)?.link),
         Action::OnLink(link) => Some(*link),
+        Action::Vrf(route) => Some(route.link),
         Action::Discard(_) => None,
         _ => Some(tunnel.link),
     }
