@@ -1,0 +1,292 @@
+//! Random configurations and packets beside a real Linux: `tests/differential`, of which `CONTRIBUTING.md` says how it is
+//! run and recorded. Here is the router's part: a case is configured line by line, whatever a line's tool says, its packets
+//! go in at their times, and what came of it all is written down.
+//!
+//! [`recorded`] runs the cases that were recorded, beside what Linux answered. [`answer`] is the other half of
+//! `tests/differential/differential.py`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use serde::{Deserialize, Serialize};
+use underpass::offline::Offline;
+use underpass_engine::buffer::{HEADROOM, Pool, PortId};
+use underpass_engine::drops::Drop;
+use underpass_engine::trace::Untraced;
+use underpass_engine::worker::{Burst, Worker};
+
+/// When the first packet comes, in nanoseconds. What fills with time is full by then.
+const START: u64 = 1_000_000_000_000;
+/// How long packets are waited for after the last.
+const END: u64 = 60_000_000_000;
+/// Times in a row that a qdisc may let nothing go when it was to.
+const PATIENCE: u32 = 100_000;
+
+/// What is run at once: a tool with its options, and the lines of its `-batch`; or `sysctl`, and `NAME=VALUE` lines.
+#[derive(Deserialize)]
+struct Run(Vec<String>, String);
+
+/// When it comes (microseconds), the number of its port, its bytes in hexadecimal.
+#[derive(Deserialize)]
+struct Input(u64, u16, String);
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    /// As `--port` has them.
+    ports: Vec<String>,
+    config: Vec<Run>,
+    /// Those of the same time are one slot.
+    packets: Vec<Input>,
+    shows: Vec<Run>,
+    /// What Linux answered, where it was recorded.
+    linux: Option<Answer>,
+}
+
+/// What a run printed.
+#[derive(Deserialize, Serialize, Default, PartialEq, Eq, Debug)]
+struct Said {
+    ok: bool,
+    out: String,
+    err: String,
+}
+
+#[derive(Deserialize, Serialize, Default)]
+struct Answer {
+    config: Vec<Said>,
+    /// Frames: the number of the slot in which one left, its port, its bytes in hexadecimal. In a recording, `.` stands
+    /// for what the router may choose.
+    out: Vec<(usize, u16, String)>,
+    /// What was shown before the first packet, and after the last. In a recording the word `*` stands for any.
+    before: Vec<Said>,
+    shows: Vec<Said>,
+    /// Packets dropped by reason; Linux has none of these.
+    #[serde(default)]
+    drops: BTreeMap<String, u64>,
+}
+
+fn run(router: &Offline, runs: &[Run]) -> Vec<Said> {
+    runs.iter().map(|Run(words, text)| run_one(router, words, text)).collect()
+}
+
+fn run_one(router: &Offline, words: &[String], text: &str) -> Said {
+    if words == ["sysctl"] {
+        let mut said = Said { ok: true, ..Said::default() };
+        for setting in text.lines() {
+            let (name, value) = setting.split_once('=').unwrap();
+            let path = name.replace('.', "/");
+            let written = router.router().write_sysctl(path.strip_prefix("net/").unwrap(), value.as_bytes());
+            if let Err(refusal) = written {
+                said.ok = false;
+                writeln!(said.err, "{name}: errno {}", refusal.errno).unwrap();
+            }
+        }
+        return said;
+    }
+    let output = router.run_with(words, text).unwrap();
+    Said {
+        ok: output.status.success(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+/// Configures a router, sends the packets through it.
+fn take(case: &Case) -> Answer {
+    let ports: Vec<_> = case.ports.iter().map(|port| port.parse().unwrap()).collect();
+    let (router, tables, mut readers) = Offline::new(&ports, 1).unwrap();
+    let mut answer = Answer { config: run(&router, &case.config), ..Answer::default() };
+    answer.before = run(&router, &case.shows);
+
+    let reader = readers.remove(0);
+    let counters = Arc::clone(reader.counters());
+    let mut worker: Worker = Worker::new(tables, reader, Pool::with_slot_size(4096, HEADROOM + 4096)).alone();
+    let mut slots = case.packets.chunk_by(|a, b| a.0 == b.0).enumerate().peekable();
+    while let Some((slot, packets)) = slots.next() {
+        let now = START + packets[0].0 * 1000;
+        for Input(_, port, frame) in packets {
+            let mut packet = worker.pool().take().unwrap();
+            packet.set(HEADROOM, &bytes(frame)).unwrap();
+            let mut burst = Burst::new();
+            burst.push(packet);
+            worker.process(PortId(*port), &mut burst, now, &mut Untraced);
+            collect(&mut worker, ports.len(), slot, &mut answer);
+        }
+        let next = slots.peek().map_or(now + END, |(_, packets)| START + packets[0].0 * 1000);
+        let mut in_vain = 0;
+        while let Some(due) = worker.deadline().filter(|due| *due <= next && in_vain < PATIENCE) {
+            worker.advance(due.max(now), &mut Untraced);
+            in_vain = if collect(&mut worker, ports.len(), slot, &mut answer) { 0 } else { in_vain + 1 };
+        }
+    }
+    answer.shows = run(&router, &case.shows);
+    let dropped = Drop::ALL.iter().map(|reason| (reason.name().to_owned(), counters.dropped(*reason)));
+    answer.drops = dropped.filter(|(_, count)| *count > 0).collect();
+    answer
+}
+
+/// Notes what has left; whether anything has.
+fn collect(worker: &mut Worker, ports: usize, slot: usize, answer: &mut Answer) -> bool {
+    let before = answer.out.len();
+    for port in (0..).take(ports) {
+        let (pool, sent) = worker.pool_and_sent(PortId(port));
+        for packet in sent {
+            answer.out.push((slot, port, hex(packet.bytes())));
+            pool.give(packet);
+        }
+    }
+    answer.out.len() > before
+}
+
+/// For `differential.py`: the cases of the file that `UNDERPASS_DIFFERENTIAL` names, a line each; the answers go into
+/// the same name with `.answers`, a line each.
+#[test]
+#[ignore = "differential.py runs it"]
+fn answer() {
+    let Ok(path) = std::env::var("UNDERPASS_DIFFERENTIAL") else { return };
+    let mut answers = fs::File::create(format!("{path}.answers")).unwrap();
+    for line in fs::read_to_string(&path).unwrap().lines() {
+        let case: Case = serde_json::from_str(line).unwrap();
+        let taken = std::panic::catch_unwind(|| take(&case));
+        let text = taken.map_or_else(
+            |_| format!("{{\"error\": \"the router panicked in {}\"}}", case.name),
+            |answer| serde_json::to_string(&answer).unwrap(),
+        );
+        std::io::Write::write_all(&mut answers, format!("{text}\n").as_bytes()).unwrap();
+    }
+}
+
+/// Whether `got` is `expected`, in which a `.` stands for any digit.
+fn is_frame(expected: &str, got: &str) -> bool {
+    expected.len() == got.len() && expected.bytes().zip(got.bytes()).all(|(e, g)| e == b'.' || e == g)
+}
+
+/// Whether each word of `got` is that of `expected`, in which a `*` stands for any word.
+fn is_line(expected: &str, got: &str) -> bool {
+    let (mut expected, mut got) = (expected.split_whitespace(), got.split_whitespace());
+    loop {
+        match (expected.next(), got.next()) {
+            (None, None) => return true,
+            (Some(e), Some(g)) if e == "*" || e == g => {}
+            _ => return false,
+        }
+    }
+}
+
+/// Compares what was printed, run by run.
+fn compare_said(wrong: &mut String, what: &str, runs: &[Run], expected: &[Said], got: &[Said]) {
+    for ((Run(words, _), expected), got) in runs.iter().zip(expected).zip(got) {
+        if expected.ok != got.ok {
+            write!(wrong, "\n  {what}: {}: ok {} is expected", words.join(" "), expected.ok).unwrap();
+        }
+        for (expected, got) in [(&expected.out, &got.out), (&expected.err, &got.err)] {
+            let (expected, got): (Vec<_>, Vec<_>) = (expected.lines().collect(), got.lines().collect());
+            for n in 0..expected.len().max(got.len()) {
+                let (expected, got) = (expected.get(n).unwrap_or(&""), got.get(n).unwrap_or(&""));
+                if !is_line(expected, got) {
+                    write!(wrong, "\n  {what}: {}:\n      - {expected}\n      + {got}", words.join(" "))
+                        .unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// What is wrong with a recorded case, a line each; empty if nothing is.
+fn compare(case: &Case, linux: &Answer, ours: &Answer) -> String {
+    let mut wrong = String::new();
+    compare_said(&mut wrong, "config", &case.config, &linux.config, &ours.config);
+    compare_said(&mut wrong, "before", &case.shows, &linux.before, &ours.before);
+    compare_said(&mut wrong, "after", &case.shows, &linux.shows, &ours.shows);
+    let slots = case.packets.chunk_by(|a, b| a.0 == b.0).count();
+    for (slot, port) in (0..slots).flat_map(|slot| (0..3).map(move |port| (slot, port))) {
+        let of = |answer: &Answer| -> Vec<String> {
+            let there = answer.out.iter().filter(|(s, p, _)| (*s, *p) == (slot, port));
+            there.map(|(_, _, frame)| frame.clone()).collect()
+        };
+        let (expected, got) = (of(linux), of(ours));
+        if expected.len() != got.len() || !expected.iter().zip(&got).all(|(e, g)| is_frame(e, g)) {
+            write!(wrong, "\n  slot {slot}, port {port}:").unwrap();
+            expected.iter().for_each(|frame| write!(wrong, "\n      - {frame}").unwrap());
+            got.iter().for_each(|frame| write!(wrong, "\n      + {frame}").unwrap());
+        }
+    }
+    wrong
+}
+
+/// The cases of `tests/differential/recorded`, a line each.
+fn recorded_cases() -> Vec<Case> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/differential/recorded/cases.jsonl.xz");
+    let mut text = Vec::new();
+    lzma_rs::xz_decompress(&mut BufReader::new(fs::File::open(path).unwrap()), &mut text).unwrap();
+    String::from_utf8(text).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// `UNDERPASS_DIFFERENTIAL_CASE=17` runs those alone whose name, their seed, begins so.
+#[test]
+fn recorded() {
+    let only = std::env::var("UNDERPASS_DIFFERENTIAL_CASE").unwrap_or_default();
+    let cases = recorded_cases();
+    assert!(cases.len() >= 100, "{} cases are recorded", cases.len());
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Relaxed)) {
+                    if !case.name.starts_with(&only) {
+                        continue;
+                    }
+                    let wrong = compare(case, case.linux.as_ref().unwrap(), &take(case));
+                    if !wrong.is_empty() {
+                        failed.lock().unwrap().push(format!("{}:{wrong}", case.name));
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    assert!(failed.is_empty(), "{} of {} cases differ\n{}", failed.len(), cases.len(), failed.join("\n"));
+}
+
+/// A comparison that finds nothing would let everything pass.
+#[test]
+fn what_differs_is_found() {
+    let case: Case = serde_json::from_str(
+        r#"{"name": "1", "ports": ["p0"], "config": [[["ip"], ""]], "packets": [[0, 0, "00"]], "shows": []}"#,
+    )
+    .unwrap();
+    let answer = |ok, err: &str, frame: &str| Answer {
+        config: vec![Said { ok, out: String::new(), err: err.to_owned() }],
+        out: vec![(0, 0, frame.to_owned())],
+        ..Answer::default()
+    };
+    let linux = answer(false, "Error: * 5.", "00..12");
+    assert_eq!(compare(&case, &linux, &answer(false, "Error: 3 5.", "003412")), "");
+    for other in [
+        answer(true, "Error: 3 5.", "003412"),
+        answer(false, "Error: 3 6.", "003412"),
+        answer(false, "Error: 3", "003412"),
+        answer(false, "Error: 3 5.", "003413"),
+        answer(false, "Error: 3 5.", "00341200"),
+        Answer { out: Vec::new(), ..answer(false, "Error: 3 5.", "") },
+    ] {
+        assert_ne!(compare(&case, &linux, &other), "");
+    }
+}

@@ -1,0 +1,249 @@
+"""Two answers to a case, and what differs."""
+
+import difflib
+import re
+
+from frames import checksum
+
+MAC_LEN = 14
+
+
+class Difference:
+    """`kind` is what two cases have in common that differ for the same cause, as far as can be told: for shrinking."""
+
+    def __init__(self, kind, what, linux, ours, **more):
+        self.kind, self.what, self.linux, self.ours, self.more = kind, what, linux, ours, more
+
+    def text(self):
+        both = [f"      - {x}" for x in self.linux] + [f"      + {x}" for x in self.ours]
+        return "\n".join([f"  {self.kind}: {self.what}", *both])
+
+
+# ------------------------------------------------------------------------------------------------ lines
+
+
+def line_answers(words, text, said):
+    """For each line of a batch: what it said on its way to failing, or None."""
+    if words == ["sysctl"]:
+        failed = dict(line.split(": ", 1) for line in said["err"].splitlines())
+        return [(line, failed.get(line.split("=")[0])) for line in text.splitlines()]
+    answers, part, warnings = {}, [], {}
+    for line in said["err"].splitlines():
+        match = re.fullmatch(r"Command failed -:(\d+)", line)
+        if match:
+            answers[int(match[1])] = "\n".join(part)
+            part = []
+        else:
+            part.append(line)
+    answers[0] = "\n".join(part)
+    return [*((line, answers.get(n + 1)) for n, line in enumerate(text.splitlines())), ("(at the end)", answers[0])]
+
+
+def normal_text(text):
+    """What is shown, without what is Linux's or the moment's affair."""
+    text = re.sub(r"@if\d+", "", text)
+    text = re.sub(r" link-netnsid \d+", "", text)
+    text = re.sub(r" (installed|used|firstused|expires) \d+ ?sec", "", text)
+    text = re.sub(r"tokens: -?\d+ ctokens: -?\d+", "tokens: N ctokens: N", text)
+    return re.sub(r"[ \t]+$", "", text, flags=re.M)
+
+
+# ------------------------------------------------------------------------------------------------ frames
+
+
+def holes(frame, own, tunnels=True):
+    """The bytes of a frame that the router chooses: identifications, flow labels, and UDP source ports with the checksums
+    that cover them, of headers that it makes from its addresses `own`; the times in IOAM traces."""
+    found = set()
+    if len(frame) < 14:
+        return found
+    kind, at = int.from_bytes(frame[12:14], "big"), 14
+    for _ in range(12):
+        if kind in (0x8100, 0x88A8) and at + 4 <= len(frame):
+            kind, at = int.from_bytes(frame[at + 2 : at + 4], "big"), at + 4
+        elif kind in (0x8847, 0x8848) and at + 4 <= len(frame):
+            bottom, at = frame[at + 2] & 1, at + 4
+            if bottom and at < len(frame):
+                kind = {4: 0x800, 6: 0x86DD}.get(frame[at] >> 4, 0x6558)
+        elif kind == 0x6558 and at + 14 <= len(frame):
+            kind, at = int.from_bytes(frame[at + 12 : at + 14], "big"), at + 14
+        elif kind == 0x800 and at + 20 <= len(frame):
+            size, protocol = 4 * (frame[at] & 15), frame[at + 9]
+            mine = frame[at + 12 : at + 16] in own
+            if mine:
+                found |= {at + 4, at + 5, at + 10, at + 11}
+            if int.from_bytes(frame[at + 6 : at + 8], "big") & 0x1FFF:
+                break
+            kind, at = upper(frame, protocol, at + size, mine, found)
+        elif kind == 0x86DD and at + 40 <= len(frame):
+            following, mine = frame[at + 6], frame[at + 8 : at + 24] in own
+            if mine:
+                found |= {at + 1, at + 2, at + 3}
+            at += 40
+            while following in (0, 43, 44, 60) and at + 8 <= len(frame):
+                size = 8 if following == 44 else 8 * (frame[at + 1] + 1)
+                if following == 0:
+                    found |= trace_times(frame, at, min(at + size, len(frame)))
+                if following == 44 and mine:
+                    found |= set(range(at + 4, at + 8))
+                following, at = frame[at], at + size
+            kind, at = upper(frame, following, at, mine, found)
+        else:
+            break
+    return {n for n in found if n < len(frame)}
+
+
+def upper(frame, protocol, at, mine, found):
+    """The EtherType of what is in a transport header, and where."""
+    if protocol == 4:
+        return 0x800, at
+    if protocol == 41:
+        return 0x86DD, at
+    if protocol == 137:
+        return 0x8847, at
+    if protocol == 143:
+        return 0x6558, at
+    if protocol == 47 and at + 4 <= len(frame):
+        flags = int.from_bytes(frame[at : at + 2], "big")
+        if flags & 0x8000 and mine:
+            found |= {at + 4, at + 5}
+        size = 4 + 4 * (flags >> 15 & 1) + 4 * (flags >> 13 & 1) + 4 * (flags >> 12 & 1)
+        return int.from_bytes(frame[at + 2 : at + 4], "big"), at + size
+    if protocol == 17 and at + 8 <= len(frame) and mine:
+        port, to = int.from_bytes(frame[at : at + 2], "big"), int.from_bytes(frame[at + 2 : at + 4], "big")
+        if to in range(5555, 5560):
+            if 32768 <= port < 61000:
+                found |= {at, at + 1}
+            if frame[at + 6 : at + 8] != b"\0\0":
+                found |= {at + 6, at + 7}
+            return 0, at + 8
+    return 0, at
+
+
+def trace_times(frame, at, end):
+    found, at = set(), at + 2
+    while at + 12 <= end:
+        if frame[at] == 0:
+            at += 1
+            continue
+        size = frame[at + 1]
+        if frame[at] == 0x31 and size >= 10 and frame[at + 3] == 0:
+            kind = int.from_bytes(frame[at + 8 : at + 11], "big")
+            words = bin(kind & 0xFF1FFC).count("1") + 2 * bin(kind & 0xE000).count("1")
+            skip = bin(kind >> 22 & 3).count("1")
+            times = bin(kind >> 20 & 3).count("1")
+            if times:
+                # A schema (bit 22) has a length of its own; all that is behind is then the router's.
+                step = 4 * words
+                node = at + 12 + 4 * (frame[at + 7] & 127)
+                stop = min(at + 2 + size, end)
+                while node < stop and step:
+                    found |= set(range(node + 4 * skip, min(node + 4 * (skip + times), stop)))
+                    if kind >> 1 & 1:
+                        length = frame[node + step] if node + step < stop else 0
+                        node += 4 + 4 * length
+                    node += step
+        at += 2 + size
+    return found
+
+
+def masked(frame, own):
+    """In hexadecimal, with `..` for what is the router's choice."""
+    hidden = holes(frame, own)
+    return "".join(".." if n in hidden else f"{byte:02x}" for n, byte in enumerate(frame))
+
+
+def own_addresses(case):
+    import ipaddress
+
+    found = set()
+    for words, text in case["config"]:
+        for address in re.findall(r"addr add ([0-9a-f.:]+)", text) + re.findall(r"tunsrc set ([0-9a-f:]+)", text) + re.findall(r"local ([0-9a-f.:]+)", text):
+            try:
+                found.add(ipaddress.ip_address(address).packed)
+            except ValueError:
+                pass
+    found.add(bytes([192, 0, 0, 8]))
+    for n in (1, 2, 3):
+        found.add(bytes.fromhex("fe80000000000000000000fffe00000%d" % n))
+    return found
+
+
+def is_noise(frame):
+    kind, at = frame[12:14], 14
+    if kind == b"\x08\x06":
+        return True
+    if kind != b"\x86\xdd":
+        return False
+    at, header = 54, frame[20]
+    return header == 58 and len(frame) > at and frame[at] in (133, 134, 135, 136, 137, 143, 130, 131, 132)
+
+
+# ------------------------------------------------------------------------------------------------- both
+
+
+def differences(case, there, here):
+    for side, answer in (("Linux", there), ("the router", here)):
+        if "error" in answer:
+            return [Difference(f"{side} failed", answer["error"], [], [])]
+    found = []
+    for (words, text), a, b in zip(case["config"], there["config"], here["config"]):
+        for (line, x), (_, y) in zip(line_answers(words, text, a), line_answers(words, text, b)):
+            if x != y:
+                kind = "config " + " ".join(words[:3] if words[1:2] == ["-f"] else words[:1]) + " " + " ".join(line.split()[:2])
+                found.append(Difference(kind, " ".join(w for w in words if w not in ("-force", "-batch", "-")) + " " + line, [x], [y], line=line))
+        if a["out"] != b["out"]:
+            found.append(Difference("config output", " ".join(words), a["out"].splitlines(), b["out"].splitlines()))
+    own = own_addresses(case)
+    found += frame_differences(case, there, here, own)
+    for when in ("before", "shows"):
+        for (words, text), a, b in zip(case["shows"], there[when], here[when]):
+            tool = " ".join(w for w in words if w not in ("-force", "-batch", "-"))
+            before = there["before"] if when == "shows" else None
+            x, y = normal_text(a["out"] + a["err"]).splitlines(), normal_text(b["out"] + b["err"]).splitlines()
+            if x == y:
+                continue
+            for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes():
+                if tag != "equal":
+                    found.append(Difference(f"{when} {tool}", context(x, i1), x[i1:i2], y[j1:j2], tool=tool, when=when))
+    return found
+
+
+def context(lines, at):
+    """The line that begins the object which `at` belongs to."""
+    for n in range(min(at, len(lines) - 1), -1, -1):
+        if lines[n] and not lines[n][0].isspace():
+            return lines[n]
+    return ""
+
+
+def slots(case):
+    found, last = [], None
+    for at, port, frame in case["packets"]:
+        if at != last:
+            found.append([])
+            last = at
+        found[-1].append((port, frame))
+    return found
+
+
+def frame_differences(case, there, here, own):
+    found = []
+    sides = []
+    for answer in (there, here):
+        by = {}
+        for slot, port, frame in answer["out"]:
+            data = bytes.fromhex(frame)
+            if not is_noise(data):
+                by.setdefault((slot, port), []).append(data)
+        sides.append(by)
+    a, b = sides
+    for slot, inputs in enumerate(slots(case)):
+        for port in range(len(case["ports"])):
+            x, y = a.get((slot, port), []), b.get((slot, port), [])
+            mx, my = [masked(f, own) for f in x], [masked(f, own) for f in y]
+            if mx != my:
+                kind = "packet missing" if len(x) > len(y) else "packet extra" if len(y) > len(x) else "packet differs"
+                texts = [f"in p{p}: {f}" for p, f in inputs]
+                found.append(Difference(kind, f"slot {slot} at p{port}\n      " + "\n      ".join(texts), mx, my, slot=slot, port=port, inputs=inputs, there=x, here=y))
+    return found

@@ -1,0 +1,287 @@
+#!/usr/bin/python3
+"""Random configurations and random packets, on a real Linux and on the router: what differs?
+
+    UNDERPASS_UML=/path/to/linux tests/differential/differential.py --count 100
+    UNDERPASS_UML=... tests/differential/differential.py --seed 4711 --shrink     # one case, made as small as it goes
+    tests/differential/differential.py --seed 4711 --print                        # what it is
+    UNDERPASS_UML=... tests/differential/differential.py --record 100             # rewrite recorded/
+
+UNDERPASS_UML names a user-mode Linux as tests/golden/record.py wants it, with everything that Underpass has, and with
+CONFIG_UML_TIME_TRAVEL_SUPPORT. Compared are what every line of the configuration answers, every packet out of every
+port, in order, and what `ip` and `tc` show before the packets and after them, with every counter.
+
+What differs on purpose is known by the functions of `purpose.py`, each of which names its heading in
+docs/differences.md. All else is printed, and the exit status is 1.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+import compare
+import control
+import features
+import linux
+import purpose
+from world import MACS, PORTS, World
+
+# What is shown before the packets and after them.
+SHOWS = [
+    (["ip", "-s", "-s", "-d"], ["link show"]),
+    (["ip"], ["addr show", "neigh show", "rule show", "route show table all", "nexthop show", "fou show", "tunnel show", "ioam namespace show", "ioam schema show", "sr tunsrc show", "-6 X"][:-1]),
+    (["ip", "-6"], ["rule show", "tunnel show"]),
+    (["ip", "-6", "-s"], ["route show table all"]),
+    (["ip", "-f", "mpls"], ["route show"]),
+]
+TC_SHOWS = ["qdisc show", "actions ls action gact", "actions ls action police", "actions ls action mirred", "actions ls action skbedit", "actions ls action vlan", "actions ls action mpls"]
+
+
+def generate(seed):
+    """The case of a number: lines of configuration, packets."""
+    w = World(seed)
+    features.base(w)
+    chosen = [feature for feature, p in features.ALL if w.chance(p)]
+    order = {features.vrfs: 0, features.tunnels: 1, features.ioam: 2}
+    chosen.sort(key=lambda feature: order.get(feature, 3))
+    for feature in chosen:
+        feature(w)
+    if w.chance(0.4):
+        control.tc_hooks(w)
+    if w.chance(0.25):
+        control.qdiscs(w)
+    if w.chance(0.15):
+        features.changes(w)
+    packets, at = [], 0
+    spacing = w.choice([1_000_000, 1_000_000, 1_000_000, 1000, 20_000])
+    for number in range(w.randint(15, 45)):
+        if number and not w.chance(0.1):
+            at += spacing
+        packets.append((at, *w.frame(number)))
+    return w.lines + [" ".join(line.split()) for line in w.tc], [(at, port, frame.hex()) for at, port, frame in packets]
+
+
+def runs(lines):
+    """Lines, gathered into batches of one tool and family."""
+    found = []
+    for line in lines:
+        for head, words in [("sysctl -qw ", ["sysctl"]), ("ip -6 ", ["ip", "-6"]), ("ip -f mpls ", ["ip", "-f", "mpls"]), ("ip ", ["ip"]), ("tc ", ["tc"])]:
+            if line.startswith(head):
+                break
+        else:
+            raise ValueError(line)
+        if words[0] != "sysctl":
+            words = [*words, "-force", "-batch", "-"]
+        rest = line[len(head) :].replace(" <<< ", "\n")
+        if found and found[-1][0] == words:
+            found[-1][1].append(rest)
+        else:
+            found.append((words, [rest]))
+    return [(words, "\n".join(rest) + "\n") for words, rest in found]
+
+
+def case_of(name, lines, packets):
+    devices = list(PORTS)
+    for line in lines:
+        words = line.split()
+        if line.startswith(("ip link add ", "ip tunnel add ", "ip -6 tunnel add ")):
+            name_of = words[words.index("add") + 1]
+            if name_of not in devices and any(line.startswith("tc") and f"dev {name_of} " in line + " " for line in lines):
+                devices.append(name_of)
+    tc = [line for line in lines if line.startswith("tc ")]
+    shows = [(words + ["-force", "-batch", "-"], "\n".join(what) + "\n") for words, what in SHOWS]
+    if tc:
+        what = list(TC_SHOWS)
+        for device in devices:
+            if any(f"dev {device} " in line + " " for line in tc):
+                what += [f"class show dev {device}", f"filter show dev {device}", f"filter show dev {device} ingress", f"filter show dev {device} egress"]
+        shows.append((["tc", "-s", "-force", "-batch", "-"], "\n".join(what) + "\n"))
+    return {"name": name, "ports": [f"{port},mac={mac}" for port, mac in MACS.items()], "config": runs(lines), "packets": packets, "shows": shows}
+
+
+# ------------------------------------------------------------------------------------------ both answers
+
+
+def test_program():
+    """Where cargo has put the test, built if it has to be."""
+    words = ["cargo", "test", "-q", "-p", "underpass", "--test", "differential", "--no-run", "--message-format=json"]
+    done = subprocess.run(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    found = [json.loads(line).get("executable") for line in done.stdout.splitlines() if '"differential"' in line]
+    return next(path for path in found if path)
+
+
+PROGRAM = None
+
+
+def router(cases):
+    """What the router answers to each."""
+    with tempfile.TemporaryDirectory(prefix="underpass-differential-") as work:
+        path = Path(work, "cases")
+        found = []
+        while len(found) < len(cases):
+            path.write_text("".join(json.dumps(case) + "\n" for case in cases[len(found) :]))
+            done = subprocess.run(
+                [PROGRAM, "--ignored", "--exact", "answer", "--nocapture"],
+                env={**os.environ, "UNDERPASS_DIFFERENTIAL": str(path)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            )
+            lines = Path(work, "cases.answers").read_text().splitlines()
+            found += [json.loads(line) for line in lines]
+            if len(found) < len(cases):
+                found.append({"error": "the router ended: " + done.stdout[-2000:]})
+        return found
+
+
+def both(cases):
+    """(Linux's answer, the router's) for each case."""
+    there = []
+    thread = threading.Thread(target=lambda: there.extend(linux.answers(cases)))
+    thread.start()
+    here = router(cases)
+    thread.join()
+    if len(there) != len(cases):
+        sys.exit(1)
+    return list(zip(there, here))
+
+
+def differences(case, there, here):
+    """All that differs, less what does on purpose: (what is left, {name: how often})."""
+    found = compare.differences(case, there, here)
+    return purpose.without(case, there, here, found)
+
+
+# ----------------------------------------------------------------------------------------------- shrinking
+
+
+def shrink(seed, lines, packets, wanted, log=lambda text: None):
+    """Drops lines and packets for as long as a difference of the same kind (`wanted`) is left. Every round tries many ways
+    in one run of both routers."""
+
+    def holds(candidates):
+        cases = [case_of(f"{seed}", *candidate) for candidate in candidates]
+        for candidate, case, (there, here) in zip(candidates, cases, both(cases)):
+            left, _ = differences(case, there, here)
+            if any(d.kind == wanted for d in left):
+                return candidate
+        return None
+
+    for part in (0.5, 0.25, 0.125, 0.0625, 0):
+        while True:
+            candidates = []
+            for which in (1, 0):
+                sequence = (lines, packets)[which]
+                size = max(1, int(len(sequence) * part))
+                for at in range(0, len(sequence), size):
+                    rest = sequence[:at] + sequence[at + size :]
+                    if which == 0 or rest:
+                        candidates.append((rest, packets) if which == 0 else (lines, rest))
+            better = None
+            for at in range(0, len(candidates), 12):
+                better = holds(candidates[at : at + 12])
+                if better:
+                    break
+            if not better:
+                break
+            lines, packets = better
+            log(f"{len(lines)} lines, {len(packets)} packets")
+    return lines, packets
+
+
+# ---------------------------------------------------------------------------------------------------- main
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, help="of the first case; random without it")
+    parser.add_argument("--count", type=int, default=1, help="how many cases")
+    parser.add_argument("--batch", type=int, default=25, help="cases in one boot of Linux")
+    parser.add_argument("--print", action="store_true", help="print the cases and run nothing")
+    parser.add_argument("--shrink", action="store_true", help="make the first difference of every case as small as it goes")
+    parser.add_argument("--kind", help="shrink this kind of difference, not the first")
+    parser.add_argument("--raw", action="store_true", help="what differs on purpose, too")
+    parser.add_argument("--save", help="append differences to this file, a JSON line each")
+    parser.add_argument("--case", help="run the case of this file instead: lines, and `packet MICROSECONDS PORT HEX`")
+    parser.add_argument("--record", type=int, metavar="N", help="record N cases without a difference")
+    args = parser.parse_args()
+    global PROGRAM
+    if args.seed is None:
+        args.seed = random.SystemRandom().randrange(1 << 40)
+    seeds = range(args.seed, args.seed + args.count)
+    if args.print:
+        for seed in seeds:
+            show_case(*generate(seed))
+        return
+    PROGRAM = os.environ.get("UNDERPASS_DIFFERENTIAL_PROGRAM") or test_program()
+    if args.case:
+        sys.exit(run_file(args))
+    started, wrong, purposes, packets_in = time.time(), 0, {}, 0
+    for at in range(0, len(seeds), args.batch):
+        batch = [(seed, *generate(seed)) for seed in seeds[at : at + args.batch]]
+        cases = [case_of(str(seed), lines, packets) for seed, lines, packets in batch]
+        for (seed, lines, packets), case, (there, here) in zip(batch, cases, both(cases)):
+            packets_in += len(packets)
+            left, known = differences(case, there, here)
+            for name, count in known.items():
+                purposes[name] = purposes.get(name, 0) + count
+            if not left:
+                continue
+            wrong += 1
+            print(f"== seed {seed}: " + ", ".join(sorted({d.kind for d in left})), flush=True)
+            if args.shrink:
+                wanted = args.kind or left[0].kind
+                lines, packets = shrink(seed, lines, packets, wanted, lambda text: print("   " + text, file=sys.stderr))
+                case = case_of(str(seed), lines, packets)
+                (there, here), = both([case])
+                left, _ = differences(case, there, here)
+                show_case(lines, packets)
+            for difference in left[: 40 if args.shrink or args.count == 1 else 4]:
+                print(difference.text())
+            if args.save:
+                with open(args.save, "a") as f:
+                    f.write(json.dumps({"seed": seed, "kinds": sorted({d.kind for d in left}), "first": left[0].text()}) + "\n")
+    print(f"{len(seeds)} cases from seed {args.seed}, {packets_in} packets, {wrong} with a difference, {time.time() - started:.0f} s")
+    for name, count in sorted(purposes.items()):
+        print(f"  on purpose: {name}: {count}")
+    sys.exit(bool(wrong))
+
+
+def show_case(lines, packets):
+    print("\n".join(lines))
+    for at, port, frame in packets:
+        print(f"packet {at} {port} {frame}")
+
+
+def read_case(text):
+    lines = [line for line in text.splitlines() if line and not line.startswith(("#", "packet "))]
+    packets = [line.split()[1:] for line in text.splitlines() if line.startswith("packet ")]
+    return lines, [(int(at), int(port), frame) for at, port, frame in packets]
+
+
+def run_file(args):
+    lines, packets = read_case(Path(args.case).read_text())
+    case = case_of("0", lines, packets)
+    (there, here), = both([case])
+    left, known = differences(case, there, here) if not args.raw else (compare.differences(case, there, here), {})
+    if args.shrink and left:
+        lines, packets = shrink(0, lines, packets, args.kind or left[0].kind)
+        show_case(lines, packets)
+        case = case_of("0", lines, packets)
+        (there, here), = both([case])
+        left, known = differences(case, there, here)
+    for difference in left:
+        print(difference.text())
+    print("on purpose:", known, "drops:", here.get("drops"))
+    return bool(left)
+
+
+if __name__ == "__main__":
+    main()
