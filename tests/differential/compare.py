@@ -1,9 +1,10 @@
 """Two answers to a case, and what differs."""
 
 import difflib
+import json
 import re
 
-from frames import checksum
+import describe
 
 MAC_LEN = 14
 
@@ -196,16 +197,77 @@ def differences(case, there, here):
             found.append(Difference("config output", " ".join(words), a["out"].splitlines(), b["out"].splitlines()))
     own = own_addresses(case)
     found += frame_differences(case, there, here, own)
+    seen = set()
     for when in ("before", "shows"):
-        for (words, text), a, b in zip(case["shows"], there[when], here[when]):
+        for n, ((words, text), a, b) in enumerate(zip(case["shows"], there[when], here[when])):
             tool = " ".join(w for w in words if w not in ("-force", "-batch", "-"))
-            before = there["before"] if when == "shows" else None
-            x, y = normal_text(a["out"] + a["err"]).splitlines(), normal_text(b["out"] + b["err"]).splitlines()
-            if x == y:
+            if "-j" in words:
+                found += link_differences(case, n, there, here, when)
                 continue
+            x, y = (shown_lines(said) for said in (a, b))
             for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes():
-                if tag != "equal":
-                    found.append(Difference(f"{when} {tool}", context(x, i1), x[i1:i2], y[j1:j2], tool=tool, when=when))
+                if tag != "equal" and (key := (n, *x[i1:i2], "|", *y[j1:j2])) not in seen:
+                    seen.add(key)
+                    first = (x[i1:i2] or y[j1:j2])[0].split()
+                    kind = f"{when} {tool}: {' '.join(first[:2 if tool == 'tc -s' else 1])}"
+                    found.append(Difference(kind, context(x, i1), x[i1:i2], y[j1:j2], tool=tool, when=when))
+    return found
+
+
+def shown_lines(said):
+    lines = normal_text(said["out"] + said["err"]).splitlines()
+    # Linux lists neighbours in the order of a hash that differs from boot to boot.
+    near = lambda line: re.match(r"[0-9a-f.:]+ dev \S+ lladdr ", line) is not None
+    neighbours = iter(sorted(line for line in lines if near(line)))
+    return [next(neighbours) if near(line) else line for line in lines]
+
+
+# What a link has that is of a veth or of Linux's own choice.
+LINK_SKIPPED = {"link_index", "link_netnsid", "tso_max_size", "carrier_changes"}
+
+
+def flat(value, path=""):
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if key not in LINK_SKIPPED:
+                yield from flat(item, f"{path}.{key}" if path else key)
+    else:
+        yield path, value
+
+
+def link_differences(case, n, there, here, when):
+    """Of links: what they are, before the packets; what they have counted since, after them."""
+    found, sides = [], []
+    for answer in (there, here):
+        try:
+            first, now = (
+                {link["ifname"]: dict(flat(link)) for link in json.loads(answer[which][n]["out"] or "[]")} for which in ("before", when)
+            )
+        except ValueError:
+            return [Difference(f"{when} links", "no JSON", [answer[when][n]["out"][:500], answer[when][n]["err"]], [])]
+        for name, link in now.items():
+            for key in link:
+                if key.startswith("stats64.") and name in first:
+                    link[key] -= first[name].get(key, 0)
+            if name in ("p0", "p1", "p2"):
+                link.pop("linkinfo.info_kind", None)
+                if when == "shows" and answer is there:
+                    noise = [size for port, size in there["noise"] if f"p{port}" == name]
+                    link["stats64.tx.packets"] -= len(noise)
+                    link["stats64.tx.bytes"] -= sum(noise)
+            if link.get("linkinfo.info_kind") in ("vrf", "ifb", "gretap", "ip6gretap", "dummy"):
+                link.pop("address", None)  # random
+            if when == "shows":
+                for key in [key for key in link if not key.startswith("stats64.")]:
+                    del link[key]
+        sides.append(now)
+    a, b = sides
+    for name in {**a, **b}:
+        x, y = a.get(name, {}), b.get(name, {})
+        kind = (x or y).get("linkinfo.info_kind", "port" if name.startswith("p") else "")
+        for key in sorted({**x, **y}):
+            if x.get(key) != y.get(key):
+                found.append(Difference(f"{when} link {re.sub('[0-9]+$', '', name)} {key}", name, [f"{x.get(key)}"], [f"{y.get(key)}"], link=name, key=key, when=when))
     return found
 
 
@@ -243,7 +305,27 @@ def frame_differences(case, there, here, own):
             x, y = a.get((slot, port), []), b.get((slot, port), [])
             mx, my = [masked(f, own) for f in x], [masked(f, own) for f in y]
             if mx != my:
-                kind = "packet missing" if len(x) > len(y) else "packet extra" if len(y) > len(x) else "packet differs"
-                texts = [f"in p{p}: {f}" for p, f in inputs]
-                found.append(Difference(kind, f"slot {slot} at p{port}\n      " + "\n      ".join(texts), mx, my, slot=slot, port=port, inputs=inputs, there=x, here=y))
+                only_x = [f for f, m in zip(x, mx) if m not in my]
+                only_y = [f for f, m in zip(y, my) if m not in mx]
+                if only_x and only_y:
+                    kind = "packet differs: " + describe.difference(blank(only_x[0], own), blank(only_y[0], own))
+                elif only_x or only_y:
+                    kind = ("packet missing: " if only_x else "packet extra: ") + describe.chain((only_x or only_y)[0])
+                else:
+                    kind = "packets in another order or number"
+                into = describe.chain(bytes.fromhex(inputs[0][1]))
+                found.append(
+                    Difference(
+                        f"{kind} [in {into}]",
+                        f"slot {slot} at p{port}" + "".join(f"\n      in p{p}: {describe.words(bytes.fromhex(f))}" for p, f in inputs),
+                        [describe.words(f) for f in only_x], [describe.words(f) for f in only_y],
+                        slot=slot, port=port, inputs=inputs, there=only_x, here=only_y,
+                    )
+                )
     return found
+
+
+def blank(frame, own):
+    """With 0 for what is the router's choice."""
+    hidden = holes(frame, own)
+    return bytes(0 if n in hidden else byte for n, byte in enumerate(frame))

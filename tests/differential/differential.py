@@ -38,8 +38,8 @@ from world import MACS, PORTS, World
 
 # What is shown before the packets and after them.
 SHOWS = [
-    (["ip", "-s", "-s", "-d"], ["link show"]),
-    (["ip"], ["addr show", "neigh show", "rule show", "route show table all", "nexthop show", "fou show", "tunnel show", "ioam namespace show", "ioam schema show", "sr tunsrc show", "-6 X"][:-1]),
+    (["ip", "-j", "-s", "-s", "-d"], ["link show"]),
+    (["ip"], ["addr show", "neigh show", "rule show", "route show table all", "nexthop show", "fou show", "tunnel show", "ioam namespace show", "ioam schema show", "sr tunsrc show"]),
     (["ip", "-6"], ["rule show", "tunnel show"]),
     (["ip", "-6", "-s"], ["route show table all"]),
     (["ip", "-f", "mpls"], ["route show"]),
@@ -247,7 +247,7 @@ def main():
                 print(difference.text())
             if args.save:
                 with open(args.save, "a") as f:
-                    f.write(json.dumps({"seed": seed, "kinds": sorted({d.kind for d in left}), "first": left[0].text()}) + "\n")
+                    f.write(json.dumps({"seed": seed, "all": [(d.kind, d.text()) for d in left]}) + "\n")
     print(f"{len(seeds)} cases from seed {args.seed}, {packets_in} packets, {wrong} with a difference, {time.time() - started:.0f} s")
     for name, count in sorted(purposes.items()):
         print(f"  on purpose: {name}: {count}")
