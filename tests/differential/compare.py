@@ -46,6 +46,8 @@ def normal_text(text):
     text = re.sub(r" link-netnsid \d+", "", text)
     text = re.sub(r" (installed|used|firstused|expires) \d+ ?sec", "", text)
     text = re.sub(r"tokens: -?\d+ ctokens: -?\d+", "tokens: N ctokens: N", text)
+    # What is random in Linux: the permanent addresses of tunnels, the addresses of devices that are made up.
+    text = re.sub(r" permaddr \S+", "", text)
     return re.sub(r"[ \t]+$", "", text, flags=re.M)
 
 
@@ -171,13 +173,17 @@ def own_addresses(case):
 
 
 def is_noise(frame):
-    kind, at = frame[12:14], 14
-    if kind == b"\x08\x06":
+    """ARP, neighbour and listener discovery, in tunnels too: what Linux says on its own account."""
+    if frame[12:14] == b"\x08\x06":
         return True
-    if kind != b"\x86\xdd":
-        return False
-    at, header = 54, frame[20]
-    return header == 58 and len(frame) > at and frame[at] in (133, 134, 135, 136, 137, 143, 130, 131, 132)
+    for name, fields in describe.layers(frame):
+        if name == "icmp" and fields["type"] in (130, 131, 132, 133, 134, 135, 136, 137, 143):
+            return True
+        if name.startswith("quoted"):
+            return False
+        if fields.get("type") == "0x806":
+            return True
+    return False
 
 
 # ------------------------------------------------------------------------------------------------- both
@@ -201,6 +207,8 @@ def differences(case, there, here):
     for when in ("before", "shows"):
         for n, ((words, text), a, b) in enumerate(zip(case["shows"], there[when], here[when])):
             tool = " ".join(w for w in words if w not in ("-force", "-batch", "-"))
+            if when == "shows" and any(d.kind.startswith("packet") for d in found):
+                continue  # What else is counted follows from these.
             if "-j" in words:
                 found += link_differences(case, n, there, here, when)
                 continue
@@ -217,13 +225,21 @@ def differences(case, there, here):
 def shown_lines(said):
     lines = normal_text(said["out"] + said["err"]).splitlines()
     # Linux lists neighbours in the order of a hash that differs from boot to boot.
-    near = lambda line: re.match(r"[0-9a-f.:]+ dev \S+ lladdr ", line) is not None
-    neighbours = iter(sorted(line for line in lines if near(line)))
-    return [next(neighbours) if near(line) else line for line in lines]
+    # The queue that a device has by itself counts nothing here.
+    for n, line in enumerate(lines):
+        if n and re.match(r"qdisc (pfifo_fast|fq_codel) 0: dev", lines[n - 1]):
+            lines[n] = " Sent by itself"
+    # Those that packets went to show for a while that nobody answered.
+    lines = [line for line in lines if not re.match(r"[0-9a-f.:]+ dev \S+ +(FAILED|INCOMPLETE)", line)]
+    # Its link-local addresses are ready in the order of a work queue.
+    for what in (r"[0-9a-f.:]+ dev \S+ lladdr ", r"anycast fe80:: ", r"namespace \d+"):
+        there = iter(sorted(line for line in lines if re.match(what, line)))
+        lines = [next(there) if re.match(what, line) else line for line in lines]
+    return lines
 
 
 # What a link has that is of a veth or of Linux's own choice.
-LINK_SKIPPED = {"link_index", "link_netnsid", "tso_max_size", "carrier_changes"}
+LINK_SKIPPED = {"link_index", "link_netnsid", "tso_max_size", "permaddr"}
 
 
 def flat(value, path=""):
@@ -258,7 +274,10 @@ def link_differences(case, n, there, here, when):
             if link.get("linkinfo.info_kind") in ("vrf", "ifb", "gretap", "ip6gretap", "dummy"):
                 link.pop("address", None)  # random
             if when == "shows":
-                for key in [key for key in link if not key.startswith("stats64.")]:
+                for key in [key for key in link if not re.fullmatch(r"stats64\.[rt]x\.(packets|bytes|errors|dropped)", key)]:
+                    del link[key]
+            else:
+                for key in [key for key in link if key.startswith("stats64.")]:
                     del link[key]
         sides.append(now)
     a, b = sides
@@ -299,6 +318,7 @@ def frame_differences(case, there, here, own):
             if not is_noise(data):
                 by.setdefault((slot, port), []).append(data)
         sides.append(by)
+    found += unresolved(case, sides)
     a, b = sides
     for slot, inputs in enumerate(slots(case)):
         for port in range(len(case["ports"])):
@@ -322,6 +342,40 @@ def frame_differences(case, there, here, own):
                         slot=slot, port=port, inputs=inputs, there=only_x, here=only_y,
                     )
                 )
+    return found
+
+
+def unresolved(case, sides):
+    """Host unreachable, address unreachable: when Linux has asked for a neighbour for three seconds, and the router at once.
+    Those of a whole case are compared, and taken away."""
+    taken = []
+    for side in sides:
+        all = []
+        for key, frames in side.items():
+            match = lambda f: re.search(r"icmp\((1,3|3,1)\)", describe.chain(f))
+            all += [(key[1], frame) for frame in frames if match(frame)]
+            frames[:] = [frame for frame in frames if not match(frame)]
+        taken.append(all)
+    own = own_addresses(case)
+    a, b = ([(port, masked(frame, own), frame) for port, frame in side] for side in taken)
+    for x in list(a):
+        same = next((y for y in b if y[:2] == x[:2]), None)
+        if same:
+            a.remove(x)
+            b.remove(same)
+    found = []
+    # What is left goes together by the packet that it quotes, but for its hop limit.
+    about = lambda x: (x[0], [{**fields, "ttl": 0, "hops": 0, "sum": 0, "id": 0, "label": 0} for _, fields in describe.layers(x[2])][1:])
+    for x in list(a):
+        same = next((y for y in b if about(y) == about(x)), None)
+        if same:
+            a.remove(x)
+            b.remove(same)
+        kind = f"packet differs: {describe.difference(blank(x[2], own), blank(same[2], own))}" if same else f"packet missing: {describe.chain(x[2])}"
+        here = [same[2]] if same else []
+        found.append(Difference(kind, f"at p{x[0]}", [describe.words(x[2])], [describe.words(f) for f in here], slot=None, port=x[0], there=[x[2]], here=here, inputs=[]))
+    for x in b:
+        found.append(Difference(f"packet extra: {describe.chain(x[2])}", f"at p{x[0]}", [], [describe.words(x[2])], slot=None, port=x[0], there=[], here=[x[2]], inputs=[]))
     return found
 
 

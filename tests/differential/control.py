@@ -26,7 +26,7 @@ def action(w, last=True):
     if kind == "vlan":
         what = w.choice(["push id 5", "push id 7 protocol 802.1ad priority 3", "pop", "modify id 9", "modify id 6 priority 2"])
         return f"action vlan {what} {verdict}"
-    return f"action skbedit {w.choice(['priority 1:20', 'priority 6', 'mark 1', 'mark 0x12', 'mark 0x10/0xf0', 'ptype host', 'inheritdsfield'])} {verdict}"
+    return f"action skbedit {w.choice(['priority 1:20', 'priority 6', 'mark 1', 'mark 0x12', 'mark 0x10/0xf0', 'inheritdsfield'])} {verdict}"
 
 
 def actions(w):
@@ -91,7 +91,7 @@ def filter_line(w, device, parent, number):
 def tc_hooks(w):
     if w.chance(0.25):
         w.ifbs.append("ifb5")
-        w.add("ip link add ifb5 type ifb", "ip link set ifb5 up")
+        w.add("ip link add ifb5 address 02:00:00:00:0c:05 type ifb", "ip link set ifb5 up")
     for device in w.some(w.devices + w.ifbs, 3):
         both = w.chance(0.75)
         w.tc.append(f"tc qdisc add dev {device} {'clsact' if both else 'ingress'}")

@@ -11,7 +11,7 @@ def layers(frame):
         data = frame[at:]
         try:
             name, fields, kind, size = LAYERS.get(kind, raw)(data)
-        except (struct.error, IndexError):
+        except (struct.error, IndexError, ValueError):
             name, fields, kind, size = raw(data)
         found.append((name, fields))
         if size == 0:

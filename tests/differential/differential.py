@@ -162,7 +162,7 @@ def differences(case, there, here):
 # ----------------------------------------------------------------------------------------------- shrinking
 
 
-def shrink(seed, lines, packets, wanted, log=lambda text: None):
+def shrink(seed, lines, packets, wanted, slot=None, log=lambda text: None):
     """Drops lines and packets for as long as a difference of the same kind (`wanted`) is left. Every round tries many ways
     in one run of both routers."""
 
@@ -174,25 +174,36 @@ def shrink(seed, lines, packets, wanted, log=lambda text: None):
                 return candidate
         return None
 
-    for part in (0.5, 0.25, 0.125, 0.0625, 0):
+    def tried(candidates):
+        for at in range(0, len(candidates), 10):
+            better = holds(candidates[at : at + 10])
+            if better:
+                return better
+        return None
+
+    # First the packets: it is mostly one.
+    times = list(dict.fromkeys(at for at, _, _ in packets))
+    if slot is not None:
+        one = [p for p in packets if p[0] == times[slot]]
+        better = tried([(lines, one[n : n + 1]) for n in range(len(one))] + [(lines, one), (lines, packets[: packets.index(one[-1]) + 1])])
+        lines, packets = better or (lines, packets)
+    for which in (1, 0):
+        part = 0.5
         while True:
+            sequence = (lines, packets)[which]
+            size = max(1, int(len(sequence) * part))
             candidates = []
-            for which in (1, 0):
-                sequence = (lines, packets)[which]
-                size = max(1, int(len(sequence) * part))
-                for at in range(0, len(sequence), size):
-                    rest = sequence[:at] + sequence[at + size :]
-                    if which == 0 or rest:
-                        candidates.append((rest, packets) if which == 0 else (lines, rest))
-            better = None
-            for at in range(0, len(candidates), 12):
-                better = holds(candidates[at : at + 12])
-                if better:
-                    break
-            if not better:
+            for at in range(0, len(sequence), size):
+                rest = sequence[:at] + sequence[at + size :]
+                candidates.append((rest, packets) if which == 0 else (lines, rest))
+            better = tried(candidates) if len(sequence) > which else None
+            if better:
+                lines, packets = better
+                log(f"{len(lines)} lines, {len(packets)} packets")
+            elif size == 1:
                 break
-            lines, packets = better
-            log(f"{len(lines)} lines, {len(packets)} packets")
+            else:
+                part /= 2
     return lines, packets
 
 
@@ -238,7 +249,7 @@ def main():
             print(f"== seed {seed}: " + ", ".join(sorted({d.kind for d in left})), flush=True)
             if args.shrink:
                 wanted = args.kind or left[0].kind
-                lines, packets = shrink(seed, lines, packets, wanted, lambda text: print("   " + text, file=sys.stderr))
+                lines, packets = shrink(seed, lines, packets, wanted, next(d for d in left if d.kind == wanted).more.get("slot"))
                 case = case_of(str(seed), lines, packets)
                 (there, here), = both([case])
                 left, _ = differences(case, there, here)

@@ -26,7 +26,7 @@ def hop(w, version, devices=PORTS):
     """`via … dev …`, or less."""
     port = w.choice(devices)
     if port not in PORTS:
-        return f"dev {port}"
+        return f"dev {port}" if port not in w.taps else f"via {'10.5' + port[3:] + '.0.2' if version == 4 else '2001:db8:5' + port[3:] + '::2'} dev {port}"
     near = w.choice((NEAR4 if version == 4 else NEAR6)[port])
     if version == 4 and w.chance(0.1):
         return f"via inet6 {w.choice(NEAR6[port])} dev {port}"
@@ -46,7 +46,7 @@ def routes(w):
         if kind == "special":
             rest = w.choice(["blackhole {}", "unreachable {}", "prohibit {}", "throw {}"]).format(to)
         elif kind == "dev":
-            rest = f"{to} dev {w.choice(PORTS + list(w.vrfs) + w.tunnels)}"
+            rest = f"{to} dev {w.choice(PORTS + list(w.vrfs) + [t for t in w.tunnels if t not in w.taps])}"
         elif kind == "nexthop" and w.nexthops:
             rest = f"{to} nhid {w.choice(w.nexthops)}"
         elif kind == "metrics":
@@ -61,7 +61,7 @@ def vrfs(w):
     for n in range(w.randint(1, 2)):
         name, table = f"vrf{n + 1}", TABLES[n]
         w.vrfs[name] = table
-        w.add(f"ip link add {name} type vrf table {table}", f"ip link set {name} up")
+        w.add(f"ip link add {name} address 02:00:00:00:0b:0{n + 1} type vrf table {table}", f"ip link set {name} up")
         port = ["p2", "p1"][n]
         w.master[port] = name
         # Enslaving takes the IPv6 addresses and the routes away.
@@ -278,7 +278,7 @@ def tunnels(w):
         one_tunnel(w, f"tun{n + 1}")
     for version in (4, 6):
         for name in w.tunnels:
-            if w.chance(0.8):
+            if w.chance(0.8) and name not in w.taps:
                 w.add(f"{'ip' if version == 4 else 'ip -6'} route replace {prefix(w, version)} dev {name}")
 
 
@@ -362,7 +362,8 @@ def one_tunnel(w, name):
         pass
     if w.chance(0.2):
         w.add(f"ip link set {name} mtu {w.choice([1280, 1400, 1500, 1300])}")
-    w.add(f"ip link set {name} up")
+    # A link-local address of Linux's is made from what it chooses at random.
+    w.add(f"ip link set {name} addrgenmode none", f"ip link set {name} up")
     number = name[3:]
     if w.chance(0.8):
         w.add(f"ip addr add 10.5{number}.0.1/24 dev {name}")
@@ -371,6 +372,7 @@ def one_tunnel(w, name):
         w.add(f"ip addr add 2001:db8:5{number}::1/64 dev {name} nodad")
         w.own6[name] = f"2001:db8:5{number}::1"
     if kind.endswith("tap"):
+        w.taps.append(name)
         w.add(f"ip neigh add 10.5{number}.0.2 lladdr 02:00:00:00:09:01 dev {name} nud permanent")
         w.add(f"ip neigh add 2001:db8:5{number}::2 lladdr 02:00:00:00:09:01 dev {name} nud permanent")
         w.add(f"ip route replace {prefix(w, 4)} via 10.5{number}.0.2 dev {name}")
@@ -468,7 +470,8 @@ def changes(w):
             name = w.choice(devices)
             w.add(f"ip link set {name} down", f"ip link set {name} up")
         elif what == "mtu":
-            w.add(f"ip link set {w.choice(devices)} mtu {w.choice([1280, 1400, 68, 1500])}")
+            w.least = 1280
+            w.add(f"ip link set {w.choice(devices)} mtu {w.choice([1280, 1400, 1500])}")
         else:
             words = old.split()
             at = w.randrange(len(words))

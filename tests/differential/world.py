@@ -37,6 +37,8 @@ class World(random.Random):
         self.sids, self.labels = [], []
         self.ioam = False
         self.hmac = False
+        self.taps = []  # tunnels of Ethernet
+        self.least = 1500  # the least MTU of a port: a veth takes nothing that is longer
 
     def chance(self, p):
         return self.random() < p
@@ -149,7 +151,7 @@ class World(random.Random):
         elif self.chance(0.02):
             frame += b"trailing"
         # What is longer a device does not take.
-        return port, frame[: 1514 + 4 * len(tags)]
+        return port, frame[: self.least + 14 + 4 * len(tags)]
 
     def mutated(self, data):
         data = bytearray(data)
