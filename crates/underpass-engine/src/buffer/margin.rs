@@ -144,6 +144,17 @@ impl Packet {
         }
     }
 
+    /// Another packet has taken its place, which is watched as it was: nothing else goes along with it.
+    pub fn untag(&mut self) {
+        self.set_tag(Tag { trace: self.tag().trace, ..Tag::default() });
+    }
+
+    /// Takes over what goes along with the packet that this one is a part of: `ip_copy_metadata`.
+    pub fn tag_as(&mut self, whole: &Self) {
+        let Tag { mark, priority, index, packet_type, trace, .. } = whole.tag();
+        self.set_tag(Tag { mark, priority, index, packet_type, trace, ..self.tag() });
+    }
+
     /// Length of the longest of the packets that this one stands for, its own if it stands for itself.
     pub fn longest_part(&self) -> usize {
         let Some(Offload { start, segment: Some(segment), .. }) = self.offload() else { return self.len() };

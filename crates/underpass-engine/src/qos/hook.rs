@@ -16,6 +16,8 @@ pub(crate) struct StoredHook {
     tables: Vec<U32Walked>,
     /// Where the first filter takes every packet.
     pub(crate) everything: Option<Everything>,
+    /// Whether a filter looks at the priority of packets.
+    pub(crate) reads_priority: bool,
 }
 
 /// A filter that takes every packet.
@@ -60,14 +62,16 @@ pub(crate) enum Found<'h> {
 }
 
 impl From<Hook> for StoredHook {
-    fn from(Hook { counter, chains, u32_tables: tables }: Hook) -> Self {
+    fn from(hook: Hook) -> Self {
+        let reads_priority = hook.reads_priority();
+        let Hook { counter, chains, u32_tables: tables } = hook;
         let everything =
             chains.iter().find(|chain| chain.index == 0).and_then(|chain| everything(chain, &tables));
         let chain = |FilterChain { index, priorities }| {
             (index, priorities.into_iter().map(StoredPriority::from).collect())
         };
         let tables = tables.into_iter().map(U32Walked::from).collect();
-        Self { counter, chains: chains.into_iter().map(chain).collect(), tables, everything }
+        Self { counter, chains: chains.into_iter().map(chain).collect(), tables, everything, reads_priority }
     }
 }
 

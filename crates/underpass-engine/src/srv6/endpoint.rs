@@ -398,7 +398,7 @@ pub(super) fn decapsulate4(
 ) -> Result<Ipv4Addr, Drop> {
     let at = inner(packet, check, protocol::IPV4)?;
     let inner = packet.bytes().get(at..).ok_or(Drop::InnerMalformed)?;
-    if let Some((destination, len)) = ipv4_plain(inner) {
+    if let Some((destination, len)) = ipv4_plain(inner, u8::MAX.into()) {
         packet.narrow(at, len);
         return Ok(Ipv4Addr::from_bits(destination));
     }

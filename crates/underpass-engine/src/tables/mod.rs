@@ -14,6 +14,7 @@ mod ioam;
 mod labels;
 mod lean;
 mod outer;
+mod priority;
 mod qdisc;
 mod tc_action;
 mod tunnel;
@@ -73,6 +74,7 @@ pub struct Tables {
     qdiscs: Slab<StoredQdisc>,
     /// Moves on whenever one of `qdiscs` is changed or removed.
     qdisc_changes: AtomicU32,
+    priorities: priority::Priorities,
 }
 
 /// In what a compiled route leads to by itself: a tunnel, not a next hop.
@@ -103,6 +105,7 @@ impl Tables {
             asking_links: AtomicU32::new(0),
             qdiscs: Slab::new(QDISC_BITS, retirer),
             qdisc_changes: AtomicU32::new(0),
+            priorities: priority::Priorities::default(),
         }
     }
 

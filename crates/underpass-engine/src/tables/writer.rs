@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{
-    Action, ActionId, FouPort, FouPortId, Hook, HookId, IoamNode, Link, LinkId, Lookup, LookupId, NextHop,
-    NextHopId, QdiscIds, Tables, TcAction, TcActionId, Tunnel, TunnelId, TunnelsOfLinks,
+    Action, ActionId, FouPort, FouPortId, IoamNode, Link, LinkId, Lookup, LookupId, NextHop, NextHopId,
+    QdiscIds, Tables, TcAction, TcActionId, Tunnel, TunnelId, TunnelsOfLinks,
 };
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, TcCount, TcCounterId, Totals};
@@ -79,7 +79,7 @@ pub struct Writer {
     tunnels: Ids,
     tunnels_of_links: TunnelsOfLinks,
     fou_ports: Ids,
-    hooks: Ids,
+    pub(super) hooks: Ids,
     tc_actions: Ids,
     tc_counters: Ids,
     pub(super) qdiscs: QdiscIds,
@@ -165,7 +165,6 @@ impl Writer {
     objects! {
         "a next hop" next_hops: NextHop, NextHopId, add_next_hop, set_next_hop, remove_next_hop;
         "an order of tables" lookups: Lookup, LookupId, add_lookup, set_lookup, remove_lookup;
-        "the filters of a place" hooks: Hook, HookId, add_hook, set_hook, remove_hook;
     }
 
     /// Adds a compiled route. Beyond the room for them the id names nothing.
@@ -295,7 +294,7 @@ impl Writer {
     pub fn add_tc_action(&mut self, action: TcAction) -> TcActionId {
         let Some((id, _)) = self.tc_actions.take(&self.retirer) else { return TcActionId(NOWHERE) };
         let action = StoredAction::new(action, self.counters.len());
-        self.tables.tc_actions.replace(id, Some(action), &mut self.retirer);
+        self.replace_tc_action(id, Some(action));
         TcActionId(id)
     }
 
@@ -303,15 +302,23 @@ impl Writer {
     pub fn set_tc_action(&mut self, id: TcActionId, action: TcAction) {
         if let Some(old) = self.tables.tc_actions.peek(id.0, &self.retirer) {
             let action = old.changed(action, self.counters.len());
-            self.tables.tc_actions.replace(id.0, Some(action), &mut self.retirer);
+            self.replace_tc_action(id.0, Some(action));
         }
     }
 
     /// Removes an action of traffic control, if the id names one.
     pub fn remove_tc_action(&mut self, id: TcActionId) {
-        if self.tables.tc_actions.replace(id.0, None, &mut self.retirer) {
+        if self.replace_tc_action(id.0, None) {
             self.tc_actions.give(id.0, &self.retirer);
         }
+    }
+
+    fn replace_tc_action(&mut self, id: u32, action: Option<StoredAction>) -> bool {
+        let sets =
+            |action: Option<&StoredAction>| action.is_some_and(|action| action.config.kind.sets_priority());
+        let old = sets(self.tables.tc_actions.peek(id, &self.retirer));
+        self.tables.priorities.replace_writer(old, sets(action.as_ref()));
+        self.tables.tc_actions.replace(id, action, &mut self.retirer)
     }
 
     /// What the estimator of an action says at `now`, the time of the workers: bytes and packets a second.

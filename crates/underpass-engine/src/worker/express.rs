@@ -74,6 +74,8 @@ pub(super) struct Common<'v, 'a> {
     fib6: Option<Chain<'a, u128>>,
     /// The first eight bytes of a frame for the link, as far as they are its address.
     mac: u64,
+    /// Which of the first bits of an IPv4 header are looked at.
+    bits4: u32,
 }
 
 /// What goes along with the packets of a burst.
@@ -103,6 +105,7 @@ impl<'v, 'a> Common<'v, 'a> {
             fib4: fibs.fib4(view, link.lookup).filter(|_| link.forward4),
             fib6: fibs.fib6(view, link.lookup).filter(|_| link.forward6),
             mac: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+            bits4: view.tables.plain_bits4(),
         }
     }
 
@@ -117,7 +120,7 @@ impl<'v, 'a> Common<'v, 'a> {
         // Compared as it lies, which saves turning it round.
         match u16::from_ne_bytes([type0, type1]) {
             IPV6 => ipv6::plain(packet).map(|(target, len)| Plain::V6(target, len)),
-            IPV4 => ipv4::plain(packet).map(|(target, len)| Plain::V4(target, len)),
+            IPV4 => ipv4::plain(packet, self.bits4).map(|(target, len)| Plain::V4(target, len)),
             _ => None,
         }
     }
@@ -150,8 +153,11 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(super) fn take_all<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, burst: &mut Burst) {
         let Common { fib4, fib6, .. } = *company.common;
         company.common.prefetch_labels(burst, COUNT.then_some(&*self.counters));
-        if T::WATCHES || company.common.link.require_hmac == Require::Always {
-            // What is watched goes step by step; and the common road looks at no SRH as closely as that.
+        let edited = company.common.view.tables.sets_priority()
+            && burst.iter().any(|packet| packet.tag().priority != 0);
+        if T::WATCHES || company.common.link.require_hmac == Require::Always || edited {
+            // What is watched goes step by step; the express path looks at no SRH as closely as that, and gives no forwarded
+            // packet the priority of its TOS in the place of one that an action has set.
             for packet in burst.drain(..) {
                 self.take_own_road(company, packet);
             }

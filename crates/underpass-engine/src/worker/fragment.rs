@@ -46,7 +46,7 @@ pub(super) fn fragment(
         header.fill_checksum(options);
         match build(pool, &header, options, part) {
             Ok(mut fragment) => {
-                fragment.trace_as(packet);
+                fragment.tag_as(packet);
                 fragments.push(fragment);
             }
             Err(reason) => {

@@ -206,8 +206,7 @@ impl<const COUNT: bool> Path<COUNT> {
             set_source(&mut road.packet, own);
         }
         road.packet.clear_offload();
-        let watched = crate::buffer::Tag { trace: road.packet.tag().trace, ..Default::default() };
-        road.packet.set_tag(watched);
+        road.packet.untag();
         self.count_drop(road, reason);
         trace.step(Event::Icmp(kind, code, reason), &road.packet);
         if !stack.is_empty() {
@@ -220,6 +219,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// that it answers.
     pub(super) fn send_generated(&mut self, view: &View<'_>, road: &mut Road, destination: IpAddr) -> Step {
         self.totals.generated += 1;
+        road.packet.untag();
         let gone =
             NOT_FORWARDED | GROUP | BROADCAST | LABELLED | SWITCHED | TUNNELLED | OPAQUE | LED_INTO_VRF;
         road.extra.flags = road.extra.flags & !gone | GENERATED;

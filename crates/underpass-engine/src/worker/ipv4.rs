@@ -7,7 +7,8 @@ use std::net::Ipv4Addr;
 
 use super::icmp::Error;
 use super::road::{BROADCAST, GENERATED, GROUP, NOT_FORWARDED};
-use super::{Road, Step, options};
+use super::{Road, Step, View, options};
+use crate::buffer::{Packet, Tag};
 use crate::drops::Drop;
 use crate::tables::{Link, NextHop};
 
@@ -37,10 +38,11 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
     Ok(Checked { destination: header.destination(), len: usize::from(header.total_length.get()), unusual })
 }
 
-/// The destination and the length of a sound packet that may be forwarded and has no options. `None`:
+/// The destination and the length of a sound packet that may be forwarded and has no options, of which the first bits that
+/// `compared` has are those of such a packet ([`Tables::plain_bits4`](crate::tables::Tables::plain_bits4)). `None`:
 /// [`check`] says what it is.
 #[inline(always)]
-pub(crate) fn plain(bytes: &[u8]) -> Option<(u32, usize)> {
+pub(crate) fn plain(bytes: &[u8], compared: u32) -> Option<(u32, usize)> {
     let header = bytes.first_chunk::<{ ipv4::Header::LEN }>()?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let [first, source, destination] = [word(0), word(12), word(16)];
@@ -49,7 +51,7 @@ pub(crate) fn plain(bytes: &[u8]) -> Option<(u32, usize)> {
     // if it is a multiple of that other than 0: if its product with the inverse of 0xffff, modulo 2^64, is small.
     let sum: u64 = [first, word(4), word(8), source, destination].map(u64::from).iter().sum();
     let rare = RARE[usize::from(source as u8)] | RARE[usize::from(destination as u8)];
-    let plain = first as u8 == 0x45
+    let plain = first & compared == 0x45
         && (ipv4::Header::LEN..=bytes.len()).contains(&len)
         && sum.wrapping_mul(MINUS_INVERSE).wrapping_neg() <= MINUS_INVERSE
         && (!rare || !is_unusual(source.to_le_bytes()) && !is_unusual(destination.to_le_bytes()));
@@ -143,7 +145,7 @@ pub(super) fn lower_ttl(bytes: &mut [u8]) -> Option<u8> {
 /// A checked packet before it goes to `next_hop`: its TTL, and whether it fits. `Ok(false)`: it has to
 /// be fragmented first.
 #[inline(always)]
-pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
+pub(crate) fn forward(view: &View<'_>, road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
     let fits = road.packet.fits(next_hop.mtu as usize);
     let generated = road.is(GENERATED);
     let Ok((header, _)) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()) else {
@@ -158,6 +160,21 @@ pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step>
             return Err(Step::error(Drop::TooBig, Error::TooBig));
         }
         header.decrement_ttl();
+        let priority = PRIORITIES[usize::from(header.tos >> 3 & 3)];
+        prioritize(view, &mut road.packet, priority);
     }
     Ok(fits)
+}
+
+/// What TOS says of the priority of a packet that is forwarded: `ip_tos2prio`, of which ECN's bits and the precedence make no
+/// difference.
+const PRIORITIES: [u32; 4] = [0, 2, 6, 4];
+
+/// Gives a packet its priority, if that may be looked at, in the place of the one that an action has set.
+#[inline]
+fn prioritize(view: &View<'_>, packet: &mut Packet, priority: u32) {
+    let tag = packet.tag();
+    if tag.priority != priority && (tag.priority != 0 || view.tables.reads_priority()) {
+        packet.set_tag(Tag { priority, ..tag });
+    }
 }

@@ -79,6 +79,7 @@ impl<const COUNT: bool> Path<COUNT> {
         trace.step(Event::Neighbour, &road.packet);
         self.totals.delivered += 1;
         self.totals.generated += 1;
+        road.packet.untag();
         Some(Step::Frame(road.ingress))
     }
 }

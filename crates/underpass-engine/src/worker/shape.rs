@@ -287,9 +287,11 @@ impl<const COUNT: bool> Path<COUNT> {
         {
             return lengths.count();
         }
-        let plain = packets.iter().take(BURST).take_while(|packet| packet.tag().priority == 0);
-        let charges: ArrayVec<(u32, u32), BURST> = plain.map(charge).collect();
         let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) else { return 0 };
+        let any = shaper.node.passes_any_priority();
+        let packets = packets.iter().take(BURST);
+        let packets = packets.take_while(|packet| any || packet.tag().priority == 0);
+        let charges: ArrayVec<(u32, u32), BURST> = packets.map(charge).collect();
         let number = shaper.node.pass(&charges, view.now);
         if number > 0 {
             self.wake(id);

@@ -273,7 +273,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if ipv6::is(&road.packet) {
             ipv6::forward(road, next_hop).map(|()| true)
         } else {
-            ipv4::forward(road, next_hop)
+            ipv4::forward(view, road, next_hop)
         }
     }
 
@@ -332,7 +332,7 @@ impl<const COUNT: bool> Path<COUNT> {
             while let Some(part) = cut.next(&road.packet, &mut self.pool) {
                 self.totals.generated += 1 - std::mem::take(&mut place);
                 let Ok(mut part) = part else { return self.drop_on_road(road, Drop::NoBuffer, trace) };
-                part.trace_as(&road.packet);
+                part.tag_as(&road.packet);
                 let sent = self.send_fragments_of(view, &part, of, (exit, mtu, labels), trace);
                 self.pool.give(part);
                 if let Err(reason) = sent {

@@ -207,7 +207,7 @@ impl Node {
     }
 
     /// Lets packets go by that find nobody waiting and may leave at once, and counts them; returns how many of them.
-    /// Each is charged so many bytes and packets, and of priority 0. What is left of them has to be queued.
+    /// Each is charged so many bytes and packets; its priority names no class. What is left of them has to be queued.
     ///
     /// It comes to the same as if each were enqueued and dequeued, but for what Linux skips too (`TCQ_F_CAN_BYPASS`).
     #[inline]
@@ -244,6 +244,16 @@ impl Node {
         };
         self.changed |= passed;
         passed
+    }
+
+    /// Whether the priority of a packet that finds nobody waiting makes no difference: `TCQ_F_CAN_BYPASS`.
+    #[inline]
+    pub(crate) fn passes_any_priority(&self) -> bool {
+        match self.kind {
+            Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) | Kind::Tbf(_) => true,
+            // A priority can name a class.
+            Kind::Htb(_) | Kind::Prio(_) => false,
+        }
     }
 
     /// The longest packet that goes through it at once if it holds none. `None`: none does, or not only by its length.

@@ -49,7 +49,7 @@ impl<'a> Ended<'a> {
     #[inline(always)]
     fn forward(&self, view: &View<'a>, packet: &mut Packet, ttl: u8) -> Option<Out> {
         let below = packet.bytes().get(BELOW..)?;
-        if let Some((target, len)) = ipv4_plain(below) {
+        if let Some((target, len)) = ipv4_plain(below, view.tables.plain_bits4()) {
             let next_hop = next_hop(view, self.fib4?.lookup(target, view.guard))?;
             let left = self.left(if self.propagate { ttl } else { *below.get(8)? })?;
             let (inside, out) = uncover(packet, len, next_hop, ethernet::IPV4)?;

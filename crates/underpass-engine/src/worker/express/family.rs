@@ -25,10 +25,11 @@ pub(super) trait Family: Address + Into<u128> {
     fn ends(bytes: &[u8]) -> Option<(Self, Self)>;
 
     /// The destination and the length of a sound packet, as [`ipv4::plain`] and [`ipv6::plain`] have it.
-    fn plain(bytes: &[u8]) -> Option<(Self, usize)>;
+    /// `bits4`: which of the first bits of an IPv4 header count.
+    fn plain(bytes: &[u8], bits4: u32) -> Option<(Self, usize)>;
 
     /// The length of such a packet if it is for this address, of which it is known that packets for it may be forwarded.
-    fn plain_to(bytes: &[u8], target: Self) -> Option<usize>;
+    fn plain_to(bytes: &[u8], target: Self, bits4: u32) -> Option<usize>;
 
     /// Takes one from the TTL or hop limit: what is left. `None`: it would be 0, and is as it was.
     fn lower(bytes: &mut [u8]) -> Option<u8>;
@@ -61,13 +62,13 @@ impl Family for u32 {
     }
 
     #[inline(always)]
-    fn plain(bytes: &[u8]) -> Option<(Self, usize)> {
-        ipv4::plain(bytes)
+    fn plain(bytes: &[u8], bits4: u32) -> Option<(Self, usize)> {
+        ipv4::plain(bytes, bits4)
     }
 
     #[inline(always)]
-    fn plain_to(bytes: &[u8], target: Self) -> Option<usize> {
-        ipv4::plain(bytes).filter(|(found, _)| *found == target).map(|(_, len)| len)
+    fn plain_to(bytes: &[u8], target: Self, bits4: u32) -> Option<usize> {
+        ipv4::plain(bytes, bits4).filter(|(found, _)| *found == target).map(|(_, len)| len)
     }
 
     #[inline(always)]
@@ -115,12 +116,12 @@ impl Family for u128 {
     }
 
     #[inline(always)]
-    fn plain(bytes: &[u8]) -> Option<(Self, usize)> {
+    fn plain(bytes: &[u8], _: u32) -> Option<(Self, usize)> {
         ipv6::plain(bytes)
     }
 
     #[inline(always)]
-    fn plain_to(bytes: &[u8], target: Self) -> Option<usize> {
+    fn plain_to(bytes: &[u8], target: Self, _: u32) -> Option<usize> {
         ipv6::plain_to(bytes, &target.to_be_bytes())
     }
 

@@ -114,7 +114,9 @@ impl<const COUNT: bool> Path<COUNT> {
         to: To<'a, A>,
     ) -> Option<Packet> {
         self.take_row_by(company, packets, sight, first, sid, |company, packet, len| {
-            decapsulate::<A>(packet, len, |target| to.next_hop(company.common.view, target))
+            decapsulate::<A>(company.common.view, packet, len, |target| {
+                to.next_hop(company.common.view, target)
+            })
         })
     }
 

@@ -64,7 +64,7 @@ impl Sight for InTurn {
 
     #[inline(always)]
     fn next<A: Family>(self, common: &Common<'_, '_>, packet: &Packet, _: &Packets<'_>) -> Option<Look<A>> {
-        let (target, len) = A::plain(common.inside::<A>(packet.bytes())?)?;
+        let (target, len) = A::plain(common.inside::<A>(packet.bytes())?, common.bits4)?;
         let leaf = A::chain(common).and_then(|fib| fib.lookup_laid(target, common.view.guard));
         Some(Look { target, len, leaf })
     }
@@ -77,7 +77,7 @@ impl Sight for InTurn {
         _: &Packets<'_>,
         before: Look<A>,
     ) -> Option<usize> {
-        A::plain_to(common.inside::<A>(packet.bytes())?, before.target)
+        A::plain_to(common.inside::<A>(packet.bytes())?, before.target, common.bits4)
     }
 }
 

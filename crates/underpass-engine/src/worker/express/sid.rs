@@ -47,7 +47,9 @@ pub(super) fn through_sid<'a>(
             if known.is_none() && !via.address.is_unspecified() {
                 return None;
             }
-            decapsulate::<u32>(packet, len, |target| known.or_else(|| looked_up(view, fibs, lookup, target)))
+            decapsulate::<u32>(view, packet, len, |target| {
+                known.or_else(|| looked_up(view, fibs, lookup, target))
+            })
         }
         Behaviour::DX6(via) => {
             let lookup = via.lookup;
@@ -55,16 +57,18 @@ pub(super) fn through_sid<'a>(
             if known.is_none() && !via.address.is_unspecified() {
                 return None;
             }
-            decapsulate::<u128>(packet, len, |target| known.or_else(|| looked_up(view, fibs, lookup, target)))
+            decapsulate::<u128>(view, packet, len, |target| {
+                known.or_else(|| looked_up(view, fibs, lookup, target))
+            })
         }
         Behaviour::DT4 { lookup } => {
-            decapsulate::<u32>(packet, len, |target| looked_up(view, fibs, *lookup, target))
+            decapsulate::<u32>(view, packet, len, |target| looked_up(view, fibs, *lookup, target))
         }
         Behaviour::DT46 { lookup } if bytes.get(NEXT_HEADER) == Some(&protocol::IPV4) => {
-            decapsulate::<u32>(packet, len, |target| looked_up(view, fibs, *lookup, target))
+            decapsulate::<u32>(view, packet, len, |target| looked_up(view, fibs, *lookup, target))
         }
         Behaviour::DT6 { lookup } | Behaviour::DT46 { lookup } => {
-            decapsulate::<u128>(packet, len, |target| looked_up(view, fibs, *lookup, target))
+            decapsulate::<u128>(view, packet, len, |target| looked_up(view, fibs, *lookup, target))
         }
         Behaviour::X(via) => {
             let next = srv6::next_segment_plain(bytes)?;
@@ -125,9 +129,9 @@ pub(super) fn through_flavours<'a>(
         return None;
     }
     if srv6::plain_inner(bytes, protocol::IPV6).is_some() {
-        decapsulate::<u128>(packet, len, |target| via.or_else(|| looked_up(view, fibs, lookup, target)))
+        decapsulate::<u128>(view, packet, len, |target| via.or_else(|| looked_up(view, fibs, lookup, target)))
     } else {
-        decapsulate::<u32>(packet, len, |target| via.or_else(|| looked_up(view, fibs, lookup, target)))
+        decapsulate::<u32>(view, packet, len, |target| via.or_else(|| looked_up(view, fibs, lookup, target)))
     }
 }
 
@@ -235,13 +239,14 @@ fn looked_up<'a, A: Family>(
 /// destination leads to.
 #[inline(always)]
 pub(super) fn decapsulate<'a, A: Family>(
+    view: &View<'a>,
     packet: &mut Packet,
     len: usize,
     next_hop: impl FnOnce(A) -> Option<&'a StoredNextHop>,
 ) -> Option<Out> {
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     let at = srv6::plain_inner(bytes, A::PROTOCOL)?;
-    let (target, len) = A::plain(bytes.get(at..)?)?;
+    let (target, len) = A::plain(bytes.get(at..)?, view.tables.plain_bits4())?;
     let next_hop = next_hop(target)?;
     forward_inner::<A>(packet, (at, len), next_hop)
 }

@@ -302,7 +302,7 @@ fn out<'a, A: Family>(
     to: To<'a, A>,
 ) -> Option<Out> {
     let bytes = packet.bytes().get(ETHERNET + at..ETHERNET + len)?;
-    let (target, len) = A::plain(bytes)?;
+    let (target, len) = A::plain(bytes, view.tables.plain_bits4())?;
     let own = A::class(*bytes.get(1)?);
     if ecn_inside(tos, own)? != own & 3 {
         return None;

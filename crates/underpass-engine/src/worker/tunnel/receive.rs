@@ -185,7 +185,7 @@ impl<const COUNT: bool> Path<COUNT> {
         while let Some(part) = cut.next(&road.packet, &mut self.pool) {
             self.totals.generated += 1 - std::mem::take(&mut place);
             let Ok(mut part) = part else { return self.drop_on_road(road, Drop::NoBuffer, trace) };
-            part.trace_as(&road.packet);
+            part.tag_as(&road.packet);
             let at = part.headroom();
             let mut part = Road::new(part, at, road.ingress, road.extra);
             road.link_layer().into_iter().for_each(|frame| part.put_link_layer(frame));
