@@ -4,7 +4,26 @@ Inputs unless a case says otherwise: hop limit 40, traffic class 0xb8, flow labe
 bytes of payload, from a host behind p0's neighbour.
 """
 
-from . import bpf, endpoint, fou, headend, hmac, ioam, ip, leak, mpls, qdisc, qos, rpl, segments, tunnel, tunnel_out, tunnel_qos  # noqa: F401
+from . import (  # noqa: F401
+    bpf,
+    edits,
+    endpoint,
+    fou,
+    headend,
+    hmac,
+    ioam,
+    ip,
+    leak,
+    mpls,
+    priority,
+    qdisc,
+    qos,
+    rpl,
+    segments,
+    tunnel,
+    tunnel_out,
+    tunnel_qos,
+)
 from .frames import CASES
 
 __all__ = ["CASES"]

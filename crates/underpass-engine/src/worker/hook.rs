@@ -348,7 +348,7 @@ impl<const COUNT: bool> Path<COUNT> {
         view: &View<'_>,
         action: &StoredAction,
         mirred: &Mirred,
-        mut packet: Packet,
+        packet: Packet,
         place: &Place,
     ) -> (Option<Packet>, Control, Drop) {
         let control = action.control();
@@ -362,7 +362,6 @@ impl<const COUNT: bool> Path<COUNT> {
             let control = if mirred.redirect { Control::Drop } else { control };
             return (Some(packet), control, Drop::MirredLink);
         }
-        with_header(&mut packet, place);
         let way = if mirred.ingress { Way::In } else { Way::Out };
         let counter = action.config.counter;
         let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
@@ -396,9 +395,11 @@ fn depth(packet: &Packet, place: &Place) -> u8 {
     place.depth.max(packet.tag().nested >> 4)
 }
 
-/// Gives a packet whose Ethernet header an action has taken off another, unless none has one there.
+/// Gives a packet that comes in and whose Ethernet header an action has taken off another, unless none has one there. What
+/// leaves is a frame as it is: in Linux, too, a packet that was inside another begins with its own header then.
 pub(super) fn with_header(packet: &mut Packet, place: &Place) {
-    if packet.tag().headless != 0 && !place.bare && give_header(packet, place.mac).is_none() {
+    let lacks = packet.tag().headless != 0 && place.ingress && !place.bare;
+    if lacks && give_header(packet, place.mac).is_none() {
         packet.truncate(0);
     }
 }

@@ -1,5 +1,6 @@
 //! Who serves qdiscs: the worker, as soon as something may leave.
 
+use super::super::hook::{place_of, with_header};
 use super::super::{Burst, Path, View};
 use super::{INTO, LATEST, Place, ROUNDS};
 use crate::drops::Drop;
@@ -192,6 +193,8 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             match link.and_then(|link| Some((link, link.port?))) {
                 Some((link, port)) => {
+                    let place = place_of(id, link, true, None);
+                    burst.iter_mut().for_each(|packet| with_header(packet, &place));
                     self.take_in(view, (port, id, link), &mut burst, trace);
                 }
                 None => {
