@@ -61,6 +61,28 @@ fn count_actions(lab: &mut Lab, kind: &str) -> usize {
     tables.filter(|table| table.kind == action::TCA_ACT_TAB).map(|table| table.nested().count()).sum()
 }
 
+/// `tc actions add action gact pass index INDEX`, and what `tc actions ls action gact` lists then.
+#[test]
+fn a_dump_ends_with_the_last_number() {
+    let mut lab = Lab::new();
+    for (index, count) in [(7_u32, 1), (u32::MAX, 2), (u32::MAX - 1, 3)] {
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL;
+        let (errno, _) = send(&mut lab, NEWACTION, flags, |message| {
+            message.fixed(&[0; action::HEADER]);
+            let table = message.nest_unflagged(action::TCA_ACT_TAB);
+            let one = message.nest_unflagged(1);
+            message.text(1, "gact");
+            let options = message.nest(2);
+            let parameters = [index, 0, 0, 0, 0].map(u32::to_ne_bytes);
+            message.attribute(2, parameters.as_flattened());
+            message.end(options);
+            message.end(one);
+            message.end(table);
+        });
+        assert_eq!((errno, count_actions(&mut lab, "gact")), (0, count), "{index}");
+    }
+}
+
 /// A request: new, delete or get (0 to 2) of a filter, a chain or an action.
 #[derive(Clone, Debug)]
 struct Step {

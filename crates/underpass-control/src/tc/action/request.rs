@@ -1,5 +1,6 @@
 //! `tc actions`: Linux's `tc_ctl_action`, `tc_dump_action`.
 
+use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 
 use libc::{EINVAL, ENOENT, EPERM};
@@ -208,13 +209,14 @@ const LARGE: usize = 16 * 1024;
 
 impl Dump for ActionDump {
     fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
-        let after = Name { kind: self.kind, index: self.last.saturating_add(1) };
-        let end = Name { kind: self.kind, index: u32::MAX };
+        // No action has the number 0.
+        let after = Bound::Excluded(Name { kind: self.kind, index: self.last });
+        let end = Bound::Included(Name { kind: self.kind, index: u32::MAX });
         let recent = |action: &super::Action, name| {
             let used = router.shown_action(name, action).times.last_use;
             self.since == 0 || used.saturating_mul(10) <= self.since.into()
         };
-        let rest = router.actions.by_name.range(after..=end);
+        let rest = router.actions.by_name.range((after, end));
         let mut rest = rest.filter(|(name, action)| recent(action, **name)).peekable();
         if rest.peek().is_none() {
             return Ok(More::No);

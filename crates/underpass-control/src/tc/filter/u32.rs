@@ -1,6 +1,7 @@
 //! `u32`: hash tables of filters, shared by all priorities of a qdisc. Linux: `net/sched/cls_u32.c`.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use libc::{EBUSY, EINVAL, ENOMEM, ENOSPC};
 use underpass_engine::counters::CounterId;
@@ -178,7 +179,8 @@ impl Router {
         let own = |table: &&Table| table.priority == name.number;
         let Some(last) = last else { return tables.iter().find(own).map(|table| table.handle) };
         let at = tables.iter().position(|table| table.handle == u32::table(last))?;
-        let node = tables.get(at)?.nodes.range(last.checked_add(1)?..).next().map(|(handle, _)| *handle);
+        let behind = (Bound::Excluded(last), Bound::Unbounded);
+        let node = tables.get(at)?.nodes.range(behind).next().map(|(handle, _)| *handle);
         node.or_else(|| tables.get(at + 1..)?.iter().find(own).map(|table| table.handle))
     }
 
