@@ -1,6 +1,6 @@
 //! One netlink socket of a program.
 
-use crate::dump::Running;
+use crate::dump::{LARGE_PART, Running, SMALL_PART};
 
 /// `NETLINK_ROUTE` or `NETLINK_GENERIC`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +24,8 @@ pub struct Client {
     pub extended_ack: bool,
     /// `NETLINK_CAP_ACK`: errors do not repeat the request.
     pub cap_ack: bool,
+    /// Length of the largest buffer that its program is known to read with, in bytes; 0: none is known.
+    pub room: usize,
     pub(crate) groups: Vec<u32>,
     pub(crate) dump: Option<Running>,
 }
@@ -37,6 +39,7 @@ impl Client {
             strict_check: false,
             extended_ack: false,
             cap_ack: false,
+            room: 0,
             groups: Vec::new(),
             dump: None,
         }
@@ -46,6 +49,11 @@ impl Client {
     /// [`Router::continue_dump`](crate::Router::continue_dump).
     pub fn dumping(&self) -> bool {
         self.dump.is_some()
+    }
+
+    /// How long a datagram of a dump may be. Linux: `netlink_dump`.
+    pub fn longest_part(&self) -> usize {
+        self.room.clamp(SMALL_PART, LARGE_PART)
     }
 
     /// Whether it is a member of a multicast group.

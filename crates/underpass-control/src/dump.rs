@@ -8,9 +8,11 @@ use underpass_netlink::{Refusal, Replies};
 
 use crate::Router;
 
-/// Longest datagram of a dump, in bytes, unless a single message is longer: what Linux sends at most,
-/// and what FRR and libnl have room for.
-const DATAGRAM: usize = 32 * 1024 - 512;
+/// Longest datagram of a dump, in bytes, for a client that has room for it, unless a single message is longer: what
+/// Linux sends at most, `SKB_WITH_OVERHEAD(32768)`.
+pub const LARGE_PART: usize = 32_768 - 320;
+/// The same for a client of which no larger buffer is known: Linux's `NLMSG_GOODSIZE`.
+pub const SMALL_PART: usize = 4096 - 320;
 
 /// A dump under way. It keeps a place (the key of the last object, not a copy of the table), so the
 /// model may change between two datagrams.
@@ -98,9 +100,9 @@ impl Running {
         Self { dump, to, generation, carry: Vec::new() }
     }
 
-    /// Writes the next datagram; says whether there are more. `extended`: the client wants to know more
-    /// than the errno of what ends the dump early.
-    pub fn datagram(&mut self, router: &Router, extended: bool, replies: &mut Replies) -> More {
+    /// Writes the next datagram, of at most `limit` bytes unless a single message is longer; says whether there are more.
+    /// `extended`: the client wants to know more than the errno of what ends the dump early.
+    pub fn datagram(&mut self, router: &Router, limit: usize, extended: bool, replies: &mut Replies) -> More {
         let mut flags = NLM_F_MULTIPART;
         if self.dump.filtered() {
             flags |= NLM_F_DUMP_FILTERED;
@@ -111,7 +113,7 @@ impl Running {
         let marked = if self.dump.marks_messages() { flags | NLM_F_DUMP_FILTERED } else { flags };
         let mut bytes = std::mem::take(&mut self.carry);
         let mut done = None;
-        while done.is_none() && bytes.len() < DATAGRAM {
+        while done.is_none() && bytes.len() < limit {
             let start = bytes.len();
             let mut chunk = Chunk { datagram: &mut bytes, to: self.to, flags: marked };
             match self.dump.next(router, &mut chunk) {
@@ -119,7 +121,7 @@ impl Running {
                 Ok(More::No) => done = Some(None),
                 Err(refusal) => done = Some(Some(refusal)),
             }
-            if start > 0 && bytes.len() > DATAGRAM {
+            if start > 0 && bytes.len() > limit {
                 self.carry.extend_from_slice(&bytes[start..]);
                 bytes.truncate(start);
                 // What is carried over goes first; a dump that is over says so again.
@@ -128,7 +130,14 @@ impl Running {
             }
         }
         if let Some(refusal) = &done {
+            let start = bytes.len();
             write_done(&mut bytes, flags, self.to, refusal.as_ref(), extended);
+            if start > 0 && bytes.len() > limit {
+                let (part, end) = bytes.split_at(start);
+                replies.datagram(part);
+                replies.datagram(end);
+                return More::No;
+            }
         }
         replies.datagram(&bytes);
         if done.is_some() { More::No } else { More::Yes }

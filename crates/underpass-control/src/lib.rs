@@ -32,7 +32,7 @@ mod tc;
 
 pub use address::Address;
 pub use client::{Client, Protocol};
-pub use dump::Dump;
+pub use dump::{Dump, LARGE_PART, SMALL_PART};
 pub use events::Notification;
 pub use link::{Link, LinkKind, Tunnel};
 pub use mirror::PROTOCOL;

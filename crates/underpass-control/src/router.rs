@@ -180,8 +180,9 @@ impl Router {
 
     /// Writes the next datagram of the client's dump, if one is under way; says whether there is more.
     pub fn continue_dump(&self, client: &mut Client, replies: &mut Replies) -> bool {
+        let limit = client.longest_part();
         if let Some(dump) = &mut client.dump
-            && dump.datagram(self, client.extended_ack, replies) == More::No
+            && dump.datagram(self, limit, client.extended_ack, replies) == More::No
         {
             client.dump = None;
         }

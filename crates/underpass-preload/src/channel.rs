@@ -12,7 +12,7 @@ use std::{
 use libc::{iovec, msghdr, sockaddr_un, socklen_t, ssize_t};
 
 use crate::{
-    next,
+    lost, next,
     numbers::{self, Meaning},
     programs,
     protocol::{
@@ -77,6 +77,11 @@ fn namespace() -> Option<u64> {
 /// A connection to the router; `None` if there is none in the caller's network namespace, whose kernel the
 /// program then talks to.
 pub fn connect() -> Result<Option<c_int>, c_int> {
+    connect_in(namespace)
+}
+
+/// The same with the router of a network namespace.
+fn connect_in(namespace: impl Fn() -> Option<u64>) -> Result<Option<c_int>, c_int> {
     match routers() {
         None => Ok(None),
         // What `ip` prints for a path that is not there would puzzle: it opens no file.
@@ -124,7 +129,27 @@ fn connect_to(router: &sockaddr_un) -> Result<c_int, c_int> {
 /// SOCK_CLOEXEC and SOCK_NONBLOCK.
 pub fn open(kind: c_int, protocol: c_int) -> Result<Option<c_int>, c_int> {
     let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
-    let Some(mut control) = connect()? else { return Ok(None) };
+    let namespace = namespace();
+    let Some((data, control)) = establish(flags, protocol, namespace)? else { return Ok(None) };
+    match table::enter(data, control, kind & !flags, protocol) {
+        Some(socket) => {
+            socket.namespace.store(namespace.unwrap_or(0), Relaxed);
+            Ok(Some(data))
+        }
+        None => {
+            // SAFETY: both are ours, and nobody else knows them.
+            unsafe {
+                next::close(data);
+                next::close(control);
+            }
+            Err(libc::EMFILE)
+        }
+    }
+}
+
+/// A data socket of these flags and the control connection with it; `None` as [`connect`].
+fn establish(flags: c_int, protocol: c_int, namespace: Option<u64>) -> Result<Option<(c_int, c_int)>, c_int> {
+    let Some(mut control) = connect_in(|| namespace)? else { return Ok(None) };
     let mut ends = [-1; 2];
     // SAFETY: socketpair writes two descriptors; the others take descriptors that are ours.
     unsafe {
@@ -143,17 +168,65 @@ pub fn open(kind: c_int, protocol: c_int) -> Result<Option<c_int>, c_int> {
     let handed = hand_over(control, far, protocol);
     // SAFETY: `far` is ours, and with the router by now.
     unsafe { next::close(far) };
-    let opened = handed.and_then(|()| {
-        table::enter(data, control, kind & !flags, protocol).map(|_| data).ok_or(libc::EMFILE)
-    });
-    if opened.is_err() {
+    if handed.is_err() {
         // SAFETY: both are ours, and nobody else knows them.
         unsafe {
             next::close(data);
             next::close(control);
         }
     }
-    opened.map(Some)
+    handed.map(|()| Some((data, control)))
+}
+
+/// Gives a socket whose router has ended to the one that is there now, as it was: its options, port id and groups.
+pub fn reopen(socket: &Socket, nonblocking: bool, put_in: impl Fn(c_int, c_int)) -> Result<(), c_int> {
+    let _turn = turn(socket);
+    let namespace = Some(socket.namespace.load(Relaxed)).filter(|&inode| inode != 0);
+    let flags = libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
+    let opened = establish(flags, socket.protocol.load(Relaxed), namespace)?;
+    let (data, control) = opened.ok_or(libc::ECONNREFUSED)?;
+    let restored = restore(socket, control)
+        .and_then(|()| table::put_in_place(socket, data, control, put_in).ok_or(libc::ECONNREFUSED));
+    // SAFETY: `data` is ours: the program has copies of it, if it took the place of what was there. `control` is the
+    // table's then.
+    unsafe {
+        next::close(data);
+        if restored.is_err() {
+            next::close(control);
+        }
+    }
+    restored?;
+    socket.sent.store(0, Relaxed);
+    socket.told_room.store(0, Relaxed);
+    socket.waits.store(false, Relaxed);
+    Ok(())
+}
+
+/// Sets what the program had set of a socket.
+fn restore(socket: &Socket, control: c_int) -> Result<(), c_int> {
+    let set =
+        |option: c_int, value: u32| ask(control, Message::new(Kind::Set, option as u32, value, 0)).map(drop);
+    let options = socket.options.load(Relaxed);
+    (0..32).filter(|option| options >> option & 1 != 0).try_for_each(|option| set(option, 1))?;
+    let port_id = socket.port_id.load(Relaxed);
+    if port_id != 0 {
+        let groups = socket.groups.load(Relaxed);
+        ask(control, Message::new(Kind::Bind, port_id, groups, port_id))?;
+    }
+    let above = socket.groups_above.load(Relaxed);
+    let mut members = (0..64).filter(|bit| above >> bit & 1 != 0);
+    members.try_for_each(|bit| set(libc::NETLINK_ADD_MEMBERSHIP, FIRST_ABOVE + bit))
+}
+
+/// The first multicast group that an address does not name.
+pub const FIRST_ABOVE: u32 = 33;
+
+/// Tells the router how long a buffer the program reads with. It does not answer.
+pub fn tell_room(socket: &Socket, room: u32) {
+    let bytes = Message::new(Kind::Room, room, 0, 0).to_bytes();
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: send reads `bytes`.
+    unsafe { next::send(socket.control.load(Relaxed), bytes.as_ptr().cast(), bytes.len(), flags) };
 }
 
 /// Sends OPEN with the router's end of the data socket, and waits for the reply.
@@ -186,10 +259,20 @@ fn hand_over(control: c_int, far: c_int, protocol: c_int) -> Result<(), c_int> {
     reply(control).map(drop)
 }
 
-/// Asks the router about `socket` and waits for its reply.
+/// Asks the router about `socket` and waits for its reply; the next router, if this one has ended.
 pub fn call(socket: &Socket, question: Message) -> Result<Message, c_int> {
-    let _turn = turn(socket);
-    ask(socket.control.load(Relaxed), question)
+    let answer = {
+        let _turn = turn(socket);
+        ask(socket.control.load(Relaxed), question)
+    };
+    match answer {
+        Err(libc::ECONNREFUSED) if lost::is_over(socket) => {
+            lost::reconnect(socket)?;
+            let _turn = turn(socket);
+            ask(socket.control.load(Relaxed), question)
+        }
+        answer => answer,
+    }
 }
 
 /// Asks the router about a path below `/proc/sys/net`; gives its answer and the text in it.
@@ -233,7 +316,7 @@ fn ask_with_text(
     }
     let mut bytes = vec![0; Message::LENGTH + room];
     // SAFETY: recv writes at most the length given.
-    let length = retry(|| unsafe { libc::recv(control, bytes.as_mut_ptr().cast(), bytes.len(), 0) });
+    let length = retry(|| unsafe { next::recv(control, bytes.as_mut_ptr().cast(), bytes.len(), 0) });
     let length = usize::try_from(length).map_err(|_| libc::ECONNREFUSED)?;
     match Message::with_text(bytes.get(..length).unwrap_or_default()) {
         Some((answer @ Message { kind: Kind::Reply, a: 0, .. }, text)) => Ok((answer, text.to_vec())),
@@ -285,7 +368,7 @@ pub fn is_connection(fd: c_int) -> bool {
 pub fn drain(fd: c_int) {
     let mut bytes = [0u8; Message::LENGTH];
     // SAFETY: recv writes at most the length given.
-    while unsafe { libc::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) } > 0 {}
+    while unsafe { next::recv(fd, bytes.as_mut_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT) } > 0 {}
 }
 
 /// Waits for the router's word about a text that was written.
@@ -355,7 +438,7 @@ fn reply(control: c_int) -> Result<Message, c_int> {
 fn receive(control: c_int) -> Result<Message, c_int> {
     let mut bytes = [0u8; Message::LENGTH];
     // SAFETY: recv writes at most the length given.
-    let length = retry(|| unsafe { libc::recv(control, bytes.as_mut_ptr().cast(), bytes.len(), 0) });
+    let length = retry(|| unsafe { next::recv(control, bytes.as_mut_ptr().cast(), bytes.len(), 0) });
     let length = usize::try_from(length).map_err(|_| libc::ECONNREFUSED)?;
     Message::from_bytes(bytes.get(..length).unwrap_or_default()).ok_or(libc::ECONNREFUSED)
 }
@@ -428,20 +511,29 @@ pub unsafe fn submit(
             std::ptr::copy_nonoverlapping(named.as_ptr(), libc::CMSG_DATA(header).cast(), named.len());
         }
     }
-    let _turn = turn(socket);
     // SAFETY: the caller's promise, and what was made above.
-    let length = unsafe { next::sendmsg(fd, &raw const message, flags | libc::MSG_NOSIGNAL) };
-    let errno = next::errno();
+    let send = || unsafe { next::sendmsg(fd, &raw const message, flags | libc::MSG_NOSIGNAL) };
+    let mut turn_taken = turn(socket);
+    let mut length = if socket.waits.load(Relaxed) { -1 } else { send() };
+    let mut errno = next::errno();
+    if length < 0 && (socket.waits.load(Relaxed) || is_gone(errno)) {
+        drop(turn_taken);
+        let reconnected = lost::reconnect(socket);
+        turn_taken = turn(socket);
+        (length, errno) = match reconnected {
+            Ok(()) => (send(), next::errno()),
+            Err(errno) => (-1, errno),
+        };
+    }
+    let _turn = turn_taken;
     for file in files {
         // SAFETY: it was made for this message.
         unsafe { next::close(file) };
     }
     if length < 0 {
-        return Err(match errno {
-            libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN => libc::ECONNREFUSED,
-            errno => errno,
-        });
+        return Err(if is_gone(errno) { libc::ECONNREFUSED } else { errno });
     }
+    socket.asks.store(true, Relaxed);
     let count = socket.sent.fetch_add(1, Relaxed).wrapping_add(1);
     // If the router is gone, the program hears it when it reads.
     while let Ok(message) = receive(socket.control.load(Relaxed)) {
@@ -450,6 +542,11 @@ pub unsafe fn submit(
         }
     }
     Ok(length)
+}
+
+/// Whether an errno of sendmsg(2) says that the router has closed its end.
+const fn is_gone(errno: c_int) -> bool {
+    matches!(errno, libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN)
 }
 
 /// The bytes of vectors, one after the other.

@@ -15,6 +15,7 @@ pub mod protocol;
 
 mod channel;
 mod hooks;
+mod lost;
 mod next;
 mod programs;
 mod start;

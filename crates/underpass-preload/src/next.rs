@@ -122,6 +122,12 @@ next! {
         fd: c_int, bytes: *mut c_void, length: usize, room: usize, flags: c_int, address: *mut sockaddr,
         address_length: *mut socklen_t
     ) -> ssize_t;
+    recv(fd: c_int, bytes: *mut c_void, length: usize, flags: c_int) -> ssize_t;
+    __recv_chk(fd: c_int, bytes: *mut c_void, length: usize, room: usize, flags: c_int) -> ssize_t;
+    read(fd: c_int, bytes: *mut c_void, length: usize) -> ssize_t;
+    __read_chk(fd: c_int, bytes: *mut c_void, length: usize, room: usize) -> ssize_t;
+    readv(fd: c_int, vectors: *const libc::iovec, count: c_int) -> ssize_t;
+    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int;
     close(fd: c_int) -> c_int;
     close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
     dup(fd: c_int) -> c_int;

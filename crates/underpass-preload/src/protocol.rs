@@ -21,6 +21,7 @@
 //!   (a datagram on data, with the      →
 //!    descriptors that it names)
 //!                                      ←   (answers on data), then DONE count
+//!   ROOM bytes                         →                         no answer
 //!   INDEX_OF name | NAME_OF index      →                         no OPEN needed
 //!                                      ←   REPLY errno, index, name
 //!   TUNNEL ioctl, name, parameters     →                         no OPEN needed
@@ -52,6 +53,12 @@
 //! of the kernel (a dump's first part; the rest follows as the program reads), and options and requests
 //! keep their order although they travel on two sockets. DONE carries the number of data datagrams
 //! handled since OPEN, modulo 2^32, so that one that nobody waited for is not taken for the next.
+//!
+//! ROOM says how long the largest buffer is that the program has read with: longer parts of a dump would be cut. It is
+//! sent while a dump is read and the number has grown. Until then a part is as short as Linux makes the first one.
+//!
+//! Once NETLINK_PKTINFO is set, each datagram of the router begins with a [`mark`] of its multicast group, which the
+//! library takes off.
 //!
 //! Either side closes to end it. Both sides are on one machine: integers are in its byte order.
 
@@ -103,6 +110,8 @@ pub enum Kind {
     /// `a`: the number of an ioctl of tunnel devices; `name`: the device. The memory of the program that the ioctl
     /// speaks of follows the message, at most [`TUNNEL_PARAMETERS`] bytes; the reply is followed by what becomes of it.
     Tunnel = 8,
+    /// `a`: length of the largest buffer that the program has read with, in bytes. There is no reply.
+    Room = 9,
     /// Answer to any of the above. `a`: 0 or an errno.
     Reply = 16,
     /// A data datagram has been handled. `a`: how many since OPEN, modulo 2^32.
@@ -137,7 +146,30 @@ pub mod sysctl {
 }
 
 /// Version of this protocol; the daemon refuses another with EPROTO.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+
+/// Length of a [`mark`].
+pub const MARK: usize = 16;
+
+/// Type and flags of a mark, which no message of the router or of a kernel has.
+const MARK_KIND: [u8; 4] = [1, 0, 0x55, 0x50];
+
+/// What a datagram begins with for a program that has set NETLINK_PKTINFO: the header of an empty message, with the
+/// multicast group that it went to; 0 for none.
+pub fn mark(group: u32) -> [u8; MARK] {
+    let mut mark = [0; MARK];
+    mark[..4].copy_from_slice(&(MARK as u32).to_ne_bytes());
+    mark[4..8].copy_from_slice(&MARK_KIND);
+    mark[8..12].copy_from_slice(&group.to_ne_bytes());
+    mark
+}
+
+/// The group that the mark at the start of a datagram names; `None` if there is no mark.
+pub fn marked(datagram: &[u8]) -> Option<u32> {
+    let mark = datagram.first_chunk::<MARK>()?;
+    let group = u32::from_ne_bytes([mark[8], mark[9], mark[10], mark[11]]);
+    (*mark == self::mark(group)).then_some(group)
+}
 
 /// One datagram on the control socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,6 +225,7 @@ impl Message {
             6 => Kind::NameOf,
             7 => Kind::Sysctl,
             8 => Kind::Tunnel,
+            9 => Kind::Room,
             16 => Kind::Reply,
             17 => Kind::Done,
             _ => return None,
@@ -218,6 +251,7 @@ mod tests {
             Kind::NameOf,
             Kind::Sysctl,
             Kind::Tunnel,
+            Kind::Room,
             Kind::Reply,
             Kind::Done,
         ] {
@@ -227,11 +261,18 @@ mod tests {
     }
 
     #[test]
+    fn a_mark_is_told_from_messages() {
+        assert_eq!((marked(&mark(0)), marked(&mark(27))), (Some(0), Some(27)));
+        let noop = [16, 0, 0, 0, 1, 0, 0, 0, 27, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!((marked(&noop), marked(&mark(5)[..15])), (None, None));
+    }
+
+    #[test]
     fn other_lengths_and_kinds_are_refused() {
         let bytes = Message::new(Kind::Done, 0, 0, 0).to_bytes();
         assert_eq!(Message::from_bytes(&bytes[1..]), None);
         assert_eq!(Message::from_bytes(&[&bytes[..], &[0]].concat()), None);
-        for kind in [0u32, 9, 15, 18, u32::MAX] {
+        for kind in [0u32, 10, 15, 18, u32::MAX] {
             let mut bytes = bytes;
             bytes[..4].copy_from_slice(&kind.to_ne_bytes());
             assert_eq!(Message::from_bytes(&bytes), None);

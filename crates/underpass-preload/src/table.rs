@@ -11,7 +11,7 @@ use std::{
     mem::MaybeUninit,
     sync::{
         Mutex,
-        atomic::{AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -41,8 +41,26 @@ pub struct Socket {
     pub port_id: AtomicU32,
     /// Mask of multicast groups 1 to 32.
     pub groups: AtomicU32,
+    /// Groups 33 to 96 that it is a member of.
+    pub groups_above: AtomicU64,
+    /// Options of SOL_NETLINK that are on, a bit each.
+    pub options: AtomicU32,
+    /// The network namespace whose router it is of; 0 for none.
+    pub namespace: AtomicU64,
     /// Data datagrams sent, modulo 2^32.
     pub sent: AtomicU32,
+    /// Length of the largest buffer that the router has been told of.
+    pub told_room: AtomicU32,
+    /// Whether datagrams can begin with a mark of their group.
+    pub marks: AtomicBool,
+    /// Whether a request has been sent since the last answer was read.
+    pub asks: AtomicBool,
+    /// Whether what the router had to tell has been lost and the program does not know it yet.
+    pub overrun: AtomicBool,
+    /// Whether its router has ended and its descriptors are those of a clock.
+    pub waits: AtomicBool,
+    /// Inode of what is about to take the place of the data socket; 0 for nothing.
+    coming: AtomicU64,
     /// Held from a question until its answer.
     pub turn: Mutex<()>,
 }
@@ -58,7 +76,16 @@ static SLOTS: [Socket; SOCKETS] = [const {
         protocol: AtomicI32::new(0),
         port_id: AtomicU32::new(0),
         groups: AtomicU32::new(0),
+        groups_above: AtomicU64::new(0),
+        options: AtomicU32::new(0),
+        namespace: AtomicU64::new(0),
         sent: AtomicU32::new(0),
+        told_room: AtomicU32::new(0),
+        marks: AtomicBool::new(false),
+        asks: AtomicBool::new(false),
+        overrun: AtomicBool::new(false),
+        waits: AtomicBool::new(false),
+        coming: AtomicU64::new(0),
         turn: Mutex::new(()),
     }
 }; SOCKETS];
@@ -128,7 +155,8 @@ fn current(fd: c_int) -> Option<&'static Socket> {
     let errno = next::errno();
     let inode = inode(fd);
     next::set_errno(errno);
-    if inode == Some(socket.inode.load(Relaxed)) {
+    let known = [socket.inode.load(Relaxed), socket.coming.load(Relaxed)];
+    if inode.is_some_and(|inode| known.contains(&inode)) {
         return Some(socket);
     }
     forget(fd);
@@ -149,7 +177,8 @@ fn inode(fd: c_int) -> Option<u64> {
         }
         status.assume_init()
     };
-    (status.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(status.st_ino)
+    // What is no file of a file system, a clock among them, has no type, and all share one inode.
+    matches!(status.st_mode & libc::S_IFMT, libc::S_IFSOCK | 0).then_some(status.st_ino)
 }
 
 /// The process whose table this is; 0 before [`adopt`].
@@ -169,7 +198,7 @@ pub fn adopt() {
 
 /// Whether the table is this process's own. It is not in the child of a vfork, which shares its
 /// parent's memory but not its descriptors: what it closes must not be forgotten here.
-fn own() -> bool {
+pub fn own() -> bool {
     let owner = OWNER.load(Relaxed);
     // SAFETY: getpid has no preconditions.
     owner == 0 || owner == unsafe { libc::getpid() }
@@ -196,8 +225,49 @@ fn take_slot(inode: u64, control: c_int, kind: c_int, protocol: c_int) -> Option
     socket.protocol.store(protocol, Relaxed);
     socket.port_id.store(0, Relaxed);
     socket.groups.store(0, Relaxed);
+    socket.groups_above.store(0, Relaxed);
+    socket.options.store(0, Relaxed);
+    socket.namespace.store(0, Relaxed);
     socket.sent.store(0, Relaxed);
+    socket.told_room.store(0, Relaxed);
+    for flag in [&socket.marks, &socket.asks, &socket.overrun, &socket.waits] {
+        flag.store(false, Relaxed);
+    }
+    socket.coming.store(0, Relaxed);
     Some((index, socket))
+}
+
+/// The descriptors of a socket.
+pub fn descriptors(socket: &Socket) -> impl Iterator<Item = c_int> + use<'_> {
+    (0..=highest()).filter(move |&fd| known(fd).is_some_and(|other| std::ptr::eq(other, socket)))
+}
+
+/// Puts `data` in the place of all descriptors of a socket, and `control` in that of its control connection; -1: there is
+/// none. `put_in` makes a number another's.
+pub fn put_in_place(
+    socket: &Socket,
+    data: c_int,
+    control: c_int,
+    put_in: impl Fn(c_int, c_int),
+) -> Option<()> {
+    let new = inode(data)?;
+    let index = descriptors(socket).next().and_then(entry)?.load(Relaxed);
+    if control >= 0 {
+        put(control, entry(control)?, index | CONTROL);
+    }
+    socket.coming.store(new, Relaxed);
+    for fd in descriptors(socket) {
+        put_in(data, fd);
+    }
+    socket.inode.store(new, Relaxed);
+    socket.coming.store(0, Relaxed);
+    let old = socket.control.swap(control, Relaxed);
+    if let Some(entry) = entry(old) {
+        entry.store(0, Relaxed);
+        // SAFETY: the descriptor is ours alone: the program's own calls to close are kept off it.
+        unsafe { next::close(old) };
+    }
+    Some(())
 }
 
 /// `copy` is now the same open socket as `fd`, whatever it was before.

@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use super::returned;
-use crate::{next, table};
+use crate::{lost, next, table};
 
 /// # Safety
 /// As close(2).
@@ -18,6 +18,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
     }
     // Before the number can be another's.
     table::forget(fd);
+    lost::closed(fd);
     // SAFETY: the caller's promise.
     unsafe { next::close(fd) }
 }
@@ -115,4 +116,24 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: *mut c_voi
     // SAFETY: the caller's promise.
     let result = unsafe { next::fcntl64(fd, command, argument) };
     if copies(command) { copied(fd, result) } else { result }
+}
+
+/// # Safety
+/// As epoll_ctl(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut libc::epoll_event,
+) -> c_int {
+    // SAFETY: the caller's promise; where the call succeeds with an event, it can be read.
+    unsafe {
+        let result = next::epoll_ctl(epoll, operation, fd, event);
+        if result == 0 && table::live(fd).is_some() {
+            let kept = operation != libc::EPOLL_CTL_DEL && !event.is_null();
+            lost::watched(epoll, fd, kept.then(|| event.read_unaligned()));
+        }
+        result
+    }
 }

@@ -181,11 +181,28 @@ pub unsafe extern "C" fn setsockopt(
     returned(channel::call(socket, Message::new(Kind::Set, name as u32, value, 0)).map(|_| {
         // Groups 1 to 32 show in the socket's address too.
         let group = value.checked_sub(1).and_then(|bit| 1u32.checked_shl(bit)).unwrap_or(0);
+        // The others are remembered for the next router.
+        let bit = value.checked_sub(channel::FIRST_ABOVE).and_then(|bit| 1u64.checked_shl(bit)).unwrap_or(0);
         match name {
-            libc::NETLINK_ADD_MEMBERSHIP => socket.groups.fetch_or(group, Relaxed),
-            libc::NETLINK_DROP_MEMBERSHIP => socket.groups.fetch_and(!group, Relaxed),
-            _ => 0,
-        };
+            libc::NETLINK_ADD_MEMBERSHIP => {
+                socket.groups.fetch_or(group, Relaxed);
+                socket.groups_above.fetch_or(bit, Relaxed);
+            }
+            libc::NETLINK_DROP_MEMBERSHIP => {
+                socket.groups.fetch_and(!group, Relaxed);
+                socket.groups_above.fetch_and(!bit, Relaxed);
+            }
+            option => {
+                let bit = 1u32.checked_shl(option as u32).unwrap_or(0);
+                match value {
+                    0 => socket.options.fetch_and(!bit, Relaxed),
+                    _ => socket.options.fetch_or(bit, Relaxed),
+                };
+                if option == libc::NETLINK_PKTINFO {
+                    socket.marks.store(true, Relaxed);
+                }
+            }
+        }
         0
     }))
 }

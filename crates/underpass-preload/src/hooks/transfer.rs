@@ -1,15 +1,18 @@
 //! Requests out, answers in.
 //!
 //! Sending waits until the router has handled the datagram. Receiving is the C library's own, after which
-//! the sender's address is made that of a kernel; calls that return no address (read, recv) need nothing.
+//! the sender's address is made that of a kernel. The router hears how long the buffers are that a dump is read with, and
+//! a socket whose router has ended waits for the next one ([`crate::lost`]).
 #![allow(unsafe_code)]
 
 use std::{
     ffi::{c_int, c_uint, c_void},
     slice,
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, Instant},
 };
 
-use libc::{iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
+use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr, socklen_t, ssize_t};
 
 use super::{
     files::write_text,
@@ -17,7 +20,10 @@ use super::{
     sockets::{netlink_address, to_router, write_address},
 };
 use crate::{
-    channel, next,
+    channel,
+    lost::{self, Then},
+    next,
+    protocol::{MARK, marked},
     table::{self, Socket},
 };
 
@@ -173,35 +179,189 @@ pub unsafe extern "C" fn writev(fd: c_int, vectors: *const iovec, count: c_int) 
     returned(unsafe { send_vectors(fd, socket, vectors.cast_mut(), count, std::ptr::null(), 0, 0) })
 }
 
-/// Makes the sender of a received message the kernel: port id 0.
+/// What a message is received with, and the room that its parts had before.
+struct Receipt<'a> {
+    message: &'a mut msghdr,
+    name: socklen_t,
+    control: usize,
+}
+
+/// Receives a message of the router's as one of a kernel.
 ///
 /// # Safety
-/// `message` is a message that a receive has filled; `room` the length of its `msg_name` before.
-unsafe fn from_kernel(message: &mut msghdr, room: socklen_t) {
-    message.msg_namelen = room;
+/// `message` is a valid message to receive.
+unsafe fn receive(fd: c_int, socket: &Socket, message: &mut msghdr, flags: c_int) -> ssize_t {
+    let mut receipt = Receipt { name: message.msg_namelen, control: message.msg_controllen, message };
+    loop {
+        if socket.overrun.swap(false, Relaxed) {
+            return returned(Err(libc::ENOBUFS));
+        }
+        let then = if socket.waits.load(Relaxed) {
+            lost::wait(fd, socket, flags)
+        } else {
+            // SAFETY: the caller's promise.
+            let length = unsafe { receive_marked(fd, socket, &mut receipt, flags) };
+            let failed = length < 0 && next::errno() == libc::ECONNRESET;
+            if !failed && (length != 0 || !lost::has_ended(fd)) {
+                if length >= 0 {
+                    // SAFETY: the caller's promise.
+                    unsafe { received(socket, &mut receipt, length as usize) };
+                }
+                return length;
+            }
+            lost::ended(socket)
+        };
+        match then {
+            Then::Again => {}
+            Then::Fail(errno) => return returned(Err(errno)),
+            Then::End => return 0,
+        }
+    }
+}
+
+/// What follows from a datagram that has been received.
+///
+/// # Safety
+/// The message is one that was received with.
+unsafe fn received(socket: &Socket, receipt: &mut Receipt<'_>, length: usize) {
+    socket.asks.store(false, Relaxed);
+    let message = &mut *receipt.message;
+    // Makes the sender the kernel: port id 0.
+    message.msg_namelen = receipt.name;
     // SAFETY: the caller's promise.
-    unsafe { write_address(0, 0, message.msg_name.cast(), &raw mut message.msg_namelen) };
+    let vectors = unsafe {
+        write_address(0, 0, message.msg_name.cast(), &raw mut message.msg_namelen);
+        match message.msg_iovlen {
+            0 => &[],
+            count => slice::from_raw_parts(message.msg_iov, count),
+        }
+    };
     if message.msg_name.is_null() {
         message.msg_namelen = 0;
     }
+    let room = vectors.iter().map(|vector| vector.iov_len).sum::<usize>().min(LARGEST_ROOM) as u32;
+    if room <= socket.told_room.load(Relaxed) {
+        return;
+    }
+    // SAFETY: the first bytes of the buffer have been written.
+    let is_dump = vectors.first().is_some_and(|first| unsafe {
+        first.iov_len >= NLMSG_SEQUENCE
+            && length >= NLMSG_SEQUENCE
+            && first.iov_base.cast::<u16>().add(3).read_unaligned() & libc::NLM_F_MULTI as u16 != 0
+    });
+    if is_dump {
+        socket.told_room.store(room, Relaxed);
+        channel::tell_room(socket, room);
+    }
 }
+
+/// Buffers that are longer than this make no difference to a dump: `netlink_recvmsg`.
+const LARGEST_ROOM: usize = 32 << 10;
+/// Where `nlmsg_seq` is in a message, behind its length, type and flags.
+const NLMSG_SEQUENCE: usize = 8;
+
+/// recvmsg(2), with the mark at the start of a datagram made a control message of NETLINK_PKTINFO.
+///
+/// # Safety
+/// As [`receive`].
+unsafe fn receive_marked(fd: c_int, socket: &Socket, receipt: &mut Receipt<'_>, flags: c_int) -> ssize_t {
+    let message = &mut *receipt.message;
+    (message.msg_namelen, message.msg_controllen) = (receipt.name, receipt.control as _);
+    // SAFETY: the caller's promise; the mark and the vectors are there until recvmsg has returned.
+    unsafe {
+        if !socket.marks.load(Relaxed) {
+            return next::recvmsg(fd, message, flags);
+        }
+        let mut first = [0u8; MARK];
+        let peek = libc::MSG_PEEK | flags & libc::MSG_DONTWAIT;
+        let length = next::recv(fd, first.as_mut_ptr().cast(), MARK, peek);
+        if length <= 0 {
+            return length;
+        }
+        let Some(group) = marked(first.get(..length as usize).unwrap_or_default()) else {
+            return next::recvmsg(fd, message, flags); // sent before marks were asked for
+        };
+        let mut vectors = vec![iovec { iov_base: first.as_mut_ptr().cast(), iov_len: MARK }];
+        if message.msg_iovlen > 0 {
+            vectors.extend_from_slice(slice::from_raw_parts(message.msg_iov, message.msg_iovlen));
+        }
+        let mut whole = *message;
+        (whole.msg_iov, whole.msg_iovlen) = (vectors.as_mut_ptr(), vectors.len() as _);
+        let length = next::recvmsg(fd, &raw mut whole, flags);
+        if length < 0 {
+            return length;
+        }
+        (message.msg_flags, message.msg_controllen) = (whole.msg_flags, whole.msg_controllen);
+        if socket.options.load(Relaxed) >> libc::NETLINK_PKTINFO & 1 != 0 {
+            put_group(message, receipt.control, group);
+        }
+        length - MARK as ssize_t
+    }
+}
+
+/// Adds the control message that says to which group a datagram went, if there is `room` for it: Linux's `put_cmsg`.
+///
+/// # Safety
+/// `message` has been received with `room` bytes of room for control messages.
+unsafe fn put_group(message: &mut msghdr, room: usize, group: u32) {
+    // SAFETY: what is written lies behind the control messages that are there, inside the room.
+    unsafe {
+        let used = message.msg_controllen;
+        let (len, space) = (libc::CMSG_LEN(4) as usize, libc::CMSG_SPACE(4) as usize);
+        if message.msg_control.is_null() || room < used + len {
+            message.msg_flags |= libc::MSG_CTRUNC;
+            return;
+        }
+        let header = message.msg_control.cast::<u8>().add(used).cast::<cmsghdr>();
+        header.write_unaligned(cmsghdr {
+            cmsg_len: len as _,
+            cmsg_level: libc::SOL_NETLINK,
+            cmsg_type: libc::NETLINK_PKTINFO,
+        });
+        libc::CMSG_DATA(header).cast::<u32>().write_unaligned(group);
+        message.msg_controllen = room.min(used + space) as _;
+    }
+}
+
+/// Receives into one buffer.
+///
+/// # Safety
+/// `bytes` points at `length` bytes that can be written; `address` and `address_length` as of recvfrom(2).
+unsafe fn receive_into(
+    fd: c_int,
+    socket: &Socket,
+    (bytes, length): (*mut c_void, usize),
+    flags: c_int,
+    (address, address_length): (*mut sockaddr, *mut socklen_t),
+) -> ssize_t {
+    let mut vector = channel::vector(bytes, length);
+    // SAFETY: all zero bytes are a valid msghdr; and the caller's promise.
+    unsafe {
+        let mut message: msghdr = std::mem::zeroed();
+        (message.msg_iov, message.msg_iovlen) = (&raw mut vector, 1);
+        if !address.is_null() && !address_length.is_null() {
+            (message.msg_name, message.msg_namelen) = (address.cast(), *address_length);
+        }
+        let received = receive(fd, socket, &mut message, flags);
+        if received >= 0 && !message.msg_name.is_null() {
+            *address_length = message.msg_namelen;
+        }
+        received
+    }
+}
+
+const NOWHERE: (*mut sockaddr, *mut socklen_t) = (std::ptr::null_mut(), std::ptr::null_mut());
 
 /// # Safety
 /// As recvmsg(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    if message.is_null() || table::live(fd).is_none() {
-        // SAFETY: the caller's promise.
-        return unsafe { next::recvmsg(fd, message, flags) };
-    }
     // SAFETY: the caller's promise.
     unsafe {
-        let room = (*message).msg_namelen;
-        let length = next::recvmsg(fd, message, flags);
-        if length >= 0 {
-            from_kernel(&mut *message, room);
+        match table::live(fd) {
+            Some(socket) if !message.is_null() => receive(fd, socket, &mut *message, flags),
+            _ => next::recvmsg(fd, message, flags),
         }
-        length
     }
 }
 
@@ -212,25 +372,35 @@ pub unsafe extern "C" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
-    flags: c_int,
+    mut flags: c_int,
     timeout: *mut libc::timespec,
 ) -> c_int {
-    if messages.is_null() || table::live(fd).is_none() {
+    let Some(socket) = table::live(fd).filter(|_| !messages.is_null()) else {
         // SAFETY: the caller's promise.
         return unsafe { next::recvmmsg(fd, messages, count, flags, timeout) };
-    }
-    // SAFETY: the caller's promise. The receive overwrites the lengths of the names, so they are kept.
-    unsafe {
-        let rooms = |messages: *mut mmsghdr| slice::from_raw_parts_mut(messages, count as usize);
-        let before: [socklen_t; 64] =
-            std::array::from_fn(|i| rooms(messages).get(i).map_or(0, |message| message.msg_hdr.msg_namelen));
-        let received = next::recvmmsg(fd, messages, count.min(before.len() as c_uint), flags, timeout);
-        let filled = usize::try_from(received).unwrap_or(0);
-        for (message, room) in rooms(messages).iter_mut().zip(before).take(filled) {
-            from_kernel(&mut message.msg_hdr, room);
+    };
+    // SAFETY: the caller's promise.
+    let (messages, patience) = unsafe {
+        let patience = timeout.as_ref().map(|time| Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
+        (slice::from_raw_parts_mut(messages, count as usize), patience)
+    };
+    let begin = Instant::now();
+    for (before, message) in (0..).zip(messages) {
+        // SAFETY: the caller's promise.
+        let length = unsafe { receive(fd, socket, &mut message.msg_hdr, flags & !libc::MSG_WAITFORONE) };
+        if length < 0 {
+            return if before > 0 { before } else { -1 };
         }
-        received
+        message.msg_len = length as c_uint;
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        // As in Linux it is looked at behind each datagram.
+        if length == 0 || patience.is_some_and(|patience| begin.elapsed() >= patience) {
+            return before + 1;
+        }
     }
+    count as c_int
 }
 
 /// # Safety
@@ -246,14 +416,10 @@ pub unsafe extern "C" fn recvfrom(
 ) -> ssize_t {
     // SAFETY: the caller's promise.
     unsafe {
-        if address.is_null() || table::live(fd).is_none() {
-            return next::recvfrom(fd, bytes, length, flags, address, address_length);
+        match table::live(fd) {
+            Some(socket) => receive_into(fd, socket, (bytes, length), flags, (address, address_length)),
+            None => next::recvfrom(fd, bytes, length, flags, address, address_length),
         }
-        let received = next::recvfrom(fd, bytes, length, flags, std::ptr::null_mut(), std::ptr::null_mut());
-        if received >= 0 {
-            write_address(0, 0, address, address_length);
-        }
-        received
     }
 }
 
@@ -269,16 +435,88 @@ pub unsafe extern "C" fn __recvfrom_chk(
     address: *mut sockaddr,
     address_length: *mut socklen_t,
 ) -> ssize_t {
+    // SAFETY: the caller's promise. What is too long for the buffer ends the program, as the C library does it.
+    unsafe {
+        match table::live(fd) {
+            Some(socket) if length <= room => {
+                receive_into(fd, socket, (bytes, length), flags, (address, address_length))
+            }
+            _ => next::__recvfrom_chk(fd, bytes, length, room, flags, address, address_length),
+        }
+    }
+}
+
+/// # Safety
+/// As recv(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn recv(fd: c_int, bytes: *mut c_void, length: usize, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promise.
     unsafe {
-        if address.is_null() || table::live(fd).is_none() {
-            return next::__recvfrom_chk(fd, bytes, length, room, flags, address, address_length);
+        match table::live(fd) {
+            Some(socket) => receive_into(fd, socket, (bytes, length), flags, NOWHERE),
+            None => next::recv(fd, bytes, length, flags),
         }
-        let nowhere = std::ptr::null_mut();
-        let received = next::__recvfrom_chk(fd, bytes, length, room, flags, nowhere, std::ptr::null_mut());
-        if received >= 0 {
-            write_address(0, 0, address, address_length);
+    }
+}
+
+/// # Safety
+/// As recv(2); `room` is how large the compiler knows `bytes` to be.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __recv_chk(
+    fd: c_int,
+    bytes: *mut c_void,
+    length: usize,
+    room: usize,
+    flags: c_int,
+) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match table::live(fd) {
+            Some(socket) if length <= room => receive_into(fd, socket, (bytes, length), flags, NOWHERE),
+            _ => next::__recv_chk(fd, bytes, length, room, flags),
         }
-        received
+    }
+}
+
+/// # Safety
+/// As read(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn read(fd: c_int, bytes: *mut c_void, length: usize) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match table::live(fd) {
+            Some(socket) => receive_into(fd, socket, (bytes, length), 0, NOWHERE),
+            None => next::read(fd, bytes, length),
+        }
+    }
+}
+
+/// # Safety
+/// As read(2); `room` is how large the compiler knows `bytes` to be.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __read_chk(fd: c_int, bytes: *mut c_void, length: usize, room: usize) -> ssize_t {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match table::live(fd) {
+            Some(socket) if length <= room => receive_into(fd, socket, (bytes, length), 0, NOWHERE),
+            _ => next::__read_chk(fd, bytes, length, room),
+        }
+    }
+}
+
+/// # Safety
+/// As readv(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readv(fd: c_int, vectors: *const iovec, count: c_int) -> ssize_t {
+    let Some(socket) = table::live(fd) else {
+        // SAFETY: the caller's promise.
+        return unsafe { next::readv(fd, vectors, count) };
+    };
+    let Ok(count) = usize::try_from(count) else { return returned(Err(libc::EINVAL)) };
+    // SAFETY: all zero bytes are a valid msghdr; and the caller's promise: recvmsg only reads the vectors.
+    unsafe {
+        let mut message: msghdr = std::mem::zeroed();
+        (message.msg_iov, message.msg_iovlen) = (vectors.cast_mut(), count as _);
+        receive(fd, socket, &mut message, 0)
     }
 }

@@ -103,6 +103,10 @@ impl Connection {
         if !text.is_empty() {
             return Err(Gone::CutOff("a control message that is too long"));
         }
+        if let (Kind::Room, Some(session)) = (message.kind, &mut self.session) {
+            session.client.room = message.a as usize;
+            return Ok(());
+        }
         let answer = match (message.kind, &mut self.session) {
             (Kind::Open, None) => self.open(live, epoll, &message, descriptors.drain(..).next()),
             (Kind::IndexOf, _) => index_of(host.router(), &message.name),

@@ -16,7 +16,13 @@ use nix::errno::Errno;
 use underpass_control::{Client, Owner, Protocol, Refusal, Replies};
 use underpass_netlink::{Message, messages};
 
-use super::{connection::Gone, filter::LinkFilter, host::Host, upstream::Upstream};
+use super::{
+    connection::Gone,
+    filter::LinkFilter,
+    host::Host,
+    upstream::{Datagram, Upstream},
+};
+use crate::protocol::mark;
 
 /// Datagrams of the kernel taken at most while its answer to one message is sought: a dump that is under way
 /// goes on with each.
@@ -33,6 +39,8 @@ const FLAGS: std::ops::Range<usize> = 6..8;
 pub struct Beside {
     upstream: Upstream,
     dump: Option<Dump>,
+    /// NETLINK_PKTINFO: what the kernel sends to a group begins with a mark of it.
+    marks: bool,
 }
 
 /// A dump of which the kernel has given no end yet, or the router's part of one.
@@ -52,7 +60,7 @@ struct Dump {
 impl Beside {
     /// Opens the kernel's side.
     pub fn open(protocol: Protocol) -> Result<Self, Errno> {
-        Ok(Self { upstream: Upstream::open(protocol)?, dump: None })
+        Ok(Self { upstream: Upstream::open(protocol)?, dump: None, marks: false })
     }
 
     /// What becomes readable when the kernel has something to say.
@@ -73,8 +81,12 @@ impl Beside {
     }
 
     /// Sets an option of SOL_NETLINK.
-    pub fn set(&self, option: i32, value: u32) -> Result<(), Errno> {
-        self.upstream.set(option, value)
+    pub fn set(&mut self, option: i32, value: u32) -> Result<(), Errno> {
+        self.upstream.set(option, value)?;
+        if option == libc::NETLINK_PKTINFO {
+            self.marks = value != 0;
+        }
+        Ok(())
     }
 
     /// Reads an option of SOL_NETLINK.
@@ -167,8 +179,9 @@ impl Beside {
         buffer: &mut [u8],
         out: &mut Replies,
     ) -> Result<Heard, Gone> {
-        let length = match self.upstream.receive(buffer) {
-            Ok(Some(length)) => length,
+        let part = client.longest_part();
+        let Datagram { length, group } = match self.upstream.receive(buffer, part) {
+            Ok(Some(received)) => received,
             Ok(None) => return Ok(Heard::Nothing),
             Err(Errno::ENOBUFS) => return Err(Gone::CutOff("what the kernel tells is not read")),
             Err(Errno::EMSGSIZE) => return Err(Gone::CutOff("the kernel's answer is longer than 1 MiB")),
@@ -202,10 +215,11 @@ impl Beside {
             }
             at = end;
         }
-        match &kept {
-            None if length > 0 => out.datagram(datagram),
-            Some(kept) if !kept.is_empty() => out.datagram(kept),
-            _ => {}
+        let shown = kept.as_deref().unwrap_or(datagram);
+        if self.marks && group != 0 && !shown.is_empty() {
+            out.datagram(&[&mark(group), shown].concat());
+        } else {
+            in_parts(shown, part, out);
         }
         if let Some(request) = ended {
             let mut part = Replies::default();
@@ -291,6 +305,24 @@ pub fn continue_dump(host: &mut dyn Host, client: &mut Client, out: &mut Replies
         host.router().continue_dump(client, out);
     }
     dumping
+}
+
+/// Passes messages on in datagrams of at most `part` bytes, unless one is longer: what the router has written into the
+/// kernel's may have made them longer than the program has room for.
+fn in_parts(datagram: &[u8], part: usize, out: &mut Replies) {
+    let (mut rest, mut len) = (datagram, 0);
+    for message in messages(datagram) {
+        let next = message.bytes.len().next_multiple_of(4);
+        if len > 0 && len + next > part {
+            let (full, behind) = rest.split_at(len);
+            out.datagram(full);
+            (rest, len) = (behind, 0);
+        }
+        len = (len + next).min(rest.len());
+    }
+    if !rest.is_empty() {
+        out.datagram(rest);
+    }
 }
 
 fn append(datagram: &mut Vec<u8>, message: &[u8]) {

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     numbers::{self, Meaning},
-    protocol::{Kind, Message},
+    protocol::{Kind, Message, mark, marked},
 };
 
 /// Datagrams of a dump sent in one go, before others have their turn.
@@ -52,6 +52,8 @@ pub struct Session {
     pub handled: u32,
     /// Options that are remembered and change nothing here, a bit each.
     inert: u32,
+    /// NETLINK_PKTINFO: each datagram begins with a mark of its group.
+    marks: bool,
 }
 
 impl Session {
@@ -78,6 +80,7 @@ impl Session {
             wants_room: false,
             handled: 0,
             inert: 0,
+            marks: false,
         })
     }
 
@@ -154,7 +157,10 @@ impl Session {
             && self.client.listens_to(notification.group)
             && notification.except != Some(self.client.port)
         {
-            self.push(&notification.bytes)?;
+            match self.marks {
+                true => self.push(&[&mark(notification.group), &notification.bytes[..]].concat())?,
+                false => self.push(&notification.bytes)?,
+            }
         }
         Ok(())
     }
@@ -179,6 +185,9 @@ impl Session {
 
     /// Sends a datagram, or queues it behind those that wait.
     fn push(&mut self, datagram: &[u8]) -> Result<(), Gone> {
+        if self.marks && marked(datagram).is_none() {
+            return self.push(&[&mark(0), datagram].concat());
+        }
         if self.queue.is_empty() && self.send(datagram)? {
             return Ok(());
         }
@@ -269,11 +278,7 @@ impl Session {
     /// netlink_setsockopt of Linux.
     pub fn set(&mut self, host: &mut dyn Host, option: i32, value: u32) -> Result<Message, Errno> {
         let (on, router) = (value != 0, host.router());
-        if let Some(beside) = &self.beside {
-            // The library cannot give the program what this one asks for.
-            if option == libc::NETLINK_PKTINFO {
-                return Err(Errno::ENOPROTOOPT);
-            }
+        if let Some(beside) = &mut self.beside {
             beside.set(option, value)?;
         }
         let joined = match option {
@@ -285,6 +290,7 @@ impl Session {
             libc::NETLINK_EXT_ACK => self.client.extended_ack = on,
             libc::NETLINK_CAP_ACK => self.client.cap_ack = on,
             libc::NETLINK_GET_STRICT_CHK => self.client.strict_check = on,
+            libc::NETLINK_PKTINFO => self.marks = on,
             // The kernel has groups that the router knows nothing of.
             _ if self.beside.is_some() => {}
             libc::NETLINK_ADD_MEMBERSHIP | libc::NETLINK_DROP_MEMBERSHIP => joined?,
@@ -310,7 +316,7 @@ impl Session {
             libc::NETLINK_NO_ENOBUFS | libc::NETLINK_LISTEN_ALL_NSID | libc::NETLINK_BROADCAST_ERROR => {
                 self.inert >> option & 1 != 0
             }
-            libc::NETLINK_PKTINFO => false,
+            libc::NETLINK_PKTINFO => self.marks,
             libc::NETLINK_LIST_MEMBERSHIPS => {
                 let member = |group: &u32| self.client.listens_to(*group);
                 let bits =

@@ -6,18 +6,18 @@
 #![allow(unsafe_code)]
 
 use std::{
-    mem::size_of,
+    mem::{size_of, zeroed},
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
 use nix::{
     errno::Errno,
     sys::socket::{
-        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, recv,
-        send, setsockopt, socket, sockopt,
+        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, send,
+        setsockopt, socket, sockopt,
     },
 };
-use underpass_control::Protocol;
+use underpass_control::{LARGE_PART, Protocol};
 
 /// Room for what the kernel tells and this process has not read yet, in bytes.
 const RECEIVE_BUFFER: usize = 8 << 20;
@@ -25,6 +25,15 @@ const RECEIVE_BUFFER: usize = 8 << 20;
 /// A netlink socket of the kernel. Nothing it does waits for anybody to read or write.
 #[derive(Debug)]
 pub struct Upstream(OwnedFd);
+
+/// A datagram of the kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct Datagram {
+    /// Its length.
+    pub length: usize,
+    /// The multicast group that it went to; 0 for none, and unless NETLINK_PKTINFO is set.
+    pub group: u32,
+}
 
 impl AsFd for Upstream {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -87,17 +96,56 @@ impl Upstream {
         }
     }
 
-    /// The next datagram: its length, `None` if there is none now. A dump goes on with each that is taken.
-    pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
+    /// The next datagram; `None` if there is none now. A dump goes on with each that is taken, in parts of at most `part`
+    /// bytes: the kernel makes them as long as the largest buffer that it has seen.
+    pub fn receive(&self, buffer: &mut [u8], part: usize) -> Result<Option<Datagram>, Errno> {
+        let waiting = match part < LARGE_PART {
+            true => self.receive_into(&mut [], libc::MSG_PEEK)?,
+            false => Some(Datagram { length: buffer.len(), group: 0 }),
+        };
+        let Some(Datagram { length, .. }) = waiting else { return Ok(None) };
+        let buffer = buffer.get_mut(..length.max(part)).ok_or(Errno::EMSGSIZE)?;
+        match self.receive_into(buffer, 0)? {
+            Some(datagram) if datagram.length > buffer.len() => Err(Errno::EMSGSIZE),
+            received => Ok(received),
+        }
+    }
+
+    /// recvmsg(2) without waiting: the length is that of the whole datagram.
+    fn receive_into(&self, buffer: &mut [u8], flags: libc::c_int) -> Result<Option<Datagram>, Errno> {
+        let flags = flags | libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // Room for a cmsghdr and a group, aligned as cmsghdr is.
+        let mut ancillary = [0u64; 4];
         loop {
-            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
-            match recv(self.0.as_raw_fd(), buffer, flags) {
-                Ok(length) if length > buffer.len() => return Err(Errno::EMSGSIZE),
-                Ok(length) => return Ok(Some(length)),
-                Err(Errno::EAGAIN) => return Ok(None),
-                Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno),
-            }
+            let mut vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+            // SAFETY: all zero bytes are a valid msghdr; recvmsg writes to the buffer and to `ancillary` at most what is
+            // said of their lengths, and CMSG_FIRSTHDR and CMSG_DATA point into what it has written.
+            let (received, group) = unsafe {
+                let mut message: libc::msghdr = zeroed();
+                message.msg_iov = &raw mut vector;
+                message.msg_iovlen = 1;
+                message.msg_control = ancillary.as_mut_ptr().cast();
+                message.msg_controllen = size_of_val(&ancillary) as _;
+                let received = libc::recvmsg(self.0.as_raw_fd(), &raw mut message, flags);
+                let header = libc::CMSG_FIRSTHDR(&raw const message);
+                let group = match header.is_null() || received < 0 {
+                    true => 0,
+                    false
+                        if ((*header).cmsg_level, (*header).cmsg_type)
+                            == (libc::SOL_NETLINK, libc::NETLINK_PKTINFO) =>
+                    {
+                        libc::CMSG_DATA(header).cast::<u32>().read_unaligned()
+                    }
+                    false => 0,
+                };
+                (received, group)
+            };
+            return match Errno::result(received) {
+                Ok(length) => Ok(Some(Datagram { length: length as usize, group })),
+                Err(Errno::EAGAIN) => Ok(None),
+                Err(Errno::EINTR) => continue,
+                Err(errno) => Err(errno),
+            };
         }
     }
 }

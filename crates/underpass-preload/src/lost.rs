@@ -1,0 +1,193 @@
+//! Sockets whose router has ended. One of a kernel's never does: so they go over to the next router of the same place,
+//! with the options, the port id and the groups that they had, and say ENOBUFS where notifications have been lost, upon
+//! which programs read everything again.
+//!
+//! Until there is one, the program's descriptors are those of a clock: what waits for them wakes up now and then, the
+//! library sees whether a router has come, and if not the program is told that there is nothing (EAGAIN). An
+//! AF_UNIX socket without another end would be readable all the time.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{c_int, c_void},
+    mem::zeroed,
+    ptr::null_mut,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use libc::{epoll_event, timespec};
+
+use crate::{
+    channel, next,
+    table::{self, Socket},
+};
+
+/// How often it is seen whether a router has come, in nanoseconds.
+const TICK: i64 = 500_000_000;
+
+/// What a receive is to do that found no datagram.
+pub enum Then {
+    /// Receive again.
+    Again,
+    /// Fail with this errno.
+    Fail(c_int),
+    /// Say that this was all: the answer to a request will not come.
+    End,
+}
+
+/// Whether the other end of a data socket has been closed and all that it sent has been read. errno is left as it was.
+pub fn has_ended(fd: c_int) -> bool {
+    let errno = next::errno();
+    let mut byte = 0u8;
+    let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    // SAFETY: recv writes at most the one byte.
+    let length = unsafe { next::recv(fd, (&raw mut byte).cast(), 1, flags) };
+    let reset = length < 0 && next::errno() == libc::ECONNRESET;
+    next::set_errno(errno);
+    // No datagram of the router is empty.
+    length == 0 || reset
+}
+
+/// Whether a socket's router has ended.
+pub fn is_over(socket: &Socket) -> bool {
+    socket.waits.load(Relaxed)
+        || table::descriptors(socket).next().is_none_or(|fd| {
+            // SAFETY: all zero bytes are a valid pollfd; poll writes to it.
+            unsafe {
+                let mut waited: libc::pollfd = zeroed();
+                (waited.fd, waited.events) = (fd, libc::POLLRDHUP);
+                libc::poll(&raw mut waited, 1, 0) > 0
+                    && waited.revents & (libc::POLLHUP | libc::POLLRDHUP) != 0
+            }
+        })
+}
+
+fn is_member(socket: &Socket) -> bool {
+    socket.groups.load(Relaxed) != 0 || socket.groups_above.load(Relaxed) != 0
+}
+
+fn is_nonblocking(socket: &Socket) -> bool {
+    let fd = table::descriptors(socket).next().unwrap_or(-1);
+    // SAFETY: fcntl touches no memory here.
+    let flags = unsafe { next::fcntl(fd, libc::F_GETFL, null_mut()) };
+    flags >= 0 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Puts `new` in the place of `fd`, which closes on exec as before and is waited for as before.
+fn put_in(new: c_int, fd: c_int) {
+    let watchers = watchers(fd);
+    // SAFETY: none of them touches memory, but for epoll_ctl, which reads the event.
+    unsafe {
+        let closes = next::fcntl(fd, libc::F_GETFD, null_mut()) & libc::FD_CLOEXEC != 0;
+        for watcher in &watchers {
+            next::epoll_ctl(watcher.epoll, libc::EPOLL_CTL_DEL, fd, null_mut());
+        }
+        if next::dup3(new, fd, if closes { libc::O_CLOEXEC } else { 0 }) < 0 {
+            return;
+        }
+        for mut watcher in watchers {
+            next::epoll_ctl(watcher.epoll, libc::EPOLL_CTL_ADD, fd, &raw mut watcher.event);
+        }
+    }
+}
+
+/// Gives a socket to the router that is there now. Its program is told, when it reads next, that something was lost if it
+/// listens to groups.
+pub fn reconnect(socket: &Socket) -> Result<(), c_int> {
+    channel::reopen(socket, is_nonblocking(socket), put_in)?;
+    const NO_ENOBUFS: u32 = 1 << libc::NETLINK_NO_ENOBUFS;
+    if is_member(socket) && socket.options.load(Relaxed) & NO_ENOBUFS == 0 {
+        socket.overrun.store(true, Relaxed);
+    }
+    Ok(())
+}
+
+/// What becomes of a receive that met the end of its router.
+pub fn ended(socket: &Socket) -> Then {
+    if socket.asks.swap(false, Relaxed) && !is_member(socket) {
+        // A program that waits for an answer has waited long enough.
+        return Then::End;
+    }
+    if reconnect(socket).is_ok() || wait_for_router(socket) { Then::Again } else { Then::End }
+}
+
+/// Puts a clock in the place of a socket.
+fn wait_for_router(socket: &Socket) -> bool {
+    let blocks = if is_nonblocking(socket) { libc::TFD_NONBLOCK } else { 0 };
+    let tick = timespec { tv_sec: 0, tv_nsec: TICK };
+    // SAFETY: timerfd_settime reads its argument; the descriptor is ours.
+    unsafe {
+        let clock = libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC | blocks);
+        if clock < 0 {
+            return false;
+        }
+        let every = libc::itimerspec { it_interval: tick, it_value: tick };
+        libc::timerfd_settime(clock, 0, &raw const every, null_mut());
+        let put = table::put_in_place(socket, clock, -1, put_in);
+        next::close(clock);
+        socket.waits.store(put.is_some(), Relaxed);
+        put.is_some()
+    }
+}
+
+/// A receive while the socket waits for a router.
+pub fn wait(fd: c_int, socket: &Socket, flags: c_int) -> Then {
+    loop {
+        if reconnect(socket).is_ok() {
+            return Then::Again;
+        }
+        let blocks = flags & libc::MSG_DONTWAIT == 0 && !is_nonblocking(socket);
+        let mut ticks = 0u64;
+        // SAFETY: poll and read write what they are given.
+        unsafe {
+            let mut waited: libc::pollfd = zeroed();
+            (waited.fd, waited.events) = (fd, libc::POLLIN);
+            if libc::poll(&raw mut waited, 1, if blocks { -1 } else { 0 }) < 0 {
+                return Then::Fail(next::errno());
+            }
+            // Others may have read it: no wait.
+            if waited.revents & libc::POLLIN != 0 {
+                next::read(fd, (&raw mut ticks).cast::<c_void>(), size_of::<u64>());
+            }
+        }
+        if !blocks {
+            return Then::Fail(libc::EAGAIN);
+        }
+    }
+}
+
+/// Who waits for a descriptor by epoll(7).
+#[derive(Clone, Copy)]
+struct Watcher {
+    epoll: c_int,
+    fd: c_int,
+    event: epoll_event,
+}
+
+static WATCHERS: Mutex<Vec<Watcher>> = Mutex::new(Vec::new());
+/// Whether there has been one.
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+fn watchers(fd: c_int) -> Vec<Watcher> {
+    let watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
+    watchers.iter().filter(|watcher| watcher.fd == fd).copied().collect()
+}
+
+/// Takes note of a call of epoll_ctl(2) that succeeded; `None`: the descriptor is no longer waited for.
+pub fn watched(epoll: c_int, fd: c_int, event: Option<epoll_event>) {
+    WATCHED.store(true, Relaxed);
+    let mut watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
+    watchers.retain(|watcher| (watcher.epoll, watcher.fd) != (epoll, fd));
+    watchers.extend(event.map(|event| Watcher { epoll, fd, event }));
+}
+
+/// A descriptor is closed: nobody waits for it, and it waits for none.
+pub fn closed(fd: c_int) {
+    if !WATCHED.load(Relaxed) || !table::own() {
+        return;
+    }
+    let mut watchers = WATCHERS.lock().unwrap_or_else(PoisonError::into_inner);
+    watchers.retain(|watcher| watcher.epoll != fd && watcher.fd != fd);
+}
