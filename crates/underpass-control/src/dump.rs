@@ -122,8 +122,7 @@ impl Running {
                 Err(refusal) => done = Some(Some(refusal)),
             }
             if start > 0 && bytes.len() > limit {
-                self.carry.extend_from_slice(&bytes[start..]);
-                bytes.truncate(start);
+                self.carry.extend(bytes.drain(start..));
                 // What is carried over goes first; a dump that is over says so again.
                 done = None;
                 break;

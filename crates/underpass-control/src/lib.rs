@@ -5,6 +5,9 @@
 //! change to the packet path. Where the answer is long, it returns a [`Dump`] that is asked for as much
 //! as the client can take.
 
+// An index that a request leads beyond the end would end the router: what may be missing is asked for.
+#![deny(clippy::indexing_slicing)]
+
 mod address;
 mod client;
 mod dump;

@@ -43,8 +43,8 @@ pub(crate) const fn has(link: &Link, family: Family) -> bool {
     matches!(family, Family::V4) || link.ipv6()
 }
 
-const fn refuse(family: Family, texts: [&'static str; 2]) -> Refusal {
-    Refusal::new(EINVAL, texts[matches!(family, Family::V6) as usize])
+const fn refuse(family: Family, [of_v4, of_v6]: [&'static str; 2]) -> Refusal {
+    Refusal::new(EINVAL, if matches!(family, Family::V6) { of_v6 } else { of_v4 })
 }
 
 /// Linux: `inet_netconf_fill_devconf`, `inet6_netconf_fill_devconf`. Every link forwards both families;

@@ -5,6 +5,11 @@ use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NL
 use underpass_netlink::reply::Address;
 use underpass_netlink::{Attributes, Message, Refusal, Type, Validate, message};
 
+/// The four bytes at a place of a fixed header.
+pub(crate) fn word(header: &[u8], at: usize) -> [u8; 4] {
+    header.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default()
+}
+
 /// One message of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {

@@ -5,6 +5,7 @@ use underpass_netlink::{Refusal, Replies, Reply};
 
 use crate::dump::{Chunk, Dump, More};
 use crate::link::Link;
+use crate::request::word;
 use crate::router::Outcome;
 use crate::{Request, Router};
 
@@ -24,7 +25,7 @@ const MASK_AF_SPEC: u32 = 1 << (AF_SPEC - 1);
 fn parse(request: &Request<'_>, dump: bool) -> Result<(u32, u32), Refusal> {
     let invalid = |text| Refusal::new(EINVAL, text);
     let header = request.fixed::<12>().map_err(|_| invalid("Invalid header for stats dump"))?;
-    let word = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let word = |at: usize| u32::from_ne_bytes(word(&header, at));
     let (link, mask) = (word(4), word(8));
     if request.strict {
         if header[1..4] != [0; 3] || dump && link != 0 {

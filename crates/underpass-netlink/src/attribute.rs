@@ -57,6 +57,10 @@ pub enum Validate {
 }
 
 /// Makes a policy of `N` types: those listed, all others [`Type::Unknown`].
+#[expect(
+    clippy::indexing_slicing,
+    reason = "for constants: an index beyond the end is an error of the compiler"
+)]
 pub const fn policy<const N: usize>(types: &[(u16, Type)]) -> [Type; N] {
     let mut policy = [Type::Unknown; N];
     let mut i = 0;
@@ -81,8 +85,7 @@ pub struct Attribute<'a> {
 impl<'a> Attribute<'a> {
     fn bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
-        let len = N.min(self.value.len());
-        bytes[..len].copy_from_slice(&self.value[..len]);
+        bytes.iter_mut().zip(self.value).for_each(|(to, from)| *to = *from);
         bytes
     }
 
@@ -138,8 +141,8 @@ impl<'a> Attribute<'a> {
 
     /// The bytes up to the first NUL, as text; other than UTF-8 is replaced.
     pub fn text(&self) -> String {
-        let end = self.value.iter().position(|&b| b == 0).unwrap_or(self.value.len());
-        String::from_utf8_lossy(&self.value[..end]).into_owned()
+        let text = self.value.split(|&byte| byte == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
     }
 
     /// The attributes inside, with no policy, in their order; ends at the first malformed one.

@@ -6,6 +6,9 @@
 //! [`reply`]. `netlink-packet-core` gives the primitives; the typed messages of `netlink-packet-route`
 //! report neither offsets nor errnos, so they serve in tests, as the client's side.
 
+// An index that a request leads beyond the end would end the router: what may be missing is asked for.
+#![deny(clippy::indexing_slicing)]
+
 pub mod attribute;
 pub mod encap;
 pub mod fou;

@@ -43,7 +43,7 @@ impl Replies {
     /// The datagrams.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+        starts.zip(&self.ends).map(|(start, &end)| self.bytes.get(start..end).unwrap_or_default())
     }
 
     /// Writes one message into a datagram of its own.
@@ -83,7 +83,7 @@ impl Replies {
     ) {
         let (echo, mut flags) = match outcome {
             Err(refusal) if !cap && refusal.errno != 0 => (request.bytes, 0),
-            _ => (&request.bytes[..HEADER], NLM_F_CAPPED),
+            _ => (request.bytes.get(..HEADER).unwrap_or(request.bytes), NLM_F_CAPPED),
         };
         let refusal = outcome.err();
         let texts = refusal.filter(|refusal| extended && says_more(refusal));
@@ -138,7 +138,7 @@ fn write_at(
         return Err(Refusal::errno(libc::EMSGSIZE));
     }
     let len = (datagram.len() - start) as u32;
-    datagram[start..start + 4].copy_from_slice(&len.to_ne_bytes());
+    fill(datagram, start, len.to_ne_bytes());
     datagram.resize(datagram.len().next_multiple_of(4), 0);
     Ok(())
 }
@@ -306,7 +306,7 @@ impl Reply<'_> {
     pub fn end(&mut self, nest: Nest) {
         let len = self.bytes.len() - nest.0;
         self.overflow |= len > usize::from(u16::MAX);
-        self.bytes[nest.0..nest.0 + 2].copy_from_slice(&(len as u16).to_ne_bytes());
+        fill(self.bytes, nest.0, (len as u16).to_ne_bytes());
     }
 
     /// Takes a nested attribute back, with all that is in it.
@@ -324,9 +324,23 @@ impl Reply<'_> {
         false
     }
 
+    /// Writes to a place that was left open, behind the netlink header.
+    pub fn fill(&mut self, at: usize, with: &[u8]) {
+        if let Some(place) = self.written().get_mut(at..at + with.len()) {
+            place.copy_from_slice(with);
+        }
+    }
+
     /// Bytes written so far, from the netlink header on, for what has to be filled in later (`rtnh_len`).
     pub fn written(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..]
+        self.bytes.get_mut(self.start..).unwrap_or_default()
+    }
+}
+
+/// Writes to a place that was left open.
+fn fill<const N: usize>(bytes: &mut [u8], at: usize, with: [u8; N]) {
+    if let Some(place) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut()) {
+        *place = with;
     }
 }
 

@@ -85,24 +85,32 @@ impl SegmentList {
 
     /// The segments, the last to be visited first.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = Ipv6Addr> + '_ {
-        let last_entry = usize::from(self.0[4]);
-        let list = &self.0[SRH_FIXED..SRH_FIXED + (last_entry + 1) * 16];
+        let list = self.0.get(SRH_FIXED..self.end_of_segments()).unwrap_or_default();
         list.as_chunks::<16>().0.iter().map(|segment| Ipv6Addr::from(*segment))
     }
 
     /// The segment that segments left points at: the first to be visited.
     pub fn first(&self) -> Ipv6Addr {
-        self.segments().nth(usize::from(self.0[3])).unwrap_or(Ipv6Addr::UNSPECIFIED)
+        self.segments().nth(usize::from(self.byte(3))).unwrap_or(Ipv6Addr::UNSPECIFIED)
     }
 
     /// The bytes behind the segments.
     pub fn tlvs(&self) -> &[u8] {
-        &self.0[SRH_FIXED + (usize::from(self.0[4]) + 1) * 16..]
+        self.0.get(self.end_of_segments()..).unwrap_or_default()
+    }
+
+    /// A byte of the fixed part.
+    fn byte(&self, at: usize) -> u8 {
+        self.0.get(at).copied().unwrap_or_default()
+    }
+
+    fn end_of_segments(&self) -> usize {
+        SRH_FIXED + (usize::from(self.byte(4)) + 1) * 16
     }
 
     /// Whether the header asks for an HMAC TLV to be filled (`SR6_FLAG1_HMAC`).
     pub fn hmac(&self) -> bool {
-        self.0[5] & 0x08 != 0
+        self.byte(5) & 0x08 != 0
     }
 
     /// The key of the HMAC TLV that it asks for; `None` if it asks for none, or does not end in one.

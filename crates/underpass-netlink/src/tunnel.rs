@@ -296,15 +296,12 @@ impl Tunnel {
         if !self.kind.gre() {
             return 0;
         }
-        let words = [GRE_CSUM, GRE_KEY, GRE_SEQ];
-        let (mut length, mut i) = (4, 0);
-        while i < words.len() {
-            if self.output_flags & words[i] != 0 {
-                length += 4;
-            }
-            i += 1;
-        }
-        length
+        let [checksum, key, sequence] = [
+            self.output_flags & GRE_CSUM != 0,
+            self.output_flags & GRE_KEY != 0,
+            self.output_flags & GRE_SEQ != 0,
+        ];
+        4 * (1 + checksum as u32 + key as u32 + sequence as u32)
     }
 
     /// Bytes of the outer IP header.

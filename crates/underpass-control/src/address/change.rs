@@ -40,8 +40,8 @@ struct Wanted<'a> {
 }
 
 /// The texts of the two families: Linux's differ.
-fn text(v6: bool, texts: [&'static str; 2]) -> &'static str {
-    texts[usize::from(v6)]
+fn text(v6: bool, [of_v4, of_v6]: [&'static str; 2]) -> &'static str {
+    if v6 { of_v6 } else { of_v4 }
 }
 
 impl<'a> Wanted<'a> {

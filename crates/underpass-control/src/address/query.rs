@@ -73,13 +73,13 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
     };
     let mut only = None;
     if request.strict {
-        let texts = match families[0] {
-            false => [
+        let texts = match families.contains(&false) {
+            true => [
                 "ipv4: Invalid header for address dump request",
                 "ipv4: Invalid values in header for address dump request",
                 "ipv4: Unsupported attribute in dump request",
             ],
-            true => [
+            false => [
                 "ipv6: Invalid header for address dump request",
                 "ipv6: Invalid values in header for address dump request",
                 "ipv6: Unsupported attribute in dump request",

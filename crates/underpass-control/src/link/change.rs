@@ -11,6 +11,7 @@ use super::encode::mtu_bounds;
 use super::{Link, LinkKind, tunnel, valid_mac, valid_name};
 use crate::events::Cause;
 use crate::netconf::{self, RTM_DELNETCONF, RTM_NEWNETCONF};
+use crate::request::word;
 use crate::route::Family;
 use crate::router::Outcome;
 use crate::sysctl::{self, Instance};
@@ -97,7 +98,7 @@ impl<'a> Wanted<'a> {
     /// Reads a request.
     pub(super) fn parse(request: &Request<'a>) -> Result<Self, Refusal> {
         let (header, attributes) = request.parse::<16, 66>(&POLICY, Validate::Liberal)?;
-        let word = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
+        let word = |at: usize| word(&header, at);
         let info = match attributes.get(libc::IFLA_LINKINFO) {
             Some(info) => Some(info.parse_nested(&INFO, Validate::Liberal)?),
             None => None,
@@ -177,8 +178,7 @@ impl<'a> Wanted<'a> {
             link.group = group.u32();
         }
         if let Some(alias) = self.attributes.get(libc::IFLA_IFALIAS) {
-            let end = alias.value.iter().position(|&byte| byte == 0).unwrap_or(alias.value.len());
-            link.alias = alias.value[..end].to_vec();
+            link.alias = alias.value.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
             if link.alias.len() > 255 {
                 return Err(Refusal::errno(EINVAL));
             }

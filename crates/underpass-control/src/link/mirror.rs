@@ -8,6 +8,7 @@ use underpass_netlink::{Attribute, Attributes, Refusal, Type, Validate, policy};
 use super::encode::IFLA_VRF_TABLE;
 use super::{Link, LinkKind};
 use crate::events::Cause;
+use crate::request::word;
 use crate::{Device, Request, Router};
 
 const ALL: [Type; 66] = policy(&[]);
@@ -38,8 +39,7 @@ impl Router {
             return Ok(()); // of a bridge about its port, or of IPv6 about its settings
         }
         let (header, attributes) = request.parse::<16, 66>(&ALL, Validate::Liberal)?;
-        let word =
-            |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let word = |at: usize| u32::from_ne_bytes(word(&header, at));
         let (index, flags) = (word(4), word(8));
         if request.message.kind == libc::RTM_DELLINK {
             self.unmirror_link(index);

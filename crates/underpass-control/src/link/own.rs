@@ -17,6 +17,7 @@ use super::encode::{
 };
 use super::{Link, Tunnel};
 use crate::owner::creates;
+use crate::request::word;
 use crate::router::Outcome;
 use crate::{Device, Request, Router};
 
@@ -325,7 +326,7 @@ impl Router {
         more: impl FnOnce(&mut Reply<'_>),
     ) -> Result<(), Refusal> {
         let fixed = request.fixed::<HEADER>()?;
-        let word = |at: usize| u32::from_ne_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+        let word = |at: usize| u32::from_ne_bytes(word(&fixed, at));
         let (flags, change) = (word(8), word(12));
         // A name stands for the link where the index does not.
         let named = word(4) == 0;

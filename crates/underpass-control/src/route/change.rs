@@ -1,6 +1,11 @@
 //! `RTM_NEWROUTE` and `RTM_DELROUTE`. Linux: `fib_table_insert`, `fib_table_delete`, `fib6_add`,
 //! `ip6_route_del`.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "places in lists of the model, found in the same step and not read from a request"
+)]
+
 use std::collections::btree_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -385,11 +390,11 @@ impl Router {
             }
             infos.push(info);
         }
-        if infos.is_empty() {
+        let Some(first) = infos.first() else {
             return Err(refuse("Invalid nexthop configuration - no valid nexthops"));
-        }
+        };
         // All that can refuse one of them is asked before the first is added.
-        self.refuses6(flags, key, &infos[0])?;
+        self.refuses6(flags, key, first)?;
         if flags & NLM_F_REPLACE == 0 {
             infos.iter().skip(1).try_for_each(|info| self.refuses6(flags & !NLM_F_EXCL, key, info))?;
         }

@@ -46,7 +46,7 @@ pub(crate) struct Actions {
 
 impl Actions {
     pub fn throw(&self) -> Option<ActionId> {
-        self.discards[discard_index(Discard::Throw)]
+        self.discards.get(discard_index(Discard::Throw)).copied().flatten()
     }
 
     fn compiled(&self, key: &ActionKey) -> Option<(Number, ActionId)> {
@@ -78,11 +78,13 @@ impl Router {
     /// The action that discards so.
     pub(crate) fn discard(&mut self, discard: Discard) -> ActionId {
         let at = discard_index(discard);
-        if let Some(id) = self.routes.compiled.discards[at] {
-            return id;
+        if let Some(Some(id)) = self.routes.compiled.discards.get(at) {
+            return *id;
         }
         let id = self.engine.add_action(Action::Discard(discard));
-        self.routes.compiled.discards[at] = Some(id);
+        if let Some(place) = self.routes.compiled.discards.get_mut(at) {
+            *place = Some(id);
+        }
         id
     }
 
@@ -212,7 +214,8 @@ impl Router {
             return Action::Discard(discard);
         }
         debug_assert!(type_error(info.kind).is_none());
-        let mtu = info.metrics.as_ref().map_or(0, |metrics| metrics[RTAX_MTU - 1]);
+        let mtu =
+            info.metrics.as_ref().map_or(0, |metrics| metrics.get(RTAX_MTU - 1).copied().unwrap_or_default());
         let alive = |hop: &Hop| !hop.dead && self.links.get(hop.oif).is_some();
         let hops: Vec<Hop> =
             infos.iter().flat_map(|info| self.ways(info).into_owned()).filter(alive).collect();
@@ -492,7 +495,8 @@ impl Router {
         if info.kind != libc::RTN_UNICAST || info.reject || self.blackhole_object(info) {
             return None;
         }
-        let mtu = info.metrics.as_ref().map_or(0, |metrics| metrics[RTAX_MTU - 1]);
+        let mtu =
+            info.metrics.as_ref().map_or(0, |metrics| metrics.get(RTAX_MTU - 1).copied().unwrap_or_default());
         let ways = self.ways(info);
         let mut alive = ways.iter().filter(|hop| !hop.dead);
         let (Some(hop @ Hop { oif, gateway: None, .. }), None) = (alive.next(), alive.next()) else {

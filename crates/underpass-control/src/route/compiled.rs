@@ -3,6 +3,11 @@
 //! A router has a hundred thousand SIDs, each with an action of its own. So a compilation is kept in one place, and
 //! whoever looks for it (by its routes, by one of them, by an address that it depends on) knows its number.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "places in lists of the model, found in the same step and not read from a request"
+)]
+
 use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

@@ -306,7 +306,7 @@ fn prefix(
             Family::V6 => usize::from(header.dst_len.div_ceil(8)),
         };
         let given = destination.value.get(..len).ok_or(Refusal::errno(EINVAL))?;
-        bytes[..len].copy_from_slice(given);
+        bytes.iter_mut().zip(given).for_each(|(to, from)| *to = *from);
     }
     let bits = u128::from_be_bytes(bytes);
     let prefix = Prefix::new(bits, header.dst_len);

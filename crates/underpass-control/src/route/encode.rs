@@ -81,7 +81,7 @@ impl Router {
                 reply.fixed(&fixed);
                 self.write_hop(reply, family, hop, false);
                 let len = (reply.len() - start) as u16;
-                reply.written()[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+                reply.fill(start, &len.to_ne_bytes());
             }
             reply.end(nest);
             return 0;
@@ -140,7 +140,7 @@ impl Router {
             self.write_tail6(reply, info, 0);
         }
         let written = fixed.write(family);
-        reply.written()[header..header + written.len()].copy_from_slice(&written);
+        reply.fill(header, &written);
     }
 
     /// `RTA_CACHEINFO` and `RTA_PREF`, which end every IPv6 route.

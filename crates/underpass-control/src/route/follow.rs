@@ -1,6 +1,11 @@
 //! Routes that come and go with links and addresses. Linux: `fib_sync_down_dev`, `fib_sync_up`,
 //! `fib6_ifdown`.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "places in lists of the model, found in the same step and not read from a request"
+)]
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

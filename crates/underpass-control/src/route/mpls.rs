@@ -4,6 +4,11 @@
 //! the ways lead) is shared by all labels that have the same. So a label costs eight bytes here, and eight in
 //! the table of the packet path; with several ways, the labels of each besides.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "places in lists of the model, found in the same step and not read from a request"
+)]
+
 mod dump;
 mod netconf;
 mod object;

@@ -1,6 +1,11 @@
 //! Which requests are about routes and next-hop objects of the router's own, where there is a kernel beside
 //! it, and what follows in the kernel when they take the place of its own.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "places in lists of the model, found in the same step and not read from a request"
+)]
+
 use libc::RTM_DELROUTE;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use underpass_netlink::reply::{Address, write_message};

@@ -5,6 +5,11 @@
 //! each prefix that one of them has, it holds what those look-ups end in for the addresses that no longer
 //! prefix covers. Neighbours on a link are host entries of their own.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "places in lists of the model, found in the same step and not read from a request"
+)]
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -469,7 +474,7 @@ fn groups(family: Family, tables: &[u32]) -> Vec<Vec<u32>> {
         Family::V4 => &[RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_DEFAULT],
         Family::V6 => &[RT_TABLE_LOCAL, RT_TABLE_MAIN],
     };
-    match tables.strip_suffix(&standard[1..]) {
+    match tables.strip_suffix(standard.get(1..).unwrap_or_default()) {
         Some([RT_TABLE_LOCAL]) => vec![standard.to_vec()],
         Some([RT_TABLE_LOCAL, vrf]) => vec![vec![RT_TABLE_LOCAL, *vrf], standard.to_vec()],
         _ => tables.iter().map(|&table| vec![table]).collect(),

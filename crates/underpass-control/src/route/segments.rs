@@ -210,7 +210,7 @@ fn header(seg6: &Seg6, source: Ipv6Addr, first: Ipv6Addr) -> Vec<u8> {
     let srh = match seg6.mode {
         Mode::Inline => {
             let mut srh = seg6.srh.bytes().to_vec();
-            srh[8..24].fill(0);
+            srh.iter_mut().skip(8).take(16).for_each(|byte| *byte = 0);
             srh
         }
         Mode::Encap | Mode::L2Encap => seg6.srh.bytes().to_vec(),
@@ -230,13 +230,15 @@ fn header(seg6: &Seg6, source: Ipv6Addr, first: Ipv6Addr) -> Vec<u8> {
 /// neither, as in Linux; but with an HMAC it stays whole.
 fn reduced(srh: &SegmentList) -> Vec<u8> {
     let bytes = srh.bytes();
-    let Some(last_entry) = bytes[4].checked_sub(1) else {
+    let Some(last_entry) = bytes.get(4).and_then(|last| last.checked_sub(1)) else {
         return if srh.hmac() { bytes.to_vec() } else { Vec::new() };
     };
     let kept = 8 + (usize::from(last_entry) + 1) * 16;
-    let mut reduced = bytes[..kept].to_vec();
+    let mut reduced = bytes.get(..kept).unwrap_or(bytes).to_vec();
     reduced.extend_from_slice(srh.tlvs());
-    reduced[1] -= 2;
-    reduced[4] = last_entry;
+    if let [_, length, _, _, last, ..] = &mut reduced[..] {
+        *length = length.saturating_sub(2);
+        *last = last_entry;
+    }
     reduced
 }

@@ -3,6 +3,11 @@
 //! A route is the id of its [`Info`](super::info::Info), so a million of them that lead to one next hop
 //! cost a key and an id each.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "places in lists of the model, found in the same step and not read from a request"
+)]
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Bound;

@@ -204,6 +204,7 @@ impl Filters {
     }
 
     /// The chain of a number, made if it is not there.
+    #[expect(clippy::indexing_slicing, reason = "the place was found or made just before")]
     fn ensure_chain(&mut self, block: Block, index: u32) -> &mut Chain {
         let chains = &mut self.places.entry(block).or_default().chains;
         let place = chains.iter().position(|chain| chain.index == index).unwrap_or(chains.len());

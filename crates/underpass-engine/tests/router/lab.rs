@@ -29,6 +29,8 @@ pub struct Lab {
     pub forward: [ActionId; 2],
     /// The time at which packets come.
     pub now: u64,
+    /// Workers beside `worker`, over the same tables.
+    pub others: Vec<Worker>,
     slots: usize,
 }
 
@@ -71,8 +73,14 @@ impl Lab {
     }
 
     pub fn with_pool(pool: Pool) -> Self {
+        Self::with_pools(vec![pool])
+    }
+
+    /// With a worker for each pool, all of which are alike.
+    pub fn with_pools(mut pools: Vec<Pool>) -> Self {
+        let pool = pools.remove(0);
         let slots = pool.available();
-        let (mut writer, tables, mut readers) = Writer::new(1);
+        let (mut writer, tables, mut readers) = Writer::new(1 + pools.len());
         let (fib4, fib6) = (writer.add_fib4(), writer.add_fib6());
         let lookup = writer.add_lookup(Lookup {
             fibs4: [fib4].into(),
@@ -102,8 +110,10 @@ impl Lab {
         let local = writer.add_action(Action::Local);
         writer.insert6(fib6, v6("fd00:0::1"), 128, local);
         writer.insert4(fib4, Ipv4Addr::new(10, 0, 0, 1), 32, local);
-        let worker = Worker::new(tables, readers.remove(0), pool);
-        Self { writer, worker, fib4, fib6, lookup, links, next_hops, forward, now: 0, slots }
+        let worker = Worker::new(tables.clone(), readers.remove(0), pool);
+        let others = readers.into_iter().zip(pools);
+        let others = others.map(|(reader, pool)| Worker::new(tables.clone(), reader, pool)).collect();
+        Self { writer, worker, fib4, fib6, lookup, links, next_hops, forward, now: 0, others, slots }
     }
 
     /// What the link of a port is, to be changed.
@@ -212,6 +222,22 @@ impl Lab {
         out
     }
 
+    /// The same, unwatched, each frame by the next of the workers.
+    pub fn send_spread(&mut self, frames: &[Vec<u8>]) -> Vec<(u16, Vec<u8>)> {
+        let count = 1 + self.others.len();
+        let mut out = Vec::new();
+        for turn in 0..count {
+            let part: Vec<_> = frames.iter().skip(turn).step_by(count).cloned().collect();
+            out.extend(self.send(&part));
+            // Whose turn it is next is the first one.
+            if let Some(next) = self.others.first_mut() {
+                std::mem::swap(&mut self.worker, next);
+            }
+            self.others.rotate_left(1.min(self.others.len()));
+        }
+        out
+    }
+
     /// Fills the table of IPv6 with so many routes to port 1 that packets are looked up together.
     pub fn spread(&mut self) {
         for i in 0..10_000u128 {
@@ -236,7 +262,9 @@ impl Lab {
             totals.sent + totals.delivered + dropped,
             "{totals:?}"
         );
-        assert_eq!(self.worker.pool().available(), self.slots, "buffers lost");
+        for worker in std::iter::once(&mut self.worker).chain(&mut self.others) {
+            assert_eq!(worker.pool().available(), self.slots, "buffers lost");
+        }
     }
 }
 

@@ -3,17 +3,23 @@
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
-use underpass_engine::counters::{Count, CounterId, Direction, MplsCount, Totals};
+use underpass_engine::bpf::Program;
+use underpass_engine::buffer::Pool;
+use underpass_engine::counters::{Count, CounterId, Direction, MplsCount, TcCount, TcCounterId, Totals};
+use underpass_engine::hmac::{Algorithm, Key, Keys};
 use underpass_engine::tables::{
-    Action, FouPayload, FouPort, GreFields, HeadendMode, LabelAction, Link, LinkId, Push, Rpl, Switch,
-    SwitchTo, TunnelKind, TunnelRoute, TunnelUdp,
+    Action, Behaviour, Bpf, Classifier, Control, FilterChain, FilterPriority, FouPayload, FouPort, GreFields,
+    Headend, HeadendMode, Hook, HookId, LabelAction, Link, LinkId, Outcome, Push, Rpl, Switch, SwitchTo,
+    TcAction, TcActionKind, TunnelKind, TunnelRoute, TunnelUdp, U32Key, U32Next, U32Node, U32Table,
 };
 use underpass_packet::mpls::{self, Entry};
 use underpass_packet::{checksum, ethernet, protocol};
 
+use super::exercise::op;
 use super::lab::{Lab, Watcher, frame, ip4, ip6, udp, v6, with_srh};
 use super::pair;
 
@@ -28,6 +34,10 @@ enum Tables {
     Many,
     /// So many tunnels that they are asked for.
     ManyTunnels,
+    /// A hook where packets come in, with hash tables of u32.
+    Hooked,
+    /// Three workers.
+    Workers,
 }
 
 /// The routes with labels, how many there are of each, and their TTL.
@@ -66,6 +76,8 @@ struct Counted {
     /// Of SIDs, links and labels.
     counts: Vec<Count>,
     mpls: Vec<MplsCount>,
+    /// Of what filters do.
+    actions: Vec<TcCount>,
     totals: Totals,
     drops: Vec<(&'static str, u64)>,
 }
@@ -75,15 +87,24 @@ struct Router {
     lab: Lab,
     sids: Vec<CounterId>,
     links: Vec<LinkId>,
+    actions: Vec<TcCounterId>,
 }
 
 impl Router {
     fn new(tables: Tables) -> Self {
-        let mut lab = Lab::new();
+        let workers = if matches!(tables, Tables::Workers) { 3 } else { 1 };
+        let mut lab = Lab::with_pools((0..workers).map(|_| Pool::new(512)).collect());
         for port in [0, 1] {
             lab.writer.set_link(lab.links[usize::from(port)], Link { mpls: true, ..lab.link(port) });
         }
-        let sids = lab.all_behaviours();
+        let mut sids = lab.all_behaviours();
+        sids.push(program(&mut lab));
+        lab.writer.set_hmac_keys(keys());
+        let seal = sealed(&lab, "fd00:1::8");
+        let seal = lab.writer.add_action(Action::Headend(seal));
+        lab.writer.insert6(lab.fib6, v6("2001:db8:f0::"), 48, seal);
+        lab.writer.insert6(lab.fib6, v6("2001:db8:f9::"), 48, lab.forward[1]);
+        let mut actions = Vec::new();
         let policy = lab.policy(HeadendMode::Encap, &["fd00:1::7"]);
         let other = lab.writer.add_action(Action::Headend(policy));
         let rpl = Rpl::new(&[v6("fd00:1::9"), v6("fd00:1::8")], lab.via(1)).unwrap();
@@ -117,7 +138,13 @@ impl Router {
             lab.writer.add_fou_port(FouPort { port, ipv6: false, local, peer: None, bound: None, payload });
         }
         match tables {
-            Tables::Few => {}
+            Tables::Few | Tables::Workers => {}
+            Tables::Hooked => {
+                let (hook, counters) = hash_tables(&mut lab);
+                actions = counters;
+                let link = Link { mpls: true, ingress: Some(hook), ..lab.link(0) };
+                lab.writer.set_link(lab.links[0], link);
+            }
             Tables::Laid => {
                 let action = lab.writer.add_action(Action::Forward(lab.next_hops[1]));
                 for n in 0..300u32 {
@@ -134,7 +161,12 @@ impl Router {
                 }
             }
         }
-        Self { lab, sids, links }
+        Self { lab, sids, links, actions }
+    }
+
+    /// Sends frames as packets come that nobody watches.
+    fn send(&mut self, frames: &[Vec<u8>]) -> Vec<(u16, Vec<u8>)> {
+        self.lab.send_spread(frames)
     }
 
     fn counted(&self) -> Counted {
@@ -146,12 +178,82 @@ impl Router {
         let labels = [200, 201, 202].map(|label| writer.label_count(label));
         Counted {
             counts: sids.chain(links).chain(labels).collect(),
+            actions: self.actions.iter().map(|id| writer.tc_count(*id)).collect(),
             mpls: self.lab.links.iter().map(|id| writer.mpls_count(*id)).collect(),
             // Only the common road says what it has saved.
             totals: Totals { buffer_moves: 0, buffer_moves_avoided: 0, ..writer.totals() },
             drops: self.lab.drops(),
         }
     }
+}
+
+fn keys() -> Keys {
+    Keys::new(vec![Key::new(7, Algorithm::Sha256, b"a secret").unwrap()])
+}
+
+/// A policy that inserts an SRH by a segment, sealed by an HMAC.
+fn sealed(lab: &Lab, segment: &str) -> Headend {
+    let mut policy = lab.policy(HeadendMode::Inline, &[segment, "::"]);
+    let mut header = policy.header.to_vec();
+    // Longer by the TLV, and the flag that says so.
+    (header[1], header[5]) = (9, 8);
+    header.extend([&[5, 38, 0, 0, 0, 0, 0, 7][..], &[0; 32]].concat());
+    (policy.header, policy.hmac_open, policy.room) = (header.into(), true, policy.room + 40);
+    policy
+}
+
+thread_local! {
+    /// A router that seals packets by way of fc00::1.
+    static SEALER: RefCell<Lab> = RefCell::new({
+        let mut lab = Lab::new();
+        lab.writer.set_hmac_keys(keys());
+        let policy = sealed(&lab, "fc00::1");
+        let action = lab.writer.add_action(Action::Headend(policy));
+        lab.writer.insert6(lab.fib6, v6("2001:db8:f9::"), 48, action);
+        lab
+    });
+}
+
+/// The packet, with an SRH and its HMAC.
+fn seal(packet: &[u8]) -> Vec<u8> {
+    let sent = SEALER.with_borrow_mut(|lab| lab.send(&[frame(ethernet::IPV6, packet)]));
+    let [(1, sealed)] = &sent[..] else { panic!("{sent:?}") };
+    sealed[14..].to_vec()
+}
+
+/// A SID with a program that drops packets of an odd length.
+fn program(lab: &mut Lab) -> CounterId {
+    let code = [op(0x61, 2, 1, 0, 0), op(0x57, 2, 0, 0, 1), op(0x67, 2, 0, 0, 1), op(0xbf, 0, 2, 0, 0)];
+    let code = [code.concat(), op(0x95, 0, 0, 0, 0).to_vec()].concat();
+    let program = Arc::new(Program::new(&code, Vec::new()).unwrap());
+    let (lookup, source) = (lab.lookup, v6("fd00:1::1"));
+    let tables = [(254, lookup)].into();
+    lab.sid("fc02::b", Behaviour::Bpf(Box::new(Bpf { program, lookup, tables, source, fixed_source: true })))
+}
+
+/// A hook that finds what to do with a UDP packet by a hash of where it goes: nothing, count it or drop it.
+fn hash_tables(lab: &mut Lab) -> (HookId, Vec<TcCounterId>) {
+    let counters: Vec<_> = (0..2).map(|_| lab.writer.add_tc_counter()).collect();
+    let mut action = |control, counter| {
+        let kind = TcActionKind::Gact(None);
+        lab.writer.add_tc_action(TcAction { kind, control, counter, estimator: None })
+    };
+    let actions = [action(Control::Pipe, counters[0]), action(Control::Drop, counters[1])];
+    let port = U32Key { value: 5678, mask: 0xffff, offset: 0, offset_mask: -1 };
+    let leaf = |n: usize| U32Node {
+        keys: vec![port],
+        terminal: true,
+        outcome: Outcome { class: 0, actions: vec![actions[n]], counter: None },
+        ..U32Node::default()
+    };
+    let buckets = (0..16).map(|n| if n % 4 < 2 { vec![leaf(n % 4)] } else { Vec::new() }).collect();
+    let udp = U32Key { value: 17 << 16, mask: 0xff << 16, offset: 8, offset_mask: 0 };
+    let next = U32Next { has_fixed: true, fixed: 20, hash_at: 16, hash_mask: 0xf, ..U32Next::default() };
+    let link = U32Node { keys: vec![udp], link: Some(1), next, ..U32Node::default() };
+    let u32_tables = vec![U32Table { buckets: vec![vec![link]] }, U32Table { buckets }];
+    let priority = FilterPriority { protocol: ethernet::IPV4, classifier: Classifier::U32(0) };
+    let chains = vec![FilterChain { index: 0, priorities: vec![priority] }];
+    (lab.writer.add_hook(Hook { counter: None, chains, u32_tables }), counters)
 }
 
 /// A tunnel of those, which 10.220+n/16 and 2001:db8:bn::/48 go into.
@@ -184,7 +286,7 @@ fn tunnel(lab: &mut Lab, n: usize) -> LinkId {
 }
 
 /// How many kinds of packets there are.
-const KINDS: u8 = 34;
+const KINDS: u8 = 37;
 
 /// A packet of this kind; `len` bytes of payload, `class` its TOS or traffic class.
 fn packet(kind: u8, len: usize, class: u8) -> Vec<u8> {
@@ -245,6 +347,17 @@ fn packet(kind: u8, len: usize, class: u8) -> Vec<u8> {
             mpls::write(&[200 + u32::from(class % 3)], 40, &mut labels).unwrap();
             frame(ethernet::MPLS, &[labels, four([10, 1, 0, 9])].concat())
         }
+        34 => v6(six("2001:db8:f0::7")),
+        35 => {
+            let mut sealed = seal(&six("2001:db8:f9::7"));
+            // Some are not what was sealed: a byte of the HMAC.
+            sealed[90] ^= class & 1;
+            v6(sealed)
+        }
+        36 => {
+            let inside = with_srh(&["fc02::b", "fd00:1::9"], 1, protocol::UDP, &payload);
+            v6(ip6("fd00:0::2", "fc02::b", protocol::ROUTING, &inside))
+        }
         // Not of the common kind: for nobody, or broken.
         _ => {
             let mut broken = v4(four([10, 1, 0, 9]));
@@ -283,7 +396,7 @@ impl Both {
             out.sort();
             out
         };
-        let out = sorted(self.common.lab.send(frames));
+        let out = sorted(self.common.send(frames));
         assert_eq!(out, sorted(self.own.lab.send_watched(frames, &mut Watcher)));
         assert_eq!(self.common.counted(), self.own.counted());
         self.common.lab.assert_accounted();
@@ -314,9 +427,15 @@ fn rows_do_as_each_packet_would(tables: Tables) {
         Ok(())
     });
     run.unwrap();
-    let Both { common: Router { lab, sids, links }, left, .. } = both.into_inner();
+    let Both { common: Router { lab, sids, links, actions }, left, .. } = both.into_inner();
     assert!(left > 1000 && lab.writer.totals().buffer_moves_avoided > 1000);
-    assert!(sids.iter().filter(|id| lab.writer.count(**id).packets > 0).count() >= 8);
+    assert!(sids.iter().filter(|id| lab.writer.count(**id).packets > 0).count() >= 9);
+    // The HMAC of some is wrong, and the program drops some.
+    for sid in [sids.first(), sids.last()] {
+        let count = lab.writer.count(*sid.unwrap());
+        assert!(count.packets > 50 && count.errors > 50, "{count:?}");
+    }
+    assert!(actions.iter().all(|id| lab.writer.tc_count(*id).packets > 50));
     let crossed = |direction: Direction| {
         links.iter().filter(|link| lab.writer.link_count(**link, direction).packets > 0).count()
     };
@@ -341,4 +460,14 @@ fn all_packets_first() {
 #[test]
 fn all_packets_first_for_their_tunnels() {
     rows_do_as_each_packet_would(Tables::ManyTunnels);
+}
+
+#[test]
+fn each_packet_in_turn_behind_hash_tables() {
+    rows_do_as_each_packet_would(Tables::Hooked);
+}
+
+#[test]
+fn several_workers_do_as_one_would() {
+    rows_do_as_each_packet_would(Tables::Workers);
 }

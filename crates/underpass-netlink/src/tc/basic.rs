@@ -231,7 +231,7 @@ impl Kind {
             1 => {
                 long(12)?;
                 // Bit fields of a little-endian machine: the first is in the lower half.
-                let (a, b) = (data[10], data[11]);
+                let (Some(&a), Some(&b)) = (data.get(10), data.get(11)) else { return Err(invalid()) };
                 let fields = |byte: u8| match cfg!(target_endian = "little") {
                     true => (byte & 0xf, byte >> 4),
                     false => (byte >> 4, byte & 0xf),

@@ -155,6 +155,10 @@ const TUNNEL: [Plain; 5] = [
 const GROUPS: [&[Plain]; 13] =
     [&ETHERNET, &IP, &IPV4, &IPV6, &TCP, &UDP, &SCTP, &ICMP, &ICMPV6, &ARP, &TUNNEL4, &TUNNEL6, &TUNNEL];
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a constant: an index beyond the end is an error of the compiler"
+)]
 const POLICY: [Type; MAX] = {
     let mut policy: [Type; MAX] = policy(&[
         (CLASSID, Type::U32),

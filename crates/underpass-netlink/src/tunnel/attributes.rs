@@ -95,6 +95,10 @@ const fn common(numbers: &Numbers, ipv6: bool) -> [(u16, Type); 15] {
     ]
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "for constants: an index beyond the end is an error of the compiler"
+)]
 const fn iptun(ipv6: bool) -> [Type; ATTRIBUTES] {
     let mut all = policy(&common(&IPTUN, ipv6));
     all[IPTUN_PROTO as usize] = Type::U8;
@@ -107,6 +111,10 @@ const fn iptun(ipv6: bool) -> [Type; ATTRIBUTES] {
     all
 }
 
+#[expect(
+    clippy::indexing_slicing,
+    reason = "for constants: an index beyond the end is an error of the compiler"
+)]
 const fn gre(ipv6: bool) -> [Type; ATTRIBUTES] {
     let mut all = policy(&common(&GRE, ipv6));
     all[GRE_IFLAGS as usize] = Type::U16;
@@ -134,7 +142,13 @@ fn unsupported(attribute: &Attribute<'_>, text: &'static str) -> Refusal {
 pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, Refusal> {
     let mut tunnel = Tunnel::new(kind);
     let Some(data) = data else { return Ok(Described { tunnel, encap: None, six_rd: None }) };
-    let policy = &POLICIES[usize::from(kind.gre()) * 2 + usize::from(kind.ipv6())];
+    let [iptun, iptun6, gre, gre6] = &POLICIES;
+    let policy = match (kind.gre(), kind.ipv6()) {
+        (false, false) => iptun,
+        (false, true) => iptun6,
+        (true, false) => gre,
+        (true, true) => gre6,
+    };
     let data = data.parse_nested(policy, Validate::Liberal)?;
     let numbers = if kind.gre() { &GRE } else { &IPTUN };
     let byte = |number: u16| data.get(number).map(|attribute| attribute.u8());

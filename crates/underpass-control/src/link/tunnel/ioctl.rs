@@ -64,8 +64,8 @@ fn bytes<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
 /// A tunnel in a program's memory, and the name in it.
 fn read(kind: Kind, data: &[u8]) -> Result<(String, tunnel::Tunnel), i32> {
     let name = bytes::<NAME>(data, 0);
-    let end = name.iter().position(|&byte| byte == 0).unwrap_or(NAME);
-    let name = String::from_utf8_lossy(&name[..end]).into_owned();
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    let name = String::from_utf8_lossy(name).into_owned();
     let mut tunnel =
         tunnel::Tunnel { link: u32::from_ne_bytes(bytes(data, 16)), ..tunnel::Tunnel::new(kind) };
     let keyed = |flags: u16, key: [u8; 4]| if flags & GRE_KEY == 0 { 0 } else { u32::from_be_bytes(key) };
@@ -114,7 +114,7 @@ fn write(name: &str, tunnel: &tunnel::Tunnel) -> Vec<u8> {
             place.copy_from_slice(bytes);
         }
     };
-    put(0, &name.as_bytes()[..name.len().min(NAME - 1)]);
+    put(0, name.as_bytes().get(..NAME - 1).unwrap_or(name.as_bytes()));
     put(16, &tunnel.link.to_ne_bytes());
     let keys_at = if tunnel.kind.ipv6() { 64 } else { 20 };
     put(keys_at, &tunnel.input_flags.to_be_bytes());

@@ -113,13 +113,13 @@ impl Router {
                     reply.fixed(&fixed);
                     self.write_way(reply, way, labels(index));
                     let len = (reply.len() - start) as u16;
-                    reply.written()[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+                    reply.fill(start, &len.to_ne_bytes());
                 }
                 reply.end(nest);
             }
         }
         let fixed = write(&header);
-        reply.written()[start..start + fixed.len()].copy_from_slice(&fixed);
+        reply.fill(start, &fixed);
     }
 
     fn write_way(&self, reply: &mut Reply<'_>, way: &Way, labels: &[u32]) {

@@ -112,7 +112,7 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
         }
     }
     let Some(destination) = attributes.get(RTA_DST) else { return Err(Refusal::errno(EINVAL)) };
-    let label = parse_labels(&destination, 1)?[0];
+    let label = only_label(&destination)?;
     router.check_label(label)?;
     if router.routes.labels.get(label).is_none() {
         return Err(Refusal::errno(ENETUNREACH));
@@ -152,8 +152,7 @@ fn parse(request: &Request<'_>) -> Result<Config, Refusal> {
         Some((propagate, _)) => Some(propagate == 1),
         None => None,
     };
-    let label =
-        attributes.get(RTA_DST).map(|label| Ok::<_, Refusal>(parse_labels(&label, 1)?[0])).transpose()?;
+    let label = attributes.get(RTA_DST).as_ref().map(only_label).transpose()?;
     let object = attributes.get(RTA_NH_ID).map(|id| id.u32());
     if object.is_some() && of_ways.into_iter().any(|of_ways| attributes.get(of_ways).is_some()) {
         return Err(refuse("Nexthop specification and nexthop id are mutually exclusive"));
@@ -247,4 +246,9 @@ impl Router {
 
 fn no_port() -> Refusal {
     Refusal::new(EOPNOTSUPP, "MPLS through a device without a port is not supported by this router")
+}
+
+/// The label that a route is for.
+fn only_label(attribute: &Attribute<'_>) -> Result<u32, Refusal> {
+    parse_labels(attribute, 1)?.first().copied().ok_or(Refusal::errno(EINVAL))
 }

@@ -163,7 +163,7 @@ impl Router {
                 .push((u32::from_ne_bytes([a, b, c, d]), weight.ok_or(refuse("Invalid value for weight"))?));
         }
         for (i, (id, _)) in members.iter().enumerate() {
-            if members[i + 1..].iter().any(|(other, _)| other == id) {
+            if members.iter().skip(i + 1).any(|(other, _)| other == id) {
                 return Err(refuse("Nexthop id can not be used twice in a group"));
             }
         }

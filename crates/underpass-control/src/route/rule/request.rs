@@ -254,9 +254,10 @@ impl Router {
             // As the kernel has told of it, but for what may have changed since.
             reply.fixed(told);
             let derived = FIB_RULE_UNRESOLVED | FIB_RULE_IIF_DETACHED | FIB_RULE_OIF_DETACHED;
-            if let Some(word) = reply.written().get_mut(message::HEADER + 8..message::HEADER + HEADER) {
-                let before = u32::from_ne_bytes([word[0], word[1], word[2], word[3]]);
-                word.copy_from_slice(&(before & !derived | flags & derived).to_ne_bytes());
+            let place = reply.written().get_mut(message::HEADER + 8..message::HEADER + HEADER);
+            if let Some(place) = place.and_then(|place| place.first_chunk_mut::<4>()) {
+                let before = u32::from_ne_bytes(*place);
+                *place = (before & !derived | flags & derived).to_ne_bytes();
             }
             return;
         }

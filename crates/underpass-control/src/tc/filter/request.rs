@@ -456,6 +456,10 @@ struct FilterDump {
 
 /// `RTM_GETTFILTER` for all of a place.
 pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a constant: an index beyond the end is an error of the compiler"
+    )]
     const POLICY: [Type; MAX] = {
         let mut policy = [Type::Unknown; MAX];
         policy[TCA_CHAIN as usize] = Type::U32;

@@ -387,13 +387,12 @@ impl Router {
         let place = place(name, root.qdisc);
         let Some(tables) = self.filters.tables.get_mut(&place) else { return Err(Refusal::errno(EINVAL)) };
         if handle & 0xf_ffff == 0 {
-            let Some(at) = tables.tables.iter().position(|table| table.handle == handle) else {
-                return Err(Refusal::errno(EINVAL));
-            };
-            if tables.tables[at].root {
+            let found = tables.tables.iter().enumerate().find(|(_, table)| table.handle == handle);
+            let Some((at, found)) = found else { return Err(Refusal::errno(EINVAL)) };
+            if found.root {
                 return Err(Refusal::new(EINVAL, "cls_u32: Not allowed to delete root node"));
             }
-            if tables.tables[at].links > 0 {
+            if found.links > 0 {
                 return Err(Refusal::new(EBUSY, "cls_u32: Can not delete in-use filter"));
             }
             let table = tables.tables.remove(at);
