@@ -198,7 +198,7 @@ def differences(case, there, here):
         for (line, x), (_, y) in zip(line_answers(words, text, a), line_answers(words, text, b)):
             if x != y:
                 kind = "config " + " ".join(words[:3] if words[1:2] == ["-f"] else words[:1]) + " " + " ".join(line.split()[:2])
-                found.append(Difference(kind, " ".join(w for w in words if w not in ("-force", "-batch", "-")) + " " + line, [x], [y], line=line))
+                found.append(Difference(kind, " ".join(w for w in words if w not in ("-force", "-batch", "-")) + " " + line, [f"{x}"], [f"{y}"], line=line))
         if a["out"] != b["out"]:
             found.append(Difference("config output", " ".join(words), a["out"].splitlines(), b["out"].splitlines()))
     own = own_addresses(case)
@@ -232,7 +232,7 @@ def shown_lines(said):
     # Those that packets went to show for a while that nobody answered.
     lines = [line for line in lines if not re.match(r"[0-9a-f.:]+ dev \S+ +(FAILED|INCOMPLETE)", line)]
     # Its link-local addresses are ready in the order of a work queue.
-    for what in (r"[0-9a-f.:]+ dev \S+ lladdr ", r"anycast fe80:: ", r"namespace \d+"):
+    for what in (r"[0-9a-f.:]+ dev \S+ lladdr ", r"anycast fe80:: ", r"multicast ff00::/8 ", r"fe80::/64 dev", r"namespace \d+"):
         there = iter(sorted(line for line in lines if re.match(what, line)))
         lines = [next(there) if re.match(what, line) else line for line in lines]
     return lines

@@ -162,49 +162,46 @@ def differences(case, there, here):
 # ----------------------------------------------------------------------------------------------- shrinking
 
 
-def shrink(seed, lines, packets, wanted, slot=None, log=lambda text: None):
-    """Drops lines and packets for as long as a difference of the same kind (`wanted`) is left. Every round tries many ways
-    in one run of both routers."""
+def shrink(seed, lines, packets, wanted, slot=None):
+    """Drops lines and packets for as long as a difference of the same kind (`wanted`) is left. Every round tries many
+    in one run of both routers, and then to drop all at once that could be dropped alone."""
 
-    def holds(candidates):
+    def hold(candidates):
         cases = [case_of(f"{seed}", *candidate) for candidate in candidates]
-        for candidate, case, (there, here) in zip(candidates, cases, both(cases)):
-            left, _ = differences(case, there, here)
-            if any(d.kind == wanted for d in left):
-                return candidate
-        return None
+        if wanted.startswith("packet"):
+            cases = [{**case, "shows": []} for case in cases]
+        return [any(d.kind == wanted for d in differences(case, *answers)[0]) for case, answers in zip(cases, both(cases))]
 
-    def tried(candidates):
-        for at in range(0, len(candidates), 10):
-            better = holds(candidates[at : at + 10])
-            if better:
-                return better
-        return None
+    def without(sequence, chunks):
+        gone = {n for chunk in chunks for n in chunk}
+        return [x for n, x in enumerate(sequence) if n not in gone]
+
+    def reduce(sequence, make):
+        size = max(1, len(sequence) // 4)
+        while sequence:
+            chunks = [range(n, min(n + size, len(sequence))) for n in range(0, len(sequence), size)]
+            held = hold([make(without(sequence, [chunk])) for chunk in chunks])
+            loose = [chunk for chunk, ok in zip(chunks, held) if ok]
+            while len(loose) > 1 and not hold([make(without(sequence, loose))])[0]:
+                loose = loose[: len(loose) // 2]
+            if loose:
+                sequence = without(sequence, loose)
+            elif size == 1:
+                break
+            if size > 1:
+                size = max(1, min(size, len(sequence)) // (3 if loose else 2))
+        return sequence
 
     # First the packets: it is mostly one.
     times = list(dict.fromkeys(at for at, _, _ in packets))
     if slot is not None:
         one = [p for p in packets if p[0] == times[slot]]
-        better = tried([(lines, one[n : n + 1]) for n in range(len(one))] + [(lines, one), (lines, packets[: packets.index(one[-1]) + 1])])
-        lines, packets = better or (lines, packets)
-    for which in (1, 0):
-        part = 0.5
-        while True:
-            sequence = (lines, packets)[which]
-            size = max(1, int(len(sequence) * part))
-            candidates = []
-            for at in range(0, len(sequence), size):
-                rest = sequence[:at] + sequence[at + size :]
-                candidates.append((rest, packets) if which == 0 else (lines, rest))
-            better = tried(candidates) if len(sequence) > which else None
-            if better:
-                lines, packets = better
-                log(f"{len(lines)} lines, {len(packets)} packets")
-            elif size == 1:
-                break
-            else:
-                part /= 2
-    return lines, packets
+        candidates = [(lines, [p]) for p in one] + [(lines, one), (lines, packets[: packets.index(one[-1]) + 1])]
+        found = [candidate for candidate, ok in zip(candidates, hold(candidates)) if ok]
+        packets = found[0][1] if found else packets
+    if len(packets) > 1:
+        packets = reduce(packets, lambda rest: (lines, rest))
+    return reduce(lines, lambda rest: (rest, packets)), packets
 
 
 # ---------------------------------------------------------------------------------------------------- main

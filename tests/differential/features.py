@@ -329,7 +329,8 @@ def one_tunnel(w, name):
                 key = w.choice([5, 77])
                 words.append(w.choice([f"key {key}", f"ikey {key} okey {key + 1}"]))
                 keys = [key]
-            words.append(w.maybe(0.25, w.choice(["seq", "iseq", "oseq"])))
+            # What Linux says of its groups in a tunnel of Ethernet has numbers, too.
+            words.append(w.maybe(0.25, "iseq" if kind.endswith("tap") else w.choice(["seq", "iseq", "oseq"])))
             words.append(w.maybe(0.25, w.choice(["csum", "icsum", "ocsum"])))
         if w.chance(0.3):
             words.append(w.choice(["ttl 5", "ttl 64", "ttl inherit"] if not over6 else ["hoplimit 5", "ttl 64"]))

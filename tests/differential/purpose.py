@@ -3,6 +3,7 @@ docs/differences.md names: it looks at the fields that the heading speaks of, an
 
 A test (`differential.py --check-purpose`) sees to it that every heading is there."""
 
+import ipaddress
 import re
 
 import describe
@@ -37,35 +38,208 @@ def changed(a, b):
     return {f"{name}.{key}" for (n, name, key) in x if x[n, name, key] != y[n, name, key]}
 
 
+OWN = {"ip4.id", "ip4.sum", "ip6.label", "icmp.sum", "icmp.checksum"}
+
+
+class Facts:
+    """What a case configures, as far as the purposes speak of it."""
+
+    def __init__(self, case):
+        self.lines = [f"{' '.join(w for w in words if not w.startswith('-f') and w not in ('-batch', '-'))} {line}" for words, text in case["config"] for line in text.splitlines()]
+        self.routes, self.sids, self.own, self.tunnels = [], {}, set(), {}
+        for line in self.lines:
+            words = line.split()
+            if " route " in line and "mpls route" not in line:
+                for word in words[words.index("route") + 2 :]:
+                    try:
+                        self.routes.append((ipaddress.ip_network("::/0" if word == "default" and "-6" in words else "0.0.0.0/0" if word == "default" else word, strict=False), line))
+                        break
+                    except ValueError:
+                        continue
+            if "seg6local action" in line:
+                self.sids[words[words.index("encap") - 1].split("/")[0]] = line.split("action ")[1]
+            if " addr add " in line:
+                self.own.add(words[words.index("add") + 1].split("/")[0])
+            if "link add" in line and " type " in line:
+                self.tunnels[words[words.index("add") + 1]] = words[words.index("type") + 1]
+
+    def leads(self, address, what):
+        """Whether some route to `address` has a line that matches `what`."""
+        address = ipaddress.ip_address(address)
+        return any(address.version == net.version and address in net and re.search(what, line) for net, line in self.routes)
+
+
+def error(frame):
+    """(version, type, code, what is quoted as layers) of a frame that is an ICMP error, or None."""
+    found = describe.layers(frame)
+    for n, (name, values) in enumerate(found):
+        if name == "icmp":
+            if n + 1 < len(found) and found[n + 1][0].startswith("quoted"):
+                return found[n - 1][0][-1] if False else (4 if found[n + 1][0] == "quoted ip4" else 6), values["type"], values["code"], found[n + 1 :]
+            return None
+        if name.startswith("quoted"):
+            return None
+    return None
+
+
+def only(difference):
+    """The router's frame where Linux sends none, or host unreachable, which is compared elsewhere."""
+    a, b = difference.more.get("there"), difference.more.get("here")
+    return b[0] if b and len(b) == 1 and not a else None
+
+
+def inputs(difference):
+    """The layers of what came in."""
+    return [describe.layers(bytes.fromhex(frame)) for _, frame in difference.more.get("inputs") or []]
+
+
+def tried(case, difference):
+    """The layers of whatever came in at the time, or of all that came in where no time is told."""
+    return inputs(difference) or [describe.layers(bytes.fromhex(frame)) for _, _, frame in case["packets"]]
+
+
 @purpose("Errors of a port of foo-over-UDP quote the datagram as it came")
-def fou_quote(case, difference):
+def fou_quote(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not re.search(r"icmp\((3,3|1,4)\)/quoted ip[46]$", describe.chain(b)):
         return False
     quoted = dict(describe.layers(b)).get("udp", {})
     if quoted.get("dport") not in (5555, 5556, 5557, 5558, 5559):
         return False
-    own = {"ip4.id", "ip4.sum", "ip6.label", "icmp.sum"}
-    return changed(a, b) - own <= {"quoted ip4.len", "quoted ip6.len"}
+    return (changed(a, b) or {"no"}) - OWN <= {"quoted ip4.len", "quoted ip6.len"}
 
 
 @purpose("Host unreachable quotes the packet as it came")
-def unreachable_quote(case, difference):
+def unreachable_quote(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not re.search(r"icmp\((3,1|1,3)\)/quoted ip[46]$", describe.chain(b)):
         return False
-    own = {"ip4.id", "ip4.sum", "ip6.label", "icmp.sum"}
     x, y = fields(a), fields(b)
     lowered = all(x.get(key) == y[key] - 1 for key in y if key[1].startswith("quoted") and key[2] in ("ttl", "hops"))
-    return lowered and (changed(a, b) or {"no"}) - own <= {"quoted ip4.ttl", "quoted ip4.sum", "quoted ip6.hops"}
+    return lowered and (changed(a, b) or {"no"}) - OWN <= {"quoted ip4.ttl", "quoted ip4.sum", "quoted ip6.hops"}
+
+
+@purpose("The sender hears that there is no way to the far end")
+def no_way(case, facts, difference, here):
+    frame = only(difference)
+    told = frame and error(frame)
+    if not told or told[1:3] not in ((3, 0), (1, 0)) or not facts.tunnels:
+        return False
+    return facts.leads(told[3][0][1]["dst"], r" dev tun\d")
+
+
+@purpose("Who has sent an IPv6 packet through sit or gre hears that it did not arrive")
+def heard(case, facts, difference, here):
+    frame = only(difference)
+    told = frame and error(frame)
+    if not told or told[0] != 6:
+        return False
+    for layers in tried(case, difference):
+        names = [name for name, _ in layers]
+        if "quoted ip4" in names and names[names.index("quoted ip4") + 1 :][:1] in (["ip6"], ["gre"]):
+            return True
+    return False
+
+
+@purpose("The sender hears of what does not go on")
+def labels(case, facts, difference, here):
+    frame = only(difference)
+    told = frame and error(frame)
+    return bool(told) and told[1:3] in ((11, 0), (3, 0), (3, 4), (2, 0)) and (
+        any(layers[1:2] and layers[1][0] in ("mpls", "vlan") and any(n == "mpls" for n, _ in layers) for layers in tried(case, difference))
+        or any("encap mpls" in line for line in facts.lines) and facts.leads(told[3][0][1]["dst"], "encap mpls|nhid")
+    ) and (told[0] == 4 or told[1:3] != (3, 4))
+
+
+@purpose("The sender hears of errors")
+def headend(case, facts, difference, here):
+    frame = only(difference)
+    told = frame and error(frame)
+    if not told or told[1:3] not in ((11, 0), (3, 0), (3, 4), (2, 0), (1, 0)):
+        return False
+    return facts.leads(told[3][0][1]["dst"], r"encap (seg6|rpl) |nhid")
+
+
+@purpose("An error quotes the packet as it came")
+def quoted_as_came(case, facts, difference, here):
+    a, b = pair(difference)
+    told = b and error(b)
+    if not told:
+        return False
+    # To a SID, or by a routing header to an address of the router's; that packet is quoted whole.
+    came = [values for layers in tried(case, difference) for name, values in layers if name == "ip6"]
+    ours = told[3][0][1]
+    if told[0] != 6 or not any(values["dst"] == ours["dst"] and values["hops"] == ours["hops"] for values in came):
+        return False
+    if not (ours["dst"] in facts.own or any(ipaddress.ip_address(ours["dst"]) in ipaddress.ip_network(f"{sid}/64", strict=False) for sid in facts.sids)):
+        return False
+    linux = error(a)
+    return bool(linux) and told[1:3] in ((3, 0), (1, 0), (2, 0), (4, 0)) and (ours["hops"] <= 1 or linux[1:3] == told[1:3])
+
+
+@purpose("An SRH or RPL header goes behind hop-by-hop options")
+def behind_options(case, facts, difference, here):
+    a, b = pair(difference)
+    if a is None:
+        return False
+    x, y = describe.chain(a), describe.chain(b)
+    return x.replace("routing/hbh", "hbh/routing", 1) == y and "hbh/routing" in y
+
+
+@purpose("A header may become shorter on its way")
+def shorter(case, facts, difference, here):
+    a, b = pair(difference)
+    if a is None:
+        return False
+    for layers in tried(case, difference):
+        routing = dict(layers).get("routing")
+        outer = dict(layers[:3]).get("ip6")
+        if routing and routing["type"] == 3 and routing["left"] and outer and outer["dst"] in facts.own:
+            return any(
+                name in ("routing",) and values["type"] == 3 and len(values["data"]) < len(routing["data"])
+                for name, values in describe.layers(b)
+            )
+    return False
+
+
+@purpose("No packet to `::`")
+def unspecified(case, facts, difference, here):
+    a = difference.more.get("there")
+    return bool(a) and not difference.more.get("here") and all(any(name == "ip6" and values["dst"] == "::" for name, values in describe.layers(f)) for f in a)
+
+
+@purpose("No source validation")
+def own_source(case, facts, difference, here):
+    return not difference.more.get("there") and any(
+        values["src"] in facts.own for layers in inputs(difference) for name, values in layers if name == "ip4"
+    )
+
+
+@purpose("Inner packets are checked")
+def inner(case, facts, difference, here):
+    return bool(difference.more.get("there")) and not difference.more.get("here") and here["drops"].get("inner-malformed", 0) > 0 and any(
+        values["dst"] in facts.sids for layers in inputs(difference) for name, values in layers if name == "ip6"
+    )
+
+
+@purpose("Packet Too Big quotes the packet as it came")
+def too_big(case, facts, difference, here):
+    a, b = pair(difference)
+    told = b and error(b)
+    return bool(told) and told[:3] == (6, 2, 0) and (changed(a, b) or {"no"}) - OWN == {"quoted ip6.hops"}
+
+
+@purpose("What is not supported is refused")
+def unsupported(case, facts, difference, here):
+    return difference.kind.startswith("config") and difference.linux == ["None"] and "by this router." in difference.ours[0]
 
 
 def without(case, there, here, found):
     """(the differences that no purpose explains, {heading: how many it explains})"""
-    left, known = [], {}
+    left, known, facts = [], {}, Facts(case)
     for difference in found:
         for heading, function in PURPOSES:
-            if function(case, difference):
+            if function(case, facts, difference, here):
                 known[heading] = known.get(heading, 0) + 1
                 break
         else:

@@ -5,6 +5,7 @@ use underpass_netlink::{Refusal, Validate};
 
 use super::config::{ATTRIBUTES, RTA_OIF, RTA_TABLE, RTM_F_CLONED, RTMSG, RouteHeader, route_policy};
 use super::info::Info;
+use super::mpls::LabelDump;
 use super::table::{Family, Ids, Key};
 use crate::dump::{Chunk, Dump, More};
 use crate::router::Outcome;
@@ -37,6 +38,8 @@ struct RouteDump {
     done: usize,
     /// The table that was asked for is not there.
     missing: Option<Refusal>,
+    /// Label routes, which come last where every family is asked for.
+    labels: Option<LabelDump>,
 }
 
 /// The order of tables in a dump: Linux's 256 chains, the newest table of each first.
@@ -102,7 +105,10 @@ pub(crate) fn dump(
         let missing = Some(Refusal::new(ENOENT, message));
         return Ok(Outcome::Dump(Box::new(RouteDump { missing, ..RouteDump::new(families, filter) })));
     }
-    Ok(Outcome::Dump(Box::new(RouteDump::new(families, filter))))
+    // Linux has no tables and no types of label routes.
+    let labels = family.is_none() && !families.is_empty() && filter.table == 0 && filter.kind == 0;
+    let labels = labels.then(|| LabelDump::new(filter.link, filter.protocol));
+    Ok(Outcome::Dump(Box::new(RouteDump { labels, ..RouteDump::new(families, filter) })))
 }
 
 impl Filter {
@@ -116,7 +122,7 @@ impl Filter {
 
 impl RouteDump {
     const fn new(families: Vec<Family>, filter: Filter) -> Self {
-        Self { families, filter, table: None, key: None, done: 0, missing: None }
+        Self { families, filter, table: None, key: None, done: 0, missing: None, labels: None }
     }
 
     /// The table behind the present one.
@@ -151,7 +157,9 @@ impl Dump for RouteDump {
         if let Some(missing) = self.missing.take() {
             return Err(missing);
         }
-        let Some(&family) = self.families.last() else { return Ok(More::No) };
+        let Some(&family) = self.families.last() else {
+            return self.labels.as_mut().map_or(Ok(More::No), |labels| labels.next(router, out));
+        };
         if self.table.is_none() {
             self.table = self.next_table(router, family);
         }
@@ -177,7 +185,8 @@ impl Dump for RouteDump {
     }
 
     fn generation(&self, router: &Router) -> u64 {
-        router.routes.generation
+        let labels = self.labels.as_ref().map_or(0, |labels| labels.generation(router));
+        router.routes.generation.wrapping_add(labels)
     }
 
     fn filtered(&self) -> bool {

@@ -26,7 +26,7 @@ use underpass_netlink::Refusal;
 use underpass_netlink::mpls::{Mpls, Via, stack};
 use underpass_packet::mpls::{IPV6_EXPLICIT_NULL, MAX_LABEL};
 
-pub(crate) use dump::dump;
+pub(crate) use dump::{LabelDump, dump};
 pub(crate) use netconf::{dump as dump_netconf, dump_next as dump_next_netconf, get as get_netconf};
 pub(crate) use request::{delete, get, new};
 

@@ -18,7 +18,8 @@ use crate::{Request, Router};
 const GROUP: u32 = 27;
 const POLICY: [Type; ATTRIBUTES] = policy(&[(RTA_OIF, Type::U32)]);
 
-struct LabelDump {
+#[derive(Debug)]
+pub(crate) struct LabelDump {
     next: u32,
     /// Those by this link only; 0 for all.
     oif: u32,
@@ -35,7 +36,14 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
         protocol = RouteHeader::read(&header).protocol;
         oif = attributes.get(RTA_OIF).map_or(0, |oif| oif.u32());
     }
-    Ok(Outcome::Dump(Box::new(LabelDump { next: FIRST_UNRESERVED, oif, protocol })))
+    Ok(Outcome::Dump(Box::new(LabelDump::new(oif, protocol))))
+}
+
+impl LabelDump {
+    /// All label routes, or those by a link or of a protocol that is not 0.
+    pub(crate) const fn new(oif: u32, protocol: u8) -> Self {
+        Self { next: FIRST_UNRESERVED, oif, protocol }
+    }
 }
 
 impl Dump for LabelDump {
