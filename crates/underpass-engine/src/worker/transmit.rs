@@ -185,7 +185,10 @@ impl Transmit {
             totals.sent = totals.sent.wrapping_add(packets);
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
             if let Some((link, _)) = view.tables.port_link(PortId(port as u16), view.guard) {
-                counters.add_link(link, Direction::Transmit, count);
+                // What goes to the host by the device of a tunnel has come out of it; what goes in is counted there.
+                if view.tables.tunnels().of_link(link).is_none() {
+                    counters.add_link(link, Direction::Transmit, count);
+                }
                 let (tx_packets, tx_bytes) = std::mem::take(&mut queue.labelled);
                 if tx_packets != 0 {
                     counters.add_mpls(link, MplsCount { tx_packets, tx_bytes, ..MplsCount::default() });
