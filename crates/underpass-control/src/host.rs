@@ -136,6 +136,12 @@ impl Router {
         Some((link.id, Rewrite { bytes, len: 12 }))
     }
 
+    /// Which of the protocols of packets inside others the host may take where no tunnel does, as bits of
+    /// [`underpass_engine::tables::inside_bit`].
+    pub fn set_host_takes(&mut self, protocols: u32) {
+        self.engine.set_host_takes(protocols);
+    }
+
     /// How much was replaced or removed that a worker may still hold.
     pub fn waiting(&self) -> usize {
         self.engine.waiting()

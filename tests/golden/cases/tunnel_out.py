@@ -399,3 +399,42 @@ for kind in ("ipip", "gre"):
         tunnel(kind),
         listed([("to another router", carry(kind, in4(), src="203.0.113.140", dst="203.0.113.7"))]),
     )
+
+# ----------------------------------------------------------------------------------- no tunnel takes it
+
+
+for wide in (False, True):
+    out, own, source = (out6, "2001:db8:1::1", "2001:db8:1::1") if wide else (out4, "192.0.2.1", "192.0.2.1")
+    inners = [("IPv4", 4, in4()), ("IPv6", 41, in6()), ("a label", 137, labels_of([100], in4()))]
+    packets = [(label, out(protocol, inner)) for label, protocol, inner in inners]
+    packets += [
+        ("GRE", out(47, gre(in4()))),
+        ("GRE, a key", out(47, gre(in4(), key=7))),
+        ("GRE, a frame", out(47, gre(Ether(dst=MAC, src=FAR_MAC) / in4()))),
+        ("GRE, a checksum", out(47, gre(in4(), csum=True))),
+        ("GRE, a wrong checksum", out(47, gre(in4(), csum=True, bad=0x100))),
+        ("GRE, an unknown protocol", out(47, gre(in4(), proto=0x1234))),
+        ("GRE, routing", out(47, gre(in4(), flags=0x4000))),
+        ("GRE, version 1", out(47, gre(in4(), flags=1))),
+        ("GRE, version 2", out(47, gre(in4(), flags=2))),
+        ("three bytes of GRE", out(47, Raw(b"\0\0\x08"))),
+        ("GRE without its key", out(47, Raw(b"\x20\0\x08\0"))),
+        ("to an address of another link", out(4, in4(), dst=own)),
+        ("from an address of the router's", out(4, in4(), src=source)),
+        ("TTL 1", out(4, in4(), **({"hlim": 1} if wide else {"ttl": 1}))),
+        ("malformed inside", out(4, Raw(b"\x55" * 40))),
+    ]
+    for label, protocol, inner in inners:
+        packets += [(f"{label}, {n} bytes", out(protocol, Raw(bytes(inner)[:n]))) for n in (0, 3, 4, 8, 19, 20, 39)]
+    if wide:
+        packets += [
+            ("an authenticated packet", out6(51, Raw(bytes([4, 4]) + bytes(22) + bytes(in4())))),
+            ("behind destination options", out(60, Raw(bytes([4, 0, 4, 1, 4, 1, 1, 0]) + bytes(in4())))),
+            ("GRE behind destination options", out(60, Raw(bytes([47, 0, 1, 4, 0, 0, 0, 0]) + bytes(gre(in4()))))),
+        ]
+    Case(
+        f"tunnel/none/out{6 if wide else 4}",
+        "packets inside others, for the router, where there is no tunnel",
+        BASE,
+        listed(packets),
+    )

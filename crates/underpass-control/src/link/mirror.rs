@@ -15,17 +15,24 @@ const ALL: [Type; 66] = policy(&[]);
 const INFO: [Type; 6] = policy(&[]);
 const VRF: [Type; 2] = policy(&[]);
 
+/// `IFLA_INFO_KIND`, as it is.
+fn info_kind(attributes: &Attributes<'_, 66>) -> Result<Option<String>, Refusal> {
+    let Some(info) = attributes.get(libc::IFLA_LINKINFO) else { return Ok(None) };
+    let info = info.parse_nested(&INFO, Validate::Liberal)?;
+    Ok(info.get(libc::IFLA_INFO_KIND).map(|kind| kind.text()))
+}
+
 /// `IFLA_INFO_KIND`, and the table if it is a VRF.
 fn kind_of(attributes: &Attributes<'_, 66>, flags: u32) -> Result<LinkKind, Refusal> {
     if flags & IFF_LOOPBACK as u32 != 0 {
         return Ok(LinkKind::Loopback);
     }
-    let Some(info) = attributes.get(libc::IFLA_LINKINFO) else { return Ok(LinkKind::Kernel) };
-    let info = info.parse_nested(&INFO, Validate::Liberal)?;
-    let kind = info.get(libc::IFLA_INFO_KIND).map(|kind| kind.text());
+    let kind = info_kind(attributes)?;
     if kind.as_deref() == Some("ifb") {
         return Ok(LinkKind::Ifb);
     }
+    let Some(info) = attributes.get(libc::IFLA_LINKINFO) else { return Ok(LinkKind::Kernel) };
+    let info = info.parse_nested(&INFO, Validate::Liberal)?;
     let is_vrf = kind.as_deref() == Some("vrf");
     let Some(data) = info.get(libc::IFLA_INFO_DATA).filter(|_| is_vrf) else { return Ok(LinkKind::Kernel) };
     let table = data.parse_nested(&VRF, Validate::Liberal)?.get(IFLA_VRF_TABLE);
@@ -50,6 +57,7 @@ impl Router {
         }
         if let Some(live) = &mut self.live {
             live.devices.tell(index, request.message.body());
+            live.devices.tell_kind(index, info_kind(&attributes)?.as_deref());
         }
         let mac = |kind: u16| {
             let bytes =

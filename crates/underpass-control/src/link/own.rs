@@ -62,6 +62,8 @@ pub(crate) struct Devices {
     masters: BTreeMap<u32, u32>,
     /// What the kernel has last told of each link: the body of its message.
     told: BTreeMap<u32, Box<[u8]>>,
+    /// The kernel's own tunnels.
+    kernels: BTreeMap<u32, tunnel::Kind>,
 }
 
 impl Devices {
@@ -85,9 +87,24 @@ impl Devices {
         self.told.insert(index, body.into());
     }
 
+    /// Keeps of which kind a link is for the kernel: whether it is a tunnel.
+    pub fn tell_kind(&mut self, index: u32, kind: Option<&str>) {
+        let tunnel = match kind {
+            // They take what is inside IPv4 or IPv6 alone, as these do.
+            Some("vti") => Some(tunnel::Kind::Ipip),
+            Some("vti6") => Some(tunnel::Kind::Ip6Tnl),
+            kind => kind.and_then(tunnel::Kind::named),
+        };
+        match tunnel {
+            Some(kind) => self.kernels.insert(index, kind),
+            None => self.kernels.remove(&index),
+        };
+    }
+
     /// Forgets a link that the kernel has no more.
     pub fn forget(&mut self, index: u32) {
         self.told.remove(&index);
+        self.kernels.remove(&index);
         self.masters.remove(&index);
         self.masters.retain(|_, vrf| *vrf != index);
         if let Some(device) = self.made.remove(&index) {
@@ -150,6 +167,11 @@ impl Router {
     /// The devices that the router stands behind.
     pub fn devices(&self) -> impl Iterator<Item = (u32, Device)> + '_ {
         self.live.iter().flat_map(|live| live.devices.made.iter().map(|(index, device)| (*index, *device)))
+    }
+
+    /// The tunnels that the kernel itself has.
+    pub fn kernel_tunnels(&self) -> impl Iterator<Item = tunnel::Kind> + '_ {
+        self.live.iter().flat_map(|live| live.devices.kernels.values().copied())
     }
 
     /// Makes a device and does with it what the request says besides.

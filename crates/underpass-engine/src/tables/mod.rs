@@ -33,6 +33,7 @@ pub(crate) use outer::*;
 pub use qdisc::*;
 pub use tc_action::*;
 pub use tunnel::*;
+pub use tunnels::inside_bit;
 pub(crate) use tunnels::*;
 pub use writer::{Reader, Writer};
 

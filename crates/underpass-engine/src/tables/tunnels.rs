@@ -147,6 +147,18 @@ impl Ingress {
     }
 }
 
+/// The bit of a protocol of packets inside others, over IPv4 or over IPv6; 0 for any other.
+pub const fn inside_bit(protocol: u8, ipv6: bool) -> u32 {
+    let bit = match protocol {
+        protocol::IPV4 => 1,
+        protocol::IPV6 => 2,
+        protocol::GRE => 4,
+        protocol::MPLS => 8,
+        _ => 0,
+    };
+    if ipv6 { bit << 4 } else { bit }
+}
+
 /// All tunnels and ports of foo-over-UDP.
 pub(crate) struct TunnelTable {
     pub(super) tunnels: Slab<StoredTunnel>,
@@ -169,6 +181,8 @@ pub(crate) struct TunnelTable {
     receivers: AtomicU32,
     /// How many of them are ports.
     listeners: AtomicU32,
+    /// Of the protocols of packets inside others those that the host beside the router may take: [`inside_bit`].
+    host: AtomicU32,
     /// The first tunnel of each chain by where it goes, its id + 1, and the next of each.
     ends: Box<[AtomicU32]>,
     end_nexts: Box<[AtomicU32]>,
@@ -190,6 +204,7 @@ impl TunnelTable {
             port_nexts: zeroed(1 << FOU_BITS),
             receivers: AtomicU32::new(0),
             listeners: AtomicU32::new(0),
+            host: AtomicU32::new(u32::MAX),
             ends: zeroed(CHAINS),
             end_nexts: zeroed(1 << TUNNEL_BITS),
             exceptions: Exceptions::default(),
@@ -205,6 +220,15 @@ impl TunnelTable {
     /// Whether there are ports of foo-over-UDP.
     pub(crate) fn takes_datagrams(&self) -> bool {
         self.listeners.load(Relaxed) != 0
+    }
+
+    /// Whether the host beside the router may take packets inside others of this protocol.
+    pub(crate) fn host_takes(&self, protocol: u8, ipv6: bool) -> bool {
+        self.host.load(Relaxed) & inside_bit(protocol, ipv6) != 0
+    }
+
+    pub(super) fn set_host(&self, protocols: u32) {
+        self.host.store(protocols, Relaxed);
     }
 
     /// Whether there are so many tunnels that they are not all in the cache.

@@ -269,6 +269,12 @@ impl Writer {
         tables.tunnels.put(id, tunnel, &mut self.tunnels_of_links, &mut self.retirer)
     }
 
+    /// Says which of the protocols of packets inside others the host beside the router may take where no tunnel does:
+    /// the bits of [`inside_bit`](super::inside_bit). The senders of others hear that nobody does.
+    pub fn set_host_takes(&self, protocols: u32) {
+        self.tables.tunnels.set_host(protocols);
+    }
+
     /// Adds a port that takes UDP datagrams with packets inside. Beyond the room for ports the id names nothing.
     pub fn add_fou_port(&mut self, port: FouPort) -> FouPortId {
         let Some((id, _)) = self.fou_ports.take(&self.retirer) else { return FouPortId(NOWHERE) };

@@ -13,7 +13,7 @@ use super::icmp::{ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6
 use super::icmp::{HOP_LIMIT, ICMP_LEN, fill_checksum4, fill_checksum6};
 use super::options::{self, Problem};
 use super::road::BROADCAST;
-use super::{IcmpError, Path, Road, Step, View, rpl, segments};
+use super::{IcmpError, Path, Road, Step, View, rpl, segments, tunnel};
 use crate::drops::Drop;
 use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
@@ -42,7 +42,6 @@ impl<const COUNT: bool> Path<COUNT> {
         let upper = match extensions(&packet, view, road.ingress) {
             Ok(Found::Upper(upper)) => upper,
             Ok(Found::Fragment) => return Some(Step::Reassemble),
-            Ok(Found::Unusable) => return None,
             Ok(Found::Segments(at)) => return Some(segments::visit_next(view, road, at)),
             Ok(Found::SourceRoute(at)) => return Some(rpl::visit_next(view, road, at)),
             Ok(Found::Inside(at, protocol)) => {
@@ -68,6 +67,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 _ => Some(Step::drop(Drop::InnerMalformed)),
             },
             protocol::TCP | protocol::UDP_LITE | protocol::NO_NEXT_HEADER => None,
+            protocol if tunnel::is_tunnelled(protocol) => {
+                let ends = (source.into(), destination.into());
+                Some(tunnel::no_tunnel(view, road, ends, (protocol, upper.offset)))
+            }
             _ => Some(unknown_next_header(upper.named_at).refuse(road)),
         }
     }
@@ -117,6 +120,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 _ => Some(Step::drop(Drop::InnerMalformed)),
             },
             protocol::TCP | protocol::UDP_LITE | IGMP => None,
+            protocol if tunnel::is_tunnelled(protocol) => {
+                let ends = (header.source().into(), header.destination().into());
+                Some(tunnel::no_tunnel(view, road, ends, (protocol, header.header_len())))
+            }
             _ => Some(Step::error(Drop::ProtocolUnknown, IcmpError::Protocol)),
         }
     }
@@ -158,8 +165,6 @@ enum Found {
     Upper(Upper),
     /// A fragment.
     Fragment,
-    /// Authenticated, which nobody here can make use of.
-    Unusable,
     /// An SRH here, with segments yet to be visited.
     Segments(usize),
     /// An RPL header here, with addresses yet to be visited.
@@ -217,7 +222,8 @@ fn extensions(packet: &ipv6::View<'_>, view: &View<'_>, ingress: LinkId) -> Resu
             // RFC 6946: a fragment that is the whole.
             Kind::Fragment if extension.fragment().is_some_and(is_whole) => {}
             Kind::Fragment => return Ok(Found::Fragment),
-            Kind::Authentication => return Ok(Found::Unusable),
+            // Nobody here can make use of it.
+            Kind::Authentication => return Err(unknown_next_header(extension.named_at)),
         }
     }
     extensions.upper().map(Found::Upper).map_err(|_| Problem::silent(Drop::Ip6Malformed))

@@ -418,16 +418,21 @@ impl Attachments {
     }
 }
 
-/// What a tunnel receives, and hears of what it has sent.
-fn claims_of(tunnel: &Tunnel) -> impl Iterator<Item = Claim> {
+/// The protocols of what is inside tunnels of a kind: those that Linux's module for it takes.
+pub(super) const fn protocols_of(kind: tunnel::Kind) -> &'static [u8] {
     use tunnel::Kind;
-    let kind = tunnel.parameters.kind;
-    let protocols: &[u8] = match kind {
+    match kind {
         Kind::Ipip => &[protocol::IPV4, protocol::MPLS],
         Kind::Sit => &[protocol::IPV6, protocol::IPV4, protocol::MPLS],
-        Kind::Ip6Tnl => &[protocol::IPV4, protocol::IPV6],
+        Kind::Ip6Tnl => &[protocol::IPV4, protocol::IPV6, protocol::MPLS],
         Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap => &[protocol::GRE],
-    };
+    }
+}
+
+/// What a tunnel receives, and hears of what it has sent.
+fn claims_of(tunnel: &Tunnel) -> impl Iterator<Item = Claim> {
+    let kind = tunnel.parameters.kind;
+    let protocols = protocols_of(kind);
     let claim = move |protocol, port, quoted| Claim { ipv6: kind.ipv6(), protocol, port, quoted };
     let datagrams = tunnel.encap.udp().map(|_| claim(protocol::UDP, tunnel.encap.destination_port, true));
     let plain =

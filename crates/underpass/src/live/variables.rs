@@ -8,6 +8,8 @@ use std::{
 
 use underpass_control::Router;
 
+use super::inside;
+
 /// How long what is written may be unknown to the router.
 const AGE: Duration = Duration::from_secs(1);
 
@@ -33,6 +35,7 @@ impl Variables {
             return;
         }
         self.0 = Instant::now();
+        inside::follow(router);
         let links = router.links().filter(|link| link.attached.is_some() || link.vrf_table().is_some());
         let names: Vec<String> = links.map(|link| link.name.clone()).collect();
         names.iter().for_each(|name| read(router, name));

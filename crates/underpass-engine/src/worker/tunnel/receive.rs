@@ -97,7 +97,7 @@ impl Outer {
 }
 
 /// Whether this protocol is a packet inside another.
-const fn is_tunnelled(protocol: u8) -> bool {
+pub(in super::super) const fn is_tunnelled(protocol: u8) -> bool {
     matches!(protocol, protocol::IPV4 | protocol::IPV6 | protocol::GRE | protocol::MPLS)
 }
 
@@ -132,9 +132,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 return if ours { Step::Reassemble } else { Step::Deliver };
             }
         };
-        let link = view.link(road.ingress);
-        let ingress =
-            Ingress { link: road.ingress, instance: link.map_or(road.extra.instance, |link| link.lookup) };
+        let ingress = ingress_of(view, road);
         let first = outer.at;
         if let IpAddr::V4(source) = outer.source
             && is_local4(view, ingress, source)
@@ -157,8 +155,8 @@ impl<const COUNT: bool> Path<COUNT> {
                     return match find(view, &road.packet, &outer, ingress) {
                         Ok(Some(found)) => self.take_out(view, road, &outer, found, trace),
                         // Whoever listens for it may be the host.
-                        Ok(None) if !self.answers => deliver(road, &outer, first),
-                        Ok(None) => Step::error(Drop::TunnelUnknown, IcmpError::Port),
+                        Ok(None) if self.host_may_take(view, &outer) => deliver(road, &outer, first),
+                        Ok(None) => NO_TUNNEL,
                         Err(reason) => Step::drop(reason),
                     };
                 }
@@ -166,6 +164,11 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         }
         Step::drop(Drop::TunnelNested)
+    }
+
+    /// Whether the kernel beside the router has a use for a packet that no tunnel takes.
+    fn host_may_take(&self, view: &View<'_>, outer: &Outer) -> bool {
+        !self.answers && view.tables.tunnels().host_takes(outer.protocol, outer.source.is_ipv6())
     }
 
     /// Takes the datagrams that a packet stands for, which a kernel has put together, out of their tunnels.
@@ -433,6 +436,36 @@ fn take_datagram(
     Ok(true)
 }
 
+/// What becomes of a packet that is for no tunnel: Linux's `tunnel4_rcv`, `tunnel6_rcv` and `gre_rcv`.
+const NO_TUNNEL: Step = Step::error(Drop::TunnelUnknown, IcmpError::Port);
+
+/// By what link a packet has come in, and in which routing instance tunnels are looked for.
+fn ingress_of(view: &View<'_>, road: &Road) -> Ingress {
+    let link = view.link(road.ingress);
+    Ingress { link: road.ingress, instance: link.map_or(road.extra.instance, |link| link.lookup) }
+}
+
+/// What becomes of a packet for the router, of a protocol that [`is_tunnelled`], where there are no tunnels at all. What
+/// is inside begins at `at`.
+#[cold]
+pub(in super::super) fn no_tunnel(
+    view: &View<'_>,
+    road: &Road,
+    (source, destination): (IpAddr, IpAddr),
+    (protocol, at): (u8, usize),
+) -> Step {
+    let ingress = ingress_of(view, road);
+    if let IpAddr::V4(source) = source
+        && is_local4(view, ingress, source)
+    {
+        return Step::drop(Drop::TunnelSource);
+    }
+    match find(view, &road.packet, &Outer { source, destination, tos: 0, ttl: 0, protocol, at }, ingress) {
+        Ok(_) => NO_TUNNEL,
+        Err(reason) => Step::drop(reason),
+    }
+}
+
 /// The tunnel that a packet came through. `Ok(None)`: there is none.
 fn find<'a>(
     view: &View<'a>,
@@ -477,6 +510,8 @@ fn find<'a>(
     let (inside, mode, least) = match outer.protocol {
         protocol::IPV4 => (Inside::Ip4, TunnelMode::Ip4, ipv4::Header::LEN),
         protocol::IPV6 => (Inside::Ip6, TunnelMode::Ip6, ipv6::Header::LEN),
+        // Linux: `tunnelmpls6_rcv` wants as much as of IPv6.
+        _ if over6 => (Inside::Mpls, TunnelMode::Mpls, ipv6::Header::LEN),
         _ => (Inside::Mpls, TunnelMode::Mpls, mpls::Entry::LEN),
     };
     if bytes.len() < least {
