@@ -142,6 +142,12 @@ impl Router {
         self.engine.set_host_takes(protocols);
     }
 
+    /// Whether hop-by-hop options of packets for the host's own addresses are the router's to read: there is a link on
+    /// which traces are filled in.
+    pub fn reads_options(&self) -> bool {
+        self.links.iter().any(|link| self.ioam_link(link).enabled)
+    }
+
     /// How much was replaced or removed that a worker may still hold.
     pub fn waiting(&self) -> usize {
         self.engine.waiting()

@@ -38,7 +38,8 @@ pub(crate) const QUOTED: u8 = 0x80;
 
 /// What is for a worker although its destination is one of the kernel's own addresses.
 ///
-/// UDP behind IPv4 options is the kernel's. A destination options header of 8 bytes, as Linux puts before a tunnel's
+/// UDP behind IPv4 options is the kernel's. Behind hop-by-hop options nothing is looked at: the claim is on these
+/// ([`protocol::HOP_BY_HOP`]), but for addresses of the link. A destination options header of 8 bytes, as Linux puts before a tunnel's
 /// packets, is looked behind, and a fragment header behind or without it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Claim {
@@ -87,6 +88,9 @@ impl Claim {
 
     /// The claim that there must be for a worker to get this IPv6 packet.
     fn on_ipv6(packet: &[u8]) -> Option<Self> {
+        if packet.get(6) == Some(&protocol::HOP_BY_HOP) && is_link_local(packet) {
+            return None;
+        }
         let of = |at: usize| {
             let (mut protocol, mut next) = (*packet.get(at + 6)?, at + 40);
             if protocol == protocol::DESTINATION_OPTIONS {
@@ -110,6 +114,11 @@ impl Claim {
         let (protocol, port) = if quoted { of(48).filter(|_| packet[40] < INFORMATION6)? } else { of(0)? };
         Some(Self { ipv6: true, protocol, port, quoted })
     }
+}
+
+/// Whether an IPv6 packet is for an address of the link, to which nobody but the kernel can hand it over.
+fn is_link_local(packet: &[u8]) -> bool {
+    matches!(packet.get(24..26), Some([0xfe, 0x80..=0xbf]))
 }
 
 /// The frames that the kernel keeps. Clones are the same set.
@@ -312,12 +321,14 @@ mod tests {
 
     const LOCAL4: [u8; 4] = [10, 0, 0, 1];
     const LOCAL6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    const LINK_LOCAL: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
     fn keep() -> Keep {
         let keep = Keep::new();
         keep.set_device(DEVICE, DOMAIN, true).unwrap();
         keep.add_local(DOMAIN, LOCAL4.into()).unwrap();
         keep.add_local(DOMAIN, LOCAL6.into()).unwrap();
+        keep.add_local(DOMAIN, LINK_LOCAL.into()).unwrap();
         keep.add_local(0, [10, 0, 0, 2].into()).unwrap();
         for claim in CLAIMS {
             keep.add_claim(claim).unwrap();
@@ -326,7 +337,8 @@ mod tests {
     }
 
     const PORT: u16 = 0x5555;
-    const CLAIMS: [Claim; 8] = [
+    const CLAIMS: [Claim; 9] = [
+        Claim { ipv6: true, protocol: protocol::HOP_BY_HOP, port: 0, quoted: false },
         Claim { ipv6: false, protocol: protocol::GRE, port: 0, quoted: false },
         Claim { ipv6: false, protocol: protocol::UDP, port: PORT, quoted: false },
         Claim { ipv6: false, protocol: protocol::UDP, port: PORT, quoted: true },
@@ -452,6 +464,8 @@ mod tests {
             ("an echo request", error4(8, protocol::UDP), true),
             ("GRE", outer6(protocol::GRE), false),
             ("GRE behind a tunnel limit", limited6(protocol::GRE), false),
+            ("hop-by-hop options", outer6(protocol::HOP_BY_HOP), false),
+            ("hop-by-hop options to the link", ip6(LINK_LOCAL, protocol::HOP_BY_HOP, 0), true),
             ("foo-over-UDP", outer6(protocol::UDP), false),
             ("foo-over-UDP behind a tunnel limit", limited6(protocol::UDP), false),
             ("behind longer options", changed(limited6(protocol::UDP), &[(55, 1)]), true),
@@ -497,15 +511,6 @@ mod tests {
         let xdp = program::load(ProgramKind::Xdp, maps, Some(redirect)).unwrap();
         let classifier = program::load(ProgramKind::Classifier, maps, None).unwrap();
         program::load(ProgramKind::Filter, maps, None).unwrap();
-        let frame = prop_oneof![
-            any::<[u8; 4]>().prop_map(ip4),
-            Just(ip4(LOCAL4)),
-            Just(ip4([10, 0, 0, 2])),
-            (any::<[u8; 16]>(), any::<u8>(), any::<u8>()).prop_map(|(to, next, kind)| ip6(to, next, kind)),
-            (any::<[u8; 16]>(), 130..140_u8).prop_map(|(to, kind)| ip6(to, 58, kind)),
-            any::<u8>().prop_map(|next| ip6(LOCAL6, next, 0)),
-            Just(labelled()),
-        ];
         let number = || {
             prop_oneof![
                 Just(protocol::GRE),
@@ -513,10 +518,21 @@ mod tests {
                 Just(protocol::ICMP),
                 Just(protocol::ICMPV6),
                 Just(protocol::DESTINATION_OPTIONS),
+                Just(protocol::HOP_BY_HOP),
                 Just(protocol::FRAGMENT),
                 any::<u8>(),
             ]
         };
+        let frame = prop_oneof![
+            any::<[u8; 4]>().prop_map(ip4),
+            Just(ip4(LOCAL4)),
+            Just(ip4([10, 0, 0, 2])),
+            (any::<[u8; 16]>(), any::<u8>(), any::<u8>()).prop_map(|(to, next, kind)| ip6(to, next, kind)),
+            (any::<[u8; 16]>(), 130..140_u8).prop_map(|(to, kind)| ip6(to, 58, kind)),
+            any::<u8>().prop_map(|next| ip6(LOCAL6, next, 0)),
+            number().prop_map(|next| ip6(LINK_LOCAL, next, 0)),
+            Just(labelled()),
+        ];
         let outer = prop_oneof![
             number().prop_map(outer4),
             (any::<u8>(), number()).prop_map(|(kind, of)| error4(kind, of)),

@@ -136,7 +136,11 @@ impl Router {
     /// A variable of the node or of its links has changed.
     pub(crate) fn ioam_changed(&mut self, instance: Instance) {
         match instance {
-            Instance::Link(link) => self.publish_link(link),
+            Instance::Link(link) => {
+                self.publish_link(link);
+                // Whose the packets with options are follows from it.
+                self.links.generation += 1;
+            }
             // Links have their own values, which `default` gives to those to come alone.
             Instance::All | Instance::Default => return,
             Instance::One => {}

@@ -249,10 +249,21 @@ impl Writer {
 
     /// As [`Self::claim4`], for IPv6.
     fn claim6(&mut self, claimed: Label) {
-        let icmp = self.program.label();
+        let (icmp, options) = (self.program.label(), self.program.label());
         self.claim(6, IP6_PAYLOAD + NEXT_HEADER);
         self.program.jump_if(R9, When::Equal, i32::from(protocol::ICMPV6), icmp);
+        self.program.jump_if(R9, When::Equal, i32::from(protocol::HOP_BY_HOP), options);
         self.behind_options(IP6_PAYLOAD, claimed);
+
+        // The kernel keeps those for an address of the link.
+        let program = &mut self.program;
+        program.here(options);
+        program.load(Size::Byte, R2, R7, IP6_DESTINATION);
+        program.jump_if(R2, When::NotEqual, 0xfe, claimed);
+        program.load(Size::Byte, R2, R7, IP6_DESTINATION + 1);
+        program.jump_if(R2, When::Less, 0x80, claimed);
+        program.jump_if(R2, When::Greater, 0xbf, claimed);
+        program.jump(self.keep);
 
         self.program.here(icmp);
         self.reach(i32::from(IP6_PAYLOAD_QUOTED + NEXT_HEADER) + 1, self.keep);

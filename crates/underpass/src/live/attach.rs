@@ -393,7 +393,11 @@ impl Attachments {
             // And all fragments, as only the first says which port it is for.
             [claim(protocol::UDP, port.socket.port), claim(protocol::FRAGMENT, 0)]
         });
-        let now: BTreeSet<Claim> = of_tunnels.chain(of_ports).collect();
+        let mut now: BTreeSet<Claim> = of_tunnels.chain(of_ports).collect();
+        // Behind hop-by-hop options there may be what a tunnel takes, and among them traces to be filled in.
+        if router.reads_options() || now.iter().any(|claim| claim.ipv6 && !claim.quoted) {
+            now.insert(Claim { ipv6: true, protocol: protocol::HOP_BY_HOP, port: 0, quoted: false });
+        }
         for &claim in now.difference(&self.claimed) {
             if let Err(error) = self.keep.add_claim(claim) {
                 tracing::error!("{claim:?}: {error}");

@@ -12,6 +12,7 @@ mod examples;
 mod frr;
 mod guest;
 mod hmac;
+mod ioam;
 mod lab;
 mod labels;
 mod load;

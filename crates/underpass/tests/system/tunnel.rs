@@ -7,6 +7,7 @@
 //! In some a router between them, a namespace of this kernel, has an MTU of its own.
 
 mod control;
+mod host;
 
 use std::{
     io::{Read, Write},
@@ -75,13 +76,13 @@ impl Family {
     }
 }
 
-struct Pair {
-    hosts: [Namespace; 2],
-    routers: [Router; 2],
+pub struct Pair {
+    pub hosts: [Namespace; 2],
+    pub routers: [Router; 2],
 }
 
 impl Pair {
-    fn new(first: &[&str], second: Which<'_>) -> Self {
+    pub fn new(first: &[&str], second: Which<'_>) -> Self {
         Self::over(first, second, None)
     }
 
@@ -130,7 +131,7 @@ impl Pair {
     }
 
     /// Runs the same in both routers, `ME` and `YOU` filled in.
-    fn both(&mut self, lines: &str) {
+    pub fn both(&mut self, lines: &str) {
         for (at, router) in self.routers.iter_mut().enumerate() {
             router.run(&lines.replace("YOU", &(2 - at).to_string()).replace("ME", &(at + 1).to_string()));
         }
@@ -158,7 +159,7 @@ impl Pair {
         }
     }
 
-    fn check<T>(&self, what: &str, done: Result<T, String>) -> T {
+    pub fn check<T>(&self, what: &str, done: Result<T, String>) -> T {
         done.unwrap_or_else(|why| {
             panic!("{what}: {why}{}", self.routers.iter().map(Router::log).collect::<String>())
         })
@@ -208,7 +209,7 @@ impl Pair {
         }
     }
 
-    fn stop(self) {
+    pub fn stop(self) {
         for router in self.routers {
             if let Router::Underpass(node) = router {
                 node.stop();

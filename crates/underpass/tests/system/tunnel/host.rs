@@ -1,0 +1,186 @@
+//! What the host itself sends into tunnels and gets out of them, beside a kernel.
+
+use std::time::Duration;
+
+use super::super::mpls::UNDERPASS;
+use super::super::mtu::transfer as stream;
+use super::super::net::{self, number, ping, settle, turn};
+use super::{ENDS, Family, Pair};
+use underpass::testbed::Namespace;
+
+/// The ends of tunnels over IPv6.
+const ENDS6: &str = "local fd00::ME remote fd00::YOU";
+
+/// A tunnel counts each packet once, whoever has sent it: what the host is asked and answers, and what is forwarded.
+#[test]
+fn tunnels_count_what_the_host_answers() {
+    let Some(_turn) = turn("tunnels_count_what_the_host_answers") else { return };
+    let mut pair = Pair::new(&[], UNDERPASS);
+    // Nothing but the pings goes through: no IPv6, which tells of its groups.
+    for router in &mut pair.routers {
+        router.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
+    }
+    for (kind, ends) in [("ipip", ENDS), ("gre", ENDS), ("ip6tnl", ENDS6)] {
+        let mode = if kind == "ip6tnl" { "mode any" } else { "" };
+        pair.both(&format!(
+            "ip link add tun1 type {kind} {ends} {mode}
+             ip addr add 10.9.0.ME/24 dev tun1
+             ip link set tun1 up"
+        ));
+        pair.check(kind, settle(pair.routers[0].namespace(), "10.9.0.2", Duration::from_secs(10)));
+        let before = pair.counted();
+        pair.routers[0].namespace().run("ping -n -q -c 10 -i 0.02 -W 2 10.9.0.2").unwrap();
+        let after = pair.counted();
+        for (at, (before, after)) in before.iter().zip(&after).enumerate() {
+            let grown: Vec<u64> = before.iter().zip(after).map(|(before, after)| after - before).collect();
+            assert_eq!(grown, [10, 840, 10, 840], "{kind}, router {}", at + 1);
+        }
+        pair.disconnect("");
+    }
+    pair.stop();
+}
+
+impl Pair {
+    /// Packets and bytes that `tun1` has received and sent, of both routers.
+    fn counted(&mut self) -> Vec<Vec<u64>> {
+        let of = |shown: String| {
+            let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+            let count = |way: &str, what: &str| shown[0]["stats64"][way][what].as_u64().unwrap();
+            ["rx", "tx"].iter().flat_map(|way| ["packets", "bytes"].map(|what| count(way, what))).collect()
+        };
+        self.routers.iter_mut().map(|router| of(router.run("ip -s -j link show dev tun1"))).collect()
+    }
+}
+
+/// What the host's kernel has learned of the way to an address.
+fn learned(namespace: &Namespace, address: &str) -> Option<u64> {
+    number(&namespace.run(&format!("ip route get {address}")).unwrap(), "mtu")
+}
+
+/// A router on the way takes less than the tunnel's MTU: the host's own packets that must not be fragmented are refused
+/// with what is left for them, whatever filter of source addresses there is.
+#[test]
+fn the_host_learns_the_path_mtu_of_tunnels() {
+    const NARROW: u32 = 1400;
+    let Some(_turn) = turn("the_host_learns_the_path_mtu_of_tunnels") else { return };
+    let middle = net::namespace("middle");
+    let mut pair = Pair::over(&["--workers", "1"], UNDERPASS, Some(&middle));
+    let mut lines = "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1\n".to_owned();
+    for (n, device) in (1..).zip(["west", "east"]) {
+        lines += &format!(
+            "ip link set {device} up
+             ip addr add 10.0.0.25{n}/32 dev {device}
+             ip route add 10.0.0.{n} dev {device} mtu lock {NARROW}
+             ip addr add fd00::25{n}/128 dev {device} nodad
+             ip -6 route add fd00::{n} dev {device} mtu lock {NARROW}\n"
+        );
+    }
+    middle.run(&lines).unwrap();
+    pair.both(
+        "ip route add 10.0.0.YOU/32 via 10.0.0.25ME dev core
+         ip -6 route add fd00::YOU/128 via fd00::25ME dev core
+         ip addr add 10.8.0.ME/32 dev lo",
+    );
+    let kinds =
+        [("ipip", ENDS, 20), ("gre", ENDS, 24), ("ip6tnl mode ipip6", ENDS6, 48), ("ip6gre", ENDS6, 52)];
+    for (numbered, filter) in [(true, 0), (true, 1), (false, 0), (false, 2)] {
+        for (kind, ends, overhead) in kinds {
+            let what = format!("{kind}, numbered {numbered}, rp_filter {filter}");
+            pair.both(&format!(
+                "ip link add tun1 type {kind} {ends}
+                 sysctl -qw net.ipv4.conf.tun1.rp_filter={filter}
+                 ip link set tun1 up"
+            ));
+            let (from, to) = if numbered { ("10.9.0.1", "10.9.0.2") } else { ("10.8.0.1", "10.8.0.2") };
+            pair.both(if numbered {
+                "ip addr add 10.9.0.ME/24 dev tun1"
+            } else {
+                "ip route add 10.8.0.YOU dev tun1 src 10.8.0.ME"
+            });
+            let host = pair.routers[0].namespace().clone();
+            pair.check(&what, settle(&host, to, Duration::from_secs(10)));
+            let mtu = NARROW - overhead;
+            let line =
+                format!("ping -n -I {from} -c 4 -i 0.1 -W 1 -M do -s {} {to}", NARROW - Family::Four.ping());
+            let outcome = host.outcome(&line).unwrap();
+            assert!(outcome.output.contains(&format!("mtu = {mtu})")), "{what}: {}", outcome.output);
+            assert_eq!(learned(&host, &format!("{to} from {from}")), Some(mtu.into()), "{what}");
+            pair.check(&what, stream(&host, pair.routers[1].namespace(), to));
+            pair.disconnect("");
+        }
+    }
+    pair.stop();
+}
+
+/// Sends a packet of a protocol to an address, and prints what comes of it.
+const SEND: &str = "
+import errno, socket, sys
+protocol, address = int(sys.argv[1]), sys.argv[2]
+s = socket.socket(socket.AF_INET6 if ':' in address else socket.AF_INET, socket.SOCK_RAW, protocol)
+s.connect((address, 0))
+s.settimeout(1)
+s.send(bytes([0, 0, 8, 0]) + bytes(60))
+try:
+    s.recv(1)
+except OSError as error:
+    print(errno.errorcode.get(error.errno, 'none'))
+";
+const LISTEN: &str = "
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 47)
+time.sleep(20)
+";
+
+/// Who sends what no tunnel takes hears that from the router as from a Linux that has the tunnels; a host's own sockets
+/// come first.
+#[test]
+fn senders_hear_that_no_tunnel_takes_a_packet() {
+    let Some(_turn) = turn("senders_hear_that_no_tunnel_takes_a_packet") else { return };
+    let mut pair = Pair::new(&[], UNDERPASS);
+    pair.routers[1].run(
+        "ip link add t1 type ipip local 10.0.0.2 remote 10.0.0.99
+         ip link add t2 type gre local 10.0.0.2 remote 10.0.0.99
+         ip link add t3 type sit local 10.0.0.2 remote 10.0.0.99
+         ip link add t4 type ip6tnl mode any local fd00::2 remote fd00::99
+         ip link add t5 type ip6gre local fd00::2 remote fd00::99",
+    );
+    let host = pair.hosts[1].clone();
+    pair.check("host", settle(&host, "10.2.0.1", Duration::from_secs(10)));
+    pair.check("host", settle(&host, "fd10:2::1", Duration::from_secs(10)));
+    std::thread::sleep(Duration::from_millis(1100));
+    let send = |protocol: u8, address: &str| {
+        let mut command = host.command("python3");
+        let output = command.args(["-c", SEND, &protocol.to_string(), address]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    for protocol in [4, 41, 47, 137] {
+        assert_eq!(send(protocol, "10.2.0.1"), "ECONNREFUSED", "{protocol}");
+        assert_eq!(send(protocol, "fd10:2::1"), "ECONNREFUSED", "{protocol} over IPv6");
+    }
+    let mut listener = pair.routers[1].namespace().command("python3").args(["-c", LISTEN]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1600));
+    let heard = send(47, "10.2.0.1");
+    listener.kill().unwrap();
+    listener.wait().unwrap();
+    assert_eq!(heard, "none");
+    pair.stop();
+}
+
+/// What comes out of an encapsulation for the host reaches it although the way back is another, whatever the filter of
+/// source addresses is for all devices.
+#[test]
+fn the_host_takes_what_has_another_way_back() {
+    let Some(_turn) = turn("the_host_takes_what_has_another_way_back") else { return };
+    let mut pair = Pair::new(&[], UNDERPASS);
+    pair.both("sysctl -qw net.mpls.platform_labels=1000 net.mpls.conf.core.input=1; ip addr add 10.5ME.0.1/32 dev lo");
+    pair.routers[0].run("ip route add 10.52.0.1 encap mpls 101 via 10.0.0.2 src 10.51.0.1");
+    pair.routers[1].run("ip -f mpls route add 101 dev lo; ip route add 10.51.0.1 via 10.0.0.1");
+    let [near, far] = [0, 1].map(|at| pair.routers[at].namespace().clone());
+    for filter in [0, 2] {
+        far.run(&format!("sysctl -qw net.ipv4.conf.all.rp_filter={filter}")).unwrap();
+        pair.check("labels", settle(&near, "10.52.0.1", Duration::from_secs(5)));
+        pair.check("labels", ping(&near, "10.52.0.1", 5));
+    }
+    pair.stop();
+}
