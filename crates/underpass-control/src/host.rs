@@ -42,10 +42,11 @@ impl Router {
         links.into_iter().for_each(|link| self.publish_link(link));
     }
 
-    /// The MAC address by which packets that come in by a link are known to be for the router.
+    /// The MAC address by which packets that come in by a link are known to be for the router: the link's own, as which the
+    /// host takes whoever it sends to by the device of a VRF.
     pub(crate) fn receiving_mac(&self, link: &crate::Link) -> [u8; 6] {
         let given = self.live.as_ref().and_then(|live| live.host.macs.get(&link.index));
-        given.copied().unwrap_or(link.mac)
+        given.copied().filter(|_| link.mac == [0; 6]).unwrap_or(link.mac)
     }
 
     /// Whether what comes in by a link was sent by the host.

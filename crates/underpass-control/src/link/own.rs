@@ -495,7 +495,6 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
                     reply.u32(libc::IFLA_MAX_MTU, tunnel.map_or(0, |made| made.tunnel.mtu_bounds().1))
                 }
                 (libc::IFLA_MASTER, _) if slave.is_some() => {}
-                (libc::IFLA_ADDRESS | libc::IFLA_BROADCAST, Some(Device::Vrf { .. })) => {}
                 (libc::IFLA_OPERSTATE, Some(Device::Vrf { .. })) if up => reply.u8(libc::IFLA_OPERSTATE, 6),
                 (libc::IFLA_OPERSTATE, Some(Device::Dummy | Device::Tunnel(_))) if up => {
                     reply.u8(libc::IFLA_OPERSTATE, 0)
@@ -525,10 +524,6 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         }
         if let Some((master, _)) = slave {
             reply.u32(libc::IFLA_MASTER, master);
-        }
-        if let Some(Device::Vrf { .. }) = device {
-            reply.attribute(libc::IFLA_ADDRESS, &Router::own_mac(index));
-            reply.attribute(libc::IFLA_BROADCAST, &[0xff; 6]);
         }
         count.into_iter().for_each(|count| write_stats(reply, count));
         if let Some([local, remote]) = &ends {

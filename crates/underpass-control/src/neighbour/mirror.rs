@@ -27,6 +27,9 @@ impl Router {
         if self.links.get(wanted.link).is_none() {
             return Ok(()); // gone already
         }
+        if self.is_host_door(wanted.link) {
+            return Ok(()); // the device itself, as which the kernel takes whoever it sends to by it
+        }
         if let Some(unseen) = self.unseen() {
             unseen.neighbours.remove(&(wanted.link, address));
         }

@@ -71,8 +71,9 @@ impl<const COUNT: bool> Path<COUNT> {
             Some(header) => *frame = header,
             None => {
                 frame[..12].fill(0);
-                if frames {
-                    frame[..6].copy_from_slice(&ingress.mac);
+                // The host takes what is for the device's own MAC address, where it has one.
+                if let Some((_, device)) = view.tables.port_link(port, view.guard) {
+                    frame[..6].copy_from_slice(&device.mac);
                 }
                 frame[12..].copy_from_slice(&ethertype.to_be_bytes());
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use libc::{IFF_NOARP, RTM_DELLINK, RTM_NEWLINK};
+use libc::{IFF_MULTICAST, IFF_NOARP, RTM_DELLINK, RTM_NEWLINK};
 use underpass_control::{Device, Namespace, Refusal};
 use underpass_port::tun::{TunKind, TunPort};
 
@@ -12,6 +12,8 @@ use super::Asker;
 
 /// `txqlen` of the devices.
 const QUEUE_LENGTH: u32 = 1000;
+/// The longest that a TAP device has: with the Ethernet header 65,535.
+const VRF_MTU: u32 = 65521;
 
 /// The first queues of devices that were made, until somebody takes them: a device is there as long as one
 /// of its queues is open.
@@ -48,14 +50,18 @@ impl Own {
         self.asker.ask(RTM_NEWLINK, 0, |message| {
             let mut header = [0; 16];
             header[4..8].copy_from_slice(&index.to_ne_bytes());
-            if device == Device::Dummy {
-                header[8..12].copy_from_slice(&(IFF_NOARP as u32).to_ne_bytes());
-                header[12..16].copy_from_slice(&(IFF_NOARP as u32).to_ne_bytes());
-            }
+            let (set, changed) = match device {
+                Device::Dummy => (IFF_NOARP, IFF_NOARP),
+                // Without neighbours, as in Linux: all that the host sends by it has the device's own MAC address.
+                Device::Vrf { .. } => (IFF_NOARP, IFF_NOARP | IFF_MULTICAST),
+                Device::Tunnel(_) => (0, 0),
+            };
+            header[8..12].copy_from_slice(&(set as u32).to_ne_bytes());
+            header[12..16].copy_from_slice(&(changed as u32).to_ne_bytes());
             message.fixed(&header);
             message.u32(libc::IFLA_TXQLEN, QUEUE_LENGTH);
             if let Device::Vrf { .. } = device {
-                message.u32(libc::IFLA_MTU, 65535);
+                message.u32(libc::IFLA_MTU, VRF_MTU);
             }
         })
     }
@@ -74,8 +80,8 @@ impl Namespace for Own {
             None => Refusal::errno(libc::EIO),
         };
         let kind = match device {
-            Device::Vrf { .. } => TunKind::Tun,
-            Device::Dummy => TunKind::Tap,
+            // Programs look for VRFs among devices of Ethernet, as Linux has them.
+            Device::Vrf { .. } | Device::Dummy => TunKind::Tap,
             Device::Tunnel(kind) if kind.ethernet() => TunKind::Tap,
             Device::Tunnel(_) => TunKind::Tun,
         };

@@ -171,7 +171,7 @@ impl Attachments {
             // Of the kernel's own there is none.
             let Some(first) = made.take(index) else { continue };
             self.sysctls.host_device(&name, true);
-            let port = self.serve(first, (TunKind::Tun, Sent::Forwarded), workers);
+            let port = self.serve(first, (TunKind::Tap, Sent::Forwarded), workers);
             self.hosts.insert(index, (index, port));
         }
         for (vrf, (index, port)) in &self.hosts {
