@@ -2,13 +2,14 @@
 //! know of the kernel there.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use underpass_engine::buffer::PortId;
 use underpass_engine::tables::{LinkId, Rewrite};
 
-use underpass_netlink::fou;
+use underpass_netlink::{Message, fou};
 
 use crate::{LinkKind, Neighbour, Router};
 
@@ -23,9 +24,13 @@ pub(crate) struct Host {
     shared: BTreeSet<u32>,
 }
 
+/// The address that the devices have by which the host takes its packets: RFC 7600. On a device without one, Linux's
+/// `rp_filter` drops all whose way back leads elsewhere, be it loose. Nobody is shown it.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
 impl Router {
     /// The host takes what is for itself in this VRF (the index of its link; 0: in none) by the port of a
-    /// link. Frames from there are for this MAC address, whatever the link says.
+    /// link. Frames from there are for this MAC address, if the link has none.
     pub fn set_host_port(&mut self, vrf: u32, link: u32, port: Option<(PortId, [u8; 6])>) {
         let Some(live) = &mut self.live else { return };
         match port {
@@ -38,8 +43,47 @@ impl Router {
                 live.host.macs.remove(&link);
             }
         }
+        if port.is_some() {
+            let given = self.ask_kernel(libc::RTM_NEWADDR, NLM_F_CREATE | NLM_F_REPLACE, |message| {
+                let [a, b, c, d] = link.to_ne_bytes();
+                // Of host scope: the kernel sends nothing from it.
+                message.fixed(&[libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_HOST, a, b, c, d]);
+                message.address(libc::IFA_LOCAL, DUMMY.into());
+                message.address(libc::IFA_ADDRESS, DUMMY.into());
+            });
+            if let Err(refusal) = given {
+                tracing::debug!("the device of the host has no address: {refusal}");
+            }
+        }
         let links: Vec<u32> = self.links.iter().map(|link| link.index).collect();
         links.into_iter().for_each(|link| self.publish_link(link));
+    }
+
+    /// Whether this is the address of a device by which the host takes its packets, or was.
+    pub(crate) fn is_host_address(&self, link: u32, address: IpAddr) -> bool {
+        address == DUMMY && (self.is_host_door(link) || self.links.get(link).is_none())
+    }
+
+    /// Whether a message of the kernel's is about such an address, or the route to it.
+    pub(crate) fn is_about_host_address(&self, message: &Message<'_>) -> bool {
+        let (length, address, link) = match message.kind {
+            libc::RTM_NEWADDR | libc::RTM_DELADDR => (8, libc::IFA_LOCAL, None),
+            _ => (12, libc::RTA_DST, Some(libc::RTA_OIF)),
+        };
+        let is_ipv4 = message.body().first() == Some(&(libc::AF_INET as u8));
+        let mut attributes = message.attributes(length).filter(|_| is_ipv4);
+        if !attributes.any(|it| it.kind == address && it.value == DUMMY.octets()) {
+            return false;
+        }
+        let index = match link {
+            None => message
+                .body()
+                .get(4..8)
+                .and_then(|index| index.first_chunk().copied())
+                .map(u32::from_ne_bytes),
+            Some(kind) => message.attributes(length).find(|it| it.kind == kind).map(|it| it.u32()),
+        };
+        index.is_some_and(|index| self.is_host_address(index, DUMMY.into()))
     }
 
     /// The MAC address by which packets that come in by a link are known to be for the router: the link's own, as which the

@@ -356,6 +356,7 @@ impl crate::Router {
             forward4: true,
             forward6: true,
             source4: self.source4(link.index),
+            bare4: self.addresses.v4(link.index).is_empty(),
             source6: self.source6(link.index),
             host,
             shared,

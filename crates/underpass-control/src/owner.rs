@@ -94,9 +94,12 @@ impl Router {
         }
         match message.kind {
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
-                let hidden = message.body().get(5) == Some(&PROTOCOL) || self.is_replaced(message);
+                let hidden = message.body().get(5) == Some(&PROTOCOL)
+                    || self.is_replaced(message)
+                    || self.is_about_host_address(message);
                 keep.filter(|_| !hidden)
             }
+            libc::RTM_NEWADDR | libc::RTM_DELADDR => keep.filter(|_| !self.is_about_host_address(message)),
             libc::RTM_NEWRULE | libc::RTM_DELRULE => keep.filter(|_| !route::is_rule_of(message, PROTOCOL)),
             libc::RTM_NEWLINK | libc::RTM_DELLINK => match link::rewrite(self, message) {
                 Some(bytes) => Some(Cow::Owned(bytes)),

@@ -25,6 +25,9 @@ impl Router {
         let address = |kind| attributes.get(kind).and_then(|address| address.address(family));
         let (first, local) = (address(libc::IFA_ADDRESS), address(libc::IFA_LOCAL));
         let Some(local_address) = local.or(first) else { return Ok(()) };
+        if self.is_host_address(link, local_address) {
+            return Ok(());
+        }
         if request.message.kind == libc::RTM_DELADDR {
             self.unmirror_address(link, local_address, prefix_len);
             return Ok(());

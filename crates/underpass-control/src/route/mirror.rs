@@ -30,6 +30,9 @@ impl Router {
         if header.flags & RTM_F_CLONED != 0 || header.protocol == PROTOCOL {
             return Ok(());
         }
+        if header.table == RT_TABLE_LOCAL as u8 && self.is_about_host_address(&request.message) {
+            return Ok(());
+        }
         let config = Config::told(request, family)?;
         let place = (family, config.table, config.prefix);
         let infos = self.told_infos(&config, family);

@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use libc::{RTM_DELROUTE, RTM_NEWROUTE};
 use netlink_packet_core::NLM_F_CREATE;
-use underpass_engine::tables::HostAddress;
 
 use super::change::Place;
 use super::config::RT_TABLE_MAIN;
@@ -46,7 +45,7 @@ pub enum VrfChange {
 pub struct VrfDoor {
     /// Which packets.
     pub sender: Sender,
-    /// The table in which all leads to the VRF's device.
+    /// The table in which all leads to the VRF's device, or that of the VRF for what comes in.
     pub table: u32,
 }
 
@@ -57,6 +56,8 @@ pub enum Sender {
     Bound(String),
     /// Those that are sent from an address: answers to what came from the VRF.
     From(IpAddr),
+    /// Not the host's, but what its kernel looks up of what comes in by a device: whom it answers ARP for (`proxy_arp`).
+    By(String),
 }
 
 /// The routes that were asked for, and the places that have changed since.
@@ -121,9 +122,11 @@ impl Router {
     pub fn vrf_doors(&self) -> Vec<VrfDoor> {
         let mut doors = Vec::new();
         for (index, device) in self.devices() {
-            let Some(link) = self.links.get(index).filter(|_| device != Device::Dummy) else { continue };
+            let (Some(link), Device::Vrf { table }) = (self.links.get(index), device) else { continue };
             let door = |sender| VrfDoor { sender, table: door_table(index) };
             doors.push(door(Sender::Bound(link.name.clone())));
+            let by = |slave: &Link| VrfDoor { sender: Sender::By(slave.name.clone()), table };
+            doors.extend(self.links.slaves(index).map(by));
             let inside =
                 |own: &&crate::Address| self.links.vrf_of(own.link).is_some_and(|vrf| vrf.index == index);
             for own in self.addresses.iter().filter(inside) {
@@ -136,17 +139,14 @@ impl Router {
         doors
     }
 
-    /// Of a link in a VRF of the router's: the addresses of the VRF. Answers from one that is there more than
-    /// once would not find their way.
-    pub(crate) fn vrf_addresses(&self, index: u32) -> Option<Box<[HostAddress]>> {
+    /// Of a link in a VRF of the router's: the addresses of the VRF.
+    pub(crate) fn vrf_addresses(&self, index: u32) -> Option<Box<[IpAddr]>> {
         if !self.in_own_vrf(index) {
             return None;
         }
         let vrf = self.domain_of(index);
         let inside = self.addresses.iter().filter(|own| self.domain_of(own.link) == vrf);
-        let addresses = inside.map(|own| own.local);
-        let host = |address| HostAddress { address, echoes: !self.is_only_one(address) };
-        Some(addresses.map(host).collect())
+        Some(inside.map(|own| own.local).collect())
     }
 
     fn is_only_one(&self, address: IpAddr) -> bool {

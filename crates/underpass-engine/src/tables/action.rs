@@ -496,16 +496,6 @@ pub enum RuleAction {
     Nop,
 }
 
-/// An address of the host in a VRF.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct HostAddress {
-    /// The address.
-    pub address: IpAddr,
-    /// Whether the router itself answers pings to it: it is there in several VRFs, and the kernel would not
-    /// know the way back.
-    pub echoes: bool,
-}
-
 /// A link of the router, as the packet path needs it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
@@ -527,6 +517,8 @@ pub struct Link {
     pub forward6: bool,
     /// The source of ICMP errors that are sent by this link, if it has an IPv4 address.
     pub source4: Option<Ipv4Addr>,
+    /// Whether it has no IPv4 address of its own.
+    pub bare4: bool,
     /// The source of ICMPv6 errors that are sent by this link: its global address, or its link-local.
     pub source6: Option<Ipv6Addr>,
     /// The port by which the host takes what is for itself, where a kernel is beside the router.
@@ -535,7 +527,7 @@ pub struct Link {
     pub shared: bool,
     /// Of a link in a VRF of the router's, beside a kernel that knows no VRFs: the addresses of the VRF, to
     /// which alone the host listens there. `None`: it listens to all of its own.
-    pub addresses: Option<Box<[HostAddress]>>,
+    pub addresses: Option<Box<[IpAddr]>>,
     /// Whether labelled packets that come in by it are forwarded: `net.mpls.conf.IF.input`.
     pub mpls: bool,
     /// Whether packets that come in by it go on along their RPL source route: `rpl_seg_enabled`.

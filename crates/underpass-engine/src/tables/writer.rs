@@ -497,6 +497,7 @@ mod tests {
             forward4: true,
             forward6: true,
             source4: None,
+            bare4: false,
             source6: None,
             host: None,
             shared: false,

@@ -6,9 +6,10 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use super::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6};
 use super::road::{BROADCAST, GENERATED, UNFINISHED};
-use super::{Path, Road, Step, View};
+use super::{Path, Road, Step, View, tunnel};
+use crate::buffer::PortId;
 use crate::drops::Drop;
-use crate::tables::Link;
+use crate::tables::{Ingress, Link};
 use crate::trace::{Event, Trace};
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -33,17 +34,24 @@ impl<const COUNT: bool> Path<COUNT> {
             (None, Some(6)) => Some(ethernet::IPV6),
             _ => None,
         };
+        // What the host has sent itself, and what this router tells it of that, may be from its own address.
+        let own =
+            road.is(GENERATED) || tunnel.is_none() && ingress.port.is_some() && ingress.port == ingress.host;
+        if !own && is_martian(view, &road) {
+            return Some((road, Step::drop(Drop::SourceInvalid)));
+        }
         if let Some(addresses) = &host_of(view, &road, ingress).addresses
             && matches!(ethertype, Some(ethernet::IPV4 | ethernet::IPV6))
             && let Some(destination) = unicast_destination(&road)
         {
-            match addresses.iter().find(|own| own.address == destination) {
-                Some(own) if own.echoes && is_echo_request(road.packet.bytes()) => {
-                    return Some((road, Step::Deliver));
-                }
-                Some(_) => {}
+            if !addresses.contains(&destination) {
                 // An address of the host in another routing instance.
-                None => return Some((road, Step::drop(Drop::DestinationInvalid))),
+                return Some((road, Step::drop(Drop::DestinationInvalid)));
+            }
+            // The kernel would not know the way back to another of the host's own addresses, nor, where the address is
+            // there in several VRFs, to anyone.
+            if is_echo_request(road.packet.bytes()) {
+                return Some((road, Step::Deliver));
             }
         }
         if road.is(UNFINISHED) {
@@ -53,7 +61,12 @@ impl<const COUNT: bool> Path<COUNT> {
         trace.step(Event::Delivered(road.ingress), &road.packet);
         // As it came in, so that the kernel has one of its own.
         let kept = ingress.shared && road.extra.turns == 0;
-        let port = host_of(view, &road, ingress).host;
+        // By a device without an address Linux's `rp_filter` may take nothing from one of the host's own.
+        let bare = tunnel.is_some() && road.is(GENERATED) && ingress.bare4;
+        let port = match bare && ethertype == Some(ethernet::IPV4) {
+            true => instance_port(view, &road),
+            false => host_of(view, &road, ingress).host,
+        };
         let (Some(port), Some(ethertype), false) = (port, ethertype, kept) else {
             self.totals.delivered += 1;
             self.pool.give(road.packet);
@@ -98,6 +111,24 @@ fn host_of<'a>(view: &'a View<'_>, road: &Road, ingress: &'a Link) -> &'a Link {
         return ingress;
     }
     view.links().find(|link| link.lookup == lookup).unwrap_or(ingress)
+}
+
+/// The host's port of the routing instance, where that of a tunnel will not do.
+fn instance_port(view: &View<'_>, road: &Road) -> Option<PortId> {
+    let of_instance = view.links().filter(|link| link.lookup == road.extra.looked_in);
+    // That of a tunnel is its own.
+    of_instance.filter(|link| link.port.is_none() || link.port != link.host).find_map(|link| link.host)
+}
+
+/// Whether an IPv4 packet has come from elsewhere with one of the router's own addresses as its source. Linux's
+/// `fib_validate_source` drops it, unless `accept_local` is on, which it is on the devices by which the host gets it.
+fn is_martian(view: &View<'_>, road: &Road) -> bool {
+    let bytes = road.packet.bytes();
+    let Some(source) = ipv4::Header::ref_from_prefix(bytes).ok().map(|(header, _)| header.source()) else {
+        return false;
+    };
+    let ingress = Ingress { link: road.ingress, instance: road.extra.looked_in };
+    bytes.first().is_some_and(|first| first >> 4 == 4) && tunnel::is_local4(view, ingress, source)
 }
 
 /// The destination of a packet, unless it is one of several stations.

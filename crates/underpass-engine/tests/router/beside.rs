@@ -52,6 +52,7 @@ impl Lab {
                 forward4: true,
                 forward6: true,
                 source4: Some([10, 0, i as u8, 1].into()),
+                bare4: false,
                 source6: Some(v6(&format!("fd00:{i}::1"))),
                 host,
                 shared,
@@ -96,6 +97,19 @@ fn packets_for_the_host_leave_by_its_port() {
     assert_eq!(delivered[12..], ping("fd00::1")[12..]);
     lab.assert_accounted();
     assert_eq!(lab.writer.totals().delivered, 1);
+}
+
+/// The host takes packets from its own addresses by its port, as the router tells it of errors: nobody else may.
+#[test]
+fn nobody_sends_to_the_host_from_its_own_address() {
+    let mut lab = beside();
+    lab.share(Some(HOST), false);
+    let from = |source| frame(ethernet::IPV4, &ip4(source, [10, 0, 0, 1], protocol::UDP, &udp(20)));
+    assert_eq!(lab.send(&[from([10, 0, 1, 1]), from([10, 0, 0, 9])]), []);
+    let [delivered] = &lab.take(HOST)[..] else { panic!() };
+    assert_eq!(delivered[12..], from([10, 0, 0, 9])[12..]);
+    assert_eq!(lab.writer.dropped(Drop::SourceInvalid), 1);
+    lab.assert_accounted();
 }
 
 #[test]

@@ -16,6 +16,7 @@ const RTA_PRIORITY: u16 = 6;
 const RTA_PREFSRC: u16 = 7;
 const RTA_TABLE: u16 = 15;
 const FRA_SRC: u16 = 2;
+const FRA_IIFNAME: u16 = 3;
 const FRA_PRIORITY: u16 = 6;
 const FRA_TABLE: u16 = 15;
 const FRA_OIFNAME: u16 = 17;
@@ -106,14 +107,14 @@ impl Asker {
     fn rule(&mut self, door: &VrfDoor, add: bool) -> Result<(), Refusal> {
         let (kind, flags) = if add { (RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL) } else { (RTM_DELRULE, 0) };
         let families: &[i32] = match door.sender {
-            Sender::Bound(_) => &[libc::AF_INET, libc::AF_INET6],
+            Sender::Bound(_) | Sender::By(_) => &[libc::AF_INET, libc::AF_INET6],
             Sender::From(IpAddr::V4(_)) => &[libc::AF_INET],
             Sender::From(IpAddr::V6(_)) => &[libc::AF_INET6],
         };
         for &family in families {
             self.ask(kind, flags, |message| {
                 let source_len = match door.sender {
-                    Sender::Bound(_) => 0,
+                    Sender::Bound(_) | Sender::By(_) => 0,
                     Sender::From(IpAddr::V4(_)) => 32,
                     Sender::From(IpAddr::V6(_)) => 128,
                 };
@@ -122,6 +123,7 @@ impl Asker {
                 message.u32(FRA_TABLE, door.table);
                 match &door.sender {
                     Sender::Bound(device) => message.text(FRA_OIFNAME, device),
+                    Sender::By(device) => message.text(FRA_IIFNAME, device),
                     Sender::From(address) => message.address(FRA_SRC, *address),
                 }
                 message.u8(FRA_PROTOCOL, PROTOCOL);

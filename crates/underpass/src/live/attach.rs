@@ -64,6 +64,8 @@ pub struct Attachments {
     hosts: BTreeMap<u32, (u32, PortId)>,
     /// Ports of the devices of tunnels, by interface index.
     tunnels: BTreeMap<u32, PortId>,
+    /// Names of the devices that are in VRFs of the router's, by interface index.
+    slaves: BTreeMap<u32, String>,
     /// Ports in use.
     ports: BTreeSet<u16>,
     /// Ports of devices that were attached and may be again, by interface index: what they have counted goes on.
@@ -90,6 +92,7 @@ impl Attachments {
             attached: BTreeMap::new(),
             hosts: BTreeMap::new(),
             tunnels: BTreeMap::new(),
+            slaves: BTreeMap::new(),
             ports: BTreeSet::new(),
             resting: BTreeMap::new(),
             failed: Failed::new(),
@@ -155,6 +158,7 @@ impl Attachments {
             self.follow_hosts(router, workers, made);
             self.follow_tunnels(router, workers, made);
             self.follow_links(router, workers);
+            self.follow_slaves(router);
         }
         // Attaching changes links.
         self.seen = Some(state(router));
@@ -221,6 +225,7 @@ impl Attachments {
         for (index, kind) in tunnels {
             if let Some(first) = made.take(index) {
                 let kind = if kind.ethernet() { TunKind::Tap } else { TunKind::Tun };
+                Sysctls::errors_reach_host(first.name());
                 let port = self.serve(first, (kind, Sent::Wrapped), workers);
                 self.tunnels.insert(index, port);
             }
@@ -241,6 +246,26 @@ impl Attachments {
     pub fn host_device(&self, router: &Router, table: u32) -> Option<u32> {
         let vrf = router.links().find(|link| link.vrf_table() == Some(table)).map_or(0, |link| link.index);
         self.hosts.get(&vrf).map(|(index, _)| *index)
+    }
+
+    /// Follows which devices are in VRFs of the router's.
+    fn follow_slaves(&mut self, router: &Router) {
+        let slaves: BTreeMap<u32, String> = router
+            .links()
+            .filter(|link| link.master.is_some_and(|master| self.hosts.contains_key(&master)))
+            .map(|link| (link.index, link.name.clone()))
+            .collect();
+        for (index, name) in &self.slaves {
+            if !slaves.contains_key(index) {
+                self.sysctls.set_free(name);
+            }
+        }
+        for (index, name) in &slaves {
+            if !self.slaves.contains_key(index) {
+                self.sysctls.enslaved(name);
+            }
+        }
+        self.slaves = slaves;
     }
 
     fn follow_links(&mut self, router: &mut Router, workers: &[Handle]) {

@@ -70,6 +70,13 @@ pub fn set_up(name: &str) -> io::Result<()> {
     ioctl(&control, libc::SIOCSIFFLAGS as _, &mut request)
 }
 
+/// Sets a sysctl of a device of the router's own, which goes with it.
+fn set(path: String, value: &str) {
+    if let Err(error) = fs::write(&path, value) {
+        tracing::debug!("{path}: {error}");
+    }
+}
+
 /// The sysctls of devices that the router has changed, and what they were before.
 pub struct Sysctls {
     lock: Lock,
@@ -93,38 +100,63 @@ impl Sysctls {
     /// What is received by a device is not forwarded by the kernel any more, but by the router.
     pub fn stop_forwarding(&mut self, device: &str) {
         for family in ["ipv4", "ipv6"] {
-            let path = PathBuf::from(format!("/proc/sys/net/{family}/conf/{device}/forwarding"));
-            let Ok(value) = fs::read_to_string(&path) else { continue };
-            if value.trim() == "0" {
-                continue;
-            }
-            self.left.sysctls.push((path.clone(), value));
-            self.write_down();
-            if let Err(error) = fs::write(&path, "0") {
-                tracing::warn!("{}: {error}", path.display());
-            }
+            self.change(&format!("/proc/sys/net/{family}/conf/{device}/forwarding"), "0");
         }
     }
 
-    /// The device that stands for the host has no addresses of its own, and takes what comes from anywhere.
+    /// Gives a sysctl another value, for as long as the router is there.
+    fn change(&mut self, path: &str, value: &str) {
+        let path = PathBuf::from(path);
+        let Ok(before) = fs::read_to_string(&path) else { return };
+        if before.trim() == value {
+            return;
+        }
+        self.left.sysctls.push((path.clone(), before));
+        self.write_down();
+        if let Err(error) = fs::write(&path, value) {
+            tracing::warn!("{}: {error}", path.display());
+        }
+    }
+
+    /// The device that stands for the host takes what comes from anywhere.
     pub fn host_device(&self, device: &str, vrf: bool) {
-        let set = |path: String, value: &str| {
-            if let Err(error) = fs::write(&path, value) {
-                tracing::debug!("{path}: {error}");
-            }
-        };
         // Loose: 0 would leave it to `all`, which may be strict. But outside a VRF there may be no way back at
         // all to who is inside.
         let reverse_path = if vrf { "0" } else { "2" };
         set(format!("/proc/sys/net/ipv4/conf/{device}/rp_filter"), reverse_path);
         set(format!("/proc/sys/net/ipv6/conf/{device}/addr_gen_mode"), "1");
         set(format!("/proc/sys/net/ipv6/conf/{device}/accept_ra"), "0");
+        Self::errors_reach_host(device);
     }
 
-    /// Puts back what was changed of a device.
+    /// ICMP errors about what the host has sent by a device of the router's come back from an address of the host's own,
+    /// and so does what the host sends to itself in a VRF. What comes from elsewhere with such a source is dropped by the
+    /// workers.
+    pub fn errors_reach_host(device: &str) {
+        set(format!("/proc/sys/net/ipv4/conf/{device}/accept_local"), "1");
+    }
+
+    /// A device in a VRF of the router's may be cabled to one in another. The kernel takes the addresses of both for its
+    /// own, and would not answer ARP requests of the one at the other. What else comes in there is the workers'.
+    pub fn enslaved(&mut self, device: &str) {
+        self.change(&format!("/proc/sys/net/ipv4/conf/{device}/accept_local"), "1");
+    }
+
+    /// The device has left its VRF.
+    pub fn set_free(&mut self, device: &str) {
+        let path = PathBuf::from(format!("/proc/sys/net/ipv4/conf/{device}/accept_local"));
+        if let Some(at) = self.left.sysctls.iter().position(|(changed, _)| *changed == path) {
+            let (_, before) = self.left.sysctls.remove(at);
+            let _ = fs::write(path, before);
+            self.write_down();
+        }
+    }
+
+    /// Puts back what was changed of a device when it was attached.
     pub fn restore(&mut self, device: &str) {
         let of_device = |path: &PathBuf| {
-            path.parent().and_then(|conf| conf.file_name()).is_some_and(|name| name == device)
+            path.ends_with("forwarding")
+                && path.parent().and_then(|conf| conf.file_name()).is_some_and(|name| name == device)
         };
         let before = self.left.sysctls.len();
         self.left.sysctls.retain(|(path, value)| {

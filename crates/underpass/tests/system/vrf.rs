@@ -1,6 +1,16 @@
 //! 24 hosts in 12 VRFs of one router, the same addresses in each.
 
-use std::time::Duration;
+use std::{
+    io::{Read, Write},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
+    os::fd::{AsRawFd, OwnedFd},
+    time::Duration,
+};
+
+use nix::sys::{
+    socket::{self, AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, sockopt},
+    time::{TimeVal, TimeValLike},
+};
 
 use super::net::{self, Kind, Node, ping, settle, turn};
 use underpass::testbed::{Namespace, join};
@@ -66,5 +76,136 @@ fn tenants_with_the_same_addresses() {
     let outcome = tenants[3][0].outcome("ping -n -c 1 -W 1 10.99.3.1").unwrap();
     assert_ne!(outcome.status, 0, "{}", outcome.output);
     ping(&tenants[4][0], "10.99.4.1", 3).unwrap();
+    router.stop();
+}
+
+/// A socket that is bound to a device: a stream or datagrams.
+fn bound(namespace: &Namespace, device: &str, kind: SockType, address: SocketAddr) -> OwnedFd {
+    let open = || {
+        let family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+        let socket = socket::socket(family, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
+        socket::setsockopt(&socket, sockopt::BindToDevice, &device.into()).unwrap();
+        let patience = TimeVal::seconds(5);
+        socket::setsockopt(&socket, sockopt::ReceiveTimeout, &patience).unwrap();
+        socket::setsockopt(&socket, sockopt::SendTimeout, &patience).unwrap();
+        socket
+    };
+    namespace.enter(open).unwrap()
+}
+
+/// Sends bytes by TCP from one socket of a namespace to another, each bound to a device, and back, and the same by UDP.
+fn talk(namespace: &Namespace, from: &str, to: &str, address: IpAddr) -> Result<(), String> {
+    let place = SocketAddr::new(address, 7001);
+    let sockaddr = SockaddrStorage::from(place);
+    let what = |what: &str| format!("{what}, {from} to {address} in {to}");
+    let fail = |step: &'static str| move |errno: nix::errno::Errno| format!("{}: {errno}", what(step));
+    let listener = bound(namespace, to, SockType::Stream, place);
+    socket::bind(listener.as_raw_fd(), &sockaddr).map_err(fail("bind"))?;
+    socket::listen(&listener, Backlog::new(1).unwrap()).map_err(fail("listen"))?;
+    let listener = TcpListener::from(listener);
+    let client = bound(namespace, from, SockType::Stream, place);
+    socket::connect(client.as_raw_fd(), &sockaddr).map_err(fail("connect"))?;
+    let (mut served, _) = listener.accept().map_err(|e| format!("{}: {e}", what("accept")))?;
+    let mut client = TcpStream::from(client);
+    let mut got = [0; 5];
+    client
+        .write_all(b"there")
+        .and_then(|()| served.read_exact(&mut got))
+        .map_err(|e| format!("{}: {e}", what("there")))?;
+    served
+        .write_all(b"again")
+        .and_then(|()| client.read_exact(&mut got))
+        .map_err(|e| format!("{}: {e}", what("again")))?;
+    assert_eq!(&got, b"again");
+    let sink = bound(namespace, to, SockType::Datagram, place);
+    socket::bind(sink.as_raw_fd(), &sockaddr).map_err(fail("bind"))?;
+    let (sink, source) =
+        (UdpSocket::from(sink), UdpSocket::from(bound(namespace, from, SockType::Datagram, place)));
+    let mut answer = || {
+        source.connect(place)?;
+        source.send(b"there")?;
+        let (_, sender) = sink.recv_from(&mut got)?;
+        sink.send_to(b"again", sender)?;
+        source.recv(&mut got)
+    };
+    answer().map(drop).map_err(|e| format!("{}: {e}", what("datagrams")))
+}
+
+/// Two VRFs of one router, joined by a cable, and each to itself: pings, TCP and UDP of sockets that are bound to VRFs.
+#[test]
+fn vrfs_talk_over_a_cable_and_to_themselves() {
+    let Some(_turn) = turn("vrfs_talk_over_a_cable_and_to_themselves") else { return };
+    let mut router = Node::new("r");
+    router.namespace.run("ip link add one type veth peer name two").unwrap();
+    router.start(Kind::Underpass);
+    let mut lines = String::new();
+    for (n, (vrf, device)) in (1..).zip([("red", "one"), ("blue", "two")]) {
+        lines += &format!(
+            "ip link add {vrf} type vrf table 10{n}
+             ip link set {vrf} up
+             ip link set {device} master {vrf}
+             ip link set {device} up
+             ip addr add 10.7.0.{n}/24 dev {device}
+             ip addr add fd07::{n}/64 dev {device} nodad\n"
+        );
+    }
+    router.run(&lines);
+    let tell = |why: String| panic!("{why}{}", router.log());
+    let pairs = [("red", 2, "blue"), ("blue", 1, "red"), ("red", 1, "red"), ("blue", 2, "blue")];
+    for (from, n, to) in pairs {
+        for address in [format!("10.7.0.{n}"), format!("fd07::{n}")] {
+            let bound = format!("-I {from} {address}");
+            settle(&router.namespace, &bound, Duration::from_secs(10)).unwrap_or_else(tell);
+            ping(&router.namespace, &bound, 5).unwrap_or_else(tell);
+            talk(&router.namespace, from, to, address.parse().unwrap()).unwrap_or_else(tell);
+        }
+    }
+    // A device of Ethernet, as in Linux, for whoever asks the kernel.
+    let shown = router.namespace.run("ip link show dev red").unwrap();
+    assert!(shown.contains("link/ether") && shown.contains("NOARP"), "{shown}");
+    // Of what the router has given its devices nobody is shown anything.
+    let shown = router.run("ip addr show; ip route show table all; ip rule show");
+    assert!(!shown.contains("192.0.0.8"), "{shown}");
+    let before = router.namespace.run("sysctl net.ipv4.conf.one.accept_local").unwrap();
+    assert!(before.contains("= 1"), "{before}");
+    router.run("ip link set one nomaster");
+    let after = router.namespace.run("sysctl net.ipv4.conf.one.accept_local").unwrap();
+    assert!(after.contains("= 0"), "{after}");
+    router.stop();
+}
+
+/// `proxy_arp` at a device in a VRF: the router answers for who is behind another device of the VRF, and for nobody else.
+#[test]
+fn proxy_arp_in_a_vrf() {
+    let Some(_turn) = turn("proxy_arp_in_a_vrf") else { return };
+    let mut router = Node::new("r");
+    let hosts = ["left", "right", "other"].map(net::namespace);
+    for (n, host) in (1..).zip(&hosts) {
+        join(host, "eth0", &router.namespace, &format!("p{n}")).unwrap();
+    }
+    // It takes everybody for its neighbour.
+    hosts[0].run("ip link set eth0 up; ip addr add 10.1.0.2/16 dev eth0").unwrap();
+    for n in [1, 2] {
+        let lines = format!(
+            "ip link set eth0 up; ip addr add 10.1.{n}.2/24 dev eth0; ip route add default via 10.1.{n}.1"
+        );
+        hosts[n].run(&lines).unwrap();
+    }
+    router.start(Kind::Underpass);
+    router.run(
+        "ip link add red type vrf table 100
+         ip link set red up
+         ip link set p1 master red; ip link set p2 master red
+         ip link set p1 up; ip link set p2 up; ip link set p3 up
+         ip addr add 10.1.0.1/24 dev p1
+         ip addr add 10.1.1.1/24 dev p2
+         ip addr add 10.1.2.1/24 dev p3
+         sysctl -qw net.ipv4.conf.p1.proxy_arp=1 net.ipv4.neigh.p1.proxy_delay=0",
+    );
+    settle(&hosts[0], "10.1.1.2", Duration::from_secs(10))
+        .unwrap_or_else(|why| panic!("{why}{}", router.log()));
+    ping(&hosts[0], "10.1.1.2", 5).unwrap_or_else(|why| panic!("{why}{}", router.log()));
+    // Not in the VRF.
+    assert!(ping(&hosts[0], "10.1.2.2", 1).is_err());
     router.stop();
 }
