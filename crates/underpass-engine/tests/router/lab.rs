@@ -233,8 +233,8 @@ impl Lab {
             // Whose turn it is next is the first one.
             if let Some(next) = self.others.first_mut() {
                 std::mem::swap(&mut self.worker, next);
+                self.others.rotate_left(1);
             }
-            self.others.rotate_left(1.min(self.others.len()));
         }
         out
     }

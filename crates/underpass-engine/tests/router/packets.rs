@@ -111,11 +111,13 @@ fn router() -> Lab {
     }
     let key = |id, algorithm| Key::new(id, algorithm, b"a secret").unwrap();
     lab.writer.set_hmac_keys(Keys::new(vec![key(7, Algorithm::Sha256), key(8, Algorithm::Sha1)]));
-    let mut sealed = lab.policy(HeadendMode::Inline, &["fd00:1::8", "::"]);
+    let mut sealed = lab.policy(HeadendMode::Inline, &["::", "fd00:1::8"]);
     let mut header = sealed.header.to_vec();
     (header[1], header[5]) = (9, 8);
     header.extend([&[5, 38, 0, 0, 0, 0, 0, 7][..], &[0; 32]].concat());
     (sealed.header, sealed.hmac_open, sealed.room) = (header.into(), true, sealed.room + 40);
+    // As where routes are compiled: what is to be sealed goes the slow path.
+    sealed.via = Via { address: v6("fd00:1::8").into(), resolved: None, ..sealed.via };
     let rpl = Rpl::new(&[v6("fd00:1::9"), v6("fd00:1::8")], lab.via(1)).unwrap();
     let ioam = |mode| {
         Action::Ioam(Box::new(Ioam {

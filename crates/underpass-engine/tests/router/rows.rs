@@ -14,7 +14,7 @@ use underpass_engine::hmac::{Algorithm, Key, Keys};
 use underpass_engine::tables::{
     Action, Behaviour, Bpf, Classifier, Control, FilterChain, FilterPriority, FouPayload, FouPort, GreFields,
     Headend, HeadendMode, Hook, HookId, LabelAction, Link, LinkId, Outcome, Push, Rpl, Switch, SwitchTo,
-    TcAction, TcActionKind, TunnelKind, TunnelRoute, TunnelUdp, U32Key, U32Next, U32Node, U32Table,
+    TcAction, TcActionKind, TunnelKind, TunnelRoute, TunnelUdp, U32Key, U32Next, U32Node, U32Table, Via,
 };
 use underpass_packet::mpls::{self, Entry};
 use underpass_packet::{checksum, ethernet, protocol};
@@ -193,12 +193,14 @@ fn keys() -> Keys {
 
 /// A policy that inserts an SRH by a segment, sealed by an HMAC.
 fn sealed(lab: &Lab, segment: &str) -> Headend {
-    let mut policy = lab.policy(HeadendMode::Inline, &[segment, "::"]);
+    let mut policy = lab.policy(HeadendMode::Inline, &["::", segment]);
     let mut header = policy.header.to_vec();
     // Longer by the TLV, and the flag that says so.
     (header[1], header[5]) = (9, 8);
     header.extend([&[5, 38, 0, 0, 0, 0, 0, 7][..], &[0; 32]].concat());
     (policy.header, policy.hmac_open, policy.room) = (header.into(), true, policy.room + 40);
+    // As where routes are compiled: what is to be sealed goes the slow path.
+    policy.via = Via { address: v6(segment).into(), resolved: None, ..policy.via };
     policy
 }
 
@@ -210,6 +212,7 @@ thread_local! {
         let policy = sealed(&lab, "fc00::1");
         let action = lab.writer.add_action(Action::Headend(policy));
         lab.writer.insert6(lab.fib6, v6("2001:db8:f9::"), 48, action);
+        lab.writer.insert6(lab.fib6, v6("fc00::"), 16, lab.forward[1]);
         lab
     });
 }
