@@ -24,8 +24,9 @@ pub(crate) struct Host {
     shared: BTreeSet<u32>,
 }
 
-/// The address that the devices have by which the host takes its packets: RFC 7600. On a device without one, Linux's
-/// `rp_filter` drops all whose way back leads elsewhere, be it loose. Nobody is shown it.
+/// An address for the devices through which the host gets its packets: RFC 7600. Where `rp_filter` is on, even loose, Linux
+/// drops everything that a device without an address receives unless the return route uses that device. Programs do not
+/// see this address.
 const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
 impl Router {
@@ -86,8 +87,8 @@ impl Router {
         index.is_some_and(|index| self.is_host_address(index, DUMMY.into()))
     }
 
-    /// The MAC address by which packets that come in by a link are known to be for the router: the link's own, as which the
-    /// host takes whoever it sends to by the device of a VRF.
+    /// The MAC address by which packets that come in by a link are known to be for the router. The host sends all that goes
+    /// into a VRF to the MAC address of the VRF's device.
     pub(crate) fn receiving_mac(&self, link: &crate::Link) -> [u8; 6] {
         let given = self.live.as_ref().and_then(|live| live.host.macs.get(&link.index));
         given.copied().filter(|_| link.mac == [0; 6]).unwrap_or(link.mac)

@@ -34,7 +34,7 @@ impl<const COUNT: bool> Path<COUNT> {
             (None, Some(6)) => Some(ethernet::IPV6),
             _ => None,
         };
-        // What the host has sent itself, and what this router tells it of that, may be from its own address.
+        // Packets of the host itself, and this router's errors about them, may have its own address as their source.
         let own =
             road.is(GENERATED) || tunnel.is_none() && ingress.port.is_some() && ingress.port == ingress.host;
         if !own && is_martian(view, &road) {
@@ -48,8 +48,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 // An address of the host in another routing instance.
                 return Some((road, Step::drop(Drop::DestinationInvalid)));
             }
-            // The kernel would not know the way back to another of the host's own addresses, nor, where the address is
-            // there in several VRFs, to anyone.
+            // The kernel has no route for a reply to another of the host's own addresses, nor for one from an address that
+            // several VRFs have.
             if is_echo_request(road.packet.bytes()) {
                 return Some((road, Step::Deliver));
             }
@@ -61,7 +61,8 @@ impl<const COUNT: bool> Path<COUNT> {
         trace.step(Event::Delivered(road.ingress), &road.packet);
         // As it came in, so that the kernel has one of its own.
         let kept = ingress.shared && road.extra.turns == 0;
-        // By a device without an address Linux's `rp_filter` may take nothing from one of the host's own.
+        // Linux's `rp_filter` drops a packet with one of the host's own addresses as its source on a device without an
+        // address.
         let bare = tunnel.is_some() && road.is(GENERATED) && ingress.bare4;
         let port = match bare && ethertype == Some(ethernet::IPV4) {
             true => instance_port(view, &road),

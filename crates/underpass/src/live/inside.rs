@@ -1,6 +1,6 @@
-//! Who on the host takes packets inside others that are for no tunnel of the router's: sockets and tunnels of the kernel's.
-//! Their senders otherwise hear what Linux tells them that has the tunnels: port unreachable. The kernel of this host may
-//! lack them, and would say that it does not know the protocol.
+//! Which packets inside others the host itself may take when no tunnel of the router's does: those for which it has a raw
+//! socket, or the kernel a tunnel. The senders of all others get port unreachable, as from a Linux that has the tunnels. The
+//! kernel of this host may lack them, and would answer protocol unreachable.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use underpass_engine::tables::inside_bit;
 
 use super::attach::protocols_of;
 
-/// Tells the router who there is.
+/// Reads which sockets and tunnels there are.
 pub fn follow(router: &mut Router) {
     let listening = |path: &str, ipv6: bool| {
         let text = fs::read_to_string(path).unwrap_or_default();

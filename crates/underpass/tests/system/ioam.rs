@@ -44,9 +44,9 @@ fn traces_end_at_the_host() {
     near.run(&format!("python3 -c \"{SEND}\"")).unwrap();
     let said = std::io::read_to_string(receiver.stdout.take().unwrap()).unwrap();
     receiver.wait().unwrap();
-    // From the back: the first node, then this one, each behind the hop limit that it saw; there is room for a third.
     let options = said.lines().nth(1).unwrap_or_default();
-    // Behind the trace there is padding of four bytes.
+    // Four bytes of padding follow the trace. From the back: the first node, this one, and room for a third, each with
+    // the hop limit before its id.
     assert!(options.len() >= 32, "{said}{}", pair.routers[1].log());
     let nodes = &options[options.len() - 32..options.len() - 8];
     assert_eq!((&nodes[..8], &nodes[10..16], &nodes[18..]), ("00000000", "00000c", "00000b"), "{said}");

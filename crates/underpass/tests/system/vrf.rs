@@ -85,6 +85,8 @@ fn bound(namespace: &Namespace, device: &str, kind: SockType, address: SocketAdd
         let family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
         let socket = socket::socket(family, kind, SockFlag::SOCK_CLOEXEC, None).unwrap();
         socket::setsockopt(&socket, sockopt::BindToDevice, &device.into()).unwrap();
+        // A connection of before may still be waiting for its end.
+        socket::setsockopt(&socket, sockopt::ReuseAddr, &true).unwrap();
         let patience = TimeVal::seconds(5);
         socket::setsockopt(&socket, sockopt::ReceiveTimeout, &patience).unwrap();
         socket::setsockopt(&socket, sockopt::SendTimeout, &patience).unwrap();

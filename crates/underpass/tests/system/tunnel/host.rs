@@ -11,12 +11,12 @@ use underpass::testbed::Namespace;
 /// The ends of tunnels over IPv6.
 const ENDS6: &str = "local fd00::ME remote fd00::YOU";
 
-/// A tunnel counts each packet once, whoever has sent it: what the host is asked and answers, and what is forwarded.
+/// A tunnel counts each packet once, also those that the host sends and answers.
 #[test]
 fn tunnels_count_what_the_host_answers() {
     let Some(_turn) = turn("tunnels_count_what_the_host_answers") else { return };
     let mut pair = Pair::new(&[], UNDERPASS);
-    // Nothing but the pings goes through: no IPv6, which tells of its groups.
+    // Only the pings go through: without IPv6 there are no reports of multicast groups.
     for router in &mut pair.routers {
         router.run("sysctl -qw net.ipv6.conf.default.disable_ipv6=1");
     }
@@ -52,13 +52,13 @@ impl Pair {
     }
 }
 
-/// What the host's kernel has learned of the way to an address.
+/// The path MTU to an address that the host's kernel has learned.
 fn learned(namespace: &Namespace, address: &str) -> Option<u64> {
     number(&namespace.run(&format!("ip route get {address}")).unwrap(), "mtu")
 }
 
-/// A router on the way takes less than the tunnel's MTU: the host's own packets that must not be fragmented are refused
-/// with what is left for them, whatever filter of source addresses there is.
+/// A router between the ends has a smaller MTU than the tunnel: the host gets ICMP errors about its own packets, and learns
+/// the MTU, with and without addresses on the tunnel and whatever `rp_filter` is.
 #[test]
 fn the_host_learns_the_path_mtu_of_tunnels() {
     const NARROW: u32 = 1400;
@@ -131,8 +131,8 @@ s = socket.socket(socket.AF_INET, socket.SOCK_RAW, 47)
 time.sleep(20)
 ";
 
-/// Who sends what no tunnel takes hears that from the router as from a Linux that has the tunnels; a host's own sockets
-/// come first.
+/// The router answers a packet that no tunnel takes as a Linux that has the tunnels does. Raw sockets of the host come
+/// first.
 #[test]
 fn senders_hear_that_no_tunnel_takes_a_packet() {
     let Some(_turn) = turn("senders_hear_that_no_tunnel_takes_a_packet") else { return };
@@ -167,8 +167,8 @@ fn senders_hear_that_no_tunnel_takes_a_packet() {
     pair.stop();
 }
 
-/// What comes out of an encapsulation for the host reaches it although the way back is another, whatever the filter of
-/// source addresses is for all devices.
+/// A packet that leaves an encapsulation reaches the host although the return route uses another device, with `rp_filter` off
+/// and loose.
 #[test]
 fn the_host_takes_what_has_another_way_back() {
     let Some(_turn) = turn("the_host_takes_what_has_another_way_back") else { return };
