@@ -26,6 +26,8 @@ fn kernel_route(route: &KernelRoute) -> (Place, Info) {
         metrics: None,
         ways: Ways::Hops(Box::new([hop])),
         origin: Origin::Own,
+        tos: 0,
+        unknown: 0,
     };
     ((Family::of(address), route.table, prefix), info)
 }

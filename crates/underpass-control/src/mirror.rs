@@ -85,6 +85,18 @@ impl Router {
         }
     }
 
+    /// Says once that an object is left to the kernel, and why.
+    pub(crate) fn log_left(&mut self, what: &str, why: &str) {
+        let Some(live) = &mut self.live else { return };
+        let text = format!(
+            "a {what} of the kernel's has {why}: the packets that it may be about are left to the kernel"
+        );
+        if !live.logged.contains(&text) {
+            tracing::warn!("{text}");
+            live.logged.insert(text);
+        }
+    }
+
     /// The kernel is about to be dumped anew, because some of its messages were lost: what is mirrored
     /// and not told again before [`Router::end_resync`] is no more.
     pub fn begin_resync(&mut self) {

@@ -26,6 +26,7 @@ mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
+mod told;
 mod view;
 mod vrf;
 

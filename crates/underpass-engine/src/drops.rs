@@ -54,6 +54,9 @@ drops! {
     HopLimitExceeded = "hop-limit-exceeded",
     /// No route to the destination.
     NoRoute = "no-route",
+    /// Only the kernel can follow the route or rule, and the packet came from the kernel or is in a VRF that the kernel
+    /// does not have.
+    KernelOnly = "kernel-only",
     /// A blackhole route.
     Blackhole = "blackhole",
     /// An unreachable route.

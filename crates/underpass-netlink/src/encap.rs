@@ -6,8 +6,9 @@ use crate::Refusal;
 use crate::attribute::Attribute;
 use crate::ioam6::Ioam6;
 use crate::iptunnel::IpTunnel;
+use crate::message::messages;
 use crate::mpls::Mpls;
-use crate::reply::Reply;
+use crate::reply::{Address, Reply, write_message};
 use crate::rpl::Rpl;
 use crate::seg6::Seg6;
 use crate::seg6local::{Counts, Seg6Local};
@@ -118,6 +119,18 @@ impl Encap {
         matches!(kind, LWTUNNEL_ENCAP_IP | LWTUNNEL_ENCAP_IP6)
     }
 
+    /// Whether this is all that an `RTA_ENCAP` of the kernel's says: written again it has the same attributes. Counts may
+    /// differ.
+    pub fn is_all_of(&self, told: &Attribute<'_>) -> bool {
+        let mut bytes = Vec::new();
+        let write = |reply: &mut Reply<'_>| self.write(reply, ENCAP, ENCAP + 1, Counts::default());
+        if write_message(&mut bytes, 0, 0, Address::default(), write).is_err() {
+            return false;
+        }
+        let written = messages(&bytes).next().and_then(|message| message.attributes(0).next());
+        written.is_some_and(|written| covers(&written, told))
+    }
+
     /// Whether two are the same to Linux where routes are compared: `lwtunnel_cmp_encap`.
     pub fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
@@ -125,6 +138,33 @@ impl Encap {
             _ => self == other,
         }
     }
+}
+
+/// What an encapsulation is written as to be compared.
+const ENCAP: u16 = 1;
+
+/// Whether each attribute inside `told` is inside `written` too, with the same value or with attributes inside.
+fn covers(written: &Attribute<'_>, told: &Attribute<'_>) -> bool {
+    let whole = |attribute: &Attribute<'_>| {
+        let len = |inside: Attribute<'_>| (inside.value.len() + 4).next_multiple_of(4);
+        attribute.value.len() >= 4
+            && attribute.nested().map(len).sum::<usize>() == attribute.value.len().next_multiple_of(4)
+    };
+    told.nested().all(|told| {
+        let mut alike = written.nested().filter(|written| written.kind == told.kind);
+        alike.any(|written| {
+            written.value == told.value
+                || whole(&written) && whole(&told) && counts_or_covers(&written, &told)
+        })
+    })
+}
+
+/// The same of attributes inside; those of 8 bytes and more are counts.
+fn counts_or_covers(written: &Attribute<'_>, told: &Attribute<'_>) -> bool {
+    told.nested().all(|told| {
+        let mut alike = written.nested().filter(|written| written.kind == told.kind);
+        alike.any(|written| written.value == told.value || told.value.len() == 8)
+    })
 }
 
 #[cfg(test)]

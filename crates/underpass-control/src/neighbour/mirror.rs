@@ -33,7 +33,8 @@ impl Router {
         if let Some(unseen) = self.unseen() {
             unseen.neighbours.remove(&(wanted.link, address));
         }
-        let mac = wanted.attributes.get(NDA_LLADDR).and_then(|mac| mac.value.first_chunk::<6>().copied());
+        // An address of another length is that of a link-layer that this router does not write.
+        let mac = wanted.attributes.get(NDA_LLADDR).and_then(|mac| <[u8; 6]>::try_from(mac.value).ok());
         let neighbour = Neighbour {
             mac: mac.unwrap_or_default(),
             // Without an address of a station there is nothing to send to.

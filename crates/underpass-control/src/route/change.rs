@@ -129,6 +129,8 @@ impl Router {
             metrics,
             ways,
             origin: Origin::Own,
+            tos: 0,
+            unknown: 0,
         })
     }
 
@@ -354,6 +356,8 @@ impl Router {
             metrics,
             ways,
             origin: Origin::Own,
+            tos: 0,
+            unknown: 0,
         })
     }
 

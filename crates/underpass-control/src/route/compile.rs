@@ -14,7 +14,7 @@ use underpass_netlink::mpls::stack;
 use underpass_netlink::{Encap, tunnel};
 
 use super::compiled::{ActionKey, Compiled, Holding, Number, Registry};
-use super::info::{Hop, Info, InfoId, Origin};
+use super::info::{Hop, Info, InfoId, Origin, Ways};
 use super::ioam;
 use super::lookup::type_error;
 use super::publish::Scope;
@@ -40,6 +40,7 @@ pub(crate) struct Actions {
     /// How many packets the ways have seen that count them.
     pub frequencies: HashMap<CounterId, Arc<[IoamSeen]>>,
     discards: [Option<ActionId>; 4],
+    handing_over: Option<ActionId>,
     /// What links sent from when an encapsulation was compiled that takes that for its source.
     pub sources: BTreeMap<u32, Option<Ipv6Addr>>,
 }
@@ -85,6 +86,16 @@ impl Router {
         if let Some(place) = self.routes.compiled.discards.get_mut(at) {
             *place = Some(id);
         }
+        id
+    }
+
+    /// The action of what is left to the kernel.
+    pub(crate) fn handing_over(&mut self) -> ActionId {
+        if let Some(id) = self.routes.compiled.handing_over {
+            return id;
+        }
+        let id = self.engine.add_action(Action::HandOver);
+        self.routes.compiled.handing_over = Some(id);
         id
     }
 
@@ -194,10 +205,23 @@ impl Router {
         }
     }
 
+    /// Whether the kernel alone can forward by a route.
+    fn is_kernels_alone(&self, info: &Info) -> bool {
+        let object = matches!(info.ways, Ways::Object(id) if self.routes.objects.is_kernels_alone(id));
+        object || info.origin == Origin::KernelAlone
+    }
+
     fn build(&mut self, key: &ActionKey, build: &mut Build) -> Action {
         let (ids, scope, neighbour) = key;
         let infos: Vec<_> = ids.iter().filter_map(|&id| self.routes.infos.get(id).cloned()).collect();
         let Some(info) = infos.first() else { return Action::Discard(Discard::Blackhole) };
+        let here = matches!(
+            info.kind,
+            libc::RTN_LOCAL | libc::RTN_ANYCAST | libc::RTN_BROADCAST | libc::RTN_MULTICAST
+        );
+        if !here && infos.iter().any(|info| self.is_kernels_alone(info)) {
+            return Action::HandOver;
+        }
         let discard = match info.kind {
             libc::RTN_BLACKHOLE => Some(Discard::Blackhole),
             libc::RTN_UNREACHABLE => Some(Discard::Unreachable),
@@ -205,7 +229,6 @@ impl Router {
             libc::RTN_THROW => Some(Discard::Throw),
             libc::RTN_LOCAL | libc::RTN_ANYCAST => return Action::Local,
             libc::RTN_BROADCAST | libc::RTN_MULTICAST => return Action::Broadcast,
-            _ if info.origin == Origin::KernelAlone => return Action::Local,
             _ if self.blackhole_object(info) => Some(Discard::Blackhole),
             _ if info.reject => Some(Discard::Unreachable),
             _ => None,
@@ -289,7 +312,7 @@ impl Router {
             },
             None if let Some(route) = self.into_vrf(hop.oif, mtu) => Action::Vrf(route),
             // The kernel forwards by its links that no port is attached to.
-            None if self.kernel_forwards(hop.oif) => Action::Local,
+            None if self.kernel_forwards(hop.oif) => Action::HandOver,
             None if self.tunnels.id(hop.oif).is_some() => self.build_tunnel(hop, mtu, build),
             None => match hop.gateway {
                 Some(gateway) => Action::Forward(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
@@ -492,7 +515,11 @@ impl Router {
     ) -> Option<ActionId> {
         let [id] = ids[..] else { return None };
         let info = self.routes.infos.get(id)?;
-        if info.kind != libc::RTN_UNICAST || info.reject || self.blackhole_object(info) {
+        if info.kind != libc::RTN_UNICAST
+            || info.reject
+            || self.blackhole_object(info)
+            || self.is_kernels_alone(info)
+        {
             return None;
         }
         let mtu =

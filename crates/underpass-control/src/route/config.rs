@@ -18,7 +18,7 @@ pub(crate) const RTA_PRIORITY: u16 = 6;
 pub(crate) const RTA_PREFSRC: u16 = 7;
 pub(crate) const RTA_METRICS: u16 = 8;
 pub(crate) const RTA_MULTIPATH: u16 = 9;
-const RTA_FLOW: u16 = 11;
+pub(super) const RTA_FLOW: u16 = 11;
 pub(crate) const RTA_CACHEINFO: u16 = 12;
 pub(crate) const RTA_TABLE: u16 = 15;
 pub(crate) const RTA_MARK: u16 = 16;
@@ -26,7 +26,7 @@ pub(crate) const RTA_VIA: u16 = 18;
 pub(crate) const RTA_PREF: u16 = 20;
 pub(crate) const RTA_ENCAP_TYPE: u16 = 21;
 pub(crate) const RTA_ENCAP: u16 = 22;
-const RTA_EXPIRES: u16 = 23;
+pub(super) const RTA_EXPIRES: u16 = 23;
 pub(crate) const RTA_UID: u16 = 25;
 pub(crate) const RTA_IP_PROTO: u16 = 27;
 pub(crate) const RTA_SPORT: u16 = 28;
@@ -163,6 +163,8 @@ pub(crate) struct Config<'a> {
     pub hop: HopConfig<'a>,
     /// The ways inside; `None` without the attribute.
     pub multipath: Option<Vec<HopConfig<'a>>>,
+    /// Of a route of the kernel's.
+    pub tos: u8,
 }
 
 const fn refuse(message: &'static str) -> Refusal {
@@ -181,20 +183,42 @@ impl<'a> Config<'a> {
         Self::read(request, family, true)
     }
 
+    /// Reads where a route is that the kernel has told, and nothing of where it leads.
+    pub fn place(request: &Request<'a>, family: Family) -> Result<Self, Refusal> {
+        let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&TOLD, Validate::Liberal)?;
+        let header = RouteHeader::read(&header);
+        let table = attributes.get(RTA_TABLE).map_or(u32::from(header.table), |table| table.u32());
+        Ok(Self {
+            prefix: prefix(&header, &attributes, family, true)?,
+            table: if table == 0 { RT_TABLE_MAIN } else { table },
+            protocol: header.protocol,
+            scope: header.scope,
+            kind: header.kind,
+            metric: attributes.get(RTA_PRIORITY).map_or(0, |metric| metric.u32()),
+            preference: 0,
+            source: None,
+            metrics: None,
+            nh_id: 0,
+            hop: HopConfig { weight: 1, ..HopConfig::default() },
+            multipath: None,
+            tos: header.tos,
+        })
+    }
+
     fn read(request: &Request<'a>, family: Family, told: bool) -> Result<Self, Refusal> {
         let policy = if told { &TOLD } else { route_policy(family) };
         let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(policy, Validate::Liberal)?;
         let header = RouteHeader::read(&header);
-        if family == Family::V4 && header.tos & 3 != 0 {
+        if !told && family == Family::V4 && header.tos & 3 != 0 {
             return Err(refuse("Invalid dsfield (tos): ECN bits must be 0"));
         }
-        if family == Family::V6 && header.tos != 0 {
+        if !told && family == Family::V6 && header.tos != 0 {
             return Err(refuse("Invalid dsfield (tos): option not available for IPv6"));
         }
-        if header.tos != 0 {
+        if !told && header.tos != 0 {
             return Err(Refusal::new(EOPNOTSUPP, "Routes by tos are not supported by this router"));
         }
-        if header.kind > libc::RTN_XRESOLVE {
+        if !told && header.kind > libc::RTN_XRESOLVE {
             return Err(refuse("Invalid route type"));
         }
         if family == Family::V6 && header.flags & RTM_F_CLONED != 0 {
@@ -206,7 +230,7 @@ impl<'a> Config<'a> {
         if !told && nh_id != 0 && own.into_iter().any(|kind| attributes.get(kind).is_some()) {
             return Err(refuse("Nexthop specification and nexthop id are mutually exclusive"));
         }
-        if family == Family::V6 && via.is_some() {
+        if !told && family == Family::V6 && via.is_some() {
             return Err(refuse("IPv6 does not support RTA_VIA attribute"));
         }
         let kind = attributes.get(RTA_ENCAP_TYPE).map(|kind| kind.u16());
@@ -215,7 +239,7 @@ impl<'a> Config<'a> {
         }
         let multipath = attributes.get(RTA_MULTIPATH);
         let multipath = multipath.map(|multipath| Self::multipath(&multipath, family, told)).transpose()?;
-        if family == Family::V4 && gateway.is_some() && via.is_some() {
+        if !told && family == Family::V4 && gateway.is_some() && via.is_some() {
             return Err(refuse("Nexthop configuration can not contain both GATEWAY and VIA"));
         }
         let hop = HopConfig {
@@ -229,7 +253,7 @@ impl<'a> Config<'a> {
         let preference = attributes.get(RTA_PREF).map(|preference| preference.u8());
         let source = attributes.get(RTA_PREFSRC).and_then(|source| source.address(family.number()));
         Ok(Self {
-            prefix: prefix(&header, &attributes, family)?,
+            prefix: prefix(&header, &attributes, family, told)?,
             // IPv6 has no such default in Linux, but its table 0 is the main table there too.
             table: if table == 0 { RT_TABLE_MAIN } else { table },
             protocol: header.protocol,
@@ -242,6 +266,7 @@ impl<'a> Config<'a> {
             nh_id,
             hop,
             multipath,
+            tos: header.tos,
         })
     }
 
@@ -268,7 +293,7 @@ impl<'a> Config<'a> {
             let attributes: Attributes<'a, ATTRIBUTES> =
                 Attributes::parse(policy, inside, offset + RTNH, Validate::Liberal)?;
             let (gateway, via) = (attributes.get(RTA_GATEWAY), attributes.get(RTA_VIA));
-            if gateway.is_some() && via.is_some() {
+            if !told && gateway.is_some() && via.is_some() {
                 return Err(refuse("Nexthop configuration can not contain both GATEWAY and VIA"));
             }
             let kind = attributes.get(RTA_ENCAP_TYPE).map(|kind| kind.u16());
@@ -295,6 +320,7 @@ fn prefix(
     header: &RouteHeader,
     attributes: &Attributes<'_, ATTRIBUTES>,
     family: Family,
+    told: bool,
 ) -> Result<Prefix, Refusal> {
     if header.dst_len > family.bits() {
         return Err(refuse("Invalid prefix length"));
@@ -313,7 +339,7 @@ fn prefix(
     if family == Family::V4 && prefix.bits != bits {
         return Err(refuse("Invalid prefix for given prefix length"));
     }
-    if header.src_len != 0 && family == Family::V6 {
+    if !told && header.src_len != 0 && family == Family::V6 {
         return Err(refuse("Specifying source address requires IPV6_SUBTREES to be enabled"));
     }
     Ok(prefix)

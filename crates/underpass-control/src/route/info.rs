@@ -93,6 +93,10 @@ pub(crate) struct Info {
     pub metrics: Option<Box<[u32; METRICS]>>,
     pub ways: Ways,
     pub origin: Origin,
+    /// IPv4: the type of service that its packets have; 0 for any. The kernel's alone.
+    pub tos: u8,
+    /// Of a route of the kernel's: a hash of what this router does not understand of it; 0 for nothing.
+    pub unknown: u64,
 }
 
 impl Info {

@@ -3,11 +3,12 @@
 //! A message of IPv4 is about one route. A message of IPv6 about a route that spreads names all routes that
 //! it spreads over.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_MULTIPART, NLM_F_REPLACE};
-use underpass_netlink::{Attribute, Encap, Refusal};
+use underpass_netlink::{Attribute, Refusal};
 
 use super::change::{Place, same};
 use super::config::{
@@ -16,6 +17,7 @@ use super::config::{
 use super::info::{Hop, Info, InfoId, METRICS, Origin, Ways};
 use super::lookup::type_error;
 use super::table::{Family, Ids, Prefix};
+use super::told::{is_whole, unknown_of_route};
 use crate::mirror::Unseen;
 use crate::{LinkKind, PROTOCOL, Request, Router};
 
@@ -33,9 +35,23 @@ impl Router {
         if header.table == RT_TABLE_LOCAL as u8 && self.is_about_host_address(&request.message) {
             return Ok(());
         }
-        let config = Config::told(request, family)?;
+        let (config, readable) = match Config::told(request, family) {
+            Ok(config) => (config, true),
+            Err(_) => (Config::place(request, family)?, false),
+        };
         let place = (family, config.table, config.prefix);
-        let infos = self.told_infos(&config, family);
+        let mut infos = self.told_infos(&config, family);
+        let unknown = unknown_of_route(&request.message, family).max(u64::from(!readable));
+        if unknown != 0 {
+            let alone = |info: &mut Info| (info.origin, info.unknown) = (Origin::KernelAlone, unknown);
+            infos.iter_mut().for_each(alone);
+        }
+        if request.message.kind == libc::RTM_NEWROUTE
+            && infos.iter().any(|info| info.origin == Origin::KernelAlone)
+        {
+            let why = if config.tos != 0 { "a tos" } else { "what this router does not know" };
+            self.log_left("route", why);
+        }
         if infos.iter().any(|info| self.replaced_by_vrf(place.1, info)) {
             infos.into_iter().for_each(|info| self.park_route(request.message.kind, place, info));
             return Ok(());
@@ -94,7 +110,9 @@ impl Router {
             None if family == Family::V4 && type_error(config.kind).is_some() => &[],
             None => single,
         };
-        let mut origin = Origin::Kernel;
+        // A route that discards and has an encapsulation is none that this router knows.
+        let strange = configs.is_empty() && config.hop.encap.is_some();
+        let mut origin = if strange { Origin::KernelAlone } else { Origin::Kernel };
         let mut hops = Vec::new();
         for config in configs {
             let (hop, known) = self.told_hop(config, family);
@@ -102,6 +120,9 @@ impl Router {
                 origin = Origin::KernelAlone;
             }
             hops.push(hop);
+        }
+        if config.nh_id != 0 && self.routes.objects.get(config.nh_id).is_none() {
+            origin = Origin::KernelAlone;
         }
         let reject = |hop: Option<&Hop>| {
             let over_loopback = hop
@@ -122,6 +143,8 @@ impl Router {
             metrics: told_metrics(config.metrics),
             ways,
             origin,
+            tos: config.tos,
+            unknown: 0,
         };
         if config.nh_id != 0 && self.routes.objects.get(config.nh_id).is_some() {
             return vec![info(Ways::Object(config.nh_id))];
@@ -135,22 +158,24 @@ impl Router {
     /// A way, and whether this router can take it.
     fn told_hop(&self, config: &HopConfig<'_>, family: Family) -> (Hop, bool) {
         let tunnel = self.tunnel(config, family);
-        // The kernel's own devices take parameters of tunnels from routes; the router's do from its own routes alone.
-        let of_device = config.encap.is_some_and(|(kind, _)| Encap::is_of_device(kind));
-        let known = tunnel.is_ok() && !of_device;
+        let known = match (&tunnel, &config.encap) {
+            (Ok(Some(tunnel)), Some((_, told))) => is_whole(&tunnel.encap, told),
+            (Ok(None), None) => true,
+            _ => false,
+        };
         let hop = Hop {
             oif: config.oif,
             gateway: config.gateway,
             onlink: config.flags & RTNH_F_ONLINK != 0,
             dead: config.flags & RTNH_F_DEAD != 0,
             weight: config.weight.max(1),
-            tunnel: tunnel.unwrap_or(None),
+            tunnel: tunnel.ok().flatten().filter(|_| known),
         };
         (hop, known)
     }
 
     /// The routes at a place that are the kernel's, with their positions.
-    fn mirrored(&self, place: Place) -> Vec<(usize, InfoId)> {
+    pub(super) fn mirrored(&self, place: Place) -> Vec<(usize, InfoId)> {
         let ids = self.ids(place).into_iter().enumerate();
         ids.filter(|(_, id)| self.routes.infos.get(*id).is_some_and(|info| !info.own())).collect()
     }
@@ -187,14 +212,18 @@ impl Router {
             return;
         }
         let ids = self.ids(place);
-        let metric = |id: &InfoId| self.routes.infos.get(*id).map_or(0, |info| info.metric);
-        let replaced = there.iter().find(|(_, id)| metric(id) == info.metric);
+        // Linux: `fib_find_alias`. Those of a higher tos come first.
+        let order = |info: &Info| (Reverse(info.tos), info.metric);
+        let rank = |id: &InfoId| self.routes.infos.get(*id).map(|info| order(info));
+        let (own, replaced) =
+            (Some(order(&info)), |(_, id): &&(usize, InfoId)| rank(id) == Some(order(&info)));
+        let replaced = there.iter().find(replaced);
         if let Some(&(position, _)) = replaced.filter(|_| flags & NLM_F_REPLACE != 0) {
             return self.put_mirrored(place, true, position, info);
         }
         let position = match flags & NLM_F_APPEND {
-            0 => ids.iter().position(|id| metric(id) >= info.metric),
-            _ => ids.iter().position(|id| metric(id) > info.metric),
+            0 => ids.iter().position(|id| rank(id) >= own),
+            _ => ids.iter().position(|id| rank(id) > own),
         };
         self.put_mirrored(place, false, position.unwrap_or(ids.len()), info);
     }
@@ -269,9 +298,9 @@ impl Router {
         };
         by(&|info| same(info, wanted)).or_else(|| {
             by(&|info| {
-                (info.metric, info.kind, info.protocol, info.scope)
-                    == (wanted.metric, wanted.kind, wanted.protocol, wanted.scope)
-                    && ways(info)
+                let key =
+                    |info: &Info| (info.metric, info.kind, info.protocol, info.scope, info.tos, info.unknown);
+                key(info) == key(wanted) && ways(info)
             })
         })
     }

@@ -10,8 +10,8 @@ use libc::EINVAL;
 use underpass_netlink::Refusal;
 
 pub(crate) use request::{
-    NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_ID, NHA_OIF, RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP,
-    delete, dump, get, new,
+    NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_GROUP_TYPE, NHA_ID, NHA_OIF, RTM_DELNEXTHOP, RTM_GETNEXTHOP,
+    RTM_NEWNEXTHOP, delete, dump, get, new,
 };
 
 use super::info::{Hop, Origin};
@@ -132,6 +132,17 @@ impl Objects {
             Some(Kind::Blackhole) => vec![discarding()],
             None => Vec::new(),
         }
+    }
+
+    /// Whether the kernel alone can forward by an object or a member of it.
+    pub fn is_kernels_alone(&self, id: u32) -> bool {
+        let alone = |object: &Object| object.origin == Origin::KernelAlone;
+        self.get(id).is_some_and(|object| match &object.kind {
+            Kind::Group(members) => {
+                alone(object) || members.iter().any(|(member, _)| self.get(*member).is_some_and(alone))
+            }
+            _ => alone(object),
+        })
     }
 
     /// Whether an object discards: itself, or as the one member of a group.

@@ -17,7 +17,7 @@ use underpass_engine::tables::{ActionId, Discard, Fib4Id, Fib6Id, LinkId, Lookup
 
 use super::change::Place;
 use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
-use super::info::{Info, InfoId};
+use super::info::{Info, InfoId, Origin};
 use super::rule::{self, Rule};
 use super::table::{Family, Ids, Prefix, bits};
 use crate::Router;
@@ -109,7 +109,14 @@ impl Router {
         let named = [Family::V4, Family::V6]
             .into_iter()
             .any(|family| self.routes.rules.of(family).iter().any(|rule| rule.iif == link.name));
-        self.lookup(Scope::Rules { link: if named { link.index } else { 0 }, vrf })
+        let door = self.is_host_door(link.index) && self.leaves_rules_to_kernel();
+        self.lookup(Scope::Rules { link: if named || door { link.index } else { 0 }, vrf })
+    }
+
+    /// Whether there is a rule of the kernel's that packets are handed over for.
+    fn leaves_rules_to_kernel(&self) -> bool {
+        let left = |rule: &Rule| rule.action == rule::HAND_OVER;
+        [Family::V4, Family::V6].into_iter().any(|family| self.routes.rules.of(family).iter().any(left))
     }
 
     /// Compiles all orders of look-up anew: a rule or a VRF has changed.
@@ -171,6 +178,7 @@ impl Router {
                 rule::FR_ACT_UNREACHABLE => RuleAction::Discard(Discard::Unreachable),
                 rule::FR_ACT_PROHIBIT => RuleAction::Discard(Discard::Prohibit),
                 rule::FR_ACT_BLACKHOLE => RuleAction::Discard(Discard::Blackhole),
+                rule::HAND_OVER => RuleAction::Act(self.handing_over()),
                 rule::FR_ACT_GOTO => {
                     RuleAction::Goto(head.partition_point(|(other, _)| other.priority < rule.target))
                 }
@@ -192,8 +200,13 @@ impl Router {
         let chosen = rules.iter().any(|rule| is_goto(rule) && !rule.matches_all());
         let mut steps = Vec::new();
         let mut position = 0;
+        // What the kernel sends has passed its rules.
+        let passed = |rule: &Rule| rule.action == rule::HAND_OVER && self.is_host_door(link);
         while let Some(rule) = rules.get(position) {
             position += 1;
+            if passed(rule) {
+                continue;
+            }
             // A packet that is forwarded has no outgoing link yet, and comes from one that is not `lo`.
             let from = rule.iif.is_empty() || Some(rule.iif.as_str()) == name;
             let mut rule = rule.clone();
@@ -357,8 +370,26 @@ impl Router {
             if fib.suppress.is_some_and(|suppress| found.len <= suppress) {
                 continue;
             }
-            let kind = ids.first().and_then(|&id| self.routes.infos.get(id)).map(|info| info.kind);
-            if kind == Some(libc::RTN_THROW) {
+            let info = |id: &InfoId| self.routes.infos.get(*id);
+            // What of the kernel's is not understood may come before the others there. A packet that the kernel has sent
+            // by a route of the router's own must not go back.
+            let own = ids.iter().any(|id| info(id).is_some_and(|info| info.own()));
+            let strange = |id: &&InfoId| !own && info(id).is_some_and(|info| info.unknown != 0);
+            if let Some(&id) = ids.iter().find(strange) {
+                return End::Routes(Ids::from_slice(&[id]), table);
+            }
+            let ids = match own {
+                true => ids
+                    .iter()
+                    .position(|id| info(id).is_none_or(|info| info.unknown == 0))
+                    .map_or(ids, |at| &ids[at..]),
+                false => ids,
+            };
+            if ids
+                .first()
+                .and_then(info)
+                .is_some_and(|info| info.kind == libc::RTN_THROW && info.origin != Origin::KernelAlone)
+            {
                 end = End::Throw;
             } else {
                 return End::Routes(self.together(fib.family, ids), table);
@@ -428,7 +459,7 @@ impl Router {
     pub(crate) fn published(&self, lookup: LookupId, address: IpAddr) -> Option<ActionId> {
         let scope = self.routes.published.lookups.iter().find(|(_, id)| **id == lookup)?;
         let family = Family::of(address);
-        for fib in self.lookup_fibs(*scope.0, family)? {
+        for fib in self.lookup_fibs(scope, family)? {
             let found = match (fib, address) {
                 (FibId::V4(id), IpAddr::V4(address)) => self.engine.lookup4(id, address),
                 (FibId::V6(id), IpAddr::V6(address)) => self.engine.lookup6(id, address),

@@ -5,7 +5,7 @@ mod request;
 
 use std::net::IpAddr;
 
-use underpass_engine::tables::RuleAction;
+use underpass_engine::tables::{PortMatch, RuleAction};
 
 pub(crate) use mirror::{is_of, is_own};
 pub(crate) use request::{delete, dump, new};
@@ -22,6 +22,35 @@ const FR_ACT_NOP: u8 = 3;
 pub(crate) const FR_ACT_BLACKHOLE: u8 = 6;
 pub(crate) const FR_ACT_UNREACHABLE: u8 = 7;
 pub(crate) const FR_ACT_PROHIBIT: u8 = 8;
+/// Of a rule of the kernel's that says more than this router knows: packets that may match it are the kernel's. Linux
+/// has no action of this number.
+pub(crate) const HAND_OVER: u8 = 255;
+
+/// What a rule by `tos` compares: the DSCP in IPv6, the lower three bits of it in IPv4 (`INET_DSCP_LEGACY_TOS_MASK`).
+const fn tos_mask(family: Family) -> u8 {
+    match family {
+        Family::V4 => 0x1c,
+        Family::V6 => 0xfc,
+    }
+}
+
+/// `sport` or `dport`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ports {
+    pub first: u16,
+    pub last: u16,
+    /// Which bits are compared, of one port; 0 for several.
+    pub mask: u16,
+}
+
+impl Ports {
+    fn compile(self) -> PortMatch {
+        match self.mask {
+            0 | u16::MAX => PortMatch::Range(self.first, self.last),
+            mask => PortMatch::Masked(self.first, mask),
+        }
+    }
+}
 
 /// A rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,11 +74,15 @@ pub(crate) struct Rule {
     /// Name of the outgoing link; empty for any.
     pub oif: String,
     pub tos: u8,
+    /// `dscp` and its mask, as they stand in the octet of the header.
+    pub dscp: Option<(u8, u8)>,
+    /// `flowlabel` and its mask.
+    pub flow_label: Option<(u32, u32)>,
     pub mark: u32,
     pub mask: u32,
     pub ip_protocol: u8,
-    pub source_port: Option<(u16, u16)>,
-    pub destination_port: Option<(u16, u16)>,
+    pub source_port: Option<Ports>,
+    pub destination_port: Option<Ports>,
     /// Routes of at most this prefix length are passed over.
     pub suppress_prefix: Option<u8>,
     /// The body of the kernel's message, of a rule that is the kernel's.
@@ -71,6 +104,8 @@ impl Rule {
             iif: String::new(),
             oif: String::new(),
             tos: 0,
+            dscp: None,
+            flow_label: None,
             mark: 0,
             mask: 0,
             ip_protocol: 0,
@@ -93,6 +128,8 @@ impl Rule {
             && self.source.is_none()
             && self.destination.is_none()
             && self.tos == 0
+            && self.dscp.is_none()
+            && self.flow_label.is_none()
             && (self.mark, self.mask) == (0, 0)
             && self.ip_protocol == 0
             && self.source_port.is_none()
@@ -109,9 +146,10 @@ impl Rule {
             source: prefix(self.source),
             destination: prefix(self.destination),
             protocol: Some(self.ip_protocol).filter(|&protocol| protocol != 0),
-            source_port: self.source_port,
-            destination_port: self.destination_port,
-            tos: Some(self.tos).filter(|&tos| tos != 0),
+            source_port: self.source_port.map(Ports::compile),
+            destination_port: self.destination_port.map(Ports::compile),
+            tos: self.dscp.or((self.tos != 0).then_some((self.tos, tos_mask(family)))),
+            flow_label: self.flow_label,
             mark: Some((self.mark, self.mask)).filter(|&mark| mark != (0, 0)),
             invert: self.invert,
             then,
@@ -206,7 +244,7 @@ impl Router {
         let inside = |prefix: Option<Prefix>, address: Option<IpAddr>| {
             prefix.is_none_or(|prefix| prefix.contains(address.map_or(0, bits)))
         };
-        let port = |range: Option<(u16, u16)>, port: u16| range.is_none_or(|(a, b)| (a..=b).contains(&port));
+        let port = |ports: Option<Ports>, port: u16| ports.is_none_or(|ports| ports.compile().takes(port));
         let matches = link(&rule.iif, flow.iif)
             && link(&rule.oif, flow.oif)
             && (flow.mark ^ rule.mark) & rule.mask == 0
@@ -214,6 +252,9 @@ impl Router {
             && inside(rule.source, flow.source)
             && inside(rule.destination, Some(flow.destination))
             && (rule.tos == 0 || rule.tos == flow.tos)
+            && rule.dscp.is_none_or(|(dscp, mask)| (dscp ^ flow.tos) & mask == 0)
+            // Nobody asks for the route of a flow with a label.
+            && rule.flow_label.is_none_or(|(label, mask)| label & mask == 0)
             && (rule.ip_protocol == 0 || rule.ip_protocol == flow.protocol)
             && port(rule.source_port, flow.source_port)
             && port(rule.destination_port, flow.destination_port);

@@ -110,6 +110,8 @@ fn info(family: Family) -> impl Strategy<Value = Info> {
             metrics: None,
             ways: Ways::Hops(hops.into()),
             origin: crate::route::Origin::Own,
+            tos: 0,
+            unknown: 0,
         }
     })
 }

@@ -7,6 +7,7 @@ mod common;
 mod filters;
 mod flags_and_notices;
 mod labels;
+mod left_to_kernel;
 mod links_and_addresses;
 mod mirror;
 mod recorded_requests;

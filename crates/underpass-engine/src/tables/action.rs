@@ -142,6 +142,8 @@ pub enum Action {
     Tunnel(TunnelRoute),
     /// A route by the device of a VRF.
     Vrf(IntoVrf),
+    /// The kernel beside the router forwards the packet: what leads here only the kernel can follow.
+    HandOver,
 }
 
 /// A route by the device of a VRF: its packets are looked up again, in the VRF.
@@ -466,18 +468,39 @@ pub struct Rule {
     pub destination: (IpAddr, u8),
     /// `ipproto`.
     pub protocol: Option<u8>,
-    /// `sport`, inclusive.
-    pub source_port: Option<(u16, u16)>,
-    /// `dport`, inclusive.
-    pub destination_port: Option<(u16, u16)>,
-    /// `tos` or `dsfield`: the whole octet compared, its ECN bits masked.
-    pub tos: Option<u8>,
+    /// `sport`.
+    pub source_port: Option<PortMatch>,
+    /// `dport`.
+    pub destination_port: Option<PortMatch>,
+    /// `tos` or `dscp`: bits of the octet that holds the DSCP, and which of them are compared.
+    pub tos: Option<(u8, u8)>,
+    /// `flowlabel` and its mask. Matches no IPv4 packet.
+    pub flow_label: Option<(u32, u32)>,
     /// `fwmark` and its mask.
     pub mark: Option<(u32, u32)>,
     /// `not`: matches what the selector does not.
     pub invert: bool,
     /// What a match leads to.
     pub then: RuleAction,
+}
+
+/// The ports that a policy rule takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortMatch {
+    /// From the first to the last, both included.
+    Range(u16, u16),
+    /// Those whose bits under the mask are these: value and mask.
+    Masked(u16, u16),
+}
+
+impl PortMatch {
+    /// Whether a port is one of them.
+    pub const fn takes(self, port: u16) -> bool {
+        match self {
+            Self::Range(first, last) => first <= port && port <= last,
+            Self::Masked(value, mask) => (value ^ port) & mask == 0,
+        }
+    }
 }
 
 /// What a policy rule leads to.
@@ -490,6 +513,8 @@ pub enum RuleAction {
     Fib6(Fib6Id),
     /// End here.
     Discard(Discard),
+    /// End here, with this action.
+    Act(ActionId),
     /// Go on with the rule at this place, or behind the last rule: `goto`. Always forwards.
     Goto(usize),
     /// Do nothing: `nop`.

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use underpass_packet::FromBytes;
 
 use super::chain::Fibs;
-use super::road::{BROADCAST, GROUP, Road, Slow, UNFINISHED};
+use super::road::{BROADCAST, GROUP, HANDED_OVER, NOT_FORWARDED, Road, Slow, UNFINISHED};
 use super::transmit::{Exit, frame};
 use super::{Path, Step, View, Waiting, group, icmp, ipv4, ipv6, rpl, tunnel, vrf};
 use crate::buffer::{BURST, Packet, PortId};
@@ -240,6 +240,12 @@ impl<const COUNT: bool> Path<COUNT> {
             Action::Local => Step::Deliver,
             Action::Broadcast => {
                 road.extra.flags |= GROUP | BROADCAST;
+                Step::Deliver
+            }
+            // The kernel would not know any more that it came in a frame for all stations.
+            Action::HandOver if road.is(NOT_FORWARDED) => Step::drop(Drop::ForwardingOff),
+            Action::HandOver => {
+                road.extra.flags |= HANDED_OVER;
                 Step::Deliver
             }
             Action::Multipath(multipath) => {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use super::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6};
-use super::road::{BROADCAST, GENERATED, UNFINISHED};
+use super::road::{BROADCAST, GENERATED, HANDED_OVER, UNFINISHED};
 use super::{Path, Road, Step, View, tunnel};
 use crate::buffer::PortId;
 use crate::drops::Drop;
@@ -13,7 +13,8 @@ use crate::tables::{Ingress, Link};
 use crate::trace::{Event, Trace};
 
 impl<const COUNT: bool> Path<COUNT> {
-    /// Hands a packet over to the host. Gives it back, with the reason, if that cannot be done.
+    /// Hands a packet over to the host: one that is for the host itself, or one that only the kernel can
+    /// forward. Gives it back, with the reason, if that cannot be done.
     #[cold]
     #[inline(never)]
     pub(super) fn hand_over<T: Trace>(
@@ -40,7 +41,14 @@ impl<const COUNT: bool> Path<COUNT> {
         if !own && is_martian(view, &road) {
             return Some((road, Step::drop(Drop::SourceInvalid)));
         }
-        if let Some(addresses) = &host_of(view, &road, ingress).addresses
+        let host = host_of(view, &road, ingress);
+        let foreign = road.is(HANDED_OVER);
+        // The kernel has sent it here by its own rules and routes, or would forward it out of the VRF.
+        let back = host.host == ingress.port && tunnel.is_none();
+        if foreign && (host.host.is_none() || back || host.addresses.is_some()) {
+            return Some((road, Step::drop(Drop::KernelOnly)));
+        }
+        if let Some(addresses) = &host.addresses
             && matches!(ethertype, Some(ethernet::IPV4 | ethernet::IPV6))
             && let Some(destination) = unicast_destination(&road)
         {
@@ -59,14 +67,14 @@ impl<const COUNT: bool> Path<COUNT> {
             self.finish_generated(view, &mut road, link);
         }
         trace.step(Event::Delivered(road.ingress), &road.packet);
-        // As it came in, so that the kernel has one of its own.
-        let kept = ingress.shared && road.extra.turns == 0;
+        // As it came in, so that the kernel has one of its own. It does not forward that one.
+        let kept = ingress.shared && road.extra.turns == 0 && !foreign;
         // Linux's `rp_filter` drops a packet with one of the host's own addresses as its source on a device without an
         // address.
         let bare = tunnel.is_some() && road.is(GENERATED) && ingress.bare4;
         let port = match bare && ethertype == Some(ethernet::IPV4) {
             true => instance_port(view, &road),
-            false => host_of(view, &road, ingress).host,
+            false => host.host,
         };
         let (Some(port), Some(ethertype), false) = (port, ethertype, kept) else {
             self.totals.delivered += 1;

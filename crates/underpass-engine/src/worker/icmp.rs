@@ -11,8 +11,8 @@ use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
 use super::road::{
-    BROADCAST, GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, OPAQUE, SWITCHED, TUNNELLED,
-    UNFINISHED,
+    BROADCAST, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF, NOT_FORWARDED, OPAQUE, SWITCHED,
+    TUNNELLED, UNFINISHED,
 };
 use super::{Path, Road, Step, View, lsp};
 use crate::drops::Drop;
@@ -220,8 +220,15 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(super) fn send_generated(&mut self, view: &View<'_>, road: &mut Road, destination: IpAddr) -> Step {
         self.totals.generated += 1;
         road.packet.untag();
-        let gone =
-            NOT_FORWARDED | GROUP | BROADCAST | LABELLED | SWITCHED | TUNNELLED | OPAQUE | LED_INTO_VRF;
+        let gone = NOT_FORWARDED
+            | GROUP
+            | BROADCAST
+            | LABELLED
+            | SWITCHED
+            | TUNNELLED
+            | OPAQUE
+            | LED_INTO_VRF
+            | HANDED_OVER;
         road.extra.flags = road.extra.flags & !gone | GENERATED;
         road.extra.counted = None;
         road.start_again();

@@ -282,7 +282,9 @@ fn egress<'a>(view: &View<'a>, packet: &Packet, id: ActionId) -> Option<&'a Ioam
                 id = multipath.choose(flow::hash(packet.bytes()))?;
                 continue;
             }
-            Action::Local | Action::Broadcast | Action::Discard(_) | Action::Switch(_) => return None,
+            Action::Local | Action::Broadcast | Action::Discard(_) | Action::Switch(_) | Action::HandOver => {
+                return None;
+            }
         };
         return view.link(link).map(|link| &link.ioam);
     }

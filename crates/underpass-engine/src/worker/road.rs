@@ -138,6 +138,8 @@ pub(crate) const TUNNELLED: u16 = 256;
 pub(crate) const OPAQUE: u16 = 512;
 /// A route by the device of a VRF led it where it is: nobody is told that there is no route there.
 pub(crate) const LED_INTO_VRF: u16 = 1024;
+/// The kernel beside the router is to forward it.
+pub(crate) const HANDED_OVER: u16 = 2048;
 
 impl Road {
     /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before

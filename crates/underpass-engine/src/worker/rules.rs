@@ -8,7 +8,7 @@ use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 use super::road::Slow;
 use super::{Path, Road, Step, View, icmp};
 use crate::drops::Drop;
-use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, Rule, RuleAction};
+use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction};
 use crate::trace::{Event, Trace};
 
 /// What a policy rule can look at.
@@ -18,6 +18,8 @@ struct Selectors {
     protocol: u8,
     ports: Option<(u16, u16)>,
     tos: u8,
+    /// 0 of an IPv4 packet, which a rule by flow label passes over.
+    flow_label: u32,
     mark: u32,
 }
 
@@ -120,14 +122,20 @@ fn not_thrown(view: &View<'_>, leaf: u32) -> Option<ActionId> {
 impl Selectors {
     /// What the rules look at in a packet that is looked up by `destination`.
     fn read(packet: &[u8], destination: IpAddr, mark: u32) -> Option<Self> {
-        let (source, protocol, tos, upper): (IpAddr, _, _, _) = match packet.first()? >> 4 {
+        let (source, protocol, tos, flow_label, upper): (IpAddr, _, _, _, _) = match packet.first()? >> 4 {
             6 => {
                 let (header, upper) = ipv6::Header::ref_from_prefix(packet).ok()?;
-                (header.source().into(), header.next_header, header.traffic_class(), upper)
+                (
+                    header.source().into(),
+                    header.next_header,
+                    header.traffic_class(),
+                    header.flow_label(),
+                    upper,
+                )
             }
             _ => {
                 let view = ipv4::View::parse(packet).ok()?;
-                (view.header.source().into(), view.header.protocol, view.header.tos, view.payload)
+                (view.header.source().into(), view.header.protocol, view.header.tos, 0, view.payload)
             }
         };
         let ports = match (protocol, upper) {
@@ -136,7 +144,7 @@ impl Selectors {
             }
             _ => None,
         };
-        Some(Self { source, destination, protocol, ports, tos, mark })
+        Some(Self { source, destination, protocol, ports, tos, flow_label, mark })
     }
 
     /// Goes through the rules and tables one by one.
@@ -156,6 +164,7 @@ impl Selectors {
                 RuleAction::Fib4(fib) => in_fib4(view, *fib, address),
                 RuleAction::Fib6(fib) => in_fib6(view, *fib, address),
                 RuleAction::Discard(discard) => return Err(*discard),
+                RuleAction::Act(action) => Some(*action),
                 // Only forwards, so that there is an end.
                 RuleAction::Goto(place) => {
                     next = next.max(*place);
@@ -174,17 +183,19 @@ impl Selectors {
     }
 
     fn match_rule(&self, rule: &Rule) -> bool {
-        let port = |range: Option<(u16, u16)>, port: Option<u16>| {
-            range.is_none_or(|(low, high)| port.is_some_and(|port| (low..=high).contains(&port)))
+        let port = |wanted: Option<PortMatch>, port: Option<u16>| {
+            wanted.is_none_or(|wanted| port.is_some_and(|port| wanted.takes(port)))
         };
         let matches = covers(rule.source, self.source)
             && covers(rule.destination, self.destination)
             && rule.protocol.is_none_or(|protocol| protocol == self.protocol)
             && port(rule.source_port, self.ports.map(|(source, _)| source))
             && port(rule.destination_port, self.ports.map(|(_, destination)| destination))
-            // ECN is no part of the type of service.
-            && rule.tos.is_none_or(|tos| tos & 0xfc == self.tos & 0xfc)
-            && rule.mark.is_none_or(|(mark, mask)| self.mark & mask == mark);
+            && rule.tos.is_none_or(|(tos, mask)| (tos ^ self.tos) & mask == 0)
+            && rule.flow_label.is_none_or(|(label, mask)| {
+                self.destination.is_ipv6() && (label ^ self.flow_label) & mask == 0
+            })
+            && rule.mark.is_none_or(|(mark, mask)| (mark ^ self.mark) & mask == 0);
         matches != rule.invert
     }
 }

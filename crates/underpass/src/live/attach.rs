@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use underpass_control::{LinkKind, Router, Tunnel};
+use underpass_control::{Link, LinkKind, Router, Tunnel};
 use underpass_engine::buffer::PortId;
 use underpass_netlink::{fou, tunnel};
 use underpass_packet::protocol;
@@ -225,7 +225,7 @@ impl Attachments {
         for (index, kind) in tunnels {
             if let Some(first) = made.take(index) {
                 let kind = if kind.ethernet() { TunKind::Tap } else { TunKind::Tun };
-                Sysctls::errors_reach_host(first.name());
+                self.sysctls.forwards(first.name());
                 let port = self.serve(first, (kind, Sent::Wrapped), workers);
                 self.tunnels.insert(index, port);
             }

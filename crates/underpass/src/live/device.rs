@@ -120,12 +120,32 @@ impl Sysctls {
 
     /// The device that stands for the host takes what comes from anywhere.
     pub fn host_device(&self, device: &str, vrf: bool) {
-        // Loose: 0 would leave it to `all`, which may be strict. But outside a VRF there may be no way back at
-        // all to who is inside.
-        let reverse_path = if vrf { "0" } else { "2" };
+        // The larger of this and `all` counts. Without an address of the device's own nothing passes a check, not even a
+        // loose one, unless the way back is by the device.
+        let all = fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter").unwrap_or_default();
+        if all.trim() != "0" {
+            tracing::warn!(
+                "net.ipv4.conf.all.rp_filter is {}: the kernel drops IPv4 packets that the router hands over to it by \
+                 {device}; with 0 there each device has its own",
+                all.trim()
+            );
+        }
+        let reverse_path = if vrf || all.trim() == "0" { "0" } else { "2" };
         set(format!("/proc/sys/net/ipv4/conf/{device}/rp_filter"), reverse_path);
         set(format!("/proc/sys/net/ipv6/conf/{device}/addr_gen_mode"), "1");
         set(format!("/proc/sys/net/ipv6/conf/{device}/accept_ra"), "0");
+        match vrf {
+            true => Self::errors_reach_host(device),
+            false => self.forwards(device),
+        }
+    }
+
+    /// The kernel forwards what the router hands over to it by this device, whatever it does by others: packets that
+    /// only the kernel knows the way of. What the router has made itself has an address of the host's for its source.
+    pub fn forwards(&self, device: &str) {
+        set(format!("/proc/sys/net/ipv4/conf/{device}/forwarding"), "1");
+        // IPv6 needs Linux 6.17, or forwarding by all devices.
+        set(format!("/proc/sys/net/ipv6/conf/{device}/force_forwarding"), "1");
         Self::errors_reach_host(device);
     }
 

@@ -171,6 +171,7 @@ impl Display for Described<'_> {
         match action {
             Action::Local => write!(f, "local"),
             Action::Broadcast => write!(f, "broadcast"),
+            Action::HandOver => write!(f, "left to the kernel"),
             Action::Discard(Discard::Blackhole) => write!(f, "blackhole"),
             Action::Discard(Discard::Unreachable) => write!(f, "unreachable"),
             Action::Discard(Discard::Prohibit) => write!(f, "prohibit"),

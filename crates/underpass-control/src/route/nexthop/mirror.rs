@@ -13,6 +13,7 @@ use crate::events::Cause;
 use crate::route::config::{HopConfig, RTNH_F_DEAD, RTNH_F_ONLINK};
 use crate::route::info::{Hop, Origin};
 use crate::route::table::Family;
+use crate::route::told::{is_whole, understands_object};
 use crate::{Request, Router};
 
 const TOLD: [Type; MAX] = policy(&[]);
@@ -34,6 +35,10 @@ impl Router {
         if let Some(unseen) = self.unseen() {
             unseen.objects.remove(&id);
         }
+        let mut origin = Origin::Kernel;
+        if !understands_object(&request.message, HEADER) {
+            origin = Origin::KernelAlone;
+        }
         let kind = if let Some(group) = attributes.get(NHA_GROUP) {
             let member = |&[a, b, c, d, low, high, ..]: &[u8; MEMBER]| {
                 let weight = u16::from_le_bytes([low, high]).saturating_add(1);
@@ -52,21 +57,37 @@ impl Router {
                 weight: 1,
                 encap: encap.map(|encap| (encap_kind, encap)),
             };
-            let tunnel = self.tunnel(&config, Family::from_number(family).unwrap_or(Family::V4))?;
+            let tunnel = self.tunnel(&config, Family::from_number(family).unwrap_or(Family::V4));
+            let known = match (&tunnel, &config.encap) {
+                (Ok(Some(tunnel)), Some((_, told))) => is_whole(&tunnel.encap, told),
+                (Ok(None), None) => true,
+                _ => false,
+            };
+            if !known {
+                origin = Origin::KernelAlone;
+            }
             Kind::Single(Hop {
                 oif: config.oif,
                 gateway: config.gateway,
                 onlink: flags & RTNH_F_ONLINK != 0,
                 dead: flags & RTNH_F_DEAD != 0,
                 weight: 1,
-                tunnel,
+                tunnel: tunnel.ok().flatten().filter(|_| known),
             })
         };
-        if self.routes.objects.get(id).is_some_and(|old| old.origin == Origin::Own || old.kind == kind) {
+        if self
+            .routes
+            .objects
+            .get(id)
+            .is_some_and(|old| old.origin == Origin::Own || old.kind == kind && old.origin == origin)
+        {
             return Ok(());
         }
+        if origin == Origin::KernelAlone {
+            self.log_left("next-hop object", "what this router does not know");
+        }
         let kind = self.with_counter(kind);
-        self.put_object(id, Object { family, protocol, kind, origin: Origin::Kernel });
+        self.put_object(id, Object { family, protocol, kind, origin });
         Ok(())
     }
 

@@ -22,7 +22,7 @@ const RTNLGRP_NEXTHOP: u32 = 32;
 
 pub(crate) const NHA_ID: u16 = 1;
 pub(crate) const NHA_GROUP: u16 = 2;
-pub(super) const NHA_GROUP_TYPE: u16 = 3;
+pub(crate) const NHA_GROUP_TYPE: u16 = 3;
 pub(super) const NHA_BLACKHOLE: u16 = 4;
 pub(crate) const NHA_OIF: u16 = 5;
 pub(super) const NHA_GATEWAY: u16 = 6;

@@ -1,11 +1,14 @@
 //! The kernel's rules.
 
-use underpass_netlink::{Message, Refusal, Type, Validate, policy};
+use std::borrow::Cow;
+
+use underpass_netlink::{Attribute, Message, Refusal, Type, Validate, policy};
 
 use super::request::{
-    FRA_L3MDEV, FRA_PROTOCOL, FRA_SUPPRESS_IFGROUP, FRA_TUN_ID, FRA_UID_RANGE, HEADER, MAX, parse,
+    FIB_RULE_INVERT, FRA_L3MDEV, FRA_PRIORITY, FRA_PROTOCOL, FRA_SUPPRESS_IFGROUP, FRA_TUN_ID, FRA_UID_RANGE,
+    HEADER, KNOWN_FLAGS, MAX, UNDERSTOOD, parse,
 };
-use super::{FR_ACT_NOP, Rule};
+use super::{FR_ACT_BLACKHOLE, FR_ACT_GOTO, FR_ACT_NOP, FR_ACT_PROHIBIT, FR_ACT_TO_TBL, HAND_OVER, Rule};
 use crate::route::table::Family;
 use crate::{PROTOCOL, Request, Router};
 
@@ -29,11 +32,61 @@ pub(crate) fn is_own(message: &Message<'_>) -> bool {
     message.attributes(HEADER).any(|attribute| attribute.kind == FRA_L3MDEV)
 }
 
+/// Whether an attribute is as long as this router knows it, or is one that it does not know.
+fn is_as_known(attribute: &Attribute<'_>) -> bool {
+    let other =
+        |&&(kind, len): &&(u16, usize)| kind == attribute.kind && len != 0 && len != attribute.value.len();
+    !UNDERSTOOD.iter().any(|known| other(&known))
+}
+
+/// Whether this router knows all that the kernel says of a rule.
+///
+/// # Errors
+/// What it does not know.
+fn understood(message: &Message<'_>) -> Result<(), &'static str> {
+    let Some(&[.., reserved, and, action, a, b, c, d]) = message.body().first_chunk::<HEADER>() else {
+        return Err("too short a message");
+    };
+    if !matches!(action, FR_ACT_TO_TBL | FR_ACT_GOTO | FR_ACT_NOP | FR_ACT_BLACKHOLE..=FR_ACT_PROHIBIT) {
+        return Err("an unknown action");
+    }
+    if u32::from_ne_bytes([a, b, c, d]) & !KNOWN_FLAGS != 0 || (reserved, and) != (0, 0) {
+        return Err("unknown flags");
+    }
+    for attribute in message.attributes(HEADER) {
+        match UNDERSTOOD.iter().find(|(kind, _)| *kind == attribute.kind) {
+            None => return Err("an unknown attribute"),
+            Some(_) if !is_as_known(&attribute) => return Err("an attribute of another length"),
+            Some(_) => {}
+        }
+        if attribute.kind == FRA_SUPPRESS_IFGROUP && attribute.u32() != u32::MAX {
+            return Err("suppress_ifgroup");
+        }
+    }
+    Ok(())
+}
+
+/// A rule that is left to the kernel, with what is known of whom it is about: packets that may match it are the
+/// kernel's, all others go on with the next rule.
+fn left(router: &Router, request: &Request<'_>, family: Family) -> Rule {
+    let body = request.message.body();
+    let word = body.get(FLAGS).and_then(|word| word.first_chunk::<4>());
+    let invert = word.is_some_and(|word| u32::from_ne_bytes(*word) & FIB_RULE_INVERT != 0);
+    let mut attributes = request.message.attributes(HEADER);
+    let priority = attributes.find(|attribute| attribute.kind == FRA_PRIORITY);
+    let any = Rule::plain(priority.map_or(0, |priority| priority.u32()), 0);
+    // Of a rule with `not`, who does not match what is known may match, too.
+    let readable = !invert && request.message.attributes(HEADER).all(|attribute| is_as_known(&attribute));
+    let known = parse(router, request, family, &TOLD).ok().filter(|_| readable);
+    let rule = known.map_or(any, |(rule, _)| rule);
+    Rule { action: HAND_OVER, l3mdev: false, suppress_prefix: None, ..rule }
+}
+
 impl Router {
     /// `RTM_NEWRULE` and `RTM_DELRULE` of the kernel.
     pub(crate) fn mirror_rule(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
         let Some(family) = Family::from_number(request.family()) else { return Ok(()) };
-        let (_, attributes) = request.parse::<HEADER, MAX>(&TOLD, Validate::Liberal)?;
+        request.fixed::<HEADER>()?;
         if is_of(&request.message, PROTOCOL) {
             return Ok(());
         }
@@ -49,20 +102,35 @@ impl Router {
             unseen.rules.swap_remove(seen);
             return Ok(());
         }
-        let (mut rule, _) = parse(self, request, family, &TOLD)?;
+        let mut rule = match self.told_rule(request, family) {
+            Ok(rule) => rule,
+            Err(why) => {
+                self.log_left("rule", &why);
+                left(self, request, family)
+            }
+        };
         rule.told = Some(body.into());
-        // A forwarded packet belongs to no user but root and comes from no tunnel of the kernel's.
-        let users = attributes.get(FRA_UID_RANGE).map(|range| range.u32());
-        let tunnel = attributes.get(FRA_TUN_ID).is_some_and(|id| id.u64() != 0);
-        let group = attributes.get(FRA_SUPPRESS_IFGROUP).is_some_and(|group| group.u32() != u32::MAX);
-        if users.is_some_and(|first| first != 0) || tunnel {
-            rule.action = FR_ACT_NOP;
-        }
         self.put_mirrored_rule(family, rule);
-        match group {
-            true => Err(Refusal::new(libc::EOPNOTSUPP, "suppress_ifgroup of a rule is passed over")),
-            false => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// A rule of the kernel's.
+    ///
+    /// # Errors
+    /// What of it this router does not understand.
+    fn told_rule(&self, request: &Request<'_>, family: Family) -> Result<Rule, Cow<'static, str>> {
+        let message = |refusal: Refusal| refusal.message.unwrap_or("contradicts itself".into());
+        let (rule, _) = parse(self, request, family, &TOLD).map_err(message)?;
+        understood(&request.message)?;
+        let (_, attributes) = request.parse::<HEADER, MAX>(&TOLD, Validate::Liberal).map_err(message)?;
+        // A forwarded packet belongs to no user but root and comes from no tunnel of the kernel's.
+        let users = attributes.get(FRA_UID_RANGE).map_or(0, |range| range.u32());
+        let tunnel = attributes.get(FRA_TUN_ID).map_or(0, |id| id.u64());
+        Ok(match (users != 0 || tunnel != 0, rule.invert) {
+            (false, _) => rule,
+            (true, false) => Rule { action: FR_ACT_NOP, ..rule },
+            (true, true) => rule.without_selectors(),
+        })
     }
 
     fn put_mirrored_rule(&mut self, family: Family, rule: Rule) {

@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use libc::{EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, RTM_DELRULE, RTM_NEWRULE};
+use libc::{EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, ERANGE, RTM_DELRULE, RTM_NEWRULE};
 use underpass_netlink::{Attribute, Attributes, Refusal, Reply, Type, Validate, message, policy};
 
-use super::{FR_ACT_GOTO, FR_ACT_TO_TBL, Rule};
+use super::{FR_ACT_GOTO, FR_ACT_TO_TBL, Ports, Rule};
 use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;
 use crate::route::encode::table_byte;
@@ -17,7 +17,7 @@ const FRA_DST: u16 = 1;
 const FRA_SRC: u16 = 2;
 const FRA_IIFNAME: u16 = 3;
 const FRA_GOTO: u16 = 4;
-const FRA_PRIORITY: u16 = 6;
+pub(super) const FRA_PRIORITY: u16 = 6;
 const FRA_FWMARK: u16 = 10;
 const FRA_FLOW: u16 = 11;
 pub(super) const FRA_TUN_ID: u16 = 12;
@@ -26,13 +26,51 @@ const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
 const FRA_FWMASK: u16 = 16;
 const FRA_OIFNAME: u16 = 17;
+const FRA_PAD: u16 = 18;
 pub(super) const FRA_L3MDEV: u16 = 19;
 pub(super) const FRA_UID_RANGE: u16 = 20;
 pub(super) const FRA_PROTOCOL: u16 = 21;
 const FRA_IP_PROTO: u16 = 22;
 const FRA_SPORT_RANGE: u16 = 23;
 const FRA_DPORT_RANGE: u16 = 24;
-pub(super) const MAX: usize = 25;
+const FRA_DSCP: u16 = 25;
+const FRA_FLOWLABEL: u16 = 26;
+const FRA_FLOWLABEL_MASK: u16 = 27;
+const FRA_SPORT_MASK: u16 = 28;
+const FRA_DPORT_MASK: u16 = 29;
+const FRA_DSCP_MASK: u16 = 30;
+pub(super) const MAX: usize = 31;
+
+/// What the kernel can say of a rule and this router understands, and how long it is; 0 where the length varies.
+pub(super) const UNDERSTOOD: &[(u16, usize)] = &[
+    (FRA_DST, 0),
+    (FRA_SRC, 0),
+    (FRA_IIFNAME, 0),
+    (FRA_GOTO, 4),
+    (FRA_PRIORITY, 4),
+    (FRA_FWMARK, 4),
+    // The realm, which only statistics and the `route` classifier look at.
+    (FRA_FLOW, 4),
+    (FRA_TUN_ID, 8),
+    (FRA_SUPPRESS_IFGROUP, 4),
+    (FRA_SUPPRESS_PREFIXLEN, 4),
+    (FRA_TABLE, 4),
+    (FRA_FWMASK, 4),
+    (FRA_OIFNAME, 0),
+    (FRA_PAD, 0),
+    (FRA_L3MDEV, 1),
+    (FRA_UID_RANGE, 8),
+    (FRA_PROTOCOL, 1),
+    (FRA_IP_PROTO, 1),
+    (FRA_SPORT_RANGE, 4),
+    (FRA_DPORT_RANGE, 4),
+    (FRA_DSCP, 1),
+    (FRA_FLOWLABEL, 4),
+    (FRA_FLOWLABEL_MASK, 4),
+    (FRA_SPORT_MASK, 2),
+    (FRA_DPORT_MASK, 2),
+    (FRA_DSCP_MASK, 1),
+];
 
 const POLICY: [Type; MAX] = policy(&[
     (FRA_DST, Type::Any),
@@ -54,14 +92,23 @@ const POLICY: [Type; MAX] = policy(&[
     (FRA_IP_PROTO, Type::U8),
     (FRA_SPORT_RANGE, Type::AtLeast(4)),
     (FRA_DPORT_RANGE, Type::AtLeast(4)),
+    (FRA_DSCP, Type::U8),
+    (FRA_FLOWLABEL, Type::U32),
+    (FRA_FLOWLABEL_MASK, Type::U32),
+    (FRA_SPORT_MASK, Type::U16),
+    (FRA_DPORT_MASK, Type::U16),
+    (FRA_DSCP_MASK, Type::U8),
 ]);
 
 /// `struct fib_rule_hdr`: family, lengths, TOS, table, two reserved, action, flags.
 pub(super) const HEADER: usize = 12;
-const FIB_RULE_INVERT: u32 = 2;
+pub(super) const FIB_RULE_INVERT: u32 = 2;
 const FIB_RULE_UNRESOLVED: u32 = 4;
 const FIB_RULE_IIF_DETACHED: u32 = 8;
 const FIB_RULE_OIF_DETACHED: u32 = 16;
+/// `FIB_RULE_PERMANENT`, those above, and `FIB_RULE_FIND_SADDR`, which is about packets of the host.
+pub(super) const KNOWN_FLAGS: u32 =
+    1 | FIB_RULE_INVERT | FIB_RULE_UNRESOLVED | FIB_RULE_IIF_DETACHED | FIB_RULE_OIF_DETACHED | 0x1_0000;
 
 const fn refuse(message: &'static str) -> Refusal {
     Refusal::new(EINVAL, message)
@@ -129,11 +176,13 @@ pub(super) fn parse(
         iif: text(FRA_IIFNAME),
         oif: text(FRA_OIFNAME),
         tos,
+        dscp: dscp(&attributes, tos)?,
+        flow_label: flow_label(&attributes, family)?,
         mark,
         mask: number(FRA_FWMASK).unwrap_or(if mark == 0 { 0 } else { u32::MAX }),
         ip_protocol: byte(FRA_IP_PROTO),
-        source_port: ports(&attributes, FRA_SPORT_RANGE, "Invalid sport range")?,
-        destination_port: ports(&attributes, FRA_DPORT_RANGE, "Invalid dport range")?,
+        source_port: ports(&attributes, (FRA_SPORT_RANGE, FRA_SPORT_MASK), "Invalid sport range")?,
+        destination_port: ports(&attributes, (FRA_DPORT_RANGE, FRA_DPORT_MASK), "Invalid dport range")?,
         suppress_prefix: suppress.map(|longest| longest.min(128) as u8),
         told: None,
     };
@@ -151,16 +200,73 @@ fn prefix(attributes: &Attributes<'_, MAX>, kind: u16, len: u8, family: Family) 
     Some(Some(Prefix::new(bits(address), len)))
 }
 
+/// Linux: `fib_nl2rule_port_range`, `fib_nl2rule_port_mask`.
 fn ports(
     attributes: &Attributes<'_, MAX>,
-    kind: u16,
+    (range, mask): (u16, u16),
     message: &'static str,
-) -> Result<Option<(u16, u16)>, Refusal> {
-    let Some(range) = attributes.get(kind) else { return Ok(None) };
+) -> Result<Option<Ports>, Refusal> {
+    let mask = attributes.get(mask);
+    let Some(range) = attributes.get(range) else {
+        return mask
+            .map_or(Ok(None), |mask| Err(mask.invalid("Cannot specify port mask without port value")));
+    };
     let [a, b, c, d, ..] = *range.value else { return Err(refuse(message)) };
     let (first, last) = (u16::from_ne_bytes([a, b]), u16::from_ne_bytes([c, d]));
-    let valid = first != 0 && last != 0 && first <= last;
-    if valid { Ok(Some((first, last))) } else { Err(refuse(message)) }
+    if first == 0 || last == 0 || first > last {
+        return Err(refuse(message));
+    }
+    let default = if first == last { u16::MAX } else { 0 };
+    let Some(given) = mask else { return Ok(Some(Ports { first, last, mask: default })) };
+    if first != last {
+        return Err(given.invalid("Cannot specify port mask for port range"));
+    }
+    if first & !given.u16() != 0 {
+        return Err(given.invalid("Invalid port mask"));
+    }
+    Ok(Some(Ports { first, last, mask: given.u16() }))
+}
+
+/// Linux: `fib4_nl2rule_dscp`, `fib4_nl2rule_dscp_mask` and those of IPv6.
+fn dscp(attributes: &Attributes<'_, MAX>, tos: u8) -> Result<Option<(u8, u8)>, Refusal> {
+    const LARGEST: u8 = 63;
+    let (value, mask) = (attributes.get(FRA_DSCP), attributes.get(FRA_DSCP_MASK));
+    if let Some(beyond) = [value, mask].into_iter().flatten().find(|given| given.u8() > LARGEST) {
+        return Err(Refusal::new(ERANGE, "integer out of range").at(beyond.offset));
+    }
+    let Some(value) = value else {
+        let without = "Cannot specify DSCP mask without DSCP value";
+        return mask.map_or(Ok(None), |mask| Err(mask.invalid(without)));
+    };
+    if tos != 0 {
+        return Err(value.invalid("Cannot specify both TOS and DSCP"));
+    }
+    let kept = mask.map_or(LARGEST, |mask| mask.u8());
+    if let Some(mask) = mask.filter(|_| value.u8() & !kept != 0) {
+        return Err(mask.invalid("Invalid DSCP mask"));
+    }
+    Ok(Some((value.u8() << 2, kept << 2)))
+}
+
+/// Linux: `fib6_nl2rule_flowlabel`.
+fn flow_label(attributes: &Attributes<'_, MAX>, family: Family) -> Result<Option<(u32, u32)>, Refusal> {
+    let (label, mask) = (attributes.get(FRA_FLOWLABEL), attributes.get(FRA_FLOWLABEL_MASK));
+    if let Some(given) = label.or(mask).filter(|_| family == Family::V4) {
+        return Err(given.invalid("Flow label cannot be specified for IPv4 FIB rules"));
+    }
+    let (label, mask) = match (label, mask) {
+        (Some(label), Some(mask)) => (label, mask),
+        (None, None) => return Ok(None),
+        // `NL_REQ_ATTR_CHECK` has no text.
+        _ => return Err(Refusal::errno(EINVAL)),
+    };
+    if mask.be32() > 0xf_ffff {
+        return Err(mask.invalid("Invalid flow label mask"));
+    }
+    if label.be32() & !mask.be32() != 0 {
+        return Err(refuse("Flow label and mask do not match"));
+    }
+    Ok(Some((label.be32(), mask.be32())))
 }
 
 fn family_of(request: &Request<'_>) -> Result<Family, Refusal> {
@@ -215,6 +321,8 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
             && (wanted.source.is_none() || rule.source == wanted.source)
             && (wanted.destination.is_none() || rule.destination == wanted.destination)
             && (wanted.tos == 0 || rule.tos == wanted.tos)
+            && (wanted.dscp.is_none() || rule.dscp == wanted.dscp)
+            && (wanted.flow_label.is_none() || rule.flow_label == wanted.flow_label)
     };
     let there = router.routes.rules.of(family);
     let position = there.iter().position(agrees).ok_or(Refusal::errno(ENOENT))?;
@@ -286,10 +394,26 @@ impl Router {
             reply.u8(FRA_L3MDEV, 1);
         }
         for (kind, range) in [(FRA_SPORT_RANGE, rule.source_port), (FRA_DPORT_RANGE, rule.destination_port)] {
-            if let Some((first, last)) = range {
+            if let Some(Ports { first, last, .. }) = range {
                 let ([a, b], [c, d]) = (first.to_ne_bytes(), last.to_ne_bytes());
                 reply.attribute(kind, &[a, b, c, d]);
             }
+        }
+        for (kind, range) in [(FRA_SPORT_MASK, rule.source_port), (FRA_DPORT_MASK, rule.destination_port)] {
+            // Linux 6.12 has no masks: whole ports are as it shows them.
+            if let Some(ports) = range.filter(|ports| !matches!(ports.mask, 0 | u16::MAX)) {
+                reply.u16(kind, ports.mask);
+            }
+        }
+        if let Some((dscp, mask)) = rule.dscp {
+            reply.u8(FRA_DSCP, dscp >> 2);
+            if mask != 0xfc {
+                reply.u8(FRA_DSCP_MASK, mask >> 2);
+            }
+        }
+        if let Some((label, mask)) = rule.flow_label {
+            reply.attribute(FRA_FLOWLABEL, &label.to_be_bytes());
+            reply.attribute(FRA_FLOWLABEL_MASK, &mask.to_be_bytes());
         }
         if rule.ip_protocol != 0 {
             reply.u8(FRA_IP_PROTO, rule.ip_protocol);
