@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use underpass_netlink::{Message, Refusal};
 
 use crate::link::Devices;
+use crate::neighbour::Wants;
 use crate::route::{Family, Ids, Info, Place, VrfRoutes, nexthop};
 use crate::{Namespace, Request, Router};
 
@@ -27,6 +28,8 @@ pub(crate) struct Live {
     /// Places with a route of the router's own, and those that have changed since the host was told.
     pub own_places: HashSet<Place>,
     pub changed_places: HashSet<Place>,
+    /// Neighbours that packets will need.
+    pub wants: Wants,
     /// The host's ports.
     pub host: crate::host::Host,
     /// By what the kernel is asked to do something.

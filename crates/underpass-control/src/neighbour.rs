@@ -3,6 +3,7 @@
 //! Every entry is there because a request made it; states do not age.
 
 mod mirror;
+mod wanted;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,6 +15,8 @@ use libc::{
     RTM_NEWNEIGH,
 };
 use underpass_netlink::{Attributes, Refusal, Replies, Reply, Type, Validate, policy};
+
+pub(crate) use wanted::Wants;
 
 use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;

@@ -395,9 +395,18 @@ impl Router {
         Some(id)
     }
 
-    pub(super) fn via(&self, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
+    pub(super) fn via(&mut self, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
         build.holds.push(Holding::Resolution(address));
-        Via { address, lookup, resolved: self.resolve(address, lookup) }
+        self.via_now(address, lookup)
+    }
+
+    /// Where packets to an address go, by the routes as they are.
+    pub(crate) fn via_now(&mut self, address: IpAddr, lookup: LookupId) -> Via {
+        let resolved = self.resolve(address, lookup);
+        if resolved.is_none() {
+            self.want_on_link(address, lookup);
+        }
+        Via { address, lookup, resolved }
     }
 
     /// The next hop of packets to an address, where its route leads to one and does nothing else.
@@ -426,7 +435,11 @@ impl Router {
             *users += 1;
             return *id;
         }
-        let id = self.engine.add_next_hop(self.next_hop(key));
+        let next_hop = self.next_hop(key);
+        if next_hop.rewrite.is_none() {
+            self.want_neighbour(key.0, key.1);
+        }
+        let id = self.engine.add_next_hop(next_hop);
         self.routes.compiled.next_hops.insert(key, (id, 1));
         id
     }
@@ -501,6 +514,9 @@ impl Router {
         let keys: Vec<_> = on_link.map(|(key, (id, _))| (*key, *id)).collect();
         for (key, id) in keys {
             let next_hop = self.next_hop(key);
+            if next_hop.rewrite.is_none() {
+                self.want_neighbour(key.0, key.1);
+            }
             self.engine.set_next_hop(id, next_hop);
         }
     }

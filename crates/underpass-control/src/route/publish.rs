@@ -457,7 +457,7 @@ impl Router {
 
     /// What the packet path does with a destination, by the look-up of a scope and without its rules.
     pub(crate) fn published(&self, lookup: LookupId, address: IpAddr) -> Option<ActionId> {
-        let scope = self.routes.published.lookups.iter().find(|(_, id)| **id == lookup)?;
+        let scope = self.scope_of_lookup(lookup)?;
         let family = Family::of(address);
         for fib in self.lookup_fibs(scope, family)? {
             let found = match (fib, address) {
@@ -470,6 +470,12 @@ impl Router {
             }
         }
         None
+    }
+
+    /// What a look-up is.
+    pub(crate) fn scope_of_lookup(&self, lookup: LookupId) -> Option<Scope> {
+        let mut lookups = self.routes.published.lookups.iter();
+        lookups.find(|(_, id)| **id == lookup).map(|(scope, _)| *scope)
     }
 
     /// The forwarding tables of a scope; `None` if rules with selectors come before them.

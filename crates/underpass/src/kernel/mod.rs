@@ -7,6 +7,7 @@
 mod asker;
 mod namespace;
 mod socket;
+mod solicit;
 mod vrf;
 
 use std::io;
@@ -24,6 +25,7 @@ use underpass_netlink::{Message, messages};
 pub use asker::Asker;
 pub use namespace::{Made, Own};
 use socket::Socket;
+pub use solicit::solicit;
 
 const RTM_GETNEXTHOP: u16 = 106;
 const RTNLGRP_NEXTHOP: u32 = 32;

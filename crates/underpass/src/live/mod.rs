@@ -332,6 +332,8 @@ impl Live {
         let device = |router: &Router, table| attachments.host_device(router, table);
         self.shadows.follow(&mut self.router, &mut self.kernel, device);
         self.kernel.follow(&mut self.router);
+        let wanted = self.router.take_wanted();
+        self.pending.prepare(wanted, &self.router, &mut self.kernel);
         if !self.pending.is_empty() {
             self.pending.settle(&self.router, &self.workers);
         }

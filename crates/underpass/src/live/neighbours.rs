@@ -2,20 +2,22 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     time::{Duration, Instant},
 };
 
-use underpass_control::Router;
+use underpass_control::{Refusal, Router};
 use underpass_engine::{tables::LinkId, worker::Unresolved};
 
 use super::worker::{Handle, Order};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, solicit};
 
 /// When a neighbour that the kernel does not speak of is forgotten; workers have given up by then.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often gateways are confirmed of which nothing was heard. Linux's `base_reachable_time`.
 const CONFIRM: Duration = Duration::from_secs(30);
+/// How long an answer to a solicitation is waited for. Linux's `retrans_time`.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Neighbours asked for at a time.
 const LIMIT: usize = 4096;
 
@@ -27,8 +29,42 @@ pub struct Pending(HashMap<(u32, IpAddr), Asked>);
 struct Asked {
     link: LinkId,
     since: Instant,
+    /// When the router last asked for it itself.
+    solicited: Option<Instant>,
     /// When the kernel had last told of it: that it failed before is no answer.
     told: Option<u32>,
+}
+
+impl Asked {
+    /// Asks for an IPv6 neighbour itself where the kernel cannot yet, once a second at most.
+    fn solicit(&mut self, (index, address): (u32, IpAddr), router: &Router) {
+        let IpAddr::V6(target) = address else { return };
+        if self.solicited.is_some_and(|last| last.elapsed() < AGAIN) {
+            return;
+        }
+        let (Some(link), Some(source)) = (router.link(index), source(router, index, target)) else { return };
+        self.solicited = Some(Instant::now());
+        if let Err(errno) = solicit(index, link.mac, source, target) {
+            tracing::debug!("{}: no solicitation of {target} from {source}: {errno}", link.name);
+        }
+    }
+}
+
+/// From where a neighbour can be asked for on a link without a link-local address that may be used; `None` with one, as
+/// the kernel then asks by itself.
+fn source(router: &Router, link: u32, target: Ipv6Addr) -> Option<Ipv6Addr> {
+    const UNUSABLE: u32 = libc::IFA_F_TENTATIVE | libc::IFA_F_OPTIMISTIC | libc::IFA_F_DADFAILED;
+    let usable = router.addresses().filter(|own| own.link == link && own.flags & UNUSABLE == 0);
+    let mut best = None;
+    for own in usable {
+        let IpAddr::V6(address) = own.local else { continue };
+        if address.is_unicast_link_local() {
+            return None;
+        }
+        let near = own.prefix().is_some_and(|prefix| prefix.contains(&IpAddr::V6(target)));
+        best = best.max(Some((near, address)));
+    }
+    best.map(|(_, address)| address)
 }
 
 impl Pending {
@@ -44,20 +80,41 @@ impl Pending {
             // Learnt while the worker asked.
             return tell(workers, wanted.link, wanted.address, Some(rewrite));
         }
+        if let Err(refusal) = self.ask(key, wanted.link, router, kernel) {
+            tracing::debug!("the kernel does not resolve {}: {refusal}", wanted.address);
+            tell(workers, wanted.link, wanted.address, None);
+        }
+    }
+
+    /// Packets may be for these neighbours soon.
+    pub fn prepare(&mut self, neighbours: Vec<(u32, IpAddr)>, router: &Router, kernel: &mut Kernel) {
+        for key in neighbours {
+            let Some(link) = router.link(key.0).map(|link| link.id) else { continue };
+            if !self.0.contains_key(&key)
+                && let Err(refusal) = self.ask(key, link, router, kernel)
+            {
+                tracing::debug!("the kernel does not resolve {}: {refusal}", key.1);
+            }
+        }
+    }
+
+    fn ask(
+        &mut self,
+        key: (u32, IpAddr),
+        link: LinkId,
+        router: &Router,
+        kernel: &mut Kernel,
+    ) -> Result<(), Refusal> {
         if self.0.len() >= LIMIT && !self.0.contains_key(&key) {
-            return;
+            return Ok(());
         }
-        match kernel.asker().resolve(wanted.ifindex, wanted.address) {
-            Ok(()) => {
-                let told =
-                    router.neighbour(wanted.ifindex, wanted.address).map(|neighbour| neighbour.updated);
-                self.0.insert(key, Asked { link: wanted.link, since: Instant::now(), told });
-            }
-            Err(refusal) => {
-                tracing::debug!("the kernel does not resolve {}: {refusal}", wanted.address);
-                tell(workers, wanted.link, wanted.address, None);
-            }
-        }
+        kernel.asker().resolve(key.0, key.1)?;
+        let told = router.neighbour(key.0, key.1).map(|neighbour| neighbour.updated);
+        let solicited = self.0.get(&key).and_then(|asked| asked.solicited);
+        let mut asked = Asked { link, since: Instant::now(), solicited, told };
+        asked.solicit(key, router);
+        self.0.insert(key, asked);
+        Ok(())
     }
 
     /// Tells the workers what the kernel has found out meanwhile.
@@ -68,6 +125,7 @@ impl Pending {
                 tell(workers, asked.link, address, Some(rewrite));
                 return false;
             }
+            asked.solicit((link, address), router);
             let failed = router.neighbour(link, address).is_some_and(|neighbour| {
                 neighbour.state & libc::NUD_FAILED != 0 && Some(neighbour.updated) != asked.told
             });

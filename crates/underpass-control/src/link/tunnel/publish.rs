@@ -235,7 +235,7 @@ impl Router {
         let lookup = self.underlay_lookup(link);
         let vrf = self.links.get(link).is_some_and(|link| link.vrf_table().is_some());
         if address.is_unspecified() || address.is_multicast() || link == 0 || vrf {
-            return (Via { address, lookup, resolved: self.resolve(address, lookup) }, None);
+            return (self.via_now(address, lookup), None);
         }
         // Outer packets leave by this link whatever other routes say. Where none leads there, the remote address is
         // taken to be on it. Linux: ip_route_output_key_hash_rcu.
@@ -244,7 +244,7 @@ impl Router {
         let key = (link, gateway.unwrap_or(address), 0);
         let by_port = self.links.get(link).is_some_and(|link| link.port().is_some());
         if !by_port {
-            return (Via { address, lookup, resolved: self.resolve(address, lookup) }, None);
+            return (self.via_now(address, lookup), None);
         }
         let resolved: Option<NextHopId> = Some(self.hold_next_hop(key));
         (Via { address, lookup, resolved }, Some(key))
@@ -313,8 +313,7 @@ impl Router {
     ) -> Option<underpass_engine::tables::Tunnel> {
         let id = self.links.get(link)?.id;
         let lookup = self.underlay_lookup(parameters.link);
-        let resolved = self.resolve(parameters.remote, lookup);
-        let via = Via { address: parameters.remote, lookup, resolved };
+        let via = self.via_now(parameters.remote, lookup);
         let tunnel = Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu: 0 };
         let compiled = self.compile_tunnel(&tunnel, id, via, given);
         Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route, ..compiled })
