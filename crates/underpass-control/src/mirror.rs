@@ -11,7 +11,7 @@ use underpass_netlink::{Message, Refusal};
 
 use crate::link::Devices;
 use crate::neighbour::Wants;
-use crate::route::{Family, Ids, Info, Place, VrfRoutes, nexthop};
+use crate::route::{Advertised, Family, Ids, Info, Place, VrfRoutes, nexthop};
 use crate::{Namespace, Request, Router};
 
 /// `rtm_protocol` and `FRA_PROTOCOL` of what the router puts into the kernel for itself: routes that lead
@@ -38,6 +38,8 @@ pub(crate) struct Live {
     pub devices: Devices,
     /// What the kernel is to have of the VRFs.
     pub vrf_routes: VrfRoutes,
+    /// Routes of router advertisements.
+    pub advertised: Advertised,
     /// Routes of the kernel that the VRFs of the router's replace.
     pub parked: Vec<(Place, Info)>,
 }
@@ -113,6 +115,7 @@ impl Router {
         if let Some(live) = &mut self.live {
             live.unseen = Some(Box::new(unseen));
             live.parked.clear();
+            live.advertised.clear();
         }
     }
 

@@ -1,6 +1,7 @@
 //! Routes, next-hop objects and policy rules. Linux: `net/ipv4/fib_*.c`, `net/ipv6/{ip6_fib,route}.c`,
 //! `net/core/fib_rules.c`, `net/ipv4/nexthop.c`.
 
+mod advertised;
 mod change;
 mod check;
 mod compile;
@@ -32,6 +33,7 @@ mod vrf;
 
 use std::collections::BTreeMap;
 
+pub(crate) use advertised::Advertised;
 pub(crate) use change::{Place, delete, new};
 pub(crate) use compile::NextHopKey;
 pub(crate) use dump::dump;

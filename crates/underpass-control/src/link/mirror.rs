@@ -183,6 +183,7 @@ impl Router {
         self.last_ipv4_gone(index);
         if let Some(live) = &mut self.live {
             live.devices.forget(index);
+            live.advertised.forget(index);
         }
         self.unpublish_tunnel(index);
         self.links.remove(index);

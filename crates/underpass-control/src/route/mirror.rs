@@ -56,6 +56,11 @@ impl Router {
             infos.into_iter().for_each(|info| self.park_route(request.message.kind, place, info));
             return Ok(());
         }
+        let kind = request.message.kind;
+        infos.retain(|info| !self.set_aside(kind, place, info));
+        if infos.is_empty() {
+            return Ok(());
+        }
         let dump = request.message.flags & NLM_F_MULTIPART != 0;
         let flags = if dump { NLM_F_APPEND } else { request.message.flags };
         match (family, request.message.kind) {
@@ -99,6 +104,11 @@ impl Router {
                 Family::V6 => self.mirror_route6(NLM_F_APPEND, place, vec![info]),
             }
         }
+    }
+
+    /// Puts a route of the kernel's behind the others of its metric.
+    pub(super) fn append_mirrored6(&mut self, place: Place, info: Info) {
+        self.mirror_route6(NLM_F_APPEND, place, vec![info]);
     }
 
     /// What the kernel says of a route: one, or of IPv6 each that it spreads over.

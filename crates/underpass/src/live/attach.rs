@@ -355,7 +355,7 @@ impl Attachments {
         }
         self.attached.insert(index, Attached { device, port, mtu });
         router.set_shared(index, shared);
-        variables::read(router, name);
+        variables::read(router, index, name);
         router.attach(index, Some(port)).map_err(|refusal| anyhow::anyhow!("{name}: {refusal}"))?;
         self.keep_device(router, index);
         Ok(())
@@ -367,6 +367,7 @@ impl Attachments {
         let _ = self.keep.remove_device(index);
         self.told.remove(&index);
         let _ = router.attach(index, None);
+        router.ignore_advertised(index, false);
         workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
         self.sysctls.restore(device.name());
         self.resting.insert(index, port);

@@ -1,5 +1,5 @@
-//! Variables of the kernel's that say what the router does: `net.ipv6.conf.IF.seg6_require_hmac`. The kernel tells
-//! nobody that one has been written, so it is read again and again.
+//! Variables of the kernel's that say what the router does: `net.ipv6.conf.IF.seg6_require_hmac` and `accept_ra`. The
+//! kernel tells nobody that one has been written, so it is read again and again.
 
 use std::{
     fs,
@@ -37,13 +37,16 @@ impl Variables {
         self.0 = Instant::now();
         inside::follow(router);
         let links = router.links().filter(|link| link.attached.is_some() || link.vrf_table().is_some());
-        let names: Vec<String> = links.map(|link| link.name.clone()).collect();
-        names.iter().for_each(|name| read(router, name));
+        let names: Vec<(u32, String)> = links.map(|link| (link.index, link.name.clone())).collect();
+        names.iter().for_each(|(index, name)| read(router, *index, name));
     }
 }
 
 /// Reads those of a device. Where the kernel has none, the router's own stay as they are.
-pub fn read(router: &mut Router, device: &str) {
+pub fn read(router: &mut Router, index: u32, device: &str) {
+    let accept = fs::read_to_string(format!("/proc/sys/net/ipv6/conf/{device}/accept_ra"));
+    // As where `forwarding` is on.
+    router.ignore_advertised(index, accept.is_ok_and(|accept| accept.trim() == "1"));
     let path = format!("ipv6/conf/{device}/seg6_require_hmac");
     let Ok(value) = fs::read_to_string(format!("/proc/sys/net/{path}")) else { return };
     if router.read_sysctl(&path).is_ok_and(|known| known != value)
