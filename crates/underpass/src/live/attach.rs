@@ -184,6 +184,7 @@ impl Attachments {
                 let _ = router.attach(*index, Some(*port));
             }
         }
+        self.follow_host(router, workers);
         let gone: Vec<u32> =
             self.hosts.keys().copied().filter(|vrf| *vrf != 0 && router.link(*vrf).is_none()).collect();
         for vrf in gone {
@@ -191,6 +192,26 @@ impl Attachments {
             router.set_host_port(vrf, index, None);
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
             self.release(port, workers);
+        }
+    }
+
+    /// Makes the device that stands for the host anew if somebody has deleted it.
+    fn follow_host(&mut self, router: &mut Router, workers: &[Handle]) {
+        if let Some(&(index, port)) = self.hosts.get(&0) {
+            // Before the kernel has told of it it is no link either.
+            if router.link(index).is_some() || !device::is_gone(index, HOST) {
+                return;
+            }
+            tracing::warn!(
+                "{HOST} was deleted: it is made anew, as this host's packets into encapsulations need it"
+            );
+            self.hosts.remove(&0);
+            router.set_host_port(0, index, None);
+            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
+            self.ports.remove(&port.0);
+        }
+        if let Err(error) = self.make_host(workers) {
+            tracing::error!("{HOST}: {error}: it is tried again when a link changes");
         }
     }
 

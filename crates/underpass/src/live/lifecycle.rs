@@ -87,6 +87,8 @@ impl Lock {
         let path = directory.join(format!("netns-{inode}.lock"));
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        // What it leads to is overwritten: whoever puts a link in its place must not say what that is.
+        options.custom_flags(libc::O_NOFOLLOW);
         let file = options.open(&path).map_err(failed(&path))?;
         let file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
