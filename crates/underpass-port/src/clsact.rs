@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::sys;
 
 /// Ours is the filter of this priority: before those that are made without one, and told apart from others.
-const PRIORITY: u32 = 0x7570;
+pub const PRIORITY: u32 = 0x7570;
 
 const HANDLE: u32 = 1;
 

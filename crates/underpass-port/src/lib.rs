@@ -12,4 +12,5 @@ pub mod tun;
 mod vnet;
 pub mod xdp;
 
+pub use clsact::PRIORITY as FILTER_PRIORITY;
 pub use sys::{index_of, without_offloads};

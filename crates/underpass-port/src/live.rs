@@ -238,6 +238,13 @@ impl Device {
     }
 }
 
+/// How many BPF programs of others are at the hooks of traffic control of a device, where it receives and where it sends.
+/// None before Linux 6.6, which has filters only.
+pub fn programs_of_others(ifindex: u32) -> (usize, usize) {
+    let at = |attach| bpf::others_at(ifindex, attach).unwrap_or(0);
+    (at(Attach::TcIngress), at(Attach::TcEgress))
+}
+
 fn attach_packet(ifindex: u32, keep: &Keep) -> io::Result<Attached> {
     let Ok(maps) = keep.maps() else {
         return Ok(Attached::Packet { filter: None, _taken: None, tunnels: None });

@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use underpass::kernel::Filters;
 use underpass::testbed::{self, Namespace};
 use underpass_port::keep::Keep;
 use underpass_port::live::{Device, Driver};
@@ -36,6 +37,14 @@ struct Finding {
     note: String,
 }
 
+/// Something of the kernel's that packets which the router forwards do not pass.
+#[derive(Debug, Serialize)]
+struct Bypass {
+    /// The device; `None` for all.
+    device: Option<String>,
+    what: String,
+}
+
 /// A feature of the kernel's.
 #[derive(Debug, Serialize)]
 struct Feature {
@@ -50,6 +59,8 @@ struct Report {
     kernel: String,
     machine: Vec<Finding>,
     features: Vec<Feature>,
+    /// What the kernel of this namespace does to packets that a router would take past it.
+    bypassed: Vec<Bypass>,
 }
 
 /// What the router has, and lines of shell that succeed where the kernel has it too.
@@ -87,10 +98,19 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
             .iter()
             .map(|(what, lines)| anyhow::Ok(Feature { what, kernel: root.then(|| has(lines)).transpose()? }))
             .collect::<anyhow::Result<_>>()?,
+        bypassed: bypassed(),
     };
     let works = report.machine.iter().all(|finding| finding.works || !finding.needed);
     print(&if args.json { serde_json::to_string_pretty(&report)? + "\n" } else { text(&report)? })?;
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What the kernel does at the devices of this namespace; nothing where that cannot be told.
+fn bypassed() -> Vec<Bypass> {
+    let devices = underpass::live::ethernet_devices();
+    let found = Filters::open().and_then(|mut filters| filters.look(&devices)).unwrap_or_default();
+    let name = |device: Option<u32>| devices.get(&device?).cloned();
+    found.into_iter().map(|found| Bypass { device: name(found.device), what: found.what }).collect()
 }
 
 /// Whether the kernel takes these lines, in a namespace of their own.
@@ -172,6 +192,12 @@ fn text(report: &Report) -> anyhow::Result<String> {
             None => ("unknown", "yes"),
         };
         writeln!(text, "  {what:<20} {here:<12} {router}")?;
+    }
+    if !report.bypassed.is_empty() {
+        writeln!(text, "\n  bypassed by packets that underpass run forwards (see --kernel-filters):")?;
+    }
+    for Bypass { device, what } in &report.bypassed {
+        writeln!(text, "  {:<20} {what}", device.as_deref().unwrap_or("all devices"))?;
     }
     Ok(text)
 }

@@ -22,7 +22,7 @@ use nix::{
 use underpass::{
     fpm::{self, Fpm},
     launch, limits,
-    live::{self, Driver},
+    live::{self, Driver, KernelFilters},
     offline,
     port_spec::PortSpec,
     serve::{self, Server},
@@ -54,6 +54,11 @@ pub struct Args {
     /// How to attach devices
     #[arg(long, value_enum, default_value = "auto", conflicts_with = "offline")]
     driver: DriverName,
+    /// What to do with devices whose packets the kernel filters, shapes or translates: `tc`, tcx, nftables, iptables
+    ///
+    /// Packets that the router forwards do not pass these.
+    #[arg(long, value_enum, value_name = "POLICY", default_value = "warn", conflicts_with = "offline")]
+    kernel_filters: FiltersPolicy,
     /// Serve Prometheus metrics and the web page at this address
     #[arg(long, value_name = "ADDR:PORT", conflicts_with = "offline")]
     metrics: Option<SocketAddr>,
@@ -88,6 +93,14 @@ enum DriverName {
     Xdp,
     /// AF_PACKET
     Packet,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum FiltersPolicy {
+    /// Attach them, and log what is bypassed
+    Warn,
+    /// Leave them to the kernel
+    Leave,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -140,6 +153,10 @@ fn options(args: &Args) -> anyhow::Result<live::Options> {
             DriverName::Auto => Driver::Auto,
             DriverName::Xdp => Driver::Xdp,
             DriverName::Packet => Driver::Packet,
+        },
+        kernel_filters: match args.kernel_filters {
+            FiltersPolicy::Warn => KernelFilters::Warn,
+            FiltersPolicy::Leave => KernelFilters::Leave,
         },
         metrics: args.metrics,
         socket: args.socket.clone(),

@@ -12,6 +12,9 @@ use crate::owner::Owner;
 const RTM_NEWCHAIN: u16 = 100;
 const RTM_GETCHAIN: u16 = 102;
 
+/// The priority of the filters that take packets from a kernel before Linux 6.6.
+const OWN_FILTER: u32 = 0x7570;
+
 /// Whether a message is about traffic control.
 pub(crate) const fn is_about(kind: u16) -> bool {
     matches!(kind, libc::RTM_NEWQDISC..=libc::RTM_GETTFILTER | libc::RTM_NEWACTION..=libc::RTM_GETACTION)
@@ -38,25 +41,40 @@ impl Router {
             return Owner::Router;
         }
         let dump = message.kind == libc::RTM_GETQDISC && message.flags & NLM_F_DUMP != 0;
+        let filters = message.kind == libc::RTM_GETTFILTER && message.flags & NLM_F_DUMP != 0;
         match header(message) {
             _ if dump => Owner::Both,
+            // The kernel's filters are in force for what it keeps, and may be meant for all.
+            Some(header) if filters && self.shares(header.link) => Owner::Both,
             Some(header) if self.controls(header.link) => Owner::Router,
             _ => Owner::Kernel,
         }
     }
 
-    /// Whether a message of the kernel is about what the router stands in for: the kernel's own hooks of its links, the
-    /// kernel's queue where the router has another, and the queues to the host of the router's devices.
+    /// Whether the kernel may have hooks and a queue of its own at a link that the router controls.
+    fn shares(&self, index: u32) -> bool {
+        let own = self.live.as_ref().is_some_and(|live| live.devices.get(index).is_some());
+        self.controls(index) && !own && !self.is_host_door(index)
+    }
+
+    /// Whether a message of the kernel is about what the router stands in for: the queue that the kernel has by itself
+    /// where the router has another, the filters by which the router takes its packets, and the queues to the host of the
+    /// router's devices. What somebody has given the kernel is shown, before the router's.
     pub(crate) fn hides_control(&self, message: &Message<'_>) -> bool {
         let Some(header) = header(message) else { return false };
         let action = matches!(message.kind, libc::RTM_NEWACTION..=libc::RTM_GETACTION);
         if action || self.live.is_none() || !self.controls(header.link) {
             return false;
         }
-        if self.live.as_ref().is_some_and(|live| live.devices.get(header.link).is_some()) {
+        if !self.shares(header.link) {
             return true;
         }
-        let root = self.tc.get(header.link).is_some_and(|control| control.root().is_some());
-        root || tc::major(header.parent) == tc::HOOK && header.parent != tc::ROOT
+        match message.kind {
+            libc::RTM_NEWTFILTER | libc::RTM_DELTFILTER => header.info >> 16 == OWN_FILTER,
+            _ => {
+                let root = self.tc.get(header.link).is_some_and(|control| control.root().is_some());
+                root && tc::major(header.handle) == 0
+            }
+        }
     }
 }

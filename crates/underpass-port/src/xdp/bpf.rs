@@ -14,6 +14,9 @@ const MAP_DELETE_ELEM: i32 = 3;
 const PROG_LOAD: i32 = 5;
 const PROG_TEST_RUN: i32 = 10;
 const LINK_CREATE: i32 = 28;
+const PROG_GET_FD_BY_ID: i32 = 13;
+const OBJ_GET_INFO_BY_FD: i32 = 15;
+const PROG_QUERY: i32 = 16;
 
 /// Kinds of maps.
 #[derive(Clone, Copy)]
@@ -198,6 +201,48 @@ pub(crate) fn link(program: &OwnedFd, ifindex: u32, attach: Attach, flags: u32) 
     let program = program.as_raw_fd().cast_unsigned();
     let mut attribute = Attribute { program, ifindex, attach: attach as u32, flags, rest: [0; 4] };
     bpf_fd(LINK_CREATE, &mut attribute)
+}
+
+/// How many programs of others are at a hook of a device. Those of routers are called `underpass…`.
+pub(crate) fn others_at(ifindex: u32, attach: Attach) -> io::Result<usize> {
+    const MOST: usize = 64;
+    #[repr(C)]
+    struct Query {
+        ifindex: u32,
+        attach: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        ids: u64,
+        count: u32,
+        rest: [u32; 9],
+    }
+    let mut ids = [0u32; MOST];
+    let at = ids.as_mut_ptr() as u64;
+    let (attach, rest) = (attach as u32, [0; 9]);
+    let mut query =
+        Query { ifindex, attach, query_flags: 0, attach_flags: 0, ids: at, count: MOST as u32, rest };
+    bpf(PROG_QUERY, &mut query)?;
+    let ids = ids.into_iter().take(query.count as usize);
+    Ok(ids.filter(|id| !program_name(*id).is_ok_and(|name| name.starts_with(b"underpass"))).count())
+}
+
+fn program_name(id: u32) -> io::Result<[u8; 16]> {
+    /// Where the name is in `struct bpf_prog_info`, and how much of that is read.
+    const NAME: usize = 64;
+    let mut by_id = [id, 0, 0];
+    let program = bpf_fd(PROG_GET_FD_BY_ID, &mut by_id)?;
+    #[repr(C)]
+    struct Info {
+        program: u32,
+        len: u32,
+        info: u64,
+    }
+    let mut info = [0u8; NAME + 16];
+    let (program, at) = (program.as_raw_fd().cast_unsigned(), info.as_mut_ptr() as u64);
+    bpf(OBJ_GET_INFO_BY_FD, &mut Info { program, len: info.len() as u32, info: at })?;
+    let mut name = [0; 16];
+    name.copy_from_slice(&info[NAME..]);
+    Ok(name)
 }
 
 /// Runs a program once over `packet` as if it had come in by the device `ifindex`; what it returns.

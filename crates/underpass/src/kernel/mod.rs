@@ -5,6 +5,7 @@
 //! kernel could not tell everything (`ENOBUFS`), all is dumped anew and compared.
 
 mod asker;
+mod filters;
 mod namespace;
 mod socket;
 mod solicit;
@@ -23,6 +24,7 @@ use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Message, messages};
 
 pub use asker::Asker;
+pub use filters::{Bypassed, Filters};
 pub use namespace::{Made, Own};
 use socket::Socket;
 pub use solicit::solicit;
@@ -42,8 +44,9 @@ const DUMPS: [(u16, i32); 8] = [
     (libc::RTM_GETRULE, libc::AF_INET6),
 ];
 
-const GROUPS: [u32; 9] = [
+const GROUPS: [u32; 10] = [
     libc::RTNLGRP_LINK,
+    libc::RTNLGRP_TC,
     libc::RTNLGRP_NEIGH,
     libc::RTNLGRP_IPV4_IFADDR,
     libc::RTNLGRP_IPV4_ROUTE,
@@ -93,6 +96,8 @@ pub struct Kernel {
     made: Made,
     /// The rules that lead into VRFs.
     doors: Vec<VrfDoor>,
+    /// Qdiscs or filters have changed.
+    control: bool,
 }
 
 impl Kernel {
@@ -114,6 +119,7 @@ impl Kernel {
             asker: Asker::open()?,
             made: Made::default(),
             doors: Vec::new(),
+            control: true,
         })
     }
 
@@ -236,6 +242,7 @@ impl Kernel {
             if !self.synchronised && mine && ours(&message) {
                 self.leftovers.push(message.bytes.to_vec());
             }
+            self.control |= matches!(message.kind, libc::RTM_NEWQDISC..=libc::RTM_GETTFILTER);
             router.mirror(&message);
         }
     }
@@ -286,6 +293,11 @@ impl Kernel {
     /// As [`Asker::open`].
     pub fn namespace(&self) -> io::Result<Own> {
         Own::open(self.made.clone())
+    }
+
+    /// Whether qdiscs or filters have changed since this was last asked.
+    pub fn take_control_change(&mut self) -> bool {
+        std::mem::take(&mut self.control)
     }
 
     /// The queues of devices that the router has made.

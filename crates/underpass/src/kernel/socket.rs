@@ -29,8 +29,13 @@ impl AsFd for Socket {
 impl Socket {
     /// Opens one that is a member of these multicast groups, of which the first has bit 0.
     pub fn open(groups: u32) -> Result<Self, Errno> {
+        Self::of(SockProtocol::NetlinkRoute, groups)
+    }
+
+    /// The same of another protocol of netlink.
+    pub fn of(protocol: SockProtocol, groups: u32) -> Result<Self, Errno> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let descriptor = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
+        let descriptor = socket(AddressFamily::Netlink, SockType::Raw, flags, protocol)?;
         // Without CAP_NET_ADMIN it is as large as others may have it.
         if setsockopt(&descriptor, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
             let _ = setsockopt(&descriptor, sockopt::RcvBuf, &RECEIVE_BUFFER);

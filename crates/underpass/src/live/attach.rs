@@ -20,6 +20,7 @@ use underpass_port::{
 use super::{
     Options,
     device::{self, Sysctls},
+    filters::Watch,
     variables,
     worker::{Handle, Order, Sent},
 };
@@ -141,7 +142,7 @@ impl Attachments {
     }
 
     /// Follows the links and addresses of the router: attaches what has come, detaches what has gone.
-    pub fn follow(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
+    pub fn follow(&mut self, router: &mut Router, workers: &[Handle], (made, watch): (&Made, &Watch)) {
         let state =
             |router: &Router| (router.link_generation(), router.local_generation(), router.fou_generation());
         let seen = state(router);
@@ -157,11 +158,16 @@ impl Attachments {
         if links {
             self.follow_hosts(router, workers, made);
             self.follow_tunnels(router, workers, made);
-            self.follow_links(router, workers);
+            self.follow_links(router, workers, watch);
             self.follow_slaves(router);
         }
         // Attaching changes links.
         self.seen = Some(state(router));
+    }
+
+    /// Other devices than before are to be left to the kernel.
+    pub fn look_again(&mut self) {
+        self.seen = None;
     }
 
     /// Serves the devices of VRFs that the router has made, and no longer those that are gone.
@@ -289,7 +295,7 @@ impl Attachments {
         self.slaves = slaves;
     }
 
-    fn follow_links(&mut self, router: &mut Router, workers: &[Handle]) {
+    fn follow_links(&mut self, router: &mut Router, workers: &[Handle], watch: &Watch) {
         let gone: Vec<u32> =
             self.attached.keys().copied().filter(|index| router.link(*index).is_none()).collect();
         gone.into_iter().for_each(|index| self.detach(index, router, workers));
@@ -305,7 +311,7 @@ impl Attachments {
             .map(|link| (link.index, link.name.clone(), link.mtu, link.flags))
             .collect();
         for (index, name, mtu, flags) in candidates {
-            if !self.is_wanted(router, index, &name) {
+            if watch.leaves(index) || !self.is_wanted(router, index, &name) {
                 self.detach(index, router, workers);
                 continue;
             }
@@ -326,6 +332,13 @@ impl Attachments {
                 }
             }
         }
+    }
+
+    /// Whether a link is a device of the kernel's that is to be attached, or would be without filters.
+    pub fn may_attach(&self, router: &Router, link: &Link) -> bool {
+        link.kind == LinkKind::Kernel
+            && !self.is_own(link.index)
+            && self.is_wanted(router, link.index, &link.name)
     }
 
     fn is_wanted(&self, router: &Router, index: u32, name: &str) -> bool {

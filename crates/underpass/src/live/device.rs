@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     os::fd::{AsRawFd, OwnedFd},
     path::PathBuf,
@@ -45,6 +46,16 @@ pub fn is_ethernet(name: &str) -> bool {
         Ok::<_, io::Error>(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
     };
     kind().is_ok_and(|kind| kind == libc::ARPHRD_ETHER)
+}
+
+/// The devices of the network namespace that send and receive Ethernet frames, by index.
+pub fn ethernet_devices() -> BTreeMap<u32, String> {
+    let names = nix::net::if_::if_nameindex();
+    let names = names.iter().flat_map(|names| names.iter());
+    names
+        .map(|device| (device.index(), device.name().to_string_lossy().into_owned()))
+        .filter(|(_, name)| is_ethernet(name))
+        .collect()
 }
 
 /// Sets the longest packet that a device takes.

@@ -10,6 +10,7 @@ mod attach;
 mod descriptors;
 mod device;
 mod events;
+mod filters;
 mod host;
 mod inside;
 mod lifecycle;
@@ -65,6 +66,8 @@ use crate::{
 pub use ask::{stats_path, trace_path};
 pub use attach::Driver;
 pub use descriptors::Descriptors;
+pub use device::ethernet_devices;
+pub use filters::KernelFilters;
 pub use priority::go_first;
 pub use stats::{
     Label as LabelStats, Mpls as MplsStats, Port as PortStats, Sid as SidStats, Stats, Totals,
@@ -76,6 +79,7 @@ use ask::Question;
 use attach::Attachments;
 use device::Sysctls;
 use events::{Events, Source};
+use filters::Watch;
 use lifecycle::Lock;
 use neighbours::{Confirming, Pending};
 use shadow::Shadows;
@@ -100,6 +104,8 @@ pub struct Options {
     pub workers: Option<usize>,
     /// How devices are attached.
     pub driver: Driver,
+    /// What is done with devices at which the kernel has filters of its own.
+    pub kernel_filters: KernelFilters,
     /// Where Prometheus asks.
     pub metrics: Option<SocketAddr>,
     /// Where programs reach the router, if not where they look for that of the namespace.
@@ -120,6 +126,7 @@ struct Live {
     confirming: Confirming,
     shadows: Shadows,
     variables: Variables,
+    watch: Watch,
     wanted: Receiver<Word>,
 }
 
@@ -163,6 +170,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
         confirming: Confirming::default(),
         shadows: Shadows::default(),
         variables: Variables::default(),
+        watch: Watch::new(options.kernel_filters),
         wanted,
         listening,
     };
@@ -322,12 +330,16 @@ impl Live {
             return left.max(Duration::from_millis(1));
         }
         let busy = !self.pending.is_empty() || self.router.waiting() > 0;
-        if busy { TICK } else { self.confirming.due().min(self.variables.due()) }
+        if busy { TICK } else { self.confirming.due().min(self.variables.due()).min(self.watch.due()) }
     }
 
     /// Does what follows from what the router knows now.
     fn follow(&mut self) {
-        self.attachments.follow(&mut self.router, &self.workers, self.kernel.made());
+        let (told, attachments) = (self.kernel.take_control_change(), &self.attachments);
+        if self.watch.follow(&self.router, told, |link| attachments.may_attach(&self.router, link)) {
+            self.attachments.look_again();
+        }
+        self.attachments.follow(&mut self.router, &self.workers, (self.kernel.made(), &self.watch));
         let attachments = &self.attachments;
         let device = |router: &Router, table| attachments.host_device(router, table);
         self.shadows.follow(&mut self.router, &mut self.kernel, device);
