@@ -6,16 +6,29 @@ use std::io;
 
 use underpass::offline::Offline;
 
-/// The words before the variables that are taken: to write, and quietly.
-const FLAGS: [&str; 4] = ["-w", "--write", "-q", "--quiet"];
+/// Whether a word says only to write, or to write quietly, and not which variable. As in the program, one `-` may stand
+/// before several letters.
+fn flags(word: &str) -> Option<Flags> {
+    let letters = match word {
+        "--write" => "w",
+        "--quiet" => "q",
+        _ => word.strip_prefix('-').filter(|letters| !letters.is_empty())?,
+    };
+    let known = letters.chars().all(|letter| matches!(letter, 'w' | 'q'));
+    known.then(|| Flags { quiet: letters.contains('q') })
+}
+
+struct Flags {
+    quiet: bool,
+}
 
 /// Runs a line of these words behind `sysctl`; returns what it prints.
 ///
 /// # Errors
 /// What the program would say.
 pub fn run(router: &Offline, words: &[String]) -> Result<String, String> {
-    let quiet = words.iter().any(|word| word == "-q" || word == "--quiet");
-    let mut variables = words.iter().filter(|word| !FLAGS.contains(&word.as_str())).peekable();
+    let quiet = words.iter().filter_map(|word| flags(word)).any(|flags| flags.quiet);
+    let mut variables = words.iter().filter(|word| flags(word).is_none()).peekable();
     if variables.peek().is_none() {
         return Err("sysctl: no variables specified; write sysctl -w NAME=VALUE".to_owned());
     }
@@ -86,8 +99,13 @@ mod tests {
         let (router, ..) = Offline::new(&["p0".parse().unwrap()], 1).unwrap();
         let run = |line: &str| run(&router, &line.split(' ').map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(run("-w net.mpls.platform_labels=100").unwrap(), "net.mpls.platform_labels = 100\n");
-        assert_eq!(run("-qw net.mpls.conf.p0.input=1").unwrap_err().split(' ').nth(1), Some("-qw"));
-        assert_eq!(run("-q -w net.mpls.conf.p0.input=1").unwrap(), "");
+        for flags in ["-qw", "-wq", "-q -w", "-q", "--quiet --write"] {
+            assert_eq!(run(&format!("{flags} net.mpls.conf.p0.input=1")).unwrap(), "");
+        }
+        for flags in ["-", "-qx", "-a", "--all", "-p"] {
+            let refused = run(&format!("{flags} net.mpls.conf.p0.input=1")).unwrap_err();
+            assert_eq!(refused.split(' ').nth(1), Some(flags));
+        }
         assert_eq!(run("net/mpls/conf/p0/input").unwrap(), "net/mpls/conf/p0/input = 1\n");
         // One that no kernel has.
         assert_eq!(run("-w net.mpls.tc_propagate=1").unwrap(), "net.mpls.tc_propagate = 1\n");
