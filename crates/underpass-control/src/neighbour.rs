@@ -162,7 +162,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     wanted.refuse_proxy()?;
     let link = link.ok_or(Refusal::new(EINVAL, "Device not specified"))?;
     if address.is_ipv6() && !link.ipv6() {
-        return Err(Refusal::new(EINVAL, "IPv6 is not enabled on this device"));
+        return Err(Refusal::new(EINVAL, "IPv6 is disabled on this device"));
     }
     let extended = wanted.attributes.get(NDA_FLAGS_EXT).map_or(0, |flags| flags.u32());
     let resolving = libc::NTF_USE;

@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use super::common::Lab;
 use libc::{EBUSY, EEXIST, EINVAL, ENODEV, EOPNOTSUPP};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
 
 const ADD: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
@@ -119,6 +121,20 @@ fn mtu_has_bounds() {
     assert_eq!(refused, Err((EINVAL, "mtu less than device minimum".into())));
     let refused = lab.change(with(4, LinkAttribute::Mtu(70000)), 0);
     assert_eq!(refused, Err((EINVAL, "mtu greater than device maximum".into())));
+}
+
+/// `ip link set v0 mtu 1200`, `ip neigh add fd00::9 … dev v0`
+#[test]
+fn neighbours_need_a_link_with_ipv6() {
+    let mut lab = Lab::new();
+    lab.change(with(2, LinkAttribute::Mtu(1200)), 0).unwrap();
+    let mut neighbour = NeighbourMessage::default();
+    neighbour.header.family = AddressFamily::Inet6;
+    neighbour.header.ifindex = 2;
+    let address = NeighbourAddress::Inet6("fd00::9".parse().unwrap());
+    neighbour.attributes = vec![NeighbourAttribute::Destination(address)];
+    let refused = lab.change(Message::NewNeighbour(neighbour), ADD);
+    assert_eq!(refused, Err((EINVAL, "IPv6 is disabled on this device".into())));
 }
 
 #[test]
