@@ -98,6 +98,12 @@ impl Header {
         self.version_ihl >> 4
     }
 
+    /// Sets the length of the header with its options, in bytes: a multiple of 4, at most 60.
+    #[inline]
+    pub const fn set_header_len(&mut self, len: usize) {
+        self.version_ihl = self.version_ihl & 0xf0 | (len / 4) as u8 & 0x0f;
+    }
+
     /// Length of the header with its options, in bytes: 0 to 60.
     #[inline]
     pub const fn header_len(&self) -> usize {

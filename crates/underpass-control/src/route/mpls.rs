@@ -31,7 +31,7 @@ pub(crate) use netconf::{dump as dump_netconf, dump_next as dump_next_netconf, g
 pub(crate) use request::{delete, get, new};
 
 use super::compile::NextHopKey;
-use super::publish::Scope;
+use super::publish::{LOOPBACK, Scope};
 use crate::Router;
 use crate::events::Cause;
 
@@ -148,6 +148,8 @@ pub(crate) struct Labels {
     by_objects: BTreeSet<u32>,
     lists: Vec<List>,
     free_lists: Vec<u32>,
+    /// What is done with the explicit null labels of IPv4 and IPv6.
+    explicit_nulls: [Option<ActionId>; 2],
     /// The links that take labels: `net.mpls.conf.IF.input`.
     input: BTreeSet<u32>,
     /// `net.mpls.ip_ttl_propagate`.
@@ -168,6 +170,7 @@ impl Default for Labels {
             by_objects: BTreeSet::new(),
             lists: Vec::new(),
             free_lists: Vec::new(),
+            explicit_nulls: [None; 2],
             input: BTreeSet::new(),
             propagate: true,
             default_ttl: 255,
@@ -262,34 +265,32 @@ impl Router {
         }
         self.routes.labels.routes.resize(count as usize, NO_ROUTE);
         self.routes.labels.routes.shrink_to_fit();
-        // RFC 3032 section 2.1: the explicit null labels end here.
-        for (label, payload) in [(0, IpVersion::V4), (2, IpVersion::V6)] {
-            match (old > label, count > label) {
-                (false, true) => self.publish_explicit_null(label, payload),
-                (true, false) => self.engine.set_label(label, None),
-                _ => {}
-            }
-        }
+        self.publish_explicit_nulls();
     }
 
-    fn publish_explicit_null(&mut self, label: u32, payload: IpVersion) {
-        let to = SwitchTo::Here { lookup: self.here(None), labels: false, hop: true };
-        let propagate = self.routes.labels.propagate;
-        let switch = Switch { labels: Box::default(), to, propagate, payload: Some(payload) };
-        let action = self.engine.add_action(Action::Switch(switch));
-        self.engine.set_label(label, Some(LabelAction::Act(action)));
+    /// RFC 3032 section 2.1: the explicit null labels end here. Where another label is below, it is looked up as one that
+    /// comes in by `lo`.
+    fn publish_explicit_nulls(&mut self) {
+        let count = self.routes.labels.routes.len() as u32;
+        for (place, label, payload) in [(0, 0, IpVersion::V4), (1, 2, IpVersion::V6)] {
+            let action = (count > label).then(|| {
+                let labels = self.routes.labels.takes(LOOPBACK);
+                let to = SwitchTo::Here { lookup: self.here(None), labels, hop: true };
+                let propagate = self.routes.labels.propagate;
+                let switch = Switch { labels: Box::default(), to, propagate, payload: Some(payload) };
+                self.engine.add_action(Action::Switch(switch))
+            });
+            let old = std::mem::replace(&mut self.routes.labels.explicit_nulls[place], action);
+            self.engine.set_label(label, action.map(LabelAction::Act));
+            old.into_iter().for_each(|old| self.engine.remove_action(old));
+        }
     }
 
     /// Sets `net.mpls.ip_ttl_propagate`.
     pub(crate) fn set_ttl_propagate(&mut self, propagate: bool) {
         self.routes.labels.propagate = propagate;
         self.recompile_labels(|_, _| true);
-        let labels = self.routes.labels.routes.len() as u32;
-        for (label, payload) in [(0, IpVersion::V4), (2, IpVersion::V6)] {
-            if labels > label {
-                self.publish_explicit_null(label, payload);
-            }
-        }
+        self.publish_explicit_nulls();
         self.recompile_all();
     }
 
@@ -309,6 +310,7 @@ impl Router {
             let loopback = self.links.get(link).is_some_and(|link| link.kind == crate::LinkKind::Loopback);
             if loopback {
                 self.recompile_labels(|_, _| true);
+                self.publish_explicit_nulls();
             }
         }
     }

@@ -49,6 +49,9 @@ pub(crate) enum Scope {
     Table(u32),
 }
 
+/// The index of `lo`.
+pub(super) const LOOPBACK: u32 = 1;
+
 /// A link and the MAC address that a neighbour has there.
 type Station = (u32, [u8; 6]);
 
@@ -106,17 +109,43 @@ impl Router {
 
     /// How packets of a link are looked up.
     pub(crate) fn lookup_of_link(&mut self, link: &crate::Link, vrf: Option<u32>) -> LookupId {
-        let named = [Family::V4, Family::V6]
-            .into_iter()
-            .any(|family| self.routes.rules.of(family).iter().any(|rule| rule.iif == link.name));
-        let door = self.is_host_door(link.index) && self.leaves_rules_to_kernel();
-        self.lookup(Scope::Rules { link: if named || door { link.index } else { 0 }, vrf })
+        let scope = self.scope_of_link(link.index, vrf);
+        self.lookup(scope)
+    }
+
+    fn scope_of_link(&self, link: u32, vrf: Option<u32>) -> Scope {
+        let names = [Family::V4, Family::V6].map(|family| self.ingress_name(family, link, vrf));
+        // Packets that have only been looked up anew in a VRF come from its device.
+        let vrf_name = self.ingress_name(Family::V4, 0, vrf);
+        let named = |rule: &Rule| names.iter().chain([&vrf_name]).flatten().any(|name| rule.iif == *name);
+        let named =
+            [Family::V4, Family::V6].into_iter().any(|family| self.routes.rules.of(family).iter().any(named));
+        let door = self.is_host_door(link) && self.leaves_rules_to_kernel();
+        Scope::Rules { link: if named || door { link } else { 0 }, vrf }
     }
 
     /// Whether there is a rule of the kernel's that packets are handed over for.
     fn leaves_rules_to_kernel(&self) -> bool {
         let left = |rule: &Rule| rule.action == rule::HAND_OVER;
         [Family::V4, Family::V6].into_iter().any(|family| self.routes.rules.of(family).iter().any(left))
+    }
+
+    /// How the router looks up what it sends itself, in the VRF that has this table.
+    pub(crate) fn own_lookup(&mut self, vrf: Option<u32>) -> LookupId {
+        let scope = self.scope_of_link(LOOPBACK, vrf);
+        self.lookup(scope)
+    }
+
+    /// The link that rules take packets of a link to come from; 0: those that are looked up anew, in a VRF, if in one. In a
+    /// VRF IPv6 packets come from its device, IPv4 packets from the link itself. Linux: `vrf_ip6_rcv`, `vrf_ip_rcv`.
+    fn ingress_name(&self, family: Family, link: u32, vrf: Option<u32>) -> Option<&str> {
+        let device = || self.links.iter().find(|device| vrf.is_some() && device.vrf_table() == vrf);
+        let found = match (family, link) {
+            (_, 0) => device(),
+            (Family::V6, link) if link != LOOPBACK && vrf.is_some() => device(),
+            (_, link) => self.links.get(link),
+        };
+        found.map(|link| link.name.as_str())
     }
 
     /// Compiles all orders of look-up anew: a rule or a VRF has changed.
@@ -148,7 +177,8 @@ impl Router {
         let fibs4 = fibs.into_iter().filter_map(fib4).collect();
         let (rules6, fibs) = self.compile_rules(Family::V6, link, vrf);
         let fibs6 = fibs.into_iter().filter_map(fib6).collect();
-        Lookup { fibs4, fibs6, rules4: rules4.into(), rules6: rules6.into() }
+        let own = Some(self.own_lookup(vrf));
+        Lookup { fibs4, fibs6, rules4: rules4.into(), rules6: rules6.into(), own }
     }
 
     /// The rules with selectors that a packet meets, and the tables that it is looked up in after them.
@@ -195,7 +225,7 @@ impl Router {
     /// The rules that a packet of a link may match, with the tables of those that look up.
     fn rule_steps(&self, family: Family, link: u32, vrf: Option<u32>) -> Vec<(Rule, u32)> {
         let rules = self.routes.rules.of(family);
-        let name = self.links.get(link).map(|link| link.name.as_str());
+        let name = self.ingress_name(family, link, vrf);
         let is_goto = |rule: &Rule| rule.action == rule::FR_ACT_GOTO;
         let chosen = rules.iter().any(|rule| is_goto(rule) && !rule.matches_all());
         let mut steps = Vec::new();
@@ -207,7 +237,8 @@ impl Router {
             if passed(rule) {
                 continue;
             }
-            // A packet that is forwarded has no outgoing link yet, and comes from one that is not `lo`.
+            // A packet that is forwarded has no outgoing link yet, and comes from one that is not `lo`: what the router
+            // sends itself does.
             let from = rule.iif.is_empty() || Some(rule.iif.as_str()) == name;
             let mut rule = rule.clone();
             if !from || !rule.oif.is_empty() {

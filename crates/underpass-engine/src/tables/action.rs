@@ -457,6 +457,9 @@ pub struct Lookup {
     pub rules4: Box<[Rule]>,
     /// The same for IPv6; asked before `fibs6`.
     pub rules6: Box<[Rule]>,
+    /// Where the router looks up what it sends itself in the same routing instance: by the rules for packets from the
+    /// host. `None`: these tables are no routing instance, they are those that a SID names.
+    pub own: Option<LookupId>,
 }
 
 /// A policy rule with a selector (`ip rule`).

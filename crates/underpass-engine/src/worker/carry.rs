@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use underpass_packet::FromBytes;
 
 use super::chain::Fibs;
-use super::road::{BROADCAST, GROUP, HANDED_OVER, NOT_FORWARDED, Road, Slow, UNFINISHED};
+use super::road::{BEHIND_SID, BROADCAST, GROUP, HANDED_OVER, NOT_FORWARDED, Road, Slow, UNFINISHED};
 use super::transmit::{Exit, frame};
 use super::{Path, Step, View, Waiting, group, icmp, ipv4, ipv6, rpl, tunnel, vrf};
 use crate::buffer::{BURST, Packet, PortId};
@@ -144,7 +144,12 @@ impl<const COUNT: bool> Path<COUNT> {
                 return None;
             }
             (Step::Group, _) => group::group(road),
-            (Step::OnLink(_) | Step::Unresolved(_), _) => UNRESOLVED,
+            // Hop limit and length are looked at first, as for any next hop.
+            (Step::OnLink(id), _) => match self.leave_on_link(view, road, id) {
+                Ok(_) => UNRESOLVED,
+                Err(step) => step,
+            },
+            (Step::Unresolved(_), _) => UNRESOLVED,
             (Step::Untag, Some(link)) => {
                 let step = group::untag(road, link.mpls, self.answers);
                 if matches!(step, Step::Label) {
@@ -285,6 +290,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.onward(view, road, id, onward, trace)
             }
             Err(refusal) => {
+                // An error of the SID before, too, to which Linux returns it.
+                self.uncount(road);
                 self.count_error(sid.counter);
                 Step::Refuse(refusal)
             }
@@ -302,10 +309,17 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Step {
         match onward {
             Onward::Look4(lookup, address) => Step::look4(road, lookup, address),
-            Onward::Look6(lookup, address) => Step::look6(road, lookup, address),
+            Onward::Look6(lookup, address) => {
+                road.extra.flags |= BEHIND_SID;
+                Step::look6(road, lookup, address)
+            }
             Onward::Forward(next_hop) => Step::Forward(next_hop),
             Onward::Frame(link) => Step::Frame(link),
-            Onward::Insert(policy) => self.insert(view, road, id, policy, trace),
+            Onward::Insert(policy) => {
+                let step = self.insert(view, road, id, policy, trace);
+                road.extra.flags |= BEHIND_SID;
+                step
+            }
             Onward::Deliver => {
                 // Not as it came in: a kernel beside the router has no such packet of its own.
                 road.extra.turns += 1;

@@ -157,10 +157,10 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         let next_hop = match step {
             Step::Unresolved(id) => view.tables.next_hop(id, view.guard).map(|next_hop| **next_hop),
-            Step::OnLink(id) => view.link(id).and_then(|link| {
-                let address = if ipv6::is(&road.packet) { road.target6.into() } else { road.target4.into() };
-                Some(NextHop { link: id, port: link.port?, mtu: link.mtu, rewrite: None, address })
-            }),
+            Step::OnLink(id) => match self.leave_on_link(view, &mut road, id) {
+                Ok(next_hop) => next_hop.filter(|next_hop| next_hop.port != PortId::NONE),
+                Err(step) => return Some((road, step)),
+            },
             step => return Some((road, step)),
         };
         let link = next_hop.as_ref().and_then(|next_hop| view.link(next_hop.link));
@@ -169,11 +169,6 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         if !link.up {
             return Some((road, Step::drop(Drop::LinkDown)));
-        }
-        if let Step::OnLink(_) = step
-            && let Err(step) = self.leave(view, &mut road, &next_hop)
-        {
-            return Some((road, step));
         }
         let Some(holds) = &mut self.holds else { return Some((road, UNRESOLVED)) };
         let NextHop { link: id, port, mtu, address, .. } = next_hop;
@@ -209,6 +204,22 @@ impl<const COUNT: bool> Path<COUNT> {
             self.drop(oldest.road.packet, Drop::NeighbourUnresolved, trace);
         }
         Some((road, UNRESOLVED))
+    }
+
+    /// The next hop that a destination on a link is, and what is done to a packet before it goes there. `None`: there is
+    /// no such link.
+    pub(super) fn leave_on_link(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: LinkId,
+    ) -> Result<Option<NextHop>, Step> {
+        let Some(link) = view.link(id) else { return Ok(None) };
+        let address = if ipv6::is(&road.packet) { road.target6.into() } else { road.target4.into() };
+        let port = link.port.unwrap_or(PortId::NONE);
+        let next_hop = NextHop { link: id, port, mtu: link.mtu, rewrite: None, address };
+        self.leave(view, road, &next_hop)?;
+        Ok(Some(next_hop))
     }
 
     fn release<T: Trace>(

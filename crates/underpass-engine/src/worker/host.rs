@@ -119,7 +119,11 @@ fn host_of<'a>(view: &'a View<'_>, road: &Road, ingress: &'a Link) -> &'a Link {
     if ingress.lookup == lookup {
         return ingress;
     }
-    view.links().find(|link| link.lookup == lookup).unwrap_or(ingress)
+    let instance = view.own_lookup(lookup);
+    if view.own_lookup(ingress.lookup) == instance {
+        return ingress;
+    }
+    view.links().find(|link| view.own_lookup(link.lookup) == instance).unwrap_or(ingress)
 }
 
 /// The host's port of the routing instance, where that of a tunnel will not do.

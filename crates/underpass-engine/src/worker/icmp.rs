@@ -11,12 +11,12 @@ use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
 use super::road::{
-    BROADCAST, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF, NOT_FORWARDED, OPAQUE, SWITCHED,
-    TUNNELLED, UNFINISHED,
+    BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF, NOT_FORWARDED, OPAQUE,
+    SWITCHED, TUNNELLED, UNFINISHED,
 };
-use super::{Path, Road, Step, View, lsp};
+use super::{Path, Road, Step, View, lsp, rules};
 use crate::drops::Drop;
-use crate::tables::{LONGEST_LINK_LAYER, LinkId};
+use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId};
 use crate::trace::{Event, Trace};
 
 /// What the sender of a packet is told.
@@ -34,7 +34,7 @@ pub(crate) enum Error {
     Prohibited,
     /// The neighbour does not answer.
     AddressUnreachable,
-    /// Nothing listens at the port.
+    /// Nothing listens at the port. The packet is quoted to the byte that [`Road::extra`] tells, if it tells one.
     Port,
     /// Nothing handles the protocol, or the next header that is named at the byte that
     /// [`Road::extra`] tells.
@@ -55,6 +55,8 @@ const MAX_V6: usize = 1280;
 const MAX_V4: usize = 576;
 /// Bytes of an ICMP or ICMPv6 header with its four bytes of argument.
 pub(super) const ICMP_LEN: usize = 8;
+/// The source of errors of a router that has no IPv4 address: RFC 7600.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 /// Hop limit of what the router sends.
 pub(super) const HOP_LIMIT: u8 = 64;
 
@@ -174,7 +176,8 @@ impl<const COUNT: bool> Path<COUNT> {
             IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
             IpAddr::V4(_) => (MAX_V4, ipv4::Header::LEN + ICMP_LEN),
         };
-        road.packet.truncate(longest - headers);
+        let quoted = if error == Error::Port && argument > 0 { argument as usize } else { usize::MAX };
+        road.packet.truncate(quoted.min(longest - headers));
         let room = headers + stack.len() + LONGEST_LINK_LAYER;
         if road.packet.headroom() < room && self.move_for_room(road, room, trace).is_err() {
             return Step::drop(Drop::NoHeadroom);
@@ -182,9 +185,10 @@ impl<const COUNT: bool> Path<COUNT> {
         let extends =
             !stack.is_empty() && error.is_extensible(sender) && lsp::extend(&mut road.packet, stack);
         // What was for the router is answered by who it was for.
-        let own = matches!(error, Error::Port | Error::Protocol | Error::Reassembly)
-            .then(|| destination_of(road.packet.bytes()))
-            .flatten();
+        let own = destination_of(road.packet.bytes()).filter(|destination| {
+            matches!(error, Error::Port | Error::Protocol | Error::Reassembly)
+                || is_own(view, road, *destination)
+        });
         let (kind, code, built) = match sender {
             IpAddr::V6(sender) => {
                 let (kind, code, argument) = error.v6(argument);
@@ -202,8 +206,10 @@ impl<const COUNT: bool> Path<COUNT> {
         if built.is_none() {
             return Step::drop(Drop::NoHeadroom);
         }
-        if let Some(own) = own {
-            set_source(&mut road.packet, own);
+        // In IPv6 it is known before the message is looked up: rules see it.
+        let source6 = || view.link(road.ingress)?.source6.filter(|_| sender.is_ipv6()).map(IpAddr::from);
+        if let Some(source) = own.or_else(source6) {
+            set_source(&mut road.packet, source);
         }
         road.packet.clear_offload();
         road.packet.untag();
@@ -228,7 +234,8 @@ impl<const COUNT: bool> Path<COUNT> {
             | TUNNELLED
             | OPAQUE
             | LED_INTO_VRF
-            | HANDED_OVER;
+            | HANDED_OVER
+            | BEHIND_SID;
         road.extra.flags = road.extra.flags & !gone | GENERATED;
         road.extra.counted = None;
         road.start_again();
@@ -237,13 +244,16 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut instance = road.extra.instance;
         if let Some(ingress) = view.link(road.ingress)
             && ingress.lookup != instance
+            && view.lookup(instance).is_none_or(|lookup| lookup.own.is_none())
             && !view.links().any(|link| link.lookup == instance)
         {
             instance = ingress.lookup;
         }
+        // By the rules for what the host sends, not by those for the link by which the packet came.
+        let own = view.own_lookup(instance);
         match destination {
-            IpAddr::V6(address) => Step::look6(road, instance, address),
-            IpAddr::V4(address) => Step::look4(road, instance, address),
+            IpAddr::V6(address) => Step::look6(road, own, address),
+            IpAddr::V4(address) => Step::look4(road, own, address),
         }
     }
 
@@ -255,13 +265,14 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(super) fn finish_generated(&self, view: &View<'_>, road: &mut Road, link: LinkId) {
         road.extra.flags &= !UNFINISHED;
         let (egress, ingress) = (view.link(link), view.link(road.ingress));
-        let instance = road.extra.instance;
+        let instance = view.own_lookup(road.extra.instance);
+        let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
         let of_vrf = egress
-            .filter(|egress| egress.lookup != instance)
-            .and_then(|_| view.links().find(|link| link.lookup == instance && link.source4.is_some()));
+            .filter(|egress| !is_inside(egress))
+            .and_then(|_| view.links().find(|link| is_inside(link) && link.source4.is_some()));
         let source4 = [of_vrf, egress, ingress].iter().flatten().find_map(|link| link.source4);
         // What comes from the host comes by a link that has no addresses.
-        let of_instance = || view.links().filter(|link| link.lookup == instance);
+        let of_instance = || view.links().filter(is_inside);
         let source4 = source4.or_else(|| of_instance().find_map(|link| link.source4));
         let source6 = [ingress, egress].iter().flatten().find_map(|link| link.source6);
         let source6 = source6.or_else(|| of_instance().find_map(|link| link.source6));
@@ -275,7 +286,7 @@ impl<const COUNT: bool> Path<COUNT> {
         } else {
             let Ok((header, message)) = ipv4::Header::mut_from_prefix(bytes) else { return };
             if header.source().is_unspecified() {
-                header.source = source4.unwrap_or(Ipv4Addr::UNSPECIFIED).octets();
+                header.source = source4.unwrap_or(DUMMY).octets();
             }
             header.fill_checksum(&[]);
             fill_checksum4(message);
@@ -312,6 +323,14 @@ pub(super) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
         }
         _ => None,
     }
+}
+
+/// Whether an address is one of the router's where a packet came in.
+#[cold]
+fn is_own(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
+    let Some(ingress) = view.link(road.ingress) else { return false };
+    let action = rules::action_at(view, road.packet.bytes(), ingress.lookup, address);
+    matches!(action, Some(Action::Local))
 }
 
 /// The destination of a packet.

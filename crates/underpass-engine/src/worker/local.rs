@@ -12,15 +12,17 @@ use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 use super::icmp::{ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6};
 use super::icmp::{HOP_LIMIT, ICMP_LEN, fill_checksum4, fill_checksum6};
 use super::options::{self, Problem};
-use super::road::BROADCAST;
+use super::road::{BROADCAST, GROUP, UNFINISHED};
 use super::{IcmpError, Path, Road, Step, View, rpl, segments, tunnel};
 use crate::drops::Drop;
 use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
 
 const IGMP: u8 = 2;
+/// The groups of all nodes and of all routers of a link: RFC 4291 section 2.7.1.
+const GROUPS: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2)];
 const UDP_LEN: usize = 8;
-const NO_PORT: Step = Step::error(Drop::PortUnreachable, IcmpError::Port);
 
 impl<const COUNT: bool> Path<COUNT> {
     /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
@@ -39,7 +41,8 @@ impl<const COUNT: bool> Path<COUNT> {
 
     fn deliver6<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
         let packet = ipv6::View::parse(road.packet.bytes()).ok()?;
-        let upper = match extensions(&packet, view, road.ingress) {
+        let group = road.is(GROUP) || packet.header.destination().is_multicast();
+        let upper = match extensions(&packet, view, road.ingress, group) {
             Ok(Found::Upper(upper)) => upper,
             Ok(Found::Fragment) => return Some(Step::Reassemble),
             Ok(Found::Segments(at)) => return Some(segments::visit_next(view, road, at)),
@@ -63,7 +66,10 @@ impl<const COUNT: bool> Path<COUNT> {
             },
             // RFC 8200 section 8.1: a checksum of 0 is an error.
             protocol::UDP => match datagram(message) {
-                Some(datagram) if datagram[6..8] != [0; 2] && valid(datagram) => Some(NO_PORT),
+                Some(datagram) if datagram[6..8] != [0; 2] && valid(datagram) => {
+                    let end = upper.offset + datagram.len();
+                    Some(no_port(road, end))
+                }
                 _ => Some(Step::drop(Drop::InnerMalformed)),
             },
             protocol::TCP | protocol::UDP_LITE | protocol::NO_NEXT_HEADER => None,
@@ -88,18 +94,26 @@ impl<const COUNT: bool> Path<COUNT> {
         road.packet.bytes_mut().copy_within(..ipv6::Header::LEN, before);
         road.packet.pull(before);
         let (header, message) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()).ok()?;
-        if message.len() < ICMP_LEN || header.destination().is_multicast() || header.source().is_unspecified()
+        let (source, destination) = (header.source(), header.destination());
+        // "An Echo Reply SHOULD be sent in response to an Echo Request message sent to an IPv6 multicast", from "a unicast
+        // address belonging to the interface on which the Echo Request message was received".
+        let group = destination.is_multicast();
+        if message.len() < ICMP_LEN
+            || source.is_unspecified()
+            || group && (!GROUPS.contains(&destination) || source.is_unicast_link_local())
         {
             return None;
         }
         message[0] = ECHO_REPLY_V6;
-        std::mem::swap(&mut header.source, &mut header.destination);
+        header.set_flow_label(0);
+        header.destination = source.octets();
+        header.source = if group { Ipv6Addr::UNSPECIFIED } else { destination }.octets();
         header.next_header = protocol::ICMPV6;
         header.payload_length = (message.len() as u16).into();
         header.hop_limit = HOP_LIMIT;
         fill_checksum6(header, message);
-        let destination: Ipv6Addr = header.destination();
-        Some(self.echo_replied(view, road, destination.into(), trace))
+        road.extra.flags |= if group { UNFINISHED } else { 0 };
+        Some(self.echo_replied(view, road, source.into(), trace))
     }
 
     fn deliver4<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
@@ -116,7 +130,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 _ => None,
             },
             protocol::UDP => match datagram(payload) {
-                Some(datagram) if udp_checksum_valid4(header, datagram) => Some(NO_PORT),
+                Some(datagram) if udp_checksum_valid4(header, datagram) => {
+                    let end = header.header_len() + datagram.len();
+                    Some(no_port(road, end))
+                }
                 _ => Some(Step::drop(Drop::InnerMalformed)),
             },
             protocol::TCP | protocol::UDP_LITE | IGMP => None,
@@ -141,8 +158,19 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         payload[0] = ECHO_REPLY_V4;
         fill_checksum4(payload);
+        let (echoed, gone) = options::echo4(options);
         std::mem::swap(&mut header.source, &mut header.destination);
         header.ttl = HOP_LIMIT;
+        header.set_header_len(ipv4::Header::LEN + echoed);
+        header.total_length = (header.total_length.get() - gone as u16).into();
+        // A datagram of its own, which may be fragmented.
+        self.identification = self.identification.wrapping_add(1);
+        header.identification = self.identification.into();
+        header.flags_offset = 0.into();
+        let bytes = road.packet.bytes_mut();
+        bytes.copy_within(..ipv4::Header::LEN + echoed, gone);
+        road.packet.pull(gone);
+        let ipv4::ViewMut { header, options, .. } = ipv4::ViewMut::parse(road.packet.bytes_mut()).ok()?;
         header.fill_checksum(options);
         Some(self.echo_replied(view, road, source.into(), trace))
     }
@@ -173,8 +201,14 @@ enum Found {
     Inside(usize, u8),
 }
 
-/// Goes through the extension headers of a packet for this router, which came in by `ingress`.
-fn extensions(packet: &ipv6::View<'_>, view: &View<'_>, ingress: LinkId) -> Result<Found, Problem> {
+/// Goes through the extension headers of a packet for this router, which came in by `ingress`; for a `group` of nodes or
+/// stations.
+fn extensions(
+    packet: &ipv6::View<'_>,
+    view: &View<'_>,
+    ingress: LinkId,
+    group: bool,
+) -> Result<Found, Problem> {
     let link = view.link(ingress);
     let (rpl, seg6) = (link.is_some_and(|link| link.rpl), link.is_some_and(|link| link.seg6));
     let mut extensions = Extensions::new(packet);
@@ -188,6 +222,8 @@ fn extensions(packet: &ipv6::View<'_>, view: &View<'_>, ingress: LinkId) -> Resu
             Kind::DestinationOptions => {
                 options::check6(packet.header, &extension, None)?;
             }
+            // Linux: `ipv6_rthdr_rcv`. RFC 6554 section 4.2, too, has a node drop what is for a group.
+            Kind::Routing if group => return Err(Problem::silent(Drop::GroupFrame)),
             Kind::Routing => match extension.routing() {
                 Some(routing) if rpl && routing.routing_type == RPL_ROUTING_TYPE => {
                     match (routing.segments_left, extension.next_header) {
@@ -237,6 +273,12 @@ fn is_whole(fragment: &Fragment) -> bool {
 /// proceed to the next header but the Next Header value in the current header is unrecognized".
 const fn unknown_next_header(pointer: usize) -> Problem {
     Problem::told(Drop::ProtocolUnknown, IcmpError::Protocol, pointer)
+}
+
+/// Nobody listens for a datagram that ends at the byte `end` of its packet: what lies behind it is not quoted.
+fn no_port(road: &mut Road, end: usize) -> Step {
+    road.extra.argument = end as u32;
+    Step::error(Drop::PortUnreachable, IcmpError::Port)
 }
 
 /// The UDP header and its data, to the length that it says.

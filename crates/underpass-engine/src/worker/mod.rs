@@ -168,6 +168,13 @@ impl<'a> View<'a> {
     fn lookup(&self, id: LookupId) -> Option<&'a Lookup> {
         self.tables.lookup(id, self.guard)
     }
+
+    /// Where the router looks up what it sends itself in the routing instance of these tables. It names the instance:
+    /// by which link packets come in may decide how they are looked up, not to which instance they belong.
+    #[cold]
+    fn own_lookup(&self, id: LookupId) -> LookupId {
+        self.lookup(id).and_then(|lookup| lookup.own).unwrap_or(id)
+    }
 }
 
 impl<const COUNT: bool> Worker<COUNT> {
@@ -389,6 +396,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 | Drop::NoHeadroom
                 | Drop::LengthOverflow
                 | Drop::ForwardingOff
+                | Drop::GroupFrame
                 | Drop::LinkDown
                 | Drop::NoPort
                 | Drop::HmacMissing

@@ -222,7 +222,9 @@ fn lowered(road: &Road, entry: Entry) -> u8 {
 pub(super) fn looks_elsewhere(view: &View<'_>, stack: &[u8], label: u32, instance: LookupId) -> bool {
     let Some(LabelAction::Act(id)) = action_of(view, label, stack) else { return false };
     match view.tables.action(id, view.guard) {
-        Some(Action::Switch(Switch { to: SwitchTo::Here { lookup, .. }, .. })) => *lookup != instance,
+        Some(Action::Switch(Switch { to: SwitchTo::Here { lookup, .. }, .. })) => {
+            view.own_lookup(*lookup) != view.own_lookup(instance)
+        }
         _ => false,
     }
 }

@@ -82,6 +82,28 @@ pub(super) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Leaves those of the options of an echo request, which have been checked, that its reply has too: a route and times, as
+/// Linux's `ip_options_echo` does. How many bytes they are then, and how many are gone.
+pub(super) fn echo4(options: &mut [u8]) -> (usize, usize) {
+    let (mut at, mut kept) = (0, 0);
+    while let Some(&kind) = options.get(at) {
+        let len = match (kind, options.get(at + 1)) {
+            (END, _) => break,
+            (NO_OPERATION, _) => 1,
+            (_, Some(len)) => usize::from(*len).max(1),
+            (_, None) => break,
+        };
+        if matches!(kind, RECORD_ROUTE | TIMESTAMP) && at + len <= options.len() {
+            options.copy_within(at..at + len, kept);
+            kept += len;
+        }
+        at += len;
+    }
+    let padded = kept.next_multiple_of(4).min(options.len());
+    options[kept..padded].fill(END);
+    (padded, options.len() - padded)
+}
+
 /// Whether the next entry would lie before the first one, or go on after the option. Behind the last one
 /// it may lie: the option is full.
 const fn is_misplaced(place: usize, fixed: usize, entry: usize, len: usize) -> bool {

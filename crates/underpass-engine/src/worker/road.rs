@@ -77,6 +77,8 @@ pub(crate) struct Extra {
     pub(super) outer: u16,
     /// The link and the bytes that it was counted with there.
     pub(super) entered: Option<(LinkId, u32)>,
+    /// The sequence number that this tunnel has given it.
+    pub(super) sequence: Option<u32>,
 }
 
 impl Extra {
@@ -110,6 +112,7 @@ impl Extra {
             tunnel: None,
             outer: 0,
             entered: None,
+            sequence: None,
         }
     }
 }
@@ -140,6 +143,9 @@ pub(crate) const OPAQUE: u16 = 512;
 pub(crate) const LED_INTO_VRF: u16 = 1024;
 /// The kernel beside the router is to forward it.
 pub(crate) const HANDED_OVER: u16 = 2048;
+
+/// Looked up behind a SID: rules see the next header of the IPv6 header for the protocol, and no ports.
+pub(crate) const BEHIND_SID: u16 = 4096;
 
 impl Road {
     /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before
@@ -201,6 +207,7 @@ impl Road {
             return Err(Refusal::silent(Drop::EncapsulationLoop));
         }
         self.extra.encapsulations += 1;
+        self.extra.flags &= !BEHIND_SID;
         Ok(())
     }
 
@@ -210,7 +217,7 @@ impl Road {
             &mut self.extra;
         (*turns, *encapsulations, *encapsulated, *growth, *wrapping, *labels) = (0, 0, None, 0, 0, 0);
         *tunnel = None;
-        self.extra.entered = None;
+        (self.extra.entered, self.extra.sequence) = (None, None);
     }
 
     /// Takes note that the packet has come out of a tunnel, by this link. What was before it is forgotten, but not how

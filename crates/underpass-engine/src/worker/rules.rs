@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
-use super::road::Slow;
+use super::road::{BEHIND_SID, GENERATED, Slow};
 use super::{Path, Road, Step, View, icmp};
 use crate::drops::Drop;
 use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction};
@@ -45,9 +45,15 @@ impl<const COUNT: bool> Path<COUNT> {
             IpAddr::V4(address) => road.target4 = address,
             IpAddr::V6(address) => road.target6 = address,
         }
-        let Some(selectors) = Selectors::read(road.packet.bytes(), address, road.extra.mark) else {
+        let Some(mut selectors) = Selectors::read(road.packet.bytes(), address, road.extra.mark) else {
             return Step::drop(Drop::NoRoute);
         };
+        if road.is(GENERATED) {
+            selectors.take_message(road.packet.bytes());
+        }
+        if road.is(BEHIND_SID) {
+            selectors.take_next_header(road.packet.bytes());
+        }
         match selectors.find(view, id, address) {
             Ok(found) => {
                 trace.step(Event::Lookup(address, found), &road.packet);
@@ -122,29 +128,39 @@ fn not_thrown(view: &View<'_>, leaf: u32) -> Option<ActionId> {
 impl Selectors {
     /// What the rules look at in a packet that is looked up by `destination`.
     fn read(packet: &[u8], destination: IpAddr, mark: u32) -> Option<Self> {
-        let (source, protocol, tos, flow_label, upper): (IpAddr, _, _, _, _) = match packet.first()? >> 4 {
+        let (source, tos, flow_label, (protocol, upper)): (IpAddr, _, _, _) = match packet.first()? >> 4 {
             6 => {
-                let (header, upper) = ipv6::Header::ref_from_prefix(packet).ok()?;
-                (
-                    header.source().into(),
-                    header.next_header,
-                    header.traffic_class(),
-                    header.flow_label(),
-                    upper,
-                )
+                let (header, rest) = ipv6::Header::ref_from_prefix(packet).ok()?;
+                let upper = upper6(header.next_header, rest);
+                (header.source().into(), header.traffic_class(), header.flow_label(), upper)
             }
             _ => {
-                let view = ipv4::View::parse(packet).ok()?;
-                (view.header.source().into(), view.header.protocol, view.header.tos, 0, view.payload)
+                let ipv4::View { header, payload, .. } = ipv4::View::parse(packet).ok()?;
+                let upper = (!header.is_fragment()).then_some(payload);
+                (header.source().into(), header.tos, 0, (header.protocol, upper))
             }
         };
-        let ports = match (protocol, upper) {
-            (protocol::TCP | protocol::UDP | protocol::SCTP, [a, b, c, d, ..]) => {
-                Some((u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d])))
-            }
-            _ => None,
-        };
+        let ports = upper.and_then(|upper| ports(protocol, upper));
         Some(Self { source, destination, protocol, ports, tos, flow_label, mark })
+    }
+
+    /// Takes the next header of an IPv6 packet for its protocol, and no ports. Linux: `seg6_lookup_any_nexthop`.
+    fn take_next_header(&mut self, packet: &[u8]) {
+        if let Ok((header, _)) = ipv6::Header::ref_from_prefix(packet) {
+            (self.protocol, self.ports) = (header.next_header, None);
+        }
+    }
+
+    /// Takes the type and the code of an ICMP message of this router's for its destination port, as Linux does.
+    fn take_message(&mut self, packet: &[u8]) {
+        let at = match self.protocol {
+            protocol::ICMP if self.source.is_ipv4() => ipv4::Header::LEN,
+            protocol::ICMPV6 if self.source.is_ipv6() => ipv6::Header::LEN,
+            _ => return,
+        };
+        if let Some(message) = packet.get(at..).and_then(|message| message.first_chunk()) {
+            self.ports = Some((0, u16::from_be_bytes(*message)));
+        }
     }
 
     /// Goes through the rules and tables one by one.
@@ -199,6 +215,41 @@ impl Selectors {
         matches != rule.invert
     }
 }
+
+/// Most extension headers that are passed over for ports: Linux's `MAX_FLOW_DISSECT_HDRS`, and the first.
+const MAX_HEADERS: usize = 16;
+
+/// What a rule takes for the protocol of an IPv6 packet, with these headers behind the fixed one, and what follows them:
+/// nothing in a fragment, whole or not. Linux: `__skb_flow_dissect`.
+fn upper6(mut next: u8, mut rest: &[u8]) -> (u8, Option<&[u8]>) {
+    for _ in 0..MAX_HEADERS {
+        match (next, rest) {
+            (protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION_OPTIONS, [after, len, ..]) => {
+                next = *after;
+                rest = rest.get((usize::from(*len) + 1) * 8..).unwrap_or_default();
+            }
+            (protocol::FRAGMENT, [after, ..]) if rest.len() >= FRAGMENT_LEN => return (*after, None),
+            _ => break,
+        }
+    }
+    (next, Some(rest))
+}
+
+/// Length of a fragment header.
+const FRAGMENT_LEN: usize = 8;
+
+/// The source and the destination port of an upper layer, or what Linux takes for them: the parameter index of ESP and AH.
+fn ports(protocol: u8, upper: &[u8]) -> Option<(u16, u16)> {
+    let at = match protocol {
+        protocol::TCP | protocol::UDP | protocol::UDP_LITE | protocol::SCTP | protocol::ESP | DCCP => 0,
+        protocol::AUTHENTICATION => 4,
+        _ => return None,
+    };
+    let [a, b, c, d] = *upper.get(at..)?.first_chunk()?;
+    Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+}
+
+const DCCP: u8 = 33;
 
 /// Whether a prefix covers an address. Length 0 covers either family.
 fn covers((prefix, len): (IpAddr, u8), address: IpAddr) -> bool {

@@ -88,6 +88,7 @@ impl Lab {
             fibs6: [fib6].into(),
             rules4: [].into(),
             rules6: [].into(),
+            own: None,
         });
         let links = [0, 1].map(|i: u16| writer.add_link(link(i, lookup)));
         let next_hops = [0, 1].map(|i: usize| {

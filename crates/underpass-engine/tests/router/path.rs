@@ -102,11 +102,14 @@ fn echo_and_unreachable() {
     let header = underpass_packet::checksum::Sum::new().add_bytes(&packet[8..40]).add_u32(10).add_u16(58);
     let checksum = header.add_bytes(&request).checksum();
     request[2..4].copy_from_slice(&checksum.to_be_bytes());
-    let packet = ip6("fd00:0::2", "fd00:0::1", protocol::ICMPV6, &request);
+    let mut packet = ip6("fd00:0::2", "fd00:0::1", protocol::ICMPV6, &request);
+    packet[..4].copy_from_slice(&[0x6b, 0x81, 0x23, 0x45]);
     let nowhere = ip6("fd00:0::2", "3fff::1", protocol::UDP, &udp(1));
     let out = lab.send(&[frame(ethernet::IPV6, &packet), frame(ethernet::IPV6, &nowhere)]);
     assert_eq!(out.len(), 2);
     assert_eq!((out[0].1[54], &out[0].1[58..]), (129, &request[4..]));
+    // The class is that of the request, the flow label is not.
+    assert_eq!(out[0].1[14..18], [0x6b, 0x80, 0, 0]);
     assert_eq!((out[1].1[54], out[1].1[55]), (1, 0));
     assert_eq!(lab.writer.dropped(Drop::NoRoute), 1);
     lab.assert_accounted();

@@ -256,6 +256,29 @@ fn too_long_for_the_way() {
     assert_eq!(tell(TunnelKind::Ipip, 1000, &gue, &inner4(1000)), Some(1000 - 20 - 8 - 12));
 }
 
+/// RFC 2890 section 2.2: sequence numbers are those of packets that are sent.
+#[test]
+fn what_is_too_long_uses_up_no_number() {
+    for (kind, at, long) in [
+        (TunnelKind::Gre, 24, [inner4(1000), inner6(1300)]),
+        (TunnelKind::Ip6gre, 44, [inner4(1300), inner6(1300)]),
+    ] {
+        let fields = GreFields { sequence: true, ..GreFields::default() };
+        let mut pair = Pair::of(kind, |tunnel| tunnel.transmit = fields);
+        pair.narrow(if kind == TunnelKind::Gre { 1000 } else { 1300 });
+        for number in 0..3u32 {
+            for packet in &long {
+                let sent = pair.near.send(&[frame(pair::ethertype(packet), packet)]);
+                assert!(sent.iter().all(|(port, _)| *port == 1), "{kind:?}");
+            }
+            let sent = pair.near.send(&[frame(ethernet::IPV4, &inner4(9))]);
+            let [(0, wire)] = &sent[..] else { panic!("{kind:?}: {sent:?}") };
+            assert_eq!(wire[14 + at..14 + at + 4], number.to_be_bytes(), "{kind:?}");
+        }
+        pair.assert_accounted();
+    }
+}
+
 /// A packet that is too long for the device is cut before it goes in.
 #[test]
 fn fragments_go_in() {

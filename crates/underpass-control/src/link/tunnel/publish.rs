@@ -253,7 +253,7 @@ impl Router {
     /// In which tables outer packets are looked up.
     fn underlay_lookup(&mut self, link: u32) -> LookupId {
         let vrf = self.l3mdev_table(link);
-        self.lookup(Scope::Rules { link: 0, vrf })
+        self.own_lookup(vrf)
     }
 
     /// The source of outer packets to an address where the tunnel has none. Over IPv6 Linux chooses one only where a

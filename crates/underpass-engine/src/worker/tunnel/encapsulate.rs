@@ -184,14 +184,15 @@ impl<const COUNT: bool> Path<COUNT> {
         self.identification = self.identification.wrapping_add(1);
         let written =
             push_outer(&mut road.packet, tunnel, (inside, at), (source, remote), self.identification);
-        let lowered = written.and_then(|outer| match limit {
-            Some((_, limit)) => Ok(outer + limit::set(&mut road.packet, limit - 1)?),
-            None => Ok(outer),
+        let lowered = written.and_then(|(outer, sequence)| match limit {
+            Some((_, limit)) => Ok((outer + limit::set(&mut road.packet, limit - 1)?, sequence)),
+            None => Ok((outer, sequence)),
         });
-        let outer = match lowered {
-            Ok(outer) => outer,
+        let (outer, sequence) = match lowered {
+            Ok(written) => written,
             Err(reason) => return self.refuse_out(tunnel, reason),
         };
+        road.extra.sequence = sequence;
         road.wrapped(outer, frame);
         if inside == Inside::Mpls {
             road.extra.flags |= OPAQUE;
@@ -281,19 +282,20 @@ fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via) -> IpAddr {
         return chosen;
     }
     let egress = view.next_hop(via.resolved).and_then(|next_hop| view.link(next_hop.link));
-    let instance = || view.links().filter(|link| link.lookup == via.lookup);
+    let own = view.own_lookup(via.lookup);
+    let instance = || view.links().filter(|link| view.own_lookup(link.lookup) == own);
     let source = egress.and_then(|link| link.source4).or_else(|| instance().find_map(|link| link.source4));
     source.unwrap_or(Ipv4Addr::UNSPECIFIED).into()
 }
 
-/// Puts the outer header before a packet, and fills in all that depends on it. How long it is.
+/// Puts the outer header before a packet, and fills in all that depends on it. How long it is, and its sequence number.
 fn push_outer(
     packet: &mut Packet,
     tunnel: &StoredTunnel,
     (inside, at): (Inside, usize),
     (source, remote): (IpAddr, IpAddr),
     identification: u16,
-) -> Result<usize, Drop> {
+) -> Result<(usize, Option<u32>), Drop> {
     let form = tunnel.form(inside);
     let inner = Inner::read(packet.bytes(), at, inside);
     let labelled = match inside {
@@ -352,8 +354,9 @@ fn push_outer(
     }
     // From the inside out, as checksums outside cover those inside.
     let unfinished = packet.offload();
+    let mut sequence = None;
     if form.gre > 0 {
-        fill_gre(packet.bytes_mut(), tunnel, usize::from(form.gre) + gap, unfinished);
+        sequence = fill_gre(packet.bytes_mut(), tunnel, usize::from(form.gre) + gap, unfinished);
     }
     if form.udp > 0 {
         fill_udp(packet.bytes_mut(), tunnel, form, (source, remote), port, unfinished.filter(|_| gap == 0));
@@ -361,7 +364,7 @@ fn push_outer(
     if gap > 0 {
         packet.clear_offload();
     }
-    Ok(len)
+    Ok((len, sequence))
 }
 
 /// Private flags and positions of a GUE header that leaves a checksum of the packet inside to the receiver. `None`:
@@ -390,17 +393,17 @@ fn sum_of(bytes: &[u8], at: usize, unfinished: Option<Offload>) -> Sum {
     Sum::new().add_bytes(before).add_u16(!u16::from_be_bytes(*pseudo))
 }
 
-/// Fills in sequence number and checksum of the GRE header at `at`.
+/// Fills in sequence number and checksum of the GRE header at `at`. The number, if it has one.
 #[inline(always)]
 pub(in super::super) fn fill_gre(
     bytes: &mut [u8],
     tunnel: &StoredTunnel,
     at: usize,
     unfinished: Option<Offload>,
-) {
+) -> Option<u32> {
     let fields = tunnel.config.transmit;
-    if fields.sequence {
-        let sequence = tunnel.sequence.next.fetch_add(1, Relaxed);
+    let sequence = fields.sequence.then(|| tunnel.sequence.next.fetch_add(1, Relaxed));
+    if let Some(sequence) = sequence {
         let place = at + 4 + 4 * (usize::from(fields.checksum) + usize::from(fields.key.is_some()));
         if let Some(place) = bytes.get_mut(place..place + 4) {
             place.copy_from_slice(&sequence.to_be_bytes());
@@ -412,6 +415,7 @@ pub(in super::super) fn fill_gre(
             place.copy_from_slice(&checksum.to_be_bytes());
         }
     }
+    sequence
 }
 
 /// Fills in source port, length and checksum of the UDP header of a form.
@@ -457,6 +461,16 @@ pub(in super::super) fn fill_udp(
 pub(in super::super) fn leave(view: &View<'_>, road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
     let tunnel = road.extra.tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
     let Some(tunnel) = tunnel else { return Err(Step::drop(Drop::TooBig)) };
+    let left = fits(view, road, tunnel, next_hop);
+    if let (Err(_), Some(sequence)) = (left, road.extra.sequence.take()) {
+        // It is not sent. Its number is the next one's, unless another packet has had one since.
+        let _ = tunnel.sequence.next.compare_exchange(sequence.wrapping_add(1), sequence, Relaxed, Relaxed);
+    }
+    left
+}
+
+/// The same for a packet in this tunnel.
+fn fits(view: &View<'_>, road: &mut Road, tunnel: &StoredTunnel, next_hop: &NextHop) -> Result<bool, Step> {
     let told_of = path_mtu::of(view, tunnel, road.packet.bytes());
     if told_of.is_some_and(|path| path.locked) {
         allow_fragments(&mut road.packet);
