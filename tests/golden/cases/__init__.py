@@ -15,6 +15,7 @@ from . import (  # noqa: F401
     ip,
     leak,
     mpls,
+    own,
     priority,
     qdisc,
     qos,
