@@ -38,3 +38,23 @@ fn two_ports_of_one_name_are_refused() {
     assert!(matches!(error, OfflineError::Port { .. }));
     assert_eq!(error.to_string(), "port p: a link of that name is there already");
 }
+
+/// As Linux answers a dump of every family: IPv4, IPv6, labels.
+#[test]
+fn every_route_is_listed() {
+    let (offline, _tables, _) = Offline::new(&["p0".parse().unwrap()], 0).unwrap();
+    offline.router().write_sysctl("mpls/platform_labels", b"1000").unwrap();
+    for line in [
+        "ip link set p0 up",
+        "ip addr add 192.0.2.1/24 dev p0",
+        "ip -f mpls route add 100 dev lo",
+        "ip -f mpls route add 200 as 300 via inet 192.0.2.2 dev p0",
+    ] {
+        assert!(offline.run_line(line).unwrap().status.success(), "{line}");
+    }
+    let shown = String::from_utf8(offline.run_line("ip route show table all").unwrap().stdout).unwrap();
+    let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text} is not in {shown}"));
+    assert!(at("192.0.2.0/24 dev p0") < at("ff00::/8 dev p0"));
+    assert!(at("ff00::/8 dev p0") < at("100 dev lo"));
+    assert!(shown.trim_end().ends_with("200 as to 300 via inet 192.0.2.2 dev p0"), "{shown}");
+}
