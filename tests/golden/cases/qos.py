@@ -113,6 +113,13 @@ for name, action in [
 ]:
     filters(f"actions/{name}", f"action {action}.", [f"protocol ip prio 1 matchall action {action}"], PLAIN * 2, remembers=True)
 filters(
+    "actions/chain-alone",
+    "Filters in another chain than 0, to which nobody goes: nothing is asked, and the qdisc counts nothing.",
+    ["chain 1 protocol all prio 1 matchall action drop"],
+    sized(100, 200),
+    shows=(INGRESS, "tc -s qdisc show dev p0"),
+)
+filters(
     "actions/chains",
     "goto chain, and a chain that is not there.",
     [

@@ -85,7 +85,8 @@ impl Router {
             self.filters.gathered_since = None;
         }
         let Some(place) = self.filters.places.get(&block) else { return };
-        let empty = place.chains.iter().all(|chain| chain.priorities.is_empty());
+        // Without a filter in chain 0 nobody gets to the others, and the qdisc counts nothing.
+        let empty = place.chains.iter().all(|chain| chain.index != 0 || chain.priorities.is_empty());
         match (place.hook, empty) {
             (None, true) => {}
             (Some(hook), true) => {
