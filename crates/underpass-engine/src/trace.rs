@@ -31,6 +31,8 @@ pub enum Event {
     Icmp(u8, u8, Drop),
     /// Replaced by the reply to an echo request.
     EchoReply,
+    /// A TCP segment for this router, where nothing listens, became a reset.
+    Reset,
     /// Replaced by the answer to an ARP request or a neighbour solicitation.
     Neighbour,
     /// Held until its next hop is resolved.

@@ -1,5 +1,7 @@
 """Forwarding of IPv4 and IPv6, ICMP errors, echo, rules, VRFs, next-hop objects."""
 
+from scapy.all import TCP
+
 from .frames import *
 
 OPTIONS = [IPOption(b"\x94\x04\0\0")]  # router alert: copied into fragments
@@ -797,3 +799,45 @@ Case(
         ("IPv4, no route", ether(ip4("198.18.0.1", src="203.0.130.1") / udp())),
     ],
 )
+
+# ------------------------------------------------------------------- TCP, to which nothing listens here
+
+
+def TOS(packet, tos):
+    packet[0].fields["tc" if isinstance(packet, IPv6) else "tos"] = tos
+    return packet
+
+
+def tcp_to(*labelled):
+    return [(label, ether(packet / segment / payload(n))) for label, packet, segment, n in labelled]
+
+
+for name, own, make in [
+    ("ipv4-tcp", "192.0.2.1", lambda **more: ip4("192.0.2.1", **more)),
+    ("ipv6-tcp", "2001:db8:1::1", lambda **more: ip6("2001:db8:1::1", **more)),
+]:
+    segment = lambda **more: TCP(sport=1111, dport=80, seq=1000, ack=2000, **more)
+    Case(
+        f"ip/{name}",
+        "TCP segments for the router: nothing listens, a reset says so.",
+        BASE,
+        tcp_to(
+            ("SYN", make(), segment(flags="S"), 0),
+            ("SYN with data", make(), segment(flags="S"), 10),
+            ("ACK", make(), segment(flags="A"), 10),
+            ("FIN and ACK", make(), segment(flags="FA"), 0),
+            ("FIN", make(), segment(flags="F"), 5),
+            ("no flags", make(), segment(flags=""), 5),
+            ("RST", make(), segment(flags="R"), 0),
+            ("RST and ACK", make(), segment(flags="RA"), 0),
+            ("options", make(), segment(flags="S", options=[("MSS", 1460), ("NOP", None), ("WScale", 7)]), 0),
+            ("a wrong checksum", make(), segment(flags="S", chksum=1), 0),
+            ("a data offset below 5", make(), segment(flags="S", dataofs=4), 0),
+            ("a data offset behind the end", make(), segment(flags="S", dataofs=9), 4),
+        )
+        + [
+            ("a class, congestion experienced", ether(TOS(make(), 0x2B) / segment(flags="S"))),
+            ("as a broadcast", ether(make() / segment(flags="S"), dst="ff:ff:ff:ff:ff:ff")),
+            ("half a header", ether(make(**({"nh": 6} if name == "ipv6-tcp" else {"proto": 6})) / payload(10))),
+        ],
+    )

@@ -72,7 +72,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 _ => Some(Step::drop(Drop::InnerMalformed)),
             },
-            protocol::TCP | protocol::UDP_LITE | protocol::NO_NEXT_HEADER => None,
+            protocol::TCP => self.reset6(view, road, upper.offset, trace),
+            protocol::UDP_LITE | protocol::NO_NEXT_HEADER => None,
             protocol if tunnel::is_tunnelled(protocol) => {
                 let ends = (source.into(), destination.into());
                 Some(tunnel::no_tunnel(view, road, ends, (protocol, upper.offset)))
@@ -136,7 +137,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 _ => Some(Step::drop(Drop::InnerMalformed)),
             },
-            protocol::TCP | protocol::UDP_LITE | IGMP => None,
+            protocol::TCP => self.reset4(view, road, trace),
+            protocol::UDP_LITE | IGMP => None,
             protocol if tunnel::is_tunnelled(protocol) => {
                 let ends = (header.source().into(), header.destination().into());
                 Some(tunnel::no_tunnel(view, road, ends, (protocol, header.header_len())))

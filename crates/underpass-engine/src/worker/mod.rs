@@ -31,6 +31,7 @@ mod mpls;
 mod ndp;
 mod options;
 mod reassemble;
+mod reset;
 mod road;
 mod room;
 mod rpl;

@@ -45,6 +45,7 @@ pub fn packet(event: &Event, packet: &Packet) -> String {
         | Event::IoamFilled
         | Event::Icmp(..)
         | Event::EchoReply
+        | Event::Reset
         | Event::Reassembled(_)
         | Event::Delivered(_)
         | Event::Action(_) => describe::Packet(bytes).to_string(),
@@ -66,6 +67,7 @@ pub fn word(event: &Event) -> &'static str {
         Event::Fragmented(_) => "fragmented",
         Event::Icmp(..) => "icmp",
         Event::EchoReply => "echo-reply",
+        Event::Reset => "reset",
         Event::Neighbour => "neighbour",
         Event::Held => "held",
         Event::Queued(_) => "queued",
@@ -103,6 +105,7 @@ pub fn line(event: &Event, shown: &str, names: &Names<'_>) -> String {
             format!("{}: answered by ICMP type {kind} code {code}: {shown}", reason.name())
         }
         Event::EchoReply => format!("echo request, answered: {shown}"),
+        Event::Reset => format!("nothing listens, answered with a reset: {shown}"),
         Event::Neighbour => "neighbour asked for, answered".to_owned(),
         Event::Queued(id) => format!("queued by the qdisc of {}", link(*id)),
         Event::Dequeued(id) => format!("let go by the qdisc of {}", link(*id)),
