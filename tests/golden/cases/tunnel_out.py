@@ -438,3 +438,24 @@ for wide in (False, True):
         BASE,
         listed(packets),
     )
+
+for kind in ["gretap", "ip6gretap"]:
+    wide = kind.startswith("ip6")
+    stations = [
+        ("for the tunnel", MAC),
+        ("for another station", "02:00:00:00:99:99"),
+        ("a broadcast", "ff:ff:ff:ff:ff:ff"),
+        ("for a group", "01:00:5e:00:00:05"),
+    ]
+    Case(
+        f"tunnel/{kind}/other-station",
+        f"out of {kind}: frames for other stations are not forwarded (RFC 1812 section 5.3.4)",
+        tunnel(kind),
+        listed(
+            (label, (out6 if wide else out4)(47, gre(Ether(dst=station, src=FAR_MAC) / in4())))
+            for label, station in stations
+        ),
+        expect={0: [to_p0(hops(in4()))]},
+        differs="it forwards them all" if wide else None,
+        links=False,
+    )
