@@ -16,6 +16,7 @@ docs/differences.md. All else is printed, and the exit status is 1.
 
 import argparse
 import json
+import lzma
 import os
 import random
 import subprocess
@@ -159,7 +160,7 @@ def differences(case, there, here):
     return purpose.without(case, there, here, found)
 
 
-# ----------------------------------------------------------------------------------------------- shrinking
+# ----------------------------------------------------------------------------------------- shrinking
 
 
 def shrink(seed, lines, packets, wanted, slot=None):
@@ -220,6 +221,7 @@ def main():
     parser.add_argument("--case", help="run the case of this file instead: lines, and `packet MICROSECONDS PORT HEX`")
     parser.add_argument("--record", type=int, metavar="N", help="record N cases without a difference")
     args = parser.parse_args()
+    purpose.check(ROOT / "docs" / "differences.md")
     global PROGRAM
     if args.seed is None:
         args.seed = random.SystemRandom().randrange(1 << 40)
@@ -231,6 +233,8 @@ def main():
     PROGRAM = os.environ.get("UNDERPASS_DIFFERENTIAL_PROGRAM") or test_program()
     if args.case:
         sys.exit(run_file(args))
+    if args.record:
+        return record(args)
     started, wrong, purposes, packets_in = time.time(), 0, {}, 0
     for at in range(0, len(seeds), args.batch):
         batch = [(seed, *generate(seed)) for seed in seeds[at : at + args.batch]]
@@ -260,6 +264,36 @@ def main():
     for name, count in sorted(purposes.items()):
         print(f"  on purpose: {name}: {count}")
     sys.exit(bool(wrong))
+
+
+def record(args):
+    """Finds cases without a difference, and writes them with what Linux answered: in the router's order, with `.` and
+    `*` for what is its own choice. What differs, on purpose or not, is left out of a case."""
+    recorded, seed = [], args.seed
+    while len(recorded) < args.record:
+        batch = [(s, *generate(s)) for s in range(seed, seed + args.batch)]
+        seed += args.batch
+        for again in (False, True):
+            cases = [case_of(str(s), lines, packets) for s, lines, packets in batch]
+            left = []
+            for (s, lines, packets), case, (there, here) in zip(batch, cases, both(cases)):
+                found = compare.differences(case, there, here)
+                if not found:
+                    recorded.append({**case, "linux": compare.recorded(case, here)})
+                    continue
+                gone = {d.more.get("slot") for d in found}
+                if again or None in gone or not all(d.kind.startswith("packet") for d in found):
+                    continue
+                times = list(dict.fromkeys(at for at, _, _ in packets))
+                left.append((s, lines, [p for p in packets if times.index(p[0]) not in gone]))
+            batch = left
+            print(f"{len(recorded)} recorded, of seeds up to {seed}", flush=True)
+            if not batch:
+                break
+    (HERE / "recorded").mkdir(exist_ok=True)
+    text = "".join(json.dumps(case, separators=(",", ":")) + "\n" for case in recorded[: args.record])
+    with lzma.open(HERE / "recorded" / "cases.jsonl.xz", "wt", check=lzma.CHECK_CRC32, preset=9) as f:
+        f.write(text)
 
 
 def show_case(lines, packets):
