@@ -56,7 +56,7 @@ pub fn receive(socket: &impl AsFd, bytes: &mut [u8]) -> Result<(usize, Vec<Owned
         let mut message = libc::CMSG_FIRSTHDR(&raw const header);
         while let Some(found) = message.as_ref() {
             if (found.cmsg_level, found.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                let held = (found.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+                let held = found.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 let first = libc::CMSG_DATA(message).cast::<RawFd>();
                 let raw = (0..held / size_of::<RawFd>()).map(|at| first.add(at).read_unaligned());
                 descriptors.extend(raw.map(own));
