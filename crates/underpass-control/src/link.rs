@@ -88,6 +88,8 @@ pub struct Link {
     pub eui64: bool,
     /// The port that packets of a link of the kernel come and go by, if there is one.
     pub attached: Option<PortId>,
+    /// The port by which packets leave a `dummy` of the router's own, where nobody takes them.
+    pub(crate) sink: Option<PortId>,
     /// Whether it has a carrier.
     pub carrier: bool,
     /// Whether it has been up: it then has the queue of its kind, before it has `noop`.
@@ -164,6 +166,7 @@ impl Link {
             group: 0,
             eui64: true,
             attached: None,
+            sink: None,
             carrier: true,
             activated: false,
             qdisc: None,
@@ -283,6 +286,11 @@ impl crate::Router {
             return Err(crate::Refusal::errno(libc::EEXIST));
         }
         let index = self.links.free_index();
+        let in_its_place = self.links.iter().find(|link| link.sink == Some(port)).cloned();
+        if let Some(dummy) = in_its_place {
+            let sink = Some(PortId(port.0 + 1).max(self.free_port()));
+            self.change_sink(Link { sink, ..dummy });
+        }
         self.add_link(Cause::default(), Link::new(index, name.into(), LinkKind::Port(port), mac));
         Ok(index)
     }
@@ -292,8 +300,25 @@ impl crate::Router {
         self.links.iter()
     }
 
+    /// A port behind all that there are.
+    fn free_port(&self) -> PortId {
+        let ports = self.links.iter().flat_map(|link| [link.port(), link.sink]).flatten();
+        PortId(ports.map(|port| port.0 + 1).max().unwrap_or(0))
+    }
+
+    /// Gives a dummy another port.
+    fn change_sink(&mut self, dummy: Link) {
+        let index = dummy.index;
+        self.links.put(dummy);
+        self.publish_link(index);
+        self.refresh_next_hops(index);
+    }
+
     pub(crate) fn add_link(&mut self, cause: Cause, mut link: Link) {
         let index = link.index;
+        if link.kind == LinkKind::Dummy && self.live.is_none() {
+            link.sink = Some(self.free_port());
+        }
         let vrf = link.vrf_table().is_some();
         self.links.put(link.clone());
         if vrf && (self.live.is_none() || self.in_own_vrf(index)) {
@@ -348,7 +373,7 @@ impl crate::Router {
         let [root, ingress_qdisc] = qdiscs;
         underpass_engine::tables::Link {
             ifindex: link.index,
-            port: link.port(),
+            port: link.port().or(link.sink),
             up: link.up() && link.carrier,
             mac: self.receiving_mac(link),
             mtu: link.mtu,
@@ -370,6 +395,7 @@ impl crate::Router {
             egress: self.hook_of(Block { link: link.index, point: Point::Egress }),
             root,
             ingress_qdisc,
+            swallows: link.sink.is_some(),
             ifb: link.kind == LinkKind::Ifb,
         }
     }

@@ -316,6 +316,11 @@ impl Router {
             None if self.tunnels.id(hop.oif).is_some() => self.build_tunnel(hop, mtu, build),
             None => match hop.gateway {
                 Some(gateway) => Action::Forward(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
+                // Every neighbour is the same one.
+                None if self.is_dummy(hop.oif) => {
+                    let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+                    Action::Forward(self.acquire_next_hop((hop.oif, any, mtu), build))
+                }
                 None => Action::OnLink(self.link_id(hop.oif)),
             },
         }
@@ -333,6 +338,10 @@ impl Router {
 
     pub(super) fn is_vrf(&self, link: u32) -> bool {
         self.links.get(link).is_some_and(|link| link.vrf_table().is_some())
+    }
+
+    fn is_dummy(&self, link: u32) -> bool {
+        self.links.get(link).is_some_and(|link| link.sink.is_some())
     }
 
     /// What stands for the neighbour behind a tunnel that has none.
@@ -458,13 +467,15 @@ impl Router {
         let link = self.links.get(index);
         // What goes into a tunnel leaves by no port of the tunnel's.
         let tunnel = self.tunnels.id(index).is_some();
-        let port = link.and_then(Link::port).filter(|_| !tunnel);
+        let port = link.and_then(|link| link.port().or(link.sink)).filter(|_| !tunnel);
         let link_mtu = link.map_or(0, |link| link.mtu);
         let rewrite = link.and_then(|link| {
             // Nobody looks at the addresses where there are none, as on a TUN device.
             let mac = match link.resolves() {
                 true => self.routes.published.mac(index, address)?,
                 false if tunnel => return None,
+                // Linux: `arp_constructor`.
+                false if link.sink.is_some() => link.mac,
                 false => [0; 6],
             };
             let mut bytes = [0; 20];

@@ -529,7 +529,7 @@ pub enum RuleAction {
 pub struct Link {
     /// The Linux interface index.
     pub ifindex: u32,
-    /// The port by which packets of the link come and go; `None` for `lo`, `dummy` and `vrf`.
+    /// The port by which packets of the link come and go; `None` for `lo` and `vrf`.
     pub port: Option<PortId>,
     /// Administratively up and with carrier.
     pub up: bool,
@@ -578,6 +578,8 @@ pub struct Link {
     pub ingress_qdisc: Option<QdiscId>,
     /// Whether it is an `ifb`: what is sent by it goes on where it was taken from.
     pub ifb: bool,
+    /// Whether it is a `dummy` of the router's own: what is sent by its port ends there.
+    pub swallows: bool,
 }
 
 impl Link {

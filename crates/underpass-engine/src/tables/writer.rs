@@ -512,6 +512,7 @@ mod tests {
             root: None,
             ingress_qdisc: None,
             ifb: false,
+            swallows: false,
         }
     }
 

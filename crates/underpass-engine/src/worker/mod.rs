@@ -381,7 +381,9 @@ impl<const COUNT: bool> Path<COUNT> {
         self.shape(view, trace);
         self.leave_hooks(view, trace);
         self.end_run();
-        self.transmit.count(view, &self.counters, &mut self.totals);
+        if self.transmit.count(view, &self.counters, &mut self.totals) {
+            self.swallow(view);
+        }
         self.counters.add_totals(std::mem::take(&mut self.totals));
     }
 

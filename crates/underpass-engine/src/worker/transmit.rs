@@ -173,7 +173,10 @@ impl Transmit {
     }
 
     /// Counts what has been queued since the last time.
-    pub(crate) fn count(&mut self, view: &View<'_>, counters: &Counters, totals: &mut Totals) {
+    /// Whether some of them are to end there.
+    #[must_use]
+    pub(crate) fn count(&mut self, view: &View<'_>, counters: &Counters, totals: &mut Totals) -> bool {
+        let mut swallows = false;
         for (port, queue) in self.queues.iter_mut().enumerate() {
             let packets = (queue.packets.len() - queue.counted) as u64;
             if packets == 0 {
@@ -184,7 +187,8 @@ impl Transmit {
             queue.asked = queue.counted;
             totals.sent = totals.sent.wrapping_add(packets);
             let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
-            if let Some((link, _)) = view.tables.port_link(PortId(port as u16), view.guard) {
+            if let Some((link, known)) = view.tables.port_link(PortId(port as u16), view.guard) {
+                swallows |= known.swallows;
                 // What goes to the host by the device of a tunnel has come out of it; what goes in is counted there.
                 if view.tables.tunnels().of_link(link).is_none() {
                     counters.add_link(link, Direction::Transmit, count);
@@ -195,10 +199,23 @@ impl Transmit {
                 }
             }
         }
+        swallows
     }
 }
 
 impl<const COUNT: bool> Path<COUNT> {
+    /// Ends what has been sent by the ports of links that swallow it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn swallow(&mut self, view: &View<'_>) {
+        for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
+            let link = view.tables.port_link(port, view.guard);
+            if link.is_some_and(|(_, link)| link.swallows) {
+                self.transmit.drain(port).for_each(|packet| self.pool.give(packet));
+            }
+        }
+    }
+
     /// Forwards to a next hop: hop limit, MTU, link layer.
     #[inline(always)]
     pub(super) fn forward<T: Trace>(

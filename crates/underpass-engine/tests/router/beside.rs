@@ -67,6 +67,7 @@ impl Lab {
                 root: None,
                 ingress_qdisc: None,
                 ifb: false,
+                swallows: false,
             };
             self.writer.set_link(id, link);
         }

@@ -61,6 +61,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         root: None,
         ingress_qdisc: None,
         ifb: false,
+        swallows: false,
     }
 }
 

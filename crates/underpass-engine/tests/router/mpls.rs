@@ -161,6 +161,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         root: None,
         ingress_qdisc: None,
         ifb: false,
+        swallows: false,
         mpls: false,
     }
 }
