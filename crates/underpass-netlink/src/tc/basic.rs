@@ -267,6 +267,8 @@ impl Kind {
                 long(0)?;
                 Self::read_meta(data)?
             }
+            // Linux's answer where `em_canid` is not there.
+            7 => return Err(Refusal::errno(ENOENT)),
             5..=9 => {
                 return Err(unsupported(
                     "Of ematches, cmp, nbyte, u32 and meta are supported by this router",
