@@ -275,6 +275,12 @@ fn filters_as_in_linux() {
     as_recorded("filter");
 }
 
+/// Blocks of filters that hooks share, traffic control at dummies and VRFs, and the largest number of everything.
+#[test]
+fn blocks_as_in_linux() {
+    as_recorded("blocks");
+}
+
 /// Every combination of flavours, which Linux has not: what is taken is what is shown.
 #[test]
 fn flavours_are_shown() {

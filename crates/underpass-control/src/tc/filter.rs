@@ -19,7 +19,7 @@ use underpass_netlink::{Attribute, Refusal, tc};
 
 use crate::Router;
 use crate::tc::action::{Context, Exts};
-use crate::tc::parent::Block;
+use crate::tc::parent::{Block, Point};
 
 pub(crate) use chain::{
     RTM_DELCHAIN, RTM_GETCHAIN, RTM_NEWCHAIN, change as change_chain, delete as delete_chain,
@@ -33,6 +33,8 @@ pub(crate) struct Filters {
     places: BTreeMap<Block, Place>,
     /// The tables of `u32` of each qdisc, by link and handle.
     tables: BTreeMap<(u32, u32), u32::Tables>,
+    /// The hooks that name a shared block: its index, and what the packet path has there.
+    shared: BTreeMap<Block, (u32, Option<HookId>)>,
     /// What `ingress` and `clsact` count, by link and handle.
     counters: BTreeMap<(u32, u32), TcCounterId>,
     /// Changes with every change of a filter.
@@ -228,7 +230,43 @@ impl Filters {
 
     /// What the packet path asks of packets at a place, if there is anything.
     pub fn hook_of(&self, block: Block) -> Option<HookId> {
-        self.places.get(&block)?.hook
+        match self.shared.get(&block) {
+            Some((_, hook)) => *hook,
+            None => self.places.get(&block)?.hook,
+        }
+    }
+
+    /// Whether a hook names the shared block of this index.
+    pub fn is_shared(&self, index: u32) -> bool {
+        self.shared.values().any(|(named, _)| *named == index)
+    }
+
+    /// The index of the shared block that a hook names.
+    pub fn shared_by(&self, hook: Block) -> Option<u32> {
+        self.shared.get(&hook).map(|(index, _)| *index)
+    }
+
+    /// The places where packets meet the filters of one: itself, or the hooks that name it.
+    fn met_at(&self, block: Block) -> Vec<Block> {
+        match block.point {
+            Point::Shared(index) => {
+                let all = self.shared.iter().filter(|(_, (named, _))| *named == index);
+                all.map(|(hook, _)| *hook).collect()
+            }
+            _ => vec![block],
+        }
+    }
+
+    /// Remembers what the packet path has at a place.
+    fn set_hook(&mut self, block: Block, hook: Option<HookId>) {
+        match self.shared.get_mut(&block) {
+            Some((_, place)) => *place = hook,
+            None => {
+                if let Some(place) = self.places.get_mut(&block) {
+                    place.hook = hook;
+                }
+            }
+        }
     }
 
     /// How many filters lead to a class of a link.
@@ -288,6 +326,40 @@ impl Router {
         }
     }
 
+    /// The `ingress` or `clsact` of a link is no more, or another one is in its place.
+    pub(in crate::tc) fn forget_filters_of_hook(&mut self, link: u32) {
+        for point in [Point::Ingress, Point::Egress] {
+            self.forget_place(Block { link, point });
+        }
+        self.leave_shared(link);
+        if let Some(counter) = self.filters.counters.remove(&(link, tc::HOOK)) {
+            self.engine.remove_tc_counter(counter);
+        }
+    }
+
+    /// A hook of a link names a shared block.
+    pub(in crate::tc) fn join_shared(&mut self, hook: Block, index: u32) {
+        self.filters.shared.insert(hook, (index, None));
+        self.filters.generation += 1;
+        self.publish_place(Block::shared(index));
+    }
+
+    /// The hooks of a link name no shared blocks any more. A block that nobody names is no more.
+    fn leave_shared(&mut self, link: u32) {
+        for point in [Point::Ingress, Point::Egress] {
+            let hook = Block { link, point };
+            let Some((index, published)) = self.filters.shared.remove(&hook) else { continue };
+            self.filters.generation += 1;
+            if let Some(published) = published {
+                self.hook_changed(hook);
+                self.engine.remove_hook(published);
+            }
+            if !self.filters.is_shared(index) {
+                self.forget_place(Block::shared(index));
+            }
+        }
+    }
+
     /// What `ingress` or `clsact` of a link has counted.
     pub(in crate::tc) fn hook_count(&self, link: u32, qdisc: u32) -> TcCount {
         let counter = self.filters.counters.get(&(link, qdisc));
@@ -318,6 +390,7 @@ impl Router {
     pub(crate) fn forget_link_of_filters(&mut self, link: u32) {
         let blocks: Vec<_> = self.filters.places.keys().filter(|block| block.link == link).copied().collect();
         blocks.into_iter().for_each(|block| self.forget_place(block));
+        self.leave_shared(link);
         self.forget_link_of_actions(link);
     }
 

@@ -42,6 +42,8 @@ pub(crate) struct Qdisc {
     pub kind: Kind,
     /// What shapes at the ingress hook, of a `clsact`.
     pub ingress: Option<Leaf>,
+    /// The indices of the shared blocks of filters of what comes in and of what leaves, of a hook.
+    pub blocks: [Option<u32>; 2],
     /// What the packet path counts it as, unless it is a hook.
     pub queue: Option<QueueId>,
     /// Qdiscs made later have higher numbers.

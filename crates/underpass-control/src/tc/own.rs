@@ -5,6 +5,7 @@ use netlink_packet_core::NLM_F_DUMP;
 use underpass_netlink::Message;
 use underpass_netlink::tc::{self, HEADER, Header};
 
+use super::parent::SHARED;
 use crate::Router;
 use crate::link::LinkKind;
 use crate::owner::Owner;
@@ -44,6 +45,7 @@ impl Router {
         let filters = message.kind == libc::RTM_GETTFILTER && message.flags & NLM_F_DUMP != 0;
         match header(message) {
             _ if dump => Owner::Both,
+            Some(Header { link: SHARED, parent, .. }) if self.filters.is_shared(parent) => Owner::Router,
             // The kernel's filters are in force for what it keeps, and may be meant for all.
             Some(header) if filters && self.shares(header.link) => Owner::Both,
             Some(header) if self.controls(header.link) => Owner::Router,

@@ -1,6 +1,6 @@
 //! `RTM_NEWQDISC`, `RTM_DELQDISC`, `RTM_GETQDISC`. Linux: `tc_modify_qdisc`, `tc_get_qdisc`, `tc_dump_qdisc`.
 
-use libc::{EEXIST, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, RTM_DELQDISC, RTM_NEWQDISC};
+use libc::{EBUSY, EEXIST, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, RTM_DELQDISC, RTM_NEWQDISC};
 use netlink_packet_core::NLM_F_REPLACE;
 use underpass_netlink::tc::{
     self, GROUP, HEADER, Header, POLICY, TCA_DUMP_INVISIBLE, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD,
@@ -9,6 +9,7 @@ use underpass_netlink::tc::{
 use underpass_netlink::{Attributes, Refusal, Replies, Reply, Validate};
 
 use super::kind::limited;
+use super::parent::{Block, EGRESS_OF_VRF, Point};
 use super::publish::Counted;
 use super::{Kind, Leaf, Qdisc};
 use crate::dump::{Chunk, Dump, More};
@@ -219,25 +220,28 @@ fn change(
 
 fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, Refusal> {
     let Header { link: index, handle: wish, parent, .. } = wanted.header;
-    for (kind, zero, unshared) in [
-        (TCA_INGRESS_BLOCK, "Ingress block index cannot be 0", "Ingress block sharing is not supported"),
-        (TCA_EGRESS_BLOCK, "Egress block index cannot be 0", "Egress block sharing is not supported"),
-    ] {
-        match wanted.attributes.get(kind).map(|block| block.u32()) {
-            None => {}
-            Some(0) => return Err(Refusal::new(EINVAL, zero)),
-            Some(_) => return Err(Refusal::new(EOPNOTSUPP, unshared)),
-        }
-    }
     unsupported(wanted)?;
-    if !matches!(wanted.link.kind, LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Ifb | LinkKind::Tunnel(_))
-    {
+    let supported = match wanted.link.kind {
+        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Ifb | LinkKind::Tunnel(_) => true,
+        LinkKind::Dummy => router.live.is_none(),
+        LinkKind::Vrf { .. } => router.live.is_none() && parent == tc::INGRESS,
+        LinkKind::Loopback => false,
+    };
+    if !supported {
         // Packets pass there without being asked: it would do nothing.
-        let text = "Traffic control is supported at ports, tunnels and ifbs only by this router";
+        let text = "Traffic control is supported at ports, tunnels and ifbs, and at dummies and the ingress of VRFs \
+                    of an offline router, only by this router";
         return Err(Refusal::new(EOPNOTSUPP, text));
     }
     let options = wanted.attributes.get(TCA_OPTIONS);
     let kind = Kind::parse(wanted.attributes.get(TCA_KIND), options, parent, &wanted.link)?;
+    let blocks = shared_blocks(wanted)?;
+    if blocks[1].is_some() && wanted.link.vrf_table().is_some() {
+        return Err(Refusal::new(EOPNOTSUPP, EGRESS_OF_VRF));
+    }
+    if blocks[0].is_some() && blocks[0] == blocks[1] {
+        return Err(Refusal::new(EBUSY, "block dev insert failed"));
+    }
     let handle = match wish {
         _ if kind.is_hook() => tc::HOOK,
         0 => {
@@ -247,9 +251,43 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         wish => wish,
     };
     let serial = router.tc.next_serial();
-    let qdisc = Qdisc { handle, parent, kind, ingress: None, queue: None, serial };
+    let qdisc = Qdisc { handle, parent, kind, ingress: None, blocks, queue: None, serial };
     router.graft(Cause::from(request), &wanted.link, parent, Some(qdisc))?;
+    for (block, point) in blocks.into_iter().zip([Point::Ingress, Point::Egress]) {
+        if let Some(block) = block {
+            router.join_shared(Block { link: index, point }, block);
+        }
+    }
     Ok(Outcome::Done)
+}
+
+/// The blocks that a new hook shares. Linux: `qdisc_block_indexes_set`.
+fn shared_blocks(wanted: &Wanted<'_>) -> Result<[Option<u32>; 2], Refusal> {
+    let kind = wanted.attributes.get(TCA_KIND).map(|kind| kind.text());
+    let kind = kind.as_deref().unwrap_or_default();
+    let mut blocks = [None; 2];
+    for (block, (attribute, kinds, zero, unshared)) in blocks.iter_mut().zip([
+        (
+            TCA_INGRESS_BLOCK,
+            &["ingress", "clsact"][..],
+            "Ingress block index cannot be 0",
+            "Ingress block sharing is not supported",
+        ),
+        (
+            TCA_EGRESS_BLOCK,
+            &["clsact"],
+            "Egress block index cannot be 0",
+            "Egress block sharing is not supported",
+        ),
+    ]) {
+        *block = wanted.attributes.get(attribute).map(|block| block.u32());
+        match block {
+            Some(0) => return Err(Refusal::new(EINVAL, zero)),
+            Some(_) if !kinds.contains(&kind) => return Err(Refusal::new(EOPNOTSUPP, unshared)),
+            _ => {}
+        }
+    }
+    Ok(blocks)
 }
 
 /// `RTM_DELQDISC`.
@@ -361,6 +399,9 @@ impl Router {
         self.tc.generation += 1;
         self.publish_qdiscs(link.index);
         self.tell_qdisc(cause, link, parent, old.as_ref(), new.as_ref());
+        if parent == tc::INGRESS && old.is_some() {
+            self.forget_filters_of_hook(link.index);
+        }
         self.forget_lost_filters(link.index);
         Ok(())
     }
@@ -382,26 +423,43 @@ impl Router {
             let Some(qdisc) = qdisc else { continue };
             let counted = self.count_qdisc(link.index, qdisc);
             self.events.notify(cause, GROUP, kind, flags, |reply| {
-                write(reply, link, parent, qdisc.handle, &qdisc.kind, &counted);
+                write(reply, link, parent, Shown::of(qdisc), &counted);
             });
         }
     }
 
     fn write_qdisc(&self, reply: &mut Reply<'_>, link: &Link, parent: u32, qdisc: &Qdisc) {
-        write(reply, link, parent, qdisc.handle, &qdisc.kind, &self.count_qdisc(link.index, qdisc));
+        write(reply, link, parent, Shown::of(qdisc), &self.count_qdisc(link.index, qdisc));
     }
 }
 
 /// Writes the qdisc that a link has by itself. It counts nothing.
 fn write_default(reply: &mut Reply<'_>, link: &Link, kind: &Kind) {
-    write(reply, link, tc::ROOT, 0, kind, &Counted::default());
+    write(reply, link, tc::ROOT, Shown { handle: 0, kind, blocks: [None; 2] }, &Counted::default());
+}
+
+/// A qdisc as it is shown.
+struct Shown<'a> {
+    handle: u32,
+    kind: &'a Kind,
+    blocks: [Option<u32>; 2],
+}
+
+impl<'a> Shown<'a> {
+    const fn of(Qdisc { handle, kind, blocks, .. }: &'a Qdisc) -> Self {
+        Self { handle: *handle, kind, blocks: *blocks }
+    }
 }
 
 /// Linux: `tc_fill_qdisc`.
-fn write(reply: &mut Reply<'_>, link: &Link, parent: u32, handle: u32, kind: &Kind, counted: &Counted) {
+fn write(reply: &mut Reply<'_>, link: &Link, parent: u32, shown: Shown<'_>, counted: &Counted) {
+    let Shown { handle, kind, blocks } = shown;
     let info = if parent == tc::ROOT { ROOT_REFERENCES } else { 1 };
     Header { family: 0, link: link.index, handle, parent, info }.write(reply);
     reply.text(TCA_KIND, kind.name());
+    for (attribute, block) in [TCA_INGRESS_BLOCK, TCA_EGRESS_BLOCK].into_iter().zip(blocks) {
+        block.into_iter().for_each(|block| reply.u32(attribute, block));
+    }
     kind.write(reply, counted.direct);
     reply.u8(TCA_HW_OFFLOAD, 0);
     counted.common.write(reply, counted.own.as_deref(), true);

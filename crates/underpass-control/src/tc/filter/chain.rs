@@ -130,7 +130,7 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
     let empty = || Ok(Outcome::Dump(Box::new(Empty)));
     let Ok(_) = request.fixed::<{ tc::HEADER }>() else { return empty() };
     let (header, attributes) = parse(request)?;
-    let Ok(found) = router.find_block(&header) else { return empty() };
+    let Ok(found) = router.find_block_to_show(&header) else { return empty() };
     let chain = attributes.get(TCA_CHAIN).map(|chain| chain.u32());
     Ok(Outcome::Dump(Box::new(ChainDump { block: found.block, qdisc: found.qdisc, chain, at: 0 })))
 }

@@ -8,6 +8,7 @@ use underpass_engine::tables::{
     self, BasicFilter, Ematch, EmatchCmp, EmatchCompare, EmatchJoin, EmatchLayer, EmatchTest, FilterChain,
     FilterPriority, Fw, FwFilter, Hook, MetaTerm, MetaValue, Outcome, U32Key, U32Next, U32Node, U32Table,
 };
+use underpass_netlink::tc;
 use underpass_netlink::tc::basic::{Kind, Layer, Match, Meta, Operand, Operator, Relation, Tree};
 use underpass_netlink::tc::u32::{bucket, table};
 
@@ -87,28 +88,28 @@ impl Router {
         let Some(place) = self.filters.places.get(&block) else { return };
         // Without a filter in chain 0 nobody gets to the others, and the qdisc counts nothing.
         let empty = place.chains.iter().all(|chain| chain.index != 0 || chain.priorities.is_empty());
-        match (place.hook, empty) {
-            (None, true) => {}
-            (Some(hook), true) => {
-                self.set_hook(block, None);
-                self.engine.remove_hook(hook);
-            }
-            (Some(hook), false) => {
-                let compiled = self.compile_counted(block);
-                self.engine.set_hook(hook, compiled);
-            }
-            (None, false) => {
-                let compiled = self.compile_counted(block);
-                let hook = self.engine.add_hook(compiled);
-                self.set_hook(block, Some(hook));
+        for at in self.filters.met_at(block) {
+            match (self.filters.hook_of(at), empty) {
+                (None, true) => {}
+                (Some(hook), true) => {
+                    self.set_hook(at, None);
+                    self.engine.remove_hook(hook);
+                }
+                (Some(hook), false) => {
+                    let compiled = self.compile_counted(block, at);
+                    self.engine.set_hook(hook, compiled);
+                }
+                (None, false) => {
+                    let compiled = self.compile_counted(block, at);
+                    let hook = self.engine.add_hook(compiled);
+                    self.set_hook(at, Some(hook));
+                }
             }
         }
     }
 
     fn set_hook(&mut self, block: Block, hook: Option<tables::HookId>) {
-        if let Some(place) = self.filters.places.get_mut(&block) {
-            place.hook = hook;
-        }
+        self.filters.set_hook(block, hook);
         self.hook_changed(block);
     }
 
@@ -117,6 +118,8 @@ impl Router {
         match block.point {
             Point::Ingress | Point::Egress => self.publish_link(block.link),
             Point::Qdisc(_) | Point::Class(_) => self.publish_qdiscs(block.link),
+            // Each hook that names it is told.
+            Point::Shared(_) => {}
         }
     }
 
@@ -125,8 +128,7 @@ impl Router {
         if !matches!(block.point, Point::Ingress | Point::Egress) {
             return None;
         }
-        let qdisc = self.filters.places.get(&block)?.qdisc;
-        let key = (block.link, qdisc);
+        let key = (block.link, tc::HOOK);
         if let Some(counter) = self.filters.counters.get(&key) {
             return Some(*counter);
         }
@@ -135,8 +137,9 @@ impl Router {
         Some(counter)
     }
 
-    fn compile_place(&mut self, block: Block) -> Hook {
-        let counter = self.hook_counter(block);
+    /// Makes what the packet path takes of the filters of `block` where packets meet them `at` a place.
+    fn compile_place(&mut self, block: Block, at: Block) -> Hook {
+        let counter = self.hook_counter(at);
         let Some(place) = self.filters.places.get(&block) else { return Hook::default() };
         let tables = self.filters.tables.get(&(block.link, place.qdisc));
         let order: BTreeMap<u32, usize> = tables
@@ -174,8 +177,8 @@ impl Router {
     }
 
     /// Makes what the packet path takes of the filters of a place, and remembers how many they are.
-    fn compile_counted(&mut self, block: Block) -> Hook {
-        let hook = self.compile_place(block);
+    fn compile_counted(&mut self, block: Block, at: Block) -> Hook {
+        let hook = self.compile_place(block, at);
         let of_priority = |priority: &FilterPriority| match &priority.classifier {
             tables::Classifier::Matchall(_) | tables::Classifier::U32(_) => 1,
             tables::Classifier::Basic(filters) => filters.len(),

@@ -472,7 +472,7 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
     let header = Header::read(&header);
     let flags = attributes.get(TCA_DUMP_FLAGS).map(|flags| Bits::read(&flags)).unwrap_or_default();
     // Of what has no filters nothing is shown.
-    let Ok(found) = router.find_block(&header) else { return empty() };
+    let Ok(found) = router.find_block_to_show(&header) else { return empty() };
     Ok(Outcome::Dump(Box::new(FilterDump {
         block: found.block,
         chain: attributes.get(TCA_CHAIN).map(|chain| chain.u32()),

@@ -1,0 +1,144 @@
+"""Blocks of filters that hooks share, and traffic control at dummies."""
+
+from .frames import *
+from .qos import EGRESS, INGRESS, sized, tcp
+
+SHARED = [
+    "tc qdisc add dev p0 ingress_block 22 clsact",
+    "tc qdisc add dev p1 ingress_block 22 egress_block 23 clsact",
+]
+BOTH = [
+    ("UDP by p0", "p0", ether(ip4() / udp(50))),
+    ("TCP by p0", "p0", ether(ip4() / tcp())),
+    ("IPv6 by p0", "p0", ether(ip6() / udp(60))),
+    ("UDP by p1", "p1", Ether(dst=P1, src=N1) / ip4(SOURCE4, TARGET4) / udp(70)),
+    ("TCP by p1", "p1", Ether(dst=P1, src=N1) / ip4(SOURCE4, TARGET4) / tcp()),
+    ("IPv6 by p1", "p1", Ether(dst=P1, src=N1) / ip6(SOURCE, TARGET) / udp(80)),
+]
+SHOWS = (
+    "tc -s filter show block 22",
+    INGRESS,
+    "tc -s filter show dev p1 ingress",
+    EGRESS,
+    "tc -s filter show block 23",
+    "tc chain show block 22",
+    "tc -s qdisc show dev p0 clsact",
+    "tc -s actions ls action police",
+)
+
+
+def case(name, doc, lines, frames=BOTH, shows=SHOWS, base=BASE):
+    Case(f"qos/{name}", doc, base + lines, frames, shows=shows, remembers=True, links=False)
+
+
+case(
+    "blocks/shared",
+    "Two hooks share the filters of what comes in, and count for themselves.",
+    SHARED
+    + [
+        "tc filter add block 22 protocol ip prio 1 flower ip_proto tcp action drop",
+        "tc filter add block 22 protocol ip prio 2 u32 match ip protocol 17 0xff action pass",
+        "tc filter add block 22 protocol all prio 3 matchall action goto chain 5",
+        "tc filter add block 22 chain 5 protocol ipv6 prio 1 basic match 'cmp(u8 at 6 layer network eq 17)' action drop",
+        "tc filter add block 23 protocol ip prio 1 flower dst_ip 203.0.113.128/25 action pass",
+    ],
+)
+case(
+    "blocks/police",
+    "They share a policer with them.",
+    SHARED
+    + [
+        "tc filter add block 22 protocol ip prio 1 matchall action police rate 80bit burst 250 mtu 1500 conform-exceed drop",
+        "tc filter add block 23 protocol ip prio 9 u32 match u32 0 0 action pass",
+    ],
+)
+case(
+    "blocks/later",
+    "A hook that comes later has the filters too; one that goes leaves them to the other.",
+    [
+        SHARED[0],
+        "tc filter add block 22 protocol ip prio 1 flower ip_proto tcp action drop",
+        SHARED[1],
+        "tc qdisc del dev p0 clsact",
+        "tc filter add block 22 protocol ip prio 4 flower ip_proto udp action pass",
+        "tc filter add block 22 protocol ip prio 5 flower ip_proto icmp action pass",
+        "tc filter del block 22 protocol ip prio 5 flower",
+    ],
+)
+case(
+    "blocks/both-ways",
+    "A block of what comes in by one port and leaves by the other, and a large index.",
+    [
+        "tc qdisc add dev p0 ingress_block 4294967295 clsact",
+        "tc qdisc add dev p1 egress_block 4294967295 clsact",
+        "tc filter add block 4294967295 protocol ip prio 65535 flower ip_proto tcp action pass",
+        "tc filter add block 4294967295 protocol ipv6 prio 1 flower ip_proto udp action mirred egress mirror dev p0",
+    ],
+    shows=("tc -s filter show block 4294967295", INGRESS, EGRESS),
+)
+DUMMY = [
+    "ip link add d0 type dummy",
+    "ip link set d0 address 02:00:00:00:0d:00 addrgenmode none",
+    "ip link set d0 up",
+    "ip addr add 10.5.0.1/24 dev d0",
+    "ip route add 10.6.0.0/24 via 10.5.0.9",
+    "ip route add 10.7.0.0/24 dev d0",
+    "ip -6 route add 2001:db8:77::/64 dev d0",
+]
+INTO = [
+    ("to an address on it", "p0", ether(ip4("10.5.0.7") / udp(50))),
+    ("to a gateway on it", "p0", ether(ip4("10.6.0.7") / udp(60))),
+    ("by a route to it", "p0", ether(ip4("10.7.0.7") / udp(70))),
+    ("IPv6", "p0", ether(ip6("2001:db8:77::7") / udp(80))),
+    ("TTL 1", "p0", ether(ip4("10.7.0.7", ttl=1) / udp(70))),
+    ("past it", "p0", ether(ip4() / udp(90))),
+]
+ON_DUMMY = ("tc -s filter show dev d0 egress", "tc -s filter show dev d0 ingress", "tc -s qdisc show dev d0", "tc -s class show dev d0")
+METERS = [
+    "tc qdisc add dev d0 clsact",
+    "tc filter add dev d0 egress protocol ip prio 1 flower dst_mac 02:00:00:00:0d:00 dst_ip 10.6.0.0/24 action pass",
+    "tc filter add dev d0 egress protocol ip prio 2 matchall action pass",
+    "tc filter add dev d0 egress protocol ipv6 prio 3 flower ip_proto udp action pass",
+    "tc filter add dev d0 ingress protocol ip prio 1 matchall action pass",
+]
+case("dummy/filters", "What leaves by a dummy is asked, and ends there.", DUMMY + METERS, INTO, ON_DUMMY[:2])
+case(
+    "dummy/htb",
+    "It waits in the dummy's queues.",
+    DUMMY + METERS + [
+        "tc qdisc add dev d0 root handle 1: htb default 20",
+        "tc class add dev d0 parent 1: classid 1:10 htb rate 80bit burst 250 cburst 250",
+        "tc class add dev d0 parent 1: classid 1:20 htb rate 1gbit",
+        "tc filter add dev d0 parent 1: protocol ip prio 1 u32 match ip dst 10.6.0.0/24 flowid 1:10",
+    ],
+    [("to a gateway on it", "p0", ether(ip4("10.6.0.7") / udp(60 + n))) for n in range(5)],
+    ON_DUMMY,
+)
+case(
+    "dummy/mirror",
+    "A mirror sends copies there.",
+    DUMMY + METERS + ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol ip prio 1 matchall action mirred egress mirror dev d0"],
+    INTO[-2:] + [("UDP", "p0", ether(ip4() / udp(20)))],
+    ON_DUMMY[:2] + ("tc -s filter show dev p0 ingress",),
+)
+case(
+    "dummy/redirect-in",
+    "What is redirected comes in there.",
+    DUMMY + METERS + ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress protocol ip prio 1 matchall action mirred ingress redirect dev d0"],
+    INTO[-1:] + [("UDP", "p0", ether(ip4() / udp(20)))],
+    ON_DUMMY[:2] + ("tc -s filter show dev p0 ingress",),
+)
+case(
+    "dummy/vrf",
+    "What is redirected to come in by a VRF is asked there, and looked up in it.",
+    [
+        "tc qdisc add dev vrf100 clsact",
+        "tc filter add dev vrf100 ingress protocol ip prio 1 flower ip_proto udp action pass",
+        "tc filter add dev vrf100 ingress protocol ipv6 prio 2 matchall action drop",
+        "tc qdisc add dev p0 clsact",
+        "tc filter add dev p0 ingress protocol all prio 1 matchall action mirred ingress redirect dev vrf100",
+    ],
+    [("UDP", "p0", ether(ip4() / udp(20))), ("IPv6", "p0", ether(ip6() / udp(30))), ("from the VRF", "p1", Ether(dst=P1, src=N1) / ip4(TARGET4, SOURCE4) / udp(20))],
+    ("tc -s filter show dev vrf100 ingress", "tc -s filter show dev p0 ingress", "tc -s qdisc show dev vrf100 clsact"),
+    base=VRF,
+)
