@@ -4,6 +4,8 @@
 //! something to ask; links that have not pay for one test a burst. Redirected packets go on once the burst is done, so
 //! that one that is redirected again and again takes no room on the stack.
 
+use underpass_packet::ethernet;
+
 use super::hook::{Asked, Redirected, Way, apply_type, place_of, with_header};
 use super::{Burst, Path, View};
 use crate::buffer::{BURST, Packet, PortId, Tag};
@@ -74,6 +76,9 @@ impl<const COUNT: bool> Path<COUNT> {
     /// Puts a packet that was asked into the queue of a port, from where a qdisc takes it, if there is one.
     fn put_out<T: Trace>(&mut self, port: PortId, packet: Packet, trace: &mut T) {
         let len = packet.len();
+        if len < ethernet::Header::LEN {
+            return self.drop(packet, Drop::EthernetTruncated, trace);
+        }
         if let Err(packet) = self.transmit.push_asked(port, packet, len) {
             self.drop(packet, Drop::TransmitFull, trace);
         }
@@ -112,6 +117,11 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 Asked::Gone => return None,
             }
+        }
+        if packet.len() < ethernet::Header::LEN {
+            // An action has taken off what it began with.
+            self.drop(packet, Drop::EthernetTruncated, trace);
+            return None;
         }
         match link.root {
             // Right away, to know whether it has room.
