@@ -70,9 +70,9 @@ Case(
     ],
     expect={
         0: [to_p0(icmp4(long4, 3, 4, 1280, src="198.51.100.1"))],
-        1: [to_p0(too_big(long6, 1280, src="2001:db8:2::1"))],
+        1: [to_p0(too_big(long6, 1280))],
     },
-    differs="the hop limit of the quoted packet is lowered",
+    differs="the hop limit of the quoted packet is lowered, and an ICMPv6 error is sent from an address of the VRF",
 )
 Case(
     "leak/fragments",
@@ -88,14 +88,20 @@ Case(
     + BACK
     + [
         "ip route add 203.0.113.128/25 dev vrf100 mtu 1300",
-        "ip -6 route add 2001:db8:6::/48 dev vrf100 mtu 1300",
     ],
     [
         ("IPv4", ether(ip4() / udp(1372))),
         ("IPv4, don't fragment", ether(ip4(flags="DF") / udp(1372))),
-        ("IPv6", ether(ip6() / udp(1352))),
         ("IPv4 that fits", ether(ip4() / udp(1272))),
     ],
+)
+Case(
+    "leak/route-mtu-ipv6",
+    "The MTU of an IPv6 route by the device of a VRF.",
+    VRF + UNREACHABLE + BACK + ["ip -6 route add 2001:db8:6::/48 dev vrf100 mtu 1300"],
+    [("IPv6", ether(long6)), ("IPv6 that fits", ether(ip6() / udp(1252)))],
+    expect={0: [to_p0(too_big(long6, 1300))], 1: [to_p1(hops(ip6() / udp(1252)))]},
+    differs="the hop limit of the quoted packet is lowered",
 )
 Case(
     "leak/vrf",
