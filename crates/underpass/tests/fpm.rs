@@ -222,6 +222,36 @@ fn srv6_with_and_without_objects() {
     }
 }
 
+/// SIDs that come before their VRF, as after a restart of the router, are taken once it is there.
+#[test]
+fn routes_that_lack_a_device_are_tried_again() {
+    for name in ["srv6.txt", "srv6-without-objects.txt"] {
+        let mut bench = Bench::new();
+        bench.ip("ip link del vrf-1");
+        let mut zebra = bench.connect();
+        let steps = recording(name);
+        let begin = if name == "srv6.txt" { &steps[..] } else { until(&steps, "no neighbor fd00::2") };
+        let flags: Vec<_> = begin.iter().flat_map(|(_, frames)| bench.send(&mut zebra, frames)).collect();
+        assert!(flags.iter().any(|flags| flags & OFFLOAD_FAILED != 0), "{name}: {flags:x?}");
+        let sids = bench.ip("ip -N -6 route show proto 186");
+        assert!(!sids.contains("vrftable"), "{name}: {sids}");
+        bench.ip("ip link add vrf-1 index 4 type vrf table 100");
+        bench.ip("ip link set vrf-1 up");
+        bench.ip("ip link set p1 master vrf-1");
+        let end = Instant::now() + Duration::from_secs(10);
+        let mut told = Vec::new();
+        while Instant::now() < end && told.len() < 2 {
+            bench.settle();
+            told.extend(answers(&mut zebra));
+        }
+        assert!(told.len() >= 2 && told.iter().all(|flags| flags & !4 == OFFLOAD), "{name}: {told:x?}");
+        let sids = bench.ip("ip -N -6 route show proto 186");
+        for sid in ["End.DT4 vrftable 100 dev vrf-1 metric 20", "End.DT6 table 100 dev vrf-1 metric 20"] {
+            assert!(sids.contains(sid), "{name}: {sids}");
+        }
+    }
+}
+
 /// zebra is killed and started: what it sends again stays, what it does not goes after the time of grace.
 #[test]
 fn resynchronisation() {

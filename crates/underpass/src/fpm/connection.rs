@@ -100,6 +100,12 @@ impl Connection {
         Ok(())
     }
 
+    /// Adds an answer to those that wait to be sent.
+    pub fn answer(&mut self, answer: &[u8]) {
+        // It came in a frame, so it fits one.
+        let _ = write_frame(&mut self.answers, answer);
+    }
+
     fn flush(&mut self) -> Result<(), Gone> {
         while self.waiting() > 0 {
             match self.stream.write(&self.answers[self.sent..]) {

@@ -127,6 +127,12 @@ impl Fpm {
                 token => self.serve(router, token),
             }
         }
+        let answers = self.programmer.retry(router, Instant::now());
+        if let Some((token, connection)) = self.connection.as_mut().filter(|_| !answers.is_empty()) {
+            let token = *token;
+            answers.iter().for_each(|answer| connection.answer(answer));
+            self.serve(router, token);
+        }
         self.programmer.sweep(router, Instant::now());
         if let Err(error) = self.set_timer() {
             tracing::error!("FPM: no timer, so nothing is swept: {error}");
@@ -201,7 +207,7 @@ impl Fpm {
     }
 
     fn set_timer(&self) -> nix::Result<()> {
-        let Some(at) = self.programmer.sweep_at() else { return self.timer.unset() };
+        let Some(at) = self.programmer.due_at() else { return self.timer.unset() };
         // Zero would be never.
         let wait = at.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         self.timer.set(Expiration::OneShot(TimeSpec::from(wait)), TimerSetTimeFlags::empty())

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use libc::{EEXIST, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, ESRCH, RTM_DELROUTE, RTM_NEWROUTE};
+use libc::{EEXIST, EINVAL, ENETDOWN, ENODEV, ENOENT, EOPNOTSUPP, ESRCH, RTM_DELROUTE, RTM_NEWROUTE};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use underpass_control::{Client, Protocol, Replies, Router};
 use underpass_netlink::{Message, message, messages};
@@ -22,6 +22,10 @@ const RTPROT_ZEBRA: u8 = 11;
 const ALIASES: u32 = 1 << 31;
 /// How many different refusals are logged.
 const LOGGED: usize = 64;
+/// Routes that are kept for when the device that they lack comes.
+const LACKING: usize = 65_536;
+/// How often it is seen whether a device has come.
+const RETRY: Duration = Duration::from_secs(1);
 /// Swept at a time; the router answers others in between.
 const SWEEP: usize = 4096;
 
@@ -85,6 +89,14 @@ pub(super) struct Programmer {
     /// Objects of connections before this one, by the router's id.
     retired: BTreeMap<u32, HeldObject>,
     alias: u32,
+    /// Messages of routes that were refused because a device is not there (ENODEV): a VRF that SIDs name is made after
+    /// zebra has sent them, or anew after the router.
+    lacking: BTreeMap<RouteKey, Box<[u8]>>,
+    /// The same of next-hop objects, by zebra's id.
+    lacking_objects: BTreeMap<u32, Box<[u8]>>,
+    /// When to look for those devices, and what of the router's links was seen last.
+    retry_at: Option<Instant>,
+    seen: u64,
     /// When the present connection last confirmed something; `None` if nothing is to be swept.
     progress: Option<Instant>,
     grace: Duration,
@@ -111,6 +123,10 @@ impl Programmer {
             waiting: BTreeMap::new(),
             retired: BTreeMap::new(),
             alias: ALIASES,
+            lacking: BTreeMap::new(),
+            lacking_objects: BTreeMap::new(),
+            retry_at: None,
+            seen: 0,
             progress: None,
             grace,
             swept: 0,
@@ -133,6 +149,10 @@ impl Programmer {
         self.retired.extend(retired);
         self.left.clear();
         self.waiting.clear();
+        // It sends all that it has.
+        self.lacking.clear();
+        self.lacking_objects.clear();
+        self.retry_at = None;
         self.progress = (self.stale > 0 || !self.retired.is_empty()).then_some(now);
     }
 
@@ -141,9 +161,48 @@ impl Programmer {
         self.progress = None;
     }
 
-    /// When [`Programmer::sweep`] has something to do.
-    pub fn sweep_at(&self) -> Option<Instant> {
+    /// When [`Programmer::sweep`] or [`Programmer::retry`] has something to do.
+    pub fn due_at(&self) -> Option<Instant> {
+        [self.sweep_at(), self.retry_at].into_iter().flatten().min()
+    }
+
+    fn sweep_at(&self) -> Option<Instant> {
         Some(self.progress? + self.grace)
+    }
+
+    /// Tries routes again that lacked a device, if devices have come or gone since. The result is what zebra is to be told
+    /// of those that the router has taken.
+    pub fn retry(&mut self, router: &mut Router, now: Instant) -> Vec<Vec<u8>> {
+        if self.retry_at.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let mut answers = Vec::new();
+        let links = router.link_generation();
+        if links != self.seen {
+            self.seen = links;
+            for (id, bytes) in std::mem::take(&mut self.lacking_objects) {
+                let Some(message) = messages(&bytes).next() else { continue };
+                let done = self.new_object(router, &message, now);
+                if lacks_device(&done) {
+                    self.lacking_objects.insert(id, bytes);
+                }
+            }
+            for (key, bytes) in std::mem::take(&mut self.lacking) {
+                let Some(message) = messages(&bytes).next() else { continue };
+                let Some(route) = Route::read(&message) else { continue };
+                match self.new_route(router, &message, &route, now) {
+                    Done::Taken | Done::Left => answers.push(wire::answer(&message, true)),
+                    done if lacks_device(&done) => drop(self.lacking.insert(key, bytes)),
+                    Done::Refused(..) | Done::Waiting => {}
+                }
+            }
+            if !answers.is_empty() {
+                tracing::info!("FPM: {} routes have the device now that they lacked", answers.len());
+            }
+        }
+        let lacks = !self.lacking.is_empty() || !self.lacking_objects.is_empty();
+        self.retry_at = lacks.then(|| now + RETRY);
+        answers
     }
 
     /// Removes some of what the present connection has not confirmed, once nothing more of it was for the
@@ -188,20 +247,38 @@ impl Programmer {
                     return None;
                 }
                 match route {
-                    Some(route) => self.new_route(router, message, &route, now),
+                    Some(route) => {
+                        let done = self.new_route(router, message, &route, now);
+                        self.lacking.remove(&route.key);
+                        if self.is_lacking(router, &done, now) {
+                            self.lacking.insert(route.key, message.bytes.into());
+                        }
+                        done
+                    }
                     None => refused(EINVAL),
                 }
             }
             RTM_DELROUTE => {
                 let Some(route) = Route::read(message) else { return self.refuse(message, EINVAL, "") };
+                self.lacking.remove(&route.key);
                 self.delete_route(router, &route.key);
                 return None;
             }
-            RTM_NEWNEXTHOP => self.new_object(router, message, now),
+            RTM_NEWNEXTHOP => {
+                let done = self.new_object(router, message, now);
+                if let Some(object) = Object::read(message) {
+                    self.lacking_objects.remove(&object.id);
+                    if self.is_lacking(router, &done, now) {
+                        self.lacking_objects.insert(object.id, message.bytes.into());
+                    }
+                }
+                done
+            }
             RTM_DELNEXTHOP => {
                 let Some(object) = Object::read(message) else { return self.refuse(message, EINVAL, "") };
                 self.left.remove(&object.id);
                 self.waiting.remove(&object.id);
+                self.lacking_objects.remove(&object.id);
                 if let Some(held) = self.objects.remove(&object.id) {
                     self.forget_object(router, held.id);
                 }
@@ -214,6 +291,19 @@ impl Programmer {
             Done::Taken | Done::Left if message.kind == RTM_NEWROUTE => Some(wire::answer(message, true)),
             Done::Taken | Done::Left | Done::Waiting => None,
         }
+    }
+
+    /// Whether a message is to be kept: a device that it names is not there.
+    fn is_lacking(&mut self, router: &Router, done: &Done, now: Instant) -> bool {
+        let kept = self.lacking.len() + self.lacking_objects.len();
+        if !lacks_device(done) || kept >= LACKING {
+            return false;
+        }
+        if kept == 0 {
+            self.seen = router.link_generation();
+        }
+        self.retry_at.get_or_insert(now + RETRY);
+        true
     }
 
     fn refuse(&mut self, message: &Message<'_>, errno: i32, text: &str) -> Option<Vec<u8>> {
@@ -238,7 +328,10 @@ impl Programmer {
                     own = true;
                 }
                 None if self.left.contains(&id) || self.beside_kernel && self.local => {}
-                None => return Done::Refused(EINVAL, format!("next-hop object {id} is not there")),
+                None => {
+                    let errno = if self.lacking_objects.contains_key(&id) { ENODEV } else { EINVAL };
+                    return Done::Refused(errno, format!("next-hop object {id} is not there"));
+                }
             }
         }
         if !own {
@@ -414,6 +507,16 @@ impl Programmer {
             Some(errno) => Err((-errno, extended(body))),
             None => Err((EINVAL, "no answer".to_owned())),
         }
+    }
+}
+
+/// Whether a request was refused because a device that it names is not there, or is down. Of next-hop objects Linux says
+/// so in a text.
+fn lacks_device(done: &Done) -> bool {
+    match done {
+        Done::Refused(ENODEV | ENETDOWN, _) => true,
+        Done::Refused(EINVAL, text) => text == "Invalid device index",
+        _ => false,
     }
 }
 
