@@ -251,6 +251,13 @@ fn links_and_addresses_as_in_linux() {
     as_recorded("links");
 }
 
+/// Wrong and odd requests for routes, next-hop objects and rules: gateways that are elsewhere, or the router's own, in
+/// VRFs too; questions with `tos`.
+#[test]
+fn refusals_as_in_linux() {
+    as_recorded("refusals");
+}
+
 /// Where packets would go that are not plain unicast ones, settings of links, and refusals.
 #[test]
 fn answers_as_in_linux() {

@@ -210,6 +210,10 @@ impl Router {
             return Ok((hop, true));
         }
         if reject {
+            // Linux looks for the gateway first.
+            if let Some(IpAddr::V6(gateway)) = config.gateway {
+                self.check_gateway6(owner, config, gateway)?;
+            }
             hop.tunnel = self.tunnel(config, Family::V6)?;
             return Ok((hop, true));
         }

@@ -64,14 +64,12 @@ fn parse<'a>(
     let validate = request.validate();
     if validate == Validate::Strict {
         let whole = |len: u8| len == 0 || len == family.bits();
-        let odd_tos = family == Family::V6 && header.tos != 0;
         if !whole(header.src_len)
             || !whole(header.dst_len)
             || header.table != 0
             || header.protocol != 0
             || header.scope != 0
             || header.kind != 0
-            || odd_tos
         {
             return Err(values);
         }
@@ -161,7 +159,9 @@ pub(crate) fn get(
         None if iif != 0 => NOBODY,
         None => 0,
     };
-    let question = Question { flow, flags: header.flags, tos: header.tos, uid };
+    // Linux does not show what it has looked up with for a packet that comes in.
+    let tos = if iif == 0 { header.tos } else { 0 };
+    let question = Question { flow, flags: header.flags, tos, uid };
     let to = request.reply_to();
     match family {
         Family::V4 => {

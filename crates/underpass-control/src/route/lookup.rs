@@ -126,7 +126,7 @@ impl Router {
                     let Some(found) = table.and_then(|table| self.look_up_in(family, table, flow)) else {
                         continue;
                     };
-                    if rule.suppress_prefix.is_some_and(|longest| found.prefix.len <= longest) {
+                    if rule.suppressed_length().is_some_and(|longest| found.prefix.len <= longest) {
                         continue;
                     }
                     let Some(info) = self.routes.infos.get(found.id) else { continue };

@@ -163,11 +163,13 @@ impl Objects {
         if scope == libc::RT_SCOPE_HOST && matches!(object.kind, Kind::Group(_)) {
             return Err(Refusal::new(EINVAL, "Route with host scope can not have multiple nexthops"));
         }
-        let gateway = self.ways(id).iter().any(|hop| hop.gateway.is_some());
-        if scope == libc::RT_SCOPE_HOST && gateway {
+        // Of a group Linux looks at the first.
+        let ways = self.ways(id);
+        let first = ways.first();
+        if scope == libc::RT_SCOPE_HOST && first.is_some_and(|hop| hop.gateway.is_some()) {
             return Err(Refusal::new(EINVAL, "Route with host scope can not have a gateway"));
         }
-        if scope >= libc::RT_SCOPE_LINK && gateway && object.kind != Kind::Blackhole {
+        if scope >= libc::RT_SCOPE_LINK && first.is_some_and(|hop| hop.onlink) {
             return Err(Refusal::new(EINVAL, "Scope mismatch with nexthop"));
         }
         Ok(())

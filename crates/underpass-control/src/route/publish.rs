@@ -201,7 +201,7 @@ impl Router {
         let mut rules = Vec::new();
         for (rule, table) in head {
             let then = match rule.action {
-                rule::FR_ACT_TO_TBL => match self.fib(family, &[*table], rule.suppress_prefix) {
+                rule::FR_ACT_TO_TBL => match self.fib(family, &[*table], rule.suppressed_length()) {
                     FibId::V4(id) => RuleAction::Fib4(id),
                     FibId::V6(id) => RuleAction::Fib6(id),
                 },

@@ -67,6 +67,7 @@ pub(crate) struct Rule {
     /// `RTPROT_*`.
     pub protocol: u8,
     pub invert: bool,
+    /// As the request had it: bits behind the prefix may be set.
     pub source: Option<Prefix>,
     pub destination: Option<Prefix>,
     /// Name of the incoming link; empty for any.
@@ -84,7 +85,7 @@ pub(crate) struct Rule {
     pub source_port: Option<Ports>,
     pub destination_port: Option<Ports>,
     /// Routes of at most this prefix length are passed over.
-    pub suppress_prefix: Option<u8>,
+    pub suppress_prefix: Option<u32>,
     /// The body of the kernel's message, of a rule that is the kernel's.
     pub told: Option<Box<[u8]>>,
 }
@@ -136,10 +137,15 @@ impl Rule {
             && self.destination_port.is_none()
     }
 
+    /// The longest prefix that it passes over.
+    pub fn suppressed_length(&self) -> Option<u8> {
+        self.suppress_prefix.map(|longest| longest.min(128) as u8)
+    }
+
     /// The rule as the packet path has it.
     pub fn compile(&self, family: Family, then: RuleAction) -> underpass_engine::tables::Rule {
         let prefix = |prefix: Option<Prefix>| {
-            let prefix = prefix.unwrap_or(Prefix::new(0, 0));
+            let prefix = prefix.map_or(Prefix::new(0, 0), |prefix| Prefix::new(prefix.bits, prefix.len));
             (family.address(prefix.bits), prefix.len)
         };
         underpass_engine::tables::Rule {

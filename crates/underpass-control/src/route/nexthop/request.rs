@@ -9,7 +9,7 @@ use super::{Kind, Object};
 use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;
 use crate::route::check::Owner;
-use crate::route::config::{HopConfig, RTNH_F_ONLINK};
+use crate::route::config::{HopConfig, RT_TABLE_LOCAL, RTNH_F_ONLINK};
 use crate::route::info::{Hop, Info, InfoId, Origin, Ways};
 use crate::route::table::{Family, Prefix};
 use crate::router::Outcome;
@@ -356,9 +356,27 @@ impl Router {
         }
     }
 
+    /// `nhc_scope`: how far the gateway is. Linux: `fib_check_nh`.
+    fn nexthop_scope(&self, family: u8, hop: &Hop) -> u8 {
+        let own = |gateway: IpAddr| match gateway {
+            IpAddr::V4(gateway) => {
+                let table = self.l3mdev_table(hop.oif).unwrap_or(RT_TABLE_LOCAL);
+                !hop.onlink && self.address_type4(gateway, table) == libc::RTN_LOCAL
+            }
+            IpAddr::V6(_) => false,
+        };
+        match hop.gateway {
+            None if i32::from(family) == AF_INET => libc::RT_SCOPE_HOST,
+            Some(gateway) if own(gateway) => libc::RT_SCOPE_HOST,
+            _ => libc::RT_SCOPE_LINK,
+        }
+    }
+
     fn write_object(&self, reply: &mut Reply<'_>, id: u32, object: &Object) {
         let (scope, flags) = match &object.kind {
-            Kind::Single(hop) => (scope(object.family, hop), if hop.onlink { RTNH_F_ONLINK } else { 0 }),
+            Kind::Single(hop) => {
+                (self.nexthop_scope(object.family, hop), if hop.onlink { RTNH_F_ONLINK } else { 0 })
+            }
             _ => (0, 0),
         };
         let [a, b, c, d] = flags.to_ne_bytes();
@@ -411,14 +429,6 @@ impl Router {
             hop.tunnel = Some(tunnel);
         }
         hop
-    }
-}
-
-/// `nhc_scope`.
-fn scope(family: u8, hop: &Hop) -> u8 {
-    match hop.gateway {
-        None if i32::from(family) == AF_INET => libc::RT_SCOPE_HOST,
-        _ => libc::RT_SCOPE_LINK,
     }
 }
 

@@ -183,7 +183,7 @@ pub(super) fn parse(
         ip_protocol: byte(FRA_IP_PROTO),
         source_port: ports(&attributes, (FRA_SPORT_RANGE, FRA_SPORT_MASK), "Invalid sport range")?,
         destination_port: ports(&attributes, (FRA_DPORT_RANGE, FRA_DPORT_MASK), "Invalid dport range")?,
-        suppress_prefix: suppress.map(|longest| longest.min(128) as u8),
+        suppress_prefix: suppress,
         told: None,
     };
     Ok((rule, named))
@@ -197,7 +197,8 @@ fn prefix(attributes: &Attributes<'_, MAX>, kind: u16, len: u8, family: Family) 
     let attribute = attributes.get(kind)?;
     let fits = len <= family.bits() && attribute.value.len() == usize::from(family.bits() / 8);
     let address = attribute.address(family.number()).filter(|_| fits)?;
-    Some(Some(Prefix::new(bits(address), len)))
+    // What is behind the prefix is shown, and is compared where a rule is deleted.
+    Some(Some(Prefix { bits: bits(address), len }))
 }
 
 /// Linux: `fib_nl2rule_port_range`, `fib_nl2rule_port_mask`.
@@ -375,7 +376,7 @@ impl Router {
         let table = table_byte(rule.table);
         reply.fixed(&[family.number(), dst_len, src_len, rule.tos, table, 0, 0, rule.action, a, b, c, d]);
         reply.u32(FRA_TABLE, rule.table);
-        reply.u32(FRA_SUPPRESS_PREFIXLEN, rule.suppress_prefix.map_or(u32::MAX, u32::from));
+        reply.u32(FRA_SUPPRESS_PREFIXLEN, rule.suppress_prefix.unwrap_or(u32::MAX));
         reply.u8(FRA_PROTOCOL, rule.protocol);
         if !rule.iif.is_empty() {
             reply.text(FRA_IIFNAME, &rule.iif);
