@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Control descriptors go up here, out of the way of programs that count on low numbers.
-const HIDDEN: usize = 512;
+pub const HIDDEN: usize = 512;
 
 /// Where routers are, as the environment says.
 enum Routers {
@@ -179,12 +179,19 @@ fn establish(flags: c_int, protocol: c_int, namespace: Option<u64>) -> Result<Op
 }
 
 /// Gives a socket whose router has ended to the one that is there now, as it was: its options, port id and groups.
-pub fn reopen(socket: &Socket, nonblocking: bool, put_in: impl Fn(c_int, c_int)) -> Result<(), c_int> {
+/// `carry_over` gives a data socket what else was set of the old one.
+pub fn reopen(
+    socket: &Socket,
+    nonblocking: bool,
+    carry_over: impl FnOnce(c_int),
+    put_in: impl Fn(c_int, c_int),
+) -> Result<(), c_int> {
     let _turn = turn(socket);
     let namespace = Some(socket.namespace.load(Relaxed)).filter(|&inode| inode != 0);
     let flags = libc::SOCK_CLOEXEC | if nonblocking { libc::SOCK_NONBLOCK } else { 0 };
     let opened = establish(flags, socket.protocol.load(Relaxed), namespace)?;
     let (data, control) = opened.ok_or(libc::ECONNREFUSED)?;
+    carry_over(data);
     let restored = restore(socket, control)
         .and_then(|()| table::put_in_place(socket, data, control, put_in).ok_or(libc::ECONNREFUSED));
     // SAFETY: `data` is ours: the program has copies of it, if it took the place of what was there. `control` is the

@@ -10,7 +10,7 @@
 use std::{
     ffi::{c_int, c_void},
     mem::zeroed,
-    ptr::null_mut,
+    ptr::{null_mut, without_provenance_mut},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -75,6 +75,35 @@ fn is_nonblocking(socket: &Socket) -> bool {
     flags >= 0 && flags & libc::O_NONBLOCK != 0
 }
 
+/// Gives a new data socket what the program has set of the old one: how long it waits, and what it does not want to have.
+fn carry_over(old: c_int, new: c_int) {
+    // SAFETY: getsockopt writes at most what is said of the room, of which setsockopt reads as much.
+    unsafe {
+        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+            let mut time: libc::timeval = zeroed();
+            let mut length = size_of_val(&time) as libc::socklen_t;
+            let place = (&raw mut time).cast::<c_void>();
+            if next::getsockopt(old, libc::SOL_SOCKET, option, place, &raw mut length) == 0 {
+                next::setsockopt(new, libc::SOL_SOCKET, option, place, length);
+            }
+        }
+        // Its length is that of instructions.
+        let mut filter: [libc::sock_filter; BPF_MAXINSNS] = zeroed();
+        let mut count = BPF_MAXINSNS as libc::socklen_t;
+        let place = filter.as_mut_ptr().cast::<c_void>();
+        let got = next::getsockopt(old, libc::SOL_SOCKET, libc::SO_GET_FILTER, place, &raw mut count);
+        if got == 0 && count > 0 {
+            let program = libc::sock_fprog { len: count as u16, filter: filter.as_mut_ptr() };
+            let length = size_of_val(&program) as libc::socklen_t;
+            let place = (&raw const program).cast::<c_void>();
+            next::setsockopt(new, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, place, length);
+        }
+    }
+}
+
+/// Instructions of a filter at most.
+const BPF_MAXINSNS: usize = 4096;
+
 /// Puts `new` in the place of `fd`, which closes on exec as before and is waited for as before.
 fn put_in(new: c_int, fd: c_int) {
     let watchers = watchers(fd);
@@ -96,7 +125,12 @@ fn put_in(new: c_int, fd: c_int) {
 /// Gives a socket to the router that is there now. Its program is told, when it reads next, that something was lost if it
 /// listens to groups.
 pub fn reconnect(socket: &Socket) -> Result<(), c_int> {
-    channel::reopen(socket, is_nonblocking(socket), put_in)?;
+    // While a clock is in its place, the old socket has the number of the control connection.
+    let old = match socket.waits.load(Relaxed) {
+        true => socket.control.load(Relaxed),
+        false => table::descriptors(socket).next().unwrap_or(-1),
+    };
+    channel::reopen(socket, is_nonblocking(socket), |data| carry_over(old, data), put_in)?;
     const NO_ENOBUFS: u32 = 1 << libc::NETLINK_NO_ENOBUFS;
     if is_member(socket) && socket.options.load(Relaxed) & NO_ENOBUFS == 0 {
         socket.overrun.store(true, Relaxed);
@@ -125,7 +159,13 @@ fn wait_for_router(socket: &Socket) -> bool {
         }
         let every = libc::itimerspec { it_interval: tick, it_value: tick };
         libc::timerfd_settime(clock, 0, &raw const every, null_mut());
-        let put = table::put_in_place(socket, clock, -1, put_in);
+        // The old socket keeps what the program has set of it.
+        let fd = table::descriptors(socket).next().unwrap_or(-1);
+        let kept = next::fcntl(fd, libc::F_DUPFD_CLOEXEC, without_provenance_mut(channel::HIDDEN));
+        let put = if kept < 0 { None } else { table::put_in_place(socket, clock, kept, put_in) };
+        if put.is_none() {
+            next::close(kept);
+        }
         next::close(clock);
         socket.waits.store(put.is_some(), Relaxed);
         put.is_some()

@@ -242,8 +242,8 @@ pub fn descriptors(socket: &Socket) -> impl Iterator<Item = c_int> + use<'_> {
     (0..=highest()).filter(move |&fd| known(fd).is_some_and(|other| std::ptr::eq(other, socket)))
 }
 
-/// Puts `data` in the place of all descriptors of a socket, and `control` in that of its control connection; -1: there is
-/// none. `put_in` makes a number another's.
+/// Puts `data` in the place of all descriptors of a socket, and `control` in that of its control connection. `put_in` makes
+/// a number another's.
 pub fn put_in_place(
     socket: &Socket,
     data: c_int,
@@ -252,9 +252,7 @@ pub fn put_in_place(
 ) -> Option<()> {
     let new = inode(data)?;
     let index = descriptors(socket).next().and_then(entry)?.load(Relaxed);
-    if control >= 0 {
-        put(control, entry(control)?, index | CONTROL);
-    }
+    put(control, entry(control)?, index | CONTROL);
     socket.coming.store(new, Relaxed);
     for fd in descriptors(socket) {
         put_in(data, fd);
