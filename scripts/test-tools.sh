@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR, Chromium, tshark, libpcap,
-# valgrind.
+# valgrind, busybox, keepalived, BIRD.
 # Never fails: the tests that miss one are skipped, and say so.
 set -uo pipefail
 
@@ -11,6 +11,9 @@ command -v chromium >/dev/null || command -v chromium-browser >/dev/null || comm
 command -v tshark >/dev/null || wanted+=(tshark)
 ldconfig -p | grep 'libpcap\.so' >/dev/null || wanted+=(libpcap0.8)
 command -v valgrind >/dev/null || wanted+=(valgrind)
+command -v busybox >/dev/null || wanted+=(busybox)
+command -v keepalived >/dev/null || wanted+=(keepalived)
+command -v bird >/dev/null || wanted+=(bird2)
 [ ${#wanted[@]} = 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "test-tools: no ${wanted[*]}, and this is not root on Debian: their tests will be skipped" >&2
@@ -24,8 +27,11 @@ for package in "${wanted[@]}"; do
     if ! DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 \
         apt-get -qq install -y --no-install-recommends "$package" >/dev/null 2>&1; then
         echo "test-tools: $package could not be installed: its tests will be skipped" >&2
-    elif [ "$package" = frr ] && [ -d /run/systemd/system ]; then
-        systemctl disable --quiet --now frr 2>/dev/null
+    elif [ -d /run/systemd/system ]; then
+        case $package in
+        frr | keepalived) systemctl disable --quiet --now "$package" 2>/dev/null ;;
+        bird2) systemctl disable --quiet --now bird 2>/dev/null ;;
+        esac
     fi
 done
 exit 0

@@ -448,3 +448,20 @@ with IPRoute() as ipr:
     let outcome = run(&mut daemon.command(&["python3", "-W", "ignore", "-c", script]));
     assert_eq!(outcome.output.trim(), "['lo', 'p0'] ['10.0.0.0', '10.9.0.0'] 17");
 }
+
+/// busybox reads 8 KiB at a time.
+#[test]
+fn busybox_shows_every_route() {
+    if Command::new("busybox").arg("ip").output().is_err() {
+        return eprintln!("busybox_shows_every_route: skipped: busybox is not installed");
+    }
+    let daemon = Daemon::start(&["p0"]);
+    daemon.succeeds("ip link set p0 up");
+    let routes = (0..400).map(|i| format!("route add 10.{}.{}.0/24 dev p0\n", i / 200 + 1, i % 200));
+    let batch = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(batch.path(), routes.collect::<String>()).unwrap();
+    daemon.succeeds(&format!("ip -batch {}", batch.path().display()));
+    let shown = daemon.succeeds("busybox ip route");
+    assert_eq!(shown.lines().count(), 400, "{shown}");
+    assert!(daemon.succeeds("busybox ip link show p0").contains("p0:"));
+}

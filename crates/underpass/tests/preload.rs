@@ -7,18 +7,26 @@
 mod daemon;
 
 use std::{
-    io::{IoSlice, IoSliceMut},
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
-    process::Command,
+    io::{BufRead, BufReader, IoSlice, IoSliceMut},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use daemon::{Daemon, run};
 use nix::{
     errno::Errno,
-    sys::socket::{
-        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname,
-        getsockopt, recv, recvmsg, send, sendto, socket, sockopt,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+        signal::{Signal, kill},
+        socket::{
+            AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname,
+            getsockopt, recv, recvmsg, send, sendto, socket, sockopt,
+        },
     },
+    unistd::Pid,
 };
 
 #[test]
@@ -31,12 +39,116 @@ fn a_program_cannot_tell() {
     assert!(outcome.output.contains("1 passed"), "{}", outcome.output);
 }
 
+/// A router that is killed, and the next one at its place: a program goes over from one to the other as if it were one
+/// kernel, and hears that something was lost.
+#[test]
+fn a_socket_goes_over_to_the_next_router() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("netlink.sock");
+    let mut router = start_router(&socket);
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new(daemon::UNDERPASS);
+    command.arg("exec").arg("--socket").arg(&socket).arg("--").arg(program);
+    command.args(["--ignored", "--exact", "between_two_routers", "--nocapture"]);
+    command.env("TEST_ROUTER", router.id().to_string()).env("TEST_SOCKET", &socket);
+    let outcome = run(&mut command);
+    let _ = router.kill();
+    router.wait().unwrap();
+    assert_eq!(outcome.status, 0, "{}", outcome.output);
+    assert!(outcome.output.contains("1 passed"), "{}", outcome.output);
+}
+
+/// A router at `socket`, which is ready.
+fn start_router(socket: &Path) -> Child {
+    let mut command = Command::new(daemon::UNDERPASS);
+    command.args(["run", "--offline", "--port", "p0", "--socket"]).arg(socket).stdout(Stdio::piped());
+    let mut router = command.spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(router.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert!(ready.starts_with("underpass: ready at "), "{ready}");
+    router
+}
+
+#[test]
+#[ignore = "run by a_socket_goes_over_to_the_next_router, under underpass exec"]
+fn between_two_routers() {
+    let variable = |name| std::env::var(name).unwrap();
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let listener =
+        || socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute).unwrap();
+    let (polled, watched, quiet) = (listener(), listener(), listener());
+    for listener in [&polled, &watched, &quiet] {
+        bind(listener.as_raw_fd(), &NetlinkAddr::new(0, 1)).unwrap();
+    }
+    set(&polled, libc::NETLINK_ADD_MEMBERSHIP, libc::RTNLGRP_NEXTHOP as i32).unwrap();
+    set(&polled, libc::NETLINK_EXT_ACK, 1).unwrap();
+    set(&quiet, libc::NETLINK_NO_ENOBUFS, 1).unwrap();
+    let asker = open();
+    assert!(works(asker.as_raw_fd()));
+    let copy = polled.try_clone().unwrap();
+    let ports = [&polled, &watched, &quiet, &asker].map(port_id);
+    let epoll = Epoll::new(EpollCreateFlags::empty()).unwrap();
+    epoll.add(&watched, EpollEvent::new(EpollFlags::EPOLLIN, 77)).unwrap();
+
+    kill(Pid::from_raw(variable("TEST_ROUTER").parse().unwrap()), Signal::SIGKILL).unwrap();
+    // Nothing to read is nothing to read, however often a program tries, and it seldom has a reason to.
+    let mut wakes = 0;
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(1500) {
+        let mut waited = [PollFd::new(polled.as_fd(), PollFlags::POLLIN)];
+        if poll(&mut waited, PollTimeout::from(200u8)).unwrap() > 0 {
+            wakes += 1;
+            assert_eq!(recv(polled.as_raw_fd(), &mut [0; 64], MsgFlags::empty()), Err(Errno::EAGAIN));
+        }
+        let mut events = [EpollEvent::empty()];
+        if epoll.wait(&mut events, EpollTimeout::ZERO).unwrap() > 0 {
+            wakes += 1;
+            assert_eq!(recv(watched.as_raw_fd(), &mut [0; 64], MsgFlags::empty()), Err(Errno::EAGAIN));
+        }
+    }
+    assert!((2..20).contains(&wakes), "{wakes} times awake");
+    assert_eq!(send(asker.as_raw_fd(), &get_link(1), MsgFlags::empty()), Err(Errno::ECONNREFUSED));
+
+    let mut next = start_router(Path::new(&variable("TEST_SOCKET")));
+    assert!(works(asker.as_raw_fd()));
+    // What listens hears that it has missed something; then it is a listener as before.
+    for listener in [&polled, &watched] {
+        let end = Instant::now() + Duration::from_secs(10);
+        let heard = loop {
+            match recv(listener.as_raw_fd(), &mut [0; 64], MsgFlags::empty()) {
+                Err(Errno::EAGAIN) if Instant::now() < end => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                other => break other,
+            }
+        };
+        assert_eq!(heard, Err(Errno::ENOBUFS));
+        assert_eq!(recv(listener.as_raw_fd(), &mut [0; 64], MsgFlags::empty()), Err(Errno::EAGAIN));
+    }
+    assert_eq!(recv(quiet.as_raw_fd(), &mut [0; 64], MsgFlags::empty()), Err(Errno::EAGAIN));
+    assert_eq!([&polled, &watched, &quiet, &asker].map(port_id), ports);
+    let listed = get(&polled, libc::SOL_NETLINK, libc::NETLINK_LIST_MEMBERSHIPS);
+    assert_eq!(listed, Ok(1 | 1 << (libc::RTNLGRP_NEXTHOP - 1)));
+    assert_eq!(get(&polled, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK), Ok(1));
+    assert!(Command::new("ip").args("link set p0 mtu 1400".split(' ')).status().unwrap().success());
+    for listener in [&polled, &copy, &watched, &quiet] {
+        let peek = MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
+        assert!(recv(listener.as_raw_fd(), &mut [0; 64], peek).unwrap() > 64);
+    }
+    let mut events = [EpollEvent::empty()];
+    assert_eq!((epoll.wait(&mut events, EpollTimeout::ZERO).unwrap(), events[0].data()), (1, 77));
+    next.kill().unwrap();
+    next.wait().unwrap();
+}
+
 #[test]
 #[ignore = "run by a_program_cannot_tell, under underpass exec"]
 fn in_the_program() {
     // One function: they share the numbers of descriptors.
     names_and_options();
     every_way_to_send_and_receive();
+    parts_fit_the_reader();
+    groups_of_datagrams();
     copies_and_closing();
     interfaces();
     other_sockets();
@@ -113,7 +225,6 @@ fn names_and_options() {
     assert_eq!(listed(&second), Ok(0b100 | 1 << (libc::RTNLGRP_MPLS_ROUTE - 1)));
     assert_eq!(getsockname::<NetlinkAddr>(second.as_raw_fd()).unwrap().groups() & 1, 0);
     assert_eq!(set(&second, libc::NETLINK_ADD_MEMBERSHIP, 0), Err(Errno::EINVAL));
-    assert_eq!(set(&second, libc::NETLINK_PKTINFO, 1), Err(Errno::ENOPROTOOPT));
 
     for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK, libc::NETLINK_GET_STRICT_CHK] {
         assert_eq!(get(&first, libc::SOL_NETLINK, option), Ok(0));
@@ -213,6 +324,83 @@ fn every_way_to_send_and_receive() {
         assert!(got > 32);
         assert_eq!((length, name.nl_pid, name.nl_family), (12, 0, libc::AF_NETLINK as u16));
     }
+}
+
+/// A dump of 400 routes, read with buffers of one length: nothing is cut, and the parts are as long as Linux makes them for
+/// such a reader.
+fn parts_fit_the_reader() {
+    let routes = (0..400).map(|i| format!("route add 10.{}.{}.0/24 dev p0\n", i / 200 + 60, i % 200));
+    let batch = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(batch.path(), format!("link set p0 up\n{}", routes.collect::<String>())).unwrap();
+    assert!(Command::new("ip").arg("-batch").arg(batch.path()).status().unwrap().success());
+    for room in [4096, 8192, 32_768] {
+        let socket = open();
+        let mut request = vec![28, 0, 0, 0];
+        request.extend(libc::RTM_GETROUTE.to_ne_bytes());
+        request.extend((libc::NLM_F_REQUEST as u16 | libc::NLM_F_DUMP as u16).to_ne_bytes());
+        request.extend([9, 0, 0, 0, 0, 0, 0, 0, libc::AF_INET as u8]);
+        request.resize(28, 0);
+        send(socket.as_raw_fd(), &request, MsgFlags::empty()).unwrap();
+        let (mut count, mut longest, mut done) = (0, 0, false);
+        while !done {
+            let mut bytes = vec![0; room];
+            let length = recv(socket.as_raw_fd(), &mut bytes, MsgFlags::MSG_TRUNC).unwrap();
+            assert!(length <= room, "{length} bytes for {room}");
+            longest = longest.max(length);
+            for message in underpass_netlink::messages(&bytes[..length]) {
+                match message.kind {
+                    libc::RTM_NEWROUTE => count += 1,
+                    kind => done = i32::from(kind) == libc::NLMSG_DONE,
+                }
+            }
+        }
+        assert!(count >= 400, "{count} routes in parts for {room} bytes");
+        assert!(longest > 3_000, "{longest}");
+    }
+    assert!(Command::new("ip").args(["route", "flush", "table", "main"]).status().unwrap().success());
+}
+
+/// NETLINK_PKTINFO: which group a datagram went to, 0 for an answer.
+#[allow(unsafe_code)]
+fn groups_of_datagrams() {
+    let socket = open();
+    set(&socket, libc::NETLINK_PKTINFO, 1).unwrap();
+    assert_eq!(get(&socket, libc::SOL_NETLINK, libc::NETLINK_PKTINFO), Ok(1));
+    bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 1)).unwrap();
+    send(socket.as_raw_fd(), &get_link(1), MsgFlags::empty()).unwrap();
+    assert!(Command::new("ip").args("link set p0 mtu 1450".split(' ')).status().unwrap().success());
+    let receive = |room: usize, ancillary: usize| {
+        let (mut bytes, mut space) = ([0u8; 8192], [0u64; 8]);
+        let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: room };
+        // SAFETY: what the message points at lives as long as it, with the lengths given.
+        unsafe {
+            let mut message: libc::msghdr = std::mem::zeroed();
+            (message.msg_iov, message.msg_iovlen) = (&raw mut vector, 1);
+            (message.msg_control, message.msg_controllen) = (space.as_mut_ptr().cast(), ancillary);
+            let length = libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT);
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            let group = (!header.is_null()).then(|| {
+                let kind = ((*header).cmsg_level, (*header).cmsg_type);
+                assert_eq!(kind, (libc::SOL_NETLINK, libc::NETLINK_PKTINFO));
+                libc::CMSG_DATA(header).cast::<u32>().read_unaligned()
+            });
+            let said = underpass_netlink::messages(&bytes[..length.max(0) as usize]).next().map(|m| m.kind);
+            (group, said, message.msg_flags & (libc::MSG_CTRUNC | libc::MSG_TRUNC))
+        }
+    };
+    let link = Some(libc::RTM_NEWLINK);
+    assert_eq!(receive(8192, 64), (Some(0), link, 0));
+    assert_eq!(receive(8192, 64), (Some(1), link, 0));
+    // A program that does not look at it, and one whose buffers are too short.
+    send(socket.as_raw_fd(), &get_link(1), MsgFlags::empty()).unwrap();
+    assert_eq!(answer(socket.as_raw_fd()).0, 7);
+    send(socket.as_raw_fd(), &get_link(1), MsgFlags::empty()).unwrap();
+    send(socket.as_raw_fd(), &get_link(1), MsgFlags::empty()).unwrap();
+    assert_eq!(receive(8192, 16), (None, link, libc::MSG_CTRUNC));
+    assert_eq!(receive(20, 64), (Some(0), None, libc::MSG_TRUNC));
+    set(&socket, libc::NETLINK_PKTINFO, 0).unwrap();
+    send(socket.as_raw_fd(), &get_link(1), MsgFlags::empty()).unwrap();
+    assert_eq!(receive(8192, 64), (None, link, 0));
 }
 
 /// Asks over `fd` and reads the answer.

@@ -19,6 +19,7 @@ mod load;
 mod mpls;
 mod mtu;
 mod net;
+mod programs;
 mod restart;
 mod shaping;
 mod top;

@@ -211,3 +211,51 @@ fn proxy_arp_in_a_vrf() {
     assert!(ping(&hosts[0], "10.1.2.2", 1).is_err());
     router.stop();
 }
+
+/// Routes that lead from the main table into a VRF, from the VRF out again, and from one VRF into another, for packets
+/// that are forwarded and for those of the host itself.
+///
+/// ```text
+/// a ── main r vrf-1 ── b
+///           r vrf-2 ── c
+/// ```
+#[test]
+fn routes_that_lead_into_a_vrf() {
+    let Some(_turn) = turn("routes_that_lead_into_a_vrf") else { return };
+    let mut router = Node::new("r");
+    let hosts = ["pa", "pb", "pc"].map(|name| {
+        let host = net::namespace(&format!("leak-{name}"));
+        join(&host, "eth0", &router.namespace, name).unwrap();
+        host
+    });
+    for (side, host) in (1..).zip(&hosts) {
+        host.run(&format!(
+            "ip link set eth0 up
+             ip addr add 10.4{side}.0.2/24 dev eth0; ip addr add fd4{side}::2/64 dev eth0 nodad
+             ip route add default via 10.4{side}.0.1; ip -6 route add default via fd4{side}::1"
+        ))
+        .unwrap();
+    }
+    router.start(Kind::Underpass);
+    router.run(
+        "ip link add vrf-1 type vrf table 101; ip link set vrf-1 up
+         ip link add vrf-2 type vrf table 102; ip link set vrf-2 up
+         ip link set pb master vrf-1; ip link set pc master vrf-2
+         ip link set pa up; ip link set pb up; ip link set pc up
+         ip addr add 10.41.0.1/24 dev pa; ip addr add fd41::1/64 dev pa nodad
+         ip addr add 10.42.0.1/24 dev pb; ip addr add fd42::1/64 dev pb nodad
+         ip addr add 10.43.0.1/24 dev pc; ip addr add fd43::1/64 dev pc nodad
+         ip route add 10.42.0.0/24 dev vrf-1; ip -6 route add fd42::/64 dev vrf-1
+         ip route add 10.41.0.0/24 dev pa table 101; ip -6 route add fd41::/64 dev pa table 101
+         ip route add 10.43.0.0/24 dev vrf-2 table 101; ip -6 route add fd43::/64 dev vrf-2 table 101
+         ip route add 10.42.0.0/24 dev vrf-1 table 102; ip -6 route add fd42::/64 dev vrf-1 table 102",
+    );
+    let tell = |why: String| panic!("{why}{}", router.log());
+    for (from, to) in [(0, "10.42.0.2"), (0, "fd42::2"), (1, "10.41.0.2"), (1, "10.43.0.2"), (2, "fd42::2")] {
+        settle(&hosts[from], to, Duration::from_secs(10)).unwrap_or_else(tell);
+        ping(&hosts[from], to, 10).unwrap_or_else(tell);
+    }
+    let outcome = hosts[0].outcome("ping -n -c 1 -W 1 10.43.0.2").unwrap();
+    assert_ne!(outcome.status, 0, "nothing leads there: {}", outcome.output);
+    router.stop();
+}
