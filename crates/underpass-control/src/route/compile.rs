@@ -310,7 +310,7 @@ impl Router {
                     Action::Ioam(Box::new(ioam))
                 }
             },
-            None if let Some(route) = self.into_vrf(hop.oif, mtu) => Action::Vrf(route),
+            None if let Some(route) = self.vrf_entry(hop.oif, mtu) => Action::Vrf(route),
             // The kernel forwards by its links that no port is attached to.
             None if self.kernel_forwards(hop.oif) => Action::HandOver,
             None if self.tunnels.id(hop.oif).is_some() => self.build_tunnel(hop, mtu, build),
@@ -328,7 +328,7 @@ impl Router {
 
     /// What a way does by the device of a VRF: its packets are looked up there, as from the router itself, and a gateway
     /// means nothing. `None`: the link is none.
-    pub(super) fn into_vrf(&mut self, index: u32, mtu: u32) -> Option<IntoVrf> {
+    pub(super) fn vrf_entry(&mut self, index: u32, mtu: u32) -> Option<IntoVrf> {
         let device = self.links.get(index)?;
         let (table, link) = (device.vrf_table()?, device.id);
         let loopback = self.links.get(LOOPBACK)?.clone();

@@ -90,7 +90,7 @@ impl Router {
         };
         let link = self.link_id(hop.oif);
         let onward = match hop.gateway.or(neighbour) {
-            _ if let Some(route) = self.into_vrf(hop.oif, mtu) => IoamOnward::Vrf(route),
+            _ if let Some(route) = self.vrf_entry(hop.oif, mtu) => IoamOnward::Vrf(route),
             Some(gateway) => IoamOnward::NextHop(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
             None => IoamOnward::OnLink(link),
         };
