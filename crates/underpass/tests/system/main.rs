@@ -6,6 +6,7 @@
 
 mod attack;
 mod behaviours;
+mod beside;
 mod changes;
 mod daemon;
 mod examples;
