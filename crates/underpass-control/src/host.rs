@@ -22,6 +22,33 @@ pub(crate) struct Host {
     macs: BTreeMap<u32, [u8; 6]>,
     /// The links of whose packets the kernel gets a copy.
     shared: BTreeSet<u32>,
+    /// The ports by which the kernel takes frames that have come in by a link, where a worker gets all of them.
+    kernels: BTreeMap<u32, PortId>,
+    /// The kernel's VLAN devices, by their index.
+    vlans: BTreeMap<u32, VlanDevice>,
+    /// What looks at the packets of a link, where anything does; and a number that changes with it.
+    hooked: BTreeMap<u32, Hooked>,
+    hooked_generation: u64,
+}
+
+/// A VLAN device of the kernel's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VlanDevice {
+    /// The index of the link by which its frames come.
+    pub lower: u32,
+    /// EtherType of their tag.
+    pub protocol: u16,
+    /// VLAN identifier.
+    pub id: u16,
+}
+
+/// Whether filters or qdiscs of the router look at the packets of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Hooked {
+    /// At those that come in.
+    pub ingress: bool,
+    /// At those that leave.
+    pub egress: bool,
 }
 
 /// An address for the devices through which the host gets its packets: RFC 7600. Where `rp_filter` is on, even loose, Linux
@@ -106,6 +133,75 @@ impl Router {
         if changed {
             self.publish_link(link);
         }
+    }
+
+    /// The kernel takes by this port the frames that it keeps of those that have come in by a link.
+    pub fn set_kernel_port(&mut self, link: u32, port: Option<PortId>) {
+        let Some(live) = &mut self.live else { return };
+        let old = match port {
+            Some(port) => live.host.kernels.insert(link, port),
+            None => live.host.kernels.remove(&link),
+        };
+        if old != port {
+            self.publish_link(link);
+        }
+    }
+
+    pub(crate) fn kernel_port(&self, link: u32) -> Option<PortId> {
+        self.live.as_ref()?.host.kernels.get(&link).copied()
+    }
+
+    /// Takes note of what looks at the packets of a link.
+    pub(crate) fn note_hooked(&mut self, link: u32, hooked: Hooked) {
+        let Some(live) = &mut self.live else { return };
+        let old = match hooked {
+            Hooked { ingress: false, egress: false } => live.host.hooked.remove(&link),
+            _ => live.host.hooked.insert(link, hooked),
+        };
+        live.host.hooked_generation += u64::from(old.unwrap_or_default() != hooked);
+    }
+
+    /// What looks at the packets of a link.
+    pub fn hooked(&self, link: u32) -> Hooked {
+        let live = self.live.as_ref();
+        live.and_then(|live| live.host.hooked.get(&link)).copied().unwrap_or_default()
+    }
+
+    /// Changes with every change of what [`Router::hooked`] gives.
+    pub fn hooked_generation(&self) -> u64 {
+        self.live.as_ref().map_or(0, |live| live.host.hooked_generation)
+    }
+
+    /// Takes note of what VLAN device of the kernel's a link is.
+    pub(crate) fn note_vlan(&mut self, link: u32, vlan: Option<VlanDevice>) {
+        let Some(live) = &mut self.live else { return };
+        match vlan {
+            Some(vlan) => live.host.vlans.insert(link, vlan),
+            None => live.host.vlans.remove(&link),
+        };
+    }
+
+    /// The kernel's VLAN devices.
+    pub fn vlan_devices(&self) -> impl Iterator<Item = VlanDevice> + '_ {
+        self.live.iter().flat_map(|live| live.host.vlans.values().copied())
+    }
+
+    /// Forgets a link that is no more.
+    pub(crate) fn forget_link_of_host(&mut self, link: u32) {
+        self.note_hooked(link, Hooked::default());
+        self.note_vlan(link, None);
+        if let Some(live) = &mut self.live {
+            live.host.kernels.remove(&link);
+        }
+    }
+
+    /// Links beside a kernel of which something looks at what leaves: what the host itself sends does not come by there.
+    pub(crate) fn passed_by(&self) -> impl Iterator<Item = &str> {
+        let hooked = self.live.iter().flat_map(|live| &live.host.hooked);
+        let links = hooked.filter(|(_, hooked)| hooked.egress).filter_map(|(link, _)| self.links.get(*link));
+        links
+            .filter(|link| link.kind == LinkKind::Kernel && link.attached.is_some())
+            .map(|link| &link.name[..])
     }
 
     /// The host's port for what comes in by a link, and whether the kernel gets a copy of that.

@@ -37,6 +37,7 @@ pub use address::Address;
 pub use client::{Client, Protocol};
 pub use dump::{Dump, LARGE_PART, SMALL_PART};
 pub use events::Notification;
+pub use host::{Hooked, VlanDevice};
 pub use link::{Link, LinkKind, Tunnel};
 pub use mirror::PROTOCOL;
 pub use namespace::{Device, Namespace};

@@ -16,6 +16,7 @@ use underpass_engine::buffer::PortId;
 use underpass_engine::tables::LinkId;
 
 use crate::events::Cause;
+use crate::host::Hooked;
 use crate::netconf::{self, RTM_NEWNETCONF};
 use crate::tc::parent::{Block, Point};
 
@@ -339,6 +340,11 @@ impl crate::Router {
     pub(crate) fn publish_link(&mut self, index: u32) {
         if let Some(link) = self.links.get(index).cloned() {
             let compiled = self.compile_link(&link);
+            let coming = compiled.ingress.is_some() || compiled.ingress_qdisc.is_some();
+            self.note_hooked(
+                index,
+                Hooked { ingress: coming, egress: compiled.egress.is_some() || compiled.root.is_some() },
+            );
             self.engine.set_link(link.id, compiled);
             self.publish_tunnel(index);
         }
@@ -385,6 +391,7 @@ impl crate::Router {
             source6: self.source6(link.index),
             host,
             shared,
+            kernel: self.kernel_port(link.index),
             addresses: self.vrf_addresses(link.index),
             mpls: self.routes.labels.takes(link.index),
             rpl: self.rpl_seg_enabled(link),

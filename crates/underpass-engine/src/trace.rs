@@ -53,6 +53,8 @@ pub enum Event {
     Sent(PortId),
     /// Delivered to the router itself, by this link.
     Delivered(LinkId),
+    /// Given to the kernel, which keeps it, as a frame that has come in by this link.
+    Kept(LinkId),
     /// Went through an action of traffic control, by its name.
     Action(&'static str),
     /// Dropped.

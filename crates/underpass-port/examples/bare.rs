@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use underpass_engine::worker::Burst;
 use underpass_port::index_of;
-use underpass_port::keep::Keep;
+use underpass_port::keep::{Keep, OfDevice};
 use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::xdp::Memory;
 
@@ -30,7 +30,7 @@ fn open(
     memory: &Memory,
     pool: &mut underpass_engine::buffer::Pool,
 ) -> Result<(Device, LivePort), Box<dyn Error>> {
-    keep.set_device(index_of(name)?, 0, false)?;
+    keep.set_device(index_of(name)?, OfDevice::default())?;
     let mut device = Device::attach(name, driver, keep)?;
     device.share_among(1);
     eprintln!("{name}: {} ({})", device.driver(), device.why());

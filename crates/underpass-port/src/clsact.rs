@@ -143,7 +143,7 @@ mod tests {
             let keep = Keep::new();
             // SAFETY: no memory is passed; the thread ends with the test.
             let made = unsafe { libc::unshare(libc::CLONE_NEWNET) };
-            let (Ok(maps), 0) = (keep.maps(), made) else {
+            let (Ok(_), 0) = (keep.maps(), made) else {
                 eprintln!("SKIPPED filters_come_and_go: needs the right to load BPF programs");
                 return;
             };
@@ -153,7 +153,7 @@ mod tests {
                 let output = std::process::Command::new("tc").args(words).output().unwrap();
                 String::from_utf8(output.stdout).unwrap().matches("underpass direct-action").count()
             };
-            let program = program::load(ProgramKind::Classifier, maps, None).unwrap();
+            let program = program::load(ProgramKind::Classifier, &keep, None).unwrap();
             std::mem::forget(Filter::attach(&program, ifindex, Hook::Ingress).unwrap());
             let ingress = Filter::attach(&program, ifindex, Hook::Ingress).unwrap();
             let egress = Filter::attach(&program, ifindex, Hook::Egress).unwrap();

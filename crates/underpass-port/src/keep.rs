@@ -1,17 +1,24 @@
 //! Which frames the kernel keeps, of those that come in by a device that is attached. The control thread
 //! says it here, by device, routing domain and address; XDP and its twins act on it.
 //!
-//! The kernel keeps what is neither IPv4 nor IPv6 nor, where labels are taken, MPLS behind an untagged Ethernet
-//! header; group addresses of either layer, router and neighbour discovery, and local addresses of the
+//! The kernel keeps what is neither IPv4 nor IPv6 nor, where labels are taken, MPLS behind an Ethernet header with no
+//! tag but for a priority; group addresses of either layer, router and neighbour discovery, and local addresses of the
 //! device's domain, but for what a tunnel or a port of foo-over-UDP claims there ([`Claim`]). All else is for a
-//! worker.
+//! worker. A frame of a VLAN that the kernel has no device for is for both: the worker counts it, and the kernel hands
+//! it to whoever it knows behind the device, in another namespace too.
+//!
+//! Where filters look at what comes in, a worker gets all frames of the device. Those that pass the filters and are the
+//! kernel's come back to it by [`crate::back`].
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use underpass_engine::worker::{Keeper, Kept};
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use crate::xdp::bpf::{Map, MapKind};
@@ -28,6 +35,11 @@ const DEVICES: u32 = 1 << 12;
 const ADDRESSES: u32 = 1 << 16;
 /// Most claims: protocols of tunnels, and UDP ports.
 const CLAIMS: u32 = 1 << 12;
+/// Most VLANs that the kernel has devices for.
+const VLANS: u32 = 1 << 16;
+
+/// The identifier in a tag's control information; 0 names no VLAN (IEEE 802.1Q).
+pub(crate) const VLAN_ID: u16 = 0x0fff;
 
 /// ICMP errors about a packet that was sent: unreachable, time exceeded, parameter problem.
 pub(crate) const ERRORS4: [u8; 3] = [3, 11, 12];
@@ -121,18 +133,58 @@ fn is_link_local(packet: &[u8]) -> bool {
     matches!(packet.get(24..26), Some([0xfe, 0x80..=0xbf]))
 }
 
+/// What is known of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct OfDevice {
+    /// The routing domain of the frames that come in by it, 0 being the default one.
+    pub domain: u32,
+    /// Whether a worker gets those with an MPLS label.
+    pub labels: bool,
+    /// Whether a worker gets all of them, as filters are to see them.
+    pub all: bool,
+}
+
+/// Bits of what the maps say of a device.
+pub(crate) const LABELS: u32 = 1;
+pub(crate) const ALL: u32 = 2;
+
+/// A VLAN that the kernel has a device for, on a device that is attached.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Vlan {
+    /// Index of the device that tagged frames come in by.
+    pub ifindex: u32,
+    /// EtherType of the tag.
+    pub protocol: u16,
+    /// VLAN identifier.
+    pub id: u16,
+}
+
+impl Vlan {
+    /// {index, identifier, EtherType in network byte order}.
+    fn key(self) -> [u8; 8] {
+        let mut key = [0; 8];
+        key[..4].copy_from_slice(&self.ifindex.to_ne_bytes());
+        key[4..6].copy_from_slice(&self.id.to_ne_bytes());
+        key[6..].copy_from_slice(&self.protocol.to_be_bytes());
+        key
+    }
+}
+
 /// The frames that the kernel keeps. Clones are the same set.
 #[derive(Clone)]
 pub struct Keep(Arc<Inner>);
 
 struct Inner {
-    rules: RwLock<Rules>,
+    rules: RwLock<Arc<Rules>>,
+    /// Changes with the rules.
+    generation: AtomicU64,
     maps: Result<Maps, String>,
+    mark: u32,
 }
 
-/// The maps that the programs read. Keys are in the machine's byte order but for addresses.
+/// The maps that the programs read. Keys are in the machine's byte order but for addresses and EtherTypes.
 pub(crate) struct Maps {
-    /// Index of a device → {domain, whether labels are taken}, 4 bytes each.
+    /// Index of a device → {domain, [`LABELS`] and [`ALL`]}, 4 bytes each.
     pub(crate) devices: Map,
     /// {domain, IPv4 address} → 1.
     pub(crate) local4: Map,
@@ -140,14 +192,37 @@ pub(crate) struct Maps {
     pub(crate) local6: Map,
     /// A claim → 1.
     pub(crate) claims: Map,
+    /// A [`Vlan`] → 1.
+    pub(crate) vlans: Map,
 }
 
-/// What the maps hold, for a port without BPF.
-#[derive(Default)]
+/// What the maps hold, without BPF.
+#[derive(Clone, Default)]
 pub(crate) struct Rules {
-    devices: HashMap<u32, (u32, bool)>,
-    local: HashSet<(u32, IpAddr)>,
-    claims: HashSet<Claim>,
+    devices: HashMap<u32, OfDevice, Quick>,
+    local: HashSet<(u32, IpAddr), Quick>,
+    claims: HashSet<Claim, Quick>,
+    vlans: HashSet<Vlan, Quick>,
+}
+
+type Quick = BuildHasherDefault<Multiply>;
+
+/// Who sends packets chooses what is looked up, but not what is there: chains are as short as for any others.
+#[derive(Default)]
+struct Multiply(u64);
+
+impl Hasher for Multiply {
+    fn write(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word.iter_mut().zip(piece).for_each(|(to, from)| *to = *from);
+            self.0 = (self.0.rotate_left(5) ^ u64::from_ne_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
 }
 
 impl Default for Keep {
@@ -160,13 +235,28 @@ impl Keep {
     /// An empty set: every frame is kept, as no device has a domain. Without the right to use BPF it works
     /// for AF_PACKET ports alone: [`Keep::without_bpf`].
     pub fn new() -> Self {
-        let maps = Maps::new().map_err(|error| format!("no BPF maps: {error}"));
-        Self(Arc::new(Inner { rules: RwLock::default(), maps }))
+        Self::with(Maps::new().map_err(|error| format!("no BPF maps: {error}")))
     }
 
     /// An empty set that does not use BPF.
     pub fn in_user_space(why: &str) -> Self {
-        Self(Arc::new(Inner { rules: RwLock::default(), maps: Err(why.to_owned()) }))
+        Self::with(Err(why.to_owned()))
+    }
+
+    fn with(maps: Result<Maps, String>) -> Self {
+        // Neither 0 nor negative: programs compare it with a signed number.
+        let mark = RandomState::new().hash_one(0) as u32 & 0x7fff_ffff | 1;
+        Self(Arc::new(Inner { rules: RwLock::default(), generation: AtomicU64::new(1), maps, mark }))
+    }
+
+    /// The mark of frames that come back to the kernel, which it keeps.
+    pub(crate) fn mark(&self) -> u32 {
+        self.0.mark
+    }
+
+    /// Who says the same to a worker.
+    pub fn keeper(&self) -> impl Keeper + use<> {
+        Snapshot { keep: self.clone(), generation: 0, rules: Arc::default() }
     }
 
     /// Why there is no BPF. `None`: there is.
@@ -178,14 +268,15 @@ impl Keep {
         self.0.maps.as_ref().map_err(String::as_str)
     }
 
-    /// Frames that come in by the device `ifindex` are of `domain`, 0 being the default one. A worker gets those
-    /// with an MPLS label if `labels` says so.
+    /// What comes in by the device `ifindex` is this.
     ///
     /// # Errors
     /// The kernel has no memory for it.
-    pub fn set_device(&self, ifindex: u32, domain: u32, labels: bool) -> io::Result<()> {
-        self.write(|rules| rules.devices.insert(ifindex, (domain, labels)));
-        let value = [domain.to_ne_bytes(), u32::from(labels).to_ne_bytes()].concat();
+    pub fn set_device(&self, ifindex: u32, device: OfDevice) -> io::Result<()> {
+        self.write(|rules| rules.devices.insert(ifindex, device));
+        let OfDevice { domain, labels, all } = device;
+        let flags = if labels { LABELS } else { 0 } | if all { ALL } else { 0 };
+        let value = [domain.to_ne_bytes(), flags.to_ne_bytes()].concat();
         self.on_maps(|maps| maps.devices.insert(&ifindex.to_ne_bytes(), &value))
     }
 
@@ -241,13 +332,36 @@ impl Keep {
         self.on_maps(|maps| maps.claims.remove(&claim.key()))
     }
 
-    /// Whether the kernel keeps this frame of the device.
-    pub fn kernel_keeps(&self, ifindex: u32, frame: &[u8]) -> bool {
-        self.0.rules.read().unwrap_or_else(PoisonError::into_inner).kernel_keeps(ifindex, frame)
+    /// The kernel keeps the frames of this VLAN.
+    ///
+    /// # Errors
+    /// The kernel has no memory for it.
+    pub fn add_vlan(&self, vlan: Vlan) -> io::Result<()> {
+        self.write(|rules| rules.vlans.insert(vlan));
+        self.on_maps(|maps| maps.vlans.insert(&vlan.key(), &[1]))
+    }
+
+    /// A worker counts the frames of this VLAN as of one that is not known.
+    ///
+    /// # Errors
+    /// The kernel's, which there is none for.
+    pub fn remove_vlan(&self, vlan: Vlan) -> io::Result<()> {
+        self.write(|rules| rules.vlans.remove(&vlan));
+        self.on_maps(|maps| maps.vlans.remove(&vlan.key()))
+    }
+
+    /// Whose this frame of the device is, which is as it came in: its first tag is in it.
+    pub fn kept(&self, ifindex: u32, frame: &[u8]) -> Kept {
+        let rules = self.0.rules.read().unwrap_or_else(PoisonError::into_inner);
+        match rules.devices.get(&ifindex) {
+            Some(OfDevice { all: true, .. }) => Kept::No,
+            _ => rules.kept(ifindex, frame),
+        }
     }
 
     fn write<T>(&self, change: impl FnOnce(&mut Rules) -> T) {
-        change(&mut self.0.rules.write().unwrap_or_else(PoisonError::into_inner));
+        change(Arc::make_mut(&mut self.0.rules.write().unwrap_or_else(PoisonError::into_inner)));
+        self.0.generation.fetch_add(1, Ordering::Release);
     }
 
     fn on_maps(&self, change: impl FnOnce(&Maps) -> io::Result<()>) -> io::Result<()> {
@@ -266,19 +380,66 @@ impl Maps {
             local4: Map::new(MapKind::Hash, "underpass_ip4", 8, 1, ADDRESSES)?,
             local6: Map::new(MapKind::Hash, "underpass_ip6", 20, 1, ADDRESSES)?,
             claims: Map::new(MapKind::Hash, "underpass_claim", 4, 1, CLAIMS)?,
+            vlans: Map::new(MapKind::Hash, "underpass_vlan", 8, 1, VLANS)?,
         })
     }
 }
 
+/// The rules as a worker last saw them: it takes no lock before they change.
+struct Snapshot {
+    keep: Keep,
+    generation: u64,
+    rules: Arc<Rules>,
+}
+
+impl Keeper for Snapshot {
+    fn kept(&mut self, ifindex: u32, frame: &[u8]) -> Kept {
+        let now = self.keep.0.generation.load(Ordering::Acquire);
+        if now != self.generation {
+            self.follow(now);
+        }
+        self.rules.kept(ifindex, frame)
+    }
+}
+
+impl Snapshot {
+    #[cold]
+    fn follow(&mut self, now: u64) {
+        // While they change, those before them hold.
+        if let Ok(rules) = self.keep.0.rules.try_read() {
+            (self.rules, self.generation) = (Arc::clone(&rules), now);
+        }
+    }
+}
+
 impl Rules {
-    /// See [`Keep::kernel_keeps`].
-    pub(crate) fn kernel_keeps(&self, ifindex: u32, frame: &[u8]) -> bool {
-        let Ok((link, packet)) = ethernet::Header::parse(frame) else { return true };
-        let Some(&(domain, labels)) = self.devices.get(&ifindex) else { return true };
-        if link.destination[0] & 1 != 0 {
+    /// See [`Keep::kept`]; of frames that filters have passed.
+    fn kept(&self, ifindex: u32, frame: &[u8]) -> Kept {
+        let (Ok((link, packet)), Some(device)) = (ethernet::Header::parse(frame), self.devices.get(&ifindex))
+        else {
+            return Kept::Yes;
+        };
+        let protocol = link.ethertype.get();
+        let (ethertype, packet) = match (protocol, packet) {
+            (ethernet::VLAN | ethernet::SERVICE_VLAN, [high, low, kind, kind1, inside @ ..]) => {
+                let id = u16::from_be_bytes([*high, *low]) & VLAN_ID;
+                if id != 0 {
+                    let known = self.vlans.contains(&Vlan { ifindex, protocol, id });
+                    return if known { Kept::Yes } else { Kept::Copy };
+                }
+                (u16::from_be_bytes([*kind, *kind1]), inside)
+            }
+            _ => (protocol, packet),
+        };
+        if self.kernel_keeps(*device, link.destination, ethertype, packet) { Kept::Yes } else { Kept::No }
+    }
+
+    /// Whether the kernel keeps a frame with no tag, or with a priority tag that is off.
+    fn kernel_keeps(&self, device: OfDevice, station: [u8; 6], ethertype: u16, packet: &[u8]) -> bool {
+        if station[0] & 1 != 0 {
             return true;
         }
-        let (destination, claim): (IpAddr, _) = match link.ethertype.get() {
+        let (destination, claim): (IpAddr, _) = match ethertype {
             ethernet::IPV4 => match ipv4::Header::ref_from_prefix(packet) {
                 Ok((header, _)) if header.destination().octets()[0] < NEVER_FORWARDED => {
                     (header.destination().into(), Claim::on_ipv4(packet))
@@ -297,10 +458,10 @@ impl Rules {
                 }
                 Err(_) => return true,
             },
-            ethernet::MPLS => return !labels,
+            ethernet::MPLS => return !device.labels,
             _ => return true,
         };
-        self.local.contains(&(domain, destination))
+        self.local.contains(&(device.domain, destination))
             && !claim.is_some_and(|claim| self.claims.contains(&claim))
     }
 }
@@ -323,13 +484,22 @@ mod tests {
     const LOCAL6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
     const LINK_LOCAL: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
+    fn keeps(keep: &Keep, ifindex: u32, frame: &[u8]) -> bool {
+        keep.kept(ifindex, frame) == Kept::Yes
+    }
+
+    fn device(labels: bool) -> OfDevice {
+        OfDevice { domain: DOMAIN, labels, all: false }
+    }
+
     fn keep() -> Keep {
         let keep = Keep::new();
-        keep.set_device(DEVICE, DOMAIN, true).unwrap();
+        keep.set_device(DEVICE, device(true)).unwrap();
         keep.add_local(DOMAIN, LOCAL4.into()).unwrap();
         keep.add_local(DOMAIN, LOCAL6.into()).unwrap();
         keep.add_local(DOMAIN, LINK_LOCAL.into()).unwrap();
         keep.add_local(0, [10, 0, 0, 2].into()).unwrap();
+        keep.add_vlan(Vlan { ifindex: DEVICE, protocol: ethernet::VLAN, id: 5 }).unwrap();
         for claim in CLAIMS {
             keep.add_claim(claim).unwrap();
         }
@@ -396,6 +566,11 @@ mod tests {
         frame
     }
 
+    fn tagged(mut frame: Vec<u8>, kind: u16, control: u16) -> Vec<u8> {
+        frame.splice(12..12, [kind.to_be_bytes(), control.to_be_bytes()].concat());
+        frame
+    }
+
     fn changed(mut frame: Vec<u8>, changes: &[(usize, u8)]) -> Vec<u8> {
         for (at, byte) in changes {
             if let Some(place) = frame.get_mut(*at) {
@@ -427,7 +602,14 @@ mod tests {
             ("ICMPv6 without a type", ip6(elsewhere, 58, 128)[..54].to_vec(), true),
             ("group frame", changed(ip4([10, 9, 9, 9]), &[(0, 3)]), true),
             ("ARP", changed(ip4([10, 9, 9, 9]), &[(13, 6)]), true),
-            ("VLAN", changed(ip4([10, 9, 9, 9]), &[(12, 0x81)]), true),
+            ("VLAN of the kernel's", tagged(ip4([10, 9, 9, 9]), 0x8100, 0x3005), true),
+            ("VLAN of the kernel's with another kind of tag", tagged(ip4(LOCAL4), 0x88a8, 5), false),
+            ("another VLAN", tagged(ip4(LOCAL4), 0x8100, 6), false),
+            ("another VLAN in a group frame", tagged(changed(ip4(LOCAL4), &[(0, 3)]), 0x8100, 6), false),
+            ("local behind a priority tag", tagged(ip4(LOCAL4), 0x8100, 0xe000), true),
+            ("transit behind a priority tag", tagged(ip4([10, 9, 9, 9]), 0x88a8, 0), false),
+            ("label behind a priority tag", tagged(labelled(), 0x8100, 0), false),
+            ("half a tag", tagged(ip4([10, 9, 9, 9]), 0x8100, 0)[..16].to_vec(), true),
             ("too short", ip4([10, 9, 9, 9])[..33].to_vec(), true),
             ("label", labelled(), false),
             ("label alone", labelled()[..18].to_vec(), false),
@@ -477,40 +659,84 @@ mod tests {
             ("upstream-assigned label", changed(labelled(), &[(13, 0x48)]), true),
         ];
         for (what, frame, kept) in &cases {
-            assert_eq!(keep.kernel_keeps(DEVICE, frame), *kept, "{what}");
-            assert!(keep.kernel_keeps(2, frame), "{what}, by a device that is not attached");
+            assert_eq!(keeps(&keep, DEVICE, frame), *kept, "{what}");
+            assert!(keeps(&keep, 2, frame), "{what}, by a device that is not attached");
         }
+        let vlan = Vlan { ifindex: DEVICE, protocol: ethernet::VLAN, id: 5 };
+        assert_eq!(keep.kept(DEVICE, &tagged(ip4(LOCAL4), 0x8100, 6)), Kept::Copy);
+        keep.remove_vlan(vlan).unwrap();
+        assert_eq!(keep.kept(DEVICE, &tagged(ip4(LOCAL4), 0x8100, 5)), Kept::Copy);
         CLAIMS.into_iter().for_each(|claim| keep.remove_claim(claim).unwrap());
-        assert!(keep.kernel_keeps(DEVICE, &outer4(protocol::GRE)));
-        assert!(keep.kernel_keeps(DEVICE, &outer6(protocol::UDP)));
+        assert!(keeps(&keep, DEVICE, &outer4(protocol::GRE)));
+        assert!(keeps(&keep, DEVICE, &outer6(protocol::UDP)));
         keep.remove_local(DOMAIN, LOCAL4.into()).unwrap();
-        assert!(!keep.kernel_keeps(DEVICE, &ip4(LOCAL4)));
-        keep.set_device(DEVICE, DOMAIN, false).unwrap();
-        assert!(keep.kernel_keeps(DEVICE, &labelled()), "labels are not taken");
-        assert!(!keep.kernel_keeps(DEVICE, &ip4(LOCAL4)));
+        assert!(!keeps(&keep, DEVICE, &ip4(LOCAL4)));
+        keep.set_device(DEVICE, device(false)).unwrap();
+        assert!(keeps(&keep, DEVICE, &labelled()), "labels are not taken");
+        assert!(!keeps(&keep, DEVICE, &ip4(LOCAL4)));
         keep.remove_device(DEVICE).unwrap();
-        assert!(keep.kernel_keeps(DEVICE, &ip4(LOCAL4)));
+        assert!(keeps(&keep, DEVICE, &ip4(LOCAL4)));
     }
 
-    /// The programs, run by the kernel, decide as `kernel_keeps` does.
+    /// A worker hears of changes; that it gets all frames does not say whose they are.
+    #[test]
+    fn a_keeper_follows() {
+        let keep = keep();
+        let mut keeper = keep.keeper();
+        assert_eq!(keeper.kept(DEVICE, &ip4(LOCAL4)), Kept::Yes);
+        keep.set_device(DEVICE, OfDevice { all: true, ..device(true) }).unwrap();
+        assert_eq!(
+            (keep.kept(DEVICE, &ip4(LOCAL4)), keeper.kept(DEVICE, &ip4(LOCAL4))),
+            (Kept::No, Kept::Yes)
+        );
+        keep.remove_local(DOMAIN, LOCAL4.into()).unwrap();
+        assert_eq!(keeper.kept(DEVICE, &ip4(LOCAL4)), Kept::No);
+    }
+
+    /// Where a worker gets all frames, only those that come back from it are the kernel's.
+    #[test]
+    fn the_programs_give_all() {
+        let keep = keep();
+        keep.set_device(DEVICE, OfDevice { all: true, ..device(false) }).unwrap();
+        let Ok(_) = keep.maps() else {
+            eprintln!("SKIPPED the_programs_give_all: {}", keep.without_bpf().unwrap_or_default());
+            return;
+        };
+        let sockets = Map::new(MapKind::Sockets, "test", 4, 4, 1).unwrap();
+        let redirect = Sockets { map: &sockets, missing: XDP_DROP };
+        let xdp = program::load(ProgramKind::Xdp, &keep, Some(redirect)).unwrap();
+        let classifier = program::load(ProgramKind::Classifier, &keep, None).unwrap();
+        // `struct __sk_buff` with a mark.
+        let mut back = [0; 192];
+        back[8..12].copy_from_slice(&keep.mark().to_ne_bytes());
+        for frame in
+            [ip4(LOCAL4), changed(ip4(LOCAL4), &[(0, 3)]), changed(ip4(LOCAL4), &[(13, 6)]), labelled()]
+        {
+            assert_eq!(bpf::test_run(&xdp, &frame, &[]).unwrap(), XDP_DROP as u32);
+            assert_ne!(bpf::test_run(&classifier, &frame, &[]).unwrap(), TCX_NEXT);
+            assert_eq!(bpf::test_run(&classifier, &frame, &back).unwrap(), TCX_NEXT);
+        }
+    }
+
+    /// The programs, run by the kernel, decide as [`Keep::kept`] does.
     #[test]
     fn the_programs_agree() {
         let keep = keep();
         agree(&keep);
-        keep.set_device(DEVICE, DOMAIN, false).unwrap();
+        keep.set_device(DEVICE, device(false)).unwrap();
         agree(&keep);
     }
 
     fn agree(keep: &Keep) {
-        let Ok(maps) = keep.maps() else {
+        let Ok(_) = keep.maps() else {
             eprintln!("SKIPPED the_programs_agree: {}", keep.without_bpf().unwrap_or_default());
             return;
         };
         let sockets = Map::new(MapKind::Sockets, "test", 4, 4, 1).unwrap();
         let redirect = Sockets { map: &sockets, missing: XDP_DROP };
-        let xdp = program::load(ProgramKind::Xdp, maps, Some(redirect)).unwrap();
-        let classifier = program::load(ProgramKind::Classifier, maps, None).unwrap();
-        program::load(ProgramKind::Filter, maps, None).unwrap();
+        let xdp = program::load(ProgramKind::Xdp, keep, Some(redirect)).unwrap();
+        let classifier = program::load(ProgramKind::Classifier, keep, None).unwrap();
+        program::load(ProgramKind::Filter, keep, None).unwrap();
         let number = || {
             prop_oneof![
                 Just(protocol::GRE),
@@ -541,13 +767,16 @@ mod tests {
             number().prop_map(limited6),
             (any::<u8>(), number()).prop_map(|(kind, of)| error6(kind, of)),
         ];
-        let frame = prop_oneof![frame, outer];
+        let tag = prop_oneof![Just(0), Just(0xe000), Just(5), any::<u16>()];
+        let kind = prop_oneof![Just(0x8100), Just(0x88a8)];
+        let behind = (frame.clone(), kind, tag).prop_map(|(frame, kind, tag)| tagged(frame, kind, tag));
+        let frame = prop_oneof![2 => frame, 2 => outer, 1 => behind];
         let changes = proptest::collection::vec((0..114_usize, any::<u8>()), 0..2);
         let strategy = (frame, changes, prop_oneof![14..70_usize, 34..120_usize, Just(120)]);
         proptest!(|((frame, changes, len) in strategy)| {
             let mut frame = changed(frame, &changes);
             frame.truncate(len);
-            let kept = keep.kernel_keeps(DEVICE, &frame);
+            let kept = keep.kept(DEVICE, &frame) != Kept::No;
             let said = bpf::test_run(&xdp, &frame, &[]).unwrap();
             prop_assert_eq!(said == XDP_PASS as u32, kept, "XDP says {}", said);
             // A tag lies elsewhere by then, and the kernel wants the address headers of IP whole.

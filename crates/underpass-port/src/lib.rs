@@ -1,5 +1,6 @@
 //! Where packets come from and go: captures, memory for tests and measurements, and the kernel's devices.
 
+pub mod back;
 mod clsact;
 pub mod keep;
 pub mod live;

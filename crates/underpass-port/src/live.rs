@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use underpass_engine::buffer::{Packet, Pool};
 use underpass_engine::worker::Burst;
 
+use crate::back::BackPort;
 use crate::clsact::{Filter, Hook};
 use crate::keep::Keep;
 use crate::packet::{Fanout, PacketPort};
@@ -246,11 +247,11 @@ pub fn programs_of_others(ifindex: u32) -> (usize, usize) {
 }
 
 fn attach_packet(ifindex: u32, keep: &Keep) -> io::Result<Attached> {
-    let Ok(maps) = keep.maps() else {
+    if keep.without_bpf().is_some() {
         return Ok(Attached::Packet { filter: None, _taken: None, tunnels: None });
-    };
-    let filter = program::load(ProgramKind::Filter, maps, None)?;
-    let drop = program::load(ProgramKind::Classifier, maps, None)?;
+    }
+    let filter = program::load(ProgramKind::Filter, keep, None)?;
+    let drop = program::load(ProgramKind::Classifier, keep, None)?;
     let taken = hook(&drop, ifindex, Hook::Ingress)?;
     // Without it they are cut here.
     let tunnels = tunnel::load().and_then(|program| hook(&program, ifindex, Hook::Egress)).ok();
@@ -258,12 +259,12 @@ fn attach_packet(ifindex: u32, keep: &Keep) -> io::Result<Attached> {
 }
 
 /// A program at a hook of traffic control, as long as this lives.
-enum Hooked {
+pub(crate) enum Hooked {
     Link { _link: OwnedFd },
     Filter { _filter: Filter },
 }
 
-fn hook(program: &OwnedFd, ifindex: u32, hook: Hook) -> io::Result<Hooked> {
+pub(crate) fn hook(program: &OwnedFd, ifindex: u32, hook: Hook) -> io::Result<Hooked> {
     let attach = if hook == Hook::Ingress { Attach::TcIngress } else { Attach::TcEgress };
     match bpf::link(program, ifindex, attach, 0) {
         Ok(link) => Ok(Hooked::Link { _link: link }),
@@ -284,10 +285,9 @@ enum Mode {
 fn attach_xdp(ifindex: u32, keep: &Keep, mode: Mode) -> io::Result<Attached> {
     /// Queues that a device may have.
     const QUEUES: u32 = 1024;
-    let maps = keep.maps().map_err(io::Error::other)?;
     let sockets = Map::new(MapKind::Sockets, "underpass_xsk", 4, 4, QUEUES)?;
     let redirect = Sockets { map: &sockets, missing: XDP_PASS };
-    let program = program::load(ProgramKind::Xdp, maps, Some(redirect))?;
+    let program = program::load(ProgramKind::Xdp, keep, Some(redirect))?;
     let link = sys::soon(|| bpf::link(&program, ifindex, Attach::Xdp, mode as u32))?;
     Ok(Attached::Xdp { sockets, _link: link })
 }
@@ -300,6 +300,8 @@ pub enum LivePort {
     Packet(PacketPort),
     /// A TUN or TAP device of ours.
     Tun(TunPort),
+    /// The return path of frames to the kernel.
+    Back(BackPort),
 }
 
 impl LivePort {
@@ -310,6 +312,7 @@ impl LivePort {
             Self::Xdp(port) => port.receive(pool, burst),
             Self::Packet(port) => port.receive(pool, burst),
             Self::Tun(port) => port.receive(pool, burst),
+            Self::Back(_) => {}
         }
     }
 
@@ -320,6 +323,7 @@ impl LivePort {
             Self::Xdp(port) => port.send(pool, packets),
             Self::Packet(port) => port.send(pool, packets),
             Self::Tun(port) => port.send(pool, packets),
+            Self::Back(port) => port.send(pool, packets),
         }
     }
 
@@ -329,7 +333,7 @@ impl LivePort {
         match self {
             Self::Xdp(port) => port.unsent(),
             Self::Packet(port) => port.unsent(),
-            Self::Tun(_) => false,
+            Self::Tun(_) | Self::Back(_) => false,
         }
     }
 
@@ -339,6 +343,7 @@ impl LivePort {
             Self::Xdp(port) => port.descriptors().collect(),
             Self::Packet(port) => vec![port.descriptor()],
             Self::Tun(port) => vec![port.descriptor()],
+            Self::Back(_) => Vec::new(),
         }
     }
 
@@ -348,6 +353,7 @@ impl LivePort {
             Self::Xdp(port) => (port.tally, port.kernel_drops()),
             Self::Packet(port) => (port.tally(), port.kernel_drops()),
             Self::Tun(port) => (port.tally, 0),
+            Self::Back(port) => (port.tally(), 0),
         };
         Tally { kernel_drops, ..tally }
     }
@@ -358,6 +364,7 @@ impl LivePort {
             Self::Xdp(port) => port.close(pool),
             Self::Packet(port) => port.close(pool),
             Self::Tun(port) => port.close(pool),
+            Self::Back(port) => port.close(pool),
         }
     }
 }

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrayvec::ArrayVec;
 use underpass_engine::buffer::{BURST, HEADROOM, Offload, Packet, Pool};
 use underpass_engine::offload::{self, Leaves, Tunnel};
-use underpass_engine::worker::Burst;
+use underpass_engine::worker::{Burst, Kept};
+use underpass_packet::ethernet;
 
 use crate::keep::Keep;
 use crate::live::Tally;
@@ -58,6 +59,8 @@ mod status {
     pub(super) const KERNEL: u32 = 0;
     pub(super) const USER: u32 = 1;
     pub(super) const COPY: u32 = 2;
+    pub(super) const VLAN_VALID: u32 = 1 << 4;
+    pub(super) const TPID_VALID: u32 = 1 << 6;
 }
 
 /// `struct tpacket2_hdr`, without its end, which we do not read.
@@ -68,6 +71,35 @@ struct Header {
     captured: u32,
     link: u16,
     network: u16,
+    seconds: u32,
+    nanoseconds: u32,
+    tag: u16,
+    tag_protocol: u16,
+}
+
+/// A VLAN tag that the kernel has taken off a frame: EtherType and control information.
+type Tag = [u16; 2];
+
+/// The tag that the kernel says that it has taken off.
+fn tag(status: u32, protocol: u16, control: u16) -> Option<Tag> {
+    let protocol = if status & status::TPID_VALID != 0 { protocol } else { ethernet::VLAN };
+    (status & status::VLAN_VALID != 0).then_some([protocol, control])
+}
+
+/// Puts it back. Whether there was room.
+#[cold]
+fn put_back(tag: Tag, packet: &mut Packet) -> bool {
+    const ADDRESSES: usize = 12;
+    const TAG: usize = 4;
+    let Ok(front) = packet.push(TAG) else { return false };
+    if front.len() < TAG + ADDRESSES {
+        return false;
+    }
+    front.copy_within(TAG..TAG + ADDRESSES, 0);
+    for (to, from) in front.iter_mut().skip(ADDRESSES).zip(tag.map(u16::to_be_bytes).as_flattened()) {
+        *to = *from;
+    }
+    true
 }
 
 /// How many sockets a device has.
@@ -212,6 +244,7 @@ impl PacketPort {
             let header = unsafe { entry.cast::<Header>().as_ref() };
             let (start, len, captured) =
                 (usize::from(header.link), header.len as usize, header.captured as usize);
+            let tag = tag(now, header.tag_protocol, header.tag);
             // SAFETY: as above; within the mapping, which `at` has checked.
             let bytes = unsafe { std::slice::from_raw_parts(entry.as_ptr(), ENTRY) };
             let received = if now & status::COPY != 0 {
@@ -231,11 +264,17 @@ impl PacketPort {
             };
             status.store(status::KERNEL, Ordering::Release);
             self.next = if self.next + 1 < ENTRIES { self.next + 1 } else { 0 };
-            if let Some(packet) = received {
-                match &self.keep {
-                    Some(keep) if keep.kernel_keeps(self.ifindex, packet.bytes()) => pool.give(packet),
-                    _ => burst.push(packet),
-                }
+            let Some(mut packet) = received else { continue };
+            if let Some(tag) = tag
+                && !put_back(tag, &mut packet)
+            {
+                self.tally.malformed += 1;
+                pool.give(packet);
+                continue;
+            }
+            match &self.keep {
+                Some(keep) if keep.kept(self.ifindex, packet.bytes()) == Kept::Yes => pool.give(packet),
+                _ => burst.push(packet),
             }
         }
     }
@@ -516,14 +555,14 @@ pub fn tap(ifindex: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Without BPF: frames with a tag that the kernel took off, and group frames, never reach the worker.
+/// Without BPF: group frames never reach the worker, but for those with a tag, which it may have to count.
 fn attach_classic(fd: RawFd) -> io::Result<()> {
     /// `SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT`, include/uapi/linux/filter.h.
     const TAG_PRESENT: u32 = (-0x1000_i32 + 48).cast_unsigned();
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut steps = [
         step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, TAG_PRESENT),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 2, 0),
         step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 1, 0, 1),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),

@@ -12,7 +12,7 @@ use std::time::Duration;
 use lab::{Forwarder, Namespace, Raw, Seen, port, segment_behind, veth};
 use underpass_engine::buffer::Packet;
 use underpass_engine::offload::{Cut, make_even};
-use underpass_port::keep::Keep;
+use underpass_port::keep::{Keep, OfDevice, Vlan};
 use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::tun::{self, TunKind, TunPort};
 
@@ -407,8 +407,11 @@ fn kernel_and_worker(driver: Driver, bpf: bool) {
     arp[12..14].copy_from_slice(&[8, 6]);
     let mut group = ip4([10, 9, 9, 9]);
     group[0] = 3;
-    let mut tagged = ip4([10, 9, 9, 9]);
-    tagged.splice(12..12, [0x81, 0, 0, 5]);
+    let tagged = |kind: u16, control: u16| {
+        let mut frame = ip4([10, 9, 9, 9]);
+        frame.splice(12..12, [kind.to_be_bytes(), control.to_be_bytes()].concat());
+        frame
+    };
     let frames = [
         ("transit", ip4([10, 9, 9, 9]), false),
         ("local", ip4([10, 0, 0, 9]), true),
@@ -420,17 +423,30 @@ fn kernel_and_worker(driver: Driver, bpf: bool) {
         ("neighbour solicitation", ip6(far(1), 58, 135), true),
         ("group frame", group, true),
         ("ARP", arp, true),
-        ("VLAN", tagged, true),
+        ("VLAN of the kernel's", tagged(0x8100, 0x2006), true),
+        // Of a socket the worker gets a copy, to count it.
+        ("VLAN", tagged(0x88a8, 5), true),
+        ("priority tag", tagged(0x8100, 0xe000), false),
     ];
-    let wanted: Vec<Vec<u8>> =
-        frames.iter().filter(|(.., kept)| !kept).map(|(_, frame, _)| frame.clone()).collect();
     let xdp = driver != Driver::Packet;
+    let gets = |what: &str, kept: bool| !kept || !xdp && what == "VLAN";
+    let wanted: Vec<Vec<u8>> = frames
+        .iter()
+        .filter(|(what, _, kept)| gets(what, *kept))
+        .map(|(_, frame, _)| frame.clone())
+        .collect();
     let (ready, started) = std::sync::mpsc::channel();
     let (end, ended) = std::sync::mpsc::channel();
     let worker = line.router.start(move || {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 8).unwrap();
         let keep = if bpf { Keep::new() } else { Keep::in_user_space("for the test") };
-        keep.set_device(underpass_port::index_of("ra").unwrap(), 3, false).unwrap();
+        keep.set_device(
+            underpass_port::index_of("ra").unwrap(),
+            OfDevice { domain: 3, ..OfDevice::default() },
+        )
+        .unwrap();
+        let ifindex = underpass_port::index_of("ra").unwrap();
+        keep.add_vlan(Vlan { ifindex, protocol: 0x8100, id: 6 }).unwrap();
         keep.add_local(3, [10, 0, 0, 9].into()).unwrap();
         keep.add_local(3, IpAddr::from(far(9))).unwrap();
         keep.add_local(0, IpAddr::from(far(1))).unwrap();
@@ -461,7 +477,8 @@ fn kernel_and_worker(driver: Driver, bpf: bool) {
     assert_eq!(got, wanted);
     if xdp {
         // The tag is out of the tap's frame.
-        let kernel: Vec<_> = frames.iter().filter(|(what, _, kept)| *kept && *what != "VLAN").collect();
+        let kernel: Vec<_> =
+            frames.iter().filter(|(what, _, kept)| *kept && !what.starts_with("VLAN")).collect();
         for (what, frame, _) in kernel {
             assert!(kept.contains(frame), "the kernel has not got: {what}");
         }
@@ -507,7 +524,7 @@ fn workers_share_a_device() {
     let worker = line.router.start(move || {
         let (memory, mut pool) = underpass_port::xdp::Memory::new(4096, 8).unwrap();
         let keep = Keep::new();
-        keep.set_device(underpass_port::index_of("ra").unwrap(), 0, false).unwrap();
+        keep.set_device(underpass_port::index_of("ra").unwrap(), OfDevice::default()).unwrap();
         let device = Device::attach("ra", Driver::Packet, &keep).unwrap();
         let mut ports = [0, 1].map(|_| device.port(&[0], 1500, &memory, &mut pool).unwrap());
         ready.send(()).unwrap();

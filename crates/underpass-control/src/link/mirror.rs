@@ -4,16 +4,22 @@ use libc::{IFF_LOOPBACK, IFF_LOWER_UP, IFF_UP};
 use underpass_engine::buffer::PortId;
 use underpass_engine::tables::LinkId;
 use underpass_netlink::{Attribute, Attributes, Refusal, Type, Validate, policy};
+use underpass_packet::ethernet;
 
 use super::encode::IFLA_VRF_TABLE;
 use super::{Link, LinkKind};
 use crate::events::Cause;
+use crate::host::VlanDevice;
 use crate::request::word;
 use crate::{Device, Request, Router};
 
 const ALL: [Type; 66] = policy(&[]);
 const INFO: [Type; 6] = policy(&[]);
 const VRF: [Type; 2] = policy(&[]);
+const VLAN: [Type; 6] = policy(&[]);
+/// include/uapi/linux/if_link.h
+const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
 
 /// `IFLA_INFO_KIND`, as it is.
 fn info_kind(attributes: &Attributes<'_, 66>) -> Result<Option<String>, Refusal> {
@@ -39,6 +45,24 @@ fn kind_of(attributes: &Attributes<'_, 66>, flags: u32) -> Result<LinkKind, Refu
     Ok(table.map_or(LinkKind::Kernel, |table| LinkKind::Vrf { table: table.u32() }))
 }
 
+/// The VLAN of a VLAN device of the kernel's whose lower link is in this namespace.
+fn vlan_of(attributes: &Attributes<'_, 66>) -> Result<Option<VlanDevice>, Refusal> {
+    let (Some(info), Some(lower)) = (attributes.get(libc::IFLA_LINKINFO), attributes.get(libc::IFLA_LINK))
+    else {
+        return Ok(None);
+    };
+    let info = info.parse_nested(&INFO, Validate::Liberal)?;
+    let is_vlan = info.get(libc::IFLA_INFO_KIND).is_some_and(|kind| kind.text() == "vlan");
+    let elsewhere = attributes.get(libc::IFLA_LINK_NETNSID).is_some();
+    let Some(data) = info.get(libc::IFLA_INFO_DATA).filter(|_| is_vlan && !elsewhere) else {
+        return Ok(None);
+    };
+    let data = data.parse_nested(&VLAN, Validate::Liberal)?;
+    let protocol = data.get(IFLA_VLAN_PROTOCOL).map_or(ethernet::VLAN, |protocol| protocol.be16());
+    let id = data.get(IFLA_VLAN_ID).map(|id| id.u16());
+    Ok(id.map(|id| VlanDevice { lower: lower.u32(), protocol, id }))
+}
+
 impl Router {
     /// `RTM_NEWLINK` and `RTM_DELLINK` of the kernel.
     pub(crate) fn mirror_link(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
@@ -59,6 +83,8 @@ impl Router {
             live.devices.tell(index, request.message.body());
             live.devices.tell_kind(index, info_kind(&attributes)?.as_deref());
         }
+        let vlan = vlan_of(&attributes)?;
+        self.note_vlan(index, vlan);
         let mac = |kind: u16| {
             let bytes =
                 attributes.get(kind).and_then(|mac: Attribute<'_>| mac.value.first_chunk::<6>().copied());
@@ -186,6 +212,7 @@ impl Router {
             live.advertised.forget(index);
         }
         self.unpublish_tunnel(index);
+        self.forget_link_of_host(index);
         self.links.remove(index);
         self.engine.remove_link(link.id);
         self.forget_sysctls(index);

@@ -144,13 +144,17 @@ enum Made {
 }
 
 impl Router {
-    /// What there is to warn of: policers whose burst is too small for a packet.
+    /// What there is to warn of: policers whose burst is too small for a packet, and links where what the host itself
+    /// sends goes past what looks at what leaves.
     pub fn warnings(&self) -> Vec<String> {
         let police = self.actions.of_kind("police");
         let small = police.filter_map(|(name, _)| Some((name, self.small_burst(name)?)));
-        small
-            .map(|(name, small)| format!("the burst of police {} is {}", name.index, request::small(small)))
-            .collect()
+        let small = small
+            .map(|(name, small)| format!("the burst of police {} is {}", name.index, request::small(small)));
+        let passed_by = self.passed_by().map(|link| {
+            format!("{link}: what the host itself sends passes neither the filters nor the qdisc of what leaves there")
+        });
+        small.chain(passed_by).collect()
     }
 
     /// The packet path's name of an action.

@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
-use underpass_control::{Client, Owner, Protocol, Replies, Route, Router};
+use underpass_control::{Client, Owner, Protocol, Replies, Route, Router, VlanDevice};
 use underpass_engine::tables::Writer;
 use underpass_netlink::reply::{Address, Reply, write_message};
 use underpass_netlink::{Message, messages};
 
+/// What Linux 6.12 multicast while VLAN devices came and went.
+const VLANS: &str = include_str!("recorded/vlan.txt");
 const RECORDED: &str = include_str!("recorded/kernel.txt");
 
 fn router() -> Router {
@@ -66,6 +68,28 @@ fn routes_as_they_come_and_go() {
         let mut router = router();
         feed(&mut router, Some(after));
         assert_eq!(ways(&router, destination), wanted, "after {after}");
+    }
+}
+
+#[test]
+fn vlan_devices_of_the_kernel() {
+    let mut router = router();
+    let five = VlanDevice { lower: 13, protocol: 0x8100, id: 5 };
+    let six = VlanDevice { lower: 13, protocol: 0x88a8, id: 6 };
+    let after = [
+        ("link add v0", vec![]),
+        ("name v0.5", vec![five]),
+        ("name v0.6", vec![five, six]),
+        ("link del", vec![six]),
+    ];
+    let mut sections = VLANS.split("# ip ").skip(1);
+    for (command, wanted) in after {
+        let section = sections.next().unwrap();
+        assert!(section.contains(command), "{section}");
+        for line in section.lines().skip(1) {
+            messages(&bytes(line)).into_iter().for_each(|message| router.mirror(&message));
+        }
+        assert_eq!(router.vlan_devices().collect::<Vec<_>>(), wanted, "after {command}");
     }
 }
 

@@ -553,6 +553,9 @@ pub struct Link {
     pub host: Option<PortId>,
     /// Whether the host's kernel sees what comes in by it too.
     pub shared: bool,
+    /// The port by which the host's kernel takes, as frames, what it keeps of what comes in by it: a link of which a
+    /// worker gets all frames, so that its filters see them.
+    pub kernel: Option<PortId>,
     /// Of a link in a VRF of the router's, beside a kernel that knows no VRFs: the addresses of the VRF, to
     /// which alone the host listens there. `None`: it listens to all of its own.
     pub addresses: Option<Box<[IpAddr]>>,

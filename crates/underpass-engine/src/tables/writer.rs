@@ -501,6 +501,7 @@ mod tests {
             source6: None,
             host: None,
             shared: false,
+            kernel: None,
             addresses: None,
             mpls: false,
             rpl: true,

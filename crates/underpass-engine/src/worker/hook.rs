@@ -430,7 +430,7 @@ pub(super) fn apply_type(packet: &mut Packet, place: &Place) {
 }
 
 /// A copy of a packet, with what goes along with it.
-fn copy(pool: &mut crate::buffer::Pool, packet: &Packet) -> Option<Packet> {
+pub(super) fn copy(pool: &mut crate::buffer::Pool, packet: &Packet) -> Option<Packet> {
     let mut copy = pool.take_for(packet.len())?;
     let room = copy.headroom().min(crate::buffer::LEAST_HEADROOM);
     if copy.copy_back(packet, room).is_err() {

@@ -25,6 +25,7 @@ mod icmp;
 mod ioam;
 mod ipv4;
 mod ipv6;
+mod kept;
 mod local;
 mod lsp;
 mod mpls;
@@ -66,6 +67,7 @@ use hook::{Hooks, place_of};
 pub(crate) use icmp::Error as IcmpError;
 pub(crate) use ipv4::{check as ipv4_check, plain as ipv4_plain};
 pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
+pub use kept::{Keeper, Kept};
 use reassemble::Reassembly;
 use road::LABELLED;
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
@@ -108,6 +110,8 @@ pub(crate) struct Path<const COUNT: bool> {
     icmp: Limiter,
     /// Whether the router has no kernel beside it and answers ARP, neighbour discovery and pings itself.
     answers: bool,
+    /// Who knows which frames the kernel keeps, where there is one.
+    keeper: Option<Box<dyn Keeper>>,
     /// What waits for a neighbour, where somebody can be asked for it.
     holds: Option<Holds>,
     /// Queues of queueing disciplines.
@@ -190,6 +194,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             labelled: mpls::Labelled::default(),
             icmp: Limiter::new(ICMP_RATE.0, ICMP_RATE.1),
             answers: true,
+            keeper: None,
             holds: None,
             shape: Shape::default(),
             reassembly: Reassembly::default(),
@@ -302,6 +307,9 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Some(tunnel) = view.tables.tunnels().of_link(ingress) {
             self.take_from_host(view, port, tunnel, burst, trace);
             return false;
+        }
+        if let Some(kernel) = link.kernel {
+            self.give_kept(kernel, (port, ingress, link), burst, trace);
         }
         let mut fibs = Fibs::new(view, link.lookup);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();

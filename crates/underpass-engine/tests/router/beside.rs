@@ -56,6 +56,7 @@ impl Lab {
                 source6: Some(v6(&format!("fd00:{i}::1"))),
                 host,
                 shared,
+                kernel: None,
                 addresses: None,
                 mpls: false,
                 rpl: true,

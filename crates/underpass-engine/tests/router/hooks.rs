@@ -11,7 +11,7 @@ use underpass_engine::tables::{
     TcActionKind, U32Key, U32Node, U32Table, VlanEdit,
 };
 use underpass_engine::trace::Untraced;
-use underpass_engine::worker::Burst;
+use underpass_engine::worker::{Burst, Keeper, Kept};
 use underpass_packet::{ethernet, protocol};
 
 const SECOND: u64 = 1_000_000_000;
@@ -393,5 +393,67 @@ fn gact_by_chance() {
     lab.attach(0, Some(hook), None);
     let passed = (0..100).map(|_| lab.send(&frames(50)).len()).sum::<usize>();
     assert!((4350..4650).contains(&passed), "{passed}");
+    lab.assert_accounted();
+}
+
+/// A kernel that keeps ARP and VLAN 5, and may know somebody in VLAN 6.
+struct Keeps;
+
+impl Keeper for Keeps {
+    fn kept(&mut self, ifindex: u32, frame: &[u8]) -> Kept {
+        assert_eq!(ifindex, 1);
+        match frame[12..16] {
+            [8, 6, ..] | [0x81, 0, 0, 5] => Kept::Yes,
+            [0x81, 0, 0, 6] => Kept::Copy,
+            _ => Kept::No,
+        }
+    }
+}
+
+/// A filter sees what the kernel keeps, drops it, changes it, or lets it go to the kernel as it is then.
+#[test]
+fn what_the_kernel_keeps_passes_filters_first() {
+    const KERNEL: PortId = PortId(7);
+    let mut lab = Lab::new();
+    lab.worker = lab.worker.beside_kernel(4).kept_by(Keeps);
+    let untag = lab.action(TcActionKind::Vlan(VlanEdit::Pop), Control::Ok).0;
+    let drop = lab.gact(Control::Drop);
+    let all_of = |ethertype, action| {
+        of(ethertype, Classifier::Matchall(Outcome { actions: vec![action], ..Outcome::default() }))
+    };
+    let arp = frame(ethernet::ARP, &[0; 28]);
+    let in_vlan = |id: u8| {
+        let mut tagged = frames(1).remove(0);
+        tagged.splice(12..12, [0x81, 0, 0, id]);
+        tagged
+    };
+    let attach = |lab: &mut Lab, priorities| {
+        let (hook, _) = lab.chains(vec![FilterChain { index: 0, priorities }]);
+        let link =
+            underpass_engine::tables::Link { kernel: Some(KERNEL), ingress: Some(hook), ..lab.link(0) };
+        lab.writer.set_link(lab.links[0], link);
+    };
+    let kernel = |lab: &mut Lab| -> Vec<Vec<u8>> {
+        let sent: Vec<_> = lab.worker.sent(KERNEL).collect();
+        let bytes = sent.iter().map(|packet| packet.bytes().to_vec()).collect();
+        sent.into_iter().for_each(|packet| lab.worker.pool().give(packet));
+        bytes
+    };
+    // Nothing takes them: each to whom it belongs, an unknown VLAN to both.
+    attach(&mut lab, vec![]);
+    let all = [arp.clone(), in_vlan(5), in_vlan(6), frames(1).remove(0)];
+    assert_eq!(lab.send(&all).len(), 1);
+    assert_eq!(kernel(&mut lab), all[..3]);
+    assert_eq!(lab.drops(), [("vlan-unknown", 1)]);
+    assert_eq!(lab.writer.totals().delivered, 3);
+    // What the filter has made of it is looked at.
+    attach(&mut lab, vec![all_of(ethernet::VLAN, untag)]);
+    assert_eq!(lab.send(&all).len(), 3);
+    assert_eq!(kernel(&mut lab), [arp.clone()]);
+    // Dropped before.
+    attach(&mut lab, vec![all_of(ethernet::ARP, drop)]);
+    assert_eq!(lab.send(&all).len(), 1);
+    assert_eq!(kernel(&mut lab), all[1..3]);
+    assert_eq!(lab.drops(), [("tc-action", 1), ("vlan-unknown", 2)]);
     lab.assert_accounted();
 }

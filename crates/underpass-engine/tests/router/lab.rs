@@ -50,6 +50,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         source6: Some(v6(&format!("fd00:{i}::1"))),
         host: None,
         shared: false,
+        kernel: None,
         addresses: None,
         mpls: false,
         rpl: true,

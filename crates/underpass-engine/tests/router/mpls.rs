@@ -151,6 +151,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         source6: Some(lab::v6(&format!("fd00:{i}::1"))),
         host: None,
         shared: false,
+        kernel: None,
         addresses: None,
         rpl: true,
         seg6: true,

@@ -1,7 +1,7 @@
 //! AF_XDP without a C library: memory, rings, sockets, and BPF to load and attach the program of
 //! [`crate::keep`].
 
-mod assembler;
+pub(crate) mod assembler;
 pub(crate) mod bpf;
 mod flood;
 pub(crate) mod program;

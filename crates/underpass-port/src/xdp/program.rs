@@ -1,5 +1,5 @@
 //! The program that decides, for each frame that a device receives, whether the kernel keeps it or a worker
-//! gets it. It says what [`crate::keep::Rules::kernel_keeps`] says.
+//! gets it. It says what [`crate::keep::Keep::kept`] says.
 //!
 //! There are three of a kind: for XDP, whose verdict redirects a frame to the worker's socket; for the socket
 //! filter of an AF_PACKET port, which sees a copy of every frame and takes those for the worker; and for the
@@ -12,7 +12,7 @@ use underpass_packet::{ethernet, protocol};
 
 use super::assembler::{Label, Program, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, Register, Size, When};
 use super::bpf::{self, Map, ProgramKind};
-use crate::keep::{ERRORS4, INFORMATION6, Maps, ND, NEVER_FORWARDED, QUOTED};
+use crate::keep::{ALL, ERRORS4, INFORMATION6, Keep, LABELS, Maps, ND, NEVER_FORWARDED, QUOTED, VLAN_ID};
 
 /// Helpers, from include/uapi/linux/bpf.h.
 const MAP_LOOKUP_ELEM: i32 = 1;
@@ -29,7 +29,10 @@ mod xdp_md {
 
 /// `struct __sk_buff`.
 mod sk_buff {
+    pub(super) const MARK: i16 = 8;
     pub(super) const VLAN_PRESENT: i16 = 20;
+    pub(super) const VLAN_TCI: i16 = 24;
+    pub(super) const VLAN_PROTO: i16 = 28;
     pub(super) const IFINDEX: i16 = 40;
 }
 
@@ -43,6 +46,9 @@ const FILTER_ALL: i32 = -1;
 /// Offsets in a frame.
 const ETHERTYPE: i16 = 12;
 const ETHERNET_END: i32 = 14;
+/// Of a tag that is in the frame.
+const TAG: i16 = 14;
+const TAG_LEN: i32 = 4;
 const IP4_DESTINATION: i16 = 30;
 const IP4_END: i32 = 34;
 const IP6_NEXT_HEADER: i16 = 20;
@@ -65,13 +71,16 @@ const NEXT_HEADER: i16 = -34;
 
 /// What is known of a device.
 const DEVICE_DOMAIN: i16 = 0;
-const DEVICE_LABELS: i16 = 4;
+const DEVICE_FLAGS: i16 = 4;
 
 /// The stack, down from the frame pointer: keys of maps, and the frame's start where it is copied.
 const KEY_INGRESS: i16 = -4;
 const KEY_ADDRESS: i16 = -24;
+const KEY_VLAN: i16 = -24;
 /// Not a multiple of four: the addresses behind the link layer are. The most that is looked at is 118 bytes.
 const FRAME: i16 = -142;
+/// What is known of the device.
+const FLAGS: i16 = -148;
 
 /// Where the frame's bytes come from.
 struct Writer {
@@ -88,11 +97,13 @@ pub(crate) struct Sockets<'a> {
 }
 
 /// Loads the program. `sockets` is what XDP redirects to, by queue; the others need none.
-pub(crate) fn load(kind: ProgramKind, maps: &Maps, sockets: Option<Sockets<'_>>) -> io::Result<OwnedFd> {
+pub(crate) fn load(kind: ProgramKind, keep: &Keep, sockets: Option<Sockets<'_>>) -> io::Result<OwnedFd> {
+    let maps = keep.maps().map_err(io::Error::other)?;
+    let mark = keep.mark().cast_signed();
     let mut program = Program::default();
     let keep = program.label();
     let mut writer = Writer { program, kind, keep };
-    writer.classify(maps);
+    writer.classify(maps, mark);
     let keep_verdict = match kind {
         ProgramKind::Xdp => XDP_PASS,
         ProgramKind::Classifier => TCX_NEXT,
@@ -119,18 +130,21 @@ pub(crate) fn load(kind: ProgramKind, maps: &Maps, sockets: Option<Sockets<'_>>)
 
 impl Writer {
     /// Jumps to `keep` if the kernel keeps the frame, and falls through if the worker gets it.
-    fn classify(&mut self, maps: &Maps) {
+    fn classify(&mut self, maps: &Maps, mark: i32) {
         let keep = self.keep;
         let (ip6, short) = (self.program.label(), self.program.label());
         let (labelled, taken) = (self.program.label(), self.program.label());
         let claimed = self.program.label();
         self.program.copy(R6, R1);
+        if self.kind != ProgramKind::Xdp {
+            self.returned(mark);
+        }
+        self.ingress(maps, taken);
         self.open();
+        self.tag(maps, taken);
         self.reach(IP4_END, short);
-        self.ingress(maps);
+        self.group();
         let program = &mut self.program;
-        program.load(Size::Word, R9, R0, DEVICE_DOMAIN);
-
         program.load(Size::Half, R2, R7, ETHERTYPE);
         program.jump_if(R2, When::Equal, in_machine_order(ethernet::IPV6), ip6);
         program.jump_if(R2, When::Equal, in_machine_order(ethernet::MPLS), labelled);
@@ -173,27 +187,97 @@ impl Writer {
         // Labels need not have an IP header behind them.
         program.here(short);
         self.reach(ETHERNET_END, keep);
-        self.ingress(maps);
+        self.group();
         let program = &mut self.program;
         program.load(Size::Half, R2, R7, ETHERTYPE);
         program.jump_if(R2, When::NotEqual, in_machine_order(ethernet::MPLS), keep);
         program.here(labelled);
-        program.load(Size::Word, R2, R0, DEVICE_LABELS);
-        program.jump_if(R2, When::Equal, 0, keep);
+        program.load(Size::Word, R2, R10, FLAGS);
+        program.jump_if(R2, When::Bits, LABELS.cast_signed(), taken);
+        program.jump(keep);
         program.here(taken);
     }
 
-    /// R0 becomes the address of what is known of the device that the frame came in by. The kernel keeps what is
-    /// sent to a group of stations, or comes in by a device of which nothing is known.
-    fn ingress(&mut self, maps: &Maps) {
+    /// The kernel keeps what comes back from a worker, whose mark nobody else is to see.
+    fn returned(&mut self, mark: i32) {
         let program = &mut self.program;
-        program.load(Size::Byte, R2, R7, 0);
-        program.jump_if(R2, When::Bits, 1, self.keep);
+        let not_ours = program.label();
+        program.load(Size::Word, R2, R6, sk_buff::MARK);
+        program.jump_if(R2, When::NotEqual, mark, not_ours);
+        if self.kind == ProgramKind::Classifier {
+            program.set(R2, 0);
+            program.store(Size::Word, R6, sk_buff::MARK, R2);
+        }
+        program.jump(self.keep);
+        program.here(not_ours);
+    }
+
+    /// Notes what is known of the device that the frame came in by; its domain is in R9. The kernel keeps what comes in by
+    /// a device of which nothing is known. Jumps to `taken` if a worker gets all frames.
+    fn ingress(&mut self, maps: &Maps, taken: Label) {
+        let program = &mut self.program;
         let ingress = if self.kind == ProgramKind::Xdp { xdp_md::INGRESS_IFINDEX } else { sk_buff::IFINDEX };
         program.load(Size::Word, R2, R6, ingress);
         program.store(Size::Word, R10, KEY_INGRESS, R2);
         look_up(program, &maps.devices, KEY_INGRESS);
         program.jump_if(R0, When::Equal, 0, self.keep);
+        program.load(Size::Word, R9, R0, DEVICE_DOMAIN);
+        program.load(Size::Word, R2, R0, DEVICE_FLAGS);
+        program.store(Size::Word, R10, FLAGS, R2);
+        program.jump_if(R2, When::Bits, ALL.cast_signed(), taken);
+    }
+
+    /// The kernel keeps what is sent to a group of stations. Before XDP looks behind a tag it has seen that.
+    fn group(&mut self) {
+        if self.kind != ProgramKind::Xdp {
+            self.group_at_start();
+        }
+    }
+
+    fn group_at_start(&mut self) {
+        let program = &mut self.program;
+        program.load(Size::Byte, R2, R7, 0);
+        program.jump_if(R2, When::Bits, 1, self.keep);
+    }
+
+    /// Passes over a priority tag. Of a frame with another tag the kernel has taken that off, except before XDP: the
+    /// kernel keeps it, and a socket gets it too (`taken`) if the kernel has no device for the VLAN.
+    fn tag(&mut self, maps: &Maps, taken: Label) {
+        let untagged = self.program.label();
+        if self.kind == ProgramKind::Xdp {
+            self.reach(ETHERNET_END, self.keep);
+            self.group_at_start();
+            self.reach(ETHERNET_END + TAG_LEN, untagged);
+            let (tagged, keep) = (self.program.label(), self.keep);
+            let program = &mut self.program;
+            program.load(Size::Half, R2, R7, ETHERTYPE);
+            program.jump_if(R2, When::Equal, in_machine_order(ethernet::VLAN), tagged);
+            program.jump_if(R2, When::NotEqual, in_machine_order(ethernet::SERVICE_VLAN), untagged);
+            program.here(tagged);
+            program.load(Size::Half, R2, R7, TAG);
+            program.jump_if(R2, When::Bits, in_machine_order(VLAN_ID), keep);
+            // The addresses are not looked at any more.
+            self.program.add(R7, TAG_LEN);
+        } else {
+            let keep = self.keep;
+            let program = &mut self.program;
+            program.load(Size::Word, R2, R6, sk_buff::VLAN_PRESENT);
+            program.jump_if(R2, When::Equal, 0, untagged);
+            program.load(Size::Word, R2, R6, sk_buff::VLAN_TCI);
+            program.and(R2, i32::from(VLAN_ID));
+            program.jump_if(R2, When::Equal, 0, untagged);
+            if self.kind == ProgramKind::Filter {
+                program.store(Size::Half, R10, KEY_VLAN + 4, R2);
+                program.load(Size::Word, R2, R10, KEY_INGRESS);
+                program.store(Size::Word, R10, KEY_VLAN, R2);
+                program.load(Size::Word, R2, R6, sk_buff::VLAN_PROTO);
+                program.store(Size::Half, R10, KEY_VLAN + 6, R2);
+                look_up(program, &maps.vlans, KEY_VLAN);
+                program.jump_if(R0, When::Equal, 0, taken);
+            }
+            program.jump(keep);
+        }
+        self.program.here(untagged);
     }
 
     /// Writes the claim that there must be for a worker to get this IPv4 packet, and jumps to `claimed`; to `keep`
@@ -338,8 +422,6 @@ impl Writer {
             program.load(Size::Word, R8, R6, xdp_md::DATA_END);
             return;
         }
-        program.load(Size::Word, R2, R6, sk_buff::VLAN_PRESENT);
-        program.jump_if(R2, When::NotEqual, 0, self.keep);
         program.copy(R7, R10);
         program.add(R7, i32::from(FRAME));
     }

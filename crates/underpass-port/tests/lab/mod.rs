@@ -16,7 +16,7 @@ use underpass_engine::buffer::{HEADROOM, Offload, Packet, Pool, Segment, Segment
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::{self, Sum};
 use underpass_port::index_of;
-use underpass_port::keep::Keep;
+use underpass_port::keep::{Keep, OfDevice};
 use underpass_port::live::{Device, Driver, LivePort};
 use underpass_port::xdp::Memory;
 
@@ -218,7 +218,7 @@ pub fn wait(ports: &[LivePort]) {
 
 /// A device of the current namespace with one port. The device is attached for as long as the test lives.
 pub fn port(name: &str, driver: Driver, keep: &Keep, memory: &Memory, pool: &mut Pool) -> LivePort {
-    keep.set_device(index_of(name).unwrap(), 0, false).unwrap();
+    keep.set_device(index_of(name).unwrap(), OfDevice::default()).unwrap();
     let mut device = Device::attach(name, driver, keep).unwrap();
     device.share_among(1);
     let queues: Vec<_> = (0..device.queues()).collect();

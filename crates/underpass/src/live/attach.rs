@@ -12,13 +12,14 @@ use underpass_engine::buffer::PortId;
 use underpass_netlink::{fou, tunnel};
 use underpass_packet::protocol;
 use underpass_port::{
-    keep::{Claim, Keep},
+    keep::{Claim, Keep, OfDevice, Vlan},
     live::{Device, LONGEST, LivePort},
     tun::{ROUTER_MAC, TunKind, TunPort},
 };
 
 use super::{
     Options,
+    back::Backs,
     device::{self, Sysctls},
     filters::Watch,
     variables,
@@ -46,6 +47,9 @@ const FRAMING: usize = 22;
 const HOST_MTU: u32 = 65535;
 /// A device that could not be attached is tried again when it changes.
 type Failed = BTreeSet<(u32, u32)>;
+
+/// Generations: of links, of local addresses, of ports of foo-over-UDP, of what looks at packets.
+type Seen = (u64, u64, u64, u64);
 
 /// A device that is attached.
 struct Attached {
@@ -76,10 +80,14 @@ pub struct Attachments {
     kept: BTreeSet<(u32, IpAddr)>,
     /// What of that tunnels and ports of foo-over-UDP claim.
     claimed: BTreeSet<Claim>,
-    /// The domain of each device, and whether it takes labels.
-    told: BTreeMap<u32, (u32, bool)>,
+    /// The VLANs that it keeps for the kernel's devices.
+    vlans: BTreeSet<Vlan>,
+    /// What it knows of each device.
+    told: BTreeMap<u32, OfDevice>,
+    /// The return paths of frames to the kernel, of devices of which workers get all frames.
+    backs: Backs,
     /// What of the router has been seen.
-    seen: Option<(u64, u64, u64)>,
+    seen: Option<Seen>,
     sysctls: Sysctls,
 }
 
@@ -99,10 +107,17 @@ impl Attachments {
             failed: Failed::new(),
             kept: BTreeSet::new(),
             claimed: BTreeSet::new(),
+            vlans: BTreeSet::new(),
             told: BTreeMap::new(),
+            backs: Backs::default(),
             seen: None,
             sysctls,
         }
+    }
+
+    /// The frames that the kernel keeps.
+    pub fn keep(&self) -> &Keep {
+        &self.keep
     }
 
     /// Makes the device that stands for the host.
@@ -129,7 +144,8 @@ impl Attachments {
 
     /// Whether a link is one of those that the router has made.
     pub fn is_own(&self, index: u32) -> bool {
-        self.hosts.values().any(|(own, _)| *own == index) || self.tunnels.contains_key(&index)
+        let host = self.hosts.values().any(|(own, _)| *own == index);
+        host || self.tunnels.contains_key(&index) || self.backs.are(index)
     }
 
     /// Name and driver of what is attached.
@@ -143,16 +159,25 @@ impl Attachments {
 
     /// Follows the links and addresses of the router: attaches what has come, detaches what has gone.
     pub fn follow(&mut self, router: &mut Router, workers: &[Handle], (made, watch): (&Made, &Watch)) {
-        let state =
-            |router: &Router| (router.link_generation(), router.local_generation(), router.fou_generation());
+        let state = |router: &Router| {
+            let (links, locals) = (router.link_generation(), router.local_generation());
+            (links, locals, router.fou_generation(), router.hooked_generation())
+        };
         let seen = state(router);
+        for port in self.backs.idle(router) {
+            self.close(port, workers);
+        }
         if self.seen == Some(seen) {
             return;
         }
         let links = self.seen.is_none_or(|(links, ..)| links != seen.0);
-        if links || self.seen.is_none_or(|(.., ports)| ports != seen.2) {
+        if links || self.seen.is_none_or(|(_, _, ports, _)| ports != seen.2) {
             self.keep_claims(router);
         }
+        if links {
+            self.keep_vlans(router);
+        }
+        self.follow_hooks(router, workers);
         // First what the kernel keeps: an address that is new is the kernel's before packets for it come.
         self.keep_addresses(router);
         if links {
@@ -366,7 +391,7 @@ impl Attachments {
         };
         let mut device = Device::attach(name, driver, &self.keep)?;
         if device.driver() != "packet"
-            && let Some(why) = why_not_xdp(&device, mtu, workers.len())
+            && let Some(why) = why_not_xdp(&device, mtu, workers.len()).or(takes_again(&device, router))
         {
             tracing::warn!("{name} {why}: it is attached with AF_PACKET");
             drop(device);
@@ -383,6 +408,10 @@ impl Attachments {
         }
         let port = self.resting.remove(&index).unwrap_or_else(|| self.free_port());
         let device = Arc::new(device);
+        // Before the device's first frame.
+        if router.hooked(index).ingress {
+            self.give_all(router, index, &device, workers);
+        }
         for (number, worker) in workers.iter().enumerate() {
             let queues: Vec<u32> = (0..device.queues()).skip(number).step_by(workers.len()).collect();
             worker.order(Order::Open(port, Arc::clone(&device), queues, mtu as usize));
@@ -400,6 +429,9 @@ impl Attachments {
         tracing::info!("{}: detached", device.name());
         let _ = self.keep.remove_device(index);
         self.told.remove(&index);
+        if let Some(port) = self.backs.remove(router, index) {
+            self.close(port, workers);
+        }
         let _ = router.attach(index, None);
         router.ignore_advertised(index, false);
         workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
@@ -418,14 +450,64 @@ impl Attachments {
         self.sysctls.restore_all();
     }
 
-    /// Tells the ports which domain a link belongs to, that of its VRF, and whether it takes labels.
+    /// Sets for the ports which domain a link belongs to, that of its VRF, whether it takes labels, and whether workers get all
+    /// of its frames.
     fn keep_device(&mut self, router: &Router, index: u32) {
-        let now @ (domain, labels) = (router.domain_of(index), router.takes_labels(index));
+        let (domain, labels) = (router.domain_of(index), router.takes_labels(index));
+        let now = OfDevice { domain, labels, all: self.backs.gives_all(index) };
         if self.told.insert(index, now) != Some(now)
-            && let Err(error) = self.keep.set_device(index, domain, labels)
+            && let Err(error) = self.keep.set_device(index, now)
         {
             tracing::error!("interface {index}: {error}");
         }
+    }
+
+    /// Gives workers all frames of the devices whose filters look at what comes in, and of no others.
+    fn follow_hooks(&mut self, router: &mut Router, workers: &[Handle]) {
+        let attached: Vec<(u32, Arc<Device>)> =
+            self.attached.iter().map(|(index, attached)| (*index, Arc::clone(&attached.device))).collect();
+        for (index, device) in attached {
+            if takes_again(&device, router).is_some()
+                && let Some(Attached { mtu, .. }) = self.attached.get(&index)
+            {
+                let (mtu, name) = (*mtu, device.name().to_owned());
+                self.detach(index, router, workers);
+                // Its program goes with it, before another takes its place.
+                drop(device);
+                if let Err(error) = self.attach(index, &name, mtu, router, workers) {
+                    tracing::error!("{error}");
+                }
+                continue;
+            }
+            let hooked = router.hooked(index);
+            if hooked.ingress && !self.backs.gives_all(index) {
+                self.give_all(router, index, &device, workers);
+            } else if !hooked.ingress {
+                self.backs.stop(index);
+            }
+            self.backs.warn(device.name(), index, hooked.egress);
+            self.keep_device(router, index);
+        }
+    }
+
+    /// Makes the return path for the frames of a device, all of which go to workers then.
+    fn give_all(&mut self, router: &mut Router, index: u32, device: &Device, workers: &[Handle]) {
+        if self.backs.again(index) {
+            return;
+        }
+        let port = self.free_port();
+        match self.backs.make((index, device), port, &self.keep, &self.sysctls, workers) {
+            Ok(()) => router.set_kernel_port(index, Some(port)),
+            Err(why) => {
+                self.ports.remove(&port.0);
+                self.backs.cannot(device.name(), index, &why);
+            }
+        }
+    }
+
+    fn close(&mut self, port: PortId, workers: &[Handle]) {
+        workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
+        self.ports.remove(&port.0);
     }
 
     /// Tells the ports which addresses are the kernel's.
@@ -442,6 +524,22 @@ impl Attachments {
         self.kept = now;
         let attached: Vec<u32> = self.attached.keys().copied().collect();
         attached.into_iter().for_each(|index| self.keep_device(router, index));
+    }
+
+    /// Sets for the ports which VLANs the kernel has devices for.
+    fn keep_vlans(&mut self, router: &Router) {
+        let devices = router.vlan_devices();
+        let now: BTreeSet<Vlan> =
+            devices.map(|of| Vlan { ifindex: of.lower, protocol: of.protocol, id: of.id }).collect();
+        for &vlan in now.difference(&self.vlans) {
+            if let Err(error) = self.keep.add_vlan(vlan) {
+                tracing::error!("{vlan:?}: {error}");
+            }
+        }
+        for &vlan in self.vlans.difference(&now) {
+            let _ = self.keep.remove_vlan(vlan);
+        }
+        self.vlans = now;
     }
 
     /// Tells the ports what of the kernel's is the workers', because a tunnel or a port of foo-over-UDP takes it.
@@ -502,6 +600,12 @@ fn claims_of(tunnel: &Tunnel) -> impl Iterator<Item = Claim> {
     let plain =
         protocols.iter().flat_map(move |protocol| [false, true].map(|quoted| claim(*protocol, 0, quoted)));
     plain.chain(datagrams)
+}
+
+/// Why a device is not attached with XDP in generic mode: that would take frames that come back to the kernel once more.
+fn takes_again(device: &Device, router: &Router) -> Option<String> {
+    let again = device.driver() == "xdp-generic" && router.hooked(device.ifindex()).ingress;
+    again.then(|| "has no native XDP, and filters see what the kernel keeps of it".to_owned())
 }
 
 /// Why a device is not attached with AF_XDP although it could be.

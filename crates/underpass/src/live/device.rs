@@ -183,6 +183,11 @@ impl Sysctls {
         }
     }
 
+    /// No packet of the kernel's own goes to the device of a return path.
+    pub fn return_path(&self, device: &str) {
+        set(format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6"), "1");
+    }
+
     /// Puts back what was changed of a device when it was attached.
     pub fn restore(&mut self, device: &str) {
         let of_device = |path: &PathBuf| {

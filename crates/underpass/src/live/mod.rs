@@ -7,6 +7,7 @@
 mod accounts;
 mod ask;
 mod attach;
+mod back;
 mod descriptors;
 mod device;
 mod events;
@@ -53,6 +54,8 @@ use underpass_engine::{
     buffer::PortId,
     tables::{Reader, Tables, Writer},
 };
+
+use underpass_port::keep::Keep;
 
 use crate::{
     fpm::Fpm,
@@ -157,8 +160,9 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     let watcher = (Arc::clone(&tables), watchers.pop().context("a reader for those who follow packets")?);
     let listening = ask::listen(&path, options.metrics, options.group, &events.waker(), watcher)
         .context("listening for those who want to know what was counted")?;
-    let workers = start_workers(&processors, &tables, readers, &wanting, router.began())?;
     let mut attachments = Attachments::new(options, sysctls);
+    let keep = attachments.keep();
+    let workers = start_workers(&processors, &tables, readers, &wanting, keep, router.began())?;
     attachments.make_host(&workers).context("the device of the host")?;
     let mut live = Live {
         router,
@@ -208,13 +212,15 @@ fn start_workers(
     tables: &Arc<Tables>,
     readers: Vec<Reader>,
     wanting: &worker::Wanted,
+    keep: &Keep,
     began: Instant,
 ) -> io::Result<Vec<worker::Handle>> {
     let processors = processors.iter().copied().cycle();
     let workers = readers.into_iter().zip(processors).enumerate();
     workers
         .map(|(number, (reader, processor))| {
-            worker::start(number, Some(processor), Arc::clone(tables), reader, wanting.clone(), began)
+            let keeper = keep.keeper();
+            worker::start(number, Some(processor), Arc::clone(tables), reader, wanting.clone(), keeper, began)
         })
         .collect()
 }

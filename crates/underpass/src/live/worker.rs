@@ -26,7 +26,7 @@ use underpass_engine::{
     drops::Drop,
     tables::{LinkId, Reader, Rewrite, Tables},
     trace::Untraced,
-    worker::{Burst, Unresolved, Worker},
+    worker::{Burst, Keeper, Unresolved, Worker},
 };
 use underpass_port::{
     live::{Device, LivePort, Tally},
@@ -191,6 +191,7 @@ pub fn start(
     tables: Arc<Tables>,
     reader: Reader,
     wanted: Wanted,
+    keeper: impl Keeper + 'static,
     began: Instant,
 ) -> io::Result<Handle> {
     let (memory, pool) = Memory::new(SLOTS, LARGE_SLOTS)?;
@@ -205,6 +206,7 @@ pub fn start(
         counters,
         worker: Worker::new(tables, reader, pool)
             .beside_kernel(HELD)
+            .kept_by(keeper)
             .queue_up_to(QUEUED)
             .programs_see(processor.unwrap_or(number) as u32, clock.as_nanos() as u64),
         ports: BTreeMap::new(),

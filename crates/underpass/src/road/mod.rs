@@ -38,7 +38,7 @@ fn link_name(names: &[LinkName], link: LinkId) -> &str {
 pub fn packet(event: &Event, packet: &Packet) -> String {
     let bytes = packet.bytes();
     match event {
-        Event::Received(_) | Event::Sent(_) => describe::Frame(bytes).to_string(),
+        Event::Received(_) | Event::Sent(_) | Event::Kept(_) => describe::Frame(bytes).to_string(),
         Event::Behaviour(_)
         | Event::Headend(..)
         | Event::IoamInserted(..)
@@ -78,6 +78,7 @@ pub fn word(event: &Event) -> &'static str {
         Event::NextHop(_) => "next-hop",
         Event::Sent(_) => "sent",
         Event::Delivered(_) => "delivered",
+        Event::Kept(_) => "kept",
         Event::Action(_) => "action",
         Event::Dropped(_) => "dropped",
     }
@@ -115,6 +116,7 @@ pub fn line(event: &Event, shown: &str, names: &Names<'_>) -> String {
         Event::Held => "held until the next hop is known".to_owned(),
         Event::NextHop(id) => NextHop(names, *id).to_string(),
         Event::Delivered(id) => format!("delivered to the router, by {}: {shown}", link(*id)),
+        Event::Kept(id) => format!("left to the kernel, in by {}: {shown}", link(*id)),
         Event::Action(name) => format!("action {name}: {shown}"),
         Event::Dropped(reason) => format!("dropped: {}", reason.name()),
     }

@@ -14,6 +14,7 @@ mod frr;
 mod guest;
 mod hmac;
 mod ioam;
+mod kept;
 mod lab;
 mod labels;
 mod load;

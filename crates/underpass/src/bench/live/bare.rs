@@ -19,7 +19,7 @@ use underpass::{
 };
 use underpass_engine::worker::Burst;
 use underpass_port::{
-    keep::Keep,
+    keep::{Keep, OfDevice},
     live::{Device, Driver, LivePort},
     xdp::Memory,
 };
@@ -92,7 +92,7 @@ impl Forwarder {
         let devices = [Device::attach(cases::IN, driver, &keep)?, Device::attach(cases::OUT, driver, &keep)?];
         let mut ports = Vec::new();
         for device in &devices {
-            keep.set_device(device.ifindex(), 0, false)?;
+            keep.set_device(device.ifindex(), OfDevice::default())?;
             let queues: Vec<u32> = (0..device.queues()).collect();
             ports.push(device.port(&queues, MTU, &memory, &mut pool)?);
         }
