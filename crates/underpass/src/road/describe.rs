@@ -9,6 +9,9 @@ use underpass_packet::{FromBytes, arp, ethernet, ipv4, ipv6, protocol, tcp, udp}
 /// A packet that begins with an Ethernet header.
 pub struct Frame<'a>(pub &'a [u8]);
 
+/// A packet behind a link layer that named it so.
+pub struct Headless<'a>(pub u16, pub &'a [u8]);
+
 /// A packet that begins with an IPv4 or IPv6 header.
 pub struct Packet<'a>(pub &'a [u8]);
 
@@ -18,6 +21,12 @@ const DEPTH: usize = 8;
 impl Display for Frame<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         frame(f, self.0, DEPTH)
+    }
+}
+
+impl Display for Headless<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        behind(f, self.0, self.1, DEPTH)
     }
 }
 
@@ -48,7 +57,12 @@ fn frame(f: &mut Formatter<'_>, bytes: &[u8], depth: usize) -> fmt::Result {
     write!(f, " > ")?;
     mac(f, header.destination)?;
     write!(f, " / ")?;
-    match header.ethertype.get() {
+    behind(f, header.ethertype.get(), payload, depth)
+}
+
+/// What an EtherType says that `payload` is.
+fn behind(f: &mut Formatter<'_>, ethertype: u16, payload: &[u8], depth: usize) -> fmt::Result {
+    match ethertype {
         ethernet::IPV4 => upper(f, protocol::IPV4, payload, depth),
         ethernet::IPV6 => upper(f, protocol::IPV6, payload, depth),
         ethernet::ARP => match arp::Packet::parse(payload) {

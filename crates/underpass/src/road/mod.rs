@@ -39,6 +39,11 @@ pub fn packet(event: &Event, packet: &Packet) -> String {
     let bytes = packet.bytes();
     match event {
         Event::Received(_) | Event::Sent(_) | Event::Kept(_) => describe::Frame(bytes).to_string(),
+        // A hook sees frames, but for what has no Ethernet header there: at tunnels, and behind an action that took it off.
+        Event::Action(_) => match packet.tag().headless {
+            0 => describe::Frame(bytes).to_string(),
+            ethertype => describe::Headless(ethertype, bytes).to_string(),
+        },
         Event::Behaviour(_)
         | Event::Headend(..)
         | Event::IoamInserted(..)
@@ -47,8 +52,7 @@ pub fn packet(event: &Event, packet: &Packet) -> String {
         | Event::EchoReply
         | Event::Reset
         | Event::Reassembled(_)
-        | Event::Delivered(_)
-        | Event::Action(_) => describe::Packet(bytes).to_string(),
+        | Event::Delivered(_) => describe::Packet(bytes).to_string(),
         _ => String::new(),
     }
 }
@@ -290,4 +294,34 @@ fn policy(f: &mut Formatter<'_>, headend: &Headend) -> fmt::Result {
         write!(f, ", segments in the SRH: {}", srh.segments().len())?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use underpass_engine::buffer::{Pool, Tag};
+
+    use super::*;
+
+    /// A hook sees frames, whatever their addresses begin with; at a tunnel, packets whose EtherType goes along with them.
+    #[test]
+    fn a_hook_shows_frames_as_frames() {
+        let mut pool = Pool::new(1);
+        let mut buffer = pool.take().unwrap();
+        let inside = "IPv4 10.0.0.1 > 10.0.0.2 ttl 64 / nothing";
+        let ip =
+            [&[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 59, 0x66, 0xac][..], &[10, 0, 0, 1, 10, 0, 0, 2]].concat();
+        for first in [0x02, 0x45, 0x46, 0x60, 0x6a] {
+            let frame = [&[first, 0, 0, 20, 0, 0, 2, 0, 0, 0, 0, 2, 8, 0][..], &ip].concat();
+            buffer.set(200, &frame).unwrap();
+            for event in [Event::Action("police"), Event::Kept(LinkId(0)), Event::Received(PortId(0))] {
+                let wanted = format!("Ethernet 02:00:00:00:00:02 > {first:02x}:00:00:14:00:00 / {inside}");
+                assert_eq!(packet(&event, &buffer), wanted);
+            }
+        }
+        buffer.set(200, &ip).unwrap();
+        buffer.set_tag(Tag { headless: 0x0800, ..Tag::default() });
+        assert_eq!(packet(&Event::Action("police"), &buffer), inside);
+        buffer.set_tag(Tag { headless: 0x0806, ..Tag::default() });
+        assert!(packet(&Event::Action("police"), &buffer).starts_with("ARP"));
+    }
 }
