@@ -5,7 +5,10 @@
 //! ```
 
 use std::{
-    net::UdpSocket,
+    fs,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -122,4 +125,38 @@ fn tc_shapes() {
     let (lab, router) = (lab.hosts, lab.router);
     router.stop();
     drop(lab);
+}
+
+/// TCP waits for its retransmission timer again and again where a policer drops all that exceeds: it reaches the rate if the
+/// bucket holds what the rate lets through meanwhile, as the example's README advises.
+#[test]
+fn tcp_reaches_the_rate_of_a_policer() {
+    let Some(_turn) = turn_alone("tcp_reaches_the_rate_of_a_policer") else { return };
+    let lab = Lab::new();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cni-bandwidth/police.sh");
+    let readme = fs::read_to_string(Path::new(script).with_file_name("README.md")).unwrap();
+    let advised = readme.lines().find_map(|line| line.split_once("police.sh add pod 100mbit ")).unwrap().1;
+    lab.router.run(&format!("sh {script} add in 100mbit {advised}"));
+    let (listener, address) =
+        (lab.hosts[1].enter(|| TcpListener::bind("10.2.0.2:7000")).unwrap().unwrap(), "10.2.0.2:7000");
+    let receiver = thread::spawn(move || {
+        let (mut stream, mut piece) = (listener.accept().unwrap().0, vec![0; 1 << 16]);
+        // The full bucket is gone by then.
+        let (start, warm, time) = (Instant::now(), Duration::from_secs(2), Duration::from_secs(6));
+        let mut bytes = 0;
+        while start.elapsed() < warm + time {
+            let len = stream.read(&mut piece).unwrap();
+            if start.elapsed() > warm {
+                bytes += len;
+            }
+        }
+        bytes as f64 * 8.0 / time.as_secs_f64()
+    });
+    let mut stream = lab.hosts[0].enter(|| TcpStream::connect(address)).unwrap().unwrap();
+    while stream.write_all(&[0; 1 << 16]).is_ok() {}
+    // At ingress Linux charges IP packets: of 1500 bytes, 1448 are payload.
+    let share = receiver.join().unwrap() * 1500.0 / 1448.0 / 100e6;
+    let filters = lab.router.run("tc -s filter show dev in ingress");
+    assert!((0.9..1.1).contains(&share), "{:.1} % of the rate\n{filters}", share * 100.0);
+    lab.router.stop();
 }
