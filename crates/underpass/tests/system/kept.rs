@@ -40,7 +40,11 @@ impl Lab {
         for (n, host) in (1..).zip(&hosts) {
             if (driver, n) == ("generic", 1) {
                 join(host, "e0", &router.namespace, "w1").unwrap();
-                router.run("ip link set w1 up; ip link add link w1 name v1 type macvlan mode bridge");
+                // The device below would answer for the addresses of v1, past its filters.
+                router.run(
+                    "sysctl -qw net.ipv4.conf.w1.arp_ignore=1
+                     ip link set w1 up; ip link add link w1 name v1 type macvlan mode bridge",
+                );
             } else {
                 join(host, "e0", &router.namespace, &format!("v{n}")).unwrap();
             }
