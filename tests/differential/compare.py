@@ -350,6 +350,10 @@ def frame_differences(case, there, here, own):
     return found
 
 
+def is_unresolved(frame):
+    return re.search(r"icmp\((1,3|3,1)\)", describe.chain(frame)) is not None
+
+
 def unresolved(case, sides):
     """Host unreachable, address unreachable: when Linux has asked for a neighbour for three seconds, and the router at once.
     Those of a whole case are compared, and taken away."""
@@ -357,9 +361,8 @@ def unresolved(case, sides):
     for side in sides:
         all = []
         for key, frames in side.items():
-            match = lambda f: re.search(r"icmp\((1,3|3,1)\)", describe.chain(f))
-            all += [(key[1], frame) for frame in frames if match(frame)]
-            frames[:] = [frame for frame in frames if not match(frame)]
+            all += [(key[1], frame) for frame in frames if is_unresolved(frame)]
+            frames[:] = [frame for frame in frames if not is_unresolved(frame)]
         taken.append(all)
     own = own_addresses(case)
     a, b = ([(port, masked(frame, own), frame) for port, frame in side] for side in taken)
