@@ -295,3 +295,27 @@ fn what_differs_is_found() {
         assert_ne!(compare(&case, &linux, &other), "");
     }
 }
+
+/// A filter of a qdisc may send packets to its own device, again and again: it is not asked for ever.
+#[test]
+fn a_packet_that_is_redirected_to_its_own_qdisc_is_dropped() {
+    let ip = "link set p0 up\nlink set p1 up\naddr add 10.0.0.1/24 dev p0\naddr add 10.0.1.1/24 dev p1\n\
+              neigh add 10.0.0.2 lladdr 02:00:00:00:01:02 dev p0 nud permanent\n\
+              route add 198.51.100.0/24 via 10.0.0.2\n";
+    let tc = "qdisc add dev p0 root handle 1: htb\n\
+              filter add dev p0 parent 1: protocol all pref 1 matchall action mirred egress redirect dev p0\n";
+    let batch = |tool: &str| [tool, "-batch", "-"].map(str::to_owned).to_vec();
+    let frame = "0200000000020200000002020800450000301234000040110248cb007107c633640600010002001ce4bc78787878\
+                 78787878787878787878787878787878";
+    let case = Case {
+        name: "loop".to_owned(),
+        ports: ["p0,mac=02:00:00:00:00:01", "p1,mac=02:00:00:00:00:02"].map(str::to_owned).to_vec(),
+        config: vec![Run(batch("ip"), ip.to_owned()), Run(batch("tc"), tc.to_owned())],
+        packets: vec![Input(0, 1, frame.to_owned())],
+        shows: Vec::new(),
+        linux: None,
+    };
+    let answer = take(&case);
+    assert!(answer.config.iter().all(|said| said.ok), "{:?}", answer.config);
+    assert_eq!((answer.out.len(), answer.drops.get("mirred-loop")), (0, Some(&1)));
+}

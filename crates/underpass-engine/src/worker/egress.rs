@@ -126,6 +126,9 @@ impl<const COUNT: bool> Path<COUNT> {
         match link.root {
             // Right away, to know whether it has room.
             Some(root) => {
+                // Its filters may redirect it once more, to this very link: they are to know how often it was.
+                let tag = packet.tag();
+                packet.set_tag(Tag { nested: tag.nested & 15 | from.depth << 4, ..tag });
                 if self.queue_at_port(view, (to, root), packet, trace) == Enqueued::Dropped {
                     self.counters.add_tc_refused(counter, 0, 1);
                 }
