@@ -11,6 +11,7 @@ command -v chromium >/dev/null || command -v chromium-browser >/dev/null || comm
 command -v tshark >/dev/null || wanted+=(tshark)
 ldconfig -p | grep 'libpcap\.so' >/dev/null || wanted+=(libpcap0.8)
 command -v valgrind >/dev/null || wanted+=(valgrind)
+[ -x /usr/bin/python3 ] || wanted+=(python3)
 command -v busybox >/dev/null || wanted+=(busybox)
 command -v keepalived >/dev/null || wanted+=(keepalived)
 command -v bird >/dev/null || wanted+=(bird2)

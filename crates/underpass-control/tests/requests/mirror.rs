@@ -87,7 +87,7 @@ fn vlan_devices_of_the_kernel() {
         let section = sections.next().unwrap();
         assert!(section.contains(command), "{section}");
         for line in section.lines().skip(1) {
-            messages(&bytes(line)).into_iter().for_each(|message| router.mirror(&message));
+            messages(&bytes(line)).for_each(|message| router.mirror(&message));
         }
         assert_eq!(router.vlan_devices().collect::<Vec<_>>(), wanted, "after {command}");
     }

@@ -102,13 +102,12 @@ fn rules_with_new_selectors() {
         assert_eq!(line.answered(options, address), wanted, "{options} {address}\n{}", router.log().unwrap());
     }
     for (port, wanted) in [(0x150, false), (0x151, true)] {
-        let lines = format!(
+        let lines =
             "timeout 3 /usr/bin/python3 -c 'import socket; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.bind((\"\", 7)); s.settimeout(1.5); print(s.recv(9))' & sleep 0.5; echo; wait"
-        );
+s.bind((\"\", 7)); s.settimeout(1.5); print(s.recv(9))' & sleep 0.5; echo; wait";
         let (receiver, sender) = (&line.hosts[1], &line.hosts[0]);
         let got = thread::scope(|scope| {
-            let receiving = scope.spawn(|| receiver.outcome(&lines).unwrap());
+            let receiving = scope.spawn(|| receiver.outcome(lines).unwrap());
             thread::sleep(Duration::from_millis(700));
             let send = format!(
                 "/usr/bin/python3 -c 'import socket; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
