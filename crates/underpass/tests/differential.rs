@@ -267,7 +267,7 @@ fn recorded() {
     });
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} of {} cases differ\n{}", failed.len(), cases.len(), failed.join("\n"));
-    assert!(cases.len() >= 50, "{} cases are recorded", cases.len());
+    assert!(cases.len() >= 100, "{} cases are recorded", cases.len());
 }
 
 /// A comparison that finds nothing would let everything pass.
