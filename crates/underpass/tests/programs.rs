@@ -154,10 +154,13 @@ fn links_rules_and_the_rest() {
     router.run("tc qdisc add dev v0 root tbf rate 1mbit burst 10k latency 50ms").unwrap();
     assert!(router.run("tc qdisc show dev v0").unwrap().starts_with("qdisc tbf"));
     assert!(kernel.run("tc qdisc show dev v0").unwrap().starts_with("qdisc noqueue"));
-    // But for VRFs and dummies, where packets would pass as if there were none.
+    // VRFs and dummies have none: packets would pass by it.
     let refused = router.outcome("tc qdisc add dev red clsact").unwrap();
     assert!(
-        refused.status == 2 && refused.output.contains("ports, tunnels and ifbs only"),
+        refused.status == 2
+            && refused
+                .output
+                .contains("Traffic control at VRFs and dummies beside a kernel is not supported"),
         "{}",
         refused.output
     );

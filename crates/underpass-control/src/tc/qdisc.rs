@@ -228,9 +228,14 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         LinkKind::Loopback => false,
     };
     if !supported {
-        // Packets pass there without being asked: it would do nothing.
-        let text = "Traffic control is supported at ports, tunnels and ifbs, and at dummies and the ingress of VRFs \
-                    of an offline router, only by this router";
+        // Packets would pass by it: it would do nothing.
+        let text = match wanted.link.kind {
+            LinkKind::Vrf { .. } if router.live.is_none() => {
+                "A root qdisc at a VRF is not supported by this router"
+            }
+            LinkKind::Loopback => "Traffic control at lo is not supported by this router",
+            _ => "Traffic control at VRFs and dummies beside a kernel is not supported by this router",
+        };
         return Err(Refusal::new(EOPNOTSUPP, text));
     }
     let options = wanted.attributes.get(TCA_OPTIONS);
