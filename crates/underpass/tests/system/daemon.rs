@@ -283,7 +283,7 @@ fn metrics(namespace: &Namespace) -> String {
     namespace
         .enter(|| {
             let mut connection = TcpStream::connect("127.0.0.1:9117").unwrap();
-            connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+            connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost:9117\r\n\r\n").unwrap();
             let mut answer = String::new();
             connection.read_to_string(&mut answer).unwrap();
             answer
