@@ -841,3 +841,25 @@ for name, own, make in [
             ("half a header", ether(make(**({"nh": 6} if name == "ipv6-tcp" else {"proto": 6})) / payload(10))),
         ],
     )
+
+
+def options(packet, text):
+    """With these options, in hexadecimal."""
+    packet.options = [IPOption(bytes.fromhex(text))]
+    return packet
+
+
+Case(
+    "ip/ipv4-options-end",
+    "What follows the end of the options is cleared.",
+    BASE,
+    [
+        ("the end alone", ether(options(ip4(), "00000000") / udp())),
+        ("bytes behind it", ether(options(ip4(), "00010203") / udp())),
+        ("behind a no-operation", ether(options(ip4(), "0100ff07") / udp())),
+        ("behind router alert", ether(options(ip4(), "9404000000440801") / udp())),
+        ("none", ether(options(ip4(), "01010101") / udp())),
+        ("an echo request", ether(options(ip4("192.0.2.1"), "000a0b0c") / ICMP(id=1, seq=2))),
+        ("1,500 bytes", ether(options(ip4(), "940400000001ff07") / udp(1464))),
+    ],
+)

@@ -103,8 +103,15 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     let (source, destination) = (view.header.source(), view.header.destination());
     let no_host = |address: Ipv4Addr| matches!(address.octets()[0], 0 | 127);
     let forwards = may_forward(view.header);
+    let has_options = !view.options.is_empty();
     if let Err(problem) = options::check4(&view) {
         return problem.refuse(road);
+    }
+    if has_options
+        && let Ok(view) = ipv4::ViewMut::parse(road.packet.bytes_mut())
+        && options::clear_behind_end4(view.options)
+    {
+        view.header.fill_checksum(view.options);
     }
     if destination.is_broadcast() {
         road.extra.flags |= GROUP | BROADCAST;

@@ -82,6 +82,25 @@ pub(super) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
     Ok(())
 }
 
+/// Clears what follows the option that ends the options, which have been checked, as Linux's `ip_options_compile` does.
+/// Whether that has changed anything.
+pub(super) fn clear_behind_end4(options: &mut [u8]) -> bool {
+    let mut at = 0;
+    while let Some(&kind) = options.get(at) {
+        at += match (kind, options.get(at + 1)) {
+            (END, _) => {
+                let behind = options.get_mut(at..).unwrap_or_default();
+                let changed = behind.iter().any(|byte| *byte != END);
+                behind.fill(END);
+                return changed;
+            }
+            (NO_OPERATION, _) | (_, None) => 1,
+            (_, Some(len)) => usize::from(*len).max(1),
+        };
+    }
+    false
+}
+
 /// Leaves those of the options of an echo request, which have been checked, that its reply has too: a route and times, as
 /// Linux's `ip_options_echo` does. How many bytes they are then, and how many are gone.
 pub(super) fn echo4(options: &mut [u8]) -> (usize, usize) {
