@@ -459,3 +459,18 @@ Case(
         for label, inner in (("IPv4", INNER4), ("IPv6", INNER6))
     ],
 )
+Case(
+    "ip/own-ports-outside-vrf",
+    "Who writes from a VRF to an address outside hears that no one listens there from an address of the VRF.",
+    VRF,
+    [
+        (label, "p1", Ether(dst=P1, src=N1) / packet)
+        for label, packet in [
+            ("IPv6, an address outside the VRF", ip6("2001:db8:1::1", src=TARGET) / udp()),
+            ("IPv6, an unknown protocol there", ip6("2001:db8:1::1", src=TARGET, nh=253) / payload(8)),
+            ("IPv6, an address of the VRF", ip6("2001:db8:2::1", src=TARGET) / udp()),
+            ("IPv4, an address outside the VRF", ip4("192.0.2.1", src=TARGET4) / udp()),
+            ("IPv4, an address of the VRF", ip4("198.51.100.1", src=TARGET4) / udp()),
+        ]
+    ],
+)

@@ -16,7 +16,7 @@ use super::road::{
 };
 use super::{Path, Road, Step, View, lsp, rules};
 use crate::drops::Drop;
-use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId};
+use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
 
 /// What the sender of a packet is told.
@@ -186,8 +186,8 @@ impl<const COUNT: bool> Path<COUNT> {
             !stack.is_empty() && error.is_extensible(sender) && lsp::extend(&mut road.packet, stack);
         // What was for the router is answered by who it was for.
         let own = destination_of(road.packet.bytes()).filter(|destination| {
-            matches!(error, Error::Port | Error::Protocol | Error::Reassembly)
-                || is_own(view, road, *destination)
+            let delivered = matches!(error, Error::Port | Error::Protocol | Error::Reassembly);
+            (delivered || is_own(view, road, *destination)) && !is_elsewhere(view, road, *destination)
         });
         let (kind, code, built) = match sender {
             IpAddr::V6(sender) => {
@@ -331,6 +331,19 @@ fn is_own(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
     let Some(ingress) = view.link(road.ingress) else { return false };
     let action = rules::action_at(view, road.packet.bytes(), ingress.lookup, address);
     matches!(action, Some(Action::Local))
+}
+
+/// The look-up of links that are in no VRF, which the control thread makes first.
+const OUTSIDE: LookupId = LookupId(0);
+
+/// Whether an IPv6 address is of no VRF, and the link that a packet came in by of one: rules have led the packet there, and
+/// it is not answered from that address. Linux: `ipv6_chk_addr`.
+#[cold]
+fn is_elsewhere(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
+    let Some(ingress) = view.link(road.ingress).filter(|_| address.is_ipv6()) else { return false };
+    let outside = view.own_lookup(OUTSIDE);
+    view.own_lookup(ingress.lookup) != outside
+        && matches!(rules::action_at(view, road.packet.bytes(), outside, address), Some(Action::Local))
 }
 
 /// The destination of a packet.
