@@ -323,6 +323,7 @@ impl Router {
         self.tell_address(cause, libc::RTM_NEWADDR, address);
         self.refresh_routes(cause, address.link);
         self.publish_sources(address.link);
+        self.publish_tunnels_from(address.local);
     }
 
     /// After an address was taken out of the list, and told of.
@@ -332,6 +333,7 @@ impl Router {
             self.source_address_gone(cause, address.local, address.link);
         }
         self.publish_sources(address.link);
+        self.publish_tunnels_from(address.local);
     }
 
     /// Publishes the links whose source of ICMP errors may have changed with an address of `link`: that one, and all of

@@ -556,3 +556,31 @@ Case(
     remembers=True,
     links=False,
 )
+for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
+    mode = "mode any " if kind == "ip6tnl" else ""
+    address = f"address {MAC} " if kind.endswith("tap") else ""
+    lines = ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up", *BASE]
+    lines += ["ip -6 addr add 2001:db8:4::1/128 dev vrf100 nodad", "ip -6 addr add 2001:db8:41::1/128 dev p0 nodad"]
+    locals = ["2001:db8:2::1", "2001:db8:3::1", "2001:db8:4::1", "2001:db8:40::1", "2001:db8:41::1"]
+    for n, local in enumerate(locals, 1):
+        lines.append(f"ip link add tun{n} {address}type {kind} {mode}local {local} remote 2001:db8:2::2")
+        lines += [f"ip link set tun{n} addrgenmode none", f"ip link set tun{n} up"]
+        if address:
+            lines.append(f"ip addr add 10.6.{n}.1/24 dev tun{n}")
+            lines.append(f"ip neigh add 10.6.{n}.2 lladdr {FAR_MAC} dev tun{n} nud permanent")
+            lines.append(f"ip route add 10.7.{n}.0/24 via 10.6.{n}.2")
+        else:
+            lines.append(f"ip route add 10.7.{n}.0/24 dev tun{n}")
+    # Addresses that come and go after the tunnels.
+    lines += ["ip -6 addr add 2001:db8:40::1/128 dev p0 nodad", "ip -6 addr del 2001:db8:41::1/128 dev p0"]
+    Case(
+        f"tunnel/{kind}/foreign-local",
+        f"{kind}: nothing goes into a tunnel whose local address the router does not have, or has in a VRF",
+        lines,
+        [
+            (label, ether(ip4(f"10.7.{n}.7") / udp()))
+            for n, label in enumerate(
+                ["the router's", "nobody's", "of a VRF", "the router's since", "the router's no more"], 1
+            )
+        ],
+    )

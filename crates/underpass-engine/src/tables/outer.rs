@@ -281,7 +281,7 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         }
         TunnelTos::Inherit(tos) => tos & !3,
     };
-    let source = if tunnel.local.is_unspecified() { tunnel.source } else { tunnel.local };
+    let source = tunnel.sends_from();
     if source.is_unspecified() || tunnel.remote.is_unspecified() {
         open |= ADDRESS;
     }

@@ -54,8 +54,16 @@ pub struct Tunnel {
     /// the tables alone count.
     pub via: Via,
     /// The source of outer headers where `local` is unspecified: what the control thread has chosen for the remote
-    /// address. Unspecified: an address of the link by which the packet leaves; over IPv6 nothing is sent.
+    /// address. Unspecified: an address of the link by which the packet leaves. Over IPv6 it is `local` where that may be
+    /// sent from; unspecified: nothing is sent.
     pub source: IpAddr,
+}
+
+impl Tunnel {
+    /// The source of outer headers, as far as it does not depend on the link by which they leave.
+    pub(crate) const fn sends_from(&self) -> IpAddr {
+        if self.kind.is_over_ipv6() || self.local.is_unspecified() { self.source } else { self.local }
+    }
 }
 
 /// TTL of an outer header that inherits from what has none: Linux's `ip_default_ttl`.

@@ -36,6 +36,8 @@ pub(crate) struct Tunnels {
     remotes: BTreeSet<(Family, u128, u32)>,
     /// The links of those that send from whatever address there is.
     from_any: BTreeSet<u32>,
+    /// The local addresses of those over IPv6 that have one, with the links.
+    locals: BTreeSet<(u128, u32)>,
 }
 
 impl Tunnels {
@@ -167,8 +169,14 @@ impl Router {
         } else {
             self.tunnels.from_any.remove(&index);
         }
+        if compiled.kind.is_over_ipv6() && !compiled.local.is_unspecified() {
+            self.tunnels.locals.insert((bits(compiled.local), index));
+        }
         let held = match self.tunnels.by_link.get_mut(&index) {
             Some(published) => {
+                if published.compiled.local != compiled.local {
+                    self.tunnels.locals.remove(&(bits(published.compiled.local), index));
+                }
                 if published.compiled.remote != compiled.remote {
                     self.tunnels.remotes.remove(&place(published.compiled.remote));
                 }
@@ -204,6 +212,7 @@ impl Router {
         self.tunnels.from_any.remove(&index);
         let remote = published.compiled.remote;
         self.tunnels.remotes.remove(&(Family::of(remote), bits(remote), index));
+        self.tunnels.locals.remove(&(bits(published.compiled.local), index));
         self.engine.remove_tunnel(published.id);
         if let Some(held) = published.next_hop {
             self.release_next_hop(held);
@@ -220,6 +229,14 @@ impl Router {
     /// Publishes the tunnels that have no address of their own: addresses have changed.
     pub(crate) fn publish_tunnels_from_any(&mut self) {
         let links: Vec<u32> = self.tunnels.from_any.iter().copied().collect();
+        links.into_iter().for_each(|link| self.publish_tunnel(link));
+    }
+
+    /// Publishes the tunnels over IPv6 that send from this address: the router has it now, or not any more.
+    pub(crate) fn publish_tunnels_from(&mut self, address: IpAddr) {
+        let IpAddr::V6(address) = address else { return };
+        let range = (address.to_bits(), 0)..=(address.to_bits(), u32::MAX);
+        let links: Vec<u32> = self.tunnels.locals.range(range).map(|(_, link)| *link).collect();
         links.into_iter().for_each(|link| self.publish_tunnel(link));
     }
 
@@ -256,14 +273,28 @@ impl Router {
         self.own_lookup(vrf)
     }
 
-    /// The source of outer packets to an address where the tunnel has none. Over IPv6 Linux chooses one only where a
-    /// route says where a packet goes.
+    /// Whether a tunnel over IPv6 may send from its local address: the router has it, in the VRF of the link that the
+    /// tunnel is bound to, or in none. Linux: `ip6_tnl_xmit_ctl`.
+    fn may_send(&self, parameters: &tunnel::Tunnel) -> bool {
+        let vrf = |link: u32| self.links.vrf_of(link).map(|vrf| vrf.index);
+        let (bound, within) = (parameters.link, vrf(parameters.link));
+        self.addresses.iter().any(|own| {
+            let on_link = own.scope == libc::RT_SCOPE_UNIVERSE || bound == 0 || own.link == bound;
+            own.local == parameters.local && on_link && vrf(own.link) == within
+        })
+    }
+
+    /// The source of outer packets to an address where the tunnel has none; over IPv6 its local address, if it may send
+    /// from there. Over IPv6 Linux chooses one only where a route says where a packet goes.
     fn outer_source(&self, parameters: &tunnel::Tunnel, given: bool) -> IpAddr {
         let any = match parameters.kind.ipv6() {
             true => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
         let chosen = given || !parameters.kind.ipv6();
+        if parameters.kind.ipv6() && !parameters.local.is_unspecified() {
+            return if given || self.may_send(parameters) { parameters.local } else { any };
+        }
         if !chosen || !parameters.local.is_unspecified() || parameters.remote.is_unspecified() {
             return any;
         }

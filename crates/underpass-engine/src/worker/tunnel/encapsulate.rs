@@ -167,12 +167,10 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         let resolved = tunnel.form(inside).next_hop;
         let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
-        let source = match tunnel.config.local {
-            local if !local.is_unspecified() => local,
-            _ => source_of(view, tunnel, &via),
-        };
+        let source = source_of(view, tunnel, &via);
         if tunnel.kind.is_over_ipv6() && source.is_unspecified() {
-            // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel that says no source may not send.
+            // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the
+            // router does not have.
             self.count_refused(tunnel);
             return match tunnel.kind {
                 TunnelKind::Ip6tnl => Step::error(Drop::TunnelSource, IcmpError::AddressUnreachable),
@@ -274,10 +272,10 @@ fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
     (bits >> 32 == 0 && bits > 1).then(|| Ipv4Addr::from_bits(bits as u32))
 }
 
-/// The source of an outer header where the tunnel does not say one: what was chosen for it, or an address of the link
-/// by which it leaves. Over IPv6 only the former.
+/// The source of an outer header: that of the tunnel, or an address of the link by which it leaves. Over IPv6 only the
+/// former.
 fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via) -> IpAddr {
-    let chosen = tunnel.config.source;
+    let chosen = tunnel.config.sends_from();
     if !chosen.is_unspecified() || tunnel.kind.is_over_ipv6() {
         return chosen;
     }
