@@ -157,6 +157,9 @@ def headend(case, facts, difference, here):
     told = frame and error(frame)
     if not told or told[1:3] not in ((11, 0), (3, 0), (3, 4), (2, 0), (1, 0), (3, 13), (1, 1)):
         return False
+    came = [values["dst"] for layers in tried(case, difference) for name, values in layers if name == "ip6"]
+    if told[0] == 6 and any("End.B6.Encaps" in facts.sids.get(destination, "") for destination in came):
+        return True
     return facts.leads(told[3][0][1]["dst"], r"encap (seg6|rpl) |nhid")
 
 
