@@ -11,36 +11,9 @@ use underpass::{
     testbed::{self, Namespace, Router},
 };
 
-use crate::net::{self, program, settle};
-
-/// `h1 – r – h2`: 10.0.1/24 and fd00:1::/64 to the one side, 10.0.2/24 and fd00:2::/64 to the other.
-struct Line {
-    hosts: [Namespace; 2],
-    router: Namespace,
-}
+use crate::net::{self, Line, program, settle};
 
 impl Line {
-    fn new() -> Self {
-        let [h1, r, h2] = ["h1", "r", "h2"].map(net::namespace);
-        for (n, host) in [(1, &h1), (2, &h2)] {
-            testbed::join(&r, &format!("v{n}"), host, "e0").unwrap();
-            r.run(&format!(
-                "ip link set v{n} up; ip addr add 10.0.{n}.1/24 dev v{n}; ip addr add fd00:{n}::1/64 dev v{n} nodad"
-            ))
-            .unwrap();
-            host.run(&format!(
-                "ip link set e0 up; ip addr add 10.0.{n}.2/24 dev e0; ip addr add fd00:{n}::2/64 dev e0 nodad
-                 ip route add default via 10.0.{n}.1; ip -6 route add default via fd00:{n}::1"
-            ))
-            .unwrap();
-        }
-        Self { hosts: [h1, h2], router: r }
-    }
-
-    fn start(&self, arguments: &[&str]) -> Router {
-        Router::start(program(), &self.router, arguments).unwrap()
-    }
-
     /// Pings across with these options are answered, or none is.
     fn answered(&self, options: &str, address: &str) -> bool {
         let line = format!("ping -n -c 4 -i 0.05 -W 1 {options} {address}");

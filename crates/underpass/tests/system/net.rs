@@ -55,6 +55,36 @@ pub fn namespace(name: &str) -> Namespace {
     Namespace::new(name).unwrap()
 }
 
+/// `h1 – r – h2`, with 10.0.1/24 and fd00:1::/64 to the one side and 10.0.2/24 and fd00:2::/64 to the other.
+pub struct Line {
+    pub hosts: [Namespace; 2],
+    pub router: Namespace,
+}
+
+impl Line {
+    pub fn new() -> Self {
+        let [h1, r, h2] = ["h1", "r", "h2"].map(namespace);
+        for (n, host) in [(1, &h1), (2, &h2)] {
+            testbed::join(&r, &format!("v{n}"), host, "e0").unwrap();
+            r.run(&format!(
+                "ip link set v{n} up; ip addr add 10.0.{n}.1/24 dev v{n}; ip addr add fd00:{n}::1/64 dev v{n} nodad"
+            ))
+            .unwrap();
+            host.run(&format!(
+                "sysctl -qw net.ipv6.conf.all.seg6_enabled=1 net.ipv6.conf.e0.seg6_enabled=1
+                 ip link set e0 up; ip addr add 10.0.{n}.2/24 dev e0; ip addr add fd00:{n}::2/64 dev e0 nodad
+                 ip route add default via 10.0.{n}.1; ip -6 route add default via fd00:{n}::1"
+            ))
+            .unwrap();
+        }
+        Self { hosts: [h1, h2], router: r }
+    }
+
+    pub fn start(&self, arguments: &[&str]) -> Router {
+        Router::start(program(), &self.router, arguments).unwrap()
+    }
+}
+
 /// Which router a node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
