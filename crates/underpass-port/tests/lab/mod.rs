@@ -207,6 +207,13 @@ impl Forwarder {
     }
 }
 
+/// A test that fails ends: nobody waits for a forwarder that goes on.
+impl Drop for Forwarder {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Sleeps until a port has packets, for 20 ms at most.
 pub fn wait(ports: &[LivePort]) {
     let descriptors = ports.iter().flat_map(LivePort::descriptors);
