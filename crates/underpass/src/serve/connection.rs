@@ -87,7 +87,10 @@ impl Connection {
             return Err(Gone::CutOff("a control message that is too long"));
         };
         if let Some(path) = &self.variable {
-            return self.say(&sysctl::write(host.router(), path, datagram).to_bytes());
+            let answer = sysctl::write(host.router(), path, datagram);
+            // The value is in force, also for what the kernel keeps, before the program reads the answer.
+            host.catch_up();
+            return self.say(&answer.to_bytes());
         }
         let Some((message, text)) = Message::with_text(datagram) else {
             return Err(Gone::CutOff("not a control message"));
