@@ -137,7 +137,7 @@ fn strange_rules_and_routes_are_the_kernels() {
 /// addresses.
 #[test]
 fn the_first_packet_does_not_wait() {
-    let Some(_turn) = net::turn_alone("the_first_packet_does_not_wait") else { return };
+    let Some(_turn) = net::turn("the_first_packet_does_not_wait") else { return };
     let [west, east] = ["west", "east"].map(net::namespace);
     testbed::join(&west, "eth1", &east, "eth1").unwrap();
     for namespace in [&west, &east] {
@@ -172,7 +172,7 @@ fn the_first_packet_does_not_wait() {
     assert!(tentative.contains("tentative"), "it has ceased to look: {tentative}");
     let took =
         outcome.output.split("time=").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
-    assert!(took.is_some_and(|took| took < 1000.0), "{}\n{}", outcome.output, to_west.log().unwrap());
+    assert!(took.is_some_and(|took| took < 4000.0), "{}\n{}", outcome.output, to_west.log().unwrap());
     to_west.stop().unwrap();
     to_east.stop().unwrap();
 }

@@ -4,24 +4,24 @@ use std::{net::IpAddr, thread, time::Duration};
 
 use super::behaviours::Line;
 use super::mtu::configure;
-use super::net::{Kind::*, Node, Stream, ping, settle, turn, turn_alone};
+use super::net::{Kind::*, Node, Stream, ping, settle, turn};
 use underpass::testbed::{Namespace, join};
 
-const RATE: u32 = 1000;
+pub const RATE: u32 = 1000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-fn address(text: &str) -> IpAddr {
+pub fn address(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// h1 ── one R two ── eth0 h2, and a second pair of devices between R and h2: three ── eth1.
-struct Two {
-    hosts: [Namespace; 2],
-    router: Node,
+pub struct Two {
+    pub hosts: [Namespace; 2],
+    pub router: Node,
 }
 
 impl Two {
-    fn new(kind: super::net::Kind) -> Self {
+    pub fn new(kind: super::net::Kind) -> Self {
         let hosts = [super::net::namespace("h1"), super::net::namespace("h2")];
         let mut router = Node::new("r");
         join(&hosts[0], "eth0", &router.namespace, "one").unwrap();
@@ -107,37 +107,6 @@ fn addresses_come_and_go() {
             }
         }
         stream.end().assert_whole();
-        net.router.stop();
-    }
-}
-
-/// Neighbours are forgotten and found again, by hosts and by the router. Alone, as what asks the kernel for a neighbour
-/// waits for whoever in the machine changes links just then.
-#[test]
-fn neighbours_are_found_again() {
-    const FLUSHES: u64 = 10;
-    let Some(_turn) = turn_alone("neighbours_are_found_again") else { return };
-    for kind in [Kernel, Underpass] {
-        let net = Two::new(kind);
-        let streams = [("10.2.0.2", 4000), ("fd10:2::2", 4001)]
-            .map(|(to, port)| Stream::start(&net.hosts[0], &net.hosts[1], address(to), port, RATE));
-        for _ in 0..FLUSHES {
-            thread::sleep(Duration::from_millis(50));
-            net.router.run("ip neigh flush dev two; ip -6 neigh flush dev two");
-            net.hosts[0].run("ip neigh flush dev eth0; ip -6 neigh flush dev eth0").unwrap();
-        }
-        for stream in streams {
-            let delivery = stream.end();
-            // What waits for a neighbour goes with it, if it is flushed just then.
-            assert!(
-                delivery.lost() <= FLUSHES && delivery.duplicates == 0,
-                "{kind:?}: {delivery:?}{}",
-                net.router.log()
-            );
-        }
-        // A neighbour that is not there is told of.
-        let outcome = net.hosts[0].outcome("ping -n -c 1 -W 5 10.2.0.77").unwrap();
-        assert!(outcome.output.contains("Destination Host Unreachable"), "{kind:?}: {}", outcome.output);
         net.router.stop();
     }
 }

@@ -1,10 +1,10 @@
 //! The whole: routers in network namespaces, between hosts whose packets are the kernel's own.
 //!
-//! Needs root; without it each test says that it is skipped. One runs at a time: they share two cores with
-//! the hosts.
+//! Needs root; without it each test says that it is skipped. Most wait most of the time, and run
+//! beside each other; those of `alone` do not.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-mod attack;
+mod alone;
 mod behaviours;
 mod beside;
 mod changes;
@@ -15,15 +15,10 @@ mod guest;
 mod hmac;
 mod ioam;
 mod kept;
-mod lab;
-mod labels;
-mod load;
 mod mpls;
 mod mtu;
 mod net;
 mod programs;
-mod restart;
-mod shaping;
 mod top;
 mod trace;
 mod tunnel;

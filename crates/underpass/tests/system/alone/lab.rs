@@ -13,7 +13,7 @@ use nix::{
     unistd::Pid,
 };
 
-use super::net::{program, turn_alone};
+use crate::net::{program, turn_alone};
 
 /// Processes of the program under test, other than this test's own: its routers.
 fn routers() -> Vec<i32> {

@@ -9,9 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::behaviours::Line;
-use super::mtu::configure;
-use super::net::{Kind::*, Stream, settle, turn_alone};
+use crate::behaviours::Line;
+use crate::mtu::configure;
+use crate::net::{Kind::*, Stream, settle, turn_alone};
 
 const CLIENTS: usize = 4;
 const REQUESTS: usize = 20_000;

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use super::net::{program, skip, turn_alone};
+use crate::net::{program, skip, turn_alone};
 
 /// Who takes all descriptors, does not read, sends halves and garbage or stops a worker: nothing goes back meanwhile, and
 /// afterwards the router is as it was.

@@ -2,9 +2,9 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use super::behaviours::Line;
-use super::mtu::configure;
-use super::net::{Kind::*, Node, Stream, ping, program, settle, turn_alone};
+use crate::behaviours::Line;
+use crate::mtu::configure;
+use crate::net::{Kind::*, Node, Stream, ping, program, settle, turn_alone};
 use underpass::testbed::Router;
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -18,8 +18,8 @@ use underpass_netlink::{
     reply::{Address, write_message},
 };
 
-use super::mpls::{Line, UNDERPASS, label_routes};
-use super::net::{Stream, settle, turn_alone};
+use crate::mpls::{Line, UNDERPASS, label_routes};
+use crate::net::{Stream, settle, turn_alone};
 
 /// The labels that the client changes: so many from the first.
 const FIRST: u32 = 2000;

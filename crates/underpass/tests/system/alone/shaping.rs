@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::net::{self, Kind::Underpass, Node, number, settle, turn_alone};
+use crate::net::{self, Kind::Underpass, Node, number, settle, turn_alone};
 use underpass::testbed::{Namespace, join};
 
 /// Bits a second that are asked for.
