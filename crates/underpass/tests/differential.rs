@@ -3,8 +3,11 @@
 //! go in at their times, and what came of it all is written down.
 //!
 //! [`recorded`] runs the cases that were recorded, beside what Linux answered. [`answer`] is the other half of
-//! `tests/differential/differential.py`.
+//! `tests/differential/differential.py`. [`by_af_xdp`] sends the recorded packets through devices.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+#[path = "differential/wire.rs"]
+mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,10 +19,12 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use underpass::offline::Offline;
-use underpass_engine::buffer::{HEADROOM, Pool, PortId};
+use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
 use underpass_engine::drops::Drop;
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
+use underpass_port::live::Driver;
+use wire::Wire;
 
 /// When the first packet comes, in nanoseconds. What fills with time is full by then.
 const START: u64 = 1_000_000_000_000;
@@ -108,8 +113,46 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
+/// How frames come to a worker, and what becomes of those that it sends.
+trait Carrier {
+    /// The slots of the worker, until it has done with them.
+    fn pool(&mut self) -> Pool;
+
+    /// A frame that comes in by a port.
+    fn bring(&mut self, port: usize, frame: &[u8], pool: &mut Pool) -> Packet;
+
+    /// The frames of packets that leave by a port.
+    fn take_away(&mut self, port: usize, packets: Vec<Packet>, pool: &mut Pool) -> Vec<Vec<u8>>;
+}
+
+/// Frames that are copied to the worker's slots and from them.
+struct Copied;
+
+impl Carrier for Copied {
+    fn pool(&mut self) -> Pool {
+        Pool::with_slot_size(4096, HEADROOM + 4096)
+    }
+
+    fn bring(&mut self, _: usize, frame: &[u8], pool: &mut Pool) -> Packet {
+        let mut packet = pool.take().unwrap();
+        packet.set(HEADROOM, frame).unwrap();
+        packet
+    }
+
+    fn take_away(&mut self, _: usize, packets: Vec<Packet>, pool: &mut Pool) -> Vec<Vec<u8>> {
+        let frames = packets.iter().map(|packet| packet.bytes().to_vec()).collect();
+        packets.into_iter().for_each(|packet| pool.give(packet));
+        frames
+    }
+}
+
 /// Configures a router, sends the packets through it.
 fn take(case: &Case) -> Answer {
+    take_by(case, &mut Copied, |_, _| ())
+}
+
+/// The same by `carrier`, which gets the worker when it has done.
+fn take_by<C: Carrier>(case: &Case, carrier: &mut C, end: impl Fn(&mut C, &mut Worker)) -> Answer {
     let ports: Vec<_> = case.ports.iter().map(|port| port.parse().unwrap()).collect();
     let (router, tables, mut readers) = Offline::new(&ports, 1).unwrap();
     let mut answer = Answer { config: run(&router, &case.config), ..Answer::default() };
@@ -117,39 +160,46 @@ fn take(case: &Case) -> Answer {
 
     let reader = readers.remove(0);
     let counters = Arc::clone(reader.counters());
-    let mut worker: Worker = Worker::new(tables, reader, Pool::with_slot_size(4096, HEADROOM + 4096)).alone();
+    let mut worker: Worker = Worker::new(tables, reader, carrier.pool()).alone();
     let mut slots = case.packets.chunk_by(|a, b| a.0 == b.0).enumerate().peekable();
     while let Some((slot, packets)) = slots.next() {
         let now = START + packets[0].0 * 1000;
         for Input(_, port, frame) in packets {
-            let mut packet = worker.pool().take().unwrap();
-            packet.set(HEADROOM, &bytes(frame)).unwrap();
             let mut burst = Burst::new();
-            burst.push(packet);
+            burst.push(carrier.bring(usize::from(*port), &bytes(frame), worker.pool()));
             worker.process(PortId(*port), &mut burst, now, &mut Untraced);
-            collect(&mut worker, ports.len(), slot, &mut answer);
+            collect(&mut worker, carrier, ports.len(), slot, &mut answer);
         }
         let next = slots.peek().map_or(now + END, |(_, packets)| START + packets[0].0 * 1000);
         let mut in_vain = 0;
         while let Some(due) = worker.deadline().filter(|due| *due <= next && in_vain < PATIENCE) {
             worker.advance(due.max(now), &mut Untraced);
-            in_vain = if collect(&mut worker, ports.len(), slot, &mut answer) { 0 } else { in_vain + 1 };
+            in_vain =
+                if collect(&mut worker, carrier, ports.len(), slot, &mut answer) { 0 } else { in_vain + 1 };
         }
     }
     answer.shows = run(&router, &case.shows);
     let dropped = Drop::ALL.iter().map(|reason| (reason.name().to_owned(), counters.dropped(*reason)));
     answer.drops = dropped.filter(|(_, count)| *count > 0).collect();
+    end(carrier, &mut worker);
     answer
 }
 
 /// Notes what has left; whether anything has.
-fn collect(worker: &mut Worker, ports: usize, slot: usize, answer: &mut Answer) -> bool {
+fn collect(
+    worker: &mut Worker,
+    carrier: &mut impl Carrier,
+    ports: usize,
+    slot: usize,
+    answer: &mut Answer,
+) -> bool {
     let before = answer.out.len();
-    for port in (0..).take(ports) {
+    for port in 0..ports as u16 {
         let (pool, sent) = worker.pool_and_sent(PortId(port));
-        for packet in sent {
-            answer.out.push((slot, port, hex(packet.bytes())));
-            pool.give(packet);
+        let packets: Vec<Packet> = sent.collect();
+        if !packets.is_empty() {
+            let frames = carrier.take_away(usize::from(port), packets, pool);
+            answer.out.extend(frames.iter().map(|frame| (slot, port, hex(frame))));
         }
     }
     answer.out.len() > before
@@ -268,6 +318,25 @@ fn recorded() {
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} of {} cases differ\n{}", failed.len(), cases.len(), failed.join("\n"));
     assert!(cases.len() >= 100, "{} cases are recorded", cases.len());
+}
+
+/// The packets of half of the recorded cases by cable, through AF_XDP in one mode and the other: as if they had been copied.
+#[test]
+fn by_af_xdp() {
+    if !underpass::testbed::permitted() {
+        eprintln!("SKIPPED by_af_xdp: not root");
+        return;
+    }
+    let mut wires = [Driver::Xdp, Driver::XdpGeneric].map(Wire::lay);
+    for (n, case) in recorded_cases().iter().step_by(2).enumerate() {
+        let (expected, got) = (take(case), take_by(case, &mut wires[n % 2], Wire::reuse));
+        let wrong = compare(case, &expected, &got);
+        assert!(wrong.is_empty(), "{}:{wrong}", case.name);
+        assert_eq!(expected.drops, got.drops, "{}", case.name);
+    }
+    for wire in wires {
+        assert!(wire.carried > 500, "{} packets came by cable", wire.carried);
+    }
 }
 
 /// A comparison that finds nothing would let everything pass.
