@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what some tests need and this machine lacks, if this is root on a Debian or Ubuntu: FRR, Chromium, tshark, libpcap,
-# valgrind, busybox, keepalived, BIRD.
+# valgrind, busybox, keepalived, BIRD, ethtool, nftables, iperf3, scapy.
 # Never fails: the tests that miss one are skipped, and say so.
 set -uo pipefail
 
@@ -15,6 +15,10 @@ command -v valgrind >/dev/null || wanted+=(valgrind)
 command -v busybox >/dev/null || wanted+=(busybox)
 command -v keepalived >/dev/null || wanted+=(keepalived)
 command -v bird >/dev/null || wanted+=(bird2)
+command -v ethtool >/dev/null || wanted+=(ethtool)
+command -v nft >/dev/null || wanted+=(nftables)
+command -v iperf3 >/dev/null || wanted+=(iperf3)
+/usr/bin/python3 -c 'import scapy.all' 2>/dev/null || wanted+=(python3-scapy)
 [ ${#wanted[@]} = 0 ] && exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
     echo "test-tools: no ${wanted[*]}, and this is not root on Debian: their tests will be skipped" >&2

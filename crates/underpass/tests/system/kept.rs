@@ -8,7 +8,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
     os::fd::OwnedFd,
-    process::Stdio,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -32,8 +32,8 @@ struct Lab {
 }
 
 impl Lab {
-    /// `vlan` is whether devices take tags off and put them on, `on` or `off`. With the driver `generic`, v1 has no XDP of
-    /// its own.
+    /// `vlan` is whether devices take tags off and put them on: `on`, as they are made, or `off`, for which ethtool is
+    /// needed. With the driver `generic`, v1 has no XDP of its own.
     fn new(driver: &str, vlan: &str) -> Self {
         let hosts = [net::namespace("h1"), net::namespace("h2")];
         let mut router = Node::new("r");
@@ -48,17 +48,19 @@ impl Lab {
             } else {
                 join(host, "e0", &router.namespace, &format!("v{n}")).unwrap();
             }
-            let offload = format!("rxvlan {vlan} txvlan {vlan}");
+            if vlan == "off" {
+                let off = |device: &str| format!("ethtool -K {device} rxvlan off txvlan off > /dev/null");
+                host.run(&off("e0")).unwrap();
+                router.run(&off(&format!("v{n}")));
+            }
             host.run(&format!(
-                "ethtool -K e0 {offload} > /dev/null
-                 ip link set e0 up
+                "ip link set e0 up
                  ip addr add 10.0.{n}.2/24 dev e0; ip addr add fd00:{n}::2/64 dev e0 nodad
                  ip route add default via 10.0.{n}.1; ip -6 route add default via fd00:{n}::1"
             ))
             .unwrap();
             router.run(&format!(
-                "ethtool -K v{n} {offload} > /dev/null 2>&1 || [ {driver} = generic ]
-                 ip link set v{n} up
+                "ip link set v{n} up
                  ip addr add 10.0.{n}.1/24 dev v{n}; ip addr add fd00:{n}::1/64 dev v{n} nodad"
             ));
         }
@@ -193,7 +195,12 @@ fn soon(what: &str, met: impl Fn() -> bool) {
 #[test]
 fn vlan_frames_are_counted_and_priority_tags_taken_off() {
     let Some(_turn) = net::turn("vlan_frames_are_counted_and_priority_tags_taken_off") else { return };
+    let ethtool = Command::new("ethtool").arg("--version").stdout(Stdio::null()).status().is_ok();
     for (driver, vlan) in [("packet", "on"), ("packet", "off"), ("xdp", "off")] {
+        if vlan == "off" && !ethtool {
+            net::skip(&format!("tags that {driver} ports find in the frame"), "no ethtool");
+            continue;
+        }
         let lab = Lab::new(driver, vlan);
         let [h1, h2] = &lab.hosts;
         let (tap, to, from) = (tap(h1, "e0"), mac(&lab.router.namespace, "v1"), mac(h1, "e0"));

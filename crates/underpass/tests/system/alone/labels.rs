@@ -140,11 +140,15 @@ fn no_packet_lost_while_labels_change() {
     let router = line.routers[1].underpass();
     let this = env::current_exe().unwrap();
     let mut client = router.command(&this.display().to_string());
-    client.args(["--exact", "labels::batching_client", "--ignored", "--nocapture"]).env(CLIENT, link);
+    // Where this module is in the test program: without the crate's name.
+    let (_, room) = module_path!().split_once("::").unwrap();
+    let name = format!("{room}::batching_client");
+    client.args(["--exact", &name, "--ignored", "--nocapture"]).env(CLIENT, link);
     let output = client.stdin(Stdio::null()).stderr(Stdio::piped()).output().unwrap();
     let (there, back) = (there.end(), back.end());
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("\ncounted "), "the client ran: {said}");
     there.assert_whole();
     back.assert_whole();
     assert!(there.sent > 100 && back.sent > 100, "{there:?} {back:?}");
