@@ -1,0 +1,103 @@
+//! Whose a frame is, decided without BPF.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use underpass_engine::worker::Kept;
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
+
+use super::{Claim, OfDevice, Vlan};
+
+/// ICMPv6 types of router and neighbour discovery, RFC 4861.
+pub(crate) const ND: RangeInclusive<u8> = 133..=137;
+
+/// IPv4 addresses whose first byte is at least this are multicast, reserved or broadcast.
+pub(crate) const NEVER_FORWARDED: u8 = 224;
+
+/// The identifier in a tag's control information; 0 names no VLAN (IEEE 802.1Q).
+pub(crate) const VLAN_ID: u16 = 0x0fff;
+
+/// What the maps hold, without BPF.
+#[derive(Clone, Default)]
+pub(super) struct Rules {
+    pub(super) devices: HashMap<u32, OfDevice, Quick>,
+    pub(super) local: HashSet<(u32, IpAddr), Quick>,
+    pub(super) claims: HashSet<Claim, Quick>,
+    pub(super) vlans: HashSet<Vlan, Quick>,
+}
+
+pub(super) type Quick = BuildHasherDefault<Multiply>;
+
+/// Who sends packets chooses what is looked up, but not what is there: chains are as short as for any others.
+#[derive(Default)]
+pub(super) struct Multiply(u64);
+
+impl Hasher for Multiply {
+    fn write(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word.iter_mut().zip(piece).for_each(|(to, from)| *to = *from);
+            self.0 = (self.0.rotate_left(5) ^ u64::from_ne_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+}
+
+impl Rules {
+    /// See [`Keep::kept`]; of frames that filters have passed.
+    pub(super) fn kept(&self, ifindex: u32, frame: &[u8]) -> Kept {
+        let (Ok((link, packet)), Some(device)) = (ethernet::Header::parse(frame), self.devices.get(&ifindex))
+        else {
+            return Kept::Yes;
+        };
+        let protocol = link.ethertype.get();
+        let (ethertype, packet) = match (protocol, packet) {
+            (ethernet::VLAN | ethernet::SERVICE_VLAN, [high, low, kind, kind1, inside @ ..]) => {
+                let id = u16::from_be_bytes([*high, *low]) & VLAN_ID;
+                if id != 0 {
+                    let known = self.vlans.contains(&Vlan { ifindex, protocol, id });
+                    return if known { Kept::Yes } else { Kept::Copy };
+                }
+                (u16::from_be_bytes([*kind, *kind1]), inside)
+            }
+            _ => (protocol, packet),
+        };
+        if self.kernel_keeps(*device, link.destination, ethertype, packet) { Kept::Yes } else { Kept::No }
+    }
+
+    /// Whether the kernel keeps a frame with no tag, or with a priority tag that is off.
+    fn kernel_keeps(&self, device: OfDevice, station: [u8; 6], ethertype: u16, packet: &[u8]) -> bool {
+        if station[0] & 1 != 0 {
+            return true;
+        }
+        let (destination, claim): (IpAddr, _) = match ethertype {
+            ethernet::IPV4 => match ipv4::Header::ref_from_prefix(packet) {
+                Ok((header, _)) if header.destination().octets()[0] < NEVER_FORWARDED => {
+                    (header.destination().into(), Claim::on_ipv4(packet))
+                }
+                _ => return true,
+            },
+            ethernet::IPV6 => match ipv6::Header::ref_from_prefix(packet) {
+                Ok((header, _)) if header.destination().is_multicast() => return true,
+                Ok((header, rest)) => {
+                    let discovery = header.next_header == protocol::ICMPV6
+                        && rest.first().is_none_or(|kind| ND.contains(kind));
+                    if discovery {
+                        return true;
+                    }
+                    (header.destination().into(), Claim::on_ipv6(packet))
+                }
+                Err(_) => return true,
+            },
+            ethernet::MPLS => return !device.labels,
+            _ => return true,
+        };
+        self.local.contains(&(device.domain, destination))
+            && !claim.is_some_and(|claim| self.claims.contains(&claim))
+    }
+}
