@@ -10,6 +10,7 @@ mod ioam;
 mod large;
 mod live;
 mod measure;
+mod mix;
 mod mpls;
 mod page;
 mod police;
@@ -53,6 +54,7 @@ use wire::Mac;
   underpass bench                          # every scenario
   underpass bench ip6 srv6-end
   underpass bench 'srv6-end-d*' --json
+  underpass bench 'mix-*'                  # each packet of a burst to another of N SIDs, labels or tunnels
   underpass bench --list                   # the scenarios and their configuration
   underpass bench --runs 3 --markdown      # the page docs/benchmarks.md
   underpass bench segments                 # cost by the number of segments inserted
@@ -224,6 +226,7 @@ fn all() -> Vec<Scenario> {
         ioam::scenarios(),
         mpls::scenarios(),
         tunnel::scenarios(),
+        mix::scenarios(),
         police::scenarios(),
         qos::scenarios(),
     ];
@@ -333,9 +336,9 @@ fn send_requests(offline: &Offline, requests: &[Vec<u8>]) -> anyhow::Result<f64>
 fn checked(scenario: &Scenario) -> anyhow::Result<(Line<true>, Offline)> {
     let load = (scenario.load)();
     let mut configured = configure(scenario, &load.routes, 1)?;
-    if !load.lines.is_empty() {
-        let words = ["tc", "-batch", "-"].map(str::to_owned).to_vec();
-        let lines = [script::Line { number: 1, words, input: Some(load.lines) }];
+    for (tool, lines) in load.batches {
+        let words = tool.split(' ').chain(["-batch", "-"]).map(str::to_owned).collect();
+        let lines = [script::Line { number: 1, words, input: Some(lines) }];
         script::configure(&configured.router, Path::new(&scenario.name), &lines)?;
     }
     let reader = configured.readers.pop().context("no reader")?;

@@ -94,7 +94,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 /// As it comes to the router.
-fn labelled(labels: &[u32], packet: &[u8]) -> Vec<u8> {
+pub fn labelled(labels: &[u32], packet: &[u8]) -> Vec<u8> {
     wire::frame(PORTS[0], SENDER, [0x88, 0x47], &wire::mpls(labels, HOPS, packet))
 }
 

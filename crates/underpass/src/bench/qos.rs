@@ -70,7 +70,7 @@ fn many_classes() -> Scenario {
         }
         let flows = flows();
         Load {
-            lines,
+            batches: vec![("tc", lines)],
             waits: true,
             templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
             expected: flows.iter().take(CHECKED).map(|flow| outgoing(&flow.packet4(HOPS - 1))).collect(),

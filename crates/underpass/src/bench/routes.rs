@@ -18,7 +18,7 @@ use crate::random::Random;
 pub const DESTINATIONS: usize = 1 << 20;
 
 /// How many neighbours the routes lead to.
-const NEIGHBOURS: u8 = 16;
+pub const NEIGHBOURS: u8 = 16;
 
 /// A route to be added.
 pub enum Route {

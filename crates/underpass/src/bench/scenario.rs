@@ -102,8 +102,8 @@ impl Scenario {
 pub struct Load {
     /// Routes that are too many for lines, added after them.
     pub routes: Vec<Route>,
-    /// Lines that are too many for a `tc` each: one reads them all.
-    pub lines: String,
+    /// Lines that are too many for a process each: one of this tool reads them all (`-batch -`).
+    pub batches: Vec<(&'static str, String)>,
     /// Whether packets may wait on their way, and come out in another order.
     pub waits: bool,
     /// The packets, sent in turn.
@@ -125,6 +125,7 @@ impl Load {
 }
 
 /// The fields by which the flows of a scenario differ.
+#[derive(Clone)]
 pub struct Flow {
     pub source6: Ipv6Addr,
     pub destination6: Ipv6Addr,

@@ -124,7 +124,7 @@ fn behind(tunnel: u16, flow: Flow) -> Flow {
 }
 
 /// Where a tunnel leads: one after the other from 100.64.0.0 on.
-fn prefix(tunnel: u16) -> Ipv4Addr {
+pub fn prefix(tunnel: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x6440_0000 | u32::from(tunnel) << 8)
 }
 
