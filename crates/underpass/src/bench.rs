@@ -39,7 +39,7 @@ use crate::{output, script};
 use measure::{Cost, Line};
 use report::{Form, Record, Report};
 use routes::Route;
-use scenario::{PORTS, Scenario};
+use scenario::{Order, PORTS, Scenario};
 use wire::Mac;
 
 /// Measure the cost of the packet path, from Ethernet in to port out.
@@ -344,9 +344,10 @@ fn checked(scenario: &Scenario) -> anyhow::Result<(Line<true>, Offline)> {
     let reader = configured.readers.pop().context("no reader")?;
     let generator = Generator::new(&load.templates, load.patches);
     let mut line = Line::new(Arc::clone(&configured.tables), reader, generator);
-    match load.waits {
-        true => line.check_waiting(&load.expected)?,
-        false => line.check(&load.expected)?,
+    match load.order {
+        Order::Kept => line.check(&load.expected)?,
+        Order::InBurst => line.check_bursts(&load.expected)?,
+        Order::Waits => line.check_waiting(&load.expected)?,
     }
     Ok((line, configured.router))
 }

@@ -81,11 +81,28 @@ impl<const COUNT: bool> Line<COUNT> {
     /// # Errors
     /// Which packet is missing, or differs where.
     pub fn check(&mut self, expected: &[Vec<u8>]) -> anyhow::Result<()> {
+        self.check_each(expected, |_| {})
+    }
+
+    /// The same where packets of a burst may overtake others of it.
+    ///
+    /// # Errors
+    /// As [`Line::check`]; the number is that of the sorted packets of its burst.
+    pub fn check_bursts(&mut self, expected: &[Vec<u8>]) -> anyhow::Result<()> {
+        self.check_each(expected, |burst| burst.sort_unstable())
+    }
+
+    fn check_each(
+        &mut self,
+        expected: &[Vec<u8>],
+        arrange: impl Fn(&mut Vec<Vec<u8>>),
+    ) -> anyhow::Result<()> {
         self.generator.rewind();
         for (number, expected) in expected.chunks(BURST).enumerate() {
             self.step(expected.len())?;
             ensure!(self.worker.sent(self.input).count() == 0, "packets went back by the port they came in");
-            let sent: Vec<_> = self.worker.sent(OUT).collect();
+            let (mut sent, mut expected) = (Vec::new(), expected.to_vec());
+            self.take_sent(&mut sent);
             ensure!(
                 sent.len() == expected.len(),
                 "of a burst of {} packets, {} came out{}",
@@ -93,12 +110,13 @@ impl<const COUNT: bool> Line<COUNT> {
                 sent.len(),
                 self.drops()
             );
-            for (index, (packet, expected)) in sent.into_iter().zip(expected).enumerate() {
-                if packet.bytes() != &expected[..] {
+            arrange(&mut sent);
+            arrange(&mut expected);
+            for (index, (sent, expected)) in sent.iter().zip(&expected).enumerate() {
+                if sent != expected {
                     let number = number * BURST + index + 1;
-                    bail!("packet {number} is wrong {}", difference(expected, packet.bytes()));
+                    bail!("packet {number} is wrong {}", difference(expected, sent));
                 }
-                self.worker.pool().give(packet);
             }
         }
         self.generator.rewind();

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::routes::{NEIGHBOURS, gateway, neighbour_mac, neighbours};
 use super::scenario::{
-    BASE, CHECKED, CLASS, Flow, HOPS, Load, OUTER_HOPS, PORTS, SOURCE, Scenario, VRF, flows, incoming,
+    BASE, CHECKED, CLASS, Flow, HOPS, Load, OUTER_HOPS, Order, PORTS, SOURCE, Scenario, VRF, flows, incoming,
 };
 use super::tunnel::{AWAY, TTL, remote};
 use super::wire::{self, Ip4, Ip6};
@@ -186,7 +186,7 @@ impl Kind {
         let (templates, mut expected): (Vec<_>, Vec<_>) = pairs.unzip();
         expected.truncate(CHECKED);
         let templates = templates.into_iter().map(Vec::into_boxed_slice).collect();
-        Load { batches: self.lines(count), templates, expected, ..Load::default() }
+        Load { batches: self.lines(count), order: Order::InBurst, templates, expected, ..Load::default() }
     }
 
     /// The `number`-th packet before the router and after it.

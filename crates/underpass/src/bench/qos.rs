@@ -5,7 +5,7 @@ pub mod versus;
 
 use std::fmt::Write;
 
-use super::scenario::{BASE, CHECKED, HOPS, Load, Scenario, flows, incoming, outgoing};
+use super::scenario::{BASE, CHECKED, HOPS, Load, Order, Scenario, flows, incoming, outgoing};
 
 /// What the source document does for shaping at ingress, with a class for all packets.
 const IFB_HTB: &str = "\
@@ -71,7 +71,7 @@ fn many_classes() -> Scenario {
         let flows = flows();
         Load {
             batches: vec![("tc", lines)],
-            waits: true,
+            order: Order::Waits,
             templates: flows.iter().map(|flow| incoming(&flow.packet4(HOPS)).into_boxed_slice()).collect(),
             expected: flows.iter().take(CHECKED).map(|flow| outgoing(&flow.packet4(HOPS - 1))).collect(),
             ..Load::default()

@@ -97,6 +97,18 @@ impl Scenario {
     }
 }
 
+/// In which order the packets of a scenario come out. Those of one flow keep theirs in any case.
+#[derive(Clone, Copy, Default)]
+pub enum Order {
+    /// As they came.
+    #[default]
+    Kept,
+    /// Packets of a burst may overtake others of it.
+    InBurst,
+    /// Packets may wait on their way, and come out with a later burst.
+    Waits,
+}
+
 /// What a scenario sends into the first port and wants back out of the second.
 #[derive(Default)]
 pub struct Load {
@@ -104,8 +116,8 @@ pub struct Load {
     pub routes: Vec<Route>,
     /// Lines that are too many for a process each: one of this tool reads them all (`-batch -`).
     pub batches: Vec<(&'static str, String)>,
-    /// Whether packets may wait on their way, and come out in another order.
-    pub waits: bool,
+    /// In which order packets come out.
+    pub order: Order,
     /// The packets, sent in turn.
     pub templates: Vec<Box<[u8]>>,
     /// What is written over them before they are sent, in turn and independently of the templates.
