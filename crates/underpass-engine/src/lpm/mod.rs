@@ -225,6 +225,12 @@ impl<A: Address> Lpm<A> {
         self.routes.load(Relaxed) <= A::HOT
     }
 
+    /// Whether the table is so small that a look-up meets few caches that lack it.
+    #[inline]
+    pub(crate) fn is_near(&self) -> bool {
+        self.routes.load(Relaxed) <= 16 * A::HOT
+    }
+
     /// The leaf of the longest prefix that covers `address`.
     #[inline]
     pub fn lookup(&self, address: A, guard: &Guard<'_>) -> Option<u32> {

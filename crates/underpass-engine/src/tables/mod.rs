@@ -3,7 +3,7 @@
 //! Workers hold [`Tables`] and enter once per burst; everything that they read lives until that burst
 //! ends. The control thread holds the one [`Writer`].
 
-use std::sync::atomic::{AtomicU32, Ordering, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, Ordering::Relaxed};
 
 mod action;
 mod ematch;
@@ -64,6 +64,8 @@ pub struct Tables {
     keys: Slab<Keys>,
     fibs4: Slab<Lpm<u32>>,
     fibs6: Slab<Lpm<u128>>,
+    /// Moves on whenever a look-up of IPv6 may lead elsewhere.
+    changes6: AtomicU64,
     labels: LabelTable,
     /// One: what the router is in IOAM traces.
     ioam: Slab<IoamNode>,
@@ -98,6 +100,7 @@ impl Tables {
             keys: Slab::new(1, retirer),
             fibs4: Slab::new(18, retirer),
             fibs6: Slab::new(18, retirer),
+            changes6: AtomicU64::new(1),
             labels: LabelTable::new(arena),
             ioam: Slab::new(1, retirer),
             tunnels: TunnelTable::new(1 << LINK_BITS, retirer),
@@ -219,6 +222,19 @@ impl Tables {
     #[inline]
     pub fn fib6<'g>(&'g self, id: Fib6Id, guard: &'g Guard<'_>) -> Option<&'g Lpm<u128>> {
         self.fibs6.get(id.0, guard)
+    }
+
+    /// A number, never 0, that moves on whenever a look-up of IPv6 may lead elsewhere: what was looked up before it was read is
+    /// still so while it is the same.
+    #[inline(always)]
+    pub(crate) fn changes6(&self) -> u64 {
+        self.changes6.load(Ordering::Acquire)
+    }
+
+    /// Says that a look-up of IPv6 may lead elsewhere, after it does: who sees the number sees the change, and nothing that it
+    /// led to before is taken away until every worker has begun another burst.
+    pub(crate) fn has_changed6(&self) {
+        self.changes6.fetch_add(1, Ordering::Release);
     }
 
     /// The MPLS label table.

@@ -108,12 +108,14 @@ macro_rules! objects {
         pub fn $set(&mut self, id: $id, object: $object) {
             if self.tables.$slab.peek(id.0, &self.retirer).is_some() {
                 self.tables.$slab.replace(id.0, Some(object.into()), &mut self.retirer);
+                self.tables.has_changed6();
             }
         }
 
         #[doc = concat!("Removes ", $what, ", if the id names one.")]
         pub fn $remove(&mut self, id: $id) {
             if self.tables.$slab.replace(id.0, None, &mut self.retirer) {
+                self.tables.has_changed6();
                 self.$slab.give(id.0, &self.retirer);
             }
         }

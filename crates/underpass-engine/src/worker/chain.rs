@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use super::View;
+use super::recent::Recent;
 use crate::lpm::{Address, Layout, Lpm, NO_LEAF};
 use crate::tables::{ActionId, Fib4Id, Fib6Id, Guard, Lookup, LookupId};
 
@@ -31,6 +32,13 @@ impl<'a, A: Address> Chain<'a, A> {
     #[inline(always)]
     pub(super) fn is_hot(&self) -> bool {
         self.first.is_hot() && self.second.is_none_or(Lpm::is_hot)
+    }
+
+    /// Whether a packet that is behind a look-up already, of its SID or label, is better looked up at once than with others:
+    /// to wait for these costs more than memory that is not far.
+    #[inline(always)]
+    fn is_near(&self) -> bool {
+        self.first.is_near() && self.second.is_none_or(Lpm::is_near)
     }
 
     /// The leaf of the longest prefix that covers `address`.
@@ -92,13 +100,13 @@ fn laid_out<A: Address>(layout: &Layout, table: &Lpm<A>, address: A) -> Option<u
 struct Found<'a, A> {
     lookup: LookupId,
     fib: Option<Chain<'a, A>>,
-    /// The same, if all of it is in the cache.
-    hot: Option<Chain<'a, A>>,
+    /// The same, if it is near.
+    near: Option<Chain<'a, A>>,
 }
 
 impl<'a, A: Address> Found<'a, A> {
     fn new(lookup: LookupId, fib: Option<Chain<'a, A>>) -> Self {
-        Self { lookup, fib, hot: fib.filter(Chain::is_hot) }
+        Self { lookup, fib, near: fib.filter(Chain::is_near) }
     }
 }
 
@@ -136,6 +144,8 @@ pub(super) struct Fibs<'a> {
     chains6: Chains<'a, u128>,
     /// What was looked up last behind a SID: the next segment of a list, mostly.
     pub(super) next: Known,
+    /// What was looked up before it.
+    pub(super) recent: Recent,
 }
 
 /// A look-up that was made: in which tables, which address, what it led to.
@@ -147,6 +157,7 @@ impl<'a> Fibs<'a> {
             chains4: Chains::new(ingress, view.chain4(ingress)),
             chains6: Chains::new(ingress, view.chain6(ingress)),
             next: None,
+            recent: Recent::default(),
         }
     }
 
@@ -157,6 +168,18 @@ impl<'a> Fibs<'a> {
             Some((tables, address, id)) if address == target && tables == lookup => Some(id),
             _ => None,
         }
+    }
+
+    /// What a segment leads to, if no rule selects among the tables. It is looked up by itself however large they are: the
+    /// segments that a router sends to are few.
+    #[inline(always)]
+    pub(super) fn segment(&mut self, view: &View<'a>, lookup: LookupId, segment: u128) -> Option<u32> {
+        if let Some(leaf) = self.recent.get(lookup, segment) {
+            return Some(leaf);
+        }
+        let leaf = self.fib6(view, lookup)?.lookup(segment, view.guard)?;
+        self.recent.put(lookup, segment, leaf);
+        Some(leaf)
     }
 
     /// The tables, if they are few and no rule selects among them.
@@ -171,16 +194,16 @@ impl<'a> Fibs<'a> {
         self.chains6.found(lookup, |lookup| view.chain6(lookup)).fib
     }
 
-    /// The same if they are in the cache besides.
+    /// The same if they are near besides.
     #[inline(always)]
-    pub(super) fn hot4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u32>> {
-        self.chains4.found(lookup, |lookup| view.chain4(lookup)).hot
+    pub(super) fn near4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u32>> {
+        self.chains4.found(lookup, |lookup| view.chain4(lookup)).near
     }
 
     /// The same for IPv6.
     #[inline(always)]
-    pub(super) fn hot6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u128>> {
-        self.chains6.found(lookup, |lookup| view.chain6(lookup)).hot
+    pub(super) fn near6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u128>> {
+        self.chains6.found(lookup, |lookup| view.chain6(lookup)).near
     }
 }
 

@@ -32,6 +32,7 @@ mod mpls;
 mod ndp;
 mod options;
 mod reassemble;
+mod recent;
 mod reset;
 mod road;
 mod room;
@@ -69,6 +70,7 @@ pub(crate) use ipv4::{check as ipv4_check, plain as ipv4_plain};
 pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
 pub use kept::{Keeper, Kept};
 use reassemble::Reassembly;
+use recent::Recent;
 use road::LABELLED;
 pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
 use shape::Shape;
@@ -125,6 +127,8 @@ pub(crate) struct Path<const COUNT: bool> {
     /// The identification of the last outer IPv4 header.
     identification: u16,
     hooks: Hooks,
+    /// Look-ups that were made lately; while a burst is taken in, they are with its tables.
+    recent: Recent,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
@@ -203,6 +207,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             // Apart from those of other workers, as fragments are told apart by it.
             identification: (reader.number() as u16) << 13,
             hooks: Hooks::default(),
+            recent: Recent::new(),
         };
         Self { tables, reader, path, epoch: 0 }
     }
@@ -312,6 +317,8 @@ impl<const COUNT: bool> Path<COUNT> {
             self.give_kept(kernel, (port, ingress, link), burst, trace);
         }
         let mut fibs = Fibs::new(view, link.lookup);
+        fibs.recent = std::mem::take(&mut self.recent);
+        fibs.recent.begin(view.tables);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
         let common = Common::new(view, &mut fibs, port, ingress, link);
         let mut company = Company { common: &common, fibs: &mut fibs, waiting: &mut waiting, trace };
@@ -319,6 +326,7 @@ impl<const COUNT: bool> Path<COUNT> {
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
         }
+        self.recent = fibs.recent;
         self.labelled.flush(&self.counters, ingress);
         true
     }

@@ -24,6 +24,7 @@ mod reassembly;
 mod rows;
 mod segments;
 mod shaping;
+mod sid_changes;
 mod traffic;
 mod tunnel_changes;
 mod tunnel_errors;

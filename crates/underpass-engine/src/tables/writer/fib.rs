@@ -37,6 +37,7 @@ impl Writer {
         let Some(fib) = self.tables.fibs6.peek(id.0, &self.retirer) else { return };
         let blocks = fib.blocks();
         self.tables.fibs6.replace(id.0, None, &mut self.retirer);
+        self.tables.has_changed6();
         blocks.into_iter().for_each(|(block, words)| self.arena.release(block, words, &self.retirer));
         self.fibs6.give(id.0, &self.retirer);
     }
@@ -100,14 +101,18 @@ impl Writer {
     pub fn insert6(&mut self, fib: Fib6Id, prefix: Ipv6Addr, len: u8, action: ActionId) -> Option<ActionId> {
         let table = self.tables.fibs6.peek(fib.0, &self.retirer)?;
         let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
-        edit.insert(prefix.to_bits(), len, action.0).map(ActionId)
+        let before = edit.insert(prefix.to_bits(), len, action.0).map(ActionId);
+        self.tables.has_changed6();
+        before
     }
 
     /// Removes the route to the first `len` bits of `prefix`, and returns the action that it had.
     pub fn remove6(&mut self, fib: Fib6Id, prefix: Ipv6Addr, len: u8) -> Option<ActionId> {
         let table = self.tables.fibs6.peek(fib.0, &self.retirer)?;
         let mut edit = Edit { table, arena: &mut self.arena, retirer: &self.retirer };
-        edit.remove(prefix.to_bits(), len).map(ActionId)
+        let before = edit.remove(prefix.to_bits(), len).map(ActionId);
+        self.tables.has_changed6();
+        before
     }
 
     /// The action of the longest prefix that covers `address`.

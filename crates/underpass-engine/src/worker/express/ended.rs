@@ -20,7 +20,7 @@ const MOST_POPPED: usize = 4;
 
 /// What is done where a label ends, found once for packets in a row that have it.
 struct Ended<'a> {
-    /// The tables of each family, if it may be below and they are in the cache.
+    /// The tables of each family, if it may be below and they are near.
     fib4: Option<Chain<'a, u32>>,
     fib6: Option<Chain<'a, u128>>,
     /// Whether a label below is looked up.
@@ -40,8 +40,8 @@ impl<'a> Ended<'a> {
             // What is below takes over the class too.
             return None;
         }
-        let fib4 = if switch.payload == Some(IpVersion::V6) { None } else { fibs.hot4(view, lookup) };
-        let fib6 = if switch.payload == Some(IpVersion::V4) { None } else { fibs.hot6(view, lookup) };
+        let fib4 = if switch.payload == Some(IpVersion::V6) { None } else { fibs.near4(view, lookup) };
+        let fib6 = if switch.payload == Some(IpVersion::V4) { None } else { fibs.near6(view, lookup) };
         Some(Self { fib4, fib6, labels, hop: u8::from(hop), propagate: switch.propagate })
     }
 

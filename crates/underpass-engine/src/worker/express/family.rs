@@ -44,8 +44,8 @@ pub(super) trait Family: Address + Into<u128> {
     /// The tables that what came in is looked up in.
     fn chain<'a>(common: &Common<'_, 'a>) -> Option<Chain<'a, Self>>;
 
-    /// The tables of a look-up, if they are in the cache.
-    fn hot<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>>;
+    /// The tables of a look-up, if they are near.
+    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>>;
 }
 
 impl Family for u32 {
@@ -93,8 +93,8 @@ impl Family for u32 {
     }
 
     #[inline(always)]
-    fn hot<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>> {
-        fibs.hot4(view, lookup)
+    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>> {
+        fibs.near4(view, lookup)
     }
 }
 
@@ -146,8 +146,8 @@ impl Family for u128 {
     }
 
     #[inline(always)]
-    fn hot<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>> {
-        fibs.hot6(view, lookup)
+    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>> {
+        fibs.near6(view, lookup)
     }
 }
 
@@ -156,14 +156,14 @@ impl Family for u128 {
 pub(super) enum To<'a, A> {
     /// All to this next hop.
     NextHop(&'a StoredNextHop),
-    /// Where their destinations lead, in tables that are in the cache.
+    /// Where their destinations lead, in tables that are near.
     Table(Chain<'a, A>),
 }
 
 impl<'a, A: Family> To<'a, A> {
     #[inline(always)]
     pub(super) fn table(view: &View<'a>, fibs: &mut Fibs<'a>, lookup: LookupId) -> Option<Self> {
-        A::hot(fibs, view, lookup).map(Self::Table)
+        A::near(fibs, view, lookup).map(Self::Table)
     }
 
     #[inline(always)]

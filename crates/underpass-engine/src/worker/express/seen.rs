@@ -12,7 +12,7 @@ use crate::lpm::NO_LEAF;
 #[derive(Clone, Copy)]
 pub(super) struct Look<A> {
     /// Its destination, for the one who has seen it.
-    target: A,
+    pub(super) target: A,
     /// Its length.
     pub(super) len: usize,
     /// What the destination is looked up to.
@@ -21,6 +21,9 @@ pub(super) struct Look<A> {
 
 /// How the packets of a burst are seen. `left` are those behind the packet.
 pub(super) trait Sight: Copy {
+    /// Whether a packet is looked up when its turn comes.
+    const IN_TURN: bool;
+
     /// What a packet is. `None`: it is not of the common kind.
     fn plain(self, common: &Common<'_, '_>, packet: &Packet, left: &Packets<'_>) -> Option<Plain>;
 
@@ -46,6 +49,8 @@ pub(super) trait Sight: Copy {
 pub(super) struct InTurn;
 
 impl Sight for InTurn {
+    const IN_TURN: bool = true;
+
     #[inline(always)]
     fn plain(self, common: &Common<'_, '_>, packet: &Packet, _: &Packets<'_>) -> Option<Plain> {
         common.plain(packet.bytes())
@@ -154,6 +159,8 @@ impl AllFirst {
 }
 
 impl Sight for &AllFirst {
+    const IN_TURN: bool = false;
+
     #[inline(always)]
     fn plain(self, _: &Common<'_, '_>, _: &Packet, left: &Packets<'_>) -> Option<Plain> {
         let (kind, _) = self.of(left);

@@ -135,7 +135,7 @@ pub(super) fn through_flavours<'a>(
     }
 }
 
-/// The next hop that a segment leads to, in tables that are in the cache, or as it was looked up last.
+/// The next hop that a segment leads to, as it was looked up lately or is now.
 #[inline(always)]
 fn known_next_hop<'a>(
     view: &View<'a>,
@@ -146,8 +146,7 @@ fn known_next_hop<'a>(
     let leaf = match fibs.known(lookup, segment) {
         Some(leaf) => leaf,
         None => {
-            let fib = fibs.hot6(view, lookup)?;
-            let leaf = fib.lookup(segment.to_bits(), view.guard).map(ActionId)?;
+            let leaf = ActionId(fibs.segment(view, lookup, segment.to_bits())?);
             fibs.next = Some((lookup, segment, leaf));
             leaf
         }
@@ -224,7 +223,7 @@ fn advance_and_pop(
     Some((next_hop.port, (ETHERNET + left) as u32))
 }
 
-/// The next hop that an address leads to, in tables that are in the cache.
+/// The next hop that an address leads to, in tables that are near.
 #[inline(always)]
 fn looked_up<'a, A: Family>(
     view: &View<'a>,
