@@ -10,6 +10,7 @@ ENDS4 = "local 198.51.100.1 remote 198.51.100.2"
 ENDS6 = "local 2001:db8:2::1 remote 2001:db8:2::2"
 MAC, FAR_MAC = "02:00:00:00:00:77", "02:00:00:00:01:77"
 ENCAP_AUTO = "encap fou encap-sport auto encap-dport 5555"
+NEAR4, FAR4 = "198.51.100.1", "198.51.100.2"
 MPLS_ON = ["sysctl -qw net.mpls.platform_labels=2000"]
 
 
@@ -390,6 +391,22 @@ for kind in ["ipip", "gre", "sit", "ip6tnl"]:
             )
 into("gre/gue-all", "GRE with key, checksum and number in GUE", "gre", "key 7 csum seq " + ENCAPS["gue-csum"], FEW, remembers=True)
 into("sit/gue-tos", "SIT in GUE, TOS and TTL inherited", "sit", "tos inherit ttl inherit " + ENCAPS["gue"], ECN)
+Case(
+    "tunnel/ipip/fou-no-local",
+    "ipip in fou with a checksum, from the address of the way out",
+    tunnel("ipip", ENCAPS["fou-csum"], ends="remote 198.51.100.2"),
+    differs="its checksum leaves out the source, which it does not know yet",
+    **io(
+        [
+            (
+                label,
+                ether(p),
+                [to_p1(IP(src=NEAR4, dst=FAR4, id=0, flags="DF", ttl=39, proto=17) / UDP(sport=4444, dport=5555) / Raw(bytes(hops(p))))],
+            )
+            for label, p in FOUR[:2] + FOUR[4:5]
+        ]
+    ),
+)
 into("ipip/fou-mpls", "labelled packets in IP in UDP", "ipip", "mode mplsip " + ENCAPS["fou-csum"], LABELLED, after=labelled())
 
 # ------------------------------------------------------- what the underlay says about outer packets

@@ -293,7 +293,7 @@ fn enter<A: Family>(
         fill_gre(bytes, tunnel, usize::from(form.gre), None);
     }
     if form.udp > 0 {
-        let ends = (tunnel.config.local, tunnel.config.remote);
+        let ends = (tunnel.config.sends_from(), tunnel.config.remote);
         fill_udp(bytes, tunnel, form, ends, port, None);
     }
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
