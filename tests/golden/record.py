@@ -48,6 +48,9 @@ STATISTICS = [
     for name in names.split()
 ]
 
+# The source ports of flows, by the destination port: those of `encap-sport auto`; of `bareudp`, and with `srcportmin 60000`.
+FLOW_PORTS = {5555: (32768, 60999), 6635: (0, 65535), 6636: (60000, 65535)}
+
 # Variables that Underpass has and Linux has not.
 OURS = {"net.mpls.tc_propagate"}
 
@@ -211,7 +214,7 @@ def own_identification(frame):
 
 def own_tunnel(frame):
     """What Linux chooses for the outer headers of a tunnel whose packets it sends from the addresses of its ports:
-    the identification of IPv4, and the UDP source port where it is `auto`, 32768 to 60999. Both are 0 here."""
+    the identification of IPv4, and the UDP source port where it is that of the flow. Both are 0 here."""
     frame, kind = bytearray(frame), bytes(frame[12:14])
     if kind == b"\x08\x00" and bytes(frame[26:30]) in (b"\xc0\x00\x02\x01", b"\xc6\x33\x64\x01"):
         at, protocol, whole = 14 + 4 * (frame[14] & 15), frame[23], not int.from_bytes(frame[20:22], "big") & 0x1FFF
@@ -223,9 +226,10 @@ def own_tunnel(frame):
             at, protocol = 62, frame[54]
     else:
         return bytes(frame)
-    if protocol == 17 and whole and frame[at + 2 : at + 4] == struct.pack("!H", 5555):
+    first, last = FLOW_PORTS.get(int.from_bytes(frame[at + 2 : at + 4], "big"), (1, 0))
+    if protocol == 17 and whole and first <= last:
         (port, sum) = struct.unpack("!HxxxxH", frame[at : at + 8])
-        if 32768 <= port < 61000:
+        if first <= port <= last:
             frame[at : at + 2] = b"\0\0"
             if sum:
                 # RFC 1624: the sum without the port; 0 is sent as 0xffff.

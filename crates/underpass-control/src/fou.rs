@@ -97,6 +97,12 @@ pub(crate) fn answer(
 }
 
 impl Router {
+    /// Whether a `bareudp` can open its port, for IPv4 and IPv6. Linux: `bareudp_open`.
+    pub(crate) fn check_free(&self, port: u16) -> Result<(), Refusal> {
+        let taken = self.fou.iter().any(|other| other.socket.port == port);
+        if taken { Err(Refusal::errno(EADDRINUSE)) } else { Ok(()) }
+    }
+
     /// Whether a port can be opened. Linux: `udp_sock_create`, then `fou_create`.
     fn check_fou(&self, config: &Config) -> Result<(), Refusal> {
         let socket = &config.socket;
@@ -110,7 +116,8 @@ impl Router {
         if !local.is_unspecified() && !local.is_multicast() && !self.addresses.is_local(local) {
             return Err(Refusal::errno(EADDRNOTAVAIL));
         }
-        if self.fou.iter().any(|other| collide(socket, &other.socket)) {
+        let opened = |link: &crate::Link| link.opened() == Some(socket.port);
+        if self.fou.iter().any(|other| collide(socket, &other.socket)) || self.links.iter().any(opened) {
             return Err(Refusal::errno(EADDRINUSE));
         }
         if !peer.is_unspecified() {

@@ -125,6 +125,11 @@ impl Link {
         self.flags | carrier as u32
     }
 
+    /// The UDP port that it has open: that of a `bareudp` that is up.
+    pub fn opened(&self) -> Option<u16> {
+        self.tunnel.as_ref()?.parameters.bare.filter(|_| self.up()).map(|bare| bare.port)
+    }
+
     /// The table of the VRF, if it is one.
     pub const fn vrf_table(&self) -> Option<u32> {
         match self.kind {

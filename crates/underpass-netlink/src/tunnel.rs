@@ -1,9 +1,10 @@
 //! `IFLA_INFO_DATA` of tunnel devices. Linux: `include/uapi/linux/if_tunnel.h`, `net/ipv4/{ip_tunnel_core,ipip,ip_gre}.c`,
 //! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`.
 //!
-//! Devices of GRE have the `IFLA_GRE_*` attributes, all others `IFLA_IPTUN_*`.
+//! Devices of GRE have the `IFLA_GRE_*` attributes, [`bareudp`] has its own, all others `IFLA_IPTUN_*`.
 
 mod attributes;
+pub mod bareudp;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,8 +15,9 @@ use crate::reply::Reply;
 use crate::{Refusal, fou};
 
 pub use attributes::{check_ethernet, parse, write, write_parameters, write_six_rd};
+pub use bareudp::BareUdp;
 
-/// `ARPHRD_NONE`: the hardware type of a GRE device with external metadata.
+/// `ARPHRD_NONE`: the hardware type of a GRE device with external metadata, and of `bareudp`.
 pub const ARPHRD_NONE: u16 = 0xfffe;
 
 /// What kind of tunnel device it is: `IFLA_INFO_KIND`.
@@ -35,12 +37,22 @@ pub enum Kind {
     Ip6Gre,
     /// Ethernet in GRE in IPv6.
     Ip6GreTap,
+    /// IPv4, IPv6 or MPLS in UDP, over IPv4 or IPv6 as routes say.
+    BareUdp,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 7] =
-        [Self::Ipip, Self::Sit, Self::Gre, Self::GreTap, Self::Ip6Tnl, Self::Ip6Gre, Self::Ip6GreTap];
+    pub const ALL: [Self; 8] = [
+        Self::Ipip,
+        Self::Sit,
+        Self::Gre,
+        Self::GreTap,
+        Self::Ip6Tnl,
+        Self::Ip6Gre,
+        Self::Ip6GreTap,
+        Self::BareUdp,
+    ];
 
     /// `IFLA_INFO_KIND`.
     pub const fn name(self) -> &'static str {
@@ -52,6 +64,7 @@ impl Kind {
             Self::Ip6Tnl => "ip6tnl",
             Self::Ip6Gre => "ip6gre",
             Self::Ip6GreTap => "ip6gretap",
+            Self::BareUdp => "bareudp",
         }
     }
 
@@ -60,7 +73,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether the outer header is IPv6.
+    /// Whether the outer header is IPv6. That of `bareudp` is what a route says.
     pub const fn ipv6(self) -> bool {
         matches!(self, Self::Ip6Tnl | Self::Ip6Gre | Self::Ip6GreTap)
     }
@@ -84,6 +97,7 @@ impl Kind {
             Self::GreTap | Self::Ip6GreTap => libc::ARPHRD_ETHER,
             Self::Ip6Tnl => libc::ARPHRD_TUNNEL6,
             Self::Ip6Gre => 823, // ARPHRD_IP6GRE
+            Self::BareUdp => ARPHRD_NONE,
         }
     }
 
@@ -93,7 +107,7 @@ impl Kind {
             Self::Ipip => matches!(protocol, 0 | 4 | 137),
             Self::Sit => matches!(protocol, 0 | 4 | 41 | 137),
             Self::Ip6Tnl => matches!(protocol, 0 | 4 | 41),
-            Self::Gre | Self::GreTap | Self::Ip6Gre | Self::Ip6GreTap => true,
+            Self::Gre | Self::GreTap | Self::Ip6Gre | Self::Ip6GreTap | Self::BareUdp => true,
         }
     }
 }
@@ -257,6 +271,8 @@ pub struct Tunnel {
     pub flow_info: u32,
     /// `IP6_*`.
     pub flags: u32,
+    /// What makes it a `bareudp`, if it is one.
+    pub bare: Option<BareUdp>,
 }
 
 impl Tunnel {
@@ -277,7 +293,7 @@ impl Tunnel {
                 Kind::Ipip => 4,
                 Kind::Sit => 41,
                 Kind::Gre | Kind::GreTap => 47,
-                Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => 0,
+                Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp => 0,
             },
             input_flags: 0,
             output_flags: 0,
@@ -288,6 +304,7 @@ impl Tunnel {
             encap_limit: 0,
             flow_info: 0,
             flags: 0,
+            bare: None,
         }
     }
 

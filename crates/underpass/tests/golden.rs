@@ -385,8 +385,8 @@ fn is_outer(frame: &[u8]) -> bool {
     }
 }
 
-/// A source port of foo-over-UDP that is `auto` is the router's own choice, within 32768 to 60999: 0 in the
-/// recordings, as if it had never been in the checksum.
+/// A UDP source port that is that of the flow is the router's own choice: 0 in the recordings, as if it had never been in
+/// the checksum. `FLOW_PORTS` in record.py.
 fn without_source_port(frame: &mut [u8]) {
     let (at, protocol) = match frame.get(12) {
         Some(0x08) if u16::from_be_bytes([frame[20], frame[21]]) & 0x1fff == 0 => {
@@ -400,7 +400,13 @@ fn without_source_port(frame: &mut [u8]) {
     let Some(udp) = frame.get_mut(at..at + 8).filter(|_| protocol == 17) else { return };
     let word = |at: usize| u16::from_be_bytes([udp[at], udp[at + 1]]);
     let (source, destination, checksum) = (word(0), word(2), word(6));
-    if destination == 5555 && (32768..61000).contains(&source) {
+    let chosen = match destination {
+        5555 => (32768..61000).contains(&source),
+        6635 => true,
+        6636 => source >= 60000,
+        _ => false,
+    };
+    if chosen {
         udp[..2].fill(0);
         if checksum != 0 {
             let sum = !sum_of([u32::from(!checksum), u32::from(!source)].into_iter());

@@ -246,6 +246,12 @@ fn tunnels_as_in_linux() {
     as_recorded("tunnels");
 }
 
+/// `bareudp`: its ports, beside those of FOU, and routes that say where its packets go.
+#[test]
+fn bareudp_as_in_linux() {
+    as_recorded("bareudp");
+}
+
 #[test]
 fn links_and_addresses_as_in_linux() {
     as_recorded("links");

@@ -5,6 +5,7 @@ bytes of payload, from a host behind p0's neighbour.
 """
 
 from . import (  # noqa: F401
+    bareudp,
     blocks,
     bpf,
     edits,

@@ -143,6 +143,7 @@ impl<'a> Wanted<'a> {
     }
 
     fn apply_to(&self, router: &Router, link: &Link, new: bool) -> Result<Link, Refusal> {
+        let opens = self.opens(link);
         let mut link = link.clone();
         let families = self.attributes.get(libc::IFLA_AF_SPEC);
         if let Some(families) = &families {
@@ -198,7 +199,15 @@ impl<'a> Wanted<'a> {
         if self.flags != 0 || self.change != 0 {
             link.flags = self.new_flags(&link)?;
         }
+        opens.map_or(Ok(()), |port| router.check_free(port))?;
         Ok(link)
+    }
+
+    /// The UDP port that a `bareudp` opens because it comes up.
+    pub(super) fn opens(&self, link: &Link) -> Option<u16> {
+        let up = IFF_UP as u32;
+        let rises = !link.up() && self.flags & up != 0 && (self.change == 0 || self.change & up != 0);
+        link.tunnel.as_ref()?.parameters.bare.filter(|_| rises).map(|bare| bare.port)
     }
 
     /// Linux: `rtnl_dev_get_flags` and `__dev_change_flags`.

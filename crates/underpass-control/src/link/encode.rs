@@ -121,8 +121,8 @@ pub(crate) fn write_link(
     if let Some(master) = link.master {
         reply.u32(libc::IFLA_MASTER, master);
     }
-    if let Some(tunnel) = &link.tunnel {
-        reply.u32(libc::IFLA_LINK, tunnel.parameters.link);
+    if let Some(lower) = link.tunnel.as_ref().and_then(|tunnel| tunnel.lower()) {
+        reply.u32(libc::IFLA_LINK, lower);
     }
     reply.u8(libc::IFLA_CARRIER, 1);
     reply.text(libc::IFLA_QDISC, queue(link));
@@ -136,9 +136,7 @@ pub(crate) fn write_link(
     reply.u32(libc::IFLA_CARRIER_DOWN_COUNT, link.carrier_changes[1]);
     reply.u8(libc::IFLA_PROTO_DOWN, 0);
     reply.attribute(libc::IFLA_MAP, &[0; 32]);
-    let [address, broadcast] = link.hardware_addresses();
-    reply.attribute(libc::IFLA_ADDRESS, &address);
-    reply.attribute(libc::IFLA_BROADCAST, &broadcast);
+    write_addresses(reply, &link.hardware_addresses());
     if let Some(count) = count {
         write_stats(reply, count);
     }
@@ -155,6 +153,14 @@ pub(crate) fn write_link(
     reply.u8(IFLA_INET6_ADDR_GEN_MODE, u8::from(!link.eui64));
     reply.end(inet6);
     reply.end(families);
+}
+
+/// `IFLA_ADDRESS` and `IFLA_BROADCAST`, of a link that has such addresses.
+pub(super) fn write_addresses(reply: &mut Reply<'_>, [address, broadcast]: &[Vec<u8>; 2]) {
+    if !address.is_empty() {
+        reply.attribute(libc::IFLA_ADDRESS, address);
+        reply.attribute(libc::IFLA_BROADCAST, broadcast);
+    }
 }
 
 fn write_kind(reply: &mut Reply<'_>, link: &Link, vrf: Option<u32>) {

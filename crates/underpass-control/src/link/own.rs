@@ -13,7 +13,8 @@ use underpass_netlink::{Message, Refusal, Reply, tunnel};
 
 use super::change::Wanted;
 use super::encode::{
-    IFLA_INET6_ADDR_GEN_MODE, IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, write_stats,
+    IFLA_INET6_ADDR_GEN_MODE, IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, write_addresses,
+    write_stats,
 };
 use super::{Link, Tunnel};
 use crate::owner::creates;
@@ -133,6 +134,9 @@ pub(crate) fn is_own(router: &Router, request: &Request<'_>) -> bool {
             let master = wanted.attributes.get(libc::IFLA_MASTER).map(|master| master.u32());
             let slave = link.is_some_and(|link| live.devices.master(link.index).is_some());
             if wanted.changes_kind() && link.is_some_and(|link| made(link.index)) {
+                return true;
+            }
+            if link.is_some_and(|link| wanted.opens(link).is_some()) {
                 return true;
             }
             match (link, master) {
@@ -526,12 +530,9 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
             reply.u32(libc::IFLA_MASTER, master);
         }
         count.into_iter().for_each(|count| write_stats(reply, count));
-        if let Some([local, remote]) = &ends {
-            reply.attribute(libc::IFLA_ADDRESS, local);
-            reply.attribute(libc::IFLA_BROADCAST, remote);
-        }
+        ends.iter().for_each(|ends| write_addresses(reply, ends));
         if let Some(made) = tunnel {
-            reply.u32(libc::IFLA_LINK, made.tunnel.parameters.link);
+            made.tunnel.lower().into_iter().for_each(|lower| reply.u32(libc::IFLA_LINK, lower));
             if let Some(address) = made.tunnel.permanent_address(Router::own_mac(index)) {
                 reply.attribute(IFLA_PERM_ADDRESS, &address);
             }
@@ -560,10 +561,10 @@ fn rewrite_ipv6(made: &Made, message: &Message<'_>, mut fixed: [u8; HEADER]) -> 
                 (kind, _) => reply.attribute(kind, attribute.value),
             }
         }
-        if let Some([local, _]) = &ends {
+        if let Some([local, _]) = ends.as_ref().filter(|[local, _]| !local.is_empty()) {
             reply.attribute(libc::IFLA_ADDRESS, local);
         }
-        reply.u32(libc::IFLA_LINK, made.tunnel.parameters.link);
+        made.tunnel.lower().into_iter().for_each(|lower| reply.u32(libc::IFLA_LINK, lower));
     });
     written.is_ok().then_some(bytes)
 }

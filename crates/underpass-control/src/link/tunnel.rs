@@ -1,5 +1,5 @@
 //! Tunnel devices: what makes one, and what follows from it for the link. Linux: `net/ipv4/ip_tunnel.c`,
-//! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`.
+//! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`, `drivers/net/bareudp.c`.
 
 mod ioctl;
 mod publish;
@@ -31,6 +31,8 @@ const LEAST6: u32 = 1280;
 const MOST: u32 = 65535;
 /// `IP6_MAX_MTU`.
 const MOST6: u32 = 65535 + 40;
+/// Length of a UDP header.
+const UDP: u32 = 8;
 /// The option with the tunnel encapsulation limit, padded: `sizeof(struct ipv6_opt_hdr) + …`.
 const LIMIT_OPTION: u32 = 8;
 /// `IFA_F_STABLE_PRIVACY`.
@@ -114,7 +116,7 @@ impl Tunnel {
                 key(own) == key(other)
             }
             Kind::Ip6Gre | Kind::Ip6GreTap => own.input_key == other.input_key,
-            Kind::Ipip | Kind::Sit | Kind::Ip6Tnl => true,
+            Kind::Ipip | Kind::Sit | Kind::Ip6Tnl | Kind::BareUdp => true,
         }
     }
 
@@ -122,6 +124,7 @@ impl Tunnel {
     const fn excludes_external(&self, kind: Kind) -> bool {
         let own = self.parameters.kind;
         self.parameters.external
+            && self.parameters.bare.is_none()
             && (own as u8 == kind as u8 || own.gre() && kind.gre() && own.ipv6() && kind.ipv6())
     }
 
@@ -130,7 +133,7 @@ impl Tunnel {
         let least = match self.parameters.kind {
             Kind::Ipip | Kind::Gre | Kind::Ip6Gre => 0,
             Kind::Sit => LEAST6,
-            Kind::GreTap | Kind::Ip6GreTap | Kind::Ip6Tnl => LEAST,
+            Kind::GreTap | Kind::Ip6GreTap | Kind::Ip6Tnl | Kind::BareUdp => LEAST,
         };
         (least, self.max_mtu)
     }
@@ -142,7 +145,7 @@ impl Tunnel {
     pub(super) fn check_mtu(&self, mtu: u32) -> Result<(), Refusal> {
         let parameters = &self.parameters;
         let (least, most) = match parameters.kind {
-            Kind::Sit => return Ok(()),
+            Kind::Sit | Kind::BareUdp => return Ok(()),
             Kind::Ipip | Kind::Gre | Kind::GreTap => (LEAST, MOST - self.overhead()),
             Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => match parameters.protocol {
                 41 => (LEAST6, MOST6),
@@ -163,13 +166,22 @@ impl Tunnel {
         }
     }
 
-    /// Of a layer-3 device its ends, which are its hardware address and its broadcast address.
+    /// Of a layer-3 device its ends, which are its hardware address and its broadcast address. They are empty where it has
+    /// none.
     pub(super) fn ends(&self) -> Option<[Vec<u8>; 2]> {
+        if self.parameters.bare.is_some() {
+            return Some(Default::default());
+        }
         let ends = [self.parameters.local, self.parameters.remote].map(|address| match address {
             IpAddr::V4(address) => address.octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
         });
         (!self.parameters.kind.ethernet()).then_some(ends)
+    }
+
+    /// `IFLA_LINK`: the link that it is bound to, of kinds that can be.
+    pub(super) fn lower(&self) -> Option<u32> {
+        self.parameters.bare.is_none().then_some(self.parameters.link)
     }
 
     /// `IFLA_PERM_ADDRESS`: devices over IPv6 make their interface identifier from it.
@@ -266,7 +278,9 @@ impl Router {
             return Vec::new();
         }
         match (parameters.kind, parameters.local) {
-            (Kind::Gre, _) if parameters.external => alone(link_local(link.mac), STABLE_PRIVACY),
+            (Kind::Gre | Kind::BareUdp, _) if parameters.external => {
+                alone(link_local(link.mac), STABLE_PRIVACY)
+            }
             (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) if local.is_unspecified() => Vec::new(),
             (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) => alone(isatap(local), 0),
             _ => alone(link_local(link.mac), 0),
@@ -364,6 +378,7 @@ pub(super) fn first_flags(parameters: &tunnel::Tunnel) -> i32 {
     let to_point = if parameters.remote.is_unspecified() { 0 } else { IFF_POINTOPOINT };
     match parameters.kind {
         kind if kind.ethernet() => IFF_BROADCAST | IFF_MULTICAST,
+        Kind::BareUdp => IFF_POINTOPOINT | IFF_NOARP | IFF_MULTICAST,
         Kind::Gre if parameters.remote.is_multicast() && !parameters.external => IFF_BROADCAST | to_point,
         kind if kind.ipv6() => IFF_NOARP,
         _ => IFF_NOARP | to_point,

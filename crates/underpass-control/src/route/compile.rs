@@ -371,8 +371,20 @@ impl Router {
     /// What a way does that gives a device its parameters.
     fn build_given(&mut self, given: &IpTunnel, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
         let device = self.links.get(hop.oif).and_then(|link| link.tunnel.as_deref());
-        let Some((parameters, encap)) = device.and_then(|device| device.given(given)) else {
-            return Action::Discard(Discard::Blackhole);
+        let bare = device.is_some_and(|device| device.parameters.bare.is_some());
+        let parameters = device.and_then(|device| device.given(given));
+        if bare && !given.source.is_unspecified() {
+            build.holds.push(Holding::Resolution(given.source));
+        }
+        // Linux: `udp_tunnel_dst_lookup`, which finds no way from an IPv4 address that is not the router's.
+        let foreign = bare && given.source.is_ipv4() && !given.source.is_unspecified();
+        let foreign = foreign && !self.addresses.is_local(given.source);
+        let Some((parameters, encap)) = parameters.filter(|_| !foreign) else {
+            // By the device itself, which counts what it cannot send.
+            return match bare {
+                true => self.build_tunnel(hop, mtu, build),
+                false => Action::Discard(Discard::Blackhole),
+            };
         };
         let tunnel = self.route_tunnel(hop.oif, (parameters, encap), true, build);
         self.lead_into(tunnel, hop, mtu, build)

@@ -24,10 +24,18 @@ pub(crate) enum Lean {
 const NEEDS_MORE: u16 =
     CLOSED | HOOKED | ADDRESS | OVER_IPV6 | LABEL | HASH_LABEL | UDP_SUM | GRE_SUM | REMOTE_SUM | SEQUENCE;
 
+/// [`SourcePort::LOCAL`](super::SourcePort::LOCAL), which writers of these headers count on.
+pub(crate) const LOCAL_PORTS: (u16, u16) = match super::SourcePort::LOCAL {
+    super::SourcePort::Flow { first, last } => (first, last),
+    super::SourcePort::Fixed(port) => (port, port),
+};
+
 impl Lean {
     fn of(form: &Form) -> Option<Self> {
         match (form.len, form.udp, form.gue, form.gre) {
             _ if form.has(NEEDS_MORE) => None,
+            // There is no room for others.
+            _ if form.has(PORT) && form.ports != LOCAL_PORTS => None,
             (20, 0, 0, 0) => Some(Self::Nothing),
             (24, 0, 0, 20) => Some(Self::Gre),
             (28, 20, 0, 0) => Some(Self::Udp),

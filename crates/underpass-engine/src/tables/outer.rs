@@ -10,8 +10,8 @@ use crate::limiter::Nanos;
 
 use super::tunnels::{Arrival, Class, found_by};
 use super::{
-    DEFAULT_TTL, LeanEnd, LeanForm, Link, LinkId, LookupId, NextHopId, Tunnel, TunnelKind, TunnelMode,
-    TunnelTos,
+    DEFAULT_TTL, LeanEnd, LeanForm, Link, LinkId, LookupId, NextHopId, SourcePort, Tunnel, TunnelKind,
+    TunnelMode, TunnelTos,
 };
 
 /// Longest outer header: IPv6, an encapsulation limit, UDP, GUE, GRE.
@@ -76,6 +76,8 @@ pub(crate) struct Form {
     pub(crate) gre: u8,
     /// The TOS, or traffic class, that is not in the template.
     pub(crate) tos: u8,
+    /// The lowest and the highest of the UDP source ports by which flows are told apart.
+    pub(crate) ports: (u16, u16),
     /// Where outer packets go, if that is known.
     pub(crate) next_hop: Option<NextHopId>,
     /// Longest packet inside: the MTU of the device.
@@ -241,8 +243,8 @@ fn takes(tunnel: &Tunnel, inside: Inside) -> bool {
         // And `sit` sends all, whatever it takes.
         (_, Inside::Ip4 | Inside::Ip6 | Inside::Mpls) if tunnel.kind == TunnelKind::Sit => true,
         (TunnelMode::Any, Inside::Ip4 | Inside::Ip6 | Inside::Mpls)
-        | (TunnelMode::Ip4, Inside::Ip4)
-        | (TunnelMode::Ip6, Inside::Ip6)
+        | (TunnelMode::Ip4 | TunnelMode::Ip, Inside::Ip4)
+        | (TunnelMode::Ip6 | TunnelMode::Ip, Inside::Ip6)
         | (TunnelMode::Mpls, Inside::Mpls) => true,
         _ => false,
     }
@@ -295,6 +297,8 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         outer_header.set_class_flow(0, tunnel.flow_label.unwrap_or(0));
         open |= match tunnel.flow_label {
             None if inside == Inside::Ip6 => LABEL,
+            // Linux's `udp_tunnel6_xmit_skb` writes the label that it is given.
+            _ if tunnel.kind.is_bare_udp() => 0,
             None | Some(0) => HASH_LABEL,
             Some(_) => 0,
         };
@@ -315,13 +319,18 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         }
     }
     let (mut udp_at, mut gue_at, mut gre_at) = (0, 0, 0);
+    let mut ports = (0, 0);
     if let Some(outer) = tunnel.udp {
         udp_at = header.len() as u8;
-        let port = outer.source_port.unwrap_or(0);
+        let port = match outer.source_port {
+            SourcePort::Fixed(port) => port,
+            SourcePort::Flow { first, last } => {
+                open |= PORT;
+                ports = (first, last);
+                0
+            }
+        };
         header.extend(udp::Header::new(port, outer.destination_port, 0).as_bytes());
-        if outer.source_port.is_none() {
-            open |= PORT;
-        }
         if outer.gue {
             gue_at = header.len() as u8;
             header.extend([0, inner, 0, 0]);
@@ -369,6 +378,7 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         gue: gue_at,
         gre: gre_at,
         tos,
+        ports,
         next_hop: tunnel.via.resolved,
         mtu,
         // RFC 1071: the sum over 32-bit words, folded, is that over 16-bit words.

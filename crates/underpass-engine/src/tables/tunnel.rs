@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{LinkId, LookupId, NextHopId, TunnelId, Via};
 
-/// A tunnel: a device of `ip link add … type ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap`, or what a route puts before
-/// its packets by such a device.
+/// A tunnel: a device of `ip link add … type ipip|sit|gre|gretap|ip6tnl|ip6gre|ip6gretap|bareudp`, or what a route puts
+/// before its packets by such a device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tunnel {
     /// The device: counts what goes through, and says whether it is up, its MTU, and where what comes out is looked up.
@@ -46,7 +46,7 @@ pub struct Tunnel {
     pub copies_dscp: bool,
     /// Over IPv6: what comes in may have a source that is the router's own (`allow-localremote`).
     pub allows_local_remote: bool,
-    /// `encap fou|gue`: outer packets are UDP datagrams.
+    /// `encap fou|gue`, and `bareudp`: outer packets are UDP datagrams.
     pub udp: Option<TunnelUdp>,
     /// `sit` without a remote address: where IPv6 destinations have an IPv4 address inside.
     pub sixrd: Option<Sixrd>,
@@ -86,13 +86,24 @@ pub enum TunnelKind {
     Ip6gre,
     /// IPv6 and GRE, with Ethernet frames inside.
     Ip6gretap,
+    /// IPv4 and UDP (`bareudp`): what is inside is agreed on. A device of it has ports of both families, and no addresses:
+    /// only routes say where its packets go.
+    Bareudp,
+    /// The same over IPv6.
+    Bareudp6,
 }
 
 impl TunnelKind {
     /// Whether the outer header is IPv6.
     #[inline(always)]
     pub const fn is_over_ipv6(self) -> bool {
-        matches!(self, Self::Ip6tnl | Self::Ip6gre | Self::Ip6gretap)
+        matches!(self, Self::Ip6tnl | Self::Ip6gre | Self::Ip6gretap | Self::Bareudp6)
+    }
+
+    /// Whether it is `bareudp`.
+    #[inline(always)]
+    pub const fn is_bare_udp(self) -> bool {
+        matches!(self, Self::Bareudp | Self::Bareudp6)
     }
 
     /// Whether there is a GRE header.
@@ -117,6 +128,10 @@ pub enum TunnelMode {
     Ip6,
     /// MPLS: `mplsip`, RFC 4023.
     Mpls,
+    /// IPv4 and IPv6: `bareudp … multiproto`.
+    Ip,
+    /// What the router has no use for: `bareudp` of any other EtherType.
+    Other,
     /// All of them.
     Any,
 }
@@ -170,14 +185,33 @@ pub enum TunnelTos {
 pub struct TunnelUdp {
     /// Whether there is a GUE header, of variant 0, behind that of UDP: `encap gue`, `encap fou`.
     pub gue: bool,
-    /// The source port. `None`: by the flow's hash, 32768 to 60999 (`encap-sport auto`).
-    pub source_port: Option<u16>,
+    /// The source port.
+    pub source_port: SourcePort,
     /// The destination port.
     pub destination_port: u16,
     /// Whether there is a UDP checksum: `encap-csum` over IPv4, `encap-csum6` over IPv6. Without one it is 0.
     pub checksum: bool,
     /// Whether the receiver completes checksums that the sender of a packet has left unfinished, in GUE: `encap-remcsum`.
     pub remote_checksum: bool,
+}
+
+/// The source port of outer datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SourcePort {
+    /// This one.
+    Fixed(u16),
+    /// One by the flow's hash.
+    Flow {
+        /// The lowest.
+        first: u16,
+        /// The highest, which Linux never takes.
+        last: u16,
+    },
+}
+
+impl SourcePort {
+    /// By the flow's hash, out of those that Linux's `ip_local_port_range` has at first: `encap-sport auto`.
+    pub const LOCAL: Self = Self::Flow { first: 32768, last: 60999 };
 }
 
 /// Where an IPv6 destination has the IPv4 address to which it is tunnelled: RFC 5969; RFC 3056 with the prefix
@@ -242,7 +276,7 @@ impl TunnelRoute {
     }
 }
 
-/// A port that takes UDP datagrams with packets inside: `ip fou add`.
+/// A port that takes UDP datagrams with packets inside: of `ip fou add`, or of a `bareudp`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FouPort {
     /// The port, not 0.
@@ -266,4 +300,6 @@ pub enum FouPayload {
     Protocol(u8),
     /// What its GUE header says: `gue`.
     Gue,
+    /// A packet of this `bareudp`.
+    Device(TunnelId),
 }

@@ -105,7 +105,7 @@ const FOU_BITS: u32 = 17;
 /// Chains that tunnels are found in.
 const CHAINS: usize = 1 << 16;
 /// Kinds of tunnels, and classes of each.
-const KINDS: usize = 7;
+const KINDS: usize = 9;
 const CLASSES: usize = 6;
 
 /// Which chain a tunnel is in.

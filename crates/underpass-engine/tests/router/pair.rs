@@ -8,8 +8,8 @@ use crate::lab::{Lab, MACS, PEERS, frame, ip4, ip6, v6};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::{Count, Direction};
 use underpass_engine::tables::{
-    Action, FouPayload, FouPort, GreFields, Link, LinkId, NextHop, Rewrite, Tunnel, TunnelId, TunnelKind,
-    TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via,
+    Action, FouPayload, FouPort, GreFields, Link, LinkId, NextHop, Rewrite, SourcePort, Tunnel, TunnelId,
+    TunnelKind, TunnelMode, TunnelRole, TunnelRoute, TunnelTos, TunnelUdp, Via,
 };
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
@@ -68,7 +68,13 @@ pub fn route4(lab: &mut Lab, prefix: Ipv4Addr, tunnel: TunnelId) {
 }
 
 pub fn gue(remote_checksum: bool) -> TunnelUdp {
-    TunnelUdp { gue: true, source_port: Some(4444), destination_port: 5555, checksum: false, remote_checksum }
+    TunnelUdp {
+        gue: true,
+        source_port: SourcePort::Fixed(4444),
+        destination_port: 5555,
+        checksum: false,
+        remote_checksum,
+    }
 }
 
 /// A tunnel of every kind, with and without what may be around it.
@@ -82,11 +88,14 @@ pub fn every() -> Vec<Tunnel> {
     ];
     let udps = [
         None,
-        Some(TunnelUdp { gue: false, source_port: None, ..gue(false) }),
+        Some(TunnelUdp { gue: false, source_port: SourcePort::LOCAL, ..gue(false) }),
         Some(TunnelUdp { gue: false, checksum: true, ..gue(false) }),
         Some(gue(false)),
-        Some(TunnelUdp { checksum: true, source_port: None, ..gue(true) }),
+        Some(TunnelUdp { checksum: true, source_port: SourcePort::LOCAL, ..gue(true) }),
     ];
+    let above = SourcePort::Flow { first: 60000, last: u16::MAX };
+    let bare = [false, true]
+        .map(|checksum| Some(TunnelUdp { gue: false, checksum, source_port: above, ..gue(false) }));
     for kind in [
         TunnelKind::Ipip,
         TunnelKind::Sit,
@@ -95,8 +104,10 @@ pub fn every() -> Vec<Tunnel> {
         TunnelKind::Ip6tnl,
         TunnelKind::Ip6gre,
         TunnelKind::Ip6gretap,
+        TunnelKind::Bareudp,
+        TunnelKind::Bareudp6,
     ] {
-        for udp in udps {
+        for &udp in if kind.is_bare_udp() { &bare[..] } else { &udps[..] } {
             for fields in &fields[..if kind.has_gre() { 3 } else { 1 }] {
                 for limit in if kind.is_over_ipv6() { &[None, Some(4)][..] } else { &[None][..] } {
                     for inherits in [false, true] {
@@ -168,7 +179,11 @@ impl Pair {
                     local,
                     peer: None,
                     bound: None,
-                    payload: if outer.gue { FouPayload::Gue } else { FouPayload::Protocol(inner) },
+                    payload: match outer.gue {
+                        true => FouPayload::Gue,
+                        false if like.kind.is_bare_udp() => FouPayload::Device(id),
+                        false => FouPayload::Protocol(inner),
+                    },
                 });
             }
         }

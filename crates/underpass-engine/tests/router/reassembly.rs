@@ -7,7 +7,7 @@ use super::pair::{Pair, every, forwarded, inner4, inner6, outer4};
 use proptest::prelude::*;
 use underpass_engine::buffer::{HEADROOM, Offload, Packet, PortId, Segment, SegmentKind};
 use underpass_engine::counters::Direction;
-use underpass_engine::tables::TunnelKind;
+use underpass_engine::tables::{SourcePort, TunnelKind};
 use underpass_engine::trace::{Event, Trace, Untraced};
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
@@ -252,7 +252,9 @@ fn room_for_others() {
 /// Datagrams that a kernel has put together are taken out of the tunnel one by one, with every kind of tunnel in UDP.
 #[test]
 fn datagrams_together() {
-    for sample in every().iter().filter(|sample| sample.udp.is_some_and(|udp| udp.source_port.is_some())) {
+    for sample in
+        every().iter().filter(|sample| sample.udp.is_some_and(|udp| udp.source_port != SourcePort::LOCAL))
+    {
         let mut pair = Pair::new(sample);
         let inner = [inner4(500), inner4(500), inner4(80)];
         let wires: Vec<_> = inner.iter().filter_map(|inner| pair.wire(inner)).collect();

@@ -13,8 +13,9 @@ use underpass_engine::counters::{Count, CounterId, Direction, MplsCount, TcCount
 use underpass_engine::hmac::{Algorithm, Key, Keys};
 use underpass_engine::tables::{
     Action, Behaviour, Bpf, Classifier, Control, FilterChain, FilterPriority, FouPayload, FouPort, GreFields,
-    Headend, HeadendMode, Hook, HookId, LabelAction, Link, LinkId, Outcome, Push, Rpl, Switch, SwitchTo,
-    TcAction, TcActionKind, TunnelKind, TunnelRoute, TunnelUdp, U32Key, U32Next, U32Node, U32Table, Via,
+    Headend, HeadendMode, Hook, HookId, LabelAction, Link, LinkId, Outcome, Push, Rpl, SourcePort, Switch,
+    SwitchTo, TcAction, TcActionKind, TunnelKind, TunnelRoute, TunnelUdp, U32Key, U32Next, U32Node, U32Table,
+    Via,
 };
 use underpass_packet::mpls::{self, Entry};
 use underpass_packet::{checksum, ethernet, protocol};
@@ -270,7 +271,7 @@ fn tunnel(lab: &mut Lab, n: usize) -> LinkId {
     if gue || matches!(between, Between::Fou | Between::FouByHash) {
         tunnel.udp = Some(TunnelUdp {
             gue,
-            source_port: (between == Between::Fou).then_some(4444),
+            source_port: if between == Between::Fou { SourcePort::Fixed(4444) } else { SourcePort::LOCAL },
             destination_port: if gue { 5555 } else { 5556 + u16::from(kind == TunnelKind::Sit) },
             checksum: false,
             remote_checksum: false,

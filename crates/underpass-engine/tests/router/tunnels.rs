@@ -9,7 +9,9 @@ use super::tunnel_lookup::fou;
 use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::Direction;
 use underpass_engine::drops::Drop;
-use underpass_engine::tables::{FouPayload, FouPort, GreFields, Tunnel, TunnelKind, TunnelTos, TunnelUdp};
+use underpass_engine::tables::{
+    FouPayload, FouPort, GreFields, SourcePort, Tunnel, TunnelKind, TunnelTos, TunnelUdp,
+};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::{self, Sum};
@@ -419,7 +421,7 @@ fn arp_through_gretap() {
 /// The source port of a flow is always the same, and its flows spread.
 #[test]
 fn source_ports_spread() {
-    let udp = TunnelUdp { gue: false, source_port: None, ..pair::gue(false) };
+    let udp = TunnelUdp { gue: false, source_port: SourcePort::LOCAL, ..pair::gue(false) };
     let mut pair = Pair::of(TunnelKind::Ipip, |tunnel| tunnel.udp = Some(udp));
     let mut ports = std::collections::BTreeSet::new();
     for port in 0..200u8 {

@@ -141,6 +141,14 @@ fn unsupported(attribute: &Attribute<'_>, text: &'static str) -> Refusal {
 /// not have: ISATAP, Mobile IPv6.
 pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, Refusal> {
     let mut tunnel = Tunnel::new(kind);
+    if kind == Kind::BareUdp {
+        let bare = Some(BareUdp::parse(data)?);
+        return Ok(Described {
+            tunnel: Tunnel { external: true, bare, ..tunnel },
+            encap: None,
+            six_rd: None,
+        });
+    }
     let Some(data) = data else { return Ok(Described { tunnel, encap: None, six_rd: None }) };
     let [iptun, iptun6, gre, gre6] = &POLICIES;
     let policy = match (kind.gre(), kind.ipv6()) {
@@ -259,6 +267,9 @@ pub fn check_ethernet(address: &Attribute<'_>) -> Result<[u8; 6], Refusal> {
 
 /// Writes the attributes of `IFLA_INFO_DATA`. Linux: the `fill_info` of the kind.
 pub fn write(reply: &mut Reply<'_>, tunnel: &Tunnel, encap: &Encap, six_rd: &SixRd) {
+    if let Some(bare) = &tunnel.bare {
+        return bare.write(reply);
+    }
     write_parameters(reply, tunnel);
     if tunnel.kind == Kind::Sit {
         write_six_rd(reply, six_rd);
@@ -327,7 +338,8 @@ mod tests {
     use crate::encap::tests::{as_attribute, written};
 
     fn kinds() -> impl Strategy<Value = Kind> {
-        prop::sample::select(&Kind::ALL[..])
+        // `bareudp` is read and written in its own file.
+        prop::sample::select(&Kind::ALL[..7])
     }
 
     prop_compose! {

@@ -545,11 +545,15 @@ impl Attachments {
     /// Tells the ports what of the kernel's is the workers', because a tunnel or a port of foo-over-UDP takes it.
     fn keep_claims(&mut self, router: &Router) {
         let of_tunnels = router.links().filter_map(|link| link.tunnel.as_deref()).flat_map(claims_of);
-        let of_ports = router.fou_ports().flat_map(|port| {
-            let ipv6 = matches!(port.socket.addresses, fou::Addresses::V6 { .. });
+        let of_fou = router
+            .fou_ports()
+            .map(|port| (matches!(port.socket.addresses, fou::Addresses::V6 { .. }), port.socket.port));
+        let opened = router.links().filter_map(Link::opened);
+        let of_ports = of_fou.chain(opened.flat_map(|port| [(false, port), (true, port)]));
+        let of_ports = of_ports.flat_map(|(ipv6, port)| {
             let claim = move |protocol, port| Claim { ipv6, protocol, port, quoted: false };
             // And all fragments, as only the first says which port it is for.
-            [claim(protocol::UDP, port.socket.port), claim(protocol::FRAGMENT, 0)]
+            [claim(protocol::UDP, port), claim(protocol::FRAGMENT, 0)]
         });
         let mut now: BTreeSet<Claim> = of_tunnels.chain(of_ports).collect();
         // Behind hop-by-hop options there may be what a tunnel takes, and among them traces to be filled in.
@@ -588,6 +592,7 @@ pub(super) const fn protocols_of(kind: tunnel::Kind) -> &'static [u8] {
         Kind::Sit => &[protocol::IPV6, protocol::IPV4, protocol::MPLS],
         Kind::Ip6Tnl => &[protocol::IPV4, protocol::IPV6, protocol::MPLS],
         Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap => &[protocol::GRE],
+        Kind::BareUdp => &[],
     }
 }
 
@@ -597,9 +602,12 @@ fn claims_of(tunnel: &Tunnel) -> impl Iterator<Item = Claim> {
     let protocols = protocols_of(kind);
     let claim = move |protocol, port, quoted| Claim { ipv6: kind.ipv6(), protocol, port, quoted };
     let datagrams = tunnel.encap.udp().map(|_| claim(protocol::UDP, tunnel.encap.destination_port, true));
+    let bare = tunnel.parameters.bare.into_iter().flat_map(|bare| {
+        [false, true].map(|ipv6| Claim { ipv6, protocol: protocol::UDP, port: bare.port, quoted: true })
+    });
     let plain =
         protocols.iter().flat_map(move |protocol| [false, true].map(|quoted| claim(*protocol, 0, quoted)));
-    plain.chain(datagrams)
+    plain.chain(datagrams).chain(bare)
 }
 
 /// Why a device is not attached with XDP in generic mode: that would take frames that come back to the kernel once more.

@@ -197,6 +197,7 @@ impl Router {
     pub fn tunnel_ioctl(&mut self, number: u32, device: &str, data: &[u8]) -> Result<Vec<u8>, i32> {
         let link = self.links.named(device);
         let own = link.and_then(|link| Some((link.index, link.tunnel.as_ref()?.parameters)));
+        let own = own.filter(|(_, parameters)| parameters.kind != Kind::BareUdp);
         let first = first_device(device);
         let kind = match (own, first) {
             (Some((_, parameters)), _) => parameters.kind,

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_engine::tables::{
-    FouPayload, FouPort, GreFields, LinkId, LookupId, NextHopId, Sixrd, TunnelBound, TunnelId, TunnelKind,
-    TunnelMode, TunnelRole, TunnelTos, TunnelUdp, Via,
+    FouPayload, FouPort, FouPortId, GreFields, LinkId, LookupId, NextHopId, Sixrd, SourcePort, TunnelBound,
+    TunnelId, TunnelKind, TunnelMode, TunnelRole, TunnelTos, TunnelUdp, Via,
 };
 use underpass_netlink::fou;
 use underpass_netlink::iptunnel::{self, IpTunnel};
 use underpass_netlink::tunnel::{
-    self, ENCAP_CSUM, ENCAP_CSUM6, ENCAP_REMCSUM, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ, IP6_ALLOW_LOCAL_REMOTE,
-    IP6_COPY_DSCP, IP6_IGNORE_ENCAP_LIMIT, IP6_INHERIT_FLOWLABEL, IP6_INHERIT_TCLASS, Kind,
+    self, BareUdp, ENCAP_CSUM, ENCAP_CSUM6, ENCAP_REMCSUM, Encap, GRE_CSUM, GRE_KEY, GRE_SEQ,
+    IP6_ALLOW_LOCAL_REMOTE, IP6_COPY_DSCP, IP6_IGNORE_ENCAP_LIMIT, IP6_INHERIT_FLOWLABEL, IP6_INHERIT_TCLASS,
+    Kind, bareudp,
 };
 
 use super::Tunnel;
@@ -26,6 +27,8 @@ struct Published {
     next_hop: Option<NextHopKey>,
     /// What the last compilation made.
     compiled: underpass_engine::tables::Tunnel,
+    /// The ports that a `bareudp` has open, of IPv4 and IPv6.
+    ports: Option<[FouPortId; 2]>,
 }
 
 /// Tunnels that the packet path has, by the index of their link.
@@ -53,7 +56,8 @@ impl Tunnels {
     }
 }
 
-const fn kind(kind: Kind) -> TunnelKind {
+/// The kind; `over6`: the outer header is IPv6.
+const fn kind(kind: Kind, over6: bool) -> TunnelKind {
     match kind {
         Kind::Ipip => TunnelKind::Ipip,
         Kind::Sit => TunnelKind::Sit,
@@ -62,6 +66,8 @@ const fn kind(kind: Kind) -> TunnelKind {
         Kind::Ip6Tnl => TunnelKind::Ip6tnl,
         Kind::Ip6Gre => TunnelKind::Ip6gre,
         Kind::Ip6GreTap => TunnelKind::Ip6gretap,
+        Kind::BareUdp if over6 => TunnelKind::Bareudp6,
+        Kind::BareUdp => TunnelKind::Bareudp,
     }
 }
 
@@ -74,6 +80,15 @@ const fn fields(flags: u16, key: u32) -> GreFields {
 }
 
 const fn mode(parameters: &tunnel::Tunnel) -> TunnelMode {
+    if let Some(BareUdp { ethertype, multiproto, .. }) = parameters.bare {
+        return match (ethertype, multiproto) {
+            (bareudp::IPV4, true) => TunnelMode::Ip,
+            (bareudp::IPV4, false) => TunnelMode::Ip4,
+            (bareudp::IPV6, _) => TunnelMode::Ip6,
+            (bareudp::MPLS, _) => TunnelMode::Mpls,
+            _ => TunnelMode::Other,
+        };
+    }
     match parameters.protocol {
         _ if parameters.kind.gre() => TunnelMode::Any,
         4 => TunnelMode::Ip4,
@@ -84,7 +99,9 @@ const fn mode(parameters: &tunnel::Tunnel) -> TunnelMode {
 }
 
 fn tos(parameters: &tunnel::Tunnel) -> TunnelTos {
-    if parameters.kind.ipv6() {
+    if parameters.bare.is_some() {
+        TunnelTos::Fixed(parameters.tos)
+    } else if parameters.kind.ipv6() {
         let class = (parameters.flow_info >> 20) as u8;
         match parameters.flags & IP6_INHERIT_TCLASS {
             0 => TunnelTos::Fixed(class),
@@ -99,10 +116,11 @@ fn tos(parameters: &tunnel::Tunnel) -> TunnelTos {
 
 impl Tunnel {
     /// The tunnel that a route makes of a device with external metadata; `None` if the addresses are not of its family.
-    /// Linux: `ip_md_tunnel_xmit`, `ipxip6_tnl_xmit`, `prepare_ip6gre_xmit_other`.
+    /// Linux: `ip_md_tunnel_xmit`, `ipxip6_tnl_xmit`, `prepare_ip6gre_xmit_other`, `bareudp_xmit`.
     pub(crate) fn given(&self, given: &IpTunnel) -> Option<(tunnel::Tunnel, Encap)> {
         let device = self.parameters;
-        if given.destination.is_ipv6() != device.kind.ipv6() || given.destination.is_unspecified() {
+        let other = device.bare.is_none() && given.destination.is_ipv6() != device.kind.ipv6();
+        if other || given.destination.is_unspecified() {
             return None;
         }
         let flag = |flag: u16, gre: u16| if given.flags & flag != 0 { gre } else { 0 };
@@ -129,11 +147,28 @@ pub(crate) fn udp(encap: &Encap, ipv6: bool) -> Option<TunnelUdp> {
     let has = |flag: u16| encap.flags & flag != 0;
     encap.udp().map(|kind| TunnelUdp {
         gue: kind == fou::Kind::Gue,
-        source_port: (encap.source_port != 0).then_some(encap.source_port),
+        source_port: match encap.source_port {
+            0 => SourcePort::LOCAL,
+            port => SourcePort::Fixed(port),
+        },
         destination_port: encap.destination_port,
         checksum: has(if ipv6 { ENCAP_CSUM6 } else { ENCAP_CSUM }),
         remote_checksum: kind == fou::Kind::Gue && has(ENCAP_REMCSUM),
     })
+}
+
+/// The same of a `bareudp`. Linux: `udp_flow_src_port`.
+fn bare_udp(bare: &BareUdp, parameters: &tunnel::Tunnel) -> TunnelUdp {
+    TunnelUdp {
+        gue: false,
+        source_port: match bare.source_port_min {
+            u16::MAX => SourcePort::LOCAL,
+            first => SourcePort::Flow { first, last: u16::MAX },
+        },
+        destination_port: bare.port,
+        checksum: parameters.output_flags & GRE_CSUM != 0,
+        remote_checksum: false,
+    }
 }
 
 fn six_rd(tunnel: &Tunnel) -> Option<Sixrd> {
@@ -197,12 +232,37 @@ impl Router {
             }
             None => {
                 let id = self.engine.add_tunnel(compiled.clone());
-                self.tunnels.by_link.insert(index, Published { id, next_hop, compiled });
+                self.tunnels.by_link.insert(index, Published { id, next_hop, compiled, ports: None });
                 None
             }
         };
         if let Some(held) = held {
             self.release_next_hop(held);
+        }
+        self.open_ports(index);
+    }
+
+    /// Opens the ports of a `bareudp` that is up, or closes those of one that is not.
+    fn open_ports(&mut self, index: u32) {
+        let opened = self.links.get(index).and_then(Link::opened);
+        let Some(published) = self.tunnels.by_link.get_mut(&index) else { return };
+        let tunnel = published.id;
+        match (opened, published.ports) {
+            (Some(port), None) => {
+                let families = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
+                let open = |local: IpAddr| {
+                    let payload = FouPayload::Device(tunnel);
+                    let any =
+                        FouPort { port, ipv6: local.is_ipv6(), local, peer: None, bound: None, payload };
+                    self.engine.add_fou_port(any)
+                };
+                published.ports = Some(families.map(open));
+            }
+            (None, Some(ports)) => {
+                published.ports = None;
+                ports.into_iter().for_each(|port| self.engine.remove_fou_port(port));
+            }
+            _ => {}
         }
     }
 
@@ -213,6 +273,7 @@ impl Router {
         let remote = published.compiled.remote;
         self.tunnels.remotes.remove(&(Family::of(remote), bits(remote), index));
         self.tunnels.locals.remove(&(bits(published.compiled.local), index));
+        published.ports.into_iter().flatten().for_each(|port| self.engine.remove_fou_port(port));
         self.engine.remove_tunnel(published.id);
         if let Some(held) = published.next_hop {
             self.release_next_hop(held);
@@ -287,12 +348,13 @@ impl Router {
     /// The source of outer packets to an address where the tunnel has none; over IPv6 its local address, if it may send
     /// from there. Over IPv6 Linux chooses one only where a route says where a packet goes.
     fn outer_source(&self, parameters: &tunnel::Tunnel, given: bool) -> IpAddr {
-        let any = match parameters.kind.ipv6() {
+        let over6 = parameters.remote.is_ipv6();
+        let any = match over6 {
             true => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         };
-        let chosen = given || !parameters.kind.ipv6();
-        if parameters.kind.ipv6() && !parameters.local.is_unspecified() {
+        let chosen = given || !over6;
+        if over6 && !parameters.local.is_unspecified() {
             return if given || self.may_send(parameters) { parameters.local } else { any };
         }
         if !chosen || !parameters.local.is_unspecified() || parameters.remote.is_unspecified() {
@@ -331,7 +393,8 @@ impl Router {
         let tunnel = self.links.get(link).and_then(|link| link.tunnel.as_ref());
         tunnel.map(|tunnel| &tunnel.parameters).is_some_and(|parameters| {
             let gre = matches!(parameters.kind, Kind::Gre | Kind::Ip6Gre);
-            parameters.external || gre && parameters.remote.is_unspecified()
+            // A `bareudp` counts what it cannot send.
+            parameters.external && parameters.bare.is_none() || gre && parameters.remote.is_unspecified()
         })
     }
 
@@ -361,7 +424,7 @@ impl Router {
         let flag = |flag: u32| parameters.flags & flag != 0;
         underpass_engine::tables::Tunnel {
             link,
-            kind: kind(parameters.kind),
+            kind: kind(parameters.kind, parameters.remote.is_ipv6()),
             mode: mode(parameters),
             role: if parameters.external { TunnelRole::External } else { TunnelRole::Device },
             local: parameters.local,
@@ -369,16 +432,19 @@ impl Router {
             bound: if parameters.link == 0 { None } else { Some(self.bound_to(parameters.link)) },
             receive: fields(parameters.input_flags, parameters.input_key),
             transmit: fields(parameters.output_flags, parameters.output_key),
-            ttl: (parameters.ttl != 0).then_some(parameters.ttl),
+            ttl: (parameters.ttl != 0 || parameters.bare.is_some()).then_some(parameters.ttl),
             tos: tos(parameters),
             flow_label: (!flag(IP6_INHERIT_FLOWLABEL)).then_some(parameters.flow_info & 0xf_ffff),
             dont_fragment: parameters.pmtudisc,
-            ignore_df: parameters.ignore_df,
+            ignore_df: parameters.ignore_df || parameters.bare.is_some(),
             encapsulation_limit: (parameters.kind.ipv6() && !flag(IP6_IGNORE_ENCAP_LIMIT))
                 .then_some(parameters.encap_limit),
             copies_dscp: flag(IP6_COPY_DSCP),
             allows_local_remote: flag(IP6_ALLOW_LOCAL_REMOTE),
-            udp: udp(&tunnel.encap, parameters.kind.ipv6()),
+            udp: match &parameters.bare {
+                Some(bare) => Some(bare_udp(bare, parameters)),
+                None => udp(&tunnel.encap, parameters.kind.ipv6()),
+            },
             sixrd: six_rd(tunnel),
             via,
             source: self.outer_source(parameters, given),

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use libc::{EEXIST, EINVAL, ENODEV, EOPNOTSUPP, IFF_BROADCAST, IFF_POINTOPOINT};
-use underpass_netlink::tunnel::{self, Described, Kind};
+use libc::{EBUSY, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, IFF_BROADCAST, IFF_POINTOPOINT};
+use underpass_netlink::tunnel::{self, BareUdp, Described, Kind};
 use underpass_netlink::{Attribute, Refusal};
 
 use super::{Tunnel, first_flags};
@@ -24,7 +24,7 @@ fn check(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Refusal> {
 /// The tunnel that a request asks for, as a link that is not there yet: down, with the MTU of `mtu` or else of its way.
 ///
 /// # Errors
-/// `EEXIST`: there is one with the same ends. `EINVAL` for what does not go together.
+/// `EEXIST`: there is one with the same ends. `EBUSY`: one with the same port. `EINVAL` for what does not go together.
 pub(in crate::link) fn create(
     router: &Router,
     mut link: Link,
@@ -36,6 +36,12 @@ pub(in crate::link) fn create(
     let made = build(router, &described)?;
     link.flags = first_flags(&made.parameters) as u32;
     link.kind = LinkKind::Tunnel(kind);
+    if kind == Kind::BareUdp {
+        // Whatever the headers take.
+        link.mtu = mtu.unwrap_or(1500);
+        link.tunnel = Some(Box::new(made));
+        return Ok(link);
+    }
     link.mtu = made.default_mtu();
     if kind == Kind::Sit {
         link.mtu = 1480; // whatever the encapsulation
@@ -59,6 +65,9 @@ fn build(router: &Router, described: &Described) -> Result<Tunnel, Refusal> {
     let encap = described.encap.unwrap_or_default();
     let length = encap.length()?;
     check(router, &parameters)?;
+    if let Some(bare) = &parameters.bare {
+        return build_bare(router, described, bare);
+    }
     let IpAddr::V4(_) = parameters.remote else { return build6(router, described, length) };
     exclusive(router, &parameters)?;
     if parameters.kind == Kind::Gre
@@ -71,6 +80,21 @@ fn build(router: &Router, described: &Described) -> Result<Tunnel, Refusal> {
     let six_rd = described.six_rd.unwrap_or_default();
     let max_mtu = if parameters.kind == Kind::Sit { super::MOST6 - 20 } else { 0 };
     Ok(Tunnel { parameters, encap, six_rd, max_mtu })
+}
+
+/// Linux: `bareudp_configure`.
+fn build_bare(router: &Router, described: &Described, bare: &BareUdp) -> Result<Tunnel, Refusal> {
+    let mut others = router.links.iter().filter_map(|link| link.tunnel.as_ref()?.parameters.bare);
+    if others.any(|other| other.port == bare.port) {
+        return Err(Refusal::new(EBUSY, "Another bareudp device using the same port already exists"));
+    }
+    bare.check()?;
+    Ok(Tunnel {
+        parameters: described.tunnel,
+        encap: tunnel::Encap::default(),
+        six_rd: tunnel::SixRd::default(),
+        max_mtu: super::MOST - super::UDP,
+    })
 }
 
 fn build6(router: &Router, described: &Described, encap_length: u32) -> Result<Tunnel, Refusal> {
@@ -127,6 +151,9 @@ pub(in crate::link) fn change(
     let Some(old) = link.tunnel.as_ref().filter(|old| wanted == Some(old.parameters.kind)) else {
         return Err(Refusal::errno(EOPNOTSUPP));
     };
+    if old.parameters.bare.is_some() {
+        return Err(Refusal::errno(EOPNOTSUPP));
+    }
     let described = tunnel::parse(old.parameters.kind, Some(data))?;
     let mut new = old.clone();
     if let Some(encap) = described.encap {
@@ -165,6 +192,7 @@ pub(in crate::link) fn change(
         }
         Kind::Ip6Tnl => adjust(router, &mut changed, &new, true),
         Kind::Ip6Gre | Kind::Ip6GreTap => adjust(router, &mut changed, &new, !mtu),
+        Kind::BareUdp => {}
     }
     changed.tunnel = Some(new);
     Ok(changed)
@@ -182,7 +210,7 @@ fn check_ends(link: &Link, old: &Tunnel, parameters: &tunnel::Tunnel) -> Result<
         Kind::Gre if old.same(parameters) => true,
         Kind::Gre if parameters.remote.is_multicast() => broadcast && !to_point,
         Kind::Gre => to_point == named && !broadcast,
-        Kind::GreTap | Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap => true,
+        Kind::GreTap | Kind::Ip6Tnl | Kind::Ip6Gre | Kind::Ip6GreTap | Kind::BareUdp => true,
     };
     if !fits || parameters.external && !old.parameters.external {
         return Err(invalid);

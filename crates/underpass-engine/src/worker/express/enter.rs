@@ -15,9 +15,9 @@ use super::{Common, Company, ETHERNET, Out, Packets, addresses, cut, write_heade
 use crate::buffer::Packet;
 use crate::counters::Direction;
 use crate::tables::{
-    ADDRESS, ActionId, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, LABEL, Lean, LeanForm, NO_ECN,
-    OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE, TOS, TTL, TunnelRoute,
-    UDP_SUM,
+    ADDRESS, ActionId, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, LABEL, LOCAL_PORTS, Lean,
+    LeanForm, NO_ECN, OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TEMPLATE, TOS, TTL,
+    TunnelRoute, UDP_SUM,
 };
 use crate::trace::Trace;
 
@@ -171,7 +171,7 @@ fn enter_lean<A: Family, const FRONT: usize>(
         cut(packet, ETHERNET + len);
     }
     let inner = packet.bytes_mut().get_mut(ETHERNET..)?;
-    let port = if form.by_flow { Some(source_port(inner, false)) } else { None };
+    let port = if form.by_flow { Some(source_port(inner, false, LOCAL_PORTS)) } else { None };
     let left = A::lower(inner)?;
     let [tos, flags, ttl] = A::words(inner.first_chunk()?, left);
     let [tos_taken, flags_taken, ttl_taken] = form.taken;
@@ -253,7 +253,7 @@ fn enter<A: Family>(
         ipv4::lower_ttl(inner)?;
         (tos, ttl, stays, label) = (second, own - 1, flags & 0x40, 0);
     }
-    let port = if form.has(PORT) { Some(source_port(inner, false)) } else { None };
+    let port = if form.has(PORT) { Some(source_port(inner, false, form.ports)) } else { None };
     let label = if form.has(HASH_LABEL) { flow_label(inner, false) } else { label };
     if packet.len() != ETHERNET + len {
         cut(packet, ETHERNET + len);

@@ -161,6 +161,7 @@ impl<A: Family> Outer<A> {
         self.at += UDP;
         self.protocol = match payload {
             FouPayload::Protocol(protocol) => protocol,
+            FouPayload::Device(_) => return None,
             FouPayload::Gue => match *bytes.get(self.at..)?.first_chunk::<GUE>()? {
                 [0, protocol, 0, 0] => {
                     self.at += GUE;

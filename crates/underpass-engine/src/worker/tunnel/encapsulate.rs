@@ -146,7 +146,9 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.refuse_out(tunnel, Drop::EncapsulationLoop);
         }
         let limit = match inside {
-            Inside::Ip6 if tunnel.kind.is_over_ipv6() => limit::of(road.packet.bytes()),
+            Inside::Ip6 if matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
+                limit::of(road.packet.bytes())
+            }
             _ => None,
         };
         if let Some((at, 0)) = limit {
@@ -239,6 +241,7 @@ pub(super) const fn name(kind: TunnelKind) -> &'static str {
         TunnelKind::Ip6tnl => "ip6tnl",
         TunnelKind::Ip6gre => "ip6gre",
         TunnelKind::Ip6gretap => "ip6gretap",
+        TunnelKind::Bareudp | TunnelKind::Bareudp6 => "bareudp",
     }
 }
 
@@ -249,7 +252,7 @@ fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
         return Some(remote);
     }
     let destination = match packet.first()? >> 4 {
-        _ if tunnel.kind.carries_frames() => return None,
+        _ if tunnel.kind.carries_frames() || tunnel.kind.is_bare_udp() => return None,
         4 => IpAddr::V4(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination()),
         6 => IpAddr::V6(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination()),
         _ => return None,
@@ -301,7 +304,7 @@ fn push_outer(
         inside => inside == Inside::Mpls,
     };
     let own = packet.bytes().get(at..).unwrap_or_default();
-    let port = form.has(PORT).then(|| entropy::source_port(own, labelled));
+    let port = form.has(PORT).then(|| entropy::source_port(own, labelled, form.ports));
     let label = form
         .has(HASH_LABEL)
         .then(|| entropy::flow_label(own, labelled))
@@ -487,6 +490,15 @@ fn fits(view: &View<'_>, road: &mut Road, tunnel: &StoredTunnel, next_hop: &Next
     let over6 = bytes.first().is_some_and(|first| first >> 4 == 6);
     let inner_len = road.packet.longest_part().saturating_sub(at) as u32;
     let inner_stays = dont_fragment(inner);
+    if tunnel.kind.is_bare_udp() {
+        // Linux: `skb_tunnel_check_pmtu`, by which the next IPv6 packet is too long for its route.
+        let told_at = left.max(LEAST_MTU6);
+        return match version {
+            6 if inner_len > told_at => told(road, told_at),
+            _ if over6 || dont_fragment(bytes) => Err(Step::drop(Drop::TooBig)),
+            _ => Ok(false),
+        };
+    }
     if over6 {
         let left = left.max(if version == 6 { LEAST_MTU6 } else { LEAST_MTU4 });
         return if inner_len > left && matches!(version, 4 | 6) {

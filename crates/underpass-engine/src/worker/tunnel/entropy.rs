@@ -5,14 +5,11 @@ use underpass_packet::protocol;
 
 use crate::flow;
 
-/// The ports that Linux's `ip_local_port_range` has at first, as `udp_flow_src_port` spreads over them.
-const PORTS: (u32, u32) = (32768, 60999);
-
-/// The UDP source port of the flow of a packet inside. A labelled one's begins with its labels.
+/// The UDP source port of the flow of a packet inside, out of these: Linux's `udp_flow_src_port`. A labelled one's begins
+/// with its labels.
 #[inline(always)]
-pub(in super::super) fn source_port(inside: &[u8], labelled: bool) -> u16 {
-    let (low, high) = PORTS;
-    (low + ((u64::from(hash(inside, labelled)) * u64::from(high - low)) >> 32) as u32) as u16
+pub(in super::super) fn source_port(inside: &[u8], labelled: bool, (low, high): (u16, u16)) -> u16 {
+    low + ((u64::from(hash(inside, labelled)) * u64::from(high - low)) >> 32) as u16
 }
 
 /// The flow label of it, 20 bits.

@@ -82,6 +82,9 @@ pub(super) fn learn<'a>(view: &View<'a>, packet: &[u8]) -> Option<Relay<'a>> {
     if let Told::Mtu(mtu) = told {
         exceptions.learn(bits(quoted.remote), tunnel.config.via.lookup, mtu, view.now);
     }
+    if tunnel.kind.is_bare_udp() {
+        return None;
+    }
     if tunnel.kind == TunnelKind::Ip6tnl {
         return relayed6(&quoted, told);
     }

@@ -147,8 +147,9 @@ impl<const COUNT: bool> Path<COUNT> {
                     return Step::Datagrams;
                 }
                 protocol::UDP => match take_datagram(view, &mut road.packet, &mut outer, ingress) {
-                    Ok(true) => {}
-                    Ok(false) => return deliver(road, &outer, first),
+                    Ok(Taken::Headers) => {}
+                    Ok(Taken::Nothing) => return deliver(road, &outer, first),
+                    Ok(Taken::All(found)) => return self.take_out(view, road, &outer, found, trace),
                     Err(reason) => return Step::drop(reason),
                 },
                 protocol if is_tunnelled(protocol) => {
@@ -212,7 +213,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Step::drop(reason)
         };
         // What is not the tunnel's, for Linux, is no error of the tunnel's either.
-        if !taken && !tunnel.kind.has_gre() {
+        if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_bare_udp() {
             return Step::drop(Drop::TunnelPayload);
         }
         let own = Some(tunnel.config.via.lookup).filter(|_| !tunnel.config.allows_local_remote);
@@ -375,21 +376,31 @@ fn stands_for_datagrams(view: &View<'_>, packet: &Packet, outer: &Outer, ingress
     view.tables.tunnels().find_port(source, destination, ingress, view.guard).is_some()
 }
 
-/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP. `Ok(false)`: it is for no such port.
-fn take_datagram(
-    view: &View<'_>,
+/// What has been taken off a datagram.
+enum Taken<'a> {
+    /// It is for none of the ports.
+    Nothing,
+    /// What is inside has another outer header, or a tunnel of its own.
+    Headers,
+    /// It is a `bareudp`'s.
+    All(Found<'a>),
+}
+
+/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP or a `bareudp`.
+fn take_datagram<'a>(
+    view: &View<'a>,
     packet: &mut Packet,
     outer: &mut Outer,
     ingress: Ingress,
-) -> Result<bool, Drop> {
+) -> Result<Taken<'a>, Drop> {
     let bytes = packet.bytes();
     let Some(Ok((header, _))) = bytes.get(outer.at..).map(udp::Header::ref_from_prefix) else {
-        return Ok(false);
+        return Ok(Taken::Nothing);
     };
     let (source, destination) =
         ((outer.source, header.source_port.get()), (outer.destination, header.destination_port.get()));
     let Some(payload) = view.tables.tunnels().find_port(source, destination, ingress, view.guard) else {
-        return Ok(false);
+        return Ok(Taken::Nothing);
     };
     let datagram = udp::View::parse(bytes.get(outer.at..).unwrap_or_default());
     let udp::View { header, payload: inside } = datagram.map_err(|_| Drop::UdpMalformed)?;
@@ -412,6 +423,7 @@ fn take_datagram(
     let (at, len) = (outer.at + udp::Header::LEN, inside.len());
     let mut gue_len = 0;
     let mut complete = None;
+    let mut device = None;
     outer.protocol = match payload {
         FouPayload::Protocol(protocol) => protocol,
         FouPayload::Gue => {
@@ -423,6 +435,11 @@ fn take_datagram(
                 gue::Content::Control(_) => return Err(Drop::GueControl),
             }
         }
+        FouPayload::Device(id) => {
+            let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
+            device = Some((tunnel.ok_or(Drop::LinkDown)?, inside.first().map(|first| first >> 4)));
+            protocol::UDP
+        }
     };
     packet.truncate(at + len);
     if packet.offload().is_some_and(|offload| offload.start < at + gue_len) {
@@ -433,7 +450,21 @@ fn take_datagram(
     if let (Some(remote), Some(inside)) = (complete, packet.bytes_mut().get_mut(at + gue_len..)) {
         remote.complete(inside).map_err(|_| Drop::GueMalformed)?;
     }
-    Ok(true)
+    let Some((tunnel, version)) = device else { return Ok(Taken::Headers) };
+    let (inside, taken) = bare(tunnel.mode, version)?;
+    Ok(Taken::All(Found { tunnel, inside, at: outer.at, taken }))
+}
+
+/// What is in a datagram for a `bareudp`, by the version that it begins with; and whether the router has a use for it.
+/// Linux: `bareudp_udp_encap_recv`.
+fn bare(mode: TunnelMode, version: Option<u8>) -> Result<(Inside, bool), Drop> {
+    match (mode, version) {
+        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, Some(4)) => Ok((Inside::Ip4, true)),
+        (TunnelMode::Ip | TunnelMode::Any, Some(6)) | (TunnelMode::Ip6, _) => Ok((Inside::Ip6, true)),
+        (TunnelMode::Mpls, _) => Ok((Inside::Mpls, true)),
+        (TunnelMode::Other, _) => Ok((Inside::Frame, false)),
+        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, _) => Err(Drop::TunnelPayload),
+    }
 }
 
 /// What becomes of a packet that is for no tunnel: Linux's `tunnel4_rcv`, `tunnel6_rcv` and `gre_rcv`.
@@ -551,6 +582,16 @@ fn check(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer, found: &Found<'_
             if !tunnel.sequence.admits(sequence) {
                 return Err(Drop::TunnelSequence);
             }
+        }
+    }
+    if tunnel.kind.is_bare_udp() {
+        let least = match found.inside {
+            Inside::Ip4 => ipv4::Header::LEN,
+            Inside::Ip6 => ipv6::Header::LEN,
+            Inside::Mpls | Inside::Frame => 0,
+        };
+        if bytes.len() < found.at + least {
+            return Err(Drop::InnerMalformed);
         }
     }
     if tunnel.kind == TunnelKind::Sit
