@@ -174,3 +174,50 @@ for suffix, wide in BOTH:
         ],
     )
     out_of(f"out{suffix}-down", f"it is down {over}", every[:1], after=["ip link set tun1 down"])
+
+# ------------------------------------------------------------------------------------- traffic control
+
+CLSACT = ["tc qdisc add dev tun1 clsact"]
+
+
+def control(name, doc, lines, frames, show, **more):
+    Case(f"tunnel/bareudp/{name}", doc, device(**more) + ways(False) + CLSACT + lines, frames, remembers=True, shows=(show,))
+
+
+control(
+    "tc-ingress",
+    "flower sees the outer header of what comes out, its ports among it",
+    [
+        f"tc filter add dev tun1 ingress protocol ip prio 1 flower enc_src_ip 198.51.100.2 enc_dst_port {PORT} enc_ttl 9 action drop",
+        f"tc filter add dev tun1 ingress protocol ip prio 2 flower enc_dst_ip 198.51.100.1 enc_dst_port {PORT} enc_key_id 0 action pass",
+        "tc filter add dev tun1 ingress protocol ipv6 prio 3 flower enc_dst_port 1 action drop",
+    ],
+    listed(
+        [
+            ("TTL 9 outside", over_udp(in4(), dport=PORT, ttl=9)),
+            ("TTL 64 outside", over_udp(in4(), dport=PORT)),
+            ("IPv6", over_udp(in6(), dport=PORT)),
+        ]
+    ),
+    "tc -s filter show dev tun1 ingress",
+)
+control(
+    "tc-egress",
+    "flower sees what a route says of the outer header of what goes in",
+    [
+        "tc filter add dev tun1 egress protocol ip prio 1 flower enc_dst_ip 198.51.100.2 enc_ttl 64 action pass",
+        "tc filter add dev tun1 egress protocol ipv6 prio 2 flower enc_dst_ip 198.51.100.2 enc_dst_port 0 action drop",
+    ],
+    put_in(FOUR[:2] + SIX[:1]),
+    "tc -s filter show dev tun1 egress",
+)
+control(
+    "tc-redirect",
+    "what is redirected into it says not where it goes",
+    [
+        "tc qdisc add dev p0 clsact",
+        "tc filter add dev p0 ingress protocol ip prio 1 matchall action mirred egress redirect dev tun1",
+    ],
+    put_in(FOUR[:2]),
+    "tc -s filter show dev p0 ingress",
+)

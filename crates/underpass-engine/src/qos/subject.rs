@@ -24,6 +24,8 @@ pub(crate) struct TunnelKey {
     pub(crate) id: u32,
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
+    /// Source and destination of a datagram of a `bareudp`; 0: there are none.
+    pub(crate) ports: (u16, u16),
 }
 
 /// Where packets are asked.

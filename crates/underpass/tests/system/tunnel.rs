@@ -581,10 +581,16 @@ fn external_tunnels() {
             ("gre", "ip id 7 key dst 10.0.0.YOU src 10.0.0.ME", KINDS[1].3),
             ("ip6tnl", "ip6 dst fd00::YOU src fd00::ME", KINDS[1].3),
             ("ip6gre", "ip6 id 7 key dst fd00::YOU src fd00::ME", KINDS[1].3),
+            ("bareudp", "ip dst 10.0.0.YOU ttl 64 csum", KINDS[1].3),
+            ("bareudp", "ip6 dst fd00::YOU hoplimit 64", KINDS[1].3),
         ] {
             let what = format!("{kind} with {other:?}");
+            let options = match kind {
+                "bareudp" => "dstport 6635 ethertype ipv4 multiproto",
+                _ => "external",
+            };
             pair.both(&format!(
-                "ip link add tun1 type {kind} external
+                "ip link add tun1 type {kind} {options}
                  ip link set tun1 mtu 1400 up
                  ip route add 10.YOU.0.0/24 encap {encap} dev tun1
                  ip -6 route add fd10:YOU::/64 encap {encap} dev tun1"

@@ -234,6 +234,7 @@ fn look_outside(key: &mut FlowerKey, outer: &TunnelKey) {
     key.tunnel_family = if outer.destination.is_ipv6() { 6 } else { 4 };
     (key.tunnel_source, key.tunnel_destination) = (bits(outer.source), bits(outer.destination));
     (key.tunnel_key, key.tunnel_tos, key.tunnel_ttl) = (outer.id, outer.tos, outer.ttl);
+    (key.tunnel_source_port, key.tunnel_destination_port) = outer.ports;
 }
 
 /// A tag without its drop-eligible bit, which `flower` does not see.

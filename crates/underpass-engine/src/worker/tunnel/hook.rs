@@ -335,6 +335,7 @@ fn given(tunnel: &StoredTunnel) -> Option<TunnelKey> {
         id: transmit.key.unwrap_or(0),
         tos,
         ttl: ttl.unwrap_or(0),
+        ports: (0, 0),
     })
 }
 

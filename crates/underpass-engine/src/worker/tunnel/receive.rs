@@ -237,6 +237,7 @@ impl<const COUNT: bool> Path<COUNT> {
             road.packet.clear_offload();
         }
         let id = if tunnel.asks_in { key_of(&road.packet, tunnel, outer) } else { 0 };
+        let ports = if tunnel.asks_in { ports_of(&road.packet, tunnel, at) } else { (0, 0) };
         road.packet.pull(at);
         if let Err(reason) = decapsulate_tos(&mut road.packet, inside, tunnel, outer) {
             return refuse(reason);
@@ -259,7 +260,7 @@ impl<const COUNT: bool> Path<COUNT> {
             };
             road.packet.set_tag(Tag { headless, ..road.packet.tag() });
             let (source, destination) = (outer.source, outer.destination);
-            let key = || TunnelKey { source, destination, id, tos: outer.tos, ttl: outer.ttl };
+            let key = || TunnelKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
             self.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
             return Step::AskIn;
         }
@@ -565,6 +566,17 @@ fn key_of(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer) -> u32 {
     }
     let header = gre::View::parse(packet.bytes().get(outer.at..).unwrap_or_default());
     header.ok().and_then(|header| header.key).unwrap_or(0)
+}
+
+/// The ports of a `bareudp`'s datagram, in which a packet begins at `at`.
+fn ports_of(packet: &Packet, tunnel: &StoredTunnel, at: usize) -> (u16, u16) {
+    let udp = at.checked_sub(udp::Header::LEN).and_then(|at| packet.bytes().get(at..));
+    match udp.map(udp::Header::ref_from_prefix) {
+        Some(Ok((header, _))) if tunnel.kind.is_bare_udp() => {
+            (header.source_port.get(), header.destination_port.get())
+        }
+        _ => (0, 0),
+    }
 }
 
 /// What Linux's receivers check before they take a packet.
