@@ -3,7 +3,23 @@
 
 from .fou import over_udp
 from .frames import *
-from .tunnel import ECN, EXPIRED, FOUR, IN4, IN6, LABELLED, MPLS_ON, SIX, labelled, labels_of, put_in, sizes
+from .tunnel import (
+    ECN,
+    EXPIRED,
+    FOUR,
+    IN4,
+    IN6,
+    LABELLED,
+    MPLS_ON,
+    SIX,
+    heard,
+    heard4,
+    heard6,
+    labelled,
+    labels_of,
+    put_in,
+    sizes,
+)
 from .tunnel_out import in4, in6, listed
 
 PORT, NARROW_PORT = 6635, 6636
@@ -174,6 +190,35 @@ for suffix, wide in BOTH:
         ],
     )
     out_of(f"out{suffix}-down", f"it is down {over}", every[:1], after=["ip link set tun1 down"])
+
+# ------------------------------------------------------------------------------- what the underlay says
+
+LONG = [("of 1,300 bytes", ether(ip4(IN4) / udp(1272))), ("of 100 bytes", ether(ip4(IN4) / udp(72)))]
+for suffix, wide in BOTH:
+    sent = over_udp(ip4(IN4) / udp(1272), dport=PORT, wide=wide, src="2001:db8:2::1" if wide else "198.51.100.1", dst="2001:db8:2::2" if wide else "198.51.100.2")
+    if wide:
+        quoted = bytes(sent)[:1000]
+        errors = [("too big, 1,300", heard6(quoted, 2, 0, 1300)), ("no route", heard6(quoted, 1, 0)), ("port unreachable", heard6(quoted, 1, 4))]
+    else:
+        quoted = bytes(sent)[:128]
+        errors = [("fragmentation needed, 1,300", heard4(quoted, 3, 4, 1300)), ("host unreachable", heard4(quoted, 3, 1)), ("port unreachable", heard4(quoted, 3, 3))]
+    frames = LONG[:]
+    for label, frame in errors:
+        frames += [heard(label, frame)] + LONG
+    Case(
+        f"tunnel/bareudp/errors{suffix}",
+        f"over IPv{suffix}: the MTU of the way is learned; nobody is told of the rest",
+        device() + ways(wide),
+        frames,
+        remembers=True,
+    )
+    make = lambda inner, wide=wide: over_udp(inner, dport=PORT, wide=wide)
+    Case(
+        f"tunnel/bareudp/vrf{suffix}",
+        f"over IPv{suffix}: datagrams of a VRF are not the device's",
+        device(base=VRF) + ways(wide),
+        listed([("IPv4 out of it", make(in4()))]),
+    )
 
 # ------------------------------------------------------------------------------------- traffic control
 

@@ -169,6 +169,7 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             (Step::Fragment(next_hop), _) => match Exit::of(view, next_hop) {
                 Some((exit, mtu)) => {
+                    let mtu = tunnel::narrowed(view, road, mtu);
                     self.send_cut(view, road, exit, mtu, trace);
                     return None;
                 }

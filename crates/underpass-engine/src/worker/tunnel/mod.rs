@@ -16,6 +16,7 @@ pub(super) use behind::behind;
 pub(super) use encapsulate::{fill_gre, fill_udp, leave};
 pub(super) use entropy::{flow_label, source_port};
 pub(super) use limit::has_extensions;
+pub(super) use path_mtu::narrowed;
 pub(super) use receive::{is_local4, is_refused, is_tunnelled, no_tunnel};
 
 /// Bits of a TOS or traffic class that are of ECN: RFC 3168 section 5.

@@ -8,7 +8,8 @@ use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
 
 use super::super::icmp::ICMP_LEN;
-use super::super::{IcmpError, View};
+use super::super::road::TUNNELLED;
+use super::super::{IcmpError, Road, View};
 use super::encapsulate::LEAST_MTU6;
 use super::limit;
 use super::relay::{self, Relay};
@@ -218,6 +219,14 @@ pub(super) fn of(view: &View<'_>, tunnel: &StoredTunnel, outer: &[u8]) -> Option
         _ => u128::from_be_bytes(*outer.get(24..40)?.first_chunk()?),
     };
     view.tables.tunnels().exceptions.of(remote, tunnel.config.via.lookup, view.now)
+}
+
+/// The MTU by which a packet is cut: that of the next hop, or what was told of the way if it is an outer packet's.
+pub(in super::super) fn narrowed(view: &View<'_>, road: &Road, mtu: u32) -> u32 {
+    let tunnel = road.extra.tunnel.filter(|_| road.is(TUNNELLED));
+    let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+    let told_of = tunnel.and_then(|tunnel| of(view, tunnel, road.packet.bytes()));
+    told_of.map_or(mtu, |path| path.mtu.min(mtu))
 }
 
 fn bits(address: IpAddr) -> u128 {

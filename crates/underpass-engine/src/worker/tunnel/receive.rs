@@ -438,7 +438,12 @@ fn take_datagram<'a>(
         }
         FouPayload::Device(id) => {
             let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
-            device = Some((tunnel.ok_or(Drop::LinkDown)?, inside.first().map(|first| first >> 4)));
+            let tunnel = tunnel.ok_or(Drop::LinkDown)?;
+            // Linux: `udp_sk_bound_dev_eq`, by which what comes in by a VRF is for no socket outside of it.
+            if view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.via.lookup) {
+                return Ok(Taken::Nothing);
+            }
+            device = Some((tunnel, inside.first().map(|first| first >> 4)));
             protocol::UDP
         }
     };
