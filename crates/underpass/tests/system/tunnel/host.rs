@@ -184,3 +184,33 @@ fn the_host_takes_what_has_another_way_back() {
     }
     pair.stop();
 }
+
+/// The hosts themselves speak through `bareudp`, whose port is theirs alone while it is up; the kernel shows it as a device
+/// without addresses.
+#[test]
+fn bareudp_of_the_hosts() {
+    let Some(_turn) = turn("bareudp_of_the_hosts") else { return };
+    let mut pair = Pair::new(&[], UNDERPASS);
+    pair.both(
+        "ip link add tun1 type bareudp dstport 6635 ethertype ipv4 multiproto
+         ip addr add 10.9.0.ME/32 dev tun1
+         ip fou add port 6635 ipproto 4
+         ip link set tun1 up && exit 1 || true
+         ip fou del port 6635
+         ip link set tun1 up
+         ip fou add port 6635 ipproto 41 -6 && exit 1 || true
+         ip link add tun2 type bareudp dstport 6635 ethertype ipv6 && exit 1 || true
+         ip route add 10.9.0.YOU/32 encap ip6 dst fd00::YOU hoplimit 64 dev tun1",
+    );
+    let shown = pair.routers[0].run("ip -d link show tun1");
+    for part in ["mtu 1500", "link/none", "bareudp dstport 6635 ethertype ip srcportmin 0 multiproto"] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    assert!(!shown.contains("tun1@") && !shown.contains("brd"), "{shown}");
+    for (n, other) in [(0, "10.9.0.2"), (1, "10.9.0.1")] {
+        let namespace = pair.routers[n].namespace();
+        pair.check("bareudp", settle(namespace, other, Duration::from_secs(10)));
+        pair.check("bareudp", ping(namespace, other, 10));
+    }
+    pair.stop();
+}
