@@ -9,6 +9,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use super::super::chain::Fibs;
 use super::super::road::{LABELLED, OPAQUE, SWITCHED, TUNNELLED, UNFINISHED};
+use super::super::rules::action_at;
 use super::super::{IcmpError, Path, Refusal, Road, Step, View, fragment};
 use super::behind::type_of;
 use super::{dont_fragment, ecn_outside, entropy, limit, path_mtu};
@@ -18,7 +19,8 @@ use crate::drops::Drop;
 use crate::offload;
 use crate::tables::{
     Action, ActionId, DEFAULT_TTL, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, LONGEST_LINK_LAYER, NO_ECN,
-    NextHop, PORT, REMOTE_CHECKSUM, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRoute, Via,
+    NextHop, NextHopId, PORT, REMOTE_CHECKSUM, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRoute,
+    Via,
 };
 use crate::trace::{Event, Trace};
 
@@ -169,7 +171,7 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         let resolved = tunnel.form(inside).next_hop;
         let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
-        let source = source_of(view, tunnel, &via);
+        let source = source_of(view, tunnel, &via, road.packet.bytes());
         if tunnel.kind.is_over_ipv6() && source.is_unspecified() {
             // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the
             // router does not have.
@@ -277,12 +279,18 @@ fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
 
 /// The source of an outer header: that of the tunnel, or an address of the link by which it leaves. Over IPv6 only the
 /// former.
-fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via) -> IpAddr {
+fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packet: &[u8]) -> IpAddr {
     let chosen = tunnel.config.sends_from();
     if !chosen.is_unspecified() || tunnel.kind.is_over_ipv6() {
         return chosen;
     }
-    let egress = view.next_hop(via.resolved).and_then(|next_hop| view.link(next_hop.link));
+    let link_of = |id: Option<NextHopId>| Some(view.next_hop(id)?.link);
+    let egress = link_of(via.resolved).or_else(|| match action_at(view, packet, via.lookup, via.address)? {
+        Action::Forward(next_hop) => link_of(Some(*next_hop)),
+        Action::OnLink(link) => Some(*link),
+        _ => None,
+    });
+    let egress = egress.and_then(|link| view.link(link));
     let own = view.own_lookup(via.lookup);
     let instance = || view.links().filter(|link| view.own_lookup(link.lookup) == own);
     let source = egress.and_then(|link| link.source4).or_else(|| instance().find_map(|link| link.source4));
