@@ -389,8 +389,8 @@ impl TunnelTable {
         best.map(|(_, payload)| payload)
     }
 
-    /// A tunnel that sends from `local` to `remote` by this IP protocol, over UDP to this port: one to this address, or
-    /// else one to any.
+    /// A tunnel that is up and sends from `local` to `remote` by this IP protocol, over UDP to this port: one to this
+    /// address, or else one to any.
     pub(crate) fn find_end<'g>(
         &'g self,
         (local, remote): (IpAddr, IpAddr),
@@ -415,7 +415,7 @@ impl TunnelTable {
                 };
                 let ends =
                     config.remote == remote && (config.local.is_unspecified() || config.local == local);
-                if sends && ends {
+                if tunnel.up && sends && ends {
                     return Some(tunnel);
                 }
             }
