@@ -18,7 +18,7 @@ sys.path.insert(0, str(HERE.parent / "golden"))
 import uml
 
 # Beside those of the golden packets. What Linux says of its multicast groups is over before the first packet, and so
-# is not counted; the first devices of every kind of tunnel are not made in each namespace.
+# is not counted; the fallback devices of every kind of tunnel are not made in each namespace, nor by the router.
 SYSCTLS = """
 net.ipv6.conf.*.mldv1_unsolicited_report_interval=10
 net.ipv6.conf.*.force_mld_version=1

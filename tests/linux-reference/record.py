@@ -1,12 +1,13 @@
 #!/usr/bin/python3
-"""Records NAME.txt: what Linux answers to each line of NAME.commands, for each NAME given (links, answers, refusals, mpls, tunnels, bareudp).
+"""Records NAME.txt: what Linux answers to each line of NAME.commands, for each NAME given (links, answers, refusals, mpls, tunnels, bareudp, fallback).
 
     UNDERPASS_UML=/path/to/linux tests/linux-reference/record.py links answers
 
 UNDERPASS_UML names a user-mode Linux kernel with hostfs, veth, dummy, VRF, MPLS and network namespaces built in.
 The guest sees this machine's files, so it runs this machine's `ip`; it needs no root here. The lines run in
 a namespace with the links lo, v0 and v1; the last two are veths whose other ends are elsewhere, up. It
-forwards, as the router does, detects no duplicate addresses and sends no redirects.
+forwards, as the router does, detects no duplicate addresses and sends no redirects. There are fallback devices of
+tunnels for `fallback` alone; their indices, and those of the other links then, are not the router's.
 """
 import os
 import re
@@ -22,7 +23,7 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t tmpfs tmpfs /run
 stty -echo -onlcr 2>/dev/null
-sysctl -qw net.core.fb_tunnels_only_for_init_net=2
+sysctl -qw net.core.fb_tunnels_only_for_init_net=FALLBACK
 ip netns add here
 sysctl -qw net.ipv6.conf.default.disable_ipv6=1
 there() { ip -n here "$@"; }
@@ -30,9 +31,16 @@ ip netns exec here sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding
     net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0 \\
     net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.default.send_redirects=0
 for n in 0 1; do
-    there link add v$n index $((n + 2)) address 02:00:00:00:00:0$((n + 1)) type veth peer name p$n netns 1
+    there link add v$n index $((n + FIRST)) address 02:00:00:00:00:0$((n + 1)) type veth peer name p$n netns 1
     ip link set p$n up
 done
+if [ FALLBACK = 0 ]; then
+    # As where IPv6 was there before their modules: here tunl0 and gre0 get it by a change of their MTU.
+    for device in tunl0:1480 gre0:1476; do
+        there link set ${device%:*} mtu 1400
+        there link set ${device%:*} mtu ${device#*:}
+    done
+fi
 there link set lo up
 echo __READY
 ip netns exec here bash -c 'while IFS= read -r line; do eval "$line" </dev/null 2>&1; echo "__RC $?"; done'
@@ -45,7 +53,8 @@ def record(name):
     kernel = os.environ.get("UNDERPASS_UML") or sys.exit("UNDERPASS_UML names no kernel")
     lines = (HERE / f"{name}.commands").read_text().splitlines()
     with tempfile.NamedTemporaryFile("w", suffix=".sh", delete=False) as init:
-        init.write(INIT)
+        fallback, first = ("0", "30") if name == "fallback" else ("2", "2")
+        init.write(INIT.replace("FALLBACK", fallback).replace("FIRST", first))
     os.chmod(init.name, 0o755)
     command = [kernel, "mem=192M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro",
                f"init={init.name}", "con=null", "con0=fd:0,fd:1", "quiet"]

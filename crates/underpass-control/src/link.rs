@@ -58,6 +58,11 @@ impl LinkKind {
             Self::Tunnel(kind) => Some(kind.name()),
         }
     }
+
+    /// Whether it is a tunnel with Ethernet frames inside.
+    const fn is_ethernet_tunnel(self) -> bool {
+        matches!(self, Self::Tunnel(kind) if kind.ethernet())
+    }
 }
 
 /// A link.

@@ -160,6 +160,16 @@ static TC_PROPAGATE: Variable = Variable {
     },
 };
 
+/// Whether the fallback devices of tunnels are made: 0 if they are. Linux: `net_has_fallback_tunnels`. A router that is
+/// offline is not in the initial namespace, the only one that has them with 1.
+pub(crate) static FALLBACK_TUNNELS: Variable = Variable {
+    path: "core/fb_tunnels_only_for_init_net",
+    range: 0..=2,
+    initial: 0,
+    check: any,
+    follow: nothing,
+};
+
 /// All of them.
 static VARIABLES: &[&Variable] = &[
     &STRICT_MODE,
@@ -176,6 +186,7 @@ static VARIABLES: &[&Variable] = &[
     &DEFAULT_TTL,
     &TC_PROPAGATE,
     &RPL_SEG_ENABLED,
+    &FALLBACK_TUNNELS,
 ];
 
 /// What an `int` holds.
@@ -404,12 +415,12 @@ mod tests {
         assert_eq!(router.sysctl("ipv6/conf/p0"), Some(Node::Directory));
         assert_eq!(router.sysctl("ipv6/conf/p0/seg6_enabled"), Some(Node::File));
         for missing in
-            ["vrf/strict", "ipv6/conf/p1/seg6_enabled", "ipv6/conf/p1", "core", "vrf/strict_mode/x"]
+            ["vrf/strict", "ipv6/conf/p1/seg6_enabled", "ipv6/conf/p1", "core/x", "vrf/strict_mode/x"]
         {
             assert_eq!(router.sysctl(missing), None, "{missing}");
         }
         let names = |directory| router.sysctl_names(directory).into_iter().collect::<Vec<_>>();
-        assert_eq!(names(""), ["ipv6", "mpls", "vrf"]);
+        assert_eq!(names(""), ["core", "ipv6", "mpls", "vrf"]);
         assert_eq!(names("ipv6/conf"), ["all", "default", "lo", "p0"]);
         assert_eq!(
             names("ipv6/conf/p0/"),

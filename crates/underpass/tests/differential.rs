@@ -76,6 +76,11 @@ struct Answer {
     drops: BTreeMap<String, u64>,
 }
 
+/// Linux ran the cases without fallback devices of tunnels (`linux.py`).
+fn without_fallback_devices(router: &Offline) {
+    router.router().write_sysctl("core/fb_tunnels_only_for_init_net", b"2").unwrap();
+}
+
 fn run(router: &Offline, runs: &[Run]) -> Vec<Said> {
     runs.iter().map(|Run(words, text)| run_one(router, words, text)).collect()
 }
@@ -155,6 +160,7 @@ fn take(case: &Case) -> Answer {
 fn take_by<C: Carrier>(case: &Case, carrier: &mut C, end: impl Fn(&mut C, &mut Worker)) -> Answer {
     let ports: Vec<_> = case.ports.iter().map(|port| port.parse().unwrap()).collect();
     let (router, tables, mut readers) = Offline::new(&ports, 1).unwrap();
+    without_fallback_devices(&router);
     let mut answer = Answer { config: run(&router, &case.config), ..Answer::default() };
     answer.before = run(&router, &case.shows);
 

@@ -10,6 +10,7 @@ from . import (  # noqa: F401
     bpf,
     edits,
     endpoint,
+    fallback,
     fou,
     headend,
     hmac,

@@ -197,7 +197,12 @@ impl<'a> Wanted<'a> {
             link.eui64 = addr_gen_mode(families, &link)?; // once more: the MTU may be too small now
         }
         if self.flags != 0 || self.change != 0 {
+            let was_up = link.up();
             link.flags = self.new_flags(&link)?;
+            // Linux: `eth_validate_addr`. `gretap0` has none at first.
+            if link.up() && !was_up && link.kind.is_ethernet_tunnel() && !valid_mac(link.mac) {
+                return Err(Refusal::errno(EADDRNOTAVAIL));
+            }
         }
         opens.map_or(Ok(()), |port| router.check_free(port))?;
         Ok(link)
@@ -403,6 +408,7 @@ fn create_tunnel(
     wanted: &Wanted<'_>,
     kind: Kind,
 ) -> Result<Outcome, Refusal> {
+    router.use_kind(kind);
     let template = format!("{}%d", kind.name());
     let name = free_name(router, wanted.name().as_deref().unwrap_or(&template))?;
     let index = match u32::try_from(wanted.index) {
@@ -482,7 +488,8 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if doomed.iter().any(|link| link.kind.name().is_none()) {
         return Err(Refusal::errno(EOPNOTSUPP));
     }
-    let doomed: Vec<u32> = doomed.iter().map(|link| link.index).collect();
+    // Linux: `ip_tunnel_dellink`, which says nothing of it.
+    let doomed: Vec<u32> = doomed.iter().filter(|link| !link.is_fallback()).map(|link| link.index).collect();
     if router.live.is_some() {
         return router.delete_devices(&doomed);
     }

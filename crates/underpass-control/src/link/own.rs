@@ -16,7 +16,7 @@ use super::encode::{
     IFLA_INET6_ADDR_GEN_MODE, IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, write_addresses,
     write_stats,
 };
-use super::{Link, Tunnel};
+use super::{Link, LinkKind, Tunnel};
 use crate::owner::creates;
 use crate::request::word;
 use crate::router::Outcome;
@@ -211,15 +211,8 @@ impl Router {
 
     /// Makes a tunnel's device. `link` is what it is to be.
     pub(super) fn make_tunnel(&mut self, request: &Request<'_>, link: &Link) -> Result<Outcome, Refusal> {
-        let unavailable = Refusal::new(libc::EOPNOTSUPP, "Unknown device type");
-        let made = Made::new(link).ok_or(unavailable.clone())?;
-        let kind = made.tunnel.parameters.kind;
-        let live = self.live.as_mut().ok_or(unavailable.clone())?;
-        let device = Device::Tunnel(kind);
-        let index = live.namespace.as_mut().ok_or(unavailable)?.make(&link.name, device)?;
-        live.devices.gone.remove(&index);
-        live.devices.made.insert(index, device);
-        live.devices.tunnels.insert(index, made);
+        let LinkKind::Tunnel(kind) = link.kind else { return Err(Refusal::errno(libc::EOPNOTSUPP)) };
+        let index = self.add_device(link, kind)?;
         let rest = self.pass_on_rest(request, index, skipped(kind), |message| {
             message.u32(libc::IFLA_MTU, link.mtu);
             if kind == tunnel::Kind::Ipip
@@ -241,23 +234,62 @@ impl Router {
         Ok(Outcome::Done)
     }
 
+    /// Makes the device of a tunnel that no request describes.
+    pub(super) fn make_fallback_device(&mut self, link: &Link, kind: tunnel::Kind) -> Result<(), Refusal> {
+        let index = self.add_device(link, kind)?;
+        let settled = self.ask_kernel(RTM_SETLINK, 0, |message| {
+            message.fixed(&header(index, 0, 0));
+            message.u32(libc::IFLA_MTU, link.mtu);
+            if kind == tunnel::Kind::Ipip {
+                no_link_local(message);
+            }
+        });
+        settled.inspect_err(|_| self.remove_device(index))
+    }
+
+    /// Makes a tunnel's device, and returns its index.
+    fn add_device(&mut self, link: &Link, kind: tunnel::Kind) -> Result<u32, Refusal> {
+        let unavailable = Refusal::new(libc::EOPNOTSUPP, "Unknown device type");
+        let made = Made::new(link).ok_or(unavailable.clone())?;
+        let live = self.live.as_mut().ok_or(unavailable.clone())?;
+        let device = Device::Tunnel(kind);
+        let index = live.namespace.as_mut().ok_or(unavailable)?.make(&link.name, device)?;
+        live.devices.gone.remove(&index);
+        live.devices.made.insert(index, device);
+        live.devices.tunnels.insert(index, made);
+        Ok(index)
+    }
+
+    /// Whether a device with these ends is made that the kernel has yet to tell of.
+    pub(super) fn is_making(&self, parameters: &tunnel::Tunnel) -> bool {
+        let Some(devices) = self.live.as_ref().map(|live| &live.devices) else { return false };
+        let untold = devices.made.keys().filter(|index| self.links.get(**index).is_none());
+        untold.filter_map(|index| devices.tunnel(*index)).any(|made| made.tunnel.same(parameters))
+    }
+
     /// Makes another tunnel of a device.
     pub(super) fn change_tunnel(&mut self, request: &Request<'_>, link: Link) -> Result<Outcome, Refusal> {
         let unsupported = Refusal::errno(libc::EOPNOTSUPP);
-        let made = Made::new(&link).ok_or(unsupported.clone())?;
-        let old = self.links.get(link.index).cloned().ok_or(unsupported)?;
-        let skip = skipped(made.tunnel.parameters.kind);
+        let old = self.links.get(link.index).cloned().ok_or(unsupported.clone())?;
+        let LinkKind::Tunnel(kind) = link.kind else { return Err(unsupported) };
+        let skip = skipped(kind);
         let mtu = (link.mtu != old.mtu).then_some(link.mtu);
         self.pass_on_rest(request, link.index, skip, |message| {
             mtu.into_iter().for_each(|mtu| message.u32(libc::IFLA_MTU, mtu));
         })?;
-        if let Some(live) = &mut self.live {
+        let (index, master) = (link.index, link.master);
+        self.change_own_tunnel(link);
+        self.enslave(index, master);
+        Ok(Outcome::Done)
+    }
+
+    /// Makes another tunnel of a device, of which the kernel knows nothing.
+    pub(super) fn change_own_tunnel(&mut self, link: Link) {
+        let Some(old) = self.links.get(link.index).cloned() else { return };
+        if let (Some(live), Some(made)) = (&mut self.live, Made::new(&link)) {
             live.devices.tunnels.insert(link.index, made);
         }
-        let changed = Link { tunnel: link.tunnel, ..old.clone() };
-        self.change_mirrored_link(&old, changed);
-        self.enslave(link.index, link.master);
-        Ok(Outcome::Done)
+        self.change_mirrored_link(&old, Link { tunnel: link.tunnel, ..old.clone() });
     }
 
     fn remove_device(&mut self, index: u32) {

@@ -1,6 +1,7 @@
 //! Tunnel devices: what makes one, and what follows from it for the link. Linux: `net/ipv4/ip_tunnel.c`,
 //! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`, `drivers/net/bareudp.c`.
 
+mod fallback;
 mod ioctl;
 mod publish;
 mod request;
@@ -49,6 +50,8 @@ pub struct Tunnel {
     pub six_rd: SixRd,
     /// The highest MTU that is shown; 0 for none.
     pub max_mtu: u32,
+    /// Whether it takes what no other tunnel of its kind does: [`fallback`].
+    pub fallback: bool,
 }
 
 impl Tunnel {
@@ -94,13 +97,15 @@ impl Tunnel {
     /// The same as it is shown.
     pub(super) fn shown(&self) -> tunnel::Tunnel {
         let mut parameters = self.parameters;
-        parameters.flags |= self.capabilities();
+        if !(self.fallback && parameters.kind == Kind::Ip6Gre) {
+            parameters.flags |= self.capabilities();
+        }
         parameters
     }
 
     /// Whether a request to make `other` names this one. Linux: `ip_tunnel_find`, `ipip6_tunnel_locate`,
     /// `ip6_tnl_locate`, `ip6gre_tunnel_find`.
-    fn same(&self, other: &tunnel::Tunnel) -> bool {
+    pub(super) fn same(&self, other: &tunnel::Tunnel) -> bool {
         let own = &self.parameters;
         let ends = |tunnel: &tunnel::Tunnel| (tunnel.kind, tunnel.local, tunnel.remote, tunnel.link);
         if ends(own) != ends(other) {
@@ -368,8 +373,9 @@ impl Router {
 impl Router {
     /// The tunnel that a request to make or change one would collide with.
     fn same_tunnel(&self, parameters: &tunnel::Tunnel) -> Option<&Link> {
-        let mut ends = self.tunnels.to(parameters.remote).filter_map(|link| self.links.get(link));
-        ends.find(|link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.same(parameters)))
+        let ends = self.tunnels.to(parameters.remote).filter_map(|link| self.links.get(link));
+        // The newest: Linux adds devices at the head of a list.
+        ends.rev().find(|link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.same(parameters)))
     }
 }
 

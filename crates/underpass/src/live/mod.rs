@@ -181,6 +181,7 @@ pub fn run(options: &Options, fpm: Option<Fpm>, signals: &SigSet) -> anyhow::Res
     // The device of the host is there when the kernel has told of it.
     live.catch_up();
     inside::follow(&mut live.router);
+    variables::read_fallback_tunnels(&mut live.router);
     for name in &options.attach {
         if !live.router.links().any(|link| link.name == *name) {
             tracing::warn!("there is no device {name} yet: it will be attached when it appears");

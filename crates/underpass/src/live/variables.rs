@@ -1,5 +1,6 @@
-//! Variables of the kernel's that say what the router does: `net.ipv6.conf.IF.seg6_require_hmac` and `accept_ra`. The
-//! kernel tells nobody that one has been written, so it is read again and again.
+//! Variables of the kernel's that say what the router does: `net.ipv6.conf.IF.seg6_require_hmac` and `accept_ra`,
+//! `net.core.fb_tunnels_only_for_init_net`. The kernel tells nobody that one has been written, so it is read again and
+//! again.
 
 use std::{
     fs,
@@ -36,6 +37,7 @@ impl Variables {
         }
         self.0 = Instant::now();
         inside::follow(router);
+        read_fallback_tunnels(router);
         let links = router.links().filter(|link| link.attached.is_some() || link.vrf_table().is_some());
         let names: Vec<(u32, String)> = links.map(|link| (link.index, link.name.clone())).collect();
         names.iter().for_each(|(index, name)| read(router, *index, name));
@@ -49,8 +51,20 @@ pub fn read(router: &mut Router, index: u32, device: &str) {
     router.ignore_advertised(index, accept.is_ok_and(|accept| accept.trim() == "1"));
     let path = format!("ipv6/conf/{device}/seg6_require_hmac");
     let Ok(value) = fs::read_to_string(format!("/proc/sys/net/{path}")) else { return };
-    if router.read_sysctl(&path).is_ok_and(|known| known != value)
-        && let Err(refusal) = router.write_sysctl(&path, value.as_bytes())
+    take_over(router, &path, &value);
+}
+
+/// Reads whether fallback devices of tunnels are made. Only the initial namespace has the variable; there 1 is as good as
+/// 0.
+pub fn read_fallback_tunnels(router: &mut Router) {
+    const PATH: &str = "core/fb_tunnels_only_for_init_net";
+    let Ok(value) = fs::read_to_string(format!("/proc/sys/net/{PATH}")) else { return };
+    take_over(router, PATH, if value.trim() == "2" { "2\n" } else { "0\n" });
+}
+
+fn take_over(router: &mut Router, path: &str, value: &str) {
+    if router.read_sysctl(path).is_ok_and(|known| known != value)
+        && let Err(refusal) = router.write_sysctl(path, value.as_bytes())
     {
         tracing::warn!("{path}: {refusal}");
     }

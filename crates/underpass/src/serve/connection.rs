@@ -192,6 +192,10 @@ fn tunnel(host: &mut dyn Host, message: &Message, parameters: &[u8]) -> Vec<u8> 
     host.catch_up();
     let name = message.name.split(|byte| *byte == 0).next().unwrap_or_default();
     let name = String::from_utf8_lossy(name);
+    if host.router().use_link(&name) {
+        // The kernel tells of the device that was made.
+        host.catch_up();
+    }
     let answer = host.router().tunnel_ioctl(message.a, &name, parameters);
     host.catch_up();
     match answer {
@@ -205,8 +209,9 @@ fn refusal(errno: Errno) -> Message {
     Message::new(Kind::Reply, errno as u32, 0, 0)
 }
 
-fn index_of(router: &Router, name: &[u8; NAME_LENGTH]) -> Result<Message, Errno> {
+fn index_of(router: &mut Router, name: &[u8; NAME_LENGTH]) -> Result<Message, Errno> {
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    router.use_link(&String::from_utf8_lossy(name));
     let link = router.links().find(|link| link.name.as_bytes() == name).ok_or(Errno::ENODEV)?;
     Ok(Message { b: link.index, ..reply() })
 }

@@ -9,17 +9,19 @@
 //! struct ip_tunnel_6rd   prefix, relay_prefix, prefixlen, relay_prefixlen
 //! ```
 //!
-//! Requests to make a tunnel name a device that Linux makes itself (`tunl0`, `gre0`, `sit0`, `ip6tnl0`, `ip6gre0`). Here
-//! these are names alone, as there are no such devices unless somebody makes one.
+//! Requests to make a tunnel name the fallback device of the kind, which makes it ([`super::fallback`]). Where there are
+//! none (`net.core.fb_tunnels_only_for_init_net`), the name alone does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use libc::{EINVAL, ENODEV, ENOENT, EOPNOTSUPP, RTM_DELLINK, RTM_NEWLINK};
+use libc::{EEXIST, EINVAL, ENOBUFS, ENODEV, ENOENT, EOPNOTSUPP, EPERM, RTM_DELLINK, RTM_NEWLINK};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST};
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::tunnel::{self, GRE_KEY, Kind, SixRd};
 use underpass_netlink::{Reply, messages};
 
+use super::{Tunnel, fallback};
+use crate::events::Cause;
 use crate::{Link, Request, Router};
 
 const GET: u32 = 0x89f0;
@@ -43,19 +45,6 @@ const PREFIX: usize = 24;
 const NAME: usize = 16;
 /// `IP_DF`.
 const DONT_FRAGMENT: u16 = 0x4000;
-
-/// The kind of device that Linux makes under this name.
-fn first_device(name: &str) -> Option<Kind> {
-    Some(match name {
-        "tunl0" => Kind::Ipip,
-        "gre0" => Kind::Gre,
-        "gretap0" => Kind::GreTap,
-        "sit0" => Kind::Sit,
-        "ip6tnl0" => Kind::Ip6Tnl,
-        "ip6gre0" => Kind::Ip6Gre,
-        _ => return None,
-    })
-}
 
 fn bytes<const N: usize>(data: &[u8], at: usize) -> [u8; N] {
     data.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().unwrap_or([0; N])
@@ -195,22 +184,25 @@ impl Router {
     /// # Errors
     /// The errno that Linux has for it. `ENODEV`: no such device, `EOPNOTSUPP`: it is no tunnel of the router.
     pub fn tunnel_ioctl(&mut self, number: u32, device: &str, data: &[u8]) -> Result<Vec<u8>, i32> {
+        self.use_link(device);
         let link = self.links.named(device);
         let own = link.and_then(|link| Some((link.index, link.tunnel.as_ref()?.parameters)));
         let own = own.filter(|(_, parameters)| parameters.kind != Kind::BareUdp);
-        let first = first_device(device);
-        let kind = match (own, first) {
+        let kind = match (own, fallback::named(device)) {
             (Some((_, parameters)), _) => parameters.kind,
             (None, Some(kind)) if link.is_none() => kind,
             _ if link.is_some() => return Err(EOPNOTSUPP),
             _ => return Err(ENODEV),
         };
+        if kind.ethernet() {
+            return Err(EOPNOTSUPP);
+        }
         if (GET_6RD..=CHANGE_6RD).contains(&number) {
             let (index, parameters) = own.filter(|_| kind == Kind::Sit).ok_or(EINVAL)?;
             return self.prefix_ioctl(number, index, &parameters, data);
         }
-        // A device is meant by what it is, where the one that is named is Linux's own.
-        let by_name = own.filter(|_| first.is_none());
+        // A device is meant by what it is, where the one that is named is the fallback device.
+        let by_name = own.filter(|_| !link.is_some_and(Link::is_fallback));
         match number {
             GET => {
                 let found = match by_name {
@@ -228,7 +220,10 @@ impl Router {
                     }
                     described(reply, &parameters, None);
                 })?;
-                self.carry_out(&request)?;
+                self.carry_out(&request).map_err(|errno| match (errno, kind) {
+                    (EEXIST, Kind::Sit | Kind::Ip6Gre) => ENOBUFS,
+                    _ => errno,
+                })?;
                 // Beside a kernel, it has yet to tell of the device.
                 match self.like(&parameters) {
                     Some(index) => self.shown(index),
@@ -237,6 +232,11 @@ impl Router {
             }
             CHANGE => {
                 let (_, mut parameters) = read(kind, data)?;
+                if let Some((index, _)) = own.filter(|_| by_name.is_none())
+                    && let Some(changed) = self.change_fallback(index, &parameters)
+                {
+                    return self.shown(changed?);
+                }
                 let index =
                     by_name.map(|(index, _)| index).or_else(|| self.like(&parameters)).ok_or(ENOENT)?;
                 let old = self.links.get(index).and_then(|link| link.tunnel.as_ref());
@@ -249,6 +249,9 @@ impl Router {
             DELETE => {
                 let found = by_name.map(|(index, _)| index);
                 let index = found.or_else(|| self.like(&read_any(kind, data))).ok_or(ENOENT)?;
+                if self.links.get(index).is_some_and(Link::is_fallback) {
+                    return Err(EPERM);
+                }
                 self.carry_out(&message(RTM_DELLINK, 0, index, |_| {})?)?;
                 Ok(Vec::new())
             }
@@ -272,9 +275,50 @@ impl Router {
             DELETE_6RD => SixRd::default(),
             _ => return Err(EOPNOTSUPP),
         };
+        if self.links.get(index).is_some_and(Link::is_fallback) {
+            six_rd.check().map_err(|refusal| refusal.errno)?;
+            self.put_fallback(index, |tunnel| tunnel.six_rd = six_rd);
+            return Ok(write_prefix(&six_rd));
+        }
         let request = message(RTM_NEWLINK, 0, index, |reply| described(reply, parameters, Some(&six_rd)))?;
         self.carry_out(&request)?;
         Ok(write_prefix(&six_rd))
+    }
+
+    /// A request to change a tunnel that names the fallback device, `index`: the link that it is about, or `None` if that is
+    /// another one, which changes as a whole. Linux: `ip_tunnel_ctl`, `ip6_tnl0_update`; the others leave all as it is.
+    fn change_fallback(&mut self, index: u32, wanted: &tunnel::Tunnel) -> Option<Result<u32, i32>> {
+        let like = self.like(wanted);
+        match wanted.kind {
+            Kind::Ip6Tnl if ![0, 4, 41].contains(&wanted.protocol) => Some(Err(EINVAL)),
+            Kind::Ip6Tnl if like.is_some_and(|like| like != index) => Some(Err(EEXIST)),
+            Kind::Ip6Tnl => {
+                self.put_fallback(index, |tunnel| tunnel.parameters.protocol = wanted.protocol);
+                Some(Ok(index))
+            }
+            Kind::Ipip | Kind::Gre if like == Some(index) => {
+                self.put_fallback(index, |tunnel| {
+                    let own = &mut tunnel.parameters;
+                    (own.ttl, own.tos, own.pmtudisc) = (wanted.ttl, wanted.tos, wanted.pmtudisc);
+                });
+                Some(Ok(index))
+            }
+            Kind::Sit | Kind::Ip6Gre => Some(like.ok_or(ENOENT)),
+            _ => None,
+        }
+    }
+
+    /// Makes a fallback device what `change` makes of it.
+    fn put_fallback(&mut self, index: u32, change: impl FnOnce(&mut Tunnel)) {
+        let Some(mut link) = self.links.get(index).cloned() else { return };
+        if let Some(tunnel) = &mut link.tunnel {
+            change(tunnel);
+        }
+        if self.live.is_some() {
+            self.change_own_tunnel(link);
+        } else {
+            self.change_link(Cause::default(), link);
+        }
     }
 
     /// The link of the tunnel with these ends.

@@ -41,6 +41,8 @@ pub(crate) struct Tunnels {
     from_any: BTreeSet<u32>,
     /// The local addresses of those over IPv6 that have one, with the links.
     locals: BTreeSet<(u128, u32)>,
+    /// Which modules of Linux's would be loaded by what was asked for so far: [`super::fallback`].
+    pub(super) loaded: [bool; 5],
 }
 
 impl Tunnels {
@@ -50,7 +52,7 @@ impl Tunnels {
     }
 
     /// The links of the tunnels to a remote address, or to any, in their order.
-    pub(super) fn to(&self, remote: IpAddr) -> impl Iterator<Item = u32> + '_ {
+    pub(super) fn to(&self, remote: IpAddr) -> impl DoubleEndedIterator<Item = u32> + '_ {
         let (family, bits) = (Family::of(remote), bits(remote));
         self.remotes.range((family, bits, 0)..=(family, bits, u32::MAX)).map(|(.., link)| *link)
     }
@@ -408,7 +410,8 @@ impl Router {
         let id = self.links.get(link)?.id;
         let lookup = self.underlay_lookup(parameters.link);
         let via = self.via_now(parameters.remote, lookup);
-        let tunnel = Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu: 0 };
+        let tunnel =
+            Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu: 0, fallback: false };
         let compiled = self.compile_tunnel(&tunnel, id, via, given);
         Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route, ..compiled })
     }
@@ -426,7 +429,11 @@ impl Router {
             link,
             kind: kind(parameters.kind, parameters.remote.is_ipv6()),
             mode: mode(parameters),
-            role: if parameters.external { TunnelRole::External } else { TunnelRole::Device },
+            role: match (parameters.external, tunnel.fallback) {
+                (true, _) => TunnelRole::External,
+                (_, true) => TunnelRole::Fallback,
+                _ => TunnelRole::Device,
+            },
             local: parameters.local,
             remote: parameters.remote,
             bound: if parameters.link == 0 { None } else { Some(self.bound_to(parameters.link)) },

@@ -79,7 +79,7 @@ fn build(router: &Router, described: &Described) -> Result<Tunnel, Refusal> {
     }
     let six_rd = described.six_rd.unwrap_or_default();
     let max_mtu = if parameters.kind == Kind::Sit { super::MOST6 - 20 } else { 0 };
-    Ok(Tunnel { parameters, encap, six_rd, max_mtu })
+    Ok(Tunnel { parameters, encap, six_rd, max_mtu, fallback: false })
 }
 
 /// Linux: `bareudp_configure`.
@@ -94,6 +94,7 @@ fn build_bare(router: &Router, described: &Described, bare: &BareUdp) -> Result<
         encap: tunnel::Encap::default(),
         six_rd: tunnel::SixRd::default(),
         max_mtu: super::MOST - super::UDP,
+        fallback: false,
     })
 }
 
@@ -102,7 +103,7 @@ fn build6(router: &Router, described: &Described, encap_length: u32) -> Result<T
     exclusive(router, &parameters)?;
     let encap = described.encap.unwrap_or_default();
     let max_mtu = if parameters.kind == Kind::Ip6Tnl { super::MOST - encap_length } else { 0 };
-    Ok(Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu })
+    Ok(Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu, fallback: false })
 }
 
 /// There is none with the same ends, or no other with external metadata.
@@ -111,7 +112,7 @@ fn exclusive(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Refusal
         let mut tunnels = router.links.iter().filter_map(|link| link.tunnel.as_ref());
         tunnels.any(|tunnel| tunnel.excludes_external(parameters.kind))
     } else {
-        router.same_tunnel(parameters).is_some()
+        router.same_tunnel(parameters).is_some() || router.is_making(parameters)
     };
     if taken { Err(Refusal::errno(EEXIST)) } else { Ok(()) }
 }
@@ -153,6 +154,9 @@ pub(in crate::link) fn change(
     };
     if old.parameters.bare.is_some() {
         return Err(Refusal::errno(EOPNOTSUPP));
+    }
+    if old.fallback {
+        return Err(Refusal::errno(EINVAL));
     }
     let described = tunnel::parse(old.parameters.kind, Some(data))?;
     let mut new = old.clone();

@@ -167,6 +167,62 @@ fn senders_hear_that_no_tunnel_takes_a_packet() {
     pair.stop();
 }
 
+/// The router makes the fallback devices of a kind when it is used, as devices of the kernel's: one that is up takes what
+/// no tunnel does. A device of the kernel's that has the name stays.
+#[test]
+fn fallback_devices_beside_a_kernel() {
+    let Some(_turn) = turn("fallback_devices_beside_a_kernel") else { return };
+    let mut pair = Pair::new(&[], UNDERPASS);
+    // In a namespace that is not the initial one the variable is the router's.
+    let variable = "net.core.fb_tunnels_only_for_init_net";
+    pair.routers[0].run(&format!("sysctl -qw {variable}=2; ip link add t1 type ipip remote 10.0.0.9"));
+    assert_eq!(
+        pair.routers[0].run("ip tunnel show").trim(),
+        "t1: any/ip remote 10.0.0.9 local any ttl inherit"
+    );
+
+    let router = &mut pair.routers[1];
+    let refused = router.run("ip link add any type ipip 2>&1 || true");
+    assert_eq!(refused.trim(), "RTNETLINK answers: File exists");
+    let far = router.namespace().clone();
+    far.run("ip link add sit0 type veth peer name other").unwrap();
+    router.run("ip tunnel add g1 mode gre remote 10.0.0.9; ip link add s1 type sit remote 10.0.0.9");
+    router.run("ip -6 tunnel add h1 mode ip6gre remote fd00::9; ip link del tunl0");
+    let names = |shown: String| {
+        let words = shown.lines().filter_map(|line| Some(line.split_once(':')?.0.to_owned()));
+        words.filter(|word| !word.starts_with(' ')).collect::<Vec<_>>()
+    };
+    assert_eq!(names(router.run("ip tunnel show")), ["tunl0", "gre0", "g1", "s1"]);
+    assert_eq!(names(router.run("ip -6 tunnel show")), ["ip6tnl0", "ip6gre0", "h1"]);
+    let shown = router.run("ip -d link show tunl0");
+    let lines: Vec<_> = shown.lines().map(str::trim).collect();
+    assert!(lines[0].contains("tunl0@NONE: <NOARP> mtu 1480 qdisc noop state DOWN"), "{shown}");
+    assert!(lines[1].starts_with("link/ipip 0.0.0.0 brd 0.0.0.0"), "{shown}");
+    assert!(lines[2].starts_with("ipip any remote any local any ttl inherit nopmtudisc"), "{shown}");
+    assert!(router.run("ip -d link show sit0").contains("veth"));
+    let changed = router.run("ip tunnel change tunl0 mode ipip pmtudisc ttl 9; ip tunnel show tunl0");
+    assert_eq!(changed.trim(), "tunl0: any/ip remote any local any ttl 9");
+    assert!(router.run("ip link set gre0 type gre ttl 9 2>&1 || true").contains("Invalid argument"));
+
+    // From the other router, by a tunnel that this one knows nothing of.
+    pair.routers[0].run(
+        "ip link set t1 type ipip local 10.0.0.1 remote 10.0.0.2; ip addr add 10.9.0.1/24 dev t1; ip link set t1 up",
+    );
+    pair.routers[1].run("ip addr add 10.9.0.2/32 dev lo; ip route add 10.9.0.1 via 10.0.0.1 dev core");
+    let near = pair.routers[0].namespace().clone();
+    let line = "ping -n -c 3 -i 0.1 -W 1 10.9.0.2";
+    assert_ne!(near.outcome(line).unwrap().status, 0, "tunl0 is down");
+    pair.routers[1].run("ip link set tunl0 up");
+    pair.check("tunl0", settle(&near, "10.9.0.2", Duration::from_secs(10)));
+    let count = |router: &mut super::super::mpls::Router| {
+        let shown: serde_json::Value =
+            serde_json::from_str(&router.run("ip -s -j link show dev tunl0")).unwrap();
+        shown[0]["stats64"]["rx"]["packets"].as_u64().unwrap()
+    };
+    assert!(count(&mut pair.routers[1]) > 0);
+    pair.stop();
+}
+
 /// A packet that leaves an encapsulation reaches the host although the return route uses another device, with `rp_filter` off
 /// and loose.
 #[test]

@@ -1,0 +1,112 @@
+//! Fallback devices: `tunl0` and its like, which are there as soon as a kind of tunnel is used, and take what comes in for
+//! no other tunnel of their kind. In Linux the module of a kind makes them when it is loaded: `ip_tunnel_init_net`,
+//! `sit_init_net`, `ip6_tnl_init_net`, `ip6gre_init_net`.
+
+use underpass_netlink::Refusal;
+use underpass_netlink::tunnel::{self, Encap, Kind, SixRd};
+
+use super::{Tunnel, first_flags};
+use crate::Router;
+use crate::events::Cause;
+use crate::link::{Link, LinkKind};
+use crate::sysctl::{FALLBACK_TUNNELS, Instance};
+
+/// The devices of each module of Linux. ip_gre also makes `erspan0`, of a kind that the router does not have.
+const MODULES: [&[(Kind, &str)]; 5] = [
+    &[(Kind::Ipip, "tunl0")],
+    &[(Kind::Gre, "gre0"), (Kind::GreTap, "gretap0")],
+    &[(Kind::Sit, "sit0")],
+    &[(Kind::Ip6Tnl, "ip6tnl0")],
+    &[(Kind::Ip6Gre, "ip6gre0")],
+];
+
+/// The modules that a kind needs, in the order in which they are loaded: ip6_gre needs ip6_tunnel.
+const fn modules(kind: Kind) -> &'static [usize] {
+    match kind {
+        Kind::Ipip => &[0],
+        Kind::Gre | Kind::GreTap => &[1],
+        Kind::Sit => &[2],
+        Kind::Ip6Tnl => &[3],
+        Kind::Ip6Gre | Kind::Ip6GreTap => &[3, 4],
+        Kind::BareUdp => &[],
+    }
+}
+
+/// The kind of the fallback device of this name: in Linux the name loads the module (`MODULE_ALIAS_NETDEV`).
+pub(super) fn named(name: &str) -> Option<Kind> {
+    MODULES.into_iter().flatten().find(|(_, device)| *device == name).map(|(kind, _)| *kind)
+}
+
+/// What a fallback device is. Linux: `ipip_tunnel_setup` and the like, `ipip6_fb_tunnel_init`,
+/// `ip6_fb_tnl_dev_init`.
+fn device(kind: Kind) -> Tunnel {
+    let protocol = match kind {
+        Kind::Ipip => 0,
+        Kind::Ip6Tnl => 41,
+        _ => tunnel::Tunnel::new(kind).protocol,
+    };
+    let max_mtu = match kind {
+        Kind::Sit => super::MOST6 - 20,
+        Kind::Ip6Tnl => super::MOST,
+        _ => 0,
+    };
+    Tunnel {
+        parameters: tunnel::Tunnel { protocol, ..tunnel::Tunnel::new(kind) },
+        encap: Encap::default(),
+        six_rd: SixRd::default(),
+        max_mtu,
+        fallback: true,
+    }
+}
+
+impl Link {
+    /// Whether it is the fallback device of its kind.
+    pub(crate) fn is_fallback(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.fallback)
+    }
+}
+
+impl Router {
+    /// Makes the fallback devices that come with a kind of tunnel, if it is used for the first time. A device whose name
+    /// another link has is not made.
+    pub(in crate::link) fn use_kind(&mut self, kind: Kind) {
+        for &module in modules(kind) {
+            let Some(loaded) = self.tunnels.loaded.get_mut(module) else { continue };
+            if std::mem::replace(loaded, true) || self.sysctl_value(&FALLBACK_TUNNELS, Instance::One) != 0 {
+                continue;
+            }
+            for &(kind, name) in MODULES.get(module).copied().unwrap_or_default() {
+                if self.links.named(name).is_some() {
+                    tracing::info!("there is a link {name} already: it is not made as a fallback device");
+                } else if let Err(refusal) = self.make_fallback(kind, name) {
+                    tracing::warn!("the fallback device {name} is not made: {refusal}");
+                }
+            }
+        }
+    }
+
+    /// A link is asked for by this name: as in Linux, the name of a fallback device makes it, if the kind has not been
+    /// used before. Returns whether anything may have been made.
+    pub fn use_link(&mut self, name: &str) -> bool {
+        let kind = named(name).filter(|_| self.links.named(name).is_none());
+        kind.into_iter().for_each(|kind| self.use_kind(kind));
+        kind.is_some()
+    }
+
+    fn make_fallback(&mut self, kind: Kind, name: &str) -> Result<(), Refusal> {
+        let tunnel = device(kind);
+        let mac = |index: u32| if kind.ethernet() { [0; 6] } else { Self::own_mac(index) };
+        let index = if self.live.is_some() { 0 } else { self.links.free_index() };
+        let link = Link {
+            flags: first_flags(&tunnel.parameters) as u32,
+            mtu: if kind == Kind::Sit { 1480 } else { tunnel.default_mtu() },
+            tunnel: Some(Box::new(tunnel)),
+            ..Link::new(index, name.into(), LinkKind::Tunnel(kind), mac(index))
+        };
+        if self.live.is_some() {
+            return self.make_fallback_device(&link, kind);
+        }
+        self.add_link(Cause::default(), link);
+        Ok(())
+    }
+}
