@@ -21,6 +21,9 @@ use crate::tables::{Control, Police};
 /// The longest time for which tokens are leased.
 const LONGEST_SLICE: i64 = 50_000;
 
+/// When a packet has last passed, before the first has: both buckets are full.
+const NEVER: i64 = i64::MIN / 2;
+
 /// One bucket, on cache lines of its own.
 #[repr(align(128))]
 struct Bucket {
@@ -121,7 +124,7 @@ impl Policer {
             cost,
             bucket,
             peak,
-            last: AtomicI64::new(i64::MIN / 2),
+            last: AtomicI64::new(NEVER),
             slice,
             alone: workers <= 1,
             mtu: config.mtu,
@@ -292,7 +295,7 @@ impl Policer {
             let base = empty.max(now - self.bucket.burst);
             let last = self.last.load(Relaxed);
             // The time since the last packet, as far as it counts.
-            let skipped = (now - last - self.bucket.burst).max(0);
+            let skipped = if last == NEVER { 0 } else { (now - last - self.bucket.burst).max(0) };
             let base_peak = empty_peak.saturating_add(skipped).max(now - peak.burst);
             let tokens = ((now - base).max(0), (now - base_peak).max(0));
             let Some((spent, spent_peak)) = choose(tokens) else { return false };
@@ -418,6 +421,8 @@ mod tests {
             (125_000_000, 100_000, Some(150_000_000), 9000),
             // The first bucket holds less than the second.
             (125_000, 2_000_000, Some(250_000), 9000),
+            // It is never filled for as long as the second takes, which is full at first.
+            (1_250_000, 1_638_400, Some(250_000), 1600),
             (1_000, 3 * SECOND, None, 1000),
         ] {
             let config = bytes(rate, burst, peak, mtu);
