@@ -280,8 +280,17 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let family = family_of(request)?;
     let (mut rule, _) = parse(router, request, family, &POLICY)?;
     let there = router.routes.rules.of(family);
-    // Linux does not look at `not` here.
-    let same = |other: &Rule| Rule { invert: rule.invert, ..other.clone() } == rule;
+    // Linux does not look at `not` here, nor at prefixes and other fields of the packet that the request leaves open.
+    let same = |other: &Rule| {
+        let mut other = Rule { invert: rule.invert, ..other.clone() };
+        other.source = rule.source.and(other.source);
+        other.destination = rule.destination.and(other.destination);
+        other.flow_label = rule.flow_label.and(other.flow_label);
+        if rule.tos == 0 && rule.dscp.is_none() {
+            (other.tos, other.dscp) = (0, None);
+        }
+        other == rule
+    };
     if request.exclusive() && there.iter().any(same) {
         return Err(Refusal::errno(EEXIST));
     }
