@@ -107,6 +107,8 @@ pub(super) struct Reassembly {
     /// Oldest first.
     packets: VecDeque<Partial>,
     memory: usize,
+    /// When the next of them is given up.
+    due: Option<Nanos>,
 }
 
 impl Fragment {
@@ -333,9 +335,16 @@ impl Reassembly {
         self.packets.len()
     }
 
+    /// When the next of them is given up.
+    #[inline]
+    pub(super) const fn due(&self) -> Option<Nanos> {
+        self.due
+    }
+
     fn take(&mut self, at: usize) -> Option<Partial> {
         let partial = self.packets.remove(at)?;
         self.memory = self.memory.saturating_sub(partial.memory());
+        self.due = self.packets.iter().map(|partial| partial.until).min();
         Some(partial)
     }
 }
@@ -363,6 +372,7 @@ impl<const COUNT: bool> Path<COUNT> {
             let patience = if fragment.header.is_some() { PATIENCE6 } else { PATIENCE4 };
             let until = view.now.saturating_add(patience);
             packets.push_back(Partial::new(fragment.key, until, road.ingress, road.extra));
+            self.reassembly.due = Some(self.reassembly.due.map_or(until, |due| due.min(until)));
             packets.len() - 1
         });
         let partial = packets.get_mut(at)?;

@@ -191,13 +191,15 @@ impl<const COUNT: bool> Worker<COUNT> {
         shape.items.count() + shape.inward.len() + shape.outward.len() + shape.into.len()
     }
 
-    /// When a packet that waits in a qdisc is to leave: [`Worker::advance`] is to be called then.
+    /// When a packet that waits in a qdisc is to leave, or one of which not all fragments have come is given up:
+    /// [`Worker::advance`] is to be called then.
     #[inline]
     pub fn deadline(&self) -> Option<Nanos> {
-        self.path.shape.due.first().map(|(due, _)| due)
+        let queued = self.path.shape.due.first().map(|(due, _)| due);
+        queued.into_iter().chain(self.path.reassembly.due()).min()
     }
 
-    /// Sends what waits in qdiscs and whose time has come at `now`.
+    /// Sends what waits in qdiscs and whose time has come at `now`, and gives up the fragments whose time is over.
     pub fn advance<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
         if self.deadline().is_none_or(|due| due > now) {
             return;
@@ -206,6 +208,10 @@ impl<const COUNT: bool> Worker<COUNT> {
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
         self.path.follow_qdiscs(&view, trace);
         self.path.catch_up(&view, trace);
+        if self.path.reassembly.due().is_some_and(|due| due <= now) {
+            self.path.give_up_fragments(&view, trace);
+            self.path.end_of_burst(&view, trace);
+        }
     }
 }
 

@@ -213,8 +213,10 @@ fn given_up() {
     lab.send(&frames(&[parts[0].clone(), six[0].clone()]));
     lab.worker.give_up(29_999_999_999, &mut Untraced);
     assert_eq!(lab.worker.held(), 2);
-    lab.worker.give_up(30_000_000_000, &mut Untraced);
-    assert_eq!(lab.worker.held(), 1);
+    // Without another packet, too.
+    assert_eq!(lab.worker.deadline(), Some(30_000_000_000));
+    lab.worker.advance(30_000_000_000, &mut Untraced);
+    assert_eq!((lab.worker.held(), lab.worker.deadline()), (1, Some(60_000_000_000)));
     lab.worker.give_up(60_000_000_000, &mut Untraced);
     let told = lab.send(&[]);
     let [(0, four), (0, six_told)] = &told[..] else { panic!("{told:?}") };
