@@ -154,11 +154,12 @@ impl Router {
     }
 
     /// The address that the router sends from by this link when nothing else says which: the widest of
-    /// its own, or else of another link of the same VRF. Linux: `inet_select_addr`.
+    /// its own, or else of its VRF, or else of another link of that. Linux: `inet_select_addr`.
     pub(crate) fn source4(&self, link: u32) -> Option<Ipv4Addr> {
         let usable = |address: &&Address| sends4(address);
         let own = self.addresses.v4(link).iter().find(usable);
-        let found = own.or_else(|| {
+        let vrf = || self.addresses.v4(self.links.vrf_of(link)?.index).iter().find(usable);
+        let found = own.or_else(vrf).or_else(|| {
             let others = self.links.iter().filter(|other| self.same_vrf(link, other.index));
             others.flat_map(|other| self.addresses.v4(other.index)).find(usable)
         });
@@ -358,8 +359,12 @@ impl Router {
             let mut usable = self.addresses.iter().filter(|address| usable(address));
             usable.find(|address| self.same_vrf(link, address.link)).map(|address| address.local)
         };
+        let vrf = self.links.vrf_of(link).map(|vrf| vrf.index);
+        let of_vrf = vrf.and_then(|vrf| self.addresses.v4(vrf).iter().find(|address| sends4(address)));
         [
-            first(|address| address.local.is_ipv4() && sends4(address)),
+            of_vrf
+                .map(|address| address.local)
+                .or_else(|| first(|address| address.local.is_ipv4() && sends4(address))),
             first(|address| address.local.is_ipv6() && sends6(address)),
         ]
     }

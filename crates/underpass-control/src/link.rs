@@ -397,6 +397,7 @@ impl crate::Router {
             forward4: true,
             forward6: true,
             source4: self.source4(link.index),
+            vrf: link.vrf_table().is_some(),
             bare4: self.addresses.v4(link.index).is_empty(),
             source6: self.source6(link.index),
             host,

@@ -90,6 +90,21 @@ Case(
     ),
 )
 Case(
+    "ip/ipv6-jumbo",
+    "A jumbo payload option beside a payload length, with a length that needs none, of another length, out of place.",
+    BASE,
+    [
+        (label, ether(ip6(nh=0) / Raw(bytes.fromhex(text)) / udp()))
+        for label, text in [
+            ("beside a payload length", "1100c20400010000"),
+            ("a length that needs none", "1100c2040000ffff"),
+            ("another length", "1100c20300010000"),
+            ("out of place", "110000c204000100000100000000000000"[:32]),
+            ("in destination options", "3c00010400000000" + "1100c20400010000"),
+        ]
+    ],
+)
+Case(
     "ip/ipv6-hop-by-hop-unknown",
     "Unknown hop-by-hop options: skip, discard, discard and tell, tell unless multicast.",
     BASE,
@@ -862,4 +877,38 @@ Case(
         ("an echo request", ether(options(ip4("192.0.2.1"), "000a0b0c") / ICMP(id=1, seq=2))),
         ("1,500 bytes", ether(options(ip4(), "940400000001ff07") / udp(1464))),
     ],
+)
+
+Case(
+    "ip/ipv4-record-route",
+    "A route is recorded in what is forwarded and echoed, and what is wrong is told.",
+    BASE,
+    [
+        ("room for two", ether(options(ip4(), "070b040000000000000000" + "00") / udp())),
+        ("room for one", ether(options(ip4(), "070708c0000209000000"[:14] + "00") / udp())),
+        ("no room", ether(options(ip4(), "070708c000020900") / udp())),
+        ("behind a no-operation", ether(options(ip4(), "01070704000000000000"[:16]) / udp())),
+        ("a place too low", ether(options(ip4(), "0707030000000000") / udp())),
+        ("an echo request", ether(options(ip4("192.0.2.1"), "070b040000000000000000" + "00") / ICMP(id=1, seq=2))),
+        ("times and addresses, no room: counted", ether(options(ip4(), "440c0d01c000020900000001") / udp())),
+        ("times, no room and no count left", ether(options(ip4(), "44080900f0000001"[:6] + "f0" + "00000001") / udp())),
+        ("to be fragmented", ether(options(ip4(), "070b040000000000000000" + "00") / udp(1458))),
+    ],
+)
+Case(
+    "ip/vrf-source",
+    "An error that leaves the VRF comes from the address of its device.",
+    [
+        "ip link set p0 up",
+        "ip link set p1 up",
+        "ip link add vrf100 type vrf table 100",
+        "ip link set vrf100 up",
+        "ip addr add 192.0.2.200/32 dev vrf100",
+        "ip link set p0 master vrf100",
+        "ip addr add 192.0.2.1/24 dev p0",
+        "ip addr add 198.51.100.1/24 dev p1",
+        "ip neigh add 198.51.100.2 lladdr 02:00:00:00:02:02 dev p1 nud permanent",
+        "ip route add 10.9.0.0/16 via 198.51.100.2 dev p1 table 100",
+    ],
+    [("no route", ether(IP(src="10.9.0.1", dst="203.0.114.9", ttl=9) / udp()))],
 )

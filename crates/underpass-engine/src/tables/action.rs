@@ -547,6 +547,8 @@ pub struct Link {
     pub source4: Option<Ipv4Addr>,
     /// Whether it has no IPv4 address of its own.
     pub bare4: bool,
+    /// Whether it is the device of a VRF.
+    pub vrf: bool,
     /// The source of ICMPv6 errors that are sent by this link: its global address, or its link-local.
     pub source6: Option<Ipv6Addr>,
     /// The port by which the host takes what is for itself, where a kernel is beside the router.

@@ -499,6 +499,7 @@ mod tests {
             forward4: true,
             forward6: true,
             source4: None,
+            vrf: false,
             bare4: false,
             source6: None,
             host: None,

@@ -1,10 +1,15 @@
 //! Steps: what happens to a packet on its own road, one step after the other until its verdict.
 
+use std::net::IpAddr;
+
 use arrayvec::ArrayVec;
 use underpass_packet::FromBytes;
 
 use super::chain::Fibs;
-use super::road::{BEHIND_SID, BROADCAST, GROUP, HANDED_OVER, NOT_FORWARDED, Road, Slow, UNFINISHED};
+use super::road::{
+    BEHIND_LABEL, BEHIND_SID, BROADCAST, GROUP, HANDED_OVER, LED_INTO_VRF, NOT_FORWARDED, Road, Slow,
+    UNFINISHED,
+};
 use super::transmit::{Exit, frame};
 use super::{Path, Step, View, Waiting, group, icmp, ipv4, ipv6, rpl, tunnel, vrf};
 use crate::buffer::{BURST, Packet, PortId};
@@ -12,7 +17,7 @@ use crate::drops::Drop;
 use crate::flow;
 use crate::lpm::NO_LEAF;
 use crate::srv6::{self, Onward};
-use crate::tables::{Action, ActionId, Discard, Endpoint, Headend};
+use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, LinkId};
 use crate::trace::{Event, Trace};
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -137,7 +142,7 @@ impl<const COUNT: bool> Path<COUNT> {
             },
             (Step::LookSlow(lookup), _) => self.look_slow(view, road, lookup, trace),
             (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => self.unusual6(view, road, link, trace),
-            (Step::Unusual, Some(link)) => ipv4::unusual(road, link),
+            (Step::Unusual, Some(link)) => ipv4::unusual(view, road, link),
             (Step::Label, _) => self.label(view, road, trace),
             (Step::FragmentLabelled(action), _) => {
                 self.send_labelled_fragments(view, road, action, trace);
@@ -146,10 +151,13 @@ impl<const COUNT: bool> Path<COUNT> {
             (Step::Group, _) => group::group(road),
             // Hop limit and length are looked at first, as for any next hop.
             (Step::OnLink(id), _) => match self.leave_on_link(view, road, id) {
-                Ok(_) => UNRESOLVED,
+                Ok(_) => unresolved(view, road, Some(id)),
                 Err(step) => step,
             },
-            (Step::Unresolved(_), _) => UNRESOLVED,
+            (Step::Unresolved(id), _) => {
+                let next_hop = view.tables.next_hop(id, view.guard);
+                unresolved(view, road, next_hop.map(|next_hop| next_hop.link))
+            }
             (Step::Untag, Some(link)) => {
                 let step = group::untag(road, link.mpls, self.answers);
                 if matches!(step, Step::Label) {
@@ -288,7 +296,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 self.count(sid.counter, bytes);
                 road.behaved(sid.counter, bytes, unusual);
-                self.onward(view, road, id, onward, trace)
+                self.onward(view, road, id, by_ingress(view, road, sid, onward), trace)
             }
             Err(refusal) => {
                 // An error of the SID before, too, to which Linux returns it.
@@ -361,7 +369,38 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
+/// A behaviour that names no tables looks up as packets are that come in by the link by which this one has: by its VRF, by
+/// rules with its name. Linux: `seg6_lookup_any_nexthop`.
+fn by_ingress<'a>(view: &View<'_>, road: &Road, sid: &'a Endpoint, onward: Onward<'a>) -> Onward<'a> {
+    let Some(link) = view.link(road.ingress).filter(|_| !road.is(BEHIND_LABEL | LED_INTO_VRF)) else {
+        return onward;
+    };
+    match (&sid.behaviour, onward) {
+        (Behaviour::End { .. } | Behaviour::X(_) | Behaviour::DX6(_), Onward::Look6(_, address)) => {
+            Onward::Look6(link.lookup, address)
+        }
+        (Behaviour::X(via) | Behaviour::DX6(via), Onward::Forward(next_hop)) if via.lookup != link.lookup => {
+            match via.address {
+                IpAddr::V6(address) => Onward::Look6(link.lookup, address),
+                IpAddr::V4(_) => Onward::Forward(next_hop),
+            }
+        }
+        (_, onward) => onward,
+    }
+}
+
 /// An on-link destination, or a next hop, whose neighbour is not known.
+pub(super) fn unresolved(view: &View<'_>, road: &mut Road, link: Option<LinkId>) -> Step {
+    // The sender is told where the packet would have left, and not where it came in, as by Linux's `arp_error_report`.
+    if let Some(link) = link.and_then(|link| view.link(link))
+        && road.extra.wrapping == 0
+    {
+        road.extra.instance = link.lookup;
+    }
+    UNRESOLVED
+}
+
+/// The same, wherever it would have left.
 pub(super) const UNRESOLVED: Step = Step::error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable);
 
 /// Whether a packet inside another, with unusual addresses or options, may be forwarded.

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
 
-use super::carry::UNRESOLVED;
+use super::carry::{UNRESOLVED, unresolved};
 use super::chain::Fibs;
 use super::road::LABELLED;
 use super::transmit::Exit;
@@ -236,7 +236,11 @@ impl<const COUNT: bool> Path<COUNT> {
             // The link may have got another port, or none, meanwhile.
             let up = link.is_some_and(|link| link.port == Some(port) || tunnel.is_some());
             let Some(rewrite) = rewrite.filter(|_| up) else {
-                let step = if up { UNRESOLVED } else { Step::drop(Drop::LinkDown) };
+                let step = if up {
+                    unresolved(view, &mut road, Some(neighbour.link))
+                } else {
+                    Step::drop(Drop::LinkDown)
+                };
                 let mut fibs = Fibs::new(view, road.extra.instance);
                 self.carry(view, &mut fibs, road, step, &mut waiting, trace);
                 while !waiting.is_empty() {

@@ -11,10 +11,10 @@ use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
 use super::road::{
-    BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF, NOT_FORWARDED, OPAQUE,
-    SWITCHED, TUNNELLED, UNFINISHED,
+    BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF,
+    NOT_FORWARDED, OPAQUE, SWITCHED, TUNNELLED, UNFINISHED,
 };
-use super::{Path, Road, Step, View, lsp, rules};
+use super::{Path, Road, Step, View, lsp, options, rules};
 use crate::drops::Drop;
 use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
@@ -172,9 +172,29 @@ impl<const COUNT: bool> Path<COUNT> {
         if !self.icmp.allow(view.now) {
             return Step::drop(reason);
         }
+        if let (Error::AddressUnreachable, IpAddr::V4(_), Some(link)) =
+            (error, sender, view.link(road.ingress))
+        {
+            // Linux: `ipv4_send_dest_unreach` compiles the options once more.
+            super::ipv4::take_options(view, road, link);
+        }
+        // What records the way of the packet in error records that of the message as well.
+        let (echoed, recorded) = match ipv4::View::parse(road.packet.bytes()) {
+            Ok(packet) if sender.is_ipv4() => {
+                // Those before the one that is wrong.
+                let sound = match reason {
+                    Drop::OptionMalformed => argument as usize - ipv4::Header::LEN.min(argument as usize),
+                    _ => packet.options.len(),
+                };
+                let options = packet.options.get(..sound).unwrap_or_default();
+                options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)))
+            }
+            _ => Default::default(),
+        };
+        super::ipv4::records(road, recorded);
         let (longest, headers) = match sender {
             IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
-            IpAddr::V4(_) => (MAX_V4, ipv4::Header::LEN + ICMP_LEN),
+            IpAddr::V4(_) => (MAX_V4, ipv4::Header::LEN + echoed.len() + ICMP_LEN),
         };
         let quoted = if error == Error::Port && argument > 0 { argument as usize } else { usize::MAX };
         road.packet.truncate(quoted.min(longest - headers));
@@ -200,14 +220,29 @@ impl<const COUNT: bool> Path<COUNT> {
                 let (kind, code, argument) = error.v4(argument);
                 // RFC 4884 sections 4.1 to 4.3: the length, in words of 32 bits.
                 let argument = argument | if extends { (QUOTED as u32 / 4) << 16 } else { 0 };
-                (kind, code, quote4(road, sender, [kind, code], argument))
+                (kind, code, quote4(road, sender, [kind, code], (argument, &echoed)))
             }
         };
         if built.is_none() {
             return Step::drop(Drop::NoHeadroom);
         }
         // In IPv6 it is known before the message is looked up: rules see it.
-        let source6 = || view.link(road.ingress)?.source6.filter(|_| sender.is_ipv6()).map(IpAddr::from);
+        let source6 = || match sender {
+            IpAddr::V6(_) if road.is(BEHIND_LABEL) => {
+                let instance = view.own_lookup(road.extra.instance);
+                let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
+                links.find_map(|link| link.source6).map(IpAddr::from)
+            }
+            IpAddr::V6(_)
+                if matches!(reason, Drop::TunnelUnreachable | Drop::TunnelSource | Drop::TunnelRemote)
+                    || road.is(LED_INTO_VRF) =>
+            {
+                // Linux does not know any more by which link the packet came in.
+                view.link(way_out(view, road, sender)?)?.source6.map(IpAddr::from)
+            }
+            IpAddr::V6(_) => view.link(road.ingress)?.source6.map(IpAddr::from),
+            IpAddr::V4(_) => None,
+        };
         if let Some(source) = own.or_else(source6) {
             set_source(&mut road.packet, source);
         }
@@ -235,7 +270,8 @@ impl<const COUNT: bool> Path<COUNT> {
             | OPAQUE
             | LED_INTO_VRF
             | HANDED_OVER
-            | BEHIND_SID;
+            | BEHIND_SID
+            | BEHIND_LABEL;
         road.extra.flags = road.extra.flags & !gone | GENERATED;
         road.extra.counted = None;
         road.start_again();
@@ -259,7 +295,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Fills in the source address and the checksum of a message of this router's that leaves by `link`:
     /// in IPv6 an address of the link that the packet in error came in by, in IPv4 of that by which the
-    /// message leaves, or if it leaves the VRF, of a link of the VRF. So does Linux.
+    /// message leaves, or if it leaves the VRF, of its device. So does Linux.
     #[cold]
     #[inline(never)]
     pub(super) fn finish_generated(&self, view: &View<'_>, road: &mut Road, link: LinkId) {
@@ -269,7 +305,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
         let of_vrf = egress
             .filter(|egress| !is_inside(egress))
-            .and_then(|_| view.links().find(|link| is_inside(link) && link.source4.is_some()));
+            .and_then(|_| view.links().find(|link| link.vrf && is_inside(link) && link.source4.is_some()));
         let source4 = [of_vrf, egress, ingress].iter().flatten().find_map(|link| link.source4);
         // What comes from the host comes by a link that has no addresses.
         let of_instance = || view.links().filter(is_inside);
@@ -284,12 +320,12 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             fill_checksum6(header, message);
         } else {
-            let Ok((header, message)) = ipv4::Header::mut_from_prefix(bytes) else { return };
+            let Ok(ipv4::ViewMut { header, options, payload }) = ipv4::ViewMut::parse(bytes) else { return };
             if header.source().is_unspecified() {
                 header.source = source4.unwrap_or(DUMMY).octets();
             }
-            header.fill_checksum(&[]);
-            fill_checksum4(message);
+            header.fill_checksum(options);
+            fill_checksum4(payload);
         }
     }
 }
@@ -346,6 +382,17 @@ fn is_elsewhere(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
         && matches!(rules::action_at(view, road.packet.bytes(), outside, address), Some(Action::Local))
 }
 
+/// The link by which a message to `sender` leaves.
+#[cold]
+fn way_out(view: &View<'_>, road: &Road, sender: IpAddr) -> Option<LinkId> {
+    let own = view.own_lookup(road.extra.instance);
+    match rules::action_at(view, road.packet.bytes(), own, sender)? {
+        Action::Forward(next_hop) => Some(view.tables.next_hop(*next_hop, view.guard)?.link),
+        Action::OnLink(link) => Some(*link),
+        _ => None,
+    }
+}
+
 /// The destination of a packet.
 #[cold]
 fn destination_of(packet: &[u8]) -> Option<IpAddr> {
@@ -393,16 +440,23 @@ fn quote6(road: &mut Road, destination: Ipv6Addr, kind: [u8; 2], argument: u32) 
 }
 
 /// The same for IPv4. Precedence and type of service: RFC 1812 section 4.3.2.5, as Linux has it.
-fn quote4(road: &mut Road, destination: Ipv4Addr, kind: [u8; 2], argument: u32) -> Option<()> {
-    let headers = ipv4::Header::LEN + ICMP_LEN;
+fn quote4(
+    road: &mut Road,
+    destination: Ipv4Addr,
+    kind: [u8; 2],
+    (argument, options): (u32, &[u8]),
+) -> Option<()> {
+    let before = ipv4::Header::LEN + options.len();
     let tos = (*road.packet.bytes().get(1)? & 0x1e) | 0xc0;
-    let length = (road.packet.len() + headers) as u16;
-    let room = road.packet.push(headers).ok()?;
+    let length = (road.packet.len() + before + ICMP_LEN) as u16;
+    let room = road.packet.push(before + ICMP_LEN).ok()?;
     let mut header = ipv4::Header::new(Ipv4Addr::UNSPECIFIED, destination, protocol::ICMP, HOP_LIMIT, length);
     header.tos = tos;
     header.flags_offset = 0.into();
+    header.set_header_len(before);
     room.get_mut(..ipv4::Header::LEN)?.copy_from_slice(header.as_bytes());
-    write_icmp(room.get_mut(ipv4::Header::LEN..)?, kind, argument)?;
+    room.get_mut(ipv4::Header::LEN..before)?.copy_from_slice(options);
+    write_icmp(room.get_mut(before..)?, kind, argument)?;
     road.extra.flags |= UNFINISHED;
     Some(())
 }

@@ -6,11 +6,12 @@ use underpass_packet::{FromBytes, ipv4};
 use std::net::Ipv4Addr;
 
 use super::icmp::Error;
-use super::road::{BROADCAST, GENERATED, GROUP, NOT_FORWARDED};
-use super::{Road, Step, View, options};
+use super::options::{Options4, Recorded};
+use super::road::{BROADCAST, GENERATED, GROUP, NOT_FORWARDED, RECORDS_ROUTE, RECORDS_TIMES};
+use super::{Road, Step, View, options, rules};
 use crate::buffer::{Packet, Tag};
 use crate::drops::Drop;
-use crate::tables::{Link, NextHop};
+use crate::tables::{Action, Link, LinkId, NextHop};
 
 /// A header that is sound.
 pub(crate) struct Checked {
@@ -96,23 +97,17 @@ pub(super) fn may_forward(header: &ipv4::Header) -> bool {
 
 /// The checks that only some packets need.
 #[cold]
-pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
-    let Ok(view) = ipv4::View::parse(road.packet.bytes()) else {
+pub(super) fn unusual(view: &View<'_>, road: &mut Road, link: &Link) -> Step {
+    let Ok(packet) = ipv4::View::parse(road.packet.bytes()) else {
         return Step::drop(Drop::Ip4Truncated);
     };
-    let (source, destination) = (view.header.source(), view.header.destination());
+    let (source, destination) = (packet.header.source(), packet.header.destination());
     let no_host = |address: Ipv4Addr| matches!(address.octets()[0], 0 | 127);
-    let forwards = may_forward(view.header);
-    let has_options = !view.options.is_empty();
-    if let Err(problem) = options::check4(&view) {
+    let forwards = may_forward(packet.header);
+    if let Err(problem) = options::check4(&packet) {
         return problem.refuse(road);
     }
-    if has_options
-        && let Ok(view) = ipv4::ViewMut::parse(road.packet.bytes_mut())
-        && options::clear_behind_end4(view.options)
-    {
-        view.header.fill_checksum(view.options);
-    }
+    take_options(view, road, link);
     if destination.is_broadcast() {
         road.extra.flags |= GROUP | BROADCAST;
         return Step::Deliver;
@@ -135,6 +130,67 @@ pub(super) fn unusual(road: &mut Road, link: &Link) -> Step {
     }
     road.target4 = destination;
     Step::Look4(link.lookup)
+}
+
+/// Writes what the options of a packet ask for, which have been checked, and clears what is behind their end.
+pub(super) fn take_options(view: &View<'_>, road: &mut Road, link: &Link) {
+    let bytes = road.packet.bytes();
+    let Ok(header) = ipv4::Header::ref_from_prefix(bytes).map(|(header, _)| header) else { return };
+    if header.header_len() <= ipv4::Header::LEN {
+        return;
+    }
+    let (source, destination) = (header.source(), header.destination());
+    let own = |address: Ipv4Addr| {
+        matches!(rules::action_at(view, bytes, link.lookup, address.into()), Some(Action::Local))
+    };
+    // What is for the router has come to this address, all else to the one from which the sender would be answered.
+    let here = if own(destination) { destination } else { address_towards(view, bytes, link, source) };
+    let time = options::time4(view.epoch.wrapping_add(view.now));
+    let mut options = Options4::new();
+    if let Ok(packet) = ipv4::View::parse(bytes) {
+        options.extend(packet.options.iter().copied().take(ipv4::MAX_OPTIONS));
+    }
+    let recorded = options::record4(&mut options, here, time, own);
+    if options::clear_behind_end4(&mut options) | recorded.changed
+        && let Ok(packet) = ipv4::ViewMut::parse(road.packet.bytes_mut())
+    {
+        packet.options.copy_from_slice(&options);
+        packet.header.fill_checksum(packet.options);
+    }
+    records(road, recorded);
+}
+
+/// Takes note of what is to be written into the options once it is known by which link the packet leaves.
+pub(super) fn records(road: &mut Road, recorded: Recorded) {
+    road.extra.flags &= !(RECORDS_ROUTE | RECORDS_TIMES);
+    road.extra.flags |= if recorded.route { RECORDS_ROUTE } else { 0 };
+    road.extra.flags |= if recorded.times { RECORDS_TIMES } else { 0 };
+}
+
+/// The router's address on the way to another. Linux: `fib_compute_spec_dst`.
+fn address_towards(view: &View<'_>, packet: &[u8], link: &Link, to: Ipv4Addr) -> Ipv4Addr {
+    let way = rules::action_at(view, packet, view.own_lookup(link.lookup), to.into());
+    let egress = match way {
+        Some(Action::Forward(next_hop)) => view.tables.next_hop(*next_hop, view.guard).map(|hop| hop.link),
+        Some(Action::OnLink(link)) => Some(*link),
+        _ => None,
+    };
+    let source = egress.and_then(|egress| view.link(egress)?.source4).or(link.source4);
+    source.unwrap_or(Ipv4Addr::UNSPECIFIED)
+}
+
+/// Writes the address by which a packet leaves into its options, where these record it.
+#[cold]
+pub(super) fn record_way_out(view: &View<'_>, road: &mut Road, link: LinkId) {
+    let of = Recorded { changed: true, route: road.is(RECORDS_ROUTE), times: road.is(RECORDS_TIMES) };
+    road.extra.flags &= !(RECORDS_ROUTE | RECORDS_TIMES);
+    let egress = view.link(link).and_then(|link| link.source4).unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let own = road.is(GENERATED);
+    if let Ok(packet) = ipv4::ViewMut::parse(road.packet.bytes_mut()) {
+        let source = if own { packet.header.source() } else { egress };
+        options::record_way_out4(packet.options, source, of);
+        packet.header.fill_checksum(packet.options);
+    }
 }
 
 /// Lowers the TTL of a checked packet, if that leaves some: what it leaves.

@@ -160,7 +160,14 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         payload[0] = ECHO_REPLY_V4;
         fill_checksum4(payload);
-        let (echoed, gone) = options::echo4(options);
+        let (echoed, recorded) = options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)));
+        let (echoed, gone) = match options.split_at_mut_checked(echoed.len()) {
+            Some((options, gone)) => {
+                options.copy_from_slice(&echoed);
+                (echoed.len(), gone.len())
+            }
+            None => (0, options.len()),
+        };
         std::mem::swap(&mut header.source, &mut header.destination);
         header.ttl = HOP_LIMIT;
         header.set_header_len(ipv4::Header::LEN + echoed);
@@ -174,6 +181,7 @@ impl<const COUNT: bool> Path<COUNT> {
         road.packet.pull(gone);
         let ipv4::ViewMut { header, options, .. } = ipv4::ViewMut::parse(road.packet.bytes_mut()).ok()?;
         header.fill_checksum(options);
+        super::ipv4::records(road, recorded);
         Some(self.echo_replied(view, road, source.into(), trace))
     }
 

@@ -9,7 +9,7 @@
 use underpass_packet::mpls::{self, Entry};
 use underpass_packet::{FromBytes, IntoBytes, ethernet, ipv4, ipv6};
 
-use super::road::{GENERATED, LABELLED, SWITCHED, UNFINISHED};
+use super::road::{BEHIND_LABEL, GENERATED, LABELLED, SWITCHED, UNFINISHED};
 use super::{IcmpError, Path, Road, Step, View, ipv4_check, ipv6_check, lsp};
 use crate::buffer::Packet;
 use crate::counters::{CounterId, Counters, MplsCount};
@@ -342,7 +342,7 @@ fn switch_to(view: &View<'_>, road: &mut Road, entry: Entry, switch: &Switch) ->
             Ok(if road.turn(lookup) { turn } else { Step::drop(Drop::Loop) })
         }
         SwitchTo::Here { lookup, .. } => {
-            road.extra.flags &= !SWITCHED;
+            road.extra.flags = road.extra.flags & !SWITCHED | BEHIND_LABEL;
             let bytes = road.packet.bytes();
             if bytes.first().is_some_and(|first| first >> 4 == 6) {
                 let checked = ipv6_check(bytes)?;

@@ -1,6 +1,9 @@
 //! Options of IPv4 headers, and of IPv6 hop-by-hop and destination options headers: what of them is
-//! wrong. None of them asks this router for anything: it fills in no route and no time.
+//! wrong, and what the router writes into those that record a route or times.
 
+use std::net::Ipv4Addr;
+
+use arrayvec::ArrayVec;
 use underpass_packet::ioam::OPTION;
 use underpass_packet::ipv6_ext::Extension;
 use underpass_packet::ipv6_options::{OPTION_PAD1, OPTION_PADN, OPTION_ROUTER_ALERT, Opt, Unrecognised};
@@ -8,6 +11,7 @@ use underpass_packet::{ipv4, ipv6};
 
 use super::{IcmpError, Refusal, Road, Step, ioam};
 use crate::drops::Drop;
+use crate::limiter::Nanos;
 
 /// Why a packet is refused, and where the fault lies, in bytes from the start of its IP header.
 pub(super) struct Problem {
@@ -45,7 +49,7 @@ const ROUTER_ALERT: u8 = 148;
 /// A parameter problem that points at the byte; source routes are dropped silently, as where
 /// `accept_source_route` is off.
 pub(super) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
-    let mut at = 0;
+    let (mut at, mut seen) = (0, [false; 2]);
     while let Some(&kind) = packet.options.get(at) {
         let fault = |offset: usize| {
             Problem::told(Drop::OptionMalformed, IcmpError::Header, ipv4::Header::LEN + at + offset)
@@ -57,10 +61,16 @@ pub(super) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
                 let len = packet.options.get(at + 1).map_or(0, |len| usize::from(*len));
                 let option = packet.options.get(at..at + len).filter(|option| option.len() >= 2);
                 let option = option.ok_or(fault(0))?;
+                if let RECORD_ROUTE | TIMESTAMP = kind
+                    && std::mem::replace(&mut seen[usize::from(kind == TIMESTAMP)], true)
+                {
+                    return Err(fault(0));
+                }
                 // The place of the next entry counts from 1, and the first is behind the fixed part.
                 let place = option.get(2).copied();
                 let (fixed, entry) = match kind {
                     RECORD_ROUTE | LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE => (3, 4),
+                    TIMESTAMP if has_addresses(option) => (4, 8),
                     TIMESTAMP => (4, 4),
                     _ => (0, 0),
                 };
@@ -74,12 +84,151 @@ pub(super) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
                 {
                     return Err(fault(2));
                 }
+                if kind == TIMESTAMP && is_overfull(option) {
+                    return Err(fault(3));
+                }
                 len
             }
         };
         at += len;
     }
     Ok(())
+}
+
+/// How times are recorded: the lower half of the fourth byte of the option. RFC 791 section 3.1.
+const TIMES: u8 = 0;
+const TIMES_AND_ADDRESSES: u8 = 1;
+/// Of the addresses that are there.
+const TIMES_OF: u8 = 3;
+/// In the upper half: how many found no room.
+const OVERFLOW: u8 = 0x10;
+
+/// Whether each time of this option, which records some, stands behind an address.
+fn has_addresses(option: &[u8]) -> bool {
+    matches!(option.get(3).map(|how| how & 0xf), Some(TIMES_AND_ADDRESSES | TIMES_OF))
+}
+
+/// Whether an option that records times has no room, and cannot count one more who finds none.
+fn is_overfull(option: &[u8]) -> bool {
+    matches!(option, [_, _, place, how, ..]
+        if usize::from(*place) > option.len() && how & 0xf != TIMES_OF && how >> 4 == 15)
+}
+
+/// Length of the option at the start of these, which have been checked. `None`: they end.
+fn next4(options: &[u8]) -> Option<usize> {
+    let len = match *options {
+        [END, ..] | [] => return None,
+        [NO_OPERATION, ..] => 1,
+        [_, len, ..] => usize::from(len).max(1),
+        [_] => return None,
+    };
+    (len <= options.len()).then_some(len)
+}
+
+/// The options of a header.
+fn each4(mut options: &[u8], mut take: impl FnMut(&[u8])) {
+    while let Some((option, rest)) = next4(options).and_then(|len| options.split_at_checked(len)) {
+        take(option);
+        options = rest;
+    }
+}
+
+/// The same, to be changed.
+fn each4_mut(mut options: &mut [u8], mut take: impl FnMut(&mut [u8])) {
+    while let Some((option, rest)) = next4(options).and_then(|len| options.split_at_mut_checked(len)) {
+        take(option);
+        options = rest;
+    }
+}
+
+/// What options ask of the router that a packet passes.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Recorded {
+    /// Whether anything was written.
+    pub(super) changed: bool,
+    /// Whether the address by which the packet leaves is to be written, over the last one of a route, and of times.
+    pub(super) route: bool,
+    pub(super) times: bool,
+}
+
+/// Writes the router's address and the time into options that record them, which have been checked, as Linux's
+/// `ip_options_compile` does. `own`: whether an address is the router's.
+pub(super) fn record4(
+    options: &mut [u8],
+    address: Ipv4Addr,
+    time: [u8; 4],
+    own: impl Fn(Ipv4Addr) -> bool,
+) -> Recorded {
+    let mut recorded = Recorded::default();
+    let write = |option: &mut [u8], at: usize, what: &[u8]| {
+        if let Some(place) = option.get_mut(at..at + what.len()) {
+            place.copy_from_slice(what);
+        }
+    };
+    each4_mut(options, |option| {
+        let (place, how) = match *option {
+            [RECORD_ROUTE | TIMESTAMP, _, place, how, ..] => (usize::from(place), how),
+            _ => return,
+        };
+        // Entries begin at the byte before, counted from 0.
+        let Some(at) = place.checked_sub(1).filter(|_| place <= option.len()) else {
+            if option[0] == TIMESTAMP && place > option.len() && how & 0xf != TIMES_OF {
+                option[3] = how.wrapping_add(OVERFLOW);
+                recorded.changed = true;
+            }
+            return;
+        };
+        match (option[0], how & 0xf) {
+            (RECORD_ROUTE, _) => {
+                write(option, at, &address.octets());
+                option[2] += 4;
+                recorded.route = true;
+            }
+            (_, TIMES) => {
+                write(option, at, &time);
+                option[2] += 4;
+            }
+            (_, TIMES_AND_ADDRESSES) => {
+                write(option, at, &address.octets());
+                write(option, at + 4, &time);
+                option[2] += 8;
+                recorded.times = true;
+            }
+            (_, TIMES_OF) => {
+                let named = option.get(at..at + 4).and_then(|named| named.first_chunk::<4>().copied());
+                if named.is_none_or(|named| !own(named.into())) {
+                    return;
+                }
+                write(option, at + 4, &time);
+                option[2] += 8;
+                recorded.times = true;
+            }
+            _ => return,
+        }
+        recorded.changed = true;
+    });
+    recorded
+}
+
+/// Writes the address by which a packet leaves over the last one of its route, or of its times, as Linux's
+/// `ip_forward_options` does.
+pub(super) fn record_way_out4(options: &mut [u8], address: Ipv4Addr, of: Recorded) {
+    each4_mut(options, |option| {
+        let before = match option[0] {
+            RECORD_ROUTE if of.route => 5,
+            TIMESTAMP if of.times => 9,
+            _ => return,
+        };
+        let at = option.get(2).and_then(|place| usize::from(*place).checked_sub(before));
+        if let Some(entry) = at.and_then(|at| option.get_mut(at..at + 4)) {
+            entry.copy_from_slice(&address.octets());
+        }
+    });
+}
+
+/// The time as options have it: milliseconds since midnight UT, from a Unix time.
+pub(super) const fn time4(unix: Nanos) -> [u8; 4] {
+    ((unix / 1_000_000 % 86_400_000) as u32).to_be_bytes()
 }
 
 /// Clears what follows the option that ends the options, which have been checked, as Linux's `ip_options_compile` does.
@@ -101,26 +250,41 @@ pub(super) fn clear_behind_end4(options: &mut [u8]) -> bool {
     false
 }
 
-/// Leaves those of the options of an echo request, which have been checked, that its reply has too: a route and times, as
-/// Linux's `ip_options_echo` does. How many bytes they are then, and how many are gone.
-pub(super) fn echo4(options: &mut [u8]) -> (usize, usize) {
-    let (mut at, mut kept) = (0, 0);
-    while let Some(&kind) = options.get(at) {
-        let len = match (kind, options.get(at + 1)) {
-            (END, _) => break,
-            (NO_OPERATION, _) => 1,
-            (_, Some(len)) => usize::from(*len).max(1),
-            (_, None) => break,
-        };
-        if matches!(kind, RECORD_ROUTE | TIMESTAMP) && at + len <= options.len() {
-            options.copy_within(at..at + len, kept);
-            kept += len;
-        }
-        at += len;
+/// Options of an IPv4 header.
+pub(super) type Options4 = ArrayVec<u8, { ipv4::MAX_OPTIONS }>;
+
+/// Those of the options of a packet, which have been recorded in, that what answers it has too: a route, then times, in which
+/// the answer is recorded as well. Linux: `__ip_options_echo`, `ip_options_build`.
+pub(super) fn echo4(options: &[u8], time: [u8; 4]) -> (Options4, Recorded) {
+    let (mut echoed, mut recorded) = (Options4::new(), Recorded::default());
+    for kind in [RECORD_ROUTE, TIMESTAMP] {
+        each4(options, |option| {
+            if option[0] != kind || option.len() > echoed.remaining_capacity() {
+                return;
+            }
+            let start = echoed.len();
+            echoed.extend(option.iter().copied());
+            let Some([_, _, place, rest @ ..]) = echoed.get_mut(start..) else { return };
+            let (at, how) = (usize::from(*place), rest.first().map_or(0, |how| how & 0xf));
+            let entry = match (kind, how) {
+                (RECORD_ROUTE, _) | (_, TIMES) => 4,
+                (_, TIMES_AND_ADDRESSES) => 8,
+                _ => return,
+            };
+            // Entries begin at the byte before, counted from 0, of which three are not in `rest`.
+            let Some(room) = at.checked_sub(4).and_then(|at| rest.get_mut(at..at + entry)) else { return };
+            *place += entry as u8;
+            if let Some(last) = room.last_chunk_mut().filter(|_| kind == TIMESTAMP) {
+                *last = time;
+            }
+            recorded.route |= kind == RECORD_ROUTE;
+            recorded.times |= entry == 8;
+        });
     }
-    let padded = kept.next_multiple_of(4).min(options.len());
-    options[kept..padded].fill(END);
-    (padded, options.len() - padded)
+    while !echoed.len().is_multiple_of(4) && !echoed.is_full() {
+        echoed.push(END);
+    }
+    (echoed, recorded)
 }
 
 /// Whether the next entry would lie before the first one, or go on after the option. Behind the last one
@@ -164,18 +328,38 @@ pub(super) fn check6(
             Some(enabled) if option.kind == OPTION => {
                 traced |= ioam::check_option(&option, extension.offset + option.offset, enabled)?;
             }
-            _ => check_option(header, extension.offset, &option)?,
+            _ => check_option(header, extension.offset, &option, traces.is_some())?,
         }
     }
     Ok(traced)
 }
 
-fn check_option(header: &ipv6::Header, extension: usize, option: &Opt<'_>) -> Result<(), Problem> {
+/// What is wrong with a jumbo payload option in a packet that is no jumbogram. RFC 2675 section 3: a length that needs none is
+/// told by its first byte, one beside a payload length by the option's.
+fn jumbo(option: &Opt<'_>, pointer: usize) -> Problem {
+    match option.data.first_chunk().filter(|_| option.data.len() == 4 && pointer % 4 == 2) {
+        None => Problem::silent(Drop::OptionMalformed),
+        Some(len) if u32::from_be_bytes(*len) <= u32::from(u16::MAX) => {
+            Problem::told(Drop::OptionMalformed, IcmpError::Header, pointer + 2)
+        }
+        Some(_) => Problem::told(Drop::OptionMalformed, IcmpError::Header, pointer),
+    }
+}
+
+/// `hop_by_hop`: whether the option is looked at on the way, where more of them are known.
+fn check_option(
+    header: &ipv6::Header,
+    extension: usize,
+    option: &Opt<'_>,
+    hop_by_hop: bool,
+) -> Result<(), Problem> {
     let pointer = extension + option.offset;
     let report = || Problem::told(Drop::OptionUnknown, IcmpError::Option, pointer);
     match (option.kind, option.unrecognised()) {
-        (OPTION_ROUTER_ALERT, _) if option.data.len() != 2 => Err(Problem::silent(Drop::OptionMalformed)),
-        (JUMBO, _) => Err(Problem::silent(Drop::OptionMalformed)),
+        (OPTION_ROUTER_ALERT, _) if hop_by_hop && option.data.len() != 2 => {
+            Err(Problem::silent(Drop::OptionMalformed))
+        }
+        (JUMBO, _) if hop_by_hop => Err(jumbo(option, pointer)),
         (_, Unrecognised::Skip) => Ok(()),
         (_, Unrecognised::Discard) => Err(Problem::silent(Drop::OptionUnknown)),
         (_, Unrecognised::ReportUnicast) if header.destination().is_multicast() => {

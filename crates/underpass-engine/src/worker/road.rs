@@ -147,6 +147,13 @@ pub(crate) const HANDED_OVER: u16 = 2048;
 /// Looked up behind a SID: rules see the next header of the IPv6 header for the protocol, and no ports.
 pub(crate) const BEHIND_SID: u16 = 4096;
 
+/// The address by which it leaves is to be written into its IPv4 options, into those that record a route.
+pub(crate) const RECORDS_ROUTE: u16 = 8192;
+/// The same for those that record times.
+pub(crate) const RECORDS_TIMES: u16 = 16384;
+/// A label has led it to the router itself, or into a VRF: it comes from `lo`, or from the device of the VRF.
+pub(crate) const BEHIND_LABEL: u16 = 32768;
+
 impl Road {
     /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before
     /// it.

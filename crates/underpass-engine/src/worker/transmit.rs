@@ -2,7 +2,9 @@
 
 use underpass_packet::ethernet;
 
-use super::road::{Extra, GROUP, LABELLED, NOT_FORWARDED, SWITCHED, TUNNELLED, UNFINISHED};
+use super::road::{
+    Extra, GROUP, LABELLED, NOT_FORWARDED, RECORDS_ROUTE, RECORDS_TIMES, SWITCHED, TUNNELLED, UNFINISHED,
+};
 use super::{Path, Refusal, Road, Step, View, ethertype, fragment, ipv4, ipv6, lsp, mpls, tunnel};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
@@ -288,6 +290,11 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             if road.is(TUNNELLED) {
                 return tunnel::leave(view, road, next_hop);
+            }
+            if road.is(RECORDS_ROUTE | RECORDS_TIMES) && !ipv6::is(&road.packet) {
+                let fits = ipv4::forward(view, road, next_hop)?;
+                ipv4::record_way_out(view, road, next_hop.link);
+                return Ok(fits);
             }
         }
         if ipv6::is(&road.packet) {
