@@ -80,12 +80,19 @@ impl Router {
             routes6(link, address, main, local, &mut routes);
         }
         let multicast = !matches!(link.kind, LinkKind::Loopback | LinkKind::Vrf { .. });
-        if multicast && link.multicast6() && link.up() && link.ipv6() {
+        // An address of its own makes the route, too, whatever the device. Linux: `addrconf_add_dev`.
+        let given = || self.addresses.v6(link.index).iter().any(is_given);
+        if multicast && (link.multicast6() || given()) && link.up() && link.ipv6() {
             let all = Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
             routes.insert(route6(link, RTN_MULTICAST, all, local, PREFIX_METRIC));
         }
         routes
     }
+}
+
+/// Whether somebody has given an IPv6 address to its link: it is neither the kernel's nor made of an IPv4 address.
+fn is_given(address: &Address) -> bool {
+    matches!(address.local, IpAddr::V6(own) if own.to_bits() >> 32 != 0) && address.protocol == 0
 }
 
 fn routes4(

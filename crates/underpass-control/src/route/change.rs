@@ -202,6 +202,7 @@ impl Router {
         if let Entry::Vacant(place) = self.routes.tables.entry((family, table)) {
             place.insert(Table::new(family, created));
             self.recompile_programs();
+            self.table_made(table);
         }
         self.routes.tables.entry((family, table)).or_insert_with(|| Table::new(family, created))
     }
@@ -325,6 +326,8 @@ impl Router {
             0 => None,
             id => Some(self.routes.objects.check6(id)?),
         };
+        // Linux makes the table before it looks at the rest, and keeps it where it refuses the route.
+        self.table_mut(Family::V6, config.table);
         let metrics = metrics(config.metrics)?;
         let host = config.prefix.len == 128 && config.prefix.bits == 1;
         let owner = Owner { table: config.table, scope: 0, kind: config.kind, loopback: host };

@@ -358,7 +358,7 @@ impl Router {
 
     /// What a way does that leads to a tunnel.
     fn build_tunnel(&mut self, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
-        if self.leads_nowhere(hop.oif) {
+        if self.leads_to_itself(hop.oif) {
             return Action::Discard(Discard::Blackhole);
         }
         let tunnel = match self.gateway_tunnel(hop) {

@@ -164,8 +164,22 @@ impl Router {
         self.routes.gateways.clear();
     }
 
+    /// Compiles the look-up in a table that was not there.
+    pub(super) fn table_made(&mut self, table: u32) {
+        let scope = Scope::Table(table);
+        if let Some(&id) = self.routes.published.lookups.get(&scope) {
+            let lookup = self.compile_lookup(scope);
+            self.engine.set_lookup(id, lookup);
+        }
+    }
+
     fn compile_lookup(&mut self, scope: Scope) -> Lookup {
         let (link, vrf) = match scope {
+            // Linux: `seg6_lookup_any_nexthop` drops where there is no such table.
+            Scope::Table(table) if !self.routes.tables.contains_key(&(Family::V6, table)) => {
+                let rule = Rule::plain(0, 0).compile(Family::V6, RuleAction::Discard(Discard::Blackhole));
+                return Lookup { rules6: [rule].into(), ..Lookup::default() };
+            }
             Scope::Table(table) => {
                 let fibs4 = [self.fib(Family::V4, &[table], None)].into_iter().filter_map(fib4).collect();
                 let fibs6 = [self.fib(Family::V6, &[table], None)].into_iter().filter_map(fib6).collect();

@@ -91,7 +91,7 @@ pub(crate) struct Rule {
 }
 
 impl Rule {
-    fn plain(priority: u32, table: u32) -> Self {
+    pub fn plain(priority: u32, table: u32) -> Self {
         Self {
             priority,
             action: FR_ACT_TO_TBL,

@@ -79,14 +79,15 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Option<Packet> {
         let (view, fibs) = (company.common.view, &mut *company.fibs);
         let (mut to4, mut to6) = (None::<To<'_, u32>>, None::<To<'_, u128>>);
+        let instance = company.common.link.lookup;
         match &sid.behaviour {
             _ if sid.flavours.is_some() => {
                 return self.take_row_by(company, packets, sight, first, sid, |company, packet, len| {
-                    through_flavours(company.common.view, company.fibs, packet, len, sid)
+                    through_flavours(company.common.view, company.fibs, packet, len, (sid, instance))
                 });
             }
             Behaviour::DX4(via) => to4 = company.by(via),
-            Behaviour::DX6(via) => to6 = company.by(via),
+            Behaviour::DX6(via) if via.lookup == instance => to6 = company.by(via),
             Behaviour::DT4 { lookup } => to4 = To::table(view, fibs, *lookup),
             Behaviour::DT6 { lookup } => to6 = To::table(view, fibs, *lookup),
             _ => {}
@@ -98,7 +99,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.take_inner_row(company, packets, sight, first, sid, to);
         }
         self.take_row_by(company, packets, sight, first, sid, |company, packet, len| {
-            through_sid(company.common.view, company.fibs, packet, len, sid)
+            through_sid(company.common.view, company.fibs, packet, len, (sid, instance))
         })
     }
 

@@ -11,17 +11,17 @@ use super::headend::encapsulate;
 use super::{ETHERNET, NEXT_HEADER, Out, addresses, cut, forward_inner, next_hop, write_header};
 use crate::buffer::Packet;
 use crate::srv6;
-use crate::tables::{ActionId, Behaviour, Endpoint, Link, LookupId, StoredNextHop};
+use crate::tables::{ActionId, Behaviour, Endpoint, Link, LookupId, StoredNextHop, Via};
 
-/// Takes an IPv6 packet of `len` bytes through a local SID. `None`: it is not of a frequent kind,
-/// and as it was.
+/// Takes an IPv6 packet of `len` bytes through a local SID, which came in by a link of this instance. `None`: it is not of a
+/// frequent kind, and as it was.
 #[inline(always)]
 pub(super) fn through_sid<'a>(
     view: &View<'a>,
     fibs: &mut Fibs<'a>,
     packet: &mut Packet,
     len: usize,
-    sid: &Endpoint,
+    (sid, instance): (&Endpoint, LookupId),
 ) -> Option<Out> {
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     match &sid.behaviour {
@@ -51,6 +51,7 @@ pub(super) fn through_sid<'a>(
                 known.or_else(|| looked_up(view, fibs, lookup, target))
             })
         }
+        Behaviour::DX6(via) if via.lookup != instance => None,
         Behaviour::DX6(via) => {
             let lookup = via.lookup;
             let known = view.next_hop(via.resolved);
@@ -70,6 +71,7 @@ pub(super) fn through_sid<'a>(
         Behaviour::DT6 { lookup } | Behaviour::DT46 { lookup } => {
             decapsulate::<u128>(view, packet, len, |target| looked_up(view, fibs, *lookup, target))
         }
+        Behaviour::X(Via { lookup, .. }) | Behaviour::End { lookup } if *lookup != instance => None,
         Behaviour::X(via) => {
             let next = srv6::next_segment_plain(bytes)?;
             let next_hop = view.next_hop(via.resolved)?;
@@ -94,12 +96,13 @@ pub(super) fn through_flavours<'a>(
     fibs: &mut Fibs<'a>,
     packet: &mut Packet,
     len: usize,
-    sid: &Endpoint,
+    (sid, instance): (&Endpoint, LookupId),
 ) -> Option<Out> {
     let flavours = sid.flavours.as_ref()?;
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     // To which next hop: that of the SID, or the one that these tables say.
     let (via, lookup) = match &sid.behaviour {
+        Behaviour::X(Via { lookup, .. }) | Behaviour::End { lookup } if *lookup != instance => return None,
         Behaviour::X(via) => (Some(view.next_hop(via.resolved)?), via.lookup),
         Behaviour::End { lookup } | Behaviour::T { lookup } => (None, *lookup),
         _ => return None,
