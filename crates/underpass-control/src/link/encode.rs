@@ -23,19 +23,22 @@ pub(crate) struct LinkCount {
     pub tx_bytes: u64,
     pub rx_errors: u64,
     pub tx_errors: u64,
+    pub tx_dropped: u64,
 }
 
 impl LinkCount {
     /// `struct rtnl_link_stats64`: 25 counters.
     pub fn stats64(&self) -> [u64; 25] {
         let mut stats = [0; 25];
-        stats[..6].copy_from_slice(&[
+        stats[..8].copy_from_slice(&[
             self.rx_packets,
             self.tx_packets,
             self.rx_bytes,
             self.tx_bytes,
             self.rx_errors,
             self.tx_errors,
+            0,
+            self.tx_dropped,
         ]);
         stats
     }

@@ -75,13 +75,20 @@ impl Router {
     pub(crate) fn count_link(&self, link: &Link) -> LinkCount {
         let received = self.engine.link_count(link.id, Direction::Receive);
         let sent = self.engine.link_count(link.id, Direction::Transmit);
+        // Linux: `ip6gre_tunnel_xmit` and `ip6_tnl_start_xmit` count what they refuse as dropped, too, and devices with external
+        // metadata, but for those without GRE, as nothing else.
+        let tunnel = link.tunnel.as_ref().map(|tunnel| &tunnel.parameters);
+        let (gre, ipv6, external) = tunnel.map_or((false, false, false), |parameters| {
+            (parameters.kind.gre(), parameters.kind.ipv6(), parameters.external)
+        });
         LinkCount {
             rx_packets: received.packets,
             rx_bytes: received.bytes,
             rx_errors: received.errors,
             tx_packets: sent.packets,
             tx_bytes: sent.bytes,
-            tx_errors: sent.errors,
+            tx_errors: if gre && external { 0 } else { sent.errors },
+            tx_dropped: if ipv6 || gre && external { sent.errors } else { 0 },
         }
     }
 

@@ -389,13 +389,13 @@ impl TunnelTable {
         best.map(|(_, payload)| payload)
     }
 
-    /// A tunnel that is up and sends from `local` to `remote` by this IP protocol, over UDP to this port: one to this
-    /// address, or else one to any.
+    /// A tunnel that is up and sends from `local` to `remote` by this IP protocol, over UDP to this port, with GRE frames or
+    /// not: one to this address, or else one to any.
     pub(crate) fn find_end<'g>(
         &'g self,
         (local, remote): (IpAddr, IpAddr),
         protocol: u8,
-        port: u16,
+        (port, frames): (u16, bool),
         guard: &'g Guard<'_>,
     ) -> Option<&'g StoredTunnel> {
         let any = match remote {
@@ -408,10 +408,13 @@ impl TunnelTable {
                 next = self.end_nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
                 let Some(tunnel) = self.tunnels.get(id, guard) else { continue };
                 let config = &tunnel.config;
-                let sends = match (config.udp, config.kind.has_gre()) {
-                    (Some(udp), _) => protocol == protocol::UDP && port == udp.destination_port,
-                    (None, true) => protocol == protocol::GRE,
-                    (None, false) => matches!(protocol, protocol::IPV4 | protocol::IPV6 | protocol::MPLS),
+                // Linux asks each kind for a tunnel between these addresses, whether that sends over UDP or not.
+                let sends = match config.udp {
+                    Some(udp) if protocol == protocol::UDP => port == udp.destination_port,
+                    _ if config.kind.has_gre() => {
+                        protocol == protocol::GRE && config.kind.carries_frames() == frames
+                    }
+                    _ => matches!(protocol, protocol::IPV4 | protocol::IPV6 | protocol::MPLS),
                 };
                 let ends =
                     config.remote == remote && (config.local.is_unspecified() || config.local == local);

@@ -389,14 +389,12 @@ impl Router {
         Some((tunnel::Tunnel { remote, ..parameters }, device.encap))
     }
 
-    /// Whether what is sent by a device goes nowhere: with GRE, only neighbours could say where the other end is, and
-    /// with external metadata only a route.
-    pub(crate) fn leads_nowhere(&self, link: u32) -> bool {
+    /// Whether what is sent by a device goes nowhere: with GRE, only neighbours could say where the other end is.
+    pub(crate) fn leads_to_itself(&self, link: u32) -> bool {
         let tunnel = self.links.get(link).and_then(|link| link.tunnel.as_ref());
         tunnel.map(|tunnel| &tunnel.parameters).is_some_and(|parameters| {
             let gre = matches!(parameters.kind, Kind::Gre | Kind::Ip6Gre);
-            // A `bareudp` counts what it cannot send.
-            parameters.external && parameters.bare.is_none() || gre && parameters.remote.is_unspecified()
+            gre && !parameters.external && parameters.remote.is_unspecified()
         })
     }
 

@@ -18,9 +18,9 @@ use crate::counters::{Count, Direction};
 use crate::drops::Drop;
 use crate::offload;
 use crate::tables::{
-    Action, ActionId, DEFAULT_TTL, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, LONGEST_LINK_LAYER, NO_ECN,
-    NextHop, NextHopId, PORT, REMOTE_CHECKSUM, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRoute,
-    Via,
+    Action, ActionId, DEFAULT_TTL, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, LONGEST_LINK_LAYER, LinkId,
+    NO_ECN, NextHop, NextHopId, PORT, REMOTE_CHECKSUM, StoredTunnel, TOS, TTL, TunnelId, TunnelKind,
+    TunnelRole, TunnelRoute, Via,
 };
 use crate::trace::{Event, Trace};
 
@@ -145,7 +145,8 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.
         if road.extra.tunnel == Some(id) {
-            return self.refuse_out(tunnel, Drop::EncapsulationLoop);
+            // An error there, as what has gone in already does not leave.
+            return Step::drop(Drop::EncapsulationLoop);
         }
         let limit = match inside {
             Inside::Ip6 if matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
@@ -159,7 +160,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return Step::error(Drop::TunnelLimit, IcmpError::Header);
         }
         if tunnel.sequence.tells(view.now) {
-            self.tell_unreachable(view, road, trace);
+            self.tell_unreachable(view, road, tunnel.link, trace);
         }
         let option = if limit.is_some() { limit::LEN } else { 0 };
         let room = tunnel.overhead() + option + LONGEST_LINK_LAYER;
@@ -167,7 +168,17 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.refuse_out(tunnel, refusal.reason());
         }
         let Some(remote) = remote_of(tunnel, road.packet.bytes()) else {
-            return self.refuse_out(tunnel, Drop::TunnelRemote);
+            self.count_refused(tunnel);
+            // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone.
+            let six = road.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
+            let tells = tunnel.kind.is_over_ipv6() || six && tunnel.kind != TunnelKind::Sit;
+            return match tells
+                && tunnel.config.role != TunnelRole::External
+                && is_ip(road.packet.bytes(), inside)
+            {
+                true => Step::error(Drop::TunnelRemote, IcmpError::AddressUnreachable),
+                false => Step::drop(Drop::TunnelRemote),
+            };
         };
         let resolved = tunnel.form(inside).next_hop;
         let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
@@ -221,13 +232,16 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Tells the sender of a packet that one before it has not arrived; it goes on itself. Linux: `dst_link_failure`.
     #[cold]
-    fn tell_unreachable<T: Trace>(&mut self, view: &View<'_>, road: &Road, trace: &mut T) {
+    fn tell_unreachable<T: Trace>(&mut self, view: &View<'_>, road: &Road, tunnel: LinkId, trace: &mut T) {
         let Some(mut copy) = self.pool.take_for(road.packet.len()) else { return };
         copy.bytes_mut().copy_from_slice(road.packet.bytes());
         copy.trace_as(&road.packet);
         self.totals.generated += 1;
         let at = copy.headroom();
-        let copy = Road::new(copy, at, road.ingress, road.extra);
+        let mut copy = Road::new(copy, at, road.ingress, road.extra);
+        if let Some(link) = view.link(tunnel) {
+            copy.extra.instance = link.lookup;
+        }
         let step = Step::error(Drop::TunnelUnreachable, IcmpError::AddressUnreachable);
         self.carry_alone(view, copy, step, trace);
     }
@@ -254,6 +268,8 @@ fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
         return Some(remote);
     }
     let destination = match packet.first()? >> 4 {
+        // Only a route could say.
+        _ if tunnel.config.role == TunnelRole::External => return None,
         _ if tunnel.kind.carries_frames() || tunnel.kind.is_bare_udp() => return None,
         4 => IpAddr::V4(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination()),
         6 => IpAddr::V6(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination()),

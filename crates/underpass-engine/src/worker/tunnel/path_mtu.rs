@@ -206,9 +206,11 @@ fn find<'a>(
     protocol: u8,
     upper: &[u8],
 ) -> Option<&'a StoredTunnel> {
-    let port =
+    // The destination port, or the EtherType of what is in GRE.
+    let second =
         upper.get(2..4).and_then(|port| port.first_chunk()).map_or(0, |port| u16::from_be_bytes(*port));
-    view.tables.tunnels().find_end((local, remote), protocol, port, view.guard)
+    let frames = second == gre::TRANSPARENT_ETHERNET;
+    view.tables.tunnels().find_end((local, remote), protocol, (second, frames), view.guard)
 }
 
 /// What was told of the way of an outer packet.
