@@ -75,6 +75,7 @@ def holes(frame, own, tunnels=True):
             mine = frame[at + 12 : at + 16] in own
             if mine:
                 found |= {at + 4, at + 5, at + 10, at + 11}
+            found |= option_times(frame, at, min(at + size, len(frame)))
             if int.from_bytes(frame[at + 6 : at + 8], "big") & 0x1FFF:
                 break
             kind, at = upper(frame, protocol, at + size, mine, found)
@@ -107,7 +108,10 @@ def upper(frame, protocol, at, mine, found):
     if protocol == 143:
         return 0x6558, at
     if protocol in (1, 58) and at + 8 <= len(frame) and (frame[at] < 128 if protocol == 58 else frame[at] in (3, 4, 5, 11, 12)):
-        inside = trace_times(frame, at + 48, len(frame)) if protocol == 58 and frame[at + 14 : at + 15] == b"\0" else set()
+        if protocol == 58:
+            inside = trace_times(frame, at + 48, len(frame)) if frame[at + 14 : at + 15] == b"\0" else set()
+        else:
+            inside = option_times(frame, at + 8, min(at + 8 + 4 * (frame[at + 8] & 15), len(frame))) if at + 28 <= len(frame) else set()
         if inside:
             found |= inside | {at + 2, at + 3}
         return 0, at + 8
@@ -126,6 +130,19 @@ def upper(frame, protocol, at, mine, found):
                 found |= {at + 6, at + 7}
             return 0, at + 8
     return 0, at
+
+
+def option_times(frame, header, end):
+    """The times in the options of the IPv4 header that ends at `end`, and the sum over them."""
+    found, at = set(), header + 20
+    while at + 4 <= end and frame[at]:
+        size = 1 if frame[at] == 1 else max(2, frame[at + 1])
+        if frame[at] == 68:
+            step = 4 if frame[at + 3] & 15 == 0 else 8
+            for entry in range(at + 4, min(at + frame[at + 2] - 1, at + size, end), step):
+                found |= set(range(entry + step - 4, min(entry + step, end)))
+        at += size
+    return found | {header + 10, header + 11} if found else found
 
 
 def trace_times(frame, at, end):
@@ -344,7 +361,7 @@ def frame_differences(case, there, here, own):
                         f"{kind} [in {into}]",
                         f"slot {slot} at p{port}" + "".join(f"\n      in p{p}: {describe.words(bytes.fromhex(f))}" for p, f in inputs),
                         [describe.words(f) for f in only_x], [describe.words(f) for f in only_y],
-                        slot=slot, port=port, inputs=inputs, there=only_x, here=only_y,
+                        slot=slot, port=port, inputs=inputs, there=only_x, here=only_y, same=sorted(mx) == sorted(my),
                     )
                 )
     return found

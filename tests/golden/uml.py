@@ -233,7 +233,8 @@ def is_noise(frame):
     kind = frame[12:14]
     if kind == b"\x08\x06":
         return True
-    if MULTICAST_LISTENER in frame:  # in a tunnel
+    inside = frame.find(MULTICAST_LISTENER)  # in a tunnel
+    if inside >= 0 and frame[inside + len(MULTICAST_LISTENER)] in (130, 131, 132, 143):
         return True
     if kind != b"\x86\xdd":
         return False

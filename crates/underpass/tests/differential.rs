@@ -89,9 +89,10 @@ fn run_one(router: &Offline, words: &[String], text: &str) -> Said {
     if words == ["sysctl"] {
         let mut said = Said { ok: true, ..Said::default() };
         for setting in text.lines() {
-            let (name, value) = setting.split_once('=').unwrap();
+            let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
             let path = name.replace('.', "/");
-            let written = router.router().write_sysctl(path.strip_prefix("net/").unwrap(), value.as_bytes());
+            let written =
+                router.router().write_sysctl(path.strip_prefix("net/").unwrap_or(&path), value.as_bytes());
             if let Err(refusal) = written {
                 said.ok = false;
                 writeln!(said.err, "{name}: errno {}", refusal.errno).unwrap();
