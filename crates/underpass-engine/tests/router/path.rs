@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::Count;
 use underpass_engine::drops::Drop;
-use underpass_engine::tables::{Behaviour, Flavours};
+use underpass_engine::tables::{Behaviour, Flavours, Link, Lookup};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
 use underpass_packet::{ethernet, protocol};
@@ -34,6 +34,31 @@ fn end() {
     let bytes = packet.len() as u64;
     assert_eq!(lab.writer.count(counter), Count { packets: 1, bytes, errors: 0 });
     lab.assert_accounted();
+}
+
+/// As in Linux, the next segment is looked up where packets are that come in by the same link. The fast path does so too.
+#[test]
+fn end_goes_by_the_incoming_link() {
+    let mut lab = Lab::new();
+    let behaviour = Behaviour::End { lookup: lab.lookup };
+    lab.sid("fc00::1", behaviour);
+    let first = lab.writer.add_fib6();
+    lab.writer.insert6(first, lab::v6("fd00:1::"), 32, lab.forward[0]);
+    let (fibs4, fibs6) = ([lab.fib4].into(), [first, lab.fib6].into());
+    let lookup = lab.writer.add_lookup(Lookup {
+        fibs4,
+        fibs6,
+        rules4: [].into(),
+        rules6: [].into(),
+        own: Some(lab.lookup),
+    });
+    let link = Link { lookup, ..lab.link(0) };
+    lab.writer.set_link(lab.links[0], link);
+    let srh = with_srh(&["fc00::1", "fd00:1::2"], 1, protocol::UDP, &udp(64));
+    let frames = [frame(ethernet::IPV6, &ip6("fd00:0::2", "fc00::1", protocol::ROUTING, &srh))];
+    let out = lab.send(&frames);
+    let [(0, _)] = &out[..] else { panic!("{out:?}") };
+    assert_eq!(out, lab.send_watched(&frames, &mut lab::Watcher));
 }
 
 /// `errors` + 1, packets and bytes unchanged: no SRH, segments left 0, hop limit 1.

@@ -7,11 +7,12 @@ use super::report::{Record, Report};
 use crate::output::markdown_table;
 
 /// The parts of the page, and what the names of their scenarios begin with.
-const PARTS: [(&str, &[&str]); 6] = [
+const PARTS: [(&str, &[&str]); 7] = [
     ("IPv4 and IPv6", &["ip4", "ip6"]),
     ("SRv6, RPL and IOAM", &["srv6-", "rpl-", "ioam-"]),
     ("MPLS", &["mpls-"]),
     ("Tunnels", &["ipip-", "sit-", "gre-", "fou-", "gue-"]),
+    ("Mixed traffic", &["mix-"]),
     ("Policing and shaping", &["police-", "flower-", "u32-", "ifb-", "ingress-", "htb-"]),
     ("Counters", &["counters-"]),
 ];

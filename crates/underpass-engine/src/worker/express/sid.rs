@@ -11,7 +11,7 @@ use super::headend::encapsulate;
 use super::{ETHERNET, NEXT_HEADER, Out, addresses, cut, forward_inner, next_hop, write_header};
 use crate::buffer::Packet;
 use crate::srv6;
-use crate::tables::{ActionId, Behaviour, Endpoint, Link, LookupId, StoredNextHop, Via};
+use crate::tables::{ActionId, Behaviour, Endpoint, Link, LookupId, StoredNextHop};
 
 /// Takes an IPv6 packet of `len` bytes through a local SID, which came in by a link of this instance. `None`: it is not of a
 /// frequent kind, and as it was.
@@ -71,13 +71,18 @@ pub(super) fn through_sid<'a>(
         Behaviour::DT6 { lookup } | Behaviour::DT46 { lookup } => {
             decapsulate::<u128>(view, packet, len, |target| looked_up(view, fibs, *lookup, target))
         }
-        Behaviour::X(Via { lookup, .. }) | Behaviour::End { lookup } if *lookup != instance => None,
+        Behaviour::X(via) if via.lookup != instance => None,
         Behaviour::X(via) => {
             let next = srv6::next_segment_plain(bytes)?;
             let next_hop = view.next_hop(via.resolved)?;
             advance(packet, len, next, next_hop)
         }
-        Behaviour::End { lookup } | Behaviour::T { lookup } => {
+        // End goes by the link by which the packet came in.
+        Behaviour::End { .. } => {
+            let next = srv6::next_segment_plain(bytes)?;
+            advance(packet, len, next, known_next_hop(view, fibs, instance, next.1)?)
+        }
+        Behaviour::T { lookup } => {
             let next = srv6::next_segment_plain(bytes)?;
             advance(packet, len, next, known_next_hop(view, fibs, *lookup, next.1)?)
         }
@@ -102,9 +107,12 @@ pub(super) fn through_flavours<'a>(
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     // To which next hop: that of the SID, or the one that these tables say.
     let (via, lookup) = match &sid.behaviour {
-        Behaviour::X(Via { lookup, .. }) | Behaviour::End { lookup } if *lookup != instance => return None,
+        Behaviour::X(via) if via.lookup != instance => return None,
         Behaviour::X(via) => (Some(view.next_hop(via.resolved)?), via.lookup),
-        Behaviour::End { lookup } | Behaviour::T { lookup } => (None, *lookup),
+        // An IPv4 packet that is taken out goes by the tables of the SID.
+        Behaviour::End { lookup } if flavours.usd && *lookup != instance => return None,
+        Behaviour::End { .. } => (None, instance),
+        Behaviour::T { lookup } => (None, *lookup),
         _ => return None,
     };
     if let Some(structure) = flavours.next_csid {
