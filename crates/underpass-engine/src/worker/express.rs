@@ -181,34 +181,19 @@ impl<const COUNT: bool> Path<COUNT> {
         sight: S,
     ) {
         let common = company.common;
-        // One that follows a row of others, and whether these went through a SID.
-        let (mut following, mut behind_sids) = (None, false);
+        // One that follows a row of others.
+        let mut following = None;
         while let Some(packet) = following.take().or_else(|| packets.next()) {
             match sight.plain(common, &packet, &packets) {
                 Some(Plain::V6(target, len)) => {
-                    let instance = common.link.lookup;
-                    let recent = if S::IN_TURN && std::mem::take(&mut behind_sids) {
-                        company.fibs.recent.get(instance, target)
-                    } else {
-                        None
-                    };
-                    let look = match recent {
-                        leaf @ Some(_) => Look { target, len, leaf },
-                        None => sight.look_up(common, (target, len), &packets),
-                    };
+                    let look = sight.look_up(common, (target, len), &packets);
                     if let Some(next_hop) = next_hop(common.view, look.leaf) {
                         self.take_forward::<_, u128>(company, packet, len, next_hop);
                         continue;
                     }
                     following = match common.action(look.leaf) {
                         Some(Action::Endpoint(sid)) => {
-                            behind_sids = true;
-                            if S::IN_TURN
-                                && let (None, Some(leaf)) = (recent, look.leaf)
-                            {
-                                company.fibs.recent.put(instance, target, leaf);
-                            }
-                            self.take_row(company, &mut packets, sight, (packet, look), sid)
+                            self.take_sids(company, &mut packets, sight, (packet, look), sid)
                         }
                         action => self.take_acted(company, &mut packets, sight, (packet, look), action),
                     };

@@ -8,7 +8,7 @@ use super::sid::{decapsulate, through_flavours, through_sid};
 use super::{Common, Company, Out, Packets};
 use crate::buffer::Packet;
 use crate::counters::Count;
-use crate::tables::{Behaviour, Endpoint, Via};
+use crate::tables::{Action, Behaviour, Endpoint, Via};
 use crate::trace::Trace;
 
 /// What a route does to packets beside forwarding them.
@@ -67,9 +67,36 @@ impl<const COUNT: bool> Path<COUNT> {
         following
     }
 
+    /// Takes packets through their SIDs, from the first on, as long as the look-ups of these are known. The one that follows
+    /// them.
+    #[inline(never)]
+    pub(super) fn take_sids<'v, T: Trace, S: Sight>(
+        &mut self,
+        company: &mut Company<'_, 'v, '_, T>,
+        packets: &mut Packets<'_>,
+        sight: S,
+        mut first: (Packet, Look<u128>),
+        mut sid: &'v Endpoint,
+    ) -> Option<Packet> {
+        let common = company.common;
+        if S::IN_TURN
+            && let (_, Look { target, leaf: Some(leaf), .. }) = first
+        {
+            company.fibs.recent.put(common.link.lookup, target, leaf);
+        }
+        loop {
+            let packet = self.take_row(company, packets, sight, first, sid)?;
+            let Some(look) = sight.remembered(common, &company.fibs.recent, &packet, packets) else {
+                return Some(packet);
+            };
+            let Some(Action::Endpoint(next)) = common.action(look.leaf) else { return Some(packet) };
+            (first, sid) = ((packet, look), next);
+        }
+    }
+
     /// Takes packets in a row that are for the same SID through it, from the first on. The one that follows the row.
     #[inline(never)]
-    pub(super) fn take_row<T: Trace, S: Sight>(
+    fn take_row<T: Trace, S: Sight>(
         &mut self,
         company: &mut Company<'_, '_, '_, T>,
         packets: &mut Packets<'_>,

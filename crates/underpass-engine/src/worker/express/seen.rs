@@ -1,6 +1,7 @@
 //! What the packets of a burst are, and what they are looked up to: each when its turn comes, where the tables are in the
 //! cache; or all of them first, so that no packet waits for memory by itself.
 
+use super::super::recent::Recent;
 use super::family::Family;
 use super::prefetch::prefetch;
 use super::{Common, Packets, Plain};
@@ -33,6 +34,15 @@ pub(super) trait Sight: Copy {
     /// A packet behind one of this family. `None`: it is not of the common kind, or of the other family.
     fn next<A: Family>(self, common: &Common<'_, '_>, packet: &Packet, left: &Packets<'_>)
     -> Option<Look<A>>;
+
+    /// An IPv6 packet behind others, if its look-up is known already.
+    fn remembered(
+        self,
+        common: &Common<'_, '_>,
+        recent: &Recent,
+        packet: &Packet,
+        left: &Packets<'_>,
+    ) -> Option<Look<u128>>;
 
     /// The length of a packet behind another one that is looked up alike. `None`: it is not.
     fn again<A: Family>(
@@ -72,6 +82,19 @@ impl Sight for InTurn {
         let (target, len) = A::plain(common.inside::<A>(packet.bytes())?, common.bits4)?;
         let leaf = A::chain(common).and_then(|fib| fib.lookup_laid(target, common.view.guard));
         Some(Look { target, len, leaf })
+    }
+
+    #[inline(always)]
+    fn remembered(
+        self,
+        common: &Common<'_, '_>,
+        recent: &Recent,
+        packet: &Packet,
+        _: &Packets<'_>,
+    ) -> Option<Look<u128>> {
+        let (target, len) = u128::plain(common.inside::<u128>(packet.bytes())?, common.bits4)?;
+        let leaf = recent.get(common.link.lookup, target)?;
+        Some(Look { target, len, leaf: Some(leaf) })
     }
 
     #[inline(always)]
@@ -187,6 +210,17 @@ impl Sight for &AllFirst {
         let (kind, leaf) = self.of(left);
         let is = kind != 0 && (kind >= V6) == A::IPV6;
         is.then_some(Look { target: A::NOWHERE, len: (kind & !V6) as usize, leaf: known(leaf) })
+    }
+
+    #[inline(always)]
+    fn remembered(
+        self,
+        common: &Common<'_, '_>,
+        _: &Recent,
+        packet: &Packet,
+        left: &Packets<'_>,
+    ) -> Option<Look<u128>> {
+        self.next(common, packet, left)
     }
 
     #[inline(always)]
