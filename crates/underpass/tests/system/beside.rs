@@ -172,7 +172,14 @@ fn the_first_packet_does_not_wait() {
     assert!(tentative.contains("tentative"), "it has ceased to look: {tentative}");
     let took =
         outcome.output.split("time=").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<f64>().ok());
-    assert!(took.is_some_and(|took| took < 4000.0), "{}\n{}", outcome.output, to_west.log().unwrap());
+    let told = || {
+        let of = |host: &Namespace, router: &Router| {
+            let stats = host.outcome(&format!("{} stats", program().display())).unwrap().output;
+            format!("{}\n{stats}", router.log().unwrap())
+        };
+        [of(&west, &to_west), of(&east, &to_east)].join("\n")
+    };
+    assert!(took.is_some_and(|took| took < 4000.0), "{}\n{}", outcome.output, told());
     to_west.stop().unwrap();
     to_east.stop().unwrap();
 }
