@@ -5,6 +5,7 @@
 
 mod attack;
 mod daemon;
+mod first_packet;
 mod lab;
 mod labels;
 mod load;
