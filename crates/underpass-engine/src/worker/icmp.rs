@@ -183,7 +183,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Ok(packet) if sender.is_ipv4() => {
                 // Those before the one that is wrong.
                 let sound = match reason {
-                    Drop::OptionMalformed => argument as usize - ipv4::Header::LEN.min(argument as usize),
+                    Drop::OptionMalformed => (argument as usize).saturating_sub(ipv4::Header::LEN),
                     _ => packet.options.len(),
                 };
                 let options = packet.options.get(..sound).unwrap_or_default();

@@ -16,12 +16,10 @@ use crate::net::{self, Line, program, settle};
 impl Line {
     /// Pings across with these options are answered, or none is.
     fn answered(&self, options: &str, address: &str) -> bool {
-        let line = format!("ping -n -c 4 -i 0.05 -W 1 {options} {address}");
-        let outcome = self.hosts[0].outcome(&line).unwrap();
-        match (outcome.output.contains(" 4 received"), outcome.output.contains(" 0 received")) {
-            (true, _) => true,
-            (_, true) => false,
-            _ => panic!("{line}:\n{}", outcome.output),
+        match net::pings(&self.hosts[0], &format!("{options} {address}"), 4) {
+            Ok(_) => true,
+            Err(told) if told.contains(" 0 received") => false,
+            Err(told) => panic!("{told}"),
         }
     }
 }
