@@ -15,6 +15,7 @@ docs/differences.md. All else is printed, and the exit status is 1.
 """
 
 import argparse
+import hashlib
 import json
 import lzma
 import os
@@ -147,10 +148,24 @@ def router(cases):
         return found
 
 
+KEPT = None
+
+
+def linux_answers(cases):
+    """What Linux answers to each; with `--kept`, only cases that it has not answered before are run."""
+    if not KEPT:
+        return linux.answers(cases)
+    paths = [KEPT / hashlib.sha256(json.dumps(case).encode()).hexdigest() for case in cases]
+    new = [(case, path) for case, path in zip(cases, paths) if not path.exists()]
+    for (_, path), answer in zip(new, linux.answers([case for case, _ in new]) if new else []):
+        path.write_text(json.dumps(answer))
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
 def both(cases):
     """(Linux's answer, the router's) for each case."""
     there = []
-    thread = threading.Thread(target=lambda: there.extend(linux.answers(cases)))
+    thread = threading.Thread(target=lambda: there.extend(linux_answers(cases)))
     thread.start()
     here = router(cases)
     thread.join()
@@ -224,10 +239,14 @@ def main():
     parser.add_argument("--raw", action="store_true", help="what differs on purpose, too")
     parser.add_argument("--save", help="append differences to this file, a JSON line each")
     parser.add_argument("--case", help="run the case of this file instead: lines, and `packet MICROSECONDS PORT HEX`")
+    parser.add_argument("--kept", metavar="DIR", help="keep Linux's answers in DIR, and take from there what was asked before")
     parser.add_argument("--record", type=int, metavar="N", help="record N cases without a difference")
     args = parser.parse_args()
     purpose.check(ROOT / "docs" / "differences.md")
-    global PROGRAM
+    global PROGRAM, KEPT
+    if args.kept:
+        KEPT = Path(args.kept)
+        KEPT.mkdir(parents=True, exist_ok=True)
     if args.seed is None:
         args.seed = random.SystemRandom().randrange(1 << 40)
     seeds = range(args.seed, args.seed + args.count)
