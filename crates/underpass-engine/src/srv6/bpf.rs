@@ -6,17 +6,18 @@
 use std::net::Ipv6Addr;
 
 use underpass_packet::ipv6_ext::Kind;
-use underpass_packet::srh::{self, SrhMut};
-use underpass_packet::{FromBytes, ipv6, protocol};
+use underpass_packet::srh::SrhMut;
+use underpass_packet::{FromBytes, ipv6, protocol, srh};
 
-use super::endpoint::{active_srh, extensions};
-use super::headend::insert_srh;
 use crate::bpf::{Fault, Field, General, Helper, Host, Machine, Memory, Out};
 use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::hmac::{Check, Keys};
+use crate::srv6::end::{active_srh, extensions};
+use crate::srv6::headend::insert_srh;
 use crate::tables::{Bpf, LookupId};
-use crate::worker::{Refusal, ipv6_check};
+use crate::worker::ipv6_check;
+use crate::worker::verdict::Refusal;
 
 const ENETUNREACH: i64 = 101;
 const EBADMSG: i64 = 74;
@@ -265,7 +266,13 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
     }
 
     /// `bpf_lwt_seg6_action`.
-    fn action(&mut self, memory: &Memory<'_>, action: u32, parameter: u64, len: u32) -> Result<u64, Fault> {
+    pub(crate) fn action(
+        &mut self,
+        memory: &Memory<'_>,
+        action: u32,
+        parameter: u64,
+        len: u32,
+    ) -> Result<u64, Fault> {
         let Some(parameter) = Out::copy(memory, self.packet.bytes(), parameter, len.into())? else {
             return Ok(error(EINVAL));
         };
@@ -357,7 +364,7 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
     }
 
     /// `BPF_LWT_ENCAP_SEG6_INLINE` of `bpf_push_seg6_encap`.
-    fn insert(&mut self, srh: &[u8], mark: u32) -> Result<(), i64> {
+    pub(crate) fn insert(&mut self, srh: &[u8], mark: u32) -> Result<(), i64> {
         insert_srh(self.packet, srh).map_err(|_| ENOMEM)?;
         // The destination is the segment that the list begins with, wherever segments left points.
         let first = last_entry(srh);
@@ -390,7 +397,7 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
     }
 
     /// `BPF_LWT_ENCAP_SEG6` of `bpf_push_seg6_encap`: `seg6_do_srh_encap`.
-    fn encapsulate(&mut self, srh: &[u8], mark: u32) -> Result<(), i64> {
+    pub(crate) fn encapsulate(&mut self, srh: &[u8], mark: u32) -> Result<(), i64> {
         let first = last_entry(srh).ok_or(EINVAL)?;
         let [a, b, c, d, _, _, _, hop_limit] = *self.packet.bytes().first_chunk().ok_or(EINVAL)?;
         let payload_length = u16::try_from(self.packet.len() + srh.len()).map_err(|_| ENOMEM)?;

@@ -12,9 +12,71 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::hmac::Keys;
-use crate::tables::{Headend, HeadendMode};
+use crate::srv6;
+use crate::tables::{Headend, HeadendMode, StoredNextHop};
 use crate::trace::{Event, Trace};
-use crate::worker::{GENERATED, IcmpError, NOT_FORWARDED, Refusal, Road, Step};
+use crate::worker::insert::open_gap_fast;
+use crate::worker::metadata::{GENERATED, NOT_FORWARDED, Road};
+use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
+use crate::worker::verdict::{Refusal, Step};
+use crate::worker::{IcmpError, View};
+
+/// Puts a policy's headers around the packet of `len` bytes in a frame, or around the frame, and sends it to
+/// their next hop. `advance`: the packet goes to this segment of its own list first.
+#[inline(always)]
+pub(crate) fn headend_fast(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    policy: &Headend,
+    advance: Option<(u8, Ipv6Addr)>,
+) -> Option<FastVerdict> {
+    let next_hop = view.next_hop(policy.via.resolved)?;
+    let header = &*policy.header;
+    // How much of the Ethernet header goes inside.
+    let framed = match policy.mode {
+        HeadendMode::Encap => 0,
+        HeadendMode::L2Encap => ETHERNET,
+        HeadendMode::Inline => return insert_fast(next_hop, packet, len, header),
+    };
+    let outer_len = header.len() + framed + len;
+    let mac = addresses(next_hop, outer_len)?;
+    let payload_length = u16::try_from(outer_len - underpass_packet::ipv6::Header::LEN).ok()?;
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let inherited = srv6::inherited(packet.bytes().get(ETHERNET..)?, false).ok()?;
+    let bytes = packet.push(header.len() + framed).ok()?;
+    let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+    if let Some((left, segment)) = advance {
+        let inside = bytes.get_mut(header.len() + framed..)?.first_chunk_mut()?;
+        srv6::write_segment(inside, left, segment);
+    }
+    write_header(head, mac, ethernet::IPV6);
+    let next_header = if framed > 0 { protocol::ETHERNET } else { inherited.next_header };
+    srv6::write_headers(bytes, header, payload_length, &inherited, next_header)?;
+    bytes[7] -= 1;
+    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// Puts an SRH behind the IPv6 header of the packet of `len` bytes in a frame, the packet's destination its
+/// last segment, and sends it to the next hop of the first. `None`: it is not IPv6, or not so simple.
+#[inline(never)]
+pub(crate) fn insert_fast(
+    next_hop: &StoredNextHop,
+    packet: &mut Packet,
+    len: usize,
+    srh: &[u8],
+) -> Option<FastVerdict> {
+    // The last, at 0, is filled in below.
+    let left = usize::from(*srh.get(3)?).checked_sub(1)?;
+    let first: &[u8; 16] = srh.get(24 + 16 * left..)?.first_chunk()?;
+    let gap = open_gap_fast(next_hop, packet, len, srh.len(), first)?;
+    srv6::copy(srh, gap.room);
+    gap.room[0] = gap.next_header;
+    *gap.room.get_mut(8..)?.first_chunk_mut()? = gap.destination;
+    Some(gap.out)
+}
 
 /// Puts a policy's headers before the packet and sends it on its way.
 pub(crate) fn headend<T: Trace>(
@@ -182,7 +244,7 @@ fn insert(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
 }
 
 /// Puts `srh` behind the IPv6 header.
-pub(super) fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), Drop> {
+pub(crate) fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), Drop> {
     let (header, _) = ipv6::Header::ref_from_prefix(packet.bytes()).map_err(|_| Drop::Ip6Truncated)?;
     let destination = header.destination;
     let list = Srh::parse(srh).map_err(|_| Drop::SrhMalformed)?;

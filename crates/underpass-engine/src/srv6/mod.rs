@@ -1,12 +1,15 @@
 //! Segment routing over IPv6: the endpoint behaviours of local SIDs and the policy headend, RFC 8986.
 
-mod bpf;
-mod endpoint;
-mod flavours;
-mod headend;
+pub(crate) mod bpf;
+pub(crate) mod decap;
+pub(crate) mod end;
+pub(crate) mod endpoint;
+pub(crate) mod flavors;
+pub(crate) mod headend;
+pub(crate) mod program;
 
-pub(crate) use bpf::{Found, Next, next_segment, run as run_program};
-pub(crate) use endpoint::{
-    LEAST_ETHERTYPE, Onward, advance_at, endpoint, name, next_segment_plain, plain_inner, write_segment,
-};
-pub(crate) use headend::{copy, headend, inherited, open_gap, take_out, write_headers};
+pub(crate) use crate::srv6::bpf::{next_segment, run as run_program};
+pub(crate) use crate::srv6::decap::find_inner_fast;
+pub(crate) use crate::srv6::end::{advance_at, next_segment_fast, write_segment};
+pub(crate) use crate::srv6::endpoint::{endpoint, name};
+pub(crate) use crate::srv6::headend::{copy, headend, inherited, open_gap, take_out, write_headers};

@@ -6,18 +6,18 @@
 
 use underpass_packet::ethernet;
 
-use super::hook::{Asked, Redirected, Way, apply_type, place_of, with_header};
-use super::{Burst, Path, View};
 use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::Drop;
 use crate::qos::qdisc::{Enqueued, Origin};
 use crate::qos::{Place, packet_type};
 use crate::trace::{Event, Trace};
+use crate::worker::hook::{Asked, Redirected, Way, apply_type, place_of, with_header};
+use crate::worker::{Burst, Path, View};
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Asks the packets that are about to leave, and sends redirected ones on their way.
     #[inline(always)]
-    pub(super) fn leave_hooks<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+    pub(crate) fn leave_hooks<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
         if view.tables.asks_leaving() || !self.hooks.redirected.is_empty() {
             self.leave_hooks_that_ask(view, trace);
         }

@@ -10,40 +10,24 @@
 //! for the cache. Where a table is not, the packet waits for the others of its burst, and they are
 //! looked up together.
 
-mod arp;
-mod bpf;
-mod carry;
-mod chain;
-mod egress;
-mod express;
-mod fragment;
-mod group;
-mod hold;
-mod hook;
-mod host;
-mod icmp;
-mod ioam;
-mod ipv4;
-mod ipv6;
-mod kept;
-mod local;
-mod lsp;
-mod mpls;
-mod ndp;
-mod options;
-mod reassemble;
-mod recent;
-mod reset;
-mod road;
-mod room;
-mod rpl;
-mod rules;
-mod segments;
-mod shape;
-mod step;
-mod transmit;
-mod tunnel;
-mod vrf;
+pub(crate) mod burst;
+pub(crate) mod egress;
+pub(crate) mod family;
+pub(crate) mod fibs;
+pub(crate) mod headroom;
+pub(crate) mod hook;
+pub(crate) mod insert;
+pub(crate) mod lookup;
+pub(crate) mod metadata;
+pub(crate) mod neighbour;
+pub(crate) mod prefetch;
+pub(crate) mod recent;
+pub(crate) mod rewrite;
+pub(crate) mod run;
+pub(crate) mod shape;
+pub(crate) mod slow_path;
+pub(crate) mod transmit;
+pub(crate) mod verdict;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -56,37 +40,37 @@ use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::Drop;
 use crate::hmac::{Check, Require};
 use crate::limiter::{Limiter, Nanos};
+use crate::path::reassemble::Reassembly;
+use crate::srv6::program::Programs;
 use crate::tables::{Guard, Link, LinkId, Lookup, LookupId, Reader, Tables};
 use crate::trace::{Event, Trace};
+use crate::worker::burst::{BurstContext, Env};
+use crate::worker::fibs::Fibs;
+use crate::worker::hook::{Hooks, place_of};
+use crate::worker::metadata::LABELLED;
+use crate::worker::neighbour::Holds;
+use crate::worker::recent::Recent;
+use crate::worker::shape::Shape;
+use crate::worker::transmit::Transmit;
 
-use bpf::Programs;
-use chain::Fibs;
-use express::{Common, Company};
-use hold::Holds;
-pub use hold::Unresolved;
-use hook::{Hooks, place_of};
-pub(crate) use icmp::Error as IcmpError;
-pub(crate) use ipv4::{check as ipv4_check, plain as ipv4_plain};
-pub(crate) use ipv6::{check as ipv6_check, plain as ipv6_plain};
-pub use kept::{Keeper, Kept};
-use reassemble::Reassembly;
-use recent::Recent;
-use road::LABELLED;
-pub(crate) use road::{GENERATED, NOT_FORWARDED, Road};
-use shape::Shape;
-pub(crate) use step::{Refusal, Step};
-pub(crate) use transmit::QUEUE;
-use transmit::Transmit;
+pub(crate) use crate::path::icmp::Error as IcmpError;
+pub(crate) use crate::path::ipv4::{check as ipv4_check, plain as ipv4_plain};
+pub(crate) use crate::path::ipv6::{check as ipv6_check, plain as ipv6_plain};
+pub use crate::path::kept::{Keeper, Kept};
+pub(crate) use crate::worker::metadata::Road;
+pub use crate::worker::neighbour::Unresolved;
+pub(crate) use crate::worker::transmit::QUEUE;
+pub(crate) use crate::worker::verdict::Step;
 
 /// A burst of packets that came in by one port.
 pub type Burst = ArrayVec<Packet, BURST>;
 
 /// Look-ups that one packet may ask for: more is a loop through the router's own tunnels.
-const MAX_TURNS: u8 = 16;
+pub(crate) const MAX_TURNS: u8 = 16;
 
 /// Encapsulations that one packet may get: `XMIT_RECURSION_LIMIT` in Linux, whose `lwtunnel_input` drops the packet
 /// that is to get one more.
-const MAX_ENCAPSULATIONS: u8 = 8;
+pub(crate) const MAX_ENCAPSULATIONS: u8 = 8;
 
 /// Linux's `icmp_msgs_per_sec` and `icmp_msgs_burst`.
 const ICMP_RATE: (u64, u64) = (1000, 50);
@@ -94,10 +78,10 @@ const ICMP_RATE: (u64, u64) = (1000, 50);
 /// One thread's share of the router. `COUNT` compiles the counters of behaviours in or out; every
 /// router counts, only the measurement of what counting costs does not.
 pub struct Worker<const COUNT: bool = true> {
-    tables: Arc<Tables>,
-    reader: Reader,
-    path: Path<COUNT>,
-    epoch: Nanos,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) reader: Reader,
+    pub(crate) path: Path<COUNT>,
+    pub(crate) epoch: Nanos,
 }
 
 /// What the path of a packet changes; apart from the tables, which it only reads.
@@ -106,34 +90,34 @@ pub(crate) struct Path<const COUNT: bool> {
     pub(crate) transmit: Transmit,
     pub(crate) counters: Arc<Counters>,
     pub(crate) totals: Totals,
-    run: Run,
+    pub(crate) run: Run,
     /// What came in with labels, in this burst.
-    labelled: mpls::Labelled,
-    icmp: Limiter,
+    pub(crate) labelled: crate::mpls::Labelled,
+    pub(crate) icmp: Limiter,
     /// Whether the router has no kernel beside it and answers ARP, neighbour discovery and pings itself.
-    answers: bool,
+    pub(crate) answers: bool,
     /// Who knows which frames the kernel keeps, where there is one.
-    keeper: Option<Box<dyn Keeper>>,
+    pub(crate) keeper: Option<Box<dyn Keeper>>,
     /// What waits for a neighbour, where somebody can be asked for it.
-    holds: Option<Holds>,
+    pub(crate) holds: Option<Holds>,
     /// Queues of queueing disciplines.
-    shape: Shape,
+    pub(crate) shape: Shape,
     /// Fragments for the router itself.
-    reassembly: Reassembly,
+    pub(crate) reassembly: Reassembly,
     /// What runs the programs of SIDs.
-    programs: Box<Programs>,
+    pub(crate) programs: Box<Programs>,
     /// The number of the worker.
-    number: usize,
+    pub(crate) number: usize,
     /// The identification of the last outer IPv4 header.
-    identification: u16,
-    hooks: Hooks,
+    pub(crate) identification: u16,
+    pub(crate) hooks: Hooks,
     /// Look-ups that were made lately; while a burst is taken in, they are with its tables.
-    recent: Recent,
+    pub(crate) recent: Recent,
 }
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
 #[derive(Default)]
-struct Run {
+pub(crate) struct Run {
     counter: Option<CounterId>,
     packets: u64,
     bytes: u64,
@@ -149,10 +133,10 @@ pub(crate) struct View<'a> {
 }
 
 /// A packet that waits for the look-ups of its burst.
-struct Waiting {
-    road: Road,
-    lookup: LookupId,
-    ipv6: bool,
+pub(crate) struct Waiting {
+    pub(crate) road: Road,
+    pub(crate) lookup: LookupId,
+    pub(crate) ipv6: bool,
 }
 
 impl<'a> View<'a> {
@@ -168,20 +152,20 @@ impl<'a> View<'a> {
 
     /// What is asked of the HMACs of what has come in by a link.
     #[inline]
-    fn check(&self, ingress: LinkId) -> Check<'a> {
+    pub(crate) fn check(&self, ingress: LinkId) -> Check<'a> {
         let require = self.link(ingress).map_or(Require::Present, |link| link.require_hmac);
         Check { require, keys: self.tables.hmac_keys(self.guard) }
     }
 
     #[inline]
-    fn lookup(&self, id: LookupId) -> Option<&'a Lookup> {
+    pub(crate) fn lookup(&self, id: LookupId) -> Option<&'a Lookup> {
         self.tables.lookup(id, self.guard)
     }
 
     /// Where the router looks up what it sends itself in the routing instance of these tables. It names the instance:
     /// by which link packets come in may decide how they are looked up, not to which instance they belong.
     #[cold]
-    fn own_lookup(&self, id: LookupId) -> LookupId {
+    pub(crate) fn own_lookup(&self, id: LookupId) -> LookupId {
         self.lookup(id).and_then(|lookup| lookup.own).unwrap_or(id)
     }
 }
@@ -195,7 +179,7 @@ impl<const COUNT: bool> Worker<COUNT> {
             counters: Arc::clone(reader.counters()),
             totals: Totals::default(),
             run: Run::default(),
-            labelled: mpls::Labelled::default(),
+            labelled: crate::mpls::Labelled::default(),
             icmp: Limiter::new(ICMP_RATE.0, ICMP_RATE.1),
             answers: true,
             keeper: None,
@@ -302,7 +286,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Takes a burst from behind the ingress hook of a link to its verdicts. `false`: the link is a tunnel, and
     /// the burst what the host sends by it.
-    fn take_in<T: Trace>(
+    pub(crate) fn take_in<T: Trace>(
         &mut self,
         view: &View<'_>,
         (port, ingress, link): (PortId, LinkId, &Link),
@@ -320,9 +304,9 @@ impl<const COUNT: bool> Path<COUNT> {
         fibs.recent = std::mem::take(&mut self.recent);
         fibs.recent.begin(view.tables);
         let mut waiting = ArrayVec::<Waiting, BURST>::new();
-        let common = Common::new(view, &mut fibs, port, ingress, link);
-        let mut company = Company { common: &common, fibs: &mut fibs, waiting: &mut waiting, trace };
-        self.take_all(&mut company, burst);
+        let env = Env::new(view, &mut fibs, port, ingress, link);
+        let mut context = BurstContext { env: &env, fibs: &mut fibs, waiting: &mut waiting, trace };
+        self.fast_path(&mut context, burst);
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
         }
@@ -331,12 +315,16 @@ impl<const COUNT: bool> Path<COUNT> {
         true
     }
 
-    /// Takes a packet that is not of the common kind, or that is watched, from its frame along its own road.
+    /// Takes a packet that is not sound and for this router, or that is watched, from its frame along the slow path.
     #[cold]
     #[inline(never)]
-    fn take_own_road<T: Trace>(&mut self, company: &mut Company<'_, '_, '_, T>, mut packet: Packet) {
-        let Common { view, ingress, port, link, extra, .. } = *company.common;
-        company.trace.step(Event::Received(port), &packet);
+    pub(crate) fn enter_slow_path<T: Trace>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        mut packet: Packet,
+    ) {
+        let Env { view, ingress, port, link, extra, .. } = *context.env;
+        context.trace.step(Event::Received(port), &packet);
         let (step, target, len) = classify(packet.bytes(), link, self.answers);
         packet.narrow(ethernet::Header::LEN, len);
         let at = packet.headroom();
@@ -349,12 +337,12 @@ impl<const COUNT: bool> Path<COUNT> {
             Step::Look6(_) => road.target6 = Ipv6Addr::from_bits(target),
             _ => {}
         }
-        self.carry(view, company.fibs, road, step, company.waiting, company.trace);
+        self.slow_path(view, context.fibs, road, step, context.waiting, context.trace);
     }
 
     /// Counts a packet of a behaviour, together with those before it that have the same counter.
     #[inline(always)]
-    fn count(&mut self, counter: Option<CounterId>, bytes: usize) {
+    pub(crate) fn count(&mut self, counter: Option<CounterId>, bytes: usize) {
         if !COUNT || counter.is_none() {
             return;
         }
@@ -392,7 +380,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    fn end_of_burst<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+    pub(crate) fn end_of_burst<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
         self.leave_hooks(view, trace);
         self.shape(view, trace);
         self.leave_hooks(view, trace);
@@ -405,7 +393,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Counts a packet as dropped, and takes it out of its behaviour's count where Linux returns an
     /// error to the behaviour that forwarded it.
-    fn count_drop(&mut self, road: &mut Road, reason: Drop) {
+    pub(crate) fn count_drop(&mut self, road: &mut Road, reason: Drop) {
         let error = matches!(
             reason,
             Drop::HopLimitExceeded
@@ -451,7 +439,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
 /// Bytes of a burst of frames.
 #[inline(always)]
-fn bytes_of(burst: &[Packet]) -> u64 {
+pub(crate) fn bytes_of(burst: &[Packet]) -> u64 {
     burst.iter().map(|packet| packet.len() as u64).sum()
 }
 
@@ -459,24 +447,24 @@ fn bytes_of(burst: &[Packet]) -> u64 {
 /// sound. What is to happen next, the address to be looked up if that is a look-up (of IPv4 in the lower
 /// bits), and the length of the packet behind the link layer.
 #[inline(always)]
-fn classify(frame: &[u8], link: &Link, answers: bool) -> (Step, u128, usize) {
+pub(crate) fn classify(frame: &[u8], link: &Link, answers: bool) -> (Step, u128, usize) {
     let Ok((header, packet)) = ethernet::Header::parse(frame) else {
         return (Step::drop(Drop::EthernetTruncated), 0, 0);
     };
     if header.destination != link.mac {
-        let (step, len) = group::of_other_station(header, packet, answers);
+        let (step, len) = crate::path::group::of_other_station(header, packet, answers);
         return (step, 0, len);
     }
     let ethertype = header.ethertype.get();
     if ethertype == ethernet::IPV6 {
-        return match ipv6::check(packet) {
+        return match crate::path::ipv6::check(packet) {
             Ok(checked) if checked.unusual || !link.forward6 => (Step::Unusual, 0, checked.len),
             Ok(checked) => (Step::Look6(link.lookup), checked.destination.to_bits(), checked.len),
             Err(reason) => (Step::drop(reason), 0, packet.len()),
         };
     }
     if ethertype == ethernet::IPV4 {
-        return match ipv4::check(packet) {
+        return match crate::path::ipv4::check(packet) {
             Ok(checked) if checked.unusual || !link.forward4 => (Step::Unusual, 0, checked.len),
             Ok(checked) => (Step::Look4(link.lookup), checked.destination.to_bits().into(), checked.len),
             Err(reason) => (Step::drop(reason), 0, packet.len()),
@@ -487,13 +475,13 @@ fn classify(frame: &[u8], link: &Link, answers: bool) -> (Step, u128, usize) {
 
 /// What is done with a frame of another EtherType.
 #[cold]
-fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -> Step {
+pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -> Step {
     match ethertype {
         ethernet::MPLS if mpls => Step::Label,
         ethernet::MPLS => Step::drop(Drop::MplsOff),
         ethernet::ARP if answers => Step::Arp,
         ethernet::ARP => Step::Deliver,
-        ethernet::VLAN | ethernet::SERVICE_VLAN if group::is_priority_tag(packet) => Step::Untag,
+        ethernet::VLAN | ethernet::SERVICE_VLAN if crate::path::group::is_priority_tag(packet) => Step::Untag,
         ethernet::VLAN | ethernet::SERVICE_VLAN => Step::drop(Drop::VlanUnknown),
         _ => Step::drop(Drop::EtherTypeUnknown),
     }
@@ -501,10 +489,10 @@ fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -> Step {
 
 /// The EtherType of a packet on its road.
 #[inline(always)]
-fn ethertype(road: &Road) -> u16 {
+pub(crate) fn ethertype(road: &Road) -> u16 {
     if road.is(LABELLED) {
         ethernet::MPLS
-    } else if ipv6::is(&road.packet) {
+    } else if crate::path::ipv6::is(&road.packet) {
         ethernet::IPV6
     } else {
         ethernet::IPV4

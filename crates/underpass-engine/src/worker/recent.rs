@@ -18,20 +18,20 @@ struct Slot {
 
 /// What addresses were looked up to. The default remembers nothing.
 #[derive(Default)]
-pub(super) struct Recent {
+pub(crate) struct Recent {
     slots: Box<[Slot]>,
     /// [`Tables::changes6`] when the burst began, above the bits of a [`LookupId`].
     changes: u64,
 }
 
 impl Recent {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { slots: vec![Slot::default(); SLOTS].into(), changes: 0 }
     }
 
     /// What was remembered before the tables changed is forgotten: to be called when a burst begins.
     #[inline(always)]
-    pub(super) fn begin(&mut self, tables: &Tables) {
+    pub(crate) fn begin(&mut self, tables: &Tables) {
         let changes = tables.changes6() << u32::BITS;
         if changes < self.changes {
             // Begun anew from 0, after 2³² changes.
@@ -41,20 +41,20 @@ impl Recent {
     }
 
     #[inline(always)]
-    fn tag(&self, lookup: LookupId) -> u64 {
+    pub(crate) fn tag(&self, lookup: LookupId) -> u64 {
         self.changes | u64::from(lookup.0)
     }
 
     /// What an address led to in these tables, if it is remembered.
     #[inline(always)]
-    pub(super) fn get(&self, lookup: LookupId, address: u128) -> Option<u32> {
+    pub(crate) fn get(&self, lookup: LookupId, address: u128) -> Option<u32> {
         let slot = self.slots.get(place(address))?;
         (slot.address == address && slot.tag == self.tag(lookup)).then_some(slot.leaf)
     }
 
     /// Remembers what an address leads to in these tables.
     #[inline(always)]
-    pub(super) fn put(&mut self, lookup: LookupId, address: u128, leaf: u32) {
+    pub(crate) fn put(&mut self, lookup: LookupId, address: u128, leaf: u32) {
         let tag = self.tag(lookup);
         if let Some(slot) = self.slots.get_mut(place(address)) {
             *slot = Slot { address, tag, leaf };

@@ -2,16 +2,21 @@
 
 use underpass_packet::ethernet;
 
-use super::road::{
-    Extra, GROUP, LABELLED, NOT_FORWARDED, RECORDS_ROUTE, RECORDS_TIMES, SWITCHED, TUNNELLED, UNFINISHED,
-};
-use super::{Path, Refusal, Road, Step, View, ethertype, fragment, ipv4, ipv6, lsp, mpls, tunnel};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
 use crate::drops::Drop;
-use crate::offload::{self, Cut};
+use crate::mpls::error;
+use crate::offload::Cut;
+use crate::path::{fragment, ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, QdiscId, Rewrite, TunnelId};
 use crate::trace::{Event, Trace};
+use crate::worker::metadata::{
+    Extra, GROUP, LABELLED, NOT_FORWARDED, RECORDS_ROUTE, RECORDS_TIMES, Road, SWITCHED, TUNNELLED,
+    UNFINISHED,
+};
+use crate::worker::verdict::{Refusal, Step};
+use crate::worker::{Path, View, ethertype};
+use crate::{mpls, offload, tunnel};
 
 /// Most packets that wait to be sent by one port.
 pub(crate) const QUEUE: usize = 1024;
@@ -60,7 +65,7 @@ impl Transmit {
     }
 
     #[cold]
-    fn make(&mut self, port: PortId) {
+    pub(crate) fn make(&mut self, port: PortId) {
         self.queues.resize_with(usize::from(port.0) + 1, || Queue {
             packets: Vec::with_capacity(QUEUE),
             counted: 0,
@@ -94,19 +99,19 @@ impl Transmit {
     }
 
     /// How many ports have a queue.
-    pub(super) fn ports(&self) -> usize {
+    pub(crate) fn ports(&self) -> usize {
         self.queues.len()
     }
 
     /// Whether packets have come into the queue of a port whose link has a qdisc.
     #[inline]
-    pub(super) fn any_new(&self, view: &View<'_>) -> bool {
+    pub(crate) fn any_new(&self, view: &View<'_>) -> bool {
         (0..self.queues.len()).any(|port| self.root_of_new(view, PortId(port as u16)).is_some())
     }
 
     /// The link of a port and its root qdisc, if packets have come into the port's queue and there is one.
     #[inline]
-    pub(super) fn root_of_new(&self, view: &View<'_>, port: PortId) -> Option<(LinkId, QdiscId)> {
+    pub(crate) fn root_of_new(&self, view: &View<'_>, port: PortId) -> Option<(LinkId, QdiscId)> {
         let queue = self.queues.get(usize::from(port.0))?;
         if queue.packets.len() == queue.shaped {
             return None;
@@ -118,7 +123,7 @@ impl Transmit {
     }
 
     /// Takes back what has come into the queue of a port.
-    pub(super) fn take_new(&mut self, port: PortId, into: &mut Vec<Packet>) {
+    pub(crate) fn take_new(&mut self, port: PortId, into: &mut Vec<Packet>) {
         if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
             let taken = queue.packets.drain(queue.shaped..);
             into.extend(taken.inspect(|packet| queue.bytes = queue.bytes.wrapping_sub(packet.len() as u64)));
@@ -127,7 +132,7 @@ impl Transmit {
     }
 
     /// Puts a frame that need not go through the link's qdisc into the queue of `port`, behind which none is that need.
-    pub(super) fn push_back(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+    pub(crate) fn push_back(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
         self.push(port, packet, len)?;
         if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
             queue.shaped = queue.packets.len();
@@ -137,12 +142,12 @@ impl Transmit {
     }
 
     /// Whether a port has packets that have not been asked.
-    pub(super) fn has_unasked(&self, port: PortId) -> bool {
+    pub(crate) fn has_unasked(&self, port: PortId) -> bool {
         self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.asked < queue.packets.len())
     }
 
     /// Takes the packets of a port that have not been asked.
-    pub(super) fn take_unasked(&mut self, port: PortId, into: &mut Vec<Packet>) {
+    pub(crate) fn take_unasked(&mut self, port: PortId, into: &mut Vec<Packet>) {
         if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
             let taken = queue.packets.drain(queue.asked..);
             into.extend(taken.inspect(|packet| queue.bytes = queue.bytes.wrapping_sub(packet.len() as u64)));
@@ -160,12 +165,12 @@ impl Transmit {
 
     /// Whether the queue of a port has no room for what a qdisc lets go: it keeps some for what comes in a burst.
     #[inline]
-    pub(super) fn is_full(&self, port: PortId) -> bool {
+    pub(crate) fn is_full(&self, port: PortId) -> bool {
         self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.packets.len() >= QUEUE - QUEUE / 4)
     }
 
     /// Whether that is so of any port.
-    pub(super) fn any_full(&self) -> bool {
+    pub(crate) fn any_full(&self) -> bool {
         (0..self.queues.len()).any(|port| self.is_full(PortId(port as u16)))
     }
 
@@ -209,7 +214,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// Ends what has been sent by the ports of links that swallow it.
     #[cold]
     #[inline(never)]
-    pub(super) fn swallow(&mut self, view: &View<'_>) {
+    pub(crate) fn swallow(&mut self, view: &View<'_>) {
         for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
             let link = view.tables.port_link(port, view.guard);
             if link.is_some_and(|(_, link)| link.swallows) {
@@ -220,7 +225,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Forwards to a next hop: hop limit, MTU, link layer.
     #[inline(always)]
-    pub(super) fn forward<T: Trace>(
+    pub(crate) fn forward<T: Trace>(
         &mut self,
         view: &View<'_>,
         road: &mut Road,
@@ -254,7 +259,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Puts the link-layer header before an IP packet, which is moved if it has no room for it.
     #[inline(always)]
-    pub(super) fn put_link_layer<T: Trace>(
+    pub(crate) fn put_link_layer<T: Trace>(
         &mut self,
         road: &mut Road,
         rewrite: &Rewrite,
@@ -271,7 +276,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// What is done to a packet before it leaves by `next_hop`, but for the link layer. `Ok(false)`: it has
     /// to be fragmented.
     #[inline(always)]
-    pub(super) fn leave(
+    pub(crate) fn leave(
         &mut self,
         view: &View<'_>,
         road: &mut Road,
@@ -305,7 +310,7 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Cuts an IPv4 packet that is too long into fragments and sends them; labels on the packet stand before each.
-    pub(super) fn send_cut<T: Trace>(
+    pub(crate) fn send_cut<T: Trace>(
         &mut self,
         view: &View<'_>,
         road: &mut Road,
@@ -313,9 +318,9 @@ impl<const COUNT: bool> Path<COUNT> {
         mtu: u32,
         trace: &mut T,
     ) {
-        let mut stack = lsp::Stack::new();
+        let mut stack = error::Stack::new();
         if road.is(LABELLED) {
-            let len = lsp::stack_len(&road.packet);
+            let len = error::stack_len(&road.packet);
             stack.extend(road.packet.bytes().iter().copied().take(len));
             road.packet.pull(len);
         }
@@ -323,7 +328,7 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// The same, each fragment with the labels of a push.
-    pub(super) fn send_labelled_fragments<T: Trace>(
+    pub(crate) fn send_labelled_fragments<T: Trace>(
         &mut self,
         view: &View<'_>,
         road: &mut Road,
@@ -400,7 +405,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     let mut part = Road::new(fragment, at, ingress, extra);
                     part.extra.flags |= if labels.is_empty() { 0 } else { LABELLED | SWITCHED };
                     let step = self.enter_behind(view, &mut part, (tunnel, frame), trace);
-                    self.carry_alone(view, part, step, trace);
+                    self.slow_path_alone(view, part, step, trace);
                     continue;
                 }
             };
@@ -423,7 +428,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
 /// Where fragments go.
 #[derive(Clone, Copy)]
-pub(super) enum Exit<'a> {
+pub(crate) enum Exit<'a> {
     /// To this port, with this link-layer header.
     Port(PortId, &'a Rewrite),
     /// Into this tunnel, with the header of a frame where it carries frames.
@@ -432,7 +437,7 @@ pub(super) enum Exit<'a> {
 
 impl<'a> Exit<'a> {
     /// That of a next hop, and its MTU. `None`: its neighbour is not known.
-    pub(super) fn of(view: &View<'a>, id: NextHopId) -> Option<(Self, u32)> {
+    pub(crate) fn of(view: &View<'a>, id: NextHopId) -> Option<(Self, u32)> {
         let next_hop = view.tables.next_hop(id, view.guard)?;
         let exit = if next_hop.port == PortId::NONE {
             let (tunnel, frame) = tunnel::behind(view, id)?;
@@ -446,7 +451,7 @@ impl<'a> Exit<'a> {
 
 /// Sends an Ethernet frame as it is by a link, as End.DX2 does.
 #[inline(always)]
-pub(super) fn frame(view: &View<'_>, packet: &Packet, id: LinkId) -> Step {
+pub(crate) fn frame(view: &View<'_>, packet: &Packet, id: LinkId) -> Step {
     if let Some(tunnel) = view.tables.tunnels().of_link(id) {
         let fits = view.link(id).is_some_and(|link| packet.fits(link.mtu as usize + ethernet::Header::LEN));
         return if fits { Step::FrameInto(tunnel) } else { Step::drop(Drop::TooBig) };
@@ -465,11 +470,11 @@ pub(super) fn frame(view: &View<'_>, packet: &Packet, id: LinkId) -> Step {
 }
 
 /// Length of the rewrite of an Ethernet header without a VLAN tag.
-pub(super) const ETHERNET_REWRITE: u8 = 12;
+pub(crate) const ETHERNET_REWRITE: u8 = 12;
 
 /// Puts the link-layer header before a packet. `None`: no room.
 #[inline(always)]
-pub(super) fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
+pub(crate) fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype: u16) -> Option<()> {
     if rewrite.len == ETHERNET_REWRITE {
         return write_ethernet(packet, rewrite.bytes.first_chunk()?, ethertype);
     }
@@ -482,7 +487,7 @@ pub(super) fn write_link_layer(packet: &mut Packet, rewrite: &Rewrite, ethertype
 
 /// The same for Ethernet's own two addresses.
 #[inline(always)]
-pub(super) fn write_ethernet(packet: &mut Packet, addresses: &[u8; 12], ethertype: u16) -> Option<()> {
+pub(crate) fn write_ethernet(packet: &mut Packet, addresses: &[u8; 12], ethertype: u16) -> Option<()> {
     let frame: &mut [u8; 14] = packet.push_header().ok()?;
     frame[..12].copy_from_slice(addresses);
     frame[12..].copy_from_slice(&ethertype.to_be_bytes());

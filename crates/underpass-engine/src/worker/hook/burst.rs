@@ -1,7 +1,5 @@
 //! A burst of packets is asked at once, where all are in for the same.
 
-use super::super::{Burst, Path, View, bytes_of};
-use super::{Asked, apply_type};
 use crate::buffer::{Frames, Packet};
 use crate::counters::Counters;
 use crate::drops::Drop;
@@ -11,11 +9,13 @@ use crate::qos::{
 };
 use crate::tables::{Control, HookId, LinkId, Mirred, TcActionId, TcActionKind};
 use crate::trace::Trace;
+use crate::worker::hook::{Asked, apply_type};
+use crate::worker::{Burst, Path, View, bytes_of};
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Asks all packets of a burst; those that go on stay in it. Bytes of all frames.
     #[inline(never)]
-    pub(in super::super) fn ask_burst<T: Trace>(
+    pub(crate) fn ask_burst<T: Trace>(
         &mut self,
         view: &View<'_>,
         id: HookId,
@@ -111,7 +111,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// Takes those packets out of a burst that do not go on.
     #[cold]
     #[inline(never)]
-    fn refuse(
+    pub(crate) fn refuse(
         &mut self,
         hook: &StoredHook,
         (action, policer): (&StoredAction, &Policer),

@@ -1,18 +1,18 @@
 //! Who serves qdiscs: the worker, as soon as something may leave.
 
-use super::super::hook::{place_of, with_header};
-use super::super::{Burst, Path, View};
-use super::{INTO, LATEST, Place, ROUNDS};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
 use crate::qos::qdisc::Node;
 use crate::tables::QdiscId;
 use crate::trace::{Event, Trace};
+use crate::worker::hook::{place_of, with_header};
+use crate::worker::shape::{INTO, LATEST, Place, ROUNDS};
+use crate::worker::{Burst, Path, View};
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Sends what is due: before a burst is looked at, so that none of it stands in a queue at a time before it came.
     #[inline(always)]
-    pub(in super::super) fn catch_up<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+    pub(crate) fn catch_up<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
         if self.deadline_passed(view.now) {
             self.serve_due(view, trace);
         }
@@ -37,7 +37,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Takes note of qdiscs that have been changed.
     #[inline(always)]
-    pub(in super::super) fn follow_qdiscs<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+    pub(crate) fn follow_qdiscs<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
         if view.tables.qdisc_changes() != self.shape.changes {
             self.change_qdiscs(view, trace);
         }
@@ -75,7 +75,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// At the end of a burst: carries packets into qdiscs, and on from those that let them go.
     #[inline]
-    pub(in super::super) fn shape<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+    pub(crate) fn shape<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
         if !self.shape.pending.is_empty()
             || self.transmit.any_new(view)
             || !self.shape.inward.is_empty()

@@ -1,0 +1,329 @@
+//! Labels that end here: the IP packet below is looked up, or the label below.
+
+use arrayvec::ArrayVec;
+use underpass_packet::mpls::Entry;
+use underpass_packet::{FromBytes, IntoBytes, ethernet, ipv4, ipv6};
+
+use crate::buffer::Packet;
+use crate::counters::CounterId;
+use crate::drops::Drop;
+use crate::mpls::switch::{
+    LabelRun, Through, first_entry, first_label, has_bottom, label_fast, put_in_place,
+};
+use crate::tables::{IpVersion, LabelAction, StoredNextHop, Switch, SwitchTo};
+use crate::trace::Trace;
+use crate::worker::burst::{BurstContext, Packets};
+use crate::worker::fibs::{Chain, Fibs};
+use crate::worker::metadata::{BEHIND_LABEL, GENERATED, LABELLED, Road, SWITCHED};
+use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, next_hop, write_header};
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
+
+/// Where what is below the first label of a frame begins.
+const BELOW: usize = ETHERNET + Entry::LEN;
+
+/// Most labels below a label that are looked up on the fast path.
+const MOST_POPPED: usize = 4;
+
+/// What is done where a label ends, found once for packets in a row that have it.
+struct Ended<'a> {
+    /// The tables of each family, if it may be below and they are near.
+    fib4: Option<Chain<'a, u32>>,
+    fib6: Option<Chain<'a, u128>>,
+    /// Whether a label below is looked up.
+    labels: bool,
+    /// What the TTL loses before the packet is forwarded.
+    hop: u8,
+    /// Whether the TTL is that of the label.
+    propagate: bool,
+}
+
+impl<'a> Ended<'a> {
+    /// `None`: it is not so simple.
+    #[inline(always)]
+    fn new(view: &View<'a>, fibs: &mut Fibs<'a>, switch: &Switch) -> Option<Self> {
+        let SwitchTo::Here { lookup, labels, hop } = switch.to else { return None };
+        if view.tables.labels().is_uniform() {
+            // What is below takes over the class too.
+            return None;
+        }
+        let fib4 = if switch.payload == Some(IpVersion::V6) { None } else { fibs.near4(view, lookup) };
+        let fib6 = if switch.payload == Some(IpVersion::V4) { None } else { fibs.near6(view, lookup) };
+        Some(Self { fib4, fib6, labels, hop: u8::from(hop), propagate: switch.propagate })
+    }
+
+    /// Forwards the IP packet below the only label in a frame. `None`: it is not so simple, and as it was.
+    #[inline(always)]
+    fn forward(&self, view: &View<'a>, packet: &mut Packet, ttl: u8) -> Option<FastVerdict> {
+        let below = packet.bytes().get(BELOW..)?;
+        if let Some((target, len)) = ipv4_plain(below, view.tables.plain_bits4()) {
+            let next_hop = next_hop(view, self.fib4?.lookup(target, view.guard))?;
+            let left = self.left(if self.propagate { ttl } else { *below.get(8)? })?;
+            let (inside, out) = uncover_fast(packet, len, next_hop, ethernet::IPV4)?;
+            ipv4::Header::mut_from_prefix(inside).ok()?.0.update_ttl(left);
+            packet.narrow(Entry::LEN, ETHERNET + len);
+            return Some(out);
+        }
+        let (target, len) = ipv6_plain(below)?;
+        let next_hop = next_hop(view, self.fib6?.lookup(target, view.guard))?;
+        let left = self.left(if self.propagate { ttl } else { *below.get(7)? })?;
+        let (inside, out) = uncover_fast(packet, len, next_hop, ethernet::IPV6)?;
+        ipv6::Header::mut_from_prefix(inside).ok()?.0.hop_limit = left;
+        packet.narrow(Entry::LEN, ETHERNET + len);
+        Some(out)
+    }
+
+    /// What is left of a TTL when the packet is forwarded.
+    #[inline(always)]
+    fn left(&self, ttl: u8) -> Option<u8> {
+        let left = ttl.checked_sub(self.hop + 1)?;
+        (left > 0).then_some(left)
+    }
+}
+
+/// Writes the header of a frame in which the packet of `len` bytes is no longer behind a label. What is in it, and where
+/// it leaves.
+#[inline(always)]
+fn uncover_fast<'p>(
+    packet: &'p mut Packet,
+    len: usize,
+    next_hop: &StoredNextHop,
+    ethertype: u16,
+) -> Option<(&'p mut [u8], FastVerdict)> {
+    let mac = addresses(next_hop, len)?;
+    let frame = packet.bytes_mut().get_mut(Entry::LEN..)?;
+    let (head, inside) = frame.split_first_chunk_mut::<ETHERNET>()?;
+    write_header(head, mac, ethertype);
+    Some((inside, (next_hop.port, (ETHERNET + len) as u32)))
+}
+
+/// Switches a packet by the label below the first, if another takes its place. Where it leaves, and which label it was.
+/// `None`: it is not so simple, and as it was.
+#[inline(always)]
+fn switch_below(view: &View<'_>, packet: &mut Packet) -> Option<(FastVerdict, u32)> {
+    let stack = packet.bytes().get(BELOW..)?;
+    let (entry, _) = Entry::read_from_prefix(stack).ok()?;
+    if entry.ttl() <= 1 || !entry.is_bottom() && !has_bottom(stack) {
+        return None;
+    }
+    let labels = view.tables.labels();
+    let LabelAction::Swap { label, next_hop } = labels.get(entry.label())? else { return None };
+    let (len, next_hop) = (stack.len(), view.tables.next_hop(next_hop, view.guard)?);
+    let (stack, out) = uncover_fast(packet, len, next_hop, ethernet::MPLS)?;
+    entry.swapped(label, labels.kept(), entry.ttl() - 1).write_to_prefix(stack).ok()?;
+    packet.pull(Entry::LEN);
+    Some((out, entry.label()))
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes packets in a row to their ports whose first label is that of `packet`, which ends here as `switch` says. The
+    /// one that follows the run.
+    #[inline(never)]
+    pub(crate) fn pop_run<T: Trace>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        run: &mut LabelRun,
+        mut packet: Packet,
+        switch: &Switch,
+    ) -> Option<Packet> {
+        let view = context.env.view;
+        let Some(ended) = Ended::new(view, context.fibs, switch) else {
+            self.enter_slow_path(context, packet);
+            return packets.next();
+        };
+        let label = first_label(&packet);
+        // Of several ways the next packet's may be another.
+        let one_way = !matches!(view.tables.labels().get(label), Some(LabelAction::Ways(_)));
+        loop {
+            self.pop_one(context, run, packet, label, &ended);
+            packet = packets.next()?;
+            let same = one_way && context.env.is_labelled(packet.bytes()) && first_label(&packet) == label;
+            if !same {
+                return Some(packet);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn pop_one<T: Trace>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        run: &mut LabelRun,
+        mut packet: Packet,
+        label: u32,
+        ended: &Ended<'_>,
+    ) {
+        let view = context.env.view;
+        let bytes = packet.len() - ETHERNET;
+        let Some(entry) = first_entry(&packet).filter(|entry| entry.ttl() > 1) else {
+            return self.enter_slow_path(context, packet);
+        };
+        let out = if entry.is_bottom() {
+            ended.forward(view, &mut packet, entry.ttl())
+        } else if !ended.labels {
+            None
+        } else if let Some((out, below)) = switch_below(view, &mut packet) {
+            self.count(Some(CounterId::of_label(below)), bytes - Entry::LEN);
+            Some(out)
+        } else {
+            return self.pop_deep(context, run, packet);
+        };
+        match out {
+            Some(out) => {
+                self.count_label(run, (label, bytes), (out, &packet));
+                self.send_frame(out, packet, context.trace);
+            }
+            None => self.enter_slow_path(context, packet),
+        }
+    }
+
+    /// Takes a packet to its port that has several labels, of which the first and perhaps others end here.
+    #[inline(never)]
+    fn pop_deep<T: Trace>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        run: &mut LabelRun,
+        mut packet: Packet,
+    ) {
+        let (view, bytes) = (context.env.view, packet.len() - ETHERNET);
+        let first = first_label(&packet);
+        let mut below = ArrayVec::<u32, MOST_POPPED>::new();
+        let out = loop {
+            // The frame begins later by that; its header is written anew where it leaves.
+            packet.pull(Entry::LEN);
+            below.push(first_label(&packet));
+            let switch = match label_fast(view, &mut packet) {
+                Some(Through::FastVerdict(out)) => break Some(out),
+                Some(Through::Ends(switch)) => switch,
+                None => break None,
+            };
+            let (entry, ended) = (first_entry(&packet), Ended::new(view, context.fibs, switch));
+            match (entry, ended) {
+                (Some(entry), Some(ended)) if entry.is_bottom() => {
+                    break ended.forward(view, &mut packet, entry.ttl());
+                }
+                (Some(_), Some(Ended { labels: true, .. })) if !below.is_full() => {}
+                _ => break None,
+            }
+        };
+        let Some(out) = out else {
+            // As many bytes as have been taken off, which are still there.
+            let _ = packet.push(below.len() * Entry::LEN);
+            return self.enter_slow_path(context, packet);
+        };
+        self.count_label(run, (first, bytes), (out, &packet));
+        if COUNT {
+            for (label, popped) in below.into_iter().zip(1..) {
+                self.count(Some(CounterId::of_label(label)), bytes - popped * Entry::LEN);
+            }
+        }
+        self.send_frame(out, packet, context.trace);
+    }
+}
+
+/// Takes off the label `entry`, which is still on the packet, and does what its route says.
+pub(crate) fn switch_to(
+    view: &View<'_>,
+    road: &mut Road,
+    entry: Entry,
+    switch: &Switch,
+) -> Result<Step, Drop> {
+    if switch.labels.is_empty() {
+        road.packet.pull(Entry::LEN);
+        let lower = !matches!(switch.to, SwitchTo::Here { hop: false, .. });
+        uncover(view, road, entry, (switch.propagate, lower), switch.payload)?;
+    } else {
+        put_in_place(view, road, entry, &switch.labels)?;
+    }
+    match switch.to {
+        SwitchTo::NextHop(next_hop) => Ok(Step::Forward(next_hop)),
+        SwitchTo::Here { lookup, labels, .. } if road.is(LABELLED) => {
+            let turn = if labels { Step::Label } else { Step::drop(Drop::MplsOff) };
+            Ok(if road.turn(lookup) { turn } else { Step::drop(Drop::Loop) })
+        }
+        SwitchTo::Here { lookup, .. } => {
+            road.extra.flags = road.extra.flags & !SWITCHED | BEHIND_LABEL;
+            let bytes = road.packet.bytes();
+            if bytes.first().is_some_and(|first| first >> 4 == 6) {
+                let checked = ipv6_check(bytes)?;
+                road.packet.truncate(checked.len);
+                road.behaved(None, 0, checked.unusual);
+                Ok(Step::look6(road, lookup, checked.destination))
+            } else {
+                let checked = ipv4_check(bytes)?;
+                road.packet.truncate(checked.len);
+                road.behaved(None, 0, checked.unusual);
+                Ok(Step::look4(road, lookup, checked.destination))
+            }
+        }
+    }
+}
+
+/// What was below a label that has been taken off: another one, or an IP packet, which takes over its TTL.
+pub(crate) fn uncover(
+    view: &View<'_>,
+    road: &mut Road,
+    entry: Entry,
+    (propagate, lower): (bool, bool),
+    payload: Option<IpVersion>,
+) -> Result<(), Drop> {
+    let class = handed_class(view, entry, propagate);
+    if !entry.is_bottom() {
+        return hand_label(road.packet.bytes_mut(), class).ok_or(Drop::LabelStackMalformed);
+    }
+    road.extra.flags &= !LABELLED;
+    let lower = lower && !road.is(GENERATED);
+    hand_ip(road.packet.bytes_mut(), entry, (propagate, lower), (class, payload))
+        .map(|_| ())
+        .ok_or(Drop::LabelPayload)
+}
+
+/// The traffic class that what is below a label takes over from it: RFC 3270 section 2.6.2. None where it keeps its
+/// own TTL: the pipe model of section 2.6.3.
+#[inline(always)]
+fn handed_class(view: &View<'_>, entry: Entry, propagate: bool) -> Option<u8> {
+    (view.tables.labels().is_uniform() && propagate).then(|| entry.traffic_class())
+}
+
+/// Gives the label at the front of `stack` a class, if there is one. `None`: there is no label.
+#[inline(always)]
+fn hand_label(stack: &mut [u8], class: Option<u8>) -> Option<()> {
+    if let Some(class) = class {
+        let (entry, _) = Entry::mut_from_prefix(stack).ok()?;
+        *entry = entry.with_traffic_class(class);
+    }
+    Some(())
+}
+
+/// Gives an IP packet the TTL of the label that was taken off it, or leaves it its own; less one if that is
+/// to be lowered: RFC 3443 sections 5.3 and 5.4. A class goes into the bits of the DSCP that select one; its others
+/// and ECN stay. The EtherType of what it is. `None`: it is not as `payload` says, and as it was.
+#[inline(always)]
+pub(crate) fn hand_ip(
+    packet: &mut [u8],
+    entry: Entry,
+    (propagate, lower): (bool, bool),
+    (class, payload): (Option<u8>, Option<IpVersion>),
+) -> Option<u16> {
+    let is6 = packet.first()? >> 4 == 6;
+    let given = |own: u8, class: u8| own & 0x1f | class << 5;
+    let new = |own| if propagate { entry.ttl() } else { own }.saturating_sub(u8::from(lower));
+    if is6 && payload != Some(IpVersion::V4) {
+        let (header, _) = ipv6::Header::mut_from_prefix(packet).ok()?;
+        header.hop_limit = new(header.hop_limit);
+        if let Some(class) = class {
+            header.set_traffic_class(given(header.traffic_class(), class));
+        }
+        return Some(ethernet::IPV6);
+    }
+    let (header, _) = ipv4::Header::mut_from_prefix(packet).ok()?;
+    if header.version() != 4 || payload == Some(IpVersion::V6) {
+        return None;
+    }
+    header.update_ttl(new(header.ttl));
+    if let Some(class) = class {
+        header.update_tos(given(header.tos, class));
+    }
+    Some(ethernet::IPV4)
+}

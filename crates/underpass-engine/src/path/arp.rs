@@ -1,0 +1,77 @@
+//! ARP requests for the router's own addresses, where no kernel beside it answers them: RFC 826.
+
+use std::net::Ipv4Addr;
+
+use underpass_packet::ethernet;
+
+use crate::drops::Drop;
+use crate::tables::{Action, Link};
+use crate::trace::{Event, Trace};
+use crate::worker::metadata::Road;
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View};
+
+/// Ethernet and IPv4, and their address lengths: the only ARP there is.
+const ETHERNET_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
+const REQUEST: [u8; 2] = [0, 1];
+const REPLY: [u8; 2] = [0, 2];
+const LEN: usize = 28;
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Answers a request for an address that is the router's own in the tables of the link, as Linux
+    /// does with `arp_ignore` 0.
+    pub(crate) fn arp<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        link: &Link,
+        trace: &mut T,
+    ) -> Step {
+        let Some(message) = road.packet.bytes().first_chunk::<LEN>() else {
+            return Step::drop(Drop::ArpMalformed);
+        };
+        if message[..6] != ETHERNET_IPV4 {
+            return Step::drop(Drop::ArpMalformed);
+        }
+        let target = Ipv4Addr::new(message[24], message[25], message[26], message[27]);
+        if message[6..8] != REQUEST || !self.is_own4(view, link, target) {
+            return Step::Deliver;
+        }
+        let sender: [u8; 10] = std::array::from_fn(|i| message[8 + i]);
+        let sender_mac: [u8; 6] = std::array::from_fn(|i| sender[i]);
+
+        road.packet.truncate(LEN);
+        let reply = road.packet.bytes_mut();
+        reply[6..8].copy_from_slice(&REPLY);
+        reply[8..14].copy_from_slice(&link.mac);
+        reply[14..18].copy_from_slice(&target.octets());
+        reply[18..28].copy_from_slice(&sender);
+        let Ok(frame) = road.packet.push(ethernet::Header::LEN) else {
+            return Step::drop(Drop::NoHeadroom);
+        };
+        frame[..6].copy_from_slice(&sender_mac);
+        frame[6..12].copy_from_slice(&link.mac);
+        frame[12..14].copy_from_slice(&ethernet::ARP.to_be_bytes());
+        trace.step(Event::Neighbour, &road.packet);
+        self.totals.delivered += 1;
+        self.totals.generated += 1;
+        road.packet.untag();
+        Step::Frame(road.ingress)
+    }
+
+    fn is_own4(&self, view: &View<'_>, link: &Link, address: Ipv4Addr) -> bool {
+        let fibs = view.lookup(link.lookup).map_or(&[][..], |lookup| &lookup.fibs4);
+        let leaf = fibs
+            .iter()
+            .filter_map(|fib| view.tables.fib4(*fib, view.guard))
+            .find_map(|fib| fib.lookup(address.to_bits(), view.guard));
+        leaf.is_some_and(|leaf| view.is_local(leaf))
+    }
+}
+
+impl View<'_> {
+    /// Whether a leaf says that the address is the router's own.
+    pub(crate) fn is_local(&self, leaf: u32) -> bool {
+        matches!(self.tables.action(crate::tables::ActionId(leaf), self.guard), Some(Action::Local))
+    }
+}

@@ -1,0 +1,491 @@
+//! ICMP and ICMPv6 errors from the router: RFC 792, RFC 4443, RFC 1812.
+//!
+//! An error takes the place of the packet that caused it: that one is counted as dropped, the message
+//! as made here.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::icmp_extension::QUOTED;
+use underpass_packet::ipv6_ext::Extensions;
+use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
+
+use crate::drops::Drop;
+use crate::mpls::error;
+use crate::path::{options, rules};
+use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
+use crate::trace::{Event, Trace};
+use crate::worker::metadata::{
+    BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF,
+    NOT_FORWARDED, OPAQUE, Road, SWITCHED, TUNNELLED, UNFINISHED,
+};
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View};
+
+/// What the sender of a packet is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Error {
+    /// The hop limit ran out.
+    HopLimit,
+    /// The packet is longer than the bytes that [`Road::extra`] tells, from its IP header on.
+    TooBig,
+    /// There is no route.
+    NoRoute,
+    /// An `unreachable` route.
+    Unreachable,
+    /// A `prohibit` route.
+    Prohibited,
+    /// The neighbour does not answer.
+    AddressUnreachable,
+    /// Nothing listens at the port. The packet is quoted to the byte that [`Road::extra`] tells, if it tells one.
+    Port,
+    /// Nothing handles the protocol, or the next header that is named at the byte that
+    /// [`Road::extra`] tells.
+    Protocol,
+    /// The byte that [`Road::extra`] tells is wrong.
+    Header,
+    /// The option at the byte that [`Road::extra`] tells must not be passed over.
+    Option,
+    /// The upper-layer header must not follow an SRH here.
+    UpperLayer,
+    /// Not all fragments came in time.
+    Reassembly,
+}
+
+/// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
+const MAX_V6: usize = 1280;
+
+/// Longest ICMP error: RFC 1812 section 4.3.2.3.
+const MAX_V4: usize = 576;
+
+/// Bytes of an ICMP or ICMPv6 header with its four bytes of argument.
+pub(crate) const ICMP_LEN: usize = 8;
+
+/// The source of errors of a router that has no IPv4 address: RFC 7600.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// Hop limit of what the router sends.
+pub(crate) const HOP_LIMIT: u8 = 64;
+pub(crate) const ECHO_REPLY_V4: u8 = 0;
+pub(crate) const ECHO_REQUEST_V4: u8 = 8;
+pub(crate) const ECHO_REQUEST_V6: u8 = 128;
+pub(crate) const ECHO_REPLY_V6: u8 = 129;
+
+impl Error {
+    /// Every error, in the order of their numbers.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::HopLimit,
+        Self::TooBig,
+        Self::NoRoute,
+        Self::Unreachable,
+        Self::Prohibited,
+        Self::AddressUnreachable,
+        Self::Port,
+        Self::Protocol,
+        Self::Header,
+        Self::Option,
+        Self::UpperLayer,
+        Self::Reassembly,
+    ];
+
+    /// Type, code and argument in ICMPv6.
+    fn v6(self, argument: u32) -> (u8, u8, u32) {
+        match self {
+            Self::HopLimit => (3, 0, 0),
+            Self::TooBig => (2, 0, argument),
+            // Linux answers for `unreachable` routes as for none.
+            Self::NoRoute | Self::Unreachable => (1, 0, 0),
+            Self::Prohibited => (1, 1, 0),
+            Self::AddressUnreachable => (1, 3, 0),
+            Self::Port => (1, 4, 0),
+            Self::Header => (4, 0, argument),
+            Self::Protocol => (4, 1, argument),
+            Self::Option => (4, 2, argument),
+            // RFC 8986 section 10.3: SR Upper-layer Header Error.
+            Self::UpperLayer => (4, 4, argument),
+            Self::Reassembly => (3, 1, 0),
+        }
+    }
+
+    /// Whether what `sender` is told has room for an extension: RFC 4884 section 4.
+    fn is_extensible(self, sender: IpAddr) -> bool {
+        match sender {
+            IpAddr::V4(_) => matches!(self.v4(0).0, 3 | 11 | 12),
+            IpAddr::V6(_) => matches!(self.v6(0).0, 1 | 3),
+        }
+    }
+
+    /// Type, code and argument in ICMP.
+    fn v4(self, argument: u32) -> (u8, u8, u32) {
+        match self {
+            Self::HopLimit => (11, 0, 0),
+            Self::TooBig => (3, 4, argument.min(0xffff)),
+            Self::NoRoute => (3, 0, 0),
+            Self::Unreachable | Self::AddressUnreachable => (3, 1, 0),
+            Self::Prohibited => (3, 13, 0),
+            Self::Protocol | Self::UpperLayer => (3, 2, 0),
+            Self::Port => (3, 3, 0),
+            Self::Reassembly => (11, 1, 0),
+            // RFC 792: the pointer is the first of the four bytes.
+            Self::Header | Self::Option => (12, 0, argument << 24),
+        }
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Replaces a packet by the error that its sender is told, where one may be sent.
+    pub(crate) fn icmp_error<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        reason: Drop,
+        error: Error,
+        trace: &mut T,
+    ) -> Step {
+        // What is quoted is the packet without the headers that this router put before it.
+        let argument = match error {
+            Error::TooBig => road.extra.argument.saturating_sub(u32::from(road.extra.growth)),
+            _ => road.extra.argument,
+        };
+        // Behind the end of a path the packet is an IP packet like any other.
+        let inside = road.is(LABELLED | SWITCHED);
+        let stack = if inside { error::received(road) } else { error::Stack::new() };
+        road.unwrap();
+        if road.is(LABELLED) && !error::uncover(road) {
+            return Step::drop(reason);
+        }
+        let argument = match error {
+            Error::UpperLayer => upper_layer(road.packet.bytes()),
+            _ => argument,
+        };
+        let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.is(GENERATED | GROUP | OPAQUE))
+        else {
+            return Step::drop(reason);
+        };
+        self.answer(view, road, (reason, error, argument), (sender, &stack), trace)
+    }
+
+    /// Replaces a packet, which is quoted as it is, by the error that `sender` is told. It came in with the labels of
+    /// `stack`.
+    pub(crate) fn answer<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (reason, error, argument): (Drop, Error, u32),
+        (sender, stack): (IpAddr, &error::Stack),
+        trace: &mut T,
+    ) -> Step {
+        if !self.icmp.allow(view.now) {
+            return Step::drop(reason);
+        }
+        if let (Error::AddressUnreachable, IpAddr::V4(_), Some(link)) =
+            (error, sender, view.link(road.ingress))
+        {
+            // Linux: `ipv4_send_dest_unreach` compiles the options once more.
+            crate::path::ipv4::take_options(view, road, link);
+        }
+        // What records the way of the packet in error records that of the message as well.
+        let (echoed, recorded) = match ipv4::View::parse(road.packet.bytes()) {
+            Ok(packet) if sender.is_ipv4() => {
+                // Those before the one that is wrong.
+                let sound = match reason {
+                    Drop::OptionMalformed => (argument as usize).saturating_sub(ipv4::Header::LEN),
+                    _ => packet.options.len(),
+                };
+                let options = packet.options.get(..sound).unwrap_or_default();
+                options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)))
+            }
+            _ => Default::default(),
+        };
+        crate::path::ipv4::records(road, recorded);
+        let (longest, headers) = match sender {
+            IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
+            IpAddr::V4(_) => (MAX_V4, ipv4::Header::LEN + echoed.len() + ICMP_LEN),
+        };
+        let quoted = if error == Error::Port && argument > 0 { argument as usize } else { usize::MAX };
+        road.packet.truncate(quoted.min(longest - headers));
+        let room = headers + stack.len() + LONGEST_LINK_LAYER;
+        if road.packet.headroom() < room && self.move_for_room(road, room, trace).is_err() {
+            return Step::drop(Drop::NoHeadroom);
+        }
+        let extends =
+            !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut road.packet, stack);
+        // What was for the router is answered by who it was for.
+        let own = destination_of(road.packet.bytes()).filter(|destination| {
+            let delivered = matches!(error, Error::Port | Error::Protocol | Error::Reassembly);
+            (delivered || is_own(view, road, *destination)) && !is_elsewhere(view, road, *destination)
+        });
+        let (kind, code, built) = match sender {
+            IpAddr::V6(sender) => {
+                let (kind, code, argument) = error.v6(argument);
+                // RFC 4884 section 4.4: the length, in words of 64 bits.
+                let argument = argument | if extends { (QUOTED as u32 / 8) << 24 } else { 0 };
+                (kind, code, quote6(road, sender, [kind, code], argument))
+            }
+            IpAddr::V4(sender) => {
+                let (kind, code, argument) = error.v4(argument);
+                // RFC 4884 sections 4.1 to 4.3: the length, in words of 32 bits.
+                let argument = argument | if extends { (QUOTED as u32 / 4) << 16 } else { 0 };
+                (kind, code, quote4(road, sender, [kind, code], (argument, &echoed)))
+            }
+        };
+        if built.is_none() {
+            return Step::drop(Drop::NoHeadroom);
+        }
+        // In IPv6 it is known before the message is looked up: rules see it.
+        let source6 = || match sender {
+            IpAddr::V6(_) if road.is(BEHIND_LABEL) => {
+                let instance = view.own_lookup(road.extra.instance);
+                let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
+                links.find_map(|link| link.source6).map(IpAddr::from)
+            }
+            IpAddr::V6(_)
+                if matches!(reason, Drop::TunnelUnreachable | Drop::TunnelSource | Drop::TunnelRemote)
+                    || road.is(LED_INTO_VRF) =>
+            {
+                // Linux does not know any more by which link the packet came in.
+                view.link(way_out(view, road, sender)?)?.source6.map(IpAddr::from)
+            }
+            IpAddr::V6(_) => view.link(road.ingress)?.source6.map(IpAddr::from),
+            IpAddr::V4(_) => None,
+        };
+        if let Some(source) = own.or_else(source6) {
+            set_source(&mut road.packet, source);
+        }
+        road.packet.clear_offload();
+        road.packet.untag();
+        self.count_drop(road, reason);
+        trace.step(Event::Icmp(kind, code, reason), &road.packet);
+        if !stack.is_empty() {
+            return self.send_from_path(view, road, stack, sender);
+        }
+        self.send_generated(view, road, sender)
+    }
+
+    /// Sends a message that this router made to `destination`, in the routing instance of the packet
+    /// that it answers.
+    pub(crate) fn send_generated(&mut self, view: &View<'_>, road: &mut Road, destination: IpAddr) -> Step {
+        self.totals.generated += 1;
+        road.packet.untag();
+        let gone = NOT_FORWARDED
+            | GROUP
+            | BROADCAST
+            | LABELLED
+            | SWITCHED
+            | TUNNELLED
+            | OPAQUE
+            | LED_INTO_VRF
+            | HANDED_OVER
+            | BEHIND_SID
+            | BEHIND_LABEL;
+        road.extra.flags = road.extra.flags & !gone | GENERATED;
+        road.extra.counted = None;
+        road.start_again();
+        // The tables that a SID names are no routing instance: a message is looked up where the packet
+        // came in, as Linux looks up by the incoming device.
+        let mut instance = road.extra.instance;
+        if let Some(ingress) = view.link(road.ingress)
+            && ingress.lookup != instance
+            && view.lookup(instance).is_none_or(|lookup| lookup.own.is_none())
+            && !view.links().any(|link| link.lookup == instance)
+        {
+            instance = ingress.lookup;
+        }
+        // By the rules for what the host sends, not by those for the link by which the packet came.
+        let own = view.own_lookup(instance);
+        match destination {
+            IpAddr::V6(address) => Step::look6(road, own, address),
+            IpAddr::V4(address) => Step::look4(road, own, address),
+        }
+    }
+
+    /// Fills in the source address and the checksum of a message of this router's that leaves by `link`:
+    /// in IPv6 an address of the link that the packet in error came in by, in IPv4 of that by which the
+    /// message leaves, or if it leaves the VRF, of its device. So does Linux.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn finish_generated(&self, view: &View<'_>, road: &mut Road, link: LinkId) {
+        road.extra.flags &= !UNFINISHED;
+        let (egress, ingress) = (view.link(link), view.link(road.ingress));
+        let instance = view.own_lookup(road.extra.instance);
+        let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
+        let of_vrf = egress
+            .filter(|egress| !is_inside(egress))
+            .and_then(|_| view.links().find(|link| link.vrf && is_inside(link) && link.source4.is_some()));
+        let source4 = [of_vrf, egress, ingress].iter().flatten().find_map(|link| link.source4);
+        // What comes from the host comes by a link that has no addresses.
+        let of_instance = || view.links().filter(is_inside);
+        let source4 = source4.or_else(|| of_instance().find_map(|link| link.source4));
+        let source6 = [ingress, egress].iter().flatten().find_map(|link| link.source6);
+        let source6 = source6.or_else(|| of_instance().find_map(|link| link.source6));
+        let bytes = road.packet.bytes_mut();
+        if bytes.first().is_some_and(|first| first >> 4 == 6) {
+            let Ok((header, message)) = ipv6::Header::mut_from_prefix(bytes) else { return };
+            if header.source().is_unspecified() {
+                header.source = source6.unwrap_or(Ipv6Addr::UNSPECIFIED).octets();
+            }
+            fill_checksum6(header, message);
+        } else {
+            let Ok(ipv4::ViewMut { header, options, payload }) = ipv4::ViewMut::parse(bytes) else { return };
+            if header.source().is_unspecified() {
+                header.source = source4.unwrap_or(DUMMY).octets();
+            }
+            header.fill_checksum(options);
+            fill_checksum4(payload);
+        }
+    }
+}
+
+/// Who may be told of an error with this packet. RFC 4443 section 2.4 (e), RFC 1812 section 4.3.2.7:
+/// not the sender of an ICMP error, of a fragment that is not the first, or one that is no single host.
+pub(crate) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        6 => {
+            let view = ipv6::View::parse(packet).ok()?;
+            let header = view.header;
+            let source = header.source();
+            let error = Extensions::new(&view).upper().is_ok_and(|upper| {
+                upper.protocol == protocol::ICMPV6
+                    && upper.fragment_offset == 0
+                    && packet.get(upper.offset).is_none_or(|kind| *kind < 128)
+            });
+            let multicast = header.destination().is_multicast();
+            (!error && !multicast && !source.is_unspecified() && !source.is_multicast())
+                .then_some(source.into())
+        }
+        4 => {
+            let view = ipv4::View::parse(packet).ok()?;
+            let (source, destination) = (view.header.source(), view.header.destination());
+            // 3, 4, 5, 11 and 12 are the errors.
+            let error = view.header.protocol == protocol::ICMP
+                && matches!(view.payload.first(), None | Some(3..=5 | 11 | 12));
+            let group = destination.is_multicast() || destination.is_broadcast();
+            let single = !source.is_unspecified() && !source.is_multicast() && !source.is_broadcast();
+            (!error && !group && view.header.fragment_offset() == 0 && single).then_some(source.into())
+        }
+        _ => None,
+    }
+}
+
+/// Whether an address is one of the router's where a packet came in.
+#[cold]
+fn is_own(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
+    let Some(ingress) = view.link(road.ingress) else { return false };
+    let action = rules::action_at(view, road.packet.bytes(), ingress.lookup, address);
+    matches!(action, Some(Action::Local))
+}
+
+/// The look-up of links that are in no VRF, which the control thread makes first.
+const OUTSIDE: LookupId = LookupId(0);
+
+/// Whether an IPv6 address is of no VRF, and the link that a packet came in by of one: rules have led the packet there, and
+/// it is not answered from that address. Linux: `ipv6_chk_addr`.
+#[cold]
+fn is_elsewhere(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
+    let Some(ingress) = view.link(road.ingress).filter(|_| address.is_ipv6()) else { return false };
+    let outside = view.own_lookup(OUTSIDE);
+    view.own_lookup(ingress.lookup) != outside
+        && matches!(rules::action_at(view, road.packet.bytes(), outside, address), Some(Action::Local))
+}
+
+/// The link by which a message to `sender` leaves.
+#[cold]
+fn way_out(view: &View<'_>, road: &Road, sender: IpAddr) -> Option<LinkId> {
+    let own = view.own_lookup(road.extra.instance);
+    match rules::action_at(view, road.packet.bytes(), own, sender)? {
+        Action::Forward(next_hop) => Some(view.tables.next_hop(*next_hop, view.guard)?.link),
+        Action::OnLink(link) => Some(*link),
+        _ => None,
+    }
+}
+
+/// The destination of a packet.
+#[cold]
+fn destination_of(packet: &[u8]) -> Option<IpAddr> {
+    Some(match packet.first()? >> 4 {
+        6 => ipv6::Header::ref_from_prefix(packet).ok()?.0.destination().into(),
+        _ => ipv4::Header::ref_from_prefix(packet).ok()?.0.destination().into(),
+    })
+}
+
+/// Gives a message the source that otherwise depends on the link by which it leaves.
+#[cold]
+fn set_source(packet: &mut crate::buffer::Packet, source: IpAddr) {
+    match source {
+        IpAddr::V6(source) => {
+            if let Ok((header, _)) = ipv6::Header::mut_from_prefix(packet.bytes_mut()) {
+                header.source = source.octets();
+            }
+        }
+        IpAddr::V4(source) => {
+            if let Ok((header, _)) = ipv4::Header::mut_from_prefix(packet.bytes_mut()) {
+                header.source = source.octets();
+            }
+        }
+    }
+}
+
+/// Where the upper-layer header of an IPv6 packet begins.
+#[cold]
+fn upper_layer(packet: &[u8]) -> u32 {
+    let view = ipv6::View::parse(packet).ok();
+    view.and_then(|view| Extensions::new(&view).upper().ok()).map_or(0, |upper| upper.offset as u32)
+}
+
+/// Puts IPv6 and ICMPv6 headers before the packet, of which as much is left as may be quoted. The source address and
+/// the checksum are filled in once it is known by which link the message leaves.
+fn quote6(road: &mut Road, destination: Ipv6Addr, kind: [u8; 2], argument: u32) -> Option<()> {
+    let headers = ipv6::Header::LEN + ICMP_LEN;
+    let length = (road.packet.len() + ICMP_LEN) as u16;
+    let room = road.packet.push(headers).ok()?;
+    let header = ipv6::Header::new(Ipv6Addr::UNSPECIFIED, destination, protocol::ICMPV6, HOP_LIMIT, length);
+    room.get_mut(..ipv6::Header::LEN)?.copy_from_slice(header.as_bytes());
+    write_icmp(room.get_mut(ipv6::Header::LEN..)?, kind, argument)?;
+    road.extra.flags |= UNFINISHED;
+    Some(())
+}
+
+/// The same for IPv4. Precedence and type of service: RFC 1812 section 4.3.2.5, as Linux has it.
+fn quote4(
+    road: &mut Road,
+    destination: Ipv4Addr,
+    kind: [u8; 2],
+    (argument, options): (u32, &[u8]),
+) -> Option<()> {
+    let before = ipv4::Header::LEN + options.len();
+    let tos = (*road.packet.bytes().get(1)? & 0x1e) | 0xc0;
+    let length = (road.packet.len() + before + ICMP_LEN) as u16;
+    let room = road.packet.push(before + ICMP_LEN).ok()?;
+    let mut header = ipv4::Header::new(Ipv4Addr::UNSPECIFIED, destination, protocol::ICMP, HOP_LIMIT, length);
+    header.tos = tos;
+    header.flags_offset = 0.into();
+    header.set_header_len(before);
+    room.get_mut(..ipv4::Header::LEN)?.copy_from_slice(header.as_bytes());
+    room.get_mut(ipv4::Header::LEN..before)?.copy_from_slice(options);
+    write_icmp(room.get_mut(before..)?, kind, argument)?;
+    road.extra.flags |= UNFINISHED;
+    Some(())
+}
+
+fn write_icmp(message: &mut [u8], kind: [u8; 2], argument: u32) -> Option<()> {
+    message.get_mut(..2)?.copy_from_slice(&kind);
+    message.get_mut(2..4)?.fill(0);
+    message.get_mut(4..ICMP_LEN)?.copy_from_slice(&argument.to_be_bytes());
+    Some(())
+}
+
+/// Fills in the checksum of an ICMPv6 message.
+pub(crate) fn fill_checksum6(header: &ipv6::Header, message: &mut [u8]) {
+    let Some(field) = message.get_mut(2..4) else { return };
+    field.fill(0);
+    let sum = Sum::pseudo_ipv6(header.source, header.destination, protocol::ICMPV6, message.len() as u32);
+    let checksum = sum.add_bytes(message).checksum();
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+}
+
+pub(crate) fn fill_checksum4(message: &mut [u8]) {
+    let Some(field) = message.get_mut(2..4) else { return };
+    field.fill(0);
+    let checksum = underpass_packet::checksum::of(message);
+    message[2..4].copy_from_slice(&checksum.to_be_bytes());
+}

@@ -1,0 +1,356 @@
+//! IOAM traces: the option of RFC 9486 inserted into packets (`encap ioam6`), and the traces of passing
+//! packets filled, RFC 9197 section 4.4. Linux: `net/ipv6/ioam6_iptunnel.c`, `ipv6_hop_ioam`.
+
+use std::net::Ipv6Addr;
+
+use underpass_packet::ioam::{Filled, Malformed, Node, OPTION, TraceMut, UNAVAILABLE, check};
+use underpass_packet::ipv6_options::Opt;
+use underpass_packet::{FromBytes, ethernet, ioam, ipv6, protocol};
+
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::flow;
+use crate::limiter::Nanos;
+use crate::path::options::Problem;
+use crate::tables::{
+    Action, ActionId, Ioam, IoamLink, IoamMode, IoamOnward, LONGEST_LINK_LAYER, Link, StoredNextHop,
+};
+use crate::trace::{Event, Trace};
+use crate::worker::burst::Env;
+use crate::worker::metadata::{GENERATED, INSERTED_TRACE, NOT_FORWARDED, Road, Slow};
+use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER, addresses, cut, write_header};
+use crate::worker::verdict::Step;
+use crate::worker::{IcmpError, Path, View};
+
+const HEADER: usize = ipv6::Header::LEN;
+const HOP_LIMIT: usize = 7;
+
+/// Seconds and microseconds.
+#[inline(always)]
+fn timestamp(unix: Nanos) -> (u32, u32) {
+    ((unix / 1_000_000_000) as u32, (unix % 1_000_000_000 / 1000) as u32)
+}
+
+/// Writes what depends on the packet into a header that was inserted for it. Of a packet of the host's own
+/// (`ingress` is then `None`) only the hop limit does.
+#[inline(always)]
+fn fill_in(header: &mut [u8], ioam: &Ioam, hop_limit: u8, ingress: Option<&IoamLink>, now: Nanos) {
+    let places = &ioam.places;
+    let mut put = |at: u16, value: &[u8]| {
+        let at = usize::from(at);
+        if at != 0
+            && let Some(place) = header.get_mut(at..at + value.len())
+        {
+            place.copy_from_slice(value);
+        }
+    };
+    put(places.hop_limit, &[hop_limit]);
+    put(places.hop_limit_wide, &[hop_limit]);
+    let Some(link) = ingress else { return };
+    put(places.ingress, &link.id.to_be_bytes());
+    put(places.ingress_wide, &link.id_wide.to_be_bytes());
+    if places.seconds | places.microseconds != 0 {
+        let (seconds, microseconds) = timestamp(now);
+        put(places.seconds, &seconds.to_be_bytes());
+        put(places.microseconds, &microseconds.to_be_bytes());
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// The action of a route that inserts: Linux's `ioam6_output`.
+    pub(crate) fn insert_ioam<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        ioam: &Ioam,
+        trace: &mut T,
+    ) -> Step {
+        if road.is(NOT_FORWARDED) {
+            return Step::drop(Drop::ForwardingOff);
+        }
+        let Ok((header, _)) = ipv6::Header::ref_from_prefix(road.packet.bytes()) else {
+            return Step::drop(Drop::Ip6Truncated);
+        };
+        let (destination, next_header) = (header.destination(), header.next_header);
+        let generated = road.is(GENERATED);
+        let hop_limit = match header.hop_limit {
+            hop_limit if generated => hop_limit,
+            0 | 1 => return Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit),
+            hop_limit => hop_limit - 1,
+        };
+        if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses(self.number)) {
+            return self.ioam_onward(view, road, ioam, destination);
+        }
+        let ingress = view.link(road.ingress).map(|link| &link.ioam).filter(|link| !generated && !link.host);
+        let inline = match ioam.mode {
+            IoamMode::Inline => true,
+            IoamMode::Encap => false,
+            IoamMode::Auto => ingress.is_none(),
+        };
+        // A second hop-by-hop header is not allowed, and the first is not extended.
+        if inline && next_header == protocol::HOP_BY_HOP {
+            return self.ioam_onward(view, road, ioam, destination);
+        }
+        let len = ioam.header.len() + if inline { 0 } else { HEADER };
+        let total = (road.packet.len() + len).saturating_sub(HEADER);
+        let Ok(payload_length) = u16::try_from(total) else { return Step::drop(Drop::LengthOverflow) };
+        if let Err(refusal) = self.make_room(road, len + LONGEST_LINK_LAYER, trace) {
+            return Step::Refuse(refusal);
+        }
+        // Where the packet goes may be a headend, which wants the frame that it came in.
+        let frame = if inline || ioam.via.resolved.is_none() { road.link_layer() } else { None };
+        if !inline && let Some(inside) = road.packet.bytes_mut().get_mut(HOP_LIMIT) {
+            *inside = hop_limit;
+        }
+        let written = road.packet.push(len).ok().and_then(|bytes| {
+            bytes.copy_within(len..len + HEADER, 0);
+            let (outer, rest) = bytes.split_first_chunk_mut::<HEADER>()?;
+            let option = rest.get_mut(..ioam.header.len())?;
+            option.copy_from_slice(&ioam.header);
+            fill_in(option, ioam, hop_limit, ingress, view.epoch.wrapping_add(view.now));
+            *option.first_mut()? = if inline { next_header } else { protocol::IPV6 };
+            write_outer(outer, ioam, payload_length, inline);
+            // Lowered as it leaves.
+            outer[HOP_LIMIT] = hop_limit + u8::from(!generated);
+            Some(())
+        });
+        if written.is_none() {
+            return Step::drop(Drop::NoHeadroom);
+        }
+        trace.step(Event::IoamInserted(if inline { "inline" } else { "encap" }, len), &road.packet);
+        if !inline {
+            road.wrapped(len, frame);
+            if ioam.destination() != destination {
+                return Step::via(road, &ioam.via);
+            }
+            return self.ioam_onward(view, road, ioam, destination);
+        }
+        if road.extra.wrapping == 0 {
+            road.extra.flags |= INSERTED_TRACE;
+        }
+        road.inserted(len);
+        if let Some(frame) = frame {
+            road.put_link_layer(frame);
+        }
+        self.ioam_onward(view, road, ioam, destination)
+    }
+
+    /// Where a packet goes whose destination stayed as it was.
+    fn ioam_onward(&mut self, view: &View<'_>, road: &mut Road, ioam: &Ioam, destination: Ipv6Addr) -> Step {
+        match ioam.onward {
+            IoamOnward::NextHop(id) => Step::Forward(id),
+            IoamOnward::OnLink(link) => {
+                road.target6 = destination;
+                Step::OnLink(link)
+            }
+            IoamOnward::Vrf(route) => self.enter_vrf(view, road, (None, &route)),
+        }
+    }
+}
+
+/// Takes an option that was inserted `inline` out again: its length. `None`: there is none.
+#[cold]
+pub(crate) fn take_out(packet: &mut Packet) -> Option<usize> {
+    let bytes = packet.bytes_mut();
+    let (header, rest) = bytes.split_first_chunk_mut::<HEADER>()?;
+    let [next_header, len] = *rest.first_chunk()?;
+    let len = (usize::from(len) + 1) * 8;
+    if header[NEXT_HEADER] != protocol::HOP_BY_HOP || len > rest.len() {
+        return None;
+    }
+    let payload_length = u16::from_be_bytes([header[4], header[5]]).checked_sub(len as u16)?;
+    header[4..6].copy_from_slice(&payload_length.to_be_bytes());
+    header[NEXT_HEADER] = next_header;
+    bytes.copy_within(..HEADER, len);
+    packet.pull(len);
+    Some(len)
+}
+
+/// Makes a copy of the packet's IPv6 header the one before the option.
+#[inline(always)]
+fn write_outer(outer: &mut [u8; HEADER], ioam: &Ioam, payload_length: u16, inline: bool) {
+    outer[4..6].copy_from_slice(&payload_length.to_be_bytes());
+    outer[NEXT_HEADER] = protocol::HOP_BY_HOP;
+    if !inline {
+        outer[8..24].copy_from_slice(&ioam.source.octets());
+        outer[24..40].copy_from_slice(&ioam.destination().octets());
+    }
+}
+
+/// The same for an IPv6 packet of `len` bytes in a frame that came in by the fast path, sent to the next
+/// hop. `None`: it is not so simple, and as it was.
+#[inline(always)]
+pub(crate) fn insert_plain(
+    env: &Env<'_, '_>,
+    packet: &mut Packet,
+    len: usize,
+    ioam: &Ioam,
+) -> Option<FastVerdict> {
+    let (view, link) = (env.view, &env.link.ioam);
+    if ioam.frequency.is_some() || link.host {
+        return None;
+    }
+    let inline = ioam.mode == IoamMode::Inline;
+    let bytes = packet.bytes().get(ETHERNET..)?.first_chunk::<HEADER>()?;
+    let next_header = bytes[NEXT_HEADER];
+    let hop_limit = bytes[HOP_LIMIT].checked_sub(1).filter(|left| *left > 0)?;
+    let next_hop: &StoredNextHop = match ioam.onward {
+        _ if !inline && bytes[24..] != ioam.destination().octets() => view.next_hop(ioam.via.resolved)?,
+        IoamOnward::NextHop(id) => view.tables.next_hop(id, view.guard)?,
+        IoamOnward::OnLink(_) | IoamOnward::Vrf(_) => return None,
+    };
+    let more = ioam.header.len() + if inline { 0 } else { HEADER };
+    let mac = addresses(next_hop, len + more)?;
+    let payload_length = u16::try_from(len + more - HEADER).ok()?;
+    if bytes[0] >> 4 != 6 || more > packet.headroom() {
+        return None;
+    }
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let bytes = packet.push(more).ok()?;
+    let mut outer = *bytes.get(more + ETHERNET..)?.first_chunk::<HEADER>()?;
+    if !inline {
+        *bytes.get_mut(more + ETHERNET + HOP_LIMIT)? = hop_limit;
+    }
+    outer[HOP_LIMIT] = hop_limit;
+    write_outer(&mut outer, ioam, payload_length, inline);
+    let (head, rest) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+    write_header(head, mac, ethernet::IPV6);
+    let (room, rest) = rest.split_first_chunk_mut::<HEADER>()?;
+    *room = outer;
+    let option = rest.get_mut(..ioam.header.len())?;
+    crate::srv6::headend::copy(&ioam.header, option);
+    fill_in(option, ioam, hop_limit, Some(link), view.epoch.wrapping_add(view.now));
+    *option.first_mut()? = if inline { next_header } else { protocol::IPV6 };
+    Some((next_hop.port, (ETHERNET + len + more) as u32))
+}
+
+/// Checks a hop-by-hop option of IOAM that starts `offset` bytes from the start of the IPv6 header. Whether
+/// it is a trace that is to be filled: Linux's `ipv6_hop_ioam`.
+pub(crate) fn check_option(option: &Opt<'_>, offset: usize, enabled: bool) -> Result<bool, Problem> {
+    if !offset.is_multiple_of(4) {
+        return Err(Problem::silent(Drop::IoamMalformed));
+    }
+    if !enabled {
+        return Ok(false);
+    }
+    match check(option.data) {
+        Ok(header) => Ok(header.is_some()),
+        Err(Malformed::NodeLen) => Err(Problem::silent(Drop::IoamNodeLength)),
+        Err(_) => Err(Problem::silent(Drop::IoamMalformed)),
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Looks a packet up that has traces to be filled, so that these can tell the link by which it leaves,
+    /// and fills them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fill_traces<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        link: &Link,
+        trace: &mut T,
+    ) -> Step {
+        road.extra.slow = Slow::Target6;
+        let step = self.look_slow(view, road, link.lookup, trace);
+        let egress = if let Step::Act(id) = step { egress(view, &road.packet, id) } else { None };
+        let now = view.epoch.wrapping_add(view.now);
+        if fill(view, road.packet.bytes_mut(), &link.ioam, egress, now) {
+            trace.step(Event::IoamFilled, &road.packet);
+        }
+        step
+    }
+}
+
+/// The link by which an action sends a packet. `None`: it does not.
+fn egress<'a>(view: &View<'a>, packet: &Packet, id: ActionId) -> Option<&'a IoamLink> {
+    let mut id = id;
+    // The ways of a multipath route lead to no others.
+    for _ in 0..2 {
+        let link = match view.tables.action(id, view.guard)? {
+            Action::Forward(next_hop) => view.tables.next_hop(*next_hop, view.guard)?.link,
+            Action::Push(push) => view.tables.next_hop(push.next_hop, view.guard)?.link,
+            Action::Rpl(route) => view.next_hop(route.via.resolved)?.link,
+            Action::OnLink(link) => *link,
+            Action::Ioam(ioam) => ioam.link,
+            Action::Endpoint(sid) => sid.link,
+            Action::Headend(policy) => policy.link,
+            Action::Tunnel(route) => view.tables.tunnels().tunnel(route.tunnel, view.guard)?.link,
+            Action::Vrf(route) => route.link,
+            Action::Multipath(multipath) => {
+                id = multipath.choose(flow::hash(packet.bytes()))?;
+                continue;
+            }
+            Action::Local | Action::Broadcast | Action::Discard(_) | Action::Switch(_) | Action::HandOver => {
+                return None;
+            }
+        };
+        return view.link(link).map(|link| &link.ioam);
+    }
+    None
+}
+
+/// Fills the traces of a packet, all of whose options were checked. Whether there was one.
+fn fill(
+    view: &View<'_>,
+    packet: &mut [u8],
+    ingress: &IoamLink,
+    egress: Option<&IoamLink>,
+    now: Nanos,
+) -> bool {
+    let Some((header, rest)) = packet.split_first_chunk_mut::<HEADER>() else { return false };
+    let hop_limit = header[HOP_LIMIT].wrapping_sub(1);
+    let Some(&[_, len]) = rest.first_chunk() else { return false };
+    let Some(mut options) = rest.get_mut(2..(usize::from(len) + 1) * 8) else { return false };
+    let mut filled = false;
+    loop {
+        let (kind, len) = match *options {
+            [0, ..] => {
+                options = options.get_mut(1..).unwrap_or_default();
+                continue;
+            }
+            [kind, len, ..] => (kind, usize::from(len)),
+            _ => return filled,
+        };
+        let Some((option, rest)) = options.get_mut(2..).and_then(|data| data.split_at_mut_checked(len))
+        else {
+            return filled;
+        };
+        if kind == OPTION
+            && let Ok(ioam::Ioam::Trace(mut trace)) = ioam::Ioam::parse(option)
+        {
+            filled |= fill_trace(view, &mut trace, hop_limit, (ingress, egress), now);
+        }
+        options = rest;
+    }
+}
+
+/// Fills a trace, if its namespace is known.
+#[inline(always)]
+fn fill_trace(
+    view: &View<'_>,
+    trace: &mut TraceMut<'_>,
+    hop_limit: u8,
+    (ingress, egress): (&IoamLink, Option<&IoamLink>),
+    now: Nanos,
+) -> bool {
+    let Some(node) = view.tables.ioam(view.guard) else { return false };
+    let Some(namespace) = node.namespace(trace.header().namespace.get()) else { return false };
+    let filled = trace.fill(&Node {
+        hop_limit,
+        id: node.id,
+        links: (ingress.id, egress.map_or(u16::MAX, |link| link.id)),
+        time: timestamp(now),
+        data: namespace.data,
+        // Links have no queue in which packets wait.
+        queue_depth: if egress.is_some() { 0 } else { UNAVAILABLE },
+        id_wide: node.id_wide,
+        links_wide: (ingress.id_wide, egress.map_or(u32::MAX, |link| link.id_wide)),
+        data_wide: namespace.data_wide,
+        schema: namespace.schema.as_deref(),
+    });
+    filled != Filled::Skipped
+}

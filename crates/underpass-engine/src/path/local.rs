@@ -1,0 +1,309 @@
+//! Packets for the router itself, where no kernel beside it takes them: echo requests are answered,
+//! senders of anything else are told that nothing listens.
+
+use std::net::Ipv6Addr;
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::ipv6_ext::{Extensions, Fragment, Kind, Upper};
+use underpass_packet::rpl::ROUTING_TYPE as RPL_ROUTING_TYPE;
+use underpass_packet::{FromBytes, ipv4, ipv6, protocol, srh};
+
+use crate::drops::Drop;
+use crate::path::icmp::{
+    ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6, HOP_LIMIT, ICMP_LEN, fill_checksum4,
+    fill_checksum6,
+};
+use crate::path::options::Problem;
+use crate::path::{options, routing_header, rpl};
+use crate::tables::LinkId;
+use crate::trace::{Event, Trace};
+use crate::tunnel;
+use crate::worker::metadata::{BROADCAST, GROUP, Road, UNFINISHED};
+use crate::worker::verdict::Step;
+use crate::worker::{IcmpError, Path, View};
+
+const IGMP: u8 = 2;
+
+/// The groups of all nodes and of all routers of a link: RFC 4291 section 2.7.1.
+const GROUPS: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2)];
+const UDP_LEN: usize = 8;
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
+    pub(crate) fn deliver<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        trace: &mut T,
+    ) -> Option<Step> {
+        match road.packet.bytes().first()? >> 4 {
+            6 => self.deliver6(view, road, trace),
+            4 => self.deliver4(view, road, trace),
+            _ => None,
+        }
+    }
+
+    fn deliver6<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
+        let packet = ipv6::View::parse(road.packet.bytes()).ok()?;
+        let group = road.is(GROUP) || packet.header.destination().is_multicast();
+        let upper = match extensions(&packet, view, road.ingress, group) {
+            Ok(Found::Upper(upper)) => upper,
+            Ok(Found::Fragment) => return Some(Step::Reassemble),
+            Ok(Found::Segments(at)) => return Some(routing_header::visit_next(view, road, at)),
+            Ok(Found::SourceRoute(at)) => return Some(rpl::visit_next(view, road, at)),
+            Ok(Found::Inside(at, protocol)) => {
+                return Some(routing_header::take_inside(view, road, at, protocol));
+            }
+            Err(problem) => return Some(problem.refuse(road)),
+        };
+        let message = packet.payload.get(upper.offset - ipv6::Header::LEN..)?;
+        let ipv6::Header { source, destination, .. } = *packet.header;
+        let valid = |message: &[u8]| {
+            let pseudo = Sum::pseudo_ipv6(source, destination, upper.protocol, message.len() as u32);
+            pseudo.add_bytes(message).fold() == 0xffff
+        };
+        match upper.protocol {
+            protocol::ICMPV6 if !valid(message) => Some(Step::drop(Drop::IcmpUnexpected)),
+            protocol::ICMPV6 => match *message.first()? {
+                ECHO_REQUEST_V6 => self.echo_reply6(view, road, upper.offset, trace),
+                _ => self.neighbour_solicitation(view, road, trace),
+            },
+            // RFC 8200 section 8.1: a checksum of 0 is an error.
+            protocol::UDP => match datagram(message) {
+                Some(datagram) if datagram[6..8] != [0; 2] && valid(datagram) => {
+                    let end = upper.offset + datagram.len();
+                    Some(no_port(road, end))
+                }
+                _ => Some(Step::drop(Drop::InnerMalformed)),
+            },
+            protocol::TCP => self.reset6(view, road, upper.offset, trace),
+            protocol::UDP_LITE | protocol::NO_NEXT_HEADER => None,
+            protocol if tunnel::is_tunnelled(protocol) => {
+                let ends = (source.into(), destination.into());
+                Some(tunnel::no_tunnel(view, road, ends, (protocol, upper.offset)))
+            }
+            _ => Some(unknown_next_header(upper.named_at).refuse(road)),
+        }
+    }
+
+    /// Turns an echo request, whose message is at `at`, into its reply: RFC 4443 section 4.2.
+    fn echo_reply6<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        at: usize,
+        trace: &mut T,
+    ) -> Option<Step> {
+        // The reply has no extension headers.
+        let before = at - ipv6::Header::LEN;
+        road.packet.bytes_mut().copy_within(..ipv6::Header::LEN, before);
+        road.packet.pull(before);
+        let (header, message) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()).ok()?;
+        let (source, destination) = (header.source(), header.destination());
+        // "An Echo Reply SHOULD be sent in response to an Echo Request message sent to an IPv6 multicast", from "a unicast
+        // address belonging to the interface on which the Echo Request message was received".
+        let group = destination.is_multicast();
+        if message.len() < ICMP_LEN
+            || source.is_unspecified()
+            || group && (!GROUPS.contains(&destination) || source.is_unicast_link_local())
+        {
+            return None;
+        }
+        message[0] = ECHO_REPLY_V6;
+        header.set_flow_label(0);
+        header.destination = source.octets();
+        header.source = if group { Ipv6Addr::UNSPECIFIED } else { destination }.octets();
+        header.next_header = protocol::ICMPV6;
+        header.payload_length = (message.len() as u16).into();
+        header.hop_limit = HOP_LIMIT;
+        fill_checksum6(header, message);
+        road.extra.flags |= if group { UNFINISHED } else { 0 };
+        Some(self.echo_replied(view, road, source.into(), trace))
+    }
+
+    fn deliver4<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
+        let ipv4::View { header, payload, .. } = ipv4::View::parse(road.packet.bytes()).ok()?;
+        if header.is_fragment() {
+            return Some(Step::Reassemble);
+        }
+        match header.protocol {
+            protocol::ICMP if Sum::new().add_bytes(payload).fold() != 0xffff => {
+                Some(Step::drop(Drop::IcmpUnexpected))
+            }
+            protocol::ICMP => match payload {
+                [ECHO_REQUEST_V4, ..] if payload.len() >= ICMP_LEN => self.echo_reply4(view, road, trace),
+                _ => None,
+            },
+            protocol::UDP => match datagram(payload) {
+                Some(datagram) if udp_checksum_valid4(header, datagram) => {
+                    let end = header.header_len() + datagram.len();
+                    Some(no_port(road, end))
+                }
+                _ => Some(Step::drop(Drop::InnerMalformed)),
+            },
+            protocol::TCP => self.reset4(view, road, trace),
+            protocol::UDP_LITE | IGMP => None,
+            protocol if tunnel::is_tunnelled(protocol) => {
+                let ends = (header.source().into(), header.destination().into());
+                Some(tunnel::no_tunnel(view, road, ends, (protocol, header.header_len())))
+            }
+            _ => Some(Step::error(Drop::ProtocolUnknown, IcmpError::Protocol)),
+        }
+    }
+
+    /// Turns an echo request into its reply: RFC 792. Linux's `icmp_echo_ignore_broadcasts` is on unless
+    /// it is turned off.
+    fn echo_reply4<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
+        let broadcast = road.is(BROADCAST);
+        let ipv4::ViewMut { header, options, payload } =
+            ipv4::ViewMut::parse(road.packet.bytes_mut()).ok()?;
+        let (source, destination) = (header.source(), header.destination());
+        let group = broadcast || destination.is_multicast() || destination.is_broadcast();
+        if group || source.is_unspecified() {
+            return None;
+        }
+        payload[0] = ECHO_REPLY_V4;
+        fill_checksum4(payload);
+        let (echoed, recorded) = options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)));
+        let (echoed, gone) = match options.split_at_mut_checked(echoed.len()) {
+            Some((options, gone)) => {
+                options.copy_from_slice(&echoed);
+                (echoed.len(), gone.len())
+            }
+            None => (0, options.len()),
+        };
+        std::mem::swap(&mut header.source, &mut header.destination);
+        header.ttl = HOP_LIMIT;
+        header.set_header_len(ipv4::Header::LEN + echoed);
+        header.total_length = (header.total_length.get() - gone as u16).into();
+        // A datagram of its own, which may be fragmented.
+        self.identification = self.identification.wrapping_add(1);
+        header.identification = self.identification.into();
+        header.flags_offset = 0.into();
+        let bytes = road.packet.bytes_mut();
+        bytes.copy_within(..ipv4::Header::LEN + echoed, gone);
+        road.packet.pull(gone);
+        let ipv4::ViewMut { header, options, .. } = ipv4::ViewMut::parse(road.packet.bytes_mut()).ok()?;
+        header.fill_checksum(options);
+        crate::path::ipv4::records(road, recorded);
+        Some(self.echo_replied(view, road, source.into(), trace))
+    }
+
+    fn echo_replied<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        destination: std::net::IpAddr,
+        trace: &mut T,
+    ) -> Step {
+        trace.step(Event::EchoReply, &road.packet);
+        self.totals.delivered += 1;
+        self.send_generated(view, road, destination)
+    }
+}
+
+/// What a packet for this router has behind its header.
+enum Found {
+    Upper(Upper),
+    /// A fragment.
+    Fragment,
+    /// An SRH here, with segments yet to be visited.
+    Segments(usize),
+    /// An RPL header here, with addresses yet to be visited.
+    SourceRoute(usize),
+    /// A packet here, of this protocol, behind a routing header that is used up.
+    Inside(usize, u8),
+}
+
+/// Goes through the extension headers of a packet for this router, which came in by `ingress`; for a `group` of nodes or
+/// stations.
+fn extensions(
+    packet: &ipv6::View<'_>,
+    view: &View<'_>,
+    ingress: LinkId,
+    group: bool,
+) -> Result<Found, Problem> {
+    let link = view.link(ingress);
+    let (rpl, seg6) = (link.is_some_and(|link| link.rpl), link.is_some_and(|link| link.seg6));
+    let mut extensions = Extensions::new(packet);
+    for extension in extensions.by_ref() {
+        let extension = extension.map_err(|_| Problem::silent(Drop::Ip6Malformed))?;
+        match extension.kind {
+            // Checked when the packet came in.
+            Kind::HopByHop if extension.named_at == ipv6::Header::NEXT_HEADER_OFFSET => {}
+            // RFC 8200 section 4.1: it "is restricted to appear immediately after an IPv6 header only".
+            Kind::HopByHop => return Err(unknown_next_header(extension.named_at)),
+            Kind::DestinationOptions => {
+                options::check6(packet.header, &extension, None)?;
+            }
+            // Linux: `ipv6_rthdr_rcv`. RFC 6554 section 4.2, too, has a node drop what is for a group.
+            Kind::Routing if group => return Err(Problem::silent(Drop::GroupFrame)),
+            Kind::Routing => match extension.routing() {
+                Some(routing) if rpl && routing.routing_type == RPL_ROUTING_TYPE => {
+                    match (routing.segments_left, extension.next_header) {
+                        (0, next @ protocol::IPV6) => {
+                            return Ok(Found::Inside(extension.offset + extension.bytes.len(), next));
+                        }
+                        (0, _) => {}
+                        _ => return Ok(Found::SourceRoute(extension.offset)),
+                    }
+                }
+                Some(routing) if seg6 && routing.routing_type == srh::ROUTING_TYPE => {
+                    routing_header::check(packet, &extension, routing.segments_left, &view.check(ingress))?;
+                    match (routing.segments_left, extension.next_header) {
+                        (0, next @ (protocol::IPV6 | protocol::IPV4)) => {
+                            return Ok(Found::Inside(extension.offset + extension.bytes.len(), next));
+                        }
+                        (0, _) => {}
+                        _ => return Ok(Found::Segments(extension.offset)),
+                    }
+                }
+                // Linux's seg6_enabled and rpl_seg_enabled are off unless they are turned on.
+                Some(routing) if matches!(routing.routing_type, srh::ROUTING_TYPE | RPL_ROUTING_TYPE) => {
+                    return Err(Problem::silent(Drop::SrhNotEnabled));
+                }
+                Some(routing) if routing.segments_left == 0 => {}
+                // RFC 8200 section 4.4: a parameter problem, "pointing to the unrecognized Routing Type".
+                _ => {
+                    let pointer = extension.offset + 2;
+                    return Err(Problem::told(Drop::SrhMalformed, IcmpError::Header, pointer));
+                }
+            },
+            // RFC 6946: a fragment that is the whole.
+            Kind::Fragment if extension.fragment().is_some_and(is_whole) => {}
+            Kind::Fragment => return Ok(Found::Fragment),
+            // Nobody here can make use of it.
+            Kind::Authentication => return Err(unknown_next_header(extension.named_at)),
+        }
+    }
+    extensions.upper().map(Found::Upper).map_err(|_| Problem::silent(Drop::Ip6Malformed))
+}
+
+fn is_whole(fragment: &Fragment) -> bool {
+    fragment.offset() == 0 && !fragment.more_fragments()
+}
+
+/// RFC 8200 section 4: "If, as a result of processing a header, the destination node is required to
+/// proceed to the next header but the Next Header value in the current header is unrecognized".
+const fn unknown_next_header(pointer: usize) -> Problem {
+    Problem::told(Drop::ProtocolUnknown, IcmpError::Protocol, pointer)
+}
+
+/// Nobody listens for a datagram that ends at the byte `end` of its packet: what lies behind it is not quoted.
+fn no_port(road: &mut Road, end: usize) -> Step {
+    road.extra.argument = end as u32;
+    Step::error(Drop::PortUnreachable, IcmpError::Port)
+}
+
+/// The UDP header and its data, to the length that it says.
+fn datagram(message: &[u8]) -> Option<&[u8]> {
+    let len = u16::from_be_bytes(*message.get(4..6)?.first_chunk()?);
+    message.get(..usize::from(len)).filter(|datagram| datagram.len() >= UDP_LEN)
+}
+
+fn udp_checksum_valid4(header: &ipv4::Header, datagram: &[u8]) -> bool {
+    let sum = Sum::pseudo_ipv4(header.source, header.destination, protocol::UDP, datagram.len() as u16);
+    // RFC 768: 0 is no checksum.
+    datagram[6..8] == [0; 2] || sum.add_bytes(datagram).fold() == 0xffff
+}

@@ -1,0 +1,114 @@
+//! TCP segments for the router itself, where no kernel beside it takes them: nothing listens, and the sender is told by
+//! a reset. RFC 9293 section 3.10.7.1; Linux: `tcp_v4_send_reset`, `tcp_v6_send_reset`.
+
+use std::net::IpAddr;
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::tcp::{ACK, FIN, RST, SYN};
+use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol, tcp};
+
+use crate::drops::Drop;
+use crate::path::icmp::HOP_LIMIT;
+use crate::trace::{Event, Trace};
+use crate::worker::metadata::{BROADCAST, GROUP, Road};
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View};
+
+/// The upper bits of TOS and traffic class: congestion notification is not given back.
+const DSCP: u8 = 0xfc;
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Turns a segment into the reset that answers it. `None`: it is delivered, and nothing more is to be done.
+    pub(crate) fn reset4<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        trace: &mut T,
+    ) -> Option<Step> {
+        let ipv4::View { header, payload, .. } = ipv4::View::parse(road.packet.bytes()).ok()?;
+        let pseudo = Sum::pseudo_ipv4(header.source, header.destination, protocol::TCP, payload.len() as u16);
+        let Some(mut reset) = answer(payload, pseudo) else { return Some(Step::drop(Drop::InnerMalformed)) };
+        let (source, destination) = (header.source(), header.destination());
+        let unicast = |address: std::net::Ipv4Addr| !address.is_multicast() && !address.is_unspecified();
+        if reset.flags() == 0 || road.is(GROUP | BROADCAST) || !unicast(source) || !unicast(destination) {
+            return None;
+        }
+        let len = tcp::Header::LEN as u16;
+        let total = ipv4::Header::LEN as u16 + len;
+        let mut reply = ipv4::Header::new(destination, source, protocol::TCP, HOP_LIMIT, total);
+        reply.tos = header.tos & DSCP;
+        reply.fill_checksum(&[]);
+        reset.fill_checksum(Sum::pseudo_ipv4(reply.source, reply.destination, protocol::TCP, len), &[], &[]);
+        self.send_reset(view, road, (reply.as_bytes(), &reset), source.into(), trace)
+    }
+
+    /// As [`Self::reset4`]; the segment is at `at`, behind extension headers.
+    pub(crate) fn reset6<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        at: usize,
+        trace: &mut T,
+    ) -> Option<Step> {
+        let packet = ipv6::View::parse(road.packet.bytes()).ok()?;
+        let header = packet.header;
+        let payload = packet.payload.get(at - ipv6::Header::LEN..)?;
+        let pseudo = Sum::pseudo_ipv6(header.source, header.destination, protocol::TCP, payload.len() as u32);
+        let Some(mut reset) = answer(payload, pseudo) else { return Some(Step::drop(Drop::InnerMalformed)) };
+        let (source, destination) = (header.source(), header.destination());
+        let unicast = |address: std::net::Ipv6Addr| !address.is_multicast() && !address.is_unspecified();
+        if reset.flags() == 0 || road.is(GROUP) || !unicast(source) || !unicast(destination) {
+            return None;
+        }
+        let len = tcp::Header::LEN as u16;
+        let mut reply = ipv6::Header::new(destination, source, protocol::TCP, HOP_LIMIT, len);
+        reply.set_traffic_class(header.traffic_class() & DSCP);
+        let sum = Sum::pseudo_ipv6(reply.source, reply.destination, protocol::TCP, len.into());
+        reset.fill_checksum(sum, &[], &[]);
+        self.send_reset(view, road, (reply.as_bytes(), &reset), source.into(), trace)
+    }
+
+    /// Puts the reset in the place of the segment, which is no shorter.
+    fn send_reset<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (header, reset): (&[u8], &tcp::Header),
+        to: IpAddr,
+        trace: &mut T,
+    ) -> Option<Step> {
+        let (place, _) = road.packet.bytes_mut().split_at_mut_checked(header.len() + tcp::Header::LEN)?;
+        place[..header.len()].copy_from_slice(header);
+        place[header.len()..].copy_from_slice(reset.as_bytes());
+        let len = place.len();
+        road.packet.truncate(len);
+        road.packet.clear_offload();
+        trace.step(Event::Reset, &road.packet);
+        self.totals.delivered += 1;
+        Some(self.send_generated(view, road, to))
+    }
+}
+
+/// The reset that answers a segment, still without its checksum, and without flags if there is to be none; `None` if
+/// the segment is malformed.
+fn answer(segment: &[u8], pseudo: Sum) -> Option<tcp::Header> {
+    let (header, _) = tcp::Header::ref_from_prefix(segment).ok()?;
+    let data = segment.len().checked_sub(header.header_len().max(tcp::Header::LEN))?;
+    if header.header_len() < tcp::Header::LEN || pseudo.add_bytes(segment).fold() != 0xffff {
+        return None;
+    }
+    let mut reset = tcp::Header::new(header.destination_port.get(), header.source_port.get(), 0);
+    let has = |flag: u16| header.flags() & flag != 0;
+    if has(RST) {
+        return Some(reset);
+    }
+    if has(ACK) {
+        reset.set_flags(RST);
+        reset.sequence = header.acknowledgment;
+    } else {
+        reset.set_flags(RST | ACK);
+        let taken = data as u32 + u32::from(has(SYN)) + u32::from(has(FIN));
+        reset.acknowledgment = header.sequence.get().wrapping_add(taken).into();
+    }
+    Some(reset)
+}

@@ -1,0 +1,158 @@
+//! RPL source routes, RFC 6554: packets are put on them (Linux: `net/ipv6/rpl_iptunnel.c`), and go on along them
+//! where they are for the router itself and no kernel is beside it (Linux: `ipv6_rpl_srh_rcv`).
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use arrayvec::ArrayVec;
+use underpass_packet::rpl::{Builder, Last, MAX_ADDRESSES, Malformed};
+use underpass_packet::{FromBytes, ipv6, protocol, rpl};
+
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::path::options::Problem;
+use crate::path::routing_header::is_own;
+use crate::srv6;
+use crate::tables::Rpl;
+use crate::trace::{Event, Trace};
+use crate::worker::insert::open_gap_fast;
+use crate::worker::metadata::{GENERATED, NOT_FORWARDED, Road};
+use crate::worker::rewrite::{ETHERNET, FIXED, FastVerdict};
+use crate::worker::verdict::{Refusal, Step};
+use crate::worker::{IcmpError, View};
+
+/// The same for an RPL source route.
+#[inline(never)]
+pub(crate) fn insert_route_fast(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    route: &Rpl,
+) -> Option<FastVerdict> {
+    let next_hop = view.next_hop(route.via.resolved)?;
+    let IpAddr::V6(first) = route.via.address else { return None };
+    let header = &*route.header;
+    let fixed: &[u8; FIXED] = packet.bytes().get(ETHERNET..)?.first_chunk()?;
+    let last = Last::new(header.len(), first.to_bits(), u128::from_be_bytes(*fixed.last_chunk()?));
+    let longest = last.header_len() <= 8 * usize::from(u8::MAX);
+    longest.then_some(())?;
+    let gap = open_gap_fast(next_hop, packet, len, last.header_len(), &first.octets())?;
+    gap.room.get_mut(..header.len())?.copy_from_slice(header);
+    last.write(gap.room, gap.next_header)?;
+    Some(gap.out)
+}
+
+/// Puts the packet on a source route, of which its destination becomes the last address, and sends it on its way.
+pub(crate) fn headend<T: Trace>(road: &mut Road, route: &Rpl, trace: &mut T) -> Step {
+    match insert(road, route) {
+        Ok(len) => {
+            trace.step(Event::Headend("RPL", len), &road.packet);
+            Step::via(road, &route.via)
+        }
+        Err(refusal) => Step::Refuse(refusal),
+    }
+}
+
+/// The length of the header that is inserted.
+fn insert(road: &mut Road, route: &Rpl) -> Result<usize, Refusal> {
+    if road.is(NOT_FORWARDED) {
+        return Err(Drop::ForwardingOff.into());
+    }
+    let inherited = srv6::inherited(road.packet.bytes(), road.is(GENERATED))?;
+    let IpAddr::V6(first) = route.via.address else { return Err(Drop::UpperLayerUnexpected.into()) };
+    if inherited.next_header != protocol::IPV6 {
+        return Err(Drop::UpperLayerUnexpected.into());
+    }
+    let (header, _) = ipv6::Header::ref_from_prefix(road.packet.bytes()).map_err(|_| Drop::Ip6Truncated)?;
+    let last = Last::new(route.header.len(), first.to_bits(), u128::from_be_bytes(header.destination));
+    let len = last.header_len();
+    let (next_header, room) = srv6::open_gap(&mut road.packet, len, first)?;
+    room.get_mut(..route.header.len()).ok_or(Drop::NoHeadroom)?.copy_from_slice(&route.header);
+    last.write(room, next_header).ok_or(Drop::LengthOverflow)?;
+    road.inserted(len);
+    Ok(len)
+}
+
+/// Sends a packet for the router itself on to the next address of the RPL header at `at`, which has some left:
+/// RFC 6554 section 4.2.
+pub(crate) fn visit_next(view: &View<'_>, road: &mut Road, at: usize) -> Step {
+    match advance(view, road, at) {
+        Ok(next) => Step::look6(road, road.extra.looked_in, next),
+        Err(problem) => problem.refuse(road),
+    }
+}
+
+/// Makes the next address the destination, and returns it.
+fn advance(view: &View<'_>, road: &mut Road, at: usize) -> Result<Ipv6Addr, Problem> {
+    const MALFORMED: Problem = Problem::silent(Drop::RplMalformed);
+    let bytes = road.packet.bytes();
+    let (header, _) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| MALFORMED)?;
+    let (destination, hop_limit) = (header.destination(), header.hop_limit);
+    let payload_length = usize::from(header.payload_length.get());
+    let route = match rpl::Rpl::parse(bytes.get(at..).ok_or(MALFORMED)?) {
+        Ok(route) => route,
+        // "send an ICMP Parameter Problem, Code 0, message to the Source Address, pointing to the Segments
+        // Left field"
+        Err(Malformed::SegmentsLeft) => {
+            let pointer = at + rpl::SEGMENTS_LEFT_OFFSET;
+            return Err(Problem::told(Drop::RplMalformed, IcmpError::Header, pointer));
+        }
+        Err(_) => return Err(MALFORMED),
+    };
+    let (next_header, old_len) = (route.next_header(), route.len());
+    let mut addresses: ArrayVec<Ipv6Addr, MAX_ADDRESSES> = route.addresses(destination).collect();
+    let left = usize::from(route.segments_left());
+    let index = addresses.len().checked_sub(left).ok_or(MALFORMED)?;
+    let next = *addresses.get(index).ok_or(MALFORMED)?;
+    // "if Address[i] or the IPv6 Destination Address is multicast"
+    if next.is_multicast() || destination.is_multicast() {
+        return Err(MALFORMED);
+    }
+    let is_own = |address: &Ipv6Addr| is_own(view, road, *address);
+    if comes_back(&addresses, is_own) {
+        return Err(Problem::told(Drop::RplLoop, IcmpError::Header, 0));
+    }
+    if hop_limit <= 1 {
+        return Err(Problem::told(Drop::HopLimitExceeded, IcmpError::HopLimit, 0));
+    }
+    // What leaves has its hop limit lowered then.
+    let hop_limit = if is_own(&next) { hop_limit - 1 } else { hop_limit };
+    // "swap the IPv6 Destination Address and Address[i]"
+    addresses[index] = destination;
+    let segments_left = left as u8 - 1;
+    let mut written = [0; rpl::FIXED_LEN + 16 * MAX_ADDRESSES];
+    let builder = Builder { next_header, segments_left, destination: next, addresses: &addresses };
+    let len = builder.write(&mut written).map_err(|_| MALFORMED)?;
+    let payload_length =
+        u16::try_from(payload_length - old_len + len).map_err(|_| Problem::silent(Drop::LengthOverflow))?;
+    // With another destination, the others may be compressed more or less than they were.
+    if len > old_len {
+        let more = len - old_len;
+        let bytes = road.packet.push(more).map_err(|_| Problem::silent(Drop::NoHeadroom))?;
+        bytes.copy_within(more..more + at, 0);
+    } else {
+        let less = old_len - len;
+        road.packet.bytes_mut().copy_within(..at, less);
+        road.packet.pull(less);
+    }
+    let bytes = road.packet.bytes_mut();
+    bytes.get_mut(at..at + len).ok_or(MALFORMED)?.copy_from_slice(&written[..len]);
+    let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| MALFORMED)?;
+    header.destination = next.octets();
+    header.hop_limit = hop_limit;
+    header.payload_length = payload_length.into();
+    Ok(next)
+}
+
+/// RFC 6554 section 4.2: "if 2 or more entries in Address[1..n] are assigned to local interface and are separated
+/// by at least one address not assigned to local interface".
+fn comes_back(addresses: &[Ipv6Addr], is_own: impl Fn(&Ipv6Addr) -> bool) -> bool {
+    let (mut found, mut separated) = (false, false);
+    for address in addresses {
+        match is_own(address) {
+            true if found && separated => return true,
+            true => (found, separated) = (true, false),
+            false => separated = true,
+        }
+    }
+    false
+}

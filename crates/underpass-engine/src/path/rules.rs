@@ -1,0 +1,270 @@
+//! Look-ups off the fast path: policy rules that look at more than the destination, `throw` routes,
+//! and packets that no first table had a route for.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
+
+use crate::drops::Drop;
+use crate::path::icmp;
+use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction};
+use crate::trace::{Event, Trace};
+use crate::worker::metadata::{BEHIND_SID, GENERATED, Road, Slow};
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View};
+
+/// What a policy rule can look at.
+struct Selectors {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    ports: Option<(u16, u16)>,
+    tos: u8,
+    /// 0 of an IPv4 packet, which a rule by flow label passes over.
+    flow_label: u32,
+    mark: u32,
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Goes through the rules and tables one by one.
+    pub(crate) fn look_slow<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: LookupId,
+        trace: &mut T,
+    ) -> Step {
+        if !road.turn(id) {
+            return Step::drop(Drop::Loop);
+        }
+        let target = match road.extra.slow {
+            Slow::Target4 => Some(road.target4.into()),
+            Slow::Target6 => Some(road.target6.into()),
+            Slow::Throw => destination(road.packet.bytes()),
+        };
+        let Some(address) = target else { return Step::drop(Drop::NoRoute) };
+        match address {
+            IpAddr::V4(address) => road.target4 = address,
+            IpAddr::V6(address) => road.target6 = address,
+        }
+        let Some(mut selectors) = Selectors::read(road.packet.bytes(), address, road.extra.mark) else {
+            return Step::drop(Drop::NoRoute);
+        };
+        if road.is(GENERATED) {
+            selectors.take_message(road.packet.bytes());
+        }
+        if road.is(BEHIND_SID) {
+            selectors.take_next_header(road.packet.bytes());
+        }
+        match selectors.find(view, id, address) {
+            Ok(found) => {
+                trace.step(Event::Lookup(address, found), &road.packet);
+                found.map_or(Step::error(Drop::NoRoute, icmp::Error::NoRoute), Step::Act)
+            }
+            // In IPv4 the network, not the host, is said to be unreachable.
+            Err(Discard::Unreachable) => Step::error(Drop::Unreachable, icmp::Error::NoRoute),
+            Err(discard) => self.discard(road, discard),
+        }
+    }
+}
+
+/// What an IPv6 packet with this mark leads to, were it looked up by `address`: as the slow look-up would find it.
+///
+/// # Errors
+/// The rule that it ends at.
+pub(crate) fn find6(
+    view: &View<'_>,
+    packet: &[u8],
+    id: LookupId,
+    address: Ipv6Addr,
+    mark: u32,
+) -> Result<Option<ActionId>, Discard> {
+    match Selectors::read(packet, address.into(), mark) {
+        Some(selectors) => selectors.find(view, id, address.into()),
+        None => Ok(None),
+    }
+}
+
+/// What a packet without a mark leads to, were it looked up by `address`.
+pub(crate) fn action_at<'a>(
+    view: &View<'a>,
+    packet: &[u8],
+    id: LookupId,
+    address: IpAddr,
+) -> Option<&'a Action> {
+    let found = Selectors::read(packet, address, 0)?.find(view, id, address);
+    view.tables.action(found.ok()??, view.guard)
+}
+
+/// Whether a packet is forwarded where it is looked up by `address`.
+pub(crate) fn leads(view: &View<'_>, packet: &[u8], id: LookupId, address: IpAddr) -> bool {
+    action_at(view, packet, id, address).is_some_and(|action| !matches!(action, Action::Discard(_)))
+}
+
+fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        6 => Some(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination().into()),
+        _ => Some(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination().into()),
+    }
+}
+
+fn in_fib4(view: &View<'_>, fib: Fib4Id, address: IpAddr) -> Option<ActionId> {
+    let IpAddr::V4(address) = address else { return None };
+    let fib = view.tables.fib4(fib, view.guard)?;
+    let leaf = fib.lookup(address.to_bits(), view.guard)?;
+    not_thrown(view, leaf)
+}
+
+fn in_fib6(view: &View<'_>, fib: Fib6Id, address: IpAddr) -> Option<ActionId> {
+    let IpAddr::V6(address) = address else { return None };
+    let fib = view.tables.fib6(fib, view.guard)?;
+    let leaf = fib.lookup(address.to_bits(), view.guard)?;
+    not_thrown(view, leaf)
+}
+
+fn not_thrown(view: &View<'_>, leaf: u32) -> Option<ActionId> {
+    let action = view.tables.action(ActionId(leaf), view.guard)?;
+    (!matches!(action, Action::Discard(Discard::Throw))).then_some(ActionId(leaf))
+}
+
+impl Selectors {
+    /// What the rules look at in a packet that is looked up by `destination`.
+    fn read(packet: &[u8], destination: IpAddr, mark: u32) -> Option<Self> {
+        let (source, tos, flow_label, (protocol, upper)): (IpAddr, _, _, _) = match packet.first()? >> 4 {
+            6 => {
+                let (header, rest) = ipv6::Header::ref_from_prefix(packet).ok()?;
+                let upper = upper6(header.next_header, rest);
+                (header.source().into(), header.traffic_class(), header.flow_label(), upper)
+            }
+            _ => {
+                let ipv4::View { header, payload, .. } = ipv4::View::parse(packet).ok()?;
+                let upper = (!header.is_fragment()).then_some(payload);
+                (header.source().into(), header.tos, 0, (header.protocol, upper))
+            }
+        };
+        let ports = upper.and_then(|upper| ports(protocol, upper));
+        Some(Self { source, destination, protocol, ports, tos, flow_label, mark })
+    }
+
+    /// Takes the next header of an IPv6 packet for its protocol, and no ports. Linux: `seg6_lookup_any_nexthop`.
+    fn take_next_header(&mut self, packet: &[u8]) {
+        if let Ok((header, _)) = ipv6::Header::ref_from_prefix(packet) {
+            (self.protocol, self.ports) = (header.next_header, None);
+        }
+    }
+
+    /// Takes the type and the code of an ICMP message of this router's for its destination port, as Linux does.
+    fn take_message(&mut self, packet: &[u8]) {
+        let at = match self.protocol {
+            protocol::ICMP if self.source.is_ipv4() => ipv4::Header::LEN,
+            protocol::ICMPV6 if self.source.is_ipv6() => ipv6::Header::LEN,
+            _ => return,
+        };
+        if let Some(message) = packet.get(at..).and_then(|message| message.first_chunk()) {
+            self.ports = Some((0, u16::from_be_bytes(*message)));
+        }
+    }
+
+    /// Goes through the rules and tables one by one.
+    ///
+    /// # Errors
+    /// The rule that it ends at.
+    fn find(&self, view: &View<'_>, id: LookupId, address: IpAddr) -> Result<Option<ActionId>, Discard> {
+        let Some(lookup) = view.lookup(id) else { return Ok(None) };
+        let rules = if address.is_ipv4() { &lookup.rules4 } else { &lookup.rules6 };
+        let mut next = 0;
+        while let Some(rule) = rules.get(next) {
+            next += 1;
+            if !self.match_rule(rule) {
+                continue;
+            }
+            let found = match &rule.then {
+                RuleAction::Fib4(fib) => in_fib4(view, *fib, address),
+                RuleAction::Fib6(fib) => in_fib6(view, *fib, address),
+                RuleAction::Discard(discard) => return Err(*discard),
+                RuleAction::Act(action) => Some(*action),
+                // Only forwards, so that there is an end.
+                RuleAction::Goto(place) => {
+                    next = next.max(*place);
+                    None
+                }
+                RuleAction::Nop => None,
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(match address {
+            IpAddr::V4(_) => lookup.fibs4.iter().find_map(|fib| in_fib4(view, *fib, address)),
+            IpAddr::V6(_) => lookup.fibs6.iter().find_map(|fib| in_fib6(view, *fib, address)),
+        })
+    }
+
+    fn match_rule(&self, rule: &Rule) -> bool {
+        let port = |wanted: Option<PortMatch>, port: Option<u16>| {
+            wanted.is_none_or(|wanted| port.is_some_and(|port| wanted.takes(port)))
+        };
+        let matches = covers(rule.source, self.source)
+            && covers(rule.destination, self.destination)
+            && rule.protocol.is_none_or(|protocol| protocol == self.protocol)
+            && port(rule.source_port, self.ports.map(|(source, _)| source))
+            && port(rule.destination_port, self.ports.map(|(_, destination)| destination))
+            && rule.tos.is_none_or(|(tos, mask)| (tos ^ self.tos) & mask == 0)
+            && rule.flow_label.is_none_or(|(label, mask)| {
+                self.destination.is_ipv6() && (label ^ self.flow_label) & mask == 0
+            })
+            && rule.mark.is_none_or(|(mark, mask)| (mark ^ self.mark) & mask == 0);
+        matches != rule.invert
+    }
+}
+
+/// Most extension headers that are passed over for ports: Linux's `MAX_FLOW_DISSECT_HDRS`, and the first.
+const MAX_HEADERS: usize = 16;
+
+/// What a rule takes for the protocol of an IPv6 packet, with these headers behind the fixed one, and what follows them:
+/// nothing in a fragment, whole or not. Linux: `__skb_flow_dissect`.
+fn upper6(mut next: u8, mut rest: &[u8]) -> (u8, Option<&[u8]>) {
+    for _ in 0..MAX_HEADERS {
+        match (next, rest) {
+            (protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION_OPTIONS, [after, len, ..]) => {
+                next = *after;
+                rest = rest.get((usize::from(*len) + 1) * 8..).unwrap_or_default();
+            }
+            (protocol::FRAGMENT, [after, ..]) if rest.len() >= FRAGMENT_LEN => return (*after, None),
+            _ => break,
+        }
+    }
+    (next, Some(rest))
+}
+
+/// Length of a fragment header.
+const FRAGMENT_LEN: usize = 8;
+
+/// The source and the destination port of an upper layer, or what Linux takes for them: the parameter index of ESP and AH.
+fn ports(protocol: u8, upper: &[u8]) -> Option<(u16, u16)> {
+    let at = match protocol {
+        protocol::TCP | protocol::UDP | protocol::UDP_LITE | protocol::SCTP | protocol::ESP | DCCP => 0,
+        protocol::AUTHENTICATION => 4,
+        _ => return None,
+    };
+    let [a, b, c, d] = *upper.get(at..)?.first_chunk()?;
+    Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
+}
+
+const DCCP: u8 = 33;
+
+/// Whether a prefix covers an address. Length 0 covers either family.
+fn covers((prefix, len): (IpAddr, u8), address: IpAddr) -> bool {
+    if len == 0 {
+        return true;
+    }
+    match (prefix, address) {
+        (IpAddr::V4(prefix), IpAddr::V4(address)) => {
+            (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= u32::from(len)
+        }
+        (IpAddr::V6(prefix), IpAddr::V6(address)) => {
+            (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= u32::from(len)
+        }
+        _ => false,
+    }
+}

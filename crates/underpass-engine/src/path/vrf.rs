@@ -1,0 +1,82 @@
+//! Into a VRF by a route that names its device: Linux's `vrf_process_v4_outbound` and `vrf_process_v6_outbound`.
+
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6};
+
+use crate::counters::{Count, Direction};
+use crate::drops::Drop;
+use crate::tables::{ActionId, IntoVrf};
+use crate::worker::metadata::{
+    GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, Road, SWITCHED, TUNNELLED, UNFINISHED,
+};
+use crate::worker::verdict::{Refusal, Step};
+use crate::worker::{IcmpError, Path, View};
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Looks a packet up again, in the VRF that a route leads into. `id`: the action that is the route, if it is one.
+    ///
+    /// Whether the packet may go on is seen here, where Linux forwards it. Its hop limit is lowered where it leaves the
+    /// VRF, so that an error quotes it as it came.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn enter_vrf(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (id, route): (Option<ActionId>, &IntoVrf),
+    ) -> Step {
+        let Some(device) = view.link(route.link).filter(|device| device.up) else {
+            return Step::drop(Drop::LinkDown);
+        };
+        let mtu = if route.mtu == 0 { device.mtu } else { route.mtu };
+        if road.is(UNFINISHED) {
+            self.finish_generated(view, road, route.link);
+        }
+        if road.is(NOT_FORWARDED | LABELLED) {
+            let group = road.is(GROUP);
+            return Step::drop(if group { Drop::GroupFrame } else { Drop::ForwardingOff });
+        }
+        // Of these the hop limit is done with; how long they may be is seen where they leave.
+        let lowered = road.is(GENERATED | TUNNELLED | SWITCHED);
+        let fits = lowered || road.packet.fits(mtu as usize);
+        let bytes = road.packet.bytes();
+        let (hop_limit, cut, destination) = match bytes.first().map(|first| first >> 4) {
+            Some(6) => match ipv6::Header::ref_from_prefix(bytes) {
+                Ok((header, _)) => (header.hop_limit, false, header.destination().into()),
+                Err(_) => return Step::drop(Drop::Ip6Truncated),
+            },
+            _ => match ipv4::Header::ref_from_prefix(bytes) {
+                Ok((header, _)) => (header.ttl, !header.dont_fragment(), header.destination().into()),
+                Err(_) => return Step::drop(Drop::Ip4Truncated),
+            },
+        };
+        if !lowered && hop_limit <= 1 {
+            return Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit);
+        }
+        match (fits, id) {
+            (true, _) => {}
+            (false, Some(id)) if cut => return Step::FragmentInto(id),
+            (false, _) => {
+                road.extra.argument = mtu;
+                return Step::error(Drop::TooBig, IcmpError::TooBig);
+            }
+        }
+        // Linux counts the Ethernet header that goes with the packet through the device.
+        let len = road.packet.len() + ethernet::Header::LEN;
+        self.counters.add_link(
+            route.link,
+            Direction::Transmit,
+            Count { packets: 1, bytes: len as u64, errors: 0 },
+        );
+        road.extra.entered = Some((route.link, len as u32));
+        road.extra.flags |= LED_INTO_VRF;
+        match destination {
+            std::net::IpAddr::V6(destination) => Step::look6(road, route.lookup, destination),
+            std::net::IpAddr::V4(destination) => Step::look4(road, route.lookup, destination),
+        }
+    }
+}
+
+/// Whether nobody is told why a packet is dropped: a route of another instance led it where it has none.
+pub(crate) fn hides(road: &Road, refusal: Refusal) -> bool {
+    road.is(LED_INTO_VRF) && matches!(refusal.reason(), Drop::NoRoute | Drop::Unreachable | Drop::Prohibited)
+}

@@ -1,0 +1,219 @@
+//! End, End.X and End.T: on to the next segment. RFC 8986 sections 4.1 to 4.3.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use underpass_packet::ipv6_ext::Extensions;
+use underpass_packet::srh::{Srh, SrhMut};
+use underpass_packet::{FromBytes, ipv6, protocol, srh};
+
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::hmac::Check;
+use crate::srv6;
+use crate::srv6::endpoint::Onward;
+use crate::srv6::flavors;
+use crate::srv6::flavors::Next;
+use crate::tables::{ActionId, Endpoint, LookupId, StoredNextHop, Via};
+use crate::worker::fibs::Fibs;
+use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, next_hop};
+use crate::worker::verdict::Refusal;
+use crate::worker::{IcmpError, View};
+
+/// End and End.T on a sound packet of `len` bytes in a frame: an SRH with segments left and no TLVs, a hop limit above 1.
+/// `None`: nothing was written, [`end`] decides.
+#[inline(always)]
+pub(crate) fn end_fast<'a>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    packet: &mut Packet,
+    len: usize,
+    lookup: LookupId,
+) -> Option<FastVerdict> {
+    let next = next_segment_fast(packet.bytes().get(ETHERNET..ETHERNET + len)?)?;
+    advance_frame(packet, len, next, known_next_hop(view, fibs, lookup, next.1)?)
+}
+
+/// End and End.T: on to the next segment, looked up in `lookup`. RFC 8986 sections 4.1 and 4.3.
+#[inline(always)]
+pub(crate) fn end<'s>(
+    packet: &mut Packet,
+    sid: &Endpoint,
+    check: &Check<'_>,
+    lookup: LookupId,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    let Some(flavours) = &sid.flavours else { return Ok(Onward::Look6(lookup, advance(packet, check)?)) };
+    Ok(match flavors::next(packet, flavours, check, unusual)? {
+        Next::Segment(address) | Next::Inside6(address) => Onward::Look6(lookup, address),
+        Next::Inside4(address) => Onward::Look4(lookup, address),
+        Next::UpperLayer => Onward::Deliver,
+    })
+}
+
+/// The same for End.X, of which the neighbour is known.
+#[inline(always)]
+pub(crate) fn end_x_fast(view: &View<'_>, packet: &mut Packet, len: usize, via: &Via) -> Option<FastVerdict> {
+    let next = next_segment_fast(packet.bytes().get(ETHERNET..ETHERNET + len)?)?;
+    advance_frame(packet, len, next, view.next_hop(via.resolved)?)
+}
+
+/// End.X: on to the next segment, to this neighbour whatever its address. RFC 8986 section 4.2.
+#[inline(always)]
+pub(crate) fn end_x<'s>(
+    packet: &mut Packet,
+    sid: &Endpoint,
+    check: &Check<'_>,
+    via: &Via,
+    unusual: &mut bool,
+) -> Result<Onward<'s>, Refusal> {
+    let next = match &sid.flavours {
+        None => Next::Segment(advance(packet, check)?),
+        Some(flavours) => flavors::next(packet, flavours, check, unusual)?,
+    };
+    let unspecified = matches!(via.address, IpAddr::V6(address) if address.is_unspecified());
+    Ok(match next {
+        Next::UpperLayer => Onward::Deliver,
+        _ if !unspecified => Onward::via(via),
+        Next::Segment(address) | Next::Inside6(address) => Onward::Look6(via.lookup, address),
+        Next::Inside4(address) => Onward::Look4(via.lookup, address),
+    })
+}
+
+/// The next hop that a segment leads to, as it was looked up lately or is now.
+#[inline(always)]
+pub(crate) fn known_next_hop<'a>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    lookup: LookupId,
+    segment: Ipv6Addr,
+) -> Option<&'a StoredNextHop> {
+    let leaf = match fibs.known(lookup, segment) {
+        Some(leaf) => leaf,
+        None => {
+            let leaf = ActionId(fibs.segment(view, lookup, segment.to_bits())?);
+            fibs.next = Some((lookup, segment, leaf));
+            leaf
+        }
+    };
+    next_hop(view, Some(leaf.0))
+}
+
+/// The next segment the destination of the packet of `len` bytes in a frame, and the frame to a next hop.
+#[inline(always)]
+pub(crate) fn advance_frame(
+    packet: &mut Packet,
+    len: usize,
+    (left, segment): (u8, Ipv6Addr),
+    next_hop: &StoredNextHop,
+) -> Option<FastVerdict> {
+    let mac = addresses(next_hop, len)?;
+    let frame = packet.bytes_mut();
+    let padded = frame.len() != ETHERNET + len;
+    let (head, bytes) = frame.split_first_chunk_mut::<ETHERNET>()?;
+    let bytes = bytes.first_chunk_mut::<48>()?;
+    head[..12].copy_from_slice(mac);
+    // More than 1 is left: `next_segment_plain` has looked.
+    bytes[7] -= 1;
+    srv6::write_segment(bytes, left, segment);
+    if padded {
+        cut(packet, ETHERNET + len);
+    }
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}
+
+/// RFC 8986 section 4.1, S02 to S15: lowers segments left and makes that segment the destination.
+#[inline(always)]
+pub(crate) fn advance(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, Refusal> {
+    if check.passes_plain()
+        && let Some(segment) = advance_fast(packet.bytes_mut())
+    {
+        return Ok(segment);
+    }
+    advance_full(packet, check)
+}
+
+/// [`advance_full`] for nearly every packet. `None`: the packet is not of that kind, and unchanged.
+#[inline(always)]
+fn advance_fast(bytes: &mut [u8]) -> Option<Ipv6Addr> {
+    let (left, segment) = next_segment_fast(bytes)?;
+    write_segment(bytes.first_chunk_mut()?, left, segment);
+    Some(segment)
+}
+
+/// What becomes segments left and the destination of a packet on its way through an SRH without TLVs right
+/// behind the fixed header, if its hop limit is not used up. `None`: the packet is not of that kind.
+#[inline(always)]
+pub(crate) fn next_segment_fast(bytes: &[u8]) -> Option<(u8, Ipv6Addr)> {
+    let (fixed, list) = bytes.split_first_chunk::<48>()?;
+    let [.., next, hop_limit] = *fixed.first_chunk::<8>()?;
+    let [_, len, kind, left, last, ..] = *fixed.last_chunk::<8>()?;
+    let segments = usize::from(last) + 1;
+    let plain = next == protocol::ROUTING
+        && kind == srh::ROUTING_TYPE
+        && hop_limit > 1
+        && usize::from(len) == segments * 2
+        && segments * 16 <= list.len()
+        && (1..=segments).contains(&usize::from(left));
+    if !plain {
+        return None;
+    }
+    let segment = *list.get(usize::from(left - 1) * 16..)?.first_chunk::<16>()?;
+    Some((left - 1, Ipv6Addr::from_octets(segment)))
+}
+
+/// Writes what [`next_segment_fast`] says into the headers of its packet.
+#[inline(always)]
+pub(crate) fn write_segment(headers: &mut [u8; 48], left: u8, segment: Ipv6Addr) {
+    headers[43] = left;
+    headers[24..40].copy_from_slice(&segment.octets());
+}
+
+/// [`advance`] for any packet.
+#[inline(never)]
+fn advance_full(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, Refusal> {
+    let at = active_srh(packet, check)?;
+    advance_at(packet, at).map(|(_, segment)| segment)
+}
+
+/// [`advance`] by the SRH at `at`: how many segments are left then, and the destination.
+pub(crate) fn advance_at(packet: &mut Packet, at: usize) -> Result<(u8, Ipv6Addr), Refusal> {
+    let (header, rest) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
+    // S05: "If (IPv6 Hop Limit <= 1)": time exceeded, quoting the packet as it came.
+    if header.hop_limit <= 1 {
+        return Err(Refusal::told(Drop::HopLimitExceeded, IcmpError::HopLimit));
+    }
+    let mut srh = rest
+        .get_mut(at - ipv6::Header::LEN..)
+        .and_then(|bytes| SrhMut::parse(bytes).ok())
+        .ok_or(Drop::SrhMalformed)?;
+    // S13, S14: "Decrement Segments Left by 1", "Update IPv6 DA with Segment List[Segments Left]"
+    let segment = srh.advance().ok_or(Drop::SrhMalformed)?;
+    header.destination = segment;
+    Ok((srh.view().segments_left(), Ipv6Addr::from_octets(segment)))
+}
+
+/// Where the SRH with segments left begins, RFC 8986 section 4.1, S01 and S02. Routing headers that are
+/// used up are passed over. It is sound, and its HMAC as it is to be.
+pub(crate) fn active_srh(packet: &Packet, check: &Check<'_>) -> Result<usize, Drop> {
+    let (fixed, _) = ipv6::Header::ref_from_prefix(packet.bytes()).map_err(|_| Drop::Ip6Truncated)?;
+    let mut reason = Drop::SrhMissing;
+    for header in extensions(packet.bytes())? {
+        let header = header.map_err(|_| Drop::Ip6Malformed)?;
+        let Some(routing) = header.routing() else { continue };
+        match (routing.routing_type, routing.segments_left) {
+            (_, 0) => reason = Drop::SegmentsLeftZero,
+            (srh::ROUTING_TYPE, _) => {
+                let srh = Srh::parse(header.bytes).map_err(|_| Drop::SrhMalformed)?;
+                check.check(&fixed.source, &srh)?;
+                return Ok(header.offset);
+            }
+            _ => return Err(Drop::SrhMissing),
+        }
+    }
+    Err(reason)
+}
+
+pub(crate) fn extensions(bytes: &[u8]) -> Result<Extensions<'_>, Drop> {
+    let view = ipv6::View::parse(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    Ok(Extensions::new(&view))
+}

@@ -1,0 +1,179 @@
+//! Packets through the programs of SIDs with End.BPF.
+
+use std::net::Ipv6Addr;
+
+use crate::bpf::{General, Machine, Printed};
+use crate::drops::Drop;
+use crate::limiter::Nanos;
+use crate::path::rules;
+use crate::srv6;
+use crate::srv6::bpf::{Found, Next};
+use crate::tables::{Action, ActionId, Bpf, Discard};
+use crate::worker::metadata::Road;
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View, Worker};
+
+const EINVAL: i64 = 22;
+const EACCES: i64 = 13;
+const ENETUNREACH: i64 = 101;
+const EHOSTUNREACH: i64 = 113;
+
+/// What a worker runs programs with.
+pub(crate) struct Programs {
+    machine: Machine,
+    random: u64,
+    printed: Printed,
+    processor: u32,
+    clock: Nanos,
+}
+
+impl Programs {
+    /// For the worker of this number.
+    pub(crate) fn new(worker: usize) -> Self {
+        Self {
+            machine: Machine::new(),
+            // Any numbers that differ.
+            random: 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(worker as u64 + 1) | 1,
+            printed: Printed::new(),
+            processor: worker as u32,
+            clock: 0,
+        }
+    }
+}
+
+impl<const COUNT: bool> Worker<COUNT> {
+    /// Says what BPF programs see of the machine: the processor that the worker runs on
+    /// (`bpf_get_smp_processor_id`), and their clock at time 0 (`bpf_ktime_get_ns`). Otherwise that is 0, and the
+    /// processor is the worker's number.
+    #[must_use]
+    pub fn programs_see(mut self, processor: u32, clock: Nanos) -> Self {
+        (self.path.programs.processor, self.path.programs.clock) = (processor, clock);
+        self
+    }
+
+    /// What programs have printed (`bpf_trace_printk`) since the last call, a line each, and how many lines there
+    /// was no room for. `None`: nothing.
+    pub fn printed<R>(&mut self, read: impl FnOnce(&str, u64) -> R) -> Option<R> {
+        let printed = &mut self.path.programs.printed;
+        if printed.text.is_empty() && printed.lost == 0 {
+            return None;
+        }
+        let result = read(&printed.text, printed.lost);
+        printed.text.clear();
+        printed.lost = 0;
+        Some(result)
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes a packet whose next segment is its destination through the program of its SID.
+    #[inline(never)]
+    pub(crate) fn run_program(&mut self, view: &View<'_>, road: &mut Road, bpf: &Bpf, srh: usize) -> Step {
+        let mut srh = srh;
+        for rounds in 0..crate::worker::MAX_TURNS {
+            match self.run_once(view, road, bpf, srh) {
+                Ok(Some(step)) => {
+                    if let Some((counter, bytes)) = road.extra.counted {
+                        (0..rounds).for_each(|_| self.count(Some(counter), bytes as usize));
+                    }
+                    return step;
+                }
+                Ok(None) => {}
+                Err(refusal) => return self.refused(road, rounds, refusal),
+            }
+            // Linux takes it through the SID again, which it has not been led away from.
+            match srv6::next_segment(&mut road.packet, &view.check(road.ingress)) {
+                Ok(again) => srh = again,
+                Err(reason) => return self.refused(road, rounds + 1, reason.into()),
+            }
+        }
+        self.refused(road, crate::worker::MAX_TURNS, Drop::Loop.into())
+    }
+
+    /// Counts a packet as the error of its SID that it was no error of so far, once for each time that it has gone
+    /// through it.
+    fn refused(&mut self, road: &mut Road, rounds: u8, refusal: crate::worker::verdict::Refusal) -> Step {
+        if let Some((counter, _)) = road.extra.counted {
+            (0..rounds).for_each(|_| self.count_error(Some(counter)));
+        }
+        self.uncount(road);
+        Step::Refuse(refusal)
+    }
+
+    /// Runs the program once. `None`: the packet goes through the SID again.
+    fn run_once(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        bpf: &Bpf,
+        srh: usize,
+    ) -> Result<Option<Step>, crate::worker::verdict::Refusal> {
+        let Programs { machine, random, printed, processor, clock } = &mut *self.programs;
+        let general = General { now: view.now.wrapping_add(*clock), processor: *processor, random, printed };
+        let ifindex = view.link(road.ingress).map_or(0, |link| link.ifindex);
+        let frame = road.link_layer();
+        let mark = (ifindex, road.extra.mark);
+        let find = |packet: &[u8], lookup, address, mark| {
+            found(view, rules::find6(view, packet, lookup, address, mark))
+        };
+        let before = road.packet.len();
+        let outcome = srv6::run_program(
+            machine,
+            &mut road.packet,
+            (bpf, srh),
+            view.tables.hmac_keys(view.guard),
+            general,
+            mark,
+            find,
+        )?;
+        road.extra.mark = outcome.mark;
+        if outcome.wrapped > 0 {
+            road.wrapped(outcome.wrapped, frame);
+        }
+        if outcome.inserted > 0 {
+            road.inserted(outcome.inserted);
+        }
+        if road.extra.growth != 0 && road.packet.len() < before {
+            road.shortened(before - road.packet.len());
+        }
+        if outcome.unusual && !crate::worker::slow_path::may_forward(&road.packet) {
+            road.extra.flags |= crate::worker::metadata::NOT_FORWARDED;
+        }
+        Ok(match outcome.next {
+            Next::Look(lookup, address) => Some(Step::look6(road, lookup, address)),
+            // Linux discards it, and that is no error of the SID.
+            Next::Nowhere => Some(Step::drop(Drop::NoRoute)),
+            Next::Again => None,
+        })
+    }
+}
+
+/// What a look-up tells a program: `seg6_lookup_nexthop`.
+fn found(view: &View<'_>, found: Result<Option<ActionId>, Discard>) -> Found {
+    let fails = |errno| Found { errno, source: None };
+    let discard = match found {
+        Ok(None) => return fails(ENETUNREACH),
+        Ok(Some(id)) => match view.tables.action(id, view.guard) {
+            Some(Action::Discard(discard)) => *discard,
+            action => return Found { errno: 0, source: source(view, action) },
+        },
+        Err(discard) => discard,
+    };
+    match discard {
+        Discard::Blackhole => fails(EINVAL),
+        Discard::Prohibit => fails(EACCES),
+        Discard::Unreachable => fails(EHOSTUNREACH),
+        Discard::Throw => fails(ENETUNREACH),
+    }
+}
+
+/// The address of the link that an action sends by.
+fn source(view: &View<'_>, action: Option<&Action>) -> Option<Ipv6Addr> {
+    let link = match action? {
+        Action::Forward(id) => view.tables.next_hop(*id, view.guard)?.link,
+        Action::OnLink(link) => *link,
+        Action::Vrf(route) => route.link,
+        _ => return None,
+    };
+    view.link(link)?.source6
+}

@@ -1,0 +1,70 @@
+//! Next hops behind a tunnel: labelled packets, and what a SID sends, goes there as to a neighbour on any other link.
+
+use underpass_packet::ethernet;
+
+use crate::counters::MplsCount;
+use crate::tables::{NextHopId, Rewrite, TunnelId};
+use crate::trace::Trace;
+use crate::worker::metadata::{LABELLED, OPAQUE, Road, SWITCHED};
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View};
+
+/// The tunnel that a next hop is behind, and the header of a frame that goes into it. `None`: it is behind none, or its
+/// neighbour is not known.
+#[cold]
+pub(crate) fn behind<'a>(view: &View<'a>, id: NextHopId) -> Option<(TunnelId, Option<&'a Rewrite>)> {
+    let next_hop = view.tables.next_hop(id, view.guard)?;
+    let tunnel = view.tables.tunnels().of_link(next_hop.link)?;
+    let stored = view.tables.tunnels().tunnel(tunnel, view.guard)?;
+    let frame = if stored.kind.carries_frames() { Some(next_hop.rewrite.as_ref()?) } else { None };
+    Some((tunnel, frame))
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Makes a packet, of which nothing but this is left to be done, what goes into a tunnel.
+    #[cold]
+    pub(crate) fn enter_behind<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (tunnel, frame): (TunnelId, Option<&Rewrite>),
+        trace: &mut T,
+    ) -> Step {
+        if COUNT
+            && road.is(LABELLED)
+            && let Some(stored) = view.tables.tunnels().tunnel(tunnel, view.guard)
+        {
+            let (tx_packets, tx_bytes) = (1, road.packet.len() as u64);
+            self.counters.add_mpls(stored.link, MplsCount { tx_packets, tx_bytes, ..MplsCount::default() });
+        }
+        if let Some(rewrite) = frame
+            && let Err(refusal) = self.enframe(road, rewrite, trace)
+        {
+            return Step::Refuse(refusal);
+        }
+        Step::FrameInto(tunnel)
+    }
+
+    /// Makes a packet the Ethernet frame that goes into a tunnel.
+    pub(crate) fn enframe<T: Trace>(
+        &mut self,
+        road: &mut Road,
+        rewrite: &Rewrite,
+        trace: &mut T,
+    ) -> Result<(), crate::worker::verdict::Refusal> {
+        self.put_link_layer(road, rewrite, trace)?;
+        road.wrapped(usize::from(rewrite.len) + 2, None);
+        if road.is(LABELLED) {
+            road.extra.flags |= OPAQUE;
+        }
+        road.extra.flags &= !(LABELLED | SWITCHED);
+        Ok(())
+    }
+}
+
+/// The EtherType of the frame at the front of `bytes`.
+#[inline]
+pub(crate) fn type_of(bytes: &[u8]) -> u16 {
+    let at = ethernet::Header::LEN - 2;
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |ethertype| u16::from_be_bytes(*ethertype))
+}

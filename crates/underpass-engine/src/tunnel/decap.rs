@@ -1,0 +1,620 @@
+//! Out of a tunnel: Linux's `tunnel4_rcv`, `gre_rcv`, `tunnel6_rcv` and what they lead to.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::ipv6_ext::{Extensions, Kind};
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
+
+use crate::buffer::{Packet, Tag};
+use crate::counters::{Count, Counters, Direction};
+use crate::drops::Drop;
+use crate::qos::TunnelKey;
+use crate::tables::{
+    Arrival, FouPayload, Ingress, Inside, LeanEnd, LinkId, LookupId, StoredTunnel, TunnelKind, TunnelRole,
+};
+use crate::trace::{Event, Trace};
+use crate::tunnel::encap::name;
+use crate::tunnel::find::{
+    Arrived, Found, NO_TUNNEL, check, find, find_fast, ingress_of, is_local4, is_refused, is_tunnelled,
+    key_of,
+};
+use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
+use crate::tunnel::outer::{FIXED4, FIXED6, GRE, GUE, UDP};
+use crate::tunnel::{ECN, ecn_inside};
+use crate::worker::burst::{BurstContext, Packets};
+use crate::worker::family::{Family, To};
+use crate::worker::fibs::Fibs;
+use crate::worker::lookup::{BurstLookup, Looked};
+use crate::worker::metadata::Road;
+use crate::worker::rewrite::{ETHERNET, FastVerdict, forward_inner};
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View, classify, ipv4_check, ipv6_check};
+
+/// Packets in a row out of one tunnel, added to what its link has counted when another one's turn comes.
+#[derive(Default)]
+struct Left {
+    link: Option<LinkId>,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Left {
+    #[inline(always)]
+    fn count(&mut self, link: LinkId, bytes: usize, counters: &Counters) {
+        if self.link != Some(link) {
+            self.flush(counters);
+            *self = Self { link: Some(link), packets: 0, bytes: 0 };
+        }
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+
+    #[inline(always)]
+    fn flush(&self, counters: &Counters) {
+        if let Some(link) = self.link {
+            counters.add_crossed(link, Direction::Receive, self.packets, self.bytes);
+        }
+    }
+}
+
+/// What was found for the packet that came out of a tunnel last.
+struct Last<'a, A> {
+    end: Option<(Arrived<A>, &'a LeanEnd)>,
+    /// Where what comes out of it is looked up.
+    lookup: Option<LookupId>,
+    to4: Option<To<'a, u32>>,
+    to6: Option<To<'a, u128>>,
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes what is inside out of packets in a row for the same address of the router's, if they came through tunnels, from
+    /// the first on. The packet that follows the run.
+    #[inline(never)]
+    pub(crate) fn decap_run<T: Trace, A: Family, S: BurstLookup>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        lookups: S,
+        (mut packet, look): (Packet, Looked<A>),
+    ) -> Option<Packet> {
+        let env = context.env;
+        if !env.view.tables.tunnels().receives() {
+            self.enter_slow_path(context, packet);
+            return None;
+        }
+        let ingress = Ingress { link: env.ingress, instance: env.link.lookup };
+        let mut last = Last { end: None, lookup: None, to4: None, to6: None };
+        let mut left = Left::default();
+        let mut len = look.len;
+        let following = loop {
+            match decap_fast::<A>(env.view, context.fibs, &mut last, ingress, (&mut packet, len)) {
+                Some((forward_fast, link, bytes)) => {
+                    left.count(link, bytes, &self.counters);
+                    self.send_frame(forward_fast, packet, context.trace);
+                }
+                None => self.enter_slow_path(context, packet),
+            }
+            packet = match packets.next() {
+                Some(packet) => packet,
+                None => break None,
+            };
+            len = match lookups.again(env, &packet, packets, look) {
+                Some(len) => len,
+                None => break Some(packet),
+            };
+        };
+        left.flush(&self.counters);
+        following
+    }
+}
+
+/// The outer header of a packet.
+struct OuterFast<A> {
+    tos: u8,
+    protocol: u8,
+    at: usize,
+    remote: A,
+    local: A,
+}
+
+impl<A: Family> OuterFast<A> {
+    #[inline(always)]
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (remote, local) = A::ends(bytes)?;
+        if A::IPV6 {
+            let header = bytes.first_chunk::<FIXED6>()?;
+            let (protocol, at) = match (header[6], bytes.get(FIXED6..)?.first_chunk::<8>()) {
+                // An encapsulation limit, as Linux writes it.
+                (protocol::DESTINATION_OPTIONS, Some([next, 0, 4, 1, _, 1, 1, 0])) => (*next, FIXED6 + 8),
+                (next, _) => (next, FIXED6),
+            };
+            let tos = header[0] << 4 | header[1] >> 4;
+            return Some(Self { tos, protocol, at, remote, local });
+        }
+        let header = bytes.first_chunk::<FIXED4>()?;
+        let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
+        (!fragment).then_some(Self { tos: header[1], protocol: header[9], at: FIXED4, local, remote })
+    }
+
+    /// Goes past the UDP header, and GUE's, of what is for a port of foo-over-UDP.
+    #[inline(always)]
+    fn pass_udp(&mut self, view: &View<'_>, bytes: &[u8]) -> Option<()> {
+        let datagram = bytes.get(self.at..)?;
+        let [_, _, port0, port1, len0, len1, sum0, sum1] = *datagram.first_chunk::<UDP>()?;
+        let payload = view.tables.tunnels().plain_port(
+            u16::from_be_bytes([port0, port1]),
+            A::IPV6,
+            self.local.into(),
+            view.guard,
+        )?;
+        if usize::from(u16::from_be_bytes([len0, len1])) != datagram.len() {
+            return None;
+        }
+        if [sum0, sum1] != [0; 2] && self.sum(bytes, datagram.len())?.add_bytes(datagram).fold() != 0xffff {
+            return None;
+        }
+        self.at += UDP;
+        self.protocol = match payload {
+            FouPayload::Protocol(protocol) => protocol,
+            FouPayload::Device(_) => return None,
+            FouPayload::Gue => match *bytes.get(self.at..)?.first_chunk::<GUE>()? {
+                [0, protocol, 0, 0] => {
+                    self.at += GUE;
+                    protocol
+                }
+                [0x40..=0x4f, ..] => protocol::IPV4,
+                [0x60..=0x6f, ..] => protocol::IPV6,
+                _ => return None,
+            },
+        };
+        Some(())
+    }
+
+    /// The sum of the pseudo header of a datagram.
+    #[inline(always)]
+    fn sum(&self, bytes: &[u8], len: usize) -> Option<Sum> {
+        let addresses = if A::IPV6 { bytes.get(8..40)? } else { bytes.get(12..20)? };
+        Some(Sum::new().add_bytes(addresses).add_u16(protocol::UDP.into()).add_u32(len as u32))
+    }
+}
+
+/// Takes what is inside a packet of `len` bytes in a frame out of its tunnel, and sends it to where it leads: the link of
+/// the tunnel, and the bytes that came out of it. `None`: it is not so simple, and as it was.
+#[inline(always)]
+fn decap_fast<'a, A: Family>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    last: &mut Last<'a, A>,
+    ingress: Ingress,
+    (packet, len): (&mut Packet, usize),
+) -> Option<(FastVerdict, LinkId, usize)> {
+    if packet.has_offload() {
+        return None;
+    }
+    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
+    let mut outer = OuterFast::<A>::read(bytes)?;
+    if outer.protocol == protocol::UDP {
+        outer.pass_udp(view, bytes)?;
+    }
+    let (mut key, mut checked) = (None, false);
+    let (kind, inside) = match (outer.protocol, A::IPV6) {
+        (protocol::IPV4, false) => (TunnelKind::Ipip, Inside::Ip4),
+        (protocol::IPV6, false) => (TunnelKind::Sit, Inside::Ip6),
+        (protocol::IPV4, true) => (TunnelKind::Ip6tnl, Inside::Ip4),
+        (protocol::IPV6, true) => (TunnelKind::Ip6tnl, Inside::Ip6),
+        (protocol::GRE, _) => {
+            let gre = bytes.get(outer.at..)?;
+            let [flags, version, type0, type1] = *gre.first_chunk::<GRE>()?;
+            let inside = match u16::from_be_bytes([type0, type1]) {
+                ethernet::IPV4 => Inside::Ip4,
+                ethernet::IPV6 => Inside::Ip6,
+                _ => return None,
+            };
+            // A checksum and a key, and no other flags.
+            if flags & !0xa0 != 0 || version != 0 {
+                return None;
+            }
+            let mut fields = GRE;
+            if flags & 0x80 != 0 {
+                checked = Sum::new().add_bytes(gre).fold() == 0xffff;
+                checked.then_some(())?;
+                fields += 4;
+            }
+            if flags & 0x20 != 0 {
+                key = Some(u32::from_be_bytes(*gre.get(fields..)?.first_chunk()?));
+                fields += 4;
+            }
+            outer.at += fields;
+            (if A::IPV6 { TunnelKind::Ip6gre } else { TunnelKind::Gre }, inside)
+        }
+        _ => return None,
+    };
+    let arrived = Arrived { kind, remote: outer.remote, local: outer.local, key };
+    let end = match &last.end {
+        Some((same, end)) if *same == arrived => *end,
+        _ => {
+            let end = find_fast::<A>(view, fibs, arrived, ingress)?;
+            if last.lookup != Some(end.lookup) {
+                last.lookup = Some(end.lookup);
+                last.to4 = To::table(view, fibs, end.lookup);
+                last.to6 = To::table(view, fibs, end.lookup);
+            }
+            last.end = Some((arrived, end));
+            end
+        }
+    };
+    if end.checked != checked {
+        return None;
+    }
+    let place = (outer.at, len);
+    let forward_fast = match inside {
+        Inside::Ip4 if end.forward4 => forward_fast(view, packet, place, outer.tos, last.to4?),
+        Inside::Ip6 if end.forward6 => forward_fast(view, packet, place, outer.tos, last.to6?),
+        _ => None,
+    };
+    Some((forward_fast?, end.link, len - outer.at))
+}
+
+/// Sends the packet at `at` of one of `len` bytes in a frame, whose outer header has this TOS, to where its destination
+/// leads.
+#[inline(always)]
+fn forward_fast<'a, A: Family>(
+    view: &View<'a>,
+    packet: &mut Packet,
+    (at, len): (usize, usize),
+    tos: u8,
+    to: To<'a, A>,
+) -> Option<FastVerdict> {
+    let bytes = packet.bytes().get(ETHERNET + at..ETHERNET + len)?;
+    let (target, len) = A::validate(bytes, view.tables.plain_bits4())?;
+    let own = A::class(*bytes.get(1)?);
+    if ecn_inside(tos, own)? != own & 3 {
+        return None;
+    }
+    let next_hop = to.next_hop(view, target)?;
+    forward_inner::<A>(packet, (at, len), next_hop)
+}
+
+/// Headers of UDP that foo-over-UDP takes off one packet: Linux has no bound but the length of the packet.
+const NESTED: usize = 8;
+
+/// The outer header of a packet that is for the router.
+pub(crate) struct Outer {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+    /// What follows it.
+    pub(crate) protocol: u8,
+    /// Where that begins.
+    pub(crate) at: usize,
+}
+
+impl Outer {
+    /// `None`: it is nothing that a tunnel could take. `Err`: it is a fragment of a packet with this protocol inside.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Result<Self, u8>> {
+        if bytes.first()? >> 4 == 6 {
+            return Self::read6(&ipv6::View::parse(bytes).ok()?);
+        }
+        let ipv4::View { header, .. } = ipv4::View::parse(bytes).ok()?;
+        if header.is_fragment() {
+            return Some(Err(header.protocol));
+        }
+        Some(Ok(Self {
+            source: header.source().into(),
+            destination: header.destination().into(),
+            tos: header.tos,
+            ttl: header.ttl,
+            protocol: header.protocol,
+            at: header.header_len(),
+        }))
+    }
+
+    pub(crate) fn read6(packet: &ipv6::View<'_>) -> Option<Result<Self, u8>> {
+        let mut extensions = Extensions::new(packet);
+        let mut fragment = false;
+        for extension in extensions.by_ref() {
+            let extension = extension.ok()?;
+            match extension.kind {
+                Kind::DestinationOptions => {
+                    // What must not be passed over is the router's to refuse.
+                    crate::path::options::check6(packet.header, &extension, None).ok()?;
+                }
+                Kind::HopByHop if extension.named_at == ipv6::Header::NEXT_HEADER_OFFSET => {}
+                Kind::Fragment => {
+                    let own = extension.fragment()?;
+                    fragment |= own.offset() != 0 || own.more_fragments();
+                }
+                _ => return None,
+            }
+        }
+        let upper = extensions.upper().ok()?;
+        if fragment {
+            return Some(Err(upper.protocol));
+        }
+        Some(Ok(Self {
+            source: packet.header.source().into(),
+            destination: packet.header.destination().into(),
+            tos: packet.header.traffic_class(),
+            ttl: packet.header.hop_limit,
+            protocol: upper.protocol,
+            at: upper.offset,
+        }))
+    }
+
+    pub(crate) fn arrival(&self, key: Option<u32>) -> Arrival {
+        let bits = |address| match address {
+            IpAddr::V4(address) => Ipv4Addr::to_bits(address).into(),
+            IpAddr::V6(address) => Ipv6Addr::to_bits(address),
+        };
+        Arrival { local: bits(self.destination), remote: bits(self.source), key }
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes a packet for the router itself out of the tunnel that it came through, if it came through one.
+    #[inline(never)]
+    pub(crate) fn leave_tunnel<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Step {
+        if let Some(relay) = crate::tunnel::path_mtu::learn(view, road.packet.bytes()) {
+            self.relay(view, road.packet.bytes(), relay, trace);
+        }
+        let mut outer = match Outer::read(road.packet.bytes()) {
+            None => return Step::Deliver,
+            Some(Ok(outer)) => outer,
+            Some(Err(protocol)) => {
+                let datagrams = protocol == protocol::UDP && view.tables.tunnels().takes_datagrams();
+                let ours = self.answers || datagrams || is_tunnelled(protocol);
+                return if ours { Step::Reassemble } else { Step::Deliver };
+            }
+        };
+        let ingress = ingress_of(view, road);
+        let first = outer.at;
+        if let IpAddr::V4(source) = outer.source
+            && is_local4(view, ingress, source)
+        {
+            // Linux: a martian source.
+            return Step::drop(Drop::TunnelSource);
+        }
+        for _ in 0..=NESTED {
+            match outer.protocol {
+                protocol::HOP_BY_HOP if outer.at != first => return Step::drop(Drop::TunnelPayload),
+                protocol::UDP if stands_for_datagrams(view, &road.packet, &outer, ingress) => {
+                    return Step::Datagrams;
+                }
+                protocol::UDP => match take_datagram(view, &mut road.packet, &mut outer, ingress) {
+                    Ok(Taken::Headers) => {}
+                    Ok(Taken::Nothing) => return deliver(road, &outer, first),
+                    Ok(Taken::All(found)) => return self.take_out(view, road, &outer, found, trace),
+                    Err(reason) => return Step::drop(reason),
+                },
+                protocol if is_tunnelled(protocol) => {
+                    return match find(view, &road.packet, &outer, ingress) {
+                        Ok(Some(found)) => self.take_out(view, road, &outer, found, trace),
+                        // Whoever listens for it may be the host.
+                        Ok(None) if self.host_may_take(view, &outer) => deliver(road, &outer, first),
+                        Ok(None) => NO_TUNNEL,
+                        Err(reason) => Step::drop(reason),
+                    };
+                }
+                _ => return deliver(road, &outer, first),
+            }
+        }
+        Step::drop(Drop::TunnelNested)
+    }
+
+    /// Whether the kernel beside the router has a use for a packet that no tunnel takes.
+    fn host_may_take(&self, view: &View<'_>, outer: &Outer) -> bool {
+        !self.answers && view.tables.tunnels().host_takes(outer.protocol, outer.source.is_ipv6())
+    }
+
+    /// Takes what was found out of its outer headers, and looks it up.
+    pub(crate) fn take_out<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        outer: &Outer,
+        found: Found<'_>,
+        trace: &mut T,
+    ) -> Step {
+        let Found { tunnel, inside, at, taken } = found;
+        let refuse = |reason| {
+            self.counters.add_link(tunnel.link, Direction::Receive, Count { errors: 1, ..Count::default() });
+            Step::drop(reason)
+        };
+        // What is not the tunnel's, for Linux, is no error of the tunnel's either.
+        if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_bare_udp() {
+            return Step::drop(Drop::TunnelPayload);
+        }
+        let own = Some(tunnel.config.via.lookup).filter(|_| !tunnel.config.allows_local_remote);
+        let refused = matches!(outer.source, IpAddr::V6(source) if is_refused(view, source, own));
+        if tunnel.kind == TunnelKind::Ip6tnl && refused {
+            return Step::drop(Drop::TunnelSource);
+        }
+        if let Err(reason) = check(&road.packet, tunnel, outer, &found) {
+            return refuse(reason);
+        }
+        if !taken {
+            // Linux has no use for it, but counts it.
+            let bytes = (road.packet.len() - at) as u64;
+            let received = Count { packets: 1, bytes, errors: 0 };
+            self.counters.add_link(tunnel.link, Direction::Receive, received);
+            return Step::drop(Drop::TunnelPayload);
+        }
+        trace.step(Event::Behaviour(name(tunnel.kind)), &road.packet);
+        if road.packet.offload().is_some_and(|offload| offload.start < at) {
+            // Linux leaves the checksum of GRE to the device.
+            road.packet.clear_offload();
+        }
+        let id = if tunnel.asks_in { key_of(&road.packet, tunnel, outer) } else { 0 };
+        let ports = if tunnel.asks_in { ports_of(&road.packet, tunnel, at) } else { (0, 0) };
+        road.packet.pull(at);
+        if let Err(reason) = decapsulate_tos(&mut road.packet, inside, tunnel, outer) {
+            return refuse(reason);
+        }
+        // Linux counts the header of the frame by one of the two devices only.
+        let uncounted = if tunnel.kind == TunnelKind::Ip6gretap { ethernet::Header::LEN } else { 0 };
+        let bytes = road.packet.len().saturating_sub(uncounted) as u64;
+        let received = Count { packets: 1, bytes, errors: 0 };
+        self.counters.add_link(tunnel.link, Direction::Receive, received);
+        road.arrived(tunnel.link);
+        if !road.turn(tunnel.lookup) {
+            return Step::drop(Drop::Loop);
+        }
+        if tunnel.asks_in {
+            let headless = match inside {
+                Inside::Ip4 => ethernet::IPV4,
+                Inside::Ip6 => ethernet::IPV6,
+                Inside::Mpls => ethernet::MPLS,
+                Inside::Frame => 0,
+            };
+            road.packet.set_tag(Tag { headless, ..road.packet.tag() });
+            let (source, destination) = (outer.source, outer.destination);
+            let key = || TunnelKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
+            self.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
+            return Step::AskIn;
+        }
+        self.come_out(view, road, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
+    }
+
+    /// The step in which a packet goes on that has come out of a tunnel, by whose link it has come in now: to its look-up
+    /// in these tables, if IPv4 and IPv6 are forwarded.
+    pub(crate) fn come_out(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (lookup, forward4, forward6): (LookupId, bool, bool),
+        inside: Inside,
+    ) -> Step {
+        let bytes = road.packet.bytes();
+        match inside {
+            Inside::Ip4 => match ipv4_check(bytes) {
+                Ok(checked) => {
+                    road.packet.truncate(checked.len);
+                    road.target4 = checked.destination;
+                    let plain = !checked.unusual && forward4;
+                    if plain { Step::Look4(lookup) } else { Step::Unusual }
+                }
+                Err(reason) => Step::drop(reason),
+            },
+            Inside::Ip6 => match ipv6_check(bytes) {
+                Ok(checked) => {
+                    road.packet.truncate(checked.len);
+                    road.target6 = checked.destination;
+                    let plain = !checked.unusual && forward6;
+                    if plain { Step::Look6(lookup) } else { Step::Unusual }
+                }
+                Err(reason) => Step::drop(reason),
+            },
+            Inside::Mpls if view.link(road.ingress).is_some_and(|link| link.mpls) => Step::Label,
+            Inside::Mpls => Step::drop(Drop::MplsOff),
+            Inside::Frame => {
+                let Some(link) = view.link(road.ingress) else { return Step::drop(Drop::LinkDown) };
+                let (step, target, len) = classify(bytes, link, self.answers);
+                match step {
+                    Step::Look4(_) => road.target4 = Ipv4Addr::from_bits(target as u32),
+                    Step::Look6(_) => road.target6 = Ipv6Addr::from_bits(target),
+                    _ => {}
+                }
+                road.packet.narrow(ethernet::Header::LEN, len);
+                road.framed();
+                step
+            }
+        }
+    }
+}
+
+/// Hands over to the router itself what no tunnel takes. Headers of foo-over-UDP that were taken off are gone: what was
+/// inside follows the outer header, as for Linux's other protocols.
+fn deliver(road: &mut Road, outer: &Outer, first: usize) -> Step {
+    if outer.at == first {
+        return Step::Deliver;
+    }
+    let gone = outer.at - first;
+    let bytes = road.packet.bytes_mut();
+    let named = if outer.source.is_ipv6() {
+        let Ok((header, _)) = ipv6::Header::mut_from_prefix(bytes) else {
+            return Step::drop(Drop::Ip6Truncated);
+        };
+        let Some(length) = header.payload_length.get().checked_sub(gone as u16) else {
+            return Step::drop(Drop::UdpMalformed);
+        };
+        header.payload_length = length.into();
+        // Destination options may be between.
+        named_at(bytes, first)
+    } else {
+        let Ok((header, _)) = ipv4::Header::mut_from_prefix(bytes) else {
+            return Step::drop(Drop::Ip4Truncated);
+        };
+        let Some(length) = header.total_length.get().checked_sub(gone as u16) else {
+            return Step::drop(Drop::UdpMalformed);
+        };
+        header.total_length = length.into();
+        Some(PROTOCOL)
+    };
+    let Some(place) = named.and_then(|at| bytes.get_mut(at)) else { return Step::drop(Drop::UdpMalformed) };
+    *place = outer.protocol;
+    if let Ok((header, options)) = ipv4::Header::mut_from_prefix(bytes)
+        && header.version() == 4
+    {
+        let len = header.header_len().saturating_sub(ipv4::Header::LEN);
+        header.fill_checksum(options.get(..len).unwrap_or_default());
+    }
+    bytes.copy_within(..first, gone);
+    road.packet.pull(gone);
+    // Not as it came in: a kernel beside the router has no such packet of its own.
+    road.extra.turns += 1;
+    Step::Deliver
+}
+
+/// Where an IPv4 header says what follows it.
+const PROTOCOL: usize = 9;
+
+/// Where an IPv6 packet says what is at `first`.
+fn named_at(bytes: &[u8], first: usize) -> Option<usize> {
+    let view = ipv6::View::parse(bytes).ok()?;
+    let upper = Extensions::new(&view).upper().ok()?;
+    (upper.offset == first).then_some(upper.named_at)
+}
+
+/// Gives the IP packet in what came out what the outer header's TOS says: RFC 6040.
+fn decapsulate_tos(
+    packet: &mut Packet,
+    inside: Inside,
+    tunnel: &StoredTunnel,
+    outer: &Outer,
+) -> Result<(), Drop> {
+    let bytes = packet.bytes_mut();
+    let (version, bytes) = match (inside, bytes) {
+        (Inside::Ip4, bytes) => (4, bytes),
+        (Inside::Ip6, bytes) => (6, bytes),
+        (Inside::Mpls, _) => return Ok(()),
+        (Inside::Frame, [_, _, _, _, _, _, _, _, _, _, _, _, high, low, bytes @ ..]) => {
+            match u16::from_be_bytes([*high, *low]) {
+                ethernet::IPV4 => (4, bytes),
+                ethernet::IPV6 => (6, bytes),
+                _ => return Ok(()),
+            }
+        }
+        _ => return Err(Drop::InnerMalformed),
+    };
+    let given = |own: u8| -> Result<u8, Drop> {
+        let own = if tunnel.config.copies_dscp { outer.tos & !ECN | own & ECN } else { own };
+        Ok(own & !ECN | ecn_inside(outer.tos, own).ok_or(Drop::TunnelEcn)?)
+    };
+    match version {
+        4 => {
+            let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| Drop::InnerMalformed)?;
+            let new = given(header.tos)?;
+            if new != header.tos {
+                header.update_tos(new);
+            }
+        }
+        _ => {
+            let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::InnerMalformed)?;
+            let new = given(header.traffic_class())?;
+            header.set_traffic_class(new);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,531 @@
+//! Into a tunnel: Linux's `ip_tunnel_xmit`, `ipip6_tunnel_xmit` and `ip6_tnl_xmit`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6};
+
+use crate::buffer::{Packet, PortId};
+use crate::counters::{Count, Direction};
+use crate::drops::Drop;
+use crate::path::rules::action_at;
+use crate::tables::{
+    ADDRESS, Action, ActionId, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, Inside, LABEL,
+    LOCAL_PORTS, LONGEST_LINK_LAYER, Lean, LeanForm, LinkId, NO_ECN, NextHop, NextHopId, OVER_IPV6, PORT,
+    REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRole,
+    TunnelRoute, UDP_SUM, Via,
+};
+use crate::trace::{Event, Trace};
+use crate::tunnel::entropy::{flow_label, source_port};
+use crate::tunnel::limit::has_extensions;
+use crate::tunnel::outer::{
+    FIXED4, FIXED6, GRE, GUE, UDP, copy_template, fill_gre, fill_udp, is_ip, push_outer, write_ipv4,
+};
+use crate::tunnel::too_long::is_narrow;
+use crate::tunnel::{ecn_outside, limit};
+use crate::worker::burst::{BurstContext, Env, Packets};
+use crate::worker::family::Family;
+use crate::worker::lookup::{BurstLookup, Looked};
+use crate::worker::metadata::{LABELLED, OPAQUE, Road, SWITCHED, TUNNELLED, UNFINISHED};
+use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
+use crate::worker::run::Rewrite;
+use crate::worker::verdict::Step;
+use crate::worker::{IcmpError, Path, View};
+
+/// Lengths of outer headers that are precomputed, with that of the frame.
+const NOTHING: usize = ETHERNET + FIXED4;
+const OF_GRE: usize = NOTHING + GRE;
+const OF_UDP: usize = NOTHING + UDP;
+const OF_UDP_GUE_GRE: usize = OF_UDP + GUE + GRE;
+
+/// How packets go into a tunnel with an outer header that is precomputed; with that of the frame it has `FRONT` bytes.
+#[derive(Clone, Copy)]
+struct EncapRun<'a, const FRONT: usize> {
+    form: &'a LeanForm,
+    next_hop: &'a StoredNextHop,
+    /// Longest packet inside, and longest by the next hop alone.
+    longest: usize,
+    room: usize,
+}
+
+impl<'a, const FRONT: usize> EncapRun<'a, FRONT> {
+    const KIND: Option<Lean> = match FRONT {
+        NOTHING => Some(Lean::Nothing),
+        OF_GRE => Some(Lean::Gre),
+        OF_UDP => Some(Lean::Udp),
+        OF_UDP_GUE_GRE => Some(Lean::UdpGueGre),
+        _ => None,
+    };
+
+    /// By a route with this MTU, if it is not 0. `None`: it is not so simple, or has another header.
+    #[inline(always)]
+    fn new(view: &View<'a>, form: &'a LeanForm, mtu: u32) -> Option<Self> {
+        let next_hop = view.next_hop(Some(form.next_hop))?;
+        if Some(form.kind) != Self::KIND || view.tables.tunnels().exceptions.any() {
+            return None;
+        }
+        let room = (next_hop.plain_mtu as usize).checked_sub(FRONT - ETHERNET)?;
+        let longest = room.min(form.longest.into());
+        let longest = if mtu == 0 { longest } else { longest.min(mtu as usize) };
+        Some(Self { form, next_hop, longest, room })
+    }
+}
+
+impl<'v, 'a, A: Family, const FRONT: usize> Rewrite<'v, 'a, A> for EncapRun<'a, FRONT> {
+    /// Packets, and their bytes.
+    type Counts = (u64, u64);
+
+    #[inline(always)]
+    fn for_leaf(self, env: &Env<'v, 'a>, leaf: Option<u32>) -> Option<Self> {
+        let view = env.view;
+        let form = view.tables.enters(ActionId(leaf?), A::INSIDE, view.guard)?;
+        if form.kind != self.form.kind || form.next_hop != self.form.next_hop {
+            return Self::new(view, form, 0);
+        }
+        Some(Self { form, longest: self.room.min(form.longest.into()), ..self })
+    }
+
+    #[inline(always)]
+    fn apply<const COUNT: bool>(
+        self,
+        path: &mut Path<COUNT>,
+        _: &Env<'v, 'a>,
+        (packet, len): (&mut Packet, usize),
+        counts: &mut (u64, u64),
+    ) -> Option<FastVerdict> {
+        let identification = path.identification.wrapping_add(1);
+        let out = encap_precomputed::<A, FRONT>(packet, len, self, identification)?;
+        path.identification = identification;
+        *counts = (counts.0 + 1, counts.1 + len as u64);
+        Some(out)
+    }
+
+    #[inline(always)]
+    fn count<const COUNT: bool>(self, path: &mut Path<COUNT>, counts: (u64, u64)) {
+        path.counters.add_crossed(self.form.link, Direction::Transmit, counts.0, counts.1);
+        path.totals.buffer_moves_avoided += counts.0;
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Puts packets in a row into tunnels, from the first on, which `route` leads into one. The one that follows the run.
+    #[inline(never)]
+    pub(crate) fn encap_run<T: Trace, A: Family, S: BurstLookup>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        packets: &mut Packets<'_>,
+        lookups: S,
+        first: (Packet, Looked<A>),
+        route: &TunnelRoute,
+    ) -> Option<Packet> {
+        let view = context.env.view;
+        let plain = route.next_hop.is_none();
+        if let Some(form) = view.tables.tunnels().lean(route.tunnel, A::INSIDE, view.guard).filter(|_| plain)
+        {
+            if let Some(run) = EncapRun::<NOTHING>::new(view, form, route.mtu) {
+                return self.rewrite_run(context, packets, lookups, first, run);
+            }
+            if let Some(run) = EncapRun::<OF_GRE>::new(view, form, route.mtu) {
+                return self.rewrite_run(context, packets, lookups, first, run);
+            }
+            if let Some(run) = EncapRun::<OF_UDP>::new(view, form, route.mtu) {
+                return self.rewrite_run(context, packets, lookups, first, run);
+            }
+            if let Some(run) = EncapRun::<OF_UDP_GUE_GRE>::new(view, form, route.mtu) {
+                return self.rewrite_run(context, packets, lookups, first, run);
+            }
+        }
+        let (packet, look) = first;
+        self.encap_one::<_, A>(context, packet, look.len, route);
+        None
+    }
+
+    /// Puts the IP packet of `len` bytes in a frame into the tunnel of a route.
+    #[inline(never)]
+    fn encap_one<T: Trace, A: Family>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        mut packet: Packet,
+        len: usize,
+        route: &TunnelRoute,
+    ) {
+        let view = context.env.view;
+        let identification = self.identification.wrapping_add(1);
+        let plain = route.next_hop.is_none() && (route.mtu == 0 || len <= route.mtu as usize);
+        if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard).filter(|_| plain) {
+            let form = tunnel.form(A::INSIDE);
+            if let Some(out) = encap_fast::<A>(view, &mut packet, len, (tunnel, form), identification) {
+                self.identification = identification;
+                self.counters.add_crossed(form.link, Direction::Transmit, 1, len as u64);
+                self.totals.buffer_moves_avoided += 1;
+                return self.send_frame(out, packet, context.trace);
+            }
+        }
+        self.enter_slow_path(context, packet);
+    }
+}
+
+/// Puts an outer header that is precomputed before the packet of `len` bytes in a frame; with the frame's it has `FRONT`
+/// bytes. `None`: it is not so simple, and as it was.
+#[inline(always)]
+fn encap_precomputed<A: Family, const FRONT: usize>(
+    packet: &mut Packet,
+    len: usize,
+    EncapRun { form, next_hop, longest, .. }: EncapRun<'_, FRONT>,
+    identification: u16,
+) -> Option<FastVerdict> {
+    let header = FRONT - ETHERNET;
+    if len > longest || header > packet.headroom() {
+        return None;
+    }
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let inner = packet.bytes_mut().get_mut(ETHERNET..)?;
+    let port = if form.by_flow { Some(source_port(inner, false, LOCAL_PORTS)) } else { None };
+    let left = A::lower(inner)?;
+    let [tos, flags, ttl] = A::words(inner.first_chunk()?, left);
+    let [tos_taken, flags_taken, ttl_taken] = form.taken;
+    let outer_len = header + len;
+    let total = outer_len as u16;
+    // `ecn_outside`, where it lies.
+    let ecn = tos & 0x300;
+    let own = [
+        u32::from(total.swap_bytes()) << 16 | u32::from(form.tos) << 8 | tos & tos_taken | ecn & !(ecn >> 1),
+        u32::from(identification.swap_bytes()) | flags & flags_taken,
+        ttl & ttl_taken,
+    ];
+    // It ends with the old frame's header.
+    let front = packet.push_front::<FRONT>(header).ok()?;
+    let (head, outer) = front.split_first_chunk_mut::<ETHERNET>()?;
+    write_header(head, &next_hop.mac, ethernet::IPV4);
+    let template = form.header.get(form.header.len().checked_sub(header)?..)?;
+    outer.copy_from_slice(template);
+    write_ipv4(outer.first_chunk_mut()?, *template.first_chunk()?, form.sum.into(), own);
+    if let Some(udp) = outer.get_mut(FIXED4..)?.first_chunk_mut::<UDP>() {
+        if let Some(port) = port {
+            udp[..2].copy_from_slice(&port.to_be_bytes());
+        }
+        udp[4..6].copy_from_slice(&(total - FIXED4 as u16).to_be_bytes());
+    }
+    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// Puts the outer header of a tunnel before the packet of `len` bytes in a frame. `None`: it is not so simple, and as it
+/// was.
+#[inline(always)]
+fn encap_fast<A: Family>(
+    view: &View<'_>,
+    packet: &mut Packet,
+    len: usize,
+    (tunnel, form): (&StoredTunnel, &Form),
+    identification: u16,
+) -> Option<FastVerdict> {
+    let header = usize::from(form.len);
+    let outer_len = header + len;
+    let next_hop = view.next_hop(form.next_hop)?;
+    let mac = addresses(next_hop, outer_len)?;
+    let total = u16::try_from(outer_len).ok()?;
+    let unfinished = packet.has_offload() && form.has(UDP_SUM | GRE_SUM | REMOTE_SUM);
+    let fits = len <= form.mtu as usize && header <= packet.headroom();
+    if form.has(CLOSED | HOOKED | ADDRESS) || unfinished || !fits || is_narrow(view, tunnel, outer_len) {
+        return None;
+    }
+    // What the outer header takes over.
+    let inner = packet.bytes_mut().get_mut(ETHERNET..ETHERNET + len)?;
+    let (tos, ttl, stays, label);
+    if A::IPV6 {
+        let [a, b, c, d, _, _, next, hop_limit] = inner.first_chunk_mut::<8>()?;
+        // An encapsulation limit may be behind it.
+        if *hop_limit <= 1 || form.has(OVER_IPV6) && has_extensions(*next) {
+            return None;
+        }
+        *hop_limit -= 1;
+        let word = u32::from_be_bytes([*a, *b, *c, *d]);
+        (tos, ttl, stays, label) = ((word >> 20) as u8, *hop_limit, 0, word & 0x000f_ffff);
+    } else {
+        let [_, second, _, _, _, _, flags, _, own, ..] = *inner.first_chunk::<FIXED4>()?;
+        crate::path::ipv4::lower_ttl(inner)?;
+        (tos, ttl, stays, label) = (second, own - 1, flags & 0x40, 0);
+    }
+    let port = if form.has(PORT) { Some(source_port(inner, false, form.ports)) } else { None };
+    let label = if form.has(HASH_LABEL) { flow_label(inner, false) } else { label };
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let bytes = packet.push(header).ok()?;
+    copy_template(form, bytes, ETHERNET + header)?;
+    let (head, bytes) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+    let class = if form.has(TOS) { tos } else { form.tos };
+    if form.has(OVER_IPV6) {
+        let class = if form.has(NO_ECN) { class } else { ecn_outside(class, tos) };
+        write_header(head, mac, ethernet::IPV6);
+        let outer = bytes.first_chunk_mut::<8>()?;
+        let [_, own @ ..] = *outer.first_chunk::<4>()?;
+        let [own_b, own_c, own_d] = own;
+        let own = u32::from_be_bytes([0, own_b, own_c, own_d]);
+        let label = if form.has(HASH_LABEL | LABEL) { label } else { own };
+        let word = 6 << 28 | u32::from(class) << 20 | label;
+        outer[..4].copy_from_slice(&word.to_be_bytes());
+        outer[4..6].copy_from_slice(&(total - FIXED6 as u16).to_be_bytes());
+        if form.has(TTL) {
+            outer[7] = ttl;
+        }
+    } else {
+        write_header(head, mac, ethernet::IPV4);
+        let outer = bytes.first_chunk_mut::<12>()?;
+        let tos = ecn_outside(class, tos);
+        let stays = if form.has(FRAGMENT) { stays } else { 0 };
+        let ttl = if form.has(TTL) { ttl } else { 0 };
+        let own = [
+            u32::from(total.swap_bytes()) << 16 | u32::from(tos) << 8,
+            u32::from(identification.swap_bytes()) | u32::from(stays) << 16,
+            ttl.into(),
+        ];
+        write_ipv4(outer, *outer, form.sum.into(), own);
+    }
+    if form.gre > 0 && form.has(GRE_SUM | SEQUENCE) {
+        fill_gre(bytes, tunnel, usize::from(form.gre), None);
+    }
+    if form.udp > 0 {
+        let ends = (tunnel.config.sends_from(), tunnel.config.remote);
+        fill_udp(bytes, tunnel, form, ends, port, None);
+    }
+    Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// What is inside, as the tunnel sees it, and where the packet in a frame is.
+fn inside_of(road: &Road, tunnel: &StoredTunnel) -> (Inside, usize) {
+    let bytes = road.packet.bytes();
+    if tunnel.kind.carries_frames() {
+        return (Inside::Frame, ethernet::Header::LEN);
+    }
+    if road.is(LABELLED) {
+        return (Inside::Mpls, 0);
+    }
+    match bytes.first().map(|first| first >> 4) {
+        Some(6) => (Inside::Ip6, 0),
+        _ => (Inside::Ip4, 0),
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Forwards a packet by a route whose device is a tunnel.
+    pub(crate) fn enter_tunnel<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        (id, route): (ActionId, &TunnelRoute),
+        trace: &mut T,
+    ) -> Step {
+        let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) else {
+            return Step::drop(Drop::NoRoute);
+        };
+        if road.is(UNFINISHED) {
+            return Step::Finish(id);
+        }
+        if !tunnel.up {
+            return Step::drop(Drop::LinkDown);
+        }
+        let Form { mtu, link, .. } = *tunnel.form(Inside::Ip4);
+        let mtu = route.mtu(mtu);
+        let device = NextHop { link, port: PortId(0), mtu, rewrite: None, address: tunnel.config.remote };
+        match self.leave(view, road, &device) {
+            Ok(true) => {}
+            Ok(false) => return Step::FragmentInto(id),
+            Err(step) => return step,
+        }
+        if tunnel.kind.carries_frames() {
+            let next_hop = route.next_hop.and_then(|id| Some((id, view.tables.next_hop(id, view.guard)?)));
+            let Some((id, next_hop)) = next_hop else { return Step::drop(Drop::NeighbourUnresolved) };
+            let Some(rewrite) = &next_hop.rewrite else { return Step::Unresolved(id) };
+            if let Err(refusal) = self.enframe(road, rewrite, trace) {
+                return Step::Refuse(refusal);
+            }
+        }
+        self.put_in(view, road, route.tunnel, trace)
+    }
+
+    /// Puts the outer header of a tunnel before what is to go in: a frame, if it carries frames.
+    pub(crate) fn encapsulate_in<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: TunnelId,
+        trace: &mut T,
+    ) -> Step {
+        let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up) else {
+            return Step::drop(Drop::LinkDown);
+        };
+        let (inside, at) = inside_of(road, tunnel);
+        if !tunnel.takes(inside) {
+            return self.refuse_out(tunnel, Drop::TunnelPayload);
+        }
+        // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.
+        if road.extra.tunnel == Some(id) {
+            // An error there, as what has gone in already does not leave.
+            return Step::drop(Drop::EncapsulationLoop);
+        }
+        let limit = match inside {
+            Inside::Ip6 if matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
+                limit::of(road.packet.bytes())
+            }
+            _ => None,
+        };
+        if let Some((at, 0)) = limit {
+            self.count_refused(tunnel);
+            road.extra.argument = at as u32;
+            return Step::error(Drop::TunnelLimit, IcmpError::Header);
+        }
+        if tunnel.sequence.tells(view.now) {
+            self.tell_unreachable(view, road, tunnel.link, trace);
+        }
+        let option = if limit.is_some() { limit::LEN } else { 0 };
+        let room = tunnel.overhead() + option + LONGEST_LINK_LAYER;
+        if let Err(refusal) = road.encapsulate_again().and_then(|()| self.make_room(road, room, trace)) {
+            return self.refuse_out(tunnel, refusal.reason());
+        }
+        let Some(remote) = remote_of(tunnel, road.packet.bytes()) else {
+            self.count_refused(tunnel);
+            // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone.
+            let six = road.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
+            let tells = tunnel.kind.is_over_ipv6() || six && tunnel.kind != TunnelKind::Sit;
+            return match tells
+                && tunnel.config.role != TunnelRole::External
+                && is_ip(road.packet.bytes(), inside)
+            {
+                true => Step::error(Drop::TunnelRemote, IcmpError::AddressUnreachable),
+                false => Step::drop(Drop::TunnelRemote),
+            };
+        };
+        let resolved = tunnel.form(inside).next_hop;
+        let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
+        let source = source_of(view, tunnel, &via, road.packet.bytes());
+        if tunnel.kind.is_over_ipv6() && source.is_unspecified() {
+            // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the
+            // router does not have.
+            self.count_refused(tunnel);
+            return match tunnel.kind {
+                TunnelKind::Ip6tnl => Step::error(Drop::TunnelSource, IcmpError::AddressUnreachable),
+                _ => Step::drop(Drop::TunnelSource),
+            };
+        }
+        let len = road.packet.len();
+        let frame = if via.resolved.is_none() { road.link_layer() } else { None };
+        self.identification = self.identification.wrapping_add(1);
+        let written =
+            push_outer(&mut road.packet, tunnel, (inside, at), (source, remote), self.identification);
+        let lowered = written.and_then(|(outer, sequence)| match limit {
+            Some((_, limit)) => Ok((outer + limit::set(&mut road.packet, limit - 1)?, sequence)),
+            None => Ok((outer, sequence)),
+        });
+        let (outer, sequence) = match lowered {
+            Ok(written) => written,
+            Err(reason) => return self.refuse_out(tunnel, reason),
+        };
+        road.extra.sequence = sequence;
+        road.wrapped(outer, frame);
+        if inside == Inside::Mpls {
+            road.extra.flags |= OPAQUE;
+        }
+        road.extra.flags = road.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
+        road.extra.tunnel = Some(id);
+        road.extra.outer = outer as u16;
+        let entered = Count { packets: 1, bytes: (len - at) as u64, errors: 0 };
+        self.counters.add_link(tunnel.link, Direction::Transmit, entered);
+        road.extra.entered = Some((tunnel.link, (len - at) as u32));
+        trace.step(Event::Headend(name(tunnel.kind), outer), &road.packet);
+        Step::via(road, &via)
+    }
+
+    /// Refuses what was to go into a tunnel, and counts it there.
+    fn refuse_out(&self, tunnel: &StoredTunnel, reason: Drop) -> Step {
+        self.count_refused(tunnel);
+        Step::drop(reason)
+    }
+
+    fn count_refused(&self, tunnel: &StoredTunnel) {
+        self.counters.add_link(tunnel.link, Direction::Transmit, Count { errors: 1, ..Count::default() });
+    }
+
+    /// Tells the sender of a packet that one before it has not arrived; it goes on itself. Linux: `dst_link_failure`.
+    #[cold]
+    fn tell_unreachable<T: Trace>(&mut self, view: &View<'_>, road: &Road, tunnel: LinkId, trace: &mut T) {
+        let Some(mut copy) = self.pool.take_for(road.packet.len()) else { return };
+        copy.bytes_mut().copy_from_slice(road.packet.bytes());
+        copy.trace_as(&road.packet);
+        self.totals.generated += 1;
+        let at = copy.headroom();
+        let mut copy = Road::new(copy, at, road.ingress, road.extra);
+        if let Some(link) = view.link(tunnel) {
+            copy.extra.instance = link.lookup;
+        }
+        let step = Step::error(Drop::TunnelUnreachable, IcmpError::AddressUnreachable);
+        self.slow_path_alone(view, copy, step, trace);
+    }
+}
+
+/// The kind of a tunnel, as `ip` names it.
+pub(crate) const fn name(kind: TunnelKind) -> &'static str {
+    match kind {
+        TunnelKind::Ipip => "ipip",
+        TunnelKind::Sit => "sit",
+        TunnelKind::Gre => "gre",
+        TunnelKind::Gretap => "gretap",
+        TunnelKind::Ip6tnl => "ip6tnl",
+        TunnelKind::Ip6gre => "ip6gre",
+        TunnelKind::Ip6gretap => "ip6gretap",
+        TunnelKind::Bareudp | TunnelKind::Bareudp6 => "bareudp",
+    }
+}
+
+/// Where an outer packet goes: to the tunnel's remote address, or where the packet inside says.
+fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
+    let remote = tunnel.config.remote;
+    if !remote.is_unspecified() {
+        return Some(remote);
+    }
+    let destination = match packet.first()? >> 4 {
+        // Only a route could say.
+        _ if tunnel.config.role == TunnelRole::External => return None,
+        _ if tunnel.kind.carries_frames() || tunnel.kind.is_bare_udp() => return None,
+        4 => IpAddr::V4(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination()),
+        6 => IpAddr::V6(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination()),
+        _ => return None,
+    };
+    match (tunnel.kind.is_over_ipv6(), destination) {
+        (false, IpAddr::V4(_)) | (true, IpAddr::V6(_)) => Some(destination),
+        (false, IpAddr::V6(destination)) => {
+            let mapped = tunnel.config.sixrd.and_then(|sixrd| sixrd.embedded(destination));
+            let address =
+                mapped.filter(|address| !address.is_unspecified()).or_else(|| compatible(destination))?;
+            Some(address.into())
+        }
+        (true, IpAddr::V4(_)) => None,
+    }
+}
+
+/// The address in an IPv4-compatible one, RFC 4291 section 2.5.5.1.
+fn compatible(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let bits = address.to_bits();
+    (bits >> 32 == 0 && bits > 1).then(|| Ipv4Addr::from_bits(bits as u32))
+}
+
+/// The source of an outer header: that of the tunnel, or an address of the link by which it leaves. Over IPv6 only the
+/// former.
+fn source_of(view: &View<'_>, tunnel: &StoredTunnel, via: &Via, packet: &[u8]) -> IpAddr {
+    let chosen = tunnel.config.sends_from();
+    if !chosen.is_unspecified() || tunnel.kind.is_over_ipv6() {
+        return chosen;
+    }
+    let link_of = |id: Option<NextHopId>| Some(view.next_hop(id)?.link);
+    let egress = link_of(via.resolved).or_else(|| match action_at(view, packet, via.lookup, via.address)? {
+        Action::Forward(next_hop) => link_of(Some(*next_hop)),
+        Action::OnLink(link) => Some(*link),
+        _ => None,
+    });
+    let egress = egress.and_then(|link| view.link(link));
+    let own = view.own_lookup(via.lookup);
+    let instance = || view.links().filter(|link| view.own_lookup(link.lookup) == own);
+    let source = egress.and_then(|link| link.source4).or_else(|| instance().find_map(|link| link.source4));
+    source.unwrap_or(Ipv4Addr::UNSPECIFIED).into()
+}

@@ -1,0 +1,247 @@
+//! Which tunnel a packet came through, and whether that takes it: Linux's `ip_tunnel_lookup`, `ip6_tnl_lookup`,
+//! `ip6_tnl_rcv_ctl`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
+
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::tables::{
+    Action, ActionId, Arrival, Ingress, Inside, LeanEnd, LookupId, StoredTunnel, TunnelKind, TunnelMode,
+};
+use crate::tunnel::decap::Outer;
+use crate::worker::family::Family;
+use crate::worker::fibs::Fibs;
+use crate::worker::metadata::Road;
+use crate::worker::verdict::Step;
+use crate::worker::{IcmpError, View};
+
+/// What a tunnel is found by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Arrived<A> {
+    pub(crate) kind: TunnelKind,
+    pub(crate) remote: A,
+    pub(crate) local: A,
+    pub(crate) key: Option<u32>,
+}
+
+/// The end of the tunnel that a packet is for. `None`: it is not so simple.
+#[inline(always)]
+pub(crate) fn find_fast<'a, A: Family>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    Arrived { kind, remote, local, key }: Arrived<A>,
+    ingress: Ingress,
+) -> Option<&'a LeanEnd> {
+    let tunnels = view.tables.tunnels();
+    let arrival = Arrival { local: local.into(), remote: remote.into(), key };
+    let end = match tunnels.lean_end(kind, arrival, ingress, view.guard) {
+        Some(end) => end,
+        None => tunnels.find(kind, arrival, ingress, view.guard)?.1.end.as_ref()?,
+    };
+    let refused = match kind {
+        TunnelKind::Ip6tnl => is_refused(view, Ipv6Addr::from_bits(arrival.remote), end.own()),
+        _ if A::IPV6 => false,
+        _ => is_own4(view, fibs, ingress, arrival.remote as u32),
+    };
+    (!refused).then_some(end)
+}
+
+/// Whether an address is one of the router's where a packet came in.
+#[inline(always)]
+fn is_own4<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, ingress: Ingress, address: u32) -> bool {
+    let Some(fib) = fibs.fib4(view, ingress.instance) else {
+        return is_local4(view, ingress, Ipv4Addr::from_bits(address));
+    };
+    let leaf = fib.lookup(address, view.guard);
+    leaf.is_some_and(|leaf| matches!(view.tables.action(ActionId(leaf), view.guard), Some(Action::Local)))
+}
+
+/// What was found inside a packet.
+pub(crate) struct Found<'a> {
+    pub(crate) tunnel: &'a StoredTunnel,
+    pub(crate) inside: Inside,
+    /// Where what is inside begins.
+    pub(crate) at: usize,
+    /// Whether the tunnel takes it.
+    pub(crate) taken: bool,
+}
+
+/// The tunnel that a packet came through. `Ok(None)`: there is none.
+pub(crate) fn find<'a>(
+    view: &View<'a>,
+    packet: &Packet,
+    outer: &Outer,
+    ingress: Ingress,
+) -> Result<Option<Found<'a>>, Drop> {
+    let bytes = packet.bytes().get(outer.at..).unwrap_or_default();
+    let over6 = outer.source.is_ipv6();
+    let look = |kind, key| {
+        view.tables.tunnels().find(kind, outer.arrival(key), ingress, view.guard).map(|(_, tunnel)| tunnel)
+    };
+    if outer.protocol == protocol::GRE {
+        let parsed = if over6 { gre::View::parse(bytes) } else { gre::View::parse_over_ipv4(bytes) };
+        let header = parsed.map_err(|_| Drop::GreMalformed)?;
+        if !packet.has_offload() && !header.checksum_valid() {
+            return Err(Drop::TunnelChecksum);
+        }
+        let frames = header.protocol == gre::TRANSPARENT_ETHERNET;
+        let kind = match (over6, frames) {
+            (false, false) => TunnelKind::Gre,
+            (false, true) => TunnelKind::Gretap,
+            (true, false) => TunnelKind::Ip6gre,
+            (true, true) => TunnelKind::Ip6gretap,
+        };
+        // Frames that no Ethernet device waits for are the other's, which has no use for them.
+        let other = if over6 { TunnelKind::Ip6gre } else { TunnelKind::Gre };
+        let found = look(kind, header.key).or_else(|| frames.then(|| look(other, header.key)).flatten());
+        let Some(tunnel) = found else { return Ok(None) };
+        let payload = header.redirected().unwrap_or(header.payload);
+        let at = packet.len() - payload.len();
+        let (inside, taken) = match header.protocol {
+            ethernet::IPV4 => (Inside::Ip4, true),
+            gre::WCCP if !over6 => (Inside::Ip4, true),
+            ethernet::IPV6 => (Inside::Ip6, true),
+            ethernet::MPLS => (Inside::Mpls, true),
+            gre::TRANSPARENT_ETHERNET => (Inside::Frame, tunnel.kind.carries_frames()),
+            _ => (Inside::Frame, false),
+        };
+        return Ok(Some(Found { tunnel, inside, at, taken }));
+    }
+    let (inside, mode, least) = match outer.protocol {
+        protocol::IPV4 => (Inside::Ip4, TunnelMode::Ip4, ipv4::Header::LEN),
+        protocol::IPV6 => (Inside::Ip6, TunnelMode::Ip6, ipv6::Header::LEN),
+        // Linux: `tunnelmpls6_rcv` wants as much as of IPv6.
+        _ if over6 => (Inside::Mpls, TunnelMode::Mpls, ipv6::Header::LEN),
+        _ => (Inside::Mpls, TunnelMode::Mpls, mpls::Entry::LEN),
+    };
+    if bytes.len() < least {
+        return Err(Drop::InnerMalformed);
+    }
+    let tunnel = match (over6, inside) {
+        (true, _) => look(TunnelKind::Ip6tnl, None),
+        (false, Inside::Ip6) => look(TunnelKind::Sit, None),
+        (false, _) => look(TunnelKind::Ipip, None).or_else(|| look(TunnelKind::Sit, None)),
+    };
+    let Some(tunnel) = tunnel else { return Ok(None) };
+    let taken = tunnel.mode == TunnelMode::Any || tunnel.mode == mode;
+    Ok(Some(Found { tunnel, inside, at: outer.at, taken }))
+}
+
+/// What becomes of a packet that is for no tunnel: Linux's `tunnel4_rcv`, `tunnel6_rcv` and `gre_rcv`.
+pub(crate) const NO_TUNNEL: Step = Step::error(Drop::TunnelUnknown, IcmpError::Port);
+
+/// What becomes of a packet for the router, of a protocol that [`is_tunnelled`], where there are no tunnels at all. What
+/// is inside begins at `at`.
+#[cold]
+pub(crate) fn no_tunnel(
+    view: &View<'_>,
+    road: &Road,
+    (source, destination): (IpAddr, IpAddr),
+    (protocol, at): (u8, usize),
+) -> Step {
+    let ingress = ingress_of(view, road);
+    if let IpAddr::V4(source) = source
+        && is_local4(view, ingress, source)
+    {
+        return Step::drop(Drop::TunnelSource);
+    }
+    match find(view, &road.packet, &Outer { source, destination, tos: 0, ttl: 0, protocol, at }, ingress) {
+        Ok(_) => NO_TUNNEL,
+        Err(reason) => Step::drop(reason),
+    }
+}
+
+/// By what link a packet has come in, and in which routing instance tunnels are looked for.
+pub(crate) fn ingress_of(view: &View<'_>, road: &Road) -> Ingress {
+    let link = view.link(road.ingress);
+    Ingress { link: road.ingress, instance: link.map_or(road.extra.instance, |link| link.lookup) }
+}
+
+/// What Linux's receivers check before they take a packet.
+pub(crate) fn check(
+    packet: &Packet,
+    tunnel: &StoredTunnel,
+    outer: &Outer,
+    found: &Found<'_>,
+) -> Result<(), Drop> {
+    let bytes = packet.bytes();
+    if tunnel.kind.has_gre() {
+        let header = gre::View::parse(bytes.get(outer.at..).unwrap_or_default());
+        let header = header.map_err(|_| Drop::GreMalformed)?;
+        let fields = tunnel.config.receive;
+        if header.has_checksum() != fields.checksum {
+            return Err(Drop::TunnelChecksum);
+        }
+        if fields.sequence {
+            let sequence = header.sequence.ok_or(Drop::TunnelSequence)?;
+            if !tunnel.sequence.admits(sequence) {
+                return Err(Drop::TunnelSequence);
+            }
+        }
+    }
+    if tunnel.kind.is_bare_udp() {
+        let least = match found.inside {
+            Inside::Ip4 => ipv4::Header::LEN,
+            Inside::Ip6 => ipv6::Header::LEN,
+            Inside::Mpls | Inside::Frame => 0,
+        };
+        if bytes.len() < found.at + least {
+            return Err(Drop::InnerMalformed);
+        }
+    }
+    if tunnel.kind == TunnelKind::Sit
+        && found.inside == Inside::Ip6
+        && tunnel.config.remote.is_unspecified()
+        && let Some(sixrd) = tunnel.config.sixrd
+        && let Ok((inner, _)) = ipv6::Header::ref_from_prefix(bytes.get(found.at..).unwrap_or_default())
+    {
+        // `packet_is_spoofed`: what has an IPv4 address inside is from it, and for it.
+        let lies = |address: IpAddr, inside: Ipv6Addr| {
+            sixrd.embedded(inside).is_some_and(|embedded| IpAddr::V4(embedded) != address)
+        };
+        if lies(outer.source, inner.source()) || lies(outer.destination, inner.destination()) {
+            return Err(Drop::TunnelSource);
+        }
+    }
+    Ok(())
+}
+
+/// The key in the GRE header of a packet, 0 if there is none.
+pub(crate) fn key_of(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer) -> u32 {
+    if !tunnel.kind.has_gre() {
+        return 0;
+    }
+    let header = gre::View::parse(packet.bytes().get(outer.at..).unwrap_or_default());
+    header.ok().and_then(|header| header.key).unwrap_or(0)
+}
+
+/// Whether this protocol is a packet inside another.
+pub(crate) const fn is_tunnelled(protocol: u8) -> bool {
+    matches!(protocol, protocol::IPV4 | protocol::IPV6 | protocol::GRE | protocol::MPLS)
+}
+
+/// Whether `ip6tnl` takes no packets from this address: none, or one of the router's `own`, where outer packets are looked
+/// up, if it takes none from there. Linux: `ip6_tnl_rcv_ctl`.
+pub(crate) fn is_refused(view: &View<'_>, source: Ipv6Addr, own: Option<LookupId>) -> bool {
+    source.is_unspecified() || own.is_some_and(|underlay| is_own(view, underlay, source))
+}
+
+/// Whether an address is one of the router's where a packet came in.
+pub(crate) fn is_local4(view: &View<'_>, ingress: Ingress, address: Ipv4Addr) -> bool {
+    let Some(lookup) = view.lookup(ingress.instance) else { return false };
+    let fibs = lookup.fibs4.iter().filter_map(|id| view.tables.fib4(*id, view.guard));
+    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
+    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
+    matches!(action, Some(Action::Local))
+}
+
+/// Whether an address is one of the router's, where outer packets are looked up.
+fn is_own(view: &View<'_>, underlay: LookupId, address: Ipv6Addr) -> bool {
+    let Some(lookup) = view.lookup(underlay) else { return false };
+    let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
+    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
+    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
+    matches!(action, Some(Action::Local))
+}

@@ -1,0 +1,162 @@
+//! Foo-over-UDP, GUE and `bareudp`: what is inside a datagram for one of their ports. Linux: `fou_udp_recv`,
+//! `gue_udp_recv`, `bareudp_udp_encap_recv`.
+
+use std::net::IpAddr;
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::{FromBytes, gue, protocol, udp};
+
+use crate::buffer::Packet;
+use crate::drops::Drop;
+use crate::offload::{Cut, is_udp_segment};
+use crate::tables::{FouPayload, Ingress, Inside, StoredTunnel, TunnelMode};
+use crate::trace::{Event, Trace};
+use crate::tunnel::decap::Outer;
+use crate::tunnel::find::Found;
+use crate::worker::metadata::Road;
+use crate::worker::{Path, View};
+
+/// Whether a packet stands for several datagrams for a port of foo-over-UDP.
+pub(crate) fn stands_for_datagrams(
+    view: &View<'_>,
+    packet: &Packet,
+    outer: &Outer,
+    ingress: Ingress,
+) -> bool {
+    let segment = packet.offload().filter(|offload| offload.start == outer.at && is_udp_segment(packet));
+    let header = packet.bytes().get(outer.at..).map(udp::Header::ref_from_prefix);
+    let (Some(_), Some(Ok((header, _)))) = (segment, header) else { return false };
+    let (source, destination) =
+        ((outer.source, header.source_port.get()), (outer.destination, header.destination_port.get()));
+    view.tables.tunnels().find_port(source, destination, ingress, view.guard).is_some()
+}
+
+/// What has been taken off a datagram.
+pub(crate) enum Taken<'a> {
+    /// It is for none of the ports.
+    Nothing,
+    /// What is inside has another outer header, or a tunnel of its own.
+    Headers,
+    /// It is a `bareudp`'s.
+    All(Found<'a>),
+}
+
+/// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP or a `bareudp`.
+pub(crate) fn take_datagram<'a>(
+    view: &View<'a>,
+    packet: &mut Packet,
+    outer: &mut Outer,
+    ingress: Ingress,
+) -> Result<Taken<'a>, Drop> {
+    let bytes = packet.bytes();
+    let Some(Ok((header, _))) = bytes.get(outer.at..).map(udp::Header::ref_from_prefix) else {
+        return Ok(Taken::Nothing);
+    };
+    let (source, destination) =
+        ((outer.source, header.source_port.get()), (outer.destination, header.destination_port.get()));
+    let Some(payload) = view.tables.tunnels().find_port(source, destination, ingress, view.guard) else {
+        return Ok(Taken::Nothing);
+    };
+    let datagram = udp::View::parse(bytes.get(outer.at..).unwrap_or_default());
+    let udp::View { header, payload: inside } = datagram.map_err(|_| Drop::UdpMalformed)?;
+    // What a kernel on this machine has left undone has crossed no wire.
+    if header.has_checksum() && !packet.has_offload() {
+        let len = udp::Header::LEN + inside.len();
+        let pseudo = match (outer.source, outer.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Sum::pseudo_ipv4(source.octets(), destination.octets(), protocol::UDP, len as u16)
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Sum::pseudo_ipv6(source.octets(), destination.octets(), protocol::UDP, len as u32)
+            }
+            _ => return Err(Drop::UdpMalformed),
+        };
+        if !header.checksum_valid(pseudo, inside) {
+            return Err(Drop::TunnelChecksum);
+        }
+    }
+    let (at, len) = (outer.at + udp::Header::LEN, inside.len());
+    let mut gue_len = 0;
+    let mut complete = None;
+    let mut device = None;
+    outer.protocol = match payload {
+        FouPayload::Protocol(protocol) => protocol,
+        FouPayload::Gue => {
+            let gue = gue::View::parse(inside).map_err(|_| Drop::GueMalformed)?;
+            gue_len = inside.len() - gue.payload.len();
+            complete = gue.remote_checksum;
+            match gue.content {
+                gue::Content::Data(protocol) => protocol,
+                gue::Content::Control(_) => return Err(Drop::GueControl),
+            }
+        }
+        FouPayload::Device(id) => {
+            let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
+            let tunnel = tunnel.ok_or(Drop::LinkDown)?;
+            // Linux: `udp_sk_bound_dev_eq`, by which what comes in by a VRF is for no socket outside of it.
+            if view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.via.lookup) {
+                return Ok(Taken::Nothing);
+            }
+            device = Some((tunnel, inside.first().map(|first| first >> 4)));
+            protocol::UDP
+        }
+    };
+    packet.truncate(at + len);
+    if packet.offload().is_some_and(|offload| offload.start < at + gue_len) {
+        // It was that of the datagram.
+        packet.clear_offload();
+    }
+    outer.at = at + gue_len;
+    if let (Some(remote), Some(inside)) = (complete, packet.bytes_mut().get_mut(at + gue_len..)) {
+        remote.complete(inside).map_err(|_| Drop::GueMalformed)?;
+    }
+    let Some((tunnel, version)) = device else { return Ok(Taken::Headers) };
+    let (inside, taken) = bare(tunnel.mode, version)?;
+    Ok(Taken::All(Found { tunnel, inside, at: outer.at, taken }))
+}
+
+/// What is in a datagram for a `bareudp`, by the version that it begins with; and whether the router has a use for it.
+/// Linux: `bareudp_udp_encap_recv`.
+fn bare(mode: TunnelMode, version: Option<u8>) -> Result<(Inside, bool), Drop> {
+    match (mode, version) {
+        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, Some(4)) => Ok((Inside::Ip4, true)),
+        (TunnelMode::Ip | TunnelMode::Any, Some(6)) | (TunnelMode::Ip6, _) => Ok((Inside::Ip6, true)),
+        (TunnelMode::Mpls, _) => Ok((Inside::Mpls, true)),
+        (TunnelMode::Other, _) => Ok((Inside::Frame, false)),
+        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, _) => Err(Drop::TunnelPayload),
+    }
+}
+
+/// The ports of a `bareudp`'s datagram, in which a packet begins at `at`.
+pub(crate) fn ports_of(packet: &Packet, tunnel: &StoredTunnel, at: usize) -> (u16, u16) {
+    let udp = at.checked_sub(udp::Header::LEN).and_then(|at| packet.bytes().get(at..));
+    match udp.map(udp::Header::ref_from_prefix) {
+        Some(Ok((header, _))) if tunnel.kind.is_bare_udp() => {
+            (header.source_port.get(), header.destination_port.get())
+        }
+        _ => (0, 0),
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes the datagrams that a packet stands for, which a kernel has put together, out of their tunnels.
+    #[cold]
+    pub(crate) fn take_datagrams<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) {
+        trace.step(Event::Datagrams, &road.packet);
+        let Some(mut cut) = Cut::of_ip(&road.packet) else {
+            return self.drop_on_road(road, Drop::UdpMalformed, trace);
+        };
+        // One of them counts as the packet itself.
+        let mut place = 1;
+        while let Some(part) = cut.next(&road.packet, &mut self.pool) {
+            self.totals.generated += 1 - std::mem::take(&mut place);
+            let Ok(mut part) = part else { return self.drop_on_road(road, Drop::NoBuffer, trace) };
+            part.tag_as(&road.packet);
+            let at = part.headroom();
+            let mut part = Road::new(part, at, road.ingress, road.extra);
+            road.link_layer().into_iter().for_each(|frame| part.put_link_layer(frame));
+            let step = self.leave_tunnel(view, &mut part, trace);
+            self.slow_path_alone(view, part, step, trace);
+        }
+    }
+}

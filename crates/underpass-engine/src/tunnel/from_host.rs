@@ -1,0 +1,35 @@
+//! What the host sends by the device of a tunnel.
+
+use underpass_packet::ethernet;
+
+use crate::buffer::PortId;
+use crate::drops::Drop;
+use crate::tables::TunnelId;
+use crate::trace::{Event, Trace};
+use crate::worker::{Burst, Path, View};
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes a burst that the host has sent by the device of a tunnel: IP packets in frames that mean nothing, or the
+    /// frames that go in.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn take_from_host<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        port: PortId,
+        id: TunnelId,
+        burst: &mut Burst,
+        trace: &mut T,
+    ) {
+        // It has come in by no link.
+        self.hooks.came = None;
+        for packet in burst.drain(..) {
+            trace.step(Event::Received(port), &packet);
+            if packet.len() > ethernet::Header::LEN {
+                self.send_into(view, packet, id, (None, 0), trace);
+            } else {
+                self.drop(packet, Drop::EthernetTruncated, trace);
+            }
+        }
+    }
+}

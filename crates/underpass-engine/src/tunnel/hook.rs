@@ -1,0 +1,365 @@
+//! Traffic control at tunnels: what has come out of one is asked before it is looked up, what is to go into one before it
+//! gets its outer header, and may wait there. Linux: `sch_handle_ingress` behind `gro_cells_receive`, and
+//! `__dev_queue_xmit` of the tunnel's device.
+//!
+//! ```text
+//! … outer header off → ingress hook → [qdisc of the hook] → look-up …
+//! … route by the tunnel → egress hook → [root qdisc] → outer header → look-up …
+//! ```
+//!
+//! Packets have no Ethernet header there, unless the tunnel carries frames: their EtherType goes along with them
+//! (`Tag::headless`) for as long as they are asked or wait. A tunnel with a hook or a qdisc is off the fast path
+//! (`HOOKED`, `particular`), so that one without pays nothing.
+
+use underpass_packet::ethernet;
+
+use crate::buffer::{Packet, Tag};
+use crate::drops::Drop;
+use crate::qos::qdisc::{Enqueued, Origin};
+use crate::qos::{Place, TunnelKey};
+use crate::tables::{Inside, Link, LinkId, StoredTunnel, Tunnel, TunnelId, TunnelRole, TunnelTos};
+use crate::trace::Trace;
+use crate::tunnel::behind::type_of;
+use crate::tunnel::outer::is_ip;
+use crate::worker::hook::{Asked, apply_type, place_of};
+use crate::worker::metadata::{Extra, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, Road};
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View, ethertype, shape};
+
+/// What [`Tag::nested`] has of encapsulations, and of redirections.
+const ENCAPSULATIONS: u8 = 0x0f;
+const REDIRECTS: u8 = 0xf0;
+
+/// The link that a packet has come in by, and its interface index; and how often the packet has been redirected.
+pub(crate) type Past = (Option<(LinkId, u32)>, u8);
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// The step in which a packet goes into a tunnel.
+    pub(crate) fn put_in<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: TunnelId,
+        trace: &mut T,
+    ) -> Step {
+        let tunnel = view.tables.tunnels().tunnel(id, view.guard);
+        // One that has just gone in must not go in again, and is not asked.
+        if tunnel.is_some_and(|tunnel| tunnel.asks_out && tunnel.up) && road.extra.tunnel != Some(id) {
+            return Step::AskOut(id);
+        }
+        self.encapsulate_in(view, road, id, trace)
+    }
+
+    /// Asks a packet that is to go into a tunnel, or has come out of one. `None`: it waits, or has its verdict.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn ask_at_tunnel<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: Road,
+        step: Step,
+        trace: &mut T,
+    ) -> Option<(Road, Step)> {
+        let Step::AskOut(id) = step else { return self.ask_in(view, road, 0, trace).ok() };
+        let own = road.is(GENERATED);
+        let came = view.link(road.ingress).map(|link| (road.ingress, link.ifindex));
+        let came = came.filter(|_| !own && self.hooks.came.is_some());
+        self.ask_out(view, road, id, (came, 0), trace).ok()
+    }
+
+    /// Asks a packet that is to go into a tunnel, and has it wait in the tunnel's qdisc. `Err`: it does, or is gone; and
+    /// whether it was dropped.
+    fn ask_out<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        mut road: Road,
+        id: TunnelId,
+        (came, depth): Past,
+        trace: &mut T,
+    ) -> Result<(Road, Step), bool> {
+        let tunnel = view.tables.tunnels().tunnel(id, view.guard);
+        let Some((tunnel, link)) = tunnel.and_then(|tunnel| Some((tunnel, view.link(tunnel.link)?))) else {
+            return Ok((road, Step::drop(Drop::LinkDown)));
+        };
+        let bare = !tunnel.kind.carries_frames();
+        if bare && road.packet.tag().headless == 0 {
+            let headless = ethertype(&road);
+            retag(&mut road.packet, |tag| tag.headless = headless);
+        }
+        let mut packet = road.packet;
+        if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
+            let known = place_of(tunnel.link, link, false, came);
+            let place = Place { bare, tunnel: Some(id), depth, outer: given(tunnel), ..known };
+            packet = match self.ask(view, hook, packet, &place, trace) {
+                Asked::On(packet, _) => packet,
+                Asked::Dropped => return Err(true),
+                Asked::Gone => return Err(false),
+            };
+        }
+        if let Some(root) = link.root {
+            let encapsulations = road.extra.encapsulations();
+            retag(&mut packet, |tag| tag.nested = tag.nested & REDIRECTS | encapsulations & ENCAPSULATIONS);
+            let to = (root, shape::Place::Tunnel(tunnel.link));
+            return Err(self.wait(view, to, packet, Origin::Into(id), trace) == Enqueued::Dropped);
+        }
+        let mut road = Road { packet, ..road };
+        let step = match settle(&mut road, tunnel) {
+            Ok(()) => self.encapsulate_in(view, &mut road, id, trace),
+            Err(reason) => Step::drop(reason),
+        };
+        Ok((road, step))
+    }
+
+    /// Sends a packet, a frame or one without an Ethernet header, by the device of a tunnel. Whether its hook or its qdisc
+    /// has dropped it.
+    pub(crate) fn send_into<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        mut packet: Packet,
+        id: TunnelId,
+        past: Past,
+        trace: &mut T,
+    ) -> bool {
+        let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
+        let Some(tunnel) = tunnel else {
+            self.drop(packet, Drop::LinkDown, trace);
+            return false;
+        };
+        if tunnel.kind.carries_frames() {
+            // What has no header goes in as if it had one.
+            retag(&mut packet, |tag| tag.headless = 0);
+        } else if packet.tag().headless == 0 {
+            let ethertype = type_of(packet.bytes());
+            if packet.len() <= ethernet::Header::LEN {
+                self.drop(packet, Drop::EthernetTruncated, trace);
+                return false;
+            }
+            packet.pull(ethernet::Header::LEN);
+            retag(&mut packet, |tag| tag.headless = ethertype);
+        }
+        if past.1 > 0 {
+            // Where the outer packet leaves it may be redirected again, but not for ever.
+            retag(&mut packet, |tag| tag.nested = past.1 << 4);
+        }
+        let road = road_into(packet, tunnel);
+        let asked = match tunnel.asks_out {
+            true => self.ask_out(view, road, id, past, trace),
+            false => Ok(self.go_in(view, road, (id, tunnel), trace)),
+        };
+        match asked {
+            Ok((road, step)) => {
+                self.slow_path_alone(view, road, step, trace);
+                false
+            }
+            Err(dropped) => dropped,
+        }
+    }
+
+    /// Carries a packet on that has waited: into a tunnel, of which it may be `past` the qdisc.
+    pub(crate) fn go_on_into<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (id, past, packet): (TunnelId, bool, Packet),
+        trace: &mut T,
+    ) {
+        let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
+        let Some(tunnel) = tunnel else { return self.drop(packet, Drop::LinkDown, trace) };
+        if !past && let Some(root) = view.link(tunnel.link).and_then(|link| link.root) {
+            let to = (root, shape::Place::Tunnel(tunnel.link));
+            self.wait(view, to, packet, Origin::Into(id), trace);
+            return;
+        }
+        let mut road = road_into(packet, tunnel);
+        road.extra.encapsulated_before(road.packet.tag().nested & ENCAPSULATIONS);
+        let (road, step) = self.go_in(view, road, (id, tunnel), trace);
+        self.slow_path_alone(view, road, step, trace);
+    }
+
+    fn go_in<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        mut road: Road,
+        (id, tunnel): (TunnelId, &StoredTunnel),
+        trace: &mut T,
+    ) -> (Road, Step) {
+        let step = match settle(&mut road, tunnel) {
+            Ok(()) => self.encapsulate_in(view, &mut road, id, trace),
+            Err(reason) => Step::drop(reason),
+        };
+        (road, step)
+    }
+
+    /// Asks a packet that has come out of the tunnel that its link is, and has it wait behind the hook. `Err`: it does, or
+    /// is gone; and whether it was dropped.
+    fn ask_in<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        road: Road,
+        depth: u8,
+        trace: &mut T,
+    ) -> Result<(Road, Step), bool> {
+        let outer = self.hooks.outer.take();
+        let id = road.ingress;
+        let Some(link) = view.link(id) else { return Ok((road, Step::drop(Drop::LinkDown))) };
+        let mut packet = road.packet;
+        if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
+            let tunnel = view.tables.tunnels().of_link(id);
+            let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+            let bare = tunnel.is_some_and(|tunnel| !tunnel.kind.carries_frames());
+            let came = Some((id, link.ifindex));
+            let place = Place { bare, depth, outer, ..place_of(id, link, true, came) };
+            packet = match self.ask(view, hook, packet, &place, trace) {
+                Asked::On(packet, _) => packet,
+                Asked::Dropped => return Err(true),
+                Asked::Gone => return Err(false),
+            };
+            if packet.tag().headless == 0 {
+                apply_type(&mut packet, &place);
+            }
+        }
+        if let Some(qdisc) = link.ingress_qdisc {
+            let to = (qdisc, shape::Place::Ingress(id));
+            return Err(self.wait(view, to, packet, Origin::Here, trace) == Enqueued::Dropped);
+        }
+        let mut road = Road { packet, ..road };
+        let step = self.come_in(view, &mut road, link);
+        Ok((road, step))
+    }
+
+    /// Takes a packet that was redirected to come in by a tunnel. Whether its hook has dropped it.
+    pub(crate) fn redirect_in<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        packet: Packet,
+        (id, link): (LinkId, &Link),
+        depth: u8,
+        trace: &mut T,
+    ) -> bool {
+        let road = road_from(packet, id, link);
+        match self.ask_in(view, road, depth, trace) {
+            Ok((road, step)) => {
+                self.slow_path_alone(view, road, step, trace);
+                false
+            }
+            Err(dropped) => dropped,
+        }
+    }
+
+    /// Carries a packet on that has waited behind the ingress hook of a tunnel.
+    pub(crate) fn go_on_from<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        packet: Packet,
+        (id, link): (LinkId, &Link),
+        trace: &mut T,
+    ) {
+        let mut road = road_from(packet, id, link);
+        let step = self.come_in(view, &mut road, link);
+        self.slow_path_alone(view, road, step, trace);
+    }
+
+    /// The step in which a packet goes on from behind the ingress hook of a tunnel.
+    fn come_in(&mut self, view: &View<'_>, road: &mut Road, link: &Link) -> Step {
+        let Tag { headless, packet_type, mark, .. } = road.packet.tag();
+        road.extra.mark = mark;
+        let tunnel = view.tables.tunnels().of_link(road.ingress);
+        let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+        let frames = tunnel.is_some_and(|tunnel| tunnel.kind.carries_frames());
+        let inside = match headless {
+            0 if frames => Inside::Frame,
+            own => {
+                let mut ethertype = own;
+                if own == 0 {
+                    // An action has given it an Ethernet header, or it was redirected from where it had one.
+                    ethertype = type_of(road.packet.bytes());
+                    road.packet.pull(ethernet::Header::LEN.min(road.packet.len()));
+                }
+                match ethertype {
+                    ethernet::IPV4 => Inside::Ip4,
+                    ethernet::IPV6 => Inside::Ip6,
+                    ethernet::MPLS => Inside::Mpls,
+                    _ => return Step::drop(Drop::EtherTypeUnknown),
+                }
+            }
+        };
+        retag(&mut road.packet, |tag| (tag.headless, tag.packet_type) = (0, 0));
+        if inside != Inside::Frame {
+            // `skbedit ptype`: of frames the address says it.
+            match packet_type {
+                0 | 1 => {}
+                2 | 3 => road.extra.flags |= GROUP | NOT_FORWARDED,
+                _ => return Step::drop(Drop::OtherHost),
+            }
+        }
+        self.come_out(view, road, (link.lookup, link.forward4, link.forward6), inside)
+    }
+}
+
+/// Changes what goes along with a packet.
+fn retag(packet: &mut Packet, change: impl FnOnce(&mut Tag)) {
+    let mut tag = packet.tag();
+    change(&mut tag);
+    packet.set_tag(tag);
+}
+
+/// The road of a packet that is sent by the device of a tunnel.
+fn road_into(packet: Packet, tunnel: &StoredTunnel) -> Road {
+    let frames = tunnel.kind.carries_frames();
+    let at = packet.headroom() + if frames { ethernet::Header::LEN } else { 0 };
+    let mut road = Road::new(packet, at, tunnel.link, Extra::new(tunnel.lookup));
+    if frames {
+        // Its sender is told about the packet in the frame.
+        road.wrapped(ethernet::Header::LEN, None);
+    }
+    road
+}
+
+/// The road of a packet that comes in by the link of a tunnel.
+fn road_from(packet: Packet, id: LinkId, link: &Link) -> Road {
+    let at = packet.headroom();
+    let mut road = Road::new(packet, at, id, Extra::new(link.lookup));
+    road.turn(link.lookup);
+    road
+}
+
+/// What a route says of the outer header, of packets that go into an `external` tunnel.
+fn given(tunnel: &StoredTunnel) -> Option<TunnelKey> {
+    let Tunnel { role, local, remote, transmit, ttl, tos, .. } = &tunnel.config;
+    let tos = match *tos {
+        TunnelTos::Fixed(tos) => tos,
+        TunnelTos::Inherit(tos) => tos | 1,
+    };
+    (*role == TunnelRole::Route).then_some(TunnelKey {
+        source: *local,
+        destination: *remote,
+        id: transmit.key.unwrap_or(0),
+        tos,
+        ttl: ttl.unwrap_or(0),
+        ports: (0, 0),
+    })
+}
+
+/// Makes what has been asked what goes into a tunnel: what it is may have changed.
+fn settle(road: &mut Road, tunnel: &StoredTunnel) -> Result<(), Drop> {
+    let headless = road.packet.tag().headless;
+    retag(&mut road.packet, |tag| {
+        (tag.headless, tag.packet_type, tag.nested) = (0, 0, tag.nested & REDIRECTS);
+    });
+    road.extra.flags &= !(LABELLED | OPAQUE);
+    if tunnel.kind.carries_frames() {
+        if !is_ip(road.packet.bytes(), Inside::Frame) {
+            road.extra.flags |= OPAQUE;
+        }
+        return Ok(());
+    }
+    match headless {
+        ethernet::IPV4 | ethernet::IPV6 => Ok(()),
+        ethernet::MPLS => {
+            road.extra.flags |= LABELLED;
+            Ok(())
+        }
+        // An action has given it an Ethernet header, for which there is no room in the tunnel.
+        0 => Err(Drop::TcEdit),
+        _ => Err(Drop::TunnelPayload),
+    }
+}

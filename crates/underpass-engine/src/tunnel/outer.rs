@@ -1,0 +1,277 @@
+//! Outer headers: what is written before a packet on its way into a tunnel.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::Relaxed;
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
+
+use crate::buffer::{Offload, Packet};
+use crate::drops::Drop;
+use crate::tables::{
+    DEFAULT_TTL, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, NO_ECN, PORT, REMOTE_CHECKSUM, StoredTunnel,
+    TEMPLATE, TOS, TTL,
+};
+use crate::tunnel::behind::type_of;
+use crate::tunnel::{dont_fragment, ecn_outside, entropy};
+
+/// Length of an IPv4 header.
+pub(crate) const FIXED4: usize = underpass_packet::ipv4::Header::LEN;
+pub(crate) const FIXED6: usize = underpass_packet::ipv6::Header::LEN;
+
+/// Length of a UDP header, of GUE's and GRE's without fields.
+pub(crate) const UDP: usize = 8;
+pub(crate) const GUE: usize = 4;
+pub(crate) const GRE: usize = 4;
+
+/// Writes the first three words of an outer IPv4 header: those of its template, and what is said of its packet, as it lies
+/// in little-endian memory; `sum` is that of the whole template.
+#[inline(always)]
+pub(crate) fn write_ipv4(outer: &mut [u8; 12], template: [u8; 12], sum: u32, [a, b, c]: [u32; 3]) {
+    let [t0, t1, t2, t3, t4, t5, t6, t7, third @ ..] = template;
+    let first = u64::from_le_bytes([t0, t1, t2, t3, t4, t5, t6, t7]) | u64::from(a) | u64::from(b) << 32;
+    // Words in either byte order have the same sum: RFC 1071 section 2 (B).
+    let sum = u64::from(sum) + u64::from(a) + u64::from(b) + u64::from(c);
+    let sum = (sum & 0xffff_ffff) + (sum >> 32);
+    let sum = sum as u32 + (sum >> 32) as u32;
+    // In the upper half: both halves, and what is carried from the lower one.
+    let sum = sum.wrapping_add(sum.rotate_left(16));
+    outer[..8].copy_from_slice(&first.to_le_bytes());
+    outer[8..].copy_from_slice(&(u32::from_le_bytes(third) | c | !sum & 0xffff_0000).to_le_bytes());
+}
+
+/// Copies the header of a form so that it ends at `end`, and bytes before it that are written later: in pieces of a
+/// fixed length, as a call of memcpy would take longer.
+#[inline(always)]
+pub(crate) fn copy_template(form: &Form, bytes: &mut [u8], end: usize) -> Option<()> {
+    match form.len {
+        0..=32 => copy_end::<32>(form, bytes, end),
+        33..=48 => copy_end::<48>(form, bytes, end),
+        49..=64 => copy_end::<64>(form, bytes, end),
+        _ => copy_end::<TEMPLATE>(form, bytes, end),
+    }
+}
+
+#[inline(always)]
+fn copy_end<const N: usize>(form: &Form, bytes: &mut [u8], end: usize) -> Option<()> {
+    let from: &[u8; N] = form.template.last_chunk()?;
+    let to: &mut [u8; N] = bytes.get_mut(..end)?.last_chunk_mut()?;
+    *to = *from;
+    Some(())
+}
+
+/// Puts the outer header before a packet, and fills in all that depends on it. How long it is, and its sequence number.
+pub(crate) fn push_outer(
+    packet: &mut Packet,
+    tunnel: &StoredTunnel,
+    (inside, at): (Inside, usize),
+    (source, remote): (IpAddr, IpAddr),
+    identification: u16,
+) -> Result<(usize, Option<u32>), Drop> {
+    let form = tunnel.form(inside);
+    let inner = Inner::read(packet.bytes(), at, inside);
+    let labelled = match inside {
+        Inside::Frame => type_of(packet.bytes()) == ethernet::MPLS,
+        inside => inside == Inside::Mpls,
+    };
+    let own = packet.bytes().get(at..).unwrap_or_default();
+    let port = form.has(PORT).then(|| entropy::source_port(own, labelled, form.ports));
+    let label = form
+        .has(HASH_LABEL)
+        .then(|| entropy::flow_label(own, labelled))
+        .or(form.has(LABEL).then_some(inner.label));
+    let remote_checksum = remote_checksum(packet, tunnel);
+    let gap = if remote_checksum.is_some() { REMOTE_CHECKSUM } else { 0 };
+    let len = form.header().len() + gap;
+    let total = packet.len() + len;
+    let bytes = packet.push(len).map_err(|_| Drop::NoHeadroom)?;
+    // The option stands behind the first four bytes of GUE.
+    let split = if gap > 0 { usize::from(form.gue) + 4 } else { form.header().len() };
+    let (front, back) = form.header().split_at_checked(split).ok_or(Drop::NoHeadroom)?;
+    bytes.get_mut(..split).ok_or(Drop::NoHeadroom)?.copy_from_slice(front);
+    bytes.get_mut(split + gap..len).ok_or(Drop::NoHeadroom)?.copy_from_slice(back);
+    if let (Some(option), Some(first)) = (remote_checksum, bytes.get_mut(split - 4..split)) {
+        first[0] = (REMOTE_CHECKSUM / 4) as u8;
+        first[3] = 1;
+        bytes.get_mut(split..split + gap).ok_or(Drop::NoHeadroom)?.copy_from_slice(&option);
+    }
+    match (source, remote) {
+        (IpAddr::V4(source), IpAddr::V4(remote)) => {
+            let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| Drop::NoHeadroom)?;
+            (header.source, header.destination) = (source.octets(), remote.octets());
+            header.total_length = u16::try_from(total).map_err(|_| Drop::LengthOverflow)?.into();
+            header.identification = identification.into();
+            header.tos = ecn_outside(if form.has(TOS) { inner.tos } else { form.tos }, inner.tos);
+            if form.has(TTL) {
+                header.ttl = inner.ttl.unwrap_or(DEFAULT_TTL);
+            }
+            if form.has(FRAGMENT) && inner.dont_fragment {
+                header.flags_offset = ipv4::DONT_FRAGMENT.into();
+            }
+            header.fill_checksum(&[]);
+        }
+        (IpAddr::V6(source), IpAddr::V6(remote)) => {
+            let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::NoHeadroom)?;
+            (header.source, header.destination) = (source.octets(), remote.octets());
+            let payload = u16::try_from(total - ipv6::Header::LEN).map_err(|_| Drop::LengthOverflow)?;
+            header.payload_length = payload.into();
+            let class = if form.has(TOS) { inner.tos } else { form.tos };
+            let class = if form.has(NO_ECN) { class } else { ecn_outside(class, inner.tos) };
+            header.set_class_flow(class, label.unwrap_or_else(|| header.flow_label()));
+            if form.has(TTL) {
+                header.hop_limit = inner.ttl.unwrap_or(DEFAULT_TTL);
+            }
+        }
+        _ => return Err(Drop::TunnelRemote),
+    }
+    // From the inside out, as checksums outside cover those inside.
+    let unfinished = packet.offload();
+    let mut sequence = None;
+    if form.gre > 0 {
+        sequence = fill_gre(packet.bytes_mut(), tunnel, usize::from(form.gre) + gap, unfinished);
+    }
+    if form.udp > 0 {
+        fill_udp(packet.bytes_mut(), tunnel, form, (source, remote), port, unfinished.filter(|_| gap == 0));
+    }
+    if gap > 0 {
+        packet.clear_offload();
+    }
+    Ok((len, sequence))
+}
+
+/// Private flags and positions of a GUE header that leaves a checksum of the packet inside to the receiver. `None`:
+/// there is nothing left to be done, or the packet stands for several.
+fn remote_checksum(packet: &Packet, tunnel: &StoredTunnel) -> Option<[u8; REMOTE_CHECKSUM]> {
+    tunnel.config.udp.filter(|udp| udp.gue && udp.remote_checksum)?;
+    let Offload { start, field, segment: None } = packet.offload()? else { return None };
+    // From behind the GUE header on: that of GRE is behind it.
+    let form = tunnel.form(if tunnel.kind.carries_frames() { Inside::Frame } else { Inside::Ip4 });
+    let start = u16::try_from(start + form.header().len() - usize::from(form.gue) - 4).ok()?;
+    let [a, b] = start.to_be_bytes();
+    let [c, d] = start.checked_add(field)?.to_be_bytes();
+    Some([0x80, 0, 0, 0, a, b, c, d])
+}
+
+/// The sum over bytes whose end, behind `at`, has a checksum yet to be finished: that end then adds up to the
+/// complement of the pseudo header's sum, which stands in the field.
+fn sum_of(bytes: &[u8], at: usize, unfinished: Option<Offload>) -> Sum {
+    let own = bytes.get(at..).unwrap_or_default();
+    let Some(Offload { start, field, .. }) = unfinished else { return Sum::new().add_bytes(own) };
+    let (Some(before), Some(pseudo)) =
+        (bytes.get(at..start), bytes.get(start + usize::from(field)..).and_then(|rest| rest.first_chunk()))
+    else {
+        return Sum::new().add_bytes(own);
+    };
+    Sum::new().add_bytes(before).add_u16(!u16::from_be_bytes(*pseudo))
+}
+
+/// Fills in sequence number and checksum of the GRE header at `at`. The number, if it has one.
+#[inline(always)]
+pub(crate) fn fill_gre(
+    bytes: &mut [u8],
+    tunnel: &StoredTunnel,
+    at: usize,
+    unfinished: Option<Offload>,
+) -> Option<u32> {
+    let fields = tunnel.config.transmit;
+    let sequence = fields.sequence.then(|| tunnel.sequence.next.fetch_add(1, Relaxed));
+    if let Some(sequence) = sequence {
+        let place = at + 4 + 4 * (usize::from(fields.checksum) + usize::from(fields.key.is_some()));
+        if let Some(place) = bytes.get_mut(place..place + 4) {
+            place.copy_from_slice(&sequence.to_be_bytes());
+        }
+    }
+    if fields.checksum {
+        let checksum = sum_of(bytes, at, unfinished).checksum();
+        if let Some(place) = bytes.get_mut(at + 4..at + 6) {
+            place.copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
+    sequence
+}
+
+/// Fills in source port, length and checksum of the UDP header of a form.
+#[inline(always)]
+pub(crate) fn fill_udp(
+    bytes: &mut [u8],
+    tunnel: &StoredTunnel,
+    form: &Form,
+    (source, remote): (IpAddr, IpAddr),
+    port: Option<u16>,
+    unfinished: Option<Offload>,
+) {
+    let at = usize::from(form.udp);
+    let len = bytes.len() - at;
+    let Some([a, b, _, _, c, d, _, _]) = bytes.get_mut(at..).and_then(|udp| udp.first_chunk_mut::<8>())
+    else {
+        return;
+    };
+    if let Some(port) = port {
+        [*a, *b] = port.to_be_bytes();
+    }
+    [*c, *d] = (len as u16).to_be_bytes();
+    if !tunnel.config.udp.is_some_and(|udp| udp.checksum) {
+        return;
+    }
+    let pseudo = match (source, remote) {
+        (IpAddr::V4(source), IpAddr::V4(remote)) => {
+            Sum::pseudo_ipv4(source.octets(), remote.octets(), protocol::UDP, len as u16)
+        }
+        (IpAddr::V6(source), IpAddr::V6(remote)) => {
+            Sum::pseudo_ipv6(source.octets(), remote.octets(), protocol::UDP, len as u32)
+        }
+        _ => return,
+    };
+    let sum = pseudo.add_u16(sum_of(bytes, at, unfinished).fold()).checksum();
+    if let Some(place) = bytes.get_mut(at + 6..at + 8) {
+        // RFC 768: 0 is no checksum.
+        place.copy_from_slice(&if sum == 0 { 0xffff } else { sum }.to_be_bytes());
+    }
+}
+
+/// What an outer header takes over from the packet inside.
+struct Inner {
+    tos: u8,
+    /// `None`: it is not IP.
+    ttl: Option<u8>,
+    dont_fragment: bool,
+    /// Of IPv6.
+    label: u32,
+}
+
+impl Inner {
+    /// Of a packet behind a link layer that ends at `at`.
+    #[inline(always)]
+    fn read(bytes: &[u8], at: usize, inside: Inside) -> Self {
+        let none = Self { tos: 0, ttl: None, dont_fragment: false, label: 0 };
+        if !is_ip(bytes, inside) {
+            return none;
+        }
+        match *bytes.get(at..).unwrap_or_default() {
+            [0x40..=0x4f, tos, _, _, _, _, _, _, ttl, ..] => {
+                let dont_fragment = dont_fragment(bytes.get(at..).unwrap_or_default());
+                Self { tos, ttl: Some(ttl), dont_fragment, label: 0 }
+            }
+            [a @ 0x60..=0x6f, b, c, d, _, _, _, hop_limit, ..] => {
+                let word = u32::from_be_bytes([a, b, c, d]);
+                Self {
+                    tos: (word >> 20) as u8,
+                    ttl: Some(hop_limit),
+                    dont_fragment: false,
+                    label: word & 0xfffff,
+                }
+            }
+            _ => none,
+        }
+    }
+}
+
+/// Whether what goes into a tunnel is an IP packet, or a frame with one.
+#[inline(always)]
+pub(crate) fn is_ip(bytes: &[u8], inside: Inside) -> bool {
+    match inside {
+        Inside::Ip4 | Inside::Ip6 => true,
+        Inside::Frame => matches!(type_of(bytes), ethernet::IPV4 | ethernet::IPV6),
+        Inside::Mpls => false,
+    }
+}

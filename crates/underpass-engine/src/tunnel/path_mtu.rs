@@ -1,0 +1,239 @@
+//! What routers on the way of outer packets tell of it: its MTU, or that they do not arrive. Linux's `ipip_err`,
+//! `ipgre_err`, `ip6gre_err` and the like.
+
+use std::net::IpAddr;
+
+use underpass_packet::checksum::Sum;
+use underpass_packet::icmp_extension::QUOTED;
+use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
+
+use crate::path::icmp::ICMP_LEN;
+use crate::tables::{Inside, PathMtu, StoredTunnel, TunnelKind};
+use crate::tunnel::relay::Relay;
+use crate::tunnel::too_long::LEAST_MTU6;
+use crate::tunnel::{limit, relay};
+use crate::worker::metadata::{Road, TUNNELLED};
+use crate::worker::{IcmpError, View};
+
+/// What is told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Mtu(u32),
+    Unreachable,
+    /// Nobody listens for what is in the outer packet.
+    Port,
+    HopLimit,
+    /// Its encapsulation limit is 0, RFC 2473 section 8.
+    Limit,
+}
+
+impl Told {
+    /// Of an ICMP error, RFC 792 and RFC 1191.
+    fn of4(message: &[u8]) -> Option<Self> {
+        match message {
+            [3, 4, _, _, _, _, high, low, ..] => Some(Self::Mtu(u16::from_be_bytes([*high, *low]).into())),
+            // A source route that failed cannot be about such a packet.
+            [3, 5, ..] => None,
+            [3, ..] => Some(Self::Unreachable),
+            [11, 0, ..] => Some(Self::HopLimit),
+            _ => None,
+        }
+    }
+
+    /// Of an ICMPv6 error, RFC 4443.
+    fn of6(message: &[u8]) -> Option<Self> {
+        match message {
+            [2, 0, _, _, a, b, c, d, ..] => Some(Self::Mtu(u32::from_be_bytes([*a, *b, *c, *d]))),
+            [1, 4, ..] => Some(Self::Port),
+            [1, ..] => Some(Self::Unreachable),
+            [3, 0, ..] => Some(Self::HopLimit),
+            [4, 0, _, _, 0, 0, 0, place, ..] => {
+                let at = ICMP_LEN + usize::from(*place);
+                (usize::from(*place) == limit::VALUE && message.get(at) == Some(&0)).then_some(Self::Limit)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A packet of a tunnel's that an ICMP error quotes.
+struct Quoted<'a> {
+    tunnel: &'a StoredTunnel,
+    remote: IpAddr,
+    /// What follows its outer headers, but those of foo-over-UDP.
+    protocol: u8,
+    /// Where it begins in the message's packet, where what follows, and where what is quoted ends.
+    from: usize,
+    at: usize,
+    end: usize,
+    /// Its length, as it says.
+    len: usize,
+}
+
+/// Takes note of what an ICMP error to the router tells, if it is about a packet of a tunnel's. What the sender of the
+/// packet inside is to be told of it.
+pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8]) -> Option<Relay<'a>> {
+    let (quoted, told) = match packet {
+        [0x40..=0x4f, _, _, _, _, _, _, _, _, protocol::ICMP, ..] => learn4(view, packet),
+        [0x60..=0x6f, _, _, _, _, _, protocol::ICMPV6, ..] => learn6(view, packet),
+        _ => None,
+    }?;
+    let tunnel = quoted.tunnel;
+    let exceptions = &view.tables.tunnels().exceptions;
+    if let Told::Mtu(mtu) = told {
+        exceptions.learn(bits(quoted.remote), tunnel.config.via.lookup, mtu, view.now);
+    }
+    if tunnel.kind.is_bare_udp() {
+        return None;
+    }
+    if tunnel.kind == TunnelKind::Ip6tnl {
+        return relayed6(&quoted, told);
+    }
+    let counted = match told {
+        Told::Mtu(_) | Told::Limit => return None,
+        // Over IPv6 it says that the other end has no such tunnel.
+        Told::Port => false,
+        Told::HopLimit => tunnel.config.ttl.is_some(),
+        Told::Unreachable => true,
+    };
+    if let Some(relay) = relayed4(packet, &quoted, told) {
+        return Some(relay);
+    }
+    // Of a tunnel to anywhere nobody else need be told, nor where the hop limit is the sender's own.
+    if counted && !tunnel.config.remote.is_unspecified() {
+        tunnel.sequence.fail(view.now);
+        exceptions.set_any();
+    }
+    None
+}
+
+/// What the sender of a packet in an ip6tnl is told: RFC 2473 section 8, Linux's `ip6_tnl_err`.
+fn relayed6<'a>(quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
+    let Quoted { tunnel, protocol, at, end, .. } = *quoted;
+    let inside = if protocol == protocol::IPV4 { Inside::Ip4 } else { Inside::Ip6 };
+    if !tunnel.takes(inside) || !relay::is_whole(protocol, end.saturating_sub(at)) {
+        return None;
+    }
+    let (error, argument) = match told {
+        Told::Mtu(mtu) => {
+            let headers = (at - quoted.from) as u32;
+            let mtu = mtu.saturating_sub(headers).max(LEAST_MTU6);
+            // Linux: `dst_mtu`, of the way that leads into the tunnel.
+            let news = protocol == protocol::IPV6 || mtu <= tunnel.form(inside).mtu;
+            (news && quoted.len > mtu as usize).then_some((IcmpError::TooBig, mtu))?
+        }
+        _ => (IcmpError::AddressUnreachable, 0),
+    };
+    Some(Relay { tunnel, error, argument, quoted: at..end })
+}
+
+/// What the sender of an IPv6 packet in a tunnel over IPv4 is told, if enough of it is quoted: RFC 4213 section 3.4.
+fn relayed4<'a>(packet: &[u8], quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
+    let Quoted { tunnel, protocol, mut at, end, .. } = *quoted;
+    if tunnel.kind.is_over_ipv6() || tunnel.config.udp.is_some() {
+        return None;
+    }
+    match protocol {
+        protocol::GRE if tunnel.kind == TunnelKind::Gre => {
+            let header = gre::View::parse(packet.get(at..end)?).ok()?;
+            (header.protocol == ethernet::IPV6).then_some(())?;
+            at += header.header_len();
+        }
+        protocol::IPV6 => {}
+        _ => return None,
+    }
+    // Linux wants eight bytes of what follows its header.
+    if end.saturating_sub(at) < ipv6::Header::LEN + 8 {
+        return None;
+    }
+    let error = if told == Told::HopLimit { IcmpError::HopLimit } else { IcmpError::AddressUnreachable };
+    Some(Relay { tunnel, error, argument: 0, quoted: at..end })
+}
+
+fn learn4<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
+    let outer = ipv4::View::parse(packet).ok()?;
+    let message = outer.payload;
+    let told = Told::of4(message)?;
+    if outer.header.is_fragment() || Sum::new().add_bytes(message).fold() != 0xffff {
+        return None;
+    }
+    let before = outer.header.header_len() + ICMP_LEN;
+    let quoted = message.get(ICMP_LEN..)?;
+    let (header, _) = ipv4::Header::ref_from_prefix(quoted).ok()?;
+    if header.version() != 4 || header.fragment_offset() != 0 {
+        return None;
+    }
+    // RFC 4884 section 4.1: an extension may follow, which is nothing of the packet.
+    let said = 4 * usize::from(*message.get(5)?);
+    let end = before + if said >= QUOTED { said.min(quoted.len()) } else { quoted.len() };
+    let (protocol, at) = (header.protocol, header.header_len());
+    let ends = (header.source().into(), header.destination().into());
+    let tunnel = find(view, ends, protocol, quoted.get(at..)?)?;
+    let len = header.total_length.get().into();
+    Some((Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end, len }, told))
+}
+
+fn learn6<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
+    let outer = ipv6::View::parse(packet).ok()?;
+    let message = outer.payload;
+    let ipv6::Header { source, destination, .. } = *outer.header;
+    let pseudo = Sum::pseudo_ipv6(source, destination, protocol::ICMPV6, message.len() as u32);
+    let told = Told::of6(message)?;
+    if pseudo.add_bytes(message).fold() != 0xffff {
+        return None;
+    }
+    let before = ipv6::Header::LEN + ICMP_LEN;
+    let (header, upper) = ipv6::Header::ref_from_prefix(message.get(ICMP_LEN..)?).ok()?;
+    let (protocol, at) = match (header.next_header, upper) {
+        // The encapsulation limit.
+        (protocol::DESTINATION_OPTIONS, [next, 0, ..]) => (*next, ipv6::Header::LEN + limit::LEN),
+        (next, _) => (next, ipv6::Header::LEN),
+    };
+    let ends = (header.source().into(), header.destination().into());
+    let upper = upper.get(at - ipv6::Header::LEN..)?;
+    let tunnel = find(view, ends, protocol, upper)?;
+    let len = ipv6::Header::LEN + usize::from(header.payload_length.get());
+    Some((
+        Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end: packet.len(), len },
+        told,
+    ))
+}
+
+/// The tunnel that has sent what is quoted.
+fn find<'a>(
+    view: &View<'a>,
+    (local, remote): (IpAddr, IpAddr),
+    protocol: u8,
+    upper: &[u8],
+) -> Option<&'a StoredTunnel> {
+    // The destination port, or the EtherType of what is in GRE.
+    let second =
+        upper.get(2..4).and_then(|port| port.first_chunk()).map_or(0, |port| u16::from_be_bytes(*port));
+    let frames = second == gre::TRANSPARENT_ETHERNET;
+    view.tables.tunnels().find_end((local, remote), protocol, (second, frames), view.guard)
+}
+
+/// What was told of the way of an outer packet.
+#[inline]
+pub(crate) fn of(view: &View<'_>, tunnel: &StoredTunnel, outer: &[u8]) -> Option<PathMtu> {
+    let remote = match outer.first()? >> 4 {
+        4 => u32::from_be_bytes(*outer.get(16..20)?.first_chunk()?).into(),
+        _ => u128::from_be_bytes(*outer.get(24..40)?.first_chunk()?),
+    };
+    view.tables.tunnels().exceptions.of(remote, tunnel.config.via.lookup, view.now)
+}
+
+/// The MTU by which a packet is cut: that of the next hop, or what was told of the way if it is an outer packet's.
+pub(crate) fn narrowed(view: &View<'_>, road: &Road, mtu: u32) -> u32 {
+    let tunnel = road.extra.tunnel.filter(|_| road.is(TUNNELLED));
+    let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+    let told_of = tunnel.and_then(|tunnel| of(view, tunnel, road.packet.bytes()));
+    told_of.map_or(mtu, |path| path.mtu.min(mtu))
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => address.to_bits().into(),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}

@@ -1,0 +1,104 @@
+//! Telling the sender of a packet inside what the underlay tells of the outer one: RFC 2473 section 8 and RFC 4213
+//! section 3.4, Linux's `ip4ip6_err`, `ip6ip6_err` and `ip6_err_gen_icmpv6_unreach`.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
+
+use crate::drops::Drop;
+use crate::mpls::error;
+use crate::path::icmp::may_answer;
+use crate::path::rules;
+use crate::tables::{Action, LinkId, StoredTunnel, TunnelKind};
+use crate::trace::Trace;
+use crate::worker::metadata::{Extra, Road};
+use crate::worker::{IcmpError, Path, View};
+
+/// What is told on.
+pub(crate) struct Relay<'a> {
+    pub(crate) tunnel: &'a StoredTunnel,
+    pub(crate) error: IcmpError,
+    /// The MTU.
+    pub(crate) argument: u32,
+    /// Where the packet inside is quoted, as far as it is.
+    pub(crate) quoted: Range<usize>,
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Tells the sender of the packet that an ICMP error quotes inside another.
+    #[cold]
+    pub(crate) fn relay<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        packet: &[u8],
+        Relay { tunnel, error, argument, quoted }: Relay<'_>,
+        trace: &mut T,
+    ) {
+        let Some(inside) = packet.get(quoted) else { return };
+        let Some(front) = front_of(inside) else { return };
+        let Some(sender) = may_answer(&front) else { return };
+        // Linux takes the message for one about a packet that has come in from the sender.
+        let Some(link) = link_to(view, &front, tunnel, sender) else { return };
+        if sender.is_ipv4() && !leads_into_ip6tnl(view, &front, tunnel) {
+            return;
+        }
+        let Some(mut copy) = self.pool.take_for(inside.len()) else { return };
+        copy.bytes_mut().copy_from_slice(inside);
+        self.totals.generated += 1;
+        let at = copy.headroom();
+        let mut road = Road::new(copy, at, link, Extra::new(tunnel.lookup));
+        let about = (Drop::TunnelUnreachable, error, argument);
+        let step = self.answer(view, &mut road, about, (sender, &error::Stack::new()), trace);
+        self.slow_path_alone(view, road, step, trace);
+    }
+}
+
+/// The front of a packet that is quoted as far as it is, made one that is as long as what there is of it.
+fn front_of(quoted: &[u8]) -> Option<ArrayVec<u8, LOOKED_AT>> {
+    let mut front: ArrayVec<u8, LOOKED_AT> = quoted.iter().copied().take(LOOKED_AT).collect();
+    let len = front.len() as u16;
+    if front.first()? >> 4 == 6 {
+        let (header, _) = ipv6::Header::mut_from_prefix(&mut front).ok()?;
+        header.payload_length = len.checked_sub(ipv6::Header::LEN as u16)?.into();
+    } else {
+        let (header, options) = ipv4::Header::mut_from_prefix(&mut front).ok()?;
+        header.total_length = len.into();
+        let options_len = header.header_len().checked_sub(ipv4::Header::LEN)?;
+        header.fill_checksum(options.get(..options_len)?);
+    }
+    Some(front)
+}
+
+/// As much of a packet as says who may be told.
+const LOOKED_AT: usize = 256;
+
+/// The link by which packets to the sender of one that was in a tunnel leave.
+fn link_to(view: &View<'_>, packet: &[u8], tunnel: &StoredTunnel, sender: IpAddr) -> Option<LinkId> {
+    match rules::action_at(view, packet, tunnel.lookup, sender)? {
+        Action::Forward(next_hop) => Some(view.tables.next_hop(*next_hop, view.guard)?.link),
+        Action::OnLink(link) => Some(*link),
+        Action::Vrf(route) => Some(route.link),
+        Action::Discard(_) => None,
+        _ => Some(tunnel.link),
+    }
+}
+
+/// Whether an IPv4 packet goes where it has gone: Linux looks it up as if it came anew.
+fn leads_into_ip6tnl(view: &View<'_>, packet: &[u8], tunnel: &StoredTunnel) -> bool {
+    let destination = ipv4::Header::ref_from_prefix(packet).map(|(header, _)| header.destination().into());
+    let action = destination.ok().and_then(|to| rules::action_at(view, packet, tunnel.lookup, to));
+    let Some(Action::Tunnel(route)) = action else { return false };
+    let into = view.tables.tunnels().tunnel(route.tunnel, view.guard);
+    into.is_some_and(|into| into.kind == TunnelKind::Ip6tnl)
+}
+
+/// Whether a packet of this protocol and at least so many bytes is one whose sender can be told.
+pub(crate) const fn is_whole(inside: u8, len: usize) -> bool {
+    match inside {
+        protocol::IPV4 => len >= ipv4::Header::LEN,
+        protocol::IPV6 => len >= ipv6::Header::LEN,
+        _ => false,
+    }
+}

@@ -1,0 +1,249 @@
+//! The fast path: packets that need nothing remembered of them, each from its frame to its port.
+//!
+//! A frame for this router with a sound IP packet in it that is to be forwarded, goes through a local
+//! SID, or into an encapsulation. All else leaves the fast path as it came, or with the step that it
+//! goes on with, for the slow path.
+
+use arrayvec::ArrayVec;
+
+use crate::buffer::{BURST, Packet, PortId};
+use crate::hmac::Require;
+use crate::path::{ipv4, ipv6};
+use crate::tables::{Action, ActionId, Link, LinkId, StoredNextHop};
+use crate::trace::Trace;
+use crate::worker::family::Family;
+use crate::worker::fibs::{Chain, Fibs};
+use crate::worker::insert::Headers;
+use crate::worker::lookup::{BurstLookup, Looked, LookupAll, LookupEach};
+use crate::worker::metadata::Extra;
+use crate::worker::rewrite::{ETHERNET, FastVerdict, IPV4, IPV6, addresses, cut, next_hop};
+use crate::worker::{Burst, Path, View, Waiting};
+
+/// Those of a burst that are still to be taken.
+pub(crate) type Packets<'b> = arrayvec::Drain<'b, Packet, BURST>;
+
+/// A sound packet, as far as its look-up needs it.
+#[derive(Clone, Copy)]
+pub(crate) enum Validated {
+    /// The destination, and the length of the packet.
+    V6(u128, usize),
+    V4(u32, usize),
+}
+
+/// What the packets of a burst have in common.
+pub(crate) struct Env<'v, 'a> {
+    pub(crate) view: &'v View<'a>,
+    pub(crate) port: PortId,
+    pub(crate) ingress: LinkId,
+    pub(crate) link: &'a Link,
+    pub(crate) extra: Extra,
+    pub(crate) fib4: Option<Chain<'a, u32>>,
+    pub(crate) fib6: Option<Chain<'a, u128>>,
+    /// The first eight bytes of a frame for the link, as far as they are its address.
+    pub(crate) mac: u64,
+    /// Which of the first bits of an IPv4 header are looked at.
+    pub(crate) bits4: u32,
+}
+
+/// What goes along with the packets of a burst.
+pub(crate) struct BurstContext<'x, 'v, 'a, T> {
+    pub(crate) env: &'x Env<'v, 'a>,
+    pub(crate) fibs: &'x mut Fibs<'a>,
+    /// Those that wait for a look-up.
+    pub(crate) waiting: &'x mut ArrayVec<Waiting, BURST>,
+    pub(crate) trace: &'x mut T,
+}
+
+impl<'v, 'a> Env<'v, 'a> {
+    pub(crate) fn new(
+        view: &'v View<'a>,
+        fibs: &mut Fibs<'a>,
+        port: PortId,
+        ingress: LinkId,
+        link: &'a Link,
+    ) -> Self {
+        let [a, b, c, d, e, f] = link.mac;
+        Self {
+            view,
+            port,
+            ingress,
+            link,
+            extra: Extra::new(link.lookup),
+            fib4: fibs.fib4(view, link.lookup).filter(|_| link.forward4),
+            fib6: fibs.fib6(view, link.lookup).filter(|_| link.forward6),
+            mac: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
+            bits4: view.tables.plain_bits4(),
+        }
+    }
+
+    /// The packet in a frame, if it is sound and for this router.
+    #[inline(always)]
+    pub(crate) fn validate(&self, frame: &[u8]) -> Option<Validated> {
+        let (head, packet) = frame.split_first_chunk::<ETHERNET>()?;
+        let [a, b, c, d, e, f, g, h, .., type0, type1] = *head;
+        if (u64::from_le_bytes([a, b, c, d, e, f, g, h]) ^ self.mac) << 16 != 0 {
+            return None;
+        }
+        // Compared as it lies, which saves turning it round.
+        match u16::from_ne_bytes([type0, type1]) {
+            IPV6 => ipv6::plain(packet).map(|(target, len)| Validated::V6(target, len)),
+            IPV4 => ipv4::plain(packet, self.bits4).map(|(target, len)| Validated::V4(target, len)),
+            _ => None,
+        }
+    }
+
+    /// What is in a frame for this router that has a packet of this family.
+    #[inline(always)]
+    pub(crate) fn inside<'p, A: Family>(&self, frame: &'p [u8]) -> Option<&'p [u8]> {
+        if self.is_of_type(frame, A::ETHERTYPE) { frame.get(ETHERNET..) } else { None }
+    }
+
+    /// Whether a frame is for this router and of this EtherType.
+    #[inline(always)]
+    pub(crate) fn is_of_type(&self, frame: &[u8], ethertype: u16) -> bool {
+        let Some([a, b, c, d, e, f, g, h, .., type0, type1]) = frame.first_chunk::<ETHERNET>() else {
+            return false;
+        };
+        (u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]) ^ self.mac) << 16 == 0
+            && u16::from_be_bytes([*type0, *type1]) == ethertype
+    }
+
+    #[inline(always)]
+    pub(crate) fn action(&self, leaf: Option<u32>) -> Option<&'v Action> {
+        self.view.tables.action(ActionId(leaf?), self.view.guard)
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Takes all packets of a burst down the fast path, and on along their own where they leave it.
+    #[inline(always)]
+    pub(crate) fn fast_path<T: Trace>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        burst: &mut Burst,
+    ) {
+        let Env { fib4, fib6, .. } = *context.env;
+        context.env.prefetch_labels(burst, COUNT.then_some(&*self.counters));
+        let edited =
+            context.env.view.tables.sets_priority() && burst.iter().any(|packet| packet.tag().priority != 0);
+        if T::WATCHES || context.env.link.require_hmac == Require::Always || edited {
+            // What is watched goes step by step; the fast path looks at no SRH as closely as that, and gives no forwarded
+            // packet the priority of its TOS in the place of one that an action has set.
+            for packet in burst.drain(..) {
+                self.enter_slow_path(context, packet);
+            }
+            return;
+        }
+        let hot = fib4.is_none_or(|fib| fib.is_hot()) && fib6.is_none_or(|fib| fib.is_hot());
+        if hot && !context.env.view.tables.tunnels().are_many() {
+            self.each_packet(context, burst.drain(..), LookupEach);
+        } else {
+            let all = LookupAll::new(context.env, &self.counters, burst);
+            self.each_packet(context, burst.drain(..), &all);
+        }
+    }
+
+    /// Each packet through its whole road.
+    #[inline(never)]
+    fn each_packet<T: Trace, S: BurstLookup>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        mut packets: Packets<'_>,
+        lookups: S,
+    ) {
+        let env = context.env;
+        // One that follows a row of others.
+        let mut following = None;
+        while let Some(packet) = following.take().or_else(|| packets.next()) {
+            match lookups.validate(env, &packet, &packets) {
+                Some(Validated::V6(target, len)) => {
+                    let look = lookups.look_up(env, (target, len), &packets);
+                    if let Some(next_hop) = next_hop(env.view, look.leaf) {
+                        self.forward_fast::<_, u128>(context, packet, len, next_hop);
+                        continue;
+                    }
+                    following = match env.action(look.leaf) {
+                        Some(Action::Endpoint(sid)) => {
+                            self.sid_runs(context, &mut packets, lookups, (packet, look), sid)
+                        }
+                        action => self.act_fast(context, &mut packets, lookups, (packet, look), action),
+                    };
+                }
+                Some(Validated::V4(target, len)) => {
+                    let look = lookups.look_up(env, (target, len), &packets);
+                    if let Some(next_hop) = next_hop(env.view, look.leaf) {
+                        self.forward_fast::<_, u32>(context, packet, len, next_hop);
+                        continue;
+                    }
+                    let action = env.action(look.leaf);
+                    following = self.act_fast(context, &mut packets, lookups, (packet, look), action);
+                }
+                None if env.is_labelled(packet.bytes()) => {
+                    following = self.label_run(context, &mut packets, packet);
+                }
+                None => self.enter_slow_path(context, packet),
+            }
+        }
+    }
+
+    /// Forwards a packet of `len` bytes.
+    #[inline(always)]
+    fn forward_fast<T: Trace, A: Family>(
+        &mut self,
+        context: &mut BurstContext<'_, '_, '_, T>,
+        mut packet: Packet,
+        len: usize,
+        next_hop: &StoredNextHop,
+    ) {
+        match forward::<A>(&mut packet, len, next_hop) {
+            Some(out) => self.send_frame(out, packet, context.trace),
+            None => self.enter_slow_path(context, packet),
+        }
+    }
+
+    /// Does to a packet what its action says, and to those in a row with it. The packet that follows the run.
+    #[inline(always)]
+    fn act_fast<'v, T: Trace, A: Family, S: BurstLookup>(
+        &mut self,
+        context: &mut BurstContext<'_, 'v, '_, T>,
+        packets: &mut Packets<'_>,
+        lookups: S,
+        first: (Packet, Looked<A>),
+        action: Option<&'v Action>,
+    ) -> Option<Packet> {
+        match action {
+            Some(Action::Push(push)) => self.push_run(context, packets, lookups, first, push),
+            Some(Action::Tunnel(route)) => self.encap_run(context, packets, lookups, first, route),
+            Some(Action::Local) => self.decap_run(context, packets, lookups, first),
+            Some(Action::Headend(policy)) => {
+                self.rewrite_run(context, packets, lookups, first, Headers(policy))
+            }
+            Some(Action::Rpl(route)) => self.rewrite_run(context, packets, lookups, first, Headers(route)),
+            Some(Action::Ioam(ioam)) => self.rewrite_run(context, packets, lookups, first, Headers(&**ioam)),
+            _ => {
+                self.enter_slow_path(context, first.0);
+                None
+            }
+        }
+    }
+}
+
+/// Forwards the packet of `len` bytes in a frame: lowers its hop limit, and writes the addresses of the next
+/// hop over those of the frame. `None`: it is not so simple, and as it was.
+#[inline(always)]
+pub(crate) fn forward<A: Family>(
+    packet: &mut Packet,
+    len: usize,
+    next_hop: &StoredNextHop,
+) -> Option<FastVerdict> {
+    let mac = addresses(next_hop, len)?;
+    let frame = packet.bytes_mut();
+    let padded = frame.len() != ETHERNET + len;
+    let (head, bytes) = frame.split_first_chunk_mut::<ETHERNET>()?;
+    A::lower(bytes)?;
+    head[..12].copy_from_slice(mac);
+    if padded {
+        cut(packet, ETHERNET + len);
+    }
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}

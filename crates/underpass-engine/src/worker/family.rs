@@ -1,0 +1,178 @@
+//! IPv4 and IPv6, as far as the fast path tells them apart.
+
+use underpass_packet::{ethernet, protocol};
+
+use crate::lpm::Address;
+use crate::path::{ipv4, ipv6};
+use crate::tables::{Inside, LookupId, StoredNextHop};
+use crate::worker::View;
+use crate::worker::burst::Env;
+use crate::worker::fibs::{Chain, Fibs};
+use crate::worker::rewrite::{FIXED, next_hop};
+
+/// A family of addresses, and of the packets that have them.
+pub(crate) trait Family: Address + Into<u128> {
+    /// Whether it is IPv6.
+    const IPV6: bool;
+    /// The unspecified address.
+    const NOWHERE: Self;
+    /// Of a frame with such a packet.
+    const ETHERTYPE: u16;
+    /// What a header says before such a packet.
+    const PROTOCOL: u8;
+    /// What it is to a tunnel that it goes into.
+    const INSIDE: Inside;
+
+    /// The source of a packet, and its destination.
+    fn ends(bytes: &[u8]) -> Option<(Self, Self)>;
+
+    /// The destination and the length of a sound packet, as [`ipv4::plain`] and [`ipv6::plain`] have it.
+    /// `bits4`: which of the first bits of an IPv4 header count.
+    fn validate(bytes: &[u8], bits4: u32) -> Option<(Self, usize)>;
+
+    /// The length of such a packet if it is for this address, of which it is known that packets for it may be forwarded.
+    fn validate_to(bytes: &[u8], target: Self, bits4: u32) -> Option<usize>;
+
+    /// Takes one from the TTL or hop limit: what is left. `None`: it would be 0, and is as it was.
+    fn lower(bytes: &mut [u8]) -> Option<u8>;
+
+    /// The TOS or traffic class of a packet by its second byte; in the lowest two bits ECN, above them as it comes.
+    fn class(second: u8) -> u8;
+
+    /// The first three words of an IPv4 header that says what the header of a packet says, as they lie in little-endian
+    /// memory, as far as TOS, flags and TTL go; `left` is the TTL.
+    fn words(header: &[u8; 12], left: u8) -> [u32; 3];
+
+    /// The tables that what came in is looked up in.
+    fn chain<'a>(env: &Env<'_, 'a>) -> Option<Chain<'a, Self>>;
+
+    /// The tables of a look-up, if they are near.
+    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>>;
+}
+
+impl Family for u32 {
+    const IPV6: bool = false;
+    const NOWHERE: Self = 0;
+    const ETHERTYPE: u16 = ethernet::IPV4;
+    const PROTOCOL: u8 = protocol::IPV4;
+    const INSIDE: Inside = Inside::Ip4;
+
+    #[inline(always)]
+    fn ends(bytes: &[u8]) -> Option<(Self, Self)> {
+        let [.., a, b, c, d, e, f, g, h] = *bytes.first_chunk::<{ underpass_packet::ipv4::Header::LEN }>()?;
+        Some((Self::from_be_bytes([a, b, c, d]), Self::from_be_bytes([e, f, g, h])))
+    }
+
+    #[inline(always)]
+    fn validate(bytes: &[u8], bits4: u32) -> Option<(Self, usize)> {
+        ipv4::plain(bytes, bits4)
+    }
+
+    #[inline(always)]
+    fn validate_to(bytes: &[u8], target: Self, bits4: u32) -> Option<usize> {
+        ipv4::plain(bytes, bits4).filter(|(found, _)| *found == target).map(|(_, len)| len)
+    }
+
+    #[inline(always)]
+    fn lower(bytes: &mut [u8]) -> Option<u8> {
+        crate::path::ipv4::lower_ttl(bytes)
+    }
+
+    #[inline(always)]
+    fn class(second: u8) -> u8 {
+        second
+    }
+
+    #[inline(always)]
+    fn words(header: &[u8; 12], left: u8) -> [u32; 3] {
+        let [a, b, c, d, e, f, g, h, ..] = *header;
+        [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]), left.into()]
+    }
+
+    #[inline(always)]
+    fn chain<'a>(env: &Env<'_, 'a>) -> Option<Chain<'a, Self>> {
+        env.fib4
+    }
+
+    #[inline(always)]
+    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>> {
+        fibs.near4(view, lookup)
+    }
+}
+
+impl Family for u128 {
+    const IPV6: bool = true;
+    const NOWHERE: Self = 0;
+    const ETHERTYPE: u16 = ethernet::IPV6;
+    const PROTOCOL: u8 = protocol::IPV6;
+    const INSIDE: Inside = Inside::Ip6;
+
+    #[inline(always)]
+    fn ends(bytes: &[u8]) -> Option<(Self, Self)> {
+        let ([_, _, _, _, _, _, _, _, source @ ..], destination) =
+            bytes.first_chunk::<FIXED>()?.split_last_chunk::<16>()?
+        else {
+            return None;
+        };
+        Some((Self::from_be_bytes(*source.first_chunk()?), Self::from_be_bytes(*destination)))
+    }
+
+    #[inline(always)]
+    fn validate(bytes: &[u8], _: u32) -> Option<(Self, usize)> {
+        ipv6::plain(bytes)
+    }
+
+    #[inline(always)]
+    fn validate_to(bytes: &[u8], target: Self, _: u32) -> Option<usize> {
+        ipv6::plain_to(bytes, &target.to_be_bytes())
+    }
+
+    #[inline(always)]
+    fn lower(bytes: &mut [u8]) -> Option<u8> {
+        crate::path::ipv6::lower_hop_limit(bytes)
+    }
+
+    #[inline(always)]
+    fn class(second: u8) -> u8 {
+        second >> 4
+    }
+
+    #[inline(always)]
+    fn words([first, second, ..]: &[u8; 12], left: u8) -> [u32; 3] {
+        [u32::from(first << 4 | second >> 4) << 8, 0, left.into()]
+    }
+
+    #[inline(always)]
+    fn chain<'a>(env: &Env<'_, 'a>) -> Option<Chain<'a, Self>> {
+        env.fib6
+    }
+
+    #[inline(always)]
+    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>> {
+        fibs.near6(view, lookup)
+    }
+}
+
+/// Where packets go, found once for packets in a row.
+#[derive(Clone, Copy)]
+pub(crate) enum To<'a, A> {
+    /// All to this next hop.
+    NextHop(&'a StoredNextHop),
+    /// Where their destinations lead, in tables that are near.
+    Table(Chain<'a, A>),
+}
+
+impl<'a, A: Family> To<'a, A> {
+    #[inline(always)]
+    pub(crate) fn table(view: &View<'a>, fibs: &mut Fibs<'a>, lookup: LookupId) -> Option<Self> {
+        A::near(fibs, view, lookup).map(Self::Table)
+    }
+
+    #[inline(always)]
+    pub(crate) fn next_hop(&self, view: &View<'a>, target: A) -> Option<&'a StoredNextHop> {
+        match self {
+            Self::NextHop(next_hop) => Some(next_hop),
+            Self::Table(chain) => next_hop(view, chain.lookup(target, view.guard)),
+        }
+    }
+}

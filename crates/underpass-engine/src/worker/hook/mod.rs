@@ -1,0 +1,467 @@
+//! Traffic control: packets are asked what they are in for where they come in and where they leave, before all else and
+//! after all else. Linux's `sch_handle_ingress`, `sch_handle_egress`, `tcf_classify` and `tcf_action_exec`.
+
+pub(crate) mod burst;
+
+use underpass_packet::ethernet;
+
+use crate::buffer::Packet;
+use crate::counters::TcCounterId;
+use crate::drops::Drop;
+use crate::offload;
+use crate::qos::{
+    Charged, Found, Lease, Place, StoredAction, StoredHook, Subject, TunnelKey, WireLength, edit_label,
+    edit_vlan, give_header, link_layer,
+};
+use crate::tables::{Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind};
+use crate::trace::{Event, Trace};
+use crate::worker::{Path, View};
+
+/// How often a packet may be sent back to the first filter: `max_reclassify_loop`.
+const ROUNDS: u8 = 16;
+
+/// How often actions may jump: `TCA_ACT_MAX_PRIO`.
+const JUMPS: u8 = 32;
+
+/// How often a packet may be redirected: `MIRRED_NEST_LIMIT`.
+const REDIRECTS: u8 = 4;
+
+/// What a worker keeps for traffic control.
+pub(crate) struct Hooks {
+    /// What it has taken out of shared buckets, by action, and of which generation.
+    leases: Vec<(u64, Lease)>,
+    pub(crate) random: u64,
+    /// Packets on their way to another link.
+    pub(crate) redirected: Vec<Redirected>,
+    /// Those that go on just now, and of these what does not leave by a port.
+    pub(crate) going: Vec<Redirected>,
+    pub(crate) others: Vec<Redirected>,
+    /// What was taken from the queue of a port to be asked.
+    pub(crate) leaving: Vec<Packet>,
+    /// The outer header of a packet that has just come out of an `external` tunnel, and is about to be asked there.
+    pub(crate) outer: Option<TunnelKey>,
+    /// The link that the packets of the burst have come in by, and its interface index.
+    pub(crate) came: Option<(LinkId, u32)>,
+}
+
+/// A packet that goes on at another link.
+pub(crate) struct Redirected {
+    pub(crate) packet: Packet,
+    pub(crate) to: LinkId,
+    pub(crate) way: Way,
+    /// Where it was taken from.
+    pub(crate) from: Place,
+    /// Whether it is a copy, of which an ifb does not know where it belongs.
+    pub(crate) copy: bool,
+    /// Of the action that has redirected it: counts those that are refused where they go.
+    pub(crate) counter: TcCounterId,
+}
+
+/// How a packet goes on at another link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// It comes in there.
+    In,
+    /// It is to be sent by it.
+    Out,
+}
+
+/// What became of a packet that was asked.
+pub(crate) enum Asked {
+    /// It goes on, in this class, 0 if in none.
+    #[allow(dead_code, reason = "qdiscs look at the class")]
+    On(Packet, u32),
+    /// It was dropped, and counted.
+    Dropped,
+    /// It went elsewhere.
+    Gone,
+}
+
+impl Default for Hooks {
+    fn default() -> Self {
+        Self {
+            leases: Vec::new(),
+            random: 0x2545_f491_4f6c_dd1d,
+            redirected: Vec::new(),
+            going: Vec::new(),
+            others: Vec::new(),
+            leaving: Vec::new(),
+            outer: None,
+            came: None,
+        }
+    }
+}
+
+impl Hooks {
+    /// xorshift: good enough for those who ask for one packet of so many.
+    fn random(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 16) as u32
+    }
+
+    /// What the worker has leased from a policer. An older one of the same id is gone with its bucket.
+    #[inline]
+    pub(crate) fn lease(&mut self, id: TcActionId, generation: u64) -> &mut Lease {
+        let at = id.0 as usize;
+        if self.leases.len() <= at {
+            self.leases.resize(at + 1, (0, Lease::default()));
+        }
+        let (of, lease) = &mut self.leases[at];
+        if *of != generation {
+            (*of, *lease) = (generation, Lease::default());
+        }
+        lease
+    }
+}
+
+/// Where packets of a link are asked.
+pub(crate) fn place_of(id: LinkId, link: &Link, ingress: bool, came: Option<(LinkId, u32)>) -> Place {
+    let Link { ifindex, mac, .. } = *link;
+    Place { link: id, ifindex, mac, ingress, came, depth: 0, bare: false, tunnel: None, outer: None }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Asks one packet.
+    pub(crate) fn ask<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        hook: &StoredHook,
+        mut packet: Packet,
+        place: &Place,
+        trace: &mut T,
+    ) -> Asked {
+        let random = self.hooks.random();
+        // What all actions count: what a packet was when it came, whatever they make of it.
+        let wire = match Subject::of(&packet, place) {
+            // Too short to be asked; the path drops it.
+            None => return Asked::On(packet, 0),
+            Some(subject) => {
+                let wire = subject.wire;
+                if let Some(counter) = hook.counter {
+                    self.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
+                }
+                wire
+            }
+        };
+        let (mut chain, mut rounds) = (0, 0);
+        'chain: loop {
+            for priority in hook.chain(chain) {
+                let mut cursor = None;
+                loop {
+                    let Some(subject) = Subject::of(&packet, place) else { return Asked::On(packet, 0) };
+                    if !subject.is_of(priority.protocol) {
+                        break;
+                    }
+                    let found = hook.next(priority, &mut cursor, &subject, &self.counters, random);
+                    let outcome = match found {
+                        None => break,
+                        Some(Found::Class(class)) => return on(packet, class, place),
+                        Some(Found::Outcome(outcome)) => outcome,
+                    };
+                    let (back, control, reason) =
+                        self.perform(view, &outcome.actions, (packet, wire), place, trace);
+                    let Some(back) = back else { return Asked::Gone };
+                    packet = back;
+                    match control {
+                        Control::Continue => {}
+                        Control::Ok | Control::Pipe | Control::Jump(_) => {
+                            return on(packet, outcome.class, place);
+                        }
+                        Control::Reclassify | Control::Goto(_) => {
+                            rounds += 1;
+                            if rounds > ROUNDS {
+                                return self.dropped(hook, packet, Drop::TcLoop, trace);
+                            }
+                            chain = if let Control::Goto(chain) = control { chain } else { 0 };
+                            continue 'chain;
+                        }
+                        Control::Drop => return self.dropped(hook, packet, reason, trace),
+                        Control::Stolen | Control::Trap => {
+                            self.drop(packet, Drop::TcStolen, trace);
+                            return Asked::Gone;
+                        }
+                    }
+                }
+            }
+            with_header(&mut packet, place);
+            return Asked::On(packet, 0);
+        }
+    }
+
+    fn dropped<T: Trace>(&mut self, hook: &StoredHook, packet: Packet, reason: Drop, trace: &mut T) -> Asked {
+        if let Some(counter) = hook.counter {
+            self.counters.add_tc_refused(counter, 1, 0);
+        }
+        self.drop(packet, reason, trace);
+        Asked::Dropped
+    }
+
+    /// Does what the actions of a filter say. The packet, unless it is gone, what happens to it then, and the reason
+    /// should that be that it is dropped.
+    fn perform<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        actions: &[TcActionId],
+        (mut packet, wire): (Packet, WireLength),
+        place: &Place,
+        trace: &mut T,
+    ) -> (Option<Packet>, Control, Drop) {
+        let (mut at, mut jumps) = (0, 0);
+        let mut last = Control::Ok;
+        while let Some(id) = actions.get(at) {
+            let Some(action) = view.tables.tc_action(*id, view.guard) else {
+                at += 1;
+                continue;
+            };
+            let (back, control, reason) = self.perform_one(view, (*id, action), (packet, wire), place, trace);
+            let Some(back) = back else { return (None, control, reason) };
+            packet = back;
+            last = control;
+            match control {
+                Control::Pipe => at += 1,
+                Control::Jump(to) => {
+                    jumps += 1;
+                    if to == 0 || to as usize > actions.len() || jumps >= JUMPS {
+                        return (Some(packet), Control::Ok, reason);
+                    }
+                    at = to as usize;
+                }
+                _ => return (Some(packet), control, reason),
+            }
+        }
+        (Some(packet), last, Drop::TcAction)
+    }
+
+    fn perform_one<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (id, action): (TcActionId, &StoredAction),
+        (mut packet, wire): (Packet, WireLength),
+        place: &Place,
+        trace: &mut T,
+    ) -> (Option<Packet>, Control, Drop) {
+        let counter = action.config.counter;
+        if let TcActionKind::Mirred(_) = action.config.kind
+            && depth(&packet, place) >= REDIRECTS
+        {
+            return (Some(packet), Control::Drop, Drop::MirredLoop);
+        }
+        self.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
+        if let Some(estimator) = &action.estimator {
+            estimator.add(wire.bytes(), wire.packets().into(), view.now);
+        }
+        let control = action.control();
+        match &action.config.kind {
+            TcActionKind::Gact(chance) => {
+                trace.step(Event::Action("gact"), &packet);
+                let control = chance.map_or(control, |chance| self.chance(chance, action));
+                self.counters.add_tc_refused(counter, u64::from(control == Control::Drop), 0);
+                (Some(packet), control, Drop::TcAction)
+            }
+            TcActionKind::Police(_) => {
+                trace.step(Event::Action("police"), &packet);
+                let control = self.police(view, (id, action), &mut packet, wire, place.ingress);
+                (Some(packet), control, Drop::Police)
+            }
+            TcActionKind::Mirred(mirred) => {
+                trace.step(Event::Action("mirred"), &packet);
+                self.mirred(view, action, mirred, packet, place)
+            }
+            TcActionKind::Mpls(edit) => {
+                let done = edit_label(&mut packet, *edit);
+                trace.step(Event::Action("mpls"), &packet);
+                self.edited(action, packet, done)
+            }
+            TcActionKind::Vlan(edit) => {
+                let done = edit_vlan(&mut packet, *edit);
+                trace.step(Event::Action("vlan"), &packet);
+                self.edited(action, packet, done)
+            }
+            TcActionKind::Skbedit(edit) => {
+                trace.step(Event::Action("skbedit"), &packet);
+                skbedit(&mut packet, edit, place);
+                (Some(packet), control, Drop::TcAction)
+            }
+        }
+    }
+
+    fn edited(
+        &mut self,
+        action: &StoredAction,
+        packet: Packet,
+        done: Option<()>,
+    ) -> (Option<Packet>, Control, Drop) {
+        if done.is_some() {
+            return (Some(packet), action.control(), Drop::TcAction);
+        }
+        self.counters.add_tc_refused(action.config.counter, 1, 0);
+        (Some(packet), Control::Drop, Drop::TcEdit)
+    }
+
+    /// `gact_net_rand`, `gact_determ`.
+    fn chance(&mut self, chance: Chance, action: &StoredAction) -> Control {
+        let one_of = u32::from(chance.one_of.max(1));
+        let number = match chance.kind {
+            ChanceKind::Random => self.hooks.random(),
+            ChanceKind::Regular => action.number(),
+        };
+        if number.is_multiple_of(one_of) { chance.control } else { action.control() }
+    }
+
+    /// `tcf_police_act`. Of a large segment that conforms in part what does not is cut off, where it would be dropped.
+    fn police(
+        &mut self,
+        view: &View<'_>,
+        (id, action): (TcActionId, &StoredAction),
+        packet: &mut Packet,
+        wire: WireLength,
+        ingress: bool,
+    ) -> Control {
+        let Some(policer) = &action.policer else { return action.control() };
+        let lease = self.hooks.lease(id, action.generation);
+        let below = policer.average().is_none_or(|average| action.is_below(average, view.now));
+        let before = if packet.tag().headless == 0 { link_layer(ingress) } else { 0 };
+        let charged = Charged { wire, longest: wire.longest() + before };
+        let counter = action.config.counter;
+        if below && policer.admit_all(lease, view.now, &policer.charge(charged)) {
+            let drops = policer.conform == Control::Drop && !policer.is_mtu_only();
+            self.counters.add_tc_refused(counter, drops.into(), 0);
+            return policer.conform;
+        }
+        let dropped = action.control() == Control::Drop;
+        self.counters.add_tc_refused(counter, dropped.into(), 1);
+        if dropped && below && wire.packets() > 1 {
+            let parts = policer.admit_part(lease, view.now, charged);
+            if parts != 0 && offload::keep(packet, parts as usize) {
+                // What is cut off is a packet more, and is dropped.
+                self.totals.generated += 1;
+                self.counters.add_drop(Drop::Police, 1);
+                return policer.conform;
+            }
+        }
+        action.control()
+    }
+
+    /// `tcf_mirred_act`.
+    fn mirred(
+        &mut self,
+        view: &View<'_>,
+        action: &StoredAction,
+        mirred: &Mirred,
+        packet: Packet,
+        place: &Place,
+    ) -> (Option<Packet>, Control, Drop) {
+        let control = action.control();
+        let from = Place { depth: depth(&packet, place) + 1, ..*place };
+        let Some(to) = mirred.link else {
+            self.counters.add_tc_refused(action.config.counter, 0, 1);
+            return (Some(packet), control, Drop::MirredLink);
+        };
+        if !view.link(to).is_some_and(|link| link.up) {
+            self.counters.add_tc_refused(action.config.counter, 0, 1);
+            let control = if mirred.redirect { Control::Drop } else { control };
+            return (Some(packet), control, Drop::MirredLink);
+        }
+        let way = if mirred.ingress { Way::In } else { Way::Out };
+        let counter = action.config.counter;
+        let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
+        if mirred.redirect && taken {
+            self.hooks.redirected.push(Redirected { packet, to, way, from, copy: false, counter });
+            return (None, control, Drop::MirredLink);
+        }
+        self.totals.generated += 1;
+        match copy(&mut self.pool, &packet) {
+            Some(packet) => {
+                self.hooks.redirected.push(Redirected {
+                    packet,
+                    to,
+                    way,
+                    from,
+                    copy: !mirred.redirect,
+                    counter,
+                });
+            }
+            None => {
+                self.counters.add_drop(Drop::NoBuffer, 1);
+                self.counters.add_tc_refused(action.config.counter, 0, 1);
+            }
+        }
+        (Some(packet), control, Drop::MirredLink)
+    }
+}
+
+/// How often a packet has been redirected, before it went into a tunnel too.
+fn depth(packet: &Packet, place: &Place) -> u8 {
+    place.depth.max(packet.tag().nested >> 4)
+}
+
+/// Gives a packet that comes in and whose Ethernet header an action has taken off another, unless none has one there. What
+/// leaves is a frame as it is: in Linux, too, a packet that was inside another begins with its own header then.
+pub(crate) fn with_header(packet: &mut Packet, place: &Place) {
+    let lacks = packet.tag().headless != 0 && place.ingress && !place.bare;
+    if lacks && give_header(packet, place.mac).is_none() {
+        packet.truncate(0);
+    }
+}
+
+/// A packet that was asked and goes on: `tc_run`.
+fn on(mut packet: Packet, class: u32, place: &Place) -> Asked {
+    with_header(&mut packet, place);
+    let index = class as u16;
+    if index != packet.tag().index {
+        packet.set_tag(crate::buffer::Tag { index, ..packet.tag() });
+    }
+    Asked::On(packet, class)
+}
+
+/// Lets the type that `skbedit ptype` has given to a packet count: the path tells whose a packet is by its address.
+#[inline]
+pub(crate) fn apply_type(packet: &mut Packet, place: &Place) {
+    let wanted = match packet.tag().packet_type {
+        1 => place.mac,
+        2 => ethernet::BROADCAST,
+        // To nobody.
+        3 | 4 => [0; 6],
+        _ => return,
+    };
+    if let Some(destination) = packet.bytes_mut().first_chunk_mut() {
+        *destination = wanted;
+    }
+}
+
+/// A copy of a packet, with what goes along with it.
+pub(crate) fn copy(pool: &mut crate::buffer::Pool, packet: &Packet) -> Option<Packet> {
+    let mut copy = pool.take_for(packet.len())?;
+    let room = copy.headroom().min(crate::buffer::LEAST_HEADROOM);
+    if copy.copy_back(packet, room).is_err() {
+        pool.give(copy);
+        return None;
+    }
+    Some(copy)
+}
+
+/// `tcf_skbedit_act`.
+fn skbedit(packet: &mut Packet, edit: &Skbedit, place: &Place) {
+    let mut tag = packet.tag();
+    if let Some(priority) = edit.priority {
+        tag.priority = priority;
+    }
+    if edit.inherit_dsfield
+        && let Some(subject) = Subject::of(packet, place)
+        && let Some(class) = subject.traffic_class()
+    {
+        tag.priority = u32::from(class) >> 2;
+    }
+    if let Some(queue) = edit.queue {
+        tag.queue = queue;
+    }
+    if let Some((mark, mask)) = edit.mark {
+        tag.mark = tag.mark & !mask | mark & mask;
+    }
+    if let Some(kind) = edit.packet_type {
+        tag.packet_type = kind + 1;
+    }
+    packet.set_tag(tag);
+}

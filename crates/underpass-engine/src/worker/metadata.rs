@@ -1,0 +1,325 @@
+//! What is remembered of a packet while it is on its road.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use underpass_packet::ethernet;
+
+use crate::buffer::Packet;
+use crate::counters::CounterId;
+use crate::drops::Drop;
+use crate::path::ioam;
+use crate::srv6;
+use crate::tables::{ActionId, LinkId, LookupId, TunnelId};
+use crate::worker::verdict::Refusal;
+
+/// What the slow look-up is to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slow {
+    /// Look [`Road::target4`] up.
+    Target4,
+    /// Look [`Road::target6`] up.
+    Target6,
+    /// Look the packet's destination up again, past `throw` routes.
+    Throw,
+}
+
+/// A packet on its road, from its layer-3 header on.
+pub(crate) struct Road {
+    pub(crate) packet: Packet,
+    /// The address that is looked up next, if the step says an IPv6 look-up.
+    pub(crate) target6: Ipv6Addr,
+    /// The same for IPv4.
+    pub(crate) target4: Ipv4Addr,
+    /// Where its Ethernet header lies in the slot.
+    pub(crate) frame: u32,
+    /// The link that it came in by.
+    pub(crate) ingress: LinkId,
+    pub(crate) extra: Extra,
+}
+
+/// What is remembered of few packets.
+#[derive(Clone, Copy)]
+pub(crate) struct Extra {
+    /// What is unusual about the packet: 0 for nearly every one, which is one comparison then.
+    pub(crate) flags: u16,
+    /// Look-ups so far, beyond the first.
+    pub(crate) turns: u8,
+    /// Encapsulations so far, and the action of the last one.
+    pub(crate) encapsulations: u8,
+    encapsulated: Option<ActionId>,
+    /// Bytes of headers that a headend of this router has put in front, which an ICMP error does not
+    /// quote.
+    pub(crate) wrapping: u16,
+    /// Bytes of SRHs that this router has inserted behind the packet's own IPv6 header.
+    pub(crate) inserted: u16,
+    /// Bytes by which this router has made it longer, which it says in a Packet Too Big.
+    pub(crate) growth: u16,
+    /// Where in its slot the label stack lies that it came in with, as long as nothing is written there; 0: nowhere.
+    pub(crate) labels: u32,
+    /// What [`crate::worker::verdict::Step::LookSlow`] looks up.
+    pub(crate) slow: Slow,
+    /// What the ICMP error says: an MTU, or where the fault lies.
+    pub(crate) argument: u32,
+    /// `skb->mark`: what rules with `fwmark` look at.
+    pub(crate) mark: u32,
+    /// The routing instance that it is in: the tables of its last look-up. An ICMP error is looked up
+    /// there. Stays as it is once the packet is inside one of the router's own tunnels.
+    pub(crate) instance: LookupId,
+    /// Where it was looked up last.
+    pub(crate) looked_in: LookupId,
+    /// Its SRv6 local SID's counter, and the bytes that were counted there: taken back should the packet
+    /// turn out to be an error of that behaviour.
+    pub(crate) counted: Option<(CounterId, u32)>,
+    /// The tunnel that it is in, if it is in one of this router's.
+    pub(crate) tunnel: Option<TunnelId>,
+    /// Bytes that this tunnel has put before it.
+    pub(crate) outer: u16,
+    /// The link and the bytes that it was counted with there.
+    pub(crate) entered: Option<(LinkId, u32)>,
+    /// The sequence number that this tunnel has given it.
+    pub(crate) sequence: Option<u32>,
+}
+
+impl Extra {
+    /// How often the packet has been encapsulated.
+    pub(crate) const fn encapsulations(&self) -> u8 {
+        self.encapsulations
+    }
+
+    /// Says that it was so before it waited.
+    pub(crate) const fn encapsulated_before(&mut self, encapsulations: u8) {
+        self.encapsulations = encapsulations;
+    }
+
+    /// What is remembered of a packet that has just come in and is in this routing instance.
+    pub(crate) fn new(instance: LookupId) -> Self {
+        Self {
+            flags: 0,
+            turns: 0,
+            encapsulations: 0,
+            encapsulated: None,
+            wrapping: 0,
+            inserted: 0,
+            growth: 0,
+            labels: 0,
+            slow: Slow::Throw,
+            argument: 0,
+            mark: 0,
+            instance,
+            looked_in: instance,
+            counted: None,
+            tunnel: None,
+            outer: 0,
+            entered: None,
+            sequence: None,
+        }
+    }
+}
+
+/// One of its addresses forbids that it is forwarded, or forwarding is off where it came in: it may
+/// only be for the router itself or a local SID.
+pub(crate) const NOT_FORWARDED: u16 = 1;
+
+/// Made by this router: its hop limit is not lowered.
+pub(crate) const GENERATED: u16 = 2;
+
+/// Made by this router, its source address and checksum still open.
+pub(crate) const UNFINISHED: u16 = 4;
+
+/// Came in a frame for a group of stations, or to a broadcast address: nobody is told of an error.
+pub(crate) const GROUP: u16 = 8;
+
+/// Its destination is a broadcast address of a link.
+pub(crate) const BROADCAST: u16 = 16;
+
+/// Has an MPLS label on top.
+pub(crate) const LABELLED: u16 = 32;
+
+/// Goes where its label led, or with a new one: its hop limit is done with.
+pub(crate) const SWITCHED: u16 = 64;
+
+/// Its hop-by-hop options were put in by this router.
+pub(crate) const INSERTED_TRACE: u16 = 128;
+
+/// In a tunnel of this router's: the outer header's hop limit is not lowered, and what of it is too long is told to the
+/// sender of the packet inside.
+pub(crate) const TUNNELLED: u16 = 256;
+
+/// In a tunnel of this router's, and no IP packet itself: nobody is told of an error with it.
+pub(crate) const OPAQUE: u16 = 512;
+
+/// A route by the device of a VRF led it where it is: nobody is told that there is no route there.
+pub(crate) const LED_INTO_VRF: u16 = 1024;
+
+/// The kernel beside the router is to forward it.
+pub(crate) const HANDED_OVER: u16 = 2048;
+
+/// Looked up behind a SID: rules see the next header of the IPv6 header for the protocol, and no ports.
+pub(crate) const BEHIND_SID: u16 = 4096;
+
+/// The address by which it leaves is to be written into its IPv4 options, into those that record a route.
+pub(crate) const RECORDS_ROUTE: u16 = 8192;
+
+/// The same for those that record times.
+pub(crate) const RECORDS_TIMES: u16 = 16384;
+
+/// A label has led it to the router itself, or into a VRF: it comes from `lo`, or from the device of the VRF.
+pub(crate) const BEHIND_LABEL: u16 = 32768;
+
+impl Road {
+    /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before
+    /// it.
+    #[inline(always)]
+    pub(crate) fn new(packet: Packet, at: usize, ingress: LinkId, extra: Extra) -> Self {
+        Self {
+            frame: at.saturating_sub(ethernet::Header::LEN) as u32,
+            packet,
+            target4: Ipv4Addr::UNSPECIFIED,
+            target6: Ipv6Addr::UNSPECIFIED,
+            ingress,
+            extra,
+        }
+    }
+
+    /// Whether one of these flags is set.
+    #[inline(always)]
+    pub(crate) fn is(&self, flags: u16) -> bool {
+        self.extra.flags & flags != 0
+    }
+
+    /// Takes note of a behaviour that counted the packet with so many bytes, and whether what it left is
+    /// unusual.
+    #[inline(always)]
+    pub(crate) fn behaved(&mut self, counter: Option<CounterId>, bytes: usize, unusual: bool) {
+        self.extra.counted = counter.map(|counter| (counter, bytes as u32));
+        if unusual && !crate::worker::slow_path::may_forward(&self.packet) {
+            self.extra.flags |= NOT_FORWARDED;
+        }
+    }
+
+    /// Takes note of another look-up, in `lookup`. `false`: it is one too many.
+    #[inline(always)]
+    pub(crate) fn turn(&mut self, lookup: LookupId) -> bool {
+        self.extra.turns += 1;
+        self.extra.looked_in = lookup;
+        if self.extra.wrapping == 0 {
+            self.extra.instance = lookup;
+        }
+        self.extra.turns < crate::worker::MAX_TURNS
+    }
+
+    /// Takes note that the packet is about to be encapsulated by this action. Refused if that is the action
+    /// that encapsulated it last, which then leads back to itself, or if it is one too many.
+    #[inline(always)]
+    pub(crate) fn encapsulate(&mut self, action: ActionId) -> Result<(), Refusal> {
+        if self.extra.encapsulated == Some(action) {
+            return Err(Refusal::silent(Drop::EncapsulationLoop));
+        }
+        self.extra.encapsulated = Some(action);
+        self.encapsulate_again()
+    }
+
+    /// The same for an encapsulation that may follow itself once: into a tunnel whose end it also leads to.
+    #[inline(always)]
+    pub(crate) fn encapsulate_again(&mut self) -> Result<(), Refusal> {
+        if self.extra.encapsulations == crate::worker::MAX_ENCAPSULATIONS {
+            return Err(Refusal::silent(Drop::EncapsulationLoop));
+        }
+        self.extra.encapsulations += 1;
+        self.extra.flags &= !BEHIND_SID;
+        Ok(())
+    }
+
+    /// Begins anew: another packet has taken this one's place.
+    pub(crate) fn start_again(&mut self) {
+        let Extra { turns, encapsulations, encapsulated, growth, wrapping, labels, tunnel, .. } =
+            &mut self.extra;
+        (*turns, *encapsulations, *encapsulated, *growth, *wrapping, *labels) = (0, 0, None, 0, 0, 0);
+        *tunnel = None;
+        (self.extra.entered, self.extra.sequence) = (None, None);
+    }
+
+    /// Takes note that the packet has come out of a tunnel, by this link. What was before it is forgotten, but not how
+    /// often it has been looked up and encapsulated.
+    pub(crate) fn arrived(&mut self, link: LinkId) {
+        self.ingress = link;
+        self.extra = Extra {
+            turns: self.extra.turns,
+            encapsulations: self.extra.encapsulations,
+            ..Extra::new(self.extra.instance)
+        };
+    }
+
+    /// Says that the Ethernet header of the packet lies right before it.
+    pub(crate) fn framed(&mut self) {
+        self.frame = self.packet.headroom().saturating_sub(ethernet::Header::LEN) as u32;
+    }
+
+    /// The Ethernet header that the packet came in with.
+    pub(crate) fn link_layer(&self) -> Option<[u8; ethernet::Header::LEN]> {
+        let at = self.frame as usize;
+        self.packet.slot().get(at..at + ethernet::Header::LEN)?.try_into().ok()
+    }
+
+    /// Puts another Ethernet header before the packet.
+    pub(crate) fn put_link_layer(&mut self, frame: [u8; ethernet::Header::LEN]) {
+        if let Some(at) = self.packet.headroom().checked_sub(frame.len())
+            && let Some(room) = self.packet.slot_mut().get_mut(at..at + frame.len())
+        {
+            room.copy_from_slice(&frame);
+            self.frame = at as u32;
+        }
+    }
+
+    /// Takes note that `len` bytes of headers were put before the packet. They may have overwritten the
+    /// Ethernet header: `frame`, if given, is put where it is found again.
+    #[inline(always)]
+    pub(crate) fn wrapped(&mut self, len: usize, frame: Option<[u8; ethernet::Header::LEN]>) {
+        self.extra.wrapping = self.extra.wrapping.saturating_add(len as u16);
+        self.grown(len);
+        if let Some(frame) = frame {
+            self.put_link_layer(frame);
+        }
+    }
+
+    /// Takes note that an SRH of `len` bytes was inserted.
+    pub(crate) fn inserted(&mut self, len: usize) {
+        // Into headers of this router's own it goes with them.
+        let place = if self.extra.wrapping > 0 { &mut self.extra.wrapping } else { &mut self.extra.inserted };
+        *place = place.saturating_add(len as u16);
+        self.grown(len);
+    }
+
+    /// Takes note that the packet became `len` bytes longer.
+    #[inline(always)]
+    fn grown(&mut self, len: usize) {
+        self.extra.growth = self.extra.growth.saturating_add(len as u16);
+        self.extra.labels = 0;
+    }
+
+    /// Takes note that a behaviour took `len` bytes of headers off a packet that this router had made
+    /// longer.
+    #[cold]
+    pub(crate) fn shortened(&mut self, len: usize) {
+        let Extra { wrapping, inserted, growth, .. } = &mut self.extra;
+        let place = if *wrapping > 0 { wrapping } else { inserted };
+        *place = place.saturating_sub(len as u16);
+        *growth = growth.saturating_sub(len as u16);
+    }
+
+    /// Takes the headers that this router has put before the packet and into it out again.
+    pub(crate) fn unwrap(&mut self) {
+        self.packet.pull(usize::from(std::mem::take(&mut self.extra.wrapping)));
+        let mut left = usize::from(std::mem::take(&mut self.extra.inserted));
+        if self.is(INSERTED_TRACE) {
+            self.extra.flags &= !INSERTED_TRACE;
+            left -= ioam::take_out(&mut self.packet).unwrap_or(0).min(left);
+        }
+        while left > 0 {
+            match srv6::take_out(&mut self.packet) {
+                Some(len) => left = left.saturating_sub(len),
+                None => return,
+            }
+        }
+    }
+}

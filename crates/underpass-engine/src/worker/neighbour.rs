@@ -1,0 +1,277 @@
+//! Packets that wait until the link-layer address of their next hop is known, as in Linux's
+//! `neigh_event_send`.
+//!
+//! The worker keeps them and says which neighbour it needs ([`Worker::unresolved`]); whoever can ask for
+//! it says what came of that ([`Worker::resolve`]). Without a kernel beside the router nobody can, and
+//! nothing is held.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use arrayvec::ArrayVec;
+use underpass_packet::ethernet;
+
+use crate::buffer::PortId;
+use crate::drops::Drop;
+use crate::limiter::Nanos;
+use crate::path::ipv6;
+use crate::tables::{LinkId, NextHop, Rewrite};
+use crate::trace::{Event, Trace};
+use crate::worker::fibs::Fibs;
+use crate::worker::metadata::{LABELLED, Road};
+use crate::worker::slow_path::{UNRESOLVED, unresolved};
+use crate::worker::transmit::Exit;
+use crate::worker::verdict::Step;
+use crate::worker::{Path, View, Worker, ethertype};
+
+/// Bytes that wait for one neighbour; the oldest packets make room for one more. Linux's `unres_qlen_bytes`: 256 packets
+/// of 256 bytes, of a full-sized MTU 101.
+const QUEUE: usize = 256 * charge(256);
+
+/// Neighbours that packets wait for at a time.
+const NEIGHBOURS: usize = 256;
+
+/// How long a packet waits: Linux's three solicitations, a second apart.
+const PATIENCE: Nanos = 3_000_000_000;
+
+/// A neighbour whose link-layer address is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Unresolved {
+    /// The link that it is on.
+    pub link: LinkId,
+    /// That link's Linux interface index.
+    pub ifindex: u32,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+/// What a packet of this many bytes counts for. Linux's `SKB_TRUESIZE` on 64 bits.
+const fn charge(len: usize) -> usize {
+    len + 576
+}
+
+/// Where a packet goes once the neighbour is known.
+struct Held {
+    road: Road,
+    port: PortId,
+    mtu: u32,
+}
+
+struct Neighbour {
+    link: LinkId,
+    address: IpAddr,
+    /// When the first packet for it came.
+    since: Nanos,
+    packets: VecDeque<Held>,
+    /// What they count for.
+    charged: usize,
+}
+
+/// What is held, and which neighbours have not been asked for yet.
+pub(crate) struct Holds {
+    /// Oldest first.
+    neighbours: VecDeque<Neighbour>,
+    wanted: Vec<Unresolved>,
+    /// Packets held, and how many may be.
+    pub(crate) count: usize,
+    limit: usize,
+}
+
+impl Holds {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { neighbours: VecDeque::new(), wanted: Vec::new(), count: 0, limit }
+    }
+}
+
+impl<const COUNT: bool> Worker<COUNT> {
+    /// The neighbours for which packets have begun to wait since this was last asked.
+    pub fn unresolved(&mut self) -> impl Iterator<Item = Unresolved> + '_ {
+        self.path.holds.iter_mut().flat_map(|holds| holds.wanted.drain(..))
+    }
+
+    /// How many packets wait for a neighbour, or for the rest of their fragments.
+    pub fn held(&self) -> usize {
+        self.path.holds.as_ref().map_or(0, |holds| holds.count) + self.path.reassembly.len()
+    }
+
+    /// How many packets have no verdict yet: they wait for a neighbour, or in a qdisc. Fragments that wait for others of
+    /// their packet have theirs, as they count as delivered.
+    pub fn undecided(&self) -> usize {
+        self.path.holds.as_ref().map_or(0, |holds| holds.count) + self.queued()
+    }
+
+    /// Sends what waits for a neighbour that has become known, or tells the senders, if `rewrite` is
+    /// `None`, that it cannot be reached.
+    pub fn resolve<T: Trace>(
+        &mut self,
+        link: LinkId,
+        address: IpAddr,
+        rewrite: Option<&Rewrite>,
+        now: Nanos,
+        trace: &mut T,
+    ) {
+        let Some(holds) = &mut self.path.holds else { return };
+        let Some(at) = holds.neighbours.iter().position(|held| (held.link, held.address) == (link, address))
+        else {
+            return;
+        };
+        let Some(neighbour) = holds.neighbours.remove(at) else { return };
+        holds.count -= neighbour.packets.len();
+        let guard = self.reader.enter();
+        let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+        self.path.catch_up(&view, trace);
+        self.path.hooks.came = None;
+        self.path.release(&view, neighbour, rewrite, trace);
+    }
+
+    /// Gives up on the neighbours that have not become known for too long, and on packets of which not all fragments
+    /// have come.
+    pub fn give_up<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
+        if self.path.reassembly.len() > 0 {
+            let guard = self.reader.enter();
+            let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+            self.path.catch_up(&view, trace);
+            self.path.give_up_fragments(&view, trace);
+            self.path.end_of_burst(&view, trace);
+        }
+        while let Some(holds) = &self.path.holds
+            && let Some(oldest) = holds.neighbours.front()
+            && now.saturating_sub(oldest.since) >= PATIENCE
+        {
+            let (link, address) = (oldest.link, oldest.address);
+            self.resolve(link, address, None, now, trace);
+        }
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Holds a packet that is on its way to an unresolved next hop. Gives it back, with what is to happen
+    /// to it, if it is not to be held.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn hold<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        mut road: Road,
+        step: Step,
+        trace: &mut T,
+    ) -> Option<(Road, Step)> {
+        if self.holds.is_none() {
+            return Some((road, UNRESOLVED));
+        }
+        let next_hop = match step {
+            Step::Unresolved(id) => view.tables.next_hop(id, view.guard).map(|next_hop| **next_hop),
+            Step::OnLink(id) => match self.leave_on_link(view, &mut road, id) {
+                Ok(next_hop) => next_hop.filter(|next_hop| next_hop.port != PortId::NONE),
+                Err(step) => return Some((road, step)),
+            },
+            step => return Some((road, step)),
+        };
+        let link = next_hop.as_ref().and_then(|next_hop| view.link(next_hop.link));
+        let (Some(next_hop), Some(link)) = (next_hop, link) else {
+            return Some((road, Step::drop(Drop::NoPort)));
+        };
+        if !link.up {
+            return Some((road, Step::drop(Drop::LinkDown)));
+        }
+        let Some(holds) = &mut self.holds else { return Some((road, UNRESOLVED)) };
+        let NextHop { link: id, port, mtu, address, .. } = next_hop;
+        let known = holds.neighbours.iter().position(|held| (held.link, held.address) == (id, address));
+        let at = match known {
+            Some(at) => at,
+            None if holds.neighbours.len() == NEIGHBOURS => return Some((road, UNRESOLVED)),
+            None => {
+                holds.wanted.push(Unresolved { link: id, ifindex: link.ifindex, address });
+                let (since, packets) = (view.now, VecDeque::new());
+                holds.neighbours.push_back(Neighbour { link: id, address, since, packets, charged: 0 });
+                holds.neighbours.len() - 1
+            }
+        };
+        let charged = charge(road.packet.len());
+        let full = holds.neighbours[at].charged + charged > QUEUE;
+        if !full && holds.count == holds.limit {
+            return Some((road, UNRESOLVED));
+        }
+        trace.step(Event::Held, &road.packet);
+        while let Some(holds) = &mut self.holds
+            && let Some(neighbour) = holds.neighbours.get_mut(at)
+        {
+            let full = neighbour.charged + charged > QUEUE;
+            let Some(oldest) = neighbour.packets.pop_front_if(|_| full) else {
+                neighbour.packets.push_back(Held { road, port, mtu });
+                neighbour.charged += charged;
+                holds.count += 1;
+                return None;
+            };
+            neighbour.charged -= charge(oldest.road.packet.len());
+            holds.count -= 1;
+            self.drop(oldest.road.packet, Drop::NeighbourUnresolved, trace);
+        }
+        Some((road, UNRESOLVED))
+    }
+
+    /// The next hop that a destination on a link is, and what is done to a packet before it goes there. `None`: there is
+    /// no such link.
+    pub(crate) fn leave_on_link(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        id: LinkId,
+    ) -> Result<Option<NextHop>, Step> {
+        let Some(link) = view.link(id) else { return Ok(None) };
+        let address = if ipv6::is(&road.packet) { road.target6.into() } else { road.target4.into() };
+        let port = link.port.unwrap_or(PortId::NONE);
+        let next_hop = NextHop { link: id, port, mtu: link.mtu, rewrite: None, address };
+        self.leave(view, road, &next_hop)?;
+        Ok(Some(next_hop))
+    }
+
+    fn release<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        neighbour: Neighbour,
+        rewrite: Option<&Rewrite>,
+        trace: &mut T,
+    ) {
+        let link = view.link(neighbour.link).filter(|link| link.up);
+        let mut waiting = ArrayVec::new();
+        let tunnel = view.tables.tunnels().of_link(neighbour.link);
+        for Held { mut road, port, mtu } in neighbour.packets {
+            // The link may have got another port, or none, meanwhile.
+            let up = link.is_some_and(|link| link.port == Some(port) || tunnel.is_some());
+            let Some(rewrite) = rewrite.filter(|_| up) else {
+                let step = if up {
+                    unresolved(view, &mut road, Some(neighbour.link))
+                } else {
+                    Step::drop(Drop::LinkDown)
+                };
+                let mut fibs = Fibs::new(view, road.extra.instance);
+                self.slow_path(view, &mut fibs, road, step, &mut waiting, trace);
+                while !waiting.is_empty() {
+                    self.look_up_together(view, &mut fibs, &mut waiting, trace);
+                }
+                continue;
+            };
+            if ethertype(&road) != ethernet::IPV6 && !road.packet.fits(mtu as usize) {
+                let exit =
+                    tunnel.map_or(Exit::Port(port, rewrite), |tunnel| Exit::Tunnel(tunnel, Some(rewrite)));
+                self.send_cut(view, &mut road, exit, mtu, trace);
+                self.pool.give(road.packet);
+                continue;
+            }
+            if let Some(tunnel) = tunnel {
+                let step = self.enter_behind(view, &mut road, (tunnel, Some(rewrite)), trace);
+                self.slow_path_alone(view, road, step, trace);
+                continue;
+            }
+            if road.is(LABELLED) {
+                self.transmit.count_labelled(port, 1, road.packet.len() as u64);
+            }
+            match self.put_link_layer(&mut road, rewrite, trace) {
+                Ok(()) => self.send(port, road.packet, trace),
+                Err(refusal) => self.drop(road.packet, refusal.reason(), trace),
+            }
+        }
+        self.end_of_burst(view, trace);
+    }
+}

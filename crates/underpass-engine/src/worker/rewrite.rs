@@ -1,0 +1,91 @@
+//! How a frame leaves the fast path: the addresses of its next hop, and its port.
+
+use underpass_packet::ethernet;
+
+use crate::buffer::{Packet, PortId};
+use crate::drops::Drop;
+use crate::tables::{ActionId, NextHopId, StoredNextHop};
+use crate::trace::{Event, Trace};
+use crate::worker::family::Family;
+use crate::worker::{Path, View};
+
+/// Length of an Ethernet header.
+pub(crate) const ETHERNET: usize = ethernet::Header::LEN;
+
+/// Length of the fixed part of an IPv6 header.
+pub(crate) const FIXED: usize = underpass_packet::ipv6::Header::LEN;
+pub(crate) const NEXT_HEADER: usize = underpass_packet::ipv6::Header::NEXT_HEADER_OFFSET;
+
+/// EtherTypes as they lie in a frame.
+pub(crate) const IPV4: u16 = ethernet::IPV4.to_be();
+pub(crate) const IPV6: u16 = ethernet::IPV6.to_be();
+
+/// The port by which a frame leaves, and the length of the frame.
+pub(crate) type FastVerdict = (PortId, u32);
+
+impl<'a> View<'a> {
+    #[inline(always)]
+    pub(crate) fn next_hop(&self, id: Option<NextHopId>) -> Option<&'a StoredNextHop> {
+        self.tables.next_hop(id?, self.guard)
+    }
+}
+
+/// The next hop that a leaf forwards to.
+#[inline(always)]
+pub(crate) fn next_hop<'a>(view: &View<'a>, leaf: Option<u32>) -> Option<&'a StoredNextHop> {
+    view.tables.forward(ActionId(leaf?), view.guard)
+}
+
+/// The addresses that a next hop puts before a packet of `len` bytes, if it is resolved, on Ethernet, and
+/// takes it as it is.
+#[inline(always)]
+pub(crate) fn addresses(next_hop: &StoredNextHop, len: usize) -> Option<&[u8; 12]> {
+    (len <= next_hop.plain_mtu as usize).then_some(&next_hop.mac)
+}
+
+/// Writes an Ethernet header.
+#[inline(always)]
+pub(crate) fn write_header(head: &mut [u8; ETHERNET], mac: &[u8; 12], ethertype: u16) {
+    head[..12].copy_from_slice(mac);
+    head[12..].copy_from_slice(&ethertype.to_be_bytes());
+}
+
+/// Cuts off what lies behind the packet in its frame.
+#[cold]
+pub(crate) fn cut(packet: &mut Packet, len: usize) {
+    packet.truncate(len);
+}
+
+/// Forwards the packet of `len` bytes that lies `at` bytes behind the first in a frame, of which the rest is cut off.
+#[inline(always)]
+pub(crate) fn forward_inner<A: Family>(
+    packet: &mut Packet,
+    (at, len): (usize, usize),
+    next_hop: &StoredNextHop,
+) -> Option<FastVerdict> {
+    let mac = addresses(next_hop, len)?;
+    // The Ethernet header right before the packet: `at` bytes behind the old one.
+    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
+    A::lower(bytes)?;
+    write_header(head, mac, A::ETHERTYPE);
+    packet.narrow(at, ETHERNET + len);
+    Some((next_hop.port, (ETHERNET + len) as u32))
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Puts a frame into the queue of a port.
+    #[inline(always)]
+    pub(crate) fn send<T: Trace>(&mut self, port: PortId, packet: Packet, trace: &mut T) {
+        let len = packet.len() as u32;
+        self.send_frame((port, len), packet, trace);
+    }
+
+    /// The same for a frame of which the length is known.
+    #[inline(always)]
+    pub(crate) fn send_frame<T: Trace>(&mut self, (port, len): FastVerdict, packet: Packet, trace: &mut T) {
+        trace.step(Event::Sent(port), &packet);
+        if let Err(packet) = self.transmit.push(port, packet, len as usize) {
+            self.drop(packet, Drop::TransmitFull, trace);
+        }
+    }
+}

@@ -1,0 +1,587 @@
+//! Queueing disciplines on the road of packets: where packets come to them, who serves them, and where packets go on.
+//!
+//! ```text
+//! port → ingress hook ─┬─────────────→ [qdisc of the hook] → … → port's queue → egress hook ─┬→ root qdisc → port's queue
+//!                      └→ ifb's root qdisc ─┘                                                └→ ifb's root qdisc ─┘
+//! tunnel: out of it → ingress hook → [qdisc of the hook] → …;  … → egress hook → root qdisc → into it
+//! ```
+//!
+//! At the end of a burst what has come into a port's queue is taken out again if the link has a qdisc, and what that lets
+//! go is put back. What it does not let go yet is due at a time that [`Worker::deadline`] tells and [`Worker::advance`]
+//! heeds. A packet in an ifb's qdisc remembers where it was redirected from, and goes on right behind that.
+
+pub(crate) mod serve;
+
+use std::collections::VecDeque;
+
+use arrayvec::ArrayVec;
+
+use crate::buffer::{BURST, Frames, Packet, Pool, PortId};
+use crate::counters::{Count, Direction, TcCounterId};
+use crate::drops::Drop;
+use crate::limiter::Nanos;
+use crate::qos;
+use crate::qos::Lengths;
+use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Heap, Item, Items, Lost, Node, Origin, charge};
+use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc, TunnelId};
+use crate::trace::{Event, Trace, Untraced};
+use crate::worker::hook::{Asked, place_of};
+use crate::worker::{Burst, Path, View, Worker, bytes_of};
+
+/// Packets that a worker's qdiscs hold together, unless it is told otherwise.
+const LIMIT: usize = 16_384;
+
+/// Free slots that are left to what comes in, of either size.
+const RESERVE: usize = 256;
+const RESERVE_LARGE: usize = 32;
+
+/// A worker that serves a qdisc so much later than it was due lets go what would have left meanwhile, and no more than
+/// that.
+pub(crate) const LATEST: Nanos = 10_000_000;
+
+/// Times that packets may come from one qdisc to another in one burst; what is left then has its turn in the next.
+pub(crate) const ROUNDS: usize = 8;
+
+/// Packets that the qdiscs of tunnels let go in one round.
+pub(crate) const INTO: usize = 256;
+
+/// Where a qdisc is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Before the port of a link.
+    Port(LinkId),
+    /// At an ifb.
+    Ifb(LinkId),
+    /// Behind the ingress hook of a link.
+    Ingress(LinkId),
+    /// Before the tunnel that a link is.
+    Tunnel(LinkId),
+}
+
+/// A worker's queues for a qdisc.
+struct Shaper {
+    node: Node,
+    place: Place,
+    version: u32,
+    /// The version that the qdisc began with.
+    first: u32,
+    /// Whether packets have come to it, or their time has, since it was served.
+    pending: bool,
+}
+
+/// A worker's queues.
+pub(crate) struct Shape {
+    /// By [`QdiscId`].
+    shapers: Vec<Option<Box<Shaper>>>,
+    /// When those that hold packets are to be served, by [`QdiscId`].
+    due: Heap,
+    pending: Vec<u32>,
+    /// Those whose time has come, and when that was.
+    late: Vec<(Nanos, u32)>,
+    items: Items,
+    limit: usize,
+    /// Whether no other worker has a part in the rates.
+    alone: bool,
+    dropped: Vec<(Packet, Drop)>,
+    /// What goes on behind the ingress hook of a link, and behind the egress hook of one.
+    inward: VecDeque<(LinkId, Packet)>,
+    outward: VecDeque<(LinkId, Packet)>,
+    /// What goes on into a tunnel, and whether it has been in the tunnel's qdisc.
+    into: VecDeque<(TunnelId, bool, Packet)>,
+    /// What is taken from a port's queue.
+    taken: Vec<Packet>,
+    /// The changes of qdiscs that have been seen.
+    changes: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            shapers: Vec::new(),
+            due: Heap::default(),
+            pending: Vec::new(),
+            late: Vec::new(),
+            items: Items::default(),
+            limit: LIMIT,
+            alone: false,
+            dropped: Vec::new(),
+            inward: VecDeque::new(),
+            outward: VecDeque::new(),
+            into: VecDeque::new(),
+            taken: Vec::new(),
+            changes: 0,
+        }
+    }
+}
+
+/// The filters of qdiscs, asked on the path.
+struct Filters<'p, 'v, 'a, T, const COUNT: bool> {
+    path: &'p mut Path<COUNT>,
+    view: &'v View<'a>,
+    /// The link of the qdisc.
+    link: LinkId,
+    trace: &'p mut T,
+}
+
+impl<T: Trace, const COUNT: bool> Classify for Filters<'_, '_, '_, T, COUNT> {
+    fn classify(&mut self, filters: HookId, item: &mut Item) -> Class {
+        let Self { path, view, link, trace } = self;
+        let Some(hook) = view.tables.hook(filters, view.guard) else { return Class::None };
+        let Some(known) = view.link(*link) else { return Class::None };
+        let Some(packet) = item.packet.take() else { return Class::Shot };
+        let bare = packet.tag().headless != 0;
+        let place = qos::Place { bare, ..place_of(*link, known, false, path.hooks.came) };
+        match path.ask(view, hook, packet, &place, *trace) {
+            Asked::On(packet, class) => {
+                item.put_back(packet);
+                if class == 0 { Class::None } else { Class::Class(class) }
+            }
+            Asked::Dropped => Class::Shot,
+            Asked::Gone => Class::Stolen,
+        }
+    }
+
+    fn pool(&mut self) -> &mut Pool {
+        &mut self.path.pool
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Does something with the queues of a qdisc at `link`, which is taken out of the path meanwhile, as it asks filters.
+    #[inline]
+    fn with_queues<R, T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        link: LinkId,
+        trace: &mut T,
+        what: impl FnOnce(&mut Context<'_, Filters<'_, '_, '_, T, COUNT>>) -> R,
+    ) -> R {
+        let mut items = std::mem::take(&mut self.shape.items);
+        let mut dropped = std::mem::take(&mut self.shape.dropped);
+        let mut cx = Context {
+            now: view.now,
+            items: &mut items,
+            classify: &mut Filters { path: self, view, link, trace },
+            due: Nanos::MAX,
+            lost: Lost::default(),
+            dropped: &mut dropped,
+            generated: 0,
+        };
+        let result = what(&mut cx);
+        let generated = cx.generated;
+        self.totals.generated += generated;
+        (self.shape.items, self.shape.dropped) = (items, dropped);
+        result
+    }
+}
+
+impl<const COUNT: bool> Worker<COUNT> {
+    /// Says that no other worker has a part in the rates of qdiscs: their arithmetic is Linux's to the nanosecond then.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.path.shape.alone = true;
+        self
+    }
+
+    /// Lets qdiscs hold up to so many packets together.
+    #[must_use]
+    pub fn queue_up_to(mut self, packets: usize) -> Self {
+        self.path.shape.limit = packets;
+        self
+    }
+
+    /// How many packets wait in qdiscs.
+    pub fn queued(&self) -> usize {
+        let shape = &self.path.shape;
+        shape.items.count() + shape.inward.len() + shape.outward.len() + shape.into.len()
+    }
+
+    /// When a packet that waits in a qdisc is to leave, or one of which not all fragments have come is given up:
+    /// [`Worker::advance`] is to be called then.
+    #[inline]
+    pub fn deadline(&self) -> Option<Nanos> {
+        let queued = self.path.shape.due.first().map(|(due, _)| due);
+        queued.into_iter().chain(self.path.reassembly.due()).min()
+    }
+
+    /// Sends what waits in qdiscs and whose time has come at `now`, and gives up the fragments whose time is over.
+    pub fn advance<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
+        if self.deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        let guard = self.reader.enter();
+        let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+        self.path.follow_qdiscs(&view, trace);
+        self.path.catch_up(&view, trace);
+        if self.path.reassembly.due().is_some_and(|due| due <= now) {
+            self.path.give_up_fragments(&view, trace);
+            self.path.end_of_burst(&view, trace);
+        }
+    }
+}
+
+impl<const COUNT: bool> Path<COUNT> {
+    /// Has a qdisc served at the end of the burst.
+    pub(crate) fn wake(&mut self, id: u32) {
+        if let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize)
+            && !shaper.pending
+        {
+            shaper.pending = true;
+            self.shape.pending.push(id);
+        }
+    }
+
+    /// Makes the queues of a qdisc.
+    #[cold]
+    #[inline(never)]
+    fn make_shaper(&mut self, view: &View<'_>, id: u32, place: Place, stored: &StoredQdisc) {
+        let count = id as usize + 1;
+        if self.shape.items.limit() == 0 {
+            // Allocated once, and not on the path of a packet.
+            self.shape.items = Items::new(self.shape.limit);
+            self.shape.dropped.reserve(256);
+        }
+        if self.shape.shapers.len() < count {
+            self.shape.shapers.resize_with(count, || None);
+            self.shape.due.grow(count);
+            self.shape.pending.reserve(count);
+            self.shape.late.reserve(count);
+        }
+        let alone = self.shape.alone;
+        let node =
+            self.with_queues(view, place.link(), &mut Untraced, |cx| Node::build(stored, alone, None, cx));
+        self.shape.shapers[count - 1] = Some(Box::new(Shaper {
+            node,
+            place,
+            version: stored.version,
+            first: stored.first,
+            pending: false,
+        }));
+    }
+
+    /// Sends a packet into an ifb, to go on where it came from. If it is refused there, that is counted as an overlimit of
+    /// the action that has redirected it: `tcf_mirred_to_dev`.
+    pub(crate) fn redirect_to_ifb<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (ifb, counter): (LinkId, TcCounterId),
+        packet: Packet,
+        origin: Origin,
+        trace: &mut T,
+    ) {
+        match view.link(ifb).filter(|link| link.up).map(|link| link.root) {
+            Some(Some(root)) => {
+                let to = (root, Place::Ifb(ifb));
+                if self.queue(view, to, packet, origin, trace) == Enqueued::Dropped {
+                    self.counters.add_tc_refused(counter, 0, 1);
+                }
+            }
+            Some(None) => self.let_go(view, Place::Ifb(ifb), packet, origin, trace),
+            None => self.drop(packet, Drop::LinkDown, trace),
+        }
+    }
+
+    /// Lets those of the first packets of a burst go by a qdisc that find nobody waiting there and may leave at once;
+    /// returns how many. `lengths`: theirs, if all are plain.
+    #[inline]
+    pub(crate) fn pass<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (QdiscId(id), place): (QdiscId, Place),
+        (packets, lengths): (&[Packet], Option<Lengths<'_>>),
+    ) -> usize {
+        if T::WATCHES || !self.has_shaper(view, id, place) {
+            return 0;
+        }
+        if let Some(lengths) = lengths
+            && self.pass_all(view, id, lengths)
+        {
+            return lengths.count();
+        }
+        let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) else { return 0 };
+        let any = shaper.node.passes_any_priority();
+        let packets = packets.iter().take(BURST);
+        let packets = packets.take_while(|packet| any || packet.tag().priority == 0);
+        let charges: ArrayVec<(u32, u32), BURST> = packets.map(charge).collect();
+        let number = shaper.node.pass(&charges, view.now);
+        if number > 0 {
+            self.wake(id);
+        }
+        number
+    }
+
+    /// The same for a burst of plain packets of which all may leave at once, or none is let go.
+    #[inline(always)]
+    fn pass_all(&mut self, view: &View<'_>, id: u32, lengths: Lengths<'_>) -> bool {
+        let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) else { return false };
+        let passed = shaper.node.pass_all(lengths, view.now);
+        if passed && !shaper.pending {
+            // Nothing waits there that would have to be served.
+            shaper.node.tell(&self.counters);
+        }
+        passed
+    }
+
+    /// Sends a burst of plain packets that was taken from behind the ingress hook of a link into an ifb. What may go on at
+    /// once stays in it.
+    pub(crate) fn burst_to_ifb<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (ifb, counter): (LinkId, TcCounterId),
+        ingress: LinkId,
+        (burst, lengths): (&mut Burst, Lengths<'_>),
+        trace: &mut T,
+    ) {
+        let up = view.link(ifb).filter(|link| link.up);
+        let passed = match up.map(|link| link.root) {
+            Some(Some(root)) => self.pass::<T>(view, (root, Place::Ifb(ifb)), (burst, Some(lengths))),
+            Some(None) => burst.len(),
+            None => 0,
+        };
+        for packet in burst.drain(passed..) {
+            self.redirect_to_ifb(view, (ifb, counter), packet, Origin::Ingress(ingress), trace);
+        }
+        let bytes = if burst.len() == lengths.count() { lengths.bytes_of_frames() } else { bytes_of(burst) };
+        let count = Count { packets: passed as u64, bytes, errors: 0 };
+        self.counters.add_link(ifb, Direction::Receive, count);
+        self.counters.add_link(ifb, Direction::Transmit, count);
+    }
+
+    /// Makes the queues of a qdisc that has none yet.
+    #[inline]
+    fn has_shaper(&mut self, view: &View<'_>, id: u32, place: Place) -> bool {
+        if self.shape.shapers.get(id as usize).is_none_or(Option::is_none) {
+            let Some(stored) = view.tables.qdisc(QdiscId(id), view.guard) else { return false };
+            self.make_shaper(view, id, place, stored);
+        }
+        true
+    }
+
+    /// Sends a burst into the qdisc behind the ingress hook of a link. What may go on at once stays in it.
+    /// Bytes of all frames.
+    pub(crate) fn burst_to_qdisc<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        qdisc: QdiscId,
+        ingress: LinkId,
+        burst: &mut Burst,
+        trace: &mut T,
+    ) -> u64 {
+        let to = (qdisc, Place::Ingress(ingress));
+        let mut frames = Frames::new();
+        let lengths = Lengths::leaving(&mut frames, burst);
+        let bytes = lengths.map_or_else(|| bytes_of(burst), |lengths| lengths.bytes_of_frames());
+        let passed = self.pass::<T>(view, to, (burst, lengths));
+        for packet in burst.drain(passed..) {
+            self.queue(view, to, packet, Origin::Here, trace);
+        }
+        bytes
+    }
+
+    /// Puts a packet into the qdisc before the port of a link, behind those that are in the port's queue.
+    pub(crate) fn queue_at_port<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (link, root): (LinkId, QdiscId),
+        packet: Packet,
+        trace: &mut T,
+    ) -> Enqueued {
+        self.collect(view, trace);
+        self.queue(view, (root, Place::Port(link)), packet, Origin::Here, trace)
+    }
+
+    /// Puts a packet into a qdisc, or drops it.
+    pub(crate) fn queue<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        (QdiscId(id), place): (QdiscId, Place),
+        packet: Packet,
+        origin: Origin,
+        trace: &mut T,
+    ) -> Enqueued {
+        if !self.has_shaper(view, id, place) {
+            self.drop(packet, Drop::QdiscPurged, trace);
+            return Enqueued::Dropped;
+        }
+        let item = Item::new(packet, origin);
+        if self.lacks_room(&item) {
+            if let Some(Some(shaper)) = self.shape.shapers.get_mut(id as usize) {
+                shaper.node.refuse();
+            }
+            self.wake(id);
+            self.drop_item(item, Drop::QdiscFull, trace);
+            return Enqueued::Dropped;
+        }
+        if T::WATCHES
+            && let Some(packet) = item.packet()
+        {
+            trace.step(Event::Queued(place.link()), packet);
+        }
+        let at = match self.shape.items.put(item) {
+            Ok(at) => at,
+            Err(item) => {
+                self.drop_item(item, Drop::QdiscFull, trace);
+                return Enqueued::Dropped;
+            }
+        };
+        // Filters may redirect packets, but to no qdisc before the end of the burst.
+        let Some(mut shaper) = self.shape.shapers.get_mut(id as usize).and_then(Option::take) else {
+            return Enqueued::Dropped;
+        };
+        let enqueued = self.with_queues(view, place.link(), trace, |cx| shaper.node.enqueue(at, cx));
+        if let Some(slot) = self.shape.shapers.get_mut(id as usize) {
+            *slot = Some(shaper);
+        }
+        self.wake(id);
+        if enqueued != Enqueued::Queued || !self.shape.dropped.is_empty() {
+            self.drop_refused(trace);
+        }
+        enqueued
+    }
+
+    /// Puts a packet into a qdisc, if it finds somebody waiting there or may not leave at once.
+    pub(crate) fn wait<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        to: (QdiscId, Place),
+        packet: Packet,
+        origin: Origin,
+        trace: &mut T,
+    ) -> Enqueued {
+        if self.pass::<T>(view, to, (std::slice::from_ref(&packet), None)) == 1 {
+            self.let_go(view, to.1, packet, origin, trace);
+            return Enqueued::Queued;
+        }
+        self.queue(view, to, packet, origin, trace)
+    }
+
+    /// Whether holding a packet would leave too few slots for those that come in.
+    #[inline(always)]
+    fn lacks_room(&self, item: &Item) -> bool {
+        let held = self.shape.items.count();
+        let large = self.pool.has_large() && item.packet().is_some_and(Packet::is_large);
+        let few = |free: usize, reserve: usize| free < reserve && held > free;
+        few(self.pool.available(), RESERVE) || large && few(self.pool.available_large(), RESERVE_LARGE)
+    }
+
+    fn drop_item<T: Trace>(&mut self, item: Item, reason: Drop, trace: &mut T) {
+        if let Some(packet) = item.into_packet() {
+            self.drop(packet, reason, trace);
+        }
+    }
+
+    /// Drops what queues have refused or lost.
+    pub(crate) fn drop_refused<T: Trace>(&mut self, trace: &mut T) {
+        while let Some((packet, reason)) = self.shape.dropped.pop() {
+            self.drop(packet, reason, trace);
+        }
+    }
+
+    pub(crate) fn let_item_go<T: Trace>(&mut self, view: &View<'_>, place: Place, item: Item, trace: &mut T) {
+        let origin = item.origin;
+        if let Some(packet) = item.into_packet() {
+            self.let_go(view, place, packet, origin, trace);
+        }
+    }
+
+    /// Lets a packet go on behind a qdisc.
+    #[inline]
+    fn let_go<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        place: Place,
+        packet: Packet,
+        origin: Origin,
+        trace: &mut T,
+    ) {
+        match (place, origin) {
+            (Place::Port(link), _) => {
+                let port = view.link(link).filter(|link| link.up).and_then(|link| link.port);
+                let len = packet.len();
+                let refused = match port {
+                    Some(port) => self
+                        .transmit
+                        .push_back(port, packet, len)
+                        .map_err(|packet| (packet, Drop::TransmitFull)),
+                    None => Err((packet, Drop::LinkDown)),
+                };
+                if let Err((packet, reason)) = refused {
+                    self.drop(packet, reason, trace);
+                }
+            }
+            (Place::Ingress(link), _) => self.shape.inward.push_back((link, packet)),
+            (Place::Tunnel(_), Origin::Into(id)) => self.shape.into.push_back((id, true, packet)),
+            // Nothing else comes there.
+            (Place::Tunnel(_), _) => self.drop(packet, Drop::LinkDown, trace),
+            (Place::Ifb(ifb), origin) => {
+                // As Linux's ifb counts: what it sends it has received.
+                let count = Count { packets: 1, bytes: packet.len() as u64, errors: 0 };
+                self.counters.add_link(ifb, Direction::Receive, count);
+                match origin {
+                    Origin::Ingress(link) => self.shape.inward.push_back((link, packet)),
+                    Origin::Egress(link) => self.shape.outward.push_back((link, packet)),
+                    Origin::Into(id) => self.shape.into.push_back((id, false, packet)),
+                    Origin::Here => return self.drop(packet, Drop::IfbOrigin, trace),
+                }
+                self.counters.add_link(ifb, Direction::Transmit, count);
+            }
+        }
+    }
+
+    /// Takes what has come into the queues of ports to the qdiscs of their links.
+    pub(crate) fn collect<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+        for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
+            let Some((link, root)) = self.transmit.root_of_new(view, port) else { continue };
+            let to = (root, Place::Port(link));
+            let mut taken = std::mem::take(&mut self.shape.taken);
+            self.transmit.take_new(port, &mut taken);
+            // In bursts, as they came.
+            let mut passed = 0;
+            while passed < taken.len() {
+                let burst = &taken[passed..taken.len().min(passed + BURST)];
+                let mut frames = Frames::new();
+                let more = self.pass::<T>(view, to, (burst, Lengths::leaving(&mut frames, burst)));
+                passed += more;
+                if more == 0 {
+                    break;
+                }
+            }
+            for packet in taken.drain(..passed) {
+                self.let_go(view, to.1, packet, Origin::Here, trace);
+            }
+            for packet in taken.drain(..) {
+                self.queue(view, to, packet, Origin::Here, trace);
+            }
+            self.shape.taken = taken;
+        }
+    }
+
+    /// Sends a frame by a link, past its egress hook.
+    pub(crate) fn leave_by<T: Trace>(&mut self, view: &View<'_>, id: LinkId, packet: Packet, trace: &mut T) {
+        let Some(link) = view.link(id).filter(|link| link.up) else {
+            return self.drop(packet, Drop::LinkDown, trace);
+        };
+        if let Some(tunnel) = view.tables.tunnels().of_link(id) {
+            // A filter of its qdisc has redirected it.
+            return self.shape.into.push_back((tunnel, false, packet));
+        }
+        match (link.root, link.port) {
+            (Some(root), _) if link.ifb => {
+                self.queue(view, (root, Place::Ifb(id)), packet, Origin::Here, trace);
+            }
+            (None, _) if link.ifb => self.let_go(view, Place::Ifb(id), packet, Origin::Here, trace),
+            (Some(root), Some(_)) => {
+                self.queue(view, (root, Place::Port(id)), packet, Origin::Here, trace);
+            }
+            (None, Some(_)) => self.let_go(view, Place::Port(id), packet, Origin::Here, trace),
+            (_, None) => self.drop(packet, Drop::NoPort, trace),
+        }
+    }
+}
+
+impl Place {
+    pub(crate) fn link(self) -> LinkId {
+        let (Self::Port(link) | Self::Ifb(link) | Self::Ingress(link) | Self::Tunnel(link)) = self;
+        link
+    }
+}

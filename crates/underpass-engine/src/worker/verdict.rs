@@ -1,0 +1,135 @@
+//! What is to happen to a packet next, and why one is refused.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::drops::Drop;
+use crate::path::icmp;
+use crate::tables::{ActionId, LinkId, LookupId, NextHopId, TunnelId, Via};
+use crate::worker::metadata::{Road, Slow};
+
+/// What is to happen to a packet next: a tag and a word, so that it stays in two registers. What else
+/// the step needs stands in the [`Road`].
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    /// Look [`Road::target4`] up in the tables that the id names.
+    Look4(LookupId),
+    /// Look [`Road::target6`] up.
+    Look6(LookupId),
+    /// Look the target up by rules, or past `throw` routes: off the fast path.
+    LookSlow(LookupId),
+    /// Do what this action says.
+    Act(ActionId),
+    /// Forward to this next hop: hop limit, MTU, link layer.
+    Forward(NextHopId),
+    /// Send the Ethernet frame that the packet is by this link.
+    Frame(LinkId),
+    /// Put the Ethernet frame that the packet is into the queue of this port.
+    Send(u32),
+    /// Hold it for the neighbour that its target is, on this link.
+    OnLink(LinkId),
+    /// Hold it for this next hop, whose neighbour is not known; or put it into the tunnel that the next hop is behind.
+    Unresolved(NextHopId),
+    /// Cut the IPv4 packet up and send the fragments to this next hop.
+    Fragment(NextHopId),
+    /// The same with the labels of this action, which is a push.
+    FragmentLabelled(ActionId),
+    /// Cut the IPv4 packet up and send the fragments into the tunnel that this action leads to.
+    FragmentInto(ActionId),
+    /// Put the Ethernet frame that the packet is into this tunnel.
+    FrameInto(TunnelId),
+    /// Ask what is to go into this tunnel, and have it wait there, before it goes in.
+    AskOut(TunnelId),
+    /// Ask what has come out of a tunnel, by whose link it has come in now.
+    AskIn,
+    /// Do what its MPLS label says.
+    Label,
+    /// It is for the router itself.
+    Deliver,
+    /// The same, as a fragment: keep it until the others of its packet have come.
+    Reassemble,
+    /// Take the UDP datagrams that it stands for out of their tunnels one by one.
+    Datagrams,
+    /// Drop it, and tell its sender if so said.
+    Refuse(Refusal),
+    /// Look at an IPv4 or IPv6 packet with unusual addresses.
+    Unusual,
+    /// The same, in a frame for a group of stations.
+    Group,
+    /// Take the priority tag off a frame.
+    Untag,
+    /// Answer an ARP request.
+    Arp,
+    /// Finish a message of this router's, then do what this action says.
+    Finish(ActionId),
+}
+
+/// Why a packet is dropped, and what its sender is told, in one word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal(u32);
+
+impl Refusal {
+    /// Dropped for this reason, and nobody is told.
+    #[inline(always)]
+    pub(crate) const fn silent(reason: Drop) -> Self {
+        Self(reason as u32)
+    }
+
+    /// Dropped for this reason, and its sender told so.
+    #[inline(always)]
+    pub(crate) const fn told(reason: Drop, error: icmp::Error) -> Self {
+        Self(reason as u32 | (error as u32 + 1) << 8)
+    }
+
+    pub(crate) fn reason(self) -> Drop {
+        Drop::ALL.get(self.0 as usize & 0xff).copied().unwrap_or(Drop::NoRoute)
+    }
+
+    pub(crate) fn error(self) -> Option<icmp::Error> {
+        icmp::Error::ALL.get((self.0 as usize >> 8).checked_sub(1)?).copied()
+    }
+}
+
+impl Step {
+    /// Drop the packet, and tell nobody.
+    #[inline(always)]
+    pub(crate) const fn drop(reason: Drop) -> Self {
+        Self::Refuse(Refusal::silent(reason))
+    }
+
+    /// Drop the packet, and tell its sender.
+    #[inline(always)]
+    pub(crate) const fn error(reason: Drop, error: icmp::Error) -> Self {
+        Self::Refuse(Refusal::told(reason, error))
+    }
+
+    /// On to where an action points: to its next hop if that is known, to its address otherwise.
+    #[inline(always)]
+    pub(crate) fn via(road: &mut Road, via: &Via) -> Self {
+        match (via.resolved, via.address) {
+            (Some(next_hop), _) => Self::Forward(next_hop),
+            (None, IpAddr::V4(address)) => Self::look4(road, via.lookup, address),
+            (None, IpAddr::V6(address)) => Self::look6(road, via.lookup, address),
+        }
+    }
+
+    /// Look up what `what` says, off the fast path.
+    #[inline(always)]
+    pub(crate) fn slow(road: &mut Road, lookup: LookupId, what: Slow) -> Self {
+        road.extra.slow = what;
+        Self::LookSlow(lookup)
+    }
+
+    /// Look this address up, which is not the first look-up of the packet.
+    #[inline(always)]
+    pub(crate) fn look4(road: &mut Road, lookup: LookupId, address: Ipv4Addr) -> Self {
+        road.target4 = address;
+        if road.turn(lookup) { Self::Look4(lookup) } else { Self::drop(Drop::Loop) }
+    }
+
+    /// Look this address up, which is not the first look-up of the packet.
+    #[inline(always)]
+    pub(crate) fn look6(road: &mut Road, lookup: LookupId, address: Ipv6Addr) -> Self {
+        road.target6 = address;
+        if road.turn(lookup) { Self::Look6(lookup) } else { Self::drop(Drop::Loop) }
+    }
+}
