@@ -211,6 +211,38 @@ def headend(case, facts, difference, here):
     return facts.leads(told[3][0][1]["dst"], r"encap (seg6|rpl) |tundst|nhid")
 
 
+@purpose("The sender hears of errors")
+def own_header(case, facts, difference, here):
+    # Into the packet that it quotes, Linux has inserted its own routing header.
+    def from_here(ours):
+        came = [values["dst"] for layers in tried(case, difference) for name, values in layers if name == "ip6"]
+        return facts.leads(ours["dst"], r"encap rpl |mode inline|nhid") or any("End.B6 " in facts.sids.get(to, "") for to in came)
+
+    return quotes_more(difference, "routing", {"dst"}, from_here)
+
+
+@purpose("A trace's insertion counts in a Packet Too Big")
+def own_trace(case, facts, difference, here):
+    return quotes_more(difference, "hbh", {"hops"}, lambda ours: facts.leads(ours["dst"], r"encap ioam6|nhid"))
+
+
+def quotes_more(difference, extra, changes, from_here):
+    """Whether both tell the same error, and Linux's quote has a header `extra` that the router's lacks: that header's own
+    fields, those of the IPv6 header in `changes`, lengths, the MTU and what there is room for differ then."""
+    a, b = pair(difference)
+    x, y = a and error(a), b and error(b)
+    if not x or not y or x[:3] != y[:3] or x[0] != 6 or x[1] not in (1, 2, 3):
+        return False
+    outside = lambda frame: [{**values, "len": 0, "sum": 0, "label": 0, "rest": 0 if x[1] == 2 else values.get("rest")} for name, values in describe.layers(frame)[:3]]
+    linux, ours = x[3], y[3]
+    if outside(a) != outside(b) or len(linux) < 2 or linux[1][0] != extra or not from_here(ours[0][1]):
+        return False
+    if linux[1][1]["next"] != ours[0][1]["next"] or {key for key in ours[0][1] if linux[0][1].get(key) != ours[0][1][key]} - {"next", "len"} - changes:
+        return False
+    whole = lambda layers: "".join(f"{name} {key}={value} " for name, values in layers for key, value in values.items() if (name, key) != ("raw", "len"))
+    return whole(ours[1:]).startswith(whole(linux[2:])[:-1])
+
+
 @purpose("An error quotes the packet as it came")
 def hop_limit_first(case, facts, difference, here):
     # Linux looks for the next hop of a SID before it looks at the hop limit, and drops silently where there is none.
