@@ -142,6 +142,13 @@ Case(
     ],
     expect={},
 )
+Case(
+    "ip/ipv4-ttl-icmp",
+    "TTL 1 of ICMP messages: of which types the sender hears.",
+    BASE,
+    [(f"type {kind}", ether(ip4(ttl=1) / ICMP(type=kind, id=7, seq=1) / payload(40))) for kind in [*range(21), 40, 128, 255]]
+    + [("without a type", ether(ip4(ttl=1, proto=1)))],
+)
 packets = [
     ("UDP", ip6(hlim=1) / udp()),
     ("hop limit 0", ip6(hlim=0) / udp()),

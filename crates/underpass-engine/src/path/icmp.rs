@@ -356,9 +356,10 @@ pub(crate) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
         4 => {
             let view = ipv4::View::parse(packet).ok()?;
             let (source, destination) = (view.header.source(), view.header.destination());
-            // 3, 4, 5, 11 and 12 are the errors.
+            // Echo, its reply, and those that ask and answer as it does. To the others, errors or unknown, Linux never
+            // sends an error: `icmp_pointers`.
             let error = view.header.protocol == protocol::ICMP
-                && matches!(view.payload.first(), None | Some(3..=5 | 11 | 12));
+                && !matches!(view.payload.first(), Some(0 | 8 | 13..=18));
             let group = destination.is_multicast() || destination.is_broadcast();
             let single = !source.is_unspecified() && !source.is_multicast() && !source.is_broadcast();
             (!error && !group && view.header.fragment_offset() == 0 && single).then_some(source.into())
