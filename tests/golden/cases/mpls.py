@@ -73,6 +73,27 @@ Case(
     ALL,
 )
 Case(
+    "mpls/pop-vrf-refused",
+    "Into a VRF that has no way: nobody hears of it. For the router itself, in the VRF or outside: it answers from there.",
+    VRF
+    + ON
+    + [
+        "ip route add 203.0.113.0/25 via 198.51.100.2 dev p1 vrf vrf100",
+        "ip -6 route add 2001:db8:5::/48 via 2001:db8:2::2 dev p1 vrf vrf100",
+        *(f"ip route add {kind} 10.8.{n}.0/24 vrf vrf100" for n, kind in enumerate(["unreachable", "prohibit", "throw"])),
+        *(f"ip -6 route add {kind} 2001:db8:8:{n}::/64 vrf vrf100" for n, kind in enumerate(["unreachable", "prohibit", "throw"])),
+        "ip -f mpls route add 100 dev vrf100",
+        "ip -f mpls route add 101 dev lo",
+    ],
+    [
+        (f"{label} to {to}", port, Ether(dst=mac, src=N0, type=0x8847) / labels([label], (ip6(to) if ":" in to else ip4(to)) / udp()))
+        for port, mac in (("p0", P0), ("p1", P1))
+        for label in (100, 101)
+        for to in ["10.8.0.1", "10.8.1.1", "10.8.2.1", "192.0.2.1", "198.51.100.1"]
+        + ["2001:db8:8::1", "2001:db8:8:1::1", "2001:db8:8:2::1", "2001:db8:1::1", "2001:db8:2::1"]
+    ],
+)
+Case(
     "mpls/explicit-null",
     "labels 0 and 2 end here",
     routes(f"100 as 200 {VIA4}"),

@@ -14,7 +14,7 @@ use crate::tables::{IpVersion, LabelAction, StoredNextHop, Switch, SwitchTo};
 use crate::trace::Trace;
 use crate::worker::burst::{BurstContext, Packets};
 use crate::worker::fibs::{Chain, Fibs};
-use crate::worker::metadata::{BEHIND_LABEL, GENERATED, LABELLED, Road, SWITCHED};
+use crate::worker::metadata::{BEHIND_LABEL, GENERATED, LABELLED, LED_INTO_VRF, Road, SWITCHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, next_hop, write_header};
 use crate::worker::verdict::Step;
 use crate::worker::{Path, View, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
@@ -242,8 +242,10 @@ pub(crate) fn switch_to(
             let turn = if labels { Step::Label } else { Step::drop(Drop::MplsOff) };
             Ok(if road.turn(lookup) { turn } else { Step::drop(Drop::Loop) })
         }
-        SwitchTo::Here { lookup, .. } => {
-            road.extra.flags = road.extra.flags & !SWITCHED | BEHIND_LABEL;
+        SwitchTo::Here { lookup, hop, .. } => {
+            // Through the device of a VRF, as by a route.
+            let into_vrf = if hop { 0 } else { LED_INTO_VRF };
+            road.extra.flags = road.extra.flags & !SWITCHED | BEHIND_LABEL | into_vrf;
             let bytes = road.packet.bytes();
             if bytes.first().is_some_and(|first| first >> 4 == 6) {
                 let checked = ipv6_check(bytes)?;

@@ -235,7 +235,9 @@ impl<const COUNT: bool> Path<COUNT> {
         // In IPv6 it is known before the message is looked up: rules see it.
         let source6 = || match sender {
             IpAddr::V6(_) if road.is(BEHIND_LABEL) => {
-                let instance = view.own_lookup(road.extra.instance);
+                // By `lo` it came from outside, wherever it would have left.
+                let instance = if road.is(LED_INTO_VRF) { road.extra.instance } else { OUTSIDE };
+                let instance = view.own_lookup(instance);
                 let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
                 links.find_map(|link| link.source6).map(IpAddr::from)
             }
@@ -368,22 +370,24 @@ pub(crate) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Whether an address is one of the router's where a packet came in.
+/// Whether an address is one of the router's where a packet came in, or where its label has led it.
 #[cold]
 fn is_own(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
     let Some(ingress) = view.link(road.ingress) else { return false };
-    let action = rules::action_at(view, road.packet.bytes(), ingress.lookup, address);
+    let lookup = if road.is(BEHIND_LABEL) { road.extra.instance } else { ingress.lookup };
+    let action = rules::action_at(view, road.packet.bytes(), lookup, address);
     matches!(action, Some(Action::Local))
 }
 
 /// The look-up of links that are in no VRF, which the control thread makes first.
-const OUTSIDE: LookupId = LookupId(0);
+pub(super) const OUTSIDE: LookupId = LookupId(0);
 
 /// Whether an IPv6 address is of no VRF, and the link that a packet came in by of one: rules have led the packet there, and
 /// it is not answered from that address. Linux: `ipv6_chk_addr`.
 #[cold]
 fn is_elsewhere(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
-    let Some(ingress) = view.link(road.ingress).filter(|_| address.is_ipv6()) else { return false };
+    let concerned = address.is_ipv6() && !road.is(BEHIND_LABEL);
+    let Some(ingress) = view.link(road.ingress).filter(|_| concerned) else { return false };
     let outside = view.own_lookup(OUTSIDE);
     view.own_lookup(ingress.lookup) != outside
         && matches!(rules::action_at(view, road.packet.bytes(), outside, address), Some(Action::Local))
@@ -402,7 +406,7 @@ fn way_out(view: &View<'_>, road: &Road, sender: IpAddr) -> Option<LinkId> {
 
 /// The destination of a packet.
 #[cold]
-fn destination_of(packet: &[u8]) -> Option<IpAddr> {
+pub(super) fn destination_of(packet: &[u8]) -> Option<IpAddr> {
     Some(match packet.first()? >> 4 {
         6 => ipv6::Header::ref_from_prefix(packet).ok()?.0.destination().into(),
         _ => ipv4::Header::ref_from_prefix(packet).ok()?.0.destination().into(),

@@ -14,11 +14,11 @@ use crate::path::icmp::{
     fill_checksum6,
 };
 use crate::path::options::Problem;
-use crate::path::{options, routing_header, rpl};
+use crate::path::{options, routing_header, rpl, vrf};
 use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
 use crate::tunnel;
-use crate::worker::metadata::{BROADCAST, GROUP, Road, UNFINISHED};
+use crate::worker::metadata::{BROADCAST, GROUP, LED_INTO_VRF, Road, UNFINISHED};
 use crate::worker::verdict::Step;
 use crate::worker::{IcmpError, Path, View};
 
@@ -37,6 +37,9 @@ impl<const COUNT: bool> Path<COUNT> {
         road: &mut Road,
         trace: &mut T,
     ) -> Option<Step> {
+        if road.is(LED_INTO_VRF) {
+            vrf::arrive(view, road);
+        }
         match road.packet.bytes().first()? >> 4 {
             6 => self.deliver6(view, road, trace),
             4 => self.deliver4(view, road, trace),

@@ -4,7 +4,9 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6};
 
 use crate::counters::{Count, Direction};
 use crate::drops::Drop;
-use crate::tables::{ActionId, IntoVrf};
+use crate::path::icmp::{OUTSIDE, destination_of};
+use crate::path::rules;
+use crate::tables::{Action, ActionId, IntoVrf};
 use crate::worker::metadata::{
     GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, Road, SWITCHED, TUNNELLED, UNFINISHED,
 };
@@ -73,6 +75,27 @@ impl<const COUNT: bool> Path<COUNT> {
             std::net::IpAddr::V6(destination) => Step::look6(road, route.lookup, destination),
             std::net::IpAddr::V4(destination) => Step::look4(road, route.lookup, destination),
         }
+    }
+}
+
+/// What is for the router itself behind the device of a VRF was forwarded on its way there. If its address is of no VRF, it
+/// comes by `lo` and is answered from outside.
+#[cold]
+#[inline(never)]
+pub(crate) fn arrive(view: &View<'_>, road: &mut Road) {
+    let bytes = road.packet.bytes_mut();
+    if bytes.first().is_some_and(|first| first >> 4 == 6) {
+        if let Ok((header, _)) = ipv6::Header::mut_from_prefix(bytes) {
+            header.hop_limit = header.hop_limit.saturating_sub(1);
+        }
+    } else if let Ok((header, _)) = ipv4::Header::mut_from_prefix(bytes) {
+        header.update_ttl(header.ttl.saturating_sub(1));
+    }
+    let outside = view.own_lookup(OUTSIDE);
+    let own = destination_of(road.packet.bytes());
+    let action = own.and_then(|own| rules::action_at(view, road.packet.bytes(), outside, own));
+    if matches!(action, Some(Action::Local)) {
+        road.extra.instance = OUTSIDE;
     }
 }
 
