@@ -704,3 +704,29 @@ Case(
         for to in ["fc00:88::1", "fc00:99::1"]
     ],
 )
+Case(
+    "endpoint/vrf-ingress-dx4",
+    "What comes in by a link of a VRF goes on from End.DX4 to 0.0.0.0 by the VRF.",
+    [
+        "ip link set p0 up",
+        "ip link set p1 up",
+        "ip link add vrf100 type vrf table 100",
+        "ip link set vrf100 up",
+        "ip link set p0 master vrf100",
+        "ip addr add 192.0.2.1/24 dev p0",
+        "ip addr add 198.51.100.1/24 dev p1",
+        "ip neigh add 192.0.2.2 lladdr 02:00:00:00:01:02 dev p0 nud permanent",
+        "ip neigh add 198.51.100.2 lladdr 02:00:00:00:02:02 dev p1 nud permanent",
+        "ip neigh add 198.51.100.3 lladdr 02:00:00:00:02:03 dev p1 nud permanent",
+        "ip route add 203.0.113.0/24 via 192.0.2.2 dev p0 vrf vrf100",
+        "ip route add 10.1.0.0/16 via 198.51.100.2 dev p1",
+        "ip route add 10.1.0.0/16 via 198.51.100.3 dev p1 vrf vrf100",
+        "ip route add 10.2.0.0/16 via 198.51.100.2 dev p1",
+        "ip route add prohibit 10.3.0.0/16 vrf vrf100",
+        "ip -6 route add fc00:77::1/128 encap seg6local action End.DX4 nh4 0.0.0.0 count dev p1",
+    ],
+    [
+        (to, ether(IPv6(src="2001:db8:5::5", dst=IN_VRF[0], hlim=9) / IP(src="203.0.113.7", dst=to, ttl=9) / udp()))
+        for to in ["10.1.0.1", "10.2.0.1", "10.3.0.1", "10.5.0.1"]
+    ],
+)

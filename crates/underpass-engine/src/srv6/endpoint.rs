@@ -76,12 +76,12 @@ fn endpoint_fast<'a>(
     (sid, instance): (&Endpoint, LookupId),
 ) -> Option<FastVerdict> {
     match &sid.behaviour {
-        // End, End.X and End.DX6 look up by the link by which the packet came in.
+        // End, End.X, End.DX4 and End.DX6 look up by the link by which the packet came in.
         Behaviour::End { .. } => end_fast(view, fibs, packet, len, instance),
         Behaviour::T { lookup } => end_fast(view, fibs, packet, len, *lookup),
         Behaviour::X(via) if via.lookup == instance => end_x_fast(view, packet, len, via),
         Behaviour::DX2 { link } => end_dx2_fast(view, packet, len, *link),
-        Behaviour::DX4(via) => end_dx_fast::<u32>(view, fibs, packet, len, via),
+        Behaviour::DX4(via) if via.lookup == instance => end_dx_fast::<u32>(view, fibs, packet, len, via),
         Behaviour::DX6(via) if via.lookup == instance => end_dx_fast::<u128>(view, fibs, packet, len, via),
         Behaviour::DT4 { lookup } => end_dt_fast::<u32>(view, fibs, packet, len, *lookup),
         Behaviour::DT46 { lookup } if is_inside(packet, protocol::IPV4) => {
@@ -94,7 +94,9 @@ fn endpoint_fast<'a>(
             let next = next_segment_fast(packet.bytes().get(ETHERNET..ETHERNET + len)?)?;
             headend_fast(view, packet, len, policy, Some(next))
         }
-        Behaviour::X(_) | Behaviour::DX6(_) | Behaviour::B6(_) | Behaviour::Bpf(_) => None,
+        Behaviour::X(_) | Behaviour::DX4(_) | Behaviour::DX6(_) | Behaviour::B6(_) | Behaviour::Bpf(_) => {
+            None
+        }
     }
 }
 
@@ -211,7 +213,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     flavors_fast(context.env.view, context.fibs, packet, len, (sid, instance))
                 });
             }
-            Behaviour::DX4(via) => to4 = context.by(via),
+            Behaviour::DX4(via) if via.lookup == instance => to4 = context.by(via),
             Behaviour::DX6(via) if via.lookup == instance => to6 = context.by(via),
             Behaviour::DT4 { lookup } => to4 = To::table(view, fibs, *lookup),
             Behaviour::DT6 { lookup } => to6 = To::table(view, fibs, *lookup),

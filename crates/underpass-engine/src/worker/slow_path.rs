@@ -388,7 +388,7 @@ impl<const COUNT: bool> Path<COUNT> {
 }
 
 /// A behaviour that names no tables looks up as packets are that come in by the link by which this one has: by its VRF, by
-/// rules with its name. Linux: `seg6_lookup_any_nexthop`.
+/// rules with its name. Linux: `seg6_lookup_any_nexthop`, and `ip_route_input` of the device for IPv4.
 fn by_ingress<'a>(view: &View<'_>, road: &Road, sid: &'a Endpoint, onward: Onward<'a>) -> Onward<'a> {
     let Some(link) = view.link(road.ingress).filter(|_| !road.is(BEHIND_LABEL | LED_INTO_VRF)) else {
         return onward;
@@ -397,10 +397,13 @@ fn by_ingress<'a>(view: &View<'_>, road: &Road, sid: &'a Endpoint, onward: Onwar
         (Behaviour::End { .. } | Behaviour::X(_) | Behaviour::DX6(_), Onward::Look6(_, address)) => {
             Onward::Look6(link.lookup, address)
         }
-        (Behaviour::X(via) | Behaviour::DX6(via), Onward::Forward(next_hop)) if via.lookup != link.lookup => {
+        (Behaviour::DX4(_), Onward::Look4(_, address)) => Onward::Look4(link.lookup, address),
+        (Behaviour::X(via) | Behaviour::DX6(via) | Behaviour::DX4(via), Onward::Forward(_))
+            if via.lookup != link.lookup =>
+        {
             match via.address {
                 IpAddr::V6(address) => Onward::Look6(link.lookup, address),
-                IpAddr::V4(_) => Onward::Forward(next_hop),
+                IpAddr::V4(address) => Onward::Look4(link.lookup, address),
             }
         }
         (_, onward) => onward,
