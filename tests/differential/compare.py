@@ -389,10 +389,12 @@ def unresolved(case, sides):
             a.remove(x)
             b.remove(same)
     found = []
-    # What is left goes together by the packet that it quotes, but for its hop limit.
+    # What is left goes together by the packet that it quotes, but for its hop limit, or but for the headers before what
+    # it carries.
     about = lambda x: (x[0], [{**fields, "ttl": 0, "hops": 0, "sum": 0, "id": 0, "label": 0} for _, fields in describe.layers(x[2])][1:])
+    carried = lambda x: (x[0], [layer for layer in describe.layers(x[2])[4:] if layer[0] not in ("routing", "hbh")])
     for x in list(a):
-        same = next((y for y in b if about(y) == about(x)), None)
+        same = next((y for y in b if about(y) == about(x)), None) or next((y for y in b if carried(y) == carried(x)), None)
         if same:
             a.remove(x)
             b.remove(same)

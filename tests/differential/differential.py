@@ -20,6 +20,7 @@ import json
 import lzma
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -197,10 +198,16 @@ def shrink(seed, lines, packets, wanted, slot=None):
         gone = {n for chunk in chunks for n in chunk}
         return [x for n, x in enumerate(sequence) if n not in gone]
 
+    def keeps(x):
+        # What is down differs for other causes.
+        return isinstance(x, str) and re.match(r"ip link set \S+ up$", x)
+
     def reduce(sequence, make):
         size = max(1, len(sequence) // 4)
         while sequence:
             chunks = [range(n, min(n + size, len(sequence))) for n in range(0, len(sequence), size)]
+            chunks = [[n for n in chunk if not keeps(sequence[n])] for chunk in chunks]
+            chunks = [chunk for chunk in chunks if chunk]
             held = hold([make(without(sequence, [chunk])) for chunk in chunks])
             loose = [chunk for chunk, ok in zip(chunks, held) if ok]
             while len(loose) > 1 and not hold([make(without(sequence, loose))])[0]:

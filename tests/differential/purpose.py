@@ -193,6 +193,11 @@ def heard(case, facts, difference, here):
 def labels(case, facts, difference, here):
     frame = only(difference)
     told = frame and error(frame)
+    if told and told[1:3] in ((3, 1), (1, 3)):
+        # Of a neighbour that does not answer: what it quotes came below labels.
+        about = {key: told[3][0][1][key] for key in ("src", "dst")}
+        came = tried(case, difference)
+        return any(any(name == "mpls" for name, _ in layers[:3]) and any(about.items() <= values.items() for _, values in layers) for layers in came)
     return bool(told) and told[1:3] in ((11, 0), (3, 0), (3, 4), (2, 0)) and (
         any(layers[1:2] and layers[1][0] in ("mpls", "vlan") and any(n == "mpls" for n, _ in layers) for layers in tried(case, difference))
         or any("encap mpls" in line for line in facts.lines) and facts.leads(told[3][0][1]["dst"], "encap mpls|nhid")
@@ -293,6 +298,83 @@ def shorter(case, facts, difference, here):
     return False
 
 
+@purpose("A header may become shorter on its way")
+def shorter_error(case, facts, difference, here):
+    # Nobody hears of a packet whose IPv6 header is overwritten.
+    frame = only(difference)
+    told = frame and error(frame)
+    quoted = told and told[0] == 6 and dict(told[3]).get("routing")
+    if not quoted or quoted["type"] != 3:
+        return False
+    for layers in tried(case, difference):
+        outer, routing = dict(layers[:3]).get("ip6"), dict(layers).get("routing")
+        if outer and routing and routing["type"] == 3 and routing["left"] > quoted["left"] and outer["src"] == told[3][0][1]["src"] and outer["dst"] in facts.own and len(routing["data"]) > len(quoted["data"]):
+            return True
+    return False
+
+
+@purpose("A header may become shorter on its way")
+def shorter_quoted(case, facts, difference, here):
+    # Linux quotes a packet whose IPv6 header is overwritten, the router the whole one.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[0] != 6 or "routing" in dict(told[3]):
+        return False
+    part = copy.copy(difference)
+    for _, port, frame in here["out"]:
+        ours = error(bytes.fromhex(frame))
+        if port == difference.more["port"] and ours and ours[:3] == told[:3] and all(ours[3][0][1][key] == told[3][0][1][key] for key in ("src", "dst", "len")):
+            part.more = {**difference.more, "there": [], "here": [bytes.fromhex(frame)]}
+            if shorter_error(case, facts, part, here):
+                return True
+    return False
+
+
+@purpose("A Pad1 TLV is one byte")
+def pad1(case, facts, difference, here):
+    # An SRH whose TLVs fill it only so.
+    if difference.more.get("there") or not difference.more.get("here"):
+        return False
+    for layers in inputs(difference):
+        routing = dict(layers).get("routing")
+        if routing and routing["type"] == 4:
+            data = bytes.fromhex(routing["data"])
+            tlvs = data[4 + 16 * (data[0] + 1) :]
+            if fills(tlvs, 1) and not fills(tlvs, 2):
+                return True
+    return False
+
+
+def fills(tlvs, pad1):
+    """Whether TLVs end where they are to, if one of type 0 is `pad1` bytes long or, where that is 2, as long as it says."""
+    while tlvs:
+        size = 1 if tlvs[0] == 0 and pad1 == 1 else 2 + tlvs[1] if len(tlvs) > 1 else 0
+        if not 0 < size <= len(tlvs):
+            return False
+        tlvs = tlvs[size:]
+    return True
+
+
+@purpose("A malformed routing header is not taken for none")
+def second_routing(case, facts, difference, here):
+    # At a SID that decapsulates Linux looks at the first routing header alone, and passes it if it is not a sound SRH.
+    if not difference.more.get("there") or difference.more.get("here"):
+        return False
+    for layers in tried(case, difference):
+        outer = next((values["dst"] for name, values in layers if name == "ip6"), None)
+        routing = [values for name, values in layers if name == "routing"]
+        if routing and re.match(r"End\.D[TX]", facts.sids.get(outer, "")) and any(values["left"] for values in routing) and not sound(routing[0]):
+            return True
+    return False
+
+
+def sound(routing):
+    """Whether a routing header is an SRH as Linux's `seg6_validate_srh` wants it."""
+    data = bytes.fromhex(routing["data"])
+    last = data[0]
+    return routing["type"] == 4 and 4 + 16 * (last + 1) <= len(data) and routing["left"] <= last + 1 and fills(data[4 + 16 * (last + 1) :], 2)
+
+
 @purpose("No packet to `::`")
 def unspecified(case, facts, difference, here):
     a = difference.more.get("there")
@@ -336,6 +418,23 @@ def other_station(case, facts, difference, here):
         if names[:2] == ["eth", "ip6"] and "gre" in names:
             inside = layers[names.index("gre") + 1 :]
             return bool(inside) and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01"
+    return False
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def other_station_unresolved(case, facts, difference, here):
+    # What Linux says of a packet in such a frame, whose next hop does not answer.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[1:3] not in ((3, 1), (1, 3)):
+        return False
+    about = {key: told[3][0][1][key] for key in ("src", "dst")}
+    for layers in tried(case, difference):
+        names = [name for name, _ in layers]
+        if names[:2] == ["eth", "ip6"] and "gre" in names:
+            inside = layers[names.index("gre") + 1 :]
+            if inside and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01" and any(about.items() <= values.items() for _, values in inside):
+                return True
     return False
 
 
@@ -394,6 +493,20 @@ def loops(case, facts, difference, here):
         return False
     both = [re.match(r"(\S+)  encap seg6local action End\.B6 segs \d+ \[ (\S+) .*?(packets \d+ bytes \d+ errors \d+)(.*)$", lines[0]) for lines in (difference.linux, difference.ours)]
     return None not in both and both[0][1] == both[0][2] == both[1][1] and both[0][4] == both[1][4]
+
+
+@purpose("Loops are dropped as loops")
+def looped(case, facts, difference, here):
+    # From the device of a VRF, which has no other route, back to it, until the hop limit is used up.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[1:3] not in ((11, 0), (3, 0)) or not here["drops"].get("loop"):
+        return False
+    quoted = told[3][0][1]
+    same = lambda values: all(values[key] == quoted[key] for key in ("src", "dst")) and values.get("ttl", values.get("hops")) > 1
+    return facts.leads(quoted["dst"], r" dev vrf\d") and any(
+        name == f"ip{told[0]}" and same(values) for layers in tried(case, difference) for name, values in layers
+    )
 
 
 @purpose("VRFs and `lo` do not count what passes")
