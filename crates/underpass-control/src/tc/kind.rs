@@ -64,6 +64,8 @@ fn parse_tbf(options: Option<Attribute<'_>>) -> Result<Box<tbf::Tbf>, Refusal> {
     tbf::Tbf::parse(options, time, length).map(Box::new)
 }
 
+const UNKNOWN: Refusal = Refusal::new(ENOENT, "Specified qdisc kind is unknown");
+
 impl Kind {
     /// Makes a qdisc of a request for a place on a link.
     ///
@@ -82,7 +84,7 @@ impl Kind {
             "ingress" => Some(Self::Ingress),
             "clsact" => Some(Self::Clsact),
             _ if known.contains(&name) => None,
-            _ => return Err(Refusal::new(ENOENT, "Specified qdisc kind is unknown")),
+            _ => return Err(UNKNOWN),
         };
         match hook {
             Some(hook) if parent == tc::INGRESS => return Ok(hook),
@@ -120,7 +122,8 @@ impl Kind {
                 settings.change(options, true)?;
                 Self::FqCodel(Box::new(settings))
             }
-            _ => Self::Noqueue,
+            "noqueue" => Self::Noqueue,
+            _ => return Err(UNKNOWN),
         })
     }
 

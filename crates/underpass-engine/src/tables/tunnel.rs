@@ -70,7 +70,7 @@ impl Tunnel {
 pub const DEFAULT_TTL: u8 = 64;
 
 /// What a tunnel puts before packets.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, strum::EnumCount)]
 pub enum TunnelKind {
     /// IPv4 (`ipip`): RFC 2003.
     Ipip,

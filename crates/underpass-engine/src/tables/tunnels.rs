@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use strum::EnumCount as _;
 use underpass_packet::protocol;
 use zerocopy::FromZeros;
 
@@ -34,7 +35,7 @@ pub(crate) struct Arrival {
 }
 
 /// Which addresses a tunnel has, in the order of Linux's look-up over IPv4 (`ip_tunnel_lookup`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, strum::EnumCount)]
 pub(super) enum Class {
     Both,
     Remote,
@@ -46,9 +47,9 @@ pub(super) enum Class {
 
 impl Class {
     /// The order over IPv4, and over IPv6 (`ip6_tnl_lookup`; `ip6gre_tunnel_lookup` has that of IPv4).
-    const ORDER: [Self; 6] =
+    const ORDER: [Self; Self::COUNT] =
         [Self::Both, Self::Remote, Self::Local, Self::Neither, Self::External, Self::Fallback];
-    const ORDER6: [Self; 6] =
+    const ORDER6: [Self; Self::COUNT] =
         [Self::Both, Self::Local, Self::Remote, Self::Neither, Self::External, Self::Fallback];
 
     fn of(tunnel: &Tunnel) -> Option<Self> {
@@ -104,9 +105,6 @@ const TUNNEL_BITS: u32 = 20;
 const FOU_BITS: u32 = 17;
 /// Chains that tunnels are found in.
 const CHAINS: usize = 1 << 16;
-/// Kinds of tunnels, and classes of each.
-const KINDS: usize = 9;
-const CLASSES: usize = 6;
 
 /// Which chain a tunnel is in.
 #[inline(always)]
@@ -173,7 +171,7 @@ pub(crate) struct TunnelTable {
     heads: Box<[AtomicU32]>,
     nexts: Box<[AtomicU32]>,
     /// How many tunnels each class of each kind has.
-    counts: [[AtomicU32; CLASSES]; KINDS],
+    counts: [[AtomicU32; Class::COUNT]; TunnelKind::COUNT],
     /// The first port of FOU of each UDP port, its id + 1, and the next of each.
     port_heads: Box<[AtomicU32]>,
     port_nexts: Box<[AtomicU32]>,
