@@ -34,7 +34,7 @@ trap 'rm -rf "$out"' EXIT
 count() {
     local scenario=$1 bursts=$2 log=$out/$1.$2.log
     if ! valgrind --tool=callgrind --callgrind-out-file="$out/$scenario.$bursts.out" \
-        --toggle-collect='underpass::bench::counted::counted' \
+        --toggle-collect='underpass_lab::bench::counted::counted' \
         "$program" bench --bursts "$bursts" "$scenario" >"$log" 2>&1; then
         cat "$log" >&2
         return 1

@@ -5,12 +5,12 @@ use std::fs::{self, OpenOptions};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use underpass::kernel::Filters;
-use underpass::testbed::{self, Namespace};
+use underpass_daemon::kernel::Filters;
+use underpass_daemon::testbed::{self, Namespace};
 use underpass_port::keep::Keep;
 use underpass_port::live::{Device, Driver};
 
-use crate::{output::print, processor};
+use underpass_daemon::{output::print, processor};
 
 /// Report what this machine allows, which features its kernel has, and which the router would add.
 ///
@@ -107,7 +107,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// What the kernel does at the devices of this namespace; nothing where that cannot be told.
 fn bypassed() -> Vec<Bypass> {
-    let devices = underpass::live::ethernet_devices();
+    let devices = underpass_daemon::live::ethernet_devices();
     let found = Filters::open().and_then(|mut filters| filters.look(&devices)).unwrap_or_default();
     let name = |device: Option<u32>| devices.get(&device?).cloned();
     found.into_iter().map(|found| Bypass { device: name(found.device), what: found.what }).collect()

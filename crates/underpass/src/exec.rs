@@ -8,7 +8,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-use underpass::launch::{self, LaunchError, Lead};
+use underpass_daemon::launch::{self, LaunchError, Lead};
 
 /// Run a program that talks to the router instead of the kernel.
 ///

@@ -1,16 +1,10 @@
 //! A userspace router for Linux tunnels and traffic control.
 
-mod bench;
 mod doctor;
 mod exec;
 mod generate;
-mod lab;
-mod output;
-mod processor;
-mod random;
 mod replay;
 mod run;
-mod script;
 mod stats;
 mod top;
 mod trace;
@@ -21,6 +15,8 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+use underpass_daemon::processor;
+use underpass_lab::{bench, lab};
 
 /// A userspace router for Linux tunnels and traffic control, configured by ip and tc.
 #[derive(Debug, Parser)]
@@ -50,7 +46,7 @@ fn main() -> ExitCode {
         eprintln!("underpass: this processor has no {feature}: build with RUSTFLAGS=-Ctarget-cpu=x86-64");
         return ExitCode::FAILURE;
     }
-    if let Err(error) = underpass::launch::shed_library() {
+    if let Err(error) = underpass_daemon::launch::shed_library() {
         eprintln!("underpass: cannot start without the preload library: {error}");
         return ExitCode::FAILURE;
     }

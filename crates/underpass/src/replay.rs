@@ -11,19 +11,19 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use underpass::offline::Offline;
-use underpass::port_spec::PortSpec;
-use underpass::road::LinkName;
 use underpass_control::LinkKind;
+use underpass_daemon::offline::Offline;
+use underpass_daemon::port_spec::PortSpec;
+use underpass_daemon::road::LinkName;
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
 use underpass_engine::trace::{Trace, Untraced};
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::pcap::{MAX_FRAME, Nanoseconds, Reader, Writer};
 
-use crate::output;
-use crate::script::{self, Line};
 use summary::{Capture, Shown, Summary};
 use trace::Printer;
+use underpass_daemon::output;
+use underpass_daemon::script::{self, Line};
 
 /// Send captures through a router that a file of ip and tc lines configures.
 ///

@@ -19,7 +19,7 @@ use nix::{
     sys::signal::{SigSet, Signal},
     unistd::Group,
 };
-use underpass::{
+use underpass_daemon::{
     fpm::{self, Fpm},
     launch, limits,
     live::{self, Driver, KernelFilters},

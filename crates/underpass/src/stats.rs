@@ -3,21 +3,21 @@
 use std::{
     collections::BTreeMap,
     fmt::Write,
-    io::{self, IsTerminal, Read, Write as _},
-    os::unix::net::UnixStream,
-    path::{Path, PathBuf},
+    io::{self, IsTerminal},
+    path::PathBuf,
     process::ExitCode,
     thread,
     time::Duration,
 };
 
 use anyhow::Context;
-use underpass::{
+use underpass_daemon::{
     launch,
-    live::{MplsStats, Stats, stats_path},
+    live::{MplsStats, Stats},
+    query::ask,
 };
 
-use crate::output;
+use underpass_daemon::output;
 
 /// Show the router's counters: drops by reason, ports, workers and local SIDs.
 #[derive(Debug, clap::Args)]
@@ -79,22 +79,6 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         }
         thread::sleep(Duration::from_secs(1));
     }
-}
-
-/// What the router at `socket` answers.
-///
-/// # Errors
-/// There is none, or it does not answer in time.
-pub fn ask(socket: &Path, question: &str) -> anyhow::Result<String> {
-    let path = stats_path(socket);
-    let mut connection = UnixStream::connect(&path).with_context(|| {
-        format!("no router answers at {}: start one with `underpass run`", path.display())
-    })?;
-    connection.set_read_timeout(Some(Duration::from_secs(5)))?;
-    writeln!(connection, "{question}")?;
-    let mut text = String::new();
-    connection.read_to_string(&mut text)?;
-    Ok(text)
 }
 
 fn mpls(stats: &MplsStats) -> String {
@@ -168,7 +152,7 @@ fn write(text: &mut String, stats: &Stats, last: Option<&Stats>) -> std::fmt::Re
         // In a second, where the last second is known.
         let before = last
             .map(|last| last.ports.iter().find(|old| old.index == port.index).cloned().unwrap_or_default());
-        let since = |now: u64, then: fn(&underpass::live::PortStats) -> u64| match &before {
+        let since = |now: u64, then: fn(&underpass_daemon::live::PortStats) -> u64| match &before {
             Some(before) => format!("{}/s", now.saturating_sub(then(before))),
             None => now.to_string(),
         };

@@ -29,9 +29,8 @@ use ratatui::{
     DefaultTerminal,
     crossterm::event::{self, Event, KeyEventKind},
 };
-use underpass::{launch, live::state::State};
+use underpass_daemon::{launch, live::state::State, output, query};
 
-use crate::{output, stats};
 use meter::Meter;
 use screen::{Screen, Wish, lines};
 use views::View;
@@ -96,7 +95,7 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
         None => launch::namespace_socket()?,
     };
     let ask = || -> anyhow::Result<State> {
-        serde_json::from_str(&stats::ask(&socket, "state")?).context("the router's answer")
+        serde_json::from_str(&query::ask(&socket, "state")?).context("the router's answer")
     };
     let first = ask()?;
     let every = Duration::from_secs(args.every);

@@ -22,7 +22,7 @@ use nix::{
         signalfd::{SfdFlags, SignalFd},
     },
 };
-use underpass::{
+use underpass_daemon::{
     launch,
     live::{
         trace::{Message, Request, Road},
@@ -268,7 +268,7 @@ fn words(road: &Road) -> String {
 
 #[cfg(test)]
 mod tests {
-    use underpass::live::trace::Step;
+    use underpass_daemon::live::trace::Step;
 
     use super::*;
 

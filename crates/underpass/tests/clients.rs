@@ -20,7 +20,7 @@ use nix::{
         setsockopt, socket, socketpair, sockopt,
     },
 };
-use underpass::protocol::{Kind, Message, VERSION};
+use underpass_daemon::protocol::{Kind, Message, VERSION};
 
 /// A client that speaks the protocol itself, and so can break it.
 struct Raw {
@@ -195,14 +195,14 @@ fn what_waits_for_all_together_is_bounded() {
     let request = refused(60_000);
     let mut clients: Vec<_> = (0..60).map(|_| Raw::open(&daemon)).collect();
     let mut most = 0;
-    for _ in 0..2 * underpass::serve::QUEUE / request.len() {
+    for _ in 0..2 * underpass_daemon::serve::QUEUE / request.len() {
         clients.retain(|client| client.request(&request));
         most = most.max(memory(&daemon));
         if clients.is_empty() {
             break;
         }
     }
-    let limit = underpass::serve::QUEUED_TOGETHER as u64;
+    let limit = underpass_daemon::serve::QUEUED_TOGETHER as u64;
     assert!(clients.is_empty(), "{} clients were not cut off", clients.len());
     assert!(most < before + limit * 3 / 2, "{} MiB while they do not read", most >> 20);
     alive(&daemon);
@@ -216,7 +216,7 @@ fn who_does_not_read_is_cut_off_without_harm_to_others() {
     let slow = Raw::open(&daemon);
     let request = refused(60_000);
     // Some wait in the socket, too.
-    let most = 2 * underpass::serve::QUEUE / request.len();
+    let most = 2 * underpass_daemon::serve::QUEUE / request.len();
     let mut sent = 0;
     while sent < most && slow.request(&request) {
         sent += 1;

@@ -135,7 +135,7 @@ fn a_missing_library_is_named() {
     fs::create_dir_all(&bin).unwrap();
     fs::create_dir_all(&lib).unwrap();
     fs::rename(&alone, bin.join("underpass")).unwrap();
-    let library = underpass::launch::find_library().unwrap();
+    let library = underpass_daemon::launch::find_library().unwrap();
     fs::copy(library, lib.join("libunderpass_preload.so")).unwrap();
     let outcome = exec(&bin.join("underpass"));
     assert!(outcome.status == 0 && outcome.output.contains("p0"), "{}", outcome.output);

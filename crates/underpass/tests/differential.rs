@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
-use underpass::offline::Offline;
+use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
 use underpass_engine::drops::Drop;
 use underpass_engine::trace::Untraced;
@@ -330,7 +330,7 @@ fn recorded() {
 /// The packets of half of the recorded cases by cable, through AF_XDP in one mode and the other: as if they had been copied.
 #[test]
 fn by_af_xdp() {
-    if !underpass::testbed::permitted() {
+    if !underpass_daemon::testbed::permitted() {
         eprintln!("SKIPPED by_af_xdp: not root");
         return;
     }

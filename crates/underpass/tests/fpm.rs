@@ -9,7 +9,7 @@ use std::{
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use underpass::{fpm::Fpm, offline::Offline};
+use underpass_daemon::{fpm::Fpm, offline::Offline};
 use underpass_netlink::{
     fpm::{Decoder, write_frame},
     messages,

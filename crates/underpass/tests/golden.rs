@@ -13,7 +13,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use underpass::offline::Offline;
+use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};

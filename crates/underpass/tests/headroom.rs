@@ -3,7 +3,7 @@
 
 use std::net::Ipv6Addr;
 
-use underpass::offline::Offline;
+use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};

@@ -10,8 +10,8 @@ use std::sync::{
 };
 
 use beside::{Live, Namespace, possible};
-use underpass::serve::Host;
 use underpass_control::{Client, Owner, Router};
+use underpass_daemon::serve::Host;
 use underpass_engine::tables::Writer;
 use underpass_netlink::Message;
 

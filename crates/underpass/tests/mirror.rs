@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
-use underpass::kernel::Kernel;
 use underpass_control::{Route, Router};
+use underpass_daemon::kernel::Kernel;
 use underpass_engine::tables::Writer;
 
 /// Runs a test in a network namespace that ends with it; says what is left out if it may not have one.

@@ -1,7 +1,7 @@
 //! The router in this process, as replay and bench use it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-use underpass::offline::{Offline, OfflineError};
+use underpass_daemon::offline::{Offline, OfflineError};
 
 #[test]
 fn lines_and_their_outcome() {

@@ -17,7 +17,7 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, sendmsg,
     setsockopt, socket, socketpair, sockopt,
 };
-use underpass::{
+use underpass_daemon::{
     launch,
     protocol::{Kind, Message, VERSION},
     serve,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use underpass::road::{self, LinkName, Names};
+use underpass_daemon::road::{self, LinkName, Names};
 use underpass_engine::buffer::Packet;
 use underpass_engine::tables::{Reader, Tables};
 use underpass_engine::trace::{Event, Trace};

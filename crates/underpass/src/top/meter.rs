@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use underpass::live::state::State;
+use underpass_daemon::live::state::State;
 
 /// Rates of each counter that are kept, one a reading.
 const KEPT: usize = 60;

@@ -8,7 +8,7 @@ use ratatui::{
     text::{Line, Span},
     widgets::{Clear, Paragraph},
 };
-use underpass::live::state::State;
+use underpass_daemon::live::state::State;
 
 use super::{
     cells::{Column, Row, Table, short},
@@ -296,7 +296,7 @@ pub fn lines(table: &Table, width: u16, from: usize) -> Vec<Line<'static>> {
 #[cfg(test)]
 mod tests {
     use ratatui::{Terminal, backend::TestBackend};
-    use underpass::live::{PortStats, SidStats, state::Link};
+    use underpass_daemon::live::{PortStats, SidStats, state::Link};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! What `top` shows: a table for each kind of object, made of a state and its rates.
 
-use underpass::live::state::State;
+use underpass_daemon::live::state::State;
 
 use super::cells::{Cell, Row, Table, left, right, short};
 use super::meter::Meter;

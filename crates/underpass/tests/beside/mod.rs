@@ -14,7 +14,7 @@ use std::{
 };
 
 use nix::sched::{CloneFlags, setns};
-use underpass::{
+use underpass_daemon::{
     launch,
     serve::{Host, Options, Server, Waker},
 };

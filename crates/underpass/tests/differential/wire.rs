@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use underpass::testbed::{Namespace, join};
+use underpass_daemon::testbed::{Namespace, join};
 use underpass_engine::buffer::{HEADROOM, Packet, Pool};
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::index_of;

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::net::{self, Kind, Kind::*, Node, number, ping, settle, turn};
-use underpass::testbed::{Namespace, join};
+use underpass_daemon::testbed::{Namespace, join};
 
 /// The five nodes, addressed and routed, without any SID.
 pub struct Line {

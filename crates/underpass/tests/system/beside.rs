@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use underpass::{
+use underpass_daemon::{
     kernel::Asker,
     testbed::{Namespace, Router},
 };

@@ -5,7 +5,7 @@ use std::{net::IpAddr, thread, time::Duration};
 use super::behaviours::Line;
 use super::mtu::configure;
 use super::net::{Kind::*, Node, Stream, ping, settle, turn};
-use underpass::testbed::{Namespace, join};
+use underpass_daemon::testbed::{Namespace, join};
 
 pub const RATE: u32 = 1000;
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use underpass::{
+use underpass_daemon::{
     live::Stats,
     testbed::{self, Namespace},
 };

@@ -13,7 +13,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::{Pid, User},
 };
-use underpass::testbed::{Namespace, Router};
+use underpass_daemon::testbed::{Namespace, Router};
 
 use crate::net::{self, program};
 
@@ -333,7 +333,7 @@ fn srv6_l3vpn_over_fpm() {
         return;
     };
     let [one, other] = ["frr-1", "frr-2"].map(net::namespace);
-    underpass::testbed::join(&one, "p0", &other, "p0").unwrap();
+    underpass_daemon::testbed::join(&one, "p0", &other, "p0").unwrap();
     let sides = [(&one, 1, 2), (&other, 2, 1)].map(|(namespace, own, peer)| {
         // bgpd lets zebra send router advertisements; an address made from one would be the source of a session,
         // and unknown to zebra, which has the router's devices.
@@ -498,11 +498,11 @@ fn ldp_between_routers() {
     let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
     let routers = ["frr-r1", "frr-r2"].map(|name| net::Node::new(name).namespace);
     let hosts = ["h1", "h2"].map(net::namespace);
-    underpass::testbed::join(&routers[0], "p0", &routers[1], "p0").unwrap();
+    underpass_daemon::testbed::join(&routers[0], "p0", &routers[1], "p0").unwrap();
     let mut sides = Vec::new();
     for (own, (namespace, host)) in (1..).zip(routers.iter().zip(&hosts)) {
         let peer = 3 - own;
-        underpass::testbed::join(host, "eth0", namespace, "p1").unwrap();
+        underpass_daemon::testbed::join(host, "eth0", namespace, "p1").unwrap();
         host.run(&format!(
             "ip link set eth0 up
              ip addr add 10.{own}.0.2/24 dev eth0
@@ -618,7 +618,7 @@ fn srv6_l3vpn_beside_kernels() {
     const NAME: &str = "srv6_l3vpn_beside_kernels";
     let Some(_turn) = net::turn(NAME).filter(|_| there(NAME)) else { return };
     let [one, other] = ["frr-r1", "frr-r2"].map(|name| net::Node::new(name).namespace);
-    underpass::testbed::join(&one, "p0", &other, "p0").unwrap();
+    underpass_daemon::testbed::join(&one, "p0", &other, "p0").unwrap();
     let sides = [(&one, 1, 2), (&other, 2, 1)].map(|(namespace, own, peer)| {
         namespace.run("ip link add p1 type veth peer name x1; ip link set x1 up").unwrap();
         namespace.run("ip link set lo up; ip link set p0 up; ip link set p1 up").unwrap();

@@ -18,7 +18,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
-use underpass::testbed::{Namespace, join};
+use underpass_daemon::testbed::{Namespace, join};
 
 use super::net;
 

@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::net::{self, Kind, Node, Turn, ping, settle, turn};
-use underpass::testbed::{Namespace, join};
+use underpass_daemon::testbed::{Namespace, join};
 
 /// Sets a key where `ip` has no terminal to read the secret from.
 const KEY: &str = "echo 'known to both' | setsid -w ip sr hmac set 7 sha256";

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use underpass::{
+use underpass_daemon::{
     live::Stats,
     testbed::{Namespace, join},
 };

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use underpass::{
+use underpass_daemon::{
     live::{MplsStats, Stats},
     testbed::{Namespace, join},
 };
@@ -62,7 +62,7 @@ impl Router {
     }
 
     /// What configures an Underpass.
-    pub fn underpass(&self) -> &underpass::testbed::Router {
+    pub fn underpass(&self) -> &underpass_daemon::testbed::Router {
         match self {
             Self::Underpass(node) => node.router.as_ref().unwrap(),
             Self::Linux(_) => panic!("a Linux is not configured through Underpass"),

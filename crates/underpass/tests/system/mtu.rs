@@ -9,7 +9,7 @@ use std::{
 
 use super::behaviours::Line;
 use super::net::{Kind::*, settle, turn};
-use underpass::testbed::Namespace;
+use underpass_daemon::testbed::Namespace;
 
 const LENGTH: usize = 4 << 20;
 

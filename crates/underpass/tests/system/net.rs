@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use underpass::testbed::{self, Namespace, Router};
+use underpass_daemon::testbed::{self, Namespace, Router};
 
 /// The program under test.
 pub fn program() -> &'static Path {

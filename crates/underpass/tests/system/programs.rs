@@ -12,7 +12,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use underpass::testbed::{Namespace, Router, join};
+use underpass_daemon::testbed::{Namespace, Router, join};
 
 use crate::net::{self, program};
 

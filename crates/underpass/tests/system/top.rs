@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use underpass::testbed::{self, Namespace, Router};
+use underpass_daemon::testbed::{self, Namespace, Router};
 
 use crate::net::{self, program};
 

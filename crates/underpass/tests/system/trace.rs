@@ -11,7 +11,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use underpass::{
+use underpass_daemon::{
     live::trace::Road,
     testbed::{self, Namespace, Router},
 };

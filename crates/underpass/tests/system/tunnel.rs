@@ -17,7 +17,7 @@ use std::{
 };
 
 use sha2::{Digest, Sha256};
-use underpass::testbed::{Namespace, join};
+use underpass_daemon::testbed::{Namespace, join};
 
 use super::guest::{self, Guest};
 use super::mpls::{Router, UNDERPASS, Which};

@@ -13,7 +13,7 @@ use nix::sys::{
 };
 
 use super::net::{self, Kind, Node, ping, settle, turn};
-use underpass::testbed::{Namespace, join};
+use underpass_daemon::testbed::{Namespace, join};
 
 const TENANTS: usize = 12;
 

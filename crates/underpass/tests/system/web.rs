@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use underpass::{
+use underpass_daemon::{
     live::state::State,
     testbed::{self, Namespace, Router},
 };

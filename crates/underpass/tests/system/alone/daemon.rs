@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use underpass::live::Stats;
+use underpass_daemon::live::Stats;
 
 use crate::daemon::stats;
 use crate::net::{Line, program, turn_alone};

@@ -1,6 +1,6 @@
 //! The first packet by a route, before its device has all it needs. Alone, as its time is taken.
 
-use underpass::testbed::{self, Namespace, Router};
+use underpass_daemon::testbed::{self, Namespace, Router};
 
 use crate::net::{self, program};
 

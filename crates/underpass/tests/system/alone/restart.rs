@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 use crate::behaviours::Line;
 use crate::mtu::configure;
 use crate::net::{Kind::*, Node, Stream, ping, program, settle, turn_alone};
-use underpass::testbed::Router;
+use underpass_daemon::testbed::Router;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::net::{self, Kind::Underpass, Node, number, settle, turn_alone};
-use underpass::testbed::{Namespace, join};
+use underpass_daemon::testbed::{Namespace, join};
 
 /// Bits a second that are asked for.
 const RATE: f64 = 20e6;

@@ -6,7 +6,7 @@ use super::super::mpls::UNDERPASS;
 use super::super::mtu::transfer as stream;
 use super::super::net::{self, number, ping, settle, turn};
 use super::{ENDS, Family, Pair};
-use underpass::testbed::Namespace;
+use underpass_daemon::testbed::Namespace;
 
 /// The ends of tunnels over IPv6.
 const ENDS6: &str = "local fd00::ME remote fd00::YOU";

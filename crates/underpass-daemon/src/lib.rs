@@ -1,0 +1,26 @@
+//! The daemon: it connects the kernel, programs that speak netlink, zebra and the workers with the router. And what its tools share:
+//! how they find a router, start one offline, and run lines of configuration.
+
+pub mod fpm;
+pub mod kernel;
+pub mod launch;
+pub mod limits;
+pub mod live;
+pub mod offline;
+pub mod output;
+pub mod port_spec;
+pub mod processor;
+pub mod query;
+pub mod road;
+pub mod script;
+pub mod serve;
+pub mod testbed;
+
+/// What the preload library and the daemon say to each other. One file, compiled into both: linking
+/// the preload library itself would replace this program's own socket calls.
+#[path = "../../underpass-preload/src/protocol.rs"]
+pub mod protocol;
+
+/// Descriptor numbers in netlink messages: likewise one file for both.
+#[path = "../../underpass-preload/src/numbers.rs"]
+mod numbers;

@@ -1,0 +1,214 @@
+//! Configuration as a file of lines for `ip`, `tc` and `sysctl`, read as a shell would. `ip` and `tc` are the real
+//! ones, run against a router of this process.
+//!
+//! Words are split and quoted as in the POSIX shell; `#` begins a comment; a `\` at the end of a line
+//! continues it; `<<< word` at its end is what the tool reads from its input, for `ip sr hmac set`. Nothing
+//! else of a shell is there: no variables, no substitution, no other redirection.
+
+mod sysctl;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::offline::Offline;
+
+use crate::output;
+
+/// The programs that a line may run: each speaks to the router only.
+pub const TOOLS: &[&str] = &["ip", "tc", "bridge", "sysctl"];
+
+/// One line to run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// Where it begins, counted from 1.
+    pub number: usize,
+    /// The program and its arguments; never empty.
+    pub words: Vec<String>,
+    /// What the program reads.
+    pub input: Option<String>,
+}
+
+/// A line that cannot be run, or that its tool refuses.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}:{line}: {problem}", file.display())]
+pub struct ScriptError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Splits the text of `file` into the lines to run.
+///
+/// # Errors
+/// The first line that has an open quote or runs something else than one of [`TOOLS`].
+pub fn parse(file: &Path, text: &str) -> Result<Vec<Line>, ScriptError> {
+    let mut lines = Vec::new();
+    let mut physical = text.lines().enumerate();
+    while let Some((index, first)) = physical.next() {
+        let mut joined = first.to_owned();
+        while continues(&joined) {
+            joined.pop();
+            match physical.next() {
+                Some((_, next)) => joined.push_str(next),
+                None => break,
+            }
+        }
+        let fail = |problem| ScriptError { file: file.to_owned(), line: index + 1, problem };
+        let words = shlex::split(&joined).ok_or_else(|| fail("a quote is not closed".to_owned()))?;
+        let (words, input) = here_string(words).map_err(fail)?;
+        let Some(tool) = words.first() else { continue };
+        if !TOOLS.contains(&tool.as_str()) {
+            return Err(fail(format!(
+                "'{tool}' is none of the tools that may run here: {}",
+                TOOLS.join(", ")
+            )));
+        }
+        lines.push(Line { number: index + 1, words, input });
+    }
+    Ok(lines)
+}
+
+/// One line given on the command line, such as `ip -6 -s route show`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_one(text: &str) -> Result<Line, String> {
+    match parse(Path::new(""), text).map_err(|e| e.problem)?.as_slice() {
+        [line] => Ok(line.clone()),
+        _ => Err("one line with a command is needed".to_owned()),
+    }
+}
+
+/// Runs the lines of `file` against the router, and shows what the tools say.
+///
+/// # Errors
+/// The first line whose tool fails or cannot be started, with the tool's own message.
+pub fn configure(router: &Offline, file: &Path, lines: &[Line]) -> Result<(), ScriptError> {
+    for line in lines {
+        let fail = |problem| ScriptError { file: file.to_owned(), line: line.number, problem };
+        let shown = run(router, line).map_err(fail)?;
+        output::print(&shown).map_err(|error| fail(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Runs one line against the router; returns what its tool printed.
+///
+/// # Errors
+/// The line and the tool's own message, if it fails or cannot be started.
+pub fn run(router: &Offline, line: &Line) -> Result<String, String> {
+    if let Some((tool, words)) = line.words.split_first()
+        && tool == "sysctl"
+    {
+        return sysctl::run(router, words);
+    }
+    let command = shlex::try_join(line.words.iter().map(String::as_str)).unwrap_or_default();
+    let output = match &line.input {
+        Some(input) => router.run_with(&line.words, input),
+        None => router.run(&line.words),
+    };
+    let output = output.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("{command}: not found; its Debian package is iproute2"),
+        _ => format!("{command}: {error}"),
+    })?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("{command}: {}\n{}", output.status, errors.trim_end()));
+    }
+    eprint!("{errors}");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Takes the here-string of a line off its end.
+fn here_string(mut words: Vec<String>) -> Result<(Vec<String>, Option<String>), String> {
+    let Some(at) = words.iter().position(|word| word == "<<<") else { return Ok((words, None)) };
+    match &words.split_off(at)[..] {
+        [_, input] => Ok((words, Some(format!("{input}\n")))),
+        _ => Err("'<<<' stands before one last word".to_owned()),
+    }
+}
+
+/// Whether the next line belongs to this one: it ends in an odd number of `\` and is no comment.
+fn continues(line: &str) -> bool {
+    let backslashes = line.bytes().rev().take_while(|b| *b == b'\\').count();
+    backslashes % 2 == 1 && !has_comment(line)
+}
+
+/// Whether a `#` at the start of a word, outside quotes, begins a comment.
+fn has_comment(line: &str) -> bool {
+    let (mut quote, mut escaped, mut word) = (None, false, false);
+    for c in line.chars() {
+        match (quote, c) {
+            _ if escaped => (escaped, word) = (false, true),
+            (None | Some('"'), '\\') => escaped = true,
+            (Some(open), _) => quote = if c == open { None } else { quote },
+            (None, '"' | '\'') => (quote, word) = (Some(c), true),
+            (None, '#') if !word => return true,
+            (None, _) => word = !c.is_whitespace(),
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(text: &str) -> Result<Vec<(usize, String)>, String> {
+        parse(Path::new("vpn.conf"), text)
+            .map(|lines| lines.into_iter().map(|l| (l.number, l.words.join("|"))).collect())
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn comments_blanks_quotes_and_continuations() {
+        let text = "# a comment that ends in \\\n\
+                    \n\
+                    ip link set p0 up   # and one behind\n\
+                    \t ip -6 route add \\\n  fc00::/64 \\\n  dev p0\n\
+                    ip link set p0 alias 'two words # none'\n\
+                    ip link set p0 alias a#b\n\
+                    ip link show # \\\n\
+                    tc qdisc show";
+        let expected = [
+            (3, "ip|link|set|p0|up"),
+            (4, "ip|-6|route|add|fc00::/64|dev|p0"),
+            (7, "ip|link|set|p0|alias|two words # none"),
+            (8, "ip|link|set|p0|alias|a#b"),
+            (9, "ip|link|show"),
+            (10, "tc|qdisc|show"),
+        ];
+        assert_eq!(script(text).unwrap(), expected.map(|(n, words)| (n, words.to_owned())));
+    }
+
+    #[test]
+    fn errors_name_the_line_where_the_command_begins() {
+        let quote = "vpn.conf:2: a quote is not closed";
+        assert_eq!(script("ip link\nip link set 'p0 \\\n up\n").unwrap_err(), quote);
+        assert_eq!(script("ip link\nip addr \\").unwrap(), [(1, "ip|link".into()), (2, "ip|addr".into())]);
+        let tool = "vpn.conf:3: 'rm' is none of the tools that may run here: ip, tc, bridge, sysctl";
+        assert_eq!(script("\n\nrm -r x").unwrap_err(), tool);
+    }
+
+    #[test]
+    fn a_here_string_is_input() {
+        let line = parse_one("ip sr hmac set 1 sha256 <<< 'a secret'").unwrap();
+        assert_eq!(line.words, ["ip", "sr", "hmac", "set", "1", "sha256"]);
+        assert_eq!(line.input.as_deref(), Some("a secret\n"));
+        assert_eq!(parse_one("ip link").unwrap().input, None);
+        for wrong in ["ip <<<", "ip <<< a b", "<<< a"] {
+            assert!(parse_one(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn one_line_is_one_command() {
+        assert_eq!(parse_one("ip -s route").unwrap().words, ["ip", "-s", "route"]);
+        assert!(parse_one("").is_err());
+        assert!(parse_one("ip link\nip addr").is_err());
+        assert!(parse_one("ls").is_err());
+    }
+}
