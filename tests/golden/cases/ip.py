@@ -1,6 +1,7 @@
 """Forwarding of IPv4 and IPv6, ICMP errors, echo, rules, VRFs, next-hop objects."""
 
 from scapy.all import TCP
+from scapy.utils import checksum
 
 from .frames import *
 
@@ -148,6 +149,35 @@ Case(
     BASE,
     [(f"type {kind}", ether(ip4(ttl=1) / ICMP(type=kind, id=7, seq=1) / payload(40))) for kind in [*range(21), 40, 128, 255]]
     + [("without a type", ether(ip4(ttl=1, proto=1)))],
+)
+
+
+def with_options(options):
+    """An IPv4 packet with these bytes for options."""
+    options += bytes(-len(options) % 4)
+    head = bytearray(bytes(ip4(ihl=5 + len(options) // 4, len=20 + len(options) + 72, proto=17, chksum=0))[:20] + options)
+    head[10:12] = checksum(bytes(head)).to_bytes(2, "big")
+    return Raw(bytes(head) + bytes(ip4() / udp())[20:])
+
+
+Case(
+    "ip/ipv4-source-route-malformed",
+    "Source routes: one that is sound is dropped silently, the sender hears of others.",
+    BASE,
+    [
+        (label, Ether(dst=P0, src=N0, type=0x0800) / with_options(bytes.fromhex(options)))
+        for label, options in [
+            ("loose", "8307040a00010200"),
+            ("strict, used up", "8907080a00010200"),
+            ("no place", "83020000"),
+            ("place 0", "8307000a00010200"),
+            ("place 3", "8907030a00010200"),
+            ("beyond the end", "8309040a00010200"),
+            ("two", "8307040a000102" + "8307040a000102" + "0000"),
+            ("loose, then a malformed option", "8307040a000102" + "9e"),
+            ("after the end", "008307000a000102"),
+        ]
+    ],
 )
 packets = [
     ("UDP", ip6(hlim=1) / udp()),

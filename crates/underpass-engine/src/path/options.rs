@@ -52,13 +52,13 @@ const ROUTER_ALERT: u8 = 148;
 /// A parameter problem that points at the byte; source routes are dropped silently, as where
 /// `accept_source_route` is off.
 pub(crate) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
-    let (mut at, mut seen) = (0, [false; 2]);
+    let (mut at, mut seen, mut source_route) = (0, [false; 2], false);
     while let Some(&kind) = packet.options.get(at) {
         let fault = |offset: usize| {
             Problem::told(Drop::OptionMalformed, IcmpError::Header, ipv4::Header::LEN + at + offset)
         };
         let len = match kind {
-            END => return Ok(()),
+            END => break,
             NO_OPERATION => 1,
             _ => {
                 let len = packet.options.get(at + 1).map_or(0, |len| usize::from(*len));
@@ -81,9 +81,15 @@ pub(crate) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
                     return Err(fault(1));
                 }
                 if matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE) {
-                    return Err(Problem::silent(Drop::OptionMalformed));
-                }
-                if fixed > 0 && place.is_none_or(|place| is_misplaced(usize::from(place), fixed, entry, len))
+                    if place.is_none_or(|place| place < 4) {
+                        return Err(fault(2));
+                    }
+                    // RFC 1812 section 5.2.4.1: more than one is an error.
+                    if std::mem::replace(&mut source_route, true) {
+                        return Err(fault(0));
+                    }
+                } else if fixed > 0
+                    && place.is_none_or(|place| is_misplaced(usize::from(place), fixed, entry, len))
                 {
                     return Err(fault(2));
                 }
@@ -95,7 +101,7 @@ pub(crate) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
         };
         at += len;
     }
-    Ok(())
+    if source_route { Err(Problem::silent(Drop::OptionMalformed)) } else { Ok(()) }
 }
 
 /// How times are recorded: the lower half of the fourth byte of the option. RFC 791 section 3.1.
