@@ -160,6 +160,17 @@ Case(
     PLAIN,
 )
 Case(
+    "mpls/push-no-gateway",
+    "A route with labels without a gateway: the hop limit and the length are looked at first.",
+    SMALL + ON + ["ip route add 10.5.0.0/16 encap mpls 100 dev p1", "ip -6 route add 2001:db8:55::/48 encap mpls 100 dev p1"],
+    [
+        ("IPv4, TTL 1", ether(ip4("10.5.0.1", ttl=1) / udp())),
+        ("IPv6, hop limit 1", ether(ip6("2001:db8:55::1", hlim=1) / udp())),
+        ("IPv6, hop limit 1, too long", ether(ip6("2001:db8:55::1", hlim=1) / udp(1352))),
+        ("IPv6", ether(ip6("2001:db8:55::1") / udp())),
+    ],
+)
+Case(
     "mpls/no-propagate",
     "net.mpls.ip_ttl_propagate=0: packets keep their own TTL",
     routes(f"100 {VIA4}", "101 dev lo", more=["sysctl -qw net.mpls.ip_ttl_propagate=0"]),

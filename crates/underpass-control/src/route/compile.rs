@@ -293,10 +293,7 @@ impl Router {
                 // What has labels is no packet that a VRF's device would look up.
                 Encap::Mpls(_) if self.is_vrf(hop.oif) => Action::Discard(Discard::Blackhole),
                 Encap::Mpls(mpls) => {
-                    let Some(gateway) = hop.gateway.or_else(|| self.no_neighbour(hop.oif)) else {
-                        // Linux then asks for the neighbour 0.0.0.0 or ::, and drops the packet.
-                        return Action::Discard(Discard::Blackhole);
-                    };
+                    let gateway = hop.gateway.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
                     let next_hop = self.acquire_next_hop((hop.oif, gateway, mtu), build);
                     let ttl = self.routes.labels.pushed_ttl(mpls);
                     Action::Push(Push { labels: stack(&mpls.labels).into(), ttl, next_hop })
@@ -342,12 +339,6 @@ impl Router {
 
     fn is_dummy(&self, link: u32) -> bool {
         self.links.get(link).is_some_and(|link| link.sink.is_some())
-    }
-
-    /// What stands for the neighbour behind a tunnel that has none.
-    fn no_neighbour(&self, link: u32) -> Option<IpAddr> {
-        let alone = |link: &Link| self.tunnels.id(link.index).is_some() && !link.resolves();
-        self.links.get(link).filter(|link| alone(link)).map(|_| IpAddr::V4(Ipv4Addr::UNSPECIFIED))
     }
 
     /// Whether a link is a tunnel that takes its parameters from routes.

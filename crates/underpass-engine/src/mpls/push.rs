@@ -8,6 +8,7 @@ use crate::drops::Drop;
 use crate::mpls::{Sent, class_of, write_labels};
 use crate::tables::{Action, ActionId, LONGEST_LINK_LAYER, NextHop, Push, StoredNextHop};
 use crate::trace::Trace;
+use crate::tunnel;
 use crate::worker::burst::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
 use crate::worker::lookup::{BurstLookup, Looked};
@@ -159,6 +160,11 @@ impl<const COUNT: bool> Path<COUNT> {
             Ok(true) => {}
             Ok(false) => return Step::FragmentLabelled(id),
             Err(step) => return step,
+        }
+        // A route without a gateway. Linux asks for the neighbour 0.0.0.0 or ::, which nobody is.
+        let nobody = next_hop.address.is_unspecified() && next_hop.rewrite.is_none();
+        if nobody && tunnel::behind(view, push.next_hop).is_none() {
+            return Step::drop(Drop::NeighbourUnresolved);
         }
         if let Err(refusal) = self.make_room(road, push.labels.len() + LONGEST_LINK_LAYER, trace) {
             return Step::Refuse(refusal);
