@@ -730,3 +730,12 @@ Case(
         for to in ["10.1.0.1", "10.2.0.1", "10.3.0.1", "10.5.0.1"]
     ],
 )
+Case(
+    "endpoint/dt6-own-vrf",
+    "End.DT6 to an address of the router's in a VRF: the error comes from an address of the link that the packet came in by.",
+    VRF + ["ip -6 route add fc00:77::1/128 encap seg6local action End.DT6 table 100 dev p0"],
+    [
+        (to, ether(IPv6(src="2001:db8:5::5", dst=IN_VRF[0], hlim=9) / IPv6(src="2001:db8:5::6", dst=to, hlim=9) / udp()))
+        for to in ["2001:db8:2::1", "2001:db8:1::1", "2001:db8:9::1"]
+    ],
+)

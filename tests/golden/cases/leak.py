@@ -185,3 +185,31 @@ Case(
         ("IOAM", ether(ip6("2001:db8:8::1") / udp())),
     ],
 )
+
+# What comes in by one and leads out by the other without the device of a VRF: by a port that is named, by the routes of
+# main, which the VRF falls back to.
+PORTS = VRF + [
+    "ip -6 route add 2001:db8:6::/48 via 2001:db8:2::2 dev p1",
+    "ip route add 203.0.113.128/25 via 198.51.100.2 dev p1",
+    "ip -6 route add 2001:db8:5::/48 via 2001:db8:2::2 dev p1 vrf vrf100",
+]
+Case(
+    "leak/too-big-ports",
+    "Too long for a port of a VRF, by a route outside: the sender of an IPv6 packet is told from there.",
+    PORTS + ["ip link set p1 mtu 1280"],
+    [
+        ("IPv4, don't fragment", ether(ip4(flags="DF") / udp(1372))),
+        ("IPv6", ether(ip6() / udp(1352))),
+    ],
+)
+Case(
+    "leak/own-address",
+    "From a VRF to an address of the router's outside: who answers an echo request, and who tells of an error.",
+    PORTS,
+    [
+        ("IPv6, echo request", "p1", back / ip6("2001:db8:1::1") / ICMPv6EchoRequest(id=7, seq=1, data=b"x")),
+        ("IPv6, UDP", "p1", back / ip6("2001:db8:1::1") / udp()),
+        ("IPv4, echo request", "p1", back / ip4("192.0.2.1") / ICMP(id=7, seq=1)),
+        ("IPv4, UDP", "p1", back / ip4("192.0.2.1") / udp()),
+    ],
+)

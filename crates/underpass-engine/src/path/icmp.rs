@@ -147,6 +147,13 @@ impl<const COUNT: bool> Path<COUNT> {
             Error::TooBig => road.extra.argument.saturating_sub(u32::from(road.extra.growth)),
             _ => road.extra.argument,
         };
+        // Linux sends it by the device of the tunnel.
+        if let (Error::TooBig, Some((link, _))) = (error, road.extra.entered)
+            && !road.is(LED_INTO_VRF)
+            && let Some(link) = view.link(link)
+        {
+            road.extra.instance = link.lookup;
+        }
         // Behind the end of a path the packet is an IP packet like any other.
         let inside = road.is(LABELLED | SWITCHED);
         let stack = if inside { error::received(road) } else { error::Stack::new() };
@@ -213,6 +220,10 @@ impl<const COUNT: bool> Path<COUNT> {
         // What was for the router is answered by who it was for.
         let own = destination_of(road.packet.bytes()).filter(|destination| {
             let delivered = matches!(error, Error::Port | Error::Protocol | Error::Reassembly);
+            // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
+            if destination.is_ipv4() && error == Error::AddressUnreachable {
+                return false;
+            }
             (delivered || is_own(view, road, *destination)) && !is_elsewhere(view, road, *destination)
         });
         let (kind, code, built) = match sender {
@@ -382,15 +393,17 @@ fn is_own(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
 /// The look-up of links that are in no VRF, which the control thread makes first.
 pub(super) const OUTSIDE: LookupId = LookupId(0);
 
-/// Whether an IPv6 address is of no VRF, and the link that a packet came in by of one: rules have led the packet there, and
-/// it is not answered from that address. Linux: `ipv6_chk_addr`.
+/// Whether an IPv6 address is of no VRF, and the link that a packet came in by of one, or the other way round: rules or a SID
+/// have led the packet there, and an error does not come from that address. Linux: `ipv6_chk_addr`.
 #[cold]
-fn is_elsewhere(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
+pub(super) fn is_elsewhere(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
     let concerned = address.is_ipv6() && !road.is(BEHIND_LABEL);
     let Some(ingress) = view.link(road.ingress).filter(|_| concerned) else { return false };
     let outside = view.own_lookup(OUTSIDE);
-    view.own_lookup(ingress.lookup) != outside
-        && matches!(rules::action_at(view, road.packet.bytes(), outside, address), Some(Action::Local))
+    if view.own_lookup(ingress.lookup) == outside {
+        return view.own_lookup(road.extra.instance) != outside && !is_own(view, road, address);
+    }
+    matches!(rules::action_at(view, road.packet.bytes(), outside, address), Some(Action::Local))
 }
 
 /// The link by which a message to `sender` leaves.

@@ -14,11 +14,11 @@ use crate::path::icmp::{
     fill_checksum6,
 };
 use crate::path::options::Problem;
-use crate::path::{options, routing_header, rpl, vrf};
+use crate::path::{icmp, options, routing_header, rpl, vrf};
 use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
 use crate::tunnel;
-use crate::worker::metadata::{BROADCAST, GROUP, LED_INTO_VRF, Road, UNFINISHED};
+use crate::worker::metadata::{BEHIND_SID, BROADCAST, GROUP, LED_INTO_VRF, Road, UNFINISHED};
 use crate::worker::verdict::Step;
 use crate::worker::{IcmpError, Path, View};
 
@@ -113,6 +113,11 @@ impl<const COUNT: bool> Path<COUNT> {
         {
             return None;
         }
+        // Linux looks the reply up by the link that has the address.
+        if !group && icmp::is_elsewhere(view, road, destination.into()) && !road.is(BEHIND_SID) {
+            road.extra.instance = icmp::OUTSIDE;
+        }
+        let (header, message) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()).ok()?;
         message[0] = ECHO_REPLY_V6;
         header.set_flow_label(0);
         header.destination = source.octets();

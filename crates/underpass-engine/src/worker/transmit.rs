@@ -210,6 +210,21 @@ impl Transmit {
     }
 }
 
+/// Why an IPv6 packet does not leave by a link. That it is too long its sender hears from there, as by Linux's `ip6_forward`,
+/// which has sent it on by then.
+#[cold]
+#[inline(never)]
+fn refused6(view: &View<'_>, road: &mut Road, link: LinkId, step: Step) -> Step {
+    if let Step::Refuse(refusal) = step
+        && refusal.reason() == Drop::TooBig
+        && road.extra.wrapping == 0
+        && let Some(link) = view.link(link)
+    {
+        road.extra.instance = link.lookup;
+    }
+    step
+}
+
 impl<const COUNT: bool> Path<COUNT> {
     /// Ends what has been sent by the ports of links that swallow it.
     #[cold]
@@ -303,7 +318,10 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         }
         if ipv6::is(&road.packet) {
-            ipv6::forward(road, next_hop).map(|()| true)
+            match ipv6::forward(road, next_hop) {
+                Ok(()) => Ok(true),
+                Err(step) => Err(refused6(view, road, next_hop.link, step)),
+            }
         } else {
             ipv4::forward(view, road, next_hop)
         }
