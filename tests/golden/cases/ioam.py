@@ -234,6 +234,16 @@ Case(
     sent_in(None, ("inline", ip6(IN6) / udp()), ("encap", ip6("2001:db8:8::7") / udp()))["frames"],
 )
 Case(
+    "ioam/encap-into-itself",
+    "The outer destination leads back to the route, by which the packet then leaves; to another route that inserts.",
+    BASE
+    + NODE
+    + ["ip -6 neigh add 2001:db8:7::7 lladdr 02:00:00:00:01:03 dev p1 nud permanent"]
+    + route("type 0xc00000 ns 123 size 16", dst="2001:db8:8::/48", more="mode encap tundst 2001:db8:8::9 ")
+    + route("type 0x800000 ns 123 size 12", dst="2001:db8:9::/48", more="mode encap tundst 2001:db8:8::9 "),
+    sent_in(None, ("to itself", ip6("2001:db8:8::7") / udp()), ("to the other, then to itself", ip6("2001:db8:9::7") / udp()))["frames"],
+)
+Case(
     "ioam/frequency",
     "Insertion into 2 packets of 5, and into 1 of 2.",
     BASE

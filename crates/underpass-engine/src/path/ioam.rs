@@ -136,7 +136,13 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Where a packet goes whose destination stayed as it was.
-    fn ioam_onward(&mut self, view: &View<'_>, road: &mut Road, ioam: &Ioam, destination: Ipv6Addr) -> Step {
+    pub(crate) fn ioam_onward(
+        &mut self,
+        view: &View<'_>,
+        road: &mut Road,
+        ioam: &Ioam,
+        destination: Ipv6Addr,
+    ) -> Step {
         match ioam.onward {
             IoamOnward::NextHop(id) => Step::Forward(id),
             IoamOnward::OnLink(link) => {

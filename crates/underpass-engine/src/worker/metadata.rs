@@ -230,6 +230,12 @@ impl Road {
         Ok(())
     }
 
+    /// Whether this action was the last to encapsulate the packet.
+    #[inline(always)]
+    pub(crate) fn encapsulated_by(&self, action: ActionId) -> bool {
+        self.extra.encapsulated == Some(action)
+    }
+
     /// Begins anew: another packet has taken this one's place.
     pub(crate) fn start_again(&mut self) {
         let Extra { turns, encapsulations, encapsulated, growth, wrapping, labels, tunnel, .. } =

@@ -262,7 +262,11 @@ impl<const COUNT: bool> Path<COUNT> {
                 if road.is(UNFINISHED) {
                     return Step::Finish(id);
                 }
-                match road.encapsulate_again() {
+                // The outer destination leads back to the route. Linux: `ioam6_output`.
+                if road.encapsulated_by(id) {
+                    return self.ioam_onward(view, road, ioam, road.target6);
+                }
+                match road.encapsulate(id) {
                     Ok(()) => self.insert_ioam(view, road, ioam, trace),
                     Err(refusal) => Step::Refuse(refusal),
                 }
