@@ -504,3 +504,45 @@ for n in range(10):
         flow,
         expect={i: [to_p1(wrapped("encap", LIST[:2], ip6(IN6) / udp(64 + i)))] for i in range(n)},
     )
+
+# Main's routes, which what comes in by a link of a VRF falls back to.
+ENCAPS = {
+    "2001:db8:a1::/48": "seg6 mode encap segs fc00:88::1,fc00:88::2",
+    "2001:db8:a2::/48": "seg6 mode encap.red segs fc00:88::1,fc00:88::2",
+    "2001:db8:a3::/48": "seg6 mode inline segs fc00:88::1",
+    "2001:db8:a4::/48": "seg6 mode l2encap segs fc00:88::1",
+    "2001:db8:a5::/48": "rpl segs fc00:88::1",
+    "fc00:77::1/128": "seg6local action End.B6 srh segs fc00:88::1",
+    "fc00:77::2/128": "seg6local action End.B6.Encaps srh segs fc00:88::1",
+}
+Case(
+    "headend/vrf-ingress",
+    "What comes in by a link of a VRF goes on by the VRF, though the route with the segments is one of main.",
+    [
+        "ip link set p0 up",
+        "ip link set p1 up",
+        "ip link add vrf100 type vrf table 100",
+        "ip link set vrf100 up",
+        "ip link set p0 master vrf100",
+        "ip addr add 192.0.2.1/24 dev p0",
+        "ip addr add 2001:db8:1::1/64 dev p0 nodad",
+        "ip addr add 2001:db8:2::1/64 dev p1 nodad",
+        "ip neigh add 2001:db8:2::2 lladdr 02:00:00:00:02:02 dev p1 nud permanent",
+        "ip neigh add 2001:db8:2::3 lladdr 02:00:00:00:02:03 dev p1 nud permanent",
+        "ip -6 route add fc00:88::/32 via 2001:db8:2::2 dev p1",
+        "ip -6 route add fc00:88::/32 via 2001:db8:2::3 dev p1 vrf vrf100",
+        "ip -6 route add 2001:db8:a6::/48 via 2001:db8:2::2 dev p1",
+        "ip sr tunsrc set 2001:db8:99::1",
+        "ip route add 10.1.0.0/16 encap seg6 mode encap segs fc00:88::1,fc00:88::2 dev p1",
+    ]
+    + [f"ip -6 route add {to} encap {encap} dev p1" for to, encap in ENCAPS.items()],
+    [
+        (to, ether(IPv6(src="2001:db8:5::5", dst=to.replace("::/48", "::7"), hlim=9) / udp()))
+        for to in ENCAPS if to.endswith("/48")
+    ]
+    + [("IPv4", ether(IP(src="203.0.113.7", dst="10.1.0.1", ttl=9) / udp()))]
+    + [
+        (action, ether(routed(IPv6(src="2001:db8:5::5", dst=sid, hlim=9), ["2001:db8:a6::7", sid], 1, udp())))
+        for action, sid in (("End.B6", "fc00:77::1"), ("End.B6.Encaps", "fc00:77::2"))
+    ],
+)

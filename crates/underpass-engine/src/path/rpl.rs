@@ -17,6 +17,7 @@ use crate::trace::{Event, Trace};
 use crate::worker::insert::open_gap_fast;
 use crate::worker::metadata::{GENERATED, NOT_FORWARDED, Road};
 use crate::worker::rewrite::{ETHERNET, FIXED, FastVerdict};
+use crate::worker::slow_path::on_by_ingress;
 use crate::worker::verdict::{Refusal, Step};
 use crate::worker::{IcmpError, View};
 
@@ -42,11 +43,11 @@ pub(crate) fn insert_route_fast(
 }
 
 /// Puts the packet on a source route, of which its destination becomes the last address, and sends it on its way.
-pub(crate) fn headend<T: Trace>(road: &mut Road, route: &Rpl, trace: &mut T) -> Step {
+pub(crate) fn headend<T: Trace>(view: &View<'_>, road: &mut Road, route: &Rpl, trace: &mut T) -> Step {
     match insert(road, route) {
         Ok(len) => {
             trace.step(Event::Headend("RPL", len), &road.packet);
-            Step::via(road, &route.via)
+            on_by_ingress(view, road, &route.via)
         }
         Err(refusal) => Step::Refuse(refusal),
     }

@@ -76,7 +76,7 @@ fn endpoint_fast<'a>(
     (sid, instance): (&Endpoint, LookupId),
 ) -> Option<FastVerdict> {
     match &sid.behaviour {
-        // End, End.X, End.DX4 and End.DX6 look up by the link by which the packet came in.
+        // End, End.X, End.DX4, End.DX6 and End.B6.Encaps look up by the link by which the packet came in.
         Behaviour::End { .. } => end_fast(view, fibs, packet, len, instance),
         Behaviour::T { lookup } => end_fast(view, fibs, packet, len, *lookup),
         Behaviour::X(via) if via.lookup == instance => end_x_fast(view, packet, len, via),
@@ -90,13 +90,16 @@ fn endpoint_fast<'a>(
         Behaviour::DT6 { lookup } | Behaviour::DT46 { lookup } => {
             end_dt_fast::<u128>(view, fibs, packet, len, *lookup)
         }
-        Behaviour::B6Encaps(policy) => {
+        Behaviour::B6Encaps(policy) if policy.via.lookup == instance => {
             let next = next_segment_fast(packet.bytes().get(ETHERNET..ETHERNET + len)?)?;
             headend_fast(view, packet, len, policy, Some(next))
         }
-        Behaviour::X(_) | Behaviour::DX4(_) | Behaviour::DX6(_) | Behaviour::B6(_) | Behaviour::Bpf(_) => {
-            None
-        }
+        Behaviour::X(_)
+        | Behaviour::DX4(_)
+        | Behaviour::DX6(_)
+        | Behaviour::B6(_)
+        | Behaviour::B6Encaps(_)
+        | Behaviour::Bpf(_) => None,
     }
 }
 

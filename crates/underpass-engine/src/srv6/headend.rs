@@ -18,6 +18,7 @@ use crate::trace::{Event, Trace};
 use crate::worker::insert::open_gap_fast;
 use crate::worker::metadata::{GENERATED, NOT_FORWARDED, Road};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
+use crate::worker::slow_path::on_by_ingress;
 use crate::worker::verdict::{Refusal, Step};
 use crate::worker::{IcmpError, View};
 
@@ -79,12 +80,8 @@ pub(crate) fn insert_fast(
 }
 
 /// Puts a policy's headers before the packet and sends it on its way.
-pub(crate) fn headend<T: Trace>(
-    road: &mut Road,
-    policy: &Headend,
-    keys: Option<&Keys>,
-    trace: &mut T,
-) -> Step {
+pub(crate) fn headend<T: Trace>(view: &View<'_>, road: &mut Road, policy: &Headend, trace: &mut T) -> Step {
+    let keys = view.tables.hmac_keys(view.guard);
     let (name, done) = match policy.mode {
         HeadendMode::Encap => ("H.Encaps", encapsulate(road, policy)),
         HeadendMode::L2Encap => ("H.Encaps.L2", encapsulate_frame(road, policy)),
@@ -97,7 +94,7 @@ pub(crate) fn headend<T: Trace>(
     match done {
         Ok(()) => {
             trace.step(Event::Headend(name, policy.header.len()), &road.packet);
-            Step::via(road, &policy.via)
+            on_by_ingress(view, road, &policy.via)
         }
         Err(refusal) => Step::Refuse(refusal),
     }

@@ -13,7 +13,7 @@ use crate::tables::{Action, ActionId, Link, LinkId, StoredNextHop};
 use crate::trace::Trace;
 use crate::worker::family::Family;
 use crate::worker::fibs::{Chain, Fibs};
-use crate::worker::insert::Headers;
+use crate::worker::insert::{Headers, Insert};
 use crate::worker::lookup::{BurstLookup, Looked, LookupAll, LookupEach};
 use crate::worker::metadata::Extra;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, IPV4, IPV6, addresses, cut, next_hop};
@@ -215,10 +215,12 @@ impl<const COUNT: bool> Path<COUNT> {
             Some(Action::Push(push)) => self.push_run(context, packets, lookups, first, push),
             Some(Action::Tunnel(route)) => self.encap_run(context, packets, lookups, first, route),
             Some(Action::Local) => self.decap_run(context, packets, lookups, first),
-            Some(Action::Headend(policy)) => {
+            Some(Action::Headend(policy)) if policy.goes_on_by(context.env.link.lookup) => {
                 self.rewrite_run(context, packets, lookups, first, Headers(policy))
             }
-            Some(Action::Rpl(route)) => self.rewrite_run(context, packets, lookups, first, Headers(route)),
+            Some(Action::Rpl(route)) if route.goes_on_by(context.env.link.lookup) => {
+                self.rewrite_run(context, packets, lookups, first, Headers(route))
+            }
             Some(Action::Ioam(ioam)) => self.rewrite_run(context, packets, lookups, first, Headers(&**ioam)),
             _ => {
                 self.enter_slow_path(context, first.0);

@@ -6,7 +6,7 @@ use crate::buffer::Packet;
 use crate::path::ioam;
 use crate::path::rpl::insert_route_fast;
 use crate::srv6::headend::headend_fast;
-use crate::tables::{Action, Headend, Ioam, Rpl, StoredNextHop};
+use crate::tables::{Action, Headend, Ioam, LookupId, Rpl, StoredNextHop};
 use crate::worker::Path;
 use crate::worker::burst::Env;
 use crate::worker::family::Family;
@@ -18,6 +18,9 @@ pub(crate) trait Insert {
     /// The same, of an action.
     fn of(action: &Action) -> Option<&Self>;
 
+    /// Whether what comes in by a link with this look-up goes where the route says.
+    fn goes_on_by(&self, lookup: LookupId) -> bool;
+
     /// Puts them before the packet of `len` bytes in a frame, or into it, and sends it to where it goes then. `None`: it is
     /// not so simple, and as it was.
     fn insert_fast(&self, env: &Env<'_, '_>, packet: &mut Packet, len: usize) -> Option<FastVerdict>;
@@ -27,6 +30,11 @@ impl Insert for Headend {
     #[inline(always)]
     fn of(action: &Action) -> Option<&Self> {
         if let Action::Headend(policy) = action { Some(policy) } else { None }
+    }
+
+    #[inline(always)]
+    fn goes_on_by(&self, lookup: LookupId) -> bool {
+        self.via.lookup == lookup
     }
 
     #[inline(always)]
@@ -42,6 +50,11 @@ impl Insert for Rpl {
     }
 
     #[inline(always)]
+    fn goes_on_by(&self, lookup: LookupId) -> bool {
+        self.via.lookup == lookup
+    }
+
+    #[inline(always)]
     fn insert_fast(&self, env: &Env<'_, '_>, packet: &mut Packet, len: usize) -> Option<FastVerdict> {
         insert_route_fast(env.view, packet, len, self)
     }
@@ -51,6 +64,11 @@ impl Insert for Ioam {
     #[inline(always)]
     fn of(action: &Action) -> Option<&Self> {
         if let Action::Ioam(ioam) = action { Some(ioam) } else { None }
+    }
+
+    #[inline(always)]
+    fn goes_on_by(&self, _: LookupId) -> bool {
+        true
     }
 
     #[inline(always)]
@@ -77,7 +95,7 @@ impl<'v, 'a, A: Family, I: Insert> Rewrite<'v, 'a, A> for Headers<'v, I> {
 
     #[inline(always)]
     fn for_leaf(self, env: &Env<'v, 'a>, leaf: Option<u32>) -> Option<Self> {
-        I::of(env.action(leaf)?).map(Self)
+        I::of(env.action(leaf)?).filter(|insert| insert.goes_on_by(env.link.lookup)).map(Self)
     }
 
     #[inline(always)]

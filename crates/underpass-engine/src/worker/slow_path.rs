@@ -10,12 +10,12 @@ use crate::drops::Drop;
 use crate::lpm::NO_LEAF;
 use crate::path::{group, icmp, ipv4, ipv6, rpl, vrf};
 use crate::srv6::endpoint::Onward;
-use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, LinkId};
+use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, LinkId, Via};
 use crate::trace::{Event, Trace};
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{
-    BEHIND_LABEL, BEHIND_SID, BROADCAST, GROUP, HANDED_OVER, LED_INTO_VRF, NOT_FORWARDED, Road, Slow,
-    UNFINISHED,
+    BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LED_INTO_VRF, NOT_FORWARDED, Road,
+    Slow, UNFINISHED,
 };
 use crate::worker::transmit::{Exit, frame};
 use crate::worker::verdict::Step;
@@ -254,7 +254,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 let room = usize::from(route.room);
                 match road.encapsulate(id).and_then(|()| self.make_room(road, room, trace)) {
-                    Ok(()) => rpl::headend(road, route, trace),
+                    Ok(()) => rpl::headend(view, road, route, trace),
                     Err(refusal) => Step::Refuse(refusal),
                 }
             }
@@ -371,7 +371,7 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Step {
         let room = usize::from(policy.room);
         match road.encapsulate(id).and_then(|()| self.make_room(road, room, trace)) {
-            Ok(()) => srv6::headend(road, policy, view.tables.hmac_keys(view.guard), trace),
+            Ok(()) => srv6::headend(view, road, policy, trace),
             Err(refusal) => Step::Refuse(refusal),
         }
     }
@@ -411,6 +411,18 @@ fn by_ingress<'a>(view: &View<'_>, road: &Road, sid: &'a Endpoint, onward: Onwar
             }
         }
         (_, onward) => onward,
+    }
+}
+
+/// On to where a route with headers points, by the link by which the packet came in. Linux: `seg6_input` and `rpl_input` ask
+/// for a route as for packets that come in, for what the router itself sends the tables of the route.
+pub(crate) fn on_by_ingress(view: &View<'_>, road: &mut Road, via: &Via) -> Step {
+    let link = view.link(road.ingress).filter(|_| !road.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED));
+    match (link, via.address) {
+        (Some(link), IpAddr::V6(address)) if link.lookup != via.lookup => {
+            Step::look6(road, link.lookup, address)
+        }
+        _ => Step::via(road, via),
     }
 }
 
