@@ -7,6 +7,7 @@ import copy
 import ipaddress
 import re
 
+import compare
 import describe
 
 PURPOSES = []
@@ -204,11 +205,27 @@ def labels(case, facts, difference, here):
     ) and (told[0] == 4 or told[1:3] != (3, 4))
 
 
+@purpose("The sender hears of what does not go on")
+def into_vrf(case, facts, difference, here):
+    # By a label into a VRF, its hop limit its own and used up: Linux sends it with hop limit 0.
+    a, b = (difference.more.get(side) or [] for side in ("there", "here"))
+    told = len(b) == 1 and error(b[0])
+    if len(a) != 1 or b and (not told or told[1:3] not in ((11, 0), (3, 0))):
+        return False
+    sent = next((values for name, values in describe.layers(a[0])[1:2] if name in ("ip4", "ip6")), {})
+    if sent.get("ttl", sent.get("hops")) != 0:
+        return False
+    return any(
+        layers[1:2] and layers[1][0] == "mpls" and any(values.get("src") == sent["src"] and values.get("dst") == sent["dst"] for _, values in layers[2:])
+        for layers in inputs(difference)
+    )
+
+
 @purpose("The sender hears of errors")
 def headend(case, facts, difference, here):
     frame = only(difference)
     told = frame and error(frame)
-    if not told or told[1:3] not in ((11, 0), (3, 0), (3, 4), (2, 0), (1, 0), (3, 13), (1, 1)):
+    if not told or told[1:3] not in ((11, 0), (3, 0), (3, 4), (2, 0), (1, 0), (3, 13), (1, 1), (3, 1), (1, 3)):
         return False
     came = [values["dst"] for layers in tried(case, difference) for name, values in layers if name == "ip6"]
     if told[0] == 6 and any("End.B6.Encaps" in facts.sids.get(destination, "") for destination in came):
@@ -224,6 +241,19 @@ def own_header(case, facts, difference, here):
         return facts.leads(ours["dst"], r"encap rpl |mode inline|nhid") or any("End.B6 " in facts.sids.get(to, "") for to in came)
 
     return quotes_more(difference, "routing", {"dst"}, from_here)
+
+
+@purpose("Insertion stays in the VRF")
+def id_of_vrf(case, facts, difference, here):
+    # The id of the VRF's device, which has none.
+    a, b = pair(difference)
+    if a is None or (changed(a, b) or {"no"}) - OWN != {"hbh.data"} or not facts.leads(dict(describe.layers(a))["ip6"]["dst"], "encap ioam6|nhid"):
+        return False
+    if not all(any(f"ip link set p{port} master vrf" in line for line in facts.lines) for port, _ in difference.more.get("inputs") or []):
+        return False
+    hidden = compare.holes(a, compare.own_addresses(case))
+    places = [n for n in range(len(a)) if a[n] != b[n] and n not in hidden]
+    return 0 < len(places) <= 6 and all(a[n] == 0xFF for n in places)
 
 
 @purpose("A trace's insertion counts in a Packet Too Big")
@@ -363,7 +393,8 @@ def second_routing(case, facts, difference, here):
     for layers in tried(case, difference):
         outer = next((values["dst"] for name, values in layers if name == "ip6"), None)
         routing = [values for name, values in layers if name == "routing"]
-        if routing and re.match(r"End\.D[TX]", facts.sids.get(outer, "")) and any(values["left"] for values in routing) and not sound(routing[0]):
+        left = any(values["left"] for values in routing) or routing and routing[0]["type"] == 4
+        if left and re.match(r"End\.D[TX]", facts.sids.get(outer, "")) and not sound(routing[0]):
             return True
     return False
 
@@ -375,10 +406,74 @@ def sound(routing):
     return routing["type"] == 4 and 4 + 16 * (last + 1) <= len(data) and routing["left"] <= last + 1 and fills(data[4 + 16 * (last + 1) :], 2)
 
 
+@purpose("A SID may lead to the router itself")
+def to_itself_by_sid(case, facts, difference, here):
+    # Linux drops it; here its sender is answered, or what is in error told.
+    frame = only(difference)
+    if not frame:
+        return False
+    told = error(frame)
+    quoted = told[3][0][1] if told else None
+    answered = next((values["src"] for name, values in describe.layers(frame) if name in ("ip4", "ip6")), None)
+    goal = quoted["dst"] if quoted else answered
+    for layers in tried(case, difference):
+        outer = next((values["dst"] for name, values in layers if name == "ip6"), None)
+        if goal in facts.own and re.match(r"End( |\.X|\.T|\.DX6|$)", facts.sids.get(outer, "")):
+            inside = [values["dst"] for name, values in layers[2:] if name == "ip6"]
+            if goal in inside or any(ipaddress.ip_address(goal).packed.hex() in values["data"] for name, values in layers if name == "routing"):
+                return True
+    return False
+
+
+@purpose("Link-local IPv4 addresses are not forwarded")
+def this_network(case, facts, difference, here):
+    # Of 0.0.0.0/8.
+    a = difference.more.get("there")
+    zero = ipaddress.ip_network("0.0.0.0/8")
+    return bool(a) and not difference.more.get("here") and any(
+        name == "ip4" and (ipaddress.ip_address(values["dst"]) in zero or ipaddress.ip_address(values["src"]) in zero)
+        for layers in inputs(difference) for name, values in layers
+    ) and all(any(name in ("ip4", "quoted ip4") and values["dst"].startswith("0.") or values.get("src", "").startswith("0.") for name, values in describe.layers(f)) for f in a)
+
+
+@purpose("Hop-by-hop options in a payload of length 0 are malformed")
+def no_length(case, facts, difference, here):
+    return bool(difference.more.get("there")) and not difference.more.get("here") and any(
+        name == "ip6" and values["len"] == 0 and values["next"] == 0 for layers in inputs(difference) for name, values in layers
+    )
+
+
+@purpose("A reduced list is taken at addresses that are no SIDs")
+def reduced(case, facts, difference, here):
+    # Linux tells of segments left where the router goes on: to the next segment, or to an error about that.
+    def is_reduced(values, own):
+        if values["type"] != 4 or own not in facts.own:
+            return False
+        data = bytes.fromhex(values["data"])
+        return values["left"] == data[0] + 1 and len(data) >= 4 + 16 * values["left"] - 16
+
+    came = []
+    for layers in tried(case, difference):
+        outer, routing = dict(layers[:3]).get("ip6"), dict(layers).get("routing")
+        if outer and routing and is_reduced(routing, outer["dst"]):
+            came.append((outer["src"], routing["data"]))
+    a, b = difference.more.get("there") or [], difference.more.get("here") or []
+    if not came or len(a) + len(b) != 1:
+        return False
+    frame = (a or b)[0]
+    told = error(frame)
+    layers = told[3] if told else describe.layers(frame)
+    outer = next((values for name, values in layers if name.endswith("ip6")), None)
+    routing = dict(layers).get("routing")
+    if not outer or not routing or (outer["src"], routing["data"]) not in came:
+        return False
+    return told[:3] == (6, 4, 0) if a else True
+
+
 @purpose("No packet to `::`")
 def unspecified(case, facts, difference, here):
     a = difference.more.get("there")
-    return bool(a) and not difference.more.get("here") and all(any(name == "ip6" and values["dst"] == "::" for name, values in describe.layers(f)) for f in a)
+    return bool(a) and not difference.more.get("here") and all(any(name in ("ip6", "quoted ip6") and values["dst"] == "::" for name, values in describe.layers(f)) for f in a)
 
 
 @purpose("No source validation")
@@ -423,13 +518,14 @@ def other_station(case, facts, difference, here):
 
 @purpose("Frames for other stations stay in ip6gretap")
 def other_station_unresolved(case, facts, difference, here):
-    # What Linux says of a packet in such a frame, whose next hop does not answer.
+    # What Linux says of a packet in such a frame, that has no route or whose next hop does not answer,
     a = difference.more.get("there")
+    # or of a fragment in one for the router, whose others do not come.
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
-    if not told or told[1:3] not in ((3, 1), (1, 3)):
+    if not told or told[1:3] not in ((3, 1), (1, 3), (11, 1), (3, 1), (3, 0), (1, 0), (11, 0)):
         return False
     about = {key: told[3][0][1][key] for key in ("src", "dst")}
-    for layers in tried(case, difference):
+    for layers in [describe.layers(bytes.fromhex(frame)) for _, _, frame in case["packets"]]:
         names = [name for name, _ in layers]
         if names[:2] == ["eth", "ip6"] and "gre" in names:
             inside = layers[names.index("gre") + 1 :]
