@@ -67,6 +67,21 @@ Case(
     ALL,
 )
 Case(
+    "mpls/pop-here-options",
+    "IPv4 options below a label are looked at where it leads here, not where it leads to a neighbour or into a VRF.",
+    routes("100 dev lo", f"101 {VIA4}", "102 dev vrf100", base=BASE + ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up"], more=["ip route add 203.0.113.128/25 via 198.51.100.2 dev p1 vrf vrf100"]),
+    [
+        (f"{label}, {what}", frame(labels([label], ip4(ttl=ttl, options=[IPOption(bytes.fromhex(options))]) / udp())))
+        for label in (100, 101, 102)
+        for what, ttl, options in [
+            ("record route", 40, "070b0400000000000000" + "0000"),
+            ("record route, TTL 1", 1, "070b0400000000000000" + "0000"),
+            ("a malformed one", 40, "070b0200000000000000" + "0000"),
+            ("a source route", 40, "8307040a00010200"),
+        ]
+    ],
+)
+Case(
     "mpls/pop-vrf",
     "into a VRF",
     VRF + ON + ["ip -f mpls route add 100 dev vrf100"],

@@ -10,6 +10,8 @@ use crate::drops::Drop;
 use crate::mpls::switch::{
     LabelRun, Through, first_entry, first_label, has_bottom, label_fast, put_in_place,
 };
+use crate::path::options::Problem;
+use crate::path::{self, options};
 use crate::tables::{IpVersion, LabelAction, StoredNextHop, Switch, SwitchTo};
 use crate::trace::Trace;
 use crate::worker::burst::{BurstContext, Packets};
@@ -256,10 +258,26 @@ pub(crate) fn switch_to(
                 let checked = ipv4_check(bytes)?;
                 road.packet.truncate(checked.len);
                 road.behaved(None, 0, checked.unusual);
+                if hop && let Err(problem) = take_options(view, road) {
+                    return Ok(problem.refuse(road));
+                }
                 Ok(Step::look4(road, lookup, checked.destination))
             }
         }
     }
+}
+
+/// Looks at the options of an IPv4 packet that has come in by `lo`.
+#[cold]
+fn take_options(view: &View<'_>, road: &mut Road) -> Result<(), Problem> {
+    let Ok(packet) = ipv4::View::parse(road.packet.bytes()) else { return Ok(()) };
+    if !packet.options.is_empty() {
+        options::check4(&packet)?;
+        if let Some(link) = view.link(road.ingress) {
+            path::ipv4::take_options(view, road, link);
+        }
+    }
+    Ok(())
 }
 
 /// What was below a label that has been taken off: another one, or an IP packet, which takes over its TTL.
