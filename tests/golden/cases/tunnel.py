@@ -425,6 +425,21 @@ def heard(label, frame):
     return (label, *frame)
 
 
+own = IP(src="198.51.100.2", dst="198.51.100.1", ttl=64, id=9, proto=47) / Raw(b"\0\0\x08\0") / ip4() / udp(1000)
+Case(
+    "tunnel/ipip/pmtu-own",
+    "An MTU of the path to the other end is that of the router's own messages to it, too: how much of a packet is quoted.",
+    tunnel("ipip"),
+    [
+        ("no such tunnel", "p1", Ether(dst=P1, src=N1) / own),
+        heard("fragmentation needed, 560", heard4(bytes(outer4(4, ip4(IN4) / udp(1300)))[:128], 3, 4, 560)),
+        ("no such tunnel, then", "p1", Ether(dst=P1, src=N1) / own),
+        heard("fragmentation needed, 300", heard4(bytes(outer4(4, ip4(IN4) / udp(1300)))[:128], 3, 4, 300)),
+        ("no such tunnel, at last", "p1", Ether(dst=P1, src=N1) / own),
+    ],
+    remembers=True,
+    links=False,
+)
 GRE_HEADS = {"ipip": (4, b""), "gre": (47, b"\0\0\x08\0"), "sit": (41, b"")}
 for kind, (proto, head) in GRE_HEADS.items():
     inner = ip6(IN6) / udp(1300) if kind == "sit" else ip4(IN4, flags="DF") / udp(1300)

@@ -207,7 +207,7 @@ impl<const COUNT: bool> Path<COUNT> {
         crate::path::ipv4::records(road, recorded);
         let (longest, headers) = match sender {
             IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
-            IpAddr::V4(_) => (MAX_V4, ipv4::Header::LEN + echoed.len() + ICMP_LEN),
+            IpAddr::V4(_) => (self.longest4(view, road, sender), ipv4::Header::LEN + echoed.len() + ICMP_LEN),
         };
         let quoted = if error == Error::Port && argument > 0 { argument as usize } else { usize::MAX };
         road.packet.truncate(quoted.min(longest - headers));
@@ -273,6 +273,15 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.send_from_path(view, road, stack, sender);
         }
         self.send_generated(view, road, sender)
+    }
+
+    /// The longest message to `sender`: what routers on the way have told of it counts.
+    #[cold]
+    fn longest4(&self, view: &View<'_>, road: &Road, sender: IpAddr) -> usize {
+        let IpAddr::V4(sender) = sender else { return MAX_V4 };
+        let exceptions = &view.tables.tunnels().exceptions;
+        let told = exceptions.of(sender.to_bits().into(), view.own_lookup(road.extra.instance), view.now);
+        told.map_or(MAX_V4, |told| MAX_V4.min(told.mtu as usize))
     }
 
     /// Sends a message that this router made to `destination`, in the routing instance of the packet
