@@ -11,7 +11,7 @@ use super::items::{Items, List};
 use super::prio::Prio;
 use super::ring::Ring;
 use super::tbf::Tbf;
-use super::{Classify, Context, Heap, Kind, Node};
+use super::{Classify, Context, Discipline, Heap, Kind, Node};
 use crate::counters::{QueueCount, QueueId};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
@@ -86,15 +86,13 @@ impl Node {
         let mut add = |node: &mut Self| {
             sum = (sum.0 + node.count.queued, sum.1 + node.count.backlog);
         };
-        match &mut self.kind {
+        each!(&mut self.kind, discipline => discipline.each_child(&mut add));
+        match &self.kind {
+            // These have nothing below them, and know what they hold.
             Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) => return,
-            Kind::Prio(prio) => prio.bands.iter_mut().for_each(add),
-            Kind::Tbf(tbf) => add(&mut tbf.child),
-            Kind::Htb(htb) => {
-                htb.classes.iter_mut().filter_map(|class| class.leaf.as_mut()).for_each(add);
-                // What is below has no part in the direct queue.
-                sum = (sum.0 + u64::from(htb.direct.len), sum.1 + htb.direct_bytes);
-            }
+            Kind::Prio(_) | Kind::Tbf(_) => {}
+            // What is below has no part in the direct queue.
+            Kind::Htb(htb) => sum = (sum.0 + u64::from(htb.direct.len), sum.1 + htb.direct_bytes),
         }
         (self.count.queued, self.count.backlog) = sum;
     }

@@ -1,9 +1,11 @@
 //! `pfifo`, `bfifo` (`net/sched/sch_fifo.c`) and `pfifo_fast` (`net/sched/sch_generic.c`).
 
 use super::items::{ItemId, List};
-use super::{Classify, Context, Enqueued};
+use super::{Classify, Context, Discipline, Enqueued, Peeked};
 use crate::counters::QueueCount;
 use crate::drops::Drop;
+use crate::limiter::Nanos;
+use crate::qos::Lengths;
 use crate::tables::{FifoLimit, PRIOMAP};
 
 #[derive(Debug)]
@@ -20,9 +22,11 @@ impl Fifo {
             FifoLimit::Bytes(limit) => limit >= 1514,
         }
     }
+}
 
+impl Discipline for Fifo {
     /// The longest packet that there is room for while there is no other.
-    pub(super) fn passes(&self) -> Option<u32> {
+    fn passes(&self) -> Option<u32> {
         match self.limit {
             FifoLimit::Packets(limit) => (limit >= 1).then_some(u32::MAX),
             FifoLimit::Bytes(limit) => Some(limit),
@@ -30,9 +34,10 @@ impl Fifo {
     }
 
     #[inline]
-    pub(super) fn enqueue<C: Classify>(
+    fn enqueue<C: Classify>(
         &mut self,
         count: &mut QueueCount,
+        _: u32,
         id: ItemId,
         cx: &mut Context<'_, C>,
     ) -> Enqueued {
@@ -52,7 +57,7 @@ impl Fifo {
     }
 
     #[inline]
-    pub(super) fn dequeue<C>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
+    fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
         let id = self.list.pop(cx.items)?;
         let charged = cx.items.charged(id);
         count.went(charged.0);
@@ -60,8 +65,20 @@ impl Fifo {
         Some(id)
     }
 
-    pub(super) fn peek(&self) -> Option<ItemId> {
-        self.list.peek()
+    fn peek<C: Classify>(&mut self, _: &mut Context<'_, C>) -> Option<Peeked> {
+        Some(self.list.peek())
+    }
+
+    fn pass(&mut self, count: &mut QueueCount, _: u32, packets: &[(u32, u32)], _: Nanos) -> usize {
+        if self.can_bypass() { count.pass(packets) } else { 0 }
+    }
+
+    fn pass_all(&mut self, count: &mut QueueCount, _: u32, burst: Lengths<'_>, _: Nanos) -> bool {
+        self.can_bypass() && count.pass_all(burst)
+    }
+
+    fn ignores_priority(&self) -> bool {
+        true
     }
 }
 
@@ -72,10 +89,11 @@ pub(super) struct PfifoFast {
     pub(super) bands: [List; 3],
 }
 
-impl PfifoFast {
-    pub(super) fn enqueue<C: Classify>(
+impl Discipline for PfifoFast {
+    fn enqueue<C: Classify>(
         &mut self,
         count: &mut QueueCount,
+        _: u32,
         id: ItemId,
         cx: &mut Context<'_, C>,
     ) -> Enqueued {
@@ -95,7 +113,7 @@ impl PfifoFast {
         }
     }
 
-    pub(super) fn dequeue<C>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
+    fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
         let id = self.bands.iter_mut().find_map(|list| list.pop(cx.items))?;
         let charged = cx.items.charged(id);
         count.went(charged.0);
@@ -103,7 +121,19 @@ impl PfifoFast {
         Some(id)
     }
 
-    pub(super) fn peek(&self) -> Option<ItemId> {
-        self.bands.iter().find_map(List::peek)
+    fn peek<C: Classify>(&mut self, _: &mut Context<'_, C>) -> Option<Peeked> {
+        Some(self.bands.iter().find_map(List::peek))
+    }
+
+    fn pass(&mut self, count: &mut QueueCount, _: u32, packets: &[(u32, u32)], _: Nanos) -> usize {
+        count.pass(packets)
+    }
+
+    fn pass_all(&mut self, count: &mut QueueCount, _: u32, burst: Lengths<'_>, _: Nanos) -> bool {
+        count.pass_all(burst)
+    }
+
+    fn ignores_priority(&self) -> bool {
+        true
     }
 }

@@ -6,11 +6,13 @@ use underpass_packet::ethernet;
 
 use super::codel::{self, Head, Params, Queue, Vars};
 use super::items::{Item, ItemId, List};
-use super::{Class, Classify, Context, Enqueued};
+use super::{Class, Classify, Context, Discipline, Enqueued};
 use crate::buffer::SLOT;
-use crate::counters::QueueCount;
+use crate::counters::{Counters, QueueCount};
 use crate::drops::Drop;
 use crate::flow;
+use crate::limiter::Nanos;
+use crate::qos::Lengths;
 use crate::tables::{self, HookId};
 
 /// A flow's queue.
@@ -104,7 +106,51 @@ impl FqCodel {
         }
     }
 
-    pub(super) fn enqueue<C: Classify>(
+    /// Drops half of the longest queue, a batch at most: `fq_codel_drop`.
+    #[cold]
+    fn drop_batch<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> u32 {
+        // The first of the longest.
+        let mut fat = (0, 0);
+        for (number, flow) in self.flows.iter().enumerate() {
+            if flow.backlog > fat.1 {
+                fat = (number, flow.backlog);
+            }
+        }
+        let Some(flow) = self.flows.get_mut(fat.0) else { return 0 };
+        let (mut dropped, mut bytes) = (0, 0);
+        while let Some(id) = flow.list.pop(cx.items) {
+            let len = cx.items.charged(id).0;
+            bytes += len;
+            dropped += 1;
+            self.memory = self.memory.saturating_sub(memory(len));
+            count.went(len);
+            cx.drop(id, Drop::QdiscFull);
+            if dropped >= self.drop_batch || bytes >= fat.1 >> 1 {
+                break;
+            }
+        }
+        flow.vars.count = flow.vars.count.wrapping_add(dropped);
+        flow.backlog = flow.backlog.wrapping_sub(bytes);
+        count.drops += u64::from(dropped);
+        fat.0 as u32
+    }
+
+    fn unlist(&mut self, new: bool) {
+        if new {
+            self.new.pop_front()
+        } else {
+            self.old.pop_front()
+        };
+    }
+
+    /// The packets of all queues.
+    pub(super) fn lists(self) -> impl Iterator<Item = List> {
+        self.flows.into_iter().map(|flow| flow.list)
+    }
+}
+
+impl Discipline for FqCodel {
+    fn enqueue<C: Classify>(
         &mut self,
         count: &mut QueueCount,
         handle: u32,
@@ -158,40 +204,7 @@ impl FqCodel {
         if own { Enqueued::Dropped } else { Enqueued::Queued }
     }
 
-    /// Drops half of the longest queue, a batch at most: `fq_codel_drop`.
-    #[cold]
-    fn drop_batch<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> u32 {
-        // The first of the longest.
-        let mut fat = (0, 0);
-        for (number, flow) in self.flows.iter().enumerate() {
-            if flow.backlog > fat.1 {
-                fat = (number, flow.backlog);
-            }
-        }
-        let Some(flow) = self.flows.get_mut(fat.0) else { return 0 };
-        let (mut dropped, mut bytes) = (0, 0);
-        while let Some(id) = flow.list.pop(cx.items) {
-            let len = cx.items.charged(id).0;
-            bytes += len;
-            dropped += 1;
-            self.memory = self.memory.saturating_sub(memory(len));
-            count.went(len);
-            cx.drop(id, Drop::QdiscFull);
-            if dropped >= self.drop_batch || bytes >= fat.1 >> 1 {
-                break;
-            }
-        }
-        flow.vars.count = flow.vars.count.wrapping_add(dropped);
-        flow.backlog = flow.backlog.wrapping_sub(bytes);
-        count.drops += u64::from(dropped);
-        fat.0 as u32
-    }
-
-    pub(super) fn dequeue<C: Classify>(
-        &mut self,
-        count: &mut QueueCount,
-        cx: &mut Context<'_, C>,
-    ) -> Option<ItemId> {
+    fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
         loop {
             let from_new = !self.new.is_empty();
             let number = *if from_new { self.new.front() } else { self.old.front() }?;
@@ -226,23 +239,22 @@ impl FqCodel {
         }
     }
 
-    fn unlist(&mut self, new: bool) {
-        if new {
-            self.new.pop_front()
-        } else {
-            self.old.pop_front()
-        };
-    }
-
-    pub(super) fn tell(&self, count: &mut QueueCount) {
+    fn report(&mut self, count: &mut QueueCount, _: &Counters) {
         count.own[NEW_LEN] = self.new.len() as u64;
         count.own[OLD_LEN] = self.old.len() as u64;
         count.own[MEMORY] = self.memory;
     }
 
-    /// The packets of all queues.
-    pub(super) fn lists(self) -> impl Iterator<Item = List> {
-        self.flows.into_iter().map(|flow| flow.list)
+    fn pass(&mut self, count: &mut QueueCount, _: u32, packets: &[(u32, u32)], _: Nanos) -> usize {
+        if self.can_bypass() { count.pass(packets) } else { 0 }
+    }
+
+    fn pass_all(&mut self, count: &mut QueueCount, _: u32, burst: Lengths<'_>, _: Nanos) -> bool {
+        self.can_bypass() && count.pass_all(burst)
+    }
+
+    fn ignores_priority(&self) -> bool {
+        true
     }
 }
 

@@ -4,6 +4,20 @@
 //! the control thread has published, and takes over what an older one held. It is enqueued to and dequeued from as
 //! `struct Qdisc` is in Linux, whose names the functions have.
 
+/// Does the same to each kind of discipline.
+macro_rules! each {
+    ($kind:expr, $discipline:ident => $done:expr) => {
+        match $kind {
+            Kind::Fifo($discipline) => $done,
+            Kind::PfifoFast($discipline) => $done,
+            Kind::Prio($discipline) => $done,
+            Kind::Tbf($discipline) => $done,
+            Kind::Htb($discipline) => $done,
+            Kind::FqCodel($discipline) => $done,
+        }
+    };
+}
+
 mod build;
 mod clocks;
 mod codel;
@@ -189,6 +203,56 @@ pub(crate) struct Node {
     kind: Kind,
 }
 
+/// The packet that a discipline would give away now, if there is one.
+type Peeked = Option<ItemId>;
+
+/// What a queueing discipline does: `struct Qdisc_ops`. Each has a file of its own. [`Node`] calls it, and has its counters.
+trait Discipline {
+    /// Puts a packet into its queue. `handle` is its own, `major:0`.
+    fn enqueue<C: Classify>(
+        &mut self,
+        count: &mut QueueCount,
+        handle: u32,
+        id: ItemId,
+        cx: &mut Context<'_, C>,
+    ) -> Enqueued;
+
+    /// Takes the packet out that is to leave now.
+    fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId>;
+
+    /// The packet that would leave now. `None`: only dequeueing shows it (`qdisc_peek_dequeued`).
+    fn peek<C: Classify>(&mut self, _: &mut Context<'_, C>) -> Option<Peeked> {
+        None
+    }
+
+    /// [`Node::pass`], where nobody waits.
+    fn pass(&mut self, _: &mut QueueCount, _handle: u32, _: &[(u32, u32)], _: Nanos) -> usize {
+        0
+    }
+
+    /// [`Node::pass_all`], where nobody waits.
+    fn pass_all(&mut self, _: &mut QueueCount, _handle: u32, _: Lengths<'_>, _: Nanos) -> bool {
+        false
+    }
+
+    /// Whether a packet that finds nobody waiting goes by whatever its priority is: `TCQ_F_CAN_BYPASS`. Elsewhere a priority
+    /// can name a class.
+    fn ignores_priority(&self) -> bool {
+        false
+    }
+
+    /// [`Node::passes`], where nobody waits.
+    fn passes(&self) -> Option<u32> {
+        None
+    }
+
+    /// Writes counters of its own, and has those below it do so.
+    fn report(&mut self, _: &mut QueueCount, _: &Counters) {}
+
+    /// What is below it.
+    fn each_child(&mut self, _: impl FnMut(&mut Node)) {}
+}
+
 #[derive(Debug)]
 enum Kind {
     Fifo(Fifo),
@@ -217,14 +281,7 @@ impl Node {
         }
         self.changed = true;
         let Self { count, kind, handle, .. } = self;
-        match kind {
-            Kind::Fifo(fifo) if fifo.can_bypass() => count.pass(packets),
-            Kind::PfifoFast(_) => count.pass(packets),
-            Kind::FqCodel(fq_codel) if fq_codel.can_bypass() => count.pass(packets),
-            Kind::Tbf(tbf) => tbf.pass(count, packets, now),
-            Kind::Htb(htb) => htb.pass(count, *handle, packets, now),
-            Kind::Fifo(_) | Kind::FqCodel(_) | Kind::Prio(_) => 0,
-        }
+        each!(kind, discipline => discipline.pass(count, *handle, packets, now))
     }
 
     /// Lets a whole burst go by if every packet of it finds nobody waiting and may leave at once, and counts it: the same
@@ -235,34 +292,21 @@ impl Node {
             return false;
         }
         let Self { count, kind, handle, .. } = self;
-        let passed = match kind {
-            Kind::Fifo(fifo) => fifo.can_bypass() && count.pass_all(burst),
-            Kind::PfifoFast(_) => count.pass_all(burst),
-            Kind::FqCodel(fq_codel) => fq_codel.can_bypass() && count.pass_all(burst),
-            Kind::Htb(htb) => htb.pass_all(count, *handle, burst, now),
-            Kind::Tbf(_) | Kind::Prio(_) => false,
-        };
+        let passed = each!(kind, discipline => discipline.pass_all(count, *handle, burst, now));
         self.changed |= passed;
         passed
     }
 
-    /// Whether the priority of a packet that finds nobody waiting makes no difference: `TCQ_F_CAN_BYPASS`.
+    /// Whether the priority of a packet that finds nobody waiting makes no difference.
     #[inline]
     pub(crate) fn passes_any_priority(&self) -> bool {
-        match self.kind {
-            Kind::Fifo(_) | Kind::PfifoFast(_) | Kind::FqCodel(_) | Kind::Tbf(_) => true,
-            // A priority can name a class.
-            Kind::Htb(_) | Kind::Prio(_) => false,
-        }
+        each!(&self.kind, discipline => discipline.ignores_priority())
     }
 
     /// The longest packet that goes through it at once if it holds none. `None`: none does, or not only by its length.
     #[inline]
     fn passes(&self) -> Option<u32> {
-        match &self.kind {
-            Kind::Fifo(fifo) if self.count.queued == 0 => fifo.passes(),
-            _ => None,
-        }
+        if self.count.queued == 0 { each!(&self.kind, discipline => discipline.passes()) } else { None }
     }
 
     /// Counts a packet that the worker has no room to hold.
@@ -275,14 +319,7 @@ impl Node {
     pub(crate) fn enqueue<C: Classify>(&mut self, id: ItemId, cx: &mut Context<'_, C>) -> Enqueued {
         self.changed = true;
         let Self { count, kind, handle, .. } = self;
-        match kind {
-            Kind::Fifo(fifo) => fifo.enqueue(count, id, cx),
-            Kind::PfifoFast(fifos) => fifos.enqueue(count, id, cx),
-            Kind::Prio(prio) => prio.enqueue(count, *handle, id, cx),
-            Kind::Tbf(tbf) => tbf.enqueue(count, id, cx),
-            Kind::Htb(htb) => htb.enqueue(count, *handle, id, cx),
-            Kind::FqCodel(fq_codel) => fq_codel.enqueue(count, *handle, id, cx),
-        }
+        each!(kind, discipline => discipline.enqueue(count, *handle, id, cx))
     }
 
     /// The packet that is to leave now, if there is one: `qdisc_dequeue_peeked`.
@@ -301,14 +338,7 @@ impl Node {
         }
         self.changed = true;
         let Self { count, kind, .. } = self;
-        match kind {
-            Kind::Fifo(fifo) => fifo.dequeue(count, cx),
-            Kind::PfifoFast(fifos) => fifos.dequeue(count, cx),
-            Kind::Prio(prio) => prio.dequeue(count, cx),
-            Kind::Tbf(tbf) => tbf.dequeue(count, cx),
-            Kind::Htb(htb) => htb.dequeue(count, cx),
-            Kind::FqCodel(fq_codel) => fq_codel.dequeue(count, cx),
-        }
+        each!(kind, discipline => discipline.dequeue(count, cx))
     }
 
     /// The packet that would leave now: `qdisc->ops->peek`.
@@ -316,32 +346,21 @@ impl Node {
         if self.peeked.is_some() {
             return self.peeked;
         }
-        match &mut self.kind {
-            Kind::Fifo(fifo) => fifo.peek(),
-            Kind::PfifoFast(fifos) => fifos.peek(),
-            Kind::Prio(prio) => prio.peek(cx),
-            // `qdisc_peek_dequeued`
-            Kind::Tbf(_) | Kind::Htb(_) | Kind::FqCodel(_) => {
-                let id = self.dequeue_next(cx)?;
-                self.count.came(cx.items.charged(id).0);
-                self.peeked = Some(id);
-                self.peeked
-            }
+        if let Some(peeked) = each!(&mut self.kind, discipline => discipline.peek(cx)) {
+            return peeked;
         }
+        let id = self.dequeue_next(cx)?;
+        self.count.came(cx.items.charged(id).0);
+        self.peeked = Some(id);
+        self.peeked
     }
 
-    /// Tells others what has been counted.
-    pub(crate) fn tell(&mut self, counters: &Counters) {
+    /// Writes what has been counted where others read it.
+    pub(crate) fn report(&mut self, counters: &Counters) {
         if !std::mem::take(&mut self.changed) {
             return;
         }
-        match &mut self.kind {
-            Kind::Fifo(_) | Kind::PfifoFast(_) => {}
-            Kind::FqCodel(fq_codel) => fq_codel.tell(&mut self.count),
-            Kind::Prio(prio) => prio.tell(counters),
-            Kind::Tbf(tbf) => tbf.tell(counters),
-            Kind::Htb(htb) => htb.tell(counters),
-        }
+        each!(&mut self.kind, discipline => discipline.report(&mut self.count, counters));
         counters.set_queue(self.queue, &self.count);
     }
 }

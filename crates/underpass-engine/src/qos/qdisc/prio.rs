@@ -1,7 +1,7 @@
 //! `prio`: `net/sched/sch_prio.c`.
 
 use super::items::ItemId;
-use super::{Class, Classify, Context, Enqueued, Node};
+use super::{Class, Classify, Context, Discipline, Enqueued, Node, Peeked};
 use crate::counters::{Counters, QueueCount};
 use crate::drops::Drop;
 use crate::tables::HookId;
@@ -16,7 +16,25 @@ pub(super) struct Prio {
 const MAJOR: u32 = 0xffff_0000;
 
 impl Prio {
-    pub(super) fn enqueue<C: Classify>(
+    /// `prio_classify`. What an action has dropped or taken away has none.
+    fn band<C: Classify>(&self, handle: u32, id: ItemId, cx: &mut Context<'_, C>) -> Result<usize, Class> {
+        let priority = cx.items.get(id).map_or(0, |item| item.priority);
+        let mapped = |priority: u32| usize::from(self.priomap[priority as usize % self.priomap.len()]);
+        let mut class = priority;
+        if priority & MAJOR != handle {
+            class = match self.filters.map_or(Class::None, |filters| cx.classify(filters, id)) {
+                Class::None => return Ok(mapped(if priority & MAJOR == 0 { priority } else { 0 })),
+                Class::Class(class) => class,
+                taken => return Err(taken),
+            };
+        }
+        let band = (class & !MAJOR).wrapping_sub(1) as usize;
+        Ok(if band < self.bands.len() { band } else { mapped(0) })
+    }
+}
+
+impl Discipline for Prio {
+    fn enqueue<C: Classify>(
         &mut self,
         count: &mut QueueCount,
         handle: u32,
@@ -51,27 +69,7 @@ impl Prio {
         enqueued
     }
 
-    /// `prio_classify`. What an action has dropped or taken away has none.
-    fn band<C: Classify>(&self, handle: u32, id: ItemId, cx: &mut Context<'_, C>) -> Result<usize, Class> {
-        let priority = cx.items.get(id).map_or(0, |item| item.priority);
-        let mapped = |priority: u32| usize::from(self.priomap[priority as usize % self.priomap.len()]);
-        let mut class = priority;
-        if priority & MAJOR != handle {
-            class = match self.filters.map_or(Class::None, |filters| cx.classify(filters, id)) {
-                Class::None => return Ok(mapped(if priority & MAJOR == 0 { priority } else { 0 })),
-                Class::Class(class) => class,
-                taken => return Err(taken),
-            };
-        }
-        let band = (class & !MAJOR).wrapping_sub(1) as usize;
-        Ok(if band < self.bands.len() { band } else { mapped(0) })
-    }
-
-    pub(super) fn dequeue<C: Classify>(
-        &mut self,
-        count: &mut QueueCount,
-        cx: &mut Context<'_, C>,
-    ) -> Option<ItemId> {
+    fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
         for node in &mut self.bands {
             if let Some(id) = count.below(cx, |cx| node.dequeue(cx)) {
                 let charged = cx.items.charged(id);
@@ -83,11 +81,15 @@ impl Prio {
         None
     }
 
-    pub(super) fn peek<C: Classify>(&mut self, cx: &mut Context<'_, C>) -> Option<ItemId> {
-        self.bands.iter_mut().find_map(|node| node.peek(cx))
+    fn peek<C: Classify>(&mut self, cx: &mut Context<'_, C>) -> Option<Peeked> {
+        Some(self.bands.iter_mut().find_map(|node| node.peek(cx)))
     }
 
-    pub(super) fn tell(&mut self, counters: &Counters) {
-        self.bands.iter_mut().for_each(|node| node.tell(counters));
+    fn report(&mut self, _: &mut QueueCount, counters: &Counters) {
+        self.bands.iter_mut().for_each(|node| node.report(counters));
+    }
+
+    fn each_child(&mut self, each: impl FnMut(&mut Node)) {
+        self.bands.iter_mut().for_each(each);
     }
 }

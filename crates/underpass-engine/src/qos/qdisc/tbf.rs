@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::clocks::Clocks;
 use super::items::{Item, ItemId};
-use super::{Classify, Context, Enqueued, Node};
+use super::{Classify, Context, Discipline, Enqueued, Node};
 use crate::counters::{Counters, QueueCount};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
@@ -30,32 +30,6 @@ pub(super) struct Tbf {
 }
 
 impl Tbf {
-    pub(super) fn enqueue<C: Classify>(
-        &mut self,
-        count: &mut QueueCount,
-        id: ItemId,
-        cx: &mut Context<'_, C>,
-    ) -> Enqueued {
-        let len = cx.items.charged(id).0;
-        if len > self.max_size {
-            let packet = cx.items.get(id).and_then(|item| item.packet.as_ref());
-            if packet.is_some_and(|packet| packet.fits(self.max_size as usize)) {
-                return self.enqueue_parts(count, id, cx);
-            }
-            count.drops += 1;
-            cx.drop(id, Drop::QdiscTooBig);
-            return Enqueued::Dropped;
-        }
-        let Self { child, .. } = self;
-        let enqueued = count.below(cx, |cx| child.enqueue(id, cx));
-        match enqueued {
-            Enqueued::Queued => count.came(len),
-            Enqueued::Dropped => count.drops += 1,
-            Enqueued::Stolen => {}
-        }
-        enqueued
-    }
-
     /// Cuts a segment that the bucket has no room for: `tbf_segment`.
     #[cold]
     fn enqueue_parts<C: Classify>(
@@ -106,38 +80,6 @@ impl Tbf {
         Enqueued::Queued
     }
 
-    /// Those of the first packets that may leave at once: [`Node::pass`].
-    pub(super) fn pass(&mut self, count: &mut QueueCount, packets: &[(u32, u32)], now: Nanos) -> usize {
-        let Some(longest) = self.child.passes() else { return 0 };
-        let longest = longest.min(self.max_size);
-        let paid = packets.iter().take_while(|(len, _)| *len <= longest && self.pay(*len, now).is_ok());
-        let number = paid.count();
-        let passed = packets.get(..number).unwrap_or_default();
-        self.child.changed |= number > 0;
-        self.child.count.pass(passed);
-        count.pass(passed)
-    }
-
-    pub(super) fn dequeue<C: Classify>(
-        &mut self,
-        count: &mut QueueCount,
-        cx: &mut Context<'_, C>,
-    ) -> Option<ItemId> {
-        let Self { child, .. } = self;
-        let id = count.below(cx, |cx| child.peek(cx))?;
-        let charged = cx.items.charged(id);
-        if let Err(due) = self.pay(charged.0, cx.now) {
-            cx.wait_until(due);
-            count.overlimits += 1;
-            return None;
-        }
-        let Self { child, .. } = self;
-        let id = count.below(cx, |cx| child.dequeue(cx))?;
-        count.went(charged.0);
-        count.sent(charged);
-        Some(id)
-    }
-
     /// Takes what a packet of `len` bytes costs from the buckets.
     ///
     /// # Errors
@@ -172,8 +114,72 @@ impl Tbf {
         (self.tokens, self.peak_tokens, self.at) = (tokens, peak_tokens, now);
         Ok(())
     }
+}
 
-    pub(super) fn tell(&mut self, counters: &Counters) {
-        self.child.tell(counters);
+impl Discipline for Tbf {
+    fn enqueue<C: Classify>(
+        &mut self,
+        count: &mut QueueCount,
+        _: u32,
+        id: ItemId,
+        cx: &mut Context<'_, C>,
+    ) -> Enqueued {
+        let len = cx.items.charged(id).0;
+        if len > self.max_size {
+            let packet = cx.items.get(id).and_then(|item| item.packet.as_ref());
+            if packet.is_some_and(|packet| packet.fits(self.max_size as usize)) {
+                return self.enqueue_parts(count, id, cx);
+            }
+            count.drops += 1;
+            cx.drop(id, Drop::QdiscTooBig);
+            return Enqueued::Dropped;
+        }
+        let Self { child, .. } = self;
+        let enqueued = count.below(cx, |cx| child.enqueue(id, cx));
+        match enqueued {
+            Enqueued::Queued => count.came(len),
+            Enqueued::Dropped => count.drops += 1,
+            Enqueued::Stolen => {}
+        }
+        enqueued
+    }
+
+    fn pass(&mut self, count: &mut QueueCount, _: u32, packets: &[(u32, u32)], now: Nanos) -> usize {
+        let Some(longest) = self.child.passes() else { return 0 };
+        let longest = longest.min(self.max_size);
+        let paid = packets.iter().take_while(|(len, _)| *len <= longest && self.pay(*len, now).is_ok());
+        let number = paid.count();
+        let passed = packets.get(..number).unwrap_or_default();
+        self.child.changed |= number > 0;
+        self.child.count.pass(passed);
+        count.pass(passed)
+    }
+
+    fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
+        let Self { child, .. } = self;
+        let id = count.below(cx, |cx| child.peek(cx))?;
+        let charged = cx.items.charged(id);
+        if let Err(due) = self.pay(charged.0, cx.now) {
+            cx.wait_until(due);
+            count.overlimits += 1;
+            return None;
+        }
+        let Self { child, .. } = self;
+        let id = count.below(cx, |cx| child.dequeue(cx))?;
+        count.went(charged.0);
+        count.sent(charged);
+        Some(id)
+    }
+
+    fn report(&mut self, _: &mut QueueCount, counters: &Counters) {
+        self.child.report(counters);
+    }
+
+    fn ignores_priority(&self) -> bool {
+        true
+    }
+
+    fn each_child(&mut self, mut each: impl FnMut(&mut Node)) {
+        each(&mut self.child);
     }
 }

@@ -139,7 +139,7 @@ impl Bed {
             }
         }
         all(&mut self.node);
-        self.node.tell(&counters);
+        self.node.report(&counters);
         counters.read_queue(QueueId(queue))
     }
 }

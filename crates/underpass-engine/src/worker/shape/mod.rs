@@ -317,7 +317,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let passed = shaper.node.pass_all(lengths, view.now);
         if passed && !shaper.pending {
             // Nothing waits there that would have to be served.
-            shaper.node.tell(&self.counters);
+            shaper.node.report(&self.counters);
         }
         passed
     }

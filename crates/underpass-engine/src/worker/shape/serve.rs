@@ -159,7 +159,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         self.drop_refused(trace);
         shaper.pending = false;
-        shaper.node.tell(&self.counters);
+        shaper.node.report(&self.counters);
         match shaper.node.len() {
             0 => self.shape.due.remove(id),
             // Nothing that waits knows for how long: not for ever.

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use super::clocks::Clocks;
 use super::items::{ItemId, List};
 use super::ring::Ring;
-use super::{Class as Verdict, Classify, Context, Enqueued, Heap, Node};
+use super::{Class as Verdict, Classify, Context, Discipline, Enqueued, Heap, Node};
 use crate::counters::{Counters, QueueCount, QueueId};
 use crate::drops::Drop;
 use crate::limiter::Nanos;
-use crate::qos::Rate;
+use crate::qos::{Lengths, Rate};
 use crate::tables::{HTB_DEPTH, HTB_PRIORITIES, HookId};
 
 /// The most time that is looked back at, in nanoseconds: `mbuffer`.
@@ -263,56 +263,6 @@ impl Htb {
         (self.class(index)?.level == 0).then_some(index)
     }
 
-    pub(super) fn enqueue<C: Classify>(
-        &mut self,
-        count: &mut QueueCount,
-        handle: u32,
-        id: ItemId,
-        cx: &mut Context<'_, C>,
-    ) -> Enqueued {
-        let len = cx.items.charged(id).0;
-        match self.classify(handle, id, cx) {
-            To::Direct if self.direct.len < self.direct_limit => {
-                self.direct.push(cx.items, id);
-                self.direct_bytes += u64::from(len);
-                count.own[DIRECT] += 1;
-            }
-            To::Direct => {
-                count.drops += 1;
-                cx.drop(id, Drop::QdiscFull);
-                return Enqueued::Dropped;
-            }
-            To::Leaf(index) => {
-                self.note(index);
-                let Some(Class { leaf: Some(leaf), state, .. }) = self.classes.get_mut(index as usize) else {
-                    count.drops += 1;
-                    cx.drop(id, Drop::QdiscFull);
-                    return Enqueued::Dropped;
-                };
-                match count.below(cx, |cx| leaf.enqueue(id, cx)) {
-                    Enqueued::Queued => self.activate(index),
-                    Enqueued::Dropped => {
-                        count.drops += 1;
-                        state.count.drops += 1;
-                        return Enqueued::Dropped;
-                    }
-                    Enqueued::Stolen => return Enqueued::Stolen,
-                }
-            }
-            To::Verdict(Verdict::Stolen) => {
-                cx.items.take(id);
-                return Enqueued::Stolen;
-            }
-            To::Verdict(_) => {
-                count.drops += 1;
-                cx.drop(id, Drop::QdiscAction);
-                return Enqueued::Dropped;
-            }
-        }
-        count.came(len);
-        Enqueued::Queued
-    }
-
     /// Remembers that a class has counters to tell of.
     #[inline(always)]
     fn note(&mut self, index: u32) {
@@ -434,42 +384,6 @@ impl Htb {
         }
     }
 
-    pub(super) fn dequeue<C: Classify>(
-        &mut self,
-        count: &mut QueueCount,
-        cx: &mut Context<'_, C>,
-    ) -> Option<ItemId> {
-        if let Some(id) = self.direct.pop(cx.items) {
-            let charged = cx.items.charged(id);
-            self.direct_bytes = self.direct_bytes.saturating_sub(charged.0.into());
-            count.sent(charged);
-            count.went(charged.0);
-            return Some(id);
-        }
-        let now = cx.now;
-        let mut due = None;
-        for level in 0..HTB_DEPTH {
-            due = match (due, self.do_events(count, level, now)) {
-                (Some(a), Some(b)) => Some(Nanos::min(a, b)),
-                (a, b) => a.or(b),
-            };
-            let mut mask = self.levels.get(level).map_or(0, |level| level.mask);
-            while mask != 0 {
-                let prio = mask.trailing_zeros() as usize;
-                mask &= mask - 1;
-                if let Some((id, charged)) = self.dequeue_row(count, level, prio, cx) {
-                    count.sent(charged);
-                    count.went(charged.0);
-                    return Some(id);
-                }
-            }
-        }
-        if let Some(due) = due {
-            cx.wait_until(due);
-        }
-        None
-    }
-
     /// `htb_dequeue_tree`.
     fn dequeue_row<C: Classify>(
         &mut self,
@@ -524,8 +438,92 @@ impl Htb {
         }
         None
     }
+}
 
-    pub(super) fn tell(&mut self, counters: &Counters) {
+impl Discipline for Htb {
+    fn enqueue<C: Classify>(
+        &mut self,
+        count: &mut QueueCount,
+        handle: u32,
+        id: ItemId,
+        cx: &mut Context<'_, C>,
+    ) -> Enqueued {
+        let len = cx.items.charged(id).0;
+        match self.classify(handle, id, cx) {
+            To::Direct if self.direct.len < self.direct_limit => {
+                self.direct.push(cx.items, id);
+                self.direct_bytes += u64::from(len);
+                count.own[DIRECT] += 1;
+            }
+            To::Direct => {
+                count.drops += 1;
+                cx.drop(id, Drop::QdiscFull);
+                return Enqueued::Dropped;
+            }
+            To::Leaf(index) => {
+                self.note(index);
+                let Some(Class { leaf: Some(leaf), state, .. }) = self.classes.get_mut(index as usize) else {
+                    count.drops += 1;
+                    cx.drop(id, Drop::QdiscFull);
+                    return Enqueued::Dropped;
+                };
+                match count.below(cx, |cx| leaf.enqueue(id, cx)) {
+                    Enqueued::Queued => self.activate(index),
+                    Enqueued::Dropped => {
+                        count.drops += 1;
+                        state.count.drops += 1;
+                        return Enqueued::Dropped;
+                    }
+                    Enqueued::Stolen => return Enqueued::Stolen,
+                }
+            }
+            To::Verdict(Verdict::Stolen) => {
+                cx.items.take(id);
+                return Enqueued::Stolen;
+            }
+            To::Verdict(_) => {
+                count.drops += 1;
+                cx.drop(id, Drop::QdiscAction);
+                return Enqueued::Dropped;
+            }
+        }
+        count.came(len);
+        Enqueued::Queued
+    }
+
+    fn dequeue<C: Classify>(&mut self, count: &mut QueueCount, cx: &mut Context<'_, C>) -> Option<ItemId> {
+        if let Some(id) = self.direct.pop(cx.items) {
+            let charged = cx.items.charged(id);
+            self.direct_bytes = self.direct_bytes.saturating_sub(charged.0.into());
+            count.sent(charged);
+            count.went(charged.0);
+            return Some(id);
+        }
+        let now = cx.now;
+        let mut due = None;
+        for level in 0..HTB_DEPTH {
+            due = match (due, self.do_events(count, level, now)) {
+                (Some(a), Some(b)) => Some(Nanos::min(a, b)),
+                (a, b) => a.or(b),
+            };
+            let mut mask = self.levels.get(level).map_or(0, |level| level.mask);
+            while mask != 0 {
+                let prio = mask.trailing_zeros() as usize;
+                mask &= mask - 1;
+                if let Some((id, charged)) = self.dequeue_row(count, level, prio, cx) {
+                    count.sent(charged);
+                    count.went(charged.0);
+                    return Some(id);
+                }
+            }
+        }
+        if let Some(due) = due {
+            cx.wait_until(due);
+        }
+        None
+    }
+
+    fn report(&mut self, _: &mut QueueCount, counters: &Counters) {
         while let Some(index) = self.changed.pop() {
             let Some(class) = self.classes.get_mut(index as usize) else { continue };
             class.changed = false;
@@ -534,9 +532,21 @@ impl Htb {
             count.own[CTOKENS] = *ctokens as u64;
             if let Some(leaf) = &mut class.leaf {
                 (count.backlog, count.queued) = (leaf.count.backlog, leaf.count.queued);
-                leaf.tell(counters);
+                leaf.report(counters);
             }
             counters.set_queue(class.queue, count);
         }
+    }
+
+    fn pass(&mut self, count: &mut QueueCount, handle: u32, packets: &[(u32, u32)], now: Nanos) -> usize {
+        self.pass_first(count, handle, packets, now)
+    }
+
+    fn pass_all(&mut self, count: &mut QueueCount, handle: u32, burst: Lengths<'_>, now: Nanos) -> bool {
+        self.pass_burst(count, handle, burst, now)
+    }
+
+    fn each_child(&mut self, each: impl FnMut(&mut Node)) {
+        self.classes.iter_mut().filter_map(|class| class.leaf.as_mut()).for_each(each);
     }
 }

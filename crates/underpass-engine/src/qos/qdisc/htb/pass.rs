@@ -12,7 +12,7 @@ use crate::tables::HTB_DEPTH;
 impl Htb {
     /// Those of the first packets that may leave at once, by the direct queue or by the rate of the class that takes
     /// what no filter takes: [`Node::pass`]. What each class is charged is added up, as all leave at the same time.
-    pub(in crate::qos::qdisc) fn pass(
+    pub(super) fn pass_first(
         &mut self,
         count: &mut QueueCount,
         handle: u32,
@@ -96,7 +96,7 @@ impl Htb {
 
     /// Lets a whole burst go by if the class that takes what no filter takes, and each above it, has tokens for all of it:
     /// [`Node::pass_all`].
-    pub(in crate::qos::qdisc) fn pass_all(
+    pub(super) fn pass_burst(
         &mut self,
         count: &mut QueueCount,
         handle: u32,
