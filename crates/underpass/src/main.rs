@@ -151,31 +151,48 @@ mod tests {
         assert!(count > 30, "{count} files");
     }
 
-    /// Each step of the way to a new behaviour names what is in the files that it names.
-    #[test]
-    fn the_way_to_a_behaviour_leads_to_it() {
-        let sources = sources();
-        let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
-        let (_, section) = page.split_once("## Add an SRv6 behaviour").unwrap();
-        let (steps, _) = section.split_once("\n`ip` has to").unwrap();
-        let mut count = 0;
-        for step in steps.split("\n\n").flat_map(|part| part.split(". **")).skip(1) {
-            let (files, names): (Vec<_>, Vec<_>) = quoted(step).partition(|name| name.contains(".rs"));
-            let read =
-                |name: &&str| sources.iter().find(|source| source.ends_with(name)).map(fs::read_to_string);
-            let texts: String = files.iter().filter_map(read).map(Result::unwrap).collect();
-            // What has a space is a command.
-            for name in names.into_iter().filter(|name| !name.contains(' ')) {
-                let last = name.rsplit("::").next().unwrap().trim_end_matches('*');
-                let found = match last.starts_with(|c: char| c.is_ascii_lowercase()) {
-                    true => ["(", "<"].iter().any(|end| texts.contains(&format!("fn {last}{end}"))),
-                    false => texts.contains(last),
-                };
-                count += 1;
-                assert!(found, "{name} is not in {files:?}");
+    /// The numbered steps of a section: each with the lines that belong to it.
+    fn steps(section: &str) -> Vec<String> {
+        let mut steps = Vec::<String>::new();
+        for line in section.lines() {
+            if line.starts_with(|c: char| c.is_ascii_digit()) {
+                steps.push(line.to_owned());
+            } else if let (Some(step), true) = (steps.last_mut(), line.starts_with("   ")) {
+                *step += "\n";
+                *step += line;
             }
         }
-        assert!(count > 20, "{count} names");
+        steps
+    }
+
+    /// Each step of a guide names what is in the files that it names.
+    #[test]
+    fn guides_lead_to_what_they_name() {
+        let sources = sources();
+        let page = fs::read_to_string(root().join("CONTRIBUTING.md")).unwrap();
+        for (title, least) in [("an SRv6 behaviour", 20), ("a tunnel kind", 25), ("a qdisc", 20)] {
+            let (_, section) = page.split_once(&format!("## Add {title}\n")).unwrap();
+            let (section, _) = section.split_once("\n## ").unwrap();
+            let mut count = 0;
+            for step in steps(section) {
+                let (files, names): (Vec<_>, Vec<_>) = quoted(&step).partition(|name| name.contains(".rs"));
+                let read = |name: &&str| {
+                    sources.iter().find(|source| source.ends_with(name)).map(fs::read_to_string)
+                };
+                let texts: String = files.iter().filter_map(read).map(Result::unwrap).collect();
+                // What has a space is code, what has a slash a directory.
+                for name in names.into_iter().filter(|name| !name.contains([' ', '/', '.'])) {
+                    let last = name.rsplit("::").next().unwrap().trim_end_matches('*');
+                    let found = match last.starts_with(|c: char| c.is_ascii_lowercase()) {
+                        true => ["(", "<"].iter().any(|end| texts.contains(&format!("fn {last}{end}"))),
+                        false => texts.contains(last),
+                    };
+                    count += 1;
+                    assert!(found, "{title}: {name} is not in {files:?}");
+                }
+            }
+            assert!(count > least, "{title}: {count} names");
+        }
     }
 
     /// A table of figures stands below the command that prints it: in its section, or at the top of its page.
