@@ -38,7 +38,7 @@ pub(crate) use change::{Place, delete, new};
 pub(crate) use compile::NextHopKey;
 pub(crate) use dump::dump;
 pub(crate) use get::get;
-pub(crate) use info::{Hop, Info, Origin, Ways};
+pub(crate) use info::{Hop, Info, InfoId, Origin, Ways};
 pub(crate) use lookup::Flow;
 pub(crate) use publish::Scope;
 pub(crate) use rule::{

@@ -71,6 +71,9 @@ fn seeds() -> Vec<Vec<u8>> {
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>();
     seeds.push([&[5, 24, 0, 2, 0][..], &words(&[0, 0, 2, 0, 0])].concat());
     seeds.push([&[0, 36, 0, 5, 0, 1, 0, 1, 0][..], &words(&[0; 7])].concat());
+    // `tunnel_key set` of two addresses with an id: kind 11.
+    let ends = [[8, 0, 7, 0, 0, 0, 0, 7], [8, 0, 3, 0, 10, 0, 0, 1], [8, 0, 4, 0, 10, 0, 0, 2]].concat();
+    seeds.push([&[11][..], &ends, &[28, 0, 2, 0], &words(&[0, 0, 3, 0, 0, 1])].concat());
     // `flower` of an address, and `basic` with one ematch `u32`.
     seeds.push(vec![2, 6, 0, 8, 0, 8, 0, 0, 0, 8, 0, 12, 0, 10, 0, 0, 1, 8, 0, 13, 0, 255, 255, 255, 0]);
     let ematch = [&[28, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0, 0][..], &words(&[0xff, 10, 12, 0])].concat();

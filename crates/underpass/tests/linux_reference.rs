@@ -302,6 +302,12 @@ fn filters_as_in_linux() {
     as_recorded("filter");
 }
 
+/// Actions of `tunnel_key`: made, changed, shown, shared, deleted, flushed, and what is refused of them.
+#[test]
+fn tunnel_keys_as_in_linux() {
+    as_recorded("tunnel_key");
+}
+
 /// Blocks of filters that hooks share, traffic control at dummies and VRFs, and the largest number of everything.
 #[test]
 fn blocks_as_in_linux() {

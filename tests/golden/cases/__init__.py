@@ -25,6 +25,7 @@ from . import (  # noqa: F401
     rpl,
     segments,
     tunnel,
+    tunnel_key,
     tunnel_out,
     tunnel_qos,
 )

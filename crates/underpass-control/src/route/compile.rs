@@ -14,7 +14,7 @@ use underpass_netlink::mpls::stack;
 use underpass_netlink::{Encap, tunnel};
 
 use super::compiled::{ActionKey, Compiled, Holding, Number, Registry};
-use super::info::{Hop, Info, InfoId, Origin, Ways};
+use super::info::{Hop, Info, InfoId, Origin, Tunnel, Ways};
 use super::ioam;
 use super::lookup::type_error;
 use super::publish::Scope;
@@ -69,10 +69,15 @@ const RTAX_MTU: usize = 2;
 /// The index of `lo`.
 const LOOPBACK: u32 = 1;
 
+/// The type of what is no route but compiled as one: the parameters that `tunnel_key` gives to packets for a tunnel.
+const KEYED: u8 = libc::RTN_UNSPEC;
+
 /// What a compilation collects.
 #[derive(Default)]
 pub(super) struct Build {
     holds: Vec<Holding>,
+    /// For packets that are there already, with the Ethernet header that they have inside: [`KEYED`].
+    keyed: bool,
 }
 
 impl Router {
@@ -215,6 +220,7 @@ impl Router {
         let (ids, scope, neighbour) = key;
         let infos: Vec<_> = ids.iter().filter_map(|&id| self.routes.infos.get(id).cloned()).collect();
         let Some(info) = infos.first() else { return Action::Discard(Discard::Blackhole) };
+        build.keyed = info.kind == KEYED;
         let here = matches!(
             info.kind,
             libc::RTN_LOCAL | libc::RTN_ANYCAST | libc::RTN_BROADCAST | libc::RTN_MULTICAST
@@ -385,11 +391,48 @@ impl Router {
         let Some(tunnel) = tunnel else { return Action::Discard(Discard::Blackhole) };
         let ethernet = self.links.get(hop.oif).is_some_and(Link::resolves);
         let next_hop = match hop.gateway {
-            Some(gateway) if ethernet => Some(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
+            Some(gateway) if ethernet && !build.keyed => {
+                Some(self.acquire_next_hop((hop.oif, gateway, mtu), build))
+            }
+            _ if build.keyed => None,
             None if ethernet => return Action::OnLink(self.link_id(hop.oif)),
             _ => None,
         };
         Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu })
+    }
+
+    /// Keeps what is compiled as a route by a tunnel with these parameters; by a tunnel that is not `external`, as one with
+    /// their destination for a gateway.
+    pub(crate) fn acquire_keyed(&mut self, link: u32, given: &IpTunnel) -> InfoId {
+        let (gateway, tunnel) = match self.is_external(link) {
+            false => (Some(given.destination), None),
+            true => {
+                let encap = self.routes.infos.share(Arc::new(Encap::Ip(given.clone())));
+                (None, Some(Tunnel { encap, counter: None, program: None }))
+            }
+        };
+        let hop = Hop { oif: link, gateway, onlink: false, dead: false, weight: 1, tunnel };
+        self.routes.infos.acquire(Info {
+            kind: KEYED,
+            protocol: 0,
+            scope: 0,
+            metric: 0,
+            preference: 0,
+            reject: false,
+            source: None,
+            metrics: None,
+            ways: Ways::Hops([hop].into()),
+            origin: Origin::Own,
+            tos: 0,
+            unknown: 0,
+        })
+    }
+
+    /// Keeps it no more.
+    pub(crate) fn release_keyed(&mut self, id: InfoId) {
+        if let Some(info) = self.routes.infos.release(id) {
+            self.discard_compiled(id, &info);
+        }
     }
 
     /// A tunnel that is a route's alone, by a device; `given`: the route says its parameters.

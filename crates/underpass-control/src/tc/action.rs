@@ -5,6 +5,7 @@
 
 mod compile;
 mod request;
+mod tunnel_key;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -49,6 +50,8 @@ pub(crate) struct Action {
     installed: Instant,
     id: TcActionId,
     counter: TcCounterId,
+    /// What it says to tunnels: `tunnel_key`.
+    ways: Vec<tunnel_key::Way>,
 }
 
 /// All actions.
@@ -197,7 +200,9 @@ impl Router {
             return Ok((wanted, Made::Bound));
         }
         if existing && !context.replace {
-            return Err(Refusal::errno(EEXIST));
+            let Config::TunnelKey(key) = &config else { return Err(Refusal::errno(EEXIST)) };
+            key.check()?;
+            return Err(Refusal::new(EEXIST, "TC IDR already exists"));
         }
         let old = self.actions.by_name.get(&wanted).filter(|_| existing);
         let estimator = context.estimator.or(old.and_then(|old| old.estimator));
@@ -222,7 +227,7 @@ impl Router {
                 self.release_chain(block, chain);
             }
             self.dress(wanted, entry);
-            self.publish_action(wanted);
+            self.publish_keyed(wanted);
             return Ok((wanted, Made::Changed));
         }
         let name = match wanted.index {
@@ -244,9 +249,11 @@ impl Router {
             installed: Instant::now(),
             id: TcActionId(u32::MAX),
             counter,
+            ways: Vec::new(),
         };
         action.id = self.engine.add_tc_action(self.compile_action(&action));
         self.actions.by_name.insert(name, action);
+        self.publish_keyed(name);
         self.dress(name, entry);
         Ok((name, Made::New))
     }
@@ -307,6 +314,11 @@ impl Router {
             }
             Config::Skbedit(skbedit) => {
                 skbedit.check()?;
+                control()?;
+                Ok(config)
+            }
+            Config::TunnelKey(key) => {
+                key.check()?;
                 control()?;
                 Ok(config)
             }
@@ -418,6 +430,7 @@ impl Router {
         if let Some(action) = self.actions.remove(name) {
             self.engine.remove_tc_action(action.id);
             self.engine.remove_tc_counter(action.counter);
+            self.release_ways(action.ways);
             if let Some((block, chain)) = action.goto {
                 self.release_chain(block, chain);
             }

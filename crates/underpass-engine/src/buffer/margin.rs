@@ -62,7 +62,12 @@ pub struct Tag {
     pub headless: u16,
     /// What whoever watches its road calls it; 0: nobody does. It changes nothing of that road.
     pub trace: u32,
+    /// The `tunnel_key` action that has last said what a tunnel puts before it, plus 1, or [`NO_TUNNEL_KEY`]; 0: none has.
+    pub tunnel: u32,
 }
+
+/// [`Tag::tunnel`] of a packet that has lost its parameters: `tunnel_key unset`.
+pub(crate) const NO_TUNNEL_KEY: u32 = u32::MAX;
 
 /// An [`Offload`] in the margin: `start` counts from the start of the slot, so that it stays right when
 /// headers come and go.
@@ -147,6 +152,15 @@ impl Packet {
     /// Another packet has taken its place, which is watched as it was: nothing else goes along with it.
     pub fn untag(&mut self) {
         self.set_tag(Tag { trace: self.tag().trace, ..Tag::default() });
+    }
+
+    /// Loses the parameters that `tunnel_key` has given to it: the routes say where it goes on.
+    #[inline]
+    pub(crate) fn forget_key(&mut self) {
+        let tag = self.tag();
+        if tag.tunnel != 0 {
+            self.set_tag(Tag { tunnel: 0, ..tag });
+        }
     }
 
     /// Takes over what goes along with the packet that this one is a part of: `ip_copy_metadata`.

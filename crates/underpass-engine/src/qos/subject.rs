@@ -17,7 +17,7 @@ const VLAN: usize = 4;
 
 /// The outer header of a packet at an `external` tunnel, as far as filters see it: Linux's `struct ip_tunnel_key`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TunnelKey {
+pub(crate) struct OuterKey {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     /// The key of GRE; 0: none.
@@ -48,7 +48,7 @@ pub(crate) struct Place {
     /// The tunnel that they are to go into.
     pub(crate) tunnel: Option<TunnelId>,
     /// The outer header that they had, or will have.
-    pub(crate) outer: Option<TunnelKey>,
+    pub(crate) outer: Option<OuterKey>,
 }
 
 /// A packet at a place.

@@ -225,6 +225,15 @@ impl StoredTunnel {
         !self.form(inside).has(CLOSED) && self.kind.carries_frames() == (inside == Inside::Frame)
     }
 
+    /// Bytes of the fields of its GRE header that not all have.
+    pub(crate) fn gre_fields(&self) -> u32 {
+        let fields = self.config.transmit;
+        [fields.checksum, fields.key.is_some(), fields.sequence]
+            .into_iter()
+            .map(|there| 4 * u32::from(there))
+            .sum()
+    }
+
     /// What it puts before packets at the most, in bytes, as Linux counts it.
     pub(crate) fn overhead(&self) -> usize {
         let remote = self.config.udp.is_some_and(|udp| udp.gue && udp.remote_checksum);
@@ -275,13 +284,16 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         }
         None => DEFAULT_TTL,
     };
+    // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's.
+    let no_ecn = tunnel.kind.is_over_ipv6() && tunnel.kind.has_gre();
+    let ecn = if no_ecn { 0 } else { 3 };
     let tos = match tunnel.tos {
-        TunnelTos::Fixed(tos) => tos & !3,
+        TunnelTos::Fixed(tos) => tos & !ecn,
         TunnelTos::Inherit(_) if is_ip => {
             open |= TOS;
             0
         }
-        TunnelTos::Inherit(tos) => tos & !3,
+        TunnelTos::Inherit(tos) => tos & !ecn,
     };
     let source = tunnel.sends_from();
     if source.is_unspecified() || tunnel.remote.is_unspecified() {
@@ -289,8 +301,7 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
     }
     if tunnel.kind.is_over_ipv6() {
         open |= OVER_IPV6;
-        if tunnel.kind.has_gre() {
-            // Linux's `ip6gre` has the whole octet copied, or nothing: either is RFC 6040's.
+        if no_ecn {
             open |= NO_ECN;
         }
         let mut outer_header = ipv6::Header::new(v6(source), v6(tunnel.remote), outer, ttl, 0);

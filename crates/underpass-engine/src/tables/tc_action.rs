@@ -2,7 +2,9 @@
 //!
 //! An action is an object of its own; several filters may lead to it, and it counts for all of them.
 
-use super::LinkId;
+use std::net::IpAddr;
+
+use super::{ActionId, LinkId};
 use crate::counters::TcCounterId;
 use crate::limiter::Nanos;
 use crate::qos::RateConfig;
@@ -58,6 +60,8 @@ pub enum TcActionKind {
     Vlan(VlanEdit),
     /// `skbedit`.
     Skbedit(Skbedit),
+    /// `tunnel_key`: the packet gets these parameters, or `unset`.
+    TunnelKey(Option<TunnelKey>),
 }
 
 /// `gact random`: what happens to one of so many packets instead.
@@ -226,4 +230,23 @@ pub struct Skbedit {
     pub mark: Option<(u32, u32)>,
     /// `skb->pkt_type`: 0 for us, 1 broadcast, 2 multicast, 3 other station's.
     pub packet_type: Option<u8>,
+}
+
+/// `tunnel_key set`: what an `external` tunnel puts before a packet that is sent by it. Linux's `struct ip_tunnel_key`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TunnelKey {
+    /// Source of the outer header.
+    pub source: IpAddr,
+    /// Destination of the outer header.
+    pub destination: IpAddr,
+    /// 0: none.
+    pub id: u32,
+    /// TOS or traffic class.
+    pub tos: u8,
+    /// TTL or hop limit; 0: that of the packet.
+    pub ttl: u8,
+    /// Destination port.
+    pub port: u16,
+    /// What that is by each device that takes it: what a route by the device with these parameters does.
+    pub ways: Box<[(LinkId, ActionId)]>,
 }

@@ -9,7 +9,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 use crate::buffer::{Packet, Tag};
 use crate::counters::{Count, Counters, Direction};
 use crate::drops::Drop;
-use crate::qos::TunnelKey;
+use crate::qos::OuterKey;
 use crate::tables::{
     Arrival, FouPayload, Ingress, Inside, LeanEnd, LinkId, LookupId, StoredTunnel, TunnelKind, TunnelRole,
 };
@@ -470,7 +470,7 @@ impl<const COUNT: bool> Path<COUNT> {
             };
             road.packet.set_tag(Tag { headless, ..road.packet.tag() });
             let (source, destination) = (outer.source, outer.destination);
-            let key = || TunnelKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
+            let key = || OuterKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
             self.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
             return Step::AskIn;
         }

@@ -16,12 +16,14 @@ use underpass_packet::ethernet;
 use crate::buffer::{Packet, Tag};
 use crate::drops::Drop;
 use crate::qos::qdisc::{Enqueued, Origin};
-use crate::qos::{Place, TunnelKey};
-use crate::tables::{Inside, Link, LinkId, StoredTunnel, Tunnel, TunnelId, TunnelRole, TunnelTos};
+use crate::qos::{OuterKey, Place};
+use crate::tables::{
+    Action, Inside, Link, LinkId, StoredTunnel, Tunnel, TunnelId, TunnelKind, TunnelRole, TunnelTos,
+};
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
 use crate::tunnel::outer::is_ip;
-use crate::worker::hook::{Asked, apply_type, place_of};
+use crate::worker::hook::{Asked, apply_type, key_of, place_of};
 use crate::worker::metadata::{Extra, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, Road};
 use crate::worker::verdict::Step;
 use crate::worker::{Path, View, ethertype, shape};
@@ -102,12 +104,7 @@ impl<const COUNT: bool> Path<COUNT> {
             let to = (root, shape::Place::Tunnel(tunnel.link));
             return Err(self.wait(view, to, packet, Origin::Into(id), trace) == Enqueued::Dropped);
         }
-        let mut road = Road { packet, ..road };
-        let step = match settle(&mut road, tunnel) {
-            Ok(()) => self.encapsulate_in(view, &mut road, id, trace),
-            Err(reason) => Step::drop(reason),
-        };
-        Ok((road, step))
+        Ok(self.go_in(view, Road { packet, ..road }, (id, tunnel), trace))
     }
 
     /// Sends a packet, a frame or one without an Ethernet header, by the device of a tunnel. Whether its hook or its qdisc
@@ -182,6 +179,7 @@ impl<const COUNT: bool> Path<COUNT> {
         (id, tunnel): (TunnelId, &StoredTunnel),
         trace: &mut T,
     ) -> (Road, Step) {
+        let id = keyed(view, &road.packet, tunnel).unwrap_or(id);
         let step = match settle(&mut road, tunnel) {
             Ok(()) => self.encapsulate_in(view, &mut road, id, trace),
             Err(reason) => Step::drop(reason),
@@ -282,7 +280,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
             }
         };
-        retag(&mut road.packet, |tag| (tag.headless, tag.packet_type) = (0, 0));
+        retag(&mut road.packet, |tag| (tag.headless, tag.packet_type, tag.tunnel) = (0, 0, 0));
         if inside != Inside::Frame {
             // `skbedit ptype`: of frames the address says it.
             match packet_type {
@@ -323,13 +321,13 @@ fn road_from(packet: Packet, id: LinkId, link: &Link) -> Road {
 }
 
 /// What a route says of the outer header, of packets that go into an `external` tunnel.
-fn given(tunnel: &StoredTunnel) -> Option<TunnelKey> {
+fn given(tunnel: &StoredTunnel) -> Option<OuterKey> {
     let Tunnel { role, local, remote, transmit, ttl, tos, .. } = &tunnel.config;
     let tos = match *tos {
         TunnelTos::Fixed(tos) => tos,
         TunnelTos::Inherit(tos) => tos | 1,
     };
-    (*role == TunnelRole::Route).then_some(TunnelKey {
+    (*role == TunnelRole::Route).then_some(OuterKey {
         source: *local,
         destination: *remote,
         id: transmit.key.unwrap_or(0),
@@ -339,11 +337,33 @@ fn given(tunnel: &StoredTunnel) -> Option<TunnelKey> {
     })
 }
 
+/// What a tunnel puts before a packet that `tunnel_key` has given parameters, or has taken them from; `None`: what it puts
+/// before others. Linux: `skb_tunnel_info`, at which only `external` devices look.
+fn keyed(view: &View<'_>, packet: &Packet, tunnel: &StoredTunnel) -> Option<TunnelId> {
+    // Linux: `ipip6_tunnel_xmit`, which does not.
+    let six = tunnel.kind == TunnelKind::Sit && packet.tag().headless == ethernet::IPV6;
+    if packet.tag().tunnel == 0 || six {
+        return None;
+    }
+    let tunnels = view.tables.tunnels();
+    let device = tunnels.of_link(tunnel.link)?;
+    let ways = key_of(view, packet).map_or(&[][..], |key| &key.ways);
+    let way = ways.iter().find(|(link, _)| *link == tunnel.link);
+    match way.and_then(|(_, id)| view.tables.action(*id, view.guard)) {
+        Some(Action::Tunnel(route)) => Some(route.tunnel),
+        // Without parameters of its family the device sends nothing.
+        _ => {
+            let external = tunnels.tunnel(device, view.guard)?.config.role == TunnelRole::External;
+            external.then_some(device)
+        }
+    }
+}
+
 /// Makes what has been asked what goes into a tunnel: what it is may have changed.
 fn settle(road: &mut Road, tunnel: &StoredTunnel) -> Result<(), Drop> {
     let headless = road.packet.tag().headless;
     retag(&mut road.packet, |tag| {
-        (tag.headless, tag.packet_type, tag.nested) = (0, 0, tag.nested & REDIRECTS);
+        (tag.headless, tag.packet_type, tag.nested, tag.tunnel) = (0, 0, tag.nested & REDIRECTS, 0);
     });
     road.extra.flags &= !(LABELLED | OPAQUE);
     if tunnel.kind.carries_frames() {

@@ -10,7 +10,7 @@ use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::offload;
 use crate::path::fragment;
-use crate::tables::{Action, ActionId, Inside, NextHop, StoredTunnel, TunnelKind};
+use crate::tables::{Action, ActionId, Inside, NextHop, StoredTunnel, TunnelKind, TunnelRole};
 use crate::trace::{Event, Trace};
 use crate::tunnel::{dont_fragment, path_mtu};
 use crate::worker::metadata::{OPAQUE, Road, SWITCHED};
@@ -83,8 +83,13 @@ fn fits(view: &View<'_>, road: &mut Road, tunnel: &StoredTunnel, next_hop: &Next
         };
     }
     if over6 {
-        let left = left.max(if version == 6 { LEAST_MTU6 } else { LEAST_MTU4 });
-        return if inner_len > left && matches!(version, 4 | 6) {
+        // What a route or an action adds to the device's GRE header, Linux does not tell of.
+        let given = match (tunnel.config.role, tunnel.kind) {
+            (TunnelRole::Route, TunnelKind::Ip6gre | TunnelKind::Ip6gretap) => tunnel.gre_fields(),
+            _ => 0,
+        };
+        let left = (left + given).max(if version == 6 { LEAST_MTU6 } else { LEAST_MTU4 });
+        return if inner_len + given > left && matches!(version, 4 | 6) {
             told(road, left)
         } else {
             Err(Step::drop(Drop::TooBig))

@@ -7,11 +7,12 @@ use underpass_engine::buffer::Pool;
 use underpass_engine::counters::TcCounterId;
 use underpass_engine::qos::{LinkLayer, RateConfig};
 use underpass_engine::tables::{
-    ANY_PROTOCOL, BasicFilter, Chance, ChanceKind, Classifier, Control, Ematch, EmatchCmp, EmatchCompare,
-    EmatchJoin, EmatchLayer, EmatchTest, EstimatorConfig, FifoLimit, FilterChain, FilterPriority,
-    FlowerFilter, FlowerKey, Fw, FwFilter, Hook, HookId, Link, LinkId, MetaTerm, MetaValue, Mirred, MplsEdit,
-    MplsFields, Outcome, Police, PolicePackets, PoliceRate, Qdisc, QdiscId, QdiscKind, Skbedit, TcAction,
-    TcActionId, TcActionKind, TunnelKind, U32Key, U32Next, U32Node, U32Table, VlanEdit,
+    ANY_PROTOCOL, Action, ActionId, BasicFilter, Chance, ChanceKind, Classifier, Control, Ematch, EmatchCmp,
+    EmatchCompare, EmatchJoin, EmatchLayer, EmatchTest, EstimatorConfig, FifoLimit, FilterChain,
+    FilterPriority, FlowerFilter, FlowerKey, Fw, FwFilter, Hook, HookId, Link, LinkId, MetaTerm, MetaValue,
+    Mirred, MplsEdit, MplsFields, Outcome, Police, PolicePackets, PoliceRate, Qdisc, QdiscId, QdiscKind,
+    Skbedit, TcAction, TcActionId, TcActionKind, Tunnel, TunnelKey, TunnelKind, TunnelRole, TunnelRoute,
+    U32Key, U32Next, U32Node, U32Table, VlanEdit,
 };
 use underpass_packet::{ethernet, protocol};
 
@@ -67,6 +68,8 @@ struct Bench {
     /// Tunnels of IP packets and of frames, and what they queue in.
     tunnels: Vec<LinkId>,
     queues: Vec<QdiscId>,
+    /// What `tunnel_key` makes of each of them.
+    ways: Vec<(LinkId, ActionId)>,
 }
 
 thread_local! {
@@ -88,15 +91,21 @@ impl Bench {
     fn new() -> Self {
         let mut lab = Lab::with_pool(Pool::new(256));
         let ifb = lab.writer.add_link(Link { port: None, ifb: true, ..lab.link(1) });
-        let tunnels: Vec<_> = [TunnelKind::Ipip, TunnelKind::Gretap, TunnelKind::Gre]
+        let roles = [TunnelRole::Device, TunnelRole::Device, TunnelRole::External];
+        let ways: Vec<_> = [TunnelKind::Ipip, TunnelKind::Gretap, TunnelKind::Gre]
             .into_iter()
-            .map(|kind| {
+            .zip(roles)
+            .map(|(kind, role)| {
                 let (link, tunnel) = pair::device(&mut lab, kind, 0);
-                let id = lab.writer.add_tunnel(tunnel);
+                let keyed = lab.writer.add_tunnel(Tunnel { role: TunnelRole::Route, ..tunnel.clone() });
+                let way = TunnelRoute { tunnel: keyed, next_hop: None, mtu: 0 };
+                let way = lab.writer.add_action(Action::Tunnel(way));
+                let id = lab.writer.add_tunnel(Tunnel { role, ..tunnel });
                 pair::route4(&mut lab, [10, 50 + kind as u8, 0, 0].into(), id);
-                link
+                (link, way)
             })
             .collect();
+        let tunnels: Vec<_> = ways.iter().map(|(link, _)| *link).collect();
         let mut links = vec![lab.links[0], lab.links[1], ifb, LinkId(77)];
         links.extend(&tunnels);
         let queues = (1..=2).map(|limit| {
@@ -114,7 +123,7 @@ impl Bench {
         };
         let actions = (0..8).map(|n| lab.writer.add_tc_action(action(n))).collect();
         let hooks = [0; 3].map(|_| lab.writer.add_hook(Hook::default()));
-        Self { lab, links, actions, counters, hooks, tunnels, queues }
+        Self { lab, links, actions, counters, hooks, tunnels, queues, ways }
     }
 
     fn run(&mut self, bytes: &[u8]) {
@@ -181,7 +190,7 @@ impl Bench {
             bottom: dice.some(Dice::bool),
         };
         let protocols = [ethernet::MPLS, ethernet::VLAN, ethernet::IPV4, ethernet::SERVICE_VLAN, 0];
-        let kind = match dice.below(6) {
+        let kind = match dice.below(7) {
             0 => TcActionKind::Gact(dice.some(|dice| Chance {
                 kind: dice.of(&[ChanceKind::Random, ChanceKind::Regular]),
                 one_of: dice.word() as u16,
@@ -223,6 +232,15 @@ impl Bench {
                 3 => VlanEdit::PopEthernet,
                 _ => VlanEdit::PushEthernet { destination: crate::lab::MACS[0], source: [2; 6] },
             }),
+            5 => TcActionKind::TunnelKey(dice.some(|dice| TunnelKey {
+                source: [192, 0, 2, 1].into(),
+                destination: [192, 0, 2, 2].into(),
+                id: dice.word(),
+                tos: dice.byte(),
+                ttl: dice.byte(),
+                port: dice.word() as u16,
+                ways: dice.list(2, |dice| dice.of(&self.ways)).into(),
+            })),
             _ => TcActionKind::Skbedit(Skbedit {
                 priority: dice.some(Dice::word),
                 inherit_dsfield: dice.bool(),

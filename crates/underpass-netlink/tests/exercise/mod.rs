@@ -255,7 +255,7 @@ pub fn tc(bytes: &[u8]) -> bool {
     let Some((&kind, value)) = bytes.split_first() else { return false };
     let offset = message::HEADER as u32;
     let options = Attribute { kind: tc::TCA_OPTIONS, offset, value };
-    match kind % 11 {
+    match kind % 12 {
         0 => u32::Request::parse(&options).is_ok_and(|request| {
             let Ok(selector) = request.selector() else { return false };
             let keys = selector.keys.len();

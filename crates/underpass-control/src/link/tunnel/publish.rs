@@ -51,6 +51,11 @@ impl Tunnels {
         self.by_link.get(&link).map(|published| published.id)
     }
 
+    /// The links of all of them.
+    pub fn links(&self) -> impl Iterator<Item = u32> {
+        self.by_link.keys().copied()
+    }
+
     /// The links of the tunnels to a remote address, or to any, in their order.
     pub(super) fn to(&self, remote: IpAddr) -> impl DoubleEndedIterator<Item = u32> + '_ {
         let (family, bits) = (Family::of(remote), bits(remote));
@@ -131,7 +136,10 @@ impl Tunnel {
             local: given.source,
             remote: given.destination,
             ttl: given.ttl,
-            tos: given.tos,
+            // Only a TOS of 1 is that of the packet; its other ECN bits count for nothing.
+            tos: if device.bare.is_some() || given.tos == 1 { given.tos } else { given.tos & !1 },
+            // Nor does Don't Fragment of the packet inside.
+            ignore_df: true,
             pmtudisc: given.flags & iptunnel::DONT_FRAGMENT != 0,
             output_flags: checksum | key | flag(iptunnel::SEQ, GRE_SEQ),
             output_key: given.id as u32,
@@ -235,6 +243,7 @@ impl Router {
             None => {
                 let id = self.engine.add_tunnel(compiled.clone());
                 self.tunnels.by_link.insert(index, Published { id, next_hop, compiled, ports: None });
+                self.publish_keys();
                 None
             }
         };
@@ -276,6 +285,7 @@ impl Router {
         self.tunnels.remotes.remove(&(Family::of(remote), bits(remote), index));
         self.tunnels.locals.remove(&(bits(published.compiled.local), index));
         published.ports.into_iter().flatten().for_each(|port| self.engine.remove_fou_port(port));
+        self.publish_keys();
         self.engine.remove_tunnel(published.id);
         if let Some(held) = published.next_hop {
             self.release_next_hop(held);

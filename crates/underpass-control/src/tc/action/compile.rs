@@ -8,7 +8,7 @@ use underpass_engine::tables::{
 use underpass_netlink::tc::action::{self, Config, mpls, police, vlan};
 use underpass_netlink::tc::{rate::ATM, ticks_to_ns};
 
-use super::Action;
+use super::{Action, tunnel_key};
 use crate::Router;
 
 /// `TC_ACT_*` as the packet path knows it.
@@ -120,6 +120,10 @@ impl Router {
                 mark: edit.mark.map(|mark| (mark, edit.mask.unwrap_or(u32::MAX))),
                 packet_type: None,
             }),
+            Config::TunnelKey(key) => {
+                let key = key.check().ok().flatten();
+                TcActionKind::TunnelKey(key.map(|key| tunnel_key::compile(key, &action.ways)))
+            }
         };
         TcAction {
             kind,

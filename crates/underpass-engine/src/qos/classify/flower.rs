@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use underpass_packet::{ethernet, ipv6_ext, protocol};
 
-use crate::qos::subject::{Subject, TunnelKey, is_vlan};
+use crate::qos::subject::{OuterKey, Subject, is_vlan};
 use crate::tables::{
     FLOWER_FIRST_FRAGMENT, FLOWER_FRAGMENT, FLOWER_LABELS, FlowerFilter, FlowerKey, FlowerVlan, Outcome,
 };
@@ -226,7 +226,7 @@ fn dissect(subject: &Subject<'_>, look: Look) -> FlowerKey {
 
 /// `skb_flow_dissect_tunnel_info`.
 #[cold]
-fn look_outside(key: &mut FlowerKey, outer: &TunnelKey) {
+fn look_outside(key: &mut FlowerKey, outer: &OuterKey) {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(address) => address.to_bits().into(),
         IpAddr::V6(address) => address.to_bits(),

@@ -5,15 +5,17 @@ pub(crate) mod burst;
 
 use underpass_packet::ethernet;
 
-use crate::buffer::Packet;
+use crate::buffer::{NO_TUNNEL_KEY, Packet, Tag};
 use crate::counters::TcCounterId;
 use crate::drops::Drop;
 use crate::offload;
 use crate::qos::{
-    Charged, Found, Lease, Place, StoredAction, StoredHook, Subject, TunnelKey, WireLength, edit_label,
+    Charged, Found, Lease, OuterKey, Place, StoredAction, StoredHook, Subject, WireLength, edit_label,
     edit_vlan, give_header, link_layer,
 };
-use crate::tables::{Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind};
+use crate::tables::{
+    Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind, TunnelKey,
+};
 use crate::trace::{Event, Trace};
 use crate::worker::{Path, View};
 
@@ -39,7 +41,7 @@ pub(crate) struct Hooks {
     /// What was taken from the queue of a port to be asked.
     pub(crate) leaving: Vec<Packet>,
     /// The outer header of a packet that has just come out of an `external` tunnel, and is about to be asked there.
-    pub(crate) outer: Option<TunnelKey>,
+    pub(crate) outer: Option<OuterKey>,
     /// The link that the packets of the burst have come in by, and its interface index.
     pub(crate) came: Option<(LinkId, u32)>,
 }
@@ -146,11 +148,13 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         };
         let (mut chain, mut rounds) = (0, 0);
+        let mut keyed = with_key(view, &packet, place);
         'chain: loop {
             for priority in hook.chain(chain) {
                 let mut cursor = None;
                 loop {
-                    let Some(subject) = Subject::of(&packet, place) else { return Asked::On(packet, 0) };
+                    let here = keyed.as_ref().unwrap_or(place);
+                    let Some(subject) = Subject::of(&packet, here) else { return Asked::On(packet, 0) };
                     if !subject.is_of(priority.protocol) {
                         break;
                     }
@@ -160,10 +164,14 @@ impl<const COUNT: bool> Path<COUNT> {
                         Some(Found::Class(class)) => return on(packet, class, place),
                         Some(Found::Outcome(outcome)) => outcome,
                     };
+                    let key = packet.tag().tunnel;
                     let (back, control, reason) =
                         self.perform(view, &outcome.actions, (packet, wire), place, trace);
                     let Some(back) = back else { return Asked::Gone };
                     packet = back;
+                    if packet.tag().tunnel != key {
+                        keyed = with_key(view, &packet, place);
+                    }
                     match control {
                         Control::Continue => {}
                         Control::Ok | Control::Pipe | Control::Jump(_) => {
@@ -186,6 +194,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
             }
             with_header(&mut packet, place);
+            if place.ingress {
+                packet.forget_key();
+            }
             return Asked::On(packet, 0);
         }
     }
@@ -284,6 +295,12 @@ impl<const COUNT: bool> Path<COUNT> {
                 skbedit(&mut packet, edit, place);
                 (Some(packet), control, Drop::TcAction)
             }
+            TcActionKind::TunnelKey(key) => {
+                trace.step(Event::Action("tunnel_key"), &packet);
+                let tunnel = if key.is_some() { id.0 + 1 } else { NO_TUNNEL_KEY };
+                packet.set_tag(Tag { tunnel, ..packet.tag() });
+                (Some(packet), control, Drop::TcAction)
+            }
         }
     }
 
@@ -350,7 +367,7 @@ impl<const COUNT: bool> Path<COUNT> {
         view: &View<'_>,
         action: &StoredAction,
         mirred: &Mirred,
-        packet: Packet,
+        mut packet: Packet,
         place: &Place,
     ) -> (Option<Packet>, Control, Drop) {
         let control = action.control();
@@ -367,6 +384,11 @@ impl<const COUNT: bool> Path<COUNT> {
         let way = if mirred.ingress { Way::In } else { Way::Out };
         let counter = action.config.counter;
         let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
+        let key = packet.tag().tunnel;
+        if mirred.ingress && !place.ingress {
+            // What comes in has no parameters from where it left.
+            packet.forget_key();
+        }
         if mirred.redirect && taken {
             self.hooks.redirected.push(Redirected { packet, to, way, from, copy: false, counter });
             return (None, control, Drop::MirredLink);
@@ -387,6 +409,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.counters.add_drop(Drop::NoBuffer, 1);
                 self.counters.add_tc_refused(action.config.counter, 0, 1);
             }
+        }
+        if key != 0 {
+            packet.set_tag(Tag { tunnel: key, ..packet.tag() });
         }
         (Some(packet), control, Drop::MirredLink)
     }
@@ -409,11 +434,33 @@ pub(crate) fn with_header(packet: &mut Packet, place: &Place) {
 /// A packet that was asked and goes on: `tc_run`.
 fn on(mut packet: Packet, class: u32, place: &Place) -> Asked {
     with_header(&mut packet, place);
+    if place.ingress {
+        packet.forget_key();
+    }
     let index = class as u16;
     if index != packet.tag().index {
-        packet.set_tag(crate::buffer::Tag { index, ..packet.tag() });
+        packet.set_tag(Tag { index, ..packet.tag() });
     }
     Asked::On(packet, class)
+}
+
+/// The parameters that `tunnel_key` has given to a packet. `None`: it has none.
+pub(crate) fn key_of<'a>(view: &View<'a>, packet: &Packet) -> Option<&'a TunnelKey> {
+    let id = packet.tag().tunnel.checked_sub(1)?;
+    match &view.tables.tc_action(TcActionId(id), view.guard)?.config.kind {
+        TcActionKind::TunnelKey(key) => key.as_ref(),
+        _ => None,
+    }
+}
+
+/// Where a packet is whose parameters an action has changed. `None`: none has.
+fn with_key(view: &View<'_>, packet: &Packet, place: &Place) -> Option<Place> {
+    let given = |key: &TunnelKey| {
+        let TunnelKey { source, destination, id, tos, ttl, port, .. } = *key;
+        OuterKey { source, destination, id, tos, ttl, ports: (0, port) }
+    };
+    let keyed = packet.tag().tunnel != 0;
+    keyed.then(|| Place { outer: key_of(view, packet).map(given), ..*place })
 }
 
 /// Lets the type that `skbedit ptype` has given to a packet count: the path tells whose a packet is by its address.

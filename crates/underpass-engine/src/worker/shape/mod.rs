@@ -490,7 +490,7 @@ impl<const COUNT: bool> Path<COUNT> {
         &mut self,
         view: &View<'_>,
         place: Place,
-        packet: Packet,
+        mut packet: Packet,
         origin: Origin,
         trace: &mut T,
     ) {
@@ -518,7 +518,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 let count = Count { packets: 1, bytes: packet.len() as u64, errors: 0 };
                 self.counters.add_link(ifb, Direction::Receive, count);
                 match origin {
-                    Origin::Ingress(link) => self.shape.inward.push_back((link, packet)),
+                    Origin::Ingress(link) => {
+                        packet.forget_key();
+                        self.shape.inward.push_back((link, packet));
+                    }
                     Origin::Egress(link) => self.shape.outward.push_back((link, packet)),
                     Origin::Into(id) => self.shape.into.push_back((id, false, packet)),
                     Origin::Here => return self.drop(packet, Drop::IfbOrigin, trace),

@@ -13,6 +13,7 @@ pub mod mirred;
 pub mod mpls;
 pub mod police;
 pub mod skbedit;
+pub mod tunnel_key;
 pub mod vlan;
 
 use libc::{EINVAL, EOPNOTSUPP};
@@ -22,6 +23,7 @@ pub use self::mirred::Mirred;
 pub use self::mpls::Mpls;
 pub use self::police::Police;
 pub use self::skbedit::Skbedit;
+pub use self::tunnel_key::TunnelKey;
 pub use self::vlan::Vlan;
 use super::Bits;
 use crate::Refusal;
@@ -328,10 +330,12 @@ pub enum Config {
     Vlan(Vlan),
     /// Changes what is known of the packet.
     Skbedit(Skbedit),
+    /// Says what a tunnel puts before the packet.
+    TunnelKey(TunnelKey),
 }
 
 /// The kinds of actions.
-pub const KINDS: [&str; 6] = ["gact", "mirred", "mpls", "police", "skbedit", "vlan"];
+pub const KINDS: [&str; 7] = ["gact", "mirred", "mpls", "police", "skbedit", "vlan", "tunnel_key"];
 
 impl Config {
     /// Reads the options of a kind: what Linux looks at before it looks for an action of that index.
@@ -347,6 +351,7 @@ impl Config {
             "mpls" => Self::Mpls(Mpls::parse(options)?),
             "vlan" => Self::Vlan(Vlan::parse(options)?),
             "skbedit" => Self::Skbedit(Skbedit::parse(options)?),
+            "tunnel_key" => Self::TunnelKey(TunnelKey::parse(options)?),
             _ => return Err(unknown_kind(kind)),
         })
     }
@@ -360,6 +365,7 @@ impl Config {
             Self::Mpls(_) => "mpls",
             Self::Vlan(_) => "vlan",
             Self::Skbedit(_) => "skbedit",
+            Self::TunnelKey(_) => "tunnel_key",
         }
     }
 
@@ -372,6 +378,7 @@ impl Config {
             Self::Mpls(mpls) => mpls.generic.index,
             Self::Vlan(vlan) => vlan.generic.index,
             Self::Skbedit(skbedit) => skbedit.generic.index,
+            Self::TunnelKey(key) => key.generic.index,
         }
     }
 
@@ -384,6 +391,7 @@ impl Config {
             Self::Mpls(mpls) => mpls.generic.action,
             Self::Vlan(vlan) => vlan.generic.action,
             Self::Skbedit(skbedit) => skbedit.generic.action,
+            Self::TunnelKey(key) => key.generic.action,
         }
     }
 
@@ -396,6 +404,7 @@ impl Config {
             Self::Mpls(mpls) => mpls.offloads(),
             Self::Vlan(_) => true,
             Self::Skbedit(skbedit) => skbedit.offloads(),
+            Self::TunnelKey(_) => true,
         }
     }
 
@@ -422,27 +431,15 @@ impl Config {
             Self::Mpls(mpls) => Mpls { generic: fill(&mpls.generic), ..*mpls }.write(reply, times),
             Self::Vlan(vlan) => Vlan { generic: fill(&vlan.generic), ..*vlan }.write(reply, times),
             Self::Skbedit(edit) => Skbedit { generic: fill(&edit.generic), ..*edit }.write(reply, times),
+            Self::TunnelKey(key) => key.write(reply, fill(&key.generic), times),
         }
     }
 }
 
 /// Kinds of actions that Linux 6.12 has and the router has not.
-const LINUX_ONLY: [&str; 15] = [
-    "bpf",
-    "connmark",
-    "csum",
-    "ct",
-    "ctinfo",
-    "gate",
-    "ife",
-    "ipt",
-    "nat",
-    "pedit",
-    "sample",
-    "simple",
-    "skbmod",
-    "tunnel_key",
-    "xt",
+const LINUX_ONLY: [&str; 14] = [
+    "bpf", "connmark", "csum", "ct", "ctinfo", "gate", "ife", "ipt", "nat", "pedit", "sample", "simple",
+    "skbmod", "xt",
 ];
 
 /// Why a kind cannot be made.

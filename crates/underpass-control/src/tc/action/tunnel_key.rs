@@ -1,0 +1,86 @@
+//! What `tunnel_key` says to each tunnel that takes parameters: compiled as a route by the tunnel with `encap ip` is, and
+//! anew with the routes.
+
+use underpass_engine::tables::{ActionId, LinkId, TunnelKey};
+use underpass_netlink::iptunnel::IpTunnel;
+use underpass_netlink::tc::action::{Config, tunnel_key::Key};
+use underpass_netlink::tunnel::{Kind, Tunnel as Parameters};
+
+use super::{Action, Name};
+use crate::Router;
+use crate::route::{InfoId, Scope};
+
+/// What an action says to one tunnel.
+#[derive(Debug)]
+pub(super) struct Way {
+    link: LinkId,
+    info: InfoId,
+    action: ActionId,
+}
+
+/// The parameters that an action gives to packets; `None`: none, or another action.
+fn given(config: &Config) -> Option<&Key> {
+    match config {
+        Config::TunnelKey(key) => key.check().ok()?,
+        _ => None,
+    }
+}
+
+/// The same as the packet path has them.
+pub(super) fn compile(key: &Key, ways: &[Way]) -> TunnelKey {
+    let Key { tunnel, port } = key;
+    TunnelKey {
+        source: tunnel.source,
+        destination: tunnel.destination,
+        id: tunnel.id as u32,
+        tos: tunnel.tos,
+        ttl: tunnel.ttl,
+        port: *port,
+        ways: ways.iter().map(|way| (way.link, way.action)).collect(),
+    }
+}
+
+impl Router {
+    /// Compiles again what an action says to tunnels, and gives it to the packet path.
+    pub(super) fn publish_keyed(&mut self, name: Name) {
+        let key = self.actions.by_name.get(&name).and_then(|action| given(&action.config)).cloned();
+        let mut ways = Vec::new();
+        if let Some(Key { tunnel, .. }) = key {
+            let takers: Vec<_> = self.takers(&tunnel).collect();
+            for (index, link) in takers {
+                let info = self.acquire_keyed(index, &tunnel);
+                let scope = Scope::Rules { link: 0, vrf: None };
+                let action = self.action_of(&[info].into_iter().collect(), scope);
+                ways.push(Way { link, info, action });
+            }
+        }
+        let Some(action) = self.actions.by_name.get_mut(&name) else { return };
+        let old = std::mem::replace(&mut action.ways, ways);
+        self.publish_action(name);
+        self.release_ways(old);
+    }
+
+    /// Gives back what an action says to tunnels, which nobody reads any more.
+    pub(super) fn release_ways(&mut self, ways: Vec<Way>) {
+        ways.into_iter().for_each(|way| self.release_keyed(way.info));
+    }
+
+    /// Compiles all of it again: a tunnel has come or gone.
+    pub(crate) fn publish_keys(&mut self) {
+        let keyed = |(name, action): (Name, &Action)| given(&action.config).map(|_| name);
+        let names: Vec<Name> = self.actions.of_kind("tunnel_key").filter_map(keyed).collect();
+        names.into_iter().for_each(|name| self.publish_keyed(name));
+    }
+
+    /// The tunnels that take such parameters. Linux: besides `external` ones, which look at what they are, `ip_tunnel_xmit` of
+    /// those without a remote address.
+    fn takers<'a>(&'a self, given: &'a IpTunnel) -> impl Iterator<Item = (u32, LinkId)> + 'a {
+        let takes = |tunnel: &Parameters| {
+            let many_ends = matches!(tunnel.kind, Kind::Ipip | Kind::Sit) && tunnel.remote.is_unspecified();
+            tunnel.external || many_ends && given.destination.is_ipv4()
+        };
+        let links = self.tunnels.links().filter_map(|index| self.links.get(index));
+        let links = links.filter(move |link| link.tunnel.as_ref().is_some_and(|own| takes(&own.parameters)));
+        links.map(|link| (link.index, link.id))
+    }
+}
