@@ -241,8 +241,14 @@ def own_tunnel(frame):
 
 def own_time(frame, number):
     """The time in the data that the router has put into an IOAM trace: that of the input, which is its number
-    in seconds. The time is told from other data by its being now."""
+    in seconds, or into a timestamp reply. The time is told from other data by its being now."""
     frame, now = bytearray(frame), time.time()
+    icmp = 14 + 4 * (frame[14] & 15)
+    if frame[12:14] == b"\x08\0" and frame[23] == 1 and icmp + 20 <= len(frame) and frame[icmp] == 14:
+        frame[icmp + 12 : icmp + 20] = struct.pack("!2I", number * 1000, number * 1000)
+        frame[icmp + 2 : icmp + 4] = b"\0\0"
+        frame[icmp + 2 : icmp + 4] = struct.pack("!H", checksum(bytes(frame[icmp:])))
+        return bytes(frame)
     if frame[12:14] != b"\x86\xdd" or frame[20] != 0:
         return bytes(frame)
     at, end = 56, 54 + 8 * (frame[55] + 1)

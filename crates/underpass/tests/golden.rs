@@ -296,8 +296,15 @@ fn send(worker: &mut Worker, frames: &[(PortId, &Vec<u8>)], time: u64) -> [Vec<V
     })
 }
 
-/// Clears the time in the latest data of IOAM traces.
+/// Clears the time in the latest data of IOAM traces, and those of a timestamp reply with the checksum over them.
 fn clear_time(frame: &mut [u8]) {
+    if frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&1) {
+        let at = 14 + 4 * usize::from(frame[14] & 15);
+        let is_reply = frame.get(at) == Some(&14);
+        for field in [at + 2..at + 4, at + 12..at + 20] {
+            frame.get_mut(field).filter(|_| is_reply).into_iter().for_each(|field| field.fill(0));
+        }
+    }
     if frame.get(12..14) != Some(&[0x86, 0xdd]) || frame.get(20) != Some(&0) {
         return;
     }

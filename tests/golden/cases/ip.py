@@ -949,3 +949,18 @@ Case(
     ],
     [("no route", ether(IP(src="10.9.0.1", dst="203.0.114.9", ttl=9) / udp()))],
 )
+Case(
+    "ip/ipv4-timestamp",
+    "Requests for a timestamp: RFC 792.",
+    BASE,
+    [
+        ("a request", ether(ip4("192.0.2.1", flags="DF") / ICMP(type=13, code=0, id=7, seq=9, ts_ori=1, ts_rx=2, ts_tx=3))),
+        ("with a code and more behind it", ether(ip4("192.0.2.1") / ICMP(type=13, code=5, id=7, seq=9, ts_ori=1, ts_rx=2, ts_tx=3) / payload(13))),
+        ("to the other port", ether(ip4("198.51.100.1") / ICMP(type=13, id=7, seq=10, ts_ori=0x01020304))),
+        ("a wrong checksum", ether(ip4("192.0.2.1") / ICMP(type=13, id=7, seq=9, chksum=0x1234))),
+        ("too short", ether(ip4("192.0.2.1", proto=1) / Raw(bytes.fromhex("0d00f2ff00000000")))),
+        ("a reply", ether(ip4("192.0.2.1") / ICMP(type=14, id=7, seq=9))),
+        ("for a group", ether(ip4("224.0.0.1") / ICMP(type=13, id=7, seq=9), dst="01:00:5e:00:00:01")),
+        ("options", ether(options(ip4("192.0.2.1"), "070b040000000000000000" + "00") / ICMP(type=13, id=1, seq=2))),
+    ],
+)

@@ -68,6 +68,8 @@ const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 pub(crate) const HOP_LIMIT: u8 = 64;
 pub(crate) const ECHO_REPLY_V4: u8 = 0;
 pub(crate) const ECHO_REQUEST_V4: u8 = 8;
+pub(crate) const TIMESTAMP_V4: u8 = 13;
+pub(crate) const TIMESTAMP_REPLY_V4: u8 = 14;
 pub(crate) const ECHO_REQUEST_V6: u8 = 128;
 pub(crate) const ECHO_REPLY_V6: u8 = 129;
 

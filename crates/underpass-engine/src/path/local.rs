@@ -10,8 +10,8 @@ use underpass_packet::{FromBytes, ipv4, ipv6, protocol, srh};
 
 use crate::drops::Drop;
 use crate::path::icmp::{
-    ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6, HOP_LIMIT, ICMP_LEN, fill_checksum4,
-    fill_checksum6,
+    ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6, HOP_LIMIT, ICMP_LEN, TIMESTAMP_REPLY_V4,
+    TIMESTAMP_V4, fill_checksum4, fill_checksum6,
 };
 use crate::path::options::Problem;
 use crate::path::{icmp, options, routing_header, rpl, vrf};
@@ -28,6 +28,8 @@ const IGMP: u8 = 2;
 const GROUPS: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2)];
 const UDP_LEN: usize = 8;
+/// Bytes of a timestamp message, RFC 792.
+const TIMESTAMP_LEN: usize = ICMP_LEN + 12;
 
 impl<const COUNT: bool> Path<COUNT> {
     /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
@@ -141,6 +143,14 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             protocol::ICMP => match payload {
                 [ECHO_REQUEST_V4, ..] if payload.len() >= ICMP_LEN => self.echo_reply4(view, road, trace),
+                [TIMESTAMP_V4, ..] if payload.len() >= TIMESTAMP_LEN => {
+                    // What is behind the times is not answered.
+                    let (end, len) = (header.header_len() + TIMESTAMP_LEN, road.packet.len());
+                    let (header, _) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()).ok()?;
+                    header.total_length = (end as u16).into();
+                    road.packet.truncate(end.min(len));
+                    self.echo_reply4(view, road, trace)
+                }
                 _ => None,
             },
             protocol::UDP => match datagram(payload) {
@@ -160,7 +170,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// Turns an echo request into its reply: RFC 792. Linux's `icmp_echo_ignore_broadcasts` is on unless
+    /// Turns an echo request, or one for a timestamp, into its reply: RFC 792. Linux's `icmp_echo_ignore_broadcasts` is on unless
     /// it is turned off.
     fn echo_reply4<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
         let broadcast = road.is(BROADCAST);
@@ -171,9 +181,16 @@ impl<const COUNT: bool> Path<COUNT> {
         if group || source.is_unspecified() {
             return None;
         }
-        payload[0] = ECHO_REPLY_V4;
+        let now = options::time4(view.epoch.wrapping_add(view.now));
+        if payload[0] == TIMESTAMP_V4 {
+            [payload[0], payload[1]] = [TIMESTAMP_REPLY_V4, 0];
+            // "The Receive Timestamp", and "the Transmit Timestamp": the latter is no later.
+            payload.get_mut(12..TIMESTAMP_LEN)?.copy_from_slice([now, now].as_flattened());
+        } else {
+            payload[0] = ECHO_REPLY_V4;
+        }
         fill_checksum4(payload);
-        let (echoed, recorded) = options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)));
+        let (echoed, recorded) = options::echo4(options, now);
         let (echoed, gone) = match options.split_at_mut_checked(echoed.len()) {
             Some((options, gone)) => {
                 options.copy_from_slice(&echoed);
