@@ -97,6 +97,10 @@ def holes(frame, own, tunnels=True):
     return {n for n in found if n < len(frame)}
 
 
+# Of `bareudp`.
+BARE_PORTS = (6635, 6636)
+
+
 def upper(frame, protocol, at, mine, found):
     """The EtherType of what is in a transport header, and where."""
     if protocol == 4:
@@ -107,6 +111,9 @@ def upper(frame, protocol, at, mine, found):
         return 0x8847, at
     if protocol == 143:
         return 0x6558, at
+    if protocol == 1 and frame[at : at + 1] == b"\x0e" and mine:
+        found |= {at + 2, at + 3, *range(at + 12, at + 20)}  # the time of day
+        return 0, at + 8
     if protocol in (1, 58) and at + 8 <= len(frame) and (frame[at] < 128 if protocol == 58 else frame[at] in (3, 4, 5, 11, 12)):
         if protocol == 58:
             inside = trace_times(frame, at + 48, len(frame)) if frame[at + 14 : at + 15] == b"\0" else set()
@@ -123,11 +130,13 @@ def upper(frame, protocol, at, mine, found):
         return int.from_bytes(frame[at + 2 : at + 4], "big"), at + size
     if protocol == 17 and at + 8 <= len(frame) and mine:
         port, to = int.from_bytes(frame[at : at + 2], "big"), int.from_bytes(frame[at + 2 : at + 4], "big")
-        if to in range(5555, 5560):
-            if 32768 <= port < 61000:
+        if to in range(5555, 5560) or to in BARE_PORTS:
+            if 32768 <= port < 61000 or to in BARE_PORTS:
                 found |= {at, at + 1}
             if frame[at + 6 : at + 8] != b"\0\0":
                 found |= {at + 6, at + 7}
+            if to in BARE_PORTS and at + 8 < len(frame):
+                return {4: 0x800, 6: 0x86DD}.get(frame[at + 8] >> 4, 0x8847), at + 8
             return 0, at + 8
     return 0, at
 

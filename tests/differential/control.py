@@ -29,6 +29,36 @@ def action(w, last=True):
     return f"action skbedit {w.choice(['priority 1:20', 'priority 6', 'mark 1', 'mark 0x12', 'mark 0x10/0xf0', 'inheritdsfield'])} {verdict}"
 
 
+def tunnel_key(w):
+    if w.chance(0.12):
+        return "action tunnel_key unset"
+    if w.chance(0.45):
+        ends = f"src_ip {w.choice(list(OWN6.values()))} dst_ip {w.choice(FAR6)}"
+    else:
+        ends = f"src_ip {w.choice(list(OWN4.values()))} dst_ip {w.choice(FAR4)}"
+    return f"action tunnel_key set {ends} {w.maybe(0.6, f'id {w.choice([5, 77])}')} {w.maybe(0.8, f'ttl {w.choice([9, 64])}')} {w.maybe(0.3, f'tos {w.choice([1, 16, 41])}')} {w.maybe(0.3, 'dst_port 6635')} {w.maybe(0.4, 'nocsum')}"
+
+
+def tunnel_keys(w):
+    """Filters that say what tunnels put before packets: where packets leave by them, and where they are sent to them."""
+    for name, carries in w.keyed:
+        protocol = "mpls_uc" if carries else "all"
+        if w.chance(0.7):
+            w.tc.append(f"tc qdisc add dev {name} clsact")
+            for number in range(w.randint(1, 2)):
+                match = "matchall" if w.chance(0.6) or number else "flower " + w.choice(["enc_key_id 5", f"enc_dst_ip {w.choice(FAR4)}", "enc_ttl 9"])
+                w.tc.append(f"tc filter add dev {name} egress protocol {w.choice([protocol, 'ip'])} pref {60 + number} {match} {tunnel_key(w)} {w.choice(['pass', 'pipe', 'continue'])}")
+        if w.chance(0.7):
+            port = w.choice(PORTS)
+            w.tc.append(f"tc qdisc add dev {port} clsact")
+            push = f"action mpls push protocol mpls_uc label {w.choice([100, 200])} ttl {w.choice([9, 64])} pipe" if carries and w.chance(0.7) else ""
+            match = w.choice(["matchall", "flower ip_proto udp dst_port 2222"])
+            w.tc.append(f"tc filter add dev {port} {w.choice(['ingress', 'ingress', 'egress'])} protocol {'mpls_uc' if carries and not push else w.choice(['ip', 'ipv6'])} pref 50 {match if push or not carries else 'matchall'} {push} {tunnel_key(w)} pipe action mirred egress {w.choice(['redirect', 'redirect', 'mirror'])} dev {name}")
+    if w.chance(0.3):
+        w.tc.append(f"tc actions add {tunnel_key(w)} index 33")
+        w.tc.append(f"tc filter add dev {w.choice(w.devices)} {w.choice(['ingress', 'egress'])} protocol all pref 51 matchall action tunnel_key index 33")
+
+
 def actions(w):
     texts = [action(w, last=False) for _ in range(w.choices([0, 1, 2], [70, 22, 8])[0])]
     return " ".join([*texts, action(w)])

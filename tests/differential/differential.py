@@ -59,8 +59,12 @@ def generate(seed):
     chosen.sort(key=lambda feature: order.get(feature, 3))
     for feature in chosen:
         feature(w)
+    if seed >= features.METADATA_FROM and w.chance(0.7):
+        features.metadata(w)
     if w.chance(0.4):
         control.tc_hooks(w)
+    if w.keyed:
+        control.tunnel_keys(w)
     if w.chance(0.25):
         control.qdiscs(w)
     if w.chance(0.15):

@@ -399,6 +399,47 @@ def one_tunnel(w, name):
     w.target(3, lambda: told_of(w, kind, own, far, over6, keys))
 
 
+# Cases of lower numbers are as they were before there was any of it.
+METADATA_FROM = 1_000_000
+
+
+def metadata(w):
+    """`bareudp`, beside tunnels that are `external`: routes and actions say where their packets go."""
+    for n in range(w.randint(1, 2)):
+        name, port = f"tun{n + 4}", 6635 + n
+        ethertype = w.choice(["ipv4", "ipv4 multiproto", "ipv6", "mpls_uc"])
+        w.add(f"ip link add {name} type bareudp dstport {port} ethertype {ethertype} {w.maybe(0.3, 'srcportmin 60000')}")
+        if w.vrfs and w.chance(0.15):
+            w.add(f"ip link set {name} master {w.choice(list(w.vrfs))}")
+        w.add(f"ip link set {name} mtu {w.choice([1280, 1400, 1472])}" if w.chance(0.3) else f"ip link set {name} mtu 1500")
+        w.add(f"ip link set {name} addrgenmode none", f"ip link set {name} up")
+        w.devices.append(name)
+        w.tunnels.append(name)
+        w.keyed.append((name, 0x8847 if ethertype == "mpls_uc" else None))
+        for version in (4, 6):
+            if w.chance(0.6):
+                w.add(f"{'ip' if version == 4 else 'ip -6'} route replace {prefix(w, version)} {w.maybe(0.5, route_key(w))} dev {name}")
+
+        def make(port=port, ethertype=ethertype):
+            kind, inside = w.inner((6,) if ethertype == "ipv6" else (4, 4, 6) if "multi" in ethertype else (4,))
+            if ethertype == "mpls_uc":
+                inside = mpls([(w.choice([100, 200, 300]), 0, w.ttl())], inside)
+            if w.chance(0.5):
+                source, to = w.choice(FAR6), w.choice(list(OWN6.values()))
+                return None, 0x86DD, ip6(source, to, 17, udp(source, to, (7777, port), inside), w.ttl(), w.traffic_class())
+            source, to = w.choice(FAR4), w.choice(list(OWN4.values()))
+            return None, 0x0800, ip4(source, to, 17, udp(source, to, (7777, port), inside, w.chance(0.5)), w.ttl(), w.traffic_class())
+
+        w.target(4, make)
+    w.keyed += [(name, None) for name, _ in w.encap_devices]
+
+
+def route_key(w):
+    if w.chance(0.5):
+        return f"encap ip6 id 5 dst {w.choice(FAR6)} src {w.choice(list(OWN6.values()))} hoplimit {w.choice([9, 64])} {w.maybe(0.5, 'csum')}"
+    return f"encap ip id 5 dst {w.choice(FAR4)} {w.maybe(0.5, 'src ' + w.choice(list(OWN4.values())))} ttl {w.choice([9, 64])} {w.maybe(0.3, 'tos 16')} {w.maybe(0.5, 'csum')}"
+
+
 def told_of(w, kind, own, far, over6, keys):
     """What a router on the way says of a packet that went into the tunnel."""
     inside = w.packet6(ttl := None) if kind == "sit" else w.packet4()

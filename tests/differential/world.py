@@ -32,6 +32,7 @@ class World(random.Random):
         self.vrfs, self.tunnels, self.nexthops, self.ifbs = {}, [], [], []
         self.devices = list(PORTS)  # that tc may be at
         self.encap_devices = []  # tunnels with `external`
+        self.keyed = []  # what `tunnel_key` says something to, and the EtherType that it carries, or None
         self.master = {}
         self.own4, self.own6 = dict(OWN4), dict(OWN6)
         self.sids, self.labels = [], []
