@@ -616,3 +616,26 @@ for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
             )
         ],
     )
+
+
+# ------------------------------------------------------------------------------------------ a link of their own
+
+ROUTES6 = ["ip -6 route add 2001:db8:77::/48 via 2001:db8:2::2", "ip -6 route add 2001:db8:77::/64 via 2001:db8:2::2"]
+for kind in ["ip6tnl", "ip6gre", "ip6gretap"]:
+    mode = "mode any" if kind == "ip6tnl" else ""
+    for name, doc, before in [
+        ("elsewhere", "no route leads there by the device's link", []),
+        ("longer", "a longer prefix leads elsewhere", [ROUTES6[0].replace("2::2", "1::2"), ROUTES6[1]]),
+        ("shorter", "a shorter prefix leads elsewhere", [ROUTES6[0], ROUTES6[1].replace("2::2", "1::2")]),
+        ("metric", "a better route leads elsewhere", [ROUTES6[1] + " metric 10", ROUTES6[1].replace("2::2", "1::2") + " metric 20"]),
+    ]:
+        remote = "2001:db8:77::7" if before else "2001:db8:2::2"
+        into(
+            f"link/{kind}-{name}",
+            f"{kind} of p0, with a local address: {doc}.",
+            kind,
+            f"{mode} dev p0",
+            FOUR[:1] + SIX[:1],
+            ends=f"local 2001:db8:2::1 remote {remote}",
+            before=before,
+        )

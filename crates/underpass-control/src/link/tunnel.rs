@@ -63,6 +63,21 @@ impl Tunnel {
         parameters.ip_length() + parameters.gre_length() + self.encap.length().unwrap_or(0) + ethernet
     }
 
+    /// Bytes of what Linux counts as the link layer of its packets: where only neighbours say where the other end is, the
+    /// outer header. Linux: `ipgre_tunnel_init`, `ip6gre_calc_hlen`.
+    pub(crate) fn header(&self) -> u32 {
+        /// `LL_MAX_HEADER`, with wireless devices.
+        const LONGEST: u32 = 96;
+        let parameters = &self.parameters;
+        let any = parameters.remote.is_unspecified();
+        match parameters.kind {
+            _ if parameters.external => 0,
+            Kind::Gre if any || parameters.remote.is_multicast() => self.overhead(),
+            Kind::Ip6Gre if any && !self.fallback => LONGEST + self.overhead(),
+            _ => 0,
+        }
+    }
+
     /// Bytes of the option with the encapsulation limit.
     const fn option(&self) -> u32 {
         let parameters = &self.parameters;
@@ -344,6 +359,7 @@ impl Router {
             return bound().or_else(of_source).filter(|_| remote.is_ipv4());
         }
         let flow = Flow { source, oif: parameters.link, mark: parameters.mark, l3mdev, ..Flow::to(remote) };
+        let flow = if self.goes_past(&flow) { Flow { oif: 0, ..flow } } else { flow };
         let own_source = source.is_none_or(|source| source.is_ipv6() || self.addresses.is_local(source));
         let way = self.way_out(&flow).filter(|_| own_source);
         way.and_then(mtu).or_else(bound)

@@ -171,6 +171,22 @@ impl Router {
         }
     }
 
+    /// Whether a packet leaves as if the flow named no link: over IPv6 a link is only preferred among the best routes, and not
+    /// among the ways of one, unless the address is one of the link. Linux: `ip6_route_output_flags_noref`, `rt6_score_route`.
+    pub(crate) fn goes_past(&self, flow: &Flow) -> bool {
+        let IpAddr::V6(address) = flow.destination else { return false };
+        if flow.oif == 0 || address.is_unicast_link_local() || address.is_multicast() {
+            return false;
+        }
+        let best = |flow: &Flow| {
+            let found = self.look_up(flow).ok()?;
+            let info = self.routes.infos.get(found.id)?;
+            Some((found.table, found.prefix, info.metric, info.spreads()))
+        };
+        let by_link = best(flow);
+        by_link.is_none_or(|(.., spreads)| spreads) || best(&Flow { oif: 0, ..*flow }) != by_link
+    }
+
     /// The table of the VRF that a link is, or is enslaved to.
     pub(crate) fn l3mdev_table(&self, index: u32) -> Option<u32> {
         let link = self.links.get(index)?;

@@ -45,7 +45,12 @@ pub(crate) enum Kind {
 
 /// Longest frame of a link, in bytes. Linux: `psched_mtu`.
 pub(super) fn frame(link: &Link) -> u32 {
-    link.mtu.saturating_add(if link.hardware() == libc::ARPHRD_ETHER { 14 } else { 0 })
+    let header = match &link.tunnel {
+        Some(tunnel) if link.hardware() != libc::ARPHRD_ETHER => tunnel.header(),
+        _ if link.hardware() == libc::ARPHRD_ETHER => 14,
+        _ => 0,
+    };
+    link.mtu.saturating_add(header)
 }
 
 /// A rate as the packet path takes it.

@@ -330,6 +330,9 @@ impl Router {
         // Outer packets leave by this link whatever other routes say. Where none leads there, the remote address is
         // taken to be on it. Linux: ip_route_output_key_hash_rcu.
         let flow = Flow { oif: link, l3mdev: self.l3mdev_table(link), ..Flow::to(address) };
+        if !parameters.local.is_unspecified() && self.goes_past(&flow) {
+            return (self.via_now(address, lookup), None);
+        }
         let gateway = self.hop_of(&flow).and_then(|hop| hop.gateway);
         let key = (link, gateway.unwrap_or(address), 0);
         let by_port = self.links.get(link).is_some_and(|link| link.port().is_some());
