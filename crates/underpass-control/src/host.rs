@@ -200,7 +200,9 @@ impl Router {
         let hooked = self.live.iter().flat_map(|live| &live.host.hooked);
         let links = hooked.filter(|(_, hooked)| hooked.egress).filter_map(|(link, _)| self.links.get(*link));
         links
-            .filter(|link| link.kind == LinkKind::Kernel && link.attached.is_some())
+            .filter(|link| {
+                link.kind == LinkKind::Dummy || link.kind == LinkKind::Kernel && link.attached.is_some()
+            })
             .map(|link| &link.name[..])
     }
 

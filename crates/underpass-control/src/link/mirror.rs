@@ -147,11 +147,11 @@ impl Router {
                 link.mac,
                 link.master,
                 link.kind,
-                link.attached,
+                (link.attached, link.sink),
                 link.tunnel.clone(),
             )
         };
-        let role = |link: &Link| (link.master, link.kind, link.attached, link.tunnel.clone());
+        let role = |link: &Link| (link.master, link.kind, link.attached, link.sink, link.tunnel.clone());
         let other_role = role(old) != role(&new) || new.vrf_table().is_some();
         let changed = forwards(old) != forwards(&new);
         let moved = (old.master, old.kind) != (new.master, new.kind);
@@ -219,6 +219,18 @@ impl Router {
         self.forget_labels_of(index);
         self.forget_traffic_control(index);
         self.names_changed();
+    }
+
+    /// What leaves by a dummy leaves by this port from now on, where nobody takes it.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is no such link.
+    pub fn swallow(&mut self, index: u32, port: PortId) -> Result<(), Refusal> {
+        let old = self.links.get(index).cloned().ok_or(Refusal::errno(libc::ENODEV))?;
+        if old.sink != Some(port) {
+            self.change_mirrored_link(&old, Link { sink: Some(port), ..old.clone() });
+        }
+        Ok(())
     }
 
     /// Packets of a link come and go by this port from now on; `None`: by none.

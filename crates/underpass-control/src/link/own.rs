@@ -504,6 +504,9 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
     let ends = tunnel.and_then(|made| made.tunnel.ends());
     // What the device has counted is what the host itself has sent and got.
     let count = tunnel.and_then(|_| router.links.get(index)).map(|link| router.count_link(link));
+    let dummy = router.links.get(index).filter(|_| device == Some(Device::Dummy));
+    let swallowed =
+        dummy.map(|link| router.count_link(link)).map_or([0; 2], |count| [count.tx_packets, count.tx_bytes]);
     let slave = master.and_then(|master| match devices.get(master) {
         Some(Device::Vrf { table }) => Some((master, table)),
         _ => None,
@@ -552,7 +555,10 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
                 }
                 (libc::IFLA_STATS64, _) => {
                     reply.align_64(libc::IFLA_PAD);
-                    reply.attribute(libc::IFLA_STATS64, value);
+                    reply.attribute(libc::IFLA_STATS64, &with_sent::<8>(value, swallowed));
+                }
+                (libc::IFLA_STATS, _) => {
+                    reply.attribute(libc::IFLA_STATS, &with_sent::<4>(value, swallowed));
                 }
                 (libc::IFLA_PAD, _) => {}
                 (kind, _) => reply.attribute(kind, value),
@@ -574,6 +580,20 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         }
     });
     written.is_ok().then_some(bytes)
+}
+
+/// Statistics of the kernel's, in numbers of `N` bytes, with packets and bytes that workers have sent.
+fn with_sent<const N: usize>(value: &[u8], sent: [u64; 2]) -> Vec<u8> {
+    let mut value = value.to_vec();
+    // Of packets and bytes received and sent the second of each.
+    for (at, more) in [N, 3 * N].into_iter().zip(sent) {
+        if let Some(number) = value.get_mut(at..at + N) {
+            let own = number.iter().rev().fold(0, |own, byte| own << 8 | u64::from(*byte));
+            let sum = own.wrapping_add(more).to_le_bytes();
+            number.iter_mut().zip(sum).for_each(|(place, byte)| *place = byte);
+        }
+    }
+    value
 }
 
 /// A message about a tunnel in which IPv6 tells of its settings: what `ip -6` finds tunnels by. Linux:

@@ -222,19 +222,15 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
     let Header { link: index, handle: wish, parent, .. } = wanted.header;
     unsupported(wanted)?;
     let supported = match wanted.link.kind {
-        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Ifb | LinkKind::Tunnel(_) => true,
-        LinkKind::Dummy => router.live.is_none(),
-        LinkKind::Vrf { .. } => router.live.is_none() && parent == tc::INGRESS,
+        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb | LinkKind::Tunnel(_) => true,
+        LinkKind::Vrf { .. } => parent == tc::INGRESS,
         LinkKind::Loopback => false,
     };
     if !supported {
         // Packets would pass by it: it would do nothing.
         let text = match wanted.link.kind {
-            LinkKind::Vrf { .. } if router.live.is_none() => {
-                "A root qdisc at a VRF is not supported by this router"
-            }
             LinkKind::Loopback => "Traffic control at lo is not supported by this router",
-            _ => "Traffic control at VRFs and dummies beside a kernel is not supported by this router",
+            _ => "A root qdisc at a VRF is not supported by this router",
         };
         return Err(Refusal::new(EOPNOTSUPP, text));
     }

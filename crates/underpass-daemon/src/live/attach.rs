@@ -69,6 +69,8 @@ pub struct Attachments {
     hosts: BTreeMap<u32, (u32, PortId)>,
     /// Ports of the devices of tunnels, by interface index.
     tunnels: BTreeMap<u32, PortId>,
+    /// Ports of dummies, by interface index: nobody takes what leaves by them.
+    dummies: BTreeMap<u32, PortId>,
     /// Names of the devices that are in VRFs of the router's, by interface index.
     slaves: BTreeMap<u32, String>,
     /// Ports in use.
@@ -101,6 +103,7 @@ impl Attachments {
             attached: BTreeMap::new(),
             hosts: BTreeMap::new(),
             tunnels: BTreeMap::new(),
+            dummies: BTreeMap::new(),
             slaves: BTreeMap::new(),
             ports: BTreeSet::new(),
             resting: BTreeMap::new(),
@@ -183,6 +186,7 @@ impl Attachments {
         if links {
             self.follow_hosts(router, workers, made);
             self.follow_tunnels(router, workers, made);
+            self.follow_dummies(router, workers);
             self.follow_links(router, workers, watch);
             self.follow_slaves(router);
         }
@@ -289,6 +293,21 @@ impl Attachments {
             self.tunnels.keys().copied().filter(|index| router.link(*index).is_none()).collect();
         for index in gone {
             let Some(port) = self.tunnels.remove(&index) else { continue };
+            workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
+            self.release(port, workers);
+        }
+    }
+
+    /// Gives dummies ports, and takes back those of dummies that are gone.
+    fn follow_dummies(&mut self, router: &mut Router, workers: &[Handle]) {
+        let dummies = router.links().filter(|link| link.kind == LinkKind::Dummy).map(|link| link.index);
+        for index in dummies.collect::<Vec<_>>() {
+            let port = self.dummies.get(&index).copied().unwrap_or_else(|| self.free_port());
+            self.dummies.insert(index, port);
+            let _ = router.swallow(index, port);
+        }
+        let gone = self.dummies.extract_if(.., |index, _| router.link(*index).is_none());
+        for (_, port) in gone.collect::<Vec<_>>() {
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
             self.release(port, workers);
         }
@@ -487,6 +506,10 @@ impl Attachments {
             }
             self.backs.warn(device.name(), index, hooked.egress);
             self.keep_device(router, index);
+        }
+        for index in self.dummies.keys() {
+            let name = router.link(*index).map_or("", |link| &link.name);
+            self.backs.warn(name, *index, router.hooked(*index).egress);
         }
     }
 

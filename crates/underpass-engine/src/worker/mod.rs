@@ -265,8 +265,8 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         self.hooks.came = Some((ingress, link.ifindex));
         let packets = burst.len() as u64;
-        // What the host sends by a tunnel does not come out of it.
-        let asks = link.asks_in() && view.tables.tunnels().of_link(ingress).is_none();
+        // What the host sends by a tunnel does not come out of it, nor does what it sends into a VRF come in there.
+        let asks = link.asks_in() && !link.vrf && view.tables.tunnels().of_link(ingress).is_none();
         // Who looks at the whole burst first says what has come.
         let mut bytes = None;
         if let Some(hook) = link.ingress.filter(|_| asks) {

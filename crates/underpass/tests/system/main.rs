@@ -9,6 +9,7 @@ mod behaviours;
 mod beside;
 mod changes;
 mod daemon;
+mod dummy;
 mod examples;
 mod frr;
 mod guest;
