@@ -470,6 +470,27 @@ def reduced(case, facts, difference, here):
     return told[:3] == (6, 4, 0) if a else True
 
 
+@purpose("A route with segments leads each packet by its own link")
+def remembered(case, facts, difference, here):
+    # The same packet, by the same port or another, to another neighbour: to where Linux has sent the first by the route.
+    if "vrf" not in facts.tunnels.values() or "linux" not in here:
+        return False
+    own = compare.own_addresses(case)
+    inside = lambda frame: compare.masked(frame, own)[28:]
+    found = []
+    for side, others in (("there", here["out"]), ("here", here["linux"])):
+        for frame in difference.more.get(side) or []:
+            layers = describe.layers(frame)
+            goals = [values["dst"] for name, values in layers[2:] if name in ("ip4", "ip6")]
+            last = [str(ipaddress.ip_address(bytes.fromhex(values["data"])[4:20])) for name, values in layers if name == "routing" and values["type"] == 4 and len(values["data"]) >= 40]
+            found.append(
+                layers[1][0] == "ip6"
+                and any(facts.leads(goal, r"encap (seg6|rpl) |nhid") for goal in goals + last)
+                and any(slot == difference.more.get("slot") and inside(bytes.fromhex(other)) == inside(frame) for slot, _, other in others)
+            )
+    return bool(found) and all(found)
+
+
 @purpose("No packet to `::`")
 def unspecified(case, facts, difference, here):
     a = difference.more.get("there")
@@ -593,16 +614,17 @@ def loops(case, facts, difference, here):
 
 @purpose("Loops are dropped as loops")
 def looped(case, facts, difference, here):
-    # From the device of a VRF, which has no other route, back to it, until the hop limit is used up.
+    # From the device of a VRF, which has no other route, or from a SID back to it, until the hop limit is used up.
     a = difference.more.get("there")
     told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
     if not told or told[1:3] not in ((11, 0), (3, 0)) or not here["drops"].get("loop"):
         return False
     quoted = told[3][0][1]
-    same = lambda values: all(values[key] == quoted[key] for key in ("src", "dst")) and values.get("ttl", values.get("hops")) > 1
-    return facts.leads(quoted["dst"], r" dev vrf\d") and any(
-        name == f"ip{told[0]}" and same(values) for layers in tried(case, difference) for name, values in layers
-    )
+    if quoted.get("ttl", quoted.get("hops")) > 1:
+        return False
+    back = lambda to: facts.leads(quoted["dst"], r" dev vrf\d") if to == quoted["dst"] else to in facts.sids and ipaddress.ip_address(quoted["dst"]) in ipaddress.ip_network(f"{to}/64", strict=False)
+    came = lambda values: values["src"] == quoted["src"] and values.get("ttl", values.get("hops")) > 1 and back(values["dst"])
+    return any(name == f"ip{told[0]}" and came(values) for layers in tried(case, difference) for name, values in layers)
 
 
 @purpose("VRFs and `lo` do not count what passes")
@@ -652,7 +674,7 @@ def without(case, there, here, found):
     def explains(difference):
         return next((heading for heading, function in PURPOSES if function(case, facts, difference, here)), None)
 
-    here = {**here, "noise": there["noise"]} if "noise" in there else here
+    here = {**here, "noise": there["noise"], "linux": there["out"]} if "noise" in there else here
     for difference in found:
         headings = [explains(difference)]
         if headings == [None] and len((difference.more.get("there") or []) + (difference.more.get("here") or [])) > 1:
