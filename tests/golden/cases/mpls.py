@@ -68,7 +68,7 @@ Case(
 )
 Case(
     "mpls/pop-here-options",
-    "IPv4 options below a label are looked at where it leads here, not where it leads to a neighbour or into a VRF.",
+    "Options of IPv4, and hop by hop, below a label are looked at where it leads here, not to a neighbour or into a VRF.",
     routes("100 dev lo", f"101 {VIA4}", "102 dev vrf100", base=BASE + ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up"], more=["ip route add 203.0.113.128/25 via 198.51.100.2 dev p1 vrf vrf100"]),
     [
         (f"{label}, {what}", frame(labels([label], ip4(ttl=ttl, options=[IPOption(bytes.fromhex(options))]) / udp())))
@@ -79,6 +79,11 @@ Case(
             ("a malformed one", 40, "070b0200000000000000" + "0000"),
             ("a source route", 40, "8307040a00010200"),
         ]
+    ]
+    + [
+        (f"{label}, IPv6, option {option[:2]}", frame(labels([label], ip6(nh=0) / Raw(bytes.fromhex("1100" + option)) / udp())))
+        for label in (100, 101, 102)
+        for option in ("1e0400000000", "5e0400000000", "9e0400000000", "050200000100")
     ],
 )
 Case(

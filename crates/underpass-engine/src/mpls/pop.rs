@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use underpass_packet::mpls::Entry;
-use underpass_packet::{FromBytes, IntoBytes, ethernet, ipv4, ipv6};
+use underpass_packet::{FromBytes, IntoBytes, ethernet, ipv4, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::counters::CounterId;
@@ -253,6 +253,9 @@ pub(crate) fn switch_to(
                 let checked = ipv6_check(bytes)?;
                 road.packet.truncate(checked.len);
                 road.behaved(None, 0, checked.unusual);
+                if hop && let Err(problem) = look_at_hop_by_hop(road.packet.bytes()) {
+                    return Ok(problem.refuse(road));
+                }
                 Ok(Step::look6(road, lookup, checked.destination))
             } else {
                 let checked = ipv4_check(bytes)?;
@@ -278,6 +281,16 @@ fn take_options(view: &View<'_>, road: &mut Road) -> Result<(), Problem> {
         }
     }
     Ok(())
+}
+
+/// Looks at the hop-by-hop options of an IPv6 packet that has come in by `lo`, which fills no traces.
+fn look_at_hop_by_hop(bytes: &[u8]) -> Result<(), Problem> {
+    match ipv6::View::parse(bytes) {
+        Ok(packet) if packet.header.next_header == protocol::HOP_BY_HOP => {
+            path::ipv6::hop_by_hop(&packet, false).map(|_| ())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What was below a label that has been taken off: another one, or an IP packet, which takes over its TTL.

@@ -134,7 +134,7 @@ fn unusual(road: &mut Road, link: &Link) -> (Step, bool) {
     }
     let mut traced = false;
     if view.header.next_header == protocol::HOP_BY_HOP {
-        match hop_by_hop(&view, link) {
+        match hop_by_hop(&view, link.ioam.enabled) {
             Ok(found) => traced = found,
             Err(problem) => return (problem.refuse(road), false),
         }
@@ -155,10 +155,10 @@ fn unusual(road: &mut Road, link: &Link) -> (Step, bool) {
 }
 
 /// Looks at the hop-by-hop options, as every node on the way does: RFC 8200 section 4.3. Whether there are
-/// IOAM traces to be filled.
-fn hop_by_hop(packet: &ipv6::View<'_>, link: &Link) -> Result<bool, Problem> {
+/// IOAM traces to be filled, if the link fills any.
+pub(crate) fn hop_by_hop(packet: &ipv6::View<'_>, traces: bool) -> Result<bool, Problem> {
     match Extensions::new(packet).next() {
-        Some(Ok(extension)) => options::check6(packet.header, &extension, Some(link.ioam.enabled)),
+        Some(Ok(extension)) => options::check6(packet.header, &extension, Some(traces)),
         _ => Err(Problem::silent(Drop::Ip6Malformed)),
     }
 }
