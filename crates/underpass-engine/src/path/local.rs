@@ -14,11 +14,11 @@ use crate::path::icmp::{
     TIMESTAMP_V4, fill_checksum4, fill_checksum6,
 };
 use crate::path::options::Problem;
-use crate::path::{icmp, options, routing_header, rpl, vrf};
+use crate::path::{icmp, options, routing_header, rpl};
 use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
 use crate::tunnel;
-use crate::worker::metadata::{BEHIND_SID, BROADCAST, GROUP, LED_INTO_VRF, Road, UNFINISHED};
+use crate::worker::metadata::{BEHIND_SID, BROADCAST, GROUP, Road, UNFINISHED};
 use crate::worker::verdict::Step;
 use crate::worker::{IcmpError, Path, View};
 
@@ -39,9 +39,6 @@ impl<const COUNT: bool> Path<COUNT> {
         road: &mut Road,
         trace: &mut T,
     ) -> Option<Step> {
-        if road.is(LED_INTO_VRF) {
-            vrf::arrive(view, road);
-        }
         match road.packet.bytes().first()? >> 4 {
             6 => self.deliver6(view, road, trace),
             4 => self.deliver4(view, road, trace),

@@ -272,8 +272,16 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
             }
             Action::Tunnel(route) => self.enter_tunnel(view, road, (id, route), trace),
-            Action::Local if view.tables.tunnels().receives() => self.leave_tunnel(view, road, trace),
-            Action::Local => Step::Deliver,
+            Action::Local => {
+                if road.is(LED_INTO_VRF) {
+                    vrf::arrive(view, road);
+                }
+                if view.tables.tunnels().receives() {
+                    self.leave_tunnel(view, road, trace)
+                } else {
+                    Step::Deliver
+                }
+            }
             Action::Broadcast => {
                 road.extra.flags |= GROUP | BROADCAST;
                 Step::Deliver
