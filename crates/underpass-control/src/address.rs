@@ -333,6 +333,10 @@ impl Router {
         if !self.addresses.is_local(address.local) {
             self.source_address_gone(cause, address.local, address.link);
         }
+        // A link without an IPv4 address forgets its neighbours, permanent ones as well. Linux: `fib_disable_ip`.
+        if address.local.is_ipv4() && self.addresses.v4(address.link).is_empty() {
+            self.flush_neighbours_of(cause, address.link, false);
+        }
         self.publish_sources(address.link);
         self.publish_tunnels_from(address.local);
     }

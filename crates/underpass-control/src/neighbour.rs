@@ -232,8 +232,12 @@ impl Router {
 
     /// Forgets all neighbours on a link, as Linux does when it goes down.
     pub(crate) fn flush_neighbours(&mut self, cause: Cause, link: u32) {
-        let on_link = [false, true].into_iter().flat_map(|v6| self.neighbours.on(link, v6));
-        let addresses: Vec<IpAddr> = on_link.map(|(address, _)| address).collect();
+        [false, true].into_iter().for_each(|v6| self.flush_neighbours_of(cause, link, v6));
+    }
+
+    /// The same of one version of IP.
+    pub(crate) fn flush_neighbours_of(&mut self, cause: Cause, link: u32, v6: bool) {
+        let addresses: Vec<IpAddr> = self.neighbours.on(link, v6).map(|(address, _)| address).collect();
         addresses.into_iter().for_each(|address| self.remove_neighbour(cause, link, address));
     }
 

@@ -12,7 +12,9 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVrf, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
-use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
 
 const ADD: u16 = NLM_F_CREATE | NLM_F_EXCL;
 
@@ -135,6 +137,35 @@ fn neighbours_need_a_link_with_ipv6() {
     neighbour.attributes = vec![NeighbourAttribute::Destination(address)];
     let refused = lab.change(Message::NewNeighbour(neighbour), ADD);
     assert_eq!(refused, Err((EINVAL, "IPv6 is disabled on this device".into())));
+}
+
+/// `ip neigh add 10.0.0.2 lladdr 02:00:00:00:01:02 dev v0 nud permanent`, the same for `fd00::2`, then
+/// `ip addr del` of one IPv4 address and the other: the last takes the IPv4 neighbour along.
+#[test]
+fn without_an_ipv4_address_a_link_has_no_ipv4_neighbours() {
+    let mut lab = Lab::new();
+    lab.change(up(2, true), 0).unwrap();
+    for (local, prefix_len) in [("10.0.0.1", 24), ("10.1.0.1", 24), ("fd00::1", 64)] {
+        lab.change(Message::NewAddress(address(2, local, prefix_len)), ADD).unwrap();
+    }
+    for near in ["10.0.0.2", "fd00::2"] {
+        let near: IpAddr = near.parse().unwrap();
+        let mut neighbour = NeighbourMessage::default();
+        neighbour.header.family = if near.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+        neighbour.header.ifindex = 2;
+        neighbour.header.state = NeighbourState::Permanent;
+        neighbour.attributes = vec![
+            NeighbourAttribute::Destination(near.into()),
+            NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 1, 2]),
+        ];
+        lab.change(Message::NewNeighbour(neighbour), ADD).unwrap();
+    }
+    let known =
+        |lab: &Lab| lab.router.neighbours().map(|(_, address, _)| address.to_string()).collect::<Vec<_>>();
+    lab.change(Message::DelAddress(address(2, "10.0.0.1", 24)), 0).unwrap();
+    assert_eq!(known(&lab), ["10.0.0.2", "fd00::2"]);
+    lab.change(Message::DelAddress(address(2, "10.1.0.1", 24)), 0).unwrap();
+    assert_eq!(known(&lab), ["fd00::2"]);
 }
 
 #[test]
