@@ -142,3 +142,27 @@ case(
     ("tc -s filter show dev vrf100 ingress", "tc -s filter show dev p0 ingress", "tc -s qdisc show dev vrf100 clsact"),
     base=VRF,
 )
+
+for name, doc, actions in [
+    ("mirror", "A packet is mirrored to the device that it leaves by: the copy is not mirrored again.", "mirred egress mirror dev p1"),
+    ("redirect", "A packet is redirected to the device that it leaves by: its second way is a loop.", "mirred egress redirect dev p1"),
+]:
+    Case(
+        f"qos/mirred-loop/{name}",
+        doc,
+        BASE + ["tc qdisc add dev p1 clsact", f"tc filter add dev p1 egress protocol all prio 1 matchall action {actions}"],
+        [("IPv4", ether(ip4() / udp())), ("IPv6", ether(ip6() / udp()))],
+        shows=("tc -s filter show dev p1 egress", "tc -s qdisc show dev p1"),
+        links=False,
+    )
+Case(
+    "qos/mirred-loop/back",
+    "A packet goes from one device to another and back.",
+    BASE
+    + ["tc qdisc add dev p0 clsact", "tc qdisc add dev p1 clsact"]
+    + ["tc filter add dev p1 egress protocol ip prio 1 matchall action mirred egress mirror dev p0"]
+    + ["tc filter add dev p0 egress protocol ip prio 1 matchall action mirred egress mirror dev p1"],
+    [("IPv4", ether(ip4() / udp()))],
+    shows=("tc -s filter show dev p0 egress", "tc -s filter show dev p1 egress"),
+    links=False,
+)

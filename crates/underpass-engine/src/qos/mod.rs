@@ -18,5 +18,5 @@ pub(crate) use hook::{Everything, Found, StoredHook};
 pub(crate) use lengths::Lengths;
 pub(crate) use police::{Charge, Charged, Lease, Policer, link_layer};
 pub use rate::{LinkLayer, Rate, RateConfig};
-pub(crate) use subject::{OuterKey, Place, Subject, packet_type, uncounted};
+pub(crate) use subject::{Nest, OuterKey, Place, Subject, packet_type, uncounted};
 pub use wire::WireLength;

@@ -28,6 +28,48 @@ pub(crate) struct OuterKey {
     pub(crate) ports: (u16, u16),
 }
 
+/// How often a packet may be redirected: `MIRRED_NEST_LIMIT`.
+const REDIRECTS: u8 = 4;
+
+/// The redirections that a packet is in the midst of: Linux's `sched_mirred_nest` and `sched_mirred_dev`.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Nest {
+    /// How many they are, with those that it went into a tunnel or a queue behind.
+    pub(crate) depth: u8,
+    /// The links that it was to be sent by.
+    links: [Option<LinkId>; REDIRECTS as usize],
+}
+
+impl Nest {
+    /// Of a packet of which no more is known than how often it was redirected.
+    pub(crate) const fn of_depth(depth: u8) -> Self {
+        Self { depth, links: [None; REDIRECTS as usize] }
+    }
+
+    pub(crate) const fn is_full(&self) -> bool {
+        self.depth >= REDIRECTS
+    }
+
+    /// Whether a redirection by this link would be a loop.
+    pub(crate) fn has(&self, link: LinkId) -> bool {
+        self.links.contains(&Some(link))
+    }
+
+    /// One more, to be sent by this link.
+    pub(crate) fn to_send(mut self, link: LinkId) -> Self {
+        if let Some(place) = self.links.iter_mut().find(|place| place.is_none()) {
+            *place = Some(link);
+        }
+        Self { depth: self.depth + 1, ..self }
+    }
+
+    /// One more, to come in somewhere. What `leaves` is put aside first, and its links are forgotten: `netif_rx`.
+    pub(crate) fn to_receive(self, leaves: bool) -> Self {
+        let depth = self.depth + 1;
+        if leaves { Self::of_depth(depth) } else { Self { depth, ..self } }
+    }
+}
+
 /// Where packets are asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
@@ -41,8 +83,8 @@ pub(crate) struct Place {
     pub(crate) ingress: bool,
     /// The link that they came in by, and its interface index.
     pub(crate) came: Option<(LinkId, u32)>,
-    /// How often they have been redirected.
-    pub(crate) depth: u8,
+    /// What has redirected them.
+    pub(crate) nest: Nest,
     /// Whether packets there have no Ethernet header: at most tunnels.
     pub(crate) bare: bool,
     /// The tunnel that they are to go into.
@@ -231,7 +273,7 @@ pub(crate) mod tests {
         mac: [2, 0, 0, 0, 0, 1],
         ingress: true,
         came: Some((LinkId(1), 5)),
-        depth: 0,
+        nest: Nest::of_depth(0),
         bare: false,
         tunnel: None,
         outer: None,

@@ -4,6 +4,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::PortId;
 use crate::drops::Drop;
+use crate::qos::Nest;
 use crate::tables::TunnelId;
 use crate::trace::{Event, Trace};
 use crate::worker::{Burst, Path, View};
@@ -26,7 +27,7 @@ impl<const COUNT: bool> Path<COUNT> {
         for packet in burst.drain(..) {
             trace.step(Event::Received(port), &packet);
             if packet.len() > ethernet::Header::LEN {
-                self.send_into(view, packet, id, (None, 0), trace);
+                self.send_into(view, packet, id, (None, Nest::default()), trace);
             } else {
                 self.drop(packet, Drop::EthernetTruncated, trace);
             }

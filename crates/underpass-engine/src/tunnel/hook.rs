@@ -16,7 +16,7 @@ use underpass_packet::ethernet;
 use crate::buffer::{Packet, Tag};
 use crate::drops::Drop;
 use crate::qos::qdisc::{Enqueued, Origin};
-use crate::qos::{OuterKey, Place};
+use crate::qos::{Nest, OuterKey, Place};
 use crate::tables::{
     Action, Inside, Link, LinkId, StoredTunnel, Tunnel, TunnelId, TunnelKind, TunnelRole, TunnelTos,
 };
@@ -32,8 +32,8 @@ use crate::worker::{Path, View, ethertype, shape};
 const ENCAPSULATIONS: u8 = 0x0f;
 const REDIRECTS: u8 = 0xf0;
 
-/// The link that a packet has come in by, and its interface index; and how often the packet has been redirected.
-pub(crate) type Past = (Option<(LinkId, u32)>, u8);
+/// The link that a packet has come in by, and its interface index; and what has redirected the packet.
+pub(crate) type Past = (Option<(LinkId, u32)>, Nest);
 
 impl<const COUNT: bool> Path<COUNT> {
     /// The step in which a packet goes into a tunnel.
@@ -62,11 +62,11 @@ impl<const COUNT: bool> Path<COUNT> {
         step: Step,
         trace: &mut T,
     ) -> Option<(Road, Step)> {
-        let Step::AskOut(id) = step else { return self.ask_in(view, road, 0, trace).ok() };
+        let Step::AskOut(id) = step else { return self.ask_in(view, road, Nest::default(), trace).ok() };
         let own = road.is(GENERATED);
         let came = view.link(road.ingress).map(|link| (road.ingress, link.ifindex));
         let came = came.filter(|_| !own && self.hooks.came.is_some());
-        self.ask_out(view, road, id, (came, 0), trace).ok()
+        self.ask_out(view, road, id, (came, Nest::default()), trace).ok()
     }
 
     /// Asks a packet that is to go into a tunnel, and has it wait in the tunnel's qdisc. `Err`: it does, or is gone; and
@@ -76,7 +76,7 @@ impl<const COUNT: bool> Path<COUNT> {
         view: &View<'_>,
         mut road: Road,
         id: TunnelId,
-        (came, depth): Past,
+        (came, nest): Past,
         trace: &mut T,
     ) -> Result<(Road, Step), bool> {
         let tunnel = view.tables.tunnels().tunnel(id, view.guard);
@@ -91,7 +91,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut packet = road.packet;
         if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
             let known = place_of(tunnel.link, link, false, came);
-            let place = Place { bare, tunnel: Some(id), depth, outer: given(tunnel), ..known };
+            let place = Place { bare, tunnel: Some(id), nest, outer: given(tunnel), ..known };
             packet = match self.ask(view, hook, packet, &place, trace) {
                 Asked::On(packet, _) => packet,
                 Asked::Dropped => return Err(true),
@@ -134,9 +134,9 @@ impl<const COUNT: bool> Path<COUNT> {
             packet.pull(ethernet::Header::LEN);
             retag(&mut packet, |tag| tag.headless = ethertype);
         }
-        if past.1 > 0 {
+        if past.1.depth > 0 {
             // Where the outer packet leaves it may be redirected again, but not for ever.
-            retag(&mut packet, |tag| tag.nested = past.1 << 4);
+            retag(&mut packet, |tag| tag.nested = past.1.depth << 4);
         }
         let road = road_into(packet, tunnel);
         let asked = match tunnel.asks_out {
@@ -193,7 +193,7 @@ impl<const COUNT: bool> Path<COUNT> {
         &mut self,
         view: &View<'_>,
         road: Road,
-        depth: u8,
+        nest: Nest,
         trace: &mut T,
     ) -> Result<(Road, Step), bool> {
         let outer = self.hooks.outer.take();
@@ -205,7 +205,7 @@ impl<const COUNT: bool> Path<COUNT> {
             let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
             let bare = tunnel.is_some_and(|tunnel| !tunnel.kind.carries_frames());
             let came = Some((id, link.ifindex));
-            let place = Place { bare, depth, outer, ..place_of(id, link, true, came) };
+            let place = Place { bare, nest, outer, ..place_of(id, link, true, came) };
             packet = match self.ask(view, hook, packet, &place, trace) {
                 Asked::On(packet, _) => packet,
                 Asked::Dropped => return Err(true),
@@ -230,11 +230,11 @@ impl<const COUNT: bool> Path<COUNT> {
         view: &View<'_>,
         packet: Packet,
         (id, link): (LinkId, &Link),
-        depth: u8,
+        nest: Nest,
         trace: &mut T,
     ) -> bool {
         let road = road_from(packet, id, link);
-        match self.ask_in(view, road, depth, trace) {
+        match self.ask_in(view, road, nest, trace) {
             Ok((road, step)) => {
                 self.slow_path_alone(view, road, step, trace);
                 false

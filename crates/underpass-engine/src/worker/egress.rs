@@ -108,7 +108,7 @@ impl<const COUNT: bool> Path<COUNT> {
         trace.step(Event::Sent(port), &packet);
         if let Some(hook) = hook {
             let bare = packet.tag().headless != 0;
-            let place = Place { depth: from.depth, bare, ..place_of(to, link, false, from.came) };
+            let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.came) };
             match self.ask(view, hook, packet, &place, trace) {
                 Asked::On(back, _) => packet = back,
                 Asked::Dropped => {
@@ -128,7 +128,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Some(root) => {
                 // Its filters may redirect it once more, to this very link: they are to know how often it was.
                 let tag = packet.tag();
-                packet.set_tag(Tag { nested: tag.nested & 15 | from.depth << 4, ..tag });
+                packet.set_tag(Tag { nested: tag.nested & 15 | from.nest.depth << 4, ..tag });
                 if self.queue_at_port(view, (to, root), packet, trace) == Enqueued::Dropped {
                     self.counters.add_tc_refused(counter, 0, 1);
                 }
@@ -161,14 +161,14 @@ impl<const COUNT: bool> Path<COUNT> {
                 with_header(&mut packet, &place_of(to, link, true, None));
             }
             if into.is_some() {
-                if self.redirect_in(view, packet, (to, link), from.depth, trace) && from.ingress {
+                if self.redirect_in(view, packet, (to, link), from.nest, trace) && from.ingress {
                     self.counters.add_tc_refused(counter, 0, 1);
                 }
                 return;
             }
             if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
                 let came = Some((to, link.ifindex));
-                let place = Place { depth: from.depth, ..place_of(to, link, true, came) };
+                let place = Place { nest: from.nest, ..place_of(to, link, true, came) };
                 match self.ask(view, hook, packet, &place, trace) {
                     Asked::On(back, _) => packet = back,
                     // What leaves is put aside first, so that nothing is known of it then: `netif_rx`.
@@ -185,7 +185,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if link.ifb {
             if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
                 let bare = packet.tag().headless != 0;
-                let place = Place { depth: from.depth, bare, ..place_of(to, link, false, from.came) };
+                let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.came) };
                 match self.ask(view, hook, packet, &place, trace) {
                     Asked::On(back, _) => packet = back,
                     Asked::Dropped => return self.counters.add_tc_refused(counter, 0, 1),
@@ -201,7 +201,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.redirect_to_ifb(view, (to, counter), packet, origin, trace);
         }
         let Some(tunnel) = tunnel else { return self.drop(packet, Drop::MirredLink, trace) };
-        if self.send_into(view, packet, tunnel, (from.came, from.depth), trace) {
+        if self.send_into(view, packet, tunnel, (from.came, from.nest), trace) {
             self.counters.add_tc_refused(counter, 0, 1);
         }
     }

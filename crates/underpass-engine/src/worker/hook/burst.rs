@@ -192,7 +192,7 @@ fn to_ifb<'a>(view: &View<'a>, id: TcActionId, place: &Place) -> Option<(&'a Sto
     };
     let taken = matches!(action.control(), Control::Stolen | Control::Drop | Control::Trap);
     let link = view.link(to).filter(|link| link.up && link.ifb && link.egress.is_none())?;
-    (taken && place.ingress && place.depth == 0 && link.port.is_none()).then_some((action, to))
+    (taken && place.ingress && place.nest.depth == 0 && link.port.is_none()).then_some((action, to))
 }
 
 /// What a policer charges for a packet.

@@ -10,7 +10,7 @@ use crate::counters::TcCounterId;
 use crate::drops::Drop;
 use crate::offload;
 use crate::qos::{
-    Charged, Found, Lease, OuterKey, Place, StoredAction, StoredHook, Subject, WireLength, edit_label,
+    Charged, Found, Lease, Nest, OuterKey, Place, StoredAction, StoredHook, Subject, WireLength, edit_label,
     edit_vlan, give_header, link_layer,
 };
 use crate::tables::{
@@ -24,9 +24,6 @@ const ROUNDS: u8 = 16;
 
 /// How often actions may jump: `TCA_ACT_MAX_PRIO`.
 const JUMPS: u8 = 32;
-
-/// How often a packet may be redirected: `MIRRED_NEST_LIMIT`.
-const REDIRECTS: u8 = 4;
 
 /// What a worker keeps for traffic control.
 pub(crate) struct Hooks {
@@ -121,7 +118,17 @@ impl Hooks {
 /// Where packets of a link are asked.
 pub(crate) fn place_of(id: LinkId, link: &Link, ingress: bool, came: Option<(LinkId, u32)>) -> Place {
     let Link { ifindex, mac, .. } = *link;
-    Place { link: id, ifindex, mac, ingress, came, depth: 0, bare: false, tunnel: None, outer: None }
+    Place {
+        link: id,
+        ifindex,
+        mac,
+        ingress,
+        came,
+        nest: Nest::default(),
+        bare: false,
+        tunnel: None,
+        outer: None,
+    }
 }
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -255,7 +262,7 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> (Option<Packet>, Control, Drop) {
         let counter = action.config.counter;
         if let TcActionKind::Mirred(_) = action.config.kind
-            && depth(&packet, place) >= REDIRECTS
+            && nest(&packet, place).is_full()
         {
             return (Some(packet), Control::Drop, Drop::MirredLoop);
         }
@@ -371,17 +378,26 @@ impl<const COUNT: bool> Path<COUNT> {
         place: &Place,
     ) -> (Option<Packet>, Control, Drop) {
         let control = action.control();
-        let from = Place { depth: depth(&packet, place) + 1, ..*place };
-        let Some(to) = mirred.link else {
-            self.counters.add_tc_refused(action.config.counter, 0, 1);
-            return (Some(packet), control, Drop::MirredLink);
-        };
-        if !view.link(to).is_some_and(|link| link.up) {
+        let nest = nest(&packet, place);
+        let refuse = |reason| {
             self.counters.add_tc_refused(action.config.counter, 0, 1);
             let control = if mirred.redirect { Control::Drop } else { control };
-            return (Some(packet), control, Drop::MirredLink);
+            (control, reason)
+        };
+        let up = |to: &LinkId| view.link(*to).is_some_and(|link| link.up);
+        let Some(to) = mirred.link.filter(up) else {
+            let (control, reason) = refuse(Drop::MirredLink);
+            return (Some(packet), control, reason);
+        };
+        if !mirred.ingress && nest.has(to) {
+            let (control, reason) = refuse(Drop::MirredLoop);
+            return (Some(packet), control, reason);
         }
-        let way = if mirred.ingress { Way::In } else { Way::Out };
+        let (way, nest) = match mirred.ingress {
+            true => (Way::In, nest.to_receive(!place.ingress)),
+            false => (Way::Out, nest.to_send(to)),
+        };
+        let from = Place { nest, ..*place };
         let counter = action.config.counter;
         let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
         let key = packet.tag().tunnel;
@@ -417,9 +433,11 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
-/// How often a packet has been redirected, before it went into a tunnel too.
-fn depth(packet: &Packet, place: &Place) -> u8 {
-    place.depth.max(packet.tag().nested >> 4)
+/// The redirections of a packet, those before it went into a tunnel too.
+fn nest(packet: &Packet, place: &Place) -> Nest {
+    let mut nest = place.nest;
+    nest.depth = nest.depth.max(packet.tag().nested >> 4);
+    nest
 }
 
 /// Gives a packet that comes in and whose Ethernet header an action has taken off another, unless none has one there. What
