@@ -203,7 +203,7 @@ impl<const N: usize> Cells<N> {
 struct LinkCells(Words);
 
 impl LinkCells {
-    /// Numbers of a link, each way: packets, bytes, errors, and room so that they are half a cache line.
+    /// Numbers of a link, each way: packets, bytes, errors, drops; half a cache line.
     const NUMBERS: usize = 4;
 
     fn new() -> Self {
@@ -215,6 +215,10 @@ impl LinkCells {
     fn cell(&self, link: LinkId, direction: Direction) -> [&AtomicU64; 3] {
         let at = (link.0 as usize * 2 + direction as usize) * Self::NUMBERS;
         [0, 1, 2].map(|n| self.0.word(at + n))
+    }
+
+    fn drops(&self, link: LinkId, direction: Direction) -> &AtomicU64 {
+        self.0.word((link.0 as usize * 2 + direction as usize) * Self::NUMBERS + 3)
     }
 }
 
@@ -354,6 +358,16 @@ impl Counters {
         let [good, all, _] = self.links.cell(link, direction);
         add(good, packets);
         add(all, bytes);
+    }
+
+    /// Adds to what a link has dropped, of what came in or was to leave by it: Linux's `rx_dropped` and `tx_dropped`.
+    pub fn add_link_drops(&self, link: LinkId, direction: Direction, n: u64) {
+        add(self.links.drops(link, direction), n);
+    }
+
+    /// What a link has dropped.
+    pub fn read_link_drops(&self, link: LinkId, direction: Direction) -> u64 {
+        self.links.drops(link, direction).load(Relaxed)
     }
 
     /// Adds to what a link has received and sent with labels.

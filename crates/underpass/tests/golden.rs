@@ -471,7 +471,7 @@ fn compare_counters(wrong: &mut String, expected: &str, got: &str) {
 }
 
 /// The counters of a link that there are; `record.py` has more of Linux's.
-const STATISTICS: [&str; 3] = ["packets", "bytes", "errors"];
+const STATISTICS: [&str; 4] = ["packets", "bytes", "errors", "dropped"];
 
 /// Compares what the links that `expected` names have counted.
 fn compare_links(wrong: &mut String, expected: &str, shown: &[u8]) {

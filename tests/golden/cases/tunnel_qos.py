@@ -575,3 +575,16 @@ for kind in ["ipip", "gre"]:
         options="external",
         ends="",
     )
+
+for kind in ("gre", "ip6gre"):
+    wide = kind == "ip6gre"
+    outer = out6 if wide else out4
+    others = [("a frame", Ether(dst=MAC, src=FAR_MAC) / in4(), 0x6558), ("an unknown protocol", in4(), 0x1234), ("IPv4", in4(), 0x800)]
+    case(
+        f"others-{kind}",
+        f"{kind}: what comes out that nothing takes is asked, too",
+        kind,
+        CLSACT + ["ingress protocol 0x6558 prio 1 matchall action pass", "ingress protocol all prio 2 u32 match u8 0x45 0xff at 0 action pass"],
+        [(label, "p1", Ether(dst=P1, src=N1) / outer(47, gre(p, proto=proto))) for label, p, proto in others],
+        [IN, "tc -s qdisc show dev tun1"],
+    )

@@ -22,6 +22,7 @@ pub(crate) struct LinkCount {
     pub rx_bytes: u64,
     pub tx_bytes: u64,
     pub rx_errors: u64,
+    pub rx_dropped: u64,
     pub tx_errors: u64,
     pub tx_dropped: u64,
 }
@@ -37,7 +38,7 @@ impl LinkCount {
             self.tx_bytes,
             self.rx_errors,
             self.tx_errors,
-            0,
+            self.rx_dropped,
             self.tx_dropped,
         ]);
         stats

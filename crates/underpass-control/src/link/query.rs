@@ -85,6 +85,7 @@ impl Router {
             rx_packets: received.packets,
             rx_bytes: received.bytes,
             rx_errors: received.errors,
+            rx_dropped: self.engine.link_drops(link.id, Direction::Receive),
             tx_packets: sent.packets,
             tx_bytes: sent.bytes,
             tx_errors: if gre && external { 0 } else { sent.errors },

@@ -51,6 +51,13 @@ impl Reader {
     }
 }
 
+/// What the counters of a link showed when it was added; counts and drops each way.
+struct LinkBase {
+    counts: [Count; 2],
+    drops: [u64; 2],
+    mpls: MplsCount,
+}
+
 /// The one who changes the tables.
 ///
 /// What is replaced or removed stays in memory, and its id unused, until every worker has begun a new
@@ -74,8 +81,8 @@ pub struct Writer {
     counters_used: Vec<bool>,
     /// What counters that have been another's before had counted when they were given away.
     counter_bases: HashMap<CounterId, Count>,
-    /// What a link's counters showed, each way, when the link was added.
-    link_bases: BTreeMap<LinkId, ([Count; 2], MplsCount)>,
+    /// What a link's counters showed when the link was added.
+    link_bases: BTreeMap<LinkId, LinkBase>,
     tunnels: Ids,
     tunnels_of_links: TunnelsOfLinks,
     fou_ports: Ids,
@@ -210,12 +217,18 @@ impl Writer {
         let Some((id, _)) = self.links.take(&self.retirer) else { return LinkId(NOWHERE) };
         let port = link.port;
         self.counters.iter().for_each(|counters| counters.reserve_link(LinkId(id)));
-        let base = [Direction::Receive, Direction::Transmit].map(|way| self.sum_link(LinkId(id), way));
-        self.link_bases.insert(LinkId(id), (base, self.sum_mpls(LinkId(id))));
+        let id = LinkId(id);
+        let ways = [Direction::Receive, Direction::Transmit];
+        let base = LinkBase {
+            counts: ways.map(|way| self.sum_link(id, way)),
+            drops: ways.map(|way| self.sum_link_drops(id, way)),
+            mpls: self.sum_mpls(id),
+        };
+        self.link_bases.insert(id, base);
         self.tables.link_asks(None, Some(&link));
-        self.tables.links.replace(id, Some(link), &mut self.retirer);
-        self.point_port(port, id);
-        LinkId(id)
+        self.tables.links.replace(id.0, Some(link), &mut self.retirer);
+        self.point_port(port, id.0);
+        id
     }
 
     /// Changes a link, and moves its port with it. Does nothing if the id names none.
@@ -358,13 +371,19 @@ impl Writer {
 
     /// What all workers have counted for a link since it was added, bytes with the link layer.
     pub fn link_count(&self, id: LinkId, way: Direction) -> Count {
-        let base = self.link_bases.get(&id).map_or(Count::default(), |(base, _)| base[way as usize]);
+        let base = self.link_bases.get(&id).map_or(Count::default(), |base| base.counts[way as usize]);
         self.sum_link(id, way) - base
+    }
+
+    /// What a link has dropped since it was added, summed over the workers.
+    pub fn link_drops(&self, id: LinkId, way: Direction) -> u64 {
+        let base = self.link_bases.get(&id).map_or(0, |base| base.drops[way as usize]);
+        self.sum_link_drops(id, way).wrapping_sub(base)
     }
 
     /// What a link has counted with MPLS labels since it was added, summed over the workers.
     pub fn mpls_count(&self, id: LinkId) -> MplsCount {
-        self.sum_mpls(id) - self.link_bases.get(&id).map_or(MplsCount::default(), |(_, base)| *base)
+        self.sum_mpls(id) - self.link_bases.get(&id).map_or(MplsCount::default(), |base| base.mpls)
     }
 
     fn sum_mpls(&self, id: LinkId) -> MplsCount {
@@ -382,6 +401,11 @@ impl Writer {
         let mut sum = Count::default();
         self.counters.iter().for_each(|counters| sum += counters.read_link(id, way));
         sum
+    }
+
+    fn sum_link_drops(&self, id: LinkId, way: Direction) -> u64 {
+        let all = self.counters.iter().map(|counters| counters.read_link_drops(id, way));
+        all.fold(0, u64::wrapping_add)
     }
 
     /// What became of all packets, summed over the workers.

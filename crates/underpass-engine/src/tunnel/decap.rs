@@ -11,13 +11,14 @@ use crate::counters::{Count, Counters, Direction};
 use crate::drops::Drop;
 use crate::qos::OuterKey;
 use crate::tables::{
-    Arrival, FouPayload, Ingress, Inside, LeanEnd, LinkId, LookupId, StoredTunnel, TunnelKind, TunnelRole,
+    Arrival, FouPayload, Ingress, Inside, LeanEnd, LinkId, LookupId, StoredTunnel, TunnelKind,
+    TunnelRole,
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::encap::name;
 use crate::tunnel::find::{
-    Arrived, Found, NO_TUNNEL, check, find, find_fast, ingress_of, is_local4, is_refused, is_tunnelled,
-    key_of,
+    Arrived, Found, NO_TUNNEL, check, find, find_fast, ingress_of, is_local4, is_refused,
+    is_tunnelled, key_of, not_forwarded, protocol_of,
 };
 use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
 use crate::tunnel::outer::{FIXED4, FIXED6, GRE, GUE, UDP};
@@ -386,6 +387,10 @@ impl<const COUNT: bool> Path<COUNT> {
                     Ok(Taken::Headers) => {}
                     Ok(Taken::Nothing) => return deliver(road, &outer, first),
                     Ok(Taken::All(found)) => return self.take_out(view, road, &outer, found, trace),
+                    Ok(Taken::Refused(link)) => {
+                        self.counters.add_link_drops(link, Direction::Receive, 1);
+                        return Step::drop(Drop::TunnelPayload);
+                    }
                     Err(reason) => return Step::drop(reason),
                 },
                 protocol if is_tunnelled(protocol) => {
@@ -434,22 +439,17 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Err(reason) = check(&road.packet, tunnel, outer, &found) {
             return refuse(reason);
         }
-        if !taken {
-            // Linux has no use for it, but counts it.
-            let bytes = (road.packet.len() - at) as u64;
-            let received = Count { packets: 1, bytes, errors: 0 };
-            self.counters.add_link(tunnel.link, Direction::Receive, received);
-            return Step::drop(Drop::TunnelPayload);
-        }
         trace.step(Event::Behaviour(name(tunnel.kind)), &road.packet);
         if road.packet.offload().is_some_and(|offload| offload.start < at) {
             // Linux leaves the checksum of GRE to the device.
             road.packet.clear_offload();
         }
+        // Nothing takes it behind the tunnel's device, which counts it and shows it to its filters.
+        let other = if taken { 0 } else { protocol_of(&road.packet, tunnel, outer) };
         let id = if tunnel.asks_in { key_of(&road.packet, tunnel, outer) } else { 0 };
         let ports = if tunnel.asks_in { ports_of(&road.packet, tunnel, at) } else { (0, 0) };
         road.packet.pull(at);
-        if let Err(reason) = decapsulate_tos(&mut road.packet, inside, tunnel, outer) {
+        if taken && let Err(reason) = decapsulate_tos(&mut road.packet, inside, tunnel, outer) {
             return refuse(reason);
         }
         // Linux counts the header of the frame by one of the two devices only.
@@ -463,6 +463,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         if tunnel.asks_in {
             let headless = match inside {
+                _ if !taken => other,
                 Inside::Ip4 => ethernet::IPV4,
                 Inside::Ip6 => ethernet::IPV6,
                 Inside::Mpls => ethernet::MPLS,
@@ -473,6 +474,9 @@ impl<const COUNT: bool> Path<COUNT> {
             let key = || OuterKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
             self.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
             return Step::AskIn;
+        }
+        if !taken {
+            return Step::drop(not_forwarded(other));
         }
         self.come_out(view, road, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
     }

@@ -101,8 +101,9 @@ pub(crate) fn find<'a>(
         let at = packet.len() - payload.len();
         let (inside, taken) = match header.protocol {
             ethernet::IPV4 => (Inside::Ip4, true),
+            // Linux's `gre_parse_header` takes it for a packet of the outer family.
             gre::WCCP if !over6 => (Inside::Ip4, true),
-            ethernet::IPV6 => (Inside::Ip6, true),
+            gre::WCCP | ethernet::IPV6 => (Inside::Ip6, true),
             ethernet::MPLS => (Inside::Mpls, true),
             gre::TRANSPARENT_ETHERNET => (Inside::Frame, tunnel.kind.carries_frames()),
             _ => (Inside::Frame, false),
@@ -215,6 +216,27 @@ pub(crate) fn key_of(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer) -> u
     }
     let header = gre::View::parse(packet.bytes().get(outer.at..).unwrap_or_default());
     header.ok().and_then(|header| header.key).unwrap_or(0)
+}
+
+/// An EtherType that nothing has.
+const RESERVED_TYPE: u16 = 0xffff;
+
+/// Why a packet is dropped that has come out of a tunnel, with an EtherType of which the router forwards nothing. Linux has a
+/// use for ARP, though not there.
+pub(crate) fn not_forwarded(ethertype: u16) -> Drop {
+    match ethertype {
+        ethernet::ARP => Drop::TunnelPayload,
+        _ => Drop::EtherTypeUnknown,
+    }
+}
+
+/// The EtherType in the GRE header of a packet.
+pub(crate) fn protocol_of(packet: &Packet, tunnel: &StoredTunnel, outer: &Outer) -> u16 {
+    if !tunnel.kind.has_gre() {
+        return RESERVED_TYPE;
+    }
+    let header = gre::View::parse(packet.bytes().get(outer.at..).unwrap_or_default());
+    header.map_or(RESERVED_TYPE, |header| header.protocol)
 }
 
 /// Whether this protocol is a packet inside another.

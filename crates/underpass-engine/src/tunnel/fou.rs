@@ -9,7 +9,7 @@ use underpass_packet::{FromBytes, gue, protocol, udp};
 use crate::buffer::Packet;
 use crate::drops::Drop;
 use crate::offload::{Cut, is_udp_segment};
-use crate::tables::{FouPayload, Ingress, Inside, StoredTunnel, TunnelMode};
+use crate::tables::{FouPayload, Ingress, Inside, LinkId, StoredTunnel, TunnelMode};
 use crate::trace::{Event, Trace};
 use crate::tunnel::decap::Outer;
 use crate::tunnel::find::Found;
@@ -39,6 +39,8 @@ pub(crate) enum Taken<'a> {
     Headers,
     /// It is a `bareudp`'s.
     All(Found<'a>),
+    /// It is for the `bareudp` that this link is, which does not carry it.
+    Refused(LinkId),
 }
 
 /// Takes the UDP header, and GUE's, off what is for a port of foo-over-UDP or a `bareudp`.
@@ -111,19 +113,21 @@ pub(crate) fn take_datagram<'a>(
         remote.complete(inside).map_err(|_| Drop::GueMalformed)?;
     }
     let Some((tunnel, version)) = device else { return Ok(Taken::Headers) };
-    let (inside, taken) = bare(tunnel.mode, version)?;
-    Ok(Taken::All(Found { tunnel, inside, at: outer.at, taken }))
+    Ok(match bare(tunnel.mode, version) {
+        Some((inside, taken)) => Taken::All(Found { tunnel, inside, at: outer.at, taken }),
+        None => Taken::Refused(tunnel.link),
+    })
 }
 
 /// What is in a datagram for a `bareudp`, by the version that it begins with; and whether the router has a use for it.
 /// Linux: `bareudp_udp_encap_recv`.
-fn bare(mode: TunnelMode, version: Option<u8>) -> Result<(Inside, bool), Drop> {
+fn bare(mode: TunnelMode, version: Option<u8>) -> Option<(Inside, bool)> {
     match (mode, version) {
-        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, Some(4)) => Ok((Inside::Ip4, true)),
-        (TunnelMode::Ip | TunnelMode::Any, Some(6)) | (TunnelMode::Ip6, _) => Ok((Inside::Ip6, true)),
-        (TunnelMode::Mpls, _) => Ok((Inside::Mpls, true)),
-        (TunnelMode::Other, _) => Ok((Inside::Frame, false)),
-        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, _) => Err(Drop::TunnelPayload),
+        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, Some(4)) => Some((Inside::Ip4, true)),
+        (TunnelMode::Ip | TunnelMode::Any, Some(6)) | (TunnelMode::Ip6, _) => Some((Inside::Ip6, true)),
+        (TunnelMode::Mpls, _) => Some((Inside::Mpls, true)),
+        (TunnelMode::Other, _) => Some((Inside::Frame, false)),
+        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, _) => None,
     }
 }
 

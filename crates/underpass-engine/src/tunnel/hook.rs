@@ -22,6 +22,7 @@ use crate::tables::{
 };
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
+use crate::tunnel::find::not_forwarded;
 use crate::tunnel::outer::is_ip;
 use crate::worker::hook::{Asked, apply_type, key_of, place_of};
 use crate::worker::metadata::{Extra, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, Road};
@@ -276,7 +277,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     ethernet::IPV4 => Inside::Ip4,
                     ethernet::IPV6 => Inside::Ip6,
                     ethernet::MPLS => Inside::Mpls,
-                    _ => return Step::drop(Drop::EtherTypeUnknown),
+                    other => return Step::drop(not_forwarded(other)),
                 }
             }
         };

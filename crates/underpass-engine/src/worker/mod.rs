@@ -421,6 +421,9 @@ impl<const COUNT: bool> Path<COUNT> {
         if matches!(reason, Drop::MplsOff | Drop::GroupFrame) {
             self.count_unlooked(road, reason);
         }
+        if reason == Drop::EtherTypeUnknown {
+            self.counters.add_link_drops(road.ingress, Direction::Receive, 1);
+        }
         self.counters.add_drop(reason, 1);
     }
 

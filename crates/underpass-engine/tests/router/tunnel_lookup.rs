@@ -149,7 +149,7 @@ fn what_is_refused() {
         assert_eq!(refused(protocol::GRE, &payload).0, name);
     }
     assert_eq!(refused(protocol::GRE, &[0, 0]).0, "gre-malformed");
-    assert_eq!(refused(protocol::GRE, &[&[0, 0, 0x12, 0x34], &inner[..]].concat()).0, "tunnel-payload");
+    assert_eq!(refused(protocol::GRE, &[&[0, 0, 0x12, 0x34], &inner[..]].concat()).0, "ethertype-unknown");
     // GUE: a control message, an unknown flag, a header longer than the datagram, another variant, positions that lie.
     assert_eq!(refused(protocol::UDP, &in_gue(&[0x20, 4, 0, 0], &inner)).0, "gue-control");
     assert_eq!(refused(protocol::UDP, &in_gue(&[0, 4, 0x80, 0], &inner)).0, "gue-malformed");
