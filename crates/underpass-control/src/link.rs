@@ -398,6 +398,7 @@ impl crate::Router {
             forward6: true,
             source4: self.source4(link.index),
             vrf: link.vrf_table().is_some(),
+            in_vrf: link.vrf_table().or(self.vrf_table_over(link)).is_some(),
             bare4: self.addresses.v4(link.index).is_empty(),
             source6: self.source6(link.index),
             host,

@@ -227,6 +227,17 @@ for suffix, wide in BOTH:
         [("by it", *listed([("", make(in4()))])[0][1:]), ("by another", "p0", ether(make(in4())))],
     )
     Case(
+        f"tunnel/fou{suffix}/vrf",
+        "ports and a VRF: what comes in by it is for those of the VRF and of its links",
+        tunnel(
+            ipip,
+            mode,
+            base=VRF,
+            after=[family + "ipproto 4", *(family.replace("5555", str(port)) + f"ipproto 4 local {at[0]} dev {dev}" for port, dev in [(5556, "vrf100"), (5557, "p1")])],
+        ),
+        listed([("of none", make(in4())), ("of the VRF", make(in4(), dport=5556)), ("of its link", make(in4(), dport=5557))]),
+    )
+    Case(
         f"tunnel/fou{suffix}/both",
         "ports of an address and of none",
         tunnel(ipip, mode, ends=f"local {at[0]}", after=[family + "ipproto 47", family.replace("5555", "5556") + "ipproto 4"]),

@@ -142,7 +142,7 @@ fn is_martian(view: &View<'_>, road: &Road) -> bool {
     let Some(source) = ipv4::Header::ref_from_prefix(bytes).ok().map(|(header, _)| header.source()) else {
         return false;
     };
-    let ingress = Ingress { link: road.ingress, instance: road.extra.looked_in };
+    let ingress = Ingress { link: road.ingress, instance: road.extra.looked_in, in_vrf: false };
     bytes.first().is_some_and(|first| first >> 4 == 4) && tunnel::is_local4(view, ingress, source)
 }
 

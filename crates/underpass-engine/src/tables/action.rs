@@ -549,6 +549,8 @@ pub struct Link {
     pub bare4: bool,
     /// Whether it is the device of a VRF.
     pub vrf: bool,
+    /// Whether it is that, or enslaved to one.
+    pub in_vrf: bool,
     /// The source of ICMPv6 errors that are sent by this link: its global address, or its link-local.
     pub source6: Option<Ipv6Addr>,
     /// The port by which the host takes what is for itself, where a kernel is beside the router.

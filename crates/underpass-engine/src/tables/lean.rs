@@ -115,7 +115,7 @@ pub(crate) struct LeanEnd {
     /// Where what comes out is looked up.
     pub(crate) lookup: LookupId,
     /// Where outer packets are looked up.
-    underlay: LookupId,
+    pub(crate) underlay: LookupId,
 }
 
 const _: () = assert!(size_of::<LeanEnd>() == 64);

@@ -131,6 +131,8 @@ fn zeroed(len: usize) -> Box<[AtomicU32]> {
 pub(crate) struct Ingress {
     pub(crate) link: LinkId,
     pub(crate) instance: LookupId,
+    /// Whether the link is in a VRF.
+    pub(crate) in_vrf: bool,
 }
 
 impl Ingress {
@@ -376,7 +378,9 @@ impl TunnelTable {
                 && fou.ipv6 == source.is_ipv6()
                 && (fou.local.is_unspecified() || fou.local == destination)
                 && fou.peer.is_none_or(|peer| peer == (source, source_port))
-                && ingress.is(fou.bound);
+                && ingress.is(fou.bound)
+                // Linux: `udp_sk_bound_dev_eq`, by which what comes in by a VRF is for no socket outside of it.
+                && (fou.bound.is_some() || !ingress.in_vrf || matches!(fou.payload, FouPayload::Device(_)));
             let score = u32::from(!fou.local.is_unspecified())
                 + 2 * u32::from(fou.peer.is_some())
                 + u32::from(fou.bound.is_some());

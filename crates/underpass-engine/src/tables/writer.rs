@@ -524,6 +524,7 @@ mod tests {
             forward6: true,
             source4: None,
             vrf: false,
+            in_vrf: false,
             bare4: false,
             source6: None,
             host: None,

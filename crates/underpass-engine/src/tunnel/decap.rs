@@ -11,13 +11,13 @@ use crate::counters::{Count, Counters, Direction};
 use crate::drops::Drop;
 use crate::qos::OuterKey;
 use crate::tables::{
-    Arrival, FouPayload, Ingress, Inside, LeanEnd, LinkId, LookupId, StoredTunnel, TunnelKind,
+    Arrival, FouPayload, Ingress, Inside, LeanEnd, Link, LinkId, LookupId, StoredTunnel, TunnelKind,
     TunnelRole,
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::encap::name;
 use crate::tunnel::find::{
-    Arrived, Found, NO_TUNNEL, check, find, find_fast, ingress_of, is_local4, is_refused,
+    Arrived, Found, NO_TUNNEL, check, find, find_fast, ingress_of, is_foreign, is_local4, is_refused,
     is_tunnelled, key_of, not_forwarded, protocol_of,
 };
 use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
@@ -84,7 +84,8 @@ impl<const COUNT: bool> Path<COUNT> {
             self.enter_slow_path(context, packet);
             return None;
         }
-        let ingress = Ingress { link: env.ingress, instance: env.link.lookup };
+        let Link { lookup: instance, in_vrf, .. } = *env.link;
+        let ingress = Ingress { link: env.ingress, instance, in_vrf };
         let mut last = Last { end: None, lookup: None, to4: None, to6: None };
         let mut left = Left::default();
         let mut len = look.len;
@@ -196,6 +197,8 @@ fn decap_fast<'a, A: Family>(
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     let mut outer = OuterFast::<A>::read(bytes)?;
     if outer.protocol == protocol::UDP {
+        // Which ports a VRF has is for the slow path.
+        (!ingress.in_vrf).then_some(())?;
         outer.pass_udp(view, bytes)?;
     }
     let (mut key, mut checked) = (None, false);
@@ -431,10 +434,15 @@ impl<const COUNT: bool> Path<COUNT> {
         if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_bare_udp() {
             return Step::drop(Drop::TunnelPayload);
         }
-        let own = Some(tunnel.config.via.lookup).filter(|_| !tunnel.config.allows_local_remote);
-        let refused = matches!(outer.source, IpAddr::V6(source) if is_refused(view, source, own));
-        if tunnel.kind == TunnelKind::Ip6tnl && refused {
-            return Step::drop(Drop::TunnelSource);
+        if tunnel.kind == TunnelKind::Ip6tnl
+            && let (IpAddr::V6(source), IpAddr::V6(destination)) = (outer.source, outer.destination)
+        {
+            let underlay = tunnel.config.via.lookup;
+            let own = Some(underlay).filter(|_| !tunnel.config.allows_local_remote);
+            let foreign = is_foreign(view, ingress_of(view, road), destination, underlay);
+            if foreign || is_refused(view, source, own) {
+                return Step::drop(Drop::TunnelSource);
+            }
         }
         if let Err(reason) = check(&road.packet, tunnel, outer, &found) {
             return refuse(reason);

@@ -41,7 +41,10 @@ pub(crate) fn find_fast<'a, A: Family>(
         None => tunnels.find(kind, arrival, ingress, view.guard)?.1.end.as_ref()?,
     };
     let refused = match kind {
-        TunnelKind::Ip6tnl => is_refused(view, Ipv6Addr::from_bits(arrival.remote), end.own()),
+        TunnelKind::Ip6tnl => {
+            is_foreign(view, ingress, Ipv6Addr::from_bits(arrival.local), end.underlay)
+                || is_refused(view, Ipv6Addr::from_bits(arrival.remote), end.own())
+        }
         _ if A::IPV6 => false,
         _ => is_own4(view, fibs, ingress, arrival.remote as u32),
     };
@@ -157,7 +160,8 @@ pub(crate) fn no_tunnel(
 /// By what link a packet has come in, and in which routing instance tunnels are looked for.
 pub(crate) fn ingress_of(view: &View<'_>, road: &Road) -> Ingress {
     let link = view.link(road.ingress);
-    Ingress { link: road.ingress, instance: link.map_or(road.extra.instance, |link| link.lookup) }
+    let instance = link.map_or(road.extra.instance, |link| link.lookup);
+    Ingress { link: road.ingress, instance, in_vrf: link.is_some_and(|link| link.in_vrf) }
 }
 
 /// What Linux's receivers check before they take a packet.
@@ -248,6 +252,12 @@ pub(crate) const fn is_tunnelled(protocol: u8) -> bool {
 /// up, if it takes none from there. Linux: `ip6_tnl_rcv_ctl`.
 pub(crate) fn is_refused(view: &View<'_>, source: Ipv6Addr, own: Option<LookupId>) -> bool {
     source.is_unspecified() || own.is_some_and(|underlay| is_own(view, underlay, source))
+}
+
+/// Whether what has come in by a VRF, for this address, is not for an `ip6tnl` whose `underlay` is elsewhere. Linux:
+/// `ip6_tnl_rcv_ctl`.
+pub(crate) fn is_foreign(view: &View<'_>, ingress: Ingress, address: Ipv6Addr, underlay: LookupId) -> bool {
+    ingress.in_vrf && !is_own(view, underlay, address)
 }
 
 /// Whether an address is one of the router's where a packet came in.

@@ -54,6 +54,7 @@ impl Lab {
                 source4: Some([10, 0, i as u8, 1].into()),
                 bare4: false,
                 vrf: false,
+                in_vrf: false,
                 source6: Some(v6(&format!("fd00:{i}::1"))),
                 host,
                 shared,

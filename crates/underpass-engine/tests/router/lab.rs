@@ -48,6 +48,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         source4: Some(Ipv4Addr::new(10, 0, i as u8, 1)),
         bare4: false,
         vrf: false,
+        in_vrf: false,
         source6: Some(v6(&format!("fd00:{i}::1"))),
         host: None,
         shared: false,

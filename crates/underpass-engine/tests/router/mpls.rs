@@ -149,6 +149,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         source4: Some([10, 0, i as u8, 1].into()),
         bare4: false,
         vrf: false,
+        in_vrf: false,
         source6: Some(lab::v6(&format!("fd00:{i}::1"))),
         host: None,
         shared: false,
