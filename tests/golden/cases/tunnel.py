@@ -463,6 +463,22 @@ for kind, (proto, head) in GRE_HEADS.items():
         remembers=True,
         links=False,
     )
+    if kind == "gre":
+        Case(
+            "tunnel/gretap/pmtu-gre",
+            "gretap: an MTU of the path that is told of a GRE packet of no tunnel",
+            tunnel("gretap"),
+            [
+                ("before", *before[0]),
+                heard("fragmentation needed, 1,200", heard4(bytes(outer)[:128], 3, 4, 1200)),
+                ("after", *before[0]),
+                ("IPv4, may be cut", "p0", ether(ip4(IN4) / udp(1300))),
+                heard("fragmentation needed, 68", heard4(bytes(outer)[:128], 3, 4, 68)),
+                ("one that fits", "p0", ether(ip4(IN4) / udp(200))),
+            ],
+            remembers=True,
+            links=False,
+        )
     small = ip6(IN6) / udp() if kind == "sit" else ip4(IN4) / udp()
     # Of an IPv6 packet too little for its sender to be told.
     outer = bytes(outer4(proto, Raw(head) / small))[: 20 + 47 if kind == "sit" else None]

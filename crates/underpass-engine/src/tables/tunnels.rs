@@ -391,6 +391,25 @@ impl TunnelTable {
         best.map(|(_, payload)| payload)
     }
 
+    /// A tunnel over IPv4 that is up and sends to `remote`, or to anywhere.
+    pub(crate) fn find_remote<'g>(
+        &'g self,
+        remote: Ipv4Addr,
+        guard: &'g Guard<'_>,
+    ) -> Option<&'g StoredTunnel> {
+        [remote, Ipv4Addr::UNSPECIFIED].into_iter().find_map(|remote| {
+            let mut next = self.ends.get(end_of(remote.into())).map_or(0, |end| end.load(Relaxed));
+            while let Some(id) = next.checked_sub(1) {
+                next = self.end_nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
+                let Some(tunnel) = self.tunnels.get(id, guard) else { continue };
+                if tunnel.up && tunnel.config.remote == IpAddr::V4(remote) {
+                    return Some(tunnel);
+                }
+            }
+            None
+        })
+    }
+
     /// A tunnel that is up and sends from `local` to `remote` by this IP protocol, over UDP to this port, with GRE frames or
     /// not: one to this address, or else one to any.
     pub(crate) fn find_end<'g>(

@@ -168,7 +168,11 @@ fn learn4<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
     let end = before + if said >= QUOTED { said.min(quoted.len()) } else { quoted.len() };
     let (protocol, at) = (header.protocol, header.header_len());
     let ends = (header.source().into(), header.destination().into());
-    let tunnel = find(view, ends, protocol, quoted.get(at..)?)?;
+    let tunnel = find(view, ends, protocol, quoted.get(at..)?).or_else(|| {
+        // Linux: `gre_err` takes note of an MTU for every packet with GRE, whichever tunnel it is of.
+        let any = protocol == protocol::GRE && matches!(told, Told::Mtu(_));
+        view.tables.tunnels().find_remote(header.destination(), view.guard).filter(|_| any)
+    })?;
     let len = header.total_length.get().into();
     Some((Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end, len }, told))
 }
