@@ -168,6 +168,13 @@ for kind, mtu in MTU.items():
         f"{mode} dev p1".strip(),
         FOUR[:1] + SIX[:1],
     )
+    if kind in ("gre", "ip6gre"):
+        Case(
+            f"tunnel/{kind}/no-remote",
+            f"{kind}: no remote address, and a local one of a VRF's",
+            tunnel(kind, base=VRF, ends="local 2001:db8:2::1" if wide else "local 198.51.100.1"),
+            [(label, "p0", ether(p)) for label, p in FOUR[:1] + SIX[:1]],
+        )
     Case(
         f"tunnel/{kind}/no-way",
         f"{kind}: no route leads to the far end",

@@ -355,9 +355,6 @@ impl Router {
 
     /// What a way does that leads to a tunnel.
     fn build_tunnel(&mut self, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
-        if self.leads_to_itself(hop.oif) {
-            return Action::Discard(Discard::Blackhole);
-        }
         let tunnel = match self.gateway_tunnel(hop) {
             Some((parameters, encap)) => self.route_tunnel(hop.oif, (parameters, encap), false, build),
             None => self.tunnels.id(hop.oif),

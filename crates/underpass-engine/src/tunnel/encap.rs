@@ -385,14 +385,19 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.refuse_out(tunnel, refusal.reason());
         }
         let Some(remote) = remote_of(tunnel, road.packet.bytes()) else {
-            self.count_refused(tunnel);
+            let external = tunnel.config.role == TunnelRole::External;
+            // Linux: with GRE and neither end, `ipgre_header` makes no header, and nothing gets as far as to be counted.
+            let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre) && !external;
+            if !bare || !tunnel.config.local.is_unspecified() {
+                self.count_refused(tunnel);
+            }
             // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone.
             let six = road.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
-            let tells = tunnel.kind.is_over_ipv6() || six && tunnel.kind != TunnelKind::Sit;
-            return match tells
-                && tunnel.config.role != TunnelRole::External
-                && is_ip(road.packet.bytes(), inside)
-            {
+            let tells = match tunnel.kind {
+                TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
+                kind => kind.is_over_ipv6() || six,
+            };
+            return match tells && !external && is_ip(road.packet.bytes(), inside) {
                 true => Step::error(Drop::TunnelRemote, IcmpError::AddressUnreachable),
                 false => Step::drop(Drop::TunnelRemote),
             };
@@ -488,6 +493,8 @@ fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
         // Only a route could say.
         _ if tunnel.config.role == TunnelRole::External => return None,
         _ if tunnel.kind.carries_frames() || tunnel.kind.is_bare_udp() => return None,
+        // With GRE only neighbours could say it.
+        _ if tunnel.kind.has_gre() => return None,
         4 => IpAddr::V4(ipv4::Header::ref_from_prefix(packet).ok()?.0.destination()),
         6 => IpAddr::V6(ipv6::Header::ref_from_prefix(packet).ok()?.0.destination()),
         _ => return None,

@@ -402,15 +402,6 @@ impl Router {
         Some((tunnel::Tunnel { remote, ..parameters }, device.encap))
     }
 
-    /// Whether what is sent by a device goes nowhere: with GRE, only neighbours could say where the other end is.
-    pub(crate) fn leads_to_itself(&self, link: u32) -> bool {
-        let tunnel = self.links.get(link).and_then(|link| link.tunnel.as_ref());
-        tunnel.map(|tunnel| &tunnel.parameters).is_some_and(|parameters| {
-            let gre = matches!(parameters.kind, Kind::Gre | Kind::Ip6Gre);
-            gre && !parameters.external && parameters.remote.is_unspecified()
-        })
-    }
-
     /// A tunnel that is a route's alone, by the device of a link.
     pub(crate) fn compile_route_tunnel(
         &mut self,
