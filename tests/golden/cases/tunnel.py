@@ -168,6 +168,20 @@ for kind, mtu in MTU.items():
         f"{mode} dev p1".strip(),
         FOUR[:1] + SIX[:1],
     )
+    if wide:
+        into(
+            f"{kind}/dev-elsewhere",
+            f"{kind}: bound to a device by which no route leads to the far end",
+            kind,
+            f"{mode} dev p0".strip(),
+            FOUR[:1] + SIX[:1],
+        )
+        Case(
+            f"tunnel/{kind}/dev-vrf",
+            f"{kind}: bound to a device in a VRF",
+            tunnel(kind, f"{mode} dev p1".strip(), base=VRF),
+            [(label, "p0", ether(p)) for label, p in FOUR[:1] + SIX[:1]],
+        )
     if kind in ("gre", "ip6gre"):
         Case(
             f"tunnel/{kind}/no-remote",
