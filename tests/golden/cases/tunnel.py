@@ -676,3 +676,16 @@ for kind in ["ip6tnl", "ip6gre", "ip6gretap"]:
             ends=f"local 2001:db8:2::1 remote {remote}",
             before=before,
         )
+for kind in ("ipip", "ip6gre"):
+    wide = kind == "ip6gre"
+    other = "ip6gretap" if wide else "gretap"
+    Case(
+        f"tunnel/{kind}/through-external",
+        f"{kind}: its outer packets go into a device that does not know where to",
+        [line for line in tunnel(kind, ends="local 2001:db8:2::1 remote 2001:db8:99::1" if wide else "local 198.51.100.1 remote 198.18.0.1")]
+        + [f"ip link add tun2 address {MAC} type {other} external", "ip link set tun2 addrgenmode none", "ip link set tun2 up"]
+        + [f"ip addr add 10.6.0.1/24 dev tun2", "ip addr add 2001:db8:9::1/64 dev tun2 nodad"]
+        + [f"ip neigh add 10.6.0.2 lladdr {FAR_MAC} dev tun2 nud permanent", f"ip neigh add 2001:db8:9::2 lladdr {FAR_MAC} dev tun2 nud permanent"]
+        + ["ip route add 198.18.0.0/24 via 10.6.0.2", "ip -6 route add 2001:db8:99::/48 via 2001:db8:9::2"],
+        [("IPv4", "p0", ether(ip4(IN4) / udp()))],
+    )

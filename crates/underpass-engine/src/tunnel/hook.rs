@@ -45,6 +45,10 @@ impl<const COUNT: bool> Path<COUNT> {
         id: TunnelId,
         trace: &mut T,
     ) -> Step {
+        if road.extra.tunnel != Some(id) {
+            // Of what this device makes of it the one that it has gone in by before hears nothing.
+            road.extra.entered = None;
+        }
         let tunnel = view.tables.tunnels().tunnel(id, view.guard);
         // One that has just gone in must not go in again, and is not asked.
         if tunnel.is_some_and(|tunnel| tunnel.asks_out && tunnel.up) && road.extra.tunnel != Some(id) {
