@@ -166,3 +166,17 @@ Case(
     shows=("tc -s filter show dev p0 egress", "tc -s filter show dev p1 egress"),
     links=False,
 )
+
+Case(
+    "qos/classify/indev-own",
+    "flower: a message of the router itself has come in by no device.",
+    BASE + ["tc qdisc add dev p0 clsact", "tc filter add dev p0 egress protocol all prio 1 flower indev p0 action drop", "ip route add 203.0.114.0/24 via 192.0.2.2"],
+    [
+        ("IPv4 that goes back", ether(ip4("203.0.114.9") / udp())),
+        ("IPv4 without a route", ether(ip4("203.0.115.9") / udp())),
+        ("IPv6 without a route", ether(ip6("2001:db8:99::9") / udp())),
+        ("a ping", ether(ip4("192.0.2.1") / ICMP() / payload(8))),
+    ],
+    shows=("tc -s filter show dev p0 egress",),
+    links=False,
+)

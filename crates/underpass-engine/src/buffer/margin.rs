@@ -64,6 +64,8 @@ pub struct Tag {
     pub trace: u32,
     /// The `tunnel_key` action that has last said what a tunnel puts before it, plus 1, or [`NO_TUNNEL_KEY`]; 0: none has.
     pub tunnel: u32,
+    /// Whether the router has made it: it has come in by no link (`skb_iif`).
+    pub own: bool,
 }
 
 /// [`Tag::tunnel`] of a packet that has lost its parameters: `tunnel_key unset`.
@@ -149,9 +151,9 @@ impl Packet {
         }
     }
 
-    /// Another packet has taken its place, which is watched as it was: nothing else goes along with it.
+    /// A packet of the router's own has taken its place, which is watched as it was: nothing else goes along with it.
     pub fn untag(&mut self) {
-        self.set_tag(Tag { trace: self.tag().trace, ..Tag::default() });
+        self.set_tag(Tag { trace: self.tag().trace, own: true, ..Tag::default() });
     }
 
     /// Loses the parameters that `tunnel_key` has given to it: the routes say where it goes on.
@@ -165,8 +167,8 @@ impl Packet {
 
     /// Takes over what goes along with the packet that this one is a part of: `ip_copy_metadata`.
     pub fn tag_as(&mut self, whole: &Self) {
-        let Tag { mark, priority, index, packet_type, trace, .. } = whole.tag();
-        self.set_tag(Tag { mark, priority, index, packet_type, trace, ..self.tag() });
+        let Tag { mark, priority, index, packet_type, trace, own, .. } = whole.tag();
+        self.set_tag(Tag { mark, priority, index, packet_type, trace, own, ..self.tag() });
     }
 
     /// Length of the longest of the packets that this one stands for, its own if it stands for itself.

@@ -258,7 +258,13 @@ impl<'p> Subject<'p> {
     /// Whether it came in by a link; any link if none is asked for.
     #[inline]
     pub(crate) fn came_by(&self, link: Option<LinkId>) -> bool {
-        link.is_none_or(|link| self.place.came.is_some_and(|(came, _)| came == link))
+        link.is_none_or(|link| self.came().is_some_and(|(came, _)| came == link))
+    }
+
+    /// The link that it came in by, and its interface index.
+    #[inline]
+    pub(crate) fn came(&self) -> Option<(LinkId, u32)> {
+        self.place.came.filter(|_| self.place.ingress || !self.tag.own)
     }
 }
 

@@ -146,6 +146,9 @@ impl<const COUNT: bool> Path<COUNT> {
         let tunnel = view.tables.tunnels().of_link(to);
         if way == Way::In {
             let whose = packet_type(&packet, &from);
+            if packet.tag().own {
+                packet.set_tag(Tag { own: false, ..packet.tag() });
+            }
             let into = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
             // Linux does not look again whose it is. Here that is seen by its address; where packets have none, as at
             // most tunnels, it is said.

@@ -118,7 +118,7 @@ fn term(term: &MetaTerm, subject: &Subject<'_>, random: u32) -> u64 {
         MetaValue::Mark => subject.tag.mark.into(),
         MetaValue::TcIndex => subject.tag.index.into(),
         MetaValue::Device => subject.place.ifindex.into(),
-        MetaValue::IngressDevice => subject.place.came.map_or(0, |(_, ifindex)| ifindex).into(),
+        MetaValue::IngressDevice => subject.came().map_or(0, |(_, ifindex)| ifindex).into(),
         MetaValue::VlanTag => subject.vlan.map_or(0, |(_, tci)| tci).into(),
     };
     let shifted = found.checked_shr((*shift).into()).unwrap_or(0);
