@@ -248,7 +248,7 @@ impl Router {
     /// Takes all IPv6 addresses from a link, as Linux does when it goes down.
     pub(crate) fn ipv6_down(&mut self, cause: Cause, index: u32) {
         for address in std::mem::take(self.addresses.of_mut(index, true)) {
-            self.tell_address(cause, libc::RTM_DELADDR, &address);
+            self.notify_address(cause, libc::RTM_DELADDR, &address);
         }
         self.refresh_routes(cause, index);
     }
@@ -256,7 +256,7 @@ impl Router {
     /// Takes all addresses from a link that is being deleted.
     pub(crate) fn forget_addresses(&mut self, cause: Cause, index: u32) {
         for address in std::mem::take(self.addresses.of_mut(index, false)) {
-            self.tell_address(cause, libc::RTM_DELADDR, &address);
+            self.notify_address(cause, libc::RTM_DELADDR, &address);
             self.address_gone(cause, &address);
         }
         self.ipv6_down(cause, index);
@@ -277,7 +277,7 @@ impl Router {
             address.label = format!("{}{suffix}", &link.name[..keep]);
         }
         for address in addresses.clone() {
-            self.tell_address(cause, libc::RTM_NEWADDR, &address);
+            self.notify_address(cause, libc::RTM_NEWADDR, &address);
         }
     }
 
@@ -321,7 +321,7 @@ impl Router {
     }
 
     fn address_added(&mut self, cause: Cause, address: &Address) {
-        self.tell_address(cause, libc::RTM_NEWADDR, address);
+        self.notify_address(cause, libc::RTM_NEWADDR, address);
         self.refresh_routes(cause, address.link);
         self.publish_sources(address.link);
         self.publish_tunnels_from(address.local);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use netlink_packet_core::{NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR, NLM_F_MULTIPART};
 use underpass_netlink::reply::{Address, Reply, write_done, write_message};
-use underpass_netlink::{Refusal, Replies};
+use underpass_netlink::{Replies, RequestError};
 
 use crate::Router;
 
@@ -21,7 +21,7 @@ pub trait Dump: Send {
     ///
     /// # Errors
     /// What ends the dump early; the client reads it in `NLMSG_DONE`.
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal>;
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError>;
 
     /// A number that changes when the objects of the dump do: the client is then told that what it
     /// reads may be inconsistent (`NLM_F_DUMP_INTR`).
@@ -52,7 +52,7 @@ pub enum More {
 pub(crate) struct Empty;
 
 impl Dump for Empty {
-    fn next(&mut self, _: &Router, _: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, _: &Router, _: &mut Chunk<'_>) -> Result<More, RequestError> {
         Ok(More::No)
     }
 
@@ -74,7 +74,7 @@ impl Chunk<'_> {
     ///
     /// # Errors
     /// `EMSGSIZE` if an attribute in it would be longer than 65,535 bytes.
-    pub fn message(&mut self, kind: u16, write: impl FnOnce(&mut Reply<'_>)) -> Result<(), Refusal> {
+    pub fn message(&mut self, kind: u16, write: impl FnOnce(&mut Reply<'_>)) -> Result<(), RequestError> {
         write_message(self.datagram, kind, self.flags, self.to, write)
     }
 }

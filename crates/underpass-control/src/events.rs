@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use underpass_netlink::reply::{Address, Reply, write_message};
-use underpass_netlink::{Refusal, Replies, tc};
+use underpass_netlink::{Replies, RequestError, tc};
 
 use crate::{Protocol, Request};
 
@@ -125,6 +125,6 @@ impl Events {
 }
 
 /// Highest number of a group that can be joined.
-pub(crate) fn check_group(group: u32) -> Result<(), Refusal> {
-    if group == 0 || group as usize >= GROUPS { Err(Refusal::errno(libc::EINVAL)) } else { Ok(()) }
+pub(crate) fn check_group(group: u32) -> Result<(), RequestError> {
+    if group == 0 || group as usize >= GROUPS { Err(RequestError::errno(libc::EINVAL)) } else { Ok(()) }
 }

@@ -44,7 +44,7 @@ impl Router {
         let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
         self.add_info(cause, NLM_F_CREATE, place, info);
         if own6 {
-            self.follow_sources();
+            self.update_sources();
         }
     }
 
@@ -54,7 +54,7 @@ impl Router {
         let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
         self.remove_info(cause, place, &info);
         if own6 {
-            self.follow_sources();
+            self.update_sources();
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use libc::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, ENODEV, EOPNOTSUPP, ESRCH};
 use underpass_engine::tables::FouPortId;
 use underpass_netlink::fou::{Addresses, CMD_ADD, CMD_DEL, CMD_GET, Config, POLICY, Socket};
-use underpass_netlink::{Refusal, Replies, Validate};
+use underpass_netlink::{Replies, RequestError, Validate};
 
 use crate::dump::{Chunk, Dump, More};
 use crate::route::Flow;
@@ -61,7 +61,7 @@ pub(crate) fn answer(
     command: u8,
     dump: bool,
     replies: &mut Replies,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, RequestError> {
     let kind = request.message.kind;
     if dump {
         return Ok(Outcome::Dump(Box::new(PortDump { kind, before: u64::MAX })));
@@ -78,7 +78,7 @@ pub(crate) fn answer(
             router.fou.ids.push(id);
         }
         CMD_DEL => {
-            let position = router.fou.position(&config.socket).ok_or(Refusal::errno(EINVAL))?;
+            let position = router.fou.position(&config.socket).ok_or(RequestError::errno(EINVAL))?;
             router.fou.all.remove(position);
             if let Some(id) = router.fou.ids.remove(position) {
                 router.engine.remove_fou_port(id);
@@ -86,11 +86,11 @@ pub(crate) fn answer(
         }
         CMD_GET => {
             let port = router.fou.iter().find(|port| port.socket == config.socket);
-            let port = port.ok_or(Refusal::errno(ESRCH))?;
+            let port = port.ok_or(RequestError::errno(ESRCH))?;
             replies.message(kind, 0, request.reply_to(), |reply| port.write(reply))?;
             return Ok(Outcome::Done);
         }
-        _ => return Err(Refusal::errno(EOPNOTSUPP)),
+        _ => return Err(RequestError::errno(EOPNOTSUPP)),
     }
     router.fou.generation += 1;
     Ok(Outcome::Done)
@@ -98,32 +98,35 @@ pub(crate) fn answer(
 
 impl Router {
     /// Whether a `bareudp` can open its port, for IPv4 and IPv6. Linux: `bareudp_open`.
-    pub(crate) fn check_free(&self, port: u16) -> Result<(), Refusal> {
+    pub(crate) fn check_free(&self, port: u16) -> Result<(), RequestError> {
         let taken = self.fou.iter().any(|other| other.socket.port == port);
-        if taken { Err(Refusal::errno(EADDRINUSE)) } else { Ok(()) }
+        if taken { Err(RequestError::errno(EADDRINUSE)) } else { Ok(()) }
     }
 
     /// Whether a port can be opened. Linux: `udp_sock_create`, then `fou_create`.
-    fn check_fou(&self, config: &Config) -> Result<(), Refusal> {
+    fn check_fou(&self, config: &Config) -> Result<(), RequestError> {
         let socket = &config.socket;
         if socket.port == 0 {
-            return Err(Refusal::new(EOPNOTSUPP, "a port of any number is not supported by this router"));
+            return Err(RequestError::new(
+                EOPNOTSUPP,
+                "a port of any number is not supported by this router",
+            ));
         }
         if socket.ifindex != 0 && self.links.get(socket.ifindex as u32).is_none() {
-            return Err(Refusal::errno(ENODEV));
+            return Err(RequestError::errno(ENODEV));
         }
         let (local, peer) = ends(socket);
         if !local.is_unspecified() && !local.is_multicast() && !self.addresses.is_local(local) {
-            return Err(Refusal::errno(EADDRNOTAVAIL));
+            return Err(RequestError::errno(EADDRNOTAVAIL));
         }
         let opened = |link: &crate::Link| link.opened() == Some(socket.port);
         if self.fou.iter().any(|other| collide(socket, &other.socket)) || self.links.iter().any(opened) {
-            return Err(Refusal::errno(EADDRINUSE));
+            return Err(RequestError::errno(EADDRINUSE));
         }
         if !peer.is_unspecified() {
             let oif = socket.ifindex as u32;
             let flow = Flow { oif, l3mdev: self.l3mdev_table(oif), ..Flow::to(peer) };
-            self.look_up(&flow).map_err(Refusal::errno)?;
+            self.look_up(&flow).map_err(RequestError::errno)?;
         }
         config.kind().map(drop)
     }
@@ -138,7 +141,7 @@ struct PortDump {
 }
 
 impl Dump for PortDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let older = router.fou.all.iter().rev().find(|(number, _)| *number < self.before);
         let Some((number, port)) = older else { return Ok(More::No) };
         self.before = *number;

@@ -7,7 +7,7 @@ use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use netlink_packet_core::NLM_F_DUMP;
 use underpass_netlink::fou;
 use underpass_netlink::genetlink::{self, control, ioam6, seg6};
-use underpass_netlink::{Message, Refusal, Replies, Reply, Type, Validate, policy};
+use underpass_netlink::{Message, Replies, Reply, RequestError, Type, Validate, policy};
 
 use crate::dump::{Chunk, Dump, More};
 use crate::router::Outcome;
@@ -32,7 +32,7 @@ struct Family {
     /// Commands and what they can do.
     operations: &'static [(u8, u32)],
     /// Answers a command.
-    answer: fn(&mut Router, &Request<'_>, u8, bool, &mut Replies) -> Result<Outcome, Refusal>,
+    answer: fn(&mut Router, &Request<'_>, u8, bool, &mut Replies) -> Result<Outcome, RequestError>,
 }
 
 const FAMILIES: &[Family] = &[
@@ -108,17 +108,17 @@ pub(crate) fn answer(
     router: &mut Router,
     request: &Request<'_>,
     replies: &mut Replies,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, RequestError> {
     let kind = request.message.kind;
     let live = router.live.is_some();
     let family =
-        FAMILIES.iter().find(|family| family.id_where(live) == kind).ok_or(Refusal::errno(ENOENT))?;
+        FAMILIES.iter().find(|family| family.id_where(live) == kind).ok_or(RequestError::errno(ENOENT))?;
     let header = request.message.body().first_chunk::<{ genetlink::HEADER }>();
-    let command = header.ok_or(Refusal::errno(EINVAL))?[0];
+    let command = header.ok_or(RequestError::errno(EINVAL))?[0];
     let dump = request.message.flags & NLM_F_DUMP == NLM_F_DUMP;
     let wanted = if dump { DUMP } else { DO };
     if !family.operations.iter().any(|&(known, can)| known == command && can & wanted != 0) {
-        return Err(Refusal::errno(EOPNOTSUPP));
+        return Err(RequestError::errno(EOPNOTSUPP));
     }
     (family.answer)(router, request, command, dump, replies)
 }
@@ -170,7 +170,7 @@ fn control(
     _: u8,
     dump: bool,
     replies: &mut Replies,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, RequestError> {
     if dump {
         return Ok(Outcome::Dump(Box::new(FamilyDump { next: 0 })));
     }
@@ -178,14 +178,14 @@ fn control(
     let id = attributes.get(control::ATTR_FAMILY_ID).map(|id| id.u16());
     let name = attributes.get(control::ATTR_FAMILY_NAME).map(|name| name.text());
     if id.is_none() && name.is_none() {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     // As in Linux, the name decides where both are there.
     let meant = |family: &&Family| match &name {
         Some(name) => family.name == name,
         None => Some(family.id_where(router.live.is_some())) == id,
     };
-    let family = FAMILIES.iter().find(meant).ok_or(Refusal::errno(ENOENT))?;
+    let family = FAMILIES.iter().find(meant).ok_or(RequestError::errno(ENOENT))?;
     replies.message(control::ID, 0, request.reply_to(), |reply| {
         write_family(reply, family, router.live.is_some());
     })?;
@@ -197,7 +197,7 @@ struct FamilyDump {
 }
 
 impl Dump for FamilyDump {
-    fn next(&mut self, _: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, _: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let Some(family) = FAMILIES.get(self.next) else { return Ok(More::No) };
         self.next += 1;
         out.message(control::ID, |reply| write_family(reply, family, false))?;
@@ -215,13 +215,13 @@ fn answer_seg6(
     command: u8,
     _: bool,
     replies: &mut Replies,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, RequestError> {
     let (_, attributes) = request.parse::<4, 8>(&SEG6, Validate::Liberal)?;
     match command {
         seg6::CMD_DUMPHMAC => Ok(Outcome::Dump(hmac::dump(request))),
         seg6::CMD_SETHMAC => hmac::set(router, &attributes).map(|()| Outcome::Done),
         seg6::CMD_SET_TUNSRC => {
-            let source = attributes.get(seg6::ATTR_DST).ok_or(Refusal::errno(EINVAL))?.ipv6();
+            let source = attributes.get(seg6::ATTR_DST).ok_or(RequestError::errno(EINVAL))?.ipv6();
             router.set_tunnel_source(source);
             Ok(Outcome::Done)
         }
@@ -232,7 +232,7 @@ fn answer_seg6(
             })?;
             Ok(Outcome::Done)
         }
-        _ => Err(Refusal::errno(EOPNOTSUPP)),
+        _ => Err(RequestError::errno(EOPNOTSUPP)),
     }
 }
 

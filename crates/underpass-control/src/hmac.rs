@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use libc::{EINVAL, ENOENT};
 use underpass_engine::hmac::{Algorithm, Key, Keys, Require, SECRET_LEN};
 use underpass_netlink::genetlink::{self, seg6};
-use underpass_netlink::{Attributes, Refusal};
+use underpass_netlink::{Attributes, RequestError};
 
 use crate::dump::{Chunk, Dump, More};
 use crate::{Link, Request, Router};
@@ -47,8 +47,8 @@ impl HmacKeys {
 pub(crate) fn set<const N: usize>(
     router: &mut Router,
     attributes: &Attributes<'_, N>,
-) -> Result<(), Refusal> {
-    let invalid = || Refusal::errno(EINVAL);
+) -> Result<(), RequestError> {
+    let invalid = || RequestError::errno(EINVAL);
     let get = |kind| attributes.get(kind).ok_or_else(invalid);
     let (id, len) = (get(seg6::ATTR_HMACKEYID)?, get(seg6::ATTR_SECRETLEN)?);
     let (algorithm, id, len) = (get(seg6::ATTR_ALGID)?.u8(), id.u32(), usize::from(len.u8()));
@@ -56,7 +56,7 @@ pub(crate) fn set<const N: usize>(
         return Err(invalid());
     }
     if len == 0 {
-        router.hmac_keys.by_id.remove(&id).ok_or(Refusal::errno(ENOENT))?;
+        router.hmac_keys.by_id.remove(&id).ok_or(RequestError::errno(ENOENT))?;
         router.publish_hmac_keys(id);
         return Ok(());
     }
@@ -91,7 +91,7 @@ struct KeyDump {
 }
 
 impl Dump for KeyDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let mut further = router.hmac_keys.by_id.range(self.after.saturating_add(1)..);
         let Some((&id, key)) = further.next().filter(|(id, _)| **id > self.after) else {
             return Ok(More::No);

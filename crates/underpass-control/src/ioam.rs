@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use libc::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
 use underpass_engine::tables::{IoamLink, IoamNamespace, IoamNode};
 use underpass_netlink::genetlink::{self, ioam6};
-use underpass_netlink::{Attributes, Refusal, Replies, Reply, Type, policy};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, policy};
 
 use crate::dump::{Chunk, Dump, More};
 use crate::router::Outcome;
@@ -77,10 +77,10 @@ impl Ioam {
     }
 
     /// `IOAM6_CMD_ADD_NAMESPACE`.
-    fn add_namespace(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
+    fn add_namespace(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), RequestError> {
         let id = namespace_id(attributes)?;
         if self.namespaces.contains_key(&id) {
-            return Err(Refusal::errno(EEXIST));
+            return Err(RequestError::errno(EEXIST));
         }
         let data = attributes.get(ioam6::ATTR_NS_DATA).map_or(u32::MAX, |data| data.u32());
         let data_wide = attributes.get(ioam6::ATTR_NS_DATA_WIDE).map_or(u64::MAX, |data| data.u64());
@@ -89,20 +89,20 @@ impl Ioam {
     }
 
     /// `IOAM6_CMD_DEL_NAMESPACE`.
-    fn delete_namespace(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
+    fn delete_namespace(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), RequestError> {
         let id = namespace_id(attributes)?;
-        let namespace = self.namespaces.remove(&id).ok_or(Refusal::errno(ENOENT))?;
+        let namespace = self.namespaces.remove(&id).ok_or(RequestError::errno(ENOENT))?;
         self.detach_schema(namespace.schema);
         Ok(())
     }
 
     /// `IOAM6_CMD_ADD_SCHEMA`.
-    fn add_schema(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
-        let data = attributes.get(ioam6::ATTR_SC_DATA).ok_or(Refusal::errno(EINVAL));
+    fn add_schema(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), RequestError> {
+        let data = attributes.get(ioam6::ATTR_SC_DATA).ok_or(RequestError::errno(EINVAL));
         let id = schema_id(attributes)?;
         let mut data = data?.value.to_vec();
         if self.schemas.contains_key(&id) {
-            return Err(Refusal::errno(EEXIST));
+            return Err(RequestError::errno(EEXIST));
         }
         data.resize(data.len().next_multiple_of(4), 0);
         self.schemas.insert(id, Schema { data: data.into(), namespace: None });
@@ -110,16 +110,16 @@ impl Ioam {
     }
 
     /// `IOAM6_CMD_DEL_SCHEMA`.
-    fn delete_schema(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
+    fn delete_schema(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), RequestError> {
         let id = schema_id(attributes)?;
-        let schema = self.schemas.remove(&id).ok_or(Refusal::errno(ENOENT))?;
+        let schema = self.schemas.remove(&id).ok_or(RequestError::errno(ENOENT))?;
         self.detach_namespace(schema.namespace);
         Ok(())
     }
 
     /// `IOAM6_CMD_NS_SET_SCHEMA`: each belongs to one of the other at most.
-    fn set_schema(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), Refusal> {
-        let missing = Refusal::errno(ENOENT);
+    fn set_schema(&mut self, attributes: &Attributes<'_, 8>) -> Result<(), RequestError> {
+        let missing = RequestError::errno(ENOENT);
         let none = attributes.get(ioam6::ATTR_SC_NONE).is_some();
         let id = namespace_id(attributes)?;
         let schema = if none { None } else { Some(schema_id(attributes)?) };
@@ -137,16 +137,16 @@ impl Ioam {
     }
 }
 
-fn namespace_id(attributes: &Attributes<'_, 8>) -> Result<u16, Refusal> {
-    Ok(attributes.get(ioam6::ATTR_NS_ID).ok_or(Refusal::errno(EINVAL))?.u16())
+fn namespace_id(attributes: &Attributes<'_, 8>) -> Result<u16, RequestError> {
+    Ok(attributes.get(ioam6::ATTR_NS_ID).ok_or(RequestError::errno(EINVAL))?.u16())
 }
 
-fn schema_id(attributes: &Attributes<'_, 8>) -> Result<u32, Refusal> {
-    Ok(attributes.get(ioam6::ATTR_SC_ID).ok_or(Refusal::errno(EINVAL))?.u32())
+fn schema_id(attributes: &Attributes<'_, 8>) -> Result<u32, RequestError> {
+    Ok(attributes.get(ioam6::ATTR_SC_ID).ok_or(RequestError::errno(EINVAL))?.u32())
 }
 
 /// What a request changes by its attributes.
-type Change = fn(&mut Ioam, &Attributes<'_, 8>) -> Result<(), Refusal>;
+type Change = fn(&mut Ioam, &Attributes<'_, 8>) -> Result<(), RequestError>;
 
 /// Answers a request to `IOAM6`.
 pub(crate) fn answer(
@@ -155,7 +155,7 @@ pub(crate) fn answer(
     command: u8,
     _: bool,
     _: &mut Replies,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, RequestError> {
     let kind = request.message.kind;
     let (policy, change): (_, Change) = match command {
         ioam6::CMD_DUMP_NAMESPACES => {
@@ -167,7 +167,7 @@ pub(crate) fn answer(
         ioam6::CMD_ADD_SCHEMA => (&SCHEMA, Ioam::add_schema),
         ioam6::CMD_DEL_SCHEMA => (&SCHEMA, Ioam::delete_schema),
         ioam6::CMD_NS_SET_SCHEMA => (&BOTH, Ioam::set_schema),
-        _ => return Err(Refusal::errno(EOPNOTSUPP)),
+        _ => return Err(RequestError::errno(EOPNOTSUPP)),
     };
     let (_, attributes) = request.parse::<4, 8>(policy, underpass_netlink::Validate::Liberal)?;
     change(&mut router.ioam, &attributes)?;
@@ -183,7 +183,7 @@ struct Namespaces {
 }
 
 impl Dump for Namespaces {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let rest = self.next.map(|next| router.ioam.namespaces.range(next..));
         let Some((&id, namespace)) = rest.and_then(|mut rest| rest.next()) else { return Ok(More::No) };
         self.next = id.checked_add(1);
@@ -217,7 +217,7 @@ struct Schemas {
 }
 
 impl Dump for Schemas {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let rest = self.next.map(|next| router.ioam.schemas.range(next..));
         let Some((&id, schema)) = rest.and_then(|mut rest| rest.next()) else { return Ok(More::No) };
         self.next = id.checked_add(1);

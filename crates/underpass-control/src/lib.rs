@@ -50,4 +50,4 @@ pub use router::Router;
 pub use statistics::{LabelCount, LinkCounts, SidCount};
 pub use sysctl::Node;
 pub use tc::{PolicerCounts, QueueCounts};
-pub use underpass_netlink::{Refusal, Replies};
+pub use underpass_netlink::{Replies, RequestError};

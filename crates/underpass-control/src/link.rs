@@ -289,12 +289,12 @@ impl crate::Router {
     /// # Errors
     /// `EEXIST` if there is a link of that name, `EINVAL` if it is not a name for a link, or `mac` is not
     /// the address of one station.
-    pub fn add_port(&mut self, name: &str, mac: [u8; 6], port: PortId) -> Result<u32, crate::Refusal> {
+    pub fn add_port(&mut self, name: &str, mac: [u8; 6], port: PortId) -> Result<u32, crate::RequestError> {
         if !valid_name(name) || !valid_mac(mac) {
-            return Err(crate::Refusal::errno(libc::EINVAL));
+            return Err(crate::RequestError::errno(libc::EINVAL));
         }
         if self.links.named(name).is_some() {
-            return Err(crate::Refusal::errno(libc::EEXIST));
+            return Err(crate::RequestError::errno(libc::EEXIST));
         }
         let index = self.links.free_index();
         let in_its_place = self.links.iter().find(|link| link.sink == Some(port)).cloned();
@@ -339,11 +339,11 @@ impl crate::Router {
         let compiled = self.compile_link(&link);
         link.id = self.engine.add_link(compiled);
         for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
-            self.tell_netconf(cause, RTM_NEWNETCONF, index, family);
+            self.notify_netconf(cause, RTM_NEWNETCONF, index, family);
         }
         self.links.put(link);
         self.publish_tunnel(index);
-        self.tell_link(cause, index, u32::MAX);
+        self.notify_link(cause, index, u32::MAX);
     }
 
     /// Publishes a link that has changed.
@@ -367,14 +367,14 @@ impl crate::Router {
     }
 
     /// Tells those who listen that a link is no more.
-    fn tell_link_gone(&mut self, cause: Cause, link: &Link) {
+    fn notify_link_gone(&mut self, cause: Cause, link: &Link) {
         self.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_DELLINK, 0, |reply| {
             encode::write_link(reply, link, u32::MAX, None, None);
         });
     }
 
     /// Tells those who listen of a new link, or of a change of these of its flags.
-    fn tell_link(&mut self, cause: Cause, index: u32, change: u32) {
+    fn notify_link(&mut self, cause: Cause, index: u32, change: u32) {
         let Some(link) = self.links.get(index) else { return };
         let (count, vrf) = (self.count_link(link), self.vrf_table_over(link));
         self.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_NEWLINK, 0, |reply| {

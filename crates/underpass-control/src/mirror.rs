@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
-use underpass_netlink::{Message, Refusal};
+use underpass_netlink::{Message, RequestError};
 
 use crate::link::Devices;
 use crate::neighbour::Wants;
@@ -81,7 +81,7 @@ impl Router {
         self.engine.reclaim();
     }
 
-    fn log_unmirrored(&mut self, kind: u16, refusal: &Refusal) {
+    fn log_unmirrored(&mut self, kind: u16, refusal: &RequestError) {
         let Some(live) = &mut self.live else { return };
         let text = refusal.to_string();
         if !live.logged.contains(&text) {

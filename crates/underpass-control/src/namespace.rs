@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use underpass_netlink::{Refusal, tunnel};
+use underpass_netlink::{RequestError, tunnel};
 
 /// A device that the router stands behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,13 +36,13 @@ pub trait Namespace: Send {
     ///
     /// # Errors
     /// The kernel's answer.
-    fn ask(&mut self, message: &mut [u8]) -> Result<(), Refusal>;
+    fn ask(&mut self, message: &mut [u8]) -> Result<(), RequestError>;
 
     /// Makes a network device of this name, down and without addresses. Returns its interface index.
     ///
     /// # Errors
     /// `EEXIST` if there is one, and what else the kernel says.
-    fn make(&mut self, name: &str, device: Device) -> Result<u32, Refusal>;
+    fn make(&mut self, name: &str, device: Device) -> Result<u32, RequestError>;
 
     /// Removes a device that [`Namespace::make`] has made.
     fn remove(&mut self, index: u32);

@@ -14,7 +14,7 @@ use libc::{
     NUD_DELAY, NUD_FAILED, NUD_NOARP, NUD_PERMANENT, NUD_PROBE, NUD_REACHABLE, NUD_STALE, RTM_DELNEIGH,
     RTM_NEWNEIGH,
 };
-use underpass_netlink::{Attributes, Refusal, Replies, Reply, Type, Validate, policy};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, Validate, policy};
 
 pub(crate) use wanted::Wants;
 
@@ -102,11 +102,11 @@ struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn parse(request: &Request<'a>, validate: Validate) -> Result<Self, Refusal> {
+    fn parse(request: &Request<'a>, validate: Validate) -> Result<Self, RequestError> {
         Self::read(request, &POLICY, validate)
     }
 
-    fn read(request: &Request<'a>, policy: &[Type; 18], validate: Validate) -> Result<Self, Refusal> {
+    fn read(request: &Request<'a>, policy: &[Type; 18], validate: Validate) -> Result<Self, RequestError> {
         let (header, attributes) = request.parse::<12, 18>(policy, validate)?;
         let [a, b, c, d] = [header[4], header[5], header[6], header[7]];
         Ok(Self {
@@ -119,61 +119,61 @@ impl<'a> Wanted<'a> {
     }
 
     /// The neighbour's address.
-    fn address(&self) -> Result<IpAddr, Refusal> {
-        let missing = Refusal::new(EINVAL, "Network address not specified");
+    fn address(&self) -> Result<IpAddr, RequestError> {
+        let missing = RequestError::new(EINVAL, "Network address not specified");
         let address = self.attributes.get(libc::NDA_DST).ok_or(missing)?;
         if !matches!(i32::from(self.family), AF_INET | AF_INET6) {
-            return Err(Refusal::errno(EAFNOSUPPORT));
+            return Err(RequestError::errno(EAFNOSUPPORT));
         }
-        address.address(self.family).ok_or(Refusal::new(EINVAL, "Invalid network address"))
+        address.address(self.family).ok_or(RequestError::new(EINVAL, "Invalid network address"))
     }
 
-    fn refuse_proxy(&self) -> Result<(), Refusal> {
+    fn refuse_proxy(&self) -> Result<(), RequestError> {
         if self.flags & NTF_PROXY != 0 {
-            return Err(Refusal::new(EOPNOTSUPP, "proxy neighbours are not supported by this router"));
+            return Err(RequestError::new(EOPNOTSUPP, "proxy neighbours are not supported by this router"));
         }
         Ok(())
     }
 }
 
 /// `RTM_NEWNEIGH`. Linux: `neigh_add`, `__neigh_update`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(request, Validate::Liberal)?;
     if wanted.attributes.get(libc::NDA_DST).is_none() {
         wanted.address()?;
     }
     let link = match wanted.link {
         0 => None,
-        index => Some(router.links.get(index).ok_or(Refusal::errno(ENODEV))?),
+        index => Some(router.links.get(index).ok_or(RequestError::errno(ENODEV))?),
     };
     let tunnel = link.is_some_and(|link| link.tunnel.is_some() && !link.resolves());
     let mac = match wanted.attributes.get(NDA_LLADDR) {
         Some(mac) if tunnel => {
             let text = "link-layer addresses on a tunnel of layer 3 are not supported by this router";
-            return Err(Refusal::new(EOPNOTSUPP, text).at(mac.offset));
+            return Err(RequestError::new(EOPNOTSUPP, text).at(mac.offset));
         }
         Some(mac) => {
             let bytes = mac.value.first_chunk::<6>().copied();
-            Some(bytes.ok_or(Refusal::new(EINVAL, "Invalid link address"))?)
+            Some(bytes.ok_or(RequestError::new(EINVAL, "Invalid link address"))?)
         }
         None => None,
     };
     let address = wanted.address()?;
     wanted.refuse_proxy()?;
-    let link = link.ok_or(Refusal::new(EINVAL, "Device not specified"))?;
+    let link = link.ok_or(RequestError::new(EINVAL, "Device not specified"))?;
     if address.is_ipv6() && !link.ipv6() {
-        return Err(Refusal::new(EINVAL, "IPv6 is disabled on this device"));
+        return Err(RequestError::new(EINVAL, "IPv6 is disabled on this device"));
     }
     let extended = wanted.attributes.get(NDA_FLAGS_EXT).map_or(0, |flags| flags.u32());
     let resolving = libc::NTF_USE;
     if extended != 0 || wanted.flags & resolving != 0 {
         let text = "neighbours are not resolved by this router: flags managed and use are not supported";
-        return Err(Refusal::new(EOPNOTSUPP, text));
+        return Err(RequestError::new(EOPNOTSUPP, text));
     }
     let old = router.neighbours.get(link.index, address);
     match old {
-        None if !request.create() => return Err(Refusal::errno(ENOENT)),
-        Some(_) if request.exclusive() => return Err(Refusal::errno(EEXIST)),
+        None if !request.create() => return Err(RequestError::errno(ENOENT)),
+        Some(_) if request.exclusive() => return Err(RequestError::errno(EEXIST)),
         _ => {}
     }
     let known = old.and_then(Neighbour::usable).or((!link.resolves()).then_some(link.mac));
@@ -184,7 +184,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         }
         (Some(mac), _) => mac,
         (None, Some(known)) => known,
-        (None, None) => return Err(Refusal::new(EINVAL, "No link layer address given")),
+        (None, None) => return Err(RequestError::new(EINVAL, "No link layer address given")),
     };
     let kept = libc::NTF_EXT_LEARNED | if address.is_ipv6() { NTF_ROUTER } else { 0 };
     let protocol = wanted.attributes.get(NDA_PROTOCOL).map(|protocol| protocol.u8());
@@ -198,27 +198,27 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let link = link.index;
     router.neighbours.generation += 1;
     router.neighbours.entries.insert((address.is_ipv6(), link, address), neighbour);
-    router.tell_neighbour(request.into(), RTM_NEWNEIGH, link, address, &neighbour);
+    router.notify_neighbour(request.into(), RTM_NEWNEIGH, link, address, &neighbour);
     router.neighbour_changed(link, address);
     Ok(Outcome::Done)
 }
 
 /// `RTM_DELNEIGH`. Linux: `neigh_delete`.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(request, Validate::Liberal)?;
     if wanted.attributes.get(libc::NDA_DST).is_none() {
         wanted.address()?;
     }
     if wanted.link != 0 && router.links.get(wanted.link).is_none() {
-        return Err(Refusal::errno(ENODEV));
+        return Err(RequestError::errno(ENODEV));
     }
     let address = wanted.address()?;
     wanted.refuse_proxy()?;
     if wanted.link == 0 {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     if router.neighbours.get(wanted.link, address).is_none() {
-        return Err(Refusal::errno(ENOENT));
+        return Err(RequestError::errno(ENOENT));
     }
     router.remove_neighbour(request.into(), wanted.link, address);
     Ok(Outcome::Done)
@@ -247,12 +247,19 @@ impl Router {
             return;
         };
         neighbour.state = NUD_FAILED;
-        self.tell_neighbour(cause, RTM_NEWNEIGH, link, address, &neighbour);
-        self.tell_neighbour(cause, RTM_DELNEIGH, link, address, &neighbour);
+        self.notify_neighbour(cause, RTM_NEWNEIGH, link, address, &neighbour);
+        self.notify_neighbour(cause, RTM_DELNEIGH, link, address, &neighbour);
         self.neighbour_changed(link, address);
     }
 
-    fn tell_neighbour(&mut self, cause: Cause, kind: u16, link: u32, address: IpAddr, neighbour: &Neighbour) {
+    fn notify_neighbour(
+        &mut self,
+        cause: Cause,
+        kind: u16,
+        link: u32,
+        address: IpAddr,
+        neighbour: &Neighbour,
+    ) {
         let now = self.ticks();
         self.events.notify(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| {
             write_neighbour(reply, link, address, neighbour, now);
@@ -285,17 +292,21 @@ fn write_neighbour(reply: &mut Reply<'_>, link: u32, address: IpAddr, neighbour:
 }
 
 /// Answers a question about one neighbour. Linux: `neigh_get`.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(request, request.validate())?;
     let address = wanted.address()?;
     wanted.refuse_proxy()?;
     if wanted.link == 0 {
-        return Err(Refusal::new(EINVAL, "No device specified"));
+        return Err(RequestError::new(EINVAL, "No device specified"));
     }
     let link = router.links.get(wanted.link).map(|link| link.index);
-    let link = link.ok_or(Refusal::new(ENODEV, "Unknown device ifindex"))?;
+    let link = link.ok_or(RequestError::new(ENODEV, "Unknown device ifindex"))?;
     let neighbour = router.neighbours.get(link, address);
-    let neighbour = neighbour.ok_or(Refusal::new(ENOENT, "Neighbour entry not found"))?;
+    let neighbour = neighbour.ok_or(RequestError::new(ENOENT, "Neighbour entry not found"))?;
     replies.message(RTM_NEWNEIGH, 0, request.reply_to(), |reply| {
         write_neighbour(reply, link, address, neighbour, router.ticks());
     })?;
@@ -312,18 +323,18 @@ struct NeighbourDump {
 }
 
 /// Starts a dump of neighbours. Linux: `neigh_dump_info`.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let mut families = match i32::from(request.family()) {
         AF_INET => vec![false],
         AF_INET6 => vec![true],
-        libc::AF_BRIDGE => return Err(Refusal::errno(EOPNOTSUPP)),
+        libc::AF_BRIDGE => return Err(RequestError::errno(EOPNOTSUPP)),
         _ => vec![false, true],
     }
     .into_iter();
     let mut filter = [None; 2];
     let mut flags = 0;
     if request.strict || request.message.body().len() >= 12 {
-        let invalid = |text| Refusal::new(EINVAL, text);
+        let invalid = |text| RequestError::new(EINVAL, text);
         let header = request.fixed::<12>();
         let header = header.map_err(|_| invalid("Invalid header for neighbor dump request"))?;
         if request.strict && (header[1..10] != [0; 9] || header[11] != 0) {
@@ -349,7 +360,7 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
 }
 
 impl Dump for NeighbourDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let Some(v6) = self.v6 else { return Ok(More::No) };
         let least = if v6 { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) };
         let entries = &router.neighbours.entries;

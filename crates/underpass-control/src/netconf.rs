@@ -2,7 +2,7 @@
 //! `net/ipv4/devinet.c`, `net/ipv6/addrconf.c`.
 
 use libc::{EINVAL, EOPNOTSUPP};
-use underpass_netlink::{Refusal, Replies, Reply, Type, Validate, policy};
+use underpass_netlink::{Replies, Reply, RequestError, Type, Validate, policy};
 
 use crate::dump::{Chunk, Dump, More};
 use crate::events::Cause;
@@ -43,8 +43,8 @@ pub(crate) const fn has(link: &Link, family: Family) -> bool {
     matches!(family, Family::V4) || link.ipv6()
 }
 
-const fn refuse(family: Family, [of_v4, of_v6]: [&'static str; 2]) -> Refusal {
-    Refusal::new(EINVAL, if matches!(family, Family::V6) { of_v6 } else { of_v4 })
+const fn refuse(family: Family, [of_v4, of_v6]: [&'static str; 2]) -> RequestError {
+    RequestError::new(EINVAL, if matches!(family, Family::V6) { of_v6 } else { of_v4 })
 }
 
 /// Linux: `inet_netconf_fill_devconf`, `inet6_netconf_fill_devconf`. Every link forwards both families;
@@ -69,8 +69,12 @@ fn write(reply: &mut Reply<'_>, family: Family, index: i32, gone: bool) {
 }
 
 /// Answers a question about one link, about all of them, or about those to come.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
-    let family = Family::from_number(request.family()).ok_or(Refusal::errno(EOPNOTSUPP))?;
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
+    let family = Family::from_number(request.family()).ok_or(RequestError::errno(EOPNOTSUPP))?;
     let (_, attributes) = request.parse::<HEADER, 9>(&POLICY, request.validate())?;
     if request.validate() == Validate::Strict
         && attributes.iter().any(|attribute| attribute.kind != NETCONFA_IFINDEX)
@@ -81,10 +85,10 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
         ];
         return Err(refuse(family, texts));
     }
-    let index = attributes.get(NETCONFA_IFINDEX).ok_or(Refusal::errno(EINVAL))?.u32() as i32;
+    let index = attributes.get(NETCONFA_IFINDEX).ok_or(RequestError::errno(EINVAL))?.u32() as i32;
     if index != ALL && index != DEFAULT {
         let link = router.links.get(index as u32).filter(|link| has(link, family));
-        link.ok_or(Refusal::errno(EINVAL))?;
+        link.ok_or(RequestError::errno(EINVAL))?;
     }
     replies.message(RTM_NEWNETCONF, 0, request.reply_to(), |reply| write(reply, family, index, false))?;
     Ok(Outcome::Done)
@@ -100,11 +104,11 @@ struct NetconfDump {
 }
 
 /// Starts a dump of the settings of one family, or of all.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let families = match Family::from_number(request.family()) {
         Some(family) => vec![family],
         None if request.family() == 0 => vec![Family::V6, Family::V4],
-        None => return Err(Refusal::errno(EOPNOTSUPP)),
+        None => return Err(RequestError::errno(EOPNOTSUPP)),
     };
     if request.strict && request.message.body().len() > HEADER_PADDED {
         let texts = [
@@ -118,7 +122,7 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
 }
 
 impl Dump for NetconfDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         if router.live.is_some() {
             // Of these the kernel tells.
             self.families.clear();
@@ -155,7 +159,7 @@ impl Dump for NetconfDump {
 
 impl Router {
     /// Tells those who listen that a link has got settings of a family, or has lost them.
-    pub(crate) fn tell_netconf(&mut self, cause: Cause, kind: u16, link: u32, family: Family) {
+    pub(crate) fn notify_netconf(&mut self, cause: Cause, kind: u16, link: u32, family: Family) {
         let group = match family {
             Family::V4 => libc::RTNLGRP_IPV4_NETCONF,
             Family::V6 => libc::RTNLGRP_IPV6_NETCONF,

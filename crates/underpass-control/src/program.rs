@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libc::EBADF;
 use underpass_engine::bpf;
-use underpass_netlink::Refusal;
+use underpass_netlink::RequestError;
 
 use crate::Router;
 
@@ -59,7 +59,7 @@ impl fmt::Debug for Program {
 
 /// The programs that the next requests may name, by the numbers of their descriptors there: each, or why it cannot
 /// be used.
-pub type Offered = Vec<(u32, Result<Program, Refusal>)>;
+pub type Offered = Vec<(u32, Result<Program, RequestError>)>;
 
 impl Router {
     /// Offers programs to the requests that follow, until the next call.
@@ -68,8 +68,8 @@ impl Router {
     }
 
     /// The program that a request names. Linux: `bpf_prog_get_type`.
-    pub(crate) fn program(&self, number: u32) -> Result<Program, Refusal> {
+    pub(crate) fn program(&self, number: u32) -> Result<Program, RequestError> {
         let offered = self.programs.iter().find(|(offered, _)| *offered == number);
-        offered.map_or(Err(Refusal::errno(EBADF)), |(_, program)| program.clone())
+        offered.map_or(Err(RequestError::errno(EBADF)), |(_, program)| program.clone())
     }
 }

@@ -3,7 +3,7 @@
 use libc::EINVAL;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE};
 use underpass_netlink::reply::Address;
-use underpass_netlink::{Attributes, Message, Refusal, Type, Validate, message};
+use underpass_netlink::{Attributes, Message, RequestError, Type, Validate, message};
 
 /// The four bytes at a place of a fixed header.
 pub(crate) fn word(header: &[u8], at: usize) -> [u8; 4] {
@@ -75,9 +75,9 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// `EINVAL` if the message is shorter.
-    pub fn fixed<const H: usize>(&self) -> Result<[u8; H], Refusal> {
+    pub fn fixed<const H: usize>(&self) -> Result<[u8; H], RequestError> {
         let fixed = self.message.body().first_chunk::<H>();
-        fixed.copied().ok_or(Refusal::new(EINVAL, "Invalid header length"))
+        fixed.copied().ok_or(RequestError::new(EINVAL, "Invalid header length"))
     }
 
     /// The fixed header of `H` bytes and the attributes behind it.
@@ -88,7 +88,7 @@ impl<'a> Request<'a> {
         &self,
         policy: &[Type; N],
         validate: Validate,
-    ) -> Result<([u8; H], Attributes<'a, N>), Refusal> {
+    ) -> Result<([u8; H], Attributes<'a, N>), RequestError> {
         let fixed = self.fixed::<H>()?;
         let base = message::HEADER + H.next_multiple_of(4);
         let bytes = self.message.bytes.get(base..).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The router: its state, and the road of a request through it. Linux: `net/core/rtnetlink.c`.
+//! The router: its state, and the path of a request through it. Linux: `net/core/rtnetlink.c`.
 
 use std::borrow::Cow;
 use std::net::Ipv6Addr;
@@ -8,7 +8,7 @@ use libc::{EBUSY, EOPNOTSUPP};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
 use underpass_engine::tables::Writer;
 use underpass_netlink::reply::write_done;
-use underpass_netlink::{Message, Refusal, Replies, messages};
+use underpass_netlink::{Message, Replies, RequestError, messages};
 
 use crate::address::{self, Addresses};
 use crate::dump::{Dump, Empty, More, Running};
@@ -49,7 +49,7 @@ const MIN_TYPE: u16 = 16;
 
 /// Whether a request that was refused is an rtnetlink dump: of those types every fourth is a question. A
 /// type that nobody answers is refused before it is one.
-fn is_dump(request: &Request<'_>, refusal: &Refusal) -> bool {
+fn is_dump(request: &Request<'_>, refusal: &RequestError) -> bool {
     request.message.kind % 4 == libc::RTM_GETLINK % 4 && request.dump() && refusal.errno != EOPNOTSUPP
 }
 
@@ -153,11 +153,11 @@ impl Router {
                 Ok(Outcome::Done | Outcome::Warning(_)) if message.flags & NLM_F_ACK == 0 => {}
                 Ok(Outcome::Done) => self.acknowledge(client, &message, Ok(()), replies),
                 Ok(Outcome::Warning(text)) => {
-                    let warning = Refusal { message: Some(text), ..Refusal::errno(0) };
+                    let warning = RequestError { message: Some(text), ..RequestError::errno(0) };
                     self.acknowledge(client, &message, Err(&warning), replies);
                 }
                 Ok(Outcome::Dump(_)) if client.dump.is_some() => {
-                    self.acknowledge(client, &message, Err(&Refusal::errno(EBUSY)), replies);
+                    self.acknowledge(client, &message, Err(&RequestError::errno(EBUSY)), replies);
                 }
                 Ok(Outcome::Dump(dump)) => {
                     client.dump = Some(Running::new(dump, request.reply_to(), self));
@@ -193,7 +193,7 @@ impl Router {
     ///
     /// # Errors
     /// `EINVAL` if there is no such group.
-    pub fn join(&mut self, client: &mut Client, group: u32) -> Result<(), Refusal> {
+    pub fn join(&mut self, client: &mut Client, group: u32) -> Result<(), RequestError> {
         check_group(group)?;
         if !client.listens_to(group) {
             client.groups.push(group);
@@ -208,7 +208,7 @@ impl Router {
     ///
     /// # Errors
     /// `EINVAL` if there is no such group.
-    pub fn leave(&mut self, client: &mut Client, group: u32) -> Result<(), Refusal> {
+    pub fn leave(&mut self, client: &mut Client, group: u32) -> Result<(), RequestError> {
         check_group(group)?;
         if client.listens_to(group) {
             client.groups.retain(|&member| member != group);
@@ -235,13 +235,13 @@ impl Router {
         &self,
         client: &Client,
         message: &Message<'_>,
-        outcome: Result<(), &Refusal>,
+        outcome: Result<(), &RequestError>,
         replies: &mut Replies,
     ) {
         replies.acknowledge(message, client.port, outcome, client.cap_ack, client.extended_ack);
     }
 
-    fn route(&mut self, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+    fn route(&mut self, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, RequestError> {
         if request.message.body().is_empty() {
             return Ok(Outcome::Done); // shorter than a `struct rtgenmsg`
         }
@@ -272,7 +272,7 @@ impl Router {
                 }
             }
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => {
-                let family = Family::from_number(request.family()).ok_or(Refusal::errno(EOPNOTSUPP))?;
+                let family = Family::from_number(request.family()).ok_or(RequestError::errno(EOPNOTSUPP))?;
                 match request.message.kind {
                     libc::RTM_NEWROUTE => route::new(self, request, family),
                     libc::RTM_DELROUTE => route::delete(self, request, family),
@@ -317,7 +317,7 @@ impl Router {
             libc::RTM_DELTCLASS => tc::delete_class(self, request),
             libc::RTM_GETTCLASS if request.dump() => tc::dump_classes(request),
             libc::RTM_GETTCLASS => tc::get_class(self, request, replies),
-            _ => Err(Refusal::errno(EOPNOTSUPP)),
+            _ => Err(RequestError::errno(EOPNOTSUPP)),
         }
     }
 

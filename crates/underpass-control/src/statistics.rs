@@ -1,7 +1,7 @@
 //! What the packet path has counted, for `underpass stats` and metrics.
 
 use underpass_engine::counters::{Count, Direction, MplsCount, Totals};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_packet::mpls::IPV6_EXPLICIT_NULL;
 
 use crate::{Link, Router};
@@ -50,8 +50,8 @@ impl Router {
     }
 
     /// How many packets were dropped for each reason, in the order of the reasons' numbers.
-    pub fn drops(&self) -> Vec<(Drop, u64)> {
-        Drop::ALL.iter().map(|reason| (*reason, self.engine.dropped(*reason))).collect()
+    pub fn drops(&self) -> Vec<(DropReason, u64)> {
+        DropReason::ALL.iter().map(|reason| (*reason, self.engine.dropped(*reason))).collect()
     }
 
     /// What each label that has a route has counted since the router was started. The explicit null labels, which

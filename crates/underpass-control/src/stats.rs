@@ -1,7 +1,7 @@
 //! `RTM_GETSTATS`: counters of a link, or of all. Linux: `rtnl_stats_get`, `rtnl_stats_dump`.
 
 use libc::{EINVAL, ENODEV, RTM_NEWSTATS};
-use underpass_netlink::{Refusal, Replies, Reply};
+use underpass_netlink::{Replies, Reply, RequestError};
 
 use crate::dump::{Chunk, Dump, More};
 use crate::link::Link;
@@ -22,8 +22,8 @@ const KNOWN: u32 = 0x1f;
 const MASK_AF_SPEC: u32 = 1 << (AF_SPEC - 1);
 
 /// `struct if_stats_msg`: the link (0 for none), and which statistics are wanted.
-fn parse(request: &Request<'_>, dump: bool) -> Result<(u32, u32), Refusal> {
-    let invalid = |text| Refusal::new(EINVAL, text);
+fn parse(request: &Request<'_>, dump: bool) -> Result<(u32, u32), RequestError> {
+    let invalid = |text| RequestError::new(EINVAL, text);
     let header = request.fixed::<12>().map_err(|_| invalid("Invalid header for stats dump"))?;
     let word = |at: usize| u32::from_ne_bytes(word(&header, at));
     let (link, mask) = (word(4), word(8));
@@ -78,14 +78,18 @@ pub(crate) fn is_own(request: &Request<'_>) -> bool {
 }
 
 /// Answers a question about one link.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let (link, mask) = parse(request, false)?;
     if link == 0 {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
-    let link = router.links.get(link).ok_or(Refusal::errno(ENODEV))?;
+    let link = router.links.get(link).ok_or(RequestError::errno(ENODEV))?;
     if mask == 0 {
-        return Err(Refusal::new(EINVAL, "Filter mask must be set for stats get"));
+        return Err(RequestError::new(EINVAL, "Filter mask must be set for stats get"));
     }
     replies.message(RTM_NEWSTATS, 0, request.reply_to(), |reply| write(reply, router, link, mask))?;
     Ok(Outcome::Done)
@@ -97,16 +101,16 @@ struct StatsDump {
 }
 
 /// Starts a dump of the statistics of all links.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (_, mask) = parse(request, true)?;
     if mask == 0 {
-        return Err(Refusal::new(EINVAL, "Filter mask must be set for stats dump"));
+        return Err(RequestError::new(EINVAL, "Filter mask must be set for stats dump"));
     }
     Ok(Outcome::Dump(Box::new(StatsDump { last: 0, mask })))
 }
 
 impl Dump for StatsDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let Some(link) = router.links.after(self.last) else { return Ok(More::No) };
         self.last = link.index;
         out.message(RTM_NEWSTATS, |reply| write(reply, router, link, self.mask))?;

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use libc::{EBUSY, EINVAL, EISDIR, ENOENT};
 
-use crate::{Link, Refusal, Router};
+use crate::{Link, RequestError, Router};
 
 /// A variable, whose value is a number.
 pub(crate) struct Variable {
@@ -20,7 +20,7 @@ pub(crate) struct Variable {
     /// What it is at first.
     initial: i64,
     /// What more is asked of a value before it is stored.
-    check: fn(&mut Router, Instance, i64) -> Result<(), Refusal>,
+    check: fn(&mut Router, Instance, i64) -> Result<(), RequestError>,
     /// What is done once it is.
     follow: fn(&mut Router, Instance),
 }
@@ -199,7 +199,7 @@ const WITH_ALL: &str = "ipv6/conf/*/";
 pub(crate) struct Sysctls(BTreeMap<(&'static str, Instance), i64>);
 
 /// Every value in the range is good.
-fn any(_: &mut Router, _: Instance, _: i64) -> Result<(), Refusal> {
+fn any(_: &mut Router, _: Instance, _: i64) -> Result<(), RequestError> {
     Ok(())
 }
 
@@ -223,10 +223,10 @@ fn publish_links(router: &mut Router, instance: Instance) {
 }
 
 /// Linux: `vrf_strict_mode_change`.
-fn check_strict_mode(router: &mut Router, _: Instance, value: i64) -> Result<(), Refusal> {
+fn check_strict_mode(router: &mut Router, _: Instance, value: i64) -> Result<(), RequestError> {
     let mut tables = BTreeSet::new();
     let shared = router.links().filter_map(|link| link.vrf_table()).any(|table| !tables.insert(table));
-    if value == 1 && shared { Err(Refusal::errno(EBUSY)) } else { Ok(()) }
+    if value == 1 && shared { Err(RequestError::errno(EBUSY)) } else { Ok(()) }
 }
 
 /// What is at a path.
@@ -278,7 +278,7 @@ impl Router {
     ///
     /// # Errors
     /// `ENOENT` if the router has no such file, `EISDIR` if it is a directory.
-    pub fn read_sysctl(&self, path: &str) -> Result<String, Refusal> {
+    pub fn read_sysctl(&self, path: &str) -> Result<String, RequestError> {
         let (variable, instance) = self.file(path)?;
         Ok(format!("{}\n", self.sysctl_value(variable, instance)))
     }
@@ -288,10 +288,10 @@ impl Router {
     /// # Errors
     /// As [`Router::read_sysctl`]; `EINVAL` if it is no number or out of the variable's range; what else the
     /// variable asks.
-    pub fn write_sysctl(&mut self, path: &str, text: &[u8]) -> Result<(), Refusal> {
+    pub fn write_sysctl(&mut self, path: &str, text: &[u8]) -> Result<(), RequestError> {
         let (variable, instance) = self.file(path)?;
         let value = number(text).filter(|value| variable.range.contains(value));
-        let value = value.ok_or(Refusal::errno(EINVAL))?;
+        let value = value.ok_or(RequestError::errno(EINVAL))?;
         (variable.check)(self, instance, value)?;
         if instance == Instance::Default {
             // The links that are there keep what they have.
@@ -348,10 +348,10 @@ impl Router {
         self.sysctls.0.retain(|&(_, instance), _| instance != Instance::Link(link));
     }
 
-    fn file(&self, path: &str) -> Result<(&'static Variable, Instance), Refusal> {
+    fn file(&self, path: &str) -> Result<(&'static Variable, Instance), RequestError> {
         self.variable(path).ok_or_else(|| match self.sysctl(path) {
-            Some(_) => Refusal::errno(EISDIR),
-            None => Refusal::errno(ENOENT),
+            Some(_) => RequestError::errno(EISDIR),
+            None => RequestError::errno(ENOENT),
         })
     }
 

@@ -13,7 +13,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use underpass_control::{Refusal, Router};
+use underpass_control::{RequestError, Router};
 use underpass_engine::{
     buffer::PortId,
     tables::{Reader, Tables, Writer},
@@ -35,7 +35,7 @@ pub enum OfflineError {
         /// Its name.
         name: String,
         /// The router's answer.
-        refusal: Refusal,
+        refusal: RequestError,
     },
     /// The server's socket cannot be made.
     #[error(transparent)]
@@ -45,7 +45,7 @@ pub enum OfflineError {
     Io(#[from] io::Error),
 }
 
-fn describe(refusal: &Refusal) -> String {
+fn describe(refusal: &RequestError) -> String {
     match refusal.errno {
         libc::EEXIST => "a link of that name is there already".to_owned(),
         errno => io::Error::from_raw_os_error(errno).to_string(),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use underpass_packet::mpls::MAX_LABEL;
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::lpm::{Pages, Words};
 use crate::publish;
 use crate::tables::{LINK_BITS, LinkId};
@@ -279,7 +279,7 @@ impl Default for Counters {
             mpls_links: Cells::new(),
             tc: Cells::new(),
             queues: Cells::new(),
-            drops: Drop::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
+            drops: DropReason::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             totals: Default::default(),
         }
     }
@@ -426,12 +426,12 @@ impl Counters {
 
     /// Counts dropped packets.
     #[inline]
-    pub fn add_drop(&self, reason: Drop, n: u64) {
+    pub fn add_drop(&self, reason: DropReason, n: u64) {
         add(&self.drops[reason as usize], n);
     }
 
     /// How many packets the worker dropped for this reason.
-    pub fn dropped(&self, reason: Drop) -> u64 {
+    pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops[reason as usize].load(Relaxed)
     }
 

@@ -5,9 +5,9 @@ macro_rules! drops {
         /// The reason for which a packet was dropped.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         #[repr(u8)]
-        pub enum Drop { $($(#[doc = $doc])+ $name,)+ }
+        pub enum DropReason { $($(#[doc = $doc])+ $name,)+ }
 
-        impl Drop {
+        impl DropReason {
             /// Every reason, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 

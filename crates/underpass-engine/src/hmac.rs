@@ -16,7 +16,7 @@ use sha2::Sha256;
 use underpass_packet::srh::{DIGEST_LEN, Srh, SrhMut};
 use zerocopy::IntoBytes;
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 
 /// Longest secret, in bytes: Linux's `SEG6_HMAC_SECRET_LEN`, and the block of either hash.
 pub const SECRET_LEN: usize = 64;
@@ -111,22 +111,22 @@ impl Keys {
         Self(keys.into())
     }
 
-    fn get(&self, id: u32) -> Result<&Key, Drop> {
-        let at = self.0.binary_search_by_key(&id, |key| key.id).map_err(|_| Drop::HmacKeyUnknown)?;
-        self.0.get(at).ok_or(Drop::HmacKeyUnknown)
+    fn get(&self, id: u32) -> Result<&Key, DropReason> {
+        let at = self.0.binary_search_by_key(&id, |key| key.id).map_err(|_| DropReason::HmacKeyUnknown)?;
+        self.0.get(at).ok_or(DropReason::HmacKeyUnknown)
     }
 
     /// Makes the HMAC of a header that begins `srh` and ends in the TLV for it, in a packet from `source`.
     ///
     /// # Errors
-    /// [`Drop::SrhMalformed`], [`Drop::HmacMissing`] without such a TLV, [`Drop::HmacKeyUnknown`]; nothing is
+    /// [`DropReason::SrhMalformed`], [`DropReason::HmacMissing`] without such a TLV, [`DropReason::HmacKeyUnknown`]; nothing is
     /// then written.
-    pub fn make(&self, source: &[u8; 16], srh: &mut [u8]) -> Result<(), Drop> {
-        let mut srh = SrhMut::parse(srh).map_err(|_| Drop::SrhMalformed)?;
+    pub fn make(&self, source: &[u8; 16], srh: &mut [u8]) -> Result<(), DropReason> {
+        let mut srh = SrhMut::parse(srh).map_err(|_| DropReason::SrhMalformed)?;
         let read = srh.view();
-        let key = self.get(read.hmac().ok_or(Drop::HmacMissing)?.key_id)?;
+        let key = self.get(read.hmac().ok_or(DropReason::HmacMissing)?.key_id)?;
         let digest = key.digest(source, &read);
-        *srh.digest_mut().ok_or(Drop::HmacMissing)? = digest;
+        *srh.digest_mut().ok_or(DropReason::HmacMissing)? = digest;
         Ok(())
     }
 }
@@ -158,14 +158,14 @@ impl Check<'_> {
     }
 
     /// Checks the HMAC of a header in a packet from `source`. Linux: `seg6_hmac_validate_skb`.
-    pub(crate) fn check(&self, source: &[u8; 16], srh: &Srh<'_>) -> Result<(), Drop> {
+    pub(crate) fn check(&self, source: &[u8; 16], srh: &Srh<'_>) -> Result<(), DropReason> {
         let hmac = match (srh.hmac(), self.require) {
             (_, Require::Never) | (None, Require::Present) => return Ok(()),
-            (None, Require::Always) => return Err(Drop::HmacMissing),
+            (None, Require::Always) => return Err(DropReason::HmacMissing),
             (Some(hmac), _) => hmac,
         };
-        let key = self.keys.ok_or(Drop::HmacKeyUnknown)?.get(hmac.key_id)?;
-        if key.verify(source, srh, hmac.digest) { Ok(()) } else { Err(Drop::HmacInvalid) }
+        let key = self.keys.ok_or(DropReason::HmacKeyUnknown)?.get(hmac.key_id)?;
+        if key.verify(source, srh, hmac.digest) { Ok(()) } else { Err(DropReason::HmacInvalid) }
     }
 }
 
@@ -252,8 +252,8 @@ mod tests {
         Keys::new(vec![key(9, &b"another"[..]), key(7, b"the secret"), key(1, b"")])
     }
 
-    fn checked(keys: &Keys, require: Require, source: &[u8; 16], bytes: &[u8]) -> Result<(), Drop> {
-        let srh = Srh::parse(bytes).map_err(|_| Drop::SrhMalformed)?;
+    fn checked(keys: &Keys, require: Require, source: &[u8; 16], bytes: &[u8]) -> Result<(), DropReason> {
+        let srh = Srh::parse(bytes).map_err(|_| DropReason::SrhMalformed)?;
         Check { require, keys: Some(keys) }.check(source, &srh)
     }
 
@@ -310,10 +310,10 @@ mod tests {
             match at.checked_sub(16) {
                 // Next header, segments left, tag: within what is well-formed.
                 Some(0 | 6 | 7) => prop_assert_eq!(outcome, Ok(())),
-                Some(3) => prop_assert!(matches!(outcome, Ok(()) | Err(Drop::SrhMalformed))),
+                Some(3) => prop_assert!(matches!(outcome, Ok(()) | Err(DropReason::SrhMalformed))),
                 // The padding before it; another type or length may contradict the rest.
                 Some(at) if (list..list + 2).contains(&at) => {
-                    prop_assert!(matches!(outcome, Ok(()) | Err(Drop::SrhMalformed)));
+                    prop_assert!(matches!(outcome, Ok(()) | Err(DropReason::SrhMalformed)));
                 }
                 Some(at) if (list + 2..tlv).contains(&at) => prop_assert_eq!(outcome, Ok(())),
                 // The D bit and the reserved ones.
@@ -345,24 +345,24 @@ mod tests {
         let at = |require| checked(&sha256, require, &[1; 16], &plain);
         assert_eq!(at(Require::Never), Ok(()));
         assert_eq!(at(Require::Present), Ok(()));
-        assert_eq!(at(Require::Always), Err(Drop::HmacMissing));
+        assert_eq!(at(Require::Always), Err(DropReason::HmacMissing));
 
         let tlv = [&[5, 38, 0, 0, 0, 0, 0, 8][..], &[0; DIGEST_LEN]].concat();
         let mut sealed = [&plain[..], &tlv].concat();
         (sealed[1], sealed[5]) = (7, FLAG_HMAC);
         let at = |require| checked(&sha256, require, &[1; 16], &sealed);
         assert_eq!(at(Require::Never), Ok(()));
-        assert_eq!(at(Require::Present), Err(Drop::HmacKeyUnknown));
+        assert_eq!(at(Require::Present), Err(DropReason::HmacKeyUnknown));
         let srh = Srh::parse(&sealed).unwrap();
         let none = Check { require: Require::Present, keys: None };
-        assert_eq!(none.check(&[1; 16], &srh), Err(Drop::HmacKeyUnknown));
+        assert_eq!(none.check(&[1; 16], &srh), Err(DropReason::HmacKeyUnknown));
         sealed[31] = 9;
-        assert_eq!(checked(&sha256, Require::Present, &[1; 16], &sealed), Err(Drop::HmacInvalid));
+        assert_eq!(checked(&sha256, Require::Present, &[1; 16], &sealed), Err(DropReason::HmacInvalid));
         assert_eq!(sha256.make(&[1; 16], &mut sealed), Ok(()));
         assert_eq!(checked(&sha256, Require::Always, &[1; 16], &sealed), Ok(()));
         assert_eq!(
             checked(&keys(Algorithm::Sha1), Require::Always, &[1; 16], &sealed),
-            Err(Drop::HmacInvalid)
+            Err(DropReason::HmacInvalid)
         );
     }
 }

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use crate::buffer::{Packet, PortId};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::tables::{ActionId, LabelAction, LinkId, NextHopId};
 
-/// One step of a packet's road.
+/// One step of a packet's path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Came in by this port.
@@ -28,7 +28,7 @@ pub enum Event {
     /// Cut into this many fragments.
     Fragmented(usize),
     /// Replaced by an ICMP or ICMPv6 message of this type and code, because of this.
-    Icmp(u8, u8, Drop),
+    Icmp(u8, u8, DropReason),
     /// Replaced by the reply to an echo request.
     EchoReply,
     /// A TCP segment for this router, where nothing listens, became a reset.
@@ -58,7 +58,7 @@ pub enum Event {
     /// Went through an action of traffic control, by its name.
     Action(&'static str),
     /// Dropped.
-    Dropped(Drop),
+    Dropped(DropReason),
 }
 
 /// Follows packets through the router. `packet` is the packet as it is at that step, from its

@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libc::{AF_INET, AF_INET6, EINVAL, EOPNOTSUPP, ERANGE};
 use netlink_packet_core::{NLA_HEADER_SIZE, NlasIterator};
 
-use crate::Refusal;
+use crate::RequestError;
 
 /// What a policy asks of an attribute's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,25 +158,24 @@ impl<'a> Attribute<'a> {
         &self,
         policy: &[Type; N],
         validate: Validate,
-    ) -> Result<Attributes<'a, N>, Refusal> {
+    ) -> Result<Attributes<'a, N>, RequestError> {
         Attributes::parse(policy, self.value, self.offset as usize + NLA_HEADER_SIZE, validate)
     }
 
     /// `EINVAL` at this attribute, with a text.
-    pub const fn invalid(&self, message: &'static str) -> Refusal {
-        Refusal::new(EINVAL, message).at(self.offset)
+    pub const fn invalid(&self, message: &'static str) -> RequestError {
+        RequestError::new(EINVAL, message).at(self.offset)
     }
 
-    fn check(&self, wanted: Type, validate: Validate) -> Result<(), Refusal> {
+    fn check(&self, wanted: Type, validate: Validate) -> Result<(), RequestError> {
         let len = self.value.len();
         let fits = match wanted {
             Type::Unknown if validate == Validate::Strict => {
                 return Err(self.invalid("Unknown attribute type"));
             }
             Type::Unsupported => {
-                return Err(
-                    Refusal::new(EOPNOTSUPP, "Attribute is not supported by this router").at(self.offset)
-                );
+                return Err(RequestError::new(EOPNOTSUPP, "Attribute is not supported by this router")
+                    .at(self.offset));
             }
             Type::Rejected => return Err(self.invalid("Attribute failed policy validation")),
             Type::Unknown | Type::Any => true,
@@ -198,7 +197,7 @@ impl<'a> Attribute<'a> {
             return Ok(());
         }
         let errno = if matches!(wanted, Type::Exact(_)) { EINVAL } else { ERANGE };
-        Err(Refusal::new(errno, "Attribute failed policy validation").at(self.offset))
+        Err(RequestError::new(errno, "Attribute failed policy validation").at(self.offset))
     }
 }
 
@@ -217,7 +216,7 @@ impl<'a, const N: usize> Attributes<'a, N> {
         bytes: &'a [u8],
         base: usize,
         validate: Validate,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RequestError> {
         let mut found = [None; N];
         let mut end = 0;
         for attribute in iterate(bytes, base) {
@@ -231,7 +230,7 @@ impl<'a, const N: usize> Attributes<'a, N> {
                 + (NLA_HEADER_SIZE + attribute.value.len()).next_multiple_of(4);
         }
         if validate == Validate::Strict && end < bytes.len() {
-            return Err(Refusal::new(EINVAL, "bytes leftover after parsing attributes"));
+            return Err(RequestError::new(EINVAL, "bytes leftover after parsing attributes"));
         }
         Ok(Self(found))
     }
@@ -270,7 +269,7 @@ mod tests {
 
     const POLICY: [Type; 4] = policy(&[(1, Type::U32), (2, Type::String(4)), (3, Type::Unsupported)]);
 
-    fn parse(bytes: &[u8], validate: Validate) -> Result<Attributes<'_, 4>, Refusal> {
+    fn parse(bytes: &[u8], validate: Validate) -> Result<Attributes<'_, 4>, RequestError> {
         Attributes::parse(&POLICY, bytes, 16, validate)
     }
 

@@ -2,7 +2,7 @@
 
 use libc::{EINVAL, EOPNOTSUPP};
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::Attribute;
 use crate::ioam6::Ioam6;
 use crate::iptunnel::IpTunnel;
@@ -43,7 +43,7 @@ pub enum Encap {
 ///
 /// # Errors
 /// As Linux's `lwtunnel_valid_encap_type`; `EOPNOTSUPP` is its answer where the type's module is missing.
-pub const fn check_type(kind: u16) -> Result<(), Refusal> {
+pub const fn check_type(kind: u16) -> Result<(), RequestError> {
     match kind {
         LWTUNNEL_ENCAP_MPLS
         | LWTUNNEL_ENCAP_IP
@@ -52,8 +52,8 @@ pub const fn check_type(kind: u16) -> Result<(), Refusal> {
         | LWTUNNEL_ENCAP_SEG6_LOCAL
         | LWTUNNEL_ENCAP_RPL
         | LWTUNNEL_ENCAP_IOAM6 => Ok(()),
-        0 | 11.. => Err(Refusal::new(EINVAL, "Unknown lwt encapsulation type")),
-        1..=LWTUNNEL_ENCAP_MAX => Err(Refusal::new(EOPNOTSUPP, "lwt encapsulation type not supported")),
+        0 | 11.. => Err(RequestError::new(EINVAL, "Unknown lwt encapsulation type")),
+        1..=LWTUNNEL_ENCAP_MAX => Err(RequestError::new(EOPNOTSUPP, "lwt encapsulation type not supported")),
     }
 }
 
@@ -62,7 +62,7 @@ impl Encap {
     ///
     /// # Errors
     /// As Linux's `lwtunnel_build_state`.
-    pub fn parse(kind: u16, encap: &Attribute<'_>, family: u8) -> Result<Self, Refusal> {
+    pub fn parse(kind: u16, encap: &Attribute<'_>, family: u8) -> Result<Self, RequestError> {
         match kind {
             LWTUNNEL_ENCAP_MPLS => Mpls::parse(encap).map(Self::Mpls),
             LWTUNNEL_ENCAP_IP => IpTunnel::parse(encap, false).map(Self::Ip),
@@ -71,8 +71,8 @@ impl Encap {
             LWTUNNEL_ENCAP_SEG6_LOCAL => Seg6Local::parse(encap, family).map(Self::Seg6Local),
             LWTUNNEL_ENCAP_RPL => Rpl::parse(encap, family).map(Self::Rpl),
             LWTUNNEL_ENCAP_IOAM6 => Ioam6::parse(encap, family).map(Self::Ioam6),
-            0 => Err(Refusal::new(EINVAL, "LWT encap type not specified")),
-            _ => Err(Refusal::new(EOPNOTSUPP, "LWT encapsulation type not supported").at(encap.offset)),
+            0 => Err(RequestError::new(EINVAL, "LWT encap type not specified")),
+            _ => Err(RequestError::new(EOPNOTSUPP, "LWT encapsulation type not supported").at(encap.offset)),
         }
     }
 

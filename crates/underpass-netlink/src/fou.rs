@@ -11,7 +11,7 @@ use libc::{AF_INET, AF_INET6, EAFNOSUPPORT, EINVAL};
 
 use crate::attribute::{Attributes, Type, policy};
 use crate::reply::Reply;
-use crate::{Refusal, genetlink};
+use crate::{RequestError, genetlink};
 
 /// The family's version, in the generic netlink header.
 pub const VERSION: u8 = 1;
@@ -111,7 +111,7 @@ impl Config {
     ///
     /// # Errors
     /// As Linux's `parse_nl_config`, and for [`CMD_GET`] `fou_nl_get_doit`. None of them has a text.
-    pub fn parse(command: u8, attributes: &Attributes<'_, { POLICY.len() }>) -> Result<Self, Refusal> {
+    pub fn parse(command: u8, attributes: &Attributes<'_, { POLICY.len() }>) -> Result<Self, RequestError> {
         let byte = |kind| attributes.get(kind).map_or(0, |attribute| attribute.u8());
         let ipv4 = |kind| attributes.get(kind).map(|attribute| attribute.ipv4());
         let ipv6 = |kind| attributes.get(kind).map(|attribute| attribute.ipv6());
@@ -129,22 +129,22 @@ impl Config {
                 let addresses = Addresses::V6 { local: local.unwrap_or(any), peer: peer.unwrap_or(any) };
                 (addresses, local.is_some(), peer.is_some())
             }
-            Some(_) => return Err(Refusal::errno(EAFNOSUPPORT)),
+            Some(_) => return Err(RequestError::errno(EAFNOSUPPORT)),
         };
         let port = attributes.get(PORT).map_or(0, |port| port.be16());
         // Without a peer, its port is passed over too.
         let peer_port = match attributes.get(PEER_PORT) {
-            None if has_peer => return Err(Refusal::errno(EINVAL)),
+            None if has_peer => return Err(RequestError::errno(EINVAL)),
             Some(port) if has_peer => port.be16(),
             _ => 0,
         };
         let ifindex = match attributes.get(IFINDEX) {
-            Some(_) if !has_local => return Err(Refusal::errno(EINVAL)),
+            Some(_) if !has_local => return Err(RequestError::errno(EINVAL)),
             Some(index) => index.u32() as i32,
             None => 0,
         };
         if command == CMD_GET && port == 0 {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         Ok(Self {
             socket: Socket { port, peer_port, addresses, ifindex },
@@ -158,11 +158,11 @@ impl Config {
     ///
     /// # Errors
     /// `EINVAL`: no kind, or one that is not known.
-    pub const fn kind(&self) -> Result<Kind, Refusal> {
+    pub const fn kind(&self) -> Result<Kind, RequestError> {
         match self.encap {
             1 => Ok(Kind::Direct),
             2 => Ok(Kind::Gue),
-            _ => Err(Refusal::errno(EINVAL)),
+            _ => Err(RequestError::errno(EINVAL)),
         }
     }
 
@@ -213,14 +213,14 @@ mod tests {
     }
 
     /// Reads what follows the netlink header.
-    fn read(body: &[u8]) -> Result<Config, Refusal> {
+    fn read(body: &[u8]) -> Result<Config, RequestError> {
         let (header, attributes) = body.split_at(genetlink::HEADER);
         let base = HEADER + genetlink::HEADER;
         let attributes = Attributes::parse(&POLICY, attributes, base, Validate::Liberal)?;
         Config::parse(header[0], &attributes)
     }
 
-    fn request(command: u8, list: &[(u16, &[u8])]) -> Result<Config, Refusal> {
+    fn request(command: u8, list: &[(u16, &[u8])]) -> Result<Config, RequestError> {
         read(&written(|reply| {
             reply.fixed(&genetlink::header(command, VERSION));
             list.iter().for_each(|(kind, value)| reply.attribute(*kind, value));
@@ -313,7 +313,11 @@ mod tests {
                 ((PEER_V4, &local), EINVAL),
                 ((IFINDEX, &[1, 0, 0, 0]), EINVAL),
             ] {
-                assert_eq!(request(command, &[port, direct, last]), Err(Refusal::errno(errno)), "{last:?}");
+                assert_eq!(
+                    request(command, &[port, direct, last]),
+                    Err(RequestError::errno(errno)),
+                    "{last:?}"
+                );
             }
             for last in [
                 (AF, &[][..]),
@@ -325,16 +329,16 @@ mod tests {
                 (PEER_PORT, &[1]),
                 (IPPROTO, &[]),
             ] {
-                let refusal = Refusal::new(ERANGE, "Attribute failed policy validation").at(0x24);
+                let refusal = RequestError::new(ERANGE, "Attribute failed policy validation").at(0x24);
                 assert_eq!(request(command, &[port, direct, last]), Err(refusal), "{last:?}");
             }
         }
-        assert_eq!(request(CMD_GET, &[]), Err(Refusal::errno(EINVAL)));
+        assert_eq!(request(CMD_GET, &[]), Err(RequestError::errno(EINVAL)));
         assert_eq!(request(CMD_ADD, &[direct]).map(|config| config.socket.port), Ok(0));
         for kind in [None, Some(0), Some(3)] {
             let list: Vec<_> = kind.as_slice().chunks(1).map(|kind| (TYPE, kind)).collect();
             let config = request(CMD_ADD, &[&[port][..], &list].concat()).unwrap();
-            assert_eq!(config.kind(), Err(Refusal::errno(EINVAL)));
+            assert_eq!(config.kind(), Err(RequestError::errno(EINVAL)));
         }
     }
 

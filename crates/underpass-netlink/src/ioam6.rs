@@ -13,7 +13,7 @@ use libc::{AF_INET6, EINVAL, ERANGE};
 use underpass_packet::ioam::{Header, MAX_DATA};
 use underpass_packet::{FromBytes, IntoBytes};
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -64,12 +64,12 @@ pub struct Ioam6 {
     pub trace: Header,
 }
 
-const fn refuse(message: &'static str) -> Refusal {
-    Refusal::new(EINVAL, message)
+const fn refuse(message: &'static str) -> RequestError {
+    RequestError::new(EINVAL, message)
 }
 
 /// Checks the values as Linux's policy does.
-fn check(attributes: &Attributes<'_, 7>) -> Result<(), Refusal> {
+fn check(attributes: &Attributes<'_, 7>) -> Result<(), RequestError> {
     for attribute in attributes.iter() {
         let len = attribute.value.len();
         let (fits, range) = match attribute.kind {
@@ -81,7 +81,7 @@ fn check(attributes: &Attributes<'_, 7>) -> Result<(), Refusal> {
                 let wanted = if kind == IOAM6_IPTUNNEL_TRACE { Header::LEN } else { 16 };
                 if len != wanted {
                     return Err(
-                        Refusal::new(ERANGE, "binary attribute size out of range").at(attribute.offset)
+                        RequestError::new(ERANGE, "binary attribute size out of range").at(attribute.offset)
                     );
                 }
                 (true, true)
@@ -91,7 +91,7 @@ fn check(attributes: &Attributes<'_, 7>) -> Result<(), Refusal> {
             return Err(attribute.invalid("invalid attribute length"));
         }
         if !range {
-            return Err(Refusal::new(ERANGE, "integer out of range").at(attribute.offset));
+            return Err(RequestError::new(ERANGE, "integer out of range").at(attribute.offset));
         }
     }
     Ok(())
@@ -115,9 +115,9 @@ impl Ioam6 {
     ///
     /// # Errors
     /// As Linux's `ioam6_build_state`.
-    pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, Refusal> {
+    pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, RequestError> {
         if i32::from(family) != AF_INET6 {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         let attributes = encap.parse_nested(&POLICY, Validate::Strict)?;
         check(&attributes)?;
@@ -199,7 +199,7 @@ mod tests {
         written(|reply| list.iter().for_each(|(kind, value)| reply.attribute(*kind, value)))
     }
 
-    fn parse(list: &[(u16, &[u8])]) -> Result<Ioam6, Refusal> {
+    fn parse(list: &[(u16, &[u8])]) -> Result<Ioam6, RequestError> {
         Ioam6::parse(&as_attribute(&attributes(list)), FAMILY)
     }
 

@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -69,7 +69,7 @@ impl IpTunnel {
     /// # Errors
     /// As Linux's `ip_tun_build_state`; `EOPNOTSUPP` for options of Geneve, VXLAN and ERSPAN, of which the router has no
     /// devices.
-    pub fn parse(encap: &Attribute<'_>, ipv6: bool) -> Result<Self, Refusal> {
+    pub fn parse(encap: &Attribute<'_>, ipv6: bool) -> Result<Self, RequestError> {
         let policy = if ipv6 { &POLICY6 } else { &POLICY4 };
         let attributes = encap.parse_nested(policy, Validate::Liberal)?;
         let address = |kind| {

@@ -29,5 +29,5 @@ pub mod tunnel;
 pub use attribute::{Attribute, Attributes, Type, Validate, policy};
 pub use encap::Encap;
 pub use message::{Message, messages};
-pub use refusal::Refusal;
+pub use refusal::RequestError;
 pub use reply::{Nest, Replies, Reply};

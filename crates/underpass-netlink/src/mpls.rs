@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use libc::{AF_INET, AF_INET6, AF_PACKET, EINVAL};
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -44,7 +44,7 @@ pub enum Via {
 ///
 /// # Errors
 /// As there.
-pub fn parse_labels(attribute: &Attribute<'_>, most: usize) -> Result<Box<[u32]>, Refusal> {
+pub fn parse_labels(attribute: &Attribute<'_>, most: usize) -> Result<Box<[u32]>, RequestError> {
     let (entries, rest) = attribute.value.as_chunks::<4>();
     if !rest.is_empty() || entries.is_empty() {
         return Err(attribute.invalid("Invalid length for labels attribute"));
@@ -90,7 +90,7 @@ pub fn stack(labels: &[u32]) -> Vec<u8> {
 ///
 /// # Errors
 /// As there.
-pub fn parse_via(attribute: &Attribute<'_>) -> Result<Via, Refusal> {
+pub fn parse_via(attribute: &Attribute<'_>) -> Result<Via, RequestError> {
     let Some((family, address)) = attribute.value.split_first_chunk::<2>() else {
         return Err(attribute.invalid("Invalid attribute length for RTA_VIA"));
     };
@@ -101,11 +101,11 @@ pub fn parse_via(attribute: &Attribute<'_>) -> Result<Via, Refusal> {
     match (i32::from(u16::from_ne_bytes(*family)), address.len()) {
         (AF_PACKET, _) => match address.first_chunk::<6>() {
             Some(address) if value.value.len() == 6 => Ok(Via::Link(*address)),
-            _ => Err(Refusal::errno(EINVAL)),
+            _ => Err(RequestError::errno(EINVAL)),
         },
         (AF_INET, 4) => Ok(Via::Ip(value.ipv4().into())),
         (AF_INET6, 16) => Ok(Via::Ip(value.ipv6().into())),
-        _ => Err(Refusal::errno(EINVAL)),
+        _ => Err(RequestError::errno(EINVAL)),
     }
 }
 
@@ -124,10 +124,10 @@ impl Mpls {
     ///
     /// # Errors
     /// As Linux's `mpls_build_state`.
-    pub fn parse(encap: &Attribute<'_>) -> Result<Self, Refusal> {
+    pub fn parse(encap: &Attribute<'_>) -> Result<Self, RequestError> {
         let attributes = encap.parse_nested(&POLICY, Validate::Liberal)?;
         let labels = attributes.get(MPLS_IPTUNNEL_DST);
-        let labels = labels.ok_or(Refusal::new(EINVAL, "MPLS_IPTUNNEL_DST attribute is missing"))?;
+        let labels = labels.ok_or(RequestError::new(EINVAL, "MPLS_IPTUNNEL_DST attribute is missing"))?;
         let ttl = attributes.get(MPLS_IPTUNNEL_TTL).map(|ttl| ttl.u8());
         Ok(Self { labels: parse_labels(&labels, MAX_LABELS)?, ttl })
     }

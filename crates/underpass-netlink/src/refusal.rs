@@ -5,7 +5,7 @@ use std::borrow::Cow;
 /// A negative answer to a request. The handler that returns it has changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("errno {errno}{}", .message.as_deref().map(|m| format!(": {m}")).unwrap_or_default())]
-pub struct Refusal {
+pub struct RequestError {
     /// The positive errno.
     pub errno: i32,
     /// `NLMSGERR_ATTR_MSG`: what the tool prints after `Error: `.
@@ -16,7 +16,7 @@ pub struct Refusal {
     pub missing: Option<u32>,
 }
 
-impl Refusal {
+impl RequestError {
     /// An errno with nothing to say about it.
     pub const fn errno(errno: i32) -> Self {
         Self { errno, message: None, offset: None, missing: None }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use libc::{NLMSG_DONE, NLMSG_ERROR};
 use netlink_packet_core::{NLA_F_NESTED, NLA_HEADER_SIZE, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_MULTIPART};
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::message::{HEADER, Message};
 
 const NLMSGERR_ATTR_MSG: u16 = 1;
@@ -56,7 +56,7 @@ impl Replies {
         flags: u16,
         to: Address,
         write: impl FnOnce(&mut Reply<'_>),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         let origin = self.bytes.len();
         write_at(&mut self.bytes, origin, (kind, flags), to, write)?;
         self.ends.push(self.bytes.len());
@@ -77,7 +77,7 @@ impl Replies {
         &mut self,
         request: &Message<'_>,
         port: u32,
-        outcome: Result<(), &Refusal>,
+        outcome: Result<(), &RequestError>,
         cap: bool,
         extended: bool,
     ) {
@@ -113,7 +113,7 @@ pub fn write_message(
     flags: u16,
     to: Address,
     write: impl FnOnce(&mut Reply<'_>),
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     write_at(datagram, 0, (kind, flags), to, write)
 }
 
@@ -124,7 +124,7 @@ fn write_at(
     (kind, flags): (u16, u16),
     to: Address,
     write: impl FnOnce(&mut Reply<'_>),
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     let start = datagram.len();
     datagram.extend_from_slice(&[0; 4]);
     datagram.extend_from_slice(&kind.to_ne_bytes());
@@ -135,7 +135,7 @@ fn write_at(
     write(&mut reply);
     if reply.overflow {
         datagram.truncate(start);
-        return Err(Refusal::errno(libc::EMSGSIZE));
+        return Err(RequestError::errno(libc::EMSGSIZE));
     }
     let len = (datagram.len() - start) as u32;
     fill(datagram, start, len.to_ne_bytes());
@@ -144,7 +144,7 @@ fn write_at(
 }
 
 /// Whether a refusal says more than an errno.
-fn says_more(refusal: &Refusal) -> bool {
+fn says_more(refusal: &RequestError) -> bool {
     refusal.message.is_some() || refusal.offset.is_some() || refusal.missing.is_some()
 }
 
@@ -154,7 +154,7 @@ pub fn write_done(
     datagram: &mut Vec<u8>,
     mut flags: u16,
     to: Address,
-    refusal: Option<&Refusal>,
+    refusal: Option<&RequestError>,
     extended: bool,
 ) {
     flags |= NLM_F_MULTIPART;
@@ -199,7 +199,7 @@ impl Reply<'_> {
     }
 
     /// The attributes in which a refusal says more than an errno.
-    fn texts(&mut self, refusal: &Refusal) {
+    fn texts(&mut self, refusal: &RequestError) {
         if let Some(message) = &refusal.message {
             self.text(NLMSGERR_ATTR_MSG, message);
         }
@@ -351,7 +351,7 @@ mod tests {
 
     const REQUEST: &[u8] = &[20, 0, 0, 0, 16, 0, 5, 0, 9, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
 
-    fn ack(outcome: Result<(), &Refusal>, cap: bool, extended: bool) -> Vec<u8> {
+    fn ack(outcome: Result<(), &RequestError>, cap: bool, extended: bool) -> Vec<u8> {
         let request = messages(REQUEST).next().unwrap();
         let mut replies = Replies::default();
         replies.acknowledge(&request, 77, outcome, cap, extended);
@@ -372,7 +372,7 @@ mod tests {
     /// Linux 6.12: `ip route show table 10`, a table that is not there: the end of a dump says why.
     #[test]
     fn a_dump_that_cannot_begin() {
-        let refusal = Refusal::new(libc::ENOENT, "ipv4: FIB table does not exist");
+        let refusal = RequestError::new(libc::ENOENT, "ipv4: FIB table does not exist");
         let done = |extended| {
             let mut bytes = Vec::new();
             write_done(&mut bytes, 0, Address { port: 77, sequence: 5 }, Some(&refusal), extended);
@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn failure_echoes_the_request_and_explains() {
-        let refusal = Refusal::new(22, "no").at(20);
+        let refusal = RequestError::new(22, "no").at(20);
         let bytes = ack(Err(&refusal), false, true);
         assert_eq!(bytes[6..8], [0, 2]);
         assert_eq!(bytes[16..20], (-22i32).to_ne_bytes());

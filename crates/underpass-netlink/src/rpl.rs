@@ -12,7 +12,7 @@ use std::net::Ipv6Addr;
 
 use libc::{AF_INET6, EINVAL};
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -33,8 +33,8 @@ impl Rpl {
     ///
     /// # Errors
     /// As Linux's `rpl_build_state`; `EINVAL` with a text for a routing type that is not RPL's, which Linux takes.
-    pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, Refusal> {
-        let refused = Refusal::errno(EINVAL);
+    pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, RequestError> {
+        let refused = RequestError::errno(EINVAL);
         if i32::from(family) != AF_INET6 {
             return Err(refused);
         }
@@ -52,7 +52,7 @@ impl Rpl {
             return Err(refused);
         }
         if routing_type != ROUTING_TYPE {
-            return Err(Refusal::new(
+            return Err(RequestError::new(
                 EINVAL,
                 "RPL routing headers of another type are not supported by this router",
             ));
@@ -104,7 +104,7 @@ mod tests {
         bytes
     }
 
-    fn parse(header: &[u8]) -> Result<Rpl, Refusal> {
+    fn parse(header: &[u8]) -> Result<Rpl, RequestError> {
         let bytes = written(|reply| {
             reply.attribute(RPL_IPTUNNEL_SRH, header);
         });
@@ -117,14 +117,14 @@ mod tests {
         let good = header(&[Ipv6Addr::from_bits(1), Ipv6Addr::from_bits(2)]);
         assert!(parse(&good).is_ok());
         let group = header(&[Ipv6Addr::from_bits(1), Ipv6Addr::from_bits(0xff02 << 112)]);
-        assert_eq!(parse(&group), Err(Refusal::errno(EINVAL)));
+        assert_eq!(parse(&group), Err(RequestError::errno(EINVAL)));
         // Only the last is looked at.
         let group = header(&[Ipv6Addr::from_bits(0xff02 << 112), Ipv6Addr::from_bits(1)]);
         assert!(parse(&group).is_ok());
         for (at, value) in [(1, 3), (1, 5), (3, 0), (3, 1), (3, 3), (4, 0x10), (4, 1)] {
             let mut bad = good.clone();
             bad[at] = value;
-            assert_eq!(parse(&bad), Err(Refusal::errno(EINVAL)), "byte {at} = {value}");
+            assert_eq!(parse(&bad), Err(RequestError::errno(EINVAL)), "byte {at} = {value}");
         }
         for len in 0..good.len() {
             assert!(parse(&good[..len]).is_err());

@@ -10,7 +10,7 @@ use std::net::Ipv6Addr;
 
 use libc::{AF_INET, AF_INET6, EINVAL};
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -59,8 +59,8 @@ impl SegmentList {
     ///
     /// # Errors
     /// `EINVAL` if it has no segment or its lengths contradict each other.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
-        let refused = Refusal::errno(EINVAL);
+    pub fn parse(bytes: &[u8]) -> Result<Self, RequestError> {
+        let refused = RequestError::errno(EINVAL);
         let [_, hdr_len, 4, segments_left, last_entry, ..] = *bytes else { return Err(refused) };
         let (hdr_len, last_entry) = (usize::from(hdr_len), usize::from(last_entry));
         if (hdr_len + 1) * 8 != bytes.len()
@@ -134,8 +134,8 @@ impl Seg6 {
     ///
     /// # Errors
     /// As Linux's `seg6_build_state`.
-    pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, Refusal> {
-        let refused = Refusal::errno(EINVAL);
+    pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, RequestError> {
+        let refused = RequestError::errno(EINVAL);
         if !matches!(i32::from(family), AF_INET | AF_INET6) {
             return Err(refused);
         }

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use libc::{AF_INET6, EINVAL, EOPNOTSUPP};
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::reply::Reply;
 use crate::seg6::SegmentList;
@@ -155,11 +155,11 @@ pub struct Flavors {
 }
 
 impl Flavors {
-    fn parse(action: Action, flavors: &Attribute<'_>) -> Result<Self, Refusal> {
+    fn parse(action: Action, flavors: &Attribute<'_>) -> Result<Self, RequestError> {
         let attributes = flavors.parse_nested(&FLV_POLICY, Validate::Liberal).map_err(quiet)?;
-        let operations = attributes.get(FLV_OPERATION).ok_or(Refusal::errno(EINVAL))?.u32();
+        let operations = attributes.get(FLV_OPERATION).ok_or(RequestError::errno(EINVAL))?.u32();
         if operations & !action.flavors() != 0 {
-            return Err(Refusal::new(EOPNOTSUPP, "Unsupported Flavor operation(s)"));
+            return Err(RequestError::new(EOPNOTSUPP, "Unsupported Flavor operation(s)"));
         }
         if operations & FLAVOR_NEXT_CSID == 0 {
             return Ok(Self { operations, block: 0, node_function: 0 });
@@ -168,7 +168,7 @@ impl Flavors {
         let (block, node_function) = (bits(FLV_LCBLOCK_BITS, 32), bits(FLV_LCNODE_FN_BITS, 16));
         let fits = |bits: u8| bits != 0 && bits.is_multiple_of(8);
         if !fits(block) || !fits(node_function) || u16::from(block) + u16::from(node_function) > 128 {
-            return Err(Refusal::new(EINVAL, "Invalid Locator Block/Node Function lengths"));
+            return Err(RequestError::new(EINVAL, "Invalid Locator Block/Node Function lengths"));
         }
         Ok(Self { operations, block, node_function })
     }
@@ -195,13 +195,13 @@ pub struct Bpf {
 
 impl Bpf {
     /// Linux: `parse_nla_bpf`.
-    fn parse(bpf: &Attribute<'_>) -> Result<Self, Refusal> {
+    fn parse(bpf: &Attribute<'_>) -> Result<Self, RequestError> {
         let inside = bpf.parse_nested(&BPF_POLICY, Validate::Liberal).map_err(quiet)?;
         let (Some(program), Some(name)) = (inside.get(BPF_PROG), inside.get(BPF_PROG_NAME)) else {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         };
         // NLA_NUL_STRING of Linux.
-        let end = name.value.iter().position(|byte| *byte == 0).ok_or(Refusal::errno(EINVAL))?;
+        let end = name.value.iter().position(|byte| *byte == 0).ok_or(RequestError::errno(EINVAL))?;
         let name = name.value.get(..end).unwrap_or_default();
         Ok(Self { program: program.u32(), name: name.into() })
     }
@@ -251,8 +251,8 @@ pub struct Seg6Local {
 }
 
 /// Linux parses the nests of `COUNTERS` and `FLAVORS` without extended acknowledgement.
-fn quiet(refusal: Refusal) -> Refusal {
-    Refusal::errno(refusal.errno)
+fn quiet(refusal: RequestError) -> RequestError {
+    RequestError::errno(refusal.errno)
 }
 
 impl Seg6Local {
@@ -261,16 +261,16 @@ impl Seg6Local {
     ///
     /// # Errors
     /// As Linux's `seg6_local_build_state`.
-    pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, Refusal> {
+    pub fn parse(encap: &Attribute<'_>, family: u8) -> Result<Self, RequestError> {
         if i32::from(family) != AF_INET6 {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         let attributes = encap.parse_nested(&POLICY, Validate::Liberal)?;
-        let number = attributes.get(ACTION).ok_or(Refusal::errno(EINVAL))?.u32();
+        let number = attributes.get(ACTION).ok_or(RequestError::errno(EINVAL))?.u32();
         let action = Action::ALL.into_iter().find(|&action| action as u32 == number);
-        let action = action.ok_or(Refusal::errno(EINVAL))?;
+        let action = action.ok_or(RequestError::errno(EINVAL))?;
         if action.required() != 0 && attributes.get(action.required()).is_none() {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         let get = |kind| attributes.get(kind).filter(|_| action.reads(kind));
         let local = Self {
@@ -286,7 +286,7 @@ impl Seg6Local {
             flavors: get(FLAVORS).map(|flavors| Flavors::parse(action, &flavors)).transpose()?,
         };
         if action == Action::EndDT6 && local.table.is_some() == local.vrf_table.is_some() {
-            return Err(Refusal::new(EINVAL, "table or vrftable must be specified"));
+            return Err(RequestError::new(EINVAL, "table or vrftable must be specified"));
         }
         Ok(local)
     }
@@ -329,11 +329,11 @@ impl Seg6Local {
 }
 
 /// Whether the SID counts; it must then have room for all three counters.
-fn counters(attributes: &Attributes<'_, 12>) -> Result<bool, Refusal> {
+fn counters(attributes: &Attributes<'_, 12>) -> Result<bool, RequestError> {
     let Some(counters) = attributes.get(COUNTERS) else { return Ok(false) };
     let inside = counters.parse_nested(&CNT_POLICY, Validate::Liberal).map_err(quiet)?;
     let all = [CNT_PACKETS, CNT_BYTES, CNT_ERRORS].into_iter().all(|kind| inside.get(kind).is_some());
-    if all { Ok(true) } else { Err(Refusal::errno(EINVAL)) }
+    if all { Ok(true) } else { Err(RequestError::errno(EINVAL)) }
 }
 
 #[cfg(test)]
@@ -344,7 +344,7 @@ mod tests {
     use crate::encap::tests::{as_attribute, written};
     use crate::seg6::tests::{segments, srh};
 
-    fn parse(write: impl FnOnce(&mut Reply<'_>)) -> Result<Seg6Local, Refusal> {
+    fn parse(write: impl FnOnce(&mut Reply<'_>)) -> Result<Seg6Local, RequestError> {
         Seg6Local::parse(&as_attribute(&written(write)), AF_INET6 as u8)
     }
 
@@ -364,8 +364,8 @@ mod tests {
             let refused = parse(|reply| reply.u32(ACTION, action as u32));
             assert_eq!(refused.is_ok(), action == Action::End, "{action:?}");
         }
-        assert_eq!(parse(|reply| reply.u32(ACTION, 14)), Err(Refusal::errno(EINVAL)));
-        assert_eq!(parse(|_| ()), Err(Refusal::errno(EINVAL)));
+        assert_eq!(parse(|reply| reply.u32(ACTION, 14)), Err(RequestError::errno(EINVAL)));
+        assert_eq!(parse(|_| ()), Err(RequestError::errno(EINVAL)));
     }
 
     /// Linux 6.12: `… action End.DT6 table 100 vrftable 100`: "table or vrftable must be specified".
@@ -450,7 +450,7 @@ mod tests {
             reply.u64(CNT_BYTES, 0);
             reply.end(nest);
         });
-        assert_eq!(some, Err(Refusal::errno(EINVAL)));
+        assert_eq!(some, Err(RequestError::errno(EINVAL)));
     }
 
     fn any_local() -> impl Strategy<Value = Seg6Local> {

@@ -12,7 +12,7 @@ use libc::{EINVAL, EOPNOTSUPP};
 
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::reply::Reply;
-use crate::{Refusal, fou};
+use crate::{RequestError, fou};
 
 pub use attributes::{check_ethernet, parse, write, write_parameters, write_six_rd};
 pub use bareudp::BareUdp;
@@ -176,17 +176,17 @@ impl Encap {
     ///
     /// # Errors
     /// `EINVAL` for a kind that does not exist, `EOPNOTSUPP` for MPLS.
-    pub const fn length(&self) -> Result<u32, Refusal> {
+    pub const fn length(&self) -> Result<u32, RequestError> {
         match self.kind {
             0 => Ok(0),
             1 => Ok(8),
             2 if self.flags & ENCAP_REMCSUM != 0 => Ok(20),
             2 => Ok(12),
-            3 => Err(Refusal::new(
+            3 => Err(RequestError::new(
                 EOPNOTSUPP,
                 "MPLS encapsulation of a tunnel is not supported by this router",
             )),
-            _ => Err(Refusal::errno(EINVAL)),
+            _ => Err(RequestError::errno(EINVAL)),
         }
     }
 }
@@ -217,9 +217,9 @@ impl SixRd {
     ///
     /// # Errors
     /// `EINVAL`: more bits than fit, or bits set behind a prefix.
-    pub fn check(&self) -> Result<(), Refusal> {
+    pub fn check(&self) -> Result<(), RequestError> {
         let (len, relay_len) = (u32::from(self.prefix_len), u32::from(self.relay_prefix_len));
-        let invalid = Refusal::errno(EINVAL);
+        let invalid = RequestError::errno(EINVAL);
         if relay_len > 32 || len + (32 - relay_len) > 64 {
             return Err(invalid);
         }

@@ -25,7 +25,7 @@ use nix::{
 use underpass_daemon::{
     launch,
     live::{
-        trace::{Message, Request, Road},
+        trace::{Message, PacketPath, Request},
         trace_path,
     },
 };
@@ -121,9 +121,9 @@ pub fn main(args: &Args) -> anyhow::Result<ExitCode> {
                 eprintln!("following {what}; Ctrl-C ends it");
             }
             Message::Refused(why) => bail!("{why}"),
-            Message::Road(_) if show.done(args.count) => {}
-            Message::Road(road) => {
-                match show.road(&road) {
+            Message::PacketPath(_) if show.done(args.count) => {}
+            Message::PacketPath(packet_path) => {
+                match show.packet_path(&packet_path) {
                     // Whoever read it has what it wants.
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
                     shown => shown.context("the packets cannot be written")?,
@@ -184,7 +184,7 @@ fn wait(signals: &SignalFd, deadline: Option<Instant>) {
     }
 }
 
-/// Where roads are shown.
+/// Where paths are shown.
 struct Show {
     /// Not where the capture goes to standard output.
     text: bool,
@@ -216,27 +216,27 @@ impl Show {
         count.is_some_and(|count| self.packets >= count)
     }
 
-    fn road(&mut self, road: &Road) -> io::Result<()> {
+    fn packet_path(&mut self, packet_path: &PacketPath) -> io::Result<()> {
         self.packets += 1;
-        let text = words(road);
+        let text = words(packet_path);
         if self.text {
             let mut out = io::stdout().lock();
             if self.json {
-                let road = Road { frames: Vec::new(), ..road.clone() };
-                writeln!(out, "{}", serde_json::to_string(&road)?)?;
+                let packet_path = PacketPath { frames: Vec::new(), ..packet_path.clone() };
+                writeln!(out, "{}", serde_json::to_string(&packet_path)?)?;
             } else {
                 out.write_all(text.as_bytes())?;
             }
             out.flush()?;
         }
         let Some(capture) = &mut self.capture else { return Ok(()) };
-        for frame in &road.frames {
+        for frame in &packet_path.frames {
             let Some(bytes) = frame.bytes() else { continue };
             let way = if frame.left { "as it left" } else { "as it came in" };
             capture.write(&pcapng::Frame {
                 port: &frame.port,
                 left: frame.left,
-                time: road.time + frame.after,
+                time: packet_path.time + frame.after,
                 bytes: &bytes,
                 comment: &format!("{way}: {}", text.trim_end()),
             })?;
@@ -246,13 +246,13 @@ impl Show {
     }
 }
 
-/// A road in words, as `replay --trace` tells it.
-fn words(road: &Road) -> String {
-    let Road { packet, time, worker, .. } = road;
+/// A path in words, as `replay --trace` tells it.
+fn words(packet_path: &PacketPath) -> String {
+    let PacketPath { packet, time, worker, .. } = packet_path;
     let (seconds, nanos) = (time / 1_000_000_000, time % 1_000_000_000);
     let mut text = format!("packet {packet} at {seconds}.{nanos:09}, worker {worker}\n");
     let mut before = 0;
-    for step in &road.steps {
+    for step in &packet_path.steps {
         // Writing to a String does not fail.
         let _ = match step.after.saturating_sub(before) {
             0 => writeln!(text, "  {}", step.text),
@@ -260,7 +260,7 @@ fn words(road: &Road) -> String {
         };
         before = step.after;
     }
-    if !road.ended {
+    if !packet_path.ended {
         text.push_str("  nothing more was heard of it\n");
     }
     text
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_road_in_words() {
         let step = |after, text: &str| Step { after, step: "sent".into(), text: text.into() };
-        let mut road = Road {
+        let mut packet_path = PacketPath {
             packet: 3,
             worker: 1,
             time: 1_763_780_000_000_000_042,
@@ -285,13 +285,13 @@ mod tests {
                 step(1_250_000, "x"),
             ],
             ended: true,
-            ..Road::default()
+            ..PacketPath::default()
         };
         let told = "packet 3 at 1763780000.000000042, worker 1\n  in by eth0\n  \
                     1.250 ms later: let go by the qdisc of eth1\n  x\n";
-        assert_eq!(words(&road), told);
-        road.ended = false;
-        assert_eq!(words(&road), format!("{told}  nothing more was heard of it\n"));
+        assert_eq!(words(&packet_path), told);
+        packet_path.ended = false;
+        assert_eq!(words(&packet_path), format!("{told}  nothing more was heard of it\n"));
     }
 
     #[test]

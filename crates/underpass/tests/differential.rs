@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Packet, Pool, PortId};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
 use underpass_port::live::Driver;
@@ -186,7 +186,7 @@ fn take_by<C: Carrier>(case: &Case, carrier: &mut C, end: impl Fn(&mut C, &mut W
         }
     }
     answer.shows = run(&router, &case.shows);
-    let dropped = Drop::ALL.iter().map(|reason| (reason.name().to_owned(), counters.dropped(*reason)));
+    let dropped = DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), counters.dropped(*reason)));
     answer.drops = dropped.filter(|(_, count)| *count > 0).collect();
     end(carrier, &mut worker);
     answer

@@ -138,14 +138,14 @@ fn a_trace_tells_the_road() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     let packet = |hops: u8| format!("IPv6 fd00::2 > 2001:db8::1 hop limit {hops} / UDP 1 > 2, 0 bytes");
-    let road = [
+    let packet_path = [
         "packet 1 at 0.000000000".to_owned(),
         format!("  in by p0: Ethernet 02:00:00:00:00:09 > 02:75:70:00:00:01 / {}", packet(9)),
         "  look up 2001:db8::1 → to dev p1 lladdr 02:00:00:00:00:07".to_owned(),
         "  to dev p1 lladdr 02:00:00:00:00:07".to_owned(),
         format!("  out by p1: Ethernet 02:75:70:00:00:02 > 02:00:00:00:00:07 / {}", packet(8)),
     ];
-    assert_eq!(text.lines().take(5).collect::<Vec<_>>(), road);
+    assert_eq!(text.lines().take(5).collect::<Vec<_>>(), packet_path);
     // Every port has a capture, even if nothing left by it.
     assert_eq!((frames(&out.join("p0.pcap")).len(), frames(&out.join("p1.pcap")).len()), (0, 1));
 }

@@ -7,7 +7,7 @@ use libc::{
     IFA_F_MANAGETEMPADDR, IFA_F_MCAUTOJOIN, IFA_F_NODAD, IFA_F_NOPREFIXROUTE, IFA_F_OPTIMISTIC,
     IFA_F_PERMANENT, IFA_F_SECONDARY, RTM_DELADDR, RTM_NEWADDR,
 };
-use underpass_netlink::{Attributes, Refusal, Type, Validate, policy};
+use underpass_netlink::{Attributes, RequestError, Type, Validate, policy};
 
 use super::query::{IFA_PROTO, IFA_RT_PRIORITY};
 use super::{Address, scope_of};
@@ -45,16 +45,16 @@ fn text(v6: bool, [of_v4, of_v6]: [&'static str; 2]) -> &'static str {
 }
 
 impl<'a> Wanted<'a> {
-    fn parse(request: &Request<'a>) -> Result<Self, Refusal> {
+    fn parse(request: &Request<'a>) -> Result<Self, RequestError> {
         let (header, attributes) = request.parse::<8, 12>(&POLICY, Validate::Liberal)?;
         let v6 = match i32::from(header[0]) {
             AF_INET => false,
             AF_INET6 => true,
-            _ => return Err(Refusal::errno(EOPNOTSUPP)),
+            _ => return Err(RequestError::errno(EOPNOTSUPP)),
         };
         for kind in [libc::IFA_ADDRESS, libc::IFA_LOCAL] {
             if attributes.get(kind).is_some_and(|address| address.address(header[0]).is_none()) {
-                return Err(Refusal::new(libc::ERANGE, "Attribute failed policy validation"));
+                return Err(RequestError::new(libc::ERANGE, "Attribute failed policy validation"));
             }
         }
         let [a, b, c, d] = [header[4], header[5], header[6], header[7]];
@@ -73,24 +73,24 @@ impl<'a> Wanted<'a> {
     }
 
     /// The address, and its peer where it has one.
-    fn addresses(&self) -> Result<(IpAddr, Option<IpAddr>), Refusal> {
+    fn addresses(&self) -> Result<(IpAddr, Option<IpAddr>), RequestError> {
         let (local, address) = (self.address(libc::IFA_LOCAL), self.address(libc::IFA_ADDRESS));
         match (local, address) {
             (Some(local), Some(peer)) if peer != local => Ok((local, Some(peer))),
             (Some(local), _) => Ok((local, None)),
             (None, Some(address)) if self.v6 => Ok((address, None)),
-            (None, _) if self.v6 => Err(Refusal::errno(EINVAL)),
-            (None, _) => Err(Refusal::new(EINVAL, "ipv4: Local address is not supplied")),
+            (None, _) if self.v6 => Err(RequestError::errno(EINVAL)),
+            (None, _) => Err(RequestError::new(EINVAL, "ipv4: Local address is not supplied")),
         }
     }
 
-    fn link<'r>(&self, router: &'r Router) -> Result<&'r Link, Refusal> {
+    fn link<'r>(&self, router: &'r Router) -> Result<&'r Link, RequestError> {
         let text = text(self.v6, ["ipv4: Device not found", "ipv6: Unable to find the interface"]);
-        router.links.get(self.link).ok_or(Refusal::new(ENODEV, text))
+        router.links.get(self.link).ok_or(RequestError::new(ENODEV, text))
     }
 
     /// An address lives for ever, or not at all.
-    fn check_lifetime(&self) -> Result<(), Refusal> {
+    fn check_lifetime(&self) -> Result<(), RequestError> {
         let Some(info) = self.attributes.get(libc::IFA_CACHEINFO) else { return Ok(()) };
         let word = |at: usize| {
             info.value.get(at..at + 4).map(|bytes| <[u8; 4]>::try_from(bytes).map(u32::from_ne_bytes))
@@ -104,18 +104,18 @@ impl<'a> Wanted<'a> {
         }
         if (preferred, valid) != (u32::MAX, u32::MAX) {
             let text = "finite lifetimes are not supported by this router";
-            return Err(Refusal::new(EOPNOTSUPP, text).at(info.offset));
+            return Err(RequestError::new(EOPNOTSUPP, text).at(info.offset));
         }
         Ok(())
     }
 
-    fn build(&self, router: &Router, link: &Link) -> Result<Address, Refusal> {
+    fn build(&self, router: &Router, link: &Link) -> Result<Address, RequestError> {
         let (local, peer) = self.addresses()?;
         let broadcast = self.attributes.get(libc::IFA_BROADCAST).filter(|_| !self.v6);
         let label = self.attributes.get(libc::IFA_LABEL).map(|label| label.text());
         let refused = IFA_F_HOMEADDRESS | IFA_F_MANAGETEMPADDR | IFA_F_MCAUTOJOIN | IFA_F_OPTIMISTIC;
         if self.flags & refused != 0 {
-            return Err(Refusal::new(EOPNOTSUPP, "address flag is not supported by this router"));
+            return Err(RequestError::new(EOPNOTSUPP, "address flag is not supported by this router"));
         }
         let now = router.ticks();
         Ok(Address {
@@ -141,12 +141,12 @@ impl<'a> Wanted<'a> {
 }
 
 /// `RTM_NEWADDR`. Linux: `inet_rtm_newaddr`, `inet6_rtm_newaddr`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(request)?;
     wanted.addresses()?;
     if wanted.prefix_len > if wanted.v6 { 128 } else { 32 } {
         let texts = ["ipv4: Invalid prefix length", "ipv6: Invalid prefix length"];
-        return Err(Refusal::new(EINVAL, text(wanted.v6, texts)));
+        return Err(RequestError::new(EINVAL, text(wanted.v6, texts)));
     }
     let link = wanted.link(router)?;
     wanted.check_lifetime()?;
@@ -162,7 +162,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     if let Some(position) = own.iter().position(same) {
         if request.exclusive() || !request.replace() {
             let texts = ["ipv4: Address already assigned", "ipv6: address already assigned"];
-            return Err(Refusal::new(EEXIST, text(wanted.v6, texts)));
+            return Err(RequestError::new(EEXIST, text(wanted.v6, texts)));
         }
         router.modify(Cause::from(request), position, address);
         return Ok(Outcome::Done);
@@ -177,7 +177,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let mut siblings = own.iter().filter(|other| other.prefix() == address.prefix());
     if let Some(first) = siblings.next() {
         if first.scope != address.scope || siblings.any(|other| other.scope != address.scope) {
-            return Err(Refusal::new(EINVAL, "ipv4: Invalid scope value"));
+            return Err(RequestError::new(EINVAL, "ipv4: Invalid scope value"));
         }
         address.flags |= IFA_F_SECONDARY;
     }
@@ -186,11 +186,11 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
 }
 
 /// Linux: `ipv6_add_addr`.
-fn check6(link: &Link, address: IpAddr) -> Result<(), Refusal> {
+fn check6(link: &Link, address: IpAddr) -> Result<(), RequestError> {
     if !link.ipv6() {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
-    let not_available = |text| Err(Refusal::new(EADDRNOTAVAIL, text));
+    let not_available = |text| Err(RequestError::new(EADDRNOTAVAIL, text));
     if address.is_unspecified() {
         return not_available("ipv6: Invalid address");
     }
@@ -204,7 +204,7 @@ fn check6(link: &Link, address: IpAddr) -> Result<(), Refusal> {
 }
 
 /// `RTM_DELADDR`. Linux: `inet_rtm_deladdr`, `inet6_rtm_deladdr`.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(request)?;
     let link = wanted.link(router)?.index;
     let local = if wanted.v6 { Some(wanted.addresses()?.0) } else { wanted.address(libc::IFA_LOCAL) };
@@ -221,7 +221,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     };
     let Some(position) = router.addresses.of(link, wanted.v6).iter().position(matches) else {
         let texts = ["ipv4: Address not found", "ipv6: address not found"];
-        return Err(Refusal::new(EADDRNOTAVAIL, text(wanted.v6, texts)));
+        return Err(RequestError::new(EADDRNOTAVAIL, text(wanted.v6, texts)));
     };
     router.take_address(Cause::from(request), link, wanted.v6, position);
     Ok(Outcome::Done)
@@ -241,7 +241,7 @@ impl Router {
             own.peer = new.peer.or(own.peer);
         }
         let changed = own.clone();
-        self.tell_address(cause, RTM_NEWADDR, &changed);
+        self.notify_address(cause, RTM_NEWADDR, &changed);
         self.refresh_routes(cause, changed.link);
     }
 
@@ -258,7 +258,7 @@ impl Router {
         }
         gone.push(doomed);
         for address in gone {
-            self.tell_address(cause, RTM_DELADDR, &address);
+            self.notify_address(cause, RTM_DELADDR, &address);
             self.address_gone(cause, &address);
         }
         if !v6 && self.addresses.v4(link).is_empty() {

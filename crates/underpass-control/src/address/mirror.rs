@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use libc::{AF_INET, AF_INET6};
-use underpass_netlink::{Refusal, Type, Validate, policy};
+use underpass_netlink::{RequestError, Type, Validate, policy};
 
 use super::query::{IFA_PROTO, IFA_RT_PRIORITY};
 use super::{Address, scope_of};
@@ -14,7 +14,7 @@ const ALL: [Type; 12] = policy(&[]);
 
 impl Router {
     /// `RTM_NEWADDR` and `RTM_DELADDR` of the kernel.
-    pub(crate) fn mirror_address(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+    pub(crate) fn mirror_address(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
         let family = request.family();
         if !matches!(i32::from(family), AF_INET | AF_INET6) {
             return Ok(());
@@ -76,7 +76,7 @@ impl Router {
         self.publish_sources(address.link);
         self.vrf_addresses_changed();
         if address.local.is_ipv6() {
-            self.follow_sources();
+            self.update_sources();
         }
     }
 
@@ -93,7 +93,7 @@ impl Router {
             self.last_ipv4_gone(link);
         }
         if local.is_ipv6() {
-            self.follow_sources();
+            self.update_sources();
         }
     }
 }

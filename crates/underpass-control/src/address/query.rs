@@ -1,7 +1,7 @@
 //! `RTM_NEWADDR` as Linux writes it, and dumps of addresses.
 
 use libc::{AF_INET, AF_INET6, EINVAL, ENODEV, RTM_NEWADDR};
-use underpass_netlink::{Attributes, Refusal, Reply, Type, Validate, policy};
+use underpass_netlink::{Attributes, Reply, RequestError, Type, Validate, policy};
 
 use super::Address;
 use crate::dump::{Chunk, Dump, More};
@@ -48,7 +48,7 @@ pub(super) fn write_address(reply: &mut Reply<'_>, address: &Address) {
 }
 
 impl Router {
-    pub(super) fn tell_address(&mut self, cause: Cause, kind: u16, address: &Address) {
+    pub(super) fn notify_address(&mut self, cause: Cause, kind: u16, address: &Address) {
         let group = if address.local.is_ipv6() { GROUP_IPV6 } else { GROUP_IPV4 };
         self.events.notify(cause, group, kind, 0, |reply| write_address(reply, address));
     }
@@ -65,7 +65,7 @@ struct AddressDump {
 }
 
 /// Starts a dump of addresses: of one family, or of all.
-pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let families = match i32::from(request.family()) {
         AF_INET => vec![false],
         AF_INET6 => vec![true],
@@ -85,9 +85,9 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
                 "ipv6: Unsupported attribute in dump request",
             ],
         };
-        let header = request.fixed::<8>().map_err(|_| Refusal::new(EINVAL, texts[0]))?;
+        let header = request.fixed::<8>().map_err(|_| RequestError::new(EINVAL, texts[0]))?;
         if header[1..4] != [0; 3] {
-            return Err(Refusal::new(EINVAL, texts[1]));
+            return Err(RequestError::new(EINVAL, texts[1]));
         }
         let (_, attributes): (_, Attributes<'_, 12>) = request.parse::<8, 12>(&POLICY, Validate::Strict)?;
         if let Some(odd) = attributes.iter().next() {
@@ -96,7 +96,7 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
         let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
         only = (index != 0).then_some(index);
         if only.is_some_and(|index| router.links.get(index).is_none()) {
-            return Err(Refusal::errno(ENODEV));
+            return Err(RequestError::errno(ENODEV));
         }
     }
     let mut families = families.into_iter();
@@ -106,7 +106,7 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
 }
 
 impl Dump for AddressDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let Some(v6) = self.v6 else { return Ok(More::No) };
         if let Some(address) = router.addresses.of(self.link, v6).get(self.position) {
             self.position += 1;

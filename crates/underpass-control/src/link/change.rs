@@ -5,7 +5,7 @@ use libc::{
     IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL, IFF_PROMISC, IFF_UP,
 };
 use underpass_netlink::tunnel::{Kind, check_ethernet};
-use underpass_netlink::{Attribute, Attributes, Refusal, Type, Validate, policy};
+use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
 
 use super::encode::mtu_bounds;
 use super::{Link, LinkKind, tunnel, valid_mac, valid_name};
@@ -96,7 +96,7 @@ pub(super) struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     /// Reads a request.
-    pub(super) fn parse(request: &Request<'a>) -> Result<Self, Refusal> {
+    pub(super) fn parse(request: &Request<'a>) -> Result<Self, RequestError> {
         let (header, attributes) = request.parse::<16, 66>(&POLICY, Validate::Liberal)?;
         let word = |at: usize| word(&header, at);
         let info = match attributes.get(libc::IFLA_LINKINFO) {
@@ -133,16 +133,16 @@ impl<'a> Wanted<'a> {
     }
 
     /// What `link` is to become.
-    fn apply(&self, router: &Router, link: &Link) -> Result<Link, Refusal> {
+    fn apply(&self, router: &Router, link: &Link) -> Result<Link, RequestError> {
         self.apply_to(router, link, false)
     }
 
     /// What a tunnel is to become that is just being made: the addresses of a layer-3 one are its ends.
-    fn apply_new(&self, router: &Router, link: &Link) -> Result<Link, Refusal> {
+    fn apply_new(&self, router: &Router, link: &Link) -> Result<Link, RequestError> {
         self.apply_to(router, link, true)
     }
 
-    fn apply_to(&self, router: &Router, link: &Link, new: bool) -> Result<Link, Refusal> {
+    fn apply_to(&self, router: &Router, link: &Link, new: bool) -> Result<Link, RequestError> {
         let opens = self.opens(link);
         let mut link = link.clone();
         let families = self.attributes.get(libc::IFLA_AF_SPEC);
@@ -152,24 +152,24 @@ impl<'a> Wanted<'a> {
         let layer3 = matches!(link.kind, LinkKind::Tunnel(kind) if !kind.ethernet());
         let mac = |attribute: Attribute<'_>| {
             if layer3 {
-                return Err(Refusal::errno(EOPNOTSUPP));
+                return Err(RequestError::errno(EOPNOTSUPP));
             }
-            <[u8; 6]>::try_from(attribute.value).map_err(|_| Refusal::errno(EINVAL))
+            <[u8; 6]>::try_from(attribute.value).map_err(|_| RequestError::errno(EINVAL))
         };
         if let Some(address) = self.attributes.get(libc::IFLA_ADDRESS).filter(|_| !(new && layer3)) {
             link.mac = mac(address)?;
             if !valid_mac(link.mac) {
-                return Err(Refusal::errno(EADDRNOTAVAIL));
+                return Err(RequestError::errno(EADDRNOTAVAIL));
             }
         }
         if let Some(mtu) = self.attributes.get(libc::IFLA_MTU) {
             let (min, max) = mtu_bounds(&link);
             link.mtu = mtu.u32();
             if link.mtu > i32::MAX as u32 || link.mtu < min {
-                return Err(Refusal::new(EINVAL, "mtu less than device minimum"));
+                return Err(RequestError::new(EINVAL, "mtu less than device minimum"));
             }
             if max > 0 && link.mtu > max {
-                return Err(Refusal::new(EINVAL, "mtu greater than device maximum"));
+                return Err(RequestError::new(EINVAL, "mtu greater than device maximum"));
             }
             if let Some(tunnel) = link.tunnel.as_ref().filter(|_| !new) {
                 tunnel.check_mtu(link.mtu)?;
@@ -181,7 +181,7 @@ impl<'a> Wanted<'a> {
         if let Some(alias) = self.attributes.get(libc::IFLA_IFALIAS) {
             link.alias = alias.value.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
             if link.alias.len() > 255 {
-                return Err(Refusal::errno(EINVAL));
+                return Err(RequestError::errno(EINVAL));
             }
         }
         if let Some(broadcast) = self.attributes.get(libc::IFLA_BROADCAST).filter(|_| !(new && layer3)) {
@@ -201,7 +201,7 @@ impl<'a> Wanted<'a> {
             link.flags = self.new_flags(&link)?;
             // Linux: `eth_validate_addr`. `gretap0` has none at first.
             if link.up() && !was_up && link.kind.is_ethernet_tunnel() && !valid_mac(link.mac) {
-                return Err(Refusal::errno(EADDRNOTAVAIL));
+                return Err(RequestError::errno(EADDRNOTAVAIL));
             }
         }
         opens.map_or(Ok(()), |port| router.check_free(port))?;
@@ -216,29 +216,29 @@ impl<'a> Wanted<'a> {
     }
 
     /// Linux: `rtnl_dev_get_flags` and `__dev_change_flags`.
-    fn new_flags(&self, link: &Link) -> Result<u32, Refusal> {
+    fn new_flags(&self, link: &Link) -> Result<u32, RequestError> {
         let keep = if self.change == 0 { 0 } else { !self.change };
         let flags = self.flags & !keep | link.flags & keep;
         let flags = flags & SETTABLE | link.flags & !SETTABLE;
         // The neighbours on a port always have link-layer addresses of their own.
         if matches!(link.kind, LinkKind::Port(_)) && flags & IFF_NOARP as u32 != 0 {
-            return Err(Refusal::new(EOPNOTSUPP, "NOARP cannot be set on a port of this router"));
+            return Err(RequestError::new(EOPNOTSUPP, "NOARP cannot be set on a port of this router"));
         }
         Ok(flags)
     }
 }
 
 /// `addrgenmode` in `IFLA_AF_SPEC`. Linux: `inet6_validate_link_af`.
-fn addr_gen_mode(families: &Attribute<'_>, link: &Link) -> Result<bool, Refusal> {
+fn addr_gen_mode(families: &Attribute<'_>, link: &Link) -> Result<bool, RequestError> {
     let mut eui64 = link.eui64;
     for family in families.nested() {
         if i32::from(family.kind) != libc::AF_INET6 {
             return Err(
-                Refusal::new(EOPNOTSUPP, "Attribute is not supported by this router").at(family.offset)
+                RequestError::new(EOPNOTSUPP, "Attribute is not supported by this router").at(family.offset)
             );
         }
         if !link.ipv6() {
-            return Err(Refusal::errno(EAFNOSUPPORT));
+            return Err(RequestError::errno(EAFNOSUPPORT));
         }
         let attributes = family.parse_nested(&INET6, Validate::Liberal)?;
         if let Some(mode) = attributes.get(super::encode::IFLA_INET6_ADDR_GEN_MODE) {
@@ -246,10 +246,10 @@ fn addr_gen_mode(families: &Attribute<'_>, link: &Link) -> Result<bool, Refusal>
                 0 => true,
                 1 => false,
                 2 | 3 => {
-                    return Err(Refusal::new(EOPNOTSUPP, "addrgenmode is not supported by this router")
+                    return Err(RequestError::new(EOPNOTSUPP, "addrgenmode is not supported by this router")
                         .at(mode.offset));
                 }
-                _ => return Err(Refusal::errno(EINVAL)),
+                _ => return Err(RequestError::errno(EINVAL)),
             };
         }
     }
@@ -257,53 +257,53 @@ fn addr_gen_mode(families: &Attribute<'_>, link: &Link) -> Result<bool, Refusal>
 }
 
 /// The master that `link` gets. Linux: `do_set_master` and `vrf_add_slave`.
-fn master_for(router: &Router, link: &Link, master: u32) -> Result<Option<u32>, Refusal> {
+fn master_for(router: &Router, link: &Link, master: u32) -> Result<Option<u32>, RequestError> {
     if master == 0 || link.master == Some(master) {
         return Ok(link.master.filter(|_| master != 0));
     }
-    let vrf = router.links.get(master).ok_or(Refusal::errno(EINVAL))?;
+    let vrf = router.links.get(master).ok_or(RequestError::errno(EINVAL))?;
     if vrf.vrf_table().is_none() {
-        return Err(Refusal::errno(EOPNOTSUPP));
+        return Err(RequestError::errno(EOPNOTSUPP));
     }
     if link.vrf_table().is_some() {
-        return Err(Refusal::new(EINVAL, "Can not enslave an L3 master device to a VRF"));
+        return Err(RequestError::new(EINVAL, "Can not enslave an L3 master device to a VRF"));
     }
     if link.kind == LinkKind::Loopback {
-        return Err(Refusal::new(EOPNOTSUPP, "Can not enslave loopback device to a VRF"));
+        return Err(RequestError::new(EOPNOTSUPP, "Can not enslave loopback device to a VRF"));
     }
     Ok(Some(master))
 }
 
 /// A name for a new link or a renamed one; `%d` in it stands for the lowest number that is free. Linux:
 /// `dev_get_valid_name`.
-fn free_name(router: &Router, name: &str) -> Result<String, Refusal> {
+fn free_name(router: &Router, name: &str) -> Result<String, RequestError> {
     if !valid_name(name) {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     let Some((before, after)) = name.split_once("%d") else {
         return match router.links.named(name) {
-            _ if name.contains('%') => Err(Refusal::errno(EINVAL)),
-            Some(_) => Err(Refusal::errno(EEXIST)),
+            _ if name.contains('%') => Err(RequestError::errno(EINVAL)),
+            Some(_) => Err(RequestError::errno(EEXIST)),
             None => Ok(name.to_owned()),
         };
     };
     if before.contains('%') || after.contains('%') {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     let free = (0..).map(|n: u32| format!("{before}{n}{after}")).find(|n| router.links.named(n).is_none());
-    free.filter(|name| valid_name(name)).ok_or(Refusal::errno(libc::ENFILE))
+    free.filter(|name| valid_name(name)).ok_or(RequestError::errno(libc::ENFILE))
 }
 
 /// `RTM_NEWLINK`. Linux: `rtnl_newlink`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(request)?;
     if wanted.index < 0 {
-        return Err(Refusal::new(EINVAL, "ifindex can't be negative"));
+        return Err(RequestError::new(EINVAL, "ifindex can't be negative"));
     }
     let cause = Cause::from(request);
     match wanted.find(router) {
-        (Some(_), _) if request.exclusive() => Err(Refusal::errno(EEXIST)),
-        (Some(_), _) if request.replace() => Err(Refusal::errno(EOPNOTSUPP)),
+        (Some(_), _) if request.exclusive() => Err(RequestError::errno(EEXIST)),
+        (Some(_), _) if request.replace() => Err(RequestError::errno(EOPNOTSUPP)),
         (Some(link), _) => {
             let changed = match &wanted.data {
                 // Of what makes their kind only tunnels can be changed.
@@ -325,7 +325,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         }
         (None, named) if !request.create() => {
             let group = wanted.attributes.get(libc::IFLA_GROUP).filter(|_| !named);
-            let group = group.ok_or(Refusal::errno(ENODEV))?.u32();
+            let group = group.ok_or(RequestError::errno(ENODEV))?.u32();
             let members = router.links.iter().filter(|link| link.group == group);
             let changed: Result<Vec<_>, _> = members.map(|link| wanted.apply(router, link)).collect();
             changed?.into_iter().for_each(|link| router.change_link(cause, link));
@@ -337,7 +337,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
 
 impl Wanted<'_> {
     /// What a link that was named becomes, its name included.
-    fn changed(&self, router: &Router, link: &Link) -> Result<Link, Refusal> {
+    fn changed(&self, router: &Router, link: &Link) -> Result<Link, RequestError> {
         let mut changed = self.apply(router, link)?;
         if let Some(name) = self.name()
             && self.index > 0
@@ -349,7 +349,7 @@ impl Wanted<'_> {
     }
 }
 
-fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, Refusal> {
+fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, RequestError> {
     if let Some(kind) = wanted.kind.as_deref().and_then(Kind::named) {
         return create_tunnel(router, request, wanted, kind);
     }
@@ -358,7 +358,7 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
         // Beside a kernel, ifb links are the kernel's.
         Some("ifb") if router.live.is_none() => LinkKind::Ifb,
         Some("vrf") => LinkKind::Vrf { table: vrf_table(router, wanted)? },
-        _ => return Err(Refusal::new(EOPNOTSUPP, "Unknown device type")),
+        _ => return Err(RequestError::new(EOPNOTSUPP, "Unknown device type")),
     };
     let template = match kind {
         LinkKind::Vrf { .. } => "vrf%d",
@@ -407,7 +407,7 @@ fn create_tunnel(
     request: &Request<'_>,
     wanted: &Wanted<'_>,
     kind: Kind,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, RequestError> {
     router.use_kind(kind);
     let template = format!("{}%d", kind.name());
     let name = free_name(router, wanted.name().as_deref().unwrap_or(&template))?;
@@ -435,8 +435,8 @@ fn create_tunnel(
 }
 
 /// Linux: `vrf_newlink`. In strict mode a table belongs to one VRF.
-fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, Refusal> {
-    let missing = Refusal::new(EINVAL, "VRF table id is missing");
+fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, RequestError> {
+    let missing = RequestError::new(EINVAL, "VRF table id is missing");
     let data = wanted.data.ok_or(missing.clone())?.parse_nested(&VRF, Validate::Liberal)?;
     let table = data.get(super::encode::IFLA_VRF_TABLE).ok_or(missing)?;
     if table.u32() == 0 {
@@ -444,18 +444,18 @@ fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, Refusal> {
     }
     let strict = router.sysctl_value(&sysctl::STRICT_MODE, Instance::One) == 1;
     if strict && router.links.iter().any(|link| link.vrf_table() == Some(table.u32())) {
-        return Err(Refusal::new(libc::EBUSY, "Table is used by another VRF"));
+        return Err(RequestError::new(libc::EBUSY, "Table is used by another VRF"));
     }
     Ok(table.u32())
 }
 
 /// `RTM_SETLINK`. Linux: `rtnl_setlink`.
-pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(request)?;
     match wanted.find(router) {
         (Some(link), _) => {
             if wanted.data.is_some() {
-                return Err(Refusal::errno(EOPNOTSUPP));
+                return Err(RequestError::errno(EOPNOTSUPP));
             }
             let changed = wanted.changed(router, link)?;
             if router.live.is_some() {
@@ -464,29 +464,29 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             router.change_link(Cause::from(request), changed);
             Ok(Outcome::Done)
         }
-        (None, true) => Err(Refusal::errno(ENODEV)),
-        (None, false) => Err(Refusal::errno(EINVAL)),
+        (None, true) => Err(RequestError::errno(ENODEV)),
+        (None, false) => Err(RequestError::errno(EINVAL)),
     }
 }
 
 /// `RTM_DELLINK`. Linux: `rtnl_dellink`.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(request)?;
     let doomed: Vec<&Link> = match (wanted.find(router), wanted.attributes.get(libc::IFLA_GROUP)) {
         ((Some(link), _), _) => vec![link],
-        ((None, true), _) => return Err(Refusal::errno(ENODEV)),
-        (_, Some(group)) if group.u32() == 0 => return Err(Refusal::errno(EPERM)),
+        ((None, true), _) => return Err(RequestError::errno(ENODEV)),
+        (_, Some(group)) if group.u32() == 0 => return Err(RequestError::errno(EPERM)),
         (_, Some(group)) => {
             let group: Vec<_> = router.links.iter().filter(|link| link.group == group.u32()).collect();
             if group.is_empty() {
-                return Err(Refusal::errno(ENODEV));
+                return Err(RequestError::errno(ENODEV));
             }
             group
         }
-        _ => return Err(Refusal::errno(EINVAL)),
+        _ => return Err(RequestError::errno(EINVAL)),
     };
     if doomed.iter().any(|link| link.kind.name().is_none()) {
-        return Err(Refusal::errno(EOPNOTSUPP));
+        return Err(RequestError::errno(EOPNOTSUPP));
     }
     // Linux: `ip_tunnel_dellink`, which says nothing of it.
     let doomed: Vec<u32> = doomed.iter().filter(|link| !link.is_fallback()).map(|link| link.index).collect();
@@ -532,13 +532,13 @@ impl Router {
             self.relabel_addresses(cause, &new);
             // Linux registers its settings anew, under the new name.
             for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&new, family)) {
-                self.tell_netconf(cause, RTM_DELNETCONF, index, family);
-                self.tell_netconf(cause, RTM_NEWNETCONF, index, family);
+                self.notify_netconf(cause, RTM_DELNETCONF, index, family);
+                self.notify_netconf(cause, RTM_NEWNETCONF, index, family);
             }
         }
         match v6 {
-            (true, false) => self.tell_netconf(cause, RTM_DELNETCONF, index, Family::V6),
-            (false, true) => self.tell_netconf(cause, RTM_NEWNETCONF, index, Family::V6),
+            (true, false) => self.notify_netconf(cause, RTM_DELNETCONF, index, Family::V6),
+            (false, true) => self.notify_netconf(cause, RTM_NEWNETCONF, index, Family::V6),
             _ => {}
         }
         if wanted_up && !new.up() {
@@ -572,7 +572,7 @@ impl Router {
         let index = link.index;
         self.links.put(link);
         self.publish_link(index);
-        self.tell_link(cause, index, change);
+        self.notify_link(cause, index, change);
     }
 
     fn delete_link(&mut self, cause: Cause, index: u32) {
@@ -586,7 +586,7 @@ impl Router {
         }
         self.forget_addresses(cause, index);
         for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
-            self.tell_netconf(cause, RTM_DELNETCONF, index, family);
+            self.notify_netconf(cause, RTM_DELNETCONF, index, family);
         }
         self.unpublish_tunnel(index);
         if let Some(link) = self.links.remove(index) {
@@ -594,7 +594,7 @@ impl Router {
             self.forget_sysctls(index);
             self.forget_labels_of(index);
             self.forget_traffic_control(index);
-            self.tell_link_gone(cause, &link);
+            self.notify_link_gone(cause, &link);
         }
     }
 }

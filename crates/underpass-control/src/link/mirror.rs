@@ -3,7 +3,7 @@
 use libc::{IFF_LOOPBACK, IFF_LOWER_UP, IFF_UP};
 use underpass_engine::buffer::PortId;
 use underpass_engine::tables::LinkId;
-use underpass_netlink::{Attribute, Attributes, Refusal, Type, Validate, policy};
+use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
 use underpass_packet::ethernet;
 
 use super::encode::IFLA_VRF_TABLE;
@@ -22,14 +22,14 @@ const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
 
 /// `IFLA_INFO_KIND`, as it is.
-fn info_kind(attributes: &Attributes<'_, 66>) -> Result<Option<String>, Refusal> {
+fn info_kind(attributes: &Attributes<'_, 66>) -> Result<Option<String>, RequestError> {
     let Some(info) = attributes.get(libc::IFLA_LINKINFO) else { return Ok(None) };
     let info = info.parse_nested(&INFO, Validate::Liberal)?;
     Ok(info.get(libc::IFLA_INFO_KIND).map(|kind| kind.text()))
 }
 
 /// `IFLA_INFO_KIND`, and the table if it is a VRF.
-fn kind_of(attributes: &Attributes<'_, 66>, flags: u32) -> Result<LinkKind, Refusal> {
+fn kind_of(attributes: &Attributes<'_, 66>, flags: u32) -> Result<LinkKind, RequestError> {
     if flags & IFF_LOOPBACK as u32 != 0 {
         return Ok(LinkKind::Loopback);
     }
@@ -46,7 +46,7 @@ fn kind_of(attributes: &Attributes<'_, 66>, flags: u32) -> Result<LinkKind, Refu
 }
 
 /// The VLAN of a VLAN device of the kernel's whose lower link is in this namespace.
-fn vlan_of(attributes: &Attributes<'_, 66>) -> Result<Option<VlanDevice>, Refusal> {
+fn vlan_of(attributes: &Attributes<'_, 66>) -> Result<Option<VlanDevice>, RequestError> {
     let (Some(info), Some(lower)) = (attributes.get(libc::IFLA_LINKINFO), attributes.get(libc::IFLA_LINK))
     else {
         return Ok(None);
@@ -65,7 +65,7 @@ fn vlan_of(attributes: &Attributes<'_, 66>) -> Result<Option<VlanDevice>, Refusa
 
 impl Router {
     /// `RTM_NEWLINK` and `RTM_DELLINK` of the kernel.
-    pub(crate) fn mirror_link(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+    pub(crate) fn mirror_link(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
         if request.family() != 0 {
             return Ok(()); // of a bridge about its port, or of IPv6 about its settings
         }
@@ -81,7 +81,7 @@ impl Router {
         }
         if let Some(live) = &mut self.live {
             live.devices.tell(index, request.message.body());
-            live.devices.tell_kind(index, info_kind(&attributes)?.as_deref());
+            live.devices.notify_kind(index, info_kind(&attributes)?.as_deref());
         }
         let vlan = vlan_of(&attributes)?;
         self.note_vlan(index, vlan);
@@ -225,8 +225,8 @@ impl Router {
     ///
     /// # Errors
     /// `ENODEV` if there is no such link.
-    pub fn swallow(&mut self, index: u32, port: PortId) -> Result<(), Refusal> {
-        let old = self.links.get(index).cloned().ok_or(Refusal::errno(libc::ENODEV))?;
+    pub fn swallow(&mut self, index: u32, port: PortId) -> Result<(), RequestError> {
+        let old = self.links.get(index).cloned().ok_or(RequestError::errno(libc::ENODEV))?;
         if old.sink != Some(port) {
             self.change_mirrored_link(&old, Link { sink: Some(port), ..old.clone() });
         }
@@ -237,8 +237,8 @@ impl Router {
     ///
     /// # Errors
     /// `ENODEV` if there is no such link.
-    pub fn attach(&mut self, index: u32, port: Option<PortId>) -> Result<(), Refusal> {
-        let old = self.links.get(index).cloned().ok_or(Refusal::errno(libc::ENODEV))?;
+    pub fn attach(&mut self, index: u32, port: Option<PortId>) -> Result<(), RequestError> {
+        let old = self.links.get(index).cloned().ok_or(RequestError::errno(libc::ENODEV))?;
         if old.attached != port {
             self.change_mirrored_link(&old, Link { attached: port, ..old.clone() });
             self.engine.reclaim();

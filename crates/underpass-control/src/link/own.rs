@@ -9,7 +9,7 @@ use libc::{
 };
 use netlink_packet_core::NLA_F_NESTED;
 use underpass_netlink::reply::{Address, write_message};
-use underpass_netlink::{Message, Refusal, Reply, tunnel};
+use underpass_netlink::{Message, Reply, RequestError, tunnel};
 
 use super::change::Wanted;
 use super::encode::{
@@ -89,7 +89,7 @@ impl Devices {
     }
 
     /// Keeps of which kind a link is for the kernel: whether it is a tunnel.
-    pub fn tell_kind(&mut self, index: u32, kind: Option<&str>) {
+    pub fn notify_kind(&mut self, index: u32, kind: Option<&str>) {
         let tunnel = match kind {
             // They take what is inside IPv4 or IPv6 alone, as these do.
             Some("vti") => Some(tunnel::Kind::Ipip),
@@ -185,8 +185,8 @@ impl Router {
         name: &str,
         device: Device,
         master: Option<u32>,
-    ) -> Result<Outcome, Refusal> {
-        let unavailable = Refusal::new(libc::EOPNOTSUPP, "Unknown device type");
+    ) -> Result<Outcome, RequestError> {
+        let unavailable = RequestError::new(libc::EOPNOTSUPP, "Unknown device type");
         let live = self.live.as_mut().ok_or(unavailable.clone())?;
         let index = live.namespace.as_mut().ok_or(unavailable)?.make(name, device)?;
         live.devices.gone.remove(&index);
@@ -210,8 +210,12 @@ impl Router {
     }
 
     /// Makes a tunnel's device. `link` is what it is to be.
-    pub(super) fn make_tunnel(&mut self, request: &Request<'_>, link: &Link) -> Result<Outcome, Refusal> {
-        let LinkKind::Tunnel(kind) = link.kind else { return Err(Refusal::errno(libc::EOPNOTSUPP)) };
+    pub(super) fn make_tunnel(
+        &mut self,
+        request: &Request<'_>,
+        link: &Link,
+    ) -> Result<Outcome, RequestError> {
+        let LinkKind::Tunnel(kind) = link.kind else { return Err(RequestError::errno(libc::EOPNOTSUPP)) };
         let index = self.add_device(link, kind)?;
         let rest = self.pass_on_rest(request, index, skipped(kind), |message| {
             message.u32(libc::IFLA_MTU, link.mtu);
@@ -235,7 +239,11 @@ impl Router {
     }
 
     /// Makes the device of a tunnel that no request describes.
-    pub(super) fn make_fallback_device(&mut self, link: &Link, kind: tunnel::Kind) -> Result<(), Refusal> {
+    pub(super) fn make_fallback_device(
+        &mut self,
+        link: &Link,
+        kind: tunnel::Kind,
+    ) -> Result<(), RequestError> {
         let index = self.add_device(link, kind)?;
         let settled = self.ask_kernel(RTM_SETLINK, 0, |message| {
             message.fixed(&header(index, 0, 0));
@@ -248,8 +256,8 @@ impl Router {
     }
 
     /// Makes a tunnel's device, and returns its index.
-    fn add_device(&mut self, link: &Link, kind: tunnel::Kind) -> Result<u32, Refusal> {
-        let unavailable = Refusal::new(libc::EOPNOTSUPP, "Unknown device type");
+    fn add_device(&mut self, link: &Link, kind: tunnel::Kind) -> Result<u32, RequestError> {
+        let unavailable = RequestError::new(libc::EOPNOTSUPP, "Unknown device type");
         let made = Made::new(link).ok_or(unavailable.clone())?;
         let live = self.live.as_mut().ok_or(unavailable.clone())?;
         let device = Device::Tunnel(kind);
@@ -268,8 +276,12 @@ impl Router {
     }
 
     /// Makes another tunnel of a device.
-    pub(super) fn change_tunnel(&mut self, request: &Request<'_>, link: Link) -> Result<Outcome, Refusal> {
-        let unsupported = Refusal::errno(libc::EOPNOTSUPP);
+    pub(super) fn change_tunnel(
+        &mut self,
+        request: &Request<'_>,
+        link: Link,
+    ) -> Result<Outcome, RequestError> {
+        let unsupported = RequestError::errno(libc::EOPNOTSUPP);
         let old = self.links.get(link.index).cloned().ok_or(unsupported.clone())?;
         let LinkKind::Tunnel(kind) = link.kind else { return Err(unsupported) };
         let skip = skipped(kind);
@@ -302,7 +314,7 @@ impl Router {
     }
 
     /// Deletes devices that the router has made. What is enslaved to them is set free.
-    pub(super) fn delete_devices(&mut self, doomed: &[u32]) -> Result<Outcome, Refusal> {
+    pub(super) fn delete_devices(&mut self, doomed: &[u32]) -> Result<Outcome, RequestError> {
         for &index in doomed {
             let slaves: Vec<u32> = self.links.slaves(index).map(|link| link.index).collect();
             for slave in slaves {
@@ -320,7 +332,7 @@ impl Router {
         request: &Request<'_>,
         index: u32,
         master: Option<u32>,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Outcome, RequestError> {
         let own = |router: &Self, master: u32| {
             router.live.as_ref().is_some_and(|live| live.devices.get(master).is_some())
         };
@@ -382,7 +394,7 @@ impl Router {
         index: u32,
         skip: &[u16],
         more: impl FnOnce(&mut Reply<'_>),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         let fixed = request.fixed::<HEADER>()?;
         let word = |at: usize| u32::from_ne_bytes(word(&fixed, at));
         let (flags, change) = (word(8), word(12));

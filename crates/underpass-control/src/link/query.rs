@@ -2,7 +2,7 @@
 
 use libc::{EINVAL, ENODEV, RTM_NEWLINK};
 use underpass_engine::counters::Direction;
-use underpass_netlink::{Attributes, Refusal, Replies, Reply, Type, Validate, policy};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, Validate, policy};
 
 use super::Link;
 use super::encode::{LinkCount, write_link};
@@ -31,10 +31,10 @@ fn parse<'a>(
     request: &Request<'a>,
     texts: [&'static str; 3],
     known: &[u16],
-) -> Result<([u8; 16], Attributes<'a, 66>), Refusal> {
-    let header = request.fixed::<16>().map_err(|_| Refusal::new(EINVAL, texts[0]))?;
+) -> Result<([u8; 16], Attributes<'a, 66>), RequestError> {
+    let header = request.fixed::<16>().map_err(|_| RequestError::new(EINVAL, texts[0]))?;
     if request.strict && !quiet(&header) {
-        return Err(Refusal::new(EINVAL, texts[1]));
+        return Err(RequestError::new(EINVAL, texts[1]));
     }
     let (_, attributes) = request.parse::<16, 66>(&POLICY, request.validate())?;
     if request.strict
@@ -50,7 +50,11 @@ fn index_of(header: &[u8; 16]) -> i32 {
 }
 
 /// Answers a question about one link.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let texts = [
         "Invalid header for get link",
         "Invalid values in header for get link request",
@@ -62,9 +66,9 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
     let link = match (index_of(&header), name) {
         (index @ 1.., _) => router.links.get(index as u32),
         (_, Some(name)) => router.links.named(&name.text()),
-        _ => return Err(Refusal::errno(EINVAL)),
+        _ => return Err(RequestError::errno(EINVAL)),
     };
-    let link = link.ok_or(Refusal::errno(ENODEV))?;
+    let link = link.ok_or(RequestError::errno(ENODEV))?;
     let mask = attributes.get(libc::IFLA_EXT_MASK).map_or(0, |mask| mask.u32());
     replies.message(RTM_NEWLINK, 0, request.reply_to(), |reply| router.write_link(reply, link, mask))?;
     Ok(Outcome::Done)
@@ -115,7 +119,7 @@ struct LinkDump {
 }
 
 /// Starts a dump of links.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let texts = [
         "Invalid header for link dump",
         "Invalid values in header for link dump request",
@@ -130,7 +134,7 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
         parsed => parsed?,
     };
     if request.strict && index_of(&header) != 0 {
-        return Err(Refusal::new(EINVAL, "Filter by device index not supported for link dumps"));
+        return Err(RequestError::new(EINVAL, "Filter by device index not supported for link dumps"));
     }
     let kind = match attributes.get(libc::IFLA_LINKINFO) {
         Some(info) => info.parse_nested(&KIND, Validate::Liberal)?.get(libc::IFLA_INFO_KIND),
@@ -147,7 +151,7 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
 }
 
 impl Dump for LinkDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let Some(link) = router.links.after(self.last) else { return Ok(More::No) };
         self.last = link.index;
         let of_master = match self.master {

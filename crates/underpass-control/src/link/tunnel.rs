@@ -12,7 +12,7 @@ pub(super) use request::{change, create};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{EINVAL, IFF_BROADCAST, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT};
-use underpass_netlink::Refusal;
+use underpass_netlink::RequestError;
 use underpass_netlink::tunnel::{
     self, Encap, IP6_CAP_PER_PACKET, IP6_CAP_RCV, IP6_CAP_XMIT, IP6_IGNORE_ENCAP_LIMIT, Kind, SixRd,
 };
@@ -162,7 +162,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// `EINVAL` if not.
-    pub(super) fn check_mtu(&self, mtu: u32) -> Result<(), Refusal> {
+    pub(super) fn check_mtu(&self, mtu: u32) -> Result<(), RequestError> {
         let parameters = &self.parameters;
         let (least, most) = match parameters.kind {
             Kind::Sit | Kind::BareUdp => return Ok(()),
@@ -173,7 +173,7 @@ impl Tunnel {
                 _ => (LEAST, MOST),
             },
         };
-        if (least..=most).contains(&mtu) { Ok(()) } else { Err(Refusal::errno(EINVAL)) }
+        if (least..=most).contains(&mtu) { Ok(()) } else { Err(RequestError::errno(EINVAL)) }
     }
 }
 

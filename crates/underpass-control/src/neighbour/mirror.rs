@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 
 use libc::NTF_PROXY;
-use underpass_netlink::{Refusal, Validate};
+use underpass_netlink::{RequestError, Validate};
 
 use super::{NDA_LLADDR, NDA_PROTOCOL, Neighbour, Wanted};
 use crate::{Request, Router};
 
 impl Router {
     /// `RTM_NEWNEIGH` and `RTM_DELNEIGH` of the kernel.
-    pub(crate) fn mirror_neighbour(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+    pub(crate) fn mirror_neighbour(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
         let wanted = Wanted::read(request, &super::TOLD, Validate::Liberal)?;
         if wanted.flags & NTF_PROXY != 0 {
             return Ok(());

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use libc::{EEXIST, EINVAL, ENOENT, ESRCH};
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use underpass_netlink::{Encap, Refusal};
+use underpass_netlink::{Encap, RequestError};
 
 use super::check::Owner;
 use super::config::{
@@ -30,7 +30,11 @@ const RT_SCOPE_HOST: u8 = libc::RT_SCOPE_HOST;
 const METRIC_USER6: u32 = 1024;
 
 /// `RTM_NEWROUTE`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>, family: Family) -> Result<Outcome, Refusal> {
+pub(crate) fn new(
+    router: &mut Router,
+    request: &Request<'_>,
+    family: Family,
+) -> Result<Outcome, RequestError> {
     let config = Config::parse(request, family)?;
     if router.replaces_own(request, &config, family)? {
         return Ok(Outcome::Done);
@@ -45,13 +49,17 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>, family: Family) ->
 }
 
 /// `RTM_DELROUTE`.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>, family: Family) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(
+    router: &mut Router,
+    request: &Request<'_>,
+    family: Family,
+) -> Result<Outcome, RequestError> {
     let config = Config::parse(request, family)?;
     if config.nh_id != 0 && router.routes.objects.get(config.nh_id).is_none() {
-        return Err(Refusal::new(EINVAL, "Nexthop id does not exist"));
+        return Err(RequestError::new(EINVAL, "Nexthop id does not exist"));
     }
     if !router.routes.tables.contains_key(&(family, config.table)) {
-        return Err(Refusal::new(ESRCH, "FIB table does not exist"));
+        return Err(RequestError::new(ESRCH, "FIB table does not exist"));
     }
     let cause = Cause::from(request);
     match family {
@@ -61,8 +69,8 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>, family: Family)
     Ok(Outcome::Done)
 }
 
-const fn refuse(message: &'static str) -> Refusal {
-    Refusal::new(EINVAL, message)
+const fn refuse(message: &'static str) -> RequestError {
+    RequestError::new(EINVAL, message)
 }
 
 /// The narrowest scope that a route of a type may have. Linux: `fib_props`.
@@ -98,7 +106,7 @@ fn alike(a: Option<&Encap>, b: Option<&Encap>) -> bool {
 
 impl Router {
     /// Linux: `fib_create_info`.
-    fn info4(&mut self, config: &Config<'_>) -> Result<Info, Refusal> {
+    fn info4(&mut self, config: &Config<'_>) -> Result<Info, RequestError> {
         if widest_scope(config.kind) > config.scope {
             return Err(refuse("Invalid scope"));
         }
@@ -134,7 +142,7 @@ impl Router {
         })
     }
 
-    fn ways4(&mut self, config: &Config<'_>) -> Result<Ways, Refusal> {
+    fn ways4(&mut self, config: &Config<'_>) -> Result<Ways, RequestError> {
         if type_error(config.kind).is_some() {
             if config.hop.gateway.is_some() || config.hop.oif != 0 || config.multipath.is_some() {
                 let message = "Gateway, device and multipath can not be specified for this route type";
@@ -167,7 +175,7 @@ impl Router {
             }
             let tunnel = self.tunnel(hop, Family::V4)?;
             if self.links.get(hop.oif).is_none() {
-                return Err(Refusal::errno(libc::ENODEV));
+                return Err(RequestError::errno(libc::ENODEV));
             }
             let hop = Hop { oif: hop.oif, gateway: None, onlink: false, dead: false, weight: 1, tunnel };
             return Ok(Ways::Hops(Box::new([hop])));
@@ -213,7 +221,7 @@ impl Router {
         table.map(|table| Ids::from_slice(table.get(prefix))).unwrap_or_default()
     }
 
-    fn insert_route4(&mut self, cause: Cause, flags: u16, config: &Config<'_>) -> Result<(), Refusal> {
+    fn insert_route4(&mut self, cause: Cause, flags: u16, config: &Config<'_>) -> Result<(), RequestError> {
         let info = self.info4(config)?;
         let key = (Family::V4, config.table, config.prefix);
         let ids = self.ids(key);
@@ -226,19 +234,19 @@ impl Router {
         let mut position = begin;
         if begin < end {
             if flags & NLM_F_EXCL != 0 {
-                return Err(Refusal::errno(EEXIST));
+                return Err(RequestError::errno(EEXIST));
             }
             said = 0;
             match found {
                 Some(0) if flags & NLM_F_REPLACE != 0 => return Ok(()),
-                Some(_) => return Err(Refusal::errno(EEXIST)),
+                Some(_) => return Err(RequestError::errno(EEXIST)),
                 None if flags & NLM_F_REPLACE != 0 => {
                     if let Some(old) = self.routes.infos.get(ids[begin]).cloned() {
                         self.displace(key, &old);
                     }
                     let info = self.with_counters(info);
                     let id = self.put(key, Some(begin), begin, info);
-                    self.tell_route(cause, libc::RTM_NEWROUTE, NLM_F_REPLACE, key, &[id]);
+                    self.notify_route(cause, libc::RTM_NEWROUTE, NLM_F_REPLACE, key, &[id]);
                     return Ok(());
                 }
                 None if flags & NLM_F_APPEND != 0 => {
@@ -249,25 +257,25 @@ impl Router {
             }
         }
         if flags & NLM_F_CREATE == 0 {
-            return Err(Refusal::errno(ENOENT));
+            return Err(RequestError::errno(ENOENT));
         }
         let info = self.with_counters(info);
         let id = self.put(key, None, position, info);
-        self.tell_route(cause, libc::RTM_NEWROUTE, said | NLM_F_CREATE, key, &[id]);
+        self.notify_route(cause, libc::RTM_NEWROUTE, said | NLM_F_CREATE, key, &[id]);
         Ok(())
     }
 
-    fn delete_route4(&mut self, cause: Cause, config: &Config<'_>) -> Result<(), Refusal> {
+    fn delete_route4(&mut self, cause: Cause, config: &Config<'_>) -> Result<(), RequestError> {
         let key = (Family::V4, config.table, config.prefix);
-        let position = self.match4(key, config)?.ok_or(Refusal::errno(ESRCH))?;
+        let position = self.match4(key, config)?.ok_or(RequestError::errno(ESRCH))?;
         let ids = self.ids(key);
-        self.tell_route(cause, libc::RTM_DELROUTE, 0, key, &[ids[position]]);
+        self.notify_route(cause, libc::RTM_DELROUTE, 0, key, &[ids[position]]);
         self.take(key, position);
         Ok(())
     }
 
     /// The position of the route that a deletion means.
-    pub(crate) fn match4(&self, key: Place, config: &Config<'_>) -> Result<Option<usize>, Refusal> {
+    pub(crate) fn match4(&self, key: Place, config: &Config<'_>) -> Result<Option<usize>, RequestError> {
         let ids = self.ids(key);
         let wanted_metrics = metrics(config.metrics)?;
         let matches = |&id: &InfoId| {
@@ -321,7 +329,7 @@ impl Router {
     }
 
     /// Linux: `ip6_route_info_create`.
-    fn info6(&mut self, config: &Config<'_>, hop: &HopConfig<'_>) -> Result<Info, Refusal> {
+    fn info6(&mut self, config: &Config<'_>, hop: &HopConfig<'_>) -> Result<Info, RequestError> {
         let object = match config.nh_id {
             0 => None,
             id => Some(self.routes.objects.check6(id)?),
@@ -364,7 +372,12 @@ impl Router {
         })
     }
 
-    fn insert_route6(&mut self, cause: Cause, mut flags: u16, mut config: Config<'_>) -> Result<(), Refusal> {
+    fn insert_route6(
+        &mut self,
+        cause: Cause,
+        mut flags: u16,
+        mut config: Config<'_>,
+    ) -> Result<(), RequestError> {
         if config.metric == 0 {
             config.metric = METRIC_USER6;
         }
@@ -373,7 +386,7 @@ impl Router {
             let info = self.info6(&config, &config.hop)?;
             let (id, said) = self.add6(flags, key, info)?;
             let whole = self.siblings(key, id);
-            self.tell_route(cause, libc::RTM_NEWROUTE, said, key, &whole);
+            self.notify_route(cause, libc::RTM_NEWROUTE, said, key, &whole);
             return Ok(());
         };
         let mut infos: Vec<Info> = Vec::new();
@@ -393,7 +406,7 @@ impl Router {
                 return Err(refuse(message));
             }
             if infos.iter().any(|other| duplicate6(other, &info)) {
-                return Err(Refusal::errno(EEXIST));
+                return Err(RequestError::errno(EEXIST));
             }
             infos.push(info);
         }
@@ -415,37 +428,37 @@ impl Router {
         }
         if let Some(id) = first {
             let whole = self.siblings(key, id);
-            self.tell_route(cause, libc::RTM_NEWROUTE, said, key, &whole);
+            self.notify_route(cause, libc::RTM_NEWROUTE, said, key, &whole);
         }
         Ok(())
     }
 
     /// Whether one more route to a prefix would be refused. Linux: `fib6_add_1`, `fib6_add_rt2node`.
-    fn refuses6(&self, flags: u16, key: Place, info: &Info) -> Result<(), Refusal> {
+    fn refuses6(&self, flags: u16, key: Place, info: &Info) -> Result<(), RequestError> {
         let ids = self.ids(key);
         if ids.is_empty() && flags & (NLM_F_CREATE | NLM_F_REPLACE) == NLM_F_REPLACE {
-            return Err(Refusal::new(ENOENT, "Can not replace route - no match found"));
+            return Err(RequestError::new(ENOENT, "Can not replace route - no match found"));
         }
         let mut peers = ids.iter().filter_map(|&id| self.routes.infos.get(id));
         let equal = |old: &&Arc<Info>| old.metric == info.metric;
         if flags & NLM_F_REPLACE != 0 {
             let there = peers.any(|old| equal(&old));
             if !there && flags & NLM_F_CREATE == 0 {
-                return Err(Refusal::errno(ENOENT));
+                return Err(RequestError::errno(ENOENT));
             }
             if flags & NLM_F_EXCL != 0 && there {
-                return Err(Refusal::errno(EEXIST));
+                return Err(RequestError::errno(EEXIST));
             }
             return Ok(());
         }
         if peers.filter(equal).any(|old| flags & NLM_F_EXCL != 0 || duplicate6(old, info)) {
-            return Err(Refusal::errno(EEXIST));
+            return Err(RequestError::errno(EEXIST));
         }
         Ok(())
     }
 
     /// Adds a route, or puts it in the place of others; returns it and the flags of the notification.
-    pub(crate) fn add6(&mut self, flags: u16, key: Place, info: Info) -> Result<(InfoId, u16), Refusal> {
+    pub(crate) fn add6(&mut self, flags: u16, key: Place, info: Info) -> Result<(InfoId, u16), RequestError> {
         self.refuses6(flags, key, &info)?;
         let info = self.with_counters(info);
         let ids = self.ids(key);
@@ -496,7 +509,7 @@ impl Router {
         ids.into_iter().filter(together).collect()
     }
 
-    fn delete_route6(&mut self, cause: Cause, config: &Config<'_>) -> Result<(), Refusal> {
+    fn delete_route6(&mut self, cause: Cause, config: &Config<'_>) -> Result<(), RequestError> {
         let key = (Family::V6, config.table, config.prefix);
         if let Some(hops) = &config.multipath {
             let mut outcome = Ok(());
@@ -518,14 +531,14 @@ impl Router {
         config: &Config<'_>,
         hop: &HopConfig<'_>,
         all: bool,
-    ) -> Result<(), Refusal> {
-        let position = self.match6(key, config, hop).ok_or(Refusal::errno(ESRCH))?;
+    ) -> Result<(), RequestError> {
+        let position = self.match6(key, config, hop).ok_or(RequestError::errno(ESRCH))?;
         let ids = self.ids(key);
         let gone = match hop.gateway {
             None if all => self.siblings(key, ids[position]),
             _ => Ids::from_slice(&[ids[position]]),
         };
-        self.tell_route(cause, libc::RTM_DELROUTE, 0, key, &gone);
+        self.notify_route(cause, libc::RTM_DELROUTE, 0, key, &gone);
         for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
             self.take(key, position);
         }

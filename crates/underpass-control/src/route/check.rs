@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use libc::{EHOSTUNREACH, EINVAL, ENETDOWN, ENODEV};
-use underpass_netlink::{Encap, Refusal};
+use underpass_netlink::{Encap, RequestError};
 
 use super::config::{HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNH_F_ONLINK, RTNH_F_PERVASIVE};
 use super::info::{Hop, Tunnel};
@@ -62,7 +62,11 @@ pub(crate) struct Owner {
 
 impl Router {
     /// The encapsulation of a way, its counter not yet allocated.
-    pub(crate) fn tunnel(&self, config: &HopConfig<'_>, family: Family) -> Result<Option<Tunnel>, Refusal> {
+    pub(crate) fn tunnel(
+        &self,
+        config: &HopConfig<'_>,
+        family: Family,
+    ) -> Result<Option<Tunnel>, RequestError> {
         let Some((kind, encap)) = &config.encap else { return Ok(None) };
         let mut encap = Encap::parse(*kind, encap, family.number())?;
         let mut program = None;
@@ -78,23 +82,23 @@ impl Router {
         {
             // Linux: `seg6_end_dt_vrf_build`.
             if self.sysctl_value(&sysctl::STRICT_MODE, Instance::One) != 1 {
-                return Err(Refusal::new(libc::EPERM, "Strict mode for VRF is disabled"));
+                return Err(RequestError::new(libc::EPERM, "Strict mode for VRF is disabled"));
             }
             if !self.links.iter().any(|link| link.vrf_table() == Some(table)) {
-                return Err(Refusal::new(ENODEV, "Table has no associated VRF device"));
+                return Err(RequestError::new(ENODEV, "Table has no associated VRF device"));
             }
         }
         if let Encap::Rpl(route) = &encap
             && route.loops(|address| self.addresses.is_local(address.into()))
         {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         let program = program.map(Box::new);
         Ok(Some(Tunnel { encap: Arc::new(encap), counter: None, program }))
     }
 
     /// Checks one way of an IPv4 route.
-    pub(crate) fn check_hop4(&mut self, owner: Owner, config: &HopConfig<'_>) -> Result<Hop, Refusal> {
+    pub(crate) fn check_hop4(&mut self, owner: Owner, config: &HopConfig<'_>) -> Result<Hop, RequestError> {
         let tunnel = self.tunnel(config, Family::V4)?;
         let onlink = config.flags & RTNH_F_ONLINK != 0;
         let oif = match config.gateway {
@@ -110,14 +114,14 @@ impl Router {
     }
 
     /// Linux: `fib_check_nh_nongw`.
-    fn check_no_gateway(&self, config: &HopConfig<'_>) -> Result<u32, Refusal> {
+    fn check_no_gateway(&self, config: &HopConfig<'_>) -> Result<u32, RequestError> {
         if config.flags & (RTNH_F_PERVASIVE | RTNH_F_ONLINK) != 0 {
             let message = "Invalid flags for nexthop - PERVASIVE and ONLINK can not be set";
-            return Err(Refusal::new(EINVAL, message));
+            return Err(RequestError::new(EINVAL, message));
         }
-        let link = self.links.get(config.oif).ok_or(Refusal::errno(ENODEV))?;
+        let link = self.links.get(config.oif).ok_or(RequestError::errno(ENODEV))?;
         if !link.up() {
-            return Err(Refusal::new(ENETDOWN, "Device for nexthop is not up"));
+            return Err(RequestError::new(ENETDOWN, "Device for nexthop is not up"));
         }
         Ok(config.oif)
     }
@@ -128,19 +132,19 @@ impl Router {
         owner: Owner,
         config: &HopConfig<'_>,
         gateway: Ipv4Addr,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, RequestError> {
         if config.flags & RTNH_F_ONLINK != 0 {
             if owner.scope >= RT_SCOPE_LINK {
-                return Err(Refusal::new(EINVAL, "Nexthop has invalid scope"));
+                return Err(RequestError::new(EINVAL, "Nexthop has invalid scope"));
             }
-            let missing = Refusal::new(ENODEV, "Nexthop device required for onlink");
+            let missing = RequestError::new(ENODEV, "Nexthop device required for onlink");
             let link = self.links.get(config.oif).ok_or(missing)?;
             if !link.up() {
-                return Err(Refusal::new(ENETDOWN, "Nexthop device is not up"));
+                return Err(RequestError::new(ENETDOWN, "Nexthop device is not up"));
             }
             let table = self.l3mdev_table(config.oif).unwrap_or(RT_TABLE_LOCAL);
             if self.address_type4(gateway, table) != libc::RTN_UNICAST {
-                return Err(Refusal::new(EINVAL, "Nexthop has invalid gateway"));
+                return Err(RequestError::new(EINVAL, "Nexthop has invalid gateway"));
             }
             return Ok(config.oif);
         }
@@ -157,7 +161,7 @@ impl Router {
             l3mdev: self.l3mdev_table(config.oif),
             ..Flow::to(gateway.into())
         };
-        let bad = |errno| Refusal::new(errno, "Nexthop has invalid gateway");
+        let bad = |errno| RequestError::new(errno, "Nexthop has invalid gateway");
         let own = Some(owner.table).filter(|&table| table != 0 && table != RT_TABLE_MAIN);
         let usable = |id| {
             let info = self.routes.infos.get(id);
@@ -174,10 +178,10 @@ impl Router {
         }
         let ways = self.ways(info);
         let oif = ways.get(found.way).map_or(0, |hop| hop.oif);
-        let none = Refusal::new(EINVAL, "No egress device for nexthop gateway");
+        let none = RequestError::new(EINVAL, "No egress device for nexthop gateway");
         let link = self.links.get(oif).ok_or(none)?;
         if !link.up() {
-            return Err(Refusal::errno(ENETDOWN));
+            return Err(RequestError::errno(ENETDOWN));
         }
         self.routes.gateways.add(owner.table, gateway.into(), config.oif, owner.scope, oif);
         Ok(oif)
@@ -189,15 +193,15 @@ impl Router {
         &mut self,
         owner: Owner,
         config: &HopConfig<'_>,
-    ) -> Result<(Hop, bool), Refusal> {
+    ) -> Result<(Hop, bool), RequestError> {
         let link = self.links.get(config.oif).filter(|link| link.ipv6());
         if config.oif != 0 && link.is_none() {
-            return Err(Refusal::errno(ENODEV));
+            return Err(RequestError::errno(ENODEV));
         }
         if config.flags & RTNH_F_ONLINK != 0 {
-            let link = link.ok_or(Refusal::new(ENODEV, "Nexthop device required for onlink"))?;
+            let link = link.ok_or(RequestError::new(ENODEV, "Nexthop device required for onlink"))?;
             if !link.up() {
-                return Err(Refusal::new(ENETDOWN, "Nexthop device is not up"));
+                return Err(RequestError::new(ENETDOWN, "Nexthop device is not up"));
             }
         }
         let over_loopback = link.is_some_and(|link| link.kind == crate::LinkKind::Loopback);
@@ -222,9 +226,9 @@ impl Router {
             hop.oif = self.check_gateway6(owner, config, gateway)?;
             hop.gateway = config.gateway;
         }
-        let link = self.links.get(hop.oif).ok_or(Refusal::errno(ENODEV))?;
+        let link = self.links.get(hop.oif).ok_or(RequestError::errno(ENODEV))?;
         if !link.up() {
-            return Err(Refusal::new(ENETDOWN, "Nexthop device is not up"));
+            return Err(RequestError::new(ENETDOWN, "Nexthop device is not up"));
         }
         hop.tunnel = self.tunnel(config, Family::V6)?;
         Ok((hop, false))
@@ -236,7 +240,7 @@ impl Router {
         owner: Owner,
         config: &HopConfig<'_>,
         gateway: Ipv6Addr,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, RequestError> {
         let onlink = config.flags & RTNH_F_ONLINK != 0;
         let known = self.routes.gateways.find(owner.table, gateway.into(), config.oif, owner.scope);
         if let Some(link) = known.filter(|_| !onlink) {
@@ -247,7 +251,7 @@ impl Router {
             let table = router.l3mdev_table(link).unwrap_or(RT_TABLE_LOCAL);
             router.own_address6(gateway, table, link_local.then_some(link))
         };
-        let local = Refusal::new(EINVAL, "Gateway can not be a local address");
+        let local = RequestError::new(EINVAL, "Gateway can not be a local address");
         if config.oif != 0 && own(self, config.oif) {
             return Err(local);
         }
@@ -256,18 +260,18 @@ impl Router {
             let mapped = gateway.to_ipv4_mapped().is_some();
             let odd = gateway.is_multicast() || gateway.is_unspecified() || gateway.is_loopback();
             if odd && !mapped {
-                return Err(Refusal::new(EINVAL, "Invalid gateway address"));
+                return Err(RequestError::new(EINVAL, "Invalid gateway address"));
             }
             if onlink {
                 self.check_onlink6(config.oif, gateway)?;
             } else {
-                oif = self.reach6(owner.table, oif, gateway).ok_or(Refusal::errno(EHOSTUNREACH))?;
+                oif = self.reach6(owner.table, oif, gateway).ok_or(RequestError::errno(EHOSTUNREACH))?;
             }
         }
-        let link = self.links.get(oif).ok_or(Refusal::new(EINVAL, "Egress device not specified"))?;
+        let link = self.links.get(oif).ok_or(RequestError::new(EINVAL, "Egress device not specified"))?;
         if link.kind == crate::LinkKind::Loopback {
             let message = "Egress device can not be loopback device for this route";
-            return Err(Refusal::new(EINVAL, message));
+            return Err(RequestError::new(EINVAL, message));
         }
         if config.oif == 0 && own(self, oif) {
             return Err(local);
@@ -295,7 +299,7 @@ impl Router {
     }
 
     /// Linux: `ip6_route_check_nh_onlink`.
-    fn check_onlink6(&self, oif: u32, gateway: Ipv6Addr) -> Result<(), Refusal> {
+    fn check_onlink6(&self, oif: u32, gateway: Ipv6Addr) -> Result<(), RequestError> {
         let table = self.l3mdev_table(oif).unwrap_or(RT_TABLE_MAIN);
         let found = self.look_up_in(Family::V6, table, &Flow::to(gateway.into()));
         let Some(found) = found.filter(|found| found.prefix.len > 0 || found.prefix.bits != 0) else {
@@ -305,7 +309,7 @@ impl Router {
         let same = self.ways(info).get(found.way).is_some_and(|hop| hop.oif == oif);
         let rejects = info.reject || type_error(info.kind).is_some();
         if !rejects && (info.kind != libc::RTN_UNICAST || !same) {
-            return Err(Refusal::new(EINVAL, "Nexthop has invalid gateway or device mismatch"));
+            return Err(RequestError::new(EINVAL, "Nexthop has invalid gateway or device mismatch"));
         }
         Ok(())
     }

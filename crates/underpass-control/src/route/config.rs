@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use libc::{EINVAL, EOPNOTSUPP};
-use underpass_netlink::{Attribute, Attributes, Refusal, Type, Validate, encap, policy};
+use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, encap, policy};
 
 use super::info::METRICS;
 use super::table::{Family, Prefix};
@@ -167,24 +167,24 @@ pub(crate) struct Config<'a> {
     pub tos: u8,
 }
 
-const fn refuse(message: &'static str) -> Refusal {
-    Refusal::new(EINVAL, message)
+const fn refuse(message: &'static str) -> RequestError {
+    RequestError::new(EINVAL, message)
 }
 
 impl<'a> Config<'a> {
     /// Reads an `RTM_NEWROUTE` or `RTM_DELROUTE` of a client.
-    pub fn parse(request: &Request<'a>, family: Family) -> Result<Self, Refusal> {
+    pub fn parse(request: &Request<'a>, family: Family) -> Result<Self, RequestError> {
         Self::read(request, family, false)
     }
 
     /// Reads one that the kernel has told, which has checked it: it has what no client may say, and what
     /// this router does not do.
-    pub fn told(request: &Request<'a>, family: Family) -> Result<Self, Refusal> {
+    pub fn told(request: &Request<'a>, family: Family) -> Result<Self, RequestError> {
         Self::read(request, family, true)
     }
 
     /// Reads where a route is that the kernel has told, and nothing of where it leads.
-    pub fn place(request: &Request<'a>, family: Family) -> Result<Self, Refusal> {
+    pub fn place(request: &Request<'a>, family: Family) -> Result<Self, RequestError> {
         let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&TOLD, Validate::Liberal)?;
         let header = RouteHeader::read(&header);
         let table = attributes.get(RTA_TABLE).map_or(u32::from(header.table), |table| table.u32());
@@ -205,7 +205,7 @@ impl<'a> Config<'a> {
         })
     }
 
-    fn read(request: &Request<'a>, family: Family, told: bool) -> Result<Self, Refusal> {
+    fn read(request: &Request<'a>, family: Family, told: bool) -> Result<Self, RequestError> {
         let policy = if told { &TOLD } else { route_policy(family) };
         let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(policy, Validate::Liberal)?;
         let header = RouteHeader::read(&header);
@@ -216,7 +216,7 @@ impl<'a> Config<'a> {
             return Err(refuse("Invalid dsfield (tos): option not available for IPv6"));
         }
         if !told && header.tos != 0 {
-            return Err(Refusal::new(EOPNOTSUPP, "Routes by tos are not supported by this router"));
+            return Err(RequestError::new(EOPNOTSUPP, "Routes by tos are not supported by this router"));
         }
         if !told && header.kind > libc::RTN_XRESOLVE {
             return Err(refuse("Invalid route type"));
@@ -274,7 +274,7 @@ impl<'a> Config<'a> {
         multipath: &Attribute<'a>,
         family: Family,
         told: bool,
-    ) -> Result<Vec<HopConfig<'a>>, Refusal> {
+    ) -> Result<Vec<HopConfig<'a>>, RequestError> {
         let policy = if told { &TOLD } else { route_policy(family) };
         let mut hops = Vec::new();
         let (mut rest, mut offset) = (multipath.value, multipath.offset as usize + 4);
@@ -321,7 +321,7 @@ fn prefix(
     attributes: &Attributes<'_, ATTRIBUTES>,
     family: Family,
     told: bool,
-) -> Result<Prefix, Refusal> {
+) -> Result<Prefix, RequestError> {
     if header.dst_len > family.bits() {
         return Err(refuse("Invalid prefix length"));
     }
@@ -331,7 +331,7 @@ fn prefix(
             Family::V4 => 4,
             Family::V6 => usize::from(header.dst_len.div_ceil(8)),
         };
-        let given = destination.value.get(..len).ok_or(Refusal::errno(EINVAL))?;
+        let given = destination.value.get(..len).ok_or(RequestError::errno(EINVAL))?;
         bytes.iter_mut().zip(given).for_each(|(to, from)| *to = *from);
     }
     let bits = u128::from_be_bytes(bytes);
@@ -350,7 +350,7 @@ fn gateway_of(
     gateway: Option<Attribute<'_>>,
     via: Option<Attribute<'_>>,
     family: Family,
-) -> Result<Option<IpAddr>, Refusal> {
+) -> Result<Option<IpAddr>, RequestError> {
     if let Some(gateway) = gateway {
         let address =
             gateway.address(family.number()).ok_or(refuse("Invalid IPv6 address in RTA_GATEWAY"))?;
@@ -371,7 +371,7 @@ fn gateway_of(
 }
 
 /// Reads `RTA_METRICS`. Linux: `ip_metrics_convert`.
-pub(crate) fn metrics(attribute: Option<Attribute<'_>>) -> Result<Option<Box<[u32; METRICS]>>, Refusal> {
+pub(crate) fn metrics(attribute: Option<Attribute<'_>>) -> Result<Option<Box<[u32; METRICS]>>, RequestError> {
     const ADVMSS: u16 = 8;
     const MTU: u16 = 2;
     const HOPLIMIT: u16 = 10;

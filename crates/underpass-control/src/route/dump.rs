@@ -1,7 +1,7 @@
 //! `RTM_GETROUTE` for all routes. Linux: `inet_dump_fib`, `inet6_dump_fib`.
 
 use libc::{EINVAL, ENODEV, ENOENT, RTM_NEWROUTE};
-use underpass_netlink::{Refusal, Validate};
+use underpass_netlink::{RequestError, Validate};
 
 use super::config::{ATTRIBUTES, RTA_OIF, RTA_TABLE, RTM_F_CLONED, RTMSG, RouteHeader, route_policy};
 use super::info::Info;
@@ -37,7 +37,7 @@ struct RouteDump {
     /// Routes to the prefix behind `key` that are written already.
     done: usize,
     /// The table that was asked for is not there.
-    missing: Option<Refusal>,
+    missing: Option<RequestError>,
     /// Label routes, which come last where every family is asked for.
     labels: Option<LabelDump>,
 }
@@ -50,7 +50,7 @@ pub(crate) fn dump(
     router: &Router,
     request: &Request<'_>,
     family: Option<Family>,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, RequestError> {
     let mut filter = Filter { strict: request.strict, ..Filter::default() };
     let mut families = match family {
         Some(family) => vec![family],
@@ -58,13 +58,13 @@ pub(crate) fn dump(
     };
     if request.strict {
         let policy = route_policy(family.unwrap_or(Family::V4));
-        let short = Refusal::new(EINVAL, "Invalid header for FIB dump request");
+        let short = RequestError::new(EINVAL, "Invalid header for FIB dump request");
         let header = RouteHeader::read(&request.fixed::<RTMSG>().map_err(|_| short)?);
         if header.dst_len != 0 || header.src_len != 0 || header.tos != 0 || header.scope != 0 {
-            return Err(Refusal::new(EINVAL, "Invalid values in header for FIB dump request"));
+            return Err(RequestError::new(EINVAL, "Invalid values in header for FIB dump request"));
         }
         if header.flags & !(RTM_F_CLONED | RTM_F_PREFIX) != 0 {
-            return Err(Refusal::new(EINVAL, "Invalid flags for FIB dump request"));
+            return Err(RequestError::new(EINVAL, "Invalid flags for FIB dump request"));
         }
         let (_, attributes) = request.parse::<RTMSG, ATTRIBUTES>(policy, Validate::Strict)?;
         filter.table = header.table.into();
@@ -75,9 +75,9 @@ pub(crate) fn dump(
                 RTA_TABLE => filter.table = attribute.u32(),
                 RTA_OIF => {
                     filter.link = attribute.u32();
-                    router.links.get(filter.link).ok_or(Refusal::errno(ENODEV))?;
+                    router.links.get(filter.link).ok_or(RequestError::errno(ENODEV))?;
                 }
-                _ => return Err(Refusal::new(EINVAL, "Unsupported attribute in dump request")),
+                _ => return Err(RequestError::new(EINVAL, "Unsupported attribute in dump request")),
             }
         }
         filter.set = header.flags != 0
@@ -102,7 +102,7 @@ pub(crate) fn dump(
             Family::V6 => "ipv6: FIB table does not exist",
         };
         // Linux finds out when it has begun: the error ends the dump.
-        let missing = Some(Refusal::new(ENOENT, message));
+        let missing = Some(RequestError::new(ENOENT, message));
         return Ok(Outcome::Dump(Box::new(RouteDump { missing, ..RouteDump::new(families, filter) })));
     }
     // Linux has no tables and no types of label routes.
@@ -153,7 +153,7 @@ impl RouteDump {
 }
 
 impl Dump for RouteDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         if let Some(missing) = self.missing.take() {
             return Err(missing);
         }

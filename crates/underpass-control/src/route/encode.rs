@@ -158,7 +158,7 @@ impl Router {
     }
 
     /// Tells those who listen of a change of routes.
-    pub(crate) fn tell_route(&mut self, cause: Cause, kind: u16, flags: u16, key: Place, ids: &[InfoId]) {
+    pub(crate) fn notify_route(&mut self, cause: Cause, kind: u16, flags: u16, key: Place, ids: &[InfoId]) {
         let group = match key.0 {
             Family::V4 => libc::RTNLGRP_IPV4_ROUTE,
             Family::V6 => libc::RTNLGRP_IPV6_ROUTE,

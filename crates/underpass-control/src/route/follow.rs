@@ -24,7 +24,7 @@ impl Router {
         match place.0 {
             Family::V6 => {
                 if let Ok((id, said)) = self.add6(flags, place, info) {
-                    self.tell_route(cause, libc::RTM_NEWROUTE, said, place, &[id]);
+                    self.notify_route(cause, libc::RTM_NEWROUTE, said, place, &[id]);
                 }
             }
             Family::V4 => {
@@ -37,7 +37,7 @@ impl Router {
                 let position = ids.iter().position(higher).unwrap_or(ids.len());
                 let said = flags | if ids.is_empty() { NLM_F_EXCL } else { NLM_F_APPEND };
                 let id = self.put(place, None, position, info);
-                self.tell_route(cause, libc::RTM_NEWROUTE, said, place, &[id]);
+                self.notify_route(cause, libc::RTM_NEWROUTE, said, place, &[id]);
             }
         }
     }
@@ -47,7 +47,7 @@ impl Router {
         let Some(id) = self.routes.infos.find(info) else { return };
         let ids = self.ids(place);
         if let Some(position) = ids.iter().position(|&other| other == id) {
-            self.tell_route(cause, libc::RTM_DELROUTE, 0, place, &[id]);
+            self.notify_route(cause, libc::RTM_DELROUTE, 0, place, &[id]);
             self.take(place, position);
         }
     }
@@ -79,7 +79,7 @@ impl Router {
             let ids = self.ids(place);
             for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
                 if tell4 || place.0 == Family::V6 {
-                    self.tell_route(cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
+                    self.notify_route(cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
                 }
                 self.take(place, position);
             }
@@ -163,7 +163,7 @@ impl Router {
                     }
                     let ids = self.ids(place);
                     for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
-                        self.tell_route(cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
+                        self.notify_route(cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
                         self.take(place, position);
                     }
                 }

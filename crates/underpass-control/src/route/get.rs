@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{EHOSTUNREACH, EINVAL, ENETUNREACH, ENODEV, EOPNOTSUPP, RTM_NEWROUTE};
-use underpass_netlink::{Attributes, Refusal, Replies, Reply, Validate};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate};
 
 use super::config::{
     ATTRIBUTES, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTA_CACHEINFO, RTA_DPORT, RTA_DST, RTA_ENCAP, RTA_ENCAP_TYPE,
@@ -58,8 +58,9 @@ fn texts(family: Family) -> [&'static str; 5] {
 fn parse<'a>(
     request: &Request<'a>,
     family: Family,
-) -> Result<(RouteHeader, Attributes<'a, ATTRIBUTES>), Refusal> {
-    let [short, values, flags, lengths, attribute] = texts(family).map(|text| Refusal::new(EINVAL, text));
+) -> Result<(RouteHeader, Attributes<'a, ATTRIBUTES>), RequestError> {
+    let [short, values, flags, lengths, attribute] =
+        texts(family).map(|text| RequestError::new(EINVAL, text));
     let header = RouteHeader::read(&request.fixed::<RTMSG>().map_err(|_| short)?);
     let validate = request.validate();
     if validate == Validate::Strict {
@@ -99,12 +100,12 @@ impl Router {
         header: &RouteHeader,
         attributes: &Attributes<'_, ATTRIBUTES>,
         family: Family,
-    ) -> Result<Flow, Refusal> {
+    ) -> Result<Flow, RequestError> {
         let number = |kind| attributes.get(kind).map_or(0, |attribute| attribute.u32());
         let address = |kind| attributes.get(kind).and_then(|address| address.address(family.number()));
         let (iif, oif) = (number(RTA_IIF), number(RTA_OIF));
         if iif != 0 && self.links.get(iif).is_none() {
-            return Err(Refusal::errno(ENODEV));
+            return Err(RequestError::errno(ENODEV));
         }
         let l3mdev = self.l3mdev_table(if iif == 0 { oif } else { iif });
         // A VRF as the outgoing link says where to look up, not by which link. Linux: l3mdev_update_flow.
@@ -142,14 +143,14 @@ pub(crate) fn get(
     request: &Request<'_>,
     family: Family,
     replies: &mut Replies,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request, family)?;
     let number = |kind| attributes.get(kind).map_or(0, |attribute| attribute.u32());
     let protocol = attributes.get(RTA_IP_PROTO).map_or(0, |protocol| protocol.u8());
     if attributes.get(RTA_IP_PROTO).is_some() {
         let icmp = if family == Family::V4 { 1 } else { 58 };
         if !matches!(protocol, 6 | 17) && protocol != icmp {
-            return Err(Refusal::new(EOPNOTSUPP, "Unsupported ip proto"));
+            return Err(RequestError::new(EOPNOTSUPP, "Unsupported ip proto"));
         }
     }
     let flow = router.flow(&header, &attributes, family)?;
@@ -207,10 +208,10 @@ const fn link_group(destination: Ipv4Addr) -> bool {
 const ALL_SYSTEMS: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 1);
 
 impl Router {
-    fn answer4(&self, question: &Question, iif: u32) -> Result<Answer4, Refusal> {
+    fn answer4(&self, question: &Question, iif: u32) -> Result<Answer4, RequestError> {
         let flow = &question.flow;
         let (IpAddr::V4(destination), source) = (flow.destination, flow.source) else {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         };
         let source =
             source.and_then(|source| if let IpAddr::V4(source) = source { Some(source) } else { None });
@@ -220,7 +221,7 @@ impl Router {
         if let Some(source) = source
             && !self.addresses.is_local(source.into())
         {
-            return Err(Refusal::errno(ENETUNREACH));
+            return Err(RequestError::errno(ENETUNREACH));
         }
         let own = own_kind(destination);
         let straight = |kind, oif, source| Answer4 { found: None, kind, oif, iif: 0, source, direct: true };
@@ -230,8 +231,8 @@ impl Router {
             return Ok(straight(kind, link, Some(source)));
         }
         let out = self.links.get(flow.oif);
-        if flow.oif != 0 && !out.ok_or(Refusal::errno(ENODEV))?.up() {
-            return Err(Refusal::errno(ENETUNREACH));
+        if flow.oif != 0 && !out.ok_or(RequestError::errno(ENODEV))?.up() {
+            return Err(RequestError::errno(ENETUNREACH));
         }
         let on_link = || source.or_else(|| self.source4_for(flow.oif, None, libc::RT_SCOPE_LINK));
         if let Some(kind) = own
@@ -249,11 +250,11 @@ impl Router {
             Err(_) if flow.oif != 0 && out.is_some_and(|link| link.vrf_table().is_none()) => {
                 return Ok(straight(own.unwrap_or(libc::RTN_UNICAST), flow.oif, on_link()));
             }
-            Err(errno) => return Err(Refusal::errno(errno)),
+            Err(errno) => return Err(RequestError::errno(errno)),
         };
-        let info = self.routes.infos.get(found.id).ok_or(Refusal::errno(ENETUNREACH))?;
+        let info = self.routes.infos.get(found.id).ok_or(RequestError::errno(ENETUNREACH))?;
         if self.blackhole_object(info) {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         let hop = self.found_hop(&found);
         let oif = hop.as_ref().map_or(0, |hop| hop.oif);
@@ -284,8 +285,8 @@ impl Router {
         iif: u32,
         destination: Ipv4Addr,
         source: Option<Ipv4Addr>,
-    ) -> Result<Answer4, Refusal> {
-        let invalid = Refusal::errno(EINVAL);
+    ) -> Result<Answer4, RequestError> {
+        let invalid = RequestError::errno(EINVAL);
         let source = source.ok_or(invalid.clone())?;
         if source.is_multicast() || source.is_broadcast() || source.is_loopback() || destination.is_loopback()
         {
@@ -304,8 +305,8 @@ impl Router {
         }
         let found = self
             .look_up(flow)
-            .map_err(|errno| Refusal::errno(if errno == ENETUNREACH { EHOSTUNREACH } else { errno }))?;
-        let info = self.routes.infos.get(found.id).ok_or(Refusal::errno(ENETUNREACH))?;
+            .map_err(|errno| RequestError::errno(if errno == ENETUNREACH { EHOSTUNREACH } else { errno }))?;
+        let info = self.routes.infos.get(found.id).ok_or(RequestError::errno(ENETUNREACH))?;
         let back = Flow { source: Some(destination.into()), ..Flow { destination: source.into(), ..*flow } };
         // Linux: fib_validate_source.
         if let Ok(way) = self.look_up(&back)
@@ -440,14 +441,14 @@ impl Router {
         reply.attribute(RTA_CACHEINFO, &[0; 32]);
     }
 
-    fn answer6(&self, question: &Question, _iif: u32) -> Result<Found, Refusal> {
-        let found = self.look_up(&question.flow).map_err(Refusal::errno)?;
-        let info = self.routes.infos.get(found.id).ok_or(Refusal::errno(ENETUNREACH))?;
+    fn answer6(&self, question: &Question, _iif: u32) -> Result<Found, RequestError> {
+        let found = self.look_up(&question.flow).map_err(RequestError::errno)?;
+        let info = self.routes.infos.get(found.id).ok_or(RequestError::errno(ENETUNREACH))?;
         if self.blackhole_object(info) {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         match type_error(info.kind) {
-            Some(errno) => Err(Refusal::errno(errno)),
+            Some(errno) => Err(RequestError::errno(errno)),
             None => Ok(found),
         }
     }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_MULTIPART, NLM_F_REPLACE};
-use underpass_netlink::{Attribute, Refusal};
+use underpass_netlink::{Attribute, RequestError};
 
 use super::change::{Place, same};
 use super::config::{
@@ -26,7 +26,7 @@ const RTAX_CC_ALGO: u16 = 16;
 
 impl Router {
     /// `RTM_NEWROUTE` and `RTM_DELROUTE` of the kernel.
-    pub(crate) fn mirror_route(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+    pub(crate) fn mirror_route(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
         let Some(family) = Family::from_number(request.family()) else { return Ok(()) };
         let header = super::config::RouteHeader::read(&request.fixed()?);
         if header.flags & RTM_F_CLONED != 0 || header.protocol == PROTOCOL {

@@ -22,7 +22,7 @@ use underpass_engine::tables::{
     Action, ActionId, Discard, IpVersion, LabelAction, LookupId, NextHop, NextHopId, Rewrite, Switch,
     SwitchTo,
 };
-use underpass_netlink::Refusal;
+use underpass_netlink::RequestError;
 use underpass_netlink::mpls::{Mpls, Via, stack};
 use underpass_packet::mpls::{IPV6_EXPLICIT_NULL, MAX_LABEL};
 
@@ -306,7 +306,7 @@ impl Router {
         let changed = if takes { labels.input.insert(link) } else { labels.input.remove(&link) };
         if changed {
             self.publish_link(link);
-            self.tell_label_input(link);
+            self.notify_label_input(link);
             let loopback = self.links.get(link).is_some_and(|link| link.kind == crate::LinkKind::Loopback);
             if loopback {
                 self.recompile_labels(|_, _| true);
@@ -316,7 +316,7 @@ impl Router {
     }
 
     /// Gives a label another route, or none.
-    fn set_label(&mut self, label: u32, route: Option<(Spec, Stacks)>) -> Result<(), Refusal> {
+    fn set_label(&mut self, label: u32, route: Option<(Spec, Stacks)>) -> Result<(), RequestError> {
         let Some(&old) = self.routes.labels.routes.get(label as usize) else { return Ok(()) };
         let new = match route {
             Some((spec, stacks)) => {
@@ -386,7 +386,7 @@ impl Router {
         Some(LabelAction::Ways(self.engine.add_label_ways(&ways)))
     }
 
-    fn hold_spec(&mut self, spec: Spec) -> Result<u32, Refusal> {
+    fn hold_spec(&mut self, spec: Spec) -> Result<u32, RequestError> {
         if let Some(&number) = self.routes.labels.by_spec.get(&spec) {
             if let Some(Some(entry)) = self.routes.labels.specs.get_mut(number as usize) {
                 entry.routes += 1;
@@ -396,7 +396,7 @@ impl Router {
         let labels = &mut self.routes.labels;
         let number = match labels.free_specs.pop() {
             Some(number) => number,
-            None if labels.specs.len() >= SPECS => return Err(Refusal::errno(libc::ENOMEM)),
+            None if labels.specs.len() >= SPECS => return Err(RequestError::errno(libc::ENOMEM)),
             None => {
                 labels.specs.push(None);
                 labels.specs.len() as u32 - 1
@@ -460,7 +460,7 @@ impl Router {
             return;
         }
         for label in self.labels_of(|spec| specs.contains(&spec)) {
-            self.tell_label(cause, libc::RTM_DELROUTE, 0, label);
+            self.notify_label(cause, libc::RTM_DELROUTE, 0, label);
             self.forget_label(label);
         }
     }

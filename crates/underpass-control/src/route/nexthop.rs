@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use libc::EINVAL;
-use underpass_netlink::Refusal;
+use underpass_netlink::RequestError;
 
 pub(crate) use request::{
     NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_GROUP_TYPE, NHA_ID, NHA_OIF, RTM_DELNEXTHOP, RTM_GETNEXTHOP,
@@ -157,27 +157,27 @@ impl Objects {
     }
 
     /// Whether an IPv4 route of a scope may use the object. Linux: `fib_check_nexthop`.
-    pub fn check4(&self, id: u32, scope: u8) -> Result<(), Refusal> {
-        let missing = Refusal::new(EINVAL, "Nexthop id does not exist");
+    pub fn check4(&self, id: u32, scope: u8) -> Result<(), RequestError> {
+        let missing = RequestError::new(EINVAL, "Nexthop id does not exist");
         let object = self.get(id).ok_or(missing)?;
         if scope == libc::RT_SCOPE_HOST && matches!(object.kind, Kind::Group(_)) {
-            return Err(Refusal::new(EINVAL, "Route with host scope can not have multiple nexthops"));
+            return Err(RequestError::new(EINVAL, "Route with host scope can not have multiple nexthops"));
         }
         // Of a group Linux looks at the first.
         let ways = self.ways(id);
         let first = ways.first();
         if scope == libc::RT_SCOPE_HOST && first.is_some_and(|hop| hop.gateway.is_some()) {
-            return Err(Refusal::new(EINVAL, "Route with host scope can not have a gateway"));
+            return Err(RequestError::new(EINVAL, "Route with host scope can not have a gateway"));
         }
         if scope >= libc::RT_SCOPE_LINK && first.is_some_and(|hop| hop.onlink) {
-            return Err(Refusal::new(EINVAL, "Scope mismatch with nexthop"));
+            return Err(RequestError::new(EINVAL, "Scope mismatch with nexthop"));
         }
         Ok(())
     }
 
     /// Whether an IPv6 route may use the object. Linux: `fib6_check_nexthop`.
-    pub fn check6(&self, id: u32) -> Result<(), Refusal> {
-        let missing = Refusal::new(EINVAL, "Nexthop id does not exist");
+    pub fn check6(&self, id: u32) -> Result<(), RequestError> {
+        let missing = RequestError::new(EINVAL, "Nexthop id does not exist");
         let object = self.get(id).ok_or(missing)?;
         let v4 = |id: u32| self.get(id).is_some_and(|object| i32::from(object.family) == libc::AF_INET);
         let wrong = match &object.kind {
@@ -185,7 +185,7 @@ impl Objects {
             Kind::Single(_) | Kind::Blackhole => v4(id),
         };
         if wrong {
-            return Err(Refusal::new(EINVAL, "IPv6 routes can not use an IPv4 nexthop"));
+            return Err(RequestError::new(EINVAL, "IPv6 routes can not use an IPv4 nexthop"));
         }
         Ok(())
     }

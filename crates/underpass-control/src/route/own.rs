@@ -9,7 +9,7 @@
 use libc::RTM_DELROUTE;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use underpass_netlink::reply::{Address, write_message};
-use underpass_netlink::{Encap, Message, Refusal, Reply};
+use underpass_netlink::{Encap, Message, Reply, RequestError};
 
 use super::change::Place;
 use super::config::{Config, HopConfig, RTA_DST, RTA_NH_ID, RTA_PRIORITY, RTA_TABLE, RouteHeader};
@@ -122,7 +122,7 @@ impl Router {
         request: &Request<'_>,
         config: &Config<'_>,
         family: Family,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, RequestError> {
         let plain = !self.is_own_config(config) && !self.own_object(config.nh_id);
         if self.live.is_none() || !plain || !request.replace() || request.exclusive() {
             return Ok(false);
@@ -139,7 +139,7 @@ impl Router {
         for position in (0..ids.len()).rev() {
             let info = self.routes.infos.get(ids[position]);
             if info.is_some_and(|info| info.own() && info.metric == metric) {
-                self.tell_route(request.into(), RTM_DELROUTE, 0, place, &[ids[position]]);
+                self.notify_route(request.into(), RTM_DELROUTE, 0, place, &[ids[position]]);
                 self.take(place, position);
             }
         }
@@ -152,17 +152,17 @@ impl Router {
         kind: u16,
         flags: u16,
         write: impl FnOnce(&mut Reply<'_>),
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         let mut message = Vec::new();
         write_message(&mut message, kind, flags, Address::default(), write)?;
         self.pass_on(&mut message)
     }
 
     /// Passes a request on to the kernel.
-    pub(crate) fn pass_on(&mut self, message: &mut [u8]) -> Result<(), Refusal> {
+    pub(crate) fn pass_on(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
         match self.live.as_mut().and_then(|live| live.namespace.as_mut()) {
             Some(namespace) => namespace.ask(message),
-            None => Err(Refusal::errno(libc::EOPNOTSUPP)),
+            None => Err(RequestError::errno(libc::EOPNOTSUPP)),
         }
     }
 }

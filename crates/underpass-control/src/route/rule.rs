@@ -237,7 +237,7 @@ impl Router {
         let rule = Rule { l3mdev: true, ..Rule::plain(1000, 0) };
         for family in [Family::V4, Family::V6] {
             self.routes.rules.add(family, rule.clone());
-            self.tell_rule(cause, libc::RTM_NEWRULE, family, &rule);
+            self.notify_rule(cause, libc::RTM_NEWRULE, family, &rule);
         }
     }
 

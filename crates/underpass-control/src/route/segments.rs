@@ -178,7 +178,7 @@ impl Router {
 
     /// IPv6 addresses have changed: encapsulations get another source, if there is any that sends from another address
     /// by now.
-    pub(crate) fn follow_sources(&mut self) {
+    pub(crate) fn update_sources(&mut self) {
         let sources = &self.routes.compiled.sources;
         if sources.iter().any(|(&link, &source)| self.source6(link) != source) {
             self.tunnel_source_changed();

@@ -15,7 +15,7 @@ use libc::{EEXIST, EINVAL, ENODEV, ENOENT};
 use underpass_engine::counters::TcCounterId;
 use underpass_engine::tables::{EstimatorConfig, TcActionId};
 use underpass_netlink::tc::action::{self, Config, Counts, Entry, Shown, Times};
-use underpass_netlink::{Attribute, Refusal, Reply};
+use underpass_netlink::{Attribute, Reply, RequestError};
 
 use crate::Router;
 use crate::tc::parent::Block;
@@ -185,7 +185,7 @@ impl Router {
         options: Option<&Attribute<'_>>,
         entry: Option<&Entry<'_>>,
         context: &Context,
-    ) -> Result<(Name, Made), Refusal> {
+    ) -> Result<(Name, Made), RequestError> {
         let config = Config::parse(kind, options)?;
         let bind = context.block.is_some();
         let kind = config.kind();
@@ -200,16 +200,16 @@ impl Router {
             return Ok((wanted, Made::Bound));
         }
         if existing && !context.replace {
-            let Config::TunnelKey(key) = &config else { return Err(Refusal::errno(EEXIST)) };
+            let Config::TunnelKey(key) = &config else { return Err(RequestError::errno(EEXIST)) };
             key.check()?;
-            return Err(Refusal::new(EEXIST, "TC IDR already exists"));
+            return Err(RequestError::new(EEXIST, "TC IDR already exists"));
         }
         let old = self.actions.by_name.get(&wanted).filter(|_| existing);
         let estimator = context.estimator.or(old.and_then(|old| old.estimator));
         let config = self.check_action(config, old.map(|old| &old.config), estimator.is_some())?;
         let goto = match (action::goto_chain(config.action()), context.block) {
             (None, _) => None,
-            (Some(_), None) => return Err(Refusal::new(EINVAL, "can't goto NULL proto/chain")),
+            (Some(_), None) => return Err(RequestError::new(EINVAL, "can't goto NULL proto/chain")),
             (Some(chain), Some(block)) => Some((block, chain)),
         };
         if let Some((block, chain)) = goto {
@@ -218,7 +218,7 @@ impl Router {
         self.actions.generation += 1;
         if existing {
             let Some(action) = self.actions.by_name.get_mut(&wanted) else {
-                return Err(Refusal::errno(ENOENT));
+                return Err(RequestError::errno(ENOENT));
             };
             let left = std::mem::replace(&mut action.goto, goto);
             action.config = config;
@@ -269,10 +269,15 @@ impl Router {
     }
 
     /// What Linux checks of an action once it has its place.
-    fn check_action(&self, config: Config, old: Option<&Config>, estimated: bool) -> Result<Config, Refusal> {
+    fn check_action(
+        &self,
+        config: Config,
+        old: Option<&Config>,
+        estimated: bool,
+    ) -> Result<Config, RequestError> {
         let control = || {
             let valid = action::is_control(config.action());
-            if valid { Ok(()) } else { Err(Refusal::new(EINVAL, "invalid control action")) }
+            if valid { Ok(()) } else { Err(RequestError::new(EINVAL, "invalid control action")) }
         };
         match config.clone() {
             Config::Police(police) => {
@@ -291,14 +296,14 @@ impl Router {
                 mirred.way()?;
                 match (mirred.link, old) {
                     (0, None) => {
-                        return Err(Refusal::new(EINVAL, "act_mirred: Must specify device or block"));
+                        return Err(RequestError::new(EINVAL, "act_mirred: Must specify device or block"));
                     }
                     (0, Some(Config::Mirred(old))) => mirred.link = old.link,
                     _ => {}
                 }
                 control()?;
                 if mirred.link != 0 && self.links.get(mirred.link).is_none() {
-                    return Err(Refusal::errno(ENODEV));
+                    return Err(RequestError::errno(ENODEV));
                 }
                 Ok(Config::Mirred(mirred))
             }
@@ -330,7 +335,7 @@ impl Router {
         &mut self,
         list: &Attribute<'_>,
         context: &Context,
-    ) -> Result<Vec<(Name, Made)>, Refusal> {
+    ) -> Result<Vec<(Name, Made)>, RequestError> {
         let entries = Entry::list(list)?;
         let entries = entries.iter().map(Entry::parse).collect::<Result<Vec<_>, _>>()?;
         let mut kinds = Vec::new();
@@ -358,12 +363,16 @@ impl Router {
     }
 
     /// Whether an action is as much for hardware as its filter is.
-    fn check_flags(&mut self, name: Name, entry: &Entry<'_>, context: &Context) -> Result<(), Refusal> {
-        let mismatch = Refusal::new(EINVAL, "Mismatch between action and filter offload flags");
+    fn check_flags(&mut self, name: Name, entry: &Entry<'_>, context: &Context) -> Result<(), RequestError> {
+        let mismatch = RequestError::new(EINVAL, "Mismatch between action and filter offload flags");
         let Some(action) = self.actions.by_name.get_mut(&name) else { return Ok(()) };
         if context.block.is_none() {
             // Linux fails to find hardware that does what software is not to do.
-            return if entry.flags & action::SKIP_SW != 0 { Err(Refusal::errno(EINVAL)) } else { Ok(()) };
+            return if entry.flags & action::SKIP_SW != 0 {
+                Err(RequestError::errno(EINVAL))
+            } else {
+                Ok(())
+            };
         }
         let wanted = action.flags & (action::SKIP_HW | action::SKIP_SW);
         let given = (context.flags & 3) << 1;
@@ -394,7 +403,7 @@ impl Router {
         list: Option<Attribute<'_>>,
         police: Option<Attribute<'_>>,
         context: &Context,
-    ) -> Result<Exts, Refusal> {
+    ) -> Result<Exts, RequestError> {
         if let Some(police) = police {
             let (name, _) = self.init_action("police", Some(&police), None, context)?;
             return Ok(Exts::Police(name));

@@ -5,7 +5,7 @@ use underpass_netlink::tc::{
     self, GROUP, HEADER, Header, POLICY, Statistics, TCA_EGRESS_BLOCK, TCA_EXT_WARN_MSG, TCA_INGRESS_BLOCK,
     TCA_KIND, TCA_OPTIONS, TCA_RATE,
 };
-use underpass_netlink::{Attributes, Refusal, Replies, Reply, Validate};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate};
 
 use super::parent::{Block, Point};
 use super::{Kind, Qdisc};
@@ -29,10 +29,10 @@ struct Named<'a> {
     found: bool,
 }
 
-fn named<'a>(router: &Router, request: &Request<'a>) -> Result<Named<'a>, Refusal> {
+fn named<'a>(router: &Router, request: &Request<'a>) -> Result<Named<'a>, RequestError> {
     let (header, attributes) = request.parse::<HEADER, 17>(&POLICY, Validate::Liberal)?;
     let header = Header::read(&header);
-    let link = router.links.get(header.link).ok_or(Refusal::errno(ENODEV))?.clone();
+    let link = router.links.get(header.link).ok_or(RequestError::errno(ENODEV))?.clone();
     let (mut parent, mut class) = (header.parent, header.handle);
     let mut handle = tc::major(class);
     let root = || {
@@ -46,16 +46,16 @@ fn named<'a>(router: &Router, request: &Request<'a>) -> Result<Named<'a>, Refusa
         match (handle, above) {
             (0, 0) => handle = root(),
             (0, above) => handle = above,
-            (handle, above) if above != 0 && handle != above => return Err(Refusal::errno(EINVAL)),
+            (handle, above) if above != 0 && handle != above => return Err(RequestError::errno(EINVAL)),
             _ => {}
         }
         if parent != 0 {
             parent = handle | tc::minor(parent);
         }
     }
-    let qdisc = router.own_qdisc(link.index, handle).ok_or(Refusal::errno(ENOENT))?;
+    let qdisc = router.own_qdisc(link.index, handle).ok_or(RequestError::errno(ENOENT))?;
     if !qdisc.kind.classful() {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     if class != 0 {
         class = handle | tc::minor(class);
@@ -68,35 +68,35 @@ fn named<'a>(router: &Router, request: &Request<'a>) -> Result<Named<'a>, Refusa
 }
 
 impl Named<'_> {
-    fn must_be(&self) -> Result<(), Refusal> {
-        if self.found { Ok(()) } else { Err(Refusal::errno(ENOENT)) }
+    fn must_be(&self) -> Result<(), RequestError> {
+        if self.found { Ok(()) } else { Err(RequestError::errno(ENOENT)) }
     }
 }
 
 /// `RTM_NEWTCLASS`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let named = named(router, request)?;
     if !request.create() {
         named.must_be()?;
     }
     if named.found && request.exclusive() {
-        return Err(Refusal::errno(EEXIST));
+        return Err(RequestError::errno(EEXIST));
     }
     let block = [TCA_INGRESS_BLOCK, TCA_EGRESS_BLOCK];
     if block.into_iter().any(|kind| named.attributes.get(kind).is_some()) {
-        return Err(Refusal::new(EOPNOTSUPP, "Shared blocks are not supported for classes"));
+        return Err(RequestError::new(EOPNOTSUPP, "Shared blocks are not supported for classes"));
     }
     if named.class == tc::ROOT {
         let text = "Cannot create traffic class with classid TC_H_ROOT";
-        return Err(Refusal::new(EINVAL, text));
+        return Err(RequestError::new(EINVAL, text));
     }
     let link = &named.link;
     let control = router.tc.links.entry(link.index).or_default();
-    let qdisc = control.lookup_mut(named.qdisc).ok_or(Refusal::errno(ENOENT))?;
-    let Kind::Htb(htb) = &mut qdisc.kind else { return Err(Refusal::errno(EOPNOTSUPP)) };
+    let qdisc = control.lookup_mut(named.qdisc).ok_or(RequestError::errno(ENOENT))?;
+    let Kind::Htb(htb) = &mut qdisc.kind else { return Err(RequestError::errno(EOPNOTSUPP)) };
     if let Some(estimator) = named.attributes.get(TCA_RATE) {
         let text = "Rate estimators of classes are not supported by this router";
-        return Err(Refusal::new(EOPNOTSUPP, text).at(estimator.offset));
+        return Err(RequestError::new(EOPNOTSUPP, text).at(estimator.offset));
     }
     let options = named.attributes.get(TCA_OPTIONS);
     let changed = htb.change(named.qdisc, named.class, named.parent, options, link)?;
@@ -104,12 +104,12 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     router.tc.generation += 1;
     router.publish_qdiscs(link.index);
     let warning = changed.warning;
-    router.tell_class(Cause::from(request), &named, RTM_NEWTCLASS, warning.as_deref());
+    router.notify_class(Cause::from(request), &named, RTM_NEWTCLASS, warning.as_deref());
     Ok(warning.map_or(Outcome::Done, |text| Outcome::Warning(text.into())))
 }
 
 /// `RTM_DELTCLASS`.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let named = named(router, request)?;
     named.must_be()?;
     let link = &named.link;
@@ -120,8 +120,8 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
         gone = router.class_message(&named);
     }
     let control = router.tc.links.entry(link.index).or_default();
-    let qdisc = control.lookup_mut(named.qdisc).ok_or(Refusal::errno(ENOENT))?;
-    let Kind::Htb(htb) = &mut qdisc.kind else { return Err(Refusal::errno(EOPNOTSUPP)) };
+    let qdisc = control.lookup_mut(named.qdisc).ok_or(RequestError::errno(ENOENT))?;
+    let Kind::Htb(htb) = &mut qdisc.kind else { return Err(RequestError::errno(EOPNOTSUPP)) };
     let changed = htb.delete(named.class, used, link)?;
     control.freed.extend(changed.queue);
     control.free_leaf(changed.removed);
@@ -133,10 +133,14 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
 }
 
 /// `RTM_GETTCLASS` for one.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let named = named(router, request)?;
     named.must_be()?;
-    let qdisc = router.own_qdisc(named.link.index, named.qdisc).ok_or(Refusal::errno(ENOENT))?;
+    let qdisc = router.own_qdisc(named.link.index, named.qdisc).ok_or(RequestError::errno(ENOENT))?;
     replies.message(RTM_NEWTCLASS, 0, request.reply_to(), |reply| {
         router.write_class(reply, &named.link, qdisc, named.class);
     })?;
@@ -144,7 +148,7 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
 }
 
 impl Router {
-    fn tell_class(&mut self, cause: Cause, named: &Named<'_>, kind: u16, warning: Option<&str>) {
+    fn notify_class(&mut self, cause: Cause, named: &Named<'_>, kind: u16, warning: Option<&str>) {
         if !self.events.heard(cause, GROUP) {
             return;
         }
@@ -215,7 +219,7 @@ struct Classes {
 }
 
 /// `RTM_GETTCLASS` for many.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let Ok(header) = request.fixed::<HEADER>() else {
         return Ok(Outcome::Dump(Box::new(Classes { link: 0, parent: 0, written: 0 })));
     };
@@ -225,7 +229,7 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
 }
 
 impl Dump for Classes {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let (Some(link), Some(control)) = (router.links.get(self.link), router.tc.get(self.link)) else {
             return Ok(More::No);
         };

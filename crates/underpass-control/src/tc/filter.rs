@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use libc::EINVAL;
 use underpass_engine::counters::{CounterId, TcCount, TcCounterId};
 use underpass_engine::tables::HookId;
-use underpass_netlink::{Attribute, Refusal, tc};
+use underpass_netlink::{Attribute, RequestError, tc};
 
 use crate::Router;
 use crate::tc::action::{Context, Exts};
@@ -136,7 +136,7 @@ const LINUX_ONLY: [&str; 5] = ["bpf", "cgroup", "flow", "route", "tcindex"];
 
 impl Classifier {
     /// A classifier of a kind, without filters.
-    fn new(kind: &str, router: &mut Router, name: PriorityName, qdisc: u32) -> Result<Self, Refusal> {
+    fn new(kind: &str, router: &mut Router, name: PriorityName, qdisc: u32) -> Result<Self, RequestError> {
         Ok(match kind {
             "u32" => Self::U32(router.new_root(name, qdisc)?),
             "basic" => Self::Basic(basic::Filters::default()),
@@ -145,9 +145,9 @@ impl Classifier {
             "fw" => Self::Fw(fw::Filters::default()),
             _ if LINUX_ONLY.contains(&kind) => {
                 let message = format!("Classifier \"{kind}\" is not supported by this router");
-                return Err(Refusal::with_text(libc::EOPNOTSUPP, message));
+                return Err(RequestError::with_text(libc::EOPNOTSUPP, message));
             }
-            _ => return Err(Refusal::new(libc::ENOENT, "TC classifier not found")),
+            _ => return Err(RequestError::new(libc::ENOENT, "TC classifier not found")),
         })
     }
 
@@ -421,12 +421,13 @@ impl Router {
     }
 
     /// The link that a filter wants packets to come in by. Linux: `tcf_change_indev`.
-    fn input_link(&self, name: Option<&str>) -> Result<Option<u32>, Refusal> {
+    fn input_link(&self, name: Option<&str>) -> Result<Option<u32>, RequestError> {
         let Some(name) = name else { return Ok(None) };
         if name.len() >= libc::IFNAMSIZ {
-            return Err(Refusal::new(EINVAL, "Interface name too long"));
+            return Err(RequestError::new(EINVAL, "Interface name too long"));
         }
-        let link = self.links.named(name).ok_or(Refusal::new(libc::ENODEV, "Network device not found"))?;
+        let link =
+            self.links.named(name).ok_or(RequestError::new(libc::ENODEV, "Network device not found"))?;
         Ok(Some(link.index))
     }
 
@@ -437,6 +438,6 @@ impl Router {
 }
 
 /// Whether a filter is for hardware alone, which the router has not. Linux says so of links without any.
-fn refuse_skip_sw(flags: u32) -> Result<(), Refusal> {
-    if flags & tc::SKIP_SW != 0 { Err(Refusal::errno(libc::EOPNOTSUPP)) } else { Ok(()) }
+fn refuse_skip_sw(flags: u32) -> Result<(), RequestError> {
+    if flags & tc::SKIP_SW != 0 { Err(RequestError::errno(libc::EOPNOTSUPP)) } else { Ok(()) }
 }

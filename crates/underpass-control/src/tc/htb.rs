@@ -6,7 +6,7 @@ use libc::{EBUSY, EINVAL};
 use underpass_engine::counters::QueueId;
 use underpass_engine::tables::{self, FifoLimit, HTB_DEPTH, HTB_PRIORITIES, QuantumWarning};
 use underpass_netlink::tc::htb as codec;
-use underpass_netlink::{Attribute, Refusal, tc};
+use underpass_netlink::{Attribute, RequestError, tc};
 
 use super::kind::config;
 use super::leaf::Leaf;
@@ -94,7 +94,7 @@ impl Htb {
         parent: u32,
         options: Option<Attribute<'_>>,
         link: &Link,
-    ) -> Result<Changed, Refusal> {
+    ) -> Result<Changed, RequestError> {
         let mut wanted = codec::HtbClass::parse(options)?;
         wanted.priority = wanted.priority.min(HTB_PRIORITIES as u32 - 1);
         let asked = wanted.quantum;
@@ -112,12 +112,12 @@ impl Htb {
             return Ok(changed);
         }
         if id == 0 || tc::major(id) != handle {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         let above = self.classes.get(&parent).and_then(|parent| parent.parent);
         let above = above.and_then(|above| self.classes.get(&above));
         if above.is_some_and(|above| above.level < 2) {
-            return Err(Refusal::new(EINVAL, "sch_htb: tree is too deep"));
+            return Err(RequestError::new(EINVAL, "sch_htb: tree is too deep"));
         }
         let top = above.map_or(HTB_DEPTH as u32, |above| above.level);
         if let Some(parent) = self.classes.get_mut(&parent)
@@ -139,9 +139,9 @@ impl Htb {
     ///
     /// # Errors
     /// `EBUSY` if it has others below it or is used.
-    pub fn delete(&mut self, id: u32, used: bool, link: &Link) -> Result<Changed, Refusal> {
+    pub fn delete(&mut self, id: u32, used: bool, link: &Link) -> Result<Changed, RequestError> {
         if used || self.classes.values().any(|class| class.parent == Some(id)) {
-            return Err(Refusal::new(EBUSY, "HTB class in use"));
+            return Err(RequestError::new(EBUSY, "HTB class in use"));
         }
         self.order.remove(id);
         let Some(class) = self.classes.remove(&id) else { return Ok(Changed::default()) };

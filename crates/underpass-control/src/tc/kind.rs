@@ -4,7 +4,7 @@ use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use underpass_engine::qos::{LinkLayer, Rate, RateConfig};
 use underpass_engine::tables::FifoLimit;
 use underpass_netlink::tc::{self, TCA_OPTIONS, fq_codel, htb, queue, rate, tbf};
-use underpass_netlink::{Attribute, Refusal, Reply};
+use underpass_netlink::{Attribute, Reply, RequestError};
 
 use super::htb::Htb;
 use super::leaf::Leaf;
@@ -63,13 +63,13 @@ pub(super) const fn config(rate: &tc::Rate) -> RateConfig {
     }
 }
 
-fn parse_tbf(options: Option<Attribute<'_>>) -> Result<Box<tbf::Tbf>, Refusal> {
+fn parse_tbf(options: Option<Attribute<'_>>) -> Result<Box<tbf::Tbf>, RequestError> {
     let time = |rate: &tc::Rate, bytes| Rate::new(config(rate)).nanos(bytes);
     let length = |rate: &tc::Rate, nanos| config(rate).bytes(nanos);
     tbf::Tbf::parse(options, time, length).map(Box::new)
 }
 
-const UNKNOWN: Refusal = Refusal::new(ENOENT, "Specified qdisc kind is unknown");
+const UNKNOWN: RequestError = RequestError::new(ENOENT, "Specified qdisc kind is unknown");
 
 impl Kind {
     /// Makes a qdisc of a request for a place on a link.
@@ -81,7 +81,7 @@ impl Kind {
         options: Option<Attribute<'_>>,
         parent: u32,
         link: &Link,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, RequestError> {
         let name = name.map(|name| name.text());
         let name = name.as_deref().unwrap_or_default();
         let known = ["noqueue", "pfifo", "bfifo", "pfifo_fast", "prio", "tbf", "htb", "fq_codel"];
@@ -93,10 +93,10 @@ impl Kind {
         };
         match hook {
             Some(hook) if parent == tc::INGRESS => return Ok(hook),
-            Some(_) => return Err(Refusal::errno(EOPNOTSUPP)),
+            Some(_) => return Err(RequestError::errno(EOPNOTSUPP)),
             None if parent == tc::INGRESS => {
                 let text = "Specified parent ID is reserved for ingress and clsact Qdiscs";
-                return Err(Refusal::new(EINVAL, text));
+                return Err(RequestError::new(EINVAL, text));
             }
             None => {}
         }
@@ -136,12 +136,12 @@ impl Kind {
     ///
     /// # Errors
     /// `EINVAL` for a kind that Linux cannot change; what Linux says of options.
-    pub fn change(&mut self, options: Attribute<'_>, link: &Link) -> Result<Change, Refusal> {
+    pub fn change(&mut self, options: Attribute<'_>, link: &Link) -> Result<Change, RequestError> {
         let mut change = Change::default();
         match self {
             Self::Ingress | Self::Clsact | Self::Noqueue | Self::PfifoFast | Self::Htb(_) => {
                 let text = "Change operation not supported by specified qdisc";
-                return Err(Refusal::new(EINVAL, text));
+                return Err(RequestError::new(EINVAL, text));
             }
             Self::Fifo(limit) => {
                 let wanted = queue::parse_limit(Some(options))?.unwrap_or_default();

@@ -3,7 +3,7 @@
 use libc::{EINVAL, EOPNOTSUPP};
 use underpass_engine::counters::QueueId;
 use underpass_engine::tables::FifoLimit;
-use underpass_netlink::{Refusal, tc};
+use underpass_netlink::{RequestError, tc};
 
 use super::parent::Point;
 use super::{Kind, Qdisc};
@@ -94,9 +94,9 @@ impl Qdisc {
     ///
     /// # Errors
     /// `EINVAL` if the class has others below it, `EOPNOTSUPP` if there are never qdiscs in classes of this one.
-    pub fn graft(&mut self, class: u32, link: &Link, new: Option<u32>) -> Result<Option<Leaf>, Refusal> {
+    pub fn graft(&mut self, class: u32, link: &Link, new: Option<u32>) -> Result<Option<Leaf>, RequestError> {
         let of_link = Leaf::queue(FifoLimit::Packets(link.tx_queue_len));
-        let unsupported = Refusal::errno(EOPNOTSUPP);
+        let unsupported = RequestError::errno(EOPNOTSUPP);
         let (place, own) = match &mut self.kind {
             Kind::Prio { bands, .. } => (bands.get_mut(band(class)), of_link),
             Kind::Tbf { child, .. } => (Some(child), Leaf::queue(Leaf::NOTHING)),
@@ -106,7 +106,7 @@ impl Qdisc {
             }
             _ => return Err(unsupported),
         };
-        let place = place.ok_or(Refusal::errno(EINVAL))?;
+        let place = place.ok_or(RequestError::errno(EINVAL))?;
         Ok(Some(std::mem::replace(place, new.map_or(own, Leaf::Qdisc))))
     }
 }

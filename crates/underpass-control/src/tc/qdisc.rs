@@ -6,7 +6,7 @@ use underpass_netlink::tc::{
     self, GROUP, HEADER, Header, POLICY, TCA_DUMP_INVISIBLE, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD,
     TCA_INGRESS_BLOCK, TCA_KIND, TCA_OPTIONS, TCA_RATE, TCA_STAB,
 };
-use underpass_netlink::{Attributes, Refusal, Replies, Reply, Validate};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate};
 
 use super::kind::limited;
 use super::parent::{Block, EGRESS_OF_VRF, Point};
@@ -39,17 +39,17 @@ struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn parse(router: &Router, request: &Request<'a>) -> Result<Self, Refusal> {
+    fn parse(router: &Router, request: &Request<'a>) -> Result<Self, RequestError> {
         let (header, attributes) = request.parse::<HEADER, 17>(&POLICY, Validate::Liberal)?;
         let header = Header::read(&header);
-        let link = router.links.get(header.link).ok_or(Refusal::errno(ENODEV))?.clone();
+        let link = router.links.get(header.link).ok_or(RequestError::errno(ENODEV))?.clone();
         Ok(Self { header, attributes, link })
     }
 
     /// Refuses a kind other than that of the qdisc that is there.
-    fn same_kind(&self, kind: &str) -> Result<(), Refusal> {
+    fn same_kind(&self, kind: &str) -> Result<(), RequestError> {
         match self.attributes.get(TCA_KIND) {
-            Some(wanted) if wanted.text() != kind => Err(Refusal::new(EINVAL, "Invalid qdisc name")),
+            Some(wanted) if wanted.text() != kind => Err(RequestError::new(EINVAL, "Invalid qdisc name")),
             _ => Ok(()),
         }
     }
@@ -66,12 +66,12 @@ impl Router {
     }
 
     /// What is in a class. Linux: `qdisc_leaf`.
-    fn named_leaf(&self, link: u32, parent: &Qdisc, class: u32) -> Result<Named<'_>, Refusal> {
+    fn named_leaf(&self, link: u32, parent: &Qdisc, class: u32) -> Result<Named<'_>, RequestError> {
         if !parent.kind.classful() {
-            return Err(Refusal::new(EOPNOTSUPP, "Parent qdisc is not classful"));
+            return Err(RequestError::new(EOPNOTSUPP, "Parent qdisc is not classful"));
         }
         if !parent.has_class(class) {
-            return Err(Refusal::new(ENOENT, "Specified class not found"));
+            return Err(RequestError::new(ENOENT, "Specified class not found"));
         }
         Ok(match parent.leaf(class) {
             None => Named::Nothing,
@@ -94,7 +94,7 @@ impl Router {
 }
 
 /// `RTM_NEWQDISC`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(router, request)?;
     if wanted.header.parent == tc::INGRESS {
         router.tc.links.entry(wanted.header.link).or_default().hooked = true;
@@ -113,11 +113,11 @@ enum Place {
     Create,
 }
 
-fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Place, Refusal> {
+fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Place, RequestError> {
     let Header { link, handle, parent, .. } = wanted.header;
     if parent == 0 {
         if handle == 0 {
-            return Err(Refusal::new(EINVAL, "Handle cannot be zero"));
+            return Err(RequestError::new(EINVAL, "Handle cannot be zero"));
         }
         return changeable(request, wanted, router.own_qdisc(link, handle));
     }
@@ -125,7 +125,7 @@ fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<
         tc::ROOT | tc::INGRESS => router.named_top(link, parent),
         _ => {
             let qdisc = router.own_qdisc(link, tc::major(parent));
-            let qdisc = qdisc.ok_or(Refusal::new(ENOENT, "Failed to find specified qdisc"))?;
+            let qdisc = qdisc.ok_or(RequestError::new(ENOENT, "Failed to find specified qdisc"))?;
             router.named_leaf(link, qdisc, parent)?
         }
     };
@@ -142,48 +142,52 @@ fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<
         return may_create(request);
     }
     if there.is_some() && !request.replace() {
-        return Err(Refusal::new(EEXIST, "NLM_F_REPLACE needed to override"));
+        return Err(RequestError::new(EEXIST, "NLM_F_REPLACE needed to override"));
     }
     if tc::minor(handle) != 0 {
-        return Err(Refusal::new(EINVAL, "Invalid minor handle"));
+        return Err(RequestError::new(EINVAL, "Invalid minor handle"));
     }
     let Some(elsewhere) = router.own_qdisc(link, handle) else { return may_create(request) };
     if elsewhere.parent != parent {
-        return Err(Refusal::new(EINVAL, "Cannot move an existing qdisc to a different parent"));
+        return Err(RequestError::new(EINVAL, "Cannot move an existing qdisc to a different parent"));
     }
     if request.exclusive() {
-        return Err(Refusal::new(EEXIST, "Exclusivity flag on, cannot override"));
+        return Err(RequestError::new(EEXIST, "Exclusivity flag on, cannot override"));
     }
     wanted.same_kind(elsewhere.kind.name())?;
     if elsewhere.kind.is_hook() {
-        return Err(Refusal::new(EINVAL, "Cannot regraft ingress or clsact Qdiscs"));
+        return Err(RequestError::new(EINVAL, "Cannot regraft ingress or clsact Qdiscs"));
     }
     // It would be where it is already.
     Ok(Place::Change(handle))
 }
 
-fn changeable(request: &Request<'_>, wanted: &Wanted<'_>, qdisc: Option<&Qdisc>) -> Result<Place, Refusal> {
-    let qdisc = qdisc.ok_or(Refusal::new(ENOENT, "Specified qdisc not found"))?;
+fn changeable(
+    request: &Request<'_>,
+    wanted: &Wanted<'_>,
+    qdisc: Option<&Qdisc>,
+) -> Result<Place, RequestError> {
+    let qdisc = qdisc.ok_or(RequestError::new(ENOENT, "Specified qdisc not found"))?;
     if request.exclusive() {
-        return Err(Refusal::new(EEXIST, "Exclusivity flag on, cannot modify"));
+        return Err(RequestError::new(EEXIST, "Exclusivity flag on, cannot modify"));
     }
     wanted.same_kind(qdisc.kind.name())?;
     Ok(Place::Change(qdisc.handle))
 }
 
-fn may_create(request: &Request<'_>) -> Result<Place, Refusal> {
+fn may_create(request: &Request<'_>) -> Result<Place, RequestError> {
     let text = "Qdisc not found. To create specify NLM_F_CREATE flag";
-    if request.create() { Ok(Place::Create) } else { Err(Refusal::new(ENOENT, text)) }
+    if request.create() { Ok(Place::Create) } else { Err(RequestError::new(ENOENT, text)) }
 }
 
 /// Refuses what this router does not do with any qdisc.
-fn unsupported(wanted: &Wanted<'_>) -> Result<(), Refusal> {
+fn unsupported(wanted: &Wanted<'_>) -> Result<(), RequestError> {
     for (kind, text) in [
         (TCA_STAB, "Size tables are not supported by this router"),
         (TCA_RATE, "Rate estimators of qdiscs are not supported by this router"),
     ] {
         if let Some(attribute) = wanted.attributes.get(kind) {
-            return Err(Refusal::new(EOPNOTSUPP, text).at(attribute.offset));
+            return Err(RequestError::new(EOPNOTSUPP, text).at(attribute.offset));
         }
     }
     Ok(())
@@ -194,13 +198,13 @@ fn change(
     request: &Request<'_>,
     wanted: &Wanted<'_>,
     handle: u32,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, RequestError> {
     unsupported(wanted)?;
     let Header { link: index, parent, .. } = wanted.header;
     let link = &wanted.link;
     if let Some(options) = wanted.attributes.get(TCA_OPTIONS) {
         let control = router.tc.links.entry(index).or_default();
-        let qdisc = control.lookup_mut(handle).ok_or(Refusal::errno(ENOENT))?;
+        let qdisc = control.lookup_mut(handle).ok_or(RequestError::errno(ENOENT))?;
         let changed = qdisc.kind.change(options, link)?;
         for leaf in changed.removed {
             control.free_leaf(Some(leaf));
@@ -214,11 +218,11 @@ fn change(
         router.publish_qdiscs(index);
     }
     let qdisc = router.own_qdisc(index, handle).cloned();
-    router.tell_qdisc(Cause::from(request), link, parent, None, qdisc.as_ref());
+    router.notify_qdisc(Cause::from(request), link, parent, None, qdisc.as_ref());
     Ok(Outcome::Done)
 }
 
-fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, Refusal> {
+fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, RequestError> {
     let Header { link: index, handle: wish, parent, .. } = wanted.header;
     unsupported(wanted)?;
     let supported = match wanted.link.kind {
@@ -232,22 +236,22 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
             LinkKind::Loopback => "Traffic control at lo is not supported by this router",
             _ => "A root qdisc at a VRF is not supported by this router",
         };
-        return Err(Refusal::new(EOPNOTSUPP, text));
+        return Err(RequestError::new(EOPNOTSUPP, text));
     }
     let options = wanted.attributes.get(TCA_OPTIONS);
     let kind = Kind::parse(wanted.attributes.get(TCA_KIND), options, parent, &wanted.link)?;
     let blocks = shared_blocks(wanted)?;
     if blocks[1].is_some() && wanted.link.vrf_table().is_some() {
-        return Err(Refusal::new(EOPNOTSUPP, EGRESS_OF_VRF));
+        return Err(RequestError::new(EOPNOTSUPP, EGRESS_OF_VRF));
     }
     if blocks[0].is_some() && blocks[0] == blocks[1] {
-        return Err(Refusal::new(EBUSY, "block dev insert failed"));
+        return Err(RequestError::new(EBUSY, "block dev insert failed"));
     }
     let handle = match wish {
         _ if kind.is_hook() => tc::HOOK,
         0 => {
             let text = "Maximum number of qdisc handles was exceeded";
-            router.tc.free_handle(index).ok_or(Refusal::new(ENOSPC, text))?
+            router.tc.free_handle(index).ok_or(RequestError::new(ENOSPC, text))?
         }
         wish => wish,
     };
@@ -263,7 +267,7 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
 }
 
 /// The blocks that a new hook shares. Linux: `qdisc_block_indexes_set`.
-fn shared_blocks(wanted: &Wanted<'_>) -> Result<[Option<u32>; 2], Refusal> {
+fn shared_blocks(wanted: &Wanted<'_>) -> Result<[Option<u32>; 2], RequestError> {
     let kind = wanted.attributes.get(TCA_KIND).map(|kind| kind.text());
     let kind = kind.as_deref().unwrap_or_default();
     let mut blocks = [None; 2];
@@ -283,8 +287,8 @@ fn shared_blocks(wanted: &Wanted<'_>) -> Result<[Option<u32>; 2], Refusal> {
     ]) {
         *block = wanted.attributes.get(attribute).map(|block| block.u32());
         match block {
-            Some(0) => return Err(Refusal::new(EINVAL, zero)),
-            Some(_) if !kinds.contains(&kind) => return Err(Refusal::new(EOPNOTSUPP, unshared)),
+            Some(0) => return Err(RequestError::new(EINVAL, zero)),
+            Some(_) if !kinds.contains(&kind) => return Err(RequestError::new(EOPNOTSUPP, unshared)),
             _ => {}
         }
     }
@@ -292,14 +296,14 @@ fn shared_blocks(wanted: &Wanted<'_>) -> Result<[Option<u32>; 2], Refusal> {
 }
 
 /// `RTM_DELQDISC`.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(router, request)?;
     let (named, parent) = (asked(router, &wanted)?, wanted.header.parent);
     if parent == 0 {
-        return Err(Refusal::new(EINVAL, "Classid cannot be zero"));
+        return Err(RequestError::new(EINVAL, "Classid cannot be zero"));
     }
     if matches!(named, Named::Default) {
-        return Err(Refusal::new(ENOENT, "Cannot delete qdisc with handle of zero"));
+        return Err(RequestError::new(ENOENT, "Cannot delete qdisc with handle of zero"));
     }
     // At `ffff:` with nothing in it, Linux deletes the hook itself.
     let hook = matches!(&named, Named::Own(qdisc) if qdisc.kind.is_hook());
@@ -309,7 +313,11 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
 }
 
 /// `RTM_GETQDISC` for one.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(router, request)?;
     let (named, parent, link) = (asked(router, &wanted)?, wanted.header.parent, &wanted.link);
     let default = Router::default_qdisc(link).filter(|_| parent == tc::ROOT);
@@ -322,12 +330,12 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
 }
 
 /// The qdisc that a request to show or delete one names.
-fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, Refusal> {
+fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, RequestError> {
     let Header { link, handle, parent, .. } = wanted.header;
     let named = match parent {
         0 => match router.own_qdisc(link, handle) {
             Some(qdisc) => Named::Own(qdisc),
-            None => return Err(Refusal::new(ENOENT, "Failed to find qdisc with specified handle")),
+            None => return Err(RequestError::new(ENOENT, "Failed to find qdisc with specified handle")),
         },
         tc::ROOT => router.named_top(link, parent),
         _ if tc::major(parent) == tc::HOOK => {
@@ -342,19 +350,19 @@ fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, Refus
         _ => match router.own_qdisc(link, tc::major(parent)) {
             Some(qdisc) => router.named_leaf(link, qdisc, parent)?,
             None => {
-                return Err(Refusal::new(ENOENT, "Failed to find qdisc with specified classid"));
+                return Err(RequestError::new(ENOENT, "Failed to find qdisc with specified classid"));
             }
         },
     };
     let (its_handle, kind) = match &named {
         Named::Nothing => {
-            return Err(Refusal::new(ENOENT, "Cannot find specified qdisc on specified device"));
+            return Err(RequestError::new(ENOENT, "Cannot find specified qdisc on specified device"));
         }
         Named::Default => (0, Router::default_qdisc(&wanted.link).map_or("noop", |kind| kind.name())),
         Named::Own(qdisc) => (qdisc.handle, qdisc.kind.name()),
     };
     if handle != 0 && handle != its_handle {
-        return Err(Refusal::new(EINVAL, "Invalid handle"));
+        return Err(RequestError::new(EINVAL, "Invalid handle"));
     }
     wanted.same_kind(kind)?;
     Ok(named)
@@ -363,19 +371,25 @@ fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, Refus
 impl Router {
     /// Puts a qdisc into a place, or leaves the place to what it has by itself; what was there is no more. Linux:
     /// `qdisc_graft`.
-    fn graft(&mut self, cause: Cause, link: &Link, parent: u32, new: Option<Qdisc>) -> Result<(), Refusal> {
+    fn graft(
+        &mut self,
+        cause: Cause,
+        link: &Link,
+        parent: u32,
+        new: Option<Qdisc>,
+    ) -> Result<(), RequestError> {
         let control = self.tc.links.entry(link.index).or_default();
         let handle = new.as_ref().map(|new| new.handle);
         let old = match parent {
             tc::ROOT => std::mem::replace(&mut control.root, handle).map(Leaf::Qdisc),
             tc::INGRESS => None,
             _ => {
-                let under = control.lookup_mut(tc::major(parent)).ok_or(Refusal::errno(ENOENT))?;
+                let under = control.lookup_mut(tc::major(parent)).ok_or(RequestError::errno(ENOENT))?;
                 if !under.has_class(parent) {
-                    return Err(Refusal::new(ENOENT, "Specified class not found"));
+                    return Err(RequestError::new(ENOENT, "Specified class not found"));
                 }
                 if new.as_ref().is_some_and(|new| new.kind == Kind::Noqueue) {
-                    return Err(Refusal::new(EINVAL, "Cannot assign noqueue to a class"));
+                    return Err(RequestError::new(EINVAL, "Cannot assign noqueue to a class"));
                 }
                 under.graft(parent, link, handle)?
             }
@@ -399,7 +413,7 @@ impl Router {
         }
         self.tc.generation += 1;
         self.publish_qdiscs(link.index);
-        self.tell_qdisc(cause, link, parent, old.as_ref(), new.as_ref());
+        self.notify_qdisc(cause, link, parent, old.as_ref(), new.as_ref());
         if parent == tc::INGRESS && old.is_some() {
             self.forget_filters_of_hook(link.index);
         }
@@ -408,7 +422,7 @@ impl Router {
     }
 
     /// Tells those who listen of a qdisc that is there, or no more, or in the place of another.
-    fn tell_qdisc(
+    fn notify_qdisc(
         &mut self,
         cause: Cause,
         link: &Link,
@@ -474,18 +488,18 @@ struct Qdiscs {
 }
 
 /// `RTM_GETQDISC` for many.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (header, attributes) = request.parse::<HEADER, 17>(&POLICY, Validate::Liberal)?;
     if let Some(invisible) = attributes.get(TCA_DUMP_INVISIBLE) {
         let text = "Queues of classes without a qdisc are not shown by this router";
-        return Err(Refusal::new(EOPNOTSUPP, text).at(invisible.offset));
+        return Err(RequestError::new(EOPNOTSUPP, text).at(invisible.offset));
     }
     let link = Header::read(&header).link;
     Ok(Outcome::Dump(Box::new(Qdiscs { link, place: (0, 0) })))
 }
 
 impl Dump for Qdiscs {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let (before, written) = self.place;
         let Some(link) = router.links.after(before) else { return Ok(More::No) };
         let index = link.index;

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST};
 use nix::errno::Errno;
 use underpass_netlink::reply::{Address, Reply, write_message};
-use underpass_netlink::{Refusal, messages};
+use underpass_netlink::{RequestError, messages};
 
 use super::socket::Socket;
 use super::{dump_request, ours};
@@ -42,7 +42,12 @@ impl Asker {
     ///
     /// # Errors
     /// The kernel's answer.
-    pub fn ask(&mut self, kind: u16, flags: u16, write: impl FnOnce(&mut Reply<'_>)) -> Result<(), Refusal> {
+    pub fn ask(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        write: impl FnOnce(&mut Reply<'_>),
+    ) -> Result<(), RequestError> {
         let mut message = Vec::new();
         write_message(&mut message, kind, flags, Address::default(), write)?;
         self.ask_again(&mut message)
@@ -53,11 +58,11 @@ impl Asker {
     ///
     /// # Errors
     /// The kernel's answer.
-    pub fn ask_again(&mut self, message: &mut [u8]) -> Result<(), Refusal> {
-        let system = |errno: Errno| Refusal::errno(errno as i32);
+    pub fn ask_again(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
+        let system = |errno: Errno| RequestError::errno(errno as i32);
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let Some((header, _)) = message.split_first_chunk_mut::<16>() else {
-            return Err(Refusal::errno(libc::EINVAL));
+            return Err(RequestError::errno(libc::EINVAL));
         };
         let flags = u16::from_ne_bytes([header[6], header[7]]) & (NLM_F_CREATE | NLM_F_REPLACE | OTHERS);
         header[6..8].copy_from_slice(&(flags | NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
@@ -73,10 +78,10 @@ impl Asker {
                 }
                 let errno =
                     answer.body().first_chunk().map_or(-libc::EIO, |errno| i32::from_ne_bytes(*errno));
-                return if errno == 0 { Ok(()) } else { Err(Refusal::errno(-errno)) };
+                return if errno == 0 { Ok(()) } else { Err(RequestError::errno(-errno)) };
             }
         }
-        Err(Refusal::errno(libc::EIO))
+        Err(RequestError::errno(libc::EIO))
     }
 
     /// The routes and rules that the router has put into the kernel.
@@ -106,7 +111,7 @@ impl Asker {
     ///
     /// # Errors
     /// The kernel's answer: `ENODEV` or `ENETDOWN`, if the link is gone or down.
-    pub fn resolve(&mut self, link: u32, address: IpAddr) -> Result<(), Refusal> {
+    pub fn resolve(&mut self, link: u32, address: IpAddr) -> Result<(), RequestError> {
         self.ask(libc::RTM_NEWNEIGH, NLM_F_CREATE, |message| {
             let family = if address.is_ipv6() { libc::AF_INET6 } else { libc::AF_INET };
             let mut fixed = [0; 12];

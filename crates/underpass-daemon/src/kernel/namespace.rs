@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{IFF_MULTICAST, IFF_NOARP, RTM_DELLINK, RTM_NEWLINK};
-use underpass_control::{Device, Namespace, Refusal};
+use underpass_control::{Device, Namespace, RequestError};
 use underpass_port::tun::{TunKind, TunPort};
 
 use super::Asker;
@@ -46,7 +46,7 @@ impl Own {
         Ok(Self { asker: Asker::open()?, made })
     }
 
-    fn settle(&mut self, index: u32, device: Device) -> Result<(), Refusal> {
+    fn settle(&mut self, index: u32, device: Device) -> Result<(), RequestError> {
         self.asker.ask(RTM_NEWLINK, 0, |message| {
             let mut header = [0; 16];
             header[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -68,16 +68,16 @@ impl Own {
 }
 
 impl Namespace for Own {
-    fn ask(&mut self, message: &mut [u8]) -> Result<(), Refusal> {
+    fn ask(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
         self.asker.ask_again(message)
     }
 
-    fn make(&mut self, name: &str, device: Device) -> Result<u32, Refusal> {
+    fn make(&mut self, name: &str, device: Device) -> Result<u32, RequestError> {
         let refused = |error: io::Error| match error.raw_os_error() {
             // What a device of another's says to one that wants a queue of it.
-            Some(libc::EBUSY | libc::EINVAL) => Refusal::errno(libc::EEXIST),
-            Some(errno) => Refusal::errno(errno),
-            None => Refusal::errno(libc::EIO),
+            Some(libc::EBUSY | libc::EINVAL) => RequestError::errno(libc::EEXIST),
+            Some(errno) => RequestError::errno(errno),
+            None => RequestError::errno(libc::EIO),
         };
         let kind = match device {
             // Programs look for VRFs among devices of Ethernet, as Linux has them.

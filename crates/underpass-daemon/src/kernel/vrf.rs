@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use libc::{EEXIST, ENETDOWN, ENODEV, ENOENT, ESRCH, RTM_DELROUTE, RTM_DELRULE, RTM_NEWROUTE, RTM_NEWRULE};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use underpass_control::{PROTOCOL, Refusal, Router, Sender, VrfChange, VrfDoor, VrfRoute};
+use underpass_control::{PROTOCOL, RequestError, Router, Sender, VrfChange, VrfDoor, VrfRoute};
 
 use super::{Asker, Kernel};
 
@@ -79,7 +79,7 @@ fn harmless(errno: i32) -> bool {
 }
 
 impl Asker {
-    fn route(&mut self, route: &VrfRoute, add: bool) -> Result<(), Refusal> {
+    fn route(&mut self, route: &VrfRoute, add: bool) -> Result<(), RequestError> {
         let (kind, flags) = if add { (RTM_NEWROUTE, NLM_F_CREATE) } else { (RTM_DELROUTE, 0) };
         let address = route.destination.addr();
         let (family, scope) = match address {
@@ -104,7 +104,7 @@ impl Asker {
         })
     }
 
-    fn rule(&mut self, door: &VrfDoor, add: bool) -> Result<(), Refusal> {
+    fn rule(&mut self, door: &VrfDoor, add: bool) -> Result<(), RequestError> {
         let (kind, flags) = if add { (RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL) } else { (RTM_DELRULE, 0) };
         let families: &[i32] = match door.sender {
             Sender::Bound(_) | Sender::By(_) => &[libc::AF_INET, libc::AF_INET6],

@@ -63,7 +63,7 @@ impl Accounts {
 mod tests {
     use std::cell::RefCell;
 
-    use underpass_engine::{buffer::PortId, counters::Totals, drops::Drop};
+    use underpass_engine::{buffer::PortId, counters::Totals, drops::DropReason};
     use underpass_port::live::Tally;
 
     use super::*;
@@ -73,7 +73,7 @@ mod tests {
             number,
             ports: vec![(PortId(3), Tally { queue_full: count, ..Tally::default() })],
             totals: Totals { received: count, ..Totals::default() },
-            drops: vec![(Drop::NoRoute, count)],
+            drops: vec![(DropReason::NoRoute, count)],
             held: count as usize,
             ..Account::default()
         }

@@ -29,7 +29,7 @@ use super::{
     tracer::{Seen, Spec},
     web::Web,
 };
-use crate::{limits::patiently, road::LinkName, serve::Waker};
+use crate::{limits::patiently, packet_path::LinkName, serve::Waker};
 
 /// How long somebody who asks may take to read the answer, and the control thread to give it.
 pub const PATIENCE: Duration = Duration::from_secs(2);

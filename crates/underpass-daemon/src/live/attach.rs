@@ -180,15 +180,15 @@ impl Attachments {
         if links {
             self.keep_vlans(router);
         }
-        self.follow_hooks(router, workers);
+        self.update_hooks(router, workers);
         // First what the kernel keeps: an address that is new is the kernel's before packets for it come.
         self.keep_addresses(router);
         if links {
-            self.follow_hosts(router, workers, made);
-            self.follow_tunnels(router, workers, made);
+            self.update_hosts(router, workers, made);
+            self.update_tunnels(router, workers, made);
             self.follow_dummies(router, workers);
-            self.follow_links(router, workers, watch);
-            self.follow_slaves(router);
+            self.update_links(router, workers, watch);
+            self.update_slaves(router);
         }
         // Attaching changes links.
         self.seen = Some(state(router));
@@ -200,7 +200,7 @@ impl Attachments {
     }
 
     /// Serves the devices of VRFs that the router has made, and no longer those that are gone.
-    fn follow_hosts(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
+    fn update_hosts(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
         let vrfs: Vec<(u32, String)> = router
             .links()
             .filter(|link| link.vrf_table().is_some() && !self.hosts.contains_key(&link.index))
@@ -219,7 +219,7 @@ impl Attachments {
                 let _ = router.attach(*index, Some(*port));
             }
         }
-        self.follow_host(router, workers);
+        self.update_host(router, workers);
         let gone: Vec<u32> =
             self.hosts.keys().copied().filter(|vrf| *vrf != 0 && router.link(*vrf).is_none()).collect();
         for vrf in gone {
@@ -231,7 +231,7 @@ impl Attachments {
     }
 
     /// Makes the device that stands for the host anew if somebody has deleted it.
-    fn follow_host(&mut self, router: &mut Router, workers: &[Handle]) {
+    fn update_host(&mut self, router: &mut Router, workers: &[Handle]) {
         if let Some(&(index, port)) = self.hosts.get(&0) {
             // Before the kernel has told of it it is no link either.
             if router.link(index).is_some() || !device::is_gone(index, HOST) {
@@ -270,7 +270,7 @@ impl Attachments {
     }
 
     /// Serves the devices of tunnels, and no longer those that are gone.
-    fn follow_tunnels(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
+    fn update_tunnels(&mut self, router: &mut Router, workers: &[Handle], made: &Made) {
         let tunnels: Vec<(u32, tunnel::Kind)> = router
             .links()
             .filter_map(|link| match link.kind {
@@ -320,7 +320,7 @@ impl Attachments {
     }
 
     /// Follows which devices are in VRFs of the router's.
-    fn follow_slaves(&mut self, router: &Router) {
+    fn update_slaves(&mut self, router: &Router) {
         let slaves: BTreeMap<u32, String> = router
             .links()
             .filter(|link| link.master.is_some_and(|master| self.hosts.contains_key(&master)))
@@ -339,7 +339,7 @@ impl Attachments {
         self.slaves = slaves;
     }
 
-    fn follow_links(&mut self, router: &mut Router, workers: &[Handle], watch: &Watch) {
+    fn update_links(&mut self, router: &mut Router, workers: &[Handle], watch: &Watch) {
         let gone: Vec<u32> =
             self.attached.keys().copied().filter(|index| router.link(*index).is_none()).collect();
         gone.into_iter().for_each(|index| self.detach(index, router, workers));
@@ -482,7 +482,7 @@ impl Attachments {
     }
 
     /// Gives workers all frames of the devices whose filters look at what comes in, and of no others.
-    fn follow_hooks(&mut self, router: &mut Router, workers: &[Handle]) {
+    fn update_hooks(&mut self, router: &mut Router, workers: &[Handle]) {
         let attached: Vec<(u32, Arc<Device>)> =
             self.attached.iter().map(|(index, attached)| (*index, Arc::clone(&attached.device))).collect();
         for (index, device) in attached {

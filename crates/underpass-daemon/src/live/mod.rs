@@ -62,7 +62,7 @@ use crate::{
     kernel::Kernel,
     launch,
     limits::Spare,
-    road::LinkName,
+    packet_path::LinkName,
     serve::{self, Host, Server},
 };
 

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use underpass_control::{Refusal, Router};
+use underpass_control::{RequestError, Router};
 use underpass_engine::{tables::LinkId, worker::Unresolved};
 
 use super::worker::{Handle, Order};
@@ -104,7 +104,7 @@ impl Pending {
         link: LinkId,
         router: &Router,
         kernel: &mut Kernel,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestError> {
         if self.0.len() >= LIMIT && !self.0.contains_key(&key) {
             return Ok(());
         }

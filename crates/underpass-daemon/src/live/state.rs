@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use underpass_control::{LinkKind, PolicerCounts, QueueCounts};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 
 use super::{
     Live,
@@ -191,7 +191,7 @@ impl Live {
             meanings: BTreeMap::new(),
             left_out: LeftOut::default(),
         };
-        let occurred = Drop::ALL.iter().filter(|reason| state.stats.drops.contains_key(reason.name()));
+        let occurred = DropReason::ALL.iter().filter(|reason| state.stats.drops.contains_key(reason.name()));
         state.meanings = occurred.map(|reason| (reason.name().into(), reason.meaning().into())).collect();
         state.left_out = LeftOut {
             links: busiest(&mut state.links, |link| link.rx_packets + link.tx_packets),

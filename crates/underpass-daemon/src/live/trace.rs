@@ -1,4 +1,4 @@
-//! Packets that are followed on their roads, for `underpass trace` at a socket beside the router's own.
+//! Packets that are followed on their paths, for `underpass trace` at a socket beside the router's own.
 //!
 //! A client writes one line of JSON, a [`Request`], and gets lines of JSON, each a [`Message`], until it shuts down
 //! its end of the connection or is gone. One client at a time.
@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     limits::patiently,
-    road::{self, LinkName, Names, port_name},
+    packet_path::{self, LinkName, Names, port_name},
 };
 
 /// Longest request: a program of the most instructions in JSON.
@@ -80,17 +80,17 @@ pub enum Message {
     Started,
     /// They are not, because of this.
     Refused(String),
-    /// A packet's road.
-    Road(Box<Road>),
+    /// A packet's path.
+    PacketPath(Box<PacketPath>),
     /// So many packets until now were not followed that should have been.
     Missed(u64),
     /// No more are followed.
     Ended,
 }
 
-/// A packet's road.
+/// A packet's path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Road {
+pub struct PacketPath {
     /// The number of the packet, from 1.
     pub packet: u64,
     /// The worker that carried it.
@@ -114,7 +114,7 @@ pub struct Road {
     pub frames: Vec<Frame>,
 }
 
-/// A step of a road.
+/// A step of a path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// Nanoseconds since the packet came in: steps of one burst have one time.
@@ -220,23 +220,23 @@ impl Following {
 
         let (mut named, mut missed, mut number, mut end) = (Instant::now(), 0, 0, None);
         let told = loop {
-            let road = match seen.recv_timeout(TICK) {
-                Ok(road) => Some(road),
+            let packet_path = match seen.recv_timeout(TICK) {
+                Ok(packet_path) => Some(packet_path),
                 Err(RecvTimeoutError::Timeout) => None,
                 // Every worker has told what it still followed.
                 Err(RecvTimeoutError::Disconnected) => break Ok(()),
             };
             let now = Instant::now();
-            if let Some(road) = road {
-                if let Some(waiting) = spec.waiting.get(road.worker) {
+            if let Some(packet_path) = packet_path {
+                if let Some(waiting) = spec.waiting.get(packet_path.worker) {
                     waiting.fetch_sub(1, Relaxed);
                 }
                 if now.duration_since(named) > NAMES {
                     (names, named) = (self.asking.ask(Question::Links).unwrap_or(names), now);
                 }
                 number += 1;
-                let road = self.describe(number, road, &names, &mut watcher);
-                if let Err(error) = tell(connection, &Message::Road(Box::new(road))) {
+                let packet_path = self.describe(number, packet_path, &names, &mut watcher);
+                if let Err(error) = tell(connection, &Message::PacketPath(Box::new(packet_path))) {
                     break Err(error);
                 }
             }
@@ -265,38 +265,38 @@ impl Following {
         Ok(tell(connection, &Message::Ended)?)
     }
 
-    fn describe(&self, packet: u64, seen: Seen, names: &[LinkName], watcher: &mut Reader) -> Road {
+    fn describe(&self, packet: u64, seen: Seen, names: &[LinkName], watcher: &mut Reader) -> PacketPath {
         let port = |port: PortId| port_name(names, port).to_owned();
-        let mut road = Road {
+        let mut packet_path = PacketPath {
             packet,
             worker: seen.worker,
             time: seen.time,
             port: port(seen.port),
             ended: seen.ended,
-            ..Road::default()
+            ..PacketPath::default()
         };
         {
             let guard = watcher.enter();
             let told = Names { tables: &self.tables, guard: &guard, names };
-            road.steps.extend(seen.steps.iter().map(|step| Step {
+            packet_path.steps.extend(seen.steps.iter().map(|step| Step {
                 after: step.after,
-                step: road::word(&step.event).to_owned(),
-                text: road::line(&step.event, &step.shown, &told),
+                step: packet_path::word(&step.event).to_owned(),
+                text: packet_path::line(&step.event, &step.shown, &told),
             }));
         }
         // What only this has looked at must not keep memory from being freed.
         watcher.idle();
         for step in &seen.steps {
             match step.event {
-                Event::Sent(by) => road.sent.push(port(by)),
-                Event::Delivered(_) => road.delivered = true,
+                Event::Sent(by) => packet_path.sent.push(port(by)),
+                Event::Delivered(_) => packet_path.delivered = true,
                 Event::Dropped(reason) | Event::Icmp(_, _, reason) => {
-                    road.dropped.push(reason.name().to_owned());
+                    packet_path.dropped.push(reason.name().to_owned());
                 }
                 _ => {}
             }
         }
-        road.frames = seen
+        packet_path.frames = seen
             .frames
             .iter()
             .map(|frame| Frame {
@@ -306,7 +306,7 @@ impl Following {
                 hex: hex(&frame.bytes),
             })
             .collect();
-        road
+        packet_path
     }
 }
 

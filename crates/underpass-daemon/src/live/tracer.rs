@@ -1,8 +1,8 @@
 //! What a worker does for somebody who follows packets: it picks those that a filter takes as they come in, and notes
-//! the steps of their roads until they have left, been delivered or been dropped.
+//! the steps of their paths until they have left, been delivered or been dropped.
 //!
 //! A packet that is followed has a number in its [`Tag`](underpass_engine::buffer::Tag), and so has what is made of it:
-//! fragments, copies, errors. While one is on its way, the packets of its worker go step by step, as the common road
+//! fragments, copies, errors. While one is on its way, the packets of its worker go step by step, as the fast path
 //! tells of no steps. A worker that follows nothing asks once a burst whether it is to.
 
 use std::{
@@ -22,14 +22,14 @@ use underpass_engine::{
     worker::Burst,
 };
 
-use crate::road;
+use crate::packet_path;
 
 /// Packets of a worker that are followed or wait to be shown, at a time.
 pub const FOLLOWED: usize = 256;
-/// Steps that are kept of a road, and frames: what goes round in circles has many.
+/// Steps that are kept of a path, and frames: what goes round in circles has many.
 const STEPS: usize = 128;
 const FRAMES: usize = 64;
-/// A road of which nothing was heard for so long is taken to have ended: nanoseconds.
+/// A path of which nothing was heard for so long is taken to have ended: nanoseconds.
 const FORGOTTEN: u64 = 10_000_000_000;
 /// Bits of a packet's number that say its place; the others tell it from those that were there before.
 const PLACE: u32 = FOLLOWED.trailing_zeros();
@@ -43,17 +43,17 @@ pub struct Spec {
     pub port: Option<PortId>,
     /// Whether the frames are wanted too.
     pub frames: bool,
-    /// Only roads that end in a drop are told.
+    /// Only paths that end in a drop are told.
     pub drops: bool,
     /// Packets that a worker follows in a second at most.
     pub rate: u32,
-    /// Roads of each worker that have not been shown yet.
+    /// Paths of each worker that have not been shown yet.
     pub waiting: Vec<AtomicUsize>,
     /// Packets that matched and were not followed.
     pub missed: AtomicU64,
 }
 
-/// A step of a road.
+/// A step of a path.
 #[derive(Debug)]
 pub struct Step {
     /// Nanoseconds since the packet came in.
@@ -77,7 +77,7 @@ pub struct Frame {
     pub bytes: Box<[u8]>,
 }
 
-/// A packet's road, as far as it went.
+/// A packet's path, as far as it went.
 #[derive(Debug)]
 pub struct Seen {
     /// The worker.
@@ -94,7 +94,7 @@ pub struct Seen {
     pub ended: bool,
 }
 
-/// A road that goes on.
+/// A path that goes on.
 struct Followed {
     number: u32,
     /// When the packet came in, and its last step was, by the worker's clock.
@@ -192,20 +192,23 @@ impl Tracer {
         if self.spec.frames {
             seen.frames.push(Frame { after: 0, left: false, port, bytes: packet.bytes().into() });
         }
-        let road = Followed { number, began: self.now, last: self.now, seen, queued: 0, held: None };
+        let packet_path = Followed { number, began: self.now, last: self.now, seen, queued: 0, held: None };
         if let Some(free) = self.places.get_mut(place) {
-            *free = Some(road);
+            *free = Some(packet_path);
             self.taken.push(place);
         }
     }
 
-    /// Ends a burst, or what moved packets on: roads that have ended are told.
+    /// Ends a burst, or what moved packets on: paths that have ended are told.
     pub fn end(&mut self) {
         let (now, mut at) = (self.now, 0);
         while let Some(&place) = self.taken.get(at) {
-            let road = self.places.get(place).and_then(Option::as_ref);
-            let ended = road.is_none_or(|road| road.queued == 0 && road.held.is_none());
-            if ended || road.is_some_and(|road| now.saturating_sub(road.last) > FORGOTTEN) {
+            let packet_path = self.places.get(place).and_then(Option::as_ref);
+            let ended =
+                packet_path.is_none_or(|packet_path| packet_path.queued == 0 && packet_path.held.is_none());
+            if ended
+                || packet_path.is_some_and(|packet_path| now.saturating_sub(packet_path.last) > FORGOTTEN)
+            {
                 self.taken.swap_remove(at);
                 self.tell(place, ended);
             } else {
@@ -216,12 +219,12 @@ impl Tracer {
 
     fn tell(&mut self, place: usize, ended: bool) {
         self.free.push(place);
-        let Some(mut road) = self.places.get_mut(place).and_then(Option::take) else { return };
-        road.seen.ended = ended;
+        let Some(mut packet_path) = self.places.get_mut(place).and_then(Option::take) else { return };
+        packet_path.seen.ended = ended;
         let dropped = |step: &Step| matches!(step.event, Event::Dropped(_) | Event::Icmp(..));
-        let wanted = !self.spec.drops || road.seen.steps.iter().any(dropped);
+        let wanted = !self.spec.drops || packet_path.seen.steps.iter().any(dropped);
         // Nobody listens any more, or there is no room: never a reason to wait.
-        if !wanted || self.sink.try_send(road.seen).is_err() {
+        if !wanted || self.sink.try_send(packet_path.seen).is_err() {
             if let Some(waiting) = self.spec.waiting.get(self.worker) {
                 waiting.fetch_sub(1, Relaxed);
             }
@@ -243,25 +246,25 @@ impl Trace for Tracer {
     fn step(&mut self, event: Event, packet: &Packet) {
         let number = packet.tag().trace;
         let place = (number & (FOLLOWED as u32 - 1)) as usize;
-        let Some(Some(road)) = self.places.get_mut(place).filter(|_| number != 0) else { return };
+        let Some(Some(packet_path)) = self.places.get_mut(place).filter(|_| number != 0) else { return };
         // Another packet's, of long ago.
-        if road.number != number {
+        if packet_path.number != number {
             return;
         }
-        let after = self.now.saturating_sub(road.began);
-        road.last = self.now;
-        if road.held.is_some_and(|since| since != self.turns) {
-            road.held = None;
+        let after = self.now.saturating_sub(packet_path.began);
+        packet_path.last = self.now;
+        if packet_path.held.is_some_and(|since| since != self.turns) {
+            packet_path.held = None;
         }
         match event {
-            Event::Queued(_) => road.queued += 1,
-            Event::Dequeued(_) => road.queued = road.queued.saturating_sub(1),
+            Event::Queued(_) => packet_path.queued += 1,
+            Event::Dequeued(_) => packet_path.queued = packet_path.queued.saturating_sub(1),
             // One of its parts that waited does so no more.
-            Event::Dropped(_) => road.queued = road.queued.saturating_sub(1),
-            Event::Held => road.held = Some(self.turns),
+            Event::Dropped(_) => packet_path.queued = packet_path.queued.saturating_sub(1),
+            Event::Held => packet_path.held = Some(self.turns),
             _ => {}
         }
-        let Seen { steps, frames, .. } = &mut road.seen;
+        let Seen { steps, frames, .. } = &mut packet_path.seen;
         if let Event::Sent(port) = event
             && self.spec.frames
             && frames.len() < FRAMES
@@ -269,7 +272,7 @@ impl Trace for Tracer {
             frames.push(Frame { after, left: true, port, bytes: packet.bytes().into() });
         }
         if steps.len() < STEPS {
-            let shown = road::packet(&event, packet);
+            let shown = packet_path::packet(&event, packet);
             steps.push(Step { after, event, shown });
         }
     }
@@ -279,7 +282,7 @@ impl Trace for Tracer {
 mod tests {
     use std::sync::mpsc::{Receiver, sync_channel};
 
-    use underpass_engine::{bpf::classic::Instruction, buffer::Pool, drops::Drop, tables::LinkId};
+    use underpass_engine::{bpf::classic::Instruction, buffer::Pool, drops::DropReason, tables::LinkId};
 
     use super::*;
 
@@ -354,7 +357,7 @@ mod tests {
         let mut pool = Pool::new(8);
         let mut burst: Burst = [7, 7].map(|first| packet(&mut pool, first)).into_iter().collect();
         tracer.begin(PortId(1), &mut burst, 1);
-        tracer.step(Event::Dropped(Drop::NoRoute), &burst[1]);
+        tracer.step(Event::Dropped(DropReason::NoRoute), &burst[1]);
         tracer.end();
         assert_eq!((seen.try_iter().count(), spec.missed.load(Relaxed)), (1, 0));
         assert_eq!(spec.waiting[0].load(Relaxed), 1);

@@ -23,7 +23,7 @@ use nix::{
 use underpass_engine::{
     buffer::PortId,
     counters::{Counters, Totals},
-    drops::Drop,
+    drops::DropReason,
     tables::{LinkId, Reader, Rewrite, Tables},
     trace::Untraced,
     worker::{Burst, Keeper, Unresolved, Worker},
@@ -96,7 +96,7 @@ pub struct Account {
     /// What became of its packets.
     pub totals: Totals,
     /// Packets that it has dropped, by reason.
-    pub drops: Vec<(Drop, u64)>,
+    pub drops: Vec<(DropReason, u64)>,
     /// Packets that wait for a neighbour or in a qdisc.
     pub held: usize,
     /// Slots for packets that are free, and large ones.
@@ -276,7 +276,7 @@ impl Running {
                 }
             }
             let now = stretch.pause_if_long(Instant::now());
-            self.follow_clock(now);
+            self.update_clock(now);
             if self.turn(now) {
                 quiet = false;
             } else if quiet {
@@ -353,7 +353,7 @@ impl Running {
 
     fn account(&mut self) -> Account {
         let counters = &self.counters;
-        let drops = Drop::ALL.iter().map(|reason| (*reason, counters.dropped(*reason)));
+        let drops = DropReason::ALL.iter().map(|reason| (*reason, counters.dropped(*reason)));
         let mut tallies = self.closed.clone();
         for (id, port) in &mut self.ports {
             *tallies.entry(*id).or_default() += port.tally();
@@ -382,7 +382,7 @@ impl Running {
     }
 
     /// Says what time it is outside, now and then: clocks drift apart, and may be set.
-    fn follow_clock(&mut self, now: Instant) {
+    fn update_clock(&mut self, now: Instant) {
         if self.clock_read.is_some_and(|read| now.duration_since(read) < CLOCK) {
             return;
         }

@@ -42,7 +42,7 @@ pub fn run(router: &Offline, words: &[String]) -> Result<String, String> {
             None => (word.as_str(), None),
         };
         let path = path(name);
-        let fail = |error: underpass_control::Refusal| match error.errno {
+        let fail = |error: underpass_control::RequestError| match error.errno {
             libc::ENOENT => format!("sysctl: cannot stat /proc/sys/{path}: No such file or directory"),
             errno => format!("sysctl: setting key \"{name}\": {}", message(errno)),
         };

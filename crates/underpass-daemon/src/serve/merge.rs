@@ -13,7 +13,7 @@ use std::{
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST};
 use nix::errno::Errno;
-use underpass_control::{Client, Owner, Protocol, Refusal, Replies};
+use underpass_control::{Client, Owner, Protocol, Replies, RequestError};
 use underpass_netlink::{Message, messages};
 
 use super::{
@@ -116,7 +116,7 @@ impl Beside {
                 _ => client.dumping(),
             };
             if dump && busy {
-                let refusal = Refusal::errno(libc::EBUSY);
+                let refusal = RequestError::errno(libc::EBUSY);
                 let (cap, extended) = (client.cap_ack, client.extended_ack);
                 answers.acknowledge(&message, client.port, Err(&refusal), cap, extended);
                 continue;
@@ -135,7 +135,7 @@ impl Beside {
                 self.dump = Some(Dump { sequence: message.sequence, request, filter, done, said: false });
             }
             if let Err(errno) = self.upstream.send(&asked) {
-                let refusal = Refusal::errno(errno as i32);
+                let refusal = RequestError::errno(errno as i32);
                 let (cap, extended) = (client.cap_ack, client.extended_ack);
                 answers.acknowledge(&message, client.port, Err(&refusal), cap, extended);
                 self.dump.take_if(|dump| dump.sequence == message.sequence);

@@ -13,7 +13,7 @@ use std::{
 };
 
 use libc::{EINVAL, EOPNOTSUPP};
-use underpass_control::{Program, Refusal};
+use underpass_control::{Program, RequestError};
 use underpass_engine::bpf::{self, Map, Region};
 
 use crate::protocol::PROGRAM_MAGIC;
@@ -85,7 +85,7 @@ unsafe fn info<T>(fd: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
 ///
 /// # Errors
 /// What the client is told. Linux: `bpf_prog_get_type`; and what this router cannot run.
-pub fn take(program: &OwnedFd, file: OwnedFd) -> Result<Program, Refusal> {
+pub fn take(program: &OwnedFd, file: OwnedFd) -> Result<Program, RequestError> {
     let mut map_ids = [0u32; MAPS];
     let mut about = ProgramInfo {
         map_count: MAPS as u32,
@@ -94,7 +94,7 @@ pub fn take(program: &OwnedFd, file: OwnedFd) -> Result<Program, Refusal> {
     };
     // SAFETY: the kernel writes at most MAPS ids.
     if unsafe { info(program.as_fd(), &mut about) }.is_err() || about.kind != SEG6LOCAL {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     let code = instructions(file, about.id).ok_or(refuse(
         "the instructions of this program are not known: it must be loaded by the sender".to_owned(),
@@ -104,12 +104,12 @@ pub fn take(program: &OwnedFd, file: OwnedFd) -> Result<Program, Refusal> {
     let maps: Result<Vec<_>, _> = ids.iter().map(|id| Ok((*id, map(*id)?))).collect();
     let decoded = bpf::Program::new(&code, maps?).map_err(|unsupported| refuse(unsupported.to_string()))?;
     let loaded =
-        program.try_clone().map_err(|error| Refusal::errno(error.raw_os_error().unwrap_or(EINVAL)))?;
+        program.try_clone().map_err(|error| RequestError::errno(error.raw_os_error().unwrap_or(EINVAL)))?;
     Ok(Program::new(about.id, decoded, Arc::new(loaded)))
 }
 
-fn refuse(why: String) -> Refusal {
-    Refusal::with_text(EOPNOTSUPP, format!("End.BPF: {why}"))
+fn refuse(why: String) -> RequestError {
+    RequestError::with_text(EOPNOTSUPP, format!("End.BPF: {why}"))
 }
 
 /// The instructions in a file that the library has written for the program of this id. `None`: it is another.
@@ -127,7 +127,7 @@ fn instructions(file: OwnedFd, id: u32) -> Option<Vec<u8>> {
 }
 
 /// The map of an id, in memory that is shared with the kernel.
-fn map(id: u32) -> Result<Map, Refusal> {
+fn map(id: u32) -> Result<Map, RequestError> {
     #[repr(C)]
     struct Ask {
         id: u32,

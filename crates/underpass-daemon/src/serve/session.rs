@@ -12,7 +12,7 @@ use nix::{
         socket::{MsgFlags, send},
     },
 };
-use underpass_control::{Client, Notification, Offered, Protocol, Refusal};
+use underpass_control::{Client, Notification, Offered, Protocol, RequestError};
 
 use super::{
     Buffers, PortIds, QUEUE,
@@ -379,7 +379,7 @@ pub fn reply() -> Message {
     Message::new(Kind::Reply, 0, 0, 0)
 }
 
-fn member(joined: Result<(), Refusal>) -> Result<(), Errno> {
+fn member(joined: Result<(), RequestError>) -> Result<(), Errno> {
     joined.map_err(|refusal| Errno::from_raw(refusal.errno))
 }
 

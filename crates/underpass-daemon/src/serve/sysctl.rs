@@ -1,6 +1,6 @@
 //! Variables of `/proc/sys/net`: what the library asks in a program's name.
 
-use underpass_control::{Node, Refusal, Router};
+use underpass_control::{Node, RequestError, Router};
 
 use super::session::reply;
 pub use crate::protocol::sysctl::TEXT;
@@ -59,7 +59,7 @@ pub fn write(router: &mut Router, path: &str, text: &[u8]) -> Message {
         return Message::new(Kind::Done, 0, 0, 0);
     }
     let written = match text.len() > TEXT {
-        true => Err(Refusal::errno(libc::EINVAL)),
+        true => Err(RequestError::errno(libc::EINVAL)),
         false => router.write_sysctl(path, text),
     };
     written.map_or_else(|refusal| refused(refusal.errno), |()| reply())

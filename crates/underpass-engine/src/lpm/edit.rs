@@ -39,7 +39,7 @@ type Path = ArrayVec<Hop, 16>;
 /// Where the way to a prefix ends.
 enum Stop {
     /// The last node of the path owns prefixes of this length.
-    Inside,
+    InnerProtocol,
     /// The last node of the path has no entry for this slot.
     Absent(u8),
     /// At an entry, behind this bit, that is not a node, or a node that the prefix does not lead to.
@@ -73,7 +73,7 @@ impl<A: Address> Lpm<A> {
         }
         let (path, stop) = self.descend(address, len);
         match stop {
-            Stop::Inside => {
+            Stop::InnerProtocol => {
                 let hop = path.last()?;
                 node::prefix(self.arena.view(), hop.at, code(address, hop.base, len))
             }
@@ -122,7 +122,7 @@ impl<A: Address> Lpm<A> {
             let at = entry.at();
             path.push(Hop { link, pos, at, base });
             if len - base < 8 {
-                return (path, Stop::Inside);
+                return (path, Stop::InnerProtocol);
             }
             let slot = (address.window(base) >> 56) as u8;
             if !node::has_own_entry(self.arena.view(), at, slot) {
@@ -258,7 +258,7 @@ impl<A: Address> Edit<'_, A> {
     fn set(&mut self, address: A, len: u8, leaf: u32) -> Option<u32> {
         let (path, stop) = self.table.descend(address, len);
         match stop {
-            Stop::Inside => {
+            Stop::InnerProtocol => {
                 let hop = path.last()?;
                 let code = code(address, hop.base, len);
                 let previous = node::prefix(self.words(), hop.at, code);
@@ -383,7 +383,7 @@ impl<A: Address> Edit<'_, A> {
         let (mut path, stop) = self.table.descend(address, len);
         match stop {
             Stop::Absent(_) => None,
-            Stop::Inside => {
+            Stop::InnerProtocol => {
                 let hop = path.pop()?;
                 let code = code(address, hop.base, len);
                 let previous = node::prefix(self.words(), hop.at, code)?;

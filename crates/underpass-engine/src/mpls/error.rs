@@ -12,23 +12,23 @@ use underpass_packet::mpls::Entry;
 use underpass_packet::{FromBytes, icmp_extension, ipv4, mpls};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::icmp::Error;
 use crate::path::rules;
 use crate::tables::NextHop;
-use crate::worker::metadata::{LABELLED, Road, SWITCHED};
-use crate::worker::verdict::Step;
+use crate::worker::metadata::{LABELLED, PacketMeta, SWITCHED};
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, ipv4_check, ipv6_check};
 
 /// A label stack in wire order.
 pub(crate) type Stack = ArrayVec<u8, { mpls::MAX_DEPTH * Entry::LEN }>;
 
 /// The labels that a packet came in with, as they were; empty if it had none or they are no longer known.
-pub(crate) fn received(road: &Road) -> Stack {
+pub(crate) fn received(meta: &PacketMeta) -> Stack {
     let mut stack = Stack::new();
-    let (at, end) = (road.extra.labels as usize, road.packet.headroom() + road.packet.len());
+    let (at, end) = (meta.extra.labels as usize, meta.packet.headroom() + meta.packet.len());
     if at != 0
-        && let Some(bytes) = road.packet.slot().get(at..end)
+        && let Some(bytes) = meta.packet.slot().get(at..end)
         && let Ok(depth) = mpls::depth(bytes)
     {
         stack.extend(bytes.iter().copied().take(depth * Entry::LEN));
@@ -37,31 +37,31 @@ pub(crate) fn received(road: &Road) -> Stack {
 }
 
 /// Takes the labels off a packet, and what is behind it. `false`: what is below them is no IP packet.
-pub(crate) fn uncover(road: &mut Road) -> bool {
-    road.extra.flags &= !(LABELLED | SWITCHED);
-    let Ok(depth) = mpls::depth(road.packet.bytes()) else { return false };
-    road.packet.pull(depth * Entry::LEN);
-    let bytes = road.packet.bytes();
+pub(crate) fn uncover(meta: &mut PacketMeta) -> bool {
+    meta.extra.flags &= !(LABELLED | SWITCHED);
+    let Ok(depth) = mpls::depth(meta.packet.bytes()) else { return false };
+    meta.packet.pull(depth * Entry::LEN);
+    let bytes = meta.packet.bytes();
     let len = match bytes.first().map(|first| first >> 4) {
         Some(4) => ipv4_check(bytes).ok().map(|checked| checked.len),
         Some(6) => ipv6_check(bytes).ok().map(|checked| checked.len),
         _ => None,
     };
-    len.map(|len| road.packet.truncate(len)).is_some()
+    len.map(|len| meta.packet.truncate(len)).is_some()
 }
 
 /// What becomes of a labelled packet that is too long for `next_hop` once `labels` bytes are in the place of
 /// its first label. `None`: it fits, or is cut into fragments that do. RFC 3032 sections 3.4 and 3.5.
-pub(crate) fn refuse_long(road: &mut Road, next_hop: &NextHop, labels: usize) -> Option<Step> {
+pub(crate) fn refuse_long(meta: &mut PacketMeta, next_hop: &NextHop, labels: usize) -> Option<Verdict> {
     let mtu = (next_hop.mtu as usize + Entry::LEN).saturating_sub(labels);
-    (!road.packet.fits(mtu) && !may_be_cut(road)).then(|| too_long(road, mtu))
+    (!meta.packet.fits(mtu) && !may_be_cut(meta)).then(|| too_long(meta, mtu))
 }
 
 /// The error of a packet that is longer than `mtu`: below its labels there is room for so much less.
-pub(crate) fn too_long(road: &mut Road, mtu: usize) -> Step {
-    let labels = if road.is(LABELLED) { stack_len(&road.packet) } else { 0 };
-    road.extra.argument = mtu.saturating_sub(labels) as u32;
-    Step::error(Drop::TooBig, Error::TooBig)
+pub(crate) fn too_long(meta: &mut PacketMeta, mtu: usize) -> Verdict {
+    let labels = if meta.is(LABELLED) { stack_len(&meta.packet) } else { 0 };
+    meta.extra.argument = mtu.saturating_sub(labels) as u32;
+    Verdict::error(DropReason::TooBig, Error::TooBig)
 }
 
 /// Length of the label stack at the front of a packet.
@@ -70,9 +70,9 @@ pub(crate) fn stack_len(packet: &Packet) -> usize {
 }
 
 /// Whether a packet is IPv4, below labels or not, and may be fragmented.
-pub(crate) fn may_be_cut(road: &Road) -> bool {
-    let labels = if road.is(LABELLED) { stack_len(&road.packet) } else { 0 };
-    let inside = road.packet.bytes().get(labels..).unwrap_or_default();
+pub(crate) fn may_be_cut(meta: &PacketMeta) -> bool {
+    let labels = if meta.is(LABELLED) { stack_len(&meta.packet) } else { 0 };
+    let inside = meta.packet.bytes().get(labels..).unwrap_or_default();
     ipv4_check(inside).is_ok()
         && ipv4::Header::ref_from_prefix(inside).is_ok_and(|(header, _)| !header.dont_fragment())
 }
@@ -95,18 +95,18 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn send_from_path(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         stack: &[u8],
         sender: IpAddr,
-    ) -> Step {
-        let by_route = self.send_generated(view, road, sender);
-        if road.packet.headroom() < stack.len() || has_way(view, road, stack, sender) {
+    ) -> Verdict {
+        let by_route = self.send_generated(view, meta, sender);
+        if meta.packet.headroom() < stack.len() || has_way(view, meta, stack, sender) {
             return by_route;
         }
-        self.finish_generated(view, road, road.ingress);
+        self.finish_generated(view, meta, meta.ingress);
         // Of one class with its labels, it has its own.
-        let own = crate::mpls::class_of(road.packet.bytes()).filter(|_| view.tables.labels().is_uniform());
-        let Ok(front) = road.packet.push(stack.len()) else { return Step::drop(Drop::NoHeadroom) };
+        let own = crate::mpls::class_of(meta.packet.bytes()).filter(|_| view.tables.labels().is_uniform());
+        let Ok(front) = meta.packet.push(stack.len()) else { return Verdict::drop(DropReason::NoHeadroom) };
         for (entry, label) in front.as_chunks_mut().0.iter_mut().zip(stack.as_chunks::<{ Entry::LEN }>().0) {
             *entry = *label;
             if let Some(class) = own {
@@ -115,18 +115,18 @@ impl<const COUNT: bool> Path<COUNT> {
             // RFC 3032 section 2.3.2: it must not run out on the way.
             entry[3] = u8::MAX;
         }
-        road.extra.flags |= LABELLED;
-        Step::Label
+        meta.extra.flags |= LABELLED;
+        Verdict::Label
     }
 }
 
 /// Whether the sender of a packet with these labels is one of this router's own address space, with a route to it.
 /// Below a second label it is not, mostly: that one is of a VPN, or of another router. Nor is it where the label leads
 /// into tables of its own.
-fn has_way(view: &View<'_>, road: &Road, stack: &[u8], sender: IpAddr) -> bool {
+fn has_way(view: &View<'_>, meta: &PacketMeta, stack: &[u8], sender: IpAddr) -> bool {
     let Ok((entry, _)) = Entry::read_from_prefix(stack) else { return true };
-    let instance = road.extra.instance;
+    let instance = meta.extra.instance;
     entry.is_bottom()
         && !crate::mpls::looks_elsewhere(view, stack, entry.label(), instance)
-        && rules::leads(view, road.packet.bytes(), instance, sender)
+        && rules::leads(view, meta.packet.bytes(), instance, sender)
 }

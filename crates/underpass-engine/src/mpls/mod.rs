@@ -16,14 +16,14 @@ use underpass_packet::{IntoBytes, ethernet};
 
 use crate::buffer::PortId;
 use crate::counters::{Counters, MplsCount};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::flow;
 use crate::mpls::push::{pushed_class, ttl_of};
 use crate::tables::{Action, LabelAction, LinkId, LookupId, NextHop, Push, Switch, SwitchTo};
-use crate::worker::metadata::{LABELLED, Road};
+use crate::worker::metadata::{LABELLED, PacketMeta};
 use crate::worker::rewrite::{ETHERNET, FastVerdict};
 use crate::worker::transmit::Transmit;
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 /// The EtherType of labelled packets.
@@ -56,17 +56,17 @@ impl Labelled {
 impl<const COUNT: bool> Path<COUNT> {
     /// Counts a packet of a frame with labels that no label was looked up for.
     #[cold]
-    pub(crate) fn count_unlooked(&self, road: &Road, reason: Drop) {
+    pub(crate) fn count_unlooked(&self, meta: &PacketMeta, reason: DropReason) {
         let mut count =
-            MplsCount { rx_packets: 1, rx_bytes: road.packet.len() as u64, ..MplsCount::default() };
+            MplsCount { rx_packets: 1, rx_bytes: meta.packet.len() as u64, ..MplsCount::default() };
         match reason {
-            Drop::MplsOff if !road.is(LABELLED) => count.rx_dropped = 1,
-            Drop::GroupFrame if road.link_layer().is_some_and(|frame| frame[12..] == MPLS) => {
+            DropReason::MplsOff if !meta.is(LABELLED) => count.rx_dropped = 1,
+            DropReason::GroupFrame if meta.link_layer().is_some_and(|frame| frame[12..] == MPLS) => {
                 count.rx_errors = 1;
             }
             _ => return,
         }
-        self.counters.add_mpls(road.ingress, count);
+        self.counters.add_mpls(meta.ingress, count);
     }
 }
 
@@ -138,12 +138,12 @@ pub(crate) fn looks_elsewhere(view: &View<'_>, stack: &[u8], label: u32, instanc
 }
 
 /// What a packet that its labels have led here is before it goes to `next_hop`. `Ok(false)`: it has to be fragmented.
-pub(crate) fn leave(road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
+pub(crate) fn leave(meta: &mut PacketMeta, next_hop: &NextHop) -> Result<bool, Verdict> {
     let mtu = next_hop.mtu as usize;
-    if road.packet.fits(mtu) {
+    if meta.packet.fits(mtu) {
         return Ok(true);
     }
-    if error::may_be_cut(road) { Ok(false) } else { Err(error::too_long(road, mtu)) }
+    if error::may_be_cut(meta) { Ok(false) } else { Err(error::too_long(meta, mtu)) }
 }
 
 /// The labels that a push puts on a packet, with its TTL and its class.

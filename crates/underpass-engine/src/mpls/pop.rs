@@ -6,7 +6,7 @@ use underpass_packet::{FromBytes, IntoBytes, ethernet, ipv4, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::counters::CounterId;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::mpls::switch::{
     LabelRun, Through, first_entry, first_label, has_bottom, label_fast, put_in_place,
 };
@@ -15,10 +15,10 @@ use crate::path::{self, options};
 use crate::tables::{IpVersion, LabelAction, StoredNextHop, Switch, SwitchTo};
 use crate::trace::Trace;
 use crate::worker::burst::{BurstContext, Packets};
-use crate::worker::fibs::{Chain, Fibs};
-use crate::worker::metadata::{BEHIND_LABEL, GENERATED, LABELLED, LED_INTO_VRF, Road, SWITCHED};
+use crate::worker::fibs::{FibList, Fibs};
+use crate::worker::metadata::{BEHIND_LABEL, GENERATED, LABELLED, LED_INTO_VRF, PacketMeta, SWITCHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, next_hop, write_header};
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
 /// Where what is below the first label of a frame begins.
@@ -30,8 +30,8 @@ const MOST_POPPED: usize = 4;
 /// What is done where a label ends, found once for packets in a row that have it.
 struct Ended<'a> {
     /// The tables of each family, if it may be below and they are near.
-    fib4: Option<Chain<'a, u32>>,
-    fib6: Option<Chain<'a, u128>>,
+    fib4: Option<FibList<'a, u32>>,
+    fib6: Option<FibList<'a, u128>>,
     /// Whether a label below is looked up.
     labels: bool,
     /// What the TTL loses before the packet is forwarded.
@@ -227,44 +227,44 @@ impl<const COUNT: bool> Path<COUNT> {
 /// Takes off the label `entry`, which is still on the packet, and does what its route says.
 pub(crate) fn switch_to(
     view: &View<'_>,
-    road: &mut Road,
+    meta: &mut PacketMeta,
     entry: Entry,
     switch: &Switch,
-) -> Result<Step, Drop> {
+) -> Result<Verdict, DropReason> {
     if switch.labels.is_empty() {
-        road.packet.pull(Entry::LEN);
+        meta.packet.pull(Entry::LEN);
         let lower = !matches!(switch.to, SwitchTo::Here { hop: false, .. });
-        uncover(view, road, entry, (switch.propagate, lower), switch.payload)?;
+        uncover(view, meta, entry, (switch.propagate, lower), switch.payload)?;
     } else {
-        put_in_place(view, road, entry, &switch.labels)?;
+        put_in_place(view, meta, entry, &switch.labels)?;
     }
     match switch.to {
-        SwitchTo::NextHop(next_hop) => Ok(Step::Forward(next_hop)),
-        SwitchTo::Here { lookup, labels, .. } if road.is(LABELLED) => {
-            let turn = if labels { Step::Label } else { Step::drop(Drop::MplsOff) };
-            Ok(if road.turn(lookup) { turn } else { Step::drop(Drop::Loop) })
+        SwitchTo::NextHop(next_hop) => Ok(Verdict::Forward(next_hop)),
+        SwitchTo::Here { lookup, labels, .. } if meta.is(LABELLED) => {
+            let turn = if labels { Verdict::Label } else { Verdict::drop(DropReason::MplsOff) };
+            Ok(if meta.look_up_again(lookup) { turn } else { Verdict::drop(DropReason::Loop) })
         }
         SwitchTo::Here { lookup, hop, .. } => {
             // Through the device of a VRF, as by a route.
             let into_vrf = if hop { 0 } else { LED_INTO_VRF };
-            road.extra.flags = road.extra.flags & !SWITCHED | BEHIND_LABEL | into_vrf;
-            let bytes = road.packet.bytes();
+            meta.extra.flags = meta.extra.flags & !SWITCHED | BEHIND_LABEL | into_vrf;
+            let bytes = meta.packet.bytes();
             if bytes.first().is_some_and(|first| first >> 4 == 6) {
                 let checked = ipv6_check(bytes)?;
-                road.packet.truncate(checked.len);
-                road.behaved(None, 0, checked.unusual);
-                if hop && let Err(problem) = look_at_hop_by_hop(road.packet.bytes()) {
-                    return Ok(problem.refuse(road));
+                meta.packet.truncate(checked.len);
+                meta.behaved(None, 0, checked.unusual);
+                if hop && let Err(problem) = look_at_hop_by_hop(meta.packet.bytes()) {
+                    return Ok(problem.refuse(meta));
                 }
-                Ok(Step::look6(road, lookup, checked.destination))
+                Ok(Verdict::look6(meta, lookup, checked.destination))
             } else {
                 let checked = ipv4_check(bytes)?;
-                road.packet.truncate(checked.len);
-                road.behaved(None, 0, checked.unusual);
-                if hop && let Err(problem) = take_options(view, road) {
-                    return Ok(problem.refuse(road));
+                meta.packet.truncate(checked.len);
+                meta.behaved(None, 0, checked.unusual);
+                if hop && let Err(problem) = take_options(view, meta) {
+                    return Ok(problem.refuse(meta));
                 }
-                Ok(Step::look4(road, lookup, checked.destination))
+                Ok(Verdict::look4(meta, lookup, checked.destination))
             }
         }
     }
@@ -272,12 +272,12 @@ pub(crate) fn switch_to(
 
 /// Looks at the options of an IPv4 packet that has come in by `lo`.
 #[cold]
-fn take_options(view: &View<'_>, road: &mut Road) -> Result<(), Problem> {
-    let Ok(packet) = ipv4::View::parse(road.packet.bytes()) else { return Ok(()) };
+fn take_options(view: &View<'_>, meta: &mut PacketMeta) -> Result<(), Problem> {
+    let Ok(packet) = ipv4::View::parse(meta.packet.bytes()) else { return Ok(()) };
     if !packet.options.is_empty() {
         options::check4(&packet)?;
-        if let Some(link) = view.link(road.ingress) {
-            path::ipv4::take_options(view, road, link);
+        if let Some(link) = view.link(meta.ingress) {
+            path::ipv4::take_options(view, meta, link);
         }
     }
     Ok(())
@@ -296,20 +296,20 @@ fn look_at_hop_by_hop(bytes: &[u8]) -> Result<(), Problem> {
 /// What was below a label that has been taken off: another one, or an IP packet, which takes over its TTL.
 pub(crate) fn uncover(
     view: &View<'_>,
-    road: &mut Road,
+    meta: &mut PacketMeta,
     entry: Entry,
     (propagate, lower): (bool, bool),
     payload: Option<IpVersion>,
-) -> Result<(), Drop> {
+) -> Result<(), DropReason> {
     let class = handed_class(view, entry, propagate);
     if !entry.is_bottom() {
-        return hand_label(road.packet.bytes_mut(), class).ok_or(Drop::LabelStackMalformed);
+        return hand_label(meta.packet.bytes_mut(), class).ok_or(DropReason::LabelStackMalformed);
     }
-    road.extra.flags &= !LABELLED;
-    let lower = lower && !road.is(GENERATED);
-    hand_ip(road.packet.bytes_mut(), entry, (propagate, lower), (class, payload))
+    meta.extra.flags &= !LABELLED;
+    let lower = lower && !meta.is(GENERATED);
+    hand_ip(meta.packet.bytes_mut(), entry, (propagate, lower), (class, payload))
         .map(|_| ())
-        .ok_or(Drop::LabelPayload)
+        .ok_or(DropReason::LabelPayload)
 }
 
 /// The traffic class that what is below a label takes over from it: RFC 3270 section 2.6.2. None where it keeps its

@@ -4,7 +4,7 @@ use underpass_packet::ethernet;
 use underpass_packet::mpls::Entry;
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::mpls::{Sent, class_of, write_labels};
 use crate::tables::{Action, ActionId, LONGEST_LINK_LAYER, NextHop, Push, StoredNextHop};
 use crate::trace::Trace;
@@ -12,10 +12,10 @@ use crate::tunnel;
 use crate::worker::burst::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
 use crate::worker::lookup::{BurstLookup, Looked};
-use crate::worker::metadata::{LABELLED, Road, SWITCHED, UNFINISHED};
+use crate::worker::metadata::{LABELLED, PacketMeta, SWITCHED, UNFINISHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, cut, write_header};
 use crate::worker::run::Rewrite;
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 /// So many bytes of labels as there are.
@@ -145,36 +145,36 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn push_labels<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         (id, push): (ActionId, &Push),
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         let Some(next_hop) = view.tables.next_hop(push.next_hop, view.guard) else {
-            return Step::drop(Drop::NoRoute);
+            return Verdict::drop(DropReason::NoRoute);
         };
-        if road.is(UNFINISHED) {
-            return Step::Finish(id);
+        if meta.is(UNFINISHED) {
+            return Verdict::Finish(id);
         }
         let room = NextHop { mtu: next_hop.mtu.saturating_sub(push.labels.len() as u32), ..**next_hop };
-        match self.leave(view, road, &room) {
+        match self.leave(view, meta, &room) {
             Ok(true) => {}
-            Ok(false) => return Step::FragmentLabelled(id),
-            Err(step) => return step,
+            Ok(false) => return Verdict::FragmentLabelled(id),
+            Err(verdict) => return verdict,
         }
         // A route without a gateway. Linux asks for the neighbour 0.0.0.0 or ::, which nobody is.
         let nobody = next_hop.address.is_unspecified() && next_hop.rewrite.is_none();
         if nobody && tunnel::behind(view, push.next_hop).is_none() {
-            return Step::drop(Drop::NeighbourUnresolved);
+            return Verdict::drop(DropReason::NeighbourUnresolved);
         }
-        if let Err(refusal) = self.make_room(road, push.labels.len() + LONGEST_LINK_LAYER, trace) {
-            return Step::Refuse(refusal);
+        if let Err(refusal) = self.reserve_headroom(meta, push.labels.len() + LONGEST_LINK_LAYER, trace) {
+            return Verdict::Refuse(refusal);
         }
-        if put_on(view, &mut road.packet, push).is_none() {
-            return Step::drop(Drop::NoHeadroom);
+        if put_on(view, &mut meta.packet, push).is_none() {
+            return Verdict::drop(DropReason::NoHeadroom);
         }
-        road.wrapped(push.labels.len(), None);
-        road.extra.flags |= LABELLED | SWITCHED;
-        Step::Forward(push.next_hop)
+        meta.wrapped(push.labels.len(), None);
+        meta.extra.flags |= LABELLED | SWITCHED;
+        Verdict::Forward(push.next_hop)
     }
 }
 

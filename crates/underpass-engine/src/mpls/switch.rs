@@ -5,7 +5,7 @@ use underpass_packet::{FromBytes, IntoBytes, ethernet, mpls};
 
 use crate::buffer::Packet;
 use crate::counters::{Count, CounterId, Counters, MplsCount};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::mpls::pop::{hand_ip, switch_to, uncover};
 use crate::mpls::{MPLS, Sent, action_of, entries, error, kept_class, write_labels};
 use crate::tables::{
@@ -13,9 +13,9 @@ use crate::tables::{
 };
 use crate::trace::{Event, Trace};
 use crate::worker::burst::{BurstContext, Env, Packets};
-use crate::worker::metadata::{GENERATED, LABELLED, Road, SWITCHED};
+use crate::worker::metadata::{GENERATED, LABELLED, PacketMeta, SWITCHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, write_header};
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Burst, IcmpError, Path, View};
 
 /// What packets in a row have in common, counted once for all of them.
@@ -242,94 +242,99 @@ pub(crate) fn first_label(packet: &Packet) -> u32 {
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Does to a packet what its label says.
-    pub(crate) fn label<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Step {
-        let bytes = road.packet.bytes();
+    pub(crate) fn label<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        meta: &mut PacketMeta,
+        trace: &mut T,
+    ) -> Verdict {
+        let bytes = meta.packet.bytes();
         let (label, len) = (Entry::read_from_prefix(bytes).ok().map(|(entry, _)| entry.label()), bytes.len());
-        let step = self.switch_label(view, road, trace).unwrap_or_else(Step::drop);
-        if !COUNT || road.is(GENERATED) {
-            return step;
+        let verdict = self.switch_label(view, meta, trace).unwrap_or_else(Verdict::drop);
+        if !COUNT || meta.is(GENERATED) {
+            return verdict;
         }
         let counter = label.filter(|label| view.tables.labels().get(*label).is_some());
         let counter = counter.map(CounterId::of_label);
-        let Step::Refuse(refusal) = step else {
+        let Verdict::Refuse(refusal) = verdict else {
             self.count(counter, len);
-            road.extra.counted = counter.map(|counter| (counter, len as u32));
-            return step;
+            meta.extra.counted = counter.map(|counter| (counter, len as u32));
+            return verdict;
         };
         self.count_error(counter);
         match refusal.reason() {
-            Drop::LabelUnknown => {
-                self.counters.add_mpls(road.ingress, MplsCount { rx_noroute: 1, ..MplsCount::default() });
+            DropReason::LabelUnknown => {
+                self.counters.add_mpls(meta.ingress, MplsCount { rx_noroute: 1, ..MplsCount::default() });
             }
             // It counts where it would have been sent.
-            Drop::TooBig => {}
-            _ => self.counters.add_mpls(road.ingress, MplsCount { rx_errors: 1, ..MplsCount::default() }),
+            DropReason::TooBig => {}
+            _ => self.counters.add_mpls(meta.ingress, MplsCount { rx_errors: 1, ..MplsCount::default() }),
         }
-        step
+        verdict
     }
 
     fn switch_label<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         trace: &mut T,
-    ) -> Result<Step, Drop> {
-        road.extra.flags |= LABELLED | SWITCHED;
-        if road.extra.labels == 0 {
-            road.extra.labels = road.packet.headroom() as u32;
+    ) -> Result<Verdict, DropReason> {
+        meta.extra.flags |= LABELLED | SWITCHED;
+        if meta.extra.labels == 0 {
+            meta.extra.labels = meta.packet.headroom() as u32;
         }
-        let bytes = road.packet.bytes();
-        mpls::depth(bytes).map_err(|_| Drop::LabelStackMalformed)?;
-        let (entry, _) = Entry::read_from_prefix(bytes).map_err(|_| Drop::LabelStackMalformed)?;
+        let bytes = meta.packet.bytes();
+        mpls::depth(bytes).map_err(|_| DropReason::LabelStackMalformed)?;
+        let (entry, _) = Entry::read_from_prefix(bytes).map_err(|_| DropReason::LabelStackMalformed)?;
         let action = action_of(view, entry.label(), bytes);
-        trace.step(Event::Label(entry.label(), action), &road.packet);
-        match action.ok_or(Drop::LabelUnknown)? {
-            _ if entry.ttl() <= 1 => Ok(Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit)),
+        trace.step(Event::Label(entry.label(), action), &meta.packet);
+        match action.ok_or(DropReason::LabelUnknown)? {
+            _ if entry.ttl() <= 1 => Ok(Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit)),
             LabelAction::Swap { label, next_hop } => {
-                if let Some(step) = self.refuse_long(view, road, next_hop, Entry::LEN) {
-                    return Ok(step);
+                if let Some(verdict) = self.refuse_long(view, meta, next_hop, Entry::LEN) {
+                    return Ok(verdict);
                 }
-                let new = entry.swapped(label, view.tables.labels().kept(), lowered(road, entry));
-                road.extra.labels = 0;
-                new.write_to_prefix(road.packet.bytes_mut()).map_err(|_| Drop::LabelStackMalformed)?;
-                Ok(Step::Forward(next_hop))
+                let new = entry.swapped(label, view.tables.labels().kept(), lowered(meta, entry));
+                meta.extra.labels = 0;
+                new.write_to_prefix(meta.packet.bytes_mut()).map_err(|_| DropReason::LabelStackMalformed)?;
+                Ok(Verdict::Forward(next_hop))
             }
             LabelAction::Pop { next_hop, propagate } => {
-                if let Some(step) = self.refuse_long(view, road, next_hop, 0) {
-                    return Ok(step);
+                if let Some(verdict) = self.refuse_long(view, meta, next_hop, 0) {
+                    return Ok(verdict);
                 }
-                road.packet.pull(Entry::LEN);
-                uncover(view, road, entry, (propagate, true), None)?;
-                Ok(Step::Forward(next_hop))
+                meta.packet.pull(Entry::LEN);
+                uncover(view, meta, entry, (propagate, true), None)?;
+                Ok(Verdict::Forward(next_hop))
             }
             LabelAction::SwapPush { labels, next_hop } => {
                 let new = entries(labels);
-                if let Some(step) = self.refuse_long(view, road, next_hop, new.len()) {
-                    return Ok(step);
+                if let Some(verdict) = self.refuse_long(view, meta, next_hop, new.len()) {
+                    return Ok(verdict);
                 }
-                if let Err(refusal) = self.make_room(road, new.len() + LONGEST_LINK_LAYER, trace) {
-                    return Ok(Step::Refuse(refusal));
+                if let Err(refusal) = self.reserve_headroom(meta, new.len() + LONGEST_LINK_LAYER, trace) {
+                    return Ok(Verdict::Refuse(refusal));
                 }
-                put_in_place(view, road, entry, &new)?;
-                Ok(Step::Forward(next_hop))
+                put_in_place(view, meta, entry, &new)?;
+                Ok(Verdict::Forward(next_hop))
             }
             LabelAction::Act(id) => match view.tables.action(id, view.guard) {
                 Some(Action::Switch(switch)) => {
                     if let SwitchTo::NextHop(next_hop) = switch.to
-                        && let Some(step) = self.refuse_long(view, road, next_hop, switch.labels.len())
+                        && let Some(verdict) = self.refuse_long(view, meta, next_hop, switch.labels.len())
                     {
-                        return Ok(step);
+                        return Ok(verdict);
                     }
                     let room = switch.labels.len() + LONGEST_LINK_LAYER;
-                    match self.make_room(road, room, trace) {
-                        Ok(()) => switch_to(view, road, entry, switch),
-                        Err(refusal) => Ok(Step::Refuse(refusal)),
+                    match self.reserve_headroom(meta, room, trace) {
+                        Ok(()) => switch_to(view, meta, entry, switch),
+                        Err(refusal) => Ok(Verdict::Refuse(refusal)),
                     }
                 }
-                Some(Action::Discard(_)) => Err(Drop::Blackhole),
-                _ => Err(Drop::LabelUnknown),
+                Some(Action::Discard(_)) => Err(DropReason::Blackhole),
+                _ => Err(DropReason::LabelUnknown),
             },
-            LabelAction::Ways(_) => Err(Drop::LabelUnknown),
+            LabelAction::Ways(_) => Err(DropReason::LabelUnknown),
         }
     }
 
@@ -337,12 +342,12 @@ impl<const COUNT: bool> Path<COUNT> {
     fn refuse_long(
         &self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         next_hop: NextHopId,
         labels: usize,
-    ) -> Option<Step> {
+    ) -> Option<Verdict> {
         let next_hop = view.tables.next_hop(next_hop, view.guard)?;
-        let refused = error::refuse_long(road, next_hop, labels);
+        let refused = error::refuse_long(meta, next_hop, labels);
         if refused.is_some() {
             self.counters.add_mpls(next_hop.link, MplsCount { tx_errors: 1, ..MplsCount::default() });
         }
@@ -353,18 +358,18 @@ impl<const COUNT: bool> Path<COUNT> {
 /// Puts others in the place of the label `entry`.
 pub(crate) fn put_in_place(
     view: &View<'_>,
-    road: &mut Road,
+    meta: &mut PacketMeta,
     entry: Entry,
     labels: &[u8],
-) -> Result<(), Drop> {
-    let written = (kept_class(view, entry), lowered(road, entry));
-    road.extra.labels = 0;
-    road.packet.pull(Entry::LEN);
-    let room = road.packet.push(labels.len()).map_err(|_| Drop::NoHeadroom)?;
-    write_labels(room, labels, written, entry.is_bottom()).ok_or(Drop::NoHeadroom)
+) -> Result<(), DropReason> {
+    let written = (kept_class(view, entry), lowered(meta, entry));
+    meta.extra.labels = 0;
+    meta.packet.pull(Entry::LEN);
+    let room = meta.packet.push(labels.len()).map_err(|_| DropReason::NoHeadroom)?;
+    write_labels(room, labels, written, entry.is_bottom()).ok_or(DropReason::NoHeadroom)
 }
 
 /// The TTL of labels in the place of one that has been taken off.
-fn lowered(road: &Road, entry: Entry) -> u8 {
-    entry.ttl().saturating_sub(u8::from(!road.is(GENERATED)))
+fn lowered(meta: &PacketMeta, entry: Entry) -> u8 {
+    entry.ttl().saturating_sub(u8::from(!meta.is(GENERATED)))
 }

@@ -4,11 +4,11 @@ use std::net::Ipv4Addr;
 
 use underpass_packet::ethernet;
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::tables::{Action, Link};
 use crate::trace::{Event, Trace};
-use crate::worker::metadata::Road;
-use crate::worker::verdict::Step;
+use crate::worker::metadata::PacketMeta;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 /// Ethernet and IPv4, and their address lengths: the only ARP there is.
@@ -23,40 +23,40 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn arp<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         link: &Link,
         trace: &mut T,
-    ) -> Step {
-        let Some(message) = road.packet.bytes().first_chunk::<LEN>() else {
-            return Step::drop(Drop::ArpMalformed);
+    ) -> Verdict {
+        let Some(message) = meta.packet.bytes().first_chunk::<LEN>() else {
+            return Verdict::drop(DropReason::ArpMalformed);
         };
         if message[..6] != ETHERNET_IPV4 {
-            return Step::drop(Drop::ArpMalformed);
+            return Verdict::drop(DropReason::ArpMalformed);
         }
         let target = Ipv4Addr::new(message[24], message[25], message[26], message[27]);
         if message[6..8] != REQUEST || !self.is_own4(view, link, target) {
-            return Step::Deliver;
+            return Verdict::Deliver;
         }
         let sender: [u8; 10] = std::array::from_fn(|i| message[8 + i]);
         let sender_mac: [u8; 6] = std::array::from_fn(|i| sender[i]);
 
-        road.packet.truncate(LEN);
-        let reply = road.packet.bytes_mut();
+        meta.packet.truncate(LEN);
+        let reply = meta.packet.bytes_mut();
         reply[6..8].copy_from_slice(&REPLY);
         reply[8..14].copy_from_slice(&link.mac);
         reply[14..18].copy_from_slice(&target.octets());
         reply[18..28].copy_from_slice(&sender);
-        let Ok(frame) = road.packet.push(ethernet::Header::LEN) else {
-            return Step::drop(Drop::NoHeadroom);
+        let Ok(frame) = meta.packet.push(ethernet::Header::LEN) else {
+            return Verdict::drop(DropReason::NoHeadroom);
         };
         frame[..6].copy_from_slice(&sender_mac);
         frame[6..12].copy_from_slice(&link.mac);
         frame[12..14].copy_from_slice(&ethernet::ARP.to_be_bytes());
-        trace.step(Event::Neighbour, &road.packet);
+        trace.step(Event::Neighbour, &meta.packet);
         self.totals.delivered += 1;
         self.totals.generated += 1;
-        road.packet.untag();
-        Step::Frame(road.ingress)
+        meta.packet.untag();
+        Verdict::Frame(meta.ingress)
     }
 
     fn is_own4(&self, view: &View<'_>, link: &Link, address: Ipv4Addr) -> bool {

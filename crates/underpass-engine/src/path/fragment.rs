@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use underpass_packet::{FromBytes, ipv4};
 
 use crate::buffer::{Packet, Pool};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 
 /// More than 65,535 bytes make at the smallest MTU that carries a full-size slot.
 const MAX_FRAGMENTS: usize = 64;
@@ -22,13 +22,13 @@ pub(crate) fn fragment(
     pool: &mut Pool,
     packet: &Packet,
     mtu: usize,
-) -> Result<ArrayVec<Packet, MAX_FRAGMENTS>, Drop> {
-    let view = ipv4::View::parse(packet.bytes()).map_err(|_| Drop::Ip4Malformed)?;
+) -> Result<ArrayVec<Packet, MAX_FRAGMENTS>, DropReason> {
+    let view = ipv4::View::parse(packet.bytes()).map_err(|_| DropReason::Ip4Malformed)?;
     let header_len = view.header.header_len();
     // All fragments but the last carry a multiple of 8 bytes.
     let each = mtu.saturating_sub(header_len) & !7;
     if each == 0 || view.payload.len().div_ceil(each) > MAX_FRAGMENTS {
-        return Err(Drop::TooBig);
+        return Err(DropReason::TooBig);
     }
     let mut options = [0; ipv4::MAX_OPTIONS];
     let options = &mut options[..view.options.len()];
@@ -64,9 +64,9 @@ pub(crate) fn fragment(
 }
 
 /// Lays one fragment into a free packet.
-fn build(pool: &mut Pool, header: &ipv4::Header, options: &[u8], part: &[u8]) -> Result<Packet, Drop> {
+fn build(pool: &mut Pool, header: &ipv4::Header, options: &[u8], part: &[u8]) -> Result<Packet, DropReason> {
     let len = ipv4::Header::LEN + options.len() + part.len();
-    let mut packet = pool.take_for(len).ok_or(Drop::NoBuffer)?;
+    let mut packet = pool.take_for(len).ok_or(DropReason::NoBuffer)?;
     let written = {
         let (to_header, rest) = packet.bytes_mut().split_at_mut(ipv4::Header::LEN);
         let (to_options, to_part) = rest.split_at_mut(options.len());
@@ -78,7 +78,7 @@ fn build(pool: &mut Pool, header: &ipv4::Header, options: &[u8], part: &[u8]) ->
         Ok(packet)
     } else {
         pool.give(packet);
-        Err(Drop::NoBuffer)
+        Err(DropReason::NoBuffer)
     }
 }
 

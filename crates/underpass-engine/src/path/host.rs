@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use crate::buffer::PortId;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6};
 use crate::tables::{Ingress, Link};
 use crate::trace::{Event, Trace};
 use crate::tunnel;
-use crate::worker::metadata::{BROADCAST, GENERATED, HANDED_OVER, Road, UNFINISHED};
-use crate::worker::verdict::Step;
+use crate::worker::metadata::{BROADCAST, GENERATED, HANDED_OVER, PacketMeta, UNFINISHED};
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -22,16 +22,18 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn hand_over<T: Trace>(
         &mut self,
         view: &View<'_>,
-        mut road: Road,
+        mut meta: PacketMeta,
         trace: &mut T,
-    ) -> Option<(Road, Step)> {
-        let Some(ingress) = view.link(road.ingress) else { return Some((road, Step::drop(Drop::LinkDown))) };
+    ) -> Option<(PacketMeta, Verdict)> {
+        let Some(ingress) = view.link(meta.ingress) else {
+            return Some((meta, Verdict::drop(DropReason::LinkDown)));
+        };
         // What has come out of a tunnel of frames is the host's as a frame, whatever is in it.
-        let tunnel = view.tables.tunnels().of_link(road.ingress);
+        let tunnel = view.tables.tunnels().of_link(meta.ingress);
         let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
         let frames = tunnel.is_some_and(|tunnel| tunnel.kind.carries_frames());
-        let framed = road.link_layer().filter(|_| frames && !road.is(GENERATED));
-        let ethertype = match (framed, road.packet.bytes().first().map(|first| first >> 4)) {
+        let framed = meta.link_layer().filter(|_| frames && !meta.is(GENERATED));
+        let ethertype = match (framed, meta.packet.bytes().first().map(|first| first >> 4)) {
             (Some([.., high, low]), _) => Some(u16::from_be_bytes([high, low])),
             (None, Some(4)) => Some(ethernet::IPV4),
             (None, Some(6)) => Some(ethernet::IPV6),
@@ -39,57 +41,57 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         // Packets of the host itself, and this router's errors about them, may have its own address as their source.
         let own =
-            road.is(GENERATED) || tunnel.is_none() && ingress.port.is_some() && ingress.port == ingress.host;
-        if !own && is_martian(view, &road) {
-            return Some((road, Step::drop(Drop::SourceInvalid)));
+            meta.is(GENERATED) || tunnel.is_none() && ingress.port.is_some() && ingress.port == ingress.host;
+        if !own && is_martian(view, &meta) {
+            return Some((meta, Verdict::drop(DropReason::SourceInvalid)));
         }
-        let host = host_of(view, &road, ingress);
-        let foreign = road.is(HANDED_OVER);
+        let host = host_of(view, &meta, ingress);
+        let foreign = meta.is(HANDED_OVER);
         // The kernel has sent it here by its own rules and routes, or would forward it out of the VRF.
         let back = host.host == ingress.port && tunnel.is_none();
         if foreign && (host.host.is_none() || back || host.addresses.is_some()) {
-            return Some((road, Step::drop(Drop::KernelOnly)));
+            return Some((meta, Verdict::drop(DropReason::KernelOnly)));
         }
         if let Some(addresses) = &host.addresses
             && matches!(ethertype, Some(ethernet::IPV4 | ethernet::IPV6))
-            && let Some(destination) = unicast_destination(&road)
+            && let Some(destination) = unicast_destination(&meta)
         {
             if !addresses.contains(&destination) {
                 // An address of the host in another routing instance.
-                return Some((road, Step::drop(Drop::DestinationInvalid)));
+                return Some((meta, Verdict::drop(DropReason::DestinationInvalid)));
             }
             // The kernel has no route for a reply to another of the host's own addresses, nor for one from an address that
             // several VRFs have.
-            if is_echo_request(road.packet.bytes()) {
-                return Some((road, Step::Deliver));
+            if is_echo_request(meta.packet.bytes()) {
+                return Some((meta, Verdict::Deliver));
             }
         }
-        if road.is(UNFINISHED) {
-            let link = road.ingress;
-            self.finish_generated(view, &mut road, link);
+        if meta.is(UNFINISHED) {
+            let link = meta.ingress;
+            self.finish_generated(view, &mut meta, link);
         }
-        trace.step(Event::Delivered(road.ingress), &road.packet);
+        trace.step(Event::Delivered(meta.ingress), &meta.packet);
         // As it came in, so that the kernel has one of its own. It does not forward that one.
-        let kept = ingress.shared && road.extra.turns == 0 && !foreign;
+        let kept = ingress.shared && meta.extra.lookups_done == 0 && !foreign;
         // Linux's `rp_filter` drops a packet with one of the host's own addresses as its source on a device without an
         // address.
-        let bare = tunnel.is_some() && road.is(GENERATED) && ingress.bare4;
+        let bare = tunnel.is_some() && meta.is(GENERATED) && ingress.bare4;
         let port = match bare && ethertype == Some(ethernet::IPV4) {
-            true => instance_port(view, &road),
+            true => instance_port(view, &meta),
             false => host.host,
         };
         let (Some(port), Some(ethertype), false) = (port, ethertype, kept) else {
             self.totals.delivered += 1;
-            self.pool.give(road.packet);
+            self.pool.give(meta.packet);
             return None;
         };
-        if road.packet.headroom() < ethernet::Header::LEN
-            && let Err(refusal) = self.move_for_room(&mut road, ethernet::Header::LEN, trace)
+        if meta.packet.headroom() < ethernet::Header::LEN
+            && let Err(refusal) = self.move_for_headroom(&mut meta, ethernet::Header::LEN, trace)
         {
-            return Some((road, Step::Refuse(refusal)));
+            return Some((meta, Verdict::Refuse(refusal)));
         }
-        let Ok(frame) = road.packet.push_header::<{ ethernet::Header::LEN }>() else {
-            return Some((road, Step::drop(Drop::NoHeadroom)));
+        let Ok(frame) = meta.packet.push_header::<{ ethernet::Header::LEN }>() else {
+            return Some((meta, Verdict::drop(DropReason::NoHeadroom)));
         };
         match framed {
             Some(header) => *frame = header,
@@ -102,22 +104,22 @@ impl<const COUNT: bool> Path<COUNT> {
                 frame[12..].copy_from_slice(&ethertype.to_be_bytes());
             }
         }
-        let len = road.packet.len();
-        match self.transmit.push(port, road.packet, len) {
+        let len = meta.packet.len();
+        match self.transmit.push(port, meta.packet, len) {
             Ok(()) => {
                 self.totals.delivered += 1;
                 // The queue of the port counts it as sent, as it does all others.
                 self.totals.sent = self.totals.sent.wrapping_sub(1);
             }
-            Err(packet) => self.drop(packet, Drop::TransmitFull, trace),
+            Err(packet) => self.drop(packet, DropReason::TransmitFull, trace),
         }
         None
     }
 }
 
 /// A link of the routing instance in which the packet was found to be for the host.
-fn host_of<'a>(view: &'a View<'_>, road: &Road, ingress: &'a Link) -> &'a Link {
-    let lookup = road.extra.looked_in;
+fn host_of<'a>(view: &'a View<'_>, meta: &PacketMeta, ingress: &'a Link) -> &'a Link {
+    let lookup = meta.extra.looked_in;
     if ingress.lookup == lookup {
         return ingress;
     }
@@ -129,31 +131,31 @@ fn host_of<'a>(view: &'a View<'_>, road: &Road, ingress: &'a Link) -> &'a Link {
 }
 
 /// The host's port of the routing instance, where that of a tunnel will not do.
-fn instance_port(view: &View<'_>, road: &Road) -> Option<PortId> {
-    let of_instance = view.links().filter(|link| link.lookup == road.extra.looked_in);
+fn instance_port(view: &View<'_>, meta: &PacketMeta) -> Option<PortId> {
+    let of_instance = view.links().filter(|link| link.lookup == meta.extra.looked_in);
     // That of a tunnel is its own.
     of_instance.filter(|link| link.port.is_none() || link.port != link.host).find_map(|link| link.host)
 }
 
 /// Whether an IPv4 packet has come from elsewhere with one of the router's own addresses as its source. Linux's
 /// `fib_validate_source` drops it, unless `accept_local` is on, which it is on the devices by which the host gets it.
-fn is_martian(view: &View<'_>, road: &Road) -> bool {
-    let bytes = road.packet.bytes();
+fn is_martian(view: &View<'_>, meta: &PacketMeta) -> bool {
+    let bytes = meta.packet.bytes();
     let Some(source) = ipv4::Header::ref_from_prefix(bytes).ok().map(|(header, _)| header.source()) else {
         return false;
     };
-    let ingress = Ingress { link: road.ingress, instance: road.extra.looked_in, in_vrf: false };
+    let ingress = Ingress { link: meta.ingress, instance: meta.extra.looked_in, in_vrf: false };
     bytes.first().is_some_and(|first| first >> 4 == 4) && tunnel::is_local4(view, ingress, source)
 }
 
 /// The destination of a packet, unless it is one of several stations.
-fn unicast_destination(road: &Road) -> Option<IpAddr> {
-    let bytes = road.packet.bytes();
+fn unicast_destination(meta: &PacketMeta) -> Option<IpAddr> {
+    let bytes = meta.packet.bytes();
     let destination = match bytes.first()? >> 4 {
         4 => IpAddr::V4(ipv4::Header::ref_from_prefix(bytes).ok()?.0.destination()),
         _ => IpAddr::V6(ipv6::Header::ref_from_prefix(bytes).ok()?.0.destination()),
     };
-    (!destination.is_multicast() && !road.is(BROADCAST)).then_some(destination)
+    (!destination.is_multicast() && !meta.is(BROADCAST)).then_some(destination)
 }
 
 /// Whether a packet is a whole echo request, without options or extension headers.

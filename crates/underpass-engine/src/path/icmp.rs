@@ -10,16 +10,16 @@ use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::mpls::error;
 use crate::path::{options, rules};
 use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::{
     BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF,
-    NOT_FORWARDED, OPAQUE, Road, SWITCHED, TUNNELLED, UNFINISHED,
+    NOT_FORWARDED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
 };
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 /// What the sender of a packet is told.
@@ -27,7 +27,7 @@ use crate::worker::{Path, View};
 pub(crate) enum Error {
     /// The hop limit ran out.
     HopLimit,
-    /// The packet is longer than the bytes that [`Road::extra`] tells, from its IP header on.
+    /// The packet is longer than the bytes that [`PacketMeta::extra`] tells, from its IP header on.
     TooBig,
     /// There is no route.
     NoRoute,
@@ -37,14 +37,14 @@ pub(crate) enum Error {
     Prohibited,
     /// The neighbour does not answer.
     AddressUnreachable,
-    /// Nothing listens at the port. The packet is quoted to the byte that [`Road::extra`] tells, if it tells one.
+    /// Nothing listens at the port. The packet is quoted to the byte that [`PacketMeta::extra`] tells, if it tells one.
     Port,
     /// Nothing handles the protocol, or the next header that is named at the byte that
-    /// [`Road::extra`] tells.
+    /// [`PacketMeta::extra`] tells.
     Protocol,
-    /// The byte that [`Road::extra`] tells is wrong.
+    /// The byte that [`PacketMeta::extra`] tells is wrong.
     Header,
-    /// The option at the byte that [`Road::extra`] tells must not be passed over.
+    /// The option at the byte that [`PacketMeta::extra`] tells must not be passed over.
     Option,
     /// The upper-layer header must not follow an SRH here.
     UpperLayer,
@@ -139,39 +139,39 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn icmp_error<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
-        reason: Drop,
+        meta: &mut PacketMeta,
+        reason: DropReason,
         error: Error,
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         // What is quoted is the packet without the headers that this router put before it.
         let argument = match error {
-            Error::TooBig => road.extra.argument.saturating_sub(u32::from(road.extra.growth)),
-            _ => road.extra.argument,
+            Error::TooBig => meta.extra.argument.saturating_sub(u32::from(meta.extra.growth)),
+            _ => meta.extra.argument,
         };
         // Linux sends it by the device of the tunnel.
-        if let (Error::TooBig, Some((link, _))) = (error, road.extra.entered)
-            && !road.is(LED_INTO_VRF)
+        if let (Error::TooBig, Some((link, _))) = (error, meta.extra.entered)
+            && !meta.is(LED_INTO_VRF)
             && let Some(link) = view.link(link)
         {
-            road.extra.instance = link.lookup;
+            meta.extra.instance = link.lookup;
         }
         // Behind the end of a path the packet is an IP packet like any other.
-        let inside = road.is(LABELLED | SWITCHED);
-        let stack = if inside { error::received(road) } else { error::Stack::new() };
-        road.unwrap();
-        if road.is(LABELLED) && !error::uncover(road) {
-            return Step::drop(reason);
+        let inside = meta.is(LABELLED | SWITCHED);
+        let stack = if inside { error::received(meta) } else { error::Stack::new() };
+        meta.unwrap();
+        if meta.is(LABELLED) && !error::uncover(meta) {
+            return Verdict::drop(reason);
         }
         let argument = match error {
-            Error::UpperLayer => upper_layer(road.packet.bytes()),
+            Error::UpperLayer => upper_layer(meta.packet.bytes()),
             _ => argument,
         };
-        let Some(sender) = may_answer(road.packet.bytes()).filter(|_| !road.is(GENERATED | GROUP | OPAQUE))
+        let Some(sender) = may_answer(meta.packet.bytes()).filter(|_| !meta.is(GENERATED | GROUP | OPAQUE))
         else {
-            return Step::drop(reason);
+            return Verdict::drop(reason);
         };
-        self.answer(view, road, (reason, error, argument), (sender, &stack), trace)
+        self.answer(view, meta, (reason, error, argument), (sender, &stack), trace)
     }
 
     /// Replaces a packet, which is quoted as it is, by the error that `sender` is told. It came in with the labels of
@@ -179,26 +179,26 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn answer<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
-        (reason, error, argument): (Drop, Error, u32),
+        meta: &mut PacketMeta,
+        (reason, error, argument): (DropReason, Error, u32),
         (sender, stack): (IpAddr, &error::Stack),
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         if !self.icmp.allow(view.now) {
-            return Step::drop(reason);
+            return Verdict::drop(reason);
         }
         if let (Error::AddressUnreachable, IpAddr::V4(_), Some(link)) =
-            (error, sender, view.link(road.ingress))
+            (error, sender, view.link(meta.ingress))
         {
             // Linux: `ipv4_send_dest_unreach` compiles the options once more.
-            crate::path::ipv4::take_options(view, road, link);
+            crate::path::ipv4::take_options(view, meta, link);
         }
         // What records the way of the packet in error records that of the message as well.
-        let (echoed, recorded) = match ipv4::View::parse(road.packet.bytes()) {
+        let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
             Ok(packet) if sender.is_ipv4() => {
                 // Those before the one that is wrong.
                 let sound = match reason {
-                    Drop::OptionMalformed => (argument as usize).saturating_sub(ipv4::Header::LEN),
+                    DropReason::OptionMalformed => (argument as usize).saturating_sub(ipv4::Header::LEN),
                     _ => packet.options.len(),
                 };
                 let options = packet.options.get(..sound).unwrap_or_default();
@@ -206,91 +206,98 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             _ => Default::default(),
         };
-        crate::path::ipv4::records(road, recorded);
+        crate::path::ipv4::records(meta, recorded);
         let (longest, headers) = match sender {
             IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
-            IpAddr::V4(_) => (self.longest4(view, road, sender), ipv4::Header::LEN + echoed.len() + ICMP_LEN),
+            IpAddr::V4(_) => (self.longest4(view, meta, sender), ipv4::Header::LEN + echoed.len() + ICMP_LEN),
         };
         let quoted = if error == Error::Port && argument > 0 { argument as usize } else { usize::MAX };
-        road.packet.truncate(quoted.min(longest - headers));
+        meta.packet.truncate(quoted.min(longest - headers));
         let room = headers + stack.len() + LONGEST_LINK_LAYER;
-        if road.packet.headroom() < room && self.move_for_room(road, room, trace).is_err() {
-            return Step::drop(Drop::NoHeadroom);
+        if meta.packet.headroom() < room && self.move_for_headroom(meta, room, trace).is_err() {
+            return Verdict::drop(DropReason::NoHeadroom);
         }
         let extends =
-            !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut road.packet, stack);
+            !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut meta.packet, stack);
         // What was for the router is answered by who it was for.
-        let own = destination_of(road.packet.bytes()).filter(|destination| {
+        let own = destination_of(meta.packet.bytes()).filter(|destination| {
             let delivered = matches!(error, Error::Port | Error::Protocol | Error::Reassembly);
             // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
             if destination.is_ipv4() && error == Error::AddressUnreachable {
                 return false;
             }
-            (delivered || is_own(view, road, *destination)) && !is_elsewhere(view, road, *destination)
+            (delivered || is_own(view, meta, *destination)) && !is_elsewhere(view, meta, *destination)
         });
         let (kind, code, built) = match sender {
             IpAddr::V6(sender) => {
                 let (kind, code, argument) = error.v6(argument);
                 // RFC 4884 section 4.4: the length, in words of 64 bits.
                 let argument = argument | if extends { (QUOTED as u32 / 8) << 24 } else { 0 };
-                (kind, code, quote6(road, sender, [kind, code], argument))
+                (kind, code, quote6(meta, sender, [kind, code], argument))
             }
             IpAddr::V4(sender) => {
                 let (kind, code, argument) = error.v4(argument);
                 // RFC 4884 sections 4.1 to 4.3: the length, in words of 32 bits.
                 let argument = argument | if extends { (QUOTED as u32 / 4) << 16 } else { 0 };
-                (kind, code, quote4(road, sender, [kind, code], (argument, &echoed)))
+                (kind, code, quote4(meta, sender, [kind, code], (argument, &echoed)))
             }
         };
         if built.is_none() {
-            return Step::drop(Drop::NoHeadroom);
+            return Verdict::drop(DropReason::NoHeadroom);
         }
         // In IPv6 it is known before the message is looked up: rules see it.
         let source6 = || match sender {
-            IpAddr::V6(_) if road.is(BEHIND_LABEL) => {
+            IpAddr::V6(_) if meta.is(BEHIND_LABEL) => {
                 // By `lo` it came from outside, wherever it would have left.
-                let instance = if road.is(LED_INTO_VRF) { road.extra.instance } else { OUTSIDE };
+                let instance = if meta.is(LED_INTO_VRF) { meta.extra.instance } else { OUTSIDE };
                 let instance = view.own_lookup(instance);
                 let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
                 links.find_map(|link| link.source6).map(IpAddr::from)
             }
             IpAddr::V6(_)
-                if matches!(reason, Drop::TunnelUnreachable | Drop::TunnelSource | Drop::TunnelRemote)
-                    || road.is(LED_INTO_VRF) =>
+                if matches!(
+                    reason,
+                    DropReason::TunnelUnreachable | DropReason::TunnelSource | DropReason::TunnelRemote
+                ) || meta.is(LED_INTO_VRF) =>
             {
                 // Linux does not know any more by which link the packet came in.
-                view.link(way_out(view, road, sender)?)?.source6.map(IpAddr::from)
+                view.link(way_out(view, meta, sender)?)?.source6.map(IpAddr::from)
             }
-            IpAddr::V6(_) => view.link(road.ingress)?.source6.map(IpAddr::from),
+            IpAddr::V6(_) => view.link(meta.ingress)?.source6.map(IpAddr::from),
             IpAddr::V4(_) => None,
         };
         if let Some(source) = own.or_else(source6) {
-            set_source(&mut road.packet, source);
+            set_source(&mut meta.packet, source);
         }
-        road.packet.clear_offload();
-        road.packet.untag();
-        self.count_drop(road, reason);
-        trace.step(Event::Icmp(kind, code, reason), &road.packet);
+        meta.packet.clear_offload();
+        meta.packet.untag();
+        self.count_drop(meta, reason);
+        trace.step(Event::Icmp(kind, code, reason), &meta.packet);
         if !stack.is_empty() {
-            return self.send_from_path(view, road, stack, sender);
+            return self.send_from_path(view, meta, stack, sender);
         }
-        self.send_generated(view, road, sender)
+        self.send_generated(view, meta, sender)
     }
 
     /// The longest message to `sender`: what routers on the way have told of it counts.
     #[cold]
-    fn longest4(&self, view: &View<'_>, road: &Road, sender: IpAddr) -> usize {
+    fn longest4(&self, view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> usize {
         let IpAddr::V4(sender) = sender else { return MAX_V4 };
         let exceptions = &view.tables.tunnels().exceptions;
-        let told = exceptions.of(sender.to_bits().into(), view.own_lookup(road.extra.instance), view.now);
+        let told = exceptions.of(sender.to_bits().into(), view.own_lookup(meta.extra.instance), view.now);
         told.map_or(MAX_V4, |told| MAX_V4.min(told.mtu as usize))
     }
 
     /// Sends a message that this router made to `destination`, in the routing instance of the packet
     /// that it answers.
-    pub(crate) fn send_generated(&mut self, view: &View<'_>, road: &mut Road, destination: IpAddr) -> Step {
+    pub(crate) fn send_generated(
+        &mut self,
+        view: &View<'_>,
+        meta: &mut PacketMeta,
+        destination: IpAddr,
+    ) -> Verdict {
         self.totals.generated += 1;
-        road.packet.untag();
+        meta.packet.untag();
         let gone = NOT_FORWARDED
             | GROUP
             | BROADCAST
@@ -302,13 +309,13 @@ impl<const COUNT: bool> Path<COUNT> {
             | HANDED_OVER
             | BEHIND_SID
             | BEHIND_LABEL;
-        road.extra.flags = road.extra.flags & !gone | GENERATED;
-        road.extra.counted = None;
-        road.start_again();
+        meta.extra.flags = meta.extra.flags & !gone | GENERATED;
+        meta.extra.counted = None;
+        meta.start_again();
         // The tables that a SID names are no routing instance: a message is looked up where the packet
         // came in, as Linux looks up by the incoming device.
-        let mut instance = road.extra.instance;
-        if let Some(ingress) = view.link(road.ingress)
+        let mut instance = meta.extra.instance;
+        if let Some(ingress) = view.link(meta.ingress)
             && ingress.lookup != instance
             && view.lookup(instance).is_none_or(|lookup| lookup.own.is_none())
             && !view.links().any(|link| link.lookup == instance)
@@ -318,8 +325,8 @@ impl<const COUNT: bool> Path<COUNT> {
         // By the rules for what the host sends, not by those for the link by which the packet came.
         let own = view.own_lookup(instance);
         match destination {
-            IpAddr::V6(address) => Step::look6(road, own, address),
-            IpAddr::V4(address) => Step::look4(road, own, address),
+            IpAddr::V6(address) => Verdict::look6(meta, own, address),
+            IpAddr::V4(address) => Verdict::look4(meta, own, address),
         }
     }
 
@@ -328,10 +335,10 @@ impl<const COUNT: bool> Path<COUNT> {
     /// message leaves, or if it leaves the VRF, of its device. So does Linux.
     #[cold]
     #[inline(never)]
-    pub(crate) fn finish_generated(&self, view: &View<'_>, road: &mut Road, link: LinkId) {
-        road.extra.flags &= !UNFINISHED;
-        let (egress, ingress) = (view.link(link), view.link(road.ingress));
-        let instance = view.own_lookup(road.extra.instance);
+    pub(crate) fn finish_generated(&self, view: &View<'_>, meta: &mut PacketMeta, link: LinkId) {
+        meta.extra.flags &= !UNFINISHED;
+        let (egress, ingress) = (view.link(link), view.link(meta.ingress));
+        let instance = view.own_lookup(meta.extra.instance);
         let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
         let of_vrf = egress
             .filter(|egress| !is_inside(egress))
@@ -342,7 +349,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let source4 = source4.or_else(|| of_instance().find_map(|link| link.source4));
         let source6 = [ingress, egress].iter().flatten().find_map(|link| link.source6);
         let source6 = source6.or_else(|| of_instance().find_map(|link| link.source6));
-        let bytes = road.packet.bytes_mut();
+        let bytes = meta.packet.bytes_mut();
         if bytes.first().is_some_and(|first| first >> 4 == 6) {
             let Ok((header, message)) = ipv6::Header::mut_from_prefix(bytes) else { return };
             if header.source().is_unspecified() {
@@ -394,10 +401,10 @@ pub(crate) fn may_answer(packet: &[u8]) -> Option<IpAddr> {
 
 /// Whether an address is one of the router's where a packet came in, or where its label has led it.
 #[cold]
-fn is_own(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
-    let Some(ingress) = view.link(road.ingress) else { return false };
-    let lookup = if road.is(BEHIND_LABEL) { road.extra.instance } else { ingress.lookup };
-    let action = rules::action_at(view, road.packet.bytes(), lookup, address);
+fn is_own(view: &View<'_>, meta: &PacketMeta, address: IpAddr) -> bool {
+    let Some(ingress) = view.link(meta.ingress) else { return false };
+    let lookup = if meta.is(BEHIND_LABEL) { meta.extra.instance } else { ingress.lookup };
+    let action = rules::action_at(view, meta.packet.bytes(), lookup, address);
     matches!(action, Some(Action::Local))
 }
 
@@ -407,21 +414,21 @@ pub(super) const OUTSIDE: LookupId = LookupId(0);
 /// Whether an IPv6 address is of no VRF, and the link that a packet came in by of one, or the other way round: rules or a SID
 /// have led the packet there, and an error does not come from that address. Linux: `ipv6_chk_addr`.
 #[cold]
-pub(super) fn is_elsewhere(view: &View<'_>, road: &Road, address: IpAddr) -> bool {
-    let concerned = address.is_ipv6() && !road.is(BEHIND_LABEL);
-    let Some(ingress) = view.link(road.ingress).filter(|_| concerned) else { return false };
+pub(super) fn is_elsewhere(view: &View<'_>, meta: &PacketMeta, address: IpAddr) -> bool {
+    let concerned = address.is_ipv6() && !meta.is(BEHIND_LABEL);
+    let Some(ingress) = view.link(meta.ingress).filter(|_| concerned) else { return false };
     let outside = view.own_lookup(OUTSIDE);
     if view.own_lookup(ingress.lookup) == outside {
-        return view.own_lookup(road.extra.instance) != outside && !is_own(view, road, address);
+        return view.own_lookup(meta.extra.instance) != outside && !is_own(view, meta, address);
     }
-    matches!(rules::action_at(view, road.packet.bytes(), outside, address), Some(Action::Local))
+    matches!(rules::action_at(view, meta.packet.bytes(), outside, address), Some(Action::Local))
 }
 
 /// The link by which a message to `sender` leaves.
 #[cold]
-fn way_out(view: &View<'_>, road: &Road, sender: IpAddr) -> Option<LinkId> {
-    let own = view.own_lookup(road.extra.instance);
-    match rules::action_at(view, road.packet.bytes(), own, sender)? {
+fn way_out(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> Option<LinkId> {
+    let own = view.own_lookup(meta.extra.instance);
+    match rules::action_at(view, meta.packet.bytes(), own, sender)? {
         Action::Forward(next_hop) => Some(view.tables.next_hop(*next_hop, view.guard)?.link),
         Action::OnLink(link) => Some(*link),
         _ => None,
@@ -463,28 +470,28 @@ fn upper_layer(packet: &[u8]) -> u32 {
 
 /// Puts IPv6 and ICMPv6 headers before the packet, of which as much is left as may be quoted. The source address and
 /// the checksum are filled in once it is known by which link the message leaves.
-fn quote6(road: &mut Road, destination: Ipv6Addr, kind: [u8; 2], argument: u32) -> Option<()> {
+fn quote6(meta: &mut PacketMeta, destination: Ipv6Addr, kind: [u8; 2], argument: u32) -> Option<()> {
     let headers = ipv6::Header::LEN + ICMP_LEN;
-    let length = (road.packet.len() + ICMP_LEN) as u16;
-    let room = road.packet.push(headers).ok()?;
+    let length = (meta.packet.len() + ICMP_LEN) as u16;
+    let room = meta.packet.push(headers).ok()?;
     let header = ipv6::Header::new(Ipv6Addr::UNSPECIFIED, destination, protocol::ICMPV6, HOP_LIMIT, length);
     room.get_mut(..ipv6::Header::LEN)?.copy_from_slice(header.as_bytes());
     write_icmp(room.get_mut(ipv6::Header::LEN..)?, kind, argument)?;
-    road.extra.flags |= UNFINISHED;
+    meta.extra.flags |= UNFINISHED;
     Some(())
 }
 
 /// The same for IPv4. Precedence and type of service: RFC 1812 section 4.3.2.5, as Linux has it.
 fn quote4(
-    road: &mut Road,
+    meta: &mut PacketMeta,
     destination: Ipv4Addr,
     kind: [u8; 2],
     (argument, options): (u32, &[u8]),
 ) -> Option<()> {
     let before = ipv4::Header::LEN + options.len();
-    let tos = (*road.packet.bytes().get(1)? & 0x1e) | 0xc0;
-    let length = (road.packet.len() + before + ICMP_LEN) as u16;
-    let room = road.packet.push(before + ICMP_LEN).ok()?;
+    let tos = (*meta.packet.bytes().get(1)? & 0x1e) | 0xc0;
+    let length = (meta.packet.len() + before + ICMP_LEN) as u16;
+    let room = meta.packet.push(before + ICMP_LEN).ok()?;
     let mut header = ipv4::Header::new(Ipv4Addr::UNSPECIFIED, destination, protocol::ICMP, HOP_LIMIT, length);
     header.tos = tos;
     header.flags_offset = 0.into();
@@ -492,7 +499,7 @@ fn quote4(
     room.get_mut(..ipv4::Header::LEN)?.copy_from_slice(header.as_bytes());
     room.get_mut(ipv4::Header::LEN..before)?.copy_from_slice(options);
     write_icmp(room.get_mut(before..)?, kind, argument)?;
-    road.extra.flags |= UNFINISHED;
+    meta.extra.flags |= UNFINISHED;
     Some(())
 }
 

@@ -8,7 +8,7 @@ use underpass_packet::ipv6_options::Opt;
 use underpass_packet::{FromBytes, ethernet, ioam, ipv6, protocol};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::flow;
 use crate::limiter::Nanos;
 use crate::path::options::Problem;
@@ -17,9 +17,9 @@ use crate::tables::{
 };
 use crate::trace::{Event, Trace};
 use crate::worker::burst::Env;
-use crate::worker::metadata::{GENERATED, INSERTED_TRACE, NOT_FORWARDED, Road, Slow};
+use crate::worker::metadata::{GENERATED, INSERTED_TRACE, NOT_FORWARDED, PacketMeta, Slow};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER, addresses, cut, write_header};
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, Path, View};
 
 const HEADER: usize = ipv6::Header::LEN;
@@ -61,27 +61,27 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn insert_ioam<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         ioam: &Ioam,
         trace: &mut T,
-    ) -> Step {
-        if road.is(NOT_FORWARDED) {
-            return Step::drop(Drop::ForwardingOff);
+    ) -> Verdict {
+        if meta.is(NOT_FORWARDED) {
+            return Verdict::drop(DropReason::ForwardingOff);
         }
-        let Ok((header, _)) = ipv6::Header::ref_from_prefix(road.packet.bytes()) else {
-            return Step::drop(Drop::Ip6Truncated);
+        let Ok((header, _)) = ipv6::Header::ref_from_prefix(meta.packet.bytes()) else {
+            return Verdict::drop(DropReason::Ip6Truncated);
         };
         let (destination, next_header) = (header.destination(), header.next_header);
-        let generated = road.is(GENERATED);
+        let generated = meta.is(GENERATED);
         let hop_limit = match header.hop_limit {
             hop_limit if generated => hop_limit,
-            0 | 1 => return Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit),
+            0 | 1 => return Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit),
             hop_limit => hop_limit - 1,
         };
         if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses(self.number)) {
-            return self.ioam_onward(view, road, ioam, destination);
+            return self.ioam_onward(view, meta, ioam, destination);
         }
-        let ingress = view.link(road.ingress).map(|link| &link.ioam).filter(|link| !generated && !link.host);
+        let ingress = view.link(meta.ingress).map(|link| &link.ioam).filter(|link| !generated && !link.host);
         let inline = match ioam.mode {
             IoamMode::Inline => true,
             IoamMode::Encap => false,
@@ -89,20 +89,22 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         // A second hop-by-hop header is not allowed, and the first is not extended.
         if inline && next_header == protocol::HOP_BY_HOP {
-            return self.ioam_onward(view, road, ioam, destination);
+            return self.ioam_onward(view, meta, ioam, destination);
         }
         let len = ioam.header.len() + if inline { 0 } else { HEADER };
-        let total = (road.packet.len() + len).saturating_sub(HEADER);
-        let Ok(payload_length) = u16::try_from(total) else { return Step::drop(Drop::LengthOverflow) };
-        if let Err(refusal) = self.make_room(road, len + LONGEST_LINK_LAYER, trace) {
-            return Step::Refuse(refusal);
+        let total = (meta.packet.len() + len).saturating_sub(HEADER);
+        let Ok(payload_length) = u16::try_from(total) else {
+            return Verdict::drop(DropReason::LengthOverflow);
+        };
+        if let Err(refusal) = self.reserve_headroom(meta, len + LONGEST_LINK_LAYER, trace) {
+            return Verdict::Refuse(refusal);
         }
         // Where the packet goes may be a headend, which wants the frame that it came in.
-        let frame = if inline || ioam.via.resolved.is_none() { road.link_layer() } else { None };
-        if !inline && let Some(inside) = road.packet.bytes_mut().get_mut(HOP_LIMIT) {
+        let frame = if inline || ioam.via.resolved.is_none() { meta.link_layer() } else { None };
+        if !inline && let Some(inside) = meta.packet.bytes_mut().get_mut(HOP_LIMIT) {
             *inside = hop_limit;
         }
-        let written = road.packet.push(len).ok().and_then(|bytes| {
+        let written = meta.packet.push(len).ok().and_then(|bytes| {
             bytes.copy_within(len..len + HEADER, 0);
             let (outer, rest) = bytes.split_first_chunk_mut::<HEADER>()?;
             let option = rest.get_mut(..ioam.header.len())?;
@@ -115,41 +117,41 @@ impl<const COUNT: bool> Path<COUNT> {
             Some(())
         });
         if written.is_none() {
-            return Step::drop(Drop::NoHeadroom);
+            return Verdict::drop(DropReason::NoHeadroom);
         }
-        trace.step(Event::IoamInserted(if inline { "inline" } else { "encap" }, len), &road.packet);
+        trace.step(Event::IoamInserted(if inline { "inline" } else { "encap" }, len), &meta.packet);
         if !inline {
-            road.wrapped(len, frame);
+            meta.wrapped(len, frame);
             if ioam.destination() != destination {
-                return Step::via(road, &ioam.via);
+                return Verdict::via(meta, &ioam.via);
             }
-            return self.ioam_onward(view, road, ioam, destination);
+            return self.ioam_onward(view, meta, ioam, destination);
         }
-        if road.extra.wrapping == 0 {
-            road.extra.flags |= INSERTED_TRACE;
+        if meta.extra.wrapping == 0 {
+            meta.extra.flags |= INSERTED_TRACE;
         }
-        road.inserted(len);
+        meta.inserted(len);
         if let Some(frame) = frame {
-            road.put_link_layer(frame);
+            meta.put_link_layer(frame);
         }
-        self.ioam_onward(view, road, ioam, destination)
+        self.ioam_onward(view, meta, ioam, destination)
     }
 
     /// Where a packet goes whose destination stayed as it was.
     pub(crate) fn ioam_onward(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         ioam: &Ioam,
         destination: Ipv6Addr,
-    ) -> Step {
+    ) -> Verdict {
         match ioam.onward {
-            IoamOnward::NextHop(id) => Step::Forward(id),
+            IoamOnward::NextHop(id) => Verdict::Forward(id),
             IoamOnward::OnLink(link) => {
-                road.target6 = destination;
-                Step::OnLink(link)
+                meta.target6 = destination;
+                Verdict::OnLink(link)
             }
-            IoamOnward::Vrf(route) => self.enter_vrf(view, road, (None, &route)),
+            IoamOnward::Vrf(route) => self.enter_vrf(view, meta, (None, &route)),
         }
     }
 }
@@ -236,15 +238,15 @@ pub(crate) fn insert_plain(
 /// it is a trace that is to be filled: Linux's `ipv6_hop_ioam`.
 pub(crate) fn check_option(option: &Opt<'_>, offset: usize, enabled: bool) -> Result<bool, Problem> {
     if !offset.is_multiple_of(4) {
-        return Err(Problem::silent(Drop::IoamMalformed));
+        return Err(Problem::silent(DropReason::IoamMalformed));
     }
     if !enabled {
         return Ok(false);
     }
     match check(option.data) {
         Ok(header) => Ok(header.is_some()),
-        Err(Malformed::NodeLen) => Err(Problem::silent(Drop::IoamNodeLength)),
-        Err(_) => Err(Problem::silent(Drop::IoamMalformed)),
+        Err(Malformed::NodeLen) => Err(Problem::silent(DropReason::IoamNodeLength)),
+        Err(_) => Err(Problem::silent(DropReason::IoamMalformed)),
     }
 }
 
@@ -256,18 +258,18 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn fill_traces<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         link: &Link,
         trace: &mut T,
-    ) -> Step {
-        road.extra.slow = Slow::Target6;
-        let step = self.look_slow(view, road, link.lookup, trace);
-        let egress = if let Step::Act(id) = step { egress(view, &road.packet, id) } else { None };
+    ) -> Verdict {
+        meta.extra.slow = Slow::Target6;
+        let verdict = self.look_slow(view, meta, link.lookup, trace);
+        let egress = if let Verdict::Act(id) = verdict { egress(view, &meta.packet, id) } else { None };
         let now = view.epoch.wrapping_add(view.now);
-        if fill(view, road.packet.bytes_mut(), &link.ioam, egress, now) {
-            trace.step(Event::IoamFilled, &road.packet);
+        if fill(view, meta.packet.bytes_mut(), &link.ioam, egress, now) {
+            trace.step(Event::IoamFilled, &meta.packet);
         }
-        step
+        verdict
     }
 }
 

@@ -6,16 +6,16 @@ use std::net::Ipv4Addr;
 use underpass_packet::{FromBytes, ipv4};
 
 use crate::buffer::{Packet, Tag};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::icmp::Error;
 use crate::path::options::{Options4, Recorded};
 use crate::path::{options, rules};
 use crate::tables::{Action, Link, LinkId, NextHop};
 use crate::worker::View;
 use crate::worker::metadata::{
-    BROADCAST, GENERATED, GROUP, NOT_FORWARDED, RECORDS_ROUTE, RECORDS_TIMES, Road,
+    BROADCAST, GENERATED, GROUP, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE, RECORDS_TIMES,
 };
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 
 /// A header that is sound.
 pub(crate) struct Checked {
@@ -28,15 +28,15 @@ pub(crate) struct Checked {
 
 /// Checks the header, and its checksum, of a packet.
 #[inline(never)]
-pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
+pub(crate) fn check(bytes: &[u8]) -> Result<Checked, DropReason> {
     let view = ipv4::View::parse(bytes).map_err(|malformed| match malformed {
-        ipv4::Malformed::Truncated | ipv4::Malformed::PayloadTruncated => Drop::Ip4Truncated,
+        ipv4::Malformed::Truncated | ipv4::Malformed::PayloadTruncated => DropReason::Ip4Truncated,
         ipv4::Malformed::Version | ipv4::Malformed::HeaderLength | ipv4::Malformed::TotalLength => {
-            Drop::Ip4Malformed
+            DropReason::Ip4Malformed
         }
     })?;
     if !view.checksum_valid() {
-        return Err(Drop::Ip4Checksum);
+        return Err(DropReason::Ip4Checksum);
     }
     let header = view.header;
     let unusual = is_unusual(header.source) || is_unusual(header.destination) || !view.options.is_empty();
@@ -101,44 +101,44 @@ pub(crate) fn may_forward(header: &ipv4::Header) -> bool {
 
 /// The checks that only some packets need.
 #[cold]
-pub(crate) fn unusual(view: &View<'_>, road: &mut Road, link: &Link) -> Step {
-    let Ok(packet) = ipv4::View::parse(road.packet.bytes()) else {
-        return Step::drop(Drop::Ip4Truncated);
+pub(crate) fn unusual(view: &View<'_>, meta: &mut PacketMeta, link: &Link) -> Verdict {
+    let Ok(packet) = ipv4::View::parse(meta.packet.bytes()) else {
+        return Verdict::drop(DropReason::Ip4Truncated);
     };
     let (source, destination) = (packet.header.source(), packet.header.destination());
     let no_host = |address: Ipv4Addr| matches!(address.octets()[0], 0 | 127);
     let forwards = may_forward(packet.header);
     if let Err(problem) = options::check4(&packet) {
-        return problem.refuse(road);
+        return problem.refuse(meta);
     }
-    take_options(view, road, link);
+    take_options(view, meta, link);
     if destination.is_broadcast() {
-        road.extra.flags |= GROUP | BROADCAST;
-        return Step::Deliver;
+        meta.extra.flags |= GROUP | BROADCAST;
+        return Verdict::Deliver;
     }
     if source.is_multicast() || source.is_broadcast() || no_host(source) {
-        return Step::drop(Drop::SourceInvalid);
+        return Verdict::drop(DropReason::SourceInvalid);
     }
     // 224.0.0/24 never leaves its link; no other group is forwarded.
     if destination.is_multicast() {
         return match destination.octets() {
-            [224, 0, 0, _] => Step::Deliver,
-            _ => Step::drop(Drop::DestinationInvalid),
+            [224, 0, 0, _] => Verdict::Deliver,
+            _ => Verdict::drop(DropReason::DestinationInvalid),
         };
     }
     if no_host(destination) {
-        return Step::drop(Drop::DestinationInvalid);
+        return Verdict::drop(DropReason::DestinationInvalid);
     }
     if !forwards || !link.forward4 {
-        road.extra.flags |= NOT_FORWARDED;
+        meta.extra.flags |= NOT_FORWARDED;
     }
-    road.target4 = destination;
-    Step::Look4(link.lookup)
+    meta.target4 = destination;
+    Verdict::Look4(link.lookup)
 }
 
 /// Writes what the options of a packet ask for, which have been checked, and clears what is behind their end.
-pub(crate) fn take_options(view: &View<'_>, road: &mut Road, link: &Link) {
-    let bytes = road.packet.bytes();
+pub(crate) fn take_options(view: &View<'_>, meta: &mut PacketMeta, link: &Link) {
+    let bytes = meta.packet.bytes();
     let Ok(header) = ipv4::Header::ref_from_prefix(bytes).map(|(header, _)| header) else { return };
     if header.header_len() <= ipv4::Header::LEN {
         return;
@@ -156,19 +156,19 @@ pub(crate) fn take_options(view: &View<'_>, road: &mut Road, link: &Link) {
     }
     let recorded = options::record4(&mut options, here, time, own);
     if options::clear_behind_end4(&mut options) | recorded.changed
-        && let Ok(packet) = ipv4::ViewMut::parse(road.packet.bytes_mut())
+        && let Ok(packet) = ipv4::ViewMut::parse(meta.packet.bytes_mut())
     {
         packet.options.copy_from_slice(&options);
         packet.header.fill_checksum(packet.options);
     }
-    records(road, recorded);
+    records(meta, recorded);
 }
 
 /// Takes note of what is to be written into the options once it is known by which link the packet leaves.
-pub(crate) fn records(road: &mut Road, recorded: Recorded) {
-    road.extra.flags &= !(RECORDS_ROUTE | RECORDS_TIMES);
-    road.extra.flags |= if recorded.route { RECORDS_ROUTE } else { 0 };
-    road.extra.flags |= if recorded.times { RECORDS_TIMES } else { 0 };
+pub(crate) fn records(meta: &mut PacketMeta, recorded: Recorded) {
+    meta.extra.flags &= !(RECORDS_ROUTE | RECORDS_TIMES);
+    meta.extra.flags |= if recorded.route { RECORDS_ROUTE } else { 0 };
+    meta.extra.flags |= if recorded.times { RECORDS_TIMES } else { 0 };
 }
 
 /// The router's address on the way to another. Linux: `fib_compute_spec_dst`.
@@ -185,12 +185,12 @@ fn address_towards(view: &View<'_>, packet: &[u8], link: &Link, to: Ipv4Addr) ->
 
 /// Writes the address by which a packet leaves into its options, where these record it.
 #[cold]
-pub(crate) fn record_way_out(view: &View<'_>, road: &mut Road, link: LinkId) {
-    let of = Recorded { changed: true, route: road.is(RECORDS_ROUTE), times: road.is(RECORDS_TIMES) };
-    road.extra.flags &= !(RECORDS_ROUTE | RECORDS_TIMES);
+pub(crate) fn record_way_out(view: &View<'_>, meta: &mut PacketMeta, link: LinkId) {
+    let of = Recorded { changed: true, route: meta.is(RECORDS_ROUTE), times: meta.is(RECORDS_TIMES) };
+    meta.extra.flags &= !(RECORDS_ROUTE | RECORDS_TIMES);
     let egress = view.link(link).and_then(|link| link.source4).unwrap_or(Ipv4Addr::UNSPECIFIED);
-    let own = road.is(GENERATED);
-    if let Ok(packet) = ipv4::ViewMut::parse(road.packet.bytes_mut()) {
+    let own = meta.is(GENERATED);
+    if let Ok(packet) = ipv4::ViewMut::parse(meta.packet.bytes_mut()) {
         let source = if own { packet.header.source() } else { egress };
         options::record_way_out4(packet.options, source, of);
         packet.header.fill_checksum(packet.options);
@@ -212,23 +212,23 @@ pub(crate) fn lower_ttl(bytes: &mut [u8]) -> Option<u8> {
 /// A checked packet before it goes to `next_hop`: its TTL, and whether it fits. `Ok(false)`: it has to
 /// be fragmented first.
 #[inline(always)]
-pub(crate) fn forward(view: &View<'_>, road: &mut Road, next_hop: &NextHop) -> Result<bool, Step> {
-    let fits = road.packet.fits(next_hop.mtu as usize);
-    let generated = road.is(GENERATED);
-    let Ok((header, _)) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()) else {
-        return Err(Step::drop(Drop::Ip4Truncated));
+pub(crate) fn forward(view: &View<'_>, meta: &mut PacketMeta, next_hop: &NextHop) -> Result<bool, Verdict> {
+    let fits = meta.packet.fits(next_hop.mtu as usize);
+    let generated = meta.is(GENERATED);
+    let Ok((header, _)) = ipv4::Header::mut_from_prefix(meta.packet.bytes_mut()) else {
+        return Err(Verdict::drop(DropReason::Ip4Truncated));
     };
     if !generated {
         if header.ttl <= 1 {
-            return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
+            return Err(Verdict::error(DropReason::HopLimitExceeded, Error::HopLimit));
         }
         if !fits && header.dont_fragment() {
-            road.extra.argument = next_hop.mtu;
-            return Err(Step::error(Drop::TooBig, Error::TooBig));
+            meta.extra.argument = next_hop.mtu;
+            return Err(Verdict::error(DropReason::TooBig, Error::TooBig));
         }
         header.decrement_ttl();
         let priority = PRIORITIES[usize::from(header.tos >> 3 & 3)];
-        prioritize(view, &mut road.packet, priority);
+        prioritize(view, &mut meta.packet, priority);
     }
     Ok(fits)
 }

@@ -6,14 +6,14 @@ use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, ipv6, protocol};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::icmp::Error;
 use crate::path::options;
 use crate::path::options::Problem;
 use crate::tables::{Link, NextHop};
 use crate::trace::Trace;
-use crate::worker::metadata::{GENERATED, NOT_FORWARDED, Road};
-use crate::worker::verdict::Step;
+use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 /// A header that is sound.
@@ -27,10 +27,10 @@ pub(crate) struct Checked {
 
 /// Checks the fixed header of a packet.
 #[inline(never)]
-pub(crate) fn check(bytes: &[u8]) -> Result<Checked, Drop> {
+pub(crate) fn check(bytes: &[u8]) -> Result<Checked, DropReason> {
     let view = ipv6::View::parse(bytes).map_err(|malformed| match malformed {
-        ipv6::Malformed::Truncated | ipv6::Malformed::PayloadTruncated => Drop::Ip6Truncated,
-        ipv6::Malformed::Version | ipv6::Malformed::NoPayload => Drop::Ip6Malformed,
+        ipv6::Malformed::Truncated | ipv6::Malformed::PayloadTruncated => DropReason::Ip6Truncated,
+        ipv6::Malformed::Version | ipv6::Malformed::NoPayload => DropReason::Ip6Malformed,
     })?;
     let (source, destination) = (view.header.source(), view.header.destination());
     let unusual = is_unusual(source.to_bits())
@@ -108,50 +108,50 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn unusual6<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         link: &Link,
         trace: &mut T,
-    ) -> Step {
-        match unusual(road, link) {
-            (Step::Look6(_), true) => self.fill_traces(view, road, link, trace),
-            (step, _) => step,
+    ) -> Verdict {
+        match unusual(meta, link) {
+            (Verdict::Look6(_), true) => self.fill_traces(view, meta, link, trace),
+            (verdict, _) => verdict,
         }
     }
 }
 
 /// What is to happen next, and whether the packet has IOAM traces to be filled.
-fn unusual(road: &mut Road, link: &Link) -> (Step, bool) {
-    let Ok(view) = ipv6::View::parse(road.packet.bytes()) else {
-        return (Step::drop(Drop::Ip6Truncated), false);
+fn unusual(meta: &mut PacketMeta, link: &Link) -> (Verdict, bool) {
+    let Ok(view) = ipv6::View::parse(meta.packet.bytes()) else {
+        return (Verdict::drop(DropReason::Ip6Truncated), false);
     };
     let (source, destination) = (view.header.source(), view.header.destination());
     let forwards = may_forward(view.header);
     if source.is_multicast() || source.is_loopback() {
-        return (Step::drop(Drop::SourceInvalid), false);
+        return (Verdict::drop(DropReason::SourceInvalid), false);
     }
     if destination.is_loopback() || destination.is_unspecified() {
-        return (Step::drop(Drop::DestinationInvalid), false);
+        return (Verdict::drop(DropReason::DestinationInvalid), false);
     }
     let mut traced = false;
     if view.header.next_header == protocol::HOP_BY_HOP {
         match hop_by_hop(&view, link.ioam.enabled) {
             Ok(found) => traced = found,
-            Err(problem) => return (problem.refuse(road), false),
+            Err(problem) => return (problem.refuse(meta), false),
         }
     }
     // Multicast of the link (neighbour discovery, routing protocols) is for the router; none is forwarded.
     if destination.is_multicast() {
-        let step = match destination.octets()[1] & 0x0f {
-            1 | 2 => Step::Deliver,
-            _ => Step::drop(Drop::DestinationInvalid),
+        let verdict = match destination.octets()[1] & 0x0f {
+            1 | 2 => Verdict::Deliver,
+            _ => Verdict::drop(DropReason::DestinationInvalid),
         };
-        return (step, false);
+        return (verdict, false);
     }
     if !forwards || !link.forward6 {
-        road.extra.flags |= NOT_FORWARDED;
+        meta.extra.flags |= NOT_FORWARDED;
     }
-    road.target6 = destination;
-    (Step::Look6(link.lookup), traced)
+    meta.target6 = destination;
+    (Verdict::Look6(link.lookup), traced)
 }
 
 /// Looks at the hop-by-hop options, as every node on the way does: RFC 8200 section 4.3. Whether there are
@@ -159,7 +159,7 @@ fn unusual(road: &mut Road, link: &Link) -> (Step, bool) {
 pub(crate) fn hop_by_hop(packet: &ipv6::View<'_>, traces: bool) -> Result<bool, Problem> {
     match Extensions::new(packet).next() {
         Some(Ok(extension)) => options::check6(packet.header, &extension, Some(traces)),
-        _ => Err(Problem::silent(Drop::Ip6Malformed)),
+        _ => Err(Problem::silent(DropReason::Ip6Malformed)),
     }
 }
 
@@ -177,19 +177,19 @@ pub(crate) fn lower_hop_limit(bytes: &mut [u8]) -> Option<u8> {
 
 /// A checked packet before it goes to `next_hop`: its hop limit, and whether it fits.
 #[inline(always)]
-pub(crate) fn forward(road: &mut Road, next_hop: &NextHop) -> Result<(), Step> {
-    let fits = road.packet.fits(next_hop.mtu as usize);
-    let generated = road.is(GENERATED);
-    let Ok((header, _)) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()) else {
-        return Err(Step::drop(Drop::Ip6Truncated));
+pub(crate) fn forward(meta: &mut PacketMeta, next_hop: &NextHop) -> Result<(), Verdict> {
+    let fits = meta.packet.fits(next_hop.mtu as usize);
+    let generated = meta.is(GENERATED);
+    let Ok((header, _)) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()) else {
+        return Err(Verdict::drop(DropReason::Ip6Truncated));
     };
     if !generated {
         if header.hop_limit <= 1 {
-            return Err(Step::error(Drop::HopLimitExceeded, Error::HopLimit));
+            return Err(Verdict::error(DropReason::HopLimitExceeded, Error::HopLimit));
         }
         if !fits {
-            road.extra.argument = next_hop.mtu;
-            return Err(Step::error(Drop::TooBig, Error::TooBig));
+            meta.extra.argument = next_hop.mtu;
+            return Err(Verdict::error(DropReason::TooBig, Error::TooBig));
         }
         header.hop_limit -= 1;
     }

@@ -2,7 +2,7 @@
 //! Those that have passed the filters go to the kernel as they are now.
 
 use crate::buffer::{Packet, PortId};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::tables::{Link, LinkId};
 use crate::trace::{Event, Trace};
 use crate::worker::hook::copy;
@@ -58,7 +58,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     self.totals.generated += 1;
                     match copy(&mut self.pool, &packet) {
                         Some(copy) => self.give(kernel, copy, trace),
-                        None => self.counters.add_drop(Drop::NoBuffer, 1),
+                        None => self.counters.add_drop(DropReason::NoBuffer, 1),
                     }
                     burst.push(packet);
                 }
@@ -75,7 +75,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 // The queue of the port counts it as sent, as it does all others.
                 self.totals.sent = self.totals.sent.wrapping_sub(1);
             }
-            Err(packet) => self.drop(packet, Drop::TransmitFull, trace),
+            Err(packet) => self.drop(packet, DropReason::TransmitFull, trace),
         }
     }
 }

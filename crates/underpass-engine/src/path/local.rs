@@ -8,7 +8,7 @@ use underpass_packet::ipv6_ext::{Extensions, Fragment, Kind, Upper};
 use underpass_packet::rpl::ROUTING_TYPE as RPL_ROUTING_TYPE;
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol, srh};
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::icmp::{
     ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6, HOP_LIMIT, ICMP_LEN, TIMESTAMP_REPLY_V4,
     TIMESTAMP_V4, fill_checksum4, fill_checksum6,
@@ -18,8 +18,8 @@ use crate::path::{icmp, options, routing_header, rpl};
 use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
 use crate::tunnel;
-use crate::worker::metadata::{BEHIND_SID, BROADCAST, GROUP, Road, UNFINISHED};
-use crate::worker::verdict::Step;
+use crate::worker::metadata::{BEHIND_SID, BROADCAST, GROUP, PacketMeta, UNFINISHED};
+use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, Path, View};
 
 const IGMP: u8 = 2;
@@ -36,28 +36,33 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn deliver<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         trace: &mut T,
-    ) -> Option<Step> {
-        match road.packet.bytes().first()? >> 4 {
-            6 => self.deliver6(view, road, trace),
-            4 => self.deliver4(view, road, trace),
+    ) -> Option<Verdict> {
+        match meta.packet.bytes().first()? >> 4 {
+            6 => self.deliver6(view, meta, trace),
+            4 => self.deliver4(view, meta, trace),
             _ => None,
         }
     }
 
-    fn deliver6<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
-        let packet = ipv6::View::parse(road.packet.bytes()).ok()?;
-        let group = road.is(GROUP) || packet.header.destination().is_multicast();
-        let upper = match extensions(&packet, view, road.ingress, group) {
+    fn deliver6<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        meta: &mut PacketMeta,
+        trace: &mut T,
+    ) -> Option<Verdict> {
+        let packet = ipv6::View::parse(meta.packet.bytes()).ok()?;
+        let group = meta.is(GROUP) || packet.header.destination().is_multicast();
+        let upper = match extensions(&packet, view, meta.ingress, group) {
             Ok(Found::Upper(upper)) => upper,
-            Ok(Found::Fragment) => return Some(Step::Reassemble),
-            Ok(Found::Segments(at)) => return Some(routing_header::visit_next(view, road, at)),
-            Ok(Found::SourceRoute(at)) => return Some(rpl::visit_next(view, road, at)),
-            Ok(Found::Inside(at, protocol)) => {
-                return Some(routing_header::take_inside(view, road, at, protocol));
+            Ok(Found::Fragment) => return Some(Verdict::Reassemble),
+            Ok(Found::Segments(at)) => return Some(routing_header::visit_next(view, meta, at)),
+            Ok(Found::SourceRoute(at)) => return Some(rpl::visit_next(view, meta, at)),
+            Ok(Found::InnerProtocol(at, protocol)) => {
+                return Some(routing_header::take_inside(view, meta, at, protocol));
             }
-            Err(problem) => return Some(problem.refuse(road)),
+            Err(problem) => return Some(problem.refuse(meta)),
         };
         let message = packet.payload.get(upper.offset - ipv6::Header::LEN..)?;
         let ipv6::Header { source, destination, .. } = *packet.header;
@@ -66,26 +71,26 @@ impl<const COUNT: bool> Path<COUNT> {
             pseudo.add_bytes(message).fold() == 0xffff
         };
         match upper.protocol {
-            protocol::ICMPV6 if !valid(message) => Some(Step::drop(Drop::IcmpUnexpected)),
+            protocol::ICMPV6 if !valid(message) => Some(Verdict::drop(DropReason::IcmpUnexpected)),
             protocol::ICMPV6 => match *message.first()? {
-                ECHO_REQUEST_V6 => self.echo_reply6(view, road, upper.offset, trace),
-                _ => self.neighbour_solicitation(view, road, trace),
+                ECHO_REQUEST_V6 => self.echo_reply6(view, meta, upper.offset, trace),
+                _ => self.neighbour_solicitation(view, meta, trace),
             },
             // RFC 8200 section 8.1: a checksum of 0 is an error.
             protocol::UDP => match datagram(message) {
                 Some(datagram) if datagram[6..8] != [0; 2] && valid(datagram) => {
                     let end = upper.offset + datagram.len();
-                    Some(no_port(road, end))
+                    Some(no_port(meta, end))
                 }
-                _ => Some(Step::drop(Drop::InnerMalformed)),
+                _ => Some(Verdict::drop(DropReason::InnerMalformed)),
             },
-            protocol::TCP => self.reset6(view, road, upper.offset, trace),
+            protocol::TCP => self.reset6(view, meta, upper.offset, trace),
             protocol::UDP_LITE | protocol::NO_NEXT_HEADER => None,
             protocol if tunnel::is_tunnelled(protocol) => {
                 let ends = (source.into(), destination.into());
-                Some(tunnel::no_tunnel(view, road, ends, (protocol, upper.offset)))
+                Some(tunnel::no_tunnel(view, meta, ends, (protocol, upper.offset)))
             }
-            _ => Some(unknown_next_header(upper.named_at).refuse(road)),
+            _ => Some(unknown_next_header(upper.named_at).refuse(meta)),
         }
     }
 
@@ -93,15 +98,15 @@ impl<const COUNT: bool> Path<COUNT> {
     fn echo_reply6<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         at: usize,
         trace: &mut T,
-    ) -> Option<Step> {
+    ) -> Option<Verdict> {
         // The reply has no extension headers.
         let before = at - ipv6::Header::LEN;
-        road.packet.bytes_mut().copy_within(..ipv6::Header::LEN, before);
-        road.packet.pull(before);
-        let (header, message) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()).ok()?;
+        meta.packet.bytes_mut().copy_within(..ipv6::Header::LEN, before);
+        meta.packet.pull(before);
+        let (header, message) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
         let (source, destination) = (header.source(), header.destination());
         // "An Echo Reply SHOULD be sent in response to an Echo Request message sent to an IPv6 multicast", from "a unicast
         // address belonging to the interface on which the Echo Request message was received".
@@ -113,10 +118,10 @@ impl<const COUNT: bool> Path<COUNT> {
             return None;
         }
         // Linux looks the reply up by the link that has the address.
-        if !group && icmp::is_elsewhere(view, road, destination.into()) && !road.is(BEHIND_SID) {
-            road.extra.instance = icmp::OUTSIDE;
+        if !group && icmp::is_elsewhere(view, meta, destination.into()) && !meta.is(BEHIND_SID) {
+            meta.extra.instance = icmp::OUTSIDE;
         }
-        let (header, message) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut()).ok()?;
+        let (header, message) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
         message[0] = ECHO_REPLY_V6;
         header.set_flow_label(0);
         header.destination = source.octets();
@@ -125,54 +130,64 @@ impl<const COUNT: bool> Path<COUNT> {
         header.payload_length = (message.len() as u16).into();
         header.hop_limit = HOP_LIMIT;
         fill_checksum6(header, message);
-        road.extra.flags |= if group { UNFINISHED } else { 0 };
-        Some(self.echo_replied(view, road, source.into(), trace))
+        meta.extra.flags |= if group { UNFINISHED } else { 0 };
+        Some(self.echo_replied(view, meta, source.into(), trace))
     }
 
-    fn deliver4<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
-        let ipv4::View { header, payload, .. } = ipv4::View::parse(road.packet.bytes()).ok()?;
+    fn deliver4<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        meta: &mut PacketMeta,
+        trace: &mut T,
+    ) -> Option<Verdict> {
+        let ipv4::View { header, payload, .. } = ipv4::View::parse(meta.packet.bytes()).ok()?;
         if header.is_fragment() {
-            return Some(Step::Reassemble);
+            return Some(Verdict::Reassemble);
         }
         match header.protocol {
             protocol::ICMP if Sum::new().add_bytes(payload).fold() != 0xffff => {
-                Some(Step::drop(Drop::IcmpUnexpected))
+                Some(Verdict::drop(DropReason::IcmpUnexpected))
             }
             protocol::ICMP => match payload {
-                [ECHO_REQUEST_V4, ..] if payload.len() >= ICMP_LEN => self.echo_reply4(view, road, trace),
+                [ECHO_REQUEST_V4, ..] if payload.len() >= ICMP_LEN => self.echo_reply4(view, meta, trace),
                 [TIMESTAMP_V4, ..] if payload.len() >= TIMESTAMP_LEN => {
                     // What is behind the times is not answered.
-                    let (end, len) = (header.header_len() + TIMESTAMP_LEN, road.packet.len());
-                    let (header, _) = ipv4::Header::mut_from_prefix(road.packet.bytes_mut()).ok()?;
+                    let (end, len) = (header.header_len() + TIMESTAMP_LEN, meta.packet.len());
+                    let (header, _) = ipv4::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
                     header.total_length = (end as u16).into();
-                    road.packet.truncate(end.min(len));
-                    self.echo_reply4(view, road, trace)
+                    meta.packet.truncate(end.min(len));
+                    self.echo_reply4(view, meta, trace)
                 }
                 _ => None,
             },
             protocol::UDP => match datagram(payload) {
                 Some(datagram) if udp_checksum_valid4(header, datagram) => {
                     let end = header.header_len() + datagram.len();
-                    Some(no_port(road, end))
+                    Some(no_port(meta, end))
                 }
-                _ => Some(Step::drop(Drop::InnerMalformed)),
+                _ => Some(Verdict::drop(DropReason::InnerMalformed)),
             },
-            protocol::TCP => self.reset4(view, road, trace),
+            protocol::TCP => self.reset4(view, meta, trace),
             protocol::UDP_LITE | IGMP => None,
             protocol if tunnel::is_tunnelled(protocol) => {
                 let ends = (header.source().into(), header.destination().into());
-                Some(tunnel::no_tunnel(view, road, ends, (protocol, header.header_len())))
+                Some(tunnel::no_tunnel(view, meta, ends, (protocol, header.header_len())))
             }
-            _ => Some(Step::error(Drop::ProtocolUnknown, IcmpError::Protocol)),
+            _ => Some(Verdict::error(DropReason::ProtocolUnknown, IcmpError::Protocol)),
         }
     }
 
     /// Turns an echo request, or one for a timestamp, into its reply: RFC 792. Linux's `icmp_echo_ignore_broadcasts` is on unless
     /// it is turned off.
-    fn echo_reply4<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Option<Step> {
-        let broadcast = road.is(BROADCAST);
+    fn echo_reply4<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        meta: &mut PacketMeta,
+        trace: &mut T,
+    ) -> Option<Verdict> {
+        let broadcast = meta.is(BROADCAST);
         let ipv4::ViewMut { header, options, payload } =
-            ipv4::ViewMut::parse(road.packet.bytes_mut()).ok()?;
+            ipv4::ViewMut::parse(meta.packet.bytes_mut()).ok()?;
         let (source, destination) = (header.source(), header.destination());
         let group = broadcast || destination.is_multicast() || destination.is_broadcast();
         if group || source.is_unspecified() {
@@ -203,25 +218,25 @@ impl<const COUNT: bool> Path<COUNT> {
         self.identification = self.identification.wrapping_add(1);
         header.identification = self.identification.into();
         header.flags_offset = 0.into();
-        let bytes = road.packet.bytes_mut();
+        let bytes = meta.packet.bytes_mut();
         bytes.copy_within(..ipv4::Header::LEN + echoed, gone);
-        road.packet.pull(gone);
-        let ipv4::ViewMut { header, options, .. } = ipv4::ViewMut::parse(road.packet.bytes_mut()).ok()?;
+        meta.packet.pull(gone);
+        let ipv4::ViewMut { header, options, .. } = ipv4::ViewMut::parse(meta.packet.bytes_mut()).ok()?;
         header.fill_checksum(options);
-        crate::path::ipv4::records(road, recorded);
-        Some(self.echo_replied(view, road, source.into(), trace))
+        crate::path::ipv4::records(meta, recorded);
+        Some(self.echo_replied(view, meta, source.into(), trace))
     }
 
     fn echo_replied<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         destination: std::net::IpAddr,
         trace: &mut T,
-    ) -> Step {
-        trace.step(Event::EchoReply, &road.packet);
+    ) -> Verdict {
+        trace.step(Event::EchoReply, &meta.packet);
         self.totals.delivered += 1;
-        self.send_generated(view, road, destination)
+        self.send_generated(view, meta, destination)
     }
 }
 
@@ -235,7 +250,7 @@ enum Found {
     /// An RPL header here, with addresses yet to be visited.
     SourceRoute(usize),
     /// A packet here, of this protocol, behind a routing header that is used up.
-    Inside(usize, u8),
+    InnerProtocol(usize, u8),
 }
 
 /// Goes through the extension headers of a packet for this router, which came in by `ingress`; for a `group` of nodes or
@@ -250,7 +265,7 @@ fn extensions(
     let (rpl, seg6) = (link.is_some_and(|link| link.rpl), link.is_some_and(|link| link.seg6));
     let mut extensions = Extensions::new(packet);
     for extension in extensions.by_ref() {
-        let extension = extension.map_err(|_| Problem::silent(Drop::Ip6Malformed))?;
+        let extension = extension.map_err(|_| Problem::silent(DropReason::Ip6Malformed))?;
         match extension.kind {
             // Checked when the packet came in.
             Kind::HopByHop if extension.named_at == ipv6::Header::NEXT_HEADER_OFFSET => {}
@@ -260,12 +275,12 @@ fn extensions(
                 options::check6(packet.header, &extension, None)?;
             }
             // Linux: `ipv6_rthdr_rcv`. RFC 6554 section 4.2, too, has a node drop what is for a group.
-            Kind::Routing if group => return Err(Problem::silent(Drop::GroupFrame)),
+            Kind::Routing if group => return Err(Problem::silent(DropReason::GroupFrame)),
             Kind::Routing => match extension.routing() {
                 Some(routing) if rpl && routing.routing_type == RPL_ROUTING_TYPE => {
                     match (routing.segments_left, extension.next_header) {
                         (0, next @ protocol::IPV6) => {
-                            return Ok(Found::Inside(extension.offset + extension.bytes.len(), next));
+                            return Ok(Found::InnerProtocol(extension.offset + extension.bytes.len(), next));
                         }
                         (0, _) => {}
                         _ => return Ok(Found::SourceRoute(extension.offset)),
@@ -275,7 +290,7 @@ fn extensions(
                     routing_header::check(packet, &extension, routing.segments_left, &view.check(ingress))?;
                     match (routing.segments_left, extension.next_header) {
                         (0, next @ (protocol::IPV6 | protocol::IPV4)) => {
-                            return Ok(Found::Inside(extension.offset + extension.bytes.len(), next));
+                            return Ok(Found::InnerProtocol(extension.offset + extension.bytes.len(), next));
                         }
                         (0, _) => {}
                         _ => return Ok(Found::Segments(extension.offset)),
@@ -283,13 +298,13 @@ fn extensions(
                 }
                 // Linux's seg6_enabled and rpl_seg_enabled are off unless they are turned on.
                 Some(routing) if matches!(routing.routing_type, srh::ROUTING_TYPE | RPL_ROUTING_TYPE) => {
-                    return Err(Problem::silent(Drop::SrhNotEnabled));
+                    return Err(Problem::silent(DropReason::SrhNotEnabled));
                 }
                 Some(routing) if routing.segments_left == 0 => {}
                 // RFC 8200 section 4.4: a parameter problem, "pointing to the unrecognized Routing Type".
                 _ => {
                     let pointer = extension.offset + 2;
-                    return Err(Problem::told(Drop::SrhMalformed, IcmpError::Header, pointer));
+                    return Err(Problem::notify(DropReason::SrhMalformed, IcmpError::Header, pointer));
                 }
             },
             // RFC 6946: a fragment that is the whole.
@@ -299,7 +314,7 @@ fn extensions(
             Kind::Authentication => return Err(unknown_next_header(extension.named_at)),
         }
     }
-    extensions.upper().map(Found::Upper).map_err(|_| Problem::silent(Drop::Ip6Malformed))
+    extensions.upper().map(Found::Upper).map_err(|_| Problem::silent(DropReason::Ip6Malformed))
 }
 
 fn is_whole(fragment: &Fragment) -> bool {
@@ -309,13 +324,13 @@ fn is_whole(fragment: &Fragment) -> bool {
 /// RFC 8200 section 4: "If, as a result of processing a header, the destination node is required to
 /// proceed to the next header but the Next Header value in the current header is unrecognized".
 const fn unknown_next_header(pointer: usize) -> Problem {
-    Problem::told(Drop::ProtocolUnknown, IcmpError::Protocol, pointer)
+    Problem::notify(DropReason::ProtocolUnknown, IcmpError::Protocol, pointer)
 }
 
 /// Nobody listens for a datagram that ends at the byte `end` of its packet: what lies behind it is not quoted.
-fn no_port(road: &mut Road, end: usize) -> Step {
-    road.extra.argument = end as u32;
-    Step::error(Drop::PortUnreachable, IcmpError::Port)
+fn no_port(meta: &mut PacketMeta, end: usize) -> Verdict {
+    meta.extra.argument = end as u32;
+    Verdict::error(DropReason::PortUnreachable, IcmpError::Port)
 }
 
 /// The UDP header and its data, to the length that it says.

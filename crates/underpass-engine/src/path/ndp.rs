@@ -7,8 +7,8 @@ use underpass_packet::{ethernet, ipv6};
 
 use crate::path::icmp::fill_checksum6;
 use crate::trace::{Event, Trace};
-use crate::worker::metadata::Road;
-use crate::worker::verdict::Step;
+use crate::worker::metadata::PacketMeta;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 const SOLICITATION: u8 = 135;
@@ -30,11 +30,11 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn neighbour_solicitation<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         trace: &mut T,
-    ) -> Option<Step> {
-        let link = view.link(road.ingress)?;
-        let ipv6::View { header, payload } = ipv6::View::parse(road.packet.bytes()).ok()?;
+    ) -> Option<Verdict> {
+        let link = view.link(meta.ingress)?;
+        let ipv6::View { header, payload } = ipv6::View::parse(meta.packet.bytes()).ok()?;
         // RFC 4861 section 7.1.1: "The IP Hop Limit field has a value of 255".
         if header.hop_limit != 255 || payload.len() < LEN || payload[..2] != [SOLICITATION, 0] {
             return None;
@@ -50,7 +50,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return None;
         }
         let solicitor = header.source();
-        let frame = road.link_layer()?;
+        let frame = meta.link_layer()?;
         let solicitor_mac: [u8; 6] = std::array::from_fn(|i| frame[6 + i]);
         // RFC 4861 section 7.2.4: to the all-nodes group if the solicitation had no source.
         let (destination, mac, flags) = if solicitor.is_unspecified() {
@@ -80,11 +80,11 @@ impl<const COUNT: bool> Path<COUNT> {
         let (second, third) = rest.split_at_mut(ipv6::Header::LEN);
         second.copy_from_slice(underpass_packet::IntoBytes::as_bytes(&header));
         third.copy_from_slice(&message);
-        road.packet.set(crate::buffer::HEADROOM, &reply).ok()?;
-        trace.step(Event::Neighbour, &road.packet);
+        meta.packet.set(crate::buffer::HEADROOM, &reply).ok()?;
+        trace.step(Event::Neighbour, &meta.packet);
         self.totals.delivered += 1;
         self.totals.generated += 1;
-        road.packet.untag();
-        Some(Step::Frame(road.ingress))
+        meta.packet.untag();
+        Some(Verdict::Frame(meta.ingress))
     }
 }

@@ -9,32 +9,32 @@ use underpass_packet::ipv6_ext::Extension;
 use underpass_packet::ipv6_options::{OPTION_PAD1, OPTION_PADN, OPTION_ROUTER_ALERT, Opt, Unrecognised};
 use underpass_packet::{ipv4, ipv6};
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::path::ioam;
 use crate::worker::IcmpError;
-use crate::worker::metadata::Road;
-use crate::worker::verdict::{Refusal, Step};
+use crate::worker::metadata::PacketMeta;
+use crate::worker::verdict::{PacketError, Verdict};
 
 /// Why a packet is refused, and where the fault lies, in bytes from the start of its IP header.
 pub(crate) struct Problem {
-    refusal: Refusal,
+    refusal: PacketError,
     pub(crate) pointer: usize,
 }
 
 impl Problem {
-    pub(crate) const fn silent(reason: Drop) -> Self {
-        Self { refusal: Refusal::silent(reason), pointer: 0 }
+    pub(crate) const fn silent(reason: DropReason) -> Self {
+        Self { refusal: PacketError::silent(reason), pointer: 0 }
     }
 
-    pub(crate) const fn told(reason: Drop, error: IcmpError, pointer: usize) -> Self {
-        Self { refusal: Refusal::told(reason, error), pointer }
+    pub(crate) const fn notify(reason: DropReason, error: IcmpError, pointer: usize) -> Self {
+        Self { refusal: PacketError::notify(reason, error), pointer }
     }
 
     /// The step in which the packet is refused.
-    pub(crate) fn refuse(self, road: &mut Road) -> Step {
-        road.extra.argument = self.pointer as u32;
-        Step::Refuse(self.refusal)
+    pub(crate) fn refuse(self, meta: &mut PacketMeta) -> Verdict {
+        meta.extra.argument = self.pointer as u32;
+        Verdict::Refuse(self.refusal)
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
     let (mut at, mut seen, mut source_route) = (0, [false; 2], false);
     while let Some(&kind) = packet.options.get(at) {
         let fault = |offset: usize| {
-            Problem::told(Drop::OptionMalformed, IcmpError::Header, ipv4::Header::LEN + at + offset)
+            Problem::notify(DropReason::OptionMalformed, IcmpError::Header, ipv4::Header::LEN + at + offset)
         };
         let len = match kind {
             END => break,
@@ -101,7 +101,7 @@ pub(crate) fn check4(packet: &ipv4::View<'_>) -> Result<(), Problem> {
         };
         at += len;
     }
-    if source_route { Err(Problem::silent(Drop::OptionMalformed)) } else { Ok(()) }
+    if source_route { Err(Problem::silent(DropReason::OptionMalformed)) } else { Ok(()) }
 }
 
 /// How times are recorded: the lower half of the fourth byte of the option. RFC 791 section 3.1.
@@ -324,17 +324,17 @@ pub(crate) fn check6(
 ) -> Result<bool, Problem> {
     let (mut padding, mut options, mut traced) = (0, 0, false);
     for option in extension.options() {
-        let Ok(option) = option else { return Err(Problem::silent(Drop::OptionMalformed)) };
+        let Ok(option) = option else { return Err(Problem::silent(DropReason::OptionMalformed)) };
         if matches!(option.kind, OPTION_PAD1 | OPTION_PADN) {
             padding += if option.kind == OPTION_PAD1 { 1 } else { 2 + option.data.len() };
             if padding > MAX_PADDING || option.data.iter().any(|byte| *byte != 0) {
-                return Err(Problem::silent(Drop::OptionMalformed));
+                return Err(Problem::silent(DropReason::OptionMalformed));
             }
             continue;
         }
         (padding, options) = (0, options + 1);
         if options > MAX_OPTIONS {
-            return Err(Problem::silent(Drop::OptionMalformed));
+            return Err(Problem::silent(DropReason::OptionMalformed));
         }
         match traces {
             Some(enabled) if option.kind == OPTION => {
@@ -350,11 +350,11 @@ pub(crate) fn check6(
 /// told by its first byte, one beside a payload length by the option's.
 fn jumbo(option: &Opt<'_>, pointer: usize) -> Problem {
     match option.data.first_chunk().filter(|_| option.data.len() == 4 && pointer % 4 == 2) {
-        None => Problem::silent(Drop::OptionMalformed),
+        None => Problem::silent(DropReason::OptionMalformed),
         Some(len) if u32::from_be_bytes(*len) <= u32::from(u16::MAX) => {
-            Problem::told(Drop::OptionMalformed, IcmpError::Header, pointer + 2)
+            Problem::notify(DropReason::OptionMalformed, IcmpError::Header, pointer + 2)
         }
-        Some(_) => Problem::told(Drop::OptionMalformed, IcmpError::Header, pointer),
+        Some(_) => Problem::notify(DropReason::OptionMalformed, IcmpError::Header, pointer),
     }
 }
 
@@ -366,16 +366,16 @@ fn check_option(
     hop_by_hop: bool,
 ) -> Result<(), Problem> {
     let pointer = extension + option.offset;
-    let report = || Problem::told(Drop::OptionUnknown, IcmpError::Option, pointer);
+    let report = || Problem::notify(DropReason::OptionUnknown, IcmpError::Option, pointer);
     match (option.kind, option.unrecognised()) {
         (OPTION_ROUTER_ALERT, _) if hop_by_hop && option.data.len() != 2 => {
-            Err(Problem::silent(Drop::OptionMalformed))
+            Err(Problem::silent(DropReason::OptionMalformed))
         }
         (JUMBO, _) if hop_by_hop => Err(jumbo(option, pointer)),
         (_, Unrecognised::Skip) => Ok(()),
-        (_, Unrecognised::Discard) => Err(Problem::silent(Drop::OptionUnknown)),
+        (_, Unrecognised::Discard) => Err(Problem::silent(DropReason::OptionUnknown)),
         (_, Unrecognised::ReportUnicast) if header.destination().is_multicast() => {
-            Err(Problem::silent(Drop::OptionUnknown))
+            Err(Problem::silent(DropReason::OptionUnknown))
         }
         (_, Unrecognised::Report | Unrecognised::ReportUnicast) => Err(report()),
     }

@@ -11,13 +11,13 @@ use underpass_packet::ipv6_ext::{Extensions, Kind};
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::offload;
 use crate::tables::{LinkId, LookupId};
 use crate::trace::{Event, Trace};
-use crate::worker::metadata::{Extra, Road};
-use crate::worker::verdict::Step;
+use crate::worker::metadata::{ExtraMeta, PacketMeta};
+use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, Path, View};
 
 /// Packets that are waited for at a time; the oldest makes room for one more.
@@ -84,12 +84,12 @@ struct Partial {
     longest: [usize; 2],
     /// Of the fragment that came last.
     ingress: LinkId,
-    extra: Extra,
+    extra: ExtraMeta,
 }
 
 /// Why a fragment is refused.
 struct Refused {
-    reason: Drop,
+    reason: DropReason,
     /// Whether all that has come of its packet goes too.
     all: bool,
     /// What of an IPv6 packet its sender is told is wrong.
@@ -97,11 +97,11 @@ struct Refused {
 }
 
 impl Refused {
-    const fn with_all(reason: Drop) -> Self {
+    const fn with_all(reason: DropReason) -> Self {
         Self { reason, all: true, pointer: None }
     }
 
-    const fn alone(reason: Drop, pointer: Option<usize>) -> Self {
+    const fn alone(reason: DropReason, pointer: Option<usize>) -> Self {
         Self { reason, all: false, pointer }
     }
 }
@@ -166,7 +166,7 @@ impl Fragment {
 }
 
 impl Partial {
-    fn new(key: Key, until: Nanos, ingress: LinkId, extra: Extra) -> Self {
+    fn new(key: Key, until: Nanos, ingress: LinkId, extra: ExtraMeta) -> Self {
         Self {
             key,
             until,
@@ -193,19 +193,19 @@ impl Partial {
 
     /// Puts a fragment to those that have come.
     fn add(&mut self, bytes: &[u8], fragment: &Fragment) -> Result<(), Refused> {
-        const MALFORMED: Refused = Refused::with_all(Drop::FragmentMalformed);
+        const MALFORMED: Refused = Refused::with_all(DropReason::FragmentMalformed);
         let offset = fragment.offset;
         let mut payload = bytes.get(fragment.payload.clone()).unwrap_or_default();
         let mut end = offset + payload.len();
         if let Some((at, _)) = fragment.header {
             if end > LONGEST {
-                return Err(Refused::alone(Drop::FragmentMalformed, Some(at + 2)));
+                return Err(Refused::alone(DropReason::FragmentMalformed, Some(at + 2)));
             }
             if fragment.more && end & 7 != 0 {
-                return Err(Refused::alone(Drop::FragmentMalformed, Some(PAYLOAD_LENGTH)));
+                return Err(Refused::alone(DropReason::FragmentMalformed, Some(PAYLOAD_LENGTH)));
             }
             if offset == 0 && !has_upper_header(bytes) {
-                return Err(Refused::alone(Drop::FragmentMalformed, None));
+                return Err(Refused::alone(DropReason::FragmentMalformed, None));
             }
         }
         if fragment.more {
@@ -259,8 +259,8 @@ impl Partial {
             }
         }
         match covered {
-            Some(to) if to >= end => Err(Refused::alone(Drop::FragmentDuplicate, None)),
-            _ => Err(Refused::with_all(Drop::FragmentOverlap)),
+            Some(to) if to >= end => Err(Refused::alone(DropReason::FragmentDuplicate, None)),
+            _ => Err(Refused::with_all(DropReason::FragmentOverlap)),
         }
     }
 
@@ -362,28 +362,28 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn reassemble<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         trace: &mut T,
-    ) -> Option<Step> {
+    ) -> Option<Verdict> {
         self.give_up_fragments(view, trace);
-        offload::finish(&mut road.packet);
-        let bytes = road.packet.bytes();
-        let Some(fragment) = Fragment::read(bytes, road.extra.instance) else {
-            return Some(Step::drop(Drop::FragmentMalformed));
+        offload::finish(&mut meta.packet);
+        let bytes = meta.packet.bytes();
+        let Some(fragment) = Fragment::read(bytes, meta.extra.instance) else {
+            return Some(Verdict::drop(DropReason::FragmentMalformed));
         };
         let packets = &mut self.reassembly.packets;
         let known = packets.iter().position(|partial| partial.key == fragment.key);
         let at = known.unwrap_or_else(|| {
             let patience = if fragment.header.is_some() { PATIENCE6 } else { PATIENCE4 };
             let until = view.now.saturating_add(patience);
-            packets.push_back(Partial::new(fragment.key, until, road.ingress, road.extra));
+            packets.push_back(Partial::new(fragment.key, until, meta.ingress, meta.extra));
             self.reassembly.due = Some(self.reassembly.due.map_or(until, |due| due.min(until)));
             packets.len() - 1
         });
         let partial = packets.get_mut(at)?;
         let before = partial.memory();
         let added = partial.add(bytes, &fragment);
-        (partial.ingress, partial.extra) = (road.ingress, road.extra);
+        (partial.ingress, partial.extra) = (meta.ingress, meta.extra);
         self.reassembly.memory += partial.memory() - before;
         if let Err(refused) = added {
             if refused.all || known.is_none() {
@@ -391,48 +391,48 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             return Some(match refused.pointer {
                 Some(pointer) => {
-                    road.extra.argument = pointer as u32;
-                    Step::error(refused.reason, IcmpError::Header)
+                    meta.extra.argument = pointer as u32;
+                    Verdict::error(refused.reason, IcmpError::Header)
                 }
-                None => Step::drop(refused.reason),
+                None => Verdict::drop(refused.reason),
             });
         }
         if partial.is_complete() {
             let partial = self.reassembly.take(at)?;
-            return Some(self.put_together(view, road, &partial, trace));
+            return Some(self.put_together(view, meta, &partial, trace));
         }
-        trace.step(Event::Gathered, &road.packet);
+        trace.step(Event::Gathered, &meta.packet);
         self.totals.delivered += 1;
         while self.reassembly.packets.len() > PACKETS || self.reassembly.memory > MEMORY {
             let oldest = self.reassembly.take(0)?;
-            self.give_up_partial(view, oldest, Drop::ReassemblyFull, trace);
+            self.give_up_partial(view, oldest, DropReason::ReassemblyFull, trace);
         }
         None
     }
 
-    /// Sends the packet that fragments are of down the road of the one that came last.
+    /// Sends the packet that fragments are of down the path of the one that came last.
     fn put_together<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         partial: &Partial,
         trace: &mut T,
-    ) -> Step {
-        let Some(len) = partial.len() else { return Step::drop(Drop::FragmentMalformed) };
-        let Some(mut whole) = self.pool.take_for(len) else { return Step::drop(Drop::NoBuffer) };
+    ) -> Verdict {
+        let Some(len) = partial.len() else { return Verdict::drop(DropReason::FragmentMalformed) };
+        let Some(mut whole) = self.pool.take_for(len) else { return Verdict::drop(DropReason::NoBuffer) };
         if partial.write(whole.bytes_mut()).is_none() {
             self.pool.give(whole);
-            return Step::drop(Drop::FragmentMalformed);
+            return Verdict::drop(DropReason::FragmentMalformed);
         }
-        let frame = road.link_layer();
-        whole.trace_as(&road.packet);
-        self.pool.give(std::mem::replace(&mut road.packet, whole));
-        frame.into_iter().for_each(|frame| road.put_link_layer(frame));
-        trace.step(Event::Reassembled(partial.parts.len()), &road.packet);
+        let frame = meta.link_layer();
+        whole.trace_as(&meta.packet);
+        self.pool.give(std::mem::replace(&mut meta.packet, whole));
+        frame.into_iter().for_each(|frame| meta.put_link_layer(frame));
+        trace.step(Event::Reassembled(partial.parts.len()), &meta.packet);
         // Not as it came in: a kernel beside the router has no such packet of its own.
-        road.extra.turns += 1;
-        road.extra.labels = 0;
-        if view.tables.tunnels().receives() { self.leave_tunnel(view, road, trace) } else { Step::Deliver }
+        meta.extra.lookups_done += 1;
+        meta.extra.labels = 0;
+        if view.tables.tunnels().receives() { self.leave_tunnel(view, meta, trace) } else { Verdict::Deliver }
     }
 
     /// Gives up the packets whose fragments have been waited for too long.
@@ -440,21 +440,29 @@ impl<const COUNT: bool> Path<COUNT> {
         while let Some(at) = self.reassembly.packets.iter().position(|partial| partial.until <= view.now)
             && let Some(partial) = self.reassembly.take(at)
         {
-            self.give_up_partial(view, partial, Drop::ReassemblyTimeout, trace);
+            self.give_up_partial(view, partial, DropReason::ReassemblyTimeout, trace);
         }
     }
 
     /// Counts what has come of a packet as one that is dropped. Who sent it is told of its time being over, if its first
     /// fragment has come.
-    fn give_up_partial<T: Trace>(&mut self, view: &View<'_>, partial: Partial, reason: Drop, trace: &mut T) {
+    fn give_up_partial<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        partial: Partial,
+        reason: DropReason,
+        trace: &mut T,
+    ) {
         self.totals.generated += 1;
-        let first =
-            partial.parts.first().filter(|(offset, _)| *offset == 0 && reason == Drop::ReassemblyTimeout);
+        let first = partial
+            .parts
+            .first()
+            .filter(|(offset, _)| *offset == 0 && reason == DropReason::ReassemblyTimeout);
         let Some(packet) = first.and_then(|(_, part)| self.first_fragment(&partial.headers, part)) else {
             return self.counters.add_drop(reason, 1);
         };
-        let road = Road::new(packet, 0, partial.ingress, partial.extra);
-        self.slow_path_alone(view, road, Step::error(reason, IcmpError::Reassembly), trace);
+        let meta = PacketMeta::new(packet, 0, partial.ingress, partial.extra);
+        self.slow_path_alone(view, meta, Verdict::error(reason, IcmpError::Reassembly), trace);
     }
 
     fn first_fragment(&mut self, headers: &[u8], payload: &[u8]) -> Option<Packet> {

@@ -7,11 +7,11 @@ use underpass_packet::checksum::Sum;
 use underpass_packet::tcp::{ACK, FIN, RST, SYN};
 use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol, tcp};
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::icmp::HOP_LIMIT;
 use crate::trace::{Event, Trace};
-use crate::worker::metadata::{BROADCAST, GROUP, Road};
-use crate::worker::verdict::Step;
+use crate::worker::metadata::{BROADCAST, GROUP, PacketMeta};
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 /// The upper bits of TOS and traffic class: congestion notification is not given back.
@@ -22,15 +22,17 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn reset4<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         trace: &mut T,
-    ) -> Option<Step> {
-        let ipv4::View { header, payload, .. } = ipv4::View::parse(road.packet.bytes()).ok()?;
+    ) -> Option<Verdict> {
+        let ipv4::View { header, payload, .. } = ipv4::View::parse(meta.packet.bytes()).ok()?;
         let pseudo = Sum::pseudo_ipv4(header.source, header.destination, protocol::TCP, payload.len() as u16);
-        let Some(mut reset) = answer(payload, pseudo) else { return Some(Step::drop(Drop::InnerMalformed)) };
+        let Some(mut reset) = answer(payload, pseudo) else {
+            return Some(Verdict::drop(DropReason::InnerMalformed));
+        };
         let (source, destination) = (header.source(), header.destination());
         let unicast = |address: std::net::Ipv4Addr| !address.is_multicast() && !address.is_unspecified();
-        if reset.flags() == 0 || road.is(GROUP | BROADCAST) || !unicast(source) || !unicast(destination) {
+        if reset.flags() == 0 || meta.is(GROUP | BROADCAST) || !unicast(source) || !unicast(destination) {
             return None;
         }
         let len = tcp::Header::LEN as u16;
@@ -39,25 +41,27 @@ impl<const COUNT: bool> Path<COUNT> {
         reply.tos = header.tos & DSCP;
         reply.fill_checksum(&[]);
         reset.fill_checksum(Sum::pseudo_ipv4(reply.source, reply.destination, protocol::TCP, len), &[], &[]);
-        self.send_reset(view, road, (reply.as_bytes(), &reset), source.into(), trace)
+        self.send_reset(view, meta, (reply.as_bytes(), &reset), source.into(), trace)
     }
 
     /// As [`Self::reset4`]; the segment is at `at`, behind extension headers.
     pub(crate) fn reset6<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         at: usize,
         trace: &mut T,
-    ) -> Option<Step> {
-        let packet = ipv6::View::parse(road.packet.bytes()).ok()?;
+    ) -> Option<Verdict> {
+        let packet = ipv6::View::parse(meta.packet.bytes()).ok()?;
         let header = packet.header;
         let payload = packet.payload.get(at - ipv6::Header::LEN..)?;
         let pseudo = Sum::pseudo_ipv6(header.source, header.destination, protocol::TCP, payload.len() as u32);
-        let Some(mut reset) = answer(payload, pseudo) else { return Some(Step::drop(Drop::InnerMalformed)) };
+        let Some(mut reset) = answer(payload, pseudo) else {
+            return Some(Verdict::drop(DropReason::InnerMalformed));
+        };
         let (source, destination) = (header.source(), header.destination());
         let unicast = |address: std::net::Ipv6Addr| !address.is_multicast() && !address.is_unspecified();
-        if reset.flags() == 0 || road.is(GROUP) || !unicast(source) || !unicast(destination) {
+        if reset.flags() == 0 || meta.is(GROUP) || !unicast(source) || !unicast(destination) {
             return None;
         }
         let len = tcp::Header::LEN as u16;
@@ -65,27 +69,27 @@ impl<const COUNT: bool> Path<COUNT> {
         reply.set_traffic_class(header.traffic_class() & DSCP);
         let sum = Sum::pseudo_ipv6(reply.source, reply.destination, protocol::TCP, len.into());
         reset.fill_checksum(sum, &[], &[]);
-        self.send_reset(view, road, (reply.as_bytes(), &reset), source.into(), trace)
+        self.send_reset(view, meta, (reply.as_bytes(), &reset), source.into(), trace)
     }
 
     /// Puts the reset in the place of the segment, which is no shorter.
     fn send_reset<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         (header, reset): (&[u8], &tcp::Header),
         to: IpAddr,
         trace: &mut T,
-    ) -> Option<Step> {
-        let (place, _) = road.packet.bytes_mut().split_at_mut_checked(header.len() + tcp::Header::LEN)?;
+    ) -> Option<Verdict> {
+        let (place, _) = meta.packet.bytes_mut().split_at_mut_checked(header.len() + tcp::Header::LEN)?;
         place[..header.len()].copy_from_slice(header);
         place[header.len()..].copy_from_slice(reset.as_bytes());
         let len = place.len();
-        road.packet.truncate(len);
-        road.packet.clear_offload();
-        trace.step(Event::Reset, &road.packet);
+        meta.packet.truncate(len);
+        meta.packet.clear_offload();
+        trace.step(Event::Reset, &meta.packet);
         self.totals.delivered += 1;
-        Some(self.send_generated(view, road, to))
+        Some(self.send_generated(view, meta, to))
     }
 }
 

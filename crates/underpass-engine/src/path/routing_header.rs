@@ -7,13 +7,13 @@ use underpass_packet::ipv6_ext::Extension;
 use underpass_packet::srh::{Malformed, Srh};
 use underpass_packet::{FromBytes, ipv6, protocol, srh};
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::path::options::Problem;
 use crate::srv6;
 use crate::tables::{Action, ActionId};
-use crate::worker::metadata::Road;
-use crate::worker::verdict::Step;
+use crate::worker::metadata::PacketMeta;
+use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, View, ipv4_check, ipv6_check};
 
 /// Checks an SRH of a packet, which has `left` segments left.
@@ -31,54 +31,54 @@ pub(crate) fn check(
         // pointing to the Segments Left field"
         Err(Malformed::LastEntry | Malformed::SegmentsLeft) => {
             let pointer = extension.offset + srh::SEGMENTS_LEFT_OFFSET;
-            Err(Problem::told(Drop::SrhMalformed, IcmpError::Header, pointer))
+            Err(Problem::notify(DropReason::SrhMalformed, IcmpError::Header, pointer))
         }
-        Err(_) => Err(Problem::silent(Drop::SrhMalformed)),
+        Err(_) => Err(Problem::silent(DropReason::SrhMalformed)),
     }
 }
 
 /// Sends a packet for the router itself on to the next segment of the SRH at `at`, which has some left and has been
 /// checked.
-pub(crate) fn visit_next(view: &View<'_>, road: &mut Road, at: usize) -> Step {
-    let (_, next) = match srv6::advance_at(&mut road.packet, at) {
+pub(crate) fn visit_next(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> Verdict {
+    let (_, next) = match srv6::advance_at(&mut meta.packet, at) {
         Ok(advanced) => advanced,
-        Err(refusal) => return Step::Refuse(refusal),
+        Err(refusal) => return Verdict::Refuse(refusal),
     };
     // What leaves has its hop limit lowered then.
-    if is_own(view, road, next)
-        && let Ok((header, _)) = ipv6::Header::mut_from_prefix(road.packet.bytes_mut())
+    if is_own(view, meta, next)
+        && let Ok((header, _)) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut())
     {
         header.hop_limit -= 1;
     }
-    Step::look6(road, road.extra.looked_in, next)
+    Verdict::look6(meta, meta.extra.looked_in, next)
 }
 
 /// Takes a packet of this protocol, IPv6 or IPv4, out of one whose routing header is used up, as Linux does: it is as
 /// if it had come in so.
-pub(crate) fn take_inside(view: &View<'_>, road: &mut Road, at: usize, protocol: u8) -> Step {
-    let Some(link) = view.link(road.ingress) else { return Step::drop(Drop::LinkDown) };
-    road.packet.pull(at);
-    let bytes = road.packet.bytes();
+pub(crate) fn take_inside(view: &View<'_>, meta: &mut PacketMeta, at: usize, protocol: u8) -> Verdict {
+    let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
+    meta.packet.pull(at);
+    let bytes = meta.packet.bytes();
     if protocol == protocol::IPV6 {
-        let Ok(checked) = ipv6_check(bytes) else { return Step::drop(Drop::InnerMalformed) };
-        road.packet.truncate(checked.len);
+        let Ok(checked) = ipv6_check(bytes) else { return Verdict::drop(DropReason::InnerMalformed) };
+        meta.packet.truncate(checked.len);
         if checked.unusual || !link.forward6 {
-            return Step::Unusual;
+            return Verdict::Unusual;
         }
-        Step::look6(road, link.lookup, checked.destination)
+        Verdict::look6(meta, link.lookup, checked.destination)
     } else {
-        let Ok(checked) = ipv4_check(bytes) else { return Step::drop(Drop::InnerMalformed) };
-        road.packet.truncate(checked.len);
+        let Ok(checked) = ipv4_check(bytes) else { return Verdict::drop(DropReason::InnerMalformed) };
+        meta.packet.truncate(checked.len);
         if checked.unusual || !link.forward4 {
-            return Step::Unusual;
+            return Verdict::Unusual;
         }
-        Step::look4(road, link.lookup, checked.destination)
+        Verdict::look4(meta, link.lookup, checked.destination)
     }
 }
 
 /// Whether an address is one of the router's, in the tables that the packet was looked up in.
-pub(crate) fn is_own(view: &View<'_>, road: &Road, address: Ipv6Addr) -> bool {
-    let Some(lookup) = view.lookup(road.extra.looked_in) else { return false };
+pub(crate) fn is_own(view: &View<'_>, meta: &PacketMeta, address: Ipv6Addr) -> bool {
+    let Some(lookup) = view.lookup(meta.extra.looked_in) else { return false };
     let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
     let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
     let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));

@@ -8,17 +8,17 @@ use underpass_packet::rpl::{Builder, Last, MAX_ADDRESSES, Malformed};
 use underpass_packet::{FromBytes, ipv6, protocol, rpl};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::options::Problem;
 use crate::path::routing_header::is_own;
 use crate::srv6;
 use crate::tables::Rpl;
 use crate::trace::{Event, Trace};
 use crate::worker::insert::open_gap_fast;
-use crate::worker::metadata::{GENERATED, NOT_FORWARDED, Road};
+use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
 use crate::worker::rewrite::{ETHERNET, FIXED, FastVerdict};
 use crate::worker::slow_path::on_by_ingress;
-use crate::worker::verdict::{Refusal, Step};
+use crate::worker::verdict::{PacketError, Verdict};
 use crate::worker::{IcmpError, View};
 
 /// The same for an RPL source route.
@@ -43,49 +43,55 @@ pub(crate) fn insert_route_fast(
 }
 
 /// Puts the packet on a source route, of which its destination becomes the last address, and sends it on its way.
-pub(crate) fn headend<T: Trace>(view: &View<'_>, road: &mut Road, route: &Rpl, trace: &mut T) -> Step {
-    match insert(road, route) {
+pub(crate) fn headend<T: Trace>(
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    route: &Rpl,
+    trace: &mut T,
+) -> Verdict {
+    match insert(meta, route) {
         Ok(len) => {
-            trace.step(Event::Headend("RPL", len), &road.packet);
-            on_by_ingress(view, road, &route.via)
+            trace.step(Event::Headend("RPL", len), &meta.packet);
+            on_by_ingress(view, meta, &route.via)
         }
-        Err(refusal) => Step::Refuse(refusal),
+        Err(refusal) => Verdict::Refuse(refusal),
     }
 }
 
 /// The length of the header that is inserted.
-fn insert(road: &mut Road, route: &Rpl) -> Result<usize, Refusal> {
-    if road.is(NOT_FORWARDED) {
-        return Err(Drop::ForwardingOff.into());
+fn insert(meta: &mut PacketMeta, route: &Rpl) -> Result<usize, PacketError> {
+    if meta.is(NOT_FORWARDED) {
+        return Err(DropReason::ForwardingOff.into());
     }
-    let inherited = srv6::inherited(road.packet.bytes(), road.is(GENERATED))?;
-    let IpAddr::V6(first) = route.via.address else { return Err(Drop::UpperLayerUnexpected.into()) };
+    let inherited = srv6::inherited(meta.packet.bytes(), meta.is(GENERATED))?;
+    let IpAddr::V6(first) = route.via.address else { return Err(DropReason::UpperLayerUnexpected.into()) };
     if inherited.next_header != protocol::IPV6 {
-        return Err(Drop::UpperLayerUnexpected.into());
+        return Err(DropReason::UpperLayerUnexpected.into());
     }
-    let (header, _) = ipv6::Header::ref_from_prefix(road.packet.bytes()).map_err(|_| Drop::Ip6Truncated)?;
+    let (header, _) =
+        ipv6::Header::ref_from_prefix(meta.packet.bytes()).map_err(|_| DropReason::Ip6Truncated)?;
     let last = Last::new(route.header.len(), first.to_bits(), u128::from_be_bytes(header.destination));
     let len = last.header_len();
-    let (next_header, room) = srv6::open_gap(&mut road.packet, len, first)?;
-    room.get_mut(..route.header.len()).ok_or(Drop::NoHeadroom)?.copy_from_slice(&route.header);
-    last.write(room, next_header).ok_or(Drop::LengthOverflow)?;
-    road.inserted(len);
+    let (next_header, room) = srv6::open_gap(&mut meta.packet, len, first)?;
+    room.get_mut(..route.header.len()).ok_or(DropReason::NoHeadroom)?.copy_from_slice(&route.header);
+    last.write(room, next_header).ok_or(DropReason::LengthOverflow)?;
+    meta.inserted(len);
     Ok(len)
 }
 
 /// Sends a packet for the router itself on to the next address of the RPL header at `at`, which has some left:
 /// RFC 6554 section 4.2.
-pub(crate) fn visit_next(view: &View<'_>, road: &mut Road, at: usize) -> Step {
-    match advance(view, road, at) {
-        Ok(next) => Step::look6(road, road.extra.looked_in, next),
-        Err(problem) => problem.refuse(road),
+pub(crate) fn visit_next(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> Verdict {
+    match advance(view, meta, at) {
+        Ok(next) => Verdict::look6(meta, meta.extra.looked_in, next),
+        Err(problem) => problem.refuse(meta),
     }
 }
 
 /// Makes the next address the destination, and returns it.
-fn advance(view: &View<'_>, road: &mut Road, at: usize) -> Result<Ipv6Addr, Problem> {
-    const MALFORMED: Problem = Problem::silent(Drop::RplMalformed);
-    let bytes = road.packet.bytes();
+fn advance(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> Result<Ipv6Addr, Problem> {
+    const MALFORMED: Problem = Problem::silent(DropReason::RplMalformed);
+    let bytes = meta.packet.bytes();
     let (header, _) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| MALFORMED)?;
     let (destination, hop_limit) = (header.destination(), header.hop_limit);
     let payload_length = usize::from(header.payload_length.get());
@@ -95,7 +101,7 @@ fn advance(view: &View<'_>, road: &mut Road, at: usize) -> Result<Ipv6Addr, Prob
         // Left field"
         Err(Malformed::SegmentsLeft) => {
             let pointer = at + rpl::SEGMENTS_LEFT_OFFSET;
-            return Err(Problem::told(Drop::RplMalformed, IcmpError::Header, pointer));
+            return Err(Problem::notify(DropReason::RplMalformed, IcmpError::Header, pointer));
         }
         Err(_) => return Err(MALFORMED),
     };
@@ -108,12 +114,12 @@ fn advance(view: &View<'_>, road: &mut Road, at: usize) -> Result<Ipv6Addr, Prob
     if next.is_multicast() || destination.is_multicast() {
         return Err(MALFORMED);
     }
-    let is_own = |address: &Ipv6Addr| is_own(view, road, *address);
+    let is_own = |address: &Ipv6Addr| is_own(view, meta, *address);
     if comes_back(&addresses, is_own) {
-        return Err(Problem::told(Drop::RplLoop, IcmpError::Header, 0));
+        return Err(Problem::notify(DropReason::RplLoop, IcmpError::Header, 0));
     }
     if hop_limit <= 1 {
-        return Err(Problem::told(Drop::HopLimitExceeded, IcmpError::HopLimit, 0));
+        return Err(Problem::notify(DropReason::HopLimitExceeded, IcmpError::HopLimit, 0));
     }
     // What leaves has its hop limit lowered then.
     let hop_limit = if is_own(&next) { hop_limit - 1 } else { hop_limit };
@@ -123,19 +129,19 @@ fn advance(view: &View<'_>, road: &mut Road, at: usize) -> Result<Ipv6Addr, Prob
     let mut written = [0; rpl::FIXED_LEN + 16 * MAX_ADDRESSES];
     let builder = Builder { next_header, segments_left, destination: next, addresses: &addresses };
     let len = builder.write(&mut written).map_err(|_| MALFORMED)?;
-    let payload_length =
-        u16::try_from(payload_length - old_len + len).map_err(|_| Problem::silent(Drop::LengthOverflow))?;
+    let payload_length = u16::try_from(payload_length - old_len + len)
+        .map_err(|_| Problem::silent(DropReason::LengthOverflow))?;
     // With another destination, the others may be compressed more or less than they were.
     if len > old_len {
         let more = len - old_len;
-        let bytes = road.packet.push(more).map_err(|_| Problem::silent(Drop::NoHeadroom))?;
+        let bytes = meta.packet.push(more).map_err(|_| Problem::silent(DropReason::NoHeadroom))?;
         bytes.copy_within(more..more + at, 0);
     } else {
         let less = old_len - len;
-        road.packet.bytes_mut().copy_within(..at, less);
-        road.packet.pull(less);
+        meta.packet.bytes_mut().copy_within(..at, less);
+        meta.packet.pull(less);
     }
-    let bytes = road.packet.bytes_mut();
+    let bytes = meta.packet.bytes_mut();
     bytes.get_mut(at..at + len).ok_or(MALFORMED)?.copy_from_slice(&written[..len]);
     let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| MALFORMED)?;
     header.destination = next.octets();

@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::icmp;
 use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction};
 use crate::trace::{Event, Trace};
-use crate::worker::metadata::{BEHIND_SID, GENERATED, Road, Slow};
-use crate::worker::verdict::Step;
+use crate::worker::metadata::{BEHIND_SID, GENERATED, PacketMeta, Slow};
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 /// What a policy rule can look at.
@@ -30,40 +30,40 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn look_slow<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: LookupId,
         trace: &mut T,
-    ) -> Step {
-        if !road.turn(id) {
-            return Step::drop(Drop::Loop);
+    ) -> Verdict {
+        if !meta.look_up_again(id) {
+            return Verdict::drop(DropReason::Loop);
         }
-        let target = match road.extra.slow {
-            Slow::Target4 => Some(road.target4.into()),
-            Slow::Target6 => Some(road.target6.into()),
-            Slow::Throw => destination(road.packet.bytes()),
+        let target = match meta.extra.slow {
+            Slow::Target4 => Some(meta.target4.into()),
+            Slow::Target6 => Some(meta.target6.into()),
+            Slow::Throw => destination(meta.packet.bytes()),
         };
-        let Some(address) = target else { return Step::drop(Drop::NoRoute) };
+        let Some(address) = target else { return Verdict::drop(DropReason::NoRoute) };
         match address {
-            IpAddr::V4(address) => road.target4 = address,
-            IpAddr::V6(address) => road.target6 = address,
+            IpAddr::V4(address) => meta.target4 = address,
+            IpAddr::V6(address) => meta.target6 = address,
         }
-        let Some(mut selectors) = Selectors::read(road.packet.bytes(), address, road.extra.mark) else {
-            return Step::drop(Drop::NoRoute);
+        let Some(mut selectors) = Selectors::read(meta.packet.bytes(), address, meta.extra.mark) else {
+            return Verdict::drop(DropReason::NoRoute);
         };
-        if road.is(GENERATED) {
-            selectors.take_message(road.packet.bytes());
+        if meta.is(GENERATED) {
+            selectors.take_message(meta.packet.bytes());
         }
-        if road.is(BEHIND_SID) {
-            selectors.take_next_header(road.packet.bytes());
+        if meta.is(BEHIND_SID) {
+            selectors.take_next_header(meta.packet.bytes());
         }
         match selectors.find(view, id, address) {
             Ok(found) => {
-                trace.step(Event::Lookup(address, found), &road.packet);
-                found.map_or(Step::error(Drop::NoRoute, icmp::Error::NoRoute), Step::Act)
+                trace.step(Event::Lookup(address, found), &meta.packet);
+                found.map_or(Verdict::error(DropReason::NoRoute, icmp::Error::NoRoute), Verdict::Act)
             }
             // In IPv4 the network, not the host, is said to be unreachable.
-            Err(Discard::Unreachable) => Step::error(Drop::Unreachable, icmp::Error::NoRoute),
-            Err(discard) => self.discard(road, discard),
+            Err(Discard::Unreachable) => Verdict::error(DropReason::Unreachable, icmp::Error::NoRoute),
+            Err(discard) => self.discard(meta, discard),
         }
     }
 }

@@ -3,14 +3,14 @@
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6};
 
 use crate::counters::{Count, Direction};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::icmp::{OUTSIDE, destination_of};
 use crate::path::rules;
 use crate::tables::{Action, ActionId, IntoVrf};
 use crate::worker::metadata::{
-    GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, Road, SWITCHED, TUNNELLED, UNFINISHED,
+    GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
 };
-use crate::worker::verdict::{Refusal, Step};
+use crate::worker::verdict::{PacketError, Verdict};
 use crate::worker::{IcmpError, Path, View};
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -23,57 +23,57 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn enter_vrf(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         (id, route): (Option<ActionId>, &IntoVrf),
-    ) -> Step {
+    ) -> Verdict {
         let Some(device) = view.link(route.link).filter(|device| device.up) else {
-            return Step::drop(Drop::LinkDown);
+            return Verdict::drop(DropReason::LinkDown);
         };
         let mtu = if route.mtu == 0 { device.mtu } else { route.mtu };
-        if road.is(UNFINISHED) {
-            self.finish_generated(view, road, route.link);
+        if meta.is(UNFINISHED) {
+            self.finish_generated(view, meta, route.link);
         }
-        if road.is(NOT_FORWARDED | LABELLED) {
-            let group = road.is(GROUP);
-            return Step::drop(if group { Drop::GroupFrame } else { Drop::ForwardingOff });
+        if meta.is(NOT_FORWARDED | LABELLED) {
+            let group = meta.is(GROUP);
+            return Verdict::drop(if group { DropReason::GroupFrame } else { DropReason::ForwardingOff });
         }
         // Of these the hop limit is done with; how long they may be is seen where they leave.
-        let lowered = road.is(GENERATED | TUNNELLED | SWITCHED);
-        let fits = lowered || road.packet.fits(mtu as usize);
-        let bytes = road.packet.bytes();
+        let lowered = meta.is(GENERATED | TUNNELLED | SWITCHED);
+        let fits = lowered || meta.packet.fits(mtu as usize);
+        let bytes = meta.packet.bytes();
         let (hop_limit, cut, destination) = match bytes.first().map(|first| first >> 4) {
             Some(6) => match ipv6::Header::ref_from_prefix(bytes) {
                 Ok((header, _)) => (header.hop_limit, false, header.destination().into()),
-                Err(_) => return Step::drop(Drop::Ip6Truncated),
+                Err(_) => return Verdict::drop(DropReason::Ip6Truncated),
             },
             _ => match ipv4::Header::ref_from_prefix(bytes) {
                 Ok((header, _)) => (header.ttl, !header.dont_fragment(), header.destination().into()),
-                Err(_) => return Step::drop(Drop::Ip4Truncated),
+                Err(_) => return Verdict::drop(DropReason::Ip4Truncated),
             },
         };
         if !lowered && hop_limit <= 1 {
-            return Step::error(Drop::HopLimitExceeded, IcmpError::HopLimit);
+            return Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit);
         }
         match (fits, id) {
             (true, _) => {}
-            (false, Some(id)) if cut => return Step::FragmentInto(id),
+            (false, Some(id)) if cut => return Verdict::FragmentInto(id),
             (false, _) => {
-                road.extra.argument = mtu;
-                return Step::error(Drop::TooBig, IcmpError::TooBig);
+                meta.extra.argument = mtu;
+                return Verdict::error(DropReason::TooBig, IcmpError::TooBig);
             }
         }
         // Linux counts the Ethernet header that goes with the packet through the device.
-        let len = road.packet.len() + ethernet::Header::LEN;
+        let len = meta.packet.len() + ethernet::Header::LEN;
         self.counters.add_link(
             route.link,
             Direction::Transmit,
             Count { packets: 1, bytes: len as u64, errors: 0 },
         );
-        road.extra.entered = Some((route.link, len as u32));
-        road.extra.flags |= LED_INTO_VRF;
+        meta.extra.entered = Some((route.link, len as u32));
+        meta.extra.flags |= LED_INTO_VRF;
         match destination {
-            std::net::IpAddr::V6(destination) => Step::look6(road, route.lookup, destination),
-            std::net::IpAddr::V4(destination) => Step::look4(road, route.lookup, destination),
+            std::net::IpAddr::V6(destination) => Verdict::look6(meta, route.lookup, destination),
+            std::net::IpAddr::V4(destination) => Verdict::look4(meta, route.lookup, destination),
         }
     }
 }
@@ -82,8 +82,8 @@ impl<const COUNT: bool> Path<COUNT> {
 /// comes by `lo` and is answered from outside.
 #[cold]
 #[inline(never)]
-pub(crate) fn arrive(view: &View<'_>, road: &mut Road) {
-    let bytes = road.packet.bytes_mut();
+pub(crate) fn arrive(view: &View<'_>, meta: &mut PacketMeta) {
+    let bytes = meta.packet.bytes_mut();
     if bytes.first().is_some_and(|first| first >> 4 == 6) {
         if let Ok((header, _)) = ipv6::Header::mut_from_prefix(bytes) {
             header.hop_limit = header.hop_limit.saturating_sub(1);
@@ -92,14 +92,15 @@ pub(crate) fn arrive(view: &View<'_>, road: &mut Road) {
         header.update_ttl(header.ttl.saturating_sub(1));
     }
     let outside = view.own_lookup(OUTSIDE);
-    let own = destination_of(road.packet.bytes());
-    let action = own.and_then(|own| rules::action_at(view, road.packet.bytes(), outside, own));
+    let own = destination_of(meta.packet.bytes());
+    let action = own.and_then(|own| rules::action_at(view, meta.packet.bytes(), outside, own));
     if matches!(action, Some(Action::Local)) {
-        road.extra.instance = OUTSIDE;
+        meta.extra.instance = OUTSIDE;
     }
 }
 
 /// Whether nobody is told why a packet is dropped: a route of another instance led it where it has none.
-pub(crate) fn hides(road: &Road, refusal: Refusal) -> bool {
-    road.is(LED_INTO_VRF) && matches!(refusal.reason(), Drop::NoRoute | Drop::Unreachable | Drop::Prohibited)
+pub(crate) fn hides(meta: &PacketMeta, refusal: PacketError) -> bool {
+    meta.is(LED_INTO_VRF)
+        && matches!(refusal.reason(), DropReason::NoRoute | DropReason::Unreachable | DropReason::Prohibited)
 }

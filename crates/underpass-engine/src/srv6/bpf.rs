@@ -11,13 +11,13 @@ use underpass_packet::{FromBytes, ipv6, protocol, srh};
 
 use crate::bpf::{Fault, Field, General, Helper, Host, Machine, Memory, Out};
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::hmac::{Check, Keys};
 use crate::srv6::end::{active_srh, extensions};
 use crate::srv6::headend::insert_srh;
 use crate::tables::{Bpf, LookupId};
 use crate::worker::ipv6_check;
-use crate::worker::verdict::Refusal;
+use crate::worker::verdict::PacketError;
 
 const ENETUNREACH: i64 = 101;
 const EBADMSG: i64 = 74;
@@ -47,7 +47,7 @@ fn error(errno: i64) -> u64 {
 
 /// Where a packet goes on from a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Next {
+pub(crate) enum BpfNext {
     /// Looked up.
     Look(LookupId, Ipv6Addr),
     /// Looked up in a table that there is not.
@@ -67,7 +67,7 @@ pub(crate) struct Found {
 
 /// What came of a packet in a program.
 pub(crate) struct Outcome {
-    pub(crate) next: Next,
+    pub(crate) next: BpfNext,
     pub(crate) mark: u32,
     /// Bytes of outer headers put before it, and of SRHs inserted into it.
     pub(crate) wrapped: usize,
@@ -79,14 +79,15 @@ pub(crate) struct Outcome {
 
 /// Makes the next segment the destination, and returns where the SRH begins: RFC 8986 section 4.1 without the hop
 /// limit, which Linux looks at when it forwards.
-pub(crate) fn next_segment(packet: &mut Packet, check: &Check<'_>) -> Result<usize, Drop> {
+pub(crate) fn next_segment(packet: &mut Packet, check: &Check<'_>) -> Result<usize, DropReason> {
     let at = active_srh(packet, check)?;
-    let (header, rest) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
+    let (header, rest) =
+        ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| DropReason::Ip6Truncated)?;
     let mut srh = rest
         .get_mut(at - ipv6::Header::LEN..)
         .and_then(|bytes| SrhMut::parse(bytes).ok())
-        .ok_or(Drop::SrhMalformed)?;
-    header.destination = srh.advance().ok_or(Drop::SrhMalformed)?;
+        .ok_or(DropReason::SrhMalformed)?;
+    header.destination = srh.advance().ok_or(DropReason::SrhMalformed)?;
     Ok(at)
 }
 
@@ -103,7 +104,7 @@ pub(crate) fn run(
     general: General<'_>,
     (ifindex, mark): (u32, u32),
     find: impl FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found,
-) -> Result<Outcome, Refusal> {
+) -> Result<Outcome, PacketError> {
     let segment = packet.offload().and_then(|offload| offload.segment);
     let size = segment.map_or(0, |segment| u32::from(segment.size));
     let fill = [
@@ -124,27 +125,28 @@ pub(crate) fn run(
         srh: Some(at),
         header_length,
         valid: true,
-        next: Next::Again,
+        next: BpfNext::Again,
         source: bpf.source,
         wrapped: 0,
         inserted: 0,
         unusual: false,
     };
     let returned = machine.run(&bpf.program, &mut skb, &fill).map_err(|fault| match fault {
-        Fault::Address => Drop::BpfFault,
-        Fault::Budget => Drop::BpfBudget,
+        Fault::Address => DropReason::BpfFault,
+        Fault::Budget => DropReason::BpfBudget,
     })?;
     match returned {
         BPF_OK | BPF_REDIRECT => {}
-        BPF_DROP => return Err(Drop::BpfDrop.into()),
-        _ => return Err(Drop::BpfReturnUnknown.into()),
+        BPF_DROP => return Err(DropReason::BpfDrop.into()),
+        _ => return Err(DropReason::BpfReturnUnknown.into()),
     }
     if skb.srh.is_some() && !skb.has_valid_srh() {
-        return Err(Drop::SrhMalformed.into());
+        return Err(DropReason::SrhMalformed.into());
     }
-    let (header, _) = ipv6::Header::ref_from_prefix(skb.packet.bytes()).map_err(|_| Drop::Ip6Truncated)?;
+    let (header, _) =
+        ipv6::Header::ref_from_prefix(skb.packet.bytes()).map_err(|_| DropReason::Ip6Truncated)?;
     let next = match returned {
-        BPF_OK => Next::Look(bpf.lookup, header.destination()),
+        BPF_OK => BpfNext::Look(bpf.lookup, header.destination()),
         _ => skb.next,
     };
     let Skb { wrapped, inserted, unusual, .. } = skb;
@@ -168,7 +170,7 @@ struct Skb<'s, F> {
     header_length: usize,
     /// Whether it is sound.
     valid: bool,
-    next: Next,
+    next: BpfNext,
     source: Ipv6Addr,
     wrapped: usize,
     inserted: usize,
@@ -305,11 +307,11 @@ impl<F: FnMut(&[u8], LookupId, Ipv6Addr, u32) -> Found> Skb<'_, F> {
     /// `seg6_lookup_nexthop`: finds where the packet goes, by its destination or by another address.
     fn look(&mut self, tables: Option<LookupId>, address: Option<Ipv6Addr>, mark: u32) -> Result<(), i64> {
         let Some(tables) = tables else {
-            self.next = Next::Nowhere;
+            self.next = BpfNext::Nowhere;
             return Err(EINVAL);
         };
         let Some(address) = address.or_else(|| destination(self.packet)) else { return Err(ENETUNREACH) };
-        self.next = Next::Look(tables, address);
+        self.next = BpfNext::Look(tables, address);
         let found = (self.find)(self.packet.bytes(), tables, address, mark);
         if !self.bpf.fixed_source {
             // Linux takes an address of the link that the packet is to leave by, as far as it knows.

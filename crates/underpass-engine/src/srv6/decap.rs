@@ -6,16 +6,16 @@ use underpass_packet::srh::Srh;
 use underpass_packet::{FromBytes, ethernet, ipv6, protocol, srh};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::srv6;
 use crate::srv6::end::extensions;
-use crate::srv6::endpoint::Onward;
+use crate::srv6::endpoint::Next;
 use crate::tables::{Link, LinkId, LookupId, StoredNextHop, Via};
 use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, forward_inner};
-use crate::worker::verdict::Refusal;
+use crate::worker::verdict::PacketError;
 use crate::worker::{View, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
 /// End.DX2 of a frame that its link takes as it is. `None`: nothing was written, [`decapsulate_frame`] decides.
@@ -47,12 +47,12 @@ pub(crate) const LEAST_ETHERTYPE: u16 = 0x0600;
 
 /// End.DX2: what is inside is an Ethernet frame. RFC 8986 section 4.9.
 #[inline(always)]
-pub(crate) fn decapsulate_frame(packet: &mut Packet, check: &Check<'_>) -> Result<(), Refusal> {
+pub(crate) fn decapsulate_frame(packet: &mut Packet, check: &Check<'_>) -> Result<(), PacketError> {
     let at = inner(packet, check, protocol::ETHERNET)?;
     packet.pull(at);
     match ethernet::Header::parse(packet.bytes()) {
         Ok((header, _)) if header.ethertype.get() >= LEAST_ETHERTYPE => Ok(()),
-        _ => Err(Drop::InnerMalformed.into()),
+        _ => Err(DropReason::InnerMalformed.into()),
     }
 }
 
@@ -82,11 +82,11 @@ pub(crate) fn end_dx4<'s>(
     check: &Check<'_>,
     via: &Via,
     unusual: &mut bool,
-) -> Result<Onward<'s>, Refusal> {
+) -> Result<Next<'s>, PacketError> {
     let destination = decapsulate4(packet, check, unusual)?;
     Ok(match via.address {
-        IpAddr::V4(address) if address.is_unspecified() => Onward::Look4(via.lookup, destination),
-        _ => Onward::via(via),
+        IpAddr::V4(address) if address.is_unspecified() => Next::Look4(via.lookup, destination),
+        _ => Next::via(via),
     })
 }
 
@@ -97,11 +97,11 @@ pub(crate) fn end_dx6<'s>(
     check: &Check<'_>,
     via: &Via,
     unusual: &mut bool,
-) -> Result<Onward<'s>, Refusal> {
+) -> Result<Next<'s>, PacketError> {
     let destination = decapsulate6(packet, check, unusual)?;
     Ok(match via.address {
-        IpAddr::V6(address) if address.is_unspecified() => Onward::Look6(via.lookup, destination),
-        _ => Onward::via(via),
+        IpAddr::V6(address) if address.is_unspecified() => Next::Look6(via.lookup, destination),
+        _ => Next::via(via),
     })
 }
 
@@ -125,8 +125,8 @@ pub(crate) fn end_dt4<'s>(
     check: &Check<'_>,
     lookup: LookupId,
     unusual: &mut bool,
-) -> Result<Onward<'s>, Refusal> {
-    Ok(Onward::Look4(lookup, decapsulate4(packet, check, unusual)?))
+) -> Result<Next<'s>, PacketError> {
+    Ok(Next::Look4(lookup, decapsulate4(packet, check, unusual)?))
 }
 
 /// End.DT6: the IPv6 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.6.
@@ -136,8 +136,8 @@ pub(crate) fn end_dt6<'s>(
     check: &Check<'_>,
     lookup: LookupId,
     unusual: &mut bool,
-) -> Result<Onward<'s>, Refusal> {
-    Ok(Onward::Look6(lookup, decapsulate6(packet, check, unusual)?))
+) -> Result<Next<'s>, PacketError> {
+    Ok(Next::Look6(lookup, decapsulate6(packet, check, unusual)?))
 }
 
 /// End.DT46: either. RFC 8986 section 4.8.
@@ -147,9 +147,9 @@ pub(crate) fn end_dt46<'s>(
     check: &Check<'_>,
     lookup: LookupId,
     unusual: &mut bool,
-) -> Result<Onward<'s>, Refusal> {
+) -> Result<Next<'s>, PacketError> {
     match end_dt6(packet, check, lookup, unusual) {
-        Err(refusal) if refusal == Refusal::silent(Drop::UpperLayerUnexpected) => {
+        Err(refusal) if refusal == PacketError::silent(DropReason::UpperLayerUnexpected) => {
             end_dt4(packet, check, lookup, unusual)
         }
         done => done,
@@ -189,14 +189,14 @@ pub(crate) fn decapsulate4(
     packet: &mut Packet,
     check: &Check<'_>,
     unusual: &mut bool,
-) -> Result<Ipv4Addr, Drop> {
+) -> Result<Ipv4Addr, DropReason> {
     let at = inner(packet, check, protocol::IPV4)?;
-    let inner = packet.bytes().get(at..).ok_or(Drop::InnerMalformed)?;
+    let inner = packet.bytes().get(at..).ok_or(DropReason::InnerMalformed)?;
     if let Some((destination, len)) = ipv4_plain(inner, u8::MAX.into()) {
         packet.narrow(at, len);
         return Ok(Ipv4Addr::from_bits(destination));
     }
-    let checked = ipv4_check(inner).map_err(|_| Drop::InnerMalformed)?;
+    let checked = ipv4_check(inner).map_err(|_| DropReason::InnerMalformed)?;
     packet.narrow(at, checked.len);
     *unusual = checked.unusual;
     Ok(checked.destination)
@@ -208,14 +208,14 @@ pub(crate) fn decapsulate6(
     packet: &mut Packet,
     check: &Check<'_>,
     unusual: &mut bool,
-) -> Result<Ipv6Addr, Drop> {
+) -> Result<Ipv6Addr, DropReason> {
     let at = inner(packet, check, protocol::IPV6)?;
-    let inner = packet.bytes().get(at..).ok_or(Drop::InnerMalformed)?;
+    let inner = packet.bytes().get(at..).ok_or(DropReason::InnerMalformed)?;
     if let Some((destination, len)) = ipv6_plain(inner) {
         packet.narrow(at, len);
         return Ok(Ipv6Addr::from_bits(destination));
     }
-    let checked = ipv6_check(inner).map_err(|_| Drop::InnerMalformed)?;
+    let checked = ipv6_check(inner).map_err(|_| DropReason::InnerMalformed)?;
     packet.narrow(at, checked.len);
     *unusual = checked.unusual;
     Ok(checked.destination)
@@ -245,7 +245,7 @@ pub(crate) fn find_inner_fast(bytes: &[u8], protocol: u8) -> Option<usize> {
 /// of this protocol. The check that comes first in all of RFC 8986 sections 4.4 to 4.12: segments left
 /// must be 0.
 #[inline(always)]
-fn inner(packet: &Packet, check: &Check<'_>, protocol: u8) -> Result<usize, Drop> {
+fn inner(packet: &Packet, check: &Check<'_>, protocol: u8) -> Result<usize, DropReason> {
     let bytes = packet.bytes();
     if check.passes_plain()
         && let Some(at) = find_inner_fast(bytes, protocol)
@@ -257,24 +257,24 @@ fn inner(packet: &Packet, check: &Check<'_>, protocol: u8) -> Result<usize, Drop
 
 /// Walks the extension headers to the packet inside.
 #[cold]
-fn find_inner(bytes: &[u8], check: &Check<'_>, protocol: u8) -> Result<usize, Drop> {
-    let (fixed, _) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+fn find_inner(bytes: &[u8], check: &Check<'_>, protocol: u8) -> Result<usize, DropReason> {
+    let (fixed, _) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| DropReason::Ip6Truncated)?;
     let mut headers = extensions(bytes)?;
     for header in headers.by_ref() {
-        let header = header.map_err(|_| Drop::Ip6Malformed)?;
+        let header = header.map_err(|_| DropReason::Ip6Malformed)?;
         let Some(routing) = header.routing() else { continue };
         if routing.segments_left > 0 {
-            return Err(Drop::SegmentsLeftNotZero);
+            return Err(DropReason::SegmentsLeftNotZero);
         }
         if routing.routing_type == srh::ROUTING_TYPE {
-            let srh = Srh::parse(header.bytes).map_err(|_| Drop::SrhMalformed)?;
+            let srh = Srh::parse(header.bytes).map_err(|_| DropReason::SrhMalformed)?;
             check.check(&fixed.source, &srh)?;
         }
     }
-    let upper = headers.upper().map_err(|_| Drop::Ip6Malformed)?;
+    let upper = headers.upper().map_err(|_| DropReason::Ip6Malformed)?;
     if upper.protocol == protocol && upper.fragment_offset == 0 {
         Ok(upper.offset)
     } else {
-        Err(Drop::UpperLayerUnexpected)
+        Err(DropReason::UpperLayerUnexpected)
     }
 }

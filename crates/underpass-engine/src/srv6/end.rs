@@ -7,16 +7,16 @@ use underpass_packet::srh::{Srh, SrhMut};
 use underpass_packet::{FromBytes, ipv6, protocol, srh};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::srv6;
-use crate::srv6::endpoint::Onward;
+use crate::srv6::endpoint::Next;
 use crate::srv6::flavors;
-use crate::srv6::flavors::Next;
+use crate::srv6::flavors::Advanced;
 use crate::tables::{ActionId, Endpoint, LookupId, StoredNextHop, Via};
 use crate::worker::fibs::Fibs;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, next_hop};
-use crate::worker::verdict::Refusal;
+use crate::worker::verdict::PacketError;
 use crate::worker::{IcmpError, View};
 
 /// End and End.T on a sound packet of `len` bytes in a frame: an SRH with segments left and no TLVs, a hop limit above 1.
@@ -41,12 +41,12 @@ pub(crate) fn end<'s>(
     check: &Check<'_>,
     lookup: LookupId,
     unusual: &mut bool,
-) -> Result<Onward<'s>, Refusal> {
-    let Some(flavours) = &sid.flavours else { return Ok(Onward::Look6(lookup, advance(packet, check)?)) };
+) -> Result<Next<'s>, PacketError> {
+    let Some(flavours) = &sid.flavours else { return Ok(Next::Look6(lookup, advance(packet, check)?)) };
     Ok(match flavors::next(packet, flavours, check, unusual)? {
-        Next::Segment(address) | Next::Inside6(address) => Onward::Look6(lookup, address),
-        Next::Inside4(address) => Onward::Look4(lookup, address),
-        Next::UpperLayer => Onward::Deliver,
+        Advanced::Segment(address) | Advanced::Inside6(address) => Next::Look6(lookup, address),
+        Advanced::Inside4(address) => Next::Look4(lookup, address),
+        Advanced::UpperLayer => Next::Deliver,
     })
 }
 
@@ -65,17 +65,17 @@ pub(crate) fn end_x<'s>(
     check: &Check<'_>,
     via: &Via,
     unusual: &mut bool,
-) -> Result<Onward<'s>, Refusal> {
+) -> Result<Next<'s>, PacketError> {
     let next = match &sid.flavours {
-        None => Next::Segment(advance(packet, check)?),
+        None => Advanced::Segment(advance(packet, check)?),
         Some(flavours) => flavors::next(packet, flavours, check, unusual)?,
     };
     let unspecified = matches!(via.address, IpAddr::V6(address) if address.is_unspecified());
     Ok(match next {
-        Next::UpperLayer => Onward::Deliver,
-        _ if !unspecified => Onward::via(via),
-        Next::Segment(address) | Next::Inside6(address) => Onward::Look6(via.lookup, address),
-        Next::Inside4(address) => Onward::Look4(via.lookup, address),
+        Advanced::UpperLayer => Next::Deliver,
+        _ if !unspecified => Next::via(via),
+        Advanced::Segment(address) | Advanced::Inside6(address) => Next::Look6(via.lookup, address),
+        Advanced::Inside4(address) => Next::Look4(via.lookup, address),
     })
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn advance_frame(
 
 /// RFC 8986 section 4.1, S02 to S15: lowers segments left and makes that segment the destination.
 #[inline(always)]
-pub(crate) fn advance(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, Refusal> {
+pub(crate) fn advance(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, PacketError> {
     if check.passes_plain()
         && let Some(segment) = advance_fast(packet.bytes_mut())
     {
@@ -170,50 +170,51 @@ pub(crate) fn write_segment(headers: &mut [u8; 48], left: u8, segment: Ipv6Addr)
 
 /// [`advance`] for any packet.
 #[inline(never)]
-fn advance_full(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, Refusal> {
+fn advance_full(packet: &mut Packet, check: &Check<'_>) -> Result<Ipv6Addr, PacketError> {
     let at = active_srh(packet, check)?;
     advance_at(packet, at).map(|(_, segment)| segment)
 }
 
 /// [`advance`] by the SRH at `at`: how many segments are left then, and the destination.
-pub(crate) fn advance_at(packet: &mut Packet, at: usize) -> Result<(u8, Ipv6Addr), Refusal> {
-    let (header, rest) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
+pub(crate) fn advance_at(packet: &mut Packet, at: usize) -> Result<(u8, Ipv6Addr), PacketError> {
+    let (header, rest) =
+        ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| DropReason::Ip6Truncated)?;
     // S05: "If (IPv6 Hop Limit <= 1)": time exceeded, quoting the packet as it came.
     if header.hop_limit <= 1 {
-        return Err(Refusal::told(Drop::HopLimitExceeded, IcmpError::HopLimit));
+        return Err(PacketError::notify(DropReason::HopLimitExceeded, IcmpError::HopLimit));
     }
     let mut srh = rest
         .get_mut(at - ipv6::Header::LEN..)
         .and_then(|bytes| SrhMut::parse(bytes).ok())
-        .ok_or(Drop::SrhMalformed)?;
+        .ok_or(DropReason::SrhMalformed)?;
     // S13, S14: "Decrement Segments Left by 1", "Update IPv6 DA with Segment List[Segments Left]"
-    let segment = srh.advance().ok_or(Drop::SrhMalformed)?;
+    let segment = srh.advance().ok_or(DropReason::SrhMalformed)?;
     header.destination = segment;
     Ok((srh.view().segments_left(), Ipv6Addr::from_octets(segment)))
 }
 
 /// Where the SRH with segments left begins, RFC 8986 section 4.1, S01 and S02. Routing headers that are
 /// used up are passed over. It is sound, and its HMAC as it is to be.
-pub(crate) fn active_srh(packet: &Packet, check: &Check<'_>) -> Result<usize, Drop> {
-    let (fixed, _) = ipv6::Header::ref_from_prefix(packet.bytes()).map_err(|_| Drop::Ip6Truncated)?;
-    let mut reason = Drop::SrhMissing;
+pub(crate) fn active_srh(packet: &Packet, check: &Check<'_>) -> Result<usize, DropReason> {
+    let (fixed, _) = ipv6::Header::ref_from_prefix(packet.bytes()).map_err(|_| DropReason::Ip6Truncated)?;
+    let mut reason = DropReason::SrhMissing;
     for header in extensions(packet.bytes())? {
-        let header = header.map_err(|_| Drop::Ip6Malformed)?;
+        let header = header.map_err(|_| DropReason::Ip6Malformed)?;
         let Some(routing) = header.routing() else { continue };
         match (routing.routing_type, routing.segments_left) {
-            (_, 0) => reason = Drop::SegmentsLeftZero,
+            (_, 0) => reason = DropReason::SegmentsLeftZero,
             (srh::ROUTING_TYPE, _) => {
-                let srh = Srh::parse(header.bytes).map_err(|_| Drop::SrhMalformed)?;
+                let srh = Srh::parse(header.bytes).map_err(|_| DropReason::SrhMalformed)?;
                 check.check(&fixed.source, &srh)?;
                 return Ok(header.offset);
             }
-            _ => return Err(Drop::SrhMissing),
+            _ => return Err(DropReason::SrhMissing),
         }
     }
     Err(reason)
 }
 
-pub(crate) fn extensions(bytes: &[u8]) -> Result<Extensions<'_>, Drop> {
-    let view = ipv6::View::parse(bytes).map_err(|_| Drop::Ip6Truncated)?;
+pub(crate) fn extensions(bytes: &[u8]) -> Result<Extensions<'_>, DropReason> {
+    let view = ipv6::View::parse(bytes).map_err(|_| DropReason::Ip6Truncated)?;
     Ok(Extensions::new(&view))
 }

@@ -9,7 +9,7 @@ use underpass_packet::protocol;
 
 use crate::buffer::Packet;
 use crate::counters::Count;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::srv6::decap::{
     decapsulate_fast, decapsulate_frame, end_dt_fast, end_dt4, end_dt6, end_dt46, end_dx_fast, end_dx2_fast,
@@ -25,12 +25,12 @@ use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER};
-use crate::worker::verdict::Refusal;
+use crate::worker::verdict::PacketError;
 use crate::worker::{Path, View};
 
 /// Where a packet goes on from a behaviour.
 #[derive(Clone, Copy)]
-pub(crate) enum Onward<'s> {
+pub(crate) enum Next<'s> {
     /// Looked up.
     Look4(LookupId, Ipv4Addr),
     /// Looked up.
@@ -47,7 +47,7 @@ pub(crate) enum Onward<'s> {
     Program(&'s Bpf, usize),
 }
 
-impl Onward<'_> {
+impl Next<'_> {
     /// Where `via` points: to its next hop if that is known, to its address otherwise.
     #[inline(always)]
     pub(crate) fn via(via: &Via) -> Self {
@@ -59,8 +59,8 @@ impl Onward<'_> {
     }
 }
 
-impl From<Drop> for Refusal {
-    fn from(reason: Drop) -> Self {
+impl From<DropReason> for PacketError {
+    fn from(reason: DropReason) -> Self {
         Self::silent(reason)
     }
 }
@@ -121,13 +121,13 @@ pub(crate) fn endpoint<'s>(
     sid: &'s Endpoint,
     check: &Check<'_>,
     unusual: &mut bool,
-) -> Result<Onward<'s>, Refusal> {
+) -> Result<Next<'s>, PacketError> {
     match &sid.behaviour {
         Behaviour::End { lookup } | Behaviour::T { lookup } => end(packet, sid, check, *lookup, unusual),
         Behaviour::X(via) => end_x(packet, sid, check, via, unusual),
         Behaviour::DX2 { link } => {
             decapsulate_frame(packet, check)?;
-            Ok(Onward::Frame(*link))
+            Ok(Next::Frame(*link))
         }
         Behaviour::DX4(via) => end_dx4(packet, check, via, unusual),
         Behaviour::DX6(via) => end_dx6(packet, check, via, unusual),
@@ -137,16 +137,16 @@ pub(crate) fn endpoint<'s>(
         // Linux's End.B6: a new SRH on top of the active one.
         Behaviour::B6(policy) => {
             active_srh(packet, check)?;
-            Ok(Onward::Insert(policy))
+            Ok(Next::Insert(policy))
         }
         // RFC 8986 section 4.13: on to the next segment, and the policy's headers around it all.
         Behaviour::B6Encaps(policy) => {
             advance(packet, check)?;
-            Ok(Onward::Insert(policy))
+            Ok(Next::Insert(policy))
         }
         Behaviour::Bpf(bpf) => {
             let at = crate::srv6::bpf::next_segment(packet, check)?;
-            Ok(Onward::Program(bpf, at))
+            Ok(Next::Program(bpf, at))
         }
     }
 }

@@ -7,7 +7,7 @@ use underpass_packet::srh::Srh;
 use underpass_packet::{FromBytes, ethernet, ipv6, protocol, srh};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::srv6;
 use crate::srv6::decap::{decapsulate_fast, decapsulate4, decapsulate6, looked_up};
@@ -15,11 +15,11 @@ use crate::srv6::end::{active_srh, advance_at, advance_frame, extensions, known_
 use crate::tables::{Behaviour, Endpoint, Flavours, LookupId, NextCsid, StoredNextHop};
 use crate::worker::fibs::Fibs;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
-use crate::worker::verdict::Refusal;
+use crate::worker::verdict::PacketError;
 use crate::worker::{IcmpError, View};
 
 /// What a SID with flavours has made of a packet.
-pub(crate) enum Next {
+pub(crate) enum Advanced {
     /// It is on its way to this segment.
     Segment(Ipv6Addr),
     /// It is the IPv4 packet that was inside, to this destination.
@@ -146,13 +146,13 @@ pub(crate) fn next(
     flavours: &Flavours,
     check: &Check<'_>,
     unusual: &mut bool,
-) -> Result<Next, Refusal> {
+) -> Result<Advanced, PacketError> {
     // RFC 9800 section 4.1.1: before "any extension header that is not an SRH, a Hop-by-Hop header, or a
     // Destination Options header", and before the upper layer.
     if let Some(structure) = flavours.next_csid
         && let Some(segment) = next_csid(packet, structure)?
     {
-        return Ok(Next::Segment(segment));
+        return Ok(Advanced::Segment(segment));
     }
     match active_srh(packet, check) {
         Ok(at) => {
@@ -164,7 +164,7 @@ pub(crate) fn next(
             if flavours.usp {
                 pop_used_up(packet, at)?;
             }
-            Ok(Next::Segment(segment))
+            Ok(Advanced::Segment(segment))
         }
         Err(reason) => end_of_list(packet, flavours, check, reason, unusual),
     }
@@ -175,22 +175,22 @@ fn end_of_list(
     packet: &mut Packet,
     flavours: &Flavours,
     check: &Check<'_>,
-    reason: Drop,
+    reason: DropReason,
     unusual: &mut bool,
-) -> Result<Next, Refusal> {
-    if !matches!(reason, Drop::SegmentsLeftZero | Drop::SrhMissing) {
+) -> Result<Advanced, PacketError> {
+    if !matches!(reason, DropReason::SegmentsLeftZero | DropReason::SrhMissing) {
         return Err(reason.into());
     }
     if flavours.usd {
         // RFC 8986 section 4.16.3, S01 and S04: "Upper-Layer header type == 41(IPv6)", "== 4(IPv4)"
         match decapsulate6(packet, check, unusual) {
-            Ok(destination) => return Ok(Next::Inside6(destination)),
-            Err(Drop::UpperLayerUnexpected) => {}
+            Ok(destination) => return Ok(Advanced::Inside6(destination)),
+            Err(DropReason::UpperLayerUnexpected) => {}
             Err(refused) => return Err(refused.into()),
         }
         match decapsulate4(packet, check, unusual) {
-            Ok(destination) => return Ok(Next::Inside4(destination)),
-            Err(Drop::UpperLayerUnexpected) => {}
+            Ok(destination) => return Ok(Advanced::Inside4(destination)),
+            Err(DropReason::UpperLayerUnexpected) => {}
             Err(refused) => return Err(refused.into()),
         }
     }
@@ -198,18 +198,18 @@ fn end_of_list(
     if flavours.usp {
         check_used_up(packet.bytes(), check)?;
         if pop_used_up(packet, usize::MAX)? {
-            return Ok(Next::UpperLayer);
+            return Ok(Advanced::UpperLayer);
         }
     }
     if flavours.usd {
         // Section 4.1.1, S04: no upper layer is "allowed by local configuration".
-        return Err(Refusal::told(Drop::UpperLayerUnexpected, IcmpError::UpperLayer));
+        return Err(PacketError::notify(DropReason::UpperLayerUnexpected, IcmpError::UpperLayer));
     }
     Err(reason.into())
 }
 
 /// Takes the SRHs that are used up and lie before `end` out of the packet. `false`: there were none.
-fn pop_used_up(packet: &mut Packet, mut end: usize) -> Result<bool, Drop> {
+fn pop_used_up(packet: &mut Packet, mut end: usize) -> Result<bool, DropReason> {
     let mut popped = false;
     while let Some(at) = used_up_srh(packet.bytes(), end)? {
         end = end.saturating_sub(pop_srh(packet, at)?);
@@ -219,17 +219,17 @@ fn pop_used_up(packet: &mut Packet, mut end: usize) -> Result<bool, Drop> {
 }
 
 /// Checks the HMAC of the SRH that the packet ends its way with here.
-fn check_used_up(bytes: &[u8], check: &Check<'_>) -> Result<(), Drop> {
+fn check_used_up(bytes: &[u8], check: &Check<'_>) -> Result<(), DropReason> {
     let Some(at) = used_up_srh(bytes, usize::MAX)? else { return Ok(()) };
-    let (fixed, _) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
-    let srh = bytes.get(at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(Drop::SrhMalformed)?;
+    let (fixed, _) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| DropReason::Ip6Truncated)?;
+    let srh = bytes.get(at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(DropReason::SrhMalformed)?;
     check.check(&fixed.source, &srh)
 }
 
 /// Where the first SRH without segments left begins, if that is before `end`.
-fn used_up_srh(bytes: &[u8], end: usize) -> Result<Option<usize>, Drop> {
+fn used_up_srh(bytes: &[u8], end: usize) -> Result<Option<usize>, DropReason> {
     for header in extensions(bytes)? {
-        let header = header.map_err(|_| Drop::Ip6Malformed)?;
+        let header = header.map_err(|_| DropReason::Ip6Malformed)?;
         if header.offset >= end {
             break;
         }
@@ -242,18 +242,18 @@ fn used_up_srh(bytes: &[u8], end: usize) -> Result<Option<usize>, Drop> {
 }
 
 /// RFC 8986 sections 4.16.1 and 4.16.2: takes the SRH at `at` out of the packet. Its length.
-fn pop_srh(packet: &mut Packet, at: usize) -> Result<usize, Drop> {
+fn pop_srh(packet: &mut Packet, at: usize) -> Result<usize, DropReason> {
     let bytes = packet.bytes_mut();
-    let srh = bytes.get(at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(Drop::SrhMalformed)?;
+    let srh = bytes.get(at..).and_then(|bytes| Srh::parse(bytes).ok()).ok_or(DropReason::SrhMalformed)?;
     let (len, next) = (srh.len(), srh.next_header());
     // "Update the Next Header field in the preceding header to the Next Header value from the SRH"
     let named_at = extensions(bytes)?
         .find_map(|header| header.ok().filter(|header| header.offset == at))
-        .ok_or(Drop::Ip6Malformed)?
+        .ok_or(DropReason::Ip6Malformed)?
         .named_at;
     bytes[named_at] = next;
     // "Decrease the IPv6 header Payload Length by 8*(Hdr Ext Len+1)"
-    let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| DropReason::Ip6Truncated)?;
     header.payload_length -= len as u16;
     bytes.copy_within(..at, len);
     packet.pull(len);
@@ -262,12 +262,13 @@ fn pop_srh(packet: &mut Packet, at: usize) -> Result<usize, Drop> {
 
 /// RFC 9800 section 4.1.1: if the argument of the SID is not zero, moves its first compressed SID into
 /// the place of this one's. `None`: it is zero, and the SRH says how to go on.
-fn next_csid(packet: &mut Packet, structure: NextCsid) -> Result<Option<Ipv6Addr>, Refusal> {
-    let (header, _) = ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| Drop::Ip6Truncated)?;
+fn next_csid(packet: &mut Packet, structure: NextCsid) -> Result<Option<Ipv6Addr>, PacketError> {
+    let (header, _) =
+        ipv6::Header::mut_from_prefix(packet.bytes_mut()).map_err(|_| DropReason::Ip6Truncated)?;
     let Some(next) = structure.next(u128::from_be_bytes(header.destination)) else { return Ok(None) };
     // N02: "If (IPv6 Hop Limit <= 1)"
     if header.hop_limit <= 1 {
-        return Err(Refusal::told(Drop::HopLimitExceeded, IcmpError::HopLimit));
+        return Err(PacketError::notify(DropReason::HopLimitExceeded, IcmpError::HopLimit));
     }
     header.destination = next.to_be_bytes();
     Ok(Some(Ipv6Addr::from_bits(next)))

@@ -10,16 +10,16 @@ use underpass_packet::srh::{Srh, SrhMut};
 use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::hmac::Keys;
 use crate::srv6;
 use crate::tables::{Headend, HeadendMode, StoredNextHop};
 use crate::trace::{Event, Trace};
 use crate::worker::insert::open_gap_fast;
-use crate::worker::metadata::{GENERATED, NOT_FORWARDED, Road};
+use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
 use crate::worker::slow_path::on_by_ingress;
-use crate::worker::verdict::{Refusal, Step};
+use crate::worker::verdict::{PacketError, Verdict};
 use crate::worker::{IcmpError, View};
 
 /// Puts a policy's headers around the packet of `len` bytes in a frame, or around the frame, and sends it to
@@ -80,33 +80,38 @@ pub(crate) fn insert_fast(
 }
 
 /// Puts a policy's headers before the packet and sends it on its way.
-pub(crate) fn headend<T: Trace>(view: &View<'_>, road: &mut Road, policy: &Headend, trace: &mut T) -> Step {
+pub(crate) fn headend<T: Trace>(
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    policy: &Headend,
+    trace: &mut T,
+) -> Verdict {
     let keys = view.tables.hmac_keys(view.guard);
     let (name, done) = match policy.mode {
-        HeadendMode::Encap => ("H.Encaps", encapsulate(road, policy)),
-        HeadendMode::L2Encap => ("H.Encaps.L2", encapsulate_frame(road, policy)),
-        HeadendMode::Inline => ("H.Insert", insert(road, policy)),
+        HeadendMode::Encap => ("H.Encaps", encapsulate(meta, policy)),
+        HeadendMode::L2Encap => ("H.Encaps.L2", encapsulate_frame(meta, policy)),
+        HeadendMode::Inline => ("H.Insert", insert(meta, policy)),
     };
     let done = match done {
-        Ok(()) if policy.hmac_open => make_hmac(road.packet.bytes_mut(), keys).map_err(Refusal::from),
+        Ok(()) if policy.hmac_open => make_hmac(meta.packet.bytes_mut(), keys).map_err(PacketError::from),
         done => done,
     };
     match done {
         Ok(()) => {
-            trace.step(Event::Headend(name, policy.header.len()), &road.packet);
-            on_by_ingress(view, road, &policy.via)
+            trace.step(Event::Headend(name, policy.header.len()), &meta.packet);
+            on_by_ingress(view, meta, &policy.via)
         }
-        Err(refusal) => Step::Refuse(refusal),
+        Err(refusal) => Verdict::Refuse(refusal),
     }
 }
 
 /// Fills in the HMAC of the SRH that was put into the packet last: its first.
 #[cold]
-fn make_hmac(bytes: &mut [u8], keys: Option<&Keys>) -> Result<(), Drop> {
-    let keys = keys.ok_or(Drop::HmacKeyUnknown)?;
-    let (header, rest) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+fn make_hmac(bytes: &mut [u8], keys: Option<&Keys>) -> Result<(), DropReason> {
+    let keys = keys.ok_or(DropReason::HmacKeyUnknown)?;
+    let (header, rest) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| DropReason::Ip6Truncated)?;
     let (source, (at, _)) = (header.source, place(header, rest));
-    keys.make(&source, bytes.get_mut(at..).ok_or(Drop::Ip6Malformed)?)
+    keys.make(&source, bytes.get_mut(at..).ok_or(DropReason::Ip6Malformed)?)
 }
 
 /// What the outer header takes over from the packet inside.
@@ -121,12 +126,12 @@ pub(crate) struct Inherited {
 /// Reads what the outer header takes over: of an IPv6 packet its traffic class, flow label and hop
 /// limit, as Linux does; of an IPv4 packet nothing.
 #[inline(always)]
-pub(crate) fn inherited(packet: &[u8], generated: bool) -> Result<Inherited, Refusal> {
+pub(crate) fn inherited(packet: &[u8], generated: bool) -> Result<Inherited, PacketError> {
     match *packet {
         [a, b, c, d, _, _, _, hop_limit, ..] if a >> 4 == 6 => {
             // RFC 8986 section 5.1 refers to RFC 2473: the packet inside is forwarded first.
             if hop_limit <= 1 && !generated {
-                return Err(Refusal::told(Drop::HopLimitExceeded, IcmpError::HopLimit));
+                return Err(PacketError::notify(DropReason::HopLimitExceeded, IcmpError::HopLimit));
             }
             Ok(Inherited {
                 first_word: [a, b, c, d],
@@ -137,54 +142,54 @@ pub(crate) fn inherited(packet: &[u8], generated: bool) -> Result<Inherited, Ref
         [a, ..] if a >> 4 == 4 => {
             Ok(Inherited { first_word: [0x60, 0, 0, 0], hop_limit: None, next_header: protocol::IPV4 })
         }
-        _ => Err(Refusal::silent(Drop::EtherTypeUnknown)),
+        _ => Err(PacketError::silent(DropReason::EtherTypeUnknown)),
     }
 }
 
 /// H.Encaps and H.Encaps.Red: RFC 8986 sections 5.1 and 5.2.
-fn encapsulate(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
-    if road.is(NOT_FORWARDED) {
-        return Err(Refusal::silent(Drop::ForwardingOff));
+fn encapsulate(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
+    if meta.is(NOT_FORWARDED) {
+        return Err(PacketError::silent(DropReason::ForwardingOff));
     }
-    let inherited = inherited(road.packet.bytes(), road.is(GENERATED))?;
-    wrap(road, policy, inherited)
+    let inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
+    wrap(meta, policy, inherited)
 }
 
 /// Puts the headers before a packet and takes note of it.
-fn wrap(road: &mut Road, policy: &Headend, inherited: Inherited) -> Result<(), Refusal> {
+fn wrap(meta: &mut PacketMeta, policy: &Headend, inherited: Inherited) -> Result<(), PacketError> {
     // Where the packet goes may be a headend again, which wants the frame that it came in.
-    let frame = if policy.via.resolved.is_none() { road.link_layer() } else { None };
-    push_headers(&mut road.packet, policy, inherited)?;
-    road.wrapped(policy.header.len(), frame);
+    let frame = if policy.via.resolved.is_none() { meta.link_layer() } else { None };
+    push_headers(&mut meta.packet, policy, inherited)?;
+    meta.wrapped(policy.header.len(), frame);
     Ok(())
 }
 
 /// H.Encaps.L2 and H.Encaps.L2.Red: RFC 8986 sections 5.3 and 5.4. The frame is the one that the packet
 /// came in.
-fn encapsulate_frame(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
-    let inherited = inherited(road.packet.bytes(), road.is(GENERATED))?;
-    let Some(frame) = road.link_layer() else {
-        return Err(Refusal::silent(Drop::UpperLayerUnexpected));
+fn encapsulate_frame(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
+    let inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
+    let Some(frame) = meta.link_layer() else {
+        return Err(PacketError::silent(DropReason::UpperLayerUnexpected));
     };
     let room: &mut [u8; ethernet::Header::LEN] =
-        road.packet.push_header().map_err(|_| Refusal::silent(Drop::NoHeadroom))?;
+        meta.packet.push_header().map_err(|_| PacketError::silent(DropReason::NoHeadroom))?;
     *room = frame;
-    road.wrapped(ethernet::Header::LEN, None);
-    wrap(road, policy, Inherited { next_header: protocol::ETHERNET, ..inherited })
+    meta.wrapped(ethernet::Header::LEN, None);
+    wrap(meta, policy, Inherited { next_header: protocol::ETHERNET, ..inherited })
 }
 
 /// Copies the policy's headers before the packet and fills in what depends on it.
 #[inline(always)]
-fn push_headers(packet: &mut Packet, policy: &Headend, inherited: Inherited) -> Result<(), Refusal> {
+fn push_headers(packet: &mut Packet, policy: &Headend, inherited: Inherited) -> Result<(), PacketError> {
     let header = &*policy.header;
     let payload_length = (packet.len() + header.len()).saturating_sub(ipv6::Header::LEN);
     let Ok(payload_length) = u16::try_from(payload_length) else {
-        return Err(Refusal::silent(Drop::LengthOverflow));
+        return Err(PacketError::silent(DropReason::LengthOverflow));
     };
-    let room = packet.push(header.len()).map_err(|_| Refusal::silent(Drop::NoHeadroom))?;
+    let room = packet.push(header.len()).map_err(|_| PacketError::silent(DropReason::NoHeadroom))?;
     let next_header = inherited.next_header;
     write_headers(room, header, payload_length, &inherited, next_header)
-        .ok_or(Refusal::silent(Drop::NoHeadroom))
+        .ok_or(PacketError::silent(DropReason::NoHeadroom))
 }
 
 /// Copies a policy's headers to the front of `room`, and fills in what depends on the packet. `None`: there
@@ -228,30 +233,30 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
 
 /// H.Insert: an SRH between the IPv6 header and what follows it, the packet's destination its last
 /// segment.
-fn insert(road: &mut Road, policy: &Headend) -> Result<(), Refusal> {
-    if road.is(NOT_FORWARDED) {
-        return Err(Refusal::silent(Drop::ForwardingOff));
+fn insert(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
+    if meta.is(NOT_FORWARDED) {
+        return Err(PacketError::silent(DropReason::ForwardingOff));
     }
-    if inherited(road.packet.bytes(), road.is(GENERATED))?.next_header != protocol::IPV6 {
-        return Err(Refusal::silent(Drop::UpperLayerUnexpected));
+    if inherited(meta.packet.bytes(), meta.is(GENERATED))?.next_header != protocol::IPV6 {
+        return Err(PacketError::silent(DropReason::UpperLayerUnexpected));
     }
-    insert_srh(&mut road.packet, &policy.header)?;
-    road.inserted(policy.header.len());
+    insert_srh(&mut meta.packet, &policy.header)?;
+    meta.inserted(policy.header.len());
     Ok(())
 }
 
 /// Puts `srh` behind the IPv6 header.
-pub(crate) fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), Drop> {
-    let (header, _) = ipv6::Header::ref_from_prefix(packet.bytes()).map_err(|_| Drop::Ip6Truncated)?;
+pub(crate) fn insert_srh(packet: &mut Packet, srh: &[u8]) -> Result<(), DropReason> {
+    let (header, _) = ipv6::Header::ref_from_prefix(packet.bytes()).map_err(|_| DropReason::Ip6Truncated)?;
     let destination = header.destination;
-    let list = Srh::parse(srh).map_err(|_| Drop::SrhMalformed)?;
+    let list = Srh::parse(srh).map_err(|_| DropReason::SrhMalformed)?;
     let first = match usize::from(list.segments_left()) {
         0 => Ipv6Addr::from_octets(destination),
-        left => list.segment(left).ok_or(Drop::SrhMalformed)?,
+        left => list.segment(left).ok_or(DropReason::SrhMalformed)?,
     };
     let (next, room) = open_gap(packet, srh.len(), first)?;
     room.copy_from_slice(srh);
-    let mut inserted = SrhMut::parse(room).map_err(|_| Drop::SrhMalformed)?;
+    let mut inserted = SrhMut::parse(room).map_err(|_| DropReason::SrhMalformed)?;
     inserted.set_next_header(next);
     if let Some(last) = inserted.segments_mut().first_mut() {
         *last = destination;
@@ -266,24 +271,24 @@ pub(crate) fn open_gap(
     packet: &mut Packet,
     len: usize,
     destination: Ipv6Addr,
-) -> Result<(u8, &mut [u8]), Drop> {
+) -> Result<(u8, &mut [u8]), DropReason> {
     let bytes = packet.bytes();
-    let (header, rest) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    let (header, rest) = ipv6::Header::ref_from_prefix(bytes).map_err(|_| DropReason::Ip6Truncated)?;
     let (at, pointer) = place(header, rest);
     if at > bytes.len() {
-        return Err(Drop::Ip6Malformed);
+        return Err(DropReason::Ip6Malformed);
     }
     let payload_length = usize::from(header.payload_length.get()) + len;
-    let payload_length = u16::try_from(payload_length).map_err(|_| Drop::LengthOverflow)?;
+    let payload_length = u16::try_from(payload_length).map_err(|_| DropReason::LengthOverflow)?;
     let next = bytes[pointer];
 
-    let bytes = packet.push(len).map_err(|_| Drop::NoHeadroom)?;
+    let bytes = packet.push(len).map_err(|_| DropReason::NoHeadroom)?;
     bytes.copy_within(len..len + at, 0);
     bytes[pointer] = protocol::ROUTING;
-    let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::Ip6Truncated)?;
+    let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| DropReason::Ip6Truncated)?;
     header.destination = destination.octets();
     header.payload_length = payload_length.into();
-    Ok((next, bytes.get_mut(at..at + len).ok_or(Drop::NoHeadroom)?))
+    Ok((next, bytes.get_mut(at..at + len).ok_or(DropReason::NoHeadroom)?))
 }
 
 /// Where an SRH is inserted, and where the number stands that then names it.

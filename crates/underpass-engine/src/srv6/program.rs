@@ -3,14 +3,14 @@
 use std::net::Ipv6Addr;
 
 use crate::bpf::{General, Machine, Printed};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::path::rules;
 use crate::srv6;
-use crate::srv6::bpf::{Found, Next};
+use crate::srv6::bpf::{BpfNext, Found};
 use crate::tables::{Action, ActionId, Bpf, Discard};
-use crate::worker::metadata::Road;
-use crate::worker::verdict::Step;
+use crate::worker::metadata::PacketMeta;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, Worker};
 
 const EINVAL: i64 = 22;
@@ -68,82 +68,93 @@ impl<const COUNT: bool> Worker<COUNT> {
 impl<const COUNT: bool> Path<COUNT> {
     /// Takes a packet whose next segment is its destination through the program of its SID.
     #[inline(never)]
-    pub(crate) fn run_program(&mut self, view: &View<'_>, road: &mut Road, bpf: &Bpf, srh: usize) -> Step {
+    pub(crate) fn run_program(
+        &mut self,
+        view: &View<'_>,
+        meta: &mut PacketMeta,
+        bpf: &Bpf,
+        srh: usize,
+    ) -> Verdict {
         let mut srh = srh;
-        for rounds in 0..crate::worker::MAX_TURNS {
-            match self.run_once(view, road, bpf, srh) {
-                Ok(Some(step)) => {
-                    if let Some((counter, bytes)) = road.extra.counted {
+        for rounds in 0..crate::worker::MAX_LOOKUPS {
+            match self.run_once(view, meta, bpf, srh) {
+                Ok(Some(verdict)) => {
+                    if let Some((counter, bytes)) = meta.extra.counted {
                         (0..rounds).for_each(|_| self.count(Some(counter), bytes as usize));
                     }
-                    return step;
+                    return verdict;
                 }
                 Ok(None) => {}
-                Err(refusal) => return self.refused(road, rounds, refusal),
+                Err(refusal) => return self.refused(meta, rounds, refusal),
             }
             // Linux takes it through the SID again, which it has not been led away from.
-            match srv6::next_segment(&mut road.packet, &view.check(road.ingress)) {
+            match srv6::next_segment(&mut meta.packet, &view.check(meta.ingress)) {
                 Ok(again) => srh = again,
-                Err(reason) => return self.refused(road, rounds + 1, reason.into()),
+                Err(reason) => return self.refused(meta, rounds + 1, reason.into()),
             }
         }
-        self.refused(road, crate::worker::MAX_TURNS, Drop::Loop.into())
+        self.refused(meta, crate::worker::MAX_LOOKUPS, DropReason::Loop.into())
     }
 
     /// Counts a packet as the error of its SID that it was no error of so far, once for each time that it has gone
     /// through it.
-    fn refused(&mut self, road: &mut Road, rounds: u8, refusal: crate::worker::verdict::Refusal) -> Step {
-        if let Some((counter, _)) = road.extra.counted {
+    fn refused(
+        &mut self,
+        meta: &mut PacketMeta,
+        rounds: u8,
+        refusal: crate::worker::verdict::PacketError,
+    ) -> Verdict {
+        if let Some((counter, _)) = meta.extra.counted {
             (0..rounds).for_each(|_| self.count_error(Some(counter)));
         }
-        self.uncount(road);
-        Step::Refuse(refusal)
+        self.uncount(meta);
+        Verdict::Refuse(refusal)
     }
 
     /// Runs the program once. `None`: the packet goes through the SID again.
     fn run_once(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         bpf: &Bpf,
         srh: usize,
-    ) -> Result<Option<Step>, crate::worker::verdict::Refusal> {
+    ) -> Result<Option<Verdict>, crate::worker::verdict::PacketError> {
         let Programs { machine, random, printed, processor, clock } = &mut *self.programs;
         let general = General { now: view.now.wrapping_add(*clock), processor: *processor, random, printed };
-        let ifindex = view.link(road.ingress).map_or(0, |link| link.ifindex);
-        let frame = road.link_layer();
-        let mark = (ifindex, road.extra.mark);
+        let ifindex = view.link(meta.ingress).map_or(0, |link| link.ifindex);
+        let frame = meta.link_layer();
+        let mark = (ifindex, meta.extra.mark);
         let find = |packet: &[u8], lookup, address, mark| {
             found(view, rules::find6(view, packet, lookup, address, mark))
         };
-        let before = road.packet.len();
+        let before = meta.packet.len();
         let outcome = srv6::run_program(
             machine,
-            &mut road.packet,
+            &mut meta.packet,
             (bpf, srh),
             view.tables.hmac_keys(view.guard),
             general,
             mark,
             find,
         )?;
-        road.extra.mark = outcome.mark;
+        meta.extra.mark = outcome.mark;
         if outcome.wrapped > 0 {
-            road.wrapped(outcome.wrapped, frame);
+            meta.wrapped(outcome.wrapped, frame);
         }
         if outcome.inserted > 0 {
-            road.inserted(outcome.inserted);
+            meta.inserted(outcome.inserted);
         }
-        if road.extra.growth != 0 && road.packet.len() < before {
-            road.shortened(before - road.packet.len());
+        if meta.extra.growth != 0 && meta.packet.len() < before {
+            meta.shortened(before - meta.packet.len());
         }
-        if outcome.unusual && !crate::worker::slow_path::may_forward(&road.packet) {
-            road.extra.flags |= crate::worker::metadata::NOT_FORWARDED;
+        if outcome.unusual && !crate::worker::slow_path::may_forward(&meta.packet) {
+            meta.extra.flags |= crate::worker::metadata::NOT_FORWARDED;
         }
         Ok(match outcome.next {
-            Next::Look(lookup, address) => Some(Step::look6(road, lookup, address)),
+            BpfNext::Look(lookup, address) => Some(Verdict::look6(meta, lookup, address)),
             // Linux discards it, and that is no error of the SID.
-            Next::Nowhere => Some(Step::drop(Drop::NoRoute)),
-            Next::Again => None,
+            BpfNext::Nowhere => Some(Verdict::drop(DropReason::NoRoute)),
+            BpfNext::Again => None,
         })
     }
 }

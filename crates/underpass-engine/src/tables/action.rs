@@ -409,7 +409,7 @@ pub struct Headend {
     /// of the port that it then leaves by.
     pub room: u16,
     /// The HMAC TLV at the end of the SRH is still to be filled in for each packet: one that is inserted, or one
-    /// whose key is missing. `via` is then not resolved, so that no packet takes the common road.
+    /// whose key is missing. `via` is then not resolved, so that no packet takes the fast path.
     pub hmac_open: bool,
     /// Where the packet goes: its first segment, looked up in the tables of the route.
     pub via: Via,
@@ -591,12 +591,12 @@ pub struct Link {
 
 impl Link {
     /// Whether what comes in is asked, or goes into a qdisc.
-    pub(crate) fn asks_in(&self) -> bool {
+    pub(crate) fn classifies_ingress(&self) -> bool {
         self.ingress.is_some() || self.ingress_qdisc.is_some()
     }
 
     /// Whether what is to be sent is asked, or waits in a qdisc.
-    pub(crate) fn asks_out(&self) -> bool {
+    pub(crate) fn classifies_egress(&self) -> bool {
         self.egress.is_some() || self.root.is_some()
     }
 }

@@ -12,8 +12,8 @@ mod flower;
 mod hook;
 mod ioam;
 mod labels;
-mod lean;
 mod outer;
+mod precomputed;
 mod priority;
 mod qdisc;
 mod tc_action;
@@ -28,8 +28,8 @@ pub use flower::*;
 pub use hook::*;
 pub use ioam::*;
 pub use labels::{LabelAction, LabelTable, LabelWaysId, MAX_LABEL_WAYS};
-pub(crate) use lean::*;
 pub(crate) use outer::*;
+pub(crate) use precomputed::*;
 pub use qdisc::*;
 pub use tc_action::*;
 pub use tunnel::*;
@@ -56,7 +56,7 @@ pub struct Tables {
     ports: Box<[AtomicU32]>,
     actions: Slab<Action>,
     /// By action, of those that just forward: the next hop's id + 1; of those that just lead into a tunnel: its id + 1, and
-    /// [`INTO`]; else 0. So that the common road reads one word.
+    /// [`INTO`]; else 0. So that the fast path reads one word.
     leads: Words<AtomicU32>,
     next_hops: Slab<StoredNextHop>,
     lookups: Slab<Lookup>,
@@ -169,18 +169,18 @@ impl Tables {
         if lead < INTO { self.next_hops.get(lead, guard) } else { None }
     }
 
-    /// The outer header for what a compiled route just leads into a tunnel, if it is soon written; `None`: see
+    /// The outer header for what a compiled route just leads into a tunnel, if it is precomputed; `None`: see
     /// [`Self::action`].
     #[inline(always)]
     pub(crate) fn enters<'g>(
         &'g self,
         id: ActionId,
-        inside: Inside,
+        inside: InnerProtocol,
         guard: &'g Guard<'_>,
-    ) -> Option<&'g LeanForm> {
+    ) -> Option<&'g PrecomputedEncap> {
         // That of no lead is the id of no tunnel.
         let lead = self.lead(id);
-        if lead >= INTO { self.tunnels.lean(TunnelId(lead ^ INTO), inside, guard) } else { None }
+        if lead >= INTO { self.tunnels.precomputed(TunnelId(lead ^ INTO), inside, guard) } else { None }
     }
 
     #[inline(always)]
@@ -279,7 +279,7 @@ impl Tables {
 
     /// Whether any link asks anything of what leaves.
     #[inline(always)]
-    pub(crate) fn asks_leaving(&self) -> bool {
+    pub(crate) fn classifies_leaving(&self) -> bool {
         self.asking_links.load(Relaxed) != 0
     }
 

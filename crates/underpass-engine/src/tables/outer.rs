@@ -8,10 +8,10 @@ use underpass_packet::{IntoBytes, ethernet, gre, ipv4, ipv6, protocol, udp};
 
 use crate::limiter::Nanos;
 
-use super::tunnels::{Arrival, Class, found_by};
+use super::tunnels::{Class, TunnelMatch, found_by};
 use super::{
-    DEFAULT_TTL, LeanEnd, LeanForm, Link, LinkId, LookupId, NextHopId, SourcePort, Tunnel, TunnelKind,
-    TunnelMode, TunnelTos,
+    DEFAULT_TTL, Link, LinkId, LookupId, NextHopId, PrecomputedDecap, PrecomputedEncap, SourcePort, Tunnel,
+    TunnelKind, TunnelMode, TunnelTos,
 };
 
 /// Longest outer header: IPv6, an encapsulation limit, UDP, GUE, GRE.
@@ -24,7 +24,7 @@ pub(crate) const REMOTE_CHECKSUM: usize = 8;
 
 /// What is inside a tunnel, as far as the outer header says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Inside {
+pub(crate) enum InnerProtocol {
     Ip4,
     Ip6,
     Mpls,
@@ -65,7 +65,7 @@ pub(crate) const HOOKED: u16 = 16384;
 /// An outer header for packets of one kind inside.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
-pub(crate) struct Form {
+pub(crate) struct EncapTemplate {
     /// What is not in the header yet.
     pub(crate) open: u16,
     /// How much of the template counts: its end.
@@ -90,7 +90,7 @@ pub(crate) struct Form {
     pub(crate) template: [u8; TEMPLATE],
 }
 
-impl Form {
+impl EncapTemplate {
     /// The header.
     #[inline(always)]
     pub(crate) fn header(&self) -> &[u8] {
@@ -139,7 +139,7 @@ impl Sequence {
 
     /// Whether the sender of a packet is to be told that one has not arrived; then another need not.
     #[inline]
-    pub(crate) fn tells(&self, now: Nanos) -> bool {
+    pub(crate) fn notifies(&self, now: Nanos) -> bool {
         let errors = self.errors.load(Relaxed);
         if errors == 0 {
             return false;
@@ -158,7 +158,7 @@ impl Sequence {
 #[derive(Debug)]
 pub(crate) struct StoredTunnel {
     /// What it is found by.
-    pub(super) found: Option<(Class, Arrival)>,
+    pub(super) found: Option<(Class, TunnelMatch)>,
     pub(crate) link: LinkId,
     /// Where what comes out is looked up.
     pub(crate) lookup: LookupId,
@@ -169,12 +169,12 @@ pub(crate) struct StoredTunnel {
     pub(crate) forward4: bool,
     pub(crate) forward6: bool,
     /// Whether what has come out is asked before it is looked up, and what is to go in before it does; or waits there.
-    pub(crate) asks_in: bool,
-    pub(crate) asks_out: bool,
+    pub(crate) classifies_ingress: bool,
+    pub(crate) classifies_egress: bool,
     /// Where packets come out, if that is soon done.
-    pub(crate) end: Option<LeanEnd>,
+    pub(crate) end: Option<PrecomputedDecap>,
     /// By what is inside: IPv4, IPv6, MPLS; of a tunnel of frames the first.
-    forms: [Form; 3],
+    forms: [EncapTemplate; 3],
     pub(crate) config: Tunnel,
     pub(crate) sequence: Arc<Sequence>,
 }
@@ -182,9 +182,9 @@ pub(crate) struct StoredTunnel {
 impl StoredTunnel {
     pub(super) fn new(tunnel: Tunnel, link: Option<&Link>, sequence: Arc<Sequence>) -> Self {
         let forms = if tunnel.kind.carries_frames() {
-            [Inside::Frame; 3]
+            [InnerProtocol::Frame; 3]
         } else {
-            [Inside::Ip4, Inside::Ip6, Inside::Mpls]
+            [InnerProtocol::Ip4, InnerProtocol::Ip6, InnerProtocol::Mpls]
         };
         Self {
             found: found_by(&tunnel),
@@ -195,9 +195,9 @@ impl StoredTunnel {
             up: link.is_some_and(|link| link.up),
             forward4: link.is_some_and(|link| link.forward4),
             forward6: link.is_some_and(|link| link.forward6),
-            asks_in: link.is_some_and(Link::asks_in),
-            asks_out: link.is_some_and(Link::asks_out),
-            end: link.and_then(|link| LeanEnd::new(&tunnel, link)),
+            classifies_ingress: link.is_some_and(Link::classifies_ingress),
+            classifies_egress: link.is_some_and(Link::classifies_egress),
+            end: link.and_then(|link| PrecomputedDecap::new(&tunnel, link)),
             forms: forms.map(|inside| form(&tunnel, inside, link)),
             config: tunnel,
             sequence,
@@ -206,23 +206,23 @@ impl StoredTunnel {
 
     /// The outer header of a packet with this inside.
     #[inline(always)]
-    pub(crate) fn form(&self, inside: Inside) -> &Form {
+    pub(crate) fn form(&self, inside: InnerProtocol) -> &EncapTemplate {
         match inside {
-            Inside::Ip4 | Inside::Frame => &self.forms[0],
-            Inside::Ip6 => &self.forms[1],
-            Inside::Mpls => &self.forms[2],
+            InnerProtocol::Ip4 | InnerProtocol::Frame => &self.forms[0],
+            InnerProtocol::Ip6 => &self.forms[1],
+            InnerProtocol::Mpls => &self.forms[2],
         }
     }
 
-    /// The same if it is soon written.
-    pub(super) fn lean(&self, inside: Inside) -> Option<LeanForm> {
-        if self.kind.carries_frames() { None } else { LeanForm::new(self.form(inside)) }
+    /// The same if it is precomputed.
+    pub(super) fn precomputed(&self, inside: InnerProtocol) -> Option<PrecomputedEncap> {
+        if self.kind.carries_frames() { None } else { PrecomputedEncap::new(self.form(inside)) }
     }
 
     /// Whether it may have this inside.
     #[inline(always)]
-    pub(crate) fn takes(&self, inside: Inside) -> bool {
-        !self.form(inside).has(CLOSED) && self.kind.carries_frames() == (inside == Inside::Frame)
+    pub(crate) fn takes(&self, inside: InnerProtocol) -> bool {
+        !self.form(inside).has(CLOSED) && self.kind.carries_frames() == (inside == InnerProtocol::Frame)
     }
 
     /// Bytes of the fields of its GRE header that not all have.
@@ -242,40 +242,44 @@ impl StoredTunnel {
 }
 
 /// Whether a tunnel takes such packets.
-fn takes(tunnel: &Tunnel, inside: Inside) -> bool {
+fn takes(tunnel: &Tunnel, inside: InnerProtocol) -> bool {
     if tunnel.kind.has_gre() {
-        return tunnel.kind.carries_frames() == (inside == Inside::Frame);
+        return tunnel.kind.carries_frames() == (inside == InnerProtocol::Frame);
     }
     match (tunnel.mode, inside) {
         // Linux's `ipip` has no IPv6 inside, whatever its mode is.
-        (_, Inside::Ip6) if tunnel.kind == TunnelKind::Ipip => false,
+        (_, InnerProtocol::Ip6) if tunnel.kind == TunnelKind::Ipip => false,
         // And `sit` sends all, whatever it takes.
-        (_, Inside::Ip4 | Inside::Ip6 | Inside::Mpls) if tunnel.kind == TunnelKind::Sit => true,
-        (TunnelMode::Any, Inside::Ip4 | Inside::Ip6 | Inside::Mpls)
-        | (TunnelMode::Ip4 | TunnelMode::Ip, Inside::Ip4)
-        | (TunnelMode::Ip6 | TunnelMode::Ip, Inside::Ip6)
-        | (TunnelMode::Mpls, Inside::Mpls) => true,
+        (_, InnerProtocol::Ip4 | InnerProtocol::Ip6 | InnerProtocol::Mpls)
+            if tunnel.kind == TunnelKind::Sit =>
+        {
+            true
+        }
+        (TunnelMode::Any, InnerProtocol::Ip4 | InnerProtocol::Ip6 | InnerProtocol::Mpls)
+        | (TunnelMode::Ip4 | TunnelMode::Ip, InnerProtocol::Ip4)
+        | (TunnelMode::Ip6 | TunnelMode::Ip, InnerProtocol::Ip6)
+        | (TunnelMode::Mpls, InnerProtocol::Mpls) => true,
         _ => false,
     }
 }
 
 /// Builds the outer header for such packets.
-fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
+fn form(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> EncapTemplate {
     let mut header = Vec::with_capacity(LONGEST);
     let up = link.is_some_and(|link| link.up);
     let mut open = if takes(tunnel, inside) && up { 0 } else { CLOSED };
-    if link.is_some_and(Link::asks_out) {
+    if link.is_some_and(Link::classifies_egress) {
         open |= HOOKED;
     }
     let (inner, ethertype) = match inside {
-        Inside::Ip4 => (protocol::IPV4, ethernet::IPV4),
-        Inside::Ip6 => (protocol::IPV6, ethernet::IPV6),
-        Inside::Mpls => (protocol::MPLS, ethernet::MPLS),
-        Inside::Frame => (protocol::GRE, gre::TRANSPARENT_ETHERNET),
+        InnerProtocol::Ip4 => (protocol::IPV4, ethernet::IPV4),
+        InnerProtocol::Ip6 => (protocol::IPV6, ethernet::IPV6),
+        InnerProtocol::Mpls => (protocol::MPLS, ethernet::MPLS),
+        InnerProtocol::Frame => (protocol::GRE, gre::TRANSPARENT_ETHERNET),
     };
     let inner = if tunnel.kind.has_gre() { protocol::GRE } else { inner };
     let outer = if tunnel.udp.is_some() { protocol::UDP } else { inner };
-    let is_ip = matches!(inside, Inside::Ip4 | Inside::Ip6 | Inside::Frame);
+    let is_ip = matches!(inside, InnerProtocol::Ip4 | InnerProtocol::Ip6 | InnerProtocol::Frame);
     let ttl = match tunnel.ttl {
         Some(ttl) => ttl,
         None if is_ip => {
@@ -307,7 +311,7 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         let mut outer_header = ipv6::Header::new(v6(source), v6(tunnel.remote), outer, ttl, 0);
         outer_header.set_class_flow(0, tunnel.flow_label.unwrap_or(0));
         open |= match tunnel.flow_label {
-            None if inside == Inside::Ip6 => LABEL,
+            None if inside == InnerProtocol::Ip6 => LABEL,
             // Linux's `udp_tunnel6_xmit_skb` writes the label that it is given.
             _ if tunnel.kind.is_bare_udp() => 0,
             None | Some(0) => HASH_LABEL,
@@ -325,7 +329,10 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
         let mut outer_header = ipv4::Header::new(v4(source), v4(tunnel.remote), outer, ttl, 0);
         outer_header.flags_offset = if tunnel.dont_fragment { ipv4::DONT_FRAGMENT } else { 0 }.into();
         header.extend(outer_header.as_bytes());
-        if !tunnel.dont_fragment && !tunnel.ignore_df && matches!(inside, Inside::Ip4 | Inside::Frame) {
+        if !tunnel.dont_fragment
+            && !tunnel.ignore_df
+            && matches!(inside, InnerProtocol::Ip4 | InnerProtocol::Frame)
+        {
             open |= FRAGMENT;
         }
     }
@@ -382,7 +389,7 @@ fn form(tunnel: &Tunnel, inside: Inside, link: Option<&Link>) -> Form {
     let words = header.as_chunks::<4>().0.iter().take(5).map(|word| u64::from(u32::from_le_bytes(*word)));
     let sum: u64 = if tunnel.kind.is_over_ipv6() { 0 } else { words.sum() };
     let mtu = link.map_or(0, |link| link.mtu);
-    Form {
+    EncapTemplate {
         open,
         len: len as u8,
         udp: udp_at,

@@ -10,8 +10,8 @@ use underpass_packet::protocol;
 use zerocopy::FromZeros;
 
 use super::{
-    Exceptions, FouPayload, FouPort, Guard, Inside, LeanEnd, LeanForm, Link, LinkId, LookupId, StoredTunnel,
-    Tunnel, TunnelBound, TunnelId, TunnelKind, TunnelRole,
+    Exceptions, FouPayload, FouPort, Guard, InnerProtocol, Link, LinkId, LookupId, PrecomputedDecap,
+    PrecomputedEncap, StoredTunnel, Tunnel, TunnelBound, TunnelId, TunnelKind, TunnelRole,
 };
 use crate::publish::{Retirer, Slab, prefetch};
 
@@ -25,7 +25,7 @@ fn bits(address: IpAddr) -> u128 {
 
 /// What a tunnel is found by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct TunnelMatch {
     /// The address that the outer packet is for, as a number.
     pub(crate) local: u128,
     /// Where it comes from.
@@ -66,31 +66,31 @@ impl Class {
 
     /// What of an arrival such tunnels are found by.
     #[inline(always)]
-    fn seen(self, arrival: Arrival) -> Arrival {
+    fn seen(self, arrival: TunnelMatch) -> TunnelMatch {
         match self {
             Self::Both => arrival,
-            Self::Remote => Arrival { local: 0, ..arrival },
-            Self::Local => Arrival { remote: 0, ..arrival },
-            Self::Neither => Arrival { local: 0, remote: 0, ..arrival },
-            Self::External | Self::Fallback => Arrival { local: 0, remote: 0, key: None },
+            Self::Remote => TunnelMatch { local: 0, ..arrival },
+            Self::Local => TunnelMatch { remote: 0, ..arrival },
+            Self::Neither => TunnelMatch { local: 0, remote: 0, ..arrival },
+            Self::External | Self::Fallback => TunnelMatch { local: 0, remote: 0, key: None },
         }
     }
 }
 
 /// What a tunnel is found by, and the place of its chain.
-pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, Arrival)> {
+pub(super) fn found_by(tunnel: &Tunnel) -> Option<(Class, TunnelMatch)> {
     let class = Class::of(tunnel)?;
     let key = tunnel.receive.key.filter(|_| tunnel.kind.has_gre());
-    let arrival = Arrival { local: bits(tunnel.local), remote: bits(tunnel.remote), key };
+    let arrival = TunnelMatch { local: bits(tunnel.local), remote: bits(tunnel.remote), key };
     Some((class, class.seen(normal(tunnel.kind, arrival))))
 }
 
 /// Over IPv6 no key is key 0, as in Linux.
 #[inline(always)]
-fn normal(kind: TunnelKind, arrival: Arrival) -> Arrival {
+fn normal(kind: TunnelKind, arrival: TunnelMatch) -> TunnelMatch {
     match kind {
         TunnelKind::Ip6gre | TunnelKind::Ip6gretap => {
-            Arrival { key: Some(arrival.key.unwrap_or(0)), ..arrival }
+            TunnelMatch { key: Some(arrival.key.unwrap_or(0)), ..arrival }
         }
         _ => arrival,
     }
@@ -108,7 +108,7 @@ const CHAINS: usize = 1 << 16;
 
 /// Which chain a tunnel is in.
 #[inline(always)]
-fn chain(kind: TunnelKind, class: Class, Arrival { local, remote, key }: Arrival) -> usize {
+fn chain(kind: TunnelKind, class: Class, TunnelMatch { local, remote, key }: TunnelMatch) -> usize {
     let fold = |address: u128| (address as u64) ^ ((address >> 64) as u64).rotate_left(23);
     let addresses = fold(remote) ^ fold(local).rotate_left(32) ^ 0x9e37_79b9_7f4a_7c15;
     let other =
@@ -119,7 +119,7 @@ fn chain(kind: TunnelKind, class: Class, Arrival { local, remote, key }: Arrival
 
 /// Which chain a tunnel is in by where it goes.
 fn end_of(remote: IpAddr) -> usize {
-    chain(TunnelKind::Ipip, Class::Remote, Arrival { local: 0, remote: bits(remote), key: None })
+    chain(TunnelKind::Ipip, Class::Remote, TunnelMatch { local: 0, remote: bits(remote), key: None })
 }
 
 fn zeroed(len: usize) -> Box<[AtomicU32]> {
@@ -162,13 +162,13 @@ pub const fn inside_bit(protocol: u8, ipv6: bool) -> u32 {
 /// All tunnels and ports of foo-over-UDP.
 pub(crate) struct TunnelTable {
     pub(super) tunnels: Slab<StoredTunnel>,
-    /// By tunnel, the outer headers of those that are soon written: for IPv4 inside, and for IPv6.
-    lean: [Slab<LeanForm>; 2],
+    /// By tunnel, the outer headers of those that are precomputed: for IPv4 inside, and for IPv6.
+    precomputed: [Slab<PrecomputedEncap>; 2],
     pub(super) ports: Slab<FouPort>,
     /// The tunnel of a link, its id + 1.
     of_link: Box<[AtomicU32]>,
     /// By chain, the end of its first tunnel, if that has both addresses and little is looked at.
-    lean_ends: Slab<LeanEnd>,
+    precomputed_decaps: Slab<PrecomputedDecap>,
     /// The first tunnel of each chain, its id + 1, and the next of each.
     heads: Box<[AtomicU32]>,
     nexts: Box<[AtomicU32]>,
@@ -193,10 +193,10 @@ impl TunnelTable {
     pub(super) fn new(links: usize, retirer: &Retirer) -> Self {
         Self {
             tunnels: Slab::new(TUNNEL_BITS, retirer),
-            lean: std::array::from_fn(|_| Slab::new(TUNNEL_BITS, retirer)),
+            precomputed: std::array::from_fn(|_| Slab::new(TUNNEL_BITS, retirer)),
             ports: Slab::new(FOU_BITS, retirer),
             of_link: zeroed(links),
-            lean_ends: Slab::new(CHAINS.trailing_zeros() + 1, retirer),
+            precomputed_decaps: Slab::new(CHAINS.trailing_zeros() + 1, retirer),
             heads: zeroed(CHAINS),
             nexts: zeroed(1 << TUNNEL_BITS),
             counts: Default::default(),
@@ -239,14 +239,18 @@ impl TunnelTable {
 
     /// Asks for the memory of the chain of tunnels at a place.
     #[inline(always)]
-    pub(crate) fn ask_for_chain(&self, place: usize) {
-        self.lean_ends.prefetch_slots(std::iter::once(place as u32));
+    pub(crate) fn prefetch_bucket(&self, place: usize) {
+        self.precomputed_decaps.prefetch_slots(std::iter::once(place as u32));
     }
 
     /// Asks for that of the tunnel that a packet is about to come out of, the first of the chain at a place.
     #[inline(always)]
-    pub(crate) fn ask_out_of<'g>(&'g self, place: usize, guard: &'g Guard<'_>) -> Option<&'g LeanEnd> {
-        let end = self.lean_ends.get(place as u32, guard)?;
+    pub(crate) fn prefetch_decap<'g>(
+        &'g self,
+        place: usize,
+        guard: &'g Guard<'_>,
+    ) -> Option<&'g PrecomputedDecap> {
+        let end = self.precomputed_decaps.get(place as u32, guard)?;
         prefetch(end);
         Some(end)
     }
@@ -254,7 +258,7 @@ impl TunnelTable {
     /// The place of the chain in which the tunnel is that has the addresses of an IPv4 packet, which it is for and from.
     #[inline(always)]
     pub(crate) fn place4(kind: TunnelKind, local: u32, remote: u32) -> usize {
-        chain(kind, Class::Both, Arrival { local: local.into(), remote: remote.into(), key: None })
+        chain(kind, Class::Both, TunnelMatch { local: local.into(), remote: remote.into(), key: None })
     }
 
     #[inline(always)]
@@ -262,19 +266,19 @@ impl TunnelTable {
         self.tunnels.get(id.0, guard)
     }
 
-    /// The outer header of a tunnel for what is inside, if it is soon written.
+    /// The outer header of a tunnel for what is inside, if it is precomputed.
     #[inline(always)]
-    pub(crate) fn lean<'g>(
+    pub(crate) fn precomputed<'g>(
         &'g self,
         id: TunnelId,
-        inside: Inside,
+        inside: InnerProtocol,
         guard: &'g Guard<'_>,
-    ) -> Option<&'g LeanForm> {
-        let [inside4, inside6] = &self.lean;
+    ) -> Option<&'g PrecomputedEncap> {
+        let [inside4, inside6] = &self.precomputed;
         match inside {
-            Inside::Ip4 => inside4.get(id.0, guard),
-            Inside::Ip6 => inside6.get(id.0, guard),
-            Inside::Mpls | Inside::Frame => None,
+            InnerProtocol::Ip4 => inside4.get(id.0, guard),
+            InnerProtocol::Ip6 => inside6.get(id.0, guard),
+            InnerProtocol::Mpls | InnerProtocol::Frame => None,
         }
     }
 
@@ -287,15 +291,15 @@ impl TunnelTable {
     /// The end of the tunnel of this kind that an outer packet is for, if that has both its addresses and is the first of
     /// its chain; `None`: see [`Self::find`].
     #[inline(always)]
-    pub(crate) fn lean_end<'g>(
+    pub(crate) fn precomputed_decap<'g>(
         &'g self,
         kind: TunnelKind,
-        arrival: Arrival,
+        arrival: TunnelMatch,
         ingress: Ingress,
         guard: &'g Guard<'_>,
-    ) -> Option<&'g LeanEnd> {
+    ) -> Option<&'g PrecomputedDecap> {
         let arrival = normal(kind, arrival);
-        let end = self.lean_ends.get(chain(kind, Class::Both, arrival) as u32, guard)?;
+        let end = self.precomputed_decaps.get(chain(kind, Class::Both, arrival) as u32, guard)?;
         end.is_for(kind, arrival, ingress).then_some(end)
     }
 
@@ -304,7 +308,7 @@ impl TunnelTable {
     pub(crate) fn find<'g>(
         &'g self,
         kind: TunnelKind,
-        arrival: Arrival,
+        arrival: TunnelMatch,
         ingress: Ingress,
         guard: &'g Guard<'_>,
     ) -> Option<(TunnelId, &'g StoredTunnel)> {
@@ -565,9 +569,9 @@ impl TunnelTable {
     }
 
     fn store(&self, id: u32, tunnel: Option<StoredTunnel>, retirer: &mut Retirer) {
-        for (slab, inside) in self.lean.iter().zip([Inside::Ip4, Inside::Ip6]) {
-            let lean = tunnel.as_ref().and_then(|tunnel| tunnel.lean(inside));
-            slab.replace(id, lean, retirer);
+        for (slab, inside) in self.precomputed.iter().zip([InnerProtocol::Ip4, InnerProtocol::Ip6]) {
+            let precomputed = tunnel.as_ref().and_then(|tunnel| tunnel.precomputed(inside));
+            slab.replace(id, precomputed, retirer);
         }
         self.tunnels.replace(id, tunnel, retirer);
     }
@@ -580,7 +584,7 @@ impl TunnelTable {
         let first = first.and_then(|id| self.tunnels.peek(id, retirer));
         let both = first.filter(|first| first.found.is_some_and(|(class, _)| class == Class::Both));
         let end = both.and_then(|first| first.end.clone());
-        self.lean_ends.replace(place as u32, end, retirer);
+        self.precomputed_decaps.replace(place as u32, end, retirer);
     }
 
     /// Takes note that a link has changed, or gone.

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::buffer::PortId;
 use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, TcCount, TcCounterId, Totals};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::hmac::Keys;
 use crate::limiter::Nanos;
 use crate::lpm::Arena;
@@ -478,7 +478,7 @@ impl Writer {
     }
 
     /// How many packets all workers have dropped for this reason.
-    pub fn dropped(&self, reason: Drop) -> u64 {
+    pub fn dropped(&self, reason: DropReason) -> u64 {
         self.counters.iter().map(|counters| counters.dropped(reason)).sum()
     }
 
@@ -612,9 +612,9 @@ mod tests {
         readers[1].counters().add(id, one);
         assert_eq!(writer.count(id), one);
         assert_ne!(writer.add_counter(), id);
-        readers[0].counters().add_drop(Drop::Loop, 3);
-        readers[1].counters().add_drop(Drop::Loop, 4);
-        assert_eq!(writer.dropped(Drop::Loop), 7);
+        readers[0].counters().add_drop(DropReason::Loop, 3);
+        readers[1].counters().add_drop(DropReason::Loop, 4);
+        assert_eq!(writer.dropped(DropReason::Loop), 7);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use underpass_packet::ethernet;
 use crate::counters::MplsCount;
 use crate::tables::{NextHopId, Rewrite, TunnelId};
 use crate::trace::Trace;
-use crate::worker::metadata::{LABELLED, OPAQUE, Road, SWITCHED};
-use crate::worker::verdict::Step;
+use crate::worker::metadata::{LABELLED, OPAQUE, PacketMeta, SWITCHED};
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
 /// The tunnel that a next hop is behind, and the header of a frame that goes into it. `None`: it is behind none, or its
@@ -26,38 +26,38 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn enter_behind<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         (tunnel, frame): (TunnelId, Option<&Rewrite>),
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         if COUNT
-            && road.is(LABELLED)
+            && meta.is(LABELLED)
             && let Some(stored) = view.tables.tunnels().tunnel(tunnel, view.guard)
         {
-            let (tx_packets, tx_bytes) = (1, road.packet.len() as u64);
+            let (tx_packets, tx_bytes) = (1, meta.packet.len() as u64);
             self.counters.add_mpls(stored.link, MplsCount { tx_packets, tx_bytes, ..MplsCount::default() });
         }
         if let Some(rewrite) = frame
-            && let Err(refusal) = self.enframe(road, rewrite, trace)
+            && let Err(refusal) = self.enframe(meta, rewrite, trace)
         {
-            return Step::Refuse(refusal);
+            return Verdict::Refuse(refusal);
         }
-        Step::FrameInto(tunnel)
+        Verdict::FrameInto(tunnel)
     }
 
     /// Makes a packet the Ethernet frame that goes into a tunnel.
     pub(crate) fn enframe<T: Trace>(
         &mut self,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         rewrite: &Rewrite,
         trace: &mut T,
-    ) -> Result<(), crate::worker::verdict::Refusal> {
-        self.put_link_layer(road, rewrite, trace)?;
-        road.wrapped(usize::from(rewrite.len) + 2, None);
-        if road.is(LABELLED) {
-            road.extra.flags |= OPAQUE;
+    ) -> Result<(), crate::worker::verdict::PacketError> {
+        self.put_link_layer(meta, rewrite, trace)?;
+        meta.wrapped(usize::from(rewrite.len) + 2, None);
+        if meta.is(LABELLED) {
+            meta.extra.flags |= OPAQUE;
         }
-        road.extra.flags &= !(LABELLED | SWITCHED);
+        meta.extra.flags &= !(LABELLED | SWITCHED);
         Ok(())
     }
 }

@@ -8,11 +8,11 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use crate::buffer::{Packet, Tag};
 use crate::counters::{Count, Counters, Direction};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::qos::OuterKey;
 use crate::tables::{
-    Arrival, FouPayload, Ingress, Inside, LeanEnd, Link, LinkId, LookupId, StoredTunnel, TunnelKind,
-    TunnelRole,
+    FouPayload, Ingress, InnerProtocol, Link, LinkId, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
+    TunnelMatch, TunnelRole,
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::encap::name;
@@ -27,9 +27,9 @@ use crate::worker::burst::{BurstContext, Packets};
 use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
-use crate::worker::metadata::Road;
+use crate::worker::metadata::PacketMeta;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, forward_inner};
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, classify, ipv4_check, ipv6_check};
 
 /// Packets in a row out of one tunnel, added to what its link has counted when another one's turn comes.
@@ -61,7 +61,7 @@ impl Left {
 
 /// What was found for the packet that came out of a tunnel last.
 struct Last<'a, A> {
-    end: Option<(Arrived<A>, &'a LeanEnd)>,
+    end: Option<(Arrived<A>, &'a PrecomputedDecap)>,
     /// Where what comes out of it is looked up.
     lookup: Option<LookupId>,
     to4: Option<To<'a, u32>>,
@@ -203,16 +203,16 @@ fn decap_fast<'a, A: Family>(
     }
     let (mut key, mut checked) = (None, false);
     let (kind, inside) = match (outer.protocol, A::IPV6) {
-        (protocol::IPV4, false) => (TunnelKind::Ipip, Inside::Ip4),
-        (protocol::IPV6, false) => (TunnelKind::Sit, Inside::Ip6),
-        (protocol::IPV4, true) => (TunnelKind::Ip6tnl, Inside::Ip4),
-        (protocol::IPV6, true) => (TunnelKind::Ip6tnl, Inside::Ip6),
+        (protocol::IPV4, false) => (TunnelKind::Ipip, InnerProtocol::Ip4),
+        (protocol::IPV6, false) => (TunnelKind::Sit, InnerProtocol::Ip6),
+        (protocol::IPV4, true) => (TunnelKind::Ip6tnl, InnerProtocol::Ip4),
+        (protocol::IPV6, true) => (TunnelKind::Ip6tnl, InnerProtocol::Ip6),
         (protocol::GRE, _) => {
             let gre = bytes.get(outer.at..)?;
             let [flags, version, type0, type1] = *gre.first_chunk::<GRE>()?;
             let inside = match u16::from_be_bytes([type0, type1]) {
-                ethernet::IPV4 => Inside::Ip4,
-                ethernet::IPV6 => Inside::Ip6,
+                ethernet::IPV4 => InnerProtocol::Ip4,
+                ethernet::IPV6 => InnerProtocol::Ip6,
                 _ => return None,
             };
             // A checksum and a key, and no other flags.
@@ -253,8 +253,8 @@ fn decap_fast<'a, A: Family>(
     }
     let place = (outer.at, len);
     let forward_fast = match inside {
-        Inside::Ip4 if end.forward4 => forward_fast(view, packet, place, outer.tos, last.to4?),
-        Inside::Ip6 if end.forward6 => forward_fast(view, packet, place, outer.tos, last.to6?),
+        InnerProtocol::Ip4 if end.forward4 => forward_fast(view, packet, place, outer.tos, last.to4?),
+        InnerProtocol::Ip6 if end.forward6 => forward_fast(view, packet, place, outer.tos, last.to6?),
         _ => None,
     };
     Some((forward_fast?, end.link, len - outer.at))
@@ -347,68 +347,73 @@ impl Outer {
         }))
     }
 
-    pub(crate) fn arrival(&self, key: Option<u32>) -> Arrival {
+    pub(crate) fn arrival(&self, key: Option<u32>) -> TunnelMatch {
         let bits = |address| match address {
             IpAddr::V4(address) => Ipv4Addr::to_bits(address).into(),
             IpAddr::V6(address) => Ipv6Addr::to_bits(address),
         };
-        Arrival { local: bits(self.destination), remote: bits(self.source), key }
+        TunnelMatch { local: bits(self.destination), remote: bits(self.source), key }
     }
 }
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Takes a packet for the router itself out of the tunnel that it came through, if it came through one.
     #[inline(never)]
-    pub(crate) fn leave_tunnel<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) -> Step {
-        if let Some(relay) = crate::tunnel::path_mtu::learn(view, road.packet.bytes()) {
-            self.relay(view, road.packet.bytes(), relay, trace);
+    pub(crate) fn leave_tunnel<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        meta: &mut PacketMeta,
+        trace: &mut T,
+    ) -> Verdict {
+        if let Some(relay) = crate::tunnel::path_mtu::learn(view, meta.packet.bytes()) {
+            self.relay(view, meta.packet.bytes(), relay, trace);
         }
-        let mut outer = match Outer::read(road.packet.bytes()) {
-            None => return Step::Deliver,
+        let mut outer = match Outer::read(meta.packet.bytes()) {
+            None => return Verdict::Deliver,
             Some(Ok(outer)) => outer,
             Some(Err(protocol)) => {
                 let datagrams = protocol == protocol::UDP && view.tables.tunnels().takes_datagrams();
                 let ours = self.answers || datagrams || is_tunnelled(protocol);
-                return if ours { Step::Reassemble } else { Step::Deliver };
+                return if ours { Verdict::Reassemble } else { Verdict::Deliver };
             }
         };
-        let ingress = ingress_of(view, road);
+        let ingress = ingress_of(view, meta);
         let first = outer.at;
         if let IpAddr::V4(source) = outer.source
             && is_local4(view, ingress, source)
         {
             // Linux: a martian source.
-            return Step::drop(Drop::TunnelSource);
+            return Verdict::drop(DropReason::TunnelSource);
         }
         for _ in 0..=NESTED {
             match outer.protocol {
-                protocol::HOP_BY_HOP if outer.at != first => return Step::drop(Drop::TunnelPayload),
-                protocol::UDP if stands_for_datagrams(view, &road.packet, &outer, ingress) => {
-                    return Step::Datagrams;
+                protocol::HOP_BY_HOP if outer.at != first => return Verdict::drop(DropReason::TunnelPayload),
+                protocol::UDP if stands_for_datagrams(view, &meta.packet, &outer, ingress) => {
+                    return Verdict::Datagrams;
                 }
-                protocol::UDP => match take_datagram(view, &mut road.packet, &mut outer, ingress) {
+                protocol::UDP => match take_datagram(view, &mut meta.packet, &mut outer, ingress) {
                     Ok(Taken::Headers) => {}
-                    Ok(Taken::Nothing) => return deliver(road, &outer, first),
-                    Ok(Taken::All(found)) => return self.take_out(view, road, &outer, found, trace),
+                    Ok(Taken::Nothing) => return deliver(meta, &outer, first),
+                    Ok(Taken::All(found)) => return self.take_out(view, meta, &outer, found, trace),
                     Ok(Taken::Refused(link)) => {
                         self.counters.add_link_drops(link, Direction::Receive, 1);
-                        return Step::drop(Drop::TunnelPayload);
+                        return Verdict::drop(DropReason::TunnelPayload);
                     }
-                    Err(reason) => return Step::drop(reason),
+                    Err(reason) => return Verdict::drop(reason),
                 },
                 protocol if is_tunnelled(protocol) => {
-                    return match find(view, &road.packet, &outer, ingress) {
-                        Ok(Some(found)) => self.take_out(view, road, &outer, found, trace),
+                    return match find(view, &meta.packet, &outer, ingress) {
+                        Ok(Some(found)) => self.take_out(view, meta, &outer, found, trace),
                         // Whoever listens for it may be the host.
-                        Ok(None) if self.host_may_take(view, &outer) => deliver(road, &outer, first),
+                        Ok(None) if self.host_may_take(view, &outer) => deliver(meta, &outer, first),
                         Ok(None) => NO_TUNNEL,
-                        Err(reason) => Step::drop(reason),
+                        Err(reason) => Verdict::drop(reason),
                     };
                 }
-                _ => return deliver(road, &outer, first),
+                _ => return deliver(meta, &outer, first),
             }
         }
-        Step::drop(Drop::TunnelNested)
+        Verdict::drop(DropReason::TunnelNested)
     }
 
     /// Whether the kernel beside the router has a use for a packet that no tunnel takes.
@@ -420,73 +425,73 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn take_out<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         outer: &Outer,
         found: Found<'_>,
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         let Found { tunnel, inside, at, taken } = found;
         let refuse = |reason| {
             self.counters.add_link(tunnel.link, Direction::Receive, Count { errors: 1, ..Count::default() });
-            Step::drop(reason)
+            Verdict::drop(reason)
         };
         // What is not the tunnel's, for Linux, is no error of the tunnel's either.
         if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_bare_udp() {
-            return Step::drop(Drop::TunnelPayload);
+            return Verdict::drop(DropReason::TunnelPayload);
         }
         if tunnel.kind == TunnelKind::Ip6tnl
             && let (IpAddr::V6(source), IpAddr::V6(destination)) = (outer.source, outer.destination)
         {
             let underlay = tunnel.config.via.lookup;
             let own = Some(underlay).filter(|_| !tunnel.config.allows_local_remote);
-            let foreign = is_foreign(view, ingress_of(view, road), destination, underlay);
+            let foreign = is_foreign(view, ingress_of(view, meta), destination, underlay);
             if foreign || is_refused(view, source, own) {
-                return Step::drop(Drop::TunnelSource);
+                return Verdict::drop(DropReason::TunnelSource);
             }
         }
-        if let Err(reason) = check(&road.packet, tunnel, outer, &found) {
+        if let Err(reason) = check(&meta.packet, tunnel, outer, &found) {
             return refuse(reason);
         }
-        trace.step(Event::Behaviour(name(tunnel.kind)), &road.packet);
-        if road.packet.offload().is_some_and(|offload| offload.start < at) {
+        trace.step(Event::Behaviour(name(tunnel.kind)), &meta.packet);
+        if meta.packet.offload().is_some_and(|offload| offload.start < at) {
             // Linux leaves the checksum of GRE to the device.
-            road.packet.clear_offload();
+            meta.packet.clear_offload();
         }
         // Nothing takes it behind the tunnel's device, which counts it and shows it to its filters.
-        let other = if taken { 0 } else { protocol_of(&road.packet, tunnel, outer) };
-        let id = if tunnel.asks_in { key_of(&road.packet, tunnel, outer) } else { 0 };
-        let ports = if tunnel.asks_in { ports_of(&road.packet, tunnel, at) } else { (0, 0) };
-        road.packet.pull(at);
-        if taken && let Err(reason) = decapsulate_tos(&mut road.packet, inside, tunnel, outer) {
+        let other = if taken { 0 } else { protocol_of(&meta.packet, tunnel, outer) };
+        let id = if tunnel.classifies_ingress { key_of(&meta.packet, tunnel, outer) } else { 0 };
+        let ports = if tunnel.classifies_ingress { ports_of(&meta.packet, tunnel, at) } else { (0, 0) };
+        meta.packet.pull(at);
+        if taken && let Err(reason) = decapsulate_tos(&mut meta.packet, inside, tunnel, outer) {
             return refuse(reason);
         }
         // Linux counts the header of the frame by one of the two devices only.
         let uncounted = if tunnel.kind == TunnelKind::Ip6gretap { ethernet::Header::LEN } else { 0 };
-        let bytes = road.packet.len().saturating_sub(uncounted) as u64;
+        let bytes = meta.packet.len().saturating_sub(uncounted) as u64;
         let received = Count { packets: 1, bytes, errors: 0 };
         self.counters.add_link(tunnel.link, Direction::Receive, received);
-        road.arrived(tunnel.link);
-        if !road.turn(tunnel.lookup) {
-            return Step::drop(Drop::Loop);
+        meta.arrived(tunnel.link);
+        if !meta.look_up_again(tunnel.lookup) {
+            return Verdict::drop(DropReason::Loop);
         }
-        if tunnel.asks_in {
+        if tunnel.classifies_ingress {
             let headless = match inside {
                 _ if !taken => other,
-                Inside::Ip4 => ethernet::IPV4,
-                Inside::Ip6 => ethernet::IPV6,
-                Inside::Mpls => ethernet::MPLS,
-                Inside::Frame => 0,
+                InnerProtocol::Ip4 => ethernet::IPV4,
+                InnerProtocol::Ip6 => ethernet::IPV6,
+                InnerProtocol::Mpls => ethernet::MPLS,
+                InnerProtocol::Frame => 0,
             };
-            road.packet.set_tag(Tag { headless, ..road.packet.tag() });
+            meta.packet.set_tag(Tag { headless, ..meta.packet.tag() });
             let (source, destination) = (outer.source, outer.destination);
             let key = || OuterKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
             self.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
-            return Step::AskIn;
+            return Verdict::ClassifyIngress;
         }
         if !taken {
-            return Step::drop(not_forwarded(other));
+            return Verdict::drop(not_forwarded(other));
         }
-        self.come_out(view, road, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
+        self.come_out(view, meta, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
     }
 
     /// The step in which a packet goes on that has come out of a tunnel, by whose link it has come in now: to its look-up
@@ -494,43 +499,43 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn come_out(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         (lookup, forward4, forward6): (LookupId, bool, bool),
-        inside: Inside,
-    ) -> Step {
-        let bytes = road.packet.bytes();
+        inside: InnerProtocol,
+    ) -> Verdict {
+        let bytes = meta.packet.bytes();
         match inside {
-            Inside::Ip4 => match ipv4_check(bytes) {
+            InnerProtocol::Ip4 => match ipv4_check(bytes) {
                 Ok(checked) => {
-                    road.packet.truncate(checked.len);
-                    road.target4 = checked.destination;
+                    meta.packet.truncate(checked.len);
+                    meta.target4 = checked.destination;
                     let plain = !checked.unusual && forward4;
-                    if plain { Step::Look4(lookup) } else { Step::Unusual }
+                    if plain { Verdict::Look4(lookup) } else { Verdict::Unusual }
                 }
-                Err(reason) => Step::drop(reason),
+                Err(reason) => Verdict::drop(reason),
             },
-            Inside::Ip6 => match ipv6_check(bytes) {
+            InnerProtocol::Ip6 => match ipv6_check(bytes) {
                 Ok(checked) => {
-                    road.packet.truncate(checked.len);
-                    road.target6 = checked.destination;
+                    meta.packet.truncate(checked.len);
+                    meta.target6 = checked.destination;
                     let plain = !checked.unusual && forward6;
-                    if plain { Step::Look6(lookup) } else { Step::Unusual }
+                    if plain { Verdict::Look6(lookup) } else { Verdict::Unusual }
                 }
-                Err(reason) => Step::drop(reason),
+                Err(reason) => Verdict::drop(reason),
             },
-            Inside::Mpls if view.link(road.ingress).is_some_and(|link| link.mpls) => Step::Label,
-            Inside::Mpls => Step::drop(Drop::MplsOff),
-            Inside::Frame => {
-                let Some(link) = view.link(road.ingress) else { return Step::drop(Drop::LinkDown) };
-                let (step, target, len) = classify(bytes, link, self.answers);
-                match step {
-                    Step::Look4(_) => road.target4 = Ipv4Addr::from_bits(target as u32),
-                    Step::Look6(_) => road.target6 = Ipv6Addr::from_bits(target),
+            InnerProtocol::Mpls if view.link(meta.ingress).is_some_and(|link| link.mpls) => Verdict::Label,
+            InnerProtocol::Mpls => Verdict::drop(DropReason::MplsOff),
+            InnerProtocol::Frame => {
+                let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
+                let (verdict, target, len) = classify(bytes, link, self.answers);
+                match verdict {
+                    Verdict::Look4(_) => meta.target4 = Ipv4Addr::from_bits(target as u32),
+                    Verdict::Look6(_) => meta.target6 = Ipv6Addr::from_bits(target),
                     _ => {}
                 }
-                road.packet.narrow(ethernet::Header::LEN, len);
-                road.framed();
-                step
+                meta.packet.narrow(ethernet::Header::LEN, len);
+                meta.framed();
+                verdict
             }
         }
     }
@@ -538,33 +543,35 @@ impl<const COUNT: bool> Path<COUNT> {
 
 /// Hands over to the router itself what no tunnel takes. Headers of foo-over-UDP that were taken off are gone: what was
 /// inside follows the outer header, as for Linux's other protocols.
-fn deliver(road: &mut Road, outer: &Outer, first: usize) -> Step {
+fn deliver(meta: &mut PacketMeta, outer: &Outer, first: usize) -> Verdict {
     if outer.at == first {
-        return Step::Deliver;
+        return Verdict::Deliver;
     }
     let gone = outer.at - first;
-    let bytes = road.packet.bytes_mut();
+    let bytes = meta.packet.bytes_mut();
     let named = if outer.source.is_ipv6() {
         let Ok((header, _)) = ipv6::Header::mut_from_prefix(bytes) else {
-            return Step::drop(Drop::Ip6Truncated);
+            return Verdict::drop(DropReason::Ip6Truncated);
         };
         let Some(length) = header.payload_length.get().checked_sub(gone as u16) else {
-            return Step::drop(Drop::UdpMalformed);
+            return Verdict::drop(DropReason::UdpMalformed);
         };
         header.payload_length = length.into();
         // Destination options may be between.
         named_at(bytes, first)
     } else {
         let Ok((header, _)) = ipv4::Header::mut_from_prefix(bytes) else {
-            return Step::drop(Drop::Ip4Truncated);
+            return Verdict::drop(DropReason::Ip4Truncated);
         };
         let Some(length) = header.total_length.get().checked_sub(gone as u16) else {
-            return Step::drop(Drop::UdpMalformed);
+            return Verdict::drop(DropReason::UdpMalformed);
         };
         header.total_length = length.into();
         Some(PROTOCOL)
     };
-    let Some(place) = named.and_then(|at| bytes.get_mut(at)) else { return Step::drop(Drop::UdpMalformed) };
+    let Some(place) = named.and_then(|at| bytes.get_mut(at)) else {
+        return Verdict::drop(DropReason::UdpMalformed);
+    };
     *place = outer.protocol;
     if let Ok((header, options)) = ipv4::Header::mut_from_prefix(bytes)
         && header.version() == 4
@@ -573,10 +580,10 @@ fn deliver(road: &mut Road, outer: &Outer, first: usize) -> Step {
         header.fill_checksum(options.get(..len).unwrap_or_default());
     }
     bytes.copy_within(..first, gone);
-    road.packet.pull(gone);
+    meta.packet.pull(gone);
     // Not as it came in: a kernel beside the router has no such packet of its own.
-    road.extra.turns += 1;
-    Step::Deliver
+    meta.extra.lookups_done += 1;
+    Verdict::Deliver
 }
 
 /// Where an IPv4 header says what follows it.
@@ -592,38 +599,38 @@ fn named_at(bytes: &[u8], first: usize) -> Option<usize> {
 /// Gives the IP packet in what came out what the outer header's TOS says: RFC 6040.
 fn decapsulate_tos(
     packet: &mut Packet,
-    inside: Inside,
+    inside: InnerProtocol,
     tunnel: &StoredTunnel,
     outer: &Outer,
-) -> Result<(), Drop> {
+) -> Result<(), DropReason> {
     let bytes = packet.bytes_mut();
     let (version, bytes) = match (inside, bytes) {
-        (Inside::Ip4, bytes) => (4, bytes),
-        (Inside::Ip6, bytes) => (6, bytes),
-        (Inside::Mpls, _) => return Ok(()),
-        (Inside::Frame, [_, _, _, _, _, _, _, _, _, _, _, _, high, low, bytes @ ..]) => {
+        (InnerProtocol::Ip4, bytes) => (4, bytes),
+        (InnerProtocol::Ip6, bytes) => (6, bytes),
+        (InnerProtocol::Mpls, _) => return Ok(()),
+        (InnerProtocol::Frame, [_, _, _, _, _, _, _, _, _, _, _, _, high, low, bytes @ ..]) => {
             match u16::from_be_bytes([*high, *low]) {
                 ethernet::IPV4 => (4, bytes),
                 ethernet::IPV6 => (6, bytes),
                 _ => return Ok(()),
             }
         }
-        _ => return Err(Drop::InnerMalformed),
+        _ => return Err(DropReason::InnerMalformed),
     };
-    let given = |own: u8| -> Result<u8, Drop> {
+    let given = |own: u8| -> Result<u8, DropReason> {
         let own = if tunnel.config.copies_dscp { outer.tos & !ECN | own & ECN } else { own };
-        Ok(own & !ECN | ecn_inside(outer.tos, own).ok_or(Drop::TunnelEcn)?)
+        Ok(own & !ECN | ecn_inside(outer.tos, own).ok_or(DropReason::TunnelEcn)?)
     };
     match version {
         4 => {
-            let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| Drop::InnerMalformed)?;
+            let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| DropReason::InnerMalformed)?;
             let new = given(header.tos)?;
             if new != header.tos {
                 header.update_tos(new);
             }
         }
         _ => {
-            let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::InnerMalformed)?;
+            let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| DropReason::InnerMalformed)?;
             let new = given(header.traffic_class())?;
             header.set_traffic_class(new);
         }

@@ -6,13 +6,13 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6};
 
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Direction};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::rules::action_at;
 use crate::tables::{
-    ADDRESS, Action, ActionId, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, Inside, LABEL,
-    LOCAL_PORTS, LONGEST_LINK_LAYER, Lean, LeanForm, LinkId, NO_ECN, NextHop, NextHopId, OVER_IPV6, PORT,
-    REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TOS, TTL, TunnelId, TunnelKind, TunnelRole,
-    TunnelRoute, UDP_SUM, Via,
+    ADDRESS, Action, ActionId, CLOSED, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol,
+    LABEL, LOCAL_PORTS, LONGEST_LINK_LAYER, LinkId, NO_ECN, NextHop, NextHopId, OVER_IPV6, PORT,
+    PrecomputedEncap, PrecomputedKind, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TOS, TTL, TunnelId,
+    TunnelKind, TunnelRole, TunnelRoute, UDP_SUM, Via,
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::entropy::{flow_label, source_port};
@@ -25,10 +25,10 @@ use crate::tunnel::{ecn_outside, limit};
 use crate::worker::burst::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
 use crate::worker::lookup::{BurstLookup, Looked};
-use crate::worker::metadata::{LABELLED, OPAQUE, Road, SWITCHED, TUNNELLED, UNFINISHED};
+use crate::worker::metadata::{LABELLED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
 use crate::worker::run::Rewrite;
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, Path, View};
 
 /// Lengths of outer headers that are precomputed, with that of the frame.
@@ -40,7 +40,7 @@ const OF_UDP_GUE_GRE: usize = OF_UDP + GUE + GRE;
 /// How packets go into a tunnel with an outer header that is precomputed; with that of the frame it has `FRONT` bytes.
 #[derive(Clone, Copy)]
 struct EncapRun<'a, const FRONT: usize> {
-    form: &'a LeanForm,
+    form: &'a PrecomputedEncap,
     next_hop: &'a StoredNextHop,
     /// Longest packet inside, and longest by the next hop alone.
     longest: usize,
@@ -48,17 +48,17 @@ struct EncapRun<'a, const FRONT: usize> {
 }
 
 impl<'a, const FRONT: usize> EncapRun<'a, FRONT> {
-    const KIND: Option<Lean> = match FRONT {
-        NOTHING => Some(Lean::Nothing),
-        OF_GRE => Some(Lean::Gre),
-        OF_UDP => Some(Lean::Udp),
-        OF_UDP_GUE_GRE => Some(Lean::UdpGueGre),
+    const KIND: Option<PrecomputedKind> = match FRONT {
+        NOTHING => Some(PrecomputedKind::Nothing),
+        OF_GRE => Some(PrecomputedKind::Gre),
+        OF_UDP => Some(PrecomputedKind::Udp),
+        OF_UDP_GUE_GRE => Some(PrecomputedKind::UdpGueGre),
         _ => None,
     };
 
     /// By a route with this MTU, if it is not 0. `None`: it is not so simple, or has another header.
     #[inline(always)]
-    fn new(view: &View<'a>, form: &'a LeanForm, mtu: u32) -> Option<Self> {
+    fn new(view: &View<'a>, form: &'a PrecomputedEncap, mtu: u32) -> Option<Self> {
         let next_hop = view.next_hop(Some(form.next_hop))?;
         if Some(form.kind) != Self::KIND || view.tables.tunnels().exceptions.any() {
             return None;
@@ -119,7 +119,8 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Option<Packet> {
         let view = context.env.view;
         let plain = route.next_hop.is_none();
-        if let Some(form) = view.tables.tunnels().lean(route.tunnel, A::INSIDE, view.guard).filter(|_| plain)
+        if let Some(form) =
+            view.tables.tunnels().precomputed(route.tunnel, A::INSIDE, view.guard).filter(|_| plain)
         {
             if let Some(run) = EncapRun::<NOTHING>::new(view, form, route.mtu) {
                 return self.rewrite_run(context, packets, lookups, first, run);
@@ -217,7 +218,7 @@ fn encap_fast<A: Family>(
     view: &View<'_>,
     packet: &mut Packet,
     len: usize,
-    (tunnel, form): (&StoredTunnel, &Form),
+    (tunnel, form): (&StoredTunnel, &EncapTemplate),
     identification: u16,
 ) -> Option<FastVerdict> {
     let header = usize::from(form.len);
@@ -294,17 +295,17 @@ fn encap_fast<A: Family>(
 }
 
 /// What is inside, as the tunnel sees it, and where the packet in a frame is.
-fn inside_of(road: &Road, tunnel: &StoredTunnel) -> (Inside, usize) {
-    let bytes = road.packet.bytes();
+fn inside_of(meta: &PacketMeta, tunnel: &StoredTunnel) -> (InnerProtocol, usize) {
+    let bytes = meta.packet.bytes();
     if tunnel.kind.carries_frames() {
-        return (Inside::Frame, ethernet::Header::LEN);
+        return (InnerProtocol::Frame, ethernet::Header::LEN);
     }
-    if road.is(LABELLED) {
-        return (Inside::Mpls, 0);
+    if meta.is(LABELLED) {
+        return (InnerProtocol::Mpls, 0);
     }
     match bytes.first().map(|first| first >> 4) {
-        Some(6) => (Inside::Ip6, 0),
-        _ => (Inside::Ip4, 0),
+        Some(6) => (InnerProtocol::Ip6, 0),
+        _ => (InnerProtocol::Ip4, 0),
     }
 }
 
@@ -313,78 +314,81 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn enter_tunnel<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         (id, route): (ActionId, &TunnelRoute),
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) else {
-            return Step::drop(Drop::NoRoute);
+            return Verdict::drop(DropReason::NoRoute);
         };
-        if road.is(UNFINISHED) {
-            return Step::Finish(id);
+        if meta.is(UNFINISHED) {
+            return Verdict::Finish(id);
         }
         if !tunnel.up {
-            return Step::drop(Drop::LinkDown);
+            return Verdict::drop(DropReason::LinkDown);
         }
-        let Form { mtu, link, .. } = *tunnel.form(Inside::Ip4);
+        let EncapTemplate { mtu, link, .. } = *tunnel.form(InnerProtocol::Ip4);
         let mtu = route.mtu(mtu);
         let device = NextHop { link, port: PortId(0), mtu, rewrite: None, address: tunnel.config.remote };
-        match self.leave(view, road, &device) {
+        match self.leave(view, meta, &device) {
             Ok(true) => {}
-            Ok(false) => return Step::FragmentInto(id),
-            Err(step) => return step,
+            Ok(false) => return Verdict::FragmentInto(id),
+            Err(verdict) => return verdict,
         }
         if tunnel.kind.carries_frames() {
             let next_hop = route.next_hop.and_then(|id| Some((id, view.tables.next_hop(id, view.guard)?)));
-            let Some((id, next_hop)) = next_hop else { return Step::drop(Drop::NeighbourUnresolved) };
-            let Some(rewrite) = &next_hop.rewrite else { return Step::Unresolved(id) };
-            if let Err(refusal) = self.enframe(road, rewrite, trace) {
-                return Step::Refuse(refusal);
+            let Some((id, next_hop)) = next_hop else {
+                return Verdict::drop(DropReason::NeighbourUnresolved);
+            };
+            let Some(rewrite) = &next_hop.rewrite else { return Verdict::Unresolved(id) };
+            if let Err(refusal) = self.enframe(meta, rewrite, trace) {
+                return Verdict::Refuse(refusal);
             }
         }
-        self.put_in(view, road, route.tunnel, trace)
+        self.put_in(view, meta, route.tunnel, trace)
     }
 
     /// Puts the outer header of a tunnel before what is to go in: a frame, if it carries frames.
     pub(crate) fn encapsulate_in<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: TunnelId,
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up) else {
-            return Step::drop(Drop::LinkDown);
+            return Verdict::drop(DropReason::LinkDown);
         };
-        let (inside, at) = inside_of(road, tunnel);
+        let (inside, at) = inside_of(meta, tunnel);
         if !tunnel.takes(inside) {
-            return self.refuse_out(tunnel, Drop::TunnelPayload);
+            return self.refuse_out(tunnel, DropReason::TunnelPayload);
         }
         // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.
-        if road.extra.tunnel == Some(id) {
+        if meta.extra.tunnel == Some(id) {
             // An error there, as what has gone in already does not leave.
-            return Step::drop(Drop::EncapsulationLoop);
+            return Verdict::drop(DropReason::EncapsulationLoop);
         }
         let limit = match inside {
-            Inside::Ip6 if matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
-                limit::of(road.packet.bytes())
+            InnerProtocol::Ip6 if matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
+                limit::of(meta.packet.bytes())
             }
             _ => None,
         };
         if let Some((at, 0)) = limit {
             self.count_refused(tunnel);
-            road.extra.argument = at as u32;
-            return Step::error(Drop::TunnelLimit, IcmpError::Header);
+            meta.extra.argument = at as u32;
+            return Verdict::error(DropReason::TunnelLimit, IcmpError::Header);
         }
-        if tunnel.sequence.tells(view.now) {
-            self.tell_unreachable(view, road, tunnel.link, trace);
+        if tunnel.sequence.notifies(view.now) {
+            self.notify_unreachable(view, meta, tunnel.link, trace);
         }
         let option = if limit.is_some() { limit::LEN } else { 0 };
         let room = tunnel.overhead() + option + LONGEST_LINK_LAYER;
-        if let Err(refusal) = road.encapsulate_again().and_then(|()| self.make_room(road, room, trace)) {
+        if let Err(refusal) = meta.encapsulate_again().and_then(|()| self.reserve_headroom(meta, room, trace))
+        {
             return self.refuse_out(tunnel, refusal.reason());
         }
-        let Some(remote) = remote_of(tunnel, road.packet.bytes()) else {
+        let Some(remote) = remote_of(tunnel, meta.packet.bytes()) else {
             let external = tunnel.config.role == TunnelRole::External;
             // Linux: with GRE and neither end, `ipgre_header` makes no header, and nothing gets as far as to be counted.
             let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre) && !external;
@@ -392,60 +396,60 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.count_refused(tunnel);
             }
             // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone.
-            let six = road.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
+            let six = meta.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
             let tells = match tunnel.kind {
                 TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
                 kind => kind.is_over_ipv6() || six,
             };
-            return match tells && !external && is_ip(road.packet.bytes(), inside) {
-                true => Step::error(Drop::TunnelRemote, IcmpError::AddressUnreachable),
-                false => Step::drop(Drop::TunnelRemote),
+            return match tells && !external && is_ip(meta.packet.bytes(), inside) {
+                true => Verdict::error(DropReason::TunnelRemote, IcmpError::AddressUnreachable),
+                false => Verdict::drop(DropReason::TunnelRemote),
             };
         };
         let resolved = tunnel.form(inside).next_hop;
         let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
-        let source = source_of(view, tunnel, &via, road.packet.bytes());
+        let source = source_of(view, tunnel, &via, meta.packet.bytes());
         if tunnel.kind.is_over_ipv6() && source.is_unspecified() {
             // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the
             // router does not have.
             self.count_refused(tunnel);
             return match tunnel.kind {
-                TunnelKind::Ip6tnl => Step::error(Drop::TunnelSource, IcmpError::AddressUnreachable),
-                _ => Step::drop(Drop::TunnelSource),
+                TunnelKind::Ip6tnl => Verdict::error(DropReason::TunnelSource, IcmpError::AddressUnreachable),
+                _ => Verdict::drop(DropReason::TunnelSource),
             };
         }
-        let len = road.packet.len();
-        let frame = if via.resolved.is_none() { road.link_layer() } else { None };
+        let len = meta.packet.len();
+        let frame = if via.resolved.is_none() { meta.link_layer() } else { None };
         self.identification = self.identification.wrapping_add(1);
         let written =
-            push_outer(&mut road.packet, tunnel, (inside, at), (source, remote), self.identification);
+            push_outer(&mut meta.packet, tunnel, (inside, at), (source, remote), self.identification);
         let lowered = written.and_then(|(outer, sequence)| match limit {
-            Some((_, limit)) => Ok((outer + limit::set(&mut road.packet, limit - 1)?, sequence)),
+            Some((_, limit)) => Ok((outer + limit::set(&mut meta.packet, limit - 1)?, sequence)),
             None => Ok((outer, sequence)),
         });
         let (outer, sequence) = match lowered {
             Ok(written) => written,
             Err(reason) => return self.refuse_out(tunnel, reason),
         };
-        road.extra.sequence = sequence;
-        road.wrapped(outer, frame);
-        if inside == Inside::Mpls {
-            road.extra.flags |= OPAQUE;
+        meta.extra.sequence = sequence;
+        meta.wrapped(outer, frame);
+        if inside == InnerProtocol::Mpls {
+            meta.extra.flags |= OPAQUE;
         }
-        road.extra.flags = road.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
-        road.extra.tunnel = Some(id);
-        road.extra.outer = outer as u16;
+        meta.extra.flags = meta.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
+        meta.extra.tunnel = Some(id);
+        meta.extra.outer = outer as u16;
         let entered = Count { packets: 1, bytes: (len - at) as u64, errors: 0 };
         self.counters.add_link(tunnel.link, Direction::Transmit, entered);
-        road.extra.entered = Some((tunnel.link, (len - at) as u32));
-        trace.step(Event::Headend(name(tunnel.kind), outer), &road.packet);
-        Step::via(road, &via)
+        meta.extra.entered = Some((tunnel.link, (len - at) as u32));
+        trace.step(Event::Headend(name(tunnel.kind), outer), &meta.packet);
+        Verdict::via(meta, &via)
     }
 
     /// Refuses what was to go into a tunnel, and counts it there.
-    fn refuse_out(&self, tunnel: &StoredTunnel, reason: Drop) -> Step {
+    fn refuse_out(&self, tunnel: &StoredTunnel, reason: DropReason) -> Verdict {
         self.count_refused(tunnel);
-        Step::drop(reason)
+        Verdict::drop(reason)
     }
 
     fn count_refused(&self, tunnel: &StoredTunnel) {
@@ -454,18 +458,24 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Tells the sender of a packet that one before it has not arrived; it goes on itself. Linux: `dst_link_failure`.
     #[cold]
-    fn tell_unreachable<T: Trace>(&mut self, view: &View<'_>, road: &Road, tunnel: LinkId, trace: &mut T) {
-        let Some(mut copy) = self.pool.take_for(road.packet.len()) else { return };
-        copy.bytes_mut().copy_from_slice(road.packet.bytes());
-        copy.trace_as(&road.packet);
+    fn notify_unreachable<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        meta: &PacketMeta,
+        tunnel: LinkId,
+        trace: &mut T,
+    ) {
+        let Some(mut copy) = self.pool.take_for(meta.packet.len()) else { return };
+        copy.bytes_mut().copy_from_slice(meta.packet.bytes());
+        copy.trace_as(&meta.packet);
         self.totals.generated += 1;
         let at = copy.headroom();
-        let mut copy = Road::new(copy, at, road.ingress, road.extra);
+        let mut copy = PacketMeta::new(copy, at, meta.ingress, meta.extra);
         if let Some(link) = view.link(tunnel) {
             copy.extra.instance = link.lookup;
         }
-        let step = Step::error(Drop::TunnelUnreachable, IcmpError::AddressUnreachable);
-        self.slow_path_alone(view, copy, step, trace);
+        let verdict = Verdict::error(DropReason::TunnelUnreachable, IcmpError::AddressUnreachable);
+        self.slow_path_alone(view, copy, verdict, trace);
     }
 }
 

@@ -6,15 +6,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::tables::{
-    Action, ActionId, Arrival, Ingress, Inside, LeanEnd, LookupId, StoredTunnel, TunnelKind, TunnelMode,
+    Action, ActionId, Ingress, InnerProtocol, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
+    TunnelMatch, TunnelMode,
 };
 use crate::tunnel::decap::Outer;
 use crate::worker::family::Family;
 use crate::worker::fibs::Fibs;
-use crate::worker::metadata::Road;
-use crate::worker::verdict::Step;
+use crate::worker::metadata::PacketMeta;
+use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, View};
 
 /// What a tunnel is found by.
@@ -33,10 +34,10 @@ pub(crate) fn find_fast<'a, A: Family>(
     fibs: &mut Fibs<'a>,
     Arrived { kind, remote, local, key }: Arrived<A>,
     ingress: Ingress,
-) -> Option<&'a LeanEnd> {
+) -> Option<&'a PrecomputedDecap> {
     let tunnels = view.tables.tunnels();
-    let arrival = Arrival { local: local.into(), remote: remote.into(), key };
-    let end = match tunnels.lean_end(kind, arrival, ingress, view.guard) {
+    let arrival = TunnelMatch { local: local.into(), remote: remote.into(), key };
+    let end = match tunnels.precomputed_decap(kind, arrival, ingress, view.guard) {
         Some(end) => end,
         None => tunnels.find(kind, arrival, ingress, view.guard)?.1.end.as_ref()?,
     };
@@ -64,7 +65,7 @@ fn is_own4<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, ingress: Ingress, address: 
 /// What was found inside a packet.
 pub(crate) struct Found<'a> {
     pub(crate) tunnel: &'a StoredTunnel,
-    pub(crate) inside: Inside,
+    pub(crate) inside: InnerProtocol,
     /// Where what is inside begins.
     pub(crate) at: usize,
     /// Whether the tunnel takes it.
@@ -77,7 +78,7 @@ pub(crate) fn find<'a>(
     packet: &Packet,
     outer: &Outer,
     ingress: Ingress,
-) -> Result<Option<Found<'a>>, Drop> {
+) -> Result<Option<Found<'a>>, DropReason> {
     let bytes = packet.bytes().get(outer.at..).unwrap_or_default();
     let over6 = outer.source.is_ipv6();
     let look = |kind, key| {
@@ -85,9 +86,9 @@ pub(crate) fn find<'a>(
     };
     if outer.protocol == protocol::GRE {
         let parsed = if over6 { gre::View::parse(bytes) } else { gre::View::parse_over_ipv4(bytes) };
-        let header = parsed.map_err(|_| Drop::GreMalformed)?;
+        let header = parsed.map_err(|_| DropReason::GreMalformed)?;
         if !packet.has_offload() && !header.checksum_valid() {
-            return Err(Drop::TunnelChecksum);
+            return Err(DropReason::TunnelChecksum);
         }
         let frames = header.protocol == gre::TRANSPARENT_ETHERNET;
         let kind = match (over6, frames) {
@@ -103,29 +104,29 @@ pub(crate) fn find<'a>(
         let payload = header.redirected().unwrap_or(header.payload);
         let at = packet.len() - payload.len();
         let (inside, taken) = match header.protocol {
-            ethernet::IPV4 => (Inside::Ip4, true),
+            ethernet::IPV4 => (InnerProtocol::Ip4, true),
             // Linux's `gre_parse_header` takes it for a packet of the outer family.
-            gre::WCCP if !over6 => (Inside::Ip4, true),
-            gre::WCCP | ethernet::IPV6 => (Inside::Ip6, true),
-            ethernet::MPLS => (Inside::Mpls, true),
-            gre::TRANSPARENT_ETHERNET => (Inside::Frame, tunnel.kind.carries_frames()),
-            _ => (Inside::Frame, false),
+            gre::WCCP if !over6 => (InnerProtocol::Ip4, true),
+            gre::WCCP | ethernet::IPV6 => (InnerProtocol::Ip6, true),
+            ethernet::MPLS => (InnerProtocol::Mpls, true),
+            gre::TRANSPARENT_ETHERNET => (InnerProtocol::Frame, tunnel.kind.carries_frames()),
+            _ => (InnerProtocol::Frame, false),
         };
         return Ok(Some(Found { tunnel, inside, at, taken }));
     }
     let (inside, mode, least) = match outer.protocol {
-        protocol::IPV4 => (Inside::Ip4, TunnelMode::Ip4, ipv4::Header::LEN),
-        protocol::IPV6 => (Inside::Ip6, TunnelMode::Ip6, ipv6::Header::LEN),
+        protocol::IPV4 => (InnerProtocol::Ip4, TunnelMode::Ip4, ipv4::Header::LEN),
+        protocol::IPV6 => (InnerProtocol::Ip6, TunnelMode::Ip6, ipv6::Header::LEN),
         // Linux: `tunnelmpls6_rcv` wants as much as of IPv6.
-        _ if over6 => (Inside::Mpls, TunnelMode::Mpls, ipv6::Header::LEN),
-        _ => (Inside::Mpls, TunnelMode::Mpls, mpls::Entry::LEN),
+        _ if over6 => (InnerProtocol::Mpls, TunnelMode::Mpls, ipv6::Header::LEN),
+        _ => (InnerProtocol::Mpls, TunnelMode::Mpls, mpls::Entry::LEN),
     };
     if bytes.len() < least {
-        return Err(Drop::InnerMalformed);
+        return Err(DropReason::InnerMalformed);
     }
     let tunnel = match (over6, inside) {
         (true, _) => look(TunnelKind::Ip6tnl, None),
-        (false, Inside::Ip6) => look(TunnelKind::Sit, None),
+        (false, InnerProtocol::Ip6) => look(TunnelKind::Sit, None),
         (false, _) => look(TunnelKind::Ipip, None).or_else(|| look(TunnelKind::Sit, None)),
     };
     let Some(tunnel) = tunnel else { return Ok(None) };
@@ -134,34 +135,34 @@ pub(crate) fn find<'a>(
 }
 
 /// What becomes of a packet that is for no tunnel: Linux's `tunnel4_rcv`, `tunnel6_rcv` and `gre_rcv`.
-pub(crate) const NO_TUNNEL: Step = Step::error(Drop::TunnelUnknown, IcmpError::Port);
+pub(crate) const NO_TUNNEL: Verdict = Verdict::error(DropReason::TunnelUnknown, IcmpError::Port);
 
 /// What becomes of a packet for the router, of a protocol that [`is_tunnelled`], where there are no tunnels at all. What
 /// is inside begins at `at`.
 #[cold]
 pub(crate) fn no_tunnel(
     view: &View<'_>,
-    road: &Road,
+    meta: &PacketMeta,
     (source, destination): (IpAddr, IpAddr),
     (protocol, at): (u8, usize),
-) -> Step {
-    let ingress = ingress_of(view, road);
+) -> Verdict {
+    let ingress = ingress_of(view, meta);
     if let IpAddr::V4(source) = source
         && is_local4(view, ingress, source)
     {
-        return Step::drop(Drop::TunnelSource);
+        return Verdict::drop(DropReason::TunnelSource);
     }
-    match find(view, &road.packet, &Outer { source, destination, tos: 0, ttl: 0, protocol, at }, ingress) {
+    match find(view, &meta.packet, &Outer { source, destination, tos: 0, ttl: 0, protocol, at }, ingress) {
         Ok(_) => NO_TUNNEL,
-        Err(reason) => Step::drop(reason),
+        Err(reason) => Verdict::drop(reason),
     }
 }
 
 /// By what link a packet has come in, and in which routing instance tunnels are looked for.
-pub(crate) fn ingress_of(view: &View<'_>, road: &Road) -> Ingress {
-    let link = view.link(road.ingress);
-    let instance = link.map_or(road.extra.instance, |link| link.lookup);
-    Ingress { link: road.ingress, instance, in_vrf: link.is_some_and(|link| link.in_vrf) }
+pub(crate) fn ingress_of(view: &View<'_>, meta: &PacketMeta) -> Ingress {
+    let link = view.link(meta.ingress);
+    let instance = link.map_or(meta.extra.instance, |link| link.lookup);
+    Ingress { link: meta.ingress, instance, in_vrf: link.is_some_and(|link| link.in_vrf) }
 }
 
 /// What Linux's receivers check before they take a packet.
@@ -170,34 +171,34 @@ pub(crate) fn check(
     tunnel: &StoredTunnel,
     outer: &Outer,
     found: &Found<'_>,
-) -> Result<(), Drop> {
+) -> Result<(), DropReason> {
     let bytes = packet.bytes();
     if tunnel.kind.has_gre() {
         let header = gre::View::parse(bytes.get(outer.at..).unwrap_or_default());
-        let header = header.map_err(|_| Drop::GreMalformed)?;
+        let header = header.map_err(|_| DropReason::GreMalformed)?;
         let fields = tunnel.config.receive;
         if header.has_checksum() != fields.checksum {
-            return Err(Drop::TunnelChecksum);
+            return Err(DropReason::TunnelChecksum);
         }
         if fields.sequence {
-            let sequence = header.sequence.ok_or(Drop::TunnelSequence)?;
+            let sequence = header.sequence.ok_or(DropReason::TunnelSequence)?;
             if !tunnel.sequence.admits(sequence) {
-                return Err(Drop::TunnelSequence);
+                return Err(DropReason::TunnelSequence);
             }
         }
     }
     if tunnel.kind.is_bare_udp() {
         let least = match found.inside {
-            Inside::Ip4 => ipv4::Header::LEN,
-            Inside::Ip6 => ipv6::Header::LEN,
-            Inside::Mpls | Inside::Frame => 0,
+            InnerProtocol::Ip4 => ipv4::Header::LEN,
+            InnerProtocol::Ip6 => ipv6::Header::LEN,
+            InnerProtocol::Mpls | InnerProtocol::Frame => 0,
         };
         if bytes.len() < found.at + least {
-            return Err(Drop::InnerMalformed);
+            return Err(DropReason::InnerMalformed);
         }
     }
     if tunnel.kind == TunnelKind::Sit
-        && found.inside == Inside::Ip6
+        && found.inside == InnerProtocol::Ip6
         && tunnel.config.remote.is_unspecified()
         && let Some(sixrd) = tunnel.config.sixrd
         && let Ok((inner, _)) = ipv6::Header::ref_from_prefix(bytes.get(found.at..).unwrap_or_default())
@@ -207,7 +208,7 @@ pub(crate) fn check(
             sixrd.embedded(inside).is_some_and(|embedded| IpAddr::V4(embedded) != address)
         };
         if lies(outer.source, inner.source()) || lies(outer.destination, inner.destination()) {
-            return Err(Drop::TunnelSource);
+            return Err(DropReason::TunnelSource);
         }
     }
     Ok(())
@@ -227,10 +228,10 @@ const RESERVED_TYPE: u16 = 0xffff;
 
 /// Why a packet is dropped that has come out of a tunnel, with an EtherType of which the router forwards nothing. Linux has a
 /// use for ARP, though not there.
-pub(crate) fn not_forwarded(ethertype: u16) -> Drop {
+pub(crate) fn not_forwarded(ethertype: u16) -> DropReason {
     match ethertype {
-        ethernet::ARP => Drop::TunnelPayload,
-        _ => Drop::EtherTypeUnknown,
+        ethernet::ARP => DropReason::TunnelPayload,
+        _ => DropReason::EtherTypeUnknown,
     }
 }
 

@@ -7,13 +7,13 @@ use underpass_packet::checksum::Sum;
 use underpass_packet::{FromBytes, gue, protocol, udp};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::offload::{Cut, is_udp_segment};
-use crate::tables::{FouPayload, Ingress, Inside, LinkId, StoredTunnel, TunnelMode};
+use crate::tables::{FouPayload, Ingress, InnerProtocol, LinkId, StoredTunnel, TunnelMode};
 use crate::trace::{Event, Trace};
 use crate::tunnel::decap::Outer;
 use crate::tunnel::find::Found;
-use crate::worker::metadata::Road;
+use crate::worker::metadata::PacketMeta;
 use crate::worker::{Path, View};
 
 /// Whether a packet stands for several datagrams for a port of foo-over-UDP.
@@ -49,7 +49,7 @@ pub(crate) fn take_datagram<'a>(
     packet: &mut Packet,
     outer: &mut Outer,
     ingress: Ingress,
-) -> Result<Taken<'a>, Drop> {
+) -> Result<Taken<'a>, DropReason> {
     let bytes = packet.bytes();
     let Some(Ok((header, _))) = bytes.get(outer.at..).map(udp::Header::ref_from_prefix) else {
         return Ok(Taken::Nothing);
@@ -60,7 +60,7 @@ pub(crate) fn take_datagram<'a>(
         return Ok(Taken::Nothing);
     };
     let datagram = udp::View::parse(bytes.get(outer.at..).unwrap_or_default());
-    let udp::View { header, payload: inside } = datagram.map_err(|_| Drop::UdpMalformed)?;
+    let udp::View { header, payload: inside } = datagram.map_err(|_| DropReason::UdpMalformed)?;
     // What a kernel on this machine has left undone has crossed no wire.
     if header.has_checksum() && !packet.has_offload() {
         let len = udp::Header::LEN + inside.len();
@@ -71,10 +71,10 @@ pub(crate) fn take_datagram<'a>(
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 Sum::pseudo_ipv6(source.octets(), destination.octets(), protocol::UDP, len as u32)
             }
-            _ => return Err(Drop::UdpMalformed),
+            _ => return Err(DropReason::UdpMalformed),
         };
         if !header.checksum_valid(pseudo, inside) {
-            return Err(Drop::TunnelChecksum);
+            return Err(DropReason::TunnelChecksum);
         }
     }
     let (at, len) = (outer.at + udp::Header::LEN, inside.len());
@@ -84,17 +84,17 @@ pub(crate) fn take_datagram<'a>(
     outer.protocol = match payload {
         FouPayload::Protocol(protocol) => protocol,
         FouPayload::Gue => {
-            let gue = gue::View::parse(inside).map_err(|_| Drop::GueMalformed)?;
+            let gue = gue::View::parse(inside).map_err(|_| DropReason::GueMalformed)?;
             gue_len = inside.len() - gue.payload.len();
             complete = gue.remote_checksum;
             match gue.content {
                 gue::Content::Data(protocol) => protocol,
-                gue::Content::Control(_) => return Err(Drop::GueControl),
+                gue::Content::Control(_) => return Err(DropReason::GueControl),
             }
         }
         FouPayload::Device(id) => {
             let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
-            let tunnel = tunnel.ok_or(Drop::LinkDown)?;
+            let tunnel = tunnel.ok_or(DropReason::LinkDown)?;
             // Linux: `udp_sk_bound_dev_eq`, by which what comes in by a VRF is for no socket outside of it.
             if view.own_lookup(ingress.instance) != view.own_lookup(tunnel.config.via.lookup) {
                 return Ok(Taken::Nothing);
@@ -110,7 +110,7 @@ pub(crate) fn take_datagram<'a>(
     }
     outer.at = at + gue_len;
     if let (Some(remote), Some(inside)) = (complete, packet.bytes_mut().get_mut(at + gue_len..)) {
-        remote.complete(inside).map_err(|_| Drop::GueMalformed)?;
+        remote.complete(inside).map_err(|_| DropReason::GueMalformed)?;
     }
     let Some((tunnel, version)) = device else { return Ok(Taken::Headers) };
     Ok(match bare(tunnel.mode, version) {
@@ -121,12 +121,14 @@ pub(crate) fn take_datagram<'a>(
 
 /// What is in a datagram for a `bareudp`, by the version that it begins with; and whether the router has a use for it.
 /// Linux: `bareudp_udp_encap_recv`.
-fn bare(mode: TunnelMode, version: Option<u8>) -> Option<(Inside, bool)> {
+fn bare(mode: TunnelMode, version: Option<u8>) -> Option<(InnerProtocol, bool)> {
     match (mode, version) {
-        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, Some(4)) => Some((Inside::Ip4, true)),
-        (TunnelMode::Ip | TunnelMode::Any, Some(6)) | (TunnelMode::Ip6, _) => Some((Inside::Ip6, true)),
-        (TunnelMode::Mpls, _) => Some((Inside::Mpls, true)),
-        (TunnelMode::Other, _) => Some((Inside::Frame, false)),
+        (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, Some(4)) => Some((InnerProtocol::Ip4, true)),
+        (TunnelMode::Ip | TunnelMode::Any, Some(6)) | (TunnelMode::Ip6, _) => {
+            Some((InnerProtocol::Ip6, true))
+        }
+        (TunnelMode::Mpls, _) => Some((InnerProtocol::Mpls, true)),
+        (TunnelMode::Other, _) => Some((InnerProtocol::Frame, false)),
         (TunnelMode::Ip4 | TunnelMode::Ip | TunnelMode::Any, _) => None,
     }
 }
@@ -145,22 +147,22 @@ pub(crate) fn ports_of(packet: &Packet, tunnel: &StoredTunnel, at: usize) -> (u1
 impl<const COUNT: bool> Path<COUNT> {
     /// Takes the datagrams that a packet stands for, which a kernel has put together, out of their tunnels.
     #[cold]
-    pub(crate) fn take_datagrams<T: Trace>(&mut self, view: &View<'_>, road: &mut Road, trace: &mut T) {
-        trace.step(Event::Datagrams, &road.packet);
-        let Some(mut cut) = Cut::of_ip(&road.packet) else {
-            return self.drop_on_road(road, Drop::UdpMalformed, trace);
+    pub(crate) fn take_datagrams<T: Trace>(&mut self, view: &View<'_>, meta: &mut PacketMeta, trace: &mut T) {
+        trace.step(Event::Datagrams, &meta.packet);
+        let Some(mut cut) = Cut::of_ip(&meta.packet) else {
+            return self.drop_packet(meta, DropReason::UdpMalformed, trace);
         };
         // One of them counts as the packet itself.
         let mut place = 1;
-        while let Some(part) = cut.next(&road.packet, &mut self.pool) {
+        while let Some(part) = cut.next(&meta.packet, &mut self.pool) {
             self.totals.generated += 1 - std::mem::take(&mut place);
-            let Ok(mut part) = part else { return self.drop_on_road(road, Drop::NoBuffer, trace) };
-            part.tag_as(&road.packet);
+            let Ok(mut part) = part else { return self.drop_packet(meta, DropReason::NoBuffer, trace) };
+            part.tag_as(&meta.packet);
             let at = part.headroom();
-            let mut part = Road::new(part, at, road.ingress, road.extra);
-            road.link_layer().into_iter().for_each(|frame| part.put_link_layer(frame));
-            let step = self.leave_tunnel(view, &mut part, trace);
-            self.slow_path_alone(view, part, step, trace);
+            let mut part = PacketMeta::new(part, at, meta.ingress, meta.extra);
+            meta.link_layer().into_iter().for_each(|frame| part.put_link_layer(frame));
+            let verdict = self.leave_tunnel(view, &mut part, trace);
+            self.slow_path_alone(view, part, verdict, trace);
         }
     }
 }

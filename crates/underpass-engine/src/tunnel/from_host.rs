@@ -3,7 +3,7 @@
 use underpass_packet::ethernet;
 
 use crate::buffer::PortId;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::qos::Nest;
 use crate::tables::TunnelId;
 use crate::trace::{Event, Trace};
@@ -29,7 +29,7 @@ impl<const COUNT: bool> Path<COUNT> {
             if packet.len() > ethernet::Header::LEN {
                 self.send_into(view, packet, id, (None, Nest::default()), trace);
             } else {
-                self.drop(packet, Drop::EthernetTruncated, trace);
+                self.drop(packet, DropReason::EthernetTruncated, trace);
             }
         }
     }

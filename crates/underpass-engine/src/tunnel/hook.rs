@@ -14,19 +14,19 @@
 use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, Tag};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::qos::qdisc::{Enqueued, Origin};
 use crate::qos::{Nest, OuterKey, Place};
 use crate::tables::{
-    Action, Inside, Link, LinkId, StoredTunnel, Tunnel, TunnelId, TunnelKind, TunnelRole, TunnelTos,
+    Action, InnerProtocol, Link, LinkId, StoredTunnel, Tunnel, TunnelId, TunnelKind, TunnelRole, TunnelTos,
 };
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
 use crate::tunnel::find::not_forwarded;
 use crate::tunnel::outer::is_ip;
 use crate::worker::hook::{Asked, apply_type, key_of, place_of};
-use crate::worker::metadata::{Extra, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, Road};
-use crate::worker::verdict::Step;
+use crate::worker::metadata::{ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, PacketMeta};
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, ethertype, shape};
 
 /// What [`Tag::nested`] has of encapsulations, and of redirections.
@@ -41,59 +41,62 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn put_in<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: TunnelId,
         trace: &mut T,
-    ) -> Step {
-        if road.extra.tunnel != Some(id) {
+    ) -> Verdict {
+        if meta.extra.tunnel != Some(id) {
             // Of what this device makes of it the one that it has gone in by before hears nothing.
-            road.extra.entered = None;
+            meta.extra.entered = None;
         }
         let tunnel = view.tables.tunnels().tunnel(id, view.guard);
         // One that has just gone in must not go in again, and is not asked.
-        if tunnel.is_some_and(|tunnel| tunnel.asks_out && tunnel.up) && road.extra.tunnel != Some(id) {
-            return Step::AskOut(id);
+        if tunnel.is_some_and(|tunnel| tunnel.classifies_egress && tunnel.up) && meta.extra.tunnel != Some(id)
+        {
+            return Verdict::ClassifyEgress(id);
         }
-        self.encapsulate_in(view, road, id, trace)
+        self.encapsulate_in(view, meta, id, trace)
     }
 
     /// Asks a packet that is to go into a tunnel, or has come out of one. `None`: it waits, or has its verdict.
     #[cold]
     #[inline(never)]
-    pub(crate) fn ask_at_tunnel<T: Trace>(
+    pub(crate) fn classify_at_tunnel<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: Road,
-        step: Step,
+        meta: PacketMeta,
+        verdict: Verdict,
         trace: &mut T,
-    ) -> Option<(Road, Step)> {
-        let Step::AskOut(id) = step else { return self.ask_in(view, road, Nest::default(), trace).ok() };
-        let own = road.is(GENERATED);
-        let came = view.link(road.ingress).map(|link| (road.ingress, link.ifindex));
+    ) -> Option<(PacketMeta, Verdict)> {
+        let Verdict::ClassifyEgress(id) = verdict else {
+            return self.classify_ingress(view, meta, Nest::default(), trace).ok();
+        };
+        let own = meta.is(GENERATED);
+        let came = view.link(meta.ingress).map(|link| (meta.ingress, link.ifindex));
         let came = came.filter(|_| !own && self.hooks.came.is_some());
-        self.ask_out(view, road, id, (came, Nest::default()), trace).ok()
+        self.classify_egress(view, meta, id, (came, Nest::default()), trace).ok()
     }
 
     /// Asks a packet that is to go into a tunnel, and has it wait in the tunnel's qdisc. `Err`: it does, or is gone; and
     /// whether it was dropped.
-    fn ask_out<T: Trace>(
+    fn classify_egress<T: Trace>(
         &mut self,
         view: &View<'_>,
-        mut road: Road,
+        mut meta: PacketMeta,
         id: TunnelId,
         (came, nest): Past,
         trace: &mut T,
-    ) -> Result<(Road, Step), bool> {
+    ) -> Result<(PacketMeta, Verdict), bool> {
         let tunnel = view.tables.tunnels().tunnel(id, view.guard);
         let Some((tunnel, link)) = tunnel.and_then(|tunnel| Some((tunnel, view.link(tunnel.link)?))) else {
-            return Ok((road, Step::drop(Drop::LinkDown)));
+            return Ok((meta, Verdict::drop(DropReason::LinkDown)));
         };
         let bare = !tunnel.kind.carries_frames();
-        if bare && road.packet.tag().headless == 0 {
-            let headless = ethertype(&road);
-            retag(&mut road.packet, |tag| tag.headless = headless);
+        if bare && meta.packet.tag().headless == 0 {
+            let headless = ethertype(&meta);
+            retag(&mut meta.packet, |tag| tag.headless = headless);
         }
-        let mut packet = road.packet;
+        let mut packet = meta.packet;
         if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
             let known = place_of(tunnel.link, link, false, came);
             let place = Place { bare, tunnel: Some(id), nest, outer: given(tunnel), ..known };
@@ -104,12 +107,12 @@ impl<const COUNT: bool> Path<COUNT> {
             };
         }
         if let Some(root) = link.root {
-            let encapsulations = road.extra.encapsulations();
+            let encapsulations = meta.extra.encapsulations();
             retag(&mut packet, |tag| tag.nested = tag.nested & REDIRECTS | encapsulations & ENCAPSULATIONS);
             let to = (root, shape::Place::Tunnel(tunnel.link));
             return Err(self.wait(view, to, packet, Origin::Into(id), trace) == Enqueued::Dropped);
         }
-        Ok(self.go_in(view, Road { packet, ..road }, (id, tunnel), trace))
+        Ok(self.go_in(view, PacketMeta { packet, ..meta }, (id, tunnel), trace))
     }
 
     /// Sends a packet, a frame or one without an Ethernet header, by the device of a tunnel. Whether its hook or its qdisc
@@ -124,7 +127,7 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> bool {
         let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
         let Some(tunnel) = tunnel else {
-            self.drop(packet, Drop::LinkDown, trace);
+            self.drop(packet, DropReason::LinkDown, trace);
             return false;
         };
         if tunnel.kind.carries_frames() {
@@ -133,7 +136,7 @@ impl<const COUNT: bool> Path<COUNT> {
         } else if packet.tag().headless == 0 {
             let ethertype = type_of(packet.bytes());
             if packet.len() <= ethernet::Header::LEN {
-                self.drop(packet, Drop::EthernetTruncated, trace);
+                self.drop(packet, DropReason::EthernetTruncated, trace);
                 return false;
             }
             packet.pull(ethernet::Header::LEN);
@@ -143,14 +146,14 @@ impl<const COUNT: bool> Path<COUNT> {
             // Where the outer packet leaves it may be redirected again, but not for ever.
             retag(&mut packet, |tag| tag.nested = past.1.depth << 4);
         }
-        let road = road_into(packet, tunnel);
-        let asked = match tunnel.asks_out {
-            true => self.ask_out(view, road, id, past, trace),
-            false => Ok(self.go_in(view, road, (id, tunnel), trace)),
+        let meta = meta_into(packet, tunnel);
+        let asked = match tunnel.classifies_egress {
+            true => self.classify_egress(view, meta, id, past, trace),
+            false => Ok(self.go_in(view, meta, (id, tunnel), trace)),
         };
         match asked {
-            Ok((road, step)) => {
-                self.slow_path_alone(view, road, step, trace);
+            Ok((meta, verdict)) => {
+                self.slow_path_alone(view, meta, verdict, trace);
                 false
             }
             Err(dropped) => dropped,
@@ -165,46 +168,46 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) {
         let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
-        let Some(tunnel) = tunnel else { return self.drop(packet, Drop::LinkDown, trace) };
+        let Some(tunnel) = tunnel else { return self.drop(packet, DropReason::LinkDown, trace) };
         if !past && let Some(root) = view.link(tunnel.link).and_then(|link| link.root) {
             let to = (root, shape::Place::Tunnel(tunnel.link));
             self.wait(view, to, packet, Origin::Into(id), trace);
             return;
         }
-        let mut road = road_into(packet, tunnel);
-        road.extra.encapsulated_before(road.packet.tag().nested & ENCAPSULATIONS);
-        let (road, step) = self.go_in(view, road, (id, tunnel), trace);
-        self.slow_path_alone(view, road, step, trace);
+        let mut meta = meta_into(packet, tunnel);
+        meta.extra.encapsulated_before(meta.packet.tag().nested & ENCAPSULATIONS);
+        let (meta, verdict) = self.go_in(view, meta, (id, tunnel), trace);
+        self.slow_path_alone(view, meta, verdict, trace);
     }
 
     fn go_in<T: Trace>(
         &mut self,
         view: &View<'_>,
-        mut road: Road,
+        mut meta: PacketMeta,
         (id, tunnel): (TunnelId, &StoredTunnel),
         trace: &mut T,
-    ) -> (Road, Step) {
-        let id = keyed(view, &road.packet, tunnel).unwrap_or(id);
-        let step = match settle(&mut road, tunnel) {
-            Ok(()) => self.encapsulate_in(view, &mut road, id, trace),
-            Err(reason) => Step::drop(reason),
+    ) -> (PacketMeta, Verdict) {
+        let id = keyed(view, &meta.packet, tunnel).unwrap_or(id);
+        let verdict = match settle(&mut meta, tunnel) {
+            Ok(()) => self.encapsulate_in(view, &mut meta, id, trace),
+            Err(reason) => Verdict::drop(reason),
         };
-        (road, step)
+        (meta, verdict)
     }
 
     /// Asks a packet that has come out of the tunnel that its link is, and has it wait behind the hook. `Err`: it does, or
     /// is gone; and whether it was dropped.
-    fn ask_in<T: Trace>(
+    fn classify_ingress<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: Road,
+        meta: PacketMeta,
         nest: Nest,
         trace: &mut T,
-    ) -> Result<(Road, Step), bool> {
+    ) -> Result<(PacketMeta, Verdict), bool> {
         let outer = self.hooks.outer.take();
-        let id = road.ingress;
-        let Some(link) = view.link(id) else { return Ok((road, Step::drop(Drop::LinkDown))) };
-        let mut packet = road.packet;
+        let id = meta.ingress;
+        let Some(link) = view.link(id) else { return Ok((meta, Verdict::drop(DropReason::LinkDown))) };
+        let mut packet = meta.packet;
         if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
             let tunnel = view.tables.tunnels().of_link(id);
             let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
@@ -224,9 +227,9 @@ impl<const COUNT: bool> Path<COUNT> {
             let to = (qdisc, shape::Place::Ingress(id));
             return Err(self.wait(view, to, packet, Origin::Here, trace) == Enqueued::Dropped);
         }
-        let mut road = Road { packet, ..road };
-        let step = self.come_in(view, &mut road, link);
-        Ok((road, step))
+        let mut meta = PacketMeta { packet, ..meta };
+        let verdict = self.come_in(view, &mut meta, link);
+        Ok((meta, verdict))
     }
 
     /// Takes a packet that was redirected to come in by a tunnel. Whether its hook has dropped it.
@@ -238,10 +241,10 @@ impl<const COUNT: bool> Path<COUNT> {
         nest: Nest,
         trace: &mut T,
     ) -> bool {
-        let road = road_from(packet, id, link);
-        match self.ask_in(view, road, nest, trace) {
-            Ok((road, step)) => {
-                self.slow_path_alone(view, road, step, trace);
+        let meta = meta_from(packet, id, link);
+        match self.classify_ingress(view, meta, nest, trace) {
+            Ok((meta, verdict)) => {
+                self.slow_path_alone(view, meta, verdict, trace);
                 false
             }
             Err(dropped) => dropped,
@@ -256,45 +259,45 @@ impl<const COUNT: bool> Path<COUNT> {
         (id, link): (LinkId, &Link),
         trace: &mut T,
     ) {
-        let mut road = road_from(packet, id, link);
-        let step = self.come_in(view, &mut road, link);
-        self.slow_path_alone(view, road, step, trace);
+        let mut meta = meta_from(packet, id, link);
+        let verdict = self.come_in(view, &mut meta, link);
+        self.slow_path_alone(view, meta, verdict, trace);
     }
 
     /// The step in which a packet goes on from behind the ingress hook of a tunnel.
-    fn come_in(&mut self, view: &View<'_>, road: &mut Road, link: &Link) -> Step {
-        let Tag { headless, packet_type, mark, .. } = road.packet.tag();
-        road.extra.mark = mark;
-        let tunnel = view.tables.tunnels().of_link(road.ingress);
+    fn come_in(&mut self, view: &View<'_>, meta: &mut PacketMeta, link: &Link) -> Verdict {
+        let Tag { headless, packet_type, mark, .. } = meta.packet.tag();
+        meta.extra.mark = mark;
+        let tunnel = view.tables.tunnels().of_link(meta.ingress);
         let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
         let frames = tunnel.is_some_and(|tunnel| tunnel.kind.carries_frames());
         let inside = match headless {
-            0 if frames => Inside::Frame,
+            0 if frames => InnerProtocol::Frame,
             own => {
                 let mut ethertype = own;
                 if own == 0 {
                     // An action has given it an Ethernet header, or it was redirected from where it had one.
-                    ethertype = type_of(road.packet.bytes());
-                    road.packet.pull(ethernet::Header::LEN.min(road.packet.len()));
+                    ethertype = type_of(meta.packet.bytes());
+                    meta.packet.pull(ethernet::Header::LEN.min(meta.packet.len()));
                 }
                 match ethertype {
-                    ethernet::IPV4 => Inside::Ip4,
-                    ethernet::IPV6 => Inside::Ip6,
-                    ethernet::MPLS => Inside::Mpls,
-                    other => return Step::drop(not_forwarded(other)),
+                    ethernet::IPV4 => InnerProtocol::Ip4,
+                    ethernet::IPV6 => InnerProtocol::Ip6,
+                    ethernet::MPLS => InnerProtocol::Mpls,
+                    other => return Verdict::drop(not_forwarded(other)),
                 }
             }
         };
-        retag(&mut road.packet, |tag| (tag.headless, tag.packet_type, tag.tunnel) = (0, 0, 0));
-        if inside != Inside::Frame {
+        retag(&mut meta.packet, |tag| (tag.headless, tag.packet_type, tag.tunnel) = (0, 0, 0));
+        if inside != InnerProtocol::Frame {
             // `skbedit ptype`: of frames the address says it.
             match packet_type {
                 0 | 1 => {}
-                2 | 3 => road.extra.flags |= GROUP | NOT_FORWARDED,
-                _ => return Step::drop(Drop::OtherHost),
+                2 | 3 => meta.extra.flags |= GROUP | NOT_FORWARDED,
+                _ => return Verdict::drop(DropReason::OtherHost),
             }
         }
-        self.come_out(view, road, (link.lookup, link.forward4, link.forward6), inside)
+        self.come_out(view, meta, (link.lookup, link.forward4, link.forward6), inside)
     }
 }
 
@@ -305,24 +308,24 @@ fn retag(packet: &mut Packet, change: impl FnOnce(&mut Tag)) {
     packet.set_tag(tag);
 }
 
-/// The road of a packet that is sent by the device of a tunnel.
-fn road_into(packet: Packet, tunnel: &StoredTunnel) -> Road {
+/// The path of a packet that is sent by the device of a tunnel.
+fn meta_into(packet: Packet, tunnel: &StoredTunnel) -> PacketMeta {
     let frames = tunnel.kind.carries_frames();
     let at = packet.headroom() + if frames { ethernet::Header::LEN } else { 0 };
-    let mut road = Road::new(packet, at, tunnel.link, Extra::new(tunnel.lookup));
+    let mut meta = PacketMeta::new(packet, at, tunnel.link, ExtraMeta::new(tunnel.lookup));
     if frames {
         // Its sender is told about the packet in the frame.
-        road.wrapped(ethernet::Header::LEN, None);
+        meta.wrapped(ethernet::Header::LEN, None);
     }
-    road
+    meta
 }
 
-/// The road of a packet that comes in by the link of a tunnel.
-fn road_from(packet: Packet, id: LinkId, link: &Link) -> Road {
+/// The path of a packet that comes in by the link of a tunnel.
+fn meta_from(packet: Packet, id: LinkId, link: &Link) -> PacketMeta {
     let at = packet.headroom();
-    let mut road = Road::new(packet, at, id, Extra::new(link.lookup));
-    road.turn(link.lookup);
-    road
+    let mut meta = PacketMeta::new(packet, at, id, ExtraMeta::new(link.lookup));
+    meta.look_up_again(link.lookup);
+    meta
 }
 
 /// What a route says of the outer header, of packets that go into an `external` tunnel.
@@ -365,26 +368,26 @@ fn keyed(view: &View<'_>, packet: &Packet, tunnel: &StoredTunnel) -> Option<Tunn
 }
 
 /// Makes what has been asked what goes into a tunnel: what it is may have changed.
-fn settle(road: &mut Road, tunnel: &StoredTunnel) -> Result<(), Drop> {
-    let headless = road.packet.tag().headless;
-    retag(&mut road.packet, |tag| {
+fn settle(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Result<(), DropReason> {
+    let headless = meta.packet.tag().headless;
+    retag(&mut meta.packet, |tag| {
         (tag.headless, tag.packet_type, tag.nested, tag.tunnel) = (0, 0, tag.nested & REDIRECTS, 0);
     });
-    road.extra.flags &= !(LABELLED | OPAQUE);
+    meta.extra.flags &= !(LABELLED | OPAQUE);
     if tunnel.kind.carries_frames() {
-        if !is_ip(road.packet.bytes(), Inside::Frame) {
-            road.extra.flags |= OPAQUE;
+        if !is_ip(meta.packet.bytes(), InnerProtocol::Frame) {
+            meta.extra.flags |= OPAQUE;
         }
         return Ok(());
     }
     match headless {
         ethernet::IPV4 | ethernet::IPV6 => Ok(()),
         ethernet::MPLS => {
-            road.extra.flags |= LABELLED;
+            meta.extra.flags |= LABELLED;
             Ok(())
         }
         // An action has given it an Ethernet header, for which there is no room in the tunnel.
-        0 => Err(Drop::TcEdit),
-        _ => Err(Drop::TunnelPayload),
+        0 => Err(DropReason::TcEdit),
+        _ => Err(DropReason::TunnelPayload),
     }
 }

@@ -5,7 +5,7 @@ use underpass_packet::ipv6_ext::{Extensions, Kind};
 use underpass_packet::{ipv6, protocol};
 
 use crate::buffer::Packet;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 
 /// Tunnel encapsulation limit, and its length.
 const OPTION: [u8; 2] = [4, 1];
@@ -51,19 +51,20 @@ pub(crate) const fn has_extensions(next_header: u8) -> bool {
 }
 
 /// Gives an outer header this limit, by an option of its own if it has none. By how much it has become longer.
-pub(crate) fn set(packet: &mut Packet, limit: u8) -> Result<usize, Drop> {
+pub(crate) fn set(packet: &mut Packet, limit: u8) -> Result<usize, DropReason> {
     let bytes = packet.bytes_mut();
     if bytes.get(ipv6::Header::NEXT_HEADER_OFFSET) == Some(&protocol::DESTINATION_OPTIONS) {
-        *bytes.get_mut(VALUE).ok_or(Drop::NoHeadroom)? = limit;
+        *bytes.get_mut(VALUE).ok_or(DropReason::NoHeadroom)? = limit;
         return Ok(0);
     }
-    let bytes = packet.push(LEN).map_err(|_| Drop::NoHeadroom)?;
+    let bytes = packet.push(LEN).map_err(|_| DropReason::NoHeadroom)?;
     let Some(header) = bytes.first_chunk_mut::<{ ipv6::Header::LEN + LEN }>() else {
-        return Err(Drop::NoHeadroom);
+        return Err(DropReason::NoHeadroom);
     };
     header.copy_within(LEN.., 0);
     let [_, _, _, _, high, low, next, ..] = header;
-    let length = u16::from_be_bytes([*high, *low]).checked_add(LEN as u16).ok_or(Drop::LengthOverflow)?;
+    let length =
+        u16::from_be_bytes([*high, *low]).checked_add(LEN as u16).ok_or(DropReason::LengthOverflow)?;
     [*high, *low] = length.to_be_bytes();
     let inside = std::mem::replace(next, protocol::DESTINATION_OPTIONS);
     // And a PadN of 3 bytes.

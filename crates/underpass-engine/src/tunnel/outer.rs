@@ -7,10 +7,10 @@ use underpass_packet::checksum::Sum;
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use crate::buffer::{Offload, Packet};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::tables::{
-    DEFAULT_TTL, FRAGMENT, Form, HASH_LABEL, Inside, LABEL, NO_ECN, PORT, REMOTE_CHECKSUM, StoredTunnel,
-    TEMPLATE, TOS, TTL,
+    DEFAULT_TTL, EncapTemplate, FRAGMENT, HASH_LABEL, InnerProtocol, LABEL, NO_ECN, PORT, REMOTE_CHECKSUM,
+    StoredTunnel, TEMPLATE, TOS, TTL,
 };
 use crate::tunnel::behind::type_of;
 use crate::tunnel::{dont_fragment, ecn_outside, entropy};
@@ -43,7 +43,7 @@ pub(crate) fn write_ipv4(outer: &mut [u8; 12], template: [u8; 12], sum: u32, [a,
 /// Copies the header of a form so that it ends at `end`, and bytes before it that are written later: in pieces of a
 /// fixed length, as a call of memcpy would take longer.
 #[inline(always)]
-pub(crate) fn copy_template(form: &Form, bytes: &mut [u8], end: usize) -> Option<()> {
+pub(crate) fn copy_template(form: &EncapTemplate, bytes: &mut [u8], end: usize) -> Option<()> {
     match form.len {
         0..=32 => copy_end::<32>(form, bytes, end),
         33..=48 => copy_end::<48>(form, bytes, end),
@@ -53,7 +53,7 @@ pub(crate) fn copy_template(form: &Form, bytes: &mut [u8], end: usize) -> Option
 }
 
 #[inline(always)]
-fn copy_end<const N: usize>(form: &Form, bytes: &mut [u8], end: usize) -> Option<()> {
+fn copy_end<const N: usize>(form: &EncapTemplate, bytes: &mut [u8], end: usize) -> Option<()> {
     let from: &[u8; N] = form.template.last_chunk()?;
     let to: &mut [u8; N] = bytes.get_mut(..end)?.last_chunk_mut()?;
     *to = *from;
@@ -64,15 +64,15 @@ fn copy_end<const N: usize>(form: &Form, bytes: &mut [u8], end: usize) -> Option
 pub(crate) fn push_outer(
     packet: &mut Packet,
     tunnel: &StoredTunnel,
-    (inside, at): (Inside, usize),
+    (inside, at): (InnerProtocol, usize),
     (source, remote): (IpAddr, IpAddr),
     identification: u16,
-) -> Result<(usize, Option<u32>), Drop> {
+) -> Result<(usize, Option<u32>), DropReason> {
     let form = tunnel.form(inside);
     let inner = Inner::read(packet.bytes(), at, inside);
     let labelled = match inside {
-        Inside::Frame => type_of(packet.bytes()) == ethernet::MPLS,
-        inside => inside == Inside::Mpls,
+        InnerProtocol::Frame => type_of(packet.bytes()) == ethernet::MPLS,
+        inside => inside == InnerProtocol::Mpls,
     };
     let own = packet.bytes().get(at..).unwrap_or_default();
     let port = form.has(PORT).then(|| entropy::source_port(own, labelled, form.ports));
@@ -84,22 +84,22 @@ pub(crate) fn push_outer(
     let gap = if remote_checksum.is_some() { REMOTE_CHECKSUM } else { 0 };
     let len = form.header().len() + gap;
     let total = packet.len() + len;
-    let bytes = packet.push(len).map_err(|_| Drop::NoHeadroom)?;
+    let bytes = packet.push(len).map_err(|_| DropReason::NoHeadroom)?;
     // The option stands behind the first four bytes of GUE.
     let split = if gap > 0 { usize::from(form.gue) + 4 } else { form.header().len() };
-    let (front, back) = form.header().split_at_checked(split).ok_or(Drop::NoHeadroom)?;
-    bytes.get_mut(..split).ok_or(Drop::NoHeadroom)?.copy_from_slice(front);
-    bytes.get_mut(split + gap..len).ok_or(Drop::NoHeadroom)?.copy_from_slice(back);
+    let (front, back) = form.header().split_at_checked(split).ok_or(DropReason::NoHeadroom)?;
+    bytes.get_mut(..split).ok_or(DropReason::NoHeadroom)?.copy_from_slice(front);
+    bytes.get_mut(split + gap..len).ok_or(DropReason::NoHeadroom)?.copy_from_slice(back);
     if let (Some(option), Some(first)) = (remote_checksum, bytes.get_mut(split - 4..split)) {
         first[0] = (REMOTE_CHECKSUM / 4) as u8;
         first[3] = 1;
-        bytes.get_mut(split..split + gap).ok_or(Drop::NoHeadroom)?.copy_from_slice(&option);
+        bytes.get_mut(split..split + gap).ok_or(DropReason::NoHeadroom)?.copy_from_slice(&option);
     }
     match (source, remote) {
         (IpAddr::V4(source), IpAddr::V4(remote)) => {
-            let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| Drop::NoHeadroom)?;
+            let (header, _) = ipv4::Header::mut_from_prefix(bytes).map_err(|_| DropReason::NoHeadroom)?;
             (header.source, header.destination) = (source.octets(), remote.octets());
-            header.total_length = u16::try_from(total).map_err(|_| Drop::LengthOverflow)?.into();
+            header.total_length = u16::try_from(total).map_err(|_| DropReason::LengthOverflow)?.into();
             header.identification = identification.into();
             header.tos = ecn_outside(if form.has(TOS) { inner.tos } else { form.tos }, inner.tos);
             if form.has(TTL) {
@@ -111,9 +111,9 @@ pub(crate) fn push_outer(
             header.fill_checksum(&[]);
         }
         (IpAddr::V6(source), IpAddr::V6(remote)) => {
-            let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| Drop::NoHeadroom)?;
+            let (header, _) = ipv6::Header::mut_from_prefix(bytes).map_err(|_| DropReason::NoHeadroom)?;
             (header.source, header.destination) = (source.octets(), remote.octets());
-            let payload = u16::try_from(total - ipv6::Header::LEN).map_err(|_| Drop::LengthOverflow)?;
+            let payload = u16::try_from(total - ipv6::Header::LEN).map_err(|_| DropReason::LengthOverflow)?;
             header.payload_length = payload.into();
             let class = if form.has(TOS) { inner.tos } else { form.tos };
             let class = if form.has(NO_ECN) { class } else { ecn_outside(class, inner.tos) };
@@ -122,7 +122,7 @@ pub(crate) fn push_outer(
                 header.hop_limit = inner.ttl.unwrap_or(DEFAULT_TTL);
             }
         }
-        _ => return Err(Drop::TunnelRemote),
+        _ => return Err(DropReason::TunnelRemote),
     }
     // From the inside out, as checksums outside cover those inside.
     let unfinished = packet.offload();
@@ -145,7 +145,8 @@ fn remote_checksum(packet: &Packet, tunnel: &StoredTunnel) -> Option<[u8; REMOTE
     tunnel.config.udp.filter(|udp| udp.gue && udp.remote_checksum)?;
     let Offload { start, field, segment: None } = packet.offload()? else { return None };
     // From behind the GUE header on: that of GRE is behind it.
-    let form = tunnel.form(if tunnel.kind.carries_frames() { Inside::Frame } else { Inside::Ip4 });
+    let form =
+        tunnel.form(if tunnel.kind.carries_frames() { InnerProtocol::Frame } else { InnerProtocol::Ip4 });
     let start = u16::try_from(start + form.header().len() - usize::from(form.gue) - 4).ok()?;
     let [a, b] = start.to_be_bytes();
     let [c, d] = start.checked_add(field)?.to_be_bytes();
@@ -195,7 +196,7 @@ pub(crate) fn fill_gre(
 pub(crate) fn fill_udp(
     bytes: &mut [u8],
     tunnel: &StoredTunnel,
-    form: &Form,
+    form: &EncapTemplate,
     (source, remote): (IpAddr, IpAddr),
     port: Option<u16>,
     unfinished: Option<Offload>,
@@ -242,7 +243,7 @@ struct Inner {
 impl Inner {
     /// Of a packet behind a link layer that ends at `at`.
     #[inline(always)]
-    fn read(bytes: &[u8], at: usize, inside: Inside) -> Self {
+    fn read(bytes: &[u8], at: usize, inside: InnerProtocol) -> Self {
         let none = Self { tos: 0, ttl: None, dont_fragment: false, label: 0 };
         if !is_ip(bytes, inside) {
             return none;
@@ -268,10 +269,10 @@ impl Inner {
 
 /// Whether what goes into a tunnel is an IP packet, or a frame with one.
 #[inline(always)]
-pub(crate) fn is_ip(bytes: &[u8], inside: Inside) -> bool {
+pub(crate) fn is_ip(bytes: &[u8], inside: InnerProtocol) -> bool {
     match inside {
-        Inside::Ip4 | Inside::Ip6 => true,
-        Inside::Frame => matches!(type_of(bytes), ethernet::IPV4 | ethernet::IPV6),
-        Inside::Mpls => false,
+        InnerProtocol::Ip4 | InnerProtocol::Ip6 => true,
+        InnerProtocol::Frame => matches!(type_of(bytes), ethernet::IPV4 | ethernet::IPV6),
+        InnerProtocol::Mpls => false,
     }
 }

@@ -8,11 +8,11 @@ use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
 
 use crate::path::icmp::ICMP_LEN;
-use crate::tables::{Inside, PathMtu, StoredTunnel, TunnelKind};
+use crate::tables::{InnerProtocol, PathMtu, StoredTunnel, TunnelKind};
 use crate::tunnel::relay::Relay;
 use crate::tunnel::too_long::LEAST_MTU6;
 use crate::tunnel::{limit, relay};
-use crate::worker::metadata::{Road, TUNNELLED};
+use crate::worker::metadata::{PacketMeta, TUNNELLED};
 use crate::worker::{IcmpError, View};
 
 /// What is told.
@@ -110,7 +110,7 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8]) -> Option<Relay<'a>> {
 /// What the sender of a packet in an ip6tnl is told: RFC 2473 section 8, Linux's `ip6_tnl_err`.
 fn relayed6<'a>(quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
     let Quoted { tunnel, protocol, at, end, .. } = *quoted;
-    let inside = if protocol == protocol::IPV4 { Inside::Ip4 } else { Inside::Ip6 };
+    let inside = if protocol == protocol::IPV4 { InnerProtocol::Ip4 } else { InnerProtocol::Ip6 };
     if !tunnel.takes(inside) || !relay::is_whole(protocol, end.saturating_sub(at)) {
         return None;
     }
@@ -228,11 +228,11 @@ pub(crate) fn of(view: &View<'_>, tunnel: &StoredTunnel, outer: &[u8]) -> Option
 }
 
 /// The MTU by which a packet is cut: that of the next hop, or what was told of the way if it is an outer packet's.
-pub(crate) fn narrowed(view: &View<'_>, road: &Road, mtu: u32) -> u32 {
-    let tunnel = road.extra.tunnel.filter(|_| road.is(TUNNELLED));
+pub(crate) fn narrowed(view: &View<'_>, meta: &PacketMeta, mtu: u32) -> u32 {
+    let tunnel = meta.extra.tunnel.filter(|_| meta.is(TUNNELLED));
     let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-    let told_of = tunnel.and_then(|tunnel| of(view, tunnel, road.packet.bytes()));
-    told_of.map_or(mtu, |path| path.mtu.min(mtu))
+    let exception = tunnel.and_then(|tunnel| of(view, tunnel, meta.packet.bytes()));
+    exception.map_or(mtu, |path| path.mtu.min(mtu))
 }
 
 fn bits(address: IpAddr) -> u128 {

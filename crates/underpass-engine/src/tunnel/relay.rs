@@ -7,13 +7,13 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::mpls::error;
 use crate::path::icmp::may_answer;
 use crate::path::rules;
 use crate::tables::{Action, LinkId, StoredTunnel, TunnelKind};
 use crate::trace::Trace;
-use crate::worker::metadata::{Extra, Road};
+use crate::worker::metadata::{ExtraMeta, PacketMeta};
 use crate::worker::{IcmpError, Path, View};
 
 /// What is told on.
@@ -48,10 +48,10 @@ impl<const COUNT: bool> Path<COUNT> {
         copy.bytes_mut().copy_from_slice(inside);
         self.totals.generated += 1;
         let at = copy.headroom();
-        let mut road = Road::new(copy, at, link, Extra::new(tunnel.lookup));
-        let about = (Drop::TunnelUnreachable, error, argument);
-        let step = self.answer(view, &mut road, about, (sender, &error::Stack::new()), trace);
-        self.slow_path_alone(view, road, step, trace);
+        let mut meta = PacketMeta::new(copy, at, link, ExtraMeta::new(tunnel.lookup));
+        let about = (DropReason::TunnelUnreachable, error, argument);
+        let verdict = self.answer(view, &mut meta, about, (sender, &error::Stack::new()), trace);
+        self.slow_path_alone(view, meta, verdict, trace);
     }
 }
 

@@ -12,10 +12,10 @@ use crate::path::{ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId, StoredNextHop};
 use crate::trace::Trace;
 use crate::worker::family::Family;
-use crate::worker::fibs::{Chain, Fibs};
+use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::insert::{Headers, Insert};
 use crate::worker::lookup::{BurstLookup, Looked, LookupAll, LookupEach};
-use crate::worker::metadata::Extra;
+use crate::worker::metadata::ExtraMeta;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, IPV4, IPV6, addresses, cut, next_hop};
 use crate::worker::{Burst, Path, View, Waiting};
 
@@ -36,9 +36,9 @@ pub(crate) struct Env<'v, 'a> {
     pub(crate) port: PortId,
     pub(crate) ingress: LinkId,
     pub(crate) link: &'a Link,
-    pub(crate) extra: Extra,
-    pub(crate) fib4: Option<Chain<'a, u32>>,
-    pub(crate) fib6: Option<Chain<'a, u128>>,
+    pub(crate) extra: ExtraMeta,
+    pub(crate) fib4: Option<FibList<'a, u32>>,
+    pub(crate) fib6: Option<FibList<'a, u128>>,
     /// The first eight bytes of a frame for the link, as far as they are its address.
     pub(crate) mac: u64,
     /// Which of the first bits of an IPv4 header are looked at.
@@ -68,7 +68,7 @@ impl<'v, 'a> Env<'v, 'a> {
             port,
             ingress,
             link,
-            extra: Extra::new(link.lookup),
+            extra: ExtraMeta::new(link.lookup),
             fib4: fibs.fib4(view, link.lookup).filter(|_| link.forward4),
             fib6: fibs.fib6(view, link.lookup).filter(|_| link.forward6),
             mac: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]),
@@ -143,7 +143,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// Each packet through its whole road.
+    /// Each packet from its frame to its verdict.
     #[inline(never)]
     fn each_packet<T: Trace, S: BurstLookup>(
         &mut self,

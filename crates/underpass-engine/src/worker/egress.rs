@@ -7,7 +7,7 @@
 use underpass_packet::ethernet;
 
 use crate::buffer::{BURST, Packet, PortId, Tag};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::qos::qdisc::{Enqueued, Origin};
 use crate::qos::{Place, packet_type};
 use crate::trace::{Event, Trace};
@@ -18,16 +18,16 @@ impl<const COUNT: bool> Path<COUNT> {
     /// Asks the packets that are about to leave, and sends redirected ones on their way.
     #[inline(always)]
     pub(crate) fn leave_hooks<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        if view.tables.asks_leaving() || !self.hooks.redirected.is_empty() {
-            self.leave_hooks_that_ask(view, trace);
+        if view.tables.classifies_leaving() || !self.hooks.redirected.is_empty() {
+            self.leave_hooks_that_classify(view, trace);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn leave_hooks_that_ask<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+    fn leave_hooks_that_classify<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
         loop {
-            self.ask_leaving(view, trace);
+            self.classify_leaving(view, trace);
             if self.hooks.redirected.is_empty() {
                 return;
             }
@@ -47,7 +47,7 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Asks the packets in the queues of ports that have not been asked.
-    fn ask_leaving<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+    fn classify_leaving<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
         for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
             if !self.transmit.has_unasked(port) {
                 continue;
@@ -63,7 +63,7 @@ impl<const COUNT: bool> Path<COUNT> {
             self.transmit.take_unasked(port, &mut leaving);
             while !leaving.is_empty() {
                 let mut burst: Burst = leaving.drain(..leaving.len().min(BURST)).collect();
-                self.ask_burst(view, hook, &place, &mut burst, trace);
+                self.classify_burst(view, hook, &place, &mut burst, trace);
                 for packet in burst.drain(..) {
                     self.put_out(port, packet, trace);
                 }
@@ -77,10 +77,10 @@ impl<const COUNT: bool> Path<COUNT> {
     fn put_out<T: Trace>(&mut self, port: PortId, packet: Packet, trace: &mut T) {
         let len = packet.len();
         if len < ethernet::Header::LEN {
-            return self.drop(packet, Drop::EthernetTruncated, trace);
+            return self.drop(packet, DropReason::EthernetTruncated, trace);
         }
         if let Err(packet) = self.transmit.push_asked(port, packet, len) {
-            self.drop(packet, Drop::TransmitFull, trace);
+            self.drop(packet, DropReason::TransmitFull, trace);
         }
     }
 
@@ -93,7 +93,7 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Option<Redirected> {
         let tunnel = view.tables.tunnels().of_link(redirected.to);
         let Some(link) = view.link(redirected.to).filter(|link| link.up) else {
-            self.drop(redirected.packet, Drop::MirredLink, trace);
+            self.drop(redirected.packet, DropReason::MirredLink, trace);
             return None;
         };
         if redirected.way == Way::In || link.ifb || tunnel.is_some() {
@@ -101,7 +101,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         let Redirected { mut packet, to, from, counter, .. } = redirected;
         let Some(port) = link.port else {
-            self.drop(packet, Drop::MirredLink, trace);
+            self.drop(packet, DropReason::MirredLink, trace);
             return None;
         };
         let hook = link.egress.and_then(|id| view.tables.hook(id, view.guard));
@@ -120,7 +120,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         if packet.len() < ethernet::Header::LEN {
             // An action has taken off what it began with.
-            self.drop(packet, Drop::EthernetTruncated, trace);
+            self.drop(packet, DropReason::EthernetTruncated, trace);
             return None;
         }
         match link.root {
@@ -141,7 +141,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// Sends a redirected packet on that does not leave by a port.
     fn go_elsewhere<T: Trace>(&mut self, view: &View<'_>, redirected: Redirected, trace: &mut T) {
         let Redirected { mut packet, to, way, from, copy, counter } = redirected;
-        let Some(link) = view.link(to) else { return self.drop(packet, Drop::MirredLink, trace) };
+        let Some(link) = view.link(to) else { return self.drop(packet, DropReason::MirredLink, trace) };
         let port = link.port.unwrap_or_default();
         let tunnel = view.tables.tunnels().of_link(to);
         if way == Way::In {
@@ -203,7 +203,7 @@ impl<const COUNT: bool> Path<COUNT> {
             };
             return self.redirect_to_ifb(view, (to, counter), packet, origin, trace);
         }
-        let Some(tunnel) = tunnel else { return self.drop(packet, Drop::MirredLink, trace) };
+        let Some(tunnel) = tunnel else { return self.drop(packet, DropReason::MirredLink, trace) };
         if self.send_into(view, packet, tunnel, (from.came, from.nest), trace) {
             self.counters.add_tc_refused(counter, 0, 1);
         }

@@ -4,10 +4,10 @@ use underpass_packet::{ethernet, protocol};
 
 use crate::lpm::Address;
 use crate::path::{ipv4, ipv6};
-use crate::tables::{Inside, LookupId, StoredNextHop};
+use crate::tables::{InnerProtocol, LookupId, StoredNextHop};
 use crate::worker::View;
 use crate::worker::burst::Env;
-use crate::worker::fibs::{Chain, Fibs};
+use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::rewrite::{FIXED, next_hop};
 
 /// A family of addresses, and of the packets that have them.
@@ -21,7 +21,7 @@ pub(crate) trait Family: Address + Into<u128> {
     /// What a header says before such a packet.
     const PROTOCOL: u8;
     /// What it is to a tunnel that it goes into.
-    const INSIDE: Inside;
+    const INSIDE: InnerProtocol;
 
     /// The source of a packet, and its destination.
     fn ends(bytes: &[u8]) -> Option<(Self, Self)>;
@@ -44,10 +44,10 @@ pub(crate) trait Family: Address + Into<u128> {
     fn words(header: &[u8; 12], left: u8) -> [u32; 3];
 
     /// The tables that what came in is looked up in.
-    fn chain<'a>(env: &Env<'_, 'a>) -> Option<Chain<'a, Self>>;
+    fn chain<'a>(env: &Env<'_, 'a>) -> Option<FibList<'a, Self>>;
 
     /// The tables of a look-up, if they are near.
-    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>>;
+    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, Self>>;
 }
 
 impl Family for u32 {
@@ -55,7 +55,7 @@ impl Family for u32 {
     const NOWHERE: Self = 0;
     const ETHERTYPE: u16 = ethernet::IPV4;
     const PROTOCOL: u8 = protocol::IPV4;
-    const INSIDE: Inside = Inside::Ip4;
+    const INSIDE: InnerProtocol = InnerProtocol::Ip4;
 
     #[inline(always)]
     fn ends(bytes: &[u8]) -> Option<(Self, Self)> {
@@ -90,12 +90,12 @@ impl Family for u32 {
     }
 
     #[inline(always)]
-    fn chain<'a>(env: &Env<'_, 'a>) -> Option<Chain<'a, Self>> {
+    fn chain<'a>(env: &Env<'_, 'a>) -> Option<FibList<'a, Self>> {
         env.fib4
     }
 
     #[inline(always)]
-    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>> {
+    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, Self>> {
         fibs.near4(view, lookup)
     }
 }
@@ -105,7 +105,7 @@ impl Family for u128 {
     const NOWHERE: Self = 0;
     const ETHERTYPE: u16 = ethernet::IPV6;
     const PROTOCOL: u8 = protocol::IPV6;
-    const INSIDE: Inside = Inside::Ip6;
+    const INSIDE: InnerProtocol = InnerProtocol::Ip6;
 
     #[inline(always)]
     fn ends(bytes: &[u8]) -> Option<(Self, Self)> {
@@ -143,12 +143,12 @@ impl Family for u128 {
     }
 
     #[inline(always)]
-    fn chain<'a>(env: &Env<'_, 'a>) -> Option<Chain<'a, Self>> {
+    fn chain<'a>(env: &Env<'_, 'a>) -> Option<FibList<'a, Self>> {
         env.fib6
     }
 
     #[inline(always)]
-    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, Self>> {
+    fn near<'a>(fibs: &mut Fibs<'a>, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, Self>> {
         fibs.near6(view, lookup)
     }
 }
@@ -159,7 +159,7 @@ pub(crate) enum To<'a, A> {
     /// All to this next hop.
     NextHop(&'a StoredNextHop),
     /// Where their destinations lead, in tables that are near.
-    Table(Chain<'a, A>),
+    Table(FibList<'a, A>),
 }
 
 impl<'a, A: Family> To<'a, A> {

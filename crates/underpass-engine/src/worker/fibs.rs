@@ -10,14 +10,14 @@ use crate::worker::recent::Recent;
 /// The tables that packets of a family are looked up in, one after the other: one, or that of a VRF and
 /// that of all. Three or more are gone through off the fast path.
 #[derive(Clone, Copy)]
-pub(crate) struct Chain<'a, A> {
+pub(crate) struct FibList<'a, A> {
     pub(crate) first: &'a Lpm<A>,
     pub(crate) second: Option<&'a Lpm<A>>,
     /// What the first says, if that is asked of a layout at once.
     layout: Option<&'a Layout>,
 }
 
-impl<'a, A: Address> Chain<'a, A> {
+impl<'a, A: Address> FibList<'a, A> {
     pub(crate) fn new(first: &'a Lpm<A>, second: Option<&'a Lpm<A>>) -> Self {
         Self { first, second, layout: first.whole_layout() }
     }
@@ -99,26 +99,26 @@ fn laid_out<A: Address>(layout: &Layout, table: &Lpm<A>, address: A) -> Option<u
 /// A FIB list, found for a burst, so that it need not be found for each packet.
 struct Found<'a, A> {
     lookup: LookupId,
-    fib: Option<Chain<'a, A>>,
+    fib: Option<FibList<'a, A>>,
     /// The same, if it is near.
-    near: Option<Chain<'a, A>>,
+    near: Option<FibList<'a, A>>,
 }
 
 impl<'a, A: Address> Found<'a, A> {
-    fn new(lookup: LookupId, fib: Option<Chain<'a, A>>) -> Self {
-        Self { lookup, fib, near: fib.filter(Chain::is_near) }
+    fn new(lookup: LookupId, fib: Option<FibList<'a, A>>) -> Self {
+        Self { lookup, fib, near: fib.filter(FibList::is_near) }
     }
 }
 
 /// The chains of a family that a burst's packets are looked up in: that of the link that they came in by, and that which the
 /// last packet was looked up in besides.
-struct Chains<'a, A> {
+struct FibLists<'a, A> {
     ingress: Found<'a, A>,
     other: Found<'a, A>,
 }
 
-impl<'a, A: Address> Chains<'a, A> {
-    fn new(ingress: LookupId, fib: Option<Chain<'a, A>>) -> Self {
+impl<'a, A: Address> FibLists<'a, A> {
+    fn new(ingress: LookupId, fib: Option<FibList<'a, A>>) -> Self {
         Self { ingress: Found::new(ingress, fib), other: Found::new(ingress, None) }
     }
 
@@ -126,7 +126,7 @@ impl<'a, A: Address> Chains<'a, A> {
     fn found(
         &mut self,
         lookup: LookupId,
-        find: impl FnOnce(LookupId) -> Option<Chain<'a, A>>,
+        find: impl FnOnce(LookupId) -> Option<FibList<'a, A>>,
     ) -> &Found<'a, A> {
         if self.ingress.lookup == lookup {
             return &self.ingress;
@@ -140,8 +140,8 @@ impl<'a, A: Address> Chains<'a, A> {
 
 /// The tables that a burst's packets are looked up in.
 pub(crate) struct Fibs<'a> {
-    chains4: Chains<'a, u32>,
-    chains6: Chains<'a, u128>,
+    lists4: FibLists<'a, u32>,
+    lists6: FibLists<'a, u128>,
     /// What was looked up last behind a SID: the next segment of a list, mostly.
     pub(crate) next: Known,
     /// What was looked up before it.
@@ -154,8 +154,8 @@ pub(crate) type Known = Option<(LookupId, Ipv6Addr, ActionId)>;
 impl<'a> Fibs<'a> {
     pub(crate) fn new(view: &View<'a>, ingress: LookupId) -> Self {
         Self {
-            chains4: Chains::new(ingress, view.chain4(ingress)),
-            chains6: Chains::new(ingress, view.chain6(ingress)),
+            lists4: FibLists::new(ingress, view.fib_list4(ingress)),
+            lists6: FibLists::new(ingress, view.fib_list6(ingress)),
             next: None,
             recent: Recent::default(),
         }
@@ -184,48 +184,48 @@ impl<'a> Fibs<'a> {
 
     /// The tables, if they are few and no rule selects among them.
     #[inline(always)]
-    pub(crate) fn fib4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u32>> {
-        self.chains4.found(lookup, |lookup| view.chain4(lookup)).fib
+    pub(crate) fn fib4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, u32>> {
+        self.lists4.found(lookup, |lookup| view.fib_list4(lookup)).fib
     }
 
     /// The same for IPv6.
     #[inline(always)]
-    pub(crate) fn fib6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u128>> {
-        self.chains6.found(lookup, |lookup| view.chain6(lookup)).fib
+    pub(crate) fn fib6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, u128>> {
+        self.lists6.found(lookup, |lookup| view.fib_list6(lookup)).fib
     }
 
     /// The same if they are near besides.
     #[inline(always)]
-    pub(crate) fn near4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u32>> {
-        self.chains4.found(lookup, |lookup| view.chain4(lookup)).near
+    pub(crate) fn near4(&mut self, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, u32>> {
+        self.lists4.found(lookup, |lookup| view.fib_list4(lookup)).near
     }
 
     /// The same for IPv6.
     #[inline(always)]
-    pub(crate) fn near6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<Chain<'a, u128>> {
-        self.chains6.found(lookup, |lookup| view.chain6(lookup)).near
+    pub(crate) fn near6(&mut self, view: &View<'a>, lookup: LookupId) -> Option<FibList<'a, u128>> {
+        self.lists6.found(lookup, |lookup| view.fib_list6(lookup)).near
     }
 }
 
 impl<'a> View<'a> {
     #[cold]
-    fn chain4(&self, id: LookupId) -> Option<Chain<'a, u32>> {
+    fn fib_list4(&self, id: LookupId) -> Option<FibList<'a, u32>> {
         let Lookup { rules4, fibs4, .. } = self.lookup(id)?;
         let fib = |id: &Fib4Id| self.tables.fib4(*id, self.guard);
         match &**fibs4 {
-            [first] if rules4.is_empty() => Some(Chain::new(fib(first)?, None)),
-            [first, second] if rules4.is_empty() => Some(Chain::new(fib(first)?, fib(second))),
+            [first] if rules4.is_empty() => Some(FibList::new(fib(first)?, None)),
+            [first, second] if rules4.is_empty() => Some(FibList::new(fib(first)?, fib(second))),
             _ => None,
         }
     }
 
     #[cold]
-    fn chain6(&self, id: LookupId) -> Option<Chain<'a, u128>> {
+    fn fib_list6(&self, id: LookupId) -> Option<FibList<'a, u128>> {
         let Lookup { rules6, fibs6, .. } = self.lookup(id)?;
         let fib = |id: &Fib6Id| self.tables.fib6(*id, self.guard);
         match &**fibs6 {
-            [first] if rules6.is_empty() => Some(Chain::new(fib(first)?, None)),
-            [first, second] if rules6.is_empty() => Some(Chain::new(fib(first)?, fib(second))),
+            [first] if rules6.is_empty() => Some(FibList::new(fib(first)?, None)),
+            [first, second] if rules6.is_empty() => Some(FibList::new(fib(first)?, fib(second))),
             _ => None,
         }
     }

@@ -5,54 +5,55 @@
 //! all that the route puts before the packet and of the link layer behind it, and the packet goes as far
 //! back as its slot lets it.
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::trace::{Event, Trace};
 use crate::worker::Path;
-use crate::worker::metadata::Road;
-use crate::worker::verdict::Refusal;
+use crate::worker::metadata::PacketMeta;
+use crate::worker::verdict::PacketError;
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Sees to it that a packet has `room` bytes in front of its layer-3 header.
     #[inline(always)]
-    pub(crate) fn make_room<T: Trace>(
+    pub(crate) fn reserve_headroom<T: Trace>(
         &mut self,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         room: usize,
         trace: &mut T,
-    ) -> Result<(), Refusal> {
-        if road.packet.headroom() >= room {
+    ) -> Result<(), PacketError> {
+        if meta.packet.headroom() >= room {
             self.totals.buffer_moves_avoided += 1;
             return Ok(());
         }
-        self.move_for_room(road, room, trace)
+        self.move_for_headroom(meta, room, trace)
     }
 
     /// Moves the packet in its slot, or into a large one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn move_for_room<T: Trace>(
+    pub(crate) fn move_for_headroom<T: Trace>(
         &mut self,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         room: usize,
         trace: &mut T,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PacketError> {
         // The frame that it came in may go inside an encapsulation yet.
-        let frame = road.link_layer();
-        let labels_first = road.extra.labels as usize == road.packet.headroom();
-        if road.packet.move_back(room).is_err() {
-            let mut large = self.pool.take_large().ok_or(const { Refusal::silent(Drop::NoHeadroom) })?;
-            if large.copy_back(&road.packet, room).is_err() {
+        let frame = meta.link_layer();
+        let labels_first = meta.extra.labels as usize == meta.packet.headroom();
+        if meta.packet.move_back(room).is_err() {
+            let mut large =
+                self.pool.take_large().ok_or(const { PacketError::silent(DropReason::NoHeadroom) })?;
+            if large.copy_back(&meta.packet, room).is_err() {
                 self.pool.give(large);
-                return Err(Refusal::silent(Drop::NoHeadroom));
+                return Err(PacketError::silent(DropReason::NoHeadroom));
             }
-            self.pool.give(std::mem::replace(&mut road.packet, large));
+            self.pool.give(std::mem::replace(&mut meta.packet, large));
         }
         if let Some(frame) = frame {
-            road.put_link_layer(frame);
+            meta.put_link_layer(frame);
         }
-        road.extra.labels = if labels_first { road.packet.headroom() as u32 } else { 0 };
+        meta.extra.labels = if labels_first { meta.packet.headroom() as u32 } else { 0 };
         self.totals.buffer_moves += 1;
-        trace.step(Event::Moved(room), &road.packet);
+        trace.step(Event::Moved(room), &meta.packet);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What is remembered of a packet while it is on its road.
+//! Packet metadata: what the slow path remembers of a packet.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,25 +6,25 @@ use underpass_packet::ethernet;
 
 use crate::buffer::Packet;
 use crate::counters::CounterId;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::ioam;
 use crate::srv6;
 use crate::tables::{ActionId, LinkId, LookupId, TunnelId};
-use crate::worker::verdict::Refusal;
+use crate::worker::verdict::PacketError;
 
 /// What the slow look-up is to do.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slow {
-    /// Look [`Road::target4`] up.
+    /// Look [`PacketMeta::target4`] up.
     Target4,
-    /// Look [`Road::target6`] up.
+    /// Look [`PacketMeta::target6`] up.
     Target6,
     /// Look the packet's destination up again, past `throw` routes.
     Throw,
 }
 
-/// A packet on its road, from its layer-3 header on.
-pub(crate) struct Road {
+/// A packet on the slow path, from its layer-3 header on.
+pub(crate) struct PacketMeta {
     pub(crate) packet: Packet,
     /// The address that is looked up next, if the step says an IPv6 look-up.
     pub(crate) target6: Ipv6Addr,
@@ -34,16 +34,16 @@ pub(crate) struct Road {
     pub(crate) frame: u32,
     /// The link that it came in by.
     pub(crate) ingress: LinkId,
-    pub(crate) extra: Extra,
+    pub(crate) extra: ExtraMeta,
 }
 
 /// What is remembered of few packets.
 #[derive(Clone, Copy)]
-pub(crate) struct Extra {
+pub(crate) struct ExtraMeta {
     /// What is unusual about the packet: 0 for nearly every one, which is one comparison then.
     pub(crate) flags: u16,
     /// Look-ups so far, beyond the first.
-    pub(crate) turns: u8,
+    pub(crate) lookups_done: u8,
     /// Encapsulations so far, and the action of the last one.
     pub(crate) encapsulations: u8,
     encapsulated: Option<ActionId>,
@@ -56,7 +56,7 @@ pub(crate) struct Extra {
     pub(crate) growth: u16,
     /// Where in its slot the label stack lies that it came in with, as long as nothing is written there; 0: nowhere.
     pub(crate) labels: u32,
-    /// What [`crate::worker::verdict::Step::LookSlow`] looks up.
+    /// What [`crate::worker::verdict::Verdict::LookSlow`] looks up.
     pub(crate) slow: Slow,
     /// What the ICMP error says: an MTU, or where the fault lies.
     pub(crate) argument: u32,
@@ -80,7 +80,7 @@ pub(crate) struct Extra {
     pub(crate) sequence: Option<u32>,
 }
 
-impl Extra {
+impl ExtraMeta {
     /// How often the packet has been encapsulated.
     pub(crate) const fn encapsulations(&self) -> u8 {
         self.encapsulations
@@ -95,7 +95,7 @@ impl Extra {
     pub(crate) fn new(instance: LookupId) -> Self {
         Self {
             flags: 0,
-            turns: 0,
+            lookups_done: 0,
             encapsulations: 0,
             encapsulated: None,
             wrapping: 0,
@@ -166,11 +166,11 @@ pub(crate) const RECORDS_TIMES: u16 = 16384;
 /// A label has led it to the router itself, or into a VRF: it comes from `lo`, or from the device of the VRF.
 pub(crate) const BEHIND_LABEL: u16 = 32768;
 
-impl Road {
-    /// The road of a packet that came in by a link at offset `at` of its slot, its Ethernet header before
+impl PacketMeta {
+    /// The path of a packet that came in by a link at offset `at` of its slot, its Ethernet header before
     /// it.
     #[inline(always)]
-    pub(crate) fn new(packet: Packet, at: usize, ingress: LinkId, extra: Extra) -> Self {
+    pub(crate) fn new(packet: Packet, at: usize, ingress: LinkId, extra: ExtraMeta) -> Self {
         Self {
             frame: at.saturating_sub(ethernet::Header::LEN) as u32,
             packet,
@@ -199,21 +199,21 @@ impl Road {
 
     /// Takes note of another look-up, in `lookup`. `false`: it is one too many.
     #[inline(always)]
-    pub(crate) fn turn(&mut self, lookup: LookupId) -> bool {
-        self.extra.turns += 1;
+    pub(crate) fn look_up_again(&mut self, lookup: LookupId) -> bool {
+        self.extra.lookups_done += 1;
         self.extra.looked_in = lookup;
         if self.extra.wrapping == 0 {
             self.extra.instance = lookup;
         }
-        self.extra.turns < crate::worker::MAX_TURNS
+        self.extra.lookups_done < crate::worker::MAX_LOOKUPS
     }
 
     /// Takes note that the packet is about to be encapsulated by this action. Refused if that is the action
     /// that encapsulated it last, which then leads back to itself, or if it is one too many.
     #[inline(always)]
-    pub(crate) fn encapsulate(&mut self, action: ActionId) -> Result<(), Refusal> {
+    pub(crate) fn encapsulate(&mut self, action: ActionId) -> Result<(), PacketError> {
         if self.extra.encapsulated == Some(action) {
-            return Err(Refusal::silent(Drop::EncapsulationLoop));
+            return Err(PacketError::silent(DropReason::EncapsulationLoop));
         }
         self.extra.encapsulated = Some(action);
         self.encapsulate_again()
@@ -221,9 +221,9 @@ impl Road {
 
     /// The same for an encapsulation that may follow itself once: into a tunnel whose end it also leads to.
     #[inline(always)]
-    pub(crate) fn encapsulate_again(&mut self) -> Result<(), Refusal> {
+    pub(crate) fn encapsulate_again(&mut self) -> Result<(), PacketError> {
         if self.extra.encapsulations == crate::worker::MAX_ENCAPSULATIONS {
-            return Err(Refusal::silent(Drop::EncapsulationLoop));
+            return Err(PacketError::silent(DropReason::EncapsulationLoop));
         }
         self.extra.encapsulations += 1;
         self.extra.flags &= !BEHIND_SID;
@@ -238,9 +238,10 @@ impl Road {
 
     /// Begins anew: another packet has taken this one's place.
     pub(crate) fn start_again(&mut self) {
-        let Extra { turns, encapsulations, encapsulated, growth, wrapping, labels, tunnel, .. } =
-            &mut self.extra;
-        (*turns, *encapsulations, *encapsulated, *growth, *wrapping, *labels) = (0, 0, None, 0, 0, 0);
+        let ExtraMeta {
+            lookups_done, encapsulations, encapsulated, growth, wrapping, labels, tunnel, ..
+        } = &mut self.extra;
+        (*lookups_done, *encapsulations, *encapsulated, *growth, *wrapping, *labels) = (0, 0, None, 0, 0, 0);
         *tunnel = None;
         (self.extra.entered, self.extra.sequence) = (None, None);
     }
@@ -249,10 +250,10 @@ impl Road {
     /// often it has been looked up and encapsulated.
     pub(crate) fn arrived(&mut self, link: LinkId) {
         self.ingress = link;
-        self.extra = Extra {
-            turns: self.extra.turns,
+        self.extra = ExtraMeta {
+            lookups_done: self.extra.lookups_done,
             encapsulations: self.extra.encapsulations,
-            ..Extra::new(self.extra.instance)
+            ..ExtraMeta::new(self.extra.instance)
         };
     }
 
@@ -307,7 +308,7 @@ impl Road {
     /// longer.
     #[cold]
     pub(crate) fn shortened(&mut self, len: usize) {
-        let Extra { wrapping, inserted, growth, .. } = &mut self.extra;
+        let ExtraMeta { wrapping, inserted, growth, .. } = &mut self.extra;
         let place = if *wrapping > 0 { wrapping } else { inserted };
         *place = place.saturating_sub(len as u16);
         *growth = growth.saturating_sub(len as u16);

@@ -1,4 +1,4 @@
-//! A worker takes bursts from ports and carries each packet down its road, to exactly one verdict:
+//! A worker takes bursts from ports and takes each packet to exactly one verdict:
 //! sent, delivered to the router itself, or dropped for a named and counted reason.
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //!                                           ↑______ behaviour, decapsulation, ICMP ___|
 //! ```
 //!
-//! A packet is carried through its whole road at once while the tables that it needs are small enough
+//! A packet is carried through its whole path at once while the tables that it needs are small enough
 //! for the cache. Where a table is not, the packet waits for the others of its burst, and they are
 //! looked up together.
 
@@ -37,7 +37,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::{BURST, Packet, Pool, PortId};
 use crate::counters::{Count, CounterId, Counters, Direction, Totals};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::hmac::{Check, Require};
 use crate::limiter::{Limiter, Nanos};
 use crate::path::reassemble::Reassembly;
@@ -48,7 +48,7 @@ use crate::worker::burst::{BurstContext, Env};
 use crate::worker::fibs::Fibs;
 use crate::worker::hook::{Hooks, place_of};
 use crate::worker::metadata::LABELLED;
-use crate::worker::neighbour::Holds;
+use crate::worker::neighbour::UnresolvedQueues;
 use crate::worker::recent::Recent;
 use crate::worker::shape::Shape;
 use crate::worker::transmit::Transmit;
@@ -57,16 +57,16 @@ pub(crate) use crate::path::icmp::Error as IcmpError;
 pub(crate) use crate::path::ipv4::{check as ipv4_check, plain as ipv4_plain};
 pub(crate) use crate::path::ipv6::{check as ipv6_check, plain as ipv6_plain};
 pub use crate::path::kept::{Keeper, Kept};
-pub(crate) use crate::worker::metadata::Road;
+pub(crate) use crate::worker::metadata::PacketMeta;
 pub use crate::worker::neighbour::Unresolved;
 pub(crate) use crate::worker::transmit::QUEUE;
-pub(crate) use crate::worker::verdict::Step;
+pub(crate) use crate::worker::verdict::Verdict;
 
 /// A burst of packets that came in by one port.
 pub type Burst = ArrayVec<Packet, BURST>;
 
 /// Look-ups that one packet may ask for: more is a loop through the router's own tunnels.
-pub(crate) const MAX_TURNS: u8 = 16;
+pub(crate) const MAX_LOOKUPS: u8 = 16;
 
 /// Encapsulations that one packet may get: `XMIT_RECURSION_LIMIT` in Linux, whose `lwtunnel_input` drops the packet
 /// that is to get one more.
@@ -99,7 +99,7 @@ pub(crate) struct Path<const COUNT: bool> {
     /// Who knows which frames the kernel keeps, where there is one.
     pub(crate) keeper: Option<Box<dyn Keeper>>,
     /// What waits for a neighbour, where somebody can be asked for it.
-    pub(crate) holds: Option<Holds>,
+    pub(crate) holds: Option<UnresolvedQueues>,
     /// Queues of queueing disciplines.
     pub(crate) shape: Shape,
     /// Fragments for the router itself.
@@ -134,7 +134,7 @@ pub(crate) struct View<'a> {
 
 /// A packet that waits for the look-ups of its burst.
 pub(crate) struct Waiting {
-    pub(crate) road: Road,
+    pub(crate) meta: PacketMeta,
     pub(crate) lookup: LookupId,
     pub(crate) ipv6: bool,
 }
@@ -201,7 +201,7 @@ impl<const COUNT: bool> Worker<COUNT> {
     #[must_use]
     pub fn beside_kernel(mut self, held: usize) -> Self {
         self.path.answers = false;
-        self.path.holds = Some(Holds::new(held));
+        self.path.holds = Some(UnresolvedQueues::new(held));
         self
     }
 
@@ -252,13 +252,13 @@ impl<const COUNT: bool> Worker<COUNT> {
 impl<const COUNT: bool> Path<COUNT> {
     fn process<T: Trace>(&mut self, view: &View<'_>, port: PortId, burst: &mut Burst, trace: &mut T) {
         self.totals.received += burst.len() as u64;
-        self.follow_qdiscs(view, trace);
+        self.update_qdiscs(view, trace);
         self.catch_up(view, trace);
         let up = view.tables.port_link(port, view.guard).filter(|(_, link)| link.up);
         let Some((ingress, link)) = up else {
             for packet in burst.drain(..) {
                 trace.step(Event::Received(port), &packet);
-                self.drop(packet, Drop::LinkDown, trace);
+                self.drop(packet, DropReason::LinkDown, trace);
             }
             self.hooks.came = None;
             return self.end_of_burst(view, trace);
@@ -266,12 +266,12 @@ impl<const COUNT: bool> Path<COUNT> {
         self.hooks.came = Some((ingress, link.ifindex));
         let packets = burst.len() as u64;
         // What the host sends by a tunnel does not come out of it, nor does what it sends into a VRF come in there.
-        let asks = link.asks_in() && !link.vrf && view.tables.tunnels().of_link(ingress).is_none();
+        let asks = link.classifies_ingress() && !link.vrf && view.tables.tunnels().of_link(ingress).is_none();
         // Who looks at the whole burst first says what has come.
         let mut bytes = None;
         if let Some(hook) = link.ingress.filter(|_| asks) {
             let place = place_of(ingress, link, true, self.hooks.came);
-            bytes = Some(self.ask_burst(view, hook, &place, burst, trace));
+            bytes = Some(self.classify_burst(view, hook, &place, burst, trace));
         }
         if let Some(qdisc) = link.ingress_qdisc.filter(|_| asks) {
             let came = self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
@@ -325,19 +325,19 @@ impl<const COUNT: bool> Path<COUNT> {
     ) {
         let Env { view, ingress, port, link, extra, .. } = *context.env;
         context.trace.step(Event::Received(port), &packet);
-        let (step, target, len) = classify(packet.bytes(), link, self.answers);
+        let (verdict, target, len) = classify(packet.bytes(), link, self.answers);
         packet.narrow(ethernet::Header::LEN, len);
         let at = packet.headroom();
         let mark = packet.tag().mark;
-        let mut road = Road::new(packet, at, ingress, extra);
-        road.extra.mark = mark;
-        match step {
-            Step::Label => self.labelled.count(1, len as u64),
-            Step::Look4(_) => road.target4 = Ipv4Addr::from_bits(target as u32),
-            Step::Look6(_) => road.target6 = Ipv6Addr::from_bits(target),
+        let mut meta = PacketMeta::new(packet, at, ingress, extra);
+        meta.extra.mark = mark;
+        match verdict {
+            Verdict::Label => self.labelled.count(1, len as u64),
+            Verdict::Look4(_) => meta.target4 = Ipv4Addr::from_bits(target as u32),
+            Verdict::Look6(_) => meta.target6 = Ipv6Addr::from_bits(target),
             _ => {}
         }
-        self.slow_path(view, context.fibs, road, step, context.waiting, context.trace);
+        self.slow_path(view, context.fibs, meta, verdict, context.waiting, context.trace);
     }
 
     /// Counts a packet of a behaviour, together with those before it that have the same counter.
@@ -364,8 +364,8 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Turns a packet that was counted as good into an error of its behaviour.
     #[cold]
-    pub(crate) fn uncount(&mut self, road: &mut Road) {
-        if let Some((id, bytes)) = road.extra.counted.take() {
+    pub(crate) fn uncount(&mut self, meta: &mut PacketMeta) {
+        if let Some((id, bytes)) = meta.extra.counted.take() {
             self.end_run();
             let taken_back = Count { packets: 1, bytes: u64::from(bytes), errors: 0 };
             self.counters.add(id, Count { errors: 1, ..Count::default() } - taken_back);
@@ -393,47 +393,47 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Counts a packet as dropped, and takes it out of its behaviour's count where Linux returns an
     /// error to the behaviour that forwarded it.
-    pub(crate) fn count_drop(&mut self, road: &mut Road, reason: Drop) {
+    pub(crate) fn count_drop(&mut self, meta: &mut PacketMeta, reason: DropReason) {
         let error = matches!(
             reason,
-            Drop::HopLimitExceeded
-                | Drop::TooBig
-                | Drop::Loop
-                | Drop::EncapsulationLoop
-                | Drop::NoHeadroom
-                | Drop::LengthOverflow
-                | Drop::ForwardingOff
-                | Drop::GroupFrame
-                | Drop::LinkDown
-                | Drop::NoPort
-                | Drop::HmacMissing
-                | Drop::HmacKeyUnknown
+            DropReason::HopLimitExceeded
+                | DropReason::TooBig
+                | DropReason::Loop
+                | DropReason::EncapsulationLoop
+                | DropReason::NoHeadroom
+                | DropReason::LengthOverflow
+                | DropReason::ForwardingOff
+                | DropReason::GroupFrame
+                | DropReason::LinkDown
+                | DropReason::NoPort
+                | DropReason::HmacMissing
+                | DropReason::HmacKeyUnknown
         );
         if error {
-            self.uncount(road);
+            self.uncount(meta);
         }
-        if let Some((link, bytes)) = road.extra.entered.take() {
+        if let Some((link, bytes)) = meta.extra.entered.take() {
             // It did not leave by the tunnel after all.
             let taken_back = Count { packets: 1, bytes: bytes.into(), errors: 0 };
             let error = Count { errors: 1, ..Count::default() };
             self.counters.add_link(link, Direction::Transmit, error - taken_back);
         }
-        if matches!(reason, Drop::MplsOff | Drop::GroupFrame) {
-            self.count_unlooked(road, reason);
+        if matches!(reason, DropReason::MplsOff | DropReason::GroupFrame) {
+            self.count_unlooked(meta, reason);
         }
-        if reason == Drop::EtherTypeUnknown {
-            self.counters.add_link_drops(road.ingress, Direction::Receive, 1);
+        if reason == DropReason::EtherTypeUnknown {
+            self.counters.add_link_drops(meta.ingress, Direction::Receive, 1);
         }
         self.counters.add_drop(reason, 1);
     }
 
     /// Counts a packet as dropped that its caller still has.
-    pub(crate) fn drop_on_road<T: Trace>(&mut self, road: &mut Road, reason: Drop, trace: &mut T) {
-        trace.step(Event::Dropped(reason), &road.packet);
-        self.count_drop(road, reason);
+    pub(crate) fn drop_packet<T: Trace>(&mut self, meta: &mut PacketMeta, reason: DropReason, trace: &mut T) {
+        trace.step(Event::Dropped(reason), &meta.packet);
+        self.count_drop(meta, reason);
     }
 
-    pub(crate) fn drop<T: Trace>(&mut self, packet: Packet, reason: Drop, trace: &mut T) {
+    pub(crate) fn drop<T: Trace>(&mut self, packet: Packet, reason: DropReason, trace: &mut T) {
         trace.step(Event::Dropped(reason), &packet);
         self.counters.add_drop(reason, 1);
         self.pool.give(packet);
@@ -450,27 +450,27 @@ pub(crate) fn bytes_of(burst: &[Packet]) -> u64 {
 /// sound. What is to happen next, the address to be looked up if that is a look-up (of IPv4 in the lower
 /// bits), and the length of the packet behind the link layer.
 #[inline(always)]
-pub(crate) fn classify(frame: &[u8], link: &Link, answers: bool) -> (Step, u128, usize) {
+pub(crate) fn classify(frame: &[u8], link: &Link, answers: bool) -> (Verdict, u128, usize) {
     let Ok((header, packet)) = ethernet::Header::parse(frame) else {
-        return (Step::drop(Drop::EthernetTruncated), 0, 0);
+        return (Verdict::drop(DropReason::EthernetTruncated), 0, 0);
     };
     if header.destination != link.mac {
-        let (step, len) = crate::path::group::of_other_station(header, packet, answers);
-        return (step, 0, len);
+        let (verdict, len) = crate::path::group::of_other_station(header, packet, answers);
+        return (verdict, 0, len);
     }
     let ethertype = header.ethertype.get();
     if ethertype == ethernet::IPV6 {
         return match crate::path::ipv6::check(packet) {
-            Ok(checked) if checked.unusual || !link.forward6 => (Step::Unusual, 0, checked.len),
-            Ok(checked) => (Step::Look6(link.lookup), checked.destination.to_bits(), checked.len),
-            Err(reason) => (Step::drop(reason), 0, packet.len()),
+            Ok(checked) if checked.unusual || !link.forward6 => (Verdict::Unusual, 0, checked.len),
+            Ok(checked) => (Verdict::Look6(link.lookup), checked.destination.to_bits(), checked.len),
+            Err(reason) => (Verdict::drop(reason), 0, packet.len()),
         };
     }
     if ethertype == ethernet::IPV4 {
         return match crate::path::ipv4::check(packet) {
-            Ok(checked) if checked.unusual || !link.forward4 => (Step::Unusual, 0, checked.len),
-            Ok(checked) => (Step::Look4(link.lookup), checked.destination.to_bits().into(), checked.len),
-            Err(reason) => (Step::drop(reason), 0, packet.len()),
+            Ok(checked) if checked.unusual || !link.forward4 => (Verdict::Unusual, 0, checked.len),
+            Ok(checked) => (Verdict::Look4(link.lookup), checked.destination.to_bits().into(), checked.len),
+            Err(reason) => (Verdict::drop(reason), 0, packet.len()),
         };
     }
     (not_ip(ethertype, packet, link.mpls, answers), 0, packet.len())
@@ -478,24 +478,26 @@ pub(crate) fn classify(frame: &[u8], link: &Link, answers: bool) -> (Step, u128,
 
 /// What is done with a frame of another EtherType.
 #[cold]
-pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -> Step {
+pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -> Verdict {
     match ethertype {
-        ethernet::MPLS if mpls => Step::Label,
-        ethernet::MPLS => Step::drop(Drop::MplsOff),
-        ethernet::ARP if answers => Step::Arp,
-        ethernet::ARP => Step::Deliver,
-        ethernet::VLAN | ethernet::SERVICE_VLAN if crate::path::group::is_priority_tag(packet) => Step::Untag,
-        ethernet::VLAN | ethernet::SERVICE_VLAN => Step::drop(Drop::VlanUnknown),
-        _ => Step::drop(Drop::EtherTypeUnknown),
+        ethernet::MPLS if mpls => Verdict::Label,
+        ethernet::MPLS => Verdict::drop(DropReason::MplsOff),
+        ethernet::ARP if answers => Verdict::Arp,
+        ethernet::ARP => Verdict::Deliver,
+        ethernet::VLAN | ethernet::SERVICE_VLAN if crate::path::group::is_priority_tag(packet) => {
+            Verdict::Untag
+        }
+        ethernet::VLAN | ethernet::SERVICE_VLAN => Verdict::drop(DropReason::VlanUnknown),
+        _ => Verdict::drop(DropReason::EtherTypeUnknown),
     }
 }
 
-/// The EtherType of a packet on its road.
+/// The EtherType of a packet on the slow path.
 #[inline(always)]
-pub(crate) fn ethertype(road: &Road) -> u16 {
-    if road.is(LABELLED) {
+pub(crate) fn ethertype(meta: &PacketMeta) -> u16 {
+    if meta.is(LABELLED) {
         ethernet::MPLS
-    } else if crate::path::ipv6::is(&road.packet) {
+    } else if crate::path::ipv6::is(&meta.packet) {
         ethernet::IPV6
     } else {
         ethernet::IPV4

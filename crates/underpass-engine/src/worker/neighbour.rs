@@ -12,16 +12,16 @@ use arrayvec::ArrayVec;
 use underpass_packet::ethernet;
 
 use crate::buffer::PortId;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::path::ipv6;
 use crate::tables::{LinkId, NextHop, Rewrite};
 use crate::trace::{Event, Trace};
 use crate::worker::fibs::Fibs;
-use crate::worker::metadata::{LABELLED, Road};
+use crate::worker::metadata::{LABELLED, PacketMeta};
 use crate::worker::slow_path::{UNRESOLVED, unresolved};
 use crate::worker::transmit::Exit;
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, Worker, ethertype};
 
 /// Bytes that wait for one neighbour; the oldest packets make room for one more. Linux's `unres_qlen_bytes`: 256 packets
@@ -52,7 +52,7 @@ const fn charge(len: usize) -> usize {
 
 /// Where a packet goes once the neighbour is known.
 struct Held {
-    road: Road,
+    meta: PacketMeta,
     port: PortId,
     mtu: u32,
 }
@@ -68,7 +68,7 @@ struct Neighbour {
 }
 
 /// What is held, and which neighbours have not been asked for yet.
-pub(crate) struct Holds {
+pub(crate) struct UnresolvedQueues {
     /// Oldest first.
     neighbours: VecDeque<Neighbour>,
     wanted: Vec<Unresolved>,
@@ -77,7 +77,7 @@ pub(crate) struct Holds {
     limit: usize,
 }
 
-impl Holds {
+impl UnresolvedQueues {
     pub(crate) fn new(limit: usize) -> Self {
         Self { neighbours: VecDeque::new(), wanted: Vec::new(), count: 0, limit }
     }
@@ -149,37 +149,37 @@ impl<const COUNT: bool> Path<COUNT> {
     /// to it, if it is not to be held.
     #[cold]
     #[inline(never)]
-    pub(crate) fn hold<T: Trace>(
+    pub(crate) fn queue_unresolved<T: Trace>(
         &mut self,
         view: &View<'_>,
-        mut road: Road,
-        step: Step,
+        mut meta: PacketMeta,
+        verdict: Verdict,
         trace: &mut T,
-    ) -> Option<(Road, Step)> {
+    ) -> Option<(PacketMeta, Verdict)> {
         if self.holds.is_none() {
-            return Some((road, UNRESOLVED));
+            return Some((meta, UNRESOLVED));
         }
-        let next_hop = match step {
-            Step::Unresolved(id) => view.tables.next_hop(id, view.guard).map(|next_hop| **next_hop),
-            Step::OnLink(id) => match self.leave_on_link(view, &mut road, id) {
+        let next_hop = match verdict {
+            Verdict::Unresolved(id) => view.tables.next_hop(id, view.guard).map(|next_hop| **next_hop),
+            Verdict::OnLink(id) => match self.leave_on_link(view, &mut meta, id) {
                 Ok(next_hop) => next_hop.filter(|next_hop| next_hop.port != PortId::NONE),
-                Err(step) => return Some((road, step)),
+                Err(verdict) => return Some((meta, verdict)),
             },
-            step => return Some((road, step)),
+            verdict => return Some((meta, verdict)),
         };
         let link = next_hop.as_ref().and_then(|next_hop| view.link(next_hop.link));
         let (Some(next_hop), Some(link)) = (next_hop, link) else {
-            return Some((road, Step::drop(Drop::NoPort)));
+            return Some((meta, Verdict::drop(DropReason::NoPort)));
         };
         if !link.up {
-            return Some((road, Step::drop(Drop::LinkDown)));
+            return Some((meta, Verdict::drop(DropReason::LinkDown)));
         }
-        let Some(holds) = &mut self.holds else { return Some((road, UNRESOLVED)) };
+        let Some(holds) = &mut self.holds else { return Some((meta, UNRESOLVED)) };
         let NextHop { link: id, port, mtu, address, .. } = next_hop;
         let known = holds.neighbours.iter().position(|held| (held.link, held.address) == (id, address));
         let at = match known {
             Some(at) => at,
-            None if holds.neighbours.len() == NEIGHBOURS => return Some((road, UNRESOLVED)),
+            None if holds.neighbours.len() == NEIGHBOURS => return Some((meta, UNRESOLVED)),
             None => {
                 holds.wanted.push(Unresolved { link: id, ifindex: link.ifindex, address });
                 let (since, packets) = (view.now, VecDeque::new());
@@ -187,27 +187,27 @@ impl<const COUNT: bool> Path<COUNT> {
                 holds.neighbours.len() - 1
             }
         };
-        let charged = charge(road.packet.len());
+        let charged = charge(meta.packet.len());
         let full = holds.neighbours[at].charged + charged > QUEUE;
         if !full && holds.count == holds.limit {
-            return Some((road, UNRESOLVED));
+            return Some((meta, UNRESOLVED));
         }
-        trace.step(Event::Held, &road.packet);
+        trace.step(Event::Held, &meta.packet);
         while let Some(holds) = &mut self.holds
             && let Some(neighbour) = holds.neighbours.get_mut(at)
         {
             let full = neighbour.charged + charged > QUEUE;
             let Some(oldest) = neighbour.packets.pop_front_if(|_| full) else {
-                neighbour.packets.push_back(Held { road, port, mtu });
+                neighbour.packets.push_back(Held { meta, port, mtu });
                 neighbour.charged += charged;
                 holds.count += 1;
                 return None;
             };
-            neighbour.charged -= charge(oldest.road.packet.len());
+            neighbour.charged -= charge(oldest.meta.packet.len());
             holds.count -= 1;
-            self.drop(oldest.road.packet, Drop::NeighbourUnresolved, trace);
+            self.drop(oldest.meta.packet, DropReason::NeighbourUnresolved, trace);
         }
-        Some((road, UNRESOLVED))
+        Some((meta, UNRESOLVED))
     }
 
     /// The next hop that a destination on a link is, and what is done to a packet before it goes there. `None`: there is
@@ -215,14 +215,14 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn leave_on_link(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: LinkId,
-    ) -> Result<Option<NextHop>, Step> {
+    ) -> Result<Option<NextHop>, Verdict> {
         let Some(link) = view.link(id) else { return Ok(None) };
-        let address = if ipv6::is(&road.packet) { road.target6.into() } else { road.target4.into() };
+        let address = if ipv6::is(&meta.packet) { meta.target6.into() } else { meta.target4.into() };
         let port = link.port.unwrap_or(PortId::NONE);
         let next_hop = NextHop { link: id, port, mtu: link.mtu, rewrite: None, address };
-        self.leave(view, road, &next_hop)?;
+        self.leave(view, meta, &next_hop)?;
         Ok(Some(next_hop))
     }
 
@@ -236,40 +236,40 @@ impl<const COUNT: bool> Path<COUNT> {
         let link = view.link(neighbour.link).filter(|link| link.up);
         let mut waiting = ArrayVec::new();
         let tunnel = view.tables.tunnels().of_link(neighbour.link);
-        for Held { mut road, port, mtu } in neighbour.packets {
+        for Held { mut meta, port, mtu } in neighbour.packets {
             // The link may have got another port, or none, meanwhile.
             let up = link.is_some_and(|link| link.port == Some(port) || tunnel.is_some());
             let Some(rewrite) = rewrite.filter(|_| up) else {
-                let step = if up {
-                    unresolved(view, &mut road, Some(neighbour.link))
+                let verdict = if up {
+                    unresolved(view, &mut meta, Some(neighbour.link))
                 } else {
-                    Step::drop(Drop::LinkDown)
+                    Verdict::drop(DropReason::LinkDown)
                 };
-                let mut fibs = Fibs::new(view, road.extra.instance);
-                self.slow_path(view, &mut fibs, road, step, &mut waiting, trace);
+                let mut fibs = Fibs::new(view, meta.extra.instance);
+                self.slow_path(view, &mut fibs, meta, verdict, &mut waiting, trace);
                 while !waiting.is_empty() {
                     self.look_up_together(view, &mut fibs, &mut waiting, trace);
                 }
                 continue;
             };
-            if ethertype(&road) != ethernet::IPV6 && !road.packet.fits(mtu as usize) {
+            if ethertype(&meta) != ethernet::IPV6 && !meta.packet.fits(mtu as usize) {
                 let exit =
                     tunnel.map_or(Exit::Port(port, rewrite), |tunnel| Exit::Tunnel(tunnel, Some(rewrite)));
-                self.send_cut(view, &mut road, exit, mtu, trace);
-                self.pool.give(road.packet);
+                self.send_cut(view, &mut meta, exit, mtu, trace);
+                self.pool.give(meta.packet);
                 continue;
             }
             if let Some(tunnel) = tunnel {
-                let step = self.enter_behind(view, &mut road, (tunnel, Some(rewrite)), trace);
-                self.slow_path_alone(view, road, step, trace);
+                let verdict = self.enter_behind(view, &mut meta, (tunnel, Some(rewrite)), trace);
+                self.slow_path_alone(view, meta, verdict, trace);
                 continue;
             }
-            if road.is(LABELLED) {
-                self.transmit.count_labelled(port, 1, road.packet.len() as u64);
+            if meta.is(LABELLED) {
+                self.transmit.count_labelled(port, 1, meta.packet.len() as u64);
             }
-            match self.put_link_layer(&mut road, rewrite, trace) {
-                Ok(()) => self.send(port, road.packet, trace),
-                Err(refusal) => self.drop(road.packet, refusal.reason(), trace),
+            match self.put_link_layer(&mut meta, rewrite, trace) {
+                Ok(()) => self.send(port, meta.packet, trace),
+                Err(refusal) => self.drop(meta.packet, refusal.reason(), trace),
             }
         }
         self.end_of_burst(view, trace);

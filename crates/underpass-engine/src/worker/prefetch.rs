@@ -7,7 +7,9 @@ use underpass_packet::{ethernet, protocol};
 use crate::buffer::{BURST, Packet};
 use crate::counters::{Counters, Direction};
 use crate::publish;
-use crate::tables::{Action, ActionId, Inside, LeanEnd, LeanForm, TunnelKind, TunnelTable};
+use crate::tables::{
+    Action, ActionId, InnerProtocol, PrecomputedDecap, PrecomputedEncap, TunnelKind, TunnelTable,
+};
 use crate::worker::View;
 use crate::worker::rewrite::ETHERNET;
 
@@ -44,12 +46,12 @@ fn prefetch_header(view: &View<'_>, leaf: u32) {
 fn prefetch_tunnels(view: &View<'_>, counters: &Counters, burst: &[Packet], leaves: &[u32; BURST]) {
     let (tunnels, guard) = (view.tables.tunnels(), view.guard);
     // There are not more of either than packets.
-    let mut into = ArrayVec::<&LeanForm, BURST>::new();
+    let mut into = ArrayVec::<&PrecomputedEncap, BURST>::new();
     let mut chains = ArrayVec::<usize, BURST>::new();
     for (packet, leaf) in burst.iter().zip(leaves) {
         // In the frame of a packet that is looked up.
         let is_ipv6 = packet.bytes().get(ETHERNET).is_some_and(|first| first >> 4 == 6);
-        let inside = if is_ipv6 { Inside::Ip6 } else { Inside::Ip4 };
+        let inside = if is_ipv6 { InnerProtocol::Ip6 } else { InnerProtocol::Ip4 };
         if let Some(form) = view.tables.enters(ActionId(*leaf), inside, guard) {
             publish::prefetch(form);
             into.push(form);
@@ -61,7 +63,7 @@ fn prefetch_tunnels(view: &View<'_>, counters: &Counters, burst: &[Packet], leav
                 if ethertype(frame) == ethernet::IPV4 {
                     let (local, remote) = (word(frame, ETHERNET + 16), word(frame, ETHERNET + 12));
                     let place = TunnelTable::place4(kind_of(frame[ETHERNET + 9]), local, remote);
-                    tunnels.ask_for_chain(place);
+                    tunnels.prefetch_bucket(place);
                     chains.push(place);
                 }
             }
@@ -69,8 +71,8 @@ fn prefetch_tunnels(view: &View<'_>, counters: &Counters, burst: &[Packet], leav
             _ => {}
         }
     }
-    let out_of: ArrayVec<&LeanEnd, BURST> =
-        chains.iter().filter_map(|place| tunnels.ask_out_of(*place, guard)).collect();
+    let out_of: ArrayVec<&PrecomputedDecap, BURST> =
+        chains.iter().filter_map(|place| tunnels.prefetch_decap(*place, guard)).collect();
     into.iter().for_each(|form| counters.prefetch_link(form.link, Direction::Transmit));
     out_of.iter().for_each(|end| counters.prefetch_link(end.link, Direction::Receive));
 }

@@ -3,7 +3,7 @@
 use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, PortId};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::tables::{ActionId, NextHopId, StoredNextHop};
 use crate::trace::{Event, Trace};
 use crate::worker::family::Family;
@@ -85,7 +85,7 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn send_frame<T: Trace>(&mut self, (port, len): FastVerdict, packet: Packet, trace: &mut T) {
         trace.step(Event::Sent(port), &packet);
         if let Err(packet) = self.transmit.push(port, packet, len as usize) {
-            self.drop(packet, Drop::TransmitFull, trace);
+            self.drop(packet, DropReason::TransmitFull, trace);
         }
     }
 }

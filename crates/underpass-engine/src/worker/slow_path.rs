@@ -6,19 +6,19 @@ use arrayvec::ArrayVec;
 use underpass_packet::FromBytes;
 
 use crate::buffer::{BURST, Packet, PortId};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::lpm::NO_LEAF;
 use crate::path::{group, icmp, ipv4, ipv6, rpl, vrf};
-use crate::srv6::endpoint::Onward;
+use crate::srv6::endpoint::Next;
 use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, LinkId, Via};
 use crate::trace::{Event, Trace};
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{
-    BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LED_INTO_VRF, NOT_FORWARDED, Road,
-    Slow, UNFINISHED,
+    BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LED_INTO_VRF, NOT_FORWARDED,
+    PacketMeta, Slow, UNFINISHED,
 };
 use crate::worker::transmit::{Exit, frame};
-use crate::worker::verdict::Step;
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, Waiting};
 use crate::{flow, srv6, tunnel};
 
@@ -29,82 +29,84 @@ impl<const COUNT: bool> Path<COUNT> {
         &mut self,
         view: &View<'a>,
         fibs: &mut Fibs<'a>,
-        mut road: Road,
-        mut step: Step,
+        mut meta: PacketMeta,
+        mut verdict: Verdict,
         waiting: &mut ArrayVec<Waiting, BURST>,
         trace: &mut T,
     ) {
         // The steps in the order in which most packets take them: one after the other, without a jump
         // back. A packet that needs an earlier one goes round.
         loop {
-            if let Step::Look6(lookup) = step {
-                step = match fibs.known(lookup, road.target6) {
-                    Some(action) => Step::Act(action),
+            if let Verdict::Look6(lookup) = verdict {
+                verdict = match fibs.known(lookup, meta.target6) {
+                    Some(action) => Verdict::Act(action),
                     None => match fibs.fib6(view, lookup) {
                         Some(fib) if fib.is_hot() => {
-                            let leaf = fib.lookup(road.target6.to_bits(), view.guard).map(ActionId);
-                            trace.step(Event::Lookup(road.target6.into(), leaf), &road.packet);
-                            fibs.next = leaf.map(|leaf| (lookup, road.target6, leaf));
+                            let leaf = fib.lookup(meta.target6.to_bits(), view.guard).map(ActionId);
+                            trace.step(Event::Lookup(meta.target6.into(), leaf), &meta.packet);
+                            fibs.next = leaf.map(|leaf| (lookup, meta.target6, leaf));
                             looked(leaf)
                         }
                         Some(_) if !waiting.is_full() => {
-                            return waiting.push(Waiting { road, lookup, ipv6: true });
+                            return waiting.push(Waiting { meta, lookup, ipv6: true });
                         }
-                        _ => Step::slow(&mut road, lookup, Slow::Target6),
+                        _ => Verdict::slow(&mut meta, lookup, Slow::Target6),
                     },
                 };
-            } else if let Step::Look4(lookup) = step {
-                step = match fibs.fib4(view, lookup) {
+            } else if let Verdict::Look4(lookup) = verdict {
+                verdict = match fibs.fib4(view, lookup) {
                     Some(fib) if fib.is_hot() => {
-                        let leaf = fib.lookup(road.target4.to_bits(), view.guard).map(ActionId);
-                        trace.step(Event::Lookup(road.target4.into(), leaf), &road.packet);
+                        let leaf = fib.lookup(meta.target4.to_bits(), view.guard).map(ActionId);
+                        trace.step(Event::Lookup(meta.target4.into(), leaf), &meta.packet);
                         looked(leaf)
                     }
                     Some(_) if !waiting.is_full() => {
-                        return waiting.push(Waiting { road, lookup, ipv6: false });
+                        return waiting.push(Waiting { meta, lookup, ipv6: false });
                     }
-                    _ => Step::slow(&mut road, lookup, Slow::Target4),
+                    _ => Verdict::slow(&mut meta, lookup, Slow::Target4),
                 };
             }
-            if let Step::Act(id) = step {
-                step = self.act(view, &mut road, id, trace);
+            if let Verdict::Act(id) = verdict {
+                verdict = self.act(view, &mut meta, id, trace);
             }
-            if let Step::Forward(id) = step {
-                step = self.forward(view, &mut road, id, trace);
-            } else if let Step::Frame(id) = step {
-                step = frame(view, &road.packet, id);
+            if let Verdict::Forward(id) = verdict {
+                verdict = self.forward(view, &mut meta, id, trace);
+            } else if let Verdict::Frame(id) = verdict {
+                verdict = frame(view, &meta.packet, id);
             }
-            if let Step::Send(port) = step {
-                return self.send(PortId(port as u16), road.packet, trace);
+            if let Verdict::Send(port) = verdict {
+                return self.send(PortId(port as u16), meta.packet, trace);
             }
-            if let Step::Look6(_) | Step::Look4(_) = step {
+            if let Verdict::Look6(_) | Verdict::Look4(_) = verdict {
                 continue;
             }
-            if let Step::Unresolved(id) = step
+            if let Verdict::Unresolved(id) = verdict
                 && let Some(into) = tunnel::behind(view, id)
             {
-                step = self.enter_behind(view, &mut road, into, trace);
+                verdict = self.enter_behind(view, &mut meta, into, trace);
             }
-            if let Step::AskIn | Step::AskOut(_) = step {
-                match self.ask_at_tunnel(view, road, step, trace) {
-                    Some(back) => (road, step) = back,
+            if let Verdict::ClassifyIngress | Verdict::ClassifyEgress(_) = verdict {
+                match self.classify_at_tunnel(view, meta, verdict, trace) {
+                    Some(back) => (meta, verdict) = back,
                     None => return,
                 }
                 continue;
             }
-            if !self.answers && matches!(step, Step::OnLink(_) | Step::Unresolved(_) | Step::Deliver) {
-                let back = match step {
-                    Step::Deliver => self.hand_over(view, road, trace),
-                    step => self.hold(view, road, step, trace),
+            if !self.answers
+                && matches!(verdict, Verdict::OnLink(_) | Verdict::Unresolved(_) | Verdict::Deliver)
+            {
+                let back = match verdict {
+                    Verdict::Deliver => self.hand_over(view, meta, trace),
+                    verdict => self.queue_unresolved(view, meta, verdict, trace),
                 };
                 match back {
-                    Some(back) => (road, step) = back,
+                    Some(back) => (meta, verdict) = back,
                     None => return,
                 }
             }
-            match self.slow_step(view, &mut road, step, trace) {
-                Some(next) => step = next,
-                None => return self.pool.give(road.packet),
+            match self.slow_step(view, &mut meta, verdict, trace) {
+                Some(next) => verdict = next,
+                None => return self.pool.give(meta.packet),
             }
         }
     }
@@ -113,13 +115,13 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn slow_path_alone<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: Road,
-        step: Step,
+        meta: PacketMeta,
+        verdict: Verdict,
         trace: &mut T,
     ) {
-        let mut fibs = Fibs::new(view, road.extra.instance);
+        let mut fibs = Fibs::new(view, meta.extra.instance);
         let mut waiting = ArrayVec::new();
-        self.slow_path(view, &mut fibs, road, step, &mut waiting, trace);
+        self.slow_path(view, &mut fibs, meta, verdict, &mut waiting, trace);
         while !waiting.is_empty() {
             self.look_up_together(view, &mut fibs, &mut waiting, trace);
         }
@@ -131,77 +133,79 @@ impl<const COUNT: bool> Path<COUNT> {
     fn slow_step<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
-        step: Step,
+        meta: &mut PacketMeta,
+        verdict: Verdict,
         trace: &mut T,
-    ) -> Option<Step> {
-        let link = view.link(road.ingress);
-        Some(match (step, link) {
-            (Step::Act(_), _) => step,
-            (Step::Deliver, _) => match self.deliver(view, road, trace) {
+    ) -> Option<Verdict> {
+        let link = view.link(meta.ingress);
+        Some(match (verdict, link) {
+            (Verdict::Act(_), _) => verdict,
+            (Verdict::Deliver, _) => match self.deliver(view, meta, trace) {
                 Some(next) => next,
                 None => {
-                    trace.step(Event::Delivered(road.ingress), &road.packet);
+                    trace.step(Event::Delivered(meta.ingress), &meta.packet);
                     self.totals.delivered += 1;
                     return None;
                 }
             },
-            (Step::Reassemble, _) => return self.reassemble(view, road, trace),
-            (Step::Datagrams, _) => {
-                self.take_datagrams(view, road, trace);
+            (Verdict::Reassemble, _) => return self.reassemble(view, meta, trace),
+            (Verdict::Datagrams, _) => {
+                self.take_datagrams(view, meta, trace);
                 return None;
             }
-            (Step::Refuse(refusal), _) => match refusal.error().filter(|_| !vrf::hides(road, refusal)) {
-                Some(error) => self.icmp_error(view, road, refusal.reason(), error, trace),
+            (Verdict::Refuse(refusal), _) => match refusal.error().filter(|_| !vrf::hides(meta, refusal)) {
+                Some(error) => self.icmp_error(view, meta, refusal.reason(), error, trace),
                 None => {
-                    self.drop_on_road(road, refusal.reason(), trace);
+                    self.drop_packet(meta, refusal.reason(), trace);
                     return None;
                 }
             },
-            (Step::LookSlow(lookup), _) => self.look_slow(view, road, lookup, trace),
-            (Step::Unusual, Some(link)) if ipv6::is(&road.packet) => self.unusual6(view, road, link, trace),
-            (Step::Unusual, Some(link)) => ipv4::unusual(view, road, link),
-            (Step::Label, _) => self.label(view, road, trace),
-            (Step::FragmentLabelled(action), _) => {
-                self.send_labelled_fragments(view, road, action, trace);
+            (Verdict::LookSlow(lookup), _) => self.look_slow(view, meta, lookup, trace),
+            (Verdict::Unusual, Some(link)) if ipv6::is(&meta.packet) => {
+                self.unusual6(view, meta, link, trace)
+            }
+            (Verdict::Unusual, Some(link)) => ipv4::unusual(view, meta, link),
+            (Verdict::Label, _) => self.label(view, meta, trace),
+            (Verdict::FragmentLabelled(action), _) => {
+                self.send_labelled_fragments(view, meta, action, trace);
                 return None;
             }
-            (Step::Group, _) => group::group(road),
+            (Verdict::Group, _) => group::group(meta),
             // Hop limit and length are looked at first, as for any next hop.
-            (Step::OnLink(id), _) => match self.leave_on_link(view, road, id) {
-                Ok(_) => unresolved(view, road, Some(id)),
-                Err(step) => step,
+            (Verdict::OnLink(id), _) => match self.leave_on_link(view, meta, id) {
+                Ok(_) => unresolved(view, meta, Some(id)),
+                Err(verdict) => verdict,
             },
-            (Step::Unresolved(id), _) => {
+            (Verdict::Unresolved(id), _) => {
                 let next_hop = view.tables.next_hop(id, view.guard);
-                unresolved(view, road, next_hop.map(|next_hop| next_hop.link))
+                unresolved(view, meta, next_hop.map(|next_hop| next_hop.link))
             }
-            (Step::Untag, Some(link)) => {
-                let step = group::untag(road, link.mpls, self.answers);
-                if matches!(step, Step::Label) {
-                    self.labelled.count(1, road.packet.len() as u64);
+            (Verdict::Untag, Some(link)) => {
+                let verdict = group::untag(meta, link.mpls, self.answers);
+                if matches!(verdict, Verdict::Label) {
+                    self.labelled.count(1, meta.packet.len() as u64);
                 }
-                step
+                verdict
             }
-            (Step::Arp, Some(link)) => self.arp(view, road, link, trace),
-            (Step::Finish(action), _) => {
-                self.finish_generated(view, road, road.ingress);
-                Step::Act(action)
+            (Verdict::Arp, Some(link)) => self.arp(view, meta, link, trace),
+            (Verdict::Finish(action), _) => {
+                self.finish_generated(view, meta, meta.ingress);
+                Verdict::Act(action)
             }
-            (Step::FrameInto(tunnel), _) => self.put_in(view, road, tunnel, trace),
-            (Step::FragmentInto(action), _) => {
-                self.send_fragments_into(view, road, action, trace);
+            (Verdict::FrameInto(tunnel), _) => self.put_in(view, meta, tunnel, trace),
+            (Verdict::FragmentInto(action), _) => {
+                self.send_fragments_into(view, meta, action, trace);
                 return None;
             }
-            (Step::Fragment(next_hop), _) => match Exit::of(view, next_hop) {
+            (Verdict::Fragment(next_hop), _) => match Exit::of(view, next_hop) {
                 Some((exit, mtu)) => {
-                    let mtu = tunnel::narrowed(view, road, mtu);
-                    self.send_cut(view, road, exit, mtu, trace);
+                    let mtu = tunnel::narrowed(view, meta, mtu);
+                    self.send_cut(view, meta, exit, mtu, trace);
                     return None;
                 }
-                None => Step::Unresolved(next_hop),
+                None => Verdict::Unresolved(next_hop),
             },
-            _ => Step::drop(Drop::LinkDown),
+            _ => Verdict::drop(DropReason::LinkDown),
         })
     }
 
@@ -218,12 +222,12 @@ impl<const COUNT: bool> Path<COUNT> {
         let batch = std::mem::take(waiting);
         let mut leaves = [NO_LEAF; BURST];
         look_up_batch(view, fibs, &batch, &mut leaves);
-        for (Waiting { road, ipv6, .. }, leaf) in batch.into_iter().zip(leaves) {
+        for (Waiting { meta, ipv6, .. }, leaf) in batch.into_iter().zip(leaves) {
             let leaf = (leaf != NO_LEAF).then_some(ActionId(leaf));
-            let step = looked(leaf);
-            let target = if ipv6 { road.target6.into() } else { road.target4.into() };
-            trace.step(Event::Lookup(target, leaf), &road.packet);
-            self.slow_path(view, fibs, road, step, waiting, trace);
+            let verdict = looked(leaf);
+            let target = if ipv6 { meta.target6.into() } else { meta.target4.into() };
+            trace.step(Event::Lookup(target, leaf), &meta.packet);
+            self.slow_path(view, fibs, meta, verdict, waiting, trace);
         }
     }
 
@@ -232,76 +236,76 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn act<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: ActionId,
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         let Some(action) = view.tables.action(id, view.guard) else {
-            return Step::drop(Drop::NoRoute);
+            return Verdict::drop(DropReason::NoRoute);
         };
         match action {
-            Action::Forward(next_hop) => Step::Forward(*next_hop),
-            Action::Endpoint(sid) => self.behave(view, road, id, sid, trace),
+            Action::Forward(next_hop) => Verdict::Forward(*next_hop),
+            Action::Endpoint(sid) => self.behave(view, meta, id, sid, trace),
             Action::Headend(headend) => {
-                if road.is(UNFINISHED) {
-                    return Step::Finish(id);
+                if meta.is(UNFINISHED) {
+                    return Verdict::Finish(id);
                 }
-                self.insert(view, road, id, headend, trace)
+                self.insert(view, meta, id, headend, trace)
             }
             Action::Rpl(route) => {
-                if road.is(UNFINISHED) {
-                    return Step::Finish(id);
+                if meta.is(UNFINISHED) {
+                    return Verdict::Finish(id);
                 }
                 let room = usize::from(route.room);
-                match road.encapsulate(id).and_then(|()| self.make_room(road, room, trace)) {
-                    Ok(()) => rpl::headend(view, road, route, trace),
-                    Err(refusal) => Step::Refuse(refusal),
+                match meta.encapsulate(id).and_then(|()| self.reserve_headroom(meta, room, trace)) {
+                    Ok(()) => rpl::headend(view, meta, route, trace),
+                    Err(refusal) => Verdict::Refuse(refusal),
                 }
             }
             Action::Ioam(ioam) => {
-                if road.is(UNFINISHED) {
-                    return Step::Finish(id);
+                if meta.is(UNFINISHED) {
+                    return Verdict::Finish(id);
                 }
                 // The outer destination leads back to the route. Linux: `ioam6_output`.
-                if road.encapsulated_by(id) {
-                    return self.ioam_onward(view, road, ioam, road.target6);
+                if meta.encapsulated_by(id) {
+                    return self.ioam_onward(view, meta, ioam, meta.target6);
                 }
-                match road.encapsulate(id) {
-                    Ok(()) => self.insert_ioam(view, road, ioam, trace),
-                    Err(refusal) => Step::Refuse(refusal),
+                match meta.encapsulate(id) {
+                    Ok(()) => self.insert_ioam(view, meta, ioam, trace),
+                    Err(refusal) => Verdict::Refuse(refusal),
                 }
             }
-            Action::Tunnel(route) => self.enter_tunnel(view, road, (id, route), trace),
+            Action::Tunnel(route) => self.enter_tunnel(view, meta, (id, route), trace),
             Action::Local => {
-                if road.is(LED_INTO_VRF) {
-                    vrf::arrive(view, road);
+                if meta.is(LED_INTO_VRF) {
+                    vrf::arrive(view, meta);
                 }
                 if view.tables.tunnels().receives() {
-                    self.leave_tunnel(view, road, trace)
+                    self.leave_tunnel(view, meta, trace)
                 } else {
-                    Step::Deliver
+                    Verdict::Deliver
                 }
             }
             Action::Broadcast => {
-                road.extra.flags |= GROUP | BROADCAST;
-                Step::Deliver
+                meta.extra.flags |= GROUP | BROADCAST;
+                Verdict::Deliver
             }
             // The kernel would not know any more that it came in a frame for all stations.
-            Action::HandOver if road.is(NOT_FORWARDED) => Step::drop(Drop::ForwardingOff),
+            Action::HandOver if meta.is(NOT_FORWARDED) => Verdict::drop(DropReason::ForwardingOff),
             Action::HandOver => {
-                road.extra.flags |= HANDED_OVER;
-                Step::Deliver
+                meta.extra.flags |= HANDED_OVER;
+                Verdict::Deliver
             }
             Action::Multipath(multipath) => {
-                let chosen = multipath.choose(flow::hash(road.packet.bytes()));
-                chosen.map_or(Step::drop(Drop::NoRoute), Step::Act)
+                let chosen = multipath.choose(flow::hash(meta.packet.bytes()));
+                chosen.map_or(Verdict::drop(DropReason::NoRoute), Verdict::Act)
             }
-            Action::Push(push) => self.push_labels(view, road, (id, push), trace),
+            Action::Push(push) => self.push_labels(view, meta, (id, push), trace),
             // No look-up by an address leads to it.
-            Action::Switch(_) => Step::drop(Drop::NoRoute),
-            Action::OnLink(link) => Step::OnLink(*link),
-            Action::Vrf(route) => self.enter_vrf(view, road, (Some(id), route)),
-            Action::Discard(discard) => self.discard(road, *discard),
+            Action::Switch(_) => Verdict::drop(DropReason::NoRoute),
+            Action::OnLink(link) => Verdict::OnLink(*link),
+            Action::Vrf(route) => self.enter_vrf(view, meta, (Some(id), route)),
+            Action::Discard(discard) => self.discard(meta, *discard),
         }
     }
 
@@ -309,62 +313,62 @@ impl<const COUNT: bool> Path<COUNT> {
     fn behave<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: ActionId,
         sid: &Endpoint,
         trace: &mut T,
-    ) -> Step {
-        trace.step(Event::Behaviour(srv6::name(&sid.behaviour)), &road.packet);
+    ) -> Verdict {
+        trace.step(Event::Behaviour(srv6::name(&sid.behaviour)), &meta.packet);
         // Bytes are counted as the packet came, its outer headers included.
-        let bytes = road.packet.len();
+        let bytes = meta.packet.len();
         let mut unusual = false;
-        let check = view.check(road.ingress);
-        match srv6::endpoint(&mut road.packet, sid, &check, &mut unusual) {
-            Ok(onward) => {
-                if road.extra.growth != 0 {
-                    road.shortened(bytes - road.packet.len());
+        let check = view.check(meta.ingress);
+        match srv6::endpoint(&mut meta.packet, sid, &check, &mut unusual) {
+            Ok(next) => {
+                if meta.extra.growth != 0 {
+                    meta.shortened(bytes - meta.packet.len());
                 }
                 self.count(sid.counter, bytes);
-                road.behaved(sid.counter, bytes, unusual);
-                self.onward(view, road, id, by_ingress(view, road, sid, onward), trace)
+                meta.behaved(sid.counter, bytes, unusual);
+                self.next(view, meta, id, by_ingress(view, meta, sid, next), trace)
             }
             Err(refusal) => {
                 // An error of the SID before, too, to which Linux returns it.
-                self.uncount(road);
+                self.uncount(meta);
                 self.count_error(sid.counter);
-                Step::Refuse(refusal)
+                Verdict::Refuse(refusal)
             }
         }
     }
 
     /// The step in which a packet goes on from a behaviour.
-    fn onward<T: Trace>(
+    fn next<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: ActionId,
-        onward: Onward<'_>,
+        next: Next<'_>,
         trace: &mut T,
-    ) -> Step {
-        match onward {
-            Onward::Look4(lookup, address) => Step::look4(road, lookup, address),
-            Onward::Look6(lookup, address) => {
-                road.extra.flags |= BEHIND_SID;
-                Step::look6(road, lookup, address)
+    ) -> Verdict {
+        match next {
+            Next::Look4(lookup, address) => Verdict::look4(meta, lookup, address),
+            Next::Look6(lookup, address) => {
+                meta.extra.flags |= BEHIND_SID;
+                Verdict::look6(meta, lookup, address)
             }
-            Onward::Forward(next_hop) => Step::Forward(next_hop),
-            Onward::Frame(link) => Step::Frame(link),
-            Onward::Insert(policy) => {
-                let step = self.insert(view, road, id, policy, trace);
-                road.extra.flags |= BEHIND_SID;
-                step
+            Next::Forward(next_hop) => Verdict::Forward(next_hop),
+            Next::Frame(link) => Verdict::Frame(link),
+            Next::Insert(policy) => {
+                let verdict = self.insert(view, meta, id, policy, trace);
+                meta.extra.flags |= BEHIND_SID;
+                verdict
             }
-            Onward::Deliver => {
+            Next::Deliver => {
                 // Not as it came in: a kernel beside the router has no such packet of its own.
-                road.extra.turns += 1;
-                Step::Deliver
+                meta.extra.lookups_done += 1;
+                Verdict::Deliver
             }
-            Onward::Program(bpf, srh) => self.run_program(view, road, bpf, srh),
+            Next::Program(bpf, srh) => self.run_program(view, meta, bpf, srh),
         }
     }
 
@@ -372,28 +376,28 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn insert<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: ActionId,
         policy: &Headend,
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         let room = usize::from(policy.room);
-        match road.encapsulate(id).and_then(|()| self.make_room(road, room, trace)) {
-            Ok(()) => srv6::headend(view, road, policy, trace),
-            Err(refusal) => Step::Refuse(refusal),
+        match meta.encapsulate(id).and_then(|()| self.reserve_headroom(meta, room, trace)) {
+            Ok(()) => srv6::headend(view, meta, policy, trace),
+            Err(refusal) => Verdict::Refuse(refusal),
         }
     }
 
     /// A route type that forwards nothing.
     #[inline(always)]
-    pub(crate) fn discard(&mut self, road: &mut Road, discard: Discard) -> Step {
+    pub(crate) fn discard(&mut self, meta: &mut PacketMeta, discard: Discard) -> Verdict {
         match discard {
-            Discard::Blackhole => Step::drop(Drop::Blackhole),
-            Discard::Unreachable => Step::error(Drop::Unreachable, icmp::Error::Unreachable),
-            Discard::Prohibit => Step::error(Drop::Prohibited, icmp::Error::Prohibited),
+            Discard::Blackhole => Verdict::drop(DropReason::Blackhole),
+            Discard::Unreachable => Verdict::error(DropReason::Unreachable, icmp::Error::Unreachable),
+            Discard::Prohibit => Verdict::error(DropReason::Prohibited, icmp::Error::Prohibited),
             Discard::Throw => {
-                let lookup = road.extra.looked_in;
-                Step::slow(road, lookup, Slow::Throw)
+                let lookup = meta.extra.looked_in;
+                Verdict::slow(meta, lookup, Slow::Throw)
             }
         }
     }
@@ -401,52 +405,53 @@ impl<const COUNT: bool> Path<COUNT> {
 
 /// A behaviour that names no tables looks up as packets are that come in by the link by which this one has: by its VRF, by
 /// rules with its name. Linux: `seg6_lookup_any_nexthop`, and `ip_route_input` of the device for IPv4.
-fn by_ingress<'a>(view: &View<'_>, road: &Road, sid: &'a Endpoint, onward: Onward<'a>) -> Onward<'a> {
-    let Some(link) = view.link(road.ingress).filter(|_| !road.is(BEHIND_LABEL | LED_INTO_VRF)) else {
-        return onward;
+fn by_ingress<'a>(view: &View<'_>, meta: &PacketMeta, sid: &'a Endpoint, next: Next<'a>) -> Next<'a> {
+    let Some(link) = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF)) else {
+        return next;
     };
-    match (&sid.behaviour, onward) {
-        (Behaviour::End { .. } | Behaviour::X(_) | Behaviour::DX6(_), Onward::Look6(_, address)) => {
-            Onward::Look6(link.lookup, address)
+    match (&sid.behaviour, next) {
+        (Behaviour::End { .. } | Behaviour::X(_) | Behaviour::DX6(_), Next::Look6(_, address)) => {
+            Next::Look6(link.lookup, address)
         }
-        (Behaviour::DX4(_), Onward::Look4(_, address)) => Onward::Look4(link.lookup, address),
-        (Behaviour::X(via) | Behaviour::DX6(via) | Behaviour::DX4(via), Onward::Forward(_))
+        (Behaviour::DX4(_), Next::Look4(_, address)) => Next::Look4(link.lookup, address),
+        (Behaviour::X(via) | Behaviour::DX6(via) | Behaviour::DX4(via), Next::Forward(_))
             if via.lookup != link.lookup =>
         {
             match via.address {
-                IpAddr::V6(address) => Onward::Look6(link.lookup, address),
-                IpAddr::V4(address) => Onward::Look4(link.lookup, address),
+                IpAddr::V6(address) => Next::Look6(link.lookup, address),
+                IpAddr::V4(address) => Next::Look4(link.lookup, address),
             }
         }
-        (_, onward) => onward,
+        (_, next) => next,
     }
 }
 
 /// On to where a route with headers points, by the link by which the packet came in. Linux: `seg6_input` and `rpl_input` ask
 /// for a route as for packets that come in, for what the router itself sends the tables of the route.
-pub(crate) fn on_by_ingress(view: &View<'_>, road: &mut Road, via: &Via) -> Step {
-    let link = view.link(road.ingress).filter(|_| !road.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED));
+pub(crate) fn on_by_ingress(view: &View<'_>, meta: &mut PacketMeta, via: &Via) -> Verdict {
+    let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED));
     match (link, via.address) {
         (Some(link), IpAddr::V6(address)) if link.lookup != via.lookup => {
-            Step::look6(road, link.lookup, address)
+            Verdict::look6(meta, link.lookup, address)
         }
-        _ => Step::via(road, via),
+        _ => Verdict::via(meta, via),
     }
 }
 
 /// An on-link destination, or a next hop, whose neighbour is not known.
-pub(crate) fn unresolved(view: &View<'_>, road: &mut Road, link: Option<LinkId>) -> Step {
+pub(crate) fn unresolved(view: &View<'_>, meta: &mut PacketMeta, link: Option<LinkId>) -> Verdict {
     // The sender is told where the packet would have left, and not where it came in, as by Linux's `arp_error_report`.
     if let Some(link) = link.and_then(|link| view.link(link))
-        && road.extra.wrapping == 0
+        && meta.extra.wrapping == 0
     {
-        road.extra.instance = link.lookup;
+        meta.extra.instance = link.lookup;
     }
     UNRESOLVED
 }
 
 /// The same, wherever it would have left.
-pub(crate) const UNRESOLVED: Step = Step::error(Drop::NeighbourUnresolved, icmp::Error::AddressUnreachable);
+pub(crate) const UNRESOLVED: Verdict =
+    Verdict::error(DropReason::NeighbourUnresolved, icmp::Error::AddressUnreachable);
 
 /// Whether a packet inside another, with unusual addresses or options, may be forwarded.
 #[cold]
@@ -463,10 +468,10 @@ pub(crate) fn may_forward(packet: &Packet) -> bool {
 
 /// What a look-up led to.
 #[inline(always)]
-fn looked(leaf: Option<ActionId>) -> Step {
+fn looked(leaf: Option<ActionId>) -> Verdict {
     match leaf {
-        Some(leaf) => Step::Act(leaf),
-        None => Step::error(Drop::NoRoute, icmp::Error::NoRoute),
+        Some(leaf) => Verdict::Act(leaf),
+        None => Verdict::error(DropReason::NoRoute, icmp::Error::NoRoute),
     }
 }
 
@@ -485,13 +490,13 @@ fn look_up_batch<'a>(view: &View<'a>, fibs: &mut Fibs<'a>, batch: &[Waiting], le
         let found = &mut found[..members.len()];
         if ipv6 {
             let targets: ArrayVec<u128, BURST> =
-                members.iter().map(|i| batch[*i].road.target6.to_bits()).collect();
+                members.iter().map(|i| batch[*i].meta.target6.to_bits()).collect();
             if let Some(fib) = fibs.fib6(view, lookup) {
                 fib.lookup_batch(&targets, found, view.guard);
             }
         } else {
             let targets: ArrayVec<u32, BURST> =
-                members.iter().map(|i| batch[*i].road.target4.to_bits()).collect();
+                members.iter().map(|i| batch[*i].meta.target4.to_bits()).collect();
             if let Some(fib) = fibs.fib4(view, lookup) {
                 fib.lookup_batch(&targets, found, view.guard);
             }

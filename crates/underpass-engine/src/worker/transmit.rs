@@ -4,17 +4,17 @@ use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::mpls::error;
 use crate::offload::Cut;
 use crate::path::{fragment, ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, QdiscId, Rewrite, TunnelId};
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::{
-    Extra, GROUP, LABELLED, NOT_FORWARDED, RECORDS_ROUTE, RECORDS_TIMES, Road, SWITCHED, TUNNELLED,
+    ExtraMeta, GROUP, LABELLED, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE, RECORDS_TIMES, SWITCHED, TUNNELLED,
     UNFINISHED,
 };
-use crate::worker::verdict::{Refusal, Step};
+use crate::worker::verdict::{PacketError, Verdict};
 use crate::worker::{Path, View, ethertype};
 use crate::{mpls, offload, tunnel};
 
@@ -214,15 +214,15 @@ impl Transmit {
 /// which has sent it on by then.
 #[cold]
 #[inline(never)]
-fn refused6(view: &View<'_>, road: &mut Road, link: LinkId, step: Step) -> Step {
-    if let Step::Refuse(refusal) = step
-        && refusal.reason() == Drop::TooBig
-        && road.extra.wrapping == 0
+fn refused6(view: &View<'_>, meta: &mut PacketMeta, link: LinkId, verdict: Verdict) -> Verdict {
+    if let Verdict::Refuse(refusal) = verdict
+        && refusal.reason() == DropReason::TooBig
+        && meta.extra.wrapping == 0
         && let Some(link) = view.link(link)
     {
-        road.extra.instance = link.lookup;
+        meta.extra.instance = link.lookup;
     }
-    step
+    verdict
 }
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -243,32 +243,32 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn forward<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: NextHopId,
         trace: &mut T,
-    ) -> Step {
+    ) -> Verdict {
         let Some(next_hop) = view.tables.next_hop(id, view.guard) else {
-            return Step::drop(Drop::NoRoute);
+            return Verdict::drop(DropReason::NoRoute);
         };
-        trace.step(Event::NextHop(id), &road.packet);
-        let fits = match self.leave(view, road, next_hop) {
+        trace.step(Event::NextHop(id), &meta.packet);
+        let fits = match self.leave(view, meta, next_hop) {
             Ok(fits) => fits,
-            Err(step) => return step,
+            Err(verdict) => return verdict,
         };
         let rewrite = match &next_hop.rewrite {
             Some(rewrite) if next_hop.port != PortId::NONE => rewrite,
-            _ if fits || next_hop.port != PortId::NONE => return Step::Unresolved(id),
-            _ => return Step::Fragment(id),
+            _ if fits || next_hop.port != PortId::NONE => return Verdict::Unresolved(id),
+            _ => return Verdict::Fragment(id),
         };
         if !fits {
-            return Step::Fragment(id);
+            return Verdict::Fragment(id);
         }
-        if road.is(LABELLED) {
-            self.transmit.count_labelled(next_hop.port, 1, road.packet.len() as u64);
+        if meta.is(LABELLED) {
+            self.transmit.count_labelled(next_hop.port, 1, meta.packet.len() as u64);
         }
-        match self.put_link_layer(road, rewrite, trace) {
-            Ok(()) => Step::Send(u32::from(next_hop.port.0)),
-            Err(refusal) => Step::Refuse(refusal),
+        match self.put_link_layer(meta, rewrite, trace) {
+            Ok(()) => Verdict::Send(u32::from(next_hop.port.0)),
+            Err(refusal) => Verdict::Refuse(refusal),
         }
     }
 
@@ -276,16 +276,17 @@ impl<const COUNT: bool> Path<COUNT> {
     #[inline(always)]
     pub(crate) fn put_link_layer<T: Trace>(
         &mut self,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         rewrite: &Rewrite,
         trace: &mut T,
-    ) -> Result<(), Refusal> {
-        let ethertype = ethertype(road);
-        if write_link_layer(&mut road.packet, rewrite, ethertype).is_some() {
+    ) -> Result<(), PacketError> {
+        let ethertype = ethertype(meta);
+        if write_link_layer(&mut meta.packet, rewrite, ethertype).is_some() {
             return Ok(());
         }
-        self.move_for_room(road, usize::from(rewrite.len) + 2, trace)?;
-        write_link_layer(&mut road.packet, rewrite, ethertype).ok_or(Refusal::silent(Drop::NoHeadroom))
+        self.move_for_headroom(meta, usize::from(rewrite.len) + 2, trace)?;
+        write_link_layer(&mut meta.packet, rewrite, ethertype)
+            .ok_or(PacketError::silent(DropReason::NoHeadroom))
     }
 
     /// What is done to a packet before it leaves by `next_hop`, but for the link layer. `Ok(false)`: it has
@@ -294,36 +295,40 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn leave(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         next_hop: &NextHop,
-    ) -> Result<bool, Step> {
-        if road.extra.flags != 0 {
-            if road.is(NOT_FORWARDED) {
-                let group = road.is(GROUP);
-                return Err(Step::drop(if group { Drop::GroupFrame } else { Drop::ForwardingOff }));
+    ) -> Result<bool, Verdict> {
+        if meta.extra.flags != 0 {
+            if meta.is(NOT_FORWARDED) {
+                let group = meta.is(GROUP);
+                return Err(Verdict::drop(if group {
+                    DropReason::GroupFrame
+                } else {
+                    DropReason::ForwardingOff
+                }));
             }
-            if road.is(UNFINISHED) {
-                self.finish_generated(view, road, next_hop.link);
+            if meta.is(UNFINISHED) {
+                self.finish_generated(view, meta, next_hop.link);
             }
-            if road.is(SWITCHED) {
-                return mpls::leave(road, next_hop);
+            if meta.is(SWITCHED) {
+                return mpls::leave(meta, next_hop);
             }
-            if road.is(TUNNELLED) {
-                return tunnel::leave(view, road, next_hop);
+            if meta.is(TUNNELLED) {
+                return tunnel::leave(view, meta, next_hop);
             }
-            if road.is(RECORDS_ROUTE | RECORDS_TIMES) && !ipv6::is(&road.packet) {
-                let fits = ipv4::forward(view, road, next_hop)?;
-                ipv4::record_way_out(view, road, next_hop.link);
+            if meta.is(RECORDS_ROUTE | RECORDS_TIMES) && !ipv6::is(&meta.packet) {
+                let fits = ipv4::forward(view, meta, next_hop)?;
+                ipv4::record_way_out(view, meta, next_hop.link);
                 return Ok(fits);
             }
         }
-        if ipv6::is(&road.packet) {
-            match ipv6::forward(road, next_hop) {
+        if ipv6::is(&meta.packet) {
+            match ipv6::forward(meta, next_hop) {
                 Ok(()) => Ok(true),
-                Err(step) => Err(refused6(view, road, next_hop.link, step)),
+                Err(verdict) => Err(refused6(view, meta, next_hop.link, verdict)),
             }
         } else {
-            ipv4::forward(view, road, next_hop)
+            ipv4::forward(view, meta, next_hop)
         }
     }
 
@@ -331,69 +336,69 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn send_cut<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         exit: Exit<'_>,
         mtu: u32,
         trace: &mut T,
     ) {
         let mut stack = error::Stack::new();
-        if road.is(LABELLED) {
-            let len = error::stack_len(&road.packet);
-            stack.extend(road.packet.bytes().iter().copied().take(len));
-            road.packet.pull(len);
+        if meta.is(LABELLED) {
+            let len = error::stack_len(&meta.packet);
+            stack.extend(meta.packet.bytes().iter().copied().take(len));
+            meta.packet.pull(len);
         }
-        self.send_cut_below(view, road, (exit, mtu), &stack, trace);
+        self.send_cut_below(view, meta, (exit, mtu), &stack, trace);
     }
 
     /// The same, each fragment with the labels of a push.
     pub(crate) fn send_labelled_fragments<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         id: ActionId,
         trace: &mut T,
     ) {
         let Some(Action::Push(push)) = view.tables.action(id, view.guard) else {
-            return self.drop_on_road(road, Drop::NoRoute, trace);
+            return self.drop_packet(meta, DropReason::NoRoute, trace);
         };
         let Some(way) = Exit::of(view, push.next_hop) else {
-            return self.drop_on_road(road, Drop::NeighbourUnresolved, trace);
+            return self.drop_packet(meta, DropReason::NeighbourUnresolved, trace);
         };
-        let Some(stack) = mpls::stack_of(view, push, road.packet.bytes()) else {
-            return self.drop_on_road(road, Drop::NoHeadroom, trace);
+        let Some(stack) = mpls::stack_of(view, push, meta.packet.bytes()) else {
+            return self.drop_packet(meta, DropReason::NoHeadroom, trace);
         };
-        self.send_cut_below(view, road, way, &stack, trace);
+        self.send_cut_below(view, meta, way, &stack, trace);
     }
 
     /// The same, with these labels before each.
     fn send_cut_below<T: Trace>(
         &mut self,
         view: &View<'_>,
-        road: &mut Road,
+        meta: &mut PacketMeta,
         (exit, mtu): (Exit<'_>, u32),
         labels: &[u8],
         trace: &mut T,
     ) {
         let mtu = mtu.saturating_sub(labels.len() as u32);
-        let of = (road.ingress, road.extra);
+        let of = (meta.ingress, meta.extra);
         // The fragments take the packet's place: one of them counts as the packet itself.
         let mut place = 1;
-        if let Some(mut cut) = Cut::of_ip(&road.packet) {
-            while let Some(part) = cut.next(&road.packet, &mut self.pool) {
+        if let Some(mut cut) = Cut::of_ip(&meta.packet) {
+            while let Some(part) = cut.next(&meta.packet, &mut self.pool) {
                 self.totals.generated += 1 - std::mem::take(&mut place);
-                let Ok(mut part) = part else { return self.drop_on_road(road, Drop::NoBuffer, trace) };
-                part.tag_as(&road.packet);
+                let Ok(mut part) = part else { return self.drop_packet(meta, DropReason::NoBuffer, trace) };
+                part.tag_as(&meta.packet);
                 let sent = self.send_fragments_of(view, &part, of, (exit, mtu, labels), trace);
                 self.pool.give(part);
                 if let Err(reason) = sent {
-                    return self.drop_on_road(road, reason, trace);
+                    return self.drop_packet(meta, reason, trace);
                 }
             }
             return;
         }
-        offload::finish(&mut road.packet);
-        if let Err(reason) = self.send_fragments_of(view, &road.packet, of, (exit, mtu, labels), trace) {
-            self.drop_on_road(road, reason, trace);
+        offload::finish(&mut meta.packet);
+        if let Err(reason) = self.send_fragments_of(view, &meta.packet, of, (exit, mtu, labels), trace) {
+            self.drop_packet(meta, reason, trace);
         }
     }
 
@@ -402,17 +407,17 @@ impl<const COUNT: bool> Path<COUNT> {
         &mut self,
         view: &View<'_>,
         packet: &Packet,
-        (ingress, extra): (LinkId, Extra),
+        (ingress, extra): (LinkId, ExtraMeta),
         (exit, mtu, labels): (Exit<'_>, u32, &[u8]),
         trace: &mut T,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), DropReason> {
         let fragments = fragment::fragment(&mut self.pool, packet, mtu as usize)?;
         trace.step(Event::Fragmented(fragments.len()), packet);
         self.totals.generated += fragments.len().saturating_sub(1) as u64;
         let ethertype = if labels.is_empty() { ethernet::IPV4 } else { ethernet::MPLS };
         for mut fragment in fragments {
             let Ok(front) = fragment.push(labels.len()) else {
-                self.drop(fragment, Drop::NoHeadroom, trace);
+                self.drop(fragment, DropReason::NoHeadroom, trace);
                 continue;
             };
             front[..labels.len()].copy_from_slice(labels);
@@ -420,10 +425,10 @@ impl<const COUNT: bool> Path<COUNT> {
                 Exit::Port(port, rewrite) => (port, rewrite),
                 Exit::Tunnel(tunnel, frame) => {
                     let at = fragment.headroom();
-                    let mut part = Road::new(fragment, at, ingress, extra);
+                    let mut part = PacketMeta::new(fragment, at, ingress, extra);
                     part.extra.flags |= if labels.is_empty() { 0 } else { LABELLED | SWITCHED };
-                    let step = self.enter_behind(view, &mut part, (tunnel, frame), trace);
-                    self.slow_path_alone(view, part, step, trace);
+                    let verdict = self.enter_behind(view, &mut part, (tunnel, frame), trace);
+                    self.slow_path_alone(view, part, verdict, trace);
                     continue;
                 }
             };
@@ -431,13 +436,13 @@ impl<const COUNT: bool> Path<COUNT> {
                 self.transmit.count_labelled(port, 1, fragment.len() as u64);
             }
             if write_link_layer(&mut fragment, rewrite, ethertype).is_none() {
-                self.drop(fragment, Drop::NoHeadroom, trace);
+                self.drop(fragment, DropReason::NoHeadroom, trace);
                 continue;
             }
             trace.step(Event::Sent(port), &fragment);
             let len = fragment.len();
             if let Err(packet) = self.transmit.push(port, fragment, len) {
-                self.drop(packet, Drop::TransmitFull, trace);
+                self.drop(packet, DropReason::TransmitFull, trace);
             }
         }
         Ok(())
@@ -469,21 +474,21 @@ impl<'a> Exit<'a> {
 
 /// Sends an Ethernet frame as it is by a link, as End.DX2 does.
 #[inline(always)]
-pub(crate) fn frame(view: &View<'_>, packet: &Packet, id: LinkId) -> Step {
+pub(crate) fn frame(view: &View<'_>, packet: &Packet, id: LinkId) -> Verdict {
     if let Some(tunnel) = view.tables.tunnels().of_link(id) {
         let fits = view.link(id).is_some_and(|link| packet.fits(link.mtu as usize + ethernet::Header::LEN));
-        return if fits { Step::FrameInto(tunnel) } else { Step::drop(Drop::TooBig) };
+        return if fits { Verdict::FrameInto(tunnel) } else { Verdict::drop(DropReason::TooBig) };
     }
     match view.link(id) {
         Some(Link { up: true, port: Some(port), mtu, .. }) => {
             if packet.fits(*mtu as usize + ethernet::Header::LEN) {
-                Step::Send(u32::from(port.0))
+                Verdict::Send(u32::from(port.0))
             } else {
-                Step::drop(Drop::TooBig)
+                Verdict::drop(DropReason::TooBig)
             }
         }
-        Some(Link { up: true, port: None, .. }) => Step::drop(Drop::NoPort),
-        _ => Step::drop(Drop::LinkDown),
+        Some(Link { up: true, port: None, .. }) => Verdict::drop(DropReason::NoPort),
+        _ => Verdict::drop(DropReason::LinkDown),
     }
 }
 

@@ -2,18 +2,18 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::path::icmp;
 use crate::tables::{ActionId, LinkId, LookupId, NextHopId, TunnelId, Via};
-use crate::worker::metadata::{Road, Slow};
+use crate::worker::metadata::{PacketMeta, Slow};
 
 /// What is to happen to a packet next: a tag and a word, so that it stays in two registers. What else
-/// the step needs stands in the [`Road`].
+/// the step needs stands in the [`PacketMeta`].
 #[derive(Clone, Copy)]
-pub(crate) enum Step {
-    /// Look [`Road::target4`] up in the tables that the id names.
+pub(crate) enum Verdict {
+    /// Look [`PacketMeta::target4`] up in the tables that the id names.
     Look4(LookupId),
-    /// Look [`Road::target6`] up.
+    /// Look [`PacketMeta::target6`] up.
     Look6(LookupId),
     /// Look the target up by rules, or past `throw` routes: off the fast path.
     LookSlow(LookupId),
@@ -37,10 +37,10 @@ pub(crate) enum Step {
     FragmentInto(ActionId),
     /// Put the Ethernet frame that the packet is into this tunnel.
     FrameInto(TunnelId),
-    /// Ask what is to go into this tunnel, and have it wait there, before it goes in.
-    AskOut(TunnelId),
-    /// Ask what has come out of a tunnel, by whose link it has come in now.
-    AskIn,
+    /// Classify what is to go into this tunnel, and have it wait there, before it goes in.
+    ClassifyEgress(TunnelId),
+    /// Classify what has come out of a tunnel, by whose link it has come in now.
+    ClassifyIngress,
     /// Do what its MPLS label says.
     Label,
     /// It is for the router itself.
@@ -49,8 +49,8 @@ pub(crate) enum Step {
     Reassemble,
     /// Take the UDP datagrams that it stands for out of their tunnels one by one.
     Datagrams,
-    /// Drop it, and tell its sender if so said.
-    Refuse(Refusal),
+    /// Drop it, and send an ICMP error if so said.
+    Refuse(PacketError),
     /// Look at an IPv4 or IPv6 packet with unusual addresses.
     Unusual,
     /// The same, in a frame for a group of stations.
@@ -65,23 +65,23 @@ pub(crate) enum Step {
 
 /// Why a packet is dropped, and what its sender is told, in one word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal(u32);
+pub(crate) struct PacketError(u32);
 
-impl Refusal {
+impl PacketError {
     /// Dropped for this reason, and nobody is told.
     #[inline(always)]
-    pub(crate) const fn silent(reason: Drop) -> Self {
+    pub(crate) const fn silent(reason: DropReason) -> Self {
         Self(reason as u32)
     }
 
     /// Dropped for this reason, and its sender told so.
     #[inline(always)]
-    pub(crate) const fn told(reason: Drop, error: icmp::Error) -> Self {
+    pub(crate) const fn notify(reason: DropReason, error: icmp::Error) -> Self {
         Self(reason as u32 | (error as u32 + 1) << 8)
     }
 
-    pub(crate) fn reason(self) -> Drop {
-        Drop::ALL.get(self.0 as usize & 0xff).copied().unwrap_or(Drop::NoRoute)
+    pub(crate) fn reason(self) -> DropReason {
+        DropReason::ALL.get(self.0 as usize & 0xff).copied().unwrap_or(DropReason::NoRoute)
     }
 
     pub(crate) fn error(self) -> Option<icmp::Error> {
@@ -89,47 +89,47 @@ impl Refusal {
     }
 }
 
-impl Step {
+impl Verdict {
     /// Drop the packet, and tell nobody.
     #[inline(always)]
-    pub(crate) const fn drop(reason: Drop) -> Self {
-        Self::Refuse(Refusal::silent(reason))
+    pub(crate) const fn drop(reason: DropReason) -> Self {
+        Self::Refuse(PacketError::silent(reason))
     }
 
     /// Drop the packet, and tell its sender.
     #[inline(always)]
-    pub(crate) const fn error(reason: Drop, error: icmp::Error) -> Self {
-        Self::Refuse(Refusal::told(reason, error))
+    pub(crate) const fn error(reason: DropReason, error: icmp::Error) -> Self {
+        Self::Refuse(PacketError::notify(reason, error))
     }
 
     /// On to where an action points: to its next hop if that is known, to its address otherwise.
     #[inline(always)]
-    pub(crate) fn via(road: &mut Road, via: &Via) -> Self {
+    pub(crate) fn via(meta: &mut PacketMeta, via: &Via) -> Self {
         match (via.resolved, via.address) {
             (Some(next_hop), _) => Self::Forward(next_hop),
-            (None, IpAddr::V4(address)) => Self::look4(road, via.lookup, address),
-            (None, IpAddr::V6(address)) => Self::look6(road, via.lookup, address),
+            (None, IpAddr::V4(address)) => Self::look4(meta, via.lookup, address),
+            (None, IpAddr::V6(address)) => Self::look6(meta, via.lookup, address),
         }
     }
 
     /// Look up what `what` says, off the fast path.
     #[inline(always)]
-    pub(crate) fn slow(road: &mut Road, lookup: LookupId, what: Slow) -> Self {
-        road.extra.slow = what;
+    pub(crate) fn slow(meta: &mut PacketMeta, lookup: LookupId, what: Slow) -> Self {
+        meta.extra.slow = what;
         Self::LookSlow(lookup)
     }
 
     /// Look this address up, which is not the first look-up of the packet.
     #[inline(always)]
-    pub(crate) fn look4(road: &mut Road, lookup: LookupId, address: Ipv4Addr) -> Self {
-        road.target4 = address;
-        if road.turn(lookup) { Self::Look4(lookup) } else { Self::drop(Drop::Loop) }
+    pub(crate) fn look4(meta: &mut PacketMeta, lookup: LookupId, address: Ipv4Addr) -> Self {
+        meta.target4 = address;
+        if meta.look_up_again(lookup) { Self::Look4(lookup) } else { Self::drop(DropReason::Loop) }
     }
 
     /// Look this address up, which is not the first look-up of the packet.
     #[inline(always)]
-    pub(crate) fn look6(road: &mut Road, lookup: LookupId, address: Ipv6Addr) -> Self {
-        road.target6 = address;
-        if road.turn(lookup) { Self::Look6(lookup) } else { Self::drop(Drop::Loop) }
+    pub(crate) fn look6(meta: &mut PacketMeta, lookup: LookupId, address: Ipv6Addr) -> Self {
+        meta.target6 = address;
+        if meta.look_up_again(lookup) { Self::Look6(lookup) } else { Self::drop(DropReason::Loop) }
     }
 }

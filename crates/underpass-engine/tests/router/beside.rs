@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::lab::{Lab, MACS, frame, ip4, ip6, udp, v6, with_srh};
 use underpass_engine::buffer::PortId;
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Action, Behaviour, IoamLink, Link, NextHop, Rewrite};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Unresolved;
@@ -112,7 +112,7 @@ fn nobody_sends_to_the_host_from_its_own_address() {
     assert_eq!(lab.send(&[from([10, 0, 0, 1]), from([10, 0, 0, 9])]), []);
     let [delivered] = &lab.take(HOST)[..] else { panic!() };
     assert_eq!(delivered[12..], from([10, 0, 0, 9])[12..]);
-    assert_eq!(lab.writer.dropped(Drop::SourceInvalid), 1);
+    assert_eq!(lab.writer.dropped(DropReason::SourceInvalid), 1);
     lab.assert_accounted();
 }
 
@@ -181,7 +181,7 @@ fn the_sender_is_told_that_nobody_answers() {
         }
         let [error] = &lab.take(PortId(0))[..] else { panic!() };
         assert_eq!((error[34], error[35]), (3, 1), "host unreachable");
-        assert_eq!(lab.writer.dropped(Drop::NeighbourUnresolved), 1);
+        assert_eq!(lab.writer.dropped(DropReason::NeighbourUnresolved), 1);
         lab.assert_accounted();
     }
 }
@@ -214,7 +214,7 @@ fn queues_are_bounded() {
     let room = 212_992 / small;
     (0..room + 19).for_each(|_| drop(lab.send(&[packet([10, 1, 0, 7])])));
     assert_eq!(lab.worker.held(), room, "the oldest makes room");
-    assert_eq!(lab.writer.dropped(Drop::NeighbourUnresolved), 19);
+    assert_eq!(lab.writer.dropped(DropReason::NeighbourUnresolved), 19);
     (0..110).for_each(|_| drop(lab.send(std::slice::from_ref(&long))));
     assert_eq!((lab.worker.held(), 212_992 / large), (102, 102), "for long ones several make room");
     (0..350).for_each(|_| drop(lab.send(&[packet([10, 1, 0, 8])])));

@@ -4,7 +4,7 @@
 use super::lab;
 use super::lab::{Lab, frame, ip4, ip6, udp, with_srh};
 use underpass_engine::counters::{Count, CounterId};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Behaviour, Flavours, NextCsid, Via};
 use underpass_packet::{ethernet, ipv4, protocol};
 
@@ -22,7 +22,7 @@ fn each(flavours: Flavours, mut test: impl FnMut(&str, &mut Lab, CounterId)) {
     for (name, hot) in [("End", true), ("End.X", true), ("End.T", true), ("End", false), ("End.X", false)] {
         let mut lab = Lab::new();
         let lookup = lab.lookup;
-        // Without a resolved next hop a packet leaves the common road.
+        // Without a resolved next hop a packet leaves the fast path.
         let via = Via { resolved: hot.then_some(lab.next_hops[1]), address: lab::v6(NEXT).into(), lookup };
         let behaviour = match name {
             "End" => Behaviour::End { lookup },
@@ -69,7 +69,7 @@ fn refused(
     lab: &mut Lab,
     counter: CounterId,
     packet: &[u8],
-    reason: Drop,
+    reason: DropReason,
 ) -> Vec<(u16, Vec<u8>)> {
     let before = (lab.writer.count(counter), lab.writer.dropped(reason));
     let sent = lab.send(&[frame(ethernet::IPV6, packet)]);
@@ -119,7 +119,7 @@ fn psp_pops_where_segments_left_becomes_0() {
 fn psp_does_not_pop_at_segments_left_0() {
     each(flavours(true, false, false), |name, lab, counter| {
         let packet = routed(SID, &[NEXT, SID], 0, protocol::UDP, &udp(9));
-        assert!(refused(name, lab, counter, &packet, Drop::SegmentsLeftZero).is_empty());
+        assert!(refused(name, lab, counter, &packet, DropReason::SegmentsLeftZero).is_empty());
     });
 }
 
@@ -130,7 +130,7 @@ fn hop_limit_ends() {
         each(flavours(psp, usp, usd), |name, lab, counter| {
             let mut packet = routed(SID, &[SID, NEXT], 1, protocol::IPV6, &inner6());
             packet[7] = 1;
-            let sent = refused(name, lab, counter, &packet, Drop::HopLimitExceeded);
+            let sent = refused(name, lab, counter, &packet, DropReason::HopLimitExceeded);
             assert_eq!((sent[0].0, sent[0].1[54]), (0, 3), "{name}");
             assert_eq!(sent[0].1[62..], packet, "{name}");
         });
@@ -186,10 +186,10 @@ fn usp_goes_on_with_the_next_srh() {
 fn usp_needs_an_srh() {
     each(flavours(false, true, false), |name, lab, counter| {
         let packet = ip6(SOURCE, SID, protocol::UDP, &udp(9));
-        assert!(refused(name, lab, counter, &packet, Drop::SrhMissing).is_empty());
+        assert!(refused(name, lab, counter, &packet, DropReason::SrhMissing).is_empty());
         let mut other = routed(SID, &[NEXT, SID], 0, protocol::UDP, &udp(9));
         other[42] = 2;
-        assert!(refused(name, lab, counter, &other, Drop::SegmentsLeftZero).is_empty());
+        assert!(refused(name, lab, counter, &other, DropReason::SegmentsLeftZero).is_empty());
     });
 }
 
@@ -255,7 +255,7 @@ fn usd_tells_of_another_upper_layer() {
             (ip6(SOURCE, SID, protocol::UDP, &udp(9)), 40),
             (routed(SID, &[NEXT, SID], 0, protocol::UDP, &udp(9)), 80),
         ] {
-            let sent = refused(name, lab, counter, &packet, Drop::UpperLayerUnexpected);
+            let sent = refused(name, lab, counter, &packet, DropReason::UpperLayerUnexpected);
             assert_eq!(sent[0].1[54..56], [4, 4], "{name}");
             assert_eq!(sent[0].1[58..62], [0, 0, 0, at], "{name}");
             assert_eq!(sent[0].1[62..], packet, "{name}");
@@ -270,11 +270,11 @@ fn usd_checks_what_is_inside() {
         let mut broken = inner6();
         broken.truncate(50);
         let packet = ip6(SOURCE, SID, protocol::IPV6, &broken);
-        assert!(refused(name, lab, counter, &packet, Drop::InnerMalformed).is_empty());
+        assert!(refused(name, lab, counter, &packet, DropReason::InnerMalformed).is_empty());
         let mut expired = inner6();
         expired[7] = 1;
         let packet = ip6(SOURCE, SID, protocol::IPV6, &expired);
-        refused(name, lab, counter, &packet, Drop::HopLimitExceeded);
+        refused(name, lab, counter, &packet, DropReason::HopLimitExceeded);
     });
 }
 
@@ -306,7 +306,7 @@ fn next_csid_shifts() {
             // N02: hop limit 1 is the end.
             let mut expired = plain(before);
             expired[7] = 1;
-            let sent = refused(name, &mut lab, counter, &expired, Drop::HopLimitExceeded);
+            let sent = refused(name, &mut lab, counter, &expired, DropReason::HopLimitExceeded);
             assert_eq!(sent[0].1[62..], expired, "{name}");
             lab.assert_accounted();
         }
@@ -331,7 +331,7 @@ fn next_csid_without_an_argument() {
     let counter = lab.flavoured_prefix("fd00:1:5::", 48, Behaviour::End { lookup }, Some(plain));
     let packet = |to, left| routed(to, &[sid, NEXT], left, protocol::UDP, &udp(9));
     leaves("uN", &mut lab, counter, &packet(sid, 1), &hopped(packet(NEXT, 0)));
-    refused("uN", &mut lab, counter, &ip6(SOURCE, sid, protocol::IPV6, &inner6()), Drop::SrhMissing);
+    refused("uN", &mut lab, counter, &ip6(SOURCE, sid, protocol::IPV6, &inner6()), DropReason::SrhMissing);
 }
 
 /// Lengths at their limits: RFC 9800 section 4.1, LBL + LNFL + AL = 128.
@@ -356,6 +356,6 @@ fn next_csid_lengths() {
         let flavours = Some(Flavours { next_csid: all, ..Flavours::default() });
         let via = lab.via(1);
         let counter = lab.flavoured_prefix("fd01::", 16, Behaviour::X(via), flavours);
-        refused("uA", &mut lab, counter, &packet("fd01::ff"), Drop::SrhMissing);
+        refused("uA", &mut lab, counter, &packet("fd01::ff"), DropReason::SrhMissing);
     }
 }

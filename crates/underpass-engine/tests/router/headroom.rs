@@ -5,7 +5,7 @@ use super::lab::{Lab, frame, ip4, ip6, udp, v6};
 use underpass_engine::buffer::{
     HEADROOM, LARGE_SLOT, MARGIN, Offload, Packet, Pool, PortId, SLOT, Segment, SegmentKind,
 };
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Action, Behaviour, Headend, HeadendMode, NextHop};
 use underpass_engine::trace::{Event, Trace, Untraced};
 use underpass_engine::worker::Burst;
@@ -14,7 +14,7 @@ use underpass_packet::{IntoBytes, ethernet, ipv6, protocol, srh::Srh};
 /// Most segments of an SRH: its length field counts 255 × 8 bytes behind the first 8.
 const DEEPEST: usize = 127;
 
-/// Watches, so that packets take the long road.
+/// Watches, so that packets take the slow path.
 struct Watching;
 
 impl Trace for Watching {
@@ -101,7 +101,7 @@ fn wire_list(mode: HeadendMode, count: usize) -> Vec<String> {
     (0..count).map(segment).collect()
 }
 
-/// RFC 8754 section 2, RFC 8986 section 5: a list of any length, in every mode, by either road. The comparable
+/// RFC 8754 section 2, RFC 8986 section 5: a list of any length, in every mode, by either path. The comparable
 /// router of the field overwrites its own data at 6 segments, stops at 13 and crashes at 21.
 #[test]
 fn no_list_moves_a_packet() {
@@ -145,7 +145,7 @@ fn no_list_moves_a_packet() {
     }
 }
 
-/// The common road and the long one send the same, of every kind of packet that a headend gets.
+/// The fast path and the slow one send the same, of every kind of packet that a headend gets.
 #[test]
 fn both_roads_insert_alike() {
     let mut lab = lab();
@@ -297,7 +297,7 @@ fn a_full_slot_is_left_for_a_large_one() {
         lab.writer.insert6(lab.fib6, v6("2001:db8:e0::"), 48, action);
         let sent = send_at(&mut lab, 0, &incoming, Some(offload));
         if large == 0 {
-            assert_eq!((sent.len(), lab.writer.dropped(Drop::NoHeadroom)), (0, 1));
+            assert_eq!((sent.len(), lab.writer.dropped(DropReason::NoHeadroom)), (0, 1));
         } else {
             let (bytes, left) = &sent[0];
             assert!(bytes.ends_with(&incoming) && bytes.len() == longer + packet.len());
@@ -320,7 +320,7 @@ fn an_error_finds_room() {
         let quoted = &nowhere(len)[..(40 + 8 + len).min(1280 - 48)];
         assert_eq!(sent[0].0[54..56], [1, 0]);
         assert_eq!(sent[0].0[14 + 48..], *quoted);
-        assert_eq!((moves(&lab), lab.writer.dropped(Drop::NoRoute)), ([1, 0], 1));
+        assert_eq!((moves(&lab), lab.writer.dropped(DropReason::NoRoute)), ([1, 0], 1));
         lab.assert_accounted();
     }
 }

@@ -3,7 +3,7 @@
 use super::lab::{Lab, MACS, PEERS, Watcher, frame, ip4, udp};
 use underpass_engine::buffer::{LARGE_SLOT, MARGIN, Offload, Pool, PortId, SLOT, Segment, SegmentKind};
 use underpass_engine::counters::{Count, Direction, TcCount, TcCounterId};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::qos::RateConfig;
 use underpass_engine::tables::{
     ANY_PROTOCOL, Chance, ChanceKind, Classifier, Control, FilterChain, FilterPriority, Fw, FwFilter, Hook,
@@ -328,7 +328,7 @@ fn marks_go_along() {
     let (hook, _) = lab.hook(&[&[other_host]]);
     lab.attach(0, Some(hook), None);
     assert_eq!(lab.send(&frames(1)).len(), 0);
-    assert_eq!(lab.writer.dropped(Drop::OtherHost), 1);
+    assert_eq!(lab.writer.dropped(DropReason::OtherHost), 1);
     lab.assert_accounted();
 }
 

@@ -208,7 +208,7 @@ impl Lab {
         self.send_watched(frames, &mut Untraced)
     }
 
-    /// The same, watched: each packet goes its own road.
+    /// The same, watched: each packet takes the slow path.
     pub fn send_watched(&mut self, frames: &[Vec<u8>], trace: &mut impl Trace) -> Vec<(u16, Vec<u8>)> {
         let mut burst = Burst::new();
         for frame in frames {
@@ -254,7 +254,7 @@ impl Lab {
 
     /// Why packets were dropped, and how many.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
-        let all = underpass_engine::drops::Drop::ALL.iter();
+        let all = underpass_engine::drops::DropReason::ALL.iter();
         all.map(|reason| (reason.name(), self.writer.dropped(*reason))).filter(|(_, n)| *n > 0).collect()
     }
 
@@ -262,7 +262,7 @@ impl Lab {
     pub fn assert_accounted(&mut self) {
         let totals = self.writer.totals();
         let dropped: u64 =
-            underpass_engine::drops::Drop::ALL.iter().map(|reason| self.writer.dropped(*reason)).sum();
+            underpass_engine::drops::DropReason::ALL.iter().map(|reason| self.writer.dropped(*reason)).sum();
         assert_eq!(
             totals.received + totals.generated,
             totals.sent + totals.delivered + dropped,

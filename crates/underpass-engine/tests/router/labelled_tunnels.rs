@@ -47,7 +47,7 @@ fn label_at(kind: TunnelKind, wire: &[u8]) -> usize {
     at + 14
 }
 
-/// By both roads, whole and in fragments, each of which has the label: RFC 3032 section 3.4.
+/// By both paths, whole and in fragments, each of which has the label: RFC 3032 section 3.4.
 #[test]
 fn whole_and_in_fragments() {
     for kind in [TunnelKind::Gre, TunnelKind::Gretap] {

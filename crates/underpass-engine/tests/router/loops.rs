@@ -2,7 +2,7 @@
 
 use super::lab;
 use super::lab::{Lab, frame, ip6, udp, v6};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Action, ActionId, Behaviour, Discard, Headend, HeadendMode, Multipath};
 use underpass_packet::{ethernet, protocol};
 
@@ -36,7 +36,7 @@ fn a_route_into_itself() {
         let policy = policy(&lab, mode, "2001:db8:5::9");
         route(&mut lab, 5, policy);
         assert_eq!(lab.send(&[packet("2001:db8:5::1")]), [], "{mode:?}");
-        assert_eq!(lab.writer.dropped(Drop::EncapsulationLoop), 1, "{mode:?}");
+        assert_eq!(lab.writer.dropped(DropReason::EncapsulationLoop), 1, "{mode:?}");
         assert_eq!(lab.writer.totals().buffer_moves_avoided, 1, "{mode:?}: found out at once");
         lab.assert_accounted();
     }
@@ -52,7 +52,7 @@ fn two_routes_into_each_other() {
             route(&mut lab, 5, there);
             route(&mut lab, 6, back);
             assert_eq!(lab.send(&[packet("2001:db8:5::1")]), [], "{first:?} {second:?}");
-            assert_eq!(lab.writer.dropped(Drop::EncapsulationLoop), 1, "{first:?} {second:?}");
+            assert_eq!(lab.writer.dropped(DropReason::EncapsulationLoop), 1, "{first:?} {second:?}");
             lab.assert_accounted();
         }
     }
@@ -72,7 +72,7 @@ fn eight_follow_each_other() {
             lab.writer.insert6(lab.fib6, v6(&format!("2001:db8:{}::", 5 + count)), 48, lab.forward[1]);
             let sent = lab.send(&[packet("2001:db8:5::1")]).len();
             assert_eq!(
-                (sent, lab.writer.dropped(Drop::EncapsulationLoop)),
+                (sent, lab.writer.dropped(DropReason::EncapsulationLoop)),
                 if count < 9 { (1, 0) } else { (0, 1) }
             );
             lab.assert_accounted();
@@ -98,7 +98,7 @@ fn a_sid_into_itself() {
         let routed = lab::with_srh(&["fc00::1", "fd00:1::2"], 1, protocol::UDP, &udp(9));
         let packet = frame(ethernet::IPV6, &ip6("fd00:0::2", "fc00::1", protocol::ROUTING, &routed));
         assert_eq!(lab.send(&[packet]), [], "{mode:?}");
-        assert_eq!(lab.writer.dropped(Drop::EncapsulationLoop), 1, "{mode:?}");
+        assert_eq!(lab.writer.dropped(DropReason::EncapsulationLoop), 1, "{mode:?}");
         assert_eq!(lab.writer.count(counter).errors, 1, "{mode:?}");
         lab.assert_accounted();
     }
@@ -116,7 +116,7 @@ fn a_way_of_several_into_itself() {
     lab.writer.insert6(lab.fib6, v6("2001:db8:5::"), 48, multipath);
     let packets: Vec<_> = (0..64).map(|n| packet(&format!("2001:db8:5::{n:x}"))).collect();
     let sent: usize = packets.chunks(32).map(|burst| lab.send(burst).len()).sum();
-    let dropped = lab.writer.dropped(Drop::EncapsulationLoop) as usize;
+    let dropped = lab.writer.dropped(DropReason::EncapsulationLoop) as usize;
     assert!(sent > 8 && sent + dropped == 64, "{sent} left, {dropped} dropped");
     lab.assert_accounted();
 }
@@ -132,7 +132,7 @@ fn an_error_goes_by_the_route_that_it_is_about() {
     lab.writer.insert6(lab.fib6, v6("2001:db8:6::"), 48, unreachable);
     lab.send(&[packet("2001:db8:5::1")]);
     // The packet was unreachable, and then the error was.
-    assert_eq!(lab.writer.dropped(Drop::EncapsulationLoop), 0);
-    assert_eq!((lab.writer.dropped(Drop::Unreachable), lab.writer.totals().generated), (2, 1));
+    assert_eq!(lab.writer.dropped(DropReason::EncapsulationLoop), 0);
+    assert_eq!((lab.writer.dropped(DropReason::Unreachable), lab.writer.totals().generated), (2, 1));
     lab.assert_accounted();
 }

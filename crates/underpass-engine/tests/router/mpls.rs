@@ -1,4 +1,4 @@
-//! Labelled packets, on the common road and step by step, which must come to the same.
+//! Labelled packets, on the fast path and step by step, which must come to the same.
 
 use super::lab;
 use super::lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp};
@@ -6,7 +6,7 @@ use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, Packet, PortId};
 use underpass_engine::counters::{Count, MplsCount};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{
     Action, ActionId, IpVersion, LabelAction, Link, NextHop, Push, Switch, SwitchTo,
 };
@@ -114,7 +114,7 @@ impl Mpls {
         SwitchTo::Here { lookup: self.0.lookup, labels: true, hop: true }
     }
 
-    /// What leaves by port 1, the same on both roads.
+    /// What leaves by port 1, the same on both paths.
     fn send(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         let plain: Vec<_> = self.0.send(&[frame.to_vec()]);
         let mut burst = Burst::new();
@@ -237,7 +237,7 @@ fn pop_here() {
     lab.set(0, LabelAction::Act(pipe));
     assert_eq!(lab.send(&labelled(&[0], &v4())), [out(ethernet::IPV4, &[&with_ttl4(v4(), 38)])]);
     assert_eq!(lab.send(&labelled(&[0], &v6())), Vec::<Vec<u8>>::new());
-    assert_eq!(lab.0.writer.dropped(Drop::LabelPayload), 2);
+    assert_eq!(lab.0.writer.dropped(DropReason::LabelPayload), 2);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn push() {
     assert!(sent.iter().all(|frame| frame.len() <= 1514 && frame[12..17] == [0x88, 0x47, 0, 0x1f, 0x40]));
     long[6] = 0x40;
     assert!(lab.send(&frame(ethernet::IPV4, &with_ttl4(long, 40))).is_empty());
-    assert_eq!(lab.0.writer.dropped(Drop::TooBig), 2);
+    assert_eq!(lab.0.writer.dropped(DropReason::TooBig), 2);
 }
 
 /// RFC 3270 section 2.6.2: labels have the class of what they are put on, and what is below them gets theirs.
@@ -404,17 +404,17 @@ fn drops() {
     let deep = labelled(&[100; 31], &v4());
     let bottomless = frame(ethernet::MPLS, &[0, 6, 0x40, 40]);
     for (frame, reason) in [
-        (labelled(&[16], &v4()), Drop::LabelUnknown),
-        (labelled(&[3], &v4()), Drop::LabelUnknown),
-        (labelled(&[101], &v4()), Drop::Blackhole),
-        (labelled(&[102, 100], &v4()), Drop::MplsOff),
-        (labelled(&[102], &[0; 40]), Drop::LabelPayload),
-        (labelled(&[102], &[]), Drop::LabelPayload),
-        (expired, Drop::HopLimitExceeded),
-        (deep, Drop::LabelStackMalformed),
-        (bottomless, Drop::LabelStackMalformed),
-        (frame(ethernet::MPLS, &[0, 6]), Drop::LabelStackMalformed),
-        (labelled(&[100], &[0; 1497]), Drop::TooBig),
+        (labelled(&[16], &v4()), DropReason::LabelUnknown),
+        (labelled(&[3], &v4()), DropReason::LabelUnknown),
+        (labelled(&[101], &v4()), DropReason::Blackhole),
+        (labelled(&[102, 100], &v4()), DropReason::MplsOff),
+        (labelled(&[102], &[0; 40]), DropReason::LabelPayload),
+        (labelled(&[102], &[]), DropReason::LabelPayload),
+        (expired, DropReason::HopLimitExceeded),
+        (deep, DropReason::LabelStackMalformed),
+        (bottomless, DropReason::LabelStackMalformed),
+        (frame(ethernet::MPLS, &[0, 6]), DropReason::LabelStackMalformed),
+        (labelled(&[100], &[0; 1497]), DropReason::TooBig),
     ] {
         let before = lab.0.writer.dropped(reason);
         assert_eq!(lab.send(&frame), Vec::<Vec<u8>>::new());
@@ -425,10 +425,10 @@ fn drops() {
     let first = lab.0.links[0];
     lab.0.writer.set_link(first, off);
     assert!(lab.send(&labelled(&[100], &v4())).is_empty());
-    assert_eq!(lab.0.writer.dropped(Drop::MplsOff), 4);
+    assert_eq!(lab.0.writer.dropped(DropReason::MplsOff), 4);
 }
 
-/// Each frame counts twice: it goes both roads.
+/// Each frame counts twice: it goes both paths.
 #[test]
 fn counters() {
     let mut lab = Mpls::new();
@@ -492,10 +492,10 @@ fn unresolved() {
     lab.0.writer.set_next_hop(next_hop, known);
     lab.set(100, LabelAction::Swap { label: 200, next_hop });
     assert!(lab.send(&labelled(&[100], &v4())).is_empty());
-    assert_eq!(lab.0.writer.dropped(Drop::NeighbourUnresolved), 2);
+    assert_eq!(lab.0.writer.dropped(DropReason::NeighbourUnresolved), 2);
 }
 
-/// Whatever is below or in a stack: both roads come to the same, and nothing is lost.
+/// Whatever is below or in a stack: both paths come to the same, and nothing is lost.
 #[test]
 fn any_stack() {
     let mut lab = Mpls::new();

@@ -3,7 +3,7 @@
 
 use super::lab;
 use super::lab::{Lab, frame, ip4, ip6, udp, with_srh};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_packet::{ethernet, protocol};
 
 const SOURCE: &str = "fd00:0::2";
@@ -31,7 +31,7 @@ fn lists_that_contradict_themselves() {
         let [(0, error)] = &send(&mut lab, &packet)[..] else { panic!("{:?}", lab.drops()) };
         assert_eq!((&error[54..56], &error[58..62]), (&[4, 0][..], &43u32.to_be_bytes()[..]));
         assert_eq!(error[14 + 48..], packet);
-        assert_eq!(lab.writer.dropped(Drop::SrhMalformed), 1);
+        assert_eq!(lab.writer.dropped(DropReason::SrhMalformed), 1);
     }
 }
 
@@ -47,7 +47,7 @@ fn used_up() {
     // Cut short inside.
     let cut = routed(&[NEXT, OWN], 0, protocol::IPV4, &inside[..30]);
     assert!(send(&mut lab, &cut).is_empty());
-    assert_eq!(lab.writer.dropped(Drop::InnerMalformed), 1);
+    assert_eq!(lab.writer.dropped(DropReason::InnerMalformed), 1);
 }
 
 /// The hop limit falls each time, and the packet is looked up so often and no more.
@@ -62,7 +62,7 @@ fn to_itself_again_and_again() {
         if leaves {
             assert_eq!((sent[0].0, sent[0].1[14 + 7]), (1, hop_limit - count as u8), "{:?}", lab.drops());
         } else {
-            let reason = if hop_limit == 40 { Drop::Loop } else { Drop::HopLimitExceeded };
+            let reason = if hop_limit == 40 { DropReason::Loop } else { DropReason::HopLimitExceeded };
             assert_eq!(lab.writer.dropped(reason), 1, "{:?}", lab.drops());
             assert_eq!(sent.len(), usize::from(hop_limit != 40));
         }
@@ -92,5 +92,5 @@ fn not_enabled() {
     for left in [0, 1] {
         assert!(send(&mut lab, &routed(&[OWN, NEXT], left, protocol::UDP, &udp(9))).is_empty());
     }
-    assert_eq!(lab.writer.dropped(Drop::SrhNotEnabled), 2);
+    assert_eq!(lab.writer.dropped(DropReason::SrhNotEnabled), 2);
 }

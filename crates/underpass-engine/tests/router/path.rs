@@ -9,7 +9,7 @@ use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::Count;
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Behaviour, Flavours, Link, Lookup};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
@@ -77,7 +77,7 @@ fn end_errors() {
         frame(ethernet::IPV6, &expired),
     ]);
     assert_eq!(lab.writer.count(counter), Count { packets: 0, bytes: 0, errors: 3 });
-    for reason in [Drop::SrhMissing, Drop::SegmentsLeftZero, Drop::HopLimitExceeded] {
+    for reason in [DropReason::SrhMissing, DropReason::SegmentsLeftZero, DropReason::HopLimitExceeded] {
         assert_eq!(lab.writer.dropped(reason), 1, "{reason:?}");
     }
     // The time exceeded quotes the packet as it came.
@@ -136,7 +136,7 @@ fn echo_and_unreachable() {
     // The class is that of the request, the flow label is not.
     assert_eq!(out[0].1[14..18], [0x6b, 0x80, 0, 0]);
     assert_eq!((out[1].1[54], out[1].1[55]), (1, 0));
-    assert_eq!(lab.writer.dropped(Drop::NoRoute), 1);
+    assert_eq!(lab.writer.dropped(DropReason::NoRoute), 1);
     lab.assert_accounted();
 }
 
@@ -317,7 +317,7 @@ fn group_frames_are_only_delivered() {
         frame
     });
     assert_eq!(lab.send(&group), []);
-    assert_eq!(lab.writer.dropped(Drop::GroupFrame), 3);
+    assert_eq!(lab.writer.dropped(DropReason::GroupFrame), 3);
     lab.assert_accounted();
 }
 
@@ -331,7 +331,7 @@ fn priority_tag_is_taken_off() {
     let plain = lab.send(&[frame(ethernet::IPV6, &packet)]);
     assert_eq!(lab.send(&[tagged(0x6000)]), plain);
     assert_eq!(lab.send(&[tagged(0x6001)]), []);
-    assert_eq!(lab.writer.dropped(Drop::VlanUnknown), 1);
+    assert_eq!(lab.writer.dropped(DropReason::VlanUnknown), 1);
     lab.assert_accounted();
 }
 
@@ -350,7 +350,7 @@ fn unknown_hop_by_hop_options() {
         assert_eq!(answers(&sent)[0][40..42], [4, 2]);
         assert_eq!(answers(&sent)[0][44..48], 42u32.to_be_bytes());
     }
-    assert_eq!(lab.writer.dropped(Drop::OptionUnknown), 3);
+    assert_eq!(lab.writer.dropped(DropReason::OptionUnknown), 3);
     lab.assert_accounted();
 }
 
@@ -370,7 +370,8 @@ fn no_payload_length() {
         packet[4..6].fill(0);
         let inside = ip6("fd00:0::2", "fc00::8", protocol::IPV6, &packet);
         assert_eq!(lab.send(&[frame(ethernet::IPV6, &packet), frame(ethernet::IPV6, &inside)]), []);
-        let dropped = (lab.writer.dropped(Drop::Ip6Malformed), lab.writer.dropped(Drop::InnerMalformed));
+        let dropped =
+            (lab.writer.dropped(DropReason::Ip6Malformed), lab.writer.dropped(DropReason::InnerMalformed));
         assert_eq!(dropped, (1, 1), "{destination}: {:?}", lab.drops());
         lab.assert_accounted();
     }

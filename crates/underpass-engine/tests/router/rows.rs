@@ -1,5 +1,5 @@
-//! Bursts of packets of many kinds in rows of any length: the common road, which finds and counts once what a row shares,
-//! and each packet's own road come to the same.
+//! Bursts of packets of many kinds in rows of any length: the fast path, which finds and counts once what a run shares,
+//! and the slow path come to the same.
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
@@ -181,7 +181,7 @@ impl Router {
             counts: sids.chain(links).chain(labels).collect(),
             actions: self.actions.iter().map(|id| writer.tc_count(*id)).collect(),
             mpls: self.lab.links.iter().map(|id| writer.mpls_count(*id)).collect(),
-            // Only the common road says what it has saved.
+            // Only the fast path says what it has saved.
             totals: Totals { buffer_moves: 0, buffer_moves_avoided: 0, ..writer.totals() },
             drops: self.lab.drops(),
         }
@@ -390,7 +390,7 @@ struct Both {
 }
 
 impl Both {
-    /// Sends the same frames through both, by the common road and each by its own.
+    /// Sends the same frames through both, by the fast path and by the slow one.
     fn send(&mut self, frames: &[Vec<u8>]) {
         // So much later that no error is withheld.
         self.common.lab.now += 10_000_000_000;

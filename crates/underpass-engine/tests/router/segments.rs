@@ -3,7 +3,7 @@
 use super::lab;
 use super::lab::{Lab, frame, ip4, ip6};
 use underpass_engine::buffer::{HEADROOM, Offload, PortId, Segment, SegmentKind};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
 use underpass_packet::checksum::Sum;
@@ -65,7 +65,7 @@ fn parts_that_do_not_fit_are_too_big() {
     for size in [1453, 0] {
         let mut lab = Lab::new();
         let out = send(&mut lab, &six(), size);
-        assert_eq!(lab.writer.dropped(Drop::TooBig), 1);
+        assert_eq!(lab.writer.dropped(DropReason::TooBig), 1);
         // The error has a checksum of its own.
         assert_eq!((out.len(), out[0].0[54], out[0].1), (1, 2, None));
         lab.assert_accounted();

@@ -1,4 +1,4 @@
-//! Qdiscs on the road of packets.
+//! Qdiscs on the path of packets.
 
 use super::lab;
 use super::lab::{Lab, frame, ip4, udp};

@@ -1,4 +1,4 @@
-//! Tunnels that come, change and go: what the common road finds at once is what each packet's own road finds by a search.
+//! Tunnels that come, change and go: what the fast path finds at once is what the slow path finds by a search.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -148,7 +148,7 @@ impl Router {
         (counts, self.lab.drops())
     }
 
-    /// Sends them, each by its own road if they are watched.
+    /// Sends them, by the slow path if they are watched.
     fn send(&mut self, frames: &[Vec<u8>], watched: bool) -> Outcome {
         // So much later that no error is withheld.
         self.lab.now += 10_000_000_000;

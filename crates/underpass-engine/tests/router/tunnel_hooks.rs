@@ -5,7 +5,7 @@ use super::lab::{Lab, Watcher, frame};
 use super::pair::{self, Pair, every, inner4, inner6};
 use underpass_engine::buffer::PortId;
 use underpass_engine::counters::{Direction, QueueId, TcCounterId};
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::qos::{Rate, RateConfig};
 use underpass_engine::tables::{
     ANY_PROTOCOL, Classifier, Control, FifoLimit, FilterChain, FilterPriority, Hook, HookId, Link, LinkId,
@@ -102,7 +102,7 @@ fn nothing_changes_what_passes() {
     }
 }
 
-/// A tunnel is off the common road for as long as there is something to ask.
+/// A tunnel is off the fast path for as long as there is something to ask.
 #[test]
 fn the_common_road_is_left_and_taken_again() {
     let mut pair = Pair::of(TunnelKind::Gre, |_| {});
@@ -152,7 +152,7 @@ fn a_tunnel_lets_packets_go_in_their_time() {
         pair.near.writer.remove_qdisc(root);
         pair.near.now = 1_000_000_000;
         assert_eq!(pair.near.send(&[]).len(), 0);
-        assert_eq!(pair.near.writer.dropped(Drop::QdiscPurged), 1);
+        assert_eq!(pair.near.writer.dropped(DropReason::QdiscPurged), 1);
         pair.assert_accounted();
     }
 }
@@ -177,7 +177,7 @@ fn nothing_goes_round_for_ever() {
         for _ in 0..3 {
             pair.near.send(&[frame(ethernet::IPV4, &inner4(400))]);
         }
-        assert!(pair.near.writer.dropped(Drop::MirredLoop) > 0, "{kind:?}: {:?}", pair.near.drops());
+        assert!(pair.near.writer.dropped(DropReason::MirredLoop) > 0, "{kind:?}: {:?}", pair.near.drops());
         pair.assert_accounted();
     }
 }

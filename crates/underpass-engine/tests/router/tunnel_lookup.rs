@@ -6,7 +6,7 @@ use super::lab::{Lab, frame, ip6, udp, v6};
 use super::pair;
 use super::pair::{Pair, REMOTE4, inner4, inner6, outer4};
 use underpass_engine::counters::Direction;
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{
     FouPayload, FouPort, GreFields, Sixrd, Tunnel, TunnelBound, TunnelKind, TunnelMode, TunnelRole,
 };
@@ -56,7 +56,7 @@ fn of_several_tunnels_the_one_that_says_most() {
         lab.writer.remove_tunnel(links[expected].1);
     }
     assert_eq!(took(&mut lab, &packet), None);
-    assert_eq!(lab.writer.dropped(Drop::TunnelUnknown), 1);
+    assert_eq!(lab.writer.dropped(DropReason::TunnelUnknown), 1);
     assert_eq!(took(&mut lab, &keyed), Some(8));
     // A device that is down takes nothing.
     let down = underpass_engine::tables::Link { up: false, ..lab.link(0) };
@@ -197,7 +197,7 @@ fn old_sequence_numbers() {
     // Linux does not hold the first number, 0, against those that come after it.
     let comes: Vec<bool> = [1, 2, 2, 3, 1].iter().map(|n| pair.far(&wires[*n]).is_some()).collect();
     assert_eq!(comes, [true, true, false, true, false]);
-    assert_eq!(pair.far.writer.dropped(Drop::TunnelSequence), 2);
+    assert_eq!(pair.far.writer.dropped(DropReason::TunnelSequence), 2);
     assert_eq!(pair.far.writer.link_count(pair.links[1], Direction::Receive).errors, 2);
 }
 
@@ -218,7 +218,7 @@ fn tunnels_into_themselves() {
             pair::route4(&mut lab, Ipv4Addr::new(10, 50 + n as u8, 0, 0), ids[(n + 1) % ids.len()]);
         }
         assert_eq!(lab.send(&[frame(ethernet::IPV4, &inner4(4))]), []);
-        assert_eq!(lab.writer.dropped(Drop::EncapsulationLoop), 1);
+        assert_eq!(lab.writer.dropped(DropReason::EncapsulationLoop), 1);
         lab.assert_accounted();
     }
 }

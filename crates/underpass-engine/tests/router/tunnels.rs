@@ -8,7 +8,7 @@ use super::pair::{Pair, every, inner4, inner6, outer4};
 use super::tunnel_lookup::fou;
 use underpass_engine::buffer::{HEADROOM, Offload, PortId};
 use underpass_engine::counters::Direction;
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{
     FouPayload, FouPort, GreFields, SourcePort, Tunnel, TunnelKind, TunnelTos, TunnelUdp,
 };
@@ -37,7 +37,7 @@ fn there_and_back() {
     }
 }
 
-/// The common road and the packet's own road do the same, to packets of any length and with any class.
+/// The fast path and the slow path do the same, to packets of any length and with any class.
 #[test]
 fn both_roads_do_the_same() {
     let mut common = 0;
@@ -179,7 +179,7 @@ fn ecn() {
                 comes.map(|ecn| 0xb8 | ecn),
                 "{kind:?} {outside} {inside}"
             );
-            assert_eq!(pair.far.writer.dropped(Drop::TunnelEcn), u64::from(comes.is_none()));
+            assert_eq!(pair.far.writer.dropped(DropReason::TunnelEcn), u64::from(comes.is_none()));
             pair.assert_accounted();
         }
     }

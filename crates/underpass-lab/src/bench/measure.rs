@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{bail, ensure};
 use underpass_engine::buffer::{BURST, Pool, PortId};
 use underpass_engine::counters::Counters;
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Reader, Tables};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::{Burst, Worker};
@@ -165,7 +165,7 @@ impl<const COUNT: bool> Line<COUNT> {
 
     /// Why packets did not come out.
     fn drops(&self) -> String {
-        let reasons = Drop::ALL.iter().filter(|reason| self.counters.dropped(**reason) > 0);
+        let reasons = DropReason::ALL.iter().filter(|reason| self.counters.dropped(**reason) > 0);
         reasons.map(|reason| format!(", {} {}", self.counters.dropped(*reason), reason.name())).collect()
     }
 

@@ -11,7 +11,7 @@
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 
 use super::exts_options;
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, policy};
 use crate::reply::Reply;
 use crate::tc::u32::Key;
@@ -205,16 +205,16 @@ fn word(bytes: &[u8], at: usize) -> [u8; 4] {
     bytes.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>()).copied().unwrap_or_default()
 }
 
-fn invalid() -> Refusal {
-    Refusal::errno(EINVAL)
+fn invalid() -> RequestError {
+    RequestError::errno(EINVAL)
 }
 
-fn unsupported(message: &'static str) -> Refusal {
-    Refusal::new(EOPNOTSUPP, message)
+fn unsupported(message: &'static str) -> RequestError {
+    RequestError::new(EOPNOTSUPP, message)
 }
 
 impl Kind {
-    fn read(kind: u16, flags: u16, data: &[u8], place: u32, count: u32) -> Result<Self, Refusal> {
+    fn read(kind: u16, flags: u16, data: &[u8], place: u32, count: u32) -> Result<Self, RequestError> {
         let simple = flags & 8 != 0;
         let long = |len: usize| if data.len() < len || simple { Err(invalid()) } else { Ok(()) };
         Ok(match kind {
@@ -268,19 +268,19 @@ impl Kind {
                 Self::read_meta(data)?
             }
             // Linux's answer where `em_canid` is not there.
-            7 => return Err(Refusal::errno(ENOENT)),
+            7 => return Err(RequestError::errno(ENOENT)),
             5..=9 => {
                 return Err(unsupported(
                     "Of ematches, cmp, nbyte, u32 and meta are supported by this router",
                 ));
             }
-            _ => return Err(Refusal::errno(ENOENT)),
+            _ => return Err(RequestError::errno(ENOENT)),
         })
     }
 
-    fn read_meta(data: &[u8]) -> Result<Self, Refusal> {
+    fn read_meta(data: &[u8]) -> Result<Self, RequestError> {
         let attributes = crate::Attributes::parse(&META_POLICY, data, 0, crate::Validate::Liberal)
-            .map_err(|refusal| Refusal::errno(refusal.errno))?;
+            .map_err(|refusal| RequestError::errno(refusal.errno))?;
         let header = attributes.get(META_HDR).ok_or_else(invalid)?.value;
         let operand = |at: usize, value: u16| {
             let (kind, shift) = (half(header, at), header.get(at + 2).copied().unwrap_or(0));
@@ -329,7 +329,7 @@ impl Tree {
     ///
     /// # Errors
     /// As Linux's `tcf_em_tree_validate`, which has no texts; `EOPNOTSUPP` with one for kinds that the router lacks.
-    pub fn parse(attribute: &Attribute<'_>) -> Result<Self, Refusal> {
+    pub fn parse(attribute: &Attribute<'_>) -> Result<Self, RequestError> {
         let attributes = exts_options(attribute, &TREE_POLICY)?;
         let (Some(header), Some(list)) = (attributes.get(TREE_HDR), attributes.get(TREE_LIST)) else {
             return Err(invalid());
@@ -395,7 +395,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// What breaks the policy, without texts.
-    pub fn parse(options: &Attribute<'a>) -> Result<Self, Refusal> {
+    pub fn parse(options: &Attribute<'a>) -> Result<Self, RequestError> {
         let attributes = exts_options(options, &POLICY)?;
         Ok(Self {
             class: attributes.get(CLASSID).map(|class| class.u32()),
@@ -409,7 +409,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// As [`Tree::parse`].
-    pub fn tree(&self) -> Result<Tree, Refusal> {
+    pub fn tree(&self) -> Result<Tree, RequestError> {
         self.tree.as_ref().map_or_else(|| Ok(Tree::default()), Tree::parse)
     }
 }

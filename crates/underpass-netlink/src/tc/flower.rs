@@ -11,7 +11,7 @@
 use libc::{EBADMSG, EINVAL, EOPNOTSUPP};
 
 use super::{exts_options, flags_valid};
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -273,15 +273,15 @@ impl Keys {
     ///
     /// # Errors
     /// As Linux's `fl_set_key`; `EOPNOTSUPP` for fields that the router does not compare.
-    pub fn parse(options: &Attribute<'_>) -> Result<Self, Refusal> {
+    pub fn parse(options: &Attribute<'_>) -> Result<Self, RequestError> {
         Self::read(&exts_options(options, &POLICY)?)
     }
 
-    fn read(attributes: &Attributes<'_, MAX>) -> Result<Self, Refusal> {
+    fn read(attributes: &Attributes<'_, MAX>) -> Result<Self, RequestError> {
         for (kind, name) in ABSENT {
             if let Some(attribute) = attributes.get(kind) {
                 let message = format!("{name} of flower is not supported by this router");
-                return Err(Refusal::with_text(EOPNOTSUPP, message).at(attribute.offset));
+                return Err(RequestError::with_text(EOPNOTSUPP, message).at(attribute.offset));
             }
         }
         let mut keys =
@@ -319,11 +319,11 @@ impl Keys {
         keys.take(attributes, if any(&TUNNEL6) { &TUNNEL6 } else { &TUNNEL4 });
         keys.take(attributes, &TUNNEL);
         if let Some(flags) = attributes.get(KEY_FLAGS) {
-            let missing = Refusal::new(EINVAL, "Missing flags mask");
+            let missing = RequestError::new(EINVAL, "Missing flags mask");
             let mask = attributes.get(KEY_FLAGS_MASK).ok_or(missing)?.be32();
             if mask & !3 != 0 {
                 let message = "Of the flags of flower, those of fragments are supported by this router";
-                return Err(Refusal::new(EOPNOTSUPP, message).at(flags.offset));
+                return Err(RequestError::new(EOPNOTSUPP, message).at(flags.offset));
             }
             keys.fragment = (mask != 0).then_some((flags.be32() as u8 & mask as u8, mask as u8));
         }
@@ -374,7 +374,7 @@ impl Keys {
         self.ethertype = half(CVLAN_ETH_TYPE).or(self.ethertype);
     }
 
-    fn read_labels(&mut self, attributes: &Attributes<'_, MAX>) -> Result<(), Refusal> {
+    fn read_labels(&mut self, attributes: &Attributes<'_, MAX>) -> Result<(), RequestError> {
         let plain = [MPLS_TTL, MPLS_BOS, MPLS_TC, MPLS_LABEL].map(|kind| attributes.get(kind));
         let Some(options) = attributes.get(MPLS_OPTS) else {
             if plain.iter().any(Option::is_some) {
@@ -385,7 +385,7 @@ impl Keys {
         if plain.iter().any(Option::is_some) {
             let message = "MPLS label, Traffic Class, Bottom Of Stack and Time To Live must be encapsulated in the \
                            MPLS options attribute";
-            return Err(Refusal::new(EBADMSG, message).at(options.offset));
+            return Err(RequestError::new(EBADMSG, message).at(options.offset));
         }
         const POLICY: [Type; 6] =
             policy(&[(1, Type::U8), (2, Type::U8), (3, Type::U8), (4, Type::U8), (5, Type::U32)]);
@@ -394,7 +394,7 @@ impl Keys {
                 return Err(entry.invalid("Invalid MPLS option type"));
             }
             let entry = entry.parse_nested(&POLICY, Validate::Strict)?;
-            let depth = entry.get(1).ok_or(Refusal::new(EINVAL, "Missing MPLS option \"depth\""))?;
+            let depth = entry.get(1).ok_or(RequestError::new(EINVAL, "Missing MPLS option \"depth\""))?;
             let place = usize::from(depth.u8()).checked_sub(1);
             let slot = place.and_then(|place| self.labels.get_mut(place));
             let slot = slot.ok_or_else(|| depth.invalid("Invalid MPLS depth"))?;
@@ -403,12 +403,12 @@ impl Keys {
         Ok(())
     }
 
-    fn read_ranges(&mut self, attributes: &Attributes<'_, MAX>) -> Result<(), Refusal> {
+    fn read_ranges(&mut self, attributes: &Attributes<'_, MAX>) -> Result<(), RequestError> {
         let range = |least, most, both, order| match (attributes.get(least), attributes.get(most)) {
             (None, None) => Ok(None),
             (Some(least), Some(most)) if most.be16() > least.be16() => Ok(Some((least.be16(), most.be16()))),
             (Some(least), Some(_)) => Err(least.invalid(order)),
-            _ => Err(Refusal::new(EINVAL, both)),
+            _ => Err(RequestError::new(EINVAL, both)),
         };
         let destination = range(
             DST_MIN,
@@ -505,7 +505,7 @@ impl Keys {
 }
 
 /// A label from its TTL, bottom of stack, traffic class and label.
-fn read_label([ttl, bos, tc, label]: [Option<Attribute<'_>>; 4]) -> Result<Label, Refusal> {
+fn read_label([ttl, bos, tc, label]: [Option<Attribute<'_>>; 4]) -> Result<Label, RequestError> {
     if let Some(bos) = bos.filter(|bos| bos.u8() > 1) {
         return Err(bos.invalid("Bottom Of Stack (BOS) must be 0 or 1"));
     }
@@ -549,11 +549,11 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// What breaks the policy, or flags that there are not; without texts.
-    pub fn parse(options: &Attribute<'a>) -> Result<Self, Refusal> {
+    pub fn parse(options: &Attribute<'a>) -> Result<Self, RequestError> {
         let attributes = Box::new(exts_options(options, &POLICY)?);
         let flags = attributes.get(FLAGS).map_or(0, |flags| flags.u32());
         if !flags_valid(flags) {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         Ok(Self {
             class: attributes.get(CLASSID).map(|class| class.u32()),
@@ -568,7 +568,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// As [`Keys::parse`].
-    pub fn keys(&self) -> Result<Keys, Refusal> {
+    pub fn keys(&self) -> Result<Keys, RequestError> {
         Keys::read(&self.attributes)
     }
 }

@@ -5,7 +5,7 @@ use libc::EINVAL;
 use super::TCA_OPTIONS;
 use super::statistics::words;
 use crate::attribute::{Attribute, Type, Validate, policy};
-use crate::{Refusal, Reply};
+use crate::{Reply, RequestError};
 
 const TARGET: u16 = 1;
 const LIMIT: u16 = 2;
@@ -87,21 +87,21 @@ impl FqCodel {
     ///
     /// # Errors
     /// `EINVAL` for a quantum that is too large, and for a number of queues that is none or is changed.
-    pub fn change(&mut self, options: Option<Attribute<'_>>, new: bool) -> Result<(), Refusal> {
+    pub fn change(&mut self, options: Option<Attribute<'_>>, new: bool) -> Result<(), RequestError> {
         let Some(options) = options else { return Ok(()) };
         let options = options.parse_nested(&POLICY, Validate::Liberal)?;
         let number = |kind| options.get(kind).map(|number| number.u32());
         let mut changed = *self;
         if let Some(flows) = number(FLOWS) {
             if !new || !(1..=65536).contains(&flows) {
-                return Err(Refusal::errno(EINVAL));
+                return Err(RequestError::errno(EINVAL));
             }
             changed.flows = flows;
         }
         if let Some(quantum) = number(QUANTUM) {
             changed.quantum = quantum.max(256);
             if changed.quantum > MAX_QUANTUM {
-                return Err(Refusal::new(EINVAL, "Invalid quantum"));
+                return Err(RequestError::new(EINVAL, "Invalid quantum"));
             }
         }
         changed.target = number(TARGET).map_or(changed.target, time);

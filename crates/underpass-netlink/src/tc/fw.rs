@@ -5,7 +5,7 @@
 //! ```
 
 use super::exts_options;
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, policy};
 use crate::reply::Reply;
 
@@ -39,7 +39,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// What breaks the policy, without texts.
-    pub fn parse(options: &Attribute<'a>) -> Result<Self, Refusal> {
+    pub fn parse(options: &Attribute<'a>) -> Result<Self, RequestError> {
         let attributes = exts_options(options, &POLICY)?;
         Ok(Self {
             class: attributes.get(CLASSID).map(|class| class.u32()),

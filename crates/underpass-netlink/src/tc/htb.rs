@@ -6,7 +6,7 @@ use super::rate::{Rate, detect, from_ticks, to_ticks};
 use super::statistics::words;
 use super::{RateSpec, TCA_OPTIONS, word};
 use crate::attribute::{Attribute, Type, Validate, policy};
-use crate::{Refusal, Reply};
+use crate::{Reply, RequestError};
 
 const PARMS: u16 = 1;
 const INIT: u16 = 2;
@@ -55,8 +55,8 @@ impl Htb {
     ///
     /// # Errors
     /// `EINVAL` without them and for another version; `EOPNOTSUPP` for an offload to hardware.
-    pub fn parse(options: Option<Attribute<'_>>) -> Result<Self, Refusal> {
-        let invalid = Refusal::errno(EINVAL);
+    pub fn parse(options: Option<Attribute<'_>>) -> Result<Self, RequestError> {
+        let invalid = RequestError::errno(EINVAL);
         let options = options.ok_or(invalid.clone())?.parse_nested(&POLICY, Validate::Liberal)?;
         let init = options.get(INIT).ok_or(invalid.clone())?.value;
         if word(init, 0) != VERSION {
@@ -64,7 +64,7 @@ impl Htb {
         }
         if options.get(OFFLOAD).is_some() {
             let text = "hw-tc-offload ethtool feature flag must be on";
-            return Err(Refusal::new(EOPNOTSUPP, text));
+            return Err(RequestError::new(EOPNOTSUPP, text));
         }
         Ok(Self {
             rate_to_quantum: word(init, 4).max(1),
@@ -104,8 +104,8 @@ impl HtbClass {
     ///
     /// # Errors
     /// `EINVAL` without them, and for a rate or ceiling of 0.
-    pub fn parse(options: Option<Attribute<'_>>) -> Result<Self, Refusal> {
-        let invalid = Refusal::errno(EINVAL);
+    pub fn parse(options: Option<Attribute<'_>>) -> Result<Self, RequestError> {
+        let invalid = RequestError::errno(EINVAL);
         let options = options.ok_or(invalid.clone())?.parse_nested(&POLICY, Validate::Liberal)?;
         let parameters = options.get(PARMS).ok_or(invalid.clone())?.value;
         let (rate, ceil) = (super::rate::spec(parameters, 0), super::rate::spec(parameters, RateSpec::LEN));

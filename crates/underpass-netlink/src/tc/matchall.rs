@@ -7,7 +7,7 @@
 use libc::EINVAL;
 
 use super::{exts_options, flags_valid};
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, policy};
 use crate::reply::Reply;
 
@@ -36,11 +36,11 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// As Linux's `mall_change`, without texts.
-    pub fn parse(options: &Attribute<'a>) -> Result<Self, Refusal> {
+    pub fn parse(options: &Attribute<'a>) -> Result<Self, RequestError> {
         let attributes = exts_options(options, &POLICY)?;
         let flags = attributes.get(FLAGS).map_or(0, |flags| flags.u32());
         if !flags_valid(flags) {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         let class = attributes.get(CLASSID).map(|class| class.u32());
         Ok(Self { class, flags, actions: attributes.get(ACT) })

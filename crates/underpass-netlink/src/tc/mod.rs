@@ -23,7 +23,7 @@ pub mod statistics;
 pub mod tbf;
 pub mod u32;
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -237,8 +237,8 @@ const fn flags_valid(flags: u32) -> bool {
 fn exts_options<'a, const N: usize>(
     options: &Attribute<'a>,
     policy: &[Type; N],
-) -> Result<Attributes<'a, N>, Refusal> {
-    options.parse_nested(policy, Validate::Liberal).map_err(|refusal| Refusal::errno(refusal.errno))
+) -> Result<Attributes<'a, N>, RequestError> {
+    options.parse_nested(policy, Validate::Liberal).map_err(|refusal| RequestError::errno(refusal.errno))
 }
 
 #[cfg(test)]

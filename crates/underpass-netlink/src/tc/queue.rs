@@ -5,15 +5,15 @@ use libc::EINVAL;
 
 use super::{TCA_OPTIONS, word};
 use crate::attribute::Attribute;
-use crate::{Refusal, Reply};
+use crate::{Reply, RequestError};
 
 /// Reads the limit of a `pfifo` (packets) or `bfifo` (bytes); `None` if the request has none.
 ///
 /// # Errors
 /// `EINVAL` if it is too short.
-pub fn parse_limit(options: Option<Attribute<'_>>) -> Result<Option<u32>, Refusal> {
+pub fn parse_limit(options: Option<Attribute<'_>>) -> Result<Option<u32>, RequestError> {
     match options {
-        Some(options) if options.value.len() < 4 => Err(Refusal::errno(EINVAL)),
+        Some(options) if options.value.len() < 4 => Err(RequestError::errno(EINVAL)),
         options => Ok(options.map(|options| options.u32())),
     }
 }
@@ -45,8 +45,8 @@ impl Prio {
     ///
     /// # Errors
     /// `EINVAL` without them, for too few or too many bands, and for a band that there is not.
-    pub fn parse(options: Option<Attribute<'_>>) -> Result<Self, Refusal> {
-        let invalid = Refusal::errno(EINVAL);
+    pub fn parse(options: Option<Attribute<'_>>) -> Result<Self, RequestError> {
+        let invalid = RequestError::errno(EINVAL);
         let options = options.ok_or(invalid.clone())?.value;
         let map = options.get(4..).and_then(|map| map.first_chunk()).ok_or(invalid.clone())?;
         let prio = Self { bands: word(options, 0), map: *map };

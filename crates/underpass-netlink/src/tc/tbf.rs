@@ -6,7 +6,7 @@ use super::rate::{Rate, detect, from_ticks, spec, to_ticks};
 use super::statistics::words;
 use super::{RateSpec, TCA_OPTIONS, word};
 use crate::attribute::{Attribute, Type, Validate, policy};
-use crate::{Refusal, Reply};
+use crate::{Reply, RequestError};
 
 const PARMS: u16 = 1;
 const RTAB: u16 = 2;
@@ -57,13 +57,13 @@ impl Tbf {
         options: Option<Attribute<'_>>,
         time: impl Fn(&Rate, u32) -> u64,
         length: impl Fn(&Rate, u64) -> u64,
-    ) -> Result<Self, Refusal> {
-        let invalid = Refusal::errno(EINVAL);
+    ) -> Result<Self, RequestError> {
+        let invalid = RequestError::errno(EINVAL);
         let options = options.ok_or(invalid.clone())?;
         // Linux has no text for what its policy refuses here.
         let options = options
             .parse_nested(&POLICY, Validate::Liberal)
-            .map_err(|refusal| Refusal::errno(refusal.errno))?;
+            .map_err(|refusal| RequestError::errno(refusal.errno))?;
         let parameters = options.get(PARMS).ok_or(invalid.clone())?.value;
         let rate = detect(spec(parameters, 0), options.get(RTAB));
         let peak = detect(spec(parameters, RateSpec::LEN), options.get(PTAB));

@@ -9,7 +9,7 @@
 
 use libc::EINVAL;
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -96,9 +96,9 @@ pub struct Selector {
 }
 
 impl Selector {
-    fn read(bytes: &[u8]) -> Result<Self, Refusal> {
-        let (Some(head), refused) = (bytes.first_chunk::<SEL_LEN>(), Refusal::errno(EINVAL)) else {
-            return Err(Refusal::errno(EINVAL));
+    fn read(bytes: &[u8]) -> Result<Self, RequestError> {
+        let (Some(head), refused) = (bytes.first_chunk::<SEL_LEN>(), RequestError::errno(EINVAL)) else {
+            return Err(RequestError::errno(EINVAL));
         };
         let &[flags, shift, count, _, a, b, c, d, e, f, g, h, i, j, k, l] = head;
         let keys = bytes.get(SEL_LEN..SEL_LEN + usize::from(count) * KEY_LEN).ok_or(refused)?;
@@ -109,7 +109,7 @@ impl Selector {
             Key { mask: word(0), value: word(1), offset: number(2), offset_mask: number(3) }
         });
         if shift >= 16 {
-            return Err(Refusal::new(EINVAL, "cls_u32: offshift must be less than 16"));
+            return Err(RequestError::new(EINVAL, "cls_u32: offshift must be less than 16"));
         }
         Ok(Self {
             flags,
@@ -170,12 +170,12 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// As Linux's `u32_change` before it looks at the filter there is.
-    pub fn parse(options: &Attribute<'a>) -> Result<Self, Refusal> {
+    pub fn parse(options: &Attribute<'a>) -> Result<Self, RequestError> {
         let attributes = options.parse_nested(&POLICY, Validate::Liberal)?;
         let word = |kind| attributes.get(kind).map(|attribute: Attribute<'_>| attribute.u32());
         let flags = word(FLAGS).unwrap_or(0);
         if !super::flags_valid(flags) {
-            return Err(Refusal::new(EINVAL, "cls_u32: Invalid filter flags"));
+            return Err(RequestError::new(EINVAL, "cls_u32: Invalid filter flags"));
         }
         let mark = attributes.get(MARK).map(|mark| (mark.u32(), (mark.u64() >> 32) as u32));
         #[cfg(target_endian = "big")]
@@ -199,8 +199,8 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// `EINVAL` if it does not say, or not soundly.
-    pub fn selector(&self) -> Result<Selector, Refusal> {
-        let selector = self.selector.ok_or(Refusal::new(EINVAL, "cls_u32: Selector not specified"))?;
+    pub fn selector(&self) -> Result<Selector, RequestError> {
+        let selector = self.selector.ok_or(RequestError::new(EINVAL, "cls_u32: Selector not specified"))?;
         Selector::read(selector.value)
     }
 }

@@ -130,8 +130,8 @@ const POLICIES: [[Type; ATTRIBUTES]; 4] = [iptun(false), iptun(true), gre(false)
 type Data<'a> = Attributes<'a, ATTRIBUTES>;
 
 /// `EOPNOTSUPP` at an attribute.
-fn unsupported(attribute: &Attribute<'_>, text: &'static str) -> Refusal {
-    Refusal::new(EOPNOTSUPP, text).at(attribute.offset)
+fn unsupported(attribute: &Attribute<'_>, text: &'static str) -> RequestError {
+    RequestError::new(EOPNOTSUPP, text).at(attribute.offset)
 }
 
 /// Reads `IFLA_INFO_DATA`; without it a device is [`Tunnel::new`].
@@ -139,7 +139,7 @@ fn unsupported(attribute: &Attribute<'_>, text: &'static str) -> Refusal {
 /// # Errors
 /// As Linux's policies, `validate` and parsing functions of the kind; `EOPNOTSUPP` with a text for what the router does
 /// not have: ISATAP, Mobile IPv6.
-pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, Refusal> {
+pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, RequestError> {
     let mut tunnel = Tunnel::new(kind);
     if kind == Kind::BareUdp {
         let bare = Some(BareUdp::parse(data)?);
@@ -178,7 +178,7 @@ pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, Refu
         let protocol = byte(IPTUN_PROTO);
         tunnel.protocol = protocol.unwrap_or(tunnel.protocol);
         if protocol.is_some_and(|protocol| !kind.carries(protocol)) {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
     }
     if kind.ipv6() {
@@ -195,7 +195,7 @@ pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, Refu
     if kind.gre() {
         let ignore_df = byte(GRE_IGNORE_DF);
         if ignore_df.unwrap_or(0) != 0 && tunnel.pmtudisc {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         tunnel.ignore_df = ignore_df.unwrap_or(0) != 0;
     }
@@ -209,21 +209,21 @@ pub fn parse(kind: Kind, data: Option<&Attribute<'_>>) -> Result<Described, Refu
 }
 
 /// Keys and flags. Linux: `ipgre_tunnel_validate`, `ipgre_netlink_parms` and those of IPv6.
-fn gre_parameters(tunnel: &mut Tunnel, data: &Data<'_>, encap: Option<Encap>) -> Result<(), Refusal> {
+fn gre_parameters(tunnel: &mut Tunnel, data: &Data<'_>, encap: Option<Encap>) -> Result<(), RequestError> {
     let flags = |number: u16| data.get(number).map_or(0, |flags| flags.be16());
     let key = |number: u16| data.get(number).map_or(0, |key| key.be32());
     (tunnel.input_flags, tunnel.output_flags) = (flags(GRE_IFLAGS), flags(GRE_OFLAGS));
     (tunnel.input_key, tunnel.output_key) = (key(GRE_IKEY), key(GRE_OKEY));
     if (tunnel.input_flags | tunnel.output_flags) & GRE_REFUSED != 0 {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     // Linux accepts a remote address that is none on a layer-3 device only.
     if tunnel.kind.ethernet() && data.get(GRE.remote).is_some() && tunnel.remote.is_unspecified() {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     let encapsulated = encap.is_some_and(|encap| encap.kind != 0);
     if !tunnel.kind.ipv6() && tunnel.external && encapsulated {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     Ok(())
 }
@@ -257,10 +257,10 @@ fn six_rd(data: &Data<'_>) -> Option<SixRd> {
 ///
 /// # Errors
 /// `EINVAL` for another length, `EADDRNOTAVAIL` for the address of no station.
-pub fn check_ethernet(address: &Attribute<'_>) -> Result<[u8; 6], Refusal> {
-    let mac = <[u8; 6]>::try_from(address.value).map_err(|_| Refusal::errno(EINVAL))?;
+pub fn check_ethernet(address: &Attribute<'_>) -> Result<[u8; 6], RequestError> {
+    let mac = <[u8; 6]>::try_from(address.value).map_err(|_| RequestError::errno(EINVAL))?;
     if mac[0] & 1 != 0 || mac == [0; 6] {
-        return Err(Refusal::errno(EADDRNOTAVAIL));
+        return Err(RequestError::errno(EADDRNOTAVAIL));
     }
     Ok(mac)
 }

@@ -6,7 +6,7 @@
 
 use libc::{EINVAL, EOPNOTSUPP};
 
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -47,14 +47,14 @@ impl BareUdp {
     ///
     /// # Errors
     /// `EINVAL` without a port or an EtherType; `EOPNOTSUPP` for a port of any number.
-    pub fn parse(data: Option<&Attribute<'_>>) -> Result<Self, Refusal> {
-        let missing = Refusal::new(EINVAL, "Not enough attributes provided to perform the operation");
+    pub fn parse(data: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
+        let missing = RequestError::new(EINVAL, "Not enough attributes provided to perform the operation");
         let data = data.ok_or(missing)?.parse_nested(&POLICY, Validate::Liberal)?;
-        let port = data.get(PORT).ok_or(Refusal::new(EINVAL, "port not specified"))?;
-        let ethertype = data.get(ETHERTYPE).ok_or(Refusal::new(EINVAL, "ethertype not specified"))?;
+        let port = data.get(PORT).ok_or(RequestError::new(EINVAL, "port not specified"))?;
+        let ethertype = data.get(ETHERTYPE).ok_or(RequestError::new(EINVAL, "ethertype not specified"))?;
         if port.be16() == 0 {
             let text = "a port of any number is not supported by this router";
-            return Err(Refusal::new(EOPNOTSUPP, text).at(port.offset));
+            return Err(RequestError::new(EOPNOTSUPP, text).at(port.offset));
         }
         Ok(Self {
             port: port.be16(),
@@ -68,11 +68,11 @@ impl BareUdp {
     ///
     /// # Errors
     /// `EINVAL` if it may not and is to.
-    pub fn check(&self) -> Result<(), Refusal> {
+    pub fn check(&self) -> Result<(), RequestError> {
         if self.multiproto && !matches!(self.ethertype, IPV4 | MPLS) {
             let text =
                 "Cannot set multiproto mode for this ethertype (only IPv4 and unicast MPLS are supported)";
-            return Err(Refusal::new(EINVAL, text));
+            return Err(RequestError::new(EINVAL, text));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use underpass_engine::counters::Counters;
-use underpass_engine::drops::Drop;
+use underpass_engine::drops::DropReason;
 
 /// One capture that was read or written.
 #[derive(Serialize, Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Summary {
     /// The sum of what a worker counted and what its ports saw.
     pub fn new(received: Vec<Capture>, sent: Vec<Capture>, counters: &Counters) -> Self {
         let totals = counters.totals();
-        let dropped = Drop::ALL
+        let dropped = DropReason::ALL
             .iter()
             .map(|reason| Dropped { reason: reason.name(), packets: counters.dropped(*reason) })
             .filter(|dropped| dropped.packets > 0)
@@ -113,7 +113,7 @@ impl Display for Summary {
         writeln!(f, "dropped  {}", self.dropped.iter().map(|dropped| dropped.packets).sum::<u64>())?;
         for Dropped { reason, packets } in &self.dropped {
             write!(f, "    {packets:>8}  {reason}")?;
-            if *reason == Drop::OtherHost.name() {
+            if *reason == DropReason::OtherHost.name() {
                 write!(f, ": for another MAC address than the port's, see --port NAME,mac=…")?;
             }
             writeln!(f)?;

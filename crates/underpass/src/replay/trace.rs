@@ -1,10 +1,10 @@
-//! `--trace`: each packet's road, a line a step.
+//! `--trace`: each packet's path, a line a step.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use underpass_daemon::road::{self, LinkName, Names};
+use underpass_daemon::packet_path::{self, LinkName, Names};
 use underpass_engine::buffer::Packet;
 use underpass_engine::tables::{Reader, Tables};
 use underpass_engine::trace::{Event, Trace};
@@ -48,10 +48,10 @@ impl<W: Write> Printer<W> {
 
 impl<W: Write> Trace for Printer<W> {
     fn step(&mut self, event: Event, packet: &Packet) {
-        let shown = road::packet(&event, packet);
+        let shown = packet_path::packet(&event, packet);
         let guard = self.reader.enter();
         let names = Names { tables: &self.tables, guard: &guard, names: &self.names };
-        let line = road::line(&event, &shown, &names);
+        let line = packet_path::line(&event, &shown, &names);
         self.line(format_args!("  {line}"));
         // What only this printer has looked at must not keep memory from being freed.
         self.reader.idle();

@@ -12,7 +12,7 @@ use nix::{
     unistd::Pid,
 };
 use underpass_daemon::{
-    live::trace::Road,
+    live::trace::PacketPath,
     testbed::{self, Namespace, Router},
 };
 
@@ -86,13 +86,13 @@ impl Client {
     }
 }
 
-fn roads(printed: &str) -> Vec<Road> {
+fn packet_paths(printed: &str) -> Vec<PacketPath> {
     printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
-fn roads_of_packets_that_match() {
-    let Some(_turn) = net::turn("roads_of_packets_that_match") else { return };
+fn paths_of_packets_that_match() {
+    let Some(_turn) = net::turn("paths_of_packets_that_match") else { return };
     let line = Line::new("2");
     let client = line.follow(&["icmp[icmptype]", "==", "icmp-echo"]);
     line.ping("-c 2 -i 0.1 10.0.2.2");
@@ -100,25 +100,32 @@ fn roads_of_packets_that_match() {
     assert_eq!((said.as_str(), status), ("2 packets followed, 0 more matched\n", Some(0)), "{printed}");
     let steps: Vec<&str> = printed.lines().collect();
     assert_eq!(steps.len(), 10, "{printed}");
-    for road in steps.chunks(5) {
-        assert!(road[0].starts_with("packet ") && road[0].contains(", worker "), "{printed}");
+    for packet_path in steps.chunks(5) {
+        assert!(packet_path[0].starts_with("packet ") && packet_path[0].contains(", worker "), "{printed}");
         assert!(
-            road[1].contains("  in by v1: Ethernet ") && road[1].contains("IPv4 10.0.1.2 > 10.0.2.2 ttl 64")
+            packet_path[1].contains("  in by v1: Ethernet ")
+                && packet_path[1].contains("IPv4 10.0.1.2 > 10.0.2.2 ttl 64")
         );
-        assert!(road[2].starts_with("  look up 10.0.2.2 → to dev v2 lladdr "), "{printed}");
-        assert!(road[3].starts_with("  to dev v2 lladdr "), "{printed}");
-        assert!(road[4].contains("  out by v2: Ethernet ") && road[4].contains("ttl 63 / ICMP type 8"));
+        assert!(packet_path[2].starts_with("  look up 10.0.2.2 → to dev v2 lladdr "), "{printed}");
+        assert!(packet_path[3].starts_with("  to dev v2 lladdr "), "{printed}");
+        assert!(
+            packet_path[4].contains("  out by v2: Ethernet ")
+                && packet_path[4].contains("ttl 63 / ICMP type 8")
+        );
     }
 
     // Only what comes in by the one port, until there are enough.
     let client = line.follow(&["--json", "--count", "3", "--port", "v2", "icmp"]);
     line.ping("-c 4 -i 0.1 10.0.2.2");
     let (printed, _, status) = client.end();
-    let seen = roads(&printed);
+    let seen = packet_paths(&printed);
     assert_eq!((seen.len(), status), (3, Some(0)));
-    for (road, number) in seen.iter().zip(1..) {
-        assert_eq!((road.packet, road.port.as_str(), &road.sent[..]), (number, "v2", &["v1".to_owned()][..]));
-        assert!(road.dropped.is_empty() && road.ended && !road.delivered);
+    for (packet_path, number) in seen.iter().zip(1..) {
+        assert_eq!(
+            (packet_path.packet, packet_path.port.as_str(), &packet_path.sent[..]),
+            (number, "v2", &["v1".to_owned()][..])
+        );
+        assert!(packet_path.dropped.is_empty() && packet_path.ended && !packet_path.delivered);
     }
     line.router.stop().unwrap();
 }
@@ -133,7 +140,7 @@ fn whatever_becomes_of_them() {
         line.ping(arguments);
     }
     let (printed, _, _) = client.interrupt();
-    let reasons: Vec<_> = roads(&printed).into_iter().map(|road| road.dropped).collect();
+    let reasons: Vec<_> = packet_paths(&printed).into_iter().map(|packet_path| packet_path.dropped).collect();
     assert_eq!(reasons, [["no-route"], ["hop-limit-exceeded"]]);
 
     line.space.run("ip link set v2 mtu 600").unwrap();
@@ -145,13 +152,13 @@ fn whatever_becomes_of_them() {
     let client = line.follow(&["--json", "--write", "/dev/null", "src", "host", "10.0.1.2"]);
     line.ping("-c 1 -M dont -s 1400 10.0.2.2");
     let (printed, _, _) = client.interrupt();
-    let [road] = &roads(&printed)[..] else { panic!("{printed}") };
-    let count = |step: &str| road.steps.iter().filter(|known| known.step == step).count();
-    assert!(road.ended && road.sent == ["v2", "v2", "v2"], "{road:?}");
-    assert_eq!((count("fragmented"), count("queued"), count("dequeued")), (1, 3, 3), "{road:?}");
+    let [packet_path] = &packet_paths(&printed)[..] else { panic!("{printed}") };
+    let count = |step: &str| packet_path.steps.iter().filter(|known| known.step == step).count();
+    assert!(packet_path.ended && packet_path.sent == ["v2", "v2", "v2"], "{packet_path:?}");
+    assert_eq!((count("fragmented"), count("queued"), count("dequeued")), (1, 3, 3), "{packet_path:?}");
     // Three fragments of 12 ms each, and a bucket that holds one.
-    let last = road.steps.last().unwrap();
-    assert!(last.step == "dequeued" && last.after > 10_000_000, "{road:?}");
+    let last = packet_path.steps.last().unwrap();
+    assert!(last.step == "dequeued" && last.after > 10_000_000, "{packet_path:?}");
     line.router.stop().unwrap();
 }
 
@@ -207,7 +214,7 @@ fn who_follows_may_go_at_any_time() {
     let client = line.follow(&["--json", "--rate", "1", "icmp", "and", "dst", "10.0.2.2"]);
     let sent = net::pings(&line.hosts[0], "10.0.2.2", 20).unwrap();
     let (printed, said, _) = client.interrupt();
-    let followed = roads(&printed).len();
+    let followed = packet_paths(&printed).len();
     assert!(followed < sent, "{followed} followed");
     assert!(said.ends_with(&format!("followed, {} more matched\n", sent - followed)), "{said}");
 

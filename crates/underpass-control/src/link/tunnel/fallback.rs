@@ -2,7 +2,7 @@
 //! no other tunnel of their kind. In Linux the module of a kind makes them when it is loaded: `ip_tunnel_init_net`,
 //! `sit_init_net`, `ip6_tnl_init_net`, `ip6gre_init_net`.
 
-use underpass_netlink::Refusal;
+use underpass_netlink::RequestError;
 use underpass_netlink::tunnel::{self, Encap, Kind, SixRd};
 
 use super::{Tunnel, first_flags};
@@ -93,7 +93,7 @@ impl Router {
         kind.is_some()
     }
 
-    fn make_fallback(&mut self, kind: Kind, name: &str) -> Result<(), Refusal> {
+    fn make_fallback(&mut self, kind: Kind, name: &str) -> Result<(), RequestError> {
         let tunnel = device(kind);
         let mac = |index: u32| if kind.ethernet() { [0; 6] } else { Self::own_mac(index) };
         let index = if self.live.is_some() { 0 } else { self.links.free_index() };

@@ -4,19 +4,19 @@ use std::net::IpAddr;
 
 use libc::{EBUSY, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, IFF_BROADCAST, IFF_POINTOPOINT};
 use underpass_netlink::tunnel::{self, BareUdp, Described, Kind};
-use underpass_netlink::{Attribute, Refusal};
+use underpass_netlink::{Attribute, RequestError};
 
 use super::{Tunnel, first_flags};
 use crate::Router;
 use crate::link::{Link, LinkKind};
 
 /// What Linux does and the router does not.
-fn check(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Refusal> {
+fn check(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), RequestError> {
     if parameters.link != 0 && router.links.get(parameters.link).is_none() {
-        return Err(Refusal::errno(ENODEV));
+        return Err(RequestError::errno(ENODEV));
     }
     if parameters.mark != 0 {
-        return Err(Refusal::new(EOPNOTSUPP, "fwmark of a tunnel is not supported by this router"));
+        return Err(RequestError::new(EOPNOTSUPP, "fwmark of a tunnel is not supported by this router"));
     }
     Ok(())
 }
@@ -31,7 +31,7 @@ pub(in crate::link) fn create(
     kind: Kind,
     data: Option<&Attribute<'_>>,
     mtu: Option<u32>,
-) -> Result<Link, Refusal> {
+) -> Result<Link, RequestError> {
     let described = tunnel::parse(kind, data)?;
     let made = build(router, &described)?;
     link.flags = first_flags(&made.parameters) as u32;
@@ -60,7 +60,7 @@ pub(in crate::link) fn create(
     Ok(link)
 }
 
-fn build(router: &Router, described: &Described) -> Result<Tunnel, Refusal> {
+fn build(router: &Router, described: &Described) -> Result<Tunnel, RequestError> {
     let parameters = described.tunnel;
     let encap = described.encap.unwrap_or_default();
     let length = encap.length()?;
@@ -75,7 +75,7 @@ fn build(router: &Router, described: &Described) -> Result<Tunnel, Refusal> {
         && parameters.remote.is_multicast()
         && parameters.local.is_unspecified()
     {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     let six_rd = described.six_rd.unwrap_or_default();
     let max_mtu = if parameters.kind == Kind::Sit { super::MOST6 - 20 } else { 0 };
@@ -83,10 +83,10 @@ fn build(router: &Router, described: &Described) -> Result<Tunnel, Refusal> {
 }
 
 /// Linux: `bareudp_configure`.
-fn build_bare(router: &Router, described: &Described, bare: &BareUdp) -> Result<Tunnel, Refusal> {
+fn build_bare(router: &Router, described: &Described, bare: &BareUdp) -> Result<Tunnel, RequestError> {
     let mut others = router.links.iter().filter_map(|link| link.tunnel.as_ref()?.parameters.bare);
     if others.any(|other| other.port == bare.port) {
-        return Err(Refusal::new(EBUSY, "Another bareudp device using the same port already exists"));
+        return Err(RequestError::new(EBUSY, "Another bareudp device using the same port already exists"));
     }
     bare.check()?;
     Ok(Tunnel {
@@ -98,7 +98,7 @@ fn build_bare(router: &Router, described: &Described, bare: &BareUdp) -> Result<
     })
 }
 
-fn build6(router: &Router, described: &Described, encap_length: u32) -> Result<Tunnel, Refusal> {
+fn build6(router: &Router, described: &Described, encap_length: u32) -> Result<Tunnel, RequestError> {
     let parameters = described.tunnel;
     exclusive(router, &parameters)?;
     let encap = described.encap.unwrap_or_default();
@@ -107,14 +107,14 @@ fn build6(router: &Router, described: &Described, encap_length: u32) -> Result<T
 }
 
 /// There is none with the same ends, or no other with external metadata.
-fn exclusive(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Refusal> {
+fn exclusive(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), RequestError> {
     let taken = if parameters.external {
         let mut tunnels = router.links.iter().filter_map(|link| link.tunnel.as_ref());
         tunnels.any(|tunnel| tunnel.excludes_external(parameters.kind))
     } else {
         router.same_tunnel(parameters).is_some() || router.is_making(parameters)
     };
-    if taken { Err(Refusal::errno(EEXIST)) } else { Ok(()) }
+    if taken { Err(RequestError::errno(EEXIST)) } else { Ok(()) }
 }
 
 /// Makes flags and MTU those that the ends ask for. `mtu`: the MTU too.
@@ -147,16 +147,16 @@ pub(in crate::link) fn change(
     kind: Option<&str>,
     data: &Attribute<'_>,
     mtu: bool,
-) -> Result<Link, Refusal> {
+) -> Result<Link, RequestError> {
     let wanted = kind.and_then(Kind::named);
     let Some(old) = link.tunnel.as_ref().filter(|old| wanted == Some(old.parameters.kind)) else {
-        return Err(Refusal::errno(EOPNOTSUPP));
+        return Err(RequestError::errno(EOPNOTSUPP));
     };
     if old.parameters.bare.is_some() {
-        return Err(Refusal::errno(EOPNOTSUPP));
+        return Err(RequestError::errno(EOPNOTSUPP));
     }
     if old.fallback {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     let described = tunnel::parse(old.parameters.kind, Some(data))?;
     let mut new = old.clone();
@@ -170,7 +170,7 @@ pub(in crate::link) fn change(
     six_rd.check()?;
     check_ends(link, old, &parameters)?;
     if router.same_tunnel(&parameters).is_some_and(|other| other.index != link.index) {
-        return Err(Refusal::errno(EEXIST));
+        return Err(RequestError::errno(EEXIST));
     }
     let moved = (old.parameters.link, old.parameters.mark) != (parameters.link, parameters.mark);
     // What a device does not take over from a request.
@@ -203,8 +203,8 @@ pub(in crate::link) fn change(
 }
 
 /// Whether a device can get these ends, being to one point, to many or to none.
-fn check_ends(link: &Link, old: &Tunnel, parameters: &tunnel::Tunnel) -> Result<(), Refusal> {
-    let invalid = Refusal::errno(EINVAL);
+fn check_ends(link: &Link, old: &Tunnel, parameters: &tunnel::Tunnel) -> Result<(), RequestError> {
+    let invalid = RequestError::errno(EINVAL);
     let has = |flag: i32| link.flags & flag as u32 != 0;
     let (to_point, broadcast) = (has(IFF_POINTOPOINT), has(IFF_BROADCAST));
     let named = !parameters.remote.is_unspecified();

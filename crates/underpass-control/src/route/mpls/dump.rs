@@ -1,7 +1,7 @@
 //! Label routes as messages. Linux: `mpls_dump_routes`, `mpls_dump_route`.
 
 use underpass_netlink::mpls::{stack, via};
-use underpass_netlink::{Refusal, Reply, Type, Validate, policy};
+use underpass_netlink::{Reply, RequestError, Type, Validate, policy};
 
 use super::super::config::{
     ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_MULTIPATH, RTA_NH_ID, RTA_OIF, RTA_VIA, RTMSG, RTNH_F_DEAD,
@@ -28,7 +28,7 @@ pub(crate) struct LabelDump {
 }
 
 /// Starts a dump of the label routes.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (mut oif, mut protocol) = (0, 0);
     // Only a strict client's filters are looked at.
     if request.strict {
@@ -47,7 +47,7 @@ impl LabelDump {
 }
 
 impl Dump for LabelDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let labels = &router.routes.labels;
         while (self.next as usize) < labels.routes.len() {
             let label = self.next;
@@ -148,7 +148,7 @@ impl Router {
     }
 
     /// Tells those who listen of a change of a label's route.
-    pub(super) fn tell_label(&mut self, cause: Cause, kind: u16, flags: u16, label: u32) {
+    pub(super) fn notify_label(&mut self, cause: Cause, kind: u16, flags: u16, label: u32) {
         if !self.events.heard(cause, GROUP) {
             return;
         }

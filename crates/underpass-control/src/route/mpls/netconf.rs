@@ -1,7 +1,7 @@
 //! `RTM_GETNETCONF` of MPLS: which links take labels. Linux: `mpls_netconf_get_devconf`.
 
 use libc::EINVAL;
-use underpass_netlink::{Refusal, Replies, Reply, Type, Validate, policy};
+use underpass_netlink::{Replies, Reply, RequestError, Type, Validate, policy};
 
 use super::AF_MPLS;
 use crate::dump::{Chunk, Dump, More};
@@ -22,15 +22,19 @@ fn write(reply: &mut Reply<'_>, router: &Router, link: u32) {
 }
 
 /// Answers a question about one link.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let (_, attributes) = request.parse::<HEADER, 9>(&POLICY, request.validate())?;
     let strict = request.validate() == Validate::Strict;
     if strict && attributes.iter().any(|attribute| attribute.kind != NETCONFA_IFINDEX) {
         let message = "mpls_router: Unsupported attribute in netconf get request";
-        return Err(Refusal::new(EINVAL, message));
+        return Err(RequestError::new(EINVAL, message));
     }
-    let index = attributes.get(NETCONFA_IFINDEX).ok_or(Refusal::errno(EINVAL))?.u32();
-    router.links.get(index).ok_or(Refusal::errno(EINVAL))?;
+    let index = attributes.get(NETCONFA_IFINDEX).ok_or(RequestError::errno(EINVAL))?.u32();
+    router.links.get(index).ok_or(RequestError::errno(EINVAL))?;
     replies.message(RTM_NEWNETCONF, 0, request.reply_to(), |reply| write(reply, router, index))?;
     Ok(Outcome::Done)
 }
@@ -38,16 +42,16 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
 struct InputDump(u32);
 
 /// Starts a dump of all links.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     if request.strict && request.message.body().len() > HEADER_PADDED {
         let message = "mpls_router: Invalid data after header in netconf dump request";
-        return Err(Refusal::new(EINVAL, message));
+        return Err(RequestError::new(EINVAL, message));
     }
     Ok(Outcome::Dump(Box::new(InputDump(0))))
 }
 
 /// Writes what is told of the link after `last`, which it then is.
-pub(crate) fn dump_next(router: &Router, last: &mut u32, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+pub(crate) fn dump_next(router: &Router, last: &mut u32, out: &mut Chunk<'_>) -> Result<More, RequestError> {
     let Some(link) = router.links.after(*last) else { return Ok(More::No) };
     *last = link.index;
     out.message(RTM_NEWNETCONF, |reply| write(reply, router, link.index))?;
@@ -55,7 +59,7 @@ pub(crate) fn dump_next(router: &Router, last: &mut u32, out: &mut Chunk<'_>) ->
 }
 
 impl Dump for InputDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         dump_next(router, &mut self.0, out)
     }
 
@@ -66,7 +70,7 @@ impl Dump for InputDump {
 
 impl Router {
     /// Tells those who listen that a link takes labels now, or no longer.
-    pub(super) fn tell_label_input(&mut self, link: u32) {
+    pub(super) fn notify_label_input(&mut self, link: u32) {
         let mut events = std::mem::take(&mut self.events);
         events.notify(Cause::default(), GROUP, RTM_NEWNETCONF, 0, |reply| write(reply, self, link));
         self.events = events;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libc::EINVAL;
 use underpass_engine::tables::MAX_LABEL_WAYS;
 use underpass_netlink::mpls::Via;
-use underpass_netlink::{Encap, Refusal};
+use underpass_netlink::{Encap, RequestError};
 
 use super::super::info::Hop;
 use super::super::nexthop::{Kind, Object};
@@ -14,8 +14,8 @@ use super::{Entry, OWN_LABELS, Spec, Stacks, Way};
 use crate::Router;
 use crate::events::Cause;
 
-const fn refuse(message: &'static str) -> Refusal {
-    Refusal::new(EINVAL, message)
+const fn refuse(message: &'static str) -> RequestError {
+    RequestError::new(EINVAL, message)
 }
 
 /// What ways put on by themselves, as the routes of no object have it.
@@ -34,14 +34,14 @@ fn way(hop: &Hop) -> Way {
 
 impl Router {
     /// The ways of an object as those of a label.
-    pub(super) fn label_ways(&self, object: u32) -> Result<Vec<Way>, Refusal> {
+    pub(super) fn label_ways(&self, object: u32) -> Result<Vec<Way>, RequestError> {
         let found = self.routes.objects.get(object).ok_or(refuse("Nexthop id does not exist"))?;
         self.check_label_object(&found.kind)?;
         Ok(self.routes.objects.ways(object).iter().map(way).collect())
     }
 
     /// Whether label routes can use an object of this kind.
-    pub(in super::super) fn check_label_object(&self, kind: &Kind) -> Result<(), Refusal> {
+    pub(in super::super) fn check_label_object(&self, kind: &Kind) -> Result<(), RequestError> {
         match kind {
             Kind::Blackhole => Err(refuse("MPLS routes can not use a blackhole nexthop")),
             Kind::Single(hop) => match hop.encap() {

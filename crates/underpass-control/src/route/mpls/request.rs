@@ -5,7 +5,7 @@ use libc::{EEXIST, EINVAL, ENETUNREACH, ENODEV, ENOENT, EOPNOTSUPP, RT_SCOPE_UNI
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use underpass_engine::tables::MAX_LABEL_WAYS;
 use underpass_netlink::mpls::{MAX_LABELS, Via, parse_labels, parse_via};
-use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Type, Validate, policy};
+use underpass_netlink::{Attribute, Attributes, Replies, RequestError, Type, Validate, policy};
 
 use super::super::config::{
     ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_NH_ID, RTA_OIF, RTA_VIA, RTMSG, RTNH,
@@ -32,8 +32,8 @@ const LABEL_BITS: u8 = 20;
 /// `RTM_F_FIB_MATCH`: the route as it is in the table.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 
-const fn refuse(message: &'static str) -> Refusal {
-    Refusal::new(EINVAL, message)
+const fn refuse(message: &'static str) -> RequestError {
+    RequestError::new(EINVAL, message)
 }
 
 struct Config {
@@ -41,13 +41,13 @@ struct Config {
     protocol: u8,
     propagate: Option<bool>,
     /// Looked at last, as by Linux.
-    ways: Result<Vec<Way>, Refusal>,
+    ways: Result<Vec<Way>, RequestError>,
     /// The next-hop object that has the ways.
     object: Option<u32>,
 }
 
 /// `RTM_NEWROUTE`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let config = parse(request)?;
     let flags = request.message.flags;
     let label = match config.label {
@@ -57,14 +57,14 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     };
     router.check_label(label)?;
     if flags & NLM_F_APPEND != 0 {
-        return Err(Refusal::new(EOPNOTSUPP, "MPLS does not support route append"));
+        return Err(RequestError::new(EOPNOTSUPP, "MPLS does not support route append"));
     }
     let there = router.routes.labels.get(label).is_some();
     if there && (flags & NLM_F_EXCL != 0 || flags & NLM_F_REPLACE == 0) {
-        return Err(Refusal::errno(EEXIST));
+        return Err(RequestError::errno(EEXIST));
     }
     if !there && flags & NLM_F_CREATE == 0 {
-        return Err(Refusal::errno(ENOENT));
+        return Err(RequestError::errno(ENOENT));
     }
     let Config { protocol, propagate, ways, object, .. } = config;
     let mut ways = match object {
@@ -79,24 +79,33 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         None => ways.iter_mut().map(|way| router.own_stack(way)).collect(),
     };
     router.set_label(label, Some((Spec { protocol, propagate, ways: ways.into(), object }, stacks)))?;
-    router.tell_label(Cause::from(request), libc::RTM_NEWROUTE, if there { NLM_F_REPLACE } else { 0 }, label);
+    router.notify_label(
+        Cause::from(request),
+        libc::RTM_NEWROUTE,
+        if there { NLM_F_REPLACE } else { 0 },
+        label,
+    );
     Ok(Outcome::Done)
 }
 
 /// `RTM_DELROUTE`, which succeeds where there is no route.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let config = parse(request)?;
     let label = config.label.unwrap_or(NONE);
     router.check_label(label)?;
     if router.routes.labels.get(label).is_some() {
-        router.tell_label(Cause::from(request), libc::RTM_DELROUTE, 0, label);
+        router.notify_label(Cause::from(request), libc::RTM_DELROUTE, 0, label);
         router.forget_label(label);
     }
     Ok(Outcome::Done)
 }
 
 /// `RTM_GETROUTE` of one label.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&POLICY, request.validate())?;
     let header = RouteHeader::read(&header);
     if request.strict {
@@ -111,11 +120,11 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
             return Err(refuse("mpls_router: Unsupported attribute in get route request"));
         }
     }
-    let Some(destination) = attributes.get(RTA_DST) else { return Err(Refusal::errno(EINVAL)) };
+    let Some(destination) = attributes.get(RTA_DST) else { return Err(RequestError::errno(EINVAL)) };
     let label = only_label(&destination)?;
     router.check_label(label)?;
     if router.routes.labels.get(label).is_none() {
-        return Err(Refusal::errno(ENETUNREACH));
+        return Err(RequestError::errno(ENETUNREACH));
     }
     let whole = header.flags & RTM_F_FIB_MATCH != 0;
     replies.message(libc::RTM_NEWROUTE, 0, request.reply_to(), |reply| {
@@ -124,7 +133,7 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
     Ok(Outcome::Done)
 }
 
-fn parse(request: &Request<'_>) -> Result<Config, Refusal> {
+fn parse(request: &Request<'_>) -> Result<Config, RequestError> {
     let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&POLICY, Validate::Liberal)?;
     let header = RouteHeader::read(&header);
     let checks = [
@@ -166,21 +175,21 @@ fn parse(request: &Request<'_>) -> Result<Config, Refusal> {
     Ok(Config { label, protocol: header.protocol, propagate, ways, object })
 }
 
-fn way(attributes: &Attributes<'_, ATTRIBUTES>, oif: u32) -> Result<Way, Refusal> {
+fn way(attributes: &Attributes<'_, ATTRIBUTES>, oif: u32) -> Result<Way, RequestError> {
     let labels = attributes.get(RTA_NEWDST).map(|labels| parse_labels(&labels, MAX_LABELS)).transpose()?;
     let via = attributes.get(RTA_VIA).map(|via| parse_via(&via)).transpose()?;
     Ok(Way { oif, via, weight: 1, labels: labels.unwrap_or_default() })
 }
 
 /// Linux: `mpls_nh_build_multi`, which takes neither weights nor flags.
-fn several(multipath: &Attribute<'_>) -> Result<Vec<Way>, Refusal> {
+fn several(multipath: &Attribute<'_>) -> Result<Vec<Way>, RequestError> {
     let mut ways = Vec::new();
     let (mut rest, mut offset) = (multipath.value, multipath.offset as usize + 4);
     while let Some((fixed, _)) = rest.split_first_chunk::<RTNH>() {
         let [a, b, flags, weight, oif @ ..] = *fixed;
         let len = usize::from(u16::from_ne_bytes([a, b]));
         let Some(inside) = rest.get(RTNH..len).filter(|_| flags == 0 && weight == 0) else {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         };
         let attributes: Attributes<'_, ATTRIBUTES> =
             Attributes::parse(&POLICY, inside, offset + RTNH, Validate::Liberal)?;
@@ -205,7 +214,7 @@ impl Router {
     }
 
     /// Linux: `mpls_label_ok`.
-    fn check_label(&self, label: u32) -> Result<(), Refusal> {
+    fn check_label(&self, label: u32) -> Result<(), RequestError> {
         if label < FIRST_UNRESERVED {
             return Err(refuse("Invalid label - must be MPLS_LABEL_FIRST_UNRESERVED or higher"));
         }
@@ -223,15 +232,15 @@ impl Router {
     }
 
     /// Linux: `find_outdev`, `mpls_nh_assign_dev`.
-    fn link_of_way(&self, way: &Way) -> Result<u32, Refusal> {
+    fn link_of_way(&self, way: &Way) -> Result<u32, RequestError> {
         let index = match (way.oif, way.via) {
             (0, Some(Via::Ip(address))) => {
-                let found = self.look_up(&Flow::to(address)).map_err(Refusal::errno)?;
+                let found = self.look_up(&Flow::to(address)).map_err(RequestError::errno)?;
                 self.found_hop(&found).map_or(0, |hop| hop.oif)
             }
             (index, _) => index,
         };
-        let link = self.links.get(index).ok_or(Refusal::errno(ENODEV))?;
+        let link = self.links.get(index).ok_or(RequestError::errno(ENODEV))?;
         if way.via.is_none() && link.port().is_none() && link.vrf_table().is_none() {
             let ends = link.kind == crate::LinkKind::Loopback;
             return if ends { Ok(index) } else { Err(no_port()) };
@@ -244,11 +253,11 @@ impl Router {
     }
 }
 
-fn no_port() -> Refusal {
-    Refusal::new(EOPNOTSUPP, "MPLS through a device without a port is not supported by this router")
+fn no_port() -> RequestError {
+    RequestError::new(EOPNOTSUPP, "MPLS through a device without a port is not supported by this router")
 }
 
 /// The label that a route is for.
-fn only_label(attribute: &Attribute<'_>) -> Result<u32, Refusal> {
-    parse_labels(attribute, 1)?.first().copied().ok_or(Refusal::errno(EINVAL))
+fn only_label(attribute: &Attribute<'_>) -> Result<u32, RequestError> {
+    parse_labels(attribute, 1)?.first().copied().ok_or(RequestError::errno(EINVAL))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use underpass_netlink::{Refusal, Type, Validate, policy};
+use underpass_netlink::{RequestError, Type, Validate, policy};
 
 use super::request::{
     HEADER, MAX, MEMBER, NHA_BLACKHOLE, NHA_ENCAP, NHA_ENCAP_TYPE, NHA_FDB, NHA_GATEWAY, NHA_GROUP, NHA_ID,
@@ -20,7 +20,7 @@ const TOLD: [Type; MAX] = policy(&[]);
 
 impl Router {
     /// `RTM_NEWNEXTHOP` and `RTM_DELNEXTHOP` of the kernel.
-    pub(crate) fn mirror_object(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+    pub(crate) fn mirror_object(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
         let (header, attributes) = request.parse::<HEADER, MAX>(&TOLD, Validate::Liberal)?;
         let [family, _, protocol, _, a, b, c, d] = header;
         let flags = u32::from_ne_bytes([a, b, c, d]);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use libc::{AF_INET, AF_INET6, AF_UNSPEC, EEXIST, EINVAL, ENETDOWN, ENOENT, EOPNOTSUPP};
-use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Reply, Type, Validate, encap, policy};
+use underpass_netlink::{Attribute, Attributes, Replies, Reply, RequestError, Type, Validate, encap, policy};
 
 use super::{Kind, Object};
 use crate::dump::{Chunk, Dump, More};
@@ -67,12 +67,12 @@ const NHA_OP_FLAG_RESP_GRP_RESVD_0: u32 = 1 << 31;
 /// `NEXTHOP_GRP_TYPE_RES`.
 const RESILIENT: u16 = 1;
 
-const fn refuse(message: &'static str) -> Refusal {
-    Refusal::new(EINVAL, message)
+const fn refuse(message: &'static str) -> RequestError {
+    RequestError::new(EINVAL, message)
 }
 
 /// `RTM_NEWNEXTHOP`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (header, attributes) = request.parse::<HEADER, MAX>(&NEW, Validate::Strict)?;
     let [family, scope, protocol, reserved, a, b, c, d] = header;
     let flags = u32::from_ne_bytes([a, b, c, d]);
@@ -100,22 +100,22 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let id = if id == 0 { router.routes.objects.unused_id() } else { id };
     let old = router.routes.objects.get(id);
     match old {
-        Some(_) if !request.replace() => return Err(Refusal::errno(EEXIST)),
+        Some(_) if !request.replace() => return Err(RequestError::errno(EEXIST)),
         None if request.replace() && !request.create() => {
             let message = "Replace specified without create and no entry exists";
-            return Err(Refusal::new(ENOENT, message));
+            return Err(RequestError::new(ENOENT, message));
         }
         Some(old) => router.check_replacement(id, old, &kind, family)?,
         None => {}
     }
     let kind = router.with_counter(kind);
     router.put_object(id, Object { family, protocol, kind, origin: Origin::Own });
-    router.tell_object(request.into(), RTM_NEWNEXTHOP, id);
+    router.notify_object(request.into(), RTM_NEWNEXTHOP, id);
     Ok(Outcome::Done)
 }
 
 /// The id that a question or a deletion names.
-fn id_of(request: &Request<'_>) -> Result<u32, Refusal> {
+fn id_of(request: &Request<'_>) -> Result<u32, RequestError> {
     let (header, attributes) = request.parse::<HEADER, MAX>(&GET, Validate::Strict)?;
     if header[1..].iter().any(|&byte| byte != 0) {
         return Err(refuse("Invalid values in header"));
@@ -128,24 +128,28 @@ fn id_of(request: &Request<'_>) -> Result<u32, Refusal> {
 }
 
 /// `RTM_DELNEXTHOP`.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let id = id_of(request)?;
-    router.routes.objects.get(id).ok_or(Refusal::errno(ENOENT))?;
+    router.routes.objects.get(id).ok_or(RequestError::errno(ENOENT))?;
     router.remove_object(request.into(), id);
     Ok(Outcome::Done)
 }
 
 /// `RTM_GETNEXTHOP` for one.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let id = id_of(request)?;
-    let object = router.routes.objects.get(id).ok_or(Refusal::errno(ENOENT))?;
+    let object = router.routes.objects.get(id).ok_or(RequestError::errno(ENOENT))?;
     replies.message(RTM_NEWNEXTHOP, 0, request.reply_to(), |reply| router.write_object(reply, id, object))?;
     Ok(Outcome::Done)
 }
 
 impl Router {
     /// Linux: `nh_check_attr_group`.
-    fn group(&self, group: &Attribute<'_>, attributes: &Attributes<'_, MAX>) -> Result<Kind, Refusal> {
+    fn group(&self, group: &Attribute<'_>, attributes: &Attributes<'_, MAX>) -> Result<Kind, RequestError> {
         let kind = attributes.get(NHA_GROUP_TYPE).map_or(0, |kind| kind.u16());
         if kind > RESILIENT {
             return Err(refuse("Invalid group type"));
@@ -187,18 +191,23 @@ impl Router {
             return Err(refuse("No other attributes can be set in nexthop groups"));
         }
         if kind == RESILIENT {
-            return Err(Refusal::new(EOPNOTSUPP, "Resilient groups are not supported by this router"));
+            return Err(RequestError::new(EOPNOTSUPP, "Resilient groups are not supported by this router"));
         }
         Ok(Kind::Group(members))
     }
 
-    fn single(&mut self, family: u8, flags: u32, attributes: &Attributes<'_, MAX>) -> Result<Kind, Refusal> {
+    fn single(
+        &mut self,
+        family: u8,
+        flags: u32,
+        attributes: &Attributes<'_, MAX>,
+    ) -> Result<Kind, RequestError> {
         let has = |kind| attributes.get(kind).is_some();
         if has(NHA_FDB) {
             if [NHA_OIF, NHA_BLACKHOLE, NHA_ENCAP, NHA_ENCAP_TYPE].into_iter().any(has) {
                 return Err(refuse("Fdb attribute can not be used with encap, oif or blackhole."));
             }
-            return Err(Refusal::new(EOPNOTSUPP, "FDB nexthops are not supported by this router"));
+            return Err(RequestError::new(EOPNOTSUPP, "FDB nexthops are not supported by this router"));
         }
         if has(NHA_BLACKHOLE) {
             if [NHA_GATEWAY, NHA_OIF, NHA_ENCAP, NHA_ENCAP_TYPE].into_iter().any(has) {
@@ -210,7 +219,7 @@ impl Router {
         let missing = refuse("Device attribute required for non-blackhole and non-fdb nexthops");
         let oif = attributes.get(NHA_OIF).ok_or(missing)?.u32();
         if !self.links.get(oif).ok_or(refuse("Invalid device index"))?.up() {
-            return Err(Refusal::new(ENETDOWN, "Nexthop device is not up"));
+            return Err(RequestError::new(ENETDOWN, "Nexthop device is not up"));
         }
         let gateway = match attributes.get(NHA_GATEWAY) {
             Some(gateway) => {
@@ -248,7 +257,7 @@ impl Router {
     }
 
     /// Whether what uses an object could use the new one.
-    fn check_replacement(&self, id: u32, old: &Object, new: &Kind, family: u8) -> Result<(), Refusal> {
+    fn check_replacement(&self, id: u32, old: &Object, new: &Kind, family: u8) -> Result<(), RequestError> {
         let group = |kind: &Kind| matches!(kind, Kind::Group(_));
         match (group(&old.kind), group(new)) {
             (true, false) => return Err(refuse("Can not replace a nexthop group with a nexthop.")),
@@ -335,13 +344,13 @@ impl Router {
         if self.routes.objects.get(id).is_none() {
             return;
         }
-        self.tell_object(cause, RTM_DELNEXTHOP, id);
+        self.notify_object(cause, RTM_DELNEXTHOP, id);
         self.remove_where(cause, false, |info| info.ways == Ways::Object(id));
         self.forget_labels_by(cause, id);
         let (users, labels) = (self.users(id), self.label_users(id));
         let (old, emptied, shrunk) = self.routes.objects.remove(id);
         for group in shrunk {
-            self.tell_object(cause, RTM_NEWNEXTHOP, group);
+            self.notify_object(cause, RTM_NEWNEXTHOP, group);
         }
         self.objects_changed(&users);
         self.label_objects_changed(&labels);
@@ -407,7 +416,7 @@ impl Router {
         }
     }
 
-    fn tell_object(&mut self, cause: Cause, kind: u16, id: u32) {
+    fn notify_object(&mut self, cause: Cause, kind: u16, id: u32) {
         if !self.events.heard(cause, RTNLGRP_NEXTHOP) {
             return;
         }
@@ -444,7 +453,7 @@ struct ObjectDump {
 }
 
 /// `RTM_GETNEXTHOP` for all.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (header, attributes) = request.parse::<HEADER, MAX>(&DUMP, request.validate())?;
     if header[1..].iter().any(|&byte| byte != 0) {
         return Err(refuse("Invalid values in header for nexthop dump request"));
@@ -464,7 +473,7 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
 }
 
 impl Dump for ObjectDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let Some((id, object)) = router.routes.objects.after(self.last) else { return Ok(More::No) };
         self.last = id;
         let filtered = (self.groups && !matches!(object.kind, Kind::Group(_))) || self.fdb;

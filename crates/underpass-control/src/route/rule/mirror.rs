@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use underpass_netlink::{Attribute, Message, Refusal, Type, Validate, policy};
+use underpass_netlink::{Attribute, Message, RequestError, Type, Validate, policy};
 
 use super::request::{
     FIB_RULE_INVERT, FRA_L3MDEV, FRA_PRIORITY, FRA_PROTOCOL, FRA_SUPPRESS_IFGROUP, FRA_TUN_ID, FRA_UID_RANGE,
@@ -84,7 +84,7 @@ fn left(router: &Router, request: &Request<'_>, family: Family) -> Rule {
 
 impl Router {
     /// `RTM_NEWRULE` and `RTM_DELRULE` of the kernel.
-    pub(crate) fn mirror_rule(&mut self, request: &Request<'_>) -> Result<(), Refusal> {
+    pub(crate) fn mirror_rule(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
         let Some(family) = Family::from_number(request.family()) else { return Ok(()) };
         request.fixed::<HEADER>()?;
         if is_of(&request.message, PROTOCOL) {
@@ -119,7 +119,7 @@ impl Router {
     /// # Errors
     /// What of it this router does not understand.
     fn told_rule(&self, request: &Request<'_>, family: Family) -> Result<Rule, Cow<'static, str>> {
-        let message = |refusal: Refusal| refusal.message.unwrap_or("contradicts itself".into());
+        let message = |refusal: RequestError| refusal.message.unwrap_or("contradicts itself".into());
         let (rule, _) = parse(self, request, family, &TOLD).map_err(message)?;
         understood(&request.message)?;
         let (_, attributes) = request.parse::<HEADER, MAX>(&TOLD, Validate::Liberal).map_err(message)?;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use libc::{EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, ERANGE, RTM_DELRULE, RTM_NEWRULE};
-use underpass_netlink::{Attribute, Attributes, Refusal, Reply, Type, Validate, message, policy};
+use underpass_netlink::{Attribute, Attributes, Reply, RequestError, Type, Validate, message, policy};
 
 use super::{FR_ACT_GOTO, FR_ACT_TO_TBL, Ports, Rule};
 use crate::dump::{Chunk, Dump, More};
@@ -110,8 +110,8 @@ const FIB_RULE_OIF_DETACHED: u32 = 16;
 pub(super) const KNOWN_FLAGS: u32 =
     1 | FIB_RULE_INVERT | FIB_RULE_UNRESOLVED | FIB_RULE_IIF_DETACHED | FIB_RULE_OIF_DETACHED | 0x1_0000;
 
-const fn refuse(message: &'static str) -> Refusal {
-    Refusal::new(EINVAL, message)
+const fn refuse(message: &'static str) -> RequestError {
+    RequestError::new(EINVAL, message)
 }
 
 /// A rule as a request gives it, and whether it names the priority.
@@ -120,7 +120,7 @@ pub(super) fn parse(
     request: &Request<'_>,
     family: Family,
     policy: &[Type; MAX],
-) -> Result<(Rule, bool), Refusal> {
+) -> Result<(Rule, bool), RequestError> {
     let short = refuse("Invalid msg length");
     request.fixed::<HEADER>().map_err(|_| short)?;
     let (header, attributes) = request.parse::<HEADER, MAX>(policy, Validate::Liberal)?;
@@ -152,7 +152,7 @@ pub(super) fn parse(
         return Err(refuse("l3mdev and table are mutually exclusive"));
     }
     if policy == &POLICY && number(FRA_SUPPRESS_IFGROUP).is_some_and(|group| group != u32::MAX) {
-        return Err(Refusal::new(EOPNOTSUPP, "suppress_ifgroup is not supported by this router"));
+        return Err(RequestError::new(EOPNOTSUPP, "suppress_ifgroup is not supported by this router"));
     }
     let byte = |kind| attributes.get(kind).map_or(0, |attribute: Attribute<'_>| attribute.u8());
     let text = |kind| attributes.get(kind).map(|name: Attribute<'_>| name.text()).unwrap_or_default();
@@ -206,7 +206,7 @@ fn ports(
     attributes: &Attributes<'_, MAX>,
     (range, mask): (u16, u16),
     message: &'static str,
-) -> Result<Option<Ports>, Refusal> {
+) -> Result<Option<Ports>, RequestError> {
     let mask = attributes.get(mask);
     let Some(range) = attributes.get(range) else {
         return mask
@@ -229,11 +229,11 @@ fn ports(
 }
 
 /// Linux: `fib4_nl2rule_dscp`, `fib4_nl2rule_dscp_mask` and those of IPv6.
-fn dscp(attributes: &Attributes<'_, MAX>, tos: u8) -> Result<Option<(u8, u8)>, Refusal> {
+fn dscp(attributes: &Attributes<'_, MAX>, tos: u8) -> Result<Option<(u8, u8)>, RequestError> {
     const LARGEST: u8 = 63;
     let (value, mask) = (attributes.get(FRA_DSCP), attributes.get(FRA_DSCP_MASK));
     if let Some(beyond) = [value, mask].into_iter().flatten().find(|given| given.u8() > LARGEST) {
-        return Err(Refusal::new(ERANGE, "integer out of range").at(beyond.offset));
+        return Err(RequestError::new(ERANGE, "integer out of range").at(beyond.offset));
     }
     let Some(value) = value else {
         let without = "Cannot specify DSCP mask without DSCP value";
@@ -250,7 +250,7 @@ fn dscp(attributes: &Attributes<'_, MAX>, tos: u8) -> Result<Option<(u8, u8)>, R
 }
 
 /// Linux: `fib6_nl2rule_flowlabel`.
-fn flow_label(attributes: &Attributes<'_, MAX>, family: Family) -> Result<Option<(u32, u32)>, Refusal> {
+fn flow_label(attributes: &Attributes<'_, MAX>, family: Family) -> Result<Option<(u32, u32)>, RequestError> {
     let (label, mask) = (attributes.get(FRA_FLOWLABEL), attributes.get(FRA_FLOWLABEL_MASK));
     if let Some(given) = label.or(mask).filter(|_| family == Family::V4) {
         return Err(given.invalid("Flow label cannot be specified for IPv4 FIB rules"));
@@ -259,7 +259,7 @@ fn flow_label(attributes: &Attributes<'_, MAX>, family: Family) -> Result<Option
         (Some(label), Some(mask)) => (label, mask),
         (None, None) => return Ok(None),
         // `NL_REQ_ATTR_CHECK` has no text.
-        _ => return Err(Refusal::errno(EINVAL)),
+        _ => return Err(RequestError::errno(EINVAL)),
     };
     if mask.be32() > 0xf_ffff {
         return Err(mask.invalid("Invalid flow label mask"));
@@ -270,13 +270,13 @@ fn flow_label(attributes: &Attributes<'_, MAX>, family: Family) -> Result<Option
     Ok(Some((label.be32(), mask.be32())))
 }
 
-fn family_of(request: &Request<'_>) -> Result<Family, Refusal> {
-    let unknown = Refusal::new(EAFNOSUPPORT, "Rule family not supported");
+fn family_of(request: &Request<'_>) -> Result<Family, RequestError> {
+    let unknown = RequestError::new(EAFNOSUPPORT, "Rule family not supported");
     Family::from_number(request.family()).ok_or(unknown)
 }
 
 /// `RTM_NEWRULE`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let family = family_of(request)?;
     let (mut rule, _) = parse(router, request, family, &POLICY)?;
     let there = router.routes.rules.of(family);
@@ -292,7 +292,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         other == rule
     };
     if request.exclusive() && there.iter().any(same) {
-        return Err(Refusal::errno(EEXIST));
+        return Err(RequestError::errno(EEXIST));
     }
     if rule.action == FR_ACT_TO_TBL && rule.table == 0 && !rule.l3mdev {
         if family == Family::V6 {
@@ -305,13 +305,13 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         router.table_mut(family, rule.table);
     }
     router.routes.rules.add(family, rule.clone());
-    router.tell_rule(request.into(), RTM_NEWRULE, family, &rule);
+    router.notify_rule(request.into(), RTM_NEWRULE, family, &rule);
     router.rules_changed();
     Ok(Outcome::Done)
 }
 
 /// `RTM_DELRULE`: the first rule that agrees in all that the request says.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let family = family_of(request)?;
     let (wanted, named) = parse(router, request, family, &POLICY)?;
     let agrees = |rule: &Rule| {
@@ -335,9 +335,9 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
             && (wanted.flow_label.is_none() || rule.flow_label == wanted.flow_label)
     };
     let there = router.routes.rules.of(family);
-    let position = there.iter().position(agrees).ok_or(Refusal::errno(ENOENT))?;
+    let position = there.iter().position(agrees).ok_or(RequestError::errno(ENOENT))?;
     let rule = router.routes.rules.of_mut(family).remove(position);
-    router.tell_rule(request.into(), RTM_DELRULE, family, &rule);
+    router.notify_rule(request.into(), RTM_DELRULE, family, &rule);
     router.rules_changed();
     Ok(Outcome::Done)
 }
@@ -436,7 +436,7 @@ impl Router {
     }
 
     /// Tells those who listen of a change of rules.
-    pub(super) fn tell_rule(&mut self, cause: Cause, kind: u16, family: Family, rule: &Rule) {
+    pub(super) fn notify_rule(&mut self, cause: Cause, kind: u16, family: Family, rule: &Rule) {
         let group = match family {
             Family::V4 => libc::RTNLGRP_IPV4_RULE,
             Family::V6 => libc::RTNLGRP_IPV6_RULE,
@@ -454,7 +454,7 @@ struct RuleDump {
 }
 
 /// `RTM_GETRULE` for all rules.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     if request.strict {
         let short = refuse("Invalid header for fib rule dump request");
         let header = request.fixed::<HEADER>().map_err(|_| short)?;
@@ -468,14 +468,14 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
     let mut families = match Family::from_number(request.family()) {
         Some(family) => vec![family],
         None if request.family() == 0 => vec![Family::V4, Family::V6],
-        None => return Err(Refusal::errno(EAFNOSUPPORT)),
+        None => return Err(RequestError::errno(EAFNOSUPPORT)),
     };
     families.sort_by_key(|&family| Reverse(family));
     Ok(Outcome::Dump(Box::new(RuleDump { families, next: 0 })))
 }
 
 impl Dump for RuleDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let Some(&family) = self.families.last() else { return Ok(More::No) };
         let Some(rule) = router.routes.rules.of(family).get(self.next) else {
             self.families.pop();

@@ -9,7 +9,7 @@ use underpass_netlink::tc::action::{
     self, Entry, HEADER, LARGE_DUMP, MAX_ACTIONS, ROOT_POLICY, TCA_ACT_TAB, TCA_ROOT_COUNT, TCA_ROOT_FLAGS,
     TCA_ROOT_TIME_DELTA, TERSE_DUMP,
 };
-use underpass_netlink::{Attribute, Attributes, Refusal, Replies, Reply, Type, Validate, tc};
+use underpass_netlink::{Attribute, Attributes, Replies, Reply, RequestError, Type, Validate, tc};
 
 use super::{Context, Made, Name, known};
 use crate::dump::{Chunk, Dump, Empty, More};
@@ -29,21 +29,21 @@ const GROUP: u32 = 4;
 const ROOT: u16 = 0x100;
 const MAX: usize = 6;
 
-fn list<'a>(request: &Request<'a>) -> Result<Attribute<'a>, Refusal> {
+fn list<'a>(request: &Request<'a>) -> Result<Attribute<'a>, RequestError> {
     const ANY: [Type; MAX] = [Type::Any; MAX];
     let (_, attributes) = request.parse::<HEADER, MAX>(&ANY, Validate::Liberal)?;
-    attributes.get(TCA_ACT_TAB).ok_or(Refusal::new(EINVAL, "Netlink action attributes missing"))
+    attributes.get(TCA_ACT_TAB).ok_or(RequestError::new(EINVAL, "Netlink action attributes missing"))
 }
 
 /// `RTM_NEWACTION`: makes actions, or changes them.
-pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let list = list(request)?;
     let context = Context { replace: request.message.flags & NLM_F_REPLACE != 0, ..Context::default() };
     let made = router.init_actions(&list, &context)?;
     let names: Vec<_> = made.iter().map(|(name, _)| *name).collect();
     // One that is changed is told of while the request holds it.
     let held: Vec<_> = made.iter().map(|(name, made)| (*name, i32::from(*made == Made::Changed))).collect();
-    router.tell_actions(request, &held);
+    router.notify_actions(request, &held);
     let action = |name: &Name| router.actions.by_name.get(name);
     let warns = |action: &super::Action| action.config.warns() && action.flags & action::SKIP_HW == 0;
     if names.iter().filter_map(action).any(warns) {
@@ -63,20 +63,24 @@ pub(super) fn small((burst, packet): (u64, u32)) -> String {
 }
 
 /// The action that an element of a question names.
-fn named(router: &Router, element: &Attribute<'_>) -> Result<Name, Refusal> {
+fn named(router: &Router, element: &Attribute<'_>) -> Result<Name, RequestError> {
     let entry = Entry::parse(element)?;
-    let index = entry.index.ok_or(Refusal::new(EINVAL, "Invalid TC action index value"))?;
+    let index = entry.index.ok_or(RequestError::new(EINVAL, "Invalid TC action index value"))?;
     let kind = entry.kind.and_then(|kind| known(&kind.text()));
-    let kind = kind.ok_or(Refusal::new(EINVAL, "Specified TC action kind not found"))?;
+    let kind = kind.ok_or(RequestError::new(EINVAL, "Specified TC action kind not found"))?;
     let name = Name { kind, index };
     if router.actions.by_name.contains_key(&name) {
         return Ok(name);
     }
-    Err(Refusal::new(ENOENT, "TC action with specified index not found"))
+    Err(RequestError::new(ENOENT, "TC action with specified index not found"))
 }
 
 /// `RTM_GETACTION`.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let list = Entry::list(&list(request)?)?;
     let names = list.iter().map(|element| named(router, element)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<_> = names.into_iter().map(|name| (name, 0)).collect();
@@ -85,10 +89,10 @@ pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies)
 }
 
 /// `RTM_DELACTION`: those named, or with `NLM_F_ROOT` all of a kind that no filter has.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let list = Entry::list(&list(request)?)?;
     if request.message.flags & ROOT != 0 {
-        let missing = Refusal::new(EINVAL, "Invalid netlink attributes while flushing TC action");
+        let missing = RequestError::new(EINVAL, "Invalid netlink attributes while flushing TC action");
         return flush(router, request, list.first().ok_or(missing)?);
     }
     let names = list.iter().map(|element| named(router, element)).collect::<Result<Vec<_>, _>>()?;
@@ -103,16 +107,20 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     for name in names {
         // Those before stay deleted, as in Linux.
         if router.actions.by_name.get(&name).is_some_and(|action| action.binds > 0) {
-            return Err(Refusal::new(EPERM, "Failed to delete TC action"));
+            return Err(RequestError::new(EPERM, "Failed to delete TC action"));
         }
         router.release_action(name, false);
     }
     Ok(Outcome::Done)
 }
 
-fn flush(router: &mut Router, request: &Request<'_>, element: &Attribute<'_>) -> Result<Outcome, Refusal> {
+fn flush(
+    router: &mut Router,
+    request: &Request<'_>,
+    element: &Attribute<'_>,
+) -> Result<Outcome, RequestError> {
     let kind = Entry::parse(element)?.kind.and_then(|kind| known(&kind.text()));
-    let kind = kind.ok_or(Refusal::new(EINVAL, "Cannot flush unknown TC action"))?;
+    let kind = kind.ok_or(RequestError::new(EINVAL, "Cannot flush unknown TC action"))?;
     let names: Vec<_> = router.actions.of_kind(kind).map(|(name, _)| name).collect();
     let (mut flushed, mut stopped) = (0, false);
     for name in names {
@@ -124,7 +132,7 @@ fn flush(router: &mut Router, request: &Request<'_>, element: &Attribute<'_>) ->
         flushed += 1;
     }
     if flushed == 0 {
-        return if stopped { Err(Refusal::errno(EPERM)) } else { Ok(Outcome::Done) };
+        return if stopped { Err(RequestError::errno(EPERM)) } else { Ok(Outcome::Done) };
     }
     router.events.notify(request.into(), GROUP, RTM_DELACTION, ROOT, |reply| {
         reply.fixed(&[0; HEADER]);
@@ -152,7 +160,7 @@ impl Router {
         reply.end(table);
     }
 
-    fn tell_actions(&mut self, request: &Request<'_>, names: &[(Name, i32)]) {
+    fn notify_actions(&mut self, request: &Request<'_>, names: &[(Name, i32)]) {
         let cause = Cause::from(request);
         if !self.events.heard(cause, GROUP) {
             return;
@@ -176,7 +184,7 @@ struct ActionDump {
 }
 
 /// `RTM_GETACTION` for all of a kind.
-pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     let body = request.message.bytes.get(tc_base()..).unwrap_or_default();
     request.fixed::<HEADER>()?;
     #[expect(
@@ -212,7 +220,7 @@ const fn tc_base() -> usize {
 const LARGE: usize = 16 * 1024;
 
 impl Dump for ActionDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         // No action has the number 0.
         let after = Bound::Excluded(Name { kind: self.kind, index: self.last });
         let end = Bound::Included(Name { kind: self.kind, index: u32::MAX });

@@ -2,7 +2,7 @@
 
 use libc::{EINVAL, ENOSPC};
 use underpass_netlink::tc::basic::{self, Tree};
-use underpass_netlink::{Refusal, Reply};
+use underpass_netlink::{Reply, RequestError};
 
 use super::{Change, Classifier, Common};
 use crate::Router;
@@ -61,11 +61,11 @@ impl Filters {
 }
 
 impl Router {
-    pub(super) fn change_basic(&mut self, change: &Change<'_>) -> Result<u32, Refusal> {
-        let options = change.options.ok_or(Refusal::errno(EINVAL))?;
+    pub(super) fn change_basic(&mut self, change: &Change<'_>) -> Result<u32, RequestError> {
+        let options = change.options.ok_or(RequestError::errno(EINVAL))?;
         let request = basic::Request::parse(&options)?;
         let handle = match (change.handle, self.classifier(change.place)) {
-            (0, Some(Classifier::Basic(filters))) => filters.free().ok_or(Refusal::errno(ENOSPC))?,
+            (0, Some(Classifier::Basic(filters))) => filters.free().ok_or(RequestError::errno(ENOSPC))?,
             (handle, _) => handle,
         };
         let exts = self.init_exts(request.actions, request.police, &change.context)?;

@@ -2,7 +2,7 @@
 
 use libc::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
 use underpass_netlink::tc::{self, Header, TCA_CHAIN, TCA_KIND, TCA_OPTIONS};
-use underpass_netlink::{Refusal, Replies, Reply};
+use underpass_netlink::{Replies, Reply, RequestError};
 
 use super::request::{GROUP, chain_index, parse};
 use super::{Chain, flower};
@@ -22,29 +22,29 @@ pub(crate) const RTM_GETCHAIN: u16 = 102;
 pub(super) const NEW: u16 = 0x600;
 
 /// `RTM_NEWCHAIN`.
-pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request)?;
     let found = router.find_block(&header)?;
     let index = chain_index(&attributes)?;
     let chain = router.filters.chain(found.block, index);
     if chain.is_some_and(Chain::shown) {
-        return Err(Refusal::new(EEXIST, "Filter chain already exists"));
+        return Err(RequestError::new(EEXIST, "Filter chain already exists"));
     }
     if chain.is_none() && !request.create() {
         let message = "Need both RTM_NEWCHAIN and NLM_F_CREATE to create a new chain";
-        return Err(Refusal::new(ENOENT, message));
+        return Err(RequestError::new(ENOENT, message));
     }
     let template = match attributes.get(TCA_KIND).map(|kind| kind.text()).as_deref() {
         None => None,
         Some("flower") => Some(Box::new(flower::Template::parse(router, attributes.get(TCA_OPTIONS))?)),
         Some(kind) if kind.len() >= libc::IFNAMSIZ => {
-            return Err(Refusal::new(EINVAL, "Specified TC chain template name too long"));
+            return Err(RequestError::new(EINVAL, "Specified TC chain template name too long"));
         }
         Some("u32" | "basic" | "matchall" | "fw" | "bpf" | "cgroup" | "flow" | "route" | "tcindex") => {
             let message = "Chain templates are not supported with specified classifier";
-            return Err(Refusal::new(EOPNOTSUPP, message));
+            return Err(RequestError::new(EOPNOTSUPP, message));
         }
-        Some(_) => return Err(Refusal::new(ENOENT, "TC classifier not found")),
+        Some(_) => return Err(RequestError::new(ENOENT, "TC classifier not found")),
     };
     let chain = router.filters.ensure_chain(found.block, index);
     chain.explicit = true;
@@ -53,19 +53,19 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         place.qdisc = found.qdisc;
     }
     router.filters.generation += 1;
-    router.tell_chain(request.into(), found.block, index, RTM_NEWCHAIN, NEW);
+    router.notify_chain(request.into(), found.block, index, RTM_NEWCHAIN, NEW);
     Ok(Outcome::Done)
 }
 
 /// `RTM_DELCHAIN`.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request)?;
     let found = router.find_block(&header)?;
     let index = chain_index(&attributes)?;
     let chain = router.filters.chain(found.block, index).filter(|chain| chain.shown());
-    chain.ok_or(Refusal::new(EINVAL, "Cannot find specified filter chain"))?;
+    chain.ok_or(RequestError::new(EINVAL, "Cannot find specified filter chain"))?;
     router.flush_chain(request, found.block, index);
-    router.tell_chain(Cause::default(), found.block, index, RTM_DELCHAIN, 0);
+    router.notify_chain(Cause::default(), found.block, index, RTM_DELCHAIN, 0);
     if let Some(chain) = router.filters.chain_mut(found.block, index) {
         chain.explicit = false;
         chain.template = None;
@@ -77,12 +77,16 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
 }
 
 /// `RTM_GETCHAIN`.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request)?;
     let found = router.find_block(&header)?;
     let index = chain_index(&attributes)?;
     let chain = router.filters.chain(found.block, index).filter(|chain| chain.shown());
-    let chain = chain.ok_or(Refusal::new(EINVAL, "Cannot find specified filter chain"))?;
+    let chain = chain.ok_or(RequestError::new(EINVAL, "Cannot find specified filter chain"))?;
     let (kind, flags) = (request.message.kind, request.message.flags);
     replies.message(kind, flags, request.reply_to(), |reply| {
         router.write_chain(reply, found.block, found.qdisc, chain);
@@ -101,7 +105,7 @@ impl Router {
     }
 
     /// Tells of a chain that somebody but actions knows of now, or no more.
-    pub(super) fn tell_chain(&mut self, cause: Cause, block: Block, index: u32, kind: u16, flags: u16) {
+    pub(super) fn notify_chain(&mut self, cause: Cause, block: Block, index: u32, kind: u16, flags: u16) {
         let cause = Cause { to: Default::default(), ..cause };
         if !self.events.heard(cause, GROUP) {
             return;
@@ -126,7 +130,7 @@ struct ChainDump {
 }
 
 /// `RTM_GETCHAIN` for all of a place.
-pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let empty = || Ok(Outcome::Dump(Box::new(Empty)));
     let Ok(_) = request.fixed::<{ tc::HEADER }>() else { return empty() };
     let (header, attributes) = parse(request)?;
@@ -136,7 +140,7 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
 }
 
 impl Dump for ChainDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let place = router.filters.places.get(&self.block);
         let Some(chain) = place.and_then(|place| place.chains.get(self.at)) else { return Ok(More::No) };
         self.at += 1;

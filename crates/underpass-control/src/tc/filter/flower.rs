@@ -6,7 +6,7 @@ use libc::{EEXIST, EINVAL, ENOSPC};
 use underpass_engine::tables::{FlowerFilter, FlowerKey, Outcome};
 use underpass_netlink::tc::flower::{self, Field, Keys, Label, Vlan};
 use underpass_netlink::tc::{NOT_IN_HW, TCA_OPTIONS};
-use underpass_netlink::{Attribute, Refusal, Reply};
+use underpass_netlink::{Attribute, Reply, RequestError};
 
 use super::{Change, Classifier, Common, refuse_skip_sw};
 use crate::Router;
@@ -247,8 +247,8 @@ impl Template {
     ///
     /// # Errors
     /// As Linux's `fl_tmplt_create`.
-    pub fn parse(router: &Router, options: Option<Attribute<'_>>) -> Result<Self, Refusal> {
-        let request = flower::Request::parse(&options.ok_or(Refusal::errno(EINVAL))?)?;
+    pub fn parse(router: &Router, options: Option<Attribute<'_>>) -> Result<Self, RequestError> {
+        let request = flower::Request::parse(&options.ok_or(RequestError::errno(EINVAL))?)?;
         let keys = request.keys()?;
         let input = router.input_link(request.indev.as_deref())?;
         let mask = compile(&keys, input).mask;
@@ -264,11 +264,11 @@ impl Template {
 }
 
 impl Router {
-    pub(super) fn change_flower(&mut self, change: &Change<'_>) -> Result<u32, Refusal> {
-        let options = change.options.ok_or(Refusal::errno(EINVAL))?;
+    pub(super) fn change_flower(&mut self, change: &Change<'_>) -> Result<u32, RequestError> {
+        let options = change.options.ok_or(RequestError::errno(EINVAL))?;
         let request = flower::Request::parse(&options)?;
         let handle = match (change.handle, self.classifier(change.place)) {
-            (0, Some(Classifier::Flower(filters))) => filters.free().ok_or(Refusal::errno(ENOSPC))?,
+            (0, Some(Classifier::Flower(filters))) => filters.free().ok_or(RequestError::errno(ENOSPC))?,
             (handle, _) => handle,
         };
         let context = super::Context { flags: request.flags, ..change.context };
@@ -312,7 +312,7 @@ impl Router {
         change: &Change<'_>,
         request: &flower::Request<'_>,
         handle: u32,
-    ) -> Result<(Keys, Option<u32>, Masked), Refusal> {
+    ) -> Result<(Keys, Option<u32>, Masked), RequestError> {
         let input = self.input_link(request.indev.as_deref())?;
         let keys = request.keys()?;
         let masked = compile(&keys, input);
@@ -320,14 +320,14 @@ impl Router {
         if let Some(template) = chain.and_then(|chain| chain.template.as_ref())
             && !masked.mask.fits(&template.mask)
         {
-            return Err(Refusal::new(EINVAL, "cls_flower: Mask does not fit the template"));
+            return Err(RequestError::new(EINVAL, "cls_flower: Mask does not fit the template"));
         }
         if let Some(Classifier::Flower(filters)) = self.classifier(change.place) {
             if filters.get(handle).is_some_and(|old| old.masked.mask != masked.mask) {
-                return Err(Refusal::errno(EINVAL));
+                return Err(RequestError::errno(EINVAL));
             }
             if filters.by_key.get(&masked).is_some_and(|other| *other != handle) {
-                return Err(Refusal::errno(EEXIST));
+                return Err(RequestError::errno(EEXIST));
             }
         }
         refuse_skip_sw(request.flags)?;

@@ -2,7 +2,7 @@
 
 use libc::EINVAL;
 use underpass_netlink::tc::fw;
-use underpass_netlink::{Refusal, Reply};
+use underpass_netlink::{Reply, RequestError};
 
 use super::{Change, Classifier, Common};
 use crate::Router;
@@ -64,20 +64,20 @@ impl Filters {
 }
 
 impl Router {
-    pub(super) fn change_fw(&mut self, change: &Change<'_>) -> Result<u32, Refusal> {
+    pub(super) fn change_fw(&mut self, change: &Change<'_>) -> Result<u32, RequestError> {
         let Some(options) = change.options else {
             // The mark is the class.
-            return if change.handle == 0 { Ok(0) } else { Err(Refusal::errno(EINVAL)) };
+            return if change.handle == 0 { Ok(0) } else { Err(RequestError::errno(EINVAL)) };
         };
         let request = fw::Request::parse(&options)?;
         if change.handle == 0 {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         let mask = request.mask.unwrap_or(u32::MAX);
         let own = match self.classifier_mut(change.place) {
             // Linux keeps the mask of the first request, even if it fails.
             Some(Classifier::Fw(filters)) => *filters.mask.get_or_insert(mask),
-            _ => return Err(Refusal::errno(EINVAL)),
+            _ => return Err(RequestError::errno(EINVAL)),
         };
         let exts = self.init_exts(request.actions, request.police, &change.context)?;
         let input = self.input_link(request.indev.as_deref());
@@ -85,7 +85,7 @@ impl Router {
             Ok(input) if own == mask => input,
             refused => {
                 self.release_exts(&exts);
-                return Err(refused.err().unwrap_or(Refusal::errno(EINVAL)));
+                return Err(refused.err().unwrap_or(RequestError::errno(EINVAL)));
             }
         };
         let common = Common {

@@ -2,7 +2,7 @@
 
 use libc::{EEXIST, EINVAL};
 use underpass_netlink::tc::{NOT_IN_HW, matchall};
-use underpass_netlink::{Refusal, Reply};
+use underpass_netlink::{Reply, RequestError};
 
 use super::{Change, Classifier, Common, refuse_skip_sw};
 use crate::Router;
@@ -36,8 +36,8 @@ impl Filters {
 }
 
 impl Router {
-    pub(super) fn change_matchall(&mut self, change: &Change<'_>) -> Result<u32, Refusal> {
-        let options = change.options.ok_or(Refusal::errno(EINVAL))?;
+    pub(super) fn change_matchall(&mut self, change: &Change<'_>) -> Result<u32, RequestError> {
+        let options = change.options.ok_or(RequestError::errno(EINVAL))?;
         let taken = |filters: &Self| {
             matches!(
                 filters.filters.priority(change.place).map(|priority| &priority.classifier),
@@ -45,7 +45,7 @@ impl Router {
             )
         };
         if taken(self) {
-            return Err(Refusal::errno(EEXIST));
+            return Err(RequestError::errno(EEXIST));
         }
         let request = matchall::Request::parse(&options)?;
         let handle = if change.handle == 0 { 1 } else { change.handle };

@@ -4,7 +4,7 @@ use libc::{EEXIST, EINVAL, ENOENT};
 use netlink_packet_core::NLM_F_CREATE;
 use underpass_engine::tables::EstimatorConfig;
 use underpass_netlink::tc::{self, Bits, Header, TCA_CHAIN, TCA_DUMP_FLAGS, TCA_KIND, TCA_OPTIONS, TCA_RATE};
-use underpass_netlink::{Attributes, Refusal, Replies, Reply, Type, Validate};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, Validate};
 
 use super::{Change, Classifier, Common, Context, Priority, PriorityName, chain};
 use crate::dump::{Chunk, Dump, Empty, More};
@@ -40,18 +40,18 @@ impl<'a> Named<'a> {
     }
 
     /// Whether a kind that the request names is that of the priority.
-    fn check_kind(&self, priority: &Priority) -> Result<(), Refusal> {
+    fn check_kind(&self, priority: &Priority) -> Result<(), RequestError> {
         if self.kind.as_deref().is_some_and(|kind| kind != priority.classifier.kind()) {
-            return Err(Refusal::new(EINVAL, "Specified filter kind does not match existing one"));
+            return Err(RequestError::new(EINVAL, "Specified filter kind does not match existing one"));
         }
         Ok(())
     }
 
-    fn new(router: &Router, header: Header, attributes: Attributes<'a, MAX>) -> Result<Self, Refusal> {
+    fn new(router: &Router, header: Header, attributes: Attributes<'a, MAX>) -> Result<Self, RequestError> {
         let found = router.find_block(&header)?;
         let kind = attributes.get(TCA_KIND).map(|kind| kind.text());
         if kind.as_ref().is_some_and(|kind| kind.len() >= libc::IFNAMSIZ) {
-            return Err(Refusal::new(EINVAL, "Specified TC filter name too long"));
+            return Err(RequestError::new(EINVAL, "Specified TC filter name too long"));
         }
         let chain = chain_index(&attributes)?;
         let number = (header.info >> 16) as u16;
@@ -65,16 +65,16 @@ const fn protocol(header: &Header) -> u16 {
 }
 
 /// The chain that a request names.
-pub(super) fn chain_index(attributes: &Attributes<'_, MAX>) -> Result<u32, Refusal> {
+pub(super) fn chain_index(attributes: &Attributes<'_, MAX>) -> Result<u32, RequestError> {
     let chain = attributes.get(TCA_CHAIN).map_or(0, |chain| chain.u32());
     if chain > underpass_netlink::tc::action::VALUE {
-        return Err(Refusal::new(EINVAL, "Specified chain index exceeds upper limit"));
+        return Err(RequestError::new(EINVAL, "Specified chain index exceeds upper limit"));
     }
     Ok(chain)
 }
 
 /// Header and attributes of a request.
-pub(super) fn parse<'a>(request: &Request<'a>) -> Result<(Header, Attributes<'a, MAX>), Refusal> {
+pub(super) fn parse<'a>(request: &Request<'a>) -> Result<(Header, Attributes<'a, MAX>), RequestError> {
     let (header, attributes) = request.parse::<{ tc::HEADER }, MAX>(&tc::POLICY, Validate::Liberal)?;
     Ok((Header::read(&header), attributes))
 }
@@ -84,11 +84,11 @@ const NOT_FOUND: &str = "Filter with specified priority/protocol not found";
 const NEED_CREATE: &str = "Need both RTM_NEWTFILTER and NLM_F_CREATE to create a new filter";
 
 /// `RTM_NEWTFILTER`.
-pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request)?;
     let automatic = header.info >> 16 == 0;
     if automatic && !request.create() {
-        return Err(Refusal::new(ENOENT, ZERO));
+        return Err(RequestError::new(ENOENT, ZERO));
     }
     let mut named = Named::new(router, header, attributes)?;
     if automatic {
@@ -102,7 +102,7 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let at = priorities.partition_point(|priority| priority.number < named.number);
     let existing = priorities.get(at).filter(|priority| priority.number == named.number);
     if existing.is_some_and(|priority| automatic || protocol != 0 && priority.protocol != protocol) {
-        return Err(Refusal::new(EINVAL, NOT_FOUND));
+        return Err(RequestError::new(EINVAL, NOT_FOUND));
     }
     let template = chain.is_some_and(|chain| chain.template.is_some());
     let made = existing.is_none();
@@ -111,10 +111,10 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         Some(priority) => named.check_kind(priority)?,
         None => {
             if kind.is_none() || protocol == 0 {
-                return Err(Refusal::new(EINVAL, "Filter kind and protocol must be specified"));
+                return Err(RequestError::new(EINVAL, "Filter kind and protocol must be specified"));
             }
             if !request.create() {
-                return Err(Refusal::new(ENOENT, NEED_CREATE));
+                return Err(RequestError::new(ENOENT, NEED_CREATE));
             }
             if automatic {
                 // Below the one that would come after the middle: from 49152 down.
@@ -167,13 +167,13 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         false => router.publish_filters(block, named.found.qdisc),
     }
     if new_chain {
-        router.tell_chain(Cause::default(), block, name.chain, chain::RTM_NEWCHAIN, chain::NEW);
+        router.notify_chain(Cause::default(), block, name.chain, chain::RTM_NEWCHAIN, chain::NEW);
     }
     // Of one of matchall, that there is one.
     let unnamed = handle == 0 || matches!(router.classifier(name), Some(Classifier::Matchall(_)));
     match replaced {
         Some(_) => router.send_told(request, replaced),
-        None => router.tell_filter(request, name, Some(handle).filter(|_| !unnamed), RTM_NEWTFILTER),
+        None => router.notify_filter(request, name, Some(handle).filter(|_| !unnamed), RTM_NEWTFILTER),
     }
     let small = router.exts_of(name, handle).map(|exts| exts.names().to_vec()).unwrap_or_default();
     let small = small.into_iter().find_map(|name| router.small_burst(name));
@@ -186,19 +186,19 @@ fn change_in(
     request: &Request<'_>,
     named: &Named<'_>,
     template: bool,
-) -> Result<u32, Refusal> {
+) -> Result<u32, RequestError> {
     let place = named.name();
-    let missing = Refusal::new(ENOENT, NOT_FOUND);
+    let missing = RequestError::new(ENOENT, NOT_FOUND);
     let priority = router.filters.priority(place).ok_or(missing)?;
     let handle = named.header.handle;
     let old = priority.classifier.find(router, place, handle);
     match old {
-        None if !request.create() => return Err(Refusal::new(ENOENT, NEED_CREATE)),
-        Some(_) if request.exclusive() => return Err(Refusal::new(EEXIST, "Filter already exists")),
+        None if !request.create() => return Err(RequestError::new(ENOENT, NEED_CREATE)),
+        Some(_) if request.exclusive() => return Err(RequestError::new(EEXIST, "Filter already exists")),
         _ => {}
     }
     if template && !matches!(priority.classifier, Classifier::Flower(_)) {
-        return Err(Refusal::new(EINVAL, "Chain template is set to a different filter kind"));
+        return Err(RequestError::new(EINVAL, "Chain template is set to a different filter kind"));
     }
     let change = Change {
         place,
@@ -221,22 +221,22 @@ fn change_in(
 }
 
 /// `TCA_RATE`: the estimator of the actions. Linux: `gen_new_estimator`.
-fn estimator(attributes: &Attributes<'_, MAX>) -> Result<Option<EstimatorConfig>, Refusal> {
+fn estimator(attributes: &Attributes<'_, MAX>) -> Result<Option<EstimatorConfig>, RequestError> {
     let Some(rate) = attributes.get(TCA_RATE) else { return Ok(None) };
-    let &[interval, ewma_log, ..] = rate.value else { return Err(Refusal::errno(EINVAL)) };
+    let &[interval, ewma_log, ..] = rate.value else { return Err(RequestError::errno(EINVAL)) };
     let interval = interval as i8;
     if !(-2..=3).contains(&interval) || ewma_log == 0 || ewma_log >= 31 {
-        return Err(Refusal::errno(EINVAL));
+        return Err(RequestError::errno(EINVAL));
     }
     Ok(Some(EstimatorConfig { interval, ewma_log }))
 }
 
 /// `RTM_DELTFILTER`: a filter, all of a priority, or all of a chain.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request)?;
     let flush = header.info >> 16 == 0;
     if flush && (protocol(&header) != 0 || header.handle != 0 || attributes.get(TCA_KIND).is_some()) {
-        return Err(Refusal::new(ENOENT, "Cannot flush filters with protocol, handle or kind set"));
+        return Err(RequestError::new(ENOENT, "Cannot flush filters with protocol, handle or kind set"));
     }
     let named = Named::new(router, header, attributes)?;
     let block = named.found.block;
@@ -244,24 +244,24 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
         if flush {
             return Ok(Outcome::Done);
         }
-        return Err(Refusal::new(ENOENT, "Cannot find specified filter chain"));
+        return Err(RequestError::new(ENOENT, "Cannot find specified filter chain"));
     };
     let shown = chain.shown();
     let name = named.name();
     if flush {
         router.flush_chain(request, block, named.chain);
     } else {
-        let priority = router.filters.priority(name).ok_or(Refusal::new(ENOENT, NOT_FOUND))?;
+        let priority = router.filters.priority(name).ok_or(RequestError::new(ENOENT, NOT_FOUND))?;
         if named.protocol != 0 && priority.protocol != named.protocol {
-            return Err(Refusal::new(EINVAL, NOT_FOUND));
+            return Err(RequestError::new(EINVAL, NOT_FOUND));
         }
         named.check_kind(priority)?;
         if header.handle == 0 {
-            router.tell_filter(request, name, None, RTM_DELTFILTER);
+            router.notify_filter(request, name, None, RTM_DELTFILTER);
             router.remove_priority(name);
         } else {
             let found = priority.classifier.find(router, name, header.handle);
-            let handle = found.ok_or(Refusal::new(ENOENT, "Specified filter handle not found"))?;
+            let handle = found.ok_or(RequestError::new(ENOENT, "Specified filter handle not found"))?;
             let told = router.filter_message(request, name, Some(handle), RTM_DELTFILTER);
             let last = router.delete_filter(name, handle)?;
             router.send_told(request, told);
@@ -273,29 +273,33 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     router.filters.generation += 1;
     router.publish_filters(block, named.found.qdisc);
     if shown && router.filters.chain(block, named.chain).is_none_or(|chain| !chain.shown()) {
-        router.tell_chain(Cause::default(), block, named.chain, chain::RTM_DELCHAIN, 0);
+        router.notify_chain(Cause::default(), block, named.chain, chain::RTM_DELCHAIN, 0);
     }
     Ok(Outcome::Done)
 }
 
 /// `RTM_GETTFILTER`.
-pub(crate) fn get(router: &Router, request: &Request<'_>, replies: &mut Replies) -> Result<Outcome, Refusal> {
+pub(crate) fn get(
+    router: &Router,
+    request: &Request<'_>,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request)?;
     if header.info >> 16 == 0 {
-        return Err(Refusal::new(ENOENT, ZERO));
+        return Err(RequestError::new(ENOENT, ZERO));
     }
     let named = Named::new(router, header, attributes)?;
     let name = named.name();
     if router.filters.chain(name.block, name.chain).is_none() {
-        return Err(Refusal::new(EINVAL, "Cannot find specified filter chain"));
+        return Err(RequestError::new(EINVAL, "Cannot find specified filter chain"));
     }
-    let priority = router.filters.priority(name).ok_or(Refusal::new(ENOENT, NOT_FOUND))?;
+    let priority = router.filters.priority(name).ok_or(RequestError::new(ENOENT, NOT_FOUND))?;
     if named.protocol != 0 && priority.protocol != named.protocol {
-        return Err(Refusal::new(EINVAL, NOT_FOUND));
+        return Err(RequestError::new(EINVAL, NOT_FOUND));
     }
     named.check_kind(priority)?;
     let handle = priority.classifier.find(router, name, header.handle);
-    let handle = handle.ok_or(Refusal::new(ENOENT, "Specified filter handle not found"))?;
+    let handle = handle.ok_or(RequestError::new(ENOENT, "Specified filter handle not found"))?;
     replies.message(RTM_NEWTFILTER, request.message.flags, request.reply_to(), |reply| {
         router.write_filter(reply, name, Some(handle), false);
     })?;
@@ -327,7 +331,7 @@ impl Router {
     }
 
     /// Deletes a filter; says whether its priority has none any more.
-    fn delete_filter(&mut self, name: PriorityName, handle: u32) -> Result<bool, Refusal> {
+    fn delete_filter(&mut self, name: PriorityName, handle: u32) -> Result<bool, RequestError> {
         let (common, last) = match self.classifier_mut(name) {
             Some(Classifier::U32(root)) => {
                 let root = *root;
@@ -352,7 +356,7 @@ impl Router {
         let names = numbers.into_iter().map(|number| PriorityName { block, chain: index, number });
         let names: Vec<_> = names.collect();
         for name in &names {
-            self.tell_filter(request, *name, None, RTM_DELTFILTER);
+            self.notify_filter(request, *name, None, RTM_DELTFILTER);
         }
         names.into_iter().for_each(|name| self.remove_priority(name));
     }
@@ -435,7 +439,7 @@ impl Router {
         }
     }
 
-    fn tell_filter(&mut self, request: &Request<'_>, name: PriorityName, handle: Option<u32>, kind: u16) {
+    fn notify_filter(&mut self, request: &Request<'_>, name: PriorityName, handle: Option<u32>, kind: u16) {
         let told = self.filter_message(request, name, handle, kind);
         self.send_told(request, told);
     }
@@ -455,7 +459,7 @@ struct FilterDump {
 }
 
 /// `RTM_GETTFILTER` for all of a place.
-pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Refusal> {
+pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     #[expect(
         clippy::indexing_slicing,
         reason = "a constant: an index beyond the end is an error of the compiler"
@@ -485,7 +489,7 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
 }
 
 impl Dump for FilterDump {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, Refusal> {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
         let Some(place) = router.filters.places.get(&self.block) else { return Ok(More::No) };
         let Some(chain) = place.chains.get(self.at.0) else { return Ok(More::No) };
         let wanted = self.chain.is_none_or(|wanted| wanted == chain.index);

@@ -7,7 +7,7 @@ use libc::{EBUSY, EINVAL, ENOMEM, ENOSPC};
 use underpass_engine::counters::CounterId;
 use underpass_netlink::tc::u32::{self, Request, Selector, Shown};
 use underpass_netlink::tc::{NOT_IN_HW, SKIP_HW, SKIP_SW};
-use underpass_netlink::{Refusal, Reply};
+use underpass_netlink::{Reply, RequestError};
 
 use super::{Change, Classifier, Common, PriorityName, refuse_skip_sw};
 use crate::Router;
@@ -120,11 +120,11 @@ impl Router {
     }
 
     /// Makes the root table of a new priority.
-    pub(super) fn new_root(&mut self, name: PriorityName, qdisc: u32) -> Result<Root, Refusal> {
+    pub(super) fn new_root(&mut self, name: PriorityName, qdisc: u32) -> Result<Root, RequestError> {
         let first = !self.filters.tables.contains_key(&place(name, qdisc));
         let tables = self.filters.tables.entry(place(name, qdisc)).or_default();
         let handle = if first { Some(0x8000_0000) } else { tables.free() };
-        let handle = handle.ok_or(Refusal::errno(ENOMEM))?;
+        let handle = handle.ok_or(RequestError::errno(ENOMEM))?;
         let table =
             Table { handle, priority: name.number, divisor: 1, root: true, links: 0, nodes: BTreeMap::new() };
         tables.tables.insert(0, table);
@@ -184,8 +184,8 @@ impl Router {
         node.or_else(|| tables.get(at + 1..)?.iter().find(own).map(|table| table.handle))
     }
 
-    pub(super) fn change_u32(&mut self, change: &Change<'_>, old: Option<u32>) -> Result<u32, Refusal> {
-        let invalid = |message| Err(Refusal::new(EINVAL, message));
+    pub(super) fn change_u32(&mut self, change: &Change<'_>, old: Option<u32>) -> Result<u32, RequestError> {
+        let invalid = |message| Err(RequestError::new(EINVAL, message));
         let Some(options) = change.options else {
             if change.handle != 0 {
                 return invalid("cls_u32: Filter handle requires options");
@@ -194,7 +194,7 @@ impl Router {
         };
         let request = Request::parse(&options)?;
         let Some(Classifier::U32(root)) = self.classifier(change.place) else {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         };
         let root = *root;
         let key = place(change.place, root.qdisc);
@@ -204,14 +204,14 @@ impl Router {
         if let Some(divisor) = request.divisor {
             return self.new_table(change, &request, key, divisor);
         }
-        let Some(tables) = self.filters.tables.get(&key) else { return Err(Refusal::errno(EINVAL)) };
+        let Some(tables) = self.filters.tables.get(&key) else { return Err(RequestError::errno(EINVAL)) };
         let (table, bucket) = match request.table {
             Some(wanted) if u32::table(wanted) != u32::ROOT => {
                 let table = tables.get(u32::table(wanted));
-                let missing = Refusal::new(EINVAL, "cls_u32: Specified hash table not found");
+                let missing = RequestError::new(EINVAL, "cls_u32: Specified hash table not found");
                 (table.ok_or(missing)?, wanted)
             }
-            _ => (tables.get(root.table).ok_or(Refusal::errno(EINVAL))?, root.table),
+            _ => (tables.get(root.table).ok_or(RequestError::errno(EINVAL))?, root.table),
         };
         if table.divisor <= u32::bucket(bucket) {
             return invalid("cls_u32: Specified hash table buckets exceed configured value");
@@ -224,8 +224,8 @@ impl Router {
         let handle = match u32::node(asked) {
             0 => table
                 .free(bucket)
-                .ok_or(Refusal::new(ENOSPC, "cls_u32: Hash table node ID pool exhausted"))?,
-            node if table.nodes.contains_key(&(bucket | node)) => return Err(Refusal::errno(ENOSPC)),
+                .ok_or(RequestError::new(ENOSPC, "cls_u32: Hash table node ID pool exhausted"))?,
+            node if table.nodes.contains_key(&(bucket | node)) => return Err(RequestError::errno(ENOSPC)),
             node => bucket | node,
         };
         let table = table.handle;
@@ -273,27 +273,28 @@ impl Router {
         change: &Change<'_>,
         request: &Request<'_>,
         place: (u32, u32),
-    ) -> Result<(crate::tc::action::Exts, Option<Option<u32>>, Option<Option<u32>>), Refusal> {
+    ) -> Result<(crate::tc::action::Exts, Option<Option<u32>>, Option<Option<u32>>), RequestError> {
         let context = super::Context { flags: request.flags, ..change.context };
         let exts = self.init_exts(request.actions, request.police, &context)?;
         let checked = (|| {
             let input = match request.indev.as_deref() {
                 None => None,
                 Some(name) => Some(
-                    self.input_link(Some(name)).map_err(|refusal| Refusal { errno: EINVAL, ..refusal })?,
+                    self.input_link(Some(name))
+                        .map_err(|refusal| RequestError { errno: EINVAL, ..refusal })?,
                 ),
             };
             let link = match request.link {
                 None => None,
                 Some(0) => Some(None),
                 Some(link) if link & 0xf_ffff != 0 => {
-                    return Err(Refusal::new(EINVAL, "cls_u32: u32 Link handle must be a hash table"));
+                    return Err(RequestError::new(EINVAL, "cls_u32: u32 Link handle must be a hash table"));
                 }
                 Some(link) => {
                     let table = self.filters.tables.get(&place).and_then(|tables| tables.get(link));
-                    let missing = Refusal::new(EINVAL, "cls_u32: Link hash table not found");
+                    let missing = RequestError::new(EINVAL, "cls_u32: Link hash table not found");
                     if table.ok_or(missing)?.root {
-                        return Err(Refusal::new(EINVAL, "cls_u32: Not linking to root node"));
+                        return Err(RequestError::new(EINVAL, "cls_u32: Not linking to root node"));
                     }
                     Some(Some(link))
                 }
@@ -315,17 +316,17 @@ impl Router {
         request: &Request<'_>,
         place: (u32, u32),
         handle: u32,
-    ) -> Result<u32, Refusal> {
+    ) -> Result<u32, RequestError> {
         if handle & 0xf_ffff == 0 {
-            return Err(Refusal::new(EINVAL, "cls_u32: Key node id cannot be zero"));
+            return Err(RequestError::new(EINVAL, "cls_u32: Key node id cannot be zero"));
         }
         let node = |router: &Self| {
             let table = router.filters.tables.get(&place)?.get(u32::table(handle))?;
             table.nodes.get(&handle).map(|node| node.common.flags)
         };
-        let flags = node(self).ok_or(Refusal::errno(EINVAL))?;
+        let flags = node(self).ok_or(RequestError::errno(EINVAL))?;
         if (flags ^ request.flags) & (SKIP_HW | SKIP_SW | 16) != 0 {
-            return Err(Refusal::new(EINVAL, "cls_u32: Key node flags do not match passed flags"));
+            return Err(RequestError::new(EINVAL, "cls_u32: Key node flags do not match passed flags"));
         }
         let (exts, input, link) = self.set_node(change, request, place)?;
         if let Some(link) = link {
@@ -335,7 +336,7 @@ impl Router {
         let node = tables
             .and_then(|tables| tables.get_mut(u32::table(handle)))
             .and_then(|table| table.nodes.get_mut(&handle));
-        let Some(node) = node else { return Err(Refusal::errno(EINVAL)) };
+        let Some(node) = node else { return Err(RequestError::errno(EINVAL)) };
         // Of a node all is kept but what the request says; the class goes if it is not said again.
         let old_exts = std::mem::replace(&mut node.common.exts, exts);
         node.common.class = request.class.unwrap_or(0);
@@ -352,8 +353,8 @@ impl Router {
         request: &Request<'_>,
         place: (u32, u32),
         divisor: u32,
-    ) -> Result<u32, Refusal> {
-        let invalid = |message| Err(Refusal::new(EINVAL, message));
+    ) -> Result<u32, RequestError> {
+        let invalid = |message| Err(RequestError::new(EINVAL, message));
         // Linux takes 0 for a power of 2 below 1 and then finds it too large.
         if !divisor.is_power_of_two() {
             return invalid("cls_u32: Divisor is not a power of 2");
@@ -364,10 +365,12 @@ impl Router {
         if change.handle & 0xf_ffff != 0 {
             return invalid("cls_u32: Divisor can only be used on a hash table");
         }
-        let Some(tables) = self.filters.tables.get_mut(&place) else { return Err(Refusal::errno(EINVAL)) };
+        let Some(tables) = self.filters.tables.get_mut(&place) else {
+            return Err(RequestError::errno(EINVAL));
+        };
         let handle = match change.handle {
-            0 => tables.free().ok_or(Refusal::errno(ENOMEM))?,
-            handle if tables.get(handle).is_some() => return Err(Refusal::errno(ENOSPC)),
+            0 => tables.free().ok_or(RequestError::errno(ENOMEM))?,
+            handle if tables.get(handle).is_some() => return Err(RequestError::errno(ENOSPC)),
             handle => handle,
         };
         refuse_skip_sw(request.flags)?;
@@ -383,17 +386,19 @@ impl Router {
         name: PriorityName,
         root: Root,
         handle: u32,
-    ) -> Result<bool, Refusal> {
+    ) -> Result<bool, RequestError> {
         let place = place(name, root.qdisc);
-        let Some(tables) = self.filters.tables.get_mut(&place) else { return Err(Refusal::errno(EINVAL)) };
+        let Some(tables) = self.filters.tables.get_mut(&place) else {
+            return Err(RequestError::errno(EINVAL));
+        };
         if handle & 0xf_ffff == 0 {
             let found = tables.tables.iter().enumerate().find(|(_, table)| table.handle == handle);
-            let Some((at, found)) = found else { return Err(Refusal::errno(EINVAL)) };
+            let Some((at, found)) = found else { return Err(RequestError::errno(EINVAL)) };
             if found.root {
-                return Err(Refusal::new(EINVAL, "cls_u32: Not allowed to delete root node"));
+                return Err(RequestError::new(EINVAL, "cls_u32: Not allowed to delete root node"));
             }
             if found.links > 0 {
-                return Err(Refusal::new(EBUSY, "cls_u32: Can not delete in-use filter"));
+                return Err(RequestError::new(EBUSY, "cls_u32: Can not delete in-use filter"));
             }
             let table = tables.tables.remove(at);
             for node in table.nodes.into_values() {

@@ -13,7 +13,7 @@ use super::ring::Ring;
 use super::tbf::Tbf;
 use super::{Classify, Context, Discipline, Heap, Kind, Node};
 use crate::counters::{QueueCount, QueueId};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::qos::Rate;
 use crate::tables::{self, FifoLimit, HTB_DEPTH, Qdisc, QdiscKind, StoredQdisc};
@@ -61,7 +61,7 @@ impl Node {
     pub(crate) fn purge<C: Classify>(self, cx: &mut Context<'_, C>) {
         let mut drop = |mut list: List| {
             while let Some(id) = list.pop(cx.items) {
-                cx.drop(id, Drop::QdiscPurged);
+                cx.drop(id, DropReason::QdiscPurged);
             }
         };
         match self.kind {
@@ -76,7 +76,7 @@ impl Node {
             }
         }
         if let Some(id) = self.peeked {
-            cx.drop(id, Drop::QdiscPurged);
+            cx.drop(id, DropReason::QdiscPurged);
         }
     }
 

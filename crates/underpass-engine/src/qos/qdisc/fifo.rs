@@ -3,7 +3,7 @@
 use super::items::{ItemId, List};
 use super::{Classify, Context, Discipline, Enqueued, Peeked};
 use crate::counters::QueueCount;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::qos::Lengths;
 use crate::tables::{FifoLimit, PRIOMAP};
@@ -48,7 +48,7 @@ impl Discipline for Fifo {
         };
         if !room {
             count.drops += 1;
-            cx.drop(id, Drop::QdiscFull);
+            cx.drop(id, DropReason::QdiscFull);
             return Enqueued::Dropped;
         }
         self.list.push(cx.items, id);
@@ -107,7 +107,7 @@ impl Discipline for PfifoFast {
             }
             _ => {
                 count.drops += 1;
-                cx.drop(id, Drop::QdiscFull);
+                cx.drop(id, DropReason::QdiscFull);
                 Enqueued::Dropped
             }
         }

@@ -9,7 +9,7 @@ use super::items::{Item, ItemId, List};
 use super::{Class, Classify, Context, Discipline, Enqueued};
 use crate::buffer::SLOT;
 use crate::counters::{Counters, QueueCount};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::flow;
 use crate::limiter::Nanos;
 use crate::qos::Lengths;
@@ -124,7 +124,7 @@ impl FqCodel {
             dropped += 1;
             self.memory = self.memory.saturating_sub(memory(len));
             count.went(len);
-            cx.drop(id, Drop::QdiscFull);
+            cx.drop(id, DropReason::QdiscFull);
             if dropped >= self.drop_batch || bytes >= fat.1 >> 1 {
                 break;
             }
@@ -165,7 +165,7 @@ impl Discipline for FqCodel {
             }
             Err(_) => {
                 count.drops += 1;
-                cx.drop(id, Drop::QdiscAction);
+                cx.drop(id, DropReason::QdiscAction);
                 return Enqueued::Dropped;
             }
         };
@@ -300,7 +300,7 @@ impl<C: Classify> Queue for Served<'_, '_, '_, C> {
         self.count.drops += 1;
         self.cx.lost.packets += 1;
         self.cx.lost.bytes += i64::from(head.len);
-        self.cx.drop(head.id, Drop::Codel);
+        self.cx.drop(head.id, DropReason::Codel);
     }
 
     fn mark(&mut self, head: Head) -> bool {

@@ -39,7 +39,7 @@ pub use items::{Item, Items, Origin};
 
 use crate::buffer::{Packet, Pool};
 use crate::counters::{Counters, QueueCount, QueueId};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::qos::Lengths;
 use crate::tables::HookId;
@@ -95,7 +95,7 @@ pub(crate) struct Context<'a, C> {
     /// `qdisc_tree_reduce_backlog` these take it back.
     pub(crate) lost: Lost,
     /// What is to be counted and given back.
-    pub(crate) dropped: &'a mut Vec<(Packet, Drop)>,
+    pub(crate) dropped: &'a mut Vec<(Packet, DropReason)>,
     /// Packets that have become several, and how many more.
     pub(crate) generated: u64,
 }
@@ -109,7 +109,7 @@ pub(crate) struct Lost {
 
 impl<C: Classify> Context<'_, C> {
     /// Drops a packet.
-    pub(super) fn drop(&mut self, id: ItemId, reason: Drop) {
+    pub(super) fn drop(&mut self, id: ItemId, reason: DropReason) {
         if let Some(packet) = self.items.take(id).and_then(|item| item.packet) {
             self.dropped.push((packet, reason));
         }

@@ -3,7 +3,7 @@
 use super::items::ItemId;
 use super::{Class, Classify, Context, Discipline, Enqueued, Node, Peeked};
 use crate::counters::{Counters, QueueCount};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::tables::HookId;
 
 #[derive(Debug)]
@@ -50,14 +50,14 @@ impl Discipline for Prio {
             }
             Err(_) => {
                 count.drops += 1;
-                cx.drop(id, Drop::QdiscAction);
+                cx.drop(id, DropReason::QdiscAction);
                 return Enqueued::Dropped;
             }
         };
         let enqueued = match self.bands.get_mut(band) {
             Some(node) => count.below(cx, |cx| node.enqueue(id, cx)),
             None => {
-                cx.drop(id, Drop::QdiscFull);
+                cx.drop(id, DropReason::QdiscFull);
                 Enqueued::Dropped
             }
         };

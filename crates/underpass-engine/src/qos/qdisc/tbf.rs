@@ -6,7 +6,7 @@ use super::clocks::Clocks;
 use super::items::{Item, ItemId};
 use super::{Classify, Context, Discipline, Enqueued, Node};
 use crate::counters::{Counters, QueueCount};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::offload::Cut;
 use crate::qos::Rate;
@@ -50,7 +50,7 @@ impl Tbf {
                 Ok(part) => part,
                 Err(part) => {
                     count.drops += 1;
-                    cx.dropped.extend(part.packet.map(|packet| (packet, Drop::QdiscFull)));
+                    cx.dropped.extend(part.packet.map(|packet| (packet, DropReason::QdiscFull)));
                     continue;
                 }
             };
@@ -66,7 +66,7 @@ impl Tbf {
         }
         if parts == 0 {
             count.drops += 1;
-            cx.dropped.push((packet, Drop::NoBuffer));
+            cx.dropped.push((packet, DropReason::NoBuffer));
             return Enqueued::Dropped;
         }
         // The parts have taken its place.
@@ -131,7 +131,7 @@ impl Discipline for Tbf {
                 return self.enqueue_parts(count, id, cx);
             }
             count.drops += 1;
-            cx.drop(id, Drop::QdiscTooBig);
+            cx.drop(id, DropReason::QdiscTooBig);
             return Enqueued::Dropped;
         }
         let Self { child, .. } = self;

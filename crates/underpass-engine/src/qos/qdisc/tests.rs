@@ -29,7 +29,7 @@ pub(super) struct Bed {
     pub(super) node: Node,
     items: Items,
     pool: Pool,
-    dropped: Vec<(Packet, Drop)>,
+    dropped: Vec<(Packet, DropReason)>,
     pub(super) now: Nanos,
     pub(super) due: Nanos,
 }

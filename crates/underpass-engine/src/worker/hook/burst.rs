@@ -2,7 +2,7 @@
 
 use crate::buffer::{Frames, Packet};
 use crate::counters::Counters;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::qos::{
     Charge, Charged, Everything, Lengths, Place, Policer, StoredAction, StoredHook, WireLength, link_layer,
     uncounted,
@@ -15,7 +15,7 @@ use crate::worker::{Burst, Path, View, bytes_of};
 impl<const COUNT: bool> Path<COUNT> {
     /// Asks all packets of a burst; those that go on stay in it. Bytes of all frames.
     #[inline(never)]
-    pub(crate) fn ask_burst<T: Trace>(
+    pub(crate) fn classify_burst<T: Trace>(
         &mut self,
         view: &View<'_>,
         id: HookId,
@@ -138,8 +138,8 @@ impl<const COUNT: bool> Path<COUNT> {
             }
         }
         self.counters.add_tc_refused(action.config.counter, counted_drops, overlimits);
-        self.counters.add_drop(Drop::Police, drops);
-        self.counters.add_drop(Drop::TcStolen, stolen);
+        self.counters.add_drop(DropReason::Police, drops);
+        self.counters.add_drop(DropReason::TcStolen, stolen);
         if let Some(counter) = hook.counter {
             self.counters.add_tc_refused(counter, drops, 0);
         }

@@ -7,7 +7,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::{NO_TUNNEL_KEY, Packet, Tag};
 use crate::counters::TcCounterId;
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::offload;
 use crate::qos::{
     Charged, Found, Lease, Nest, OuterKey, Place, StoredAction, StoredHook, Subject, WireLength, edit_label,
@@ -187,14 +187,14 @@ impl<const COUNT: bool> Path<COUNT> {
                         Control::Reclassify | Control::Goto(_) => {
                             rounds += 1;
                             if rounds > ROUNDS {
-                                return self.dropped(hook, packet, Drop::TcLoop, trace);
+                                return self.dropped(hook, packet, DropReason::TcLoop, trace);
                             }
                             chain = if let Control::Goto(chain) = control { chain } else { 0 };
                             continue 'chain;
                         }
                         Control::Drop => return self.dropped(hook, packet, reason, trace),
                         Control::Stolen | Control::Trap => {
-                            self.drop(packet, Drop::TcStolen, trace);
+                            self.drop(packet, DropReason::TcStolen, trace);
                             return Asked::Gone;
                         }
                     }
@@ -208,7 +208,13 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    fn dropped<T: Trace>(&mut self, hook: &StoredHook, packet: Packet, reason: Drop, trace: &mut T) -> Asked {
+    fn dropped<T: Trace>(
+        &mut self,
+        hook: &StoredHook,
+        packet: Packet,
+        reason: DropReason,
+        trace: &mut T,
+    ) -> Asked {
         if let Some(counter) = hook.counter {
             self.counters.add_tc_refused(counter, 1, 0);
         }
@@ -225,7 +231,7 @@ impl<const COUNT: bool> Path<COUNT> {
         (mut packet, wire): (Packet, WireLength),
         place: &Place,
         trace: &mut T,
-    ) -> (Option<Packet>, Control, Drop) {
+    ) -> (Option<Packet>, Control, DropReason) {
         let (mut at, mut jumps) = (0, 0);
         let mut last = Control::Ok;
         while let Some(id) = actions.get(at) {
@@ -249,7 +255,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 _ => return (Some(packet), control, reason),
             }
         }
-        (Some(packet), last, Drop::TcAction)
+        (Some(packet), last, DropReason::TcAction)
     }
 
     fn perform_one<T: Trace>(
@@ -259,12 +265,12 @@ impl<const COUNT: bool> Path<COUNT> {
         (mut packet, wire): (Packet, WireLength),
         place: &Place,
         trace: &mut T,
-    ) -> (Option<Packet>, Control, Drop) {
+    ) -> (Option<Packet>, Control, DropReason) {
         let counter = action.config.counter;
         if let TcActionKind::Mirred(_) = action.config.kind
             && nest(&packet, place).is_full()
         {
-            return (Some(packet), Control::Drop, Drop::MirredLoop);
+            return (Some(packet), Control::Drop, DropReason::MirredLoop);
         }
         self.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
         if let Some(estimator) = &action.estimator {
@@ -276,12 +282,12 @@ impl<const COUNT: bool> Path<COUNT> {
                 trace.step(Event::Action("gact"), &packet);
                 let control = chance.map_or(control, |chance| self.chance(chance, action));
                 self.counters.add_tc_refused(counter, u64::from(control == Control::Drop), 0);
-                (Some(packet), control, Drop::TcAction)
+                (Some(packet), control, DropReason::TcAction)
             }
             TcActionKind::Police(_) => {
                 trace.step(Event::Action("police"), &packet);
                 let control = self.police(view, (id, action), &mut packet, wire, place.ingress);
-                (Some(packet), control, Drop::Police)
+                (Some(packet), control, DropReason::Police)
             }
             TcActionKind::Mirred(mirred) => {
                 trace.step(Event::Action("mirred"), &packet);
@@ -300,13 +306,13 @@ impl<const COUNT: bool> Path<COUNT> {
             TcActionKind::Skbedit(edit) => {
                 trace.step(Event::Action("skbedit"), &packet);
                 skbedit(&mut packet, edit, place);
-                (Some(packet), control, Drop::TcAction)
+                (Some(packet), control, DropReason::TcAction)
             }
             TcActionKind::TunnelKey(key) => {
                 trace.step(Event::Action("tunnel_key"), &packet);
                 let tunnel = if key.is_some() { id.0 + 1 } else { NO_TUNNEL_KEY };
                 packet.set_tag(Tag { tunnel, ..packet.tag() });
-                (Some(packet), control, Drop::TcAction)
+                (Some(packet), control, DropReason::TcAction)
             }
         }
     }
@@ -316,12 +322,12 @@ impl<const COUNT: bool> Path<COUNT> {
         action: &StoredAction,
         packet: Packet,
         done: Option<()>,
-    ) -> (Option<Packet>, Control, Drop) {
+    ) -> (Option<Packet>, Control, DropReason) {
         if done.is_some() {
-            return (Some(packet), action.control(), Drop::TcAction);
+            return (Some(packet), action.control(), DropReason::TcAction);
         }
         self.counters.add_tc_refused(action.config.counter, 1, 0);
-        (Some(packet), Control::Drop, Drop::TcEdit)
+        (Some(packet), Control::Drop, DropReason::TcEdit)
     }
 
     /// `gact_net_rand`, `gact_determ`.
@@ -361,7 +367,7 @@ impl<const COUNT: bool> Path<COUNT> {
             if parts != 0 && offload::keep(packet, parts as usize) {
                 // What is cut off is a packet more, and is dropped.
                 self.totals.generated += 1;
-                self.counters.add_drop(Drop::Police, 1);
+                self.counters.add_drop(DropReason::Police, 1);
                 return policer.conform;
             }
         }
@@ -376,7 +382,7 @@ impl<const COUNT: bool> Path<COUNT> {
         mirred: &Mirred,
         mut packet: Packet,
         place: &Place,
-    ) -> (Option<Packet>, Control, Drop) {
+    ) -> (Option<Packet>, Control, DropReason) {
         let control = action.control();
         let nest = nest(&packet, place);
         let refuse = |reason| {
@@ -386,11 +392,11 @@ impl<const COUNT: bool> Path<COUNT> {
         };
         let up = |to: &LinkId| view.link(*to).is_some_and(|link| link.up);
         let Some(to) = mirred.link.filter(up) else {
-            let (control, reason) = refuse(Drop::MirredLink);
+            let (control, reason) = refuse(DropReason::MirredLink);
             return (Some(packet), control, reason);
         };
         if !mirred.ingress && nest.has(to) {
-            let (control, reason) = refuse(Drop::MirredLoop);
+            let (control, reason) = refuse(DropReason::MirredLoop);
             return (Some(packet), control, reason);
         }
         let (way, nest) = match mirred.ingress {
@@ -407,7 +413,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         if mirred.redirect && taken {
             self.hooks.redirected.push(Redirected { packet, to, way, from, copy: false, counter });
-            return (None, control, Drop::MirredLink);
+            return (None, control, DropReason::MirredLink);
         }
         self.totals.generated += 1;
         match copy(&mut self.pool, &packet) {
@@ -422,14 +428,14 @@ impl<const COUNT: bool> Path<COUNT> {
                 });
             }
             None => {
-                self.counters.add_drop(Drop::NoBuffer, 1);
+                self.counters.add_drop(DropReason::NoBuffer, 1);
                 self.counters.add_tc_refused(action.config.counter, 0, 1);
             }
         }
         if key != 0 {
             packet.set_tag(Tag { tunnel: key, ..packet.tag() });
         }
-        (Some(packet), control, Drop::MirredLink)
+        (Some(packet), control, DropReason::MirredLink)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Queueing disciplines on the road of packets: where packets come to them, who serves them, and where packets go on.
+//! Queueing disciplines on the path of packets: where packets come to them, who serves them, and where packets go on.
 //!
 //! ```text
 //! port → ingress hook ─┬─────────────→ [qdisc of the hook] → … → port's queue → egress hook ─┬→ root qdisc → port's queue
@@ -18,7 +18,7 @@ use arrayvec::ArrayVec;
 
 use crate::buffer::{BURST, Frames, Packet, Pool, PortId};
 use crate::counters::{Count, Direction, TcCounterId};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::qos;
 use crate::qos::Lengths;
@@ -82,7 +82,7 @@ pub(crate) struct Shape {
     limit: usize,
     /// Whether no other worker has a part in the rates.
     alone: bool,
-    dropped: Vec<(Packet, Drop)>,
+    dropped: Vec<(Packet, DropReason)>,
     /// What goes on behind the ingress hook of a link, and behind the egress hook of one.
     inward: VecDeque<(LinkId, Packet)>,
     outward: VecDeque<(LinkId, Packet)>,
@@ -211,7 +211,7 @@ impl<const COUNT: bool> Worker<COUNT> {
         }
         let guard = self.reader.enter();
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
-        self.path.follow_qdiscs(&view, trace);
+        self.path.update_qdiscs(&view, trace);
         self.path.catch_up(&view, trace);
         if self.path.reassembly.due().is_some_and(|due| due <= now) {
             self.path.give_up_fragments(&view, trace);
@@ -276,8 +276,8 @@ impl<const COUNT: bool> Path<COUNT> {
                     self.counters.add_tc_refused(counter, 0, 1);
                 }
             }
-            Some(None) => self.let_go(view, Place::Ifb(ifb), packet, origin, trace),
-            None => self.drop(packet, Drop::LinkDown, trace),
+            Some(None) => self.dequeue(view, Place::Ifb(ifb), packet, origin, trace),
+            None => self.drop(packet, DropReason::LinkDown, trace),
         }
     }
 
@@ -400,7 +400,7 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Enqueued {
         if !self.has_shaper(view, id, place) {
-            self.drop(packet, Drop::QdiscPurged, trace);
+            self.drop(packet, DropReason::QdiscPurged, trace);
             return Enqueued::Dropped;
         }
         let item = Item::new(packet, origin);
@@ -409,7 +409,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 shaper.node.refuse();
             }
             self.wake(id);
-            self.drop_item(item, Drop::QdiscFull, trace);
+            self.drop_item(item, DropReason::QdiscFull, trace);
             return Enqueued::Dropped;
         }
         if T::WATCHES
@@ -420,7 +420,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let at = match self.shape.items.put(item) {
             Ok(at) => at,
             Err(item) => {
-                self.drop_item(item, Drop::QdiscFull, trace);
+                self.drop_item(item, DropReason::QdiscFull, trace);
                 return Enqueued::Dropped;
             }
         };
@@ -449,7 +449,7 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Enqueued {
         if self.pass::<T>(view, to, (std::slice::from_ref(&packet), None)) == 1 {
-            self.let_go(view, to.1, packet, origin, trace);
+            self.dequeue(view, to.1, packet, origin, trace);
             return Enqueued::Queued;
         }
         self.queue(view, to, packet, origin, trace)
@@ -464,7 +464,7 @@ impl<const COUNT: bool> Path<COUNT> {
         few(self.pool.available(), RESERVE) || large && few(self.pool.available_large(), RESERVE_LARGE)
     }
 
-    fn drop_item<T: Trace>(&mut self, item: Item, reason: Drop, trace: &mut T) {
+    fn drop_item<T: Trace>(&mut self, item: Item, reason: DropReason, trace: &mut T) {
         if let Some(packet) = item.into_packet() {
             self.drop(packet, reason, trace);
         }
@@ -480,13 +480,13 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn let_item_go<T: Trace>(&mut self, view: &View<'_>, place: Place, item: Item, trace: &mut T) {
         let origin = item.origin;
         if let Some(packet) = item.into_packet() {
-            self.let_go(view, place, packet, origin, trace);
+            self.dequeue(view, place, packet, origin, trace);
         }
     }
 
     /// Lets a packet go on behind a qdisc.
     #[inline]
-    fn let_go<T: Trace>(
+    fn dequeue<T: Trace>(
         &mut self,
         view: &View<'_>,
         place: Place,
@@ -502,8 +502,8 @@ impl<const COUNT: bool> Path<COUNT> {
                     Some(port) => self
                         .transmit
                         .push_back(port, packet, len)
-                        .map_err(|packet| (packet, Drop::TransmitFull)),
-                    None => Err((packet, Drop::LinkDown)),
+                        .map_err(|packet| (packet, DropReason::TransmitFull)),
+                    None => Err((packet, DropReason::LinkDown)),
                 };
                 if let Err((packet, reason)) = refused {
                     self.drop(packet, reason, trace);
@@ -512,7 +512,7 @@ impl<const COUNT: bool> Path<COUNT> {
             (Place::Ingress(link), _) => self.shape.inward.push_back((link, packet)),
             (Place::Tunnel(_), Origin::Into(id)) => self.shape.into.push_back((id, true, packet)),
             // Nothing else comes there.
-            (Place::Tunnel(_), _) => self.drop(packet, Drop::LinkDown, trace),
+            (Place::Tunnel(_), _) => self.drop(packet, DropReason::LinkDown, trace),
             (Place::Ifb(ifb), origin) => {
                 // As Linux's ifb counts: what it sends it has received.
                 let count = Count { packets: 1, bytes: packet.len() as u64, errors: 0 };
@@ -524,7 +524,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     }
                     Origin::Egress(link) => self.shape.outward.push_back((link, packet)),
                     Origin::Into(id) => self.shape.into.push_back((id, false, packet)),
-                    Origin::Here => return self.drop(packet, Drop::IfbOrigin, trace),
+                    Origin::Here => return self.drop(packet, DropReason::IfbOrigin, trace),
                 }
                 self.counters.add_link(ifb, Direction::Transmit, count);
             }
@@ -550,7 +550,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
             }
             for packet in taken.drain(..passed) {
-                self.let_go(view, to.1, packet, Origin::Here, trace);
+                self.dequeue(view, to.1, packet, Origin::Here, trace);
             }
             for packet in taken.drain(..) {
                 self.queue(view, to, packet, Origin::Here, trace);
@@ -562,7 +562,7 @@ impl<const COUNT: bool> Path<COUNT> {
     /// Sends a frame by a link, past its egress hook.
     pub(crate) fn leave_by<T: Trace>(&mut self, view: &View<'_>, id: LinkId, packet: Packet, trace: &mut T) {
         let Some(link) = view.link(id).filter(|link| link.up) else {
-            return self.drop(packet, Drop::LinkDown, trace);
+            return self.drop(packet, DropReason::LinkDown, trace);
         };
         if let Some(tunnel) = view.tables.tunnels().of_link(id) {
             // A filter of its qdisc has redirected it.
@@ -572,12 +572,12 @@ impl<const COUNT: bool> Path<COUNT> {
             (Some(root), _) if link.ifb => {
                 self.queue(view, (root, Place::Ifb(id)), packet, Origin::Here, trace);
             }
-            (None, _) if link.ifb => self.let_go(view, Place::Ifb(id), packet, Origin::Here, trace),
+            (None, _) if link.ifb => self.dequeue(view, Place::Ifb(id), packet, Origin::Here, trace),
             (Some(root), Some(_)) => {
                 self.queue(view, (root, Place::Port(id)), packet, Origin::Here, trace);
             }
-            (None, Some(_)) => self.let_go(view, Place::Port(id), packet, Origin::Here, trace),
-            (_, None) => self.drop(packet, Drop::NoPort, trace),
+            (None, Some(_)) => self.dequeue(view, Place::Port(id), packet, Origin::Here, trace),
+            (_, None) => self.drop(packet, DropReason::NoPort, trace),
         }
     }
 }

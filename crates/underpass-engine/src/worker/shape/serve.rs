@@ -1,6 +1,6 @@
 //! Who serves qdiscs: the worker, as soon as something may leave.
 
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::qos::qdisc::Node;
 use crate::tables::QdiscId;
@@ -37,7 +37,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Takes note of qdiscs that have been changed.
     #[inline(always)]
-    pub(crate) fn follow_qdiscs<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
+    pub(crate) fn update_qdiscs<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
         if view.tables.qdisc_changes() != self.shape.changes {
             self.change_qdiscs(view, trace);
         }
@@ -199,7 +199,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 None => {
                     for packet in burst.drain(..) {
-                        self.drop(packet, Drop::LinkDown, trace);
+                        self.drop(packet, DropReason::LinkDown, trace);
                     }
                 }
             }

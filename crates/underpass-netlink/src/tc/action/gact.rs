@@ -7,7 +7,7 @@
 use libc::EINVAL;
 
 use super::{GOTO_CHAIN, Generic, OK, SHOT, TRAP, Times, VALUE, goto_chain, is_control, options};
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, policy};
 use crate::reply::Reply;
 
@@ -43,22 +43,22 @@ impl Gact {
     ///
     /// # Errors
     /// As Linux's `tcf_gact_init`.
-    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, Refusal> {
+    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
         let attributes = options(attribute, &POLICY)?;
-        let parms = attributes.get(PARMS).ok_or(Refusal::errno(EINVAL))?;
+        let parms = attributes.get(PARMS).ok_or(RequestError::errno(EINVAL))?;
         let probability = match attributes.get(PROB).and_then(|prob| prob.value.first_chunk::<8>().copied()) {
             None => None,
             Some([a, b, c, d, action @ ..]) => {
                 let kind = u16::from_ne_bytes([a, b]);
                 let action = i32::from_ne_bytes(action);
                 if kind > 2 {
-                    return Err(Refusal::errno(EINVAL));
+                    return Err(RequestError::errno(EINVAL));
                 }
                 if !is_control(action) {
-                    return Err(Refusal::new(EINVAL, "invalid fallback control action"));
+                    return Err(RequestError::new(EINVAL, "invalid fallback control action"));
                 }
                 if goto_chain(action).is_some() {
-                    return Err(Refusal::new(EINVAL, "goto chain not allowed on fallback"));
+                    return Err(RequestError::new(EINVAL, "goto chain not allowed on fallback"));
                 }
                 Some(Probability { kind, value: u16::from_ne_bytes([c, d]).max(1), action })
             }

@@ -8,7 +8,7 @@
 use libc::{EINVAL, EOPNOTSUPP};
 
 use super::{Generic, Times};
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -49,10 +49,10 @@ impl Mirred {
     ///
     /// # Errors
     /// As Linux's `tcf_mirred_init` until it looks for the action; `EOPNOTSUPP` for a shared block.
-    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, Refusal> {
-        let missing = Refusal::new(EINVAL, "act_mirred: Mirred requires attributes to be passed");
+    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
+        let missing = RequestError::new(EINVAL, "act_mirred: Mirred requires attributes to be passed");
         let attributes = attribute.ok_or(missing)?.parse_nested(&POLICY, Validate::Liberal)?;
-        let missing = Refusal::new(EINVAL, "act_mirred: Missing required mirred parameters");
+        let missing = RequestError::new(EINVAL, "act_mirred: Missing required mirred parameters");
         let parms = attributes.get(PARMS).ok_or(missing)?;
         let word = |at: usize| {
             let bytes = parms.value.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>());
@@ -66,11 +66,10 @@ impl Mirred {
         if let Some(block) = attributes.get(BLOCKID) {
             if mirred.link != 0 {
                 let message = "act_mirred: Cannot specify Block ID and dev simultaneously";
-                return Err(Refusal::new(EINVAL, message));
+                return Err(RequestError::new(EINVAL, message));
             }
-            return Err(
-                Refusal::new(EOPNOTSUPP, "Shared blocks are not supported by this router").at(block.offset)
-            );
+            return Err(RequestError::new(EOPNOTSUPP, "Shared blocks are not supported by this router")
+                .at(block.offset));
         }
         Ok(mirred)
     }
@@ -79,13 +78,13 @@ impl Mirred {
     ///
     /// # Errors
     /// `EINVAL` for a number that is none.
-    pub const fn way(&self) -> Result<Way, Refusal> {
+    pub const fn way(&self) -> Result<Way, RequestError> {
         match self.eaction {
             1 => Ok(Way::EgressRedirect),
             2 => Ok(Way::EgressMirror),
             3 => Ok(Way::IngressRedirect),
             4 => Ok(Way::IngressMirror),
-            _ => Err(Refusal::new(EINVAL, "act_mirred: Unknown mirred option")),
+            _ => Err(RequestError::new(EINVAL, "act_mirred: Unknown mirred option")),
         }
     }
 

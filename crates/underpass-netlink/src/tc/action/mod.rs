@@ -26,7 +26,7 @@ pub use self::skbedit::Skbedit;
 pub use self::tunnel_key::TunnelKey;
 pub use self::vlan::Vlan;
 use super::Bits;
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Attributes, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -137,7 +137,7 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// What breaks the policy.
-    pub fn parse(attribute: &Attribute<'a>) -> Result<Self, Refusal> {
+    pub fn parse(attribute: &Attribute<'a>) -> Result<Self, RequestError> {
         let attributes = attribute.parse_nested(&POLICY, Validate::Liberal)?;
         let bits = |kind, allowed: u32| match attributes.get(kind) {
             None => Ok(None),
@@ -152,7 +152,7 @@ impl<'a> Entry<'a> {
         let flags = bits(FLAGS, USER_FLAGS)?.unwrap_or(0);
         let hw_stats = bits(HW_STATS, HW_STATS_ANY.into())?;
         if flags & (SKIP_HW | SKIP_SW) == SKIP_HW | SKIP_SW {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         Ok(Self {
             kind: attributes.get(KIND),
@@ -168,7 +168,7 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// What is no list.
-    pub fn list(list: &Attribute<'a>) -> Result<Vec<Attribute<'a>>, Refusal> {
+    pub fn list(list: &Attribute<'a>) -> Result<Vec<Attribute<'a>>, RequestError> {
         const ANY: [Type; MAX_ACTIONS + 1] = [Type::Any; MAX_ACTIONS + 1];
         let list = list.parse_nested(&ANY, Validate::Liberal)?;
         Ok((1..=MAX_ACTIONS as u16).map_while(|number| list.get(number)).collect())
@@ -178,10 +178,10 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// `EINVAL` where there is none, or a longer one than any kind has.
-    pub fn name(&self) -> Result<String, Refusal> {
-        let kind = self.kind.ok_or(Refusal::new(EINVAL, "TC action kind must be specified"))?.text();
+    pub fn name(&self) -> Result<String, RequestError> {
+        let kind = self.kind.ok_or(RequestError::new(EINVAL, "TC action kind must be specified"))?.text();
         if kind.len() >= libc::IFNAMSIZ {
-            return Err(Refusal::new(EINVAL, "TC action name too long"));
+            return Err(RequestError::new(EINVAL, "TC action name too long"));
         }
         Ok(kind)
     }
@@ -343,7 +343,7 @@ impl Config {
     /// # Errors
     /// As Linux's `init` of each kind. `EOPNOTSUPP` with a text of the router's own for a kind that Linux has and
     /// the router has not; `ENOENT` for one that neither has.
-    pub fn parse(kind: &str, options: Option<&Attribute<'_>>) -> Result<Self, Refusal> {
+    pub fn parse(kind: &str, options: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
         Ok(match kind {
             "police" => Self::Police(Police::parse(options)?),
             "gact" => Self::Gact(Gact::parse(options)?),
@@ -443,11 +443,14 @@ const LINUX_ONLY: [&str; 14] = [
 ];
 
 /// Why a kind cannot be made.
-pub fn unknown_kind(kind: &str) -> Refusal {
+pub fn unknown_kind(kind: &str) -> RequestError {
     if LINUX_ONLY.contains(&kind) {
-        return Refusal::with_text(EOPNOTSUPP, format!("Action \"{kind}\" is not supported by this router"));
+        return RequestError::with_text(
+            EOPNOTSUPP,
+            format!("Action \"{kind}\" is not supported by this router"),
+        );
     }
-    Refusal::new(libc::ENOENT, "Failed to load TC action module")
+    RequestError::new(libc::ENOENT, "Failed to load TC action module")
 }
 
 /// All that is shown of an action.
@@ -517,9 +520,9 @@ impl Shown<'_> {
 fn options<'a, const N: usize>(
     options: Option<&Attribute<'a>>,
     policy: &[Type; N],
-) -> Result<Attributes<'a, N>, Refusal> {
-    let options = options.ok_or(Refusal::errno(EINVAL))?;
-    options.parse_nested(policy, Validate::Liberal).map_err(|refusal| Refusal::errno(refusal.errno))
+) -> Result<Attributes<'a, N>, RequestError> {
+    let options = options.ok_or(RequestError::errno(EINVAL))?;
+    options.parse_nested(policy, Validate::Liberal).map_err(|refusal| RequestError::errno(refusal.errno))
 }
 
 /// Writes the number of flushed actions of a kind, as an element of a list.

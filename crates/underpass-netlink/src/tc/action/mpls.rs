@@ -7,7 +7,7 @@
 use libc::{EINVAL, EPROTONOSUPPORT, ERANGE};
 
 use super::{Generic, Times};
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, Validate, policy};
 use crate::reply::Reply;
 
@@ -72,14 +72,14 @@ impl Mpls {
     ///
     /// # Errors
     /// As Linux's `tcf_mpls_init` until it looks for the action.
-    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, Refusal> {
-        let missing = Refusal::new(EINVAL, "act_mpls: Missing netlink attributes");
+    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
+        let missing = RequestError::new(EINVAL, "act_mpls: Missing netlink attributes");
         let attributes = attribute.ok_or(missing)?.parse_nested(&POLICY, Validate::Strict)?;
         for (kind, range) in [(TC, 0..=7), (TTL, 1..=255), (BOS, 0..=1)] {
             if let Some(attribute) = attributes.get(kind)
                 && !range.contains(&attribute.u8())
             {
-                return Err(Refusal::new(ERANGE, "integer out of range").at(attribute.offset));
+                return Err(RequestError::new(ERANGE, "integer out of range").at(attribute.offset));
             }
         }
         if let Some(label) = attributes.get(LABEL) {
@@ -91,7 +91,7 @@ impl Mpls {
                 return Err(label.invalid("act_mpls: MPLS label out of range"));
             }
         }
-        let parms = attributes.get(PARMS).ok_or(Refusal::new(EINVAL, "act_mpls: No MPLS params"))?;
+        let parms = attributes.get(PARMS).ok_or(RequestError::new(EINVAL, "act_mpls: No MPLS params"))?;
         let verb = parms.value.get(Generic::LEN..).and_then(|bytes| bytes.first_chunk::<4>());
         let byte = |kind| attributes.get(kind).map(|attribute: Attribute<'_>| attribute.u8());
         Ok(Self {
@@ -109,8 +109,8 @@ impl Mpls {
     ///
     /// # Errors
     /// As Linux's `tcf_mpls_init`: what does not belong to the verb.
-    pub fn check(mut self, default_ttl: u8) -> Result<(Self, Verb), Refusal> {
-        let invalid = |message| Err(Refusal::new(EINVAL, message));
+    pub fn check(mut self, default_ttl: u8) -> Result<(Self, Verb), RequestError> {
+        let invalid = |message| Err(RequestError::new(EINVAL, message));
         let fields = self.label.is_some() || self.ttl.is_some() || self.tc.is_some() || self.bos.is_some();
         let verb = match self.m_action {
             1 => {
@@ -137,7 +137,7 @@ impl Mpls {
                 }
                 if self.protocol.is_some_and(|protocol| protocol != MPLS_UC && protocol != MPLS_MC) {
                     let message = "act_mpls: Protocol must be an MPLS type for MPLS push";
-                    return Err(Refusal::new(EPROTONOSUPPORT, message));
+                    return Err(RequestError::new(EPROTONOSUPPORT, message));
                 }
                 self.ttl.get_or_insert(default_ttl);
                 if verb == 2 { Verb::Push } else { Verb::MacPush }

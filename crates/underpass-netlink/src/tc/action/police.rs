@@ -9,7 +9,7 @@
 use libc::{EINVAL, ENOMEM};
 
 use super::{GOTO_CHAIN, JUMP, OK, PIPE, SHOT, Shown, UNSPEC, VALUE, goto_chain, is_control, options};
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, policy};
 use crate::reply::Reply;
 use crate::tc::RateSpec;
@@ -84,11 +84,11 @@ impl Police {
     ///
     /// # Errors
     /// As Linux's `tcf_police_init` until it looks for the action.
-    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, Refusal> {
+    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
         let attributes = options(attribute, &POLICY)?;
-        let tbf = attributes.get(TBF).ok_or(Refusal::errno(EINVAL))?;
+        let tbf = attributes.get(TBF).ok_or(RequestError::errno(EINVAL))?;
         if ![LEN, COMPAT_LEN].contains(&tbf.value.len()) {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
         let word = |at: usize| {
             let bytes = tbf.value.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>());
@@ -124,17 +124,17 @@ impl Police {
     ///
     /// # Errors
     /// As Linux's `tcf_police_init` after it has looked for the action.
-    pub fn check(mut self, estimated: bool) -> Result<Self, Refusal> {
+    pub fn check(mut self, estimated: bool) -> Result<Self, RequestError> {
         for rate in [&mut self.rate, &mut self.peak].into_iter().flatten() {
             // Linux: `qdisc_get_rtab`.
             if !rate.has_table || !(1..32).contains(&rate.spec.cell_log) {
-                return Err(Refusal::errno(ENOMEM));
+                return Err(RequestError::errno(ENOMEM));
             }
         }
         if self.has_average && !estimated {
-            return Err(Refusal::errno(EINVAL));
+            return Err(RequestError::errno(EINVAL));
         }
-        let invalid = |message| Err(Refusal::new(EINVAL, message));
+        let invalid = |message| Err(RequestError::new(EINVAL, message));
         if !is_control(self.result) {
             return invalid("invalid fallback control action");
         }

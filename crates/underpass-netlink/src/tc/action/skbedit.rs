@@ -7,7 +7,7 @@
 use libc::{EINVAL, EOPNOTSUPP};
 
 use super::{Generic, Times, options};
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, policy};
 use crate::reply::Reply;
 
@@ -56,15 +56,15 @@ impl Skbedit {
     ///
     /// # Errors
     /// As Linux's `tcf_skbedit_init` until it looks for the action; `EOPNOTSUPP` for a queue or a packet type.
-    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, Refusal> {
+    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
         let attributes = options(attribute, &POLICY)?;
-        let parms = attributes.get(PARMS).ok_or(Refusal::errno(EINVAL))?;
+        let parms = attributes.get(PARMS).ok_or(RequestError::errno(EINVAL))?;
         for (kind, message) in [
             (QUEUE_MAPPING, "Queue mapping is not supported by this router"),
             (PTYPE, "Packet types are not supported by this router"),
         ] {
             if let Some(attribute) = attributes.get(kind) {
-                return Err(Refusal::new(EOPNOTSUPP, message).at(attribute.offset));
+                return Err(RequestError::new(EOPNOTSUPP, message).at(attribute.offset));
             }
         }
         let word = |kind| attributes.get(kind).map(|attribute: Attribute<'_>| attribute.u32());
@@ -82,11 +82,11 @@ impl Skbedit {
     ///
     /// # Errors
     /// `EINVAL` if it does not.
-    pub const fn check(&self) -> Result<(), Refusal> {
+    pub const fn check(&self) -> Result<(), RequestError> {
         if self.priority.is_some() || self.mark.is_some() || self.mask.is_some() || self.inherit_ds {
             return Ok(());
         }
-        Err(Refusal::errno(EINVAL))
+        Err(RequestError::errno(EINVAL))
     }
 
     pub(super) const fn offloads(&self) -> bool {

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use libc::{EINVAL, EOPNOTSUPP};
 
 use super::{Generic, Times};
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, Validate, policy};
 use crate::iptunnel::{self, IpTunnel};
 use crate::reply::Reply;
@@ -75,21 +75,22 @@ impl TunnelKey {
     /// # Errors
     /// As Linux's `tunnel_key_init` until it looks for the action; `EOPNOTSUPP` for options of Geneve, VXLAN and ERSPAN, of
     /// which the router has no devices.
-    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, Refusal> {
-        let missing = Refusal::new(EINVAL, "Tunnel requires attributes to be passed");
+    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
+        let missing = RequestError::new(EINVAL, "Tunnel requires attributes to be passed");
         let attributes = attribute.ok_or(missing)?.parse_nested(&POLICY, Validate::Liberal);
-        let attributes = attributes.map_err(|refusal| Refusal {
+        let attributes = attributes.map_err(|refusal| RequestError {
             message: Some("Failed to parse nested tunnel key attributes".into()),
             ..refusal
         })?;
-        let parms = attributes.get(PARMS).ok_or(Refusal::new(EINVAL, "Missing tunnel key parameters"))?;
+        let parms =
+            attributes.get(PARMS).ok_or(RequestError::new(EINVAL, "Missing tunnel key parameters"))?;
         let verb = parms.value.get(Generic::LEN..).and_then(|bytes| bytes.first_chunk::<4>());
         let t_action = verb.map_or(0, |verb| i32::from_ne_bytes(*verb));
         if let Some(options) = attributes.get(OPTS)
             && t_action == SET
         {
             let message = "Options of Geneve, VXLAN and ERSPAN are not supported by this router";
-            return Err(Refusal::new(EOPNOTSUPP, message).at(options.offset));
+            return Err(RequestError::new(EOPNOTSUPP, message).at(options.offset));
         }
         let byte = |kind| attributes.get(kind).map_or(0, |attribute: Attribute<'_>| attribute.u8());
         let pair = |source, destination| Some((attributes.get(source)?, attributes.get(destination)?));
@@ -125,12 +126,12 @@ impl TunnelKey {
     ///
     /// # Errors
     /// `EINVAL`: it is neither, or an address is missing.
-    pub fn check(&self) -> Result<Option<&Key>, Refusal> {
+    pub fn check(&self) -> Result<Option<&Key>, RequestError> {
         match (self.t_action, &self.key) {
             (SET, Some(key)) => Ok(Some(key)),
-            (SET, None) => Err(Refusal::new(EINVAL, "Missing either ipv4 or ipv6 src and dst")),
+            (SET, None) => Err(RequestError::new(EINVAL, "Missing either ipv4 or ipv6 src and dst")),
             (RELEASE, _) => Ok(None),
-            _ => Err(Refusal::new(EINVAL, "Unknown tunnel key action")),
+            _ => Err(RequestError::new(EINVAL, "Unknown tunnel key action")),
         }
     }
 
@@ -179,7 +180,7 @@ mod tests {
         [Generic::default().bytes(), t_action.to_ne_bytes().to_vec()].concat()
     }
 
-    fn refused(write: impl FnOnce(&mut Reply<'_>)) -> Refusal {
+    fn refused(write: impl FnOnce(&mut Reply<'_>)) -> RequestError {
         let bytes = written(write);
         let parsed = TunnelKey::parse(Some(&as_attribute(&bytes)));
         parsed.and_then(|key| key.check().map(|_| ())).unwrap_err()
@@ -206,8 +207,8 @@ mod tests {
     /// What `tc` does not send. Linux 6.12's texts.
     #[test]
     fn what_is_refused() {
-        let text = |refusal: Refusal| (refusal.errno, refusal.message.unwrap_or_default().into_owned());
-        let cases: [(i32, &str, Refusal); 5] = [
+        let text = |refusal: RequestError| (refusal.errno, refusal.message.unwrap_or_default().into_owned());
+        let cases: [(i32, &str, RequestError); 5] = [
             (EINVAL, "Tunnel requires attributes to be passed", TunnelKey::parse(None).unwrap_err()),
             (EINVAL, "Missing tunnel key parameters", refused(|_| {})),
             (EINVAL, "Unknown tunnel key action", refused(|reply| reply.attribute(PARMS, &parms(3)))),

@@ -8,7 +8,7 @@
 use libc::{EINVAL, EPROTONOSUPPORT, ERANGE};
 
 use super::{Generic, Times, options};
-use crate::Refusal;
+use crate::RequestError;
 use crate::attribute::{Attribute, Type, policy};
 use crate::reply::Reply;
 
@@ -78,9 +78,9 @@ impl Vlan {
     ///
     /// # Errors
     /// As Linux's `tcf_vlan_init` until it looks for the action.
-    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, Refusal> {
+    pub fn parse(attribute: Option<&Attribute<'_>>) -> Result<Self, RequestError> {
         let attributes = options(attribute, &POLICY)?;
-        let parms = attributes.get(PARMS).ok_or(Refusal::errno(EINVAL))?;
+        let parms = attributes.get(PARMS).ok_or(RequestError::errno(EINVAL))?;
         let verb = parms.value.get(Generic::LEN..).and_then(|bytes| bytes.first_chunk::<4>());
         let address = |kind| attributes.get(kind).and_then(|a: Attribute<'_>| a.value.first_chunk().copied());
         Ok(Self {
@@ -97,15 +97,15 @@ impl Vlan {
     ///
     /// # Errors
     /// As Linux's `tcf_vlan_init`, which has no texts: what is missing, or no VLAN, or no protocol of tags.
-    pub fn check(&self) -> Result<Verb, Refusal> {
+    pub fn check(&self) -> Result<Verb, RequestError> {
         let tag = || {
-            let id = self.id.ok_or(Refusal::errno(EINVAL))?;
+            let id = self.id.ok_or(RequestError::errno(EINVAL))?;
             if id >= 0xfff {
-                return Err(Refusal::errno(ERANGE));
+                return Err(RequestError::errno(ERANGE));
             }
             let protocol = self.protocol.unwrap_or(0x8100);
             if ![0x8100, 0x88a8].contains(&protocol) {
-                return Err(Refusal::errno(EPROTONOSUPPORT));
+                return Err(RequestError::errno(EPROTONOSUPPORT));
             }
             Ok(Tag { id, protocol, priority: self.priority })
         };
@@ -118,7 +118,7 @@ impl Vlan {
             (3, _) => Verb::Modify(tag()?),
             (4, _) => Verb::PopEthernet,
             (5, [Some(destination), Some(source)]) => Verb::PushEthernet { destination, source },
-            _ => return Err(Refusal::errno(EINVAL)),
+            _ => return Err(RequestError::errno(EINVAL)),
         })
     }
 

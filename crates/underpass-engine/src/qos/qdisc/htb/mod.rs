@@ -15,7 +15,7 @@ use super::items::{ItemId, List};
 use super::ring::Ring;
 use super::{Class as Verdict, Classify, Context, Discipline, Enqueued, Heap, Node};
 use crate::counters::{Counters, QueueCount, QueueId};
-use crate::drops::Drop;
+use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::qos::{Lengths, Rate};
 use crate::tables::{HTB_DEPTH, HTB_PRIORITIES, HookId};
@@ -457,14 +457,14 @@ impl Discipline for Htb {
             }
             To::Direct => {
                 count.drops += 1;
-                cx.drop(id, Drop::QdiscFull);
+                cx.drop(id, DropReason::QdiscFull);
                 return Enqueued::Dropped;
             }
             To::Leaf(index) => {
                 self.note(index);
                 let Some(Class { leaf: Some(leaf), state, .. }) = self.classes.get_mut(index as usize) else {
                     count.drops += 1;
-                    cx.drop(id, Drop::QdiscFull);
+                    cx.drop(id, DropReason::QdiscFull);
                     return Enqueued::Dropped;
                 };
                 match count.below(cx, |cx| leaf.enqueue(id, cx)) {
@@ -483,7 +483,7 @@ impl Discipline for Htb {
             }
             To::Verdict(_) => {
                 count.drops += 1;
-                cx.drop(id, Drop::QdiscAction);
+                cx.drop(id, DropReason::QdiscAction);
                 return Enqueued::Dropped;
             }
         }

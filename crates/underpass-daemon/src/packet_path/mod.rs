@@ -1,4 +1,4 @@
-//! A packet's road in words: a line a step, for `replay --trace` and `trace`.
+//! A packet's path in words: a line a step, for `replay --trace` and `trace`.
 
 mod describe;
 

@@ -1,16 +1,17 @@
-//! What the common road reads of a tunnel, in one cache line each way: the outer header, if it is soon written, with what
+//! What the fast path reads of a tunnel, in one cache line each way: the outer header, if it is precomputed, with what
 //! of it depends on the packet; and the end where packets come out, if little is looked at there.
 
-use super::tunnels::{Arrival, Ingress, found_by};
+use super::tunnels::{Ingress, TunnelMatch, found_by};
 use super::{
-    ADDRESS, CLOSED, FRAGMENT, Form, GRE_SUM, HASH_LABEL, HOOKED, LABEL, Link, LinkId, LookupId, NextHopId,
-    OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, TOS, TTL, Tunnel, TunnelBound, TunnelKind, TunnelMode, UDP_SUM,
+    ADDRESS, CLOSED, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, LABEL, Link, LinkId, LookupId,
+    NextHopId, OVER_IPV6, PORT, REMOTE_SUM, SEQUENCE, TOS, TTL, Tunnel, TunnelBound, TunnelKind, TunnelMode,
+    UDP_SUM,
 };
 
 /// Outer headers that are written without a look at anything but the IP header of the packet inside, or its flow: over
 /// IPv4, of a frequent length, without checksums and numbers. Each with what stands behind IPv4's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lean {
+pub(crate) enum PrecomputedKind {
     Nothing,
     /// GRE without fields.
     Gre,
@@ -30,8 +31,8 @@ pub(crate) const LOCAL_PORTS: (u16, u16) = match super::SourcePort::LOCAL {
     super::SourcePort::Fixed(port) => (port, port),
 };
 
-impl Lean {
-    fn of(form: &Form) -> Option<Self> {
+impl PrecomputedKind {
+    fn of(form: &EncapTemplate) -> Option<Self> {
         match (form.len, form.udp, form.gue, form.gre) {
             _ if form.has(NEEDS_MORE) => None,
             // There is no room for others.
@@ -48,11 +49,11 @@ impl Lean {
 /// The longest of them: IPv4, UDP, GUE, GRE.
 const LONGEST: usize = 20 + 8 + 4 + 4;
 
-/// An outer header that is soon written, for packets of one kind inside.
+/// An outer header that is precomputed, for packets of one kind inside.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub(crate) struct LeanForm {
-    pub(crate) kind: Lean,
+pub(crate) struct PrecomputedEncap {
+    pub(crate) kind: PrecomputedKind,
     /// Whether the UDP source port is that of the flow.
     pub(crate) by_flow: bool,
     /// The TOS, which is not in the header yet.
@@ -72,14 +73,14 @@ pub(crate) struct LeanForm {
     pub(crate) header: [u8; LONGEST],
 }
 
-const _: () = assert!(size_of::<LeanForm>() == 64);
+const _: () = assert!(size_of::<PrecomputedEncap>() == 64);
 
-impl LeanForm {
+impl PrecomputedEncap {
     /// `None`: the header needs more, or its next hop is not known.
-    pub(super) fn new(form: &Form) -> Option<Self> {
+    pub(super) fn new(form: &EncapTemplate) -> Option<Self> {
         let taken = |bit, all| if form.has(bit) { all } else { 0 };
         Some(Self {
-            kind: Lean::of(form)?,
+            kind: PrecomputedKind::of(form)?,
             by_flow: form.has(PORT),
             tos: form.tos,
             longest: u16::try_from(form.mtu).unwrap_or(u16::MAX).min(u16::MAX - u16::from(form.len)),
@@ -95,8 +96,8 @@ impl LeanForm {
 /// The end of a tunnel where packets come out that are just looked up then.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
-pub(crate) struct LeanEnd {
-    /// What it is found by: an [`Arrival`] without its gaps.
+pub(crate) struct PrecomputedDecap {
+    /// What it is found by: an [`TunnelMatch`] without its gaps.
     local: u128,
     remote: u128,
     key: u32,
@@ -118,16 +119,16 @@ pub(crate) struct LeanEnd {
     pub(crate) underlay: LookupId,
 }
 
-const _: () = assert!(size_of::<LeanEnd>() == 64);
+const _: () = assert!(size_of::<PrecomputedDecap>() == 64);
 
-impl LeanEnd {
+impl PrecomputedDecap {
     /// `None`: more is looked at when something comes in, or done to it; or nothing may come in.
     pub(super) fn new(tunnel: &Tunnel, link: &Link) -> Option<Self> {
-        let (_, Arrival { local, remote, key }) = found_by(tunnel)?;
+        let (_, TunnelMatch { local, remote, key }) = found_by(tunnel)?;
         let sixrd =
             tunnel.kind == TunnelKind::Sit && tunnel.sixrd.is_some() && tunnel.remote.is_unspecified();
         let particular = tunnel.receive.sequence || tunnel.copies_dscp || sixrd;
-        if !link.up || particular || link.asks_in() {
+        if !link.up || particular || link.classifies_ingress() {
             return None;
         }
         let takes = |mode| tunnel.mode == TunnelMode::Any || tunnel.mode == mode && !tunnel.kind.has_gre();
@@ -150,9 +151,9 @@ impl LeanEnd {
 
     /// Whether an outer packet that has come in there is for it.
     #[inline(always)]
-    pub(super) fn is_for(&self, kind: TunnelKind, arrival: Arrival, ingress: Ingress) -> bool {
+    pub(super) fn is_for(&self, kind: TunnelKind, arrival: TunnelMatch, ingress: Ingress) -> bool {
         let key = if self.has_key { Some(self.key) } else { None };
-        let found = Arrival { local: self.local, remote: self.remote, key };
+        let found = TunnelMatch { local: self.local, remote: self.remote, key };
         self.kind == kind && found == arrival && ingress.is(self.bound)
     }
 
