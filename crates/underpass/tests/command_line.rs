@@ -123,7 +123,9 @@ fn a_missing_library_is_named() {
     let daemon = Daemon::start(&["p0"]);
     let directory = tempfile::tempdir().unwrap();
     let alone = directory.path().join("underpass");
-    fs::copy(UNDERPASS, &alone).unwrap();
+    // By a process of its own: one that is started meanwhile by another test would inherit the descriptor that it is written
+    // by, and Linux runs no file that is open for writing (ETXTBSY).
+    assert_eq!(run(Command::new("cp").arg(UNDERPASS).arg(&alone)).status, 0);
     let exec = |program: &std::path::Path| {
         run(Command::new(program).args(["exec", "--socket"]).arg(daemon.socket()).args(["--", "ip", "link"]))
     };
