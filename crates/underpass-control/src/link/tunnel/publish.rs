@@ -324,9 +324,7 @@ impl Router {
         let (address, link) = (parameters.remote, parameters.link);
         let lookup = self.underlay_lookup(link);
         let vrf = self.links.get(link).is_some_and(|link| link.vrf_table().is_some());
-        // Over IPv6 the link says in which VRF outer packets are looked up, no more: Linux's `ip6_route_output_flags`, which
-        // has them leave by it only if they have no source.
-        if address.is_unspecified() || address.is_multicast() || address.is_ipv6() || link == 0 || vrf {
+        if address.is_unspecified() || address.is_multicast() || link == 0 || vrf {
             return (self.via_now(address, lookup), None);
         }
         // Outer packets leave by this link whatever other routes say. Where none leads there, the remote address is
