@@ -56,6 +56,55 @@ fn fill_in(header: &mut [u8], ioam: &Ioam, hop_limit: u8, ingress: Option<&IoamL
     }
 }
 
+/// Inserts a trace into the IPv6 packet of `len` bytes in a frame, or puts headers with one before it, and sends it to the next
+/// hop. `None`: it is not so simple, and as it was; [`Path::insert_ioam`] decides.
+#[inline(always)]
+pub(crate) fn insert_fast(
+    env: &Env<'_, '_>,
+    packet: &mut Packet,
+    len: usize,
+    ioam: &Ioam,
+) -> Option<FastVerdict> {
+    let (view, link) = (env.view, &env.link.ioam);
+    if ioam.frequency.is_some() || link.host {
+        return None;
+    }
+    let inline = ioam.mode == IoamMode::Inline;
+    let bytes = packet.bytes().get(ETHERNET..)?.first_chunk::<HEADER>()?;
+    let next_header = bytes[NEXT_HEADER];
+    let hop_limit = bytes[HOP_LIMIT].checked_sub(1).filter(|left| *left > 0)?;
+    let next_hop: &StoredNextHop = match ioam.onward {
+        _ if !inline && bytes[24..] != ioam.destination().octets() => view.next_hop(ioam.via.resolved)?,
+        IoamOnward::NextHop(id) => view.tables.next_hop(id, view.guard)?,
+        IoamOnward::OnLink(_) | IoamOnward::Vrf(_) => return None,
+    };
+    let more = ioam.header.len() + if inline { 0 } else { HEADER };
+    let mac = addresses(next_hop, len + more)?;
+    let payload_length = u16::try_from(len + more - HEADER).ok()?;
+    if bytes[0] >> 4 != 6 || more > packet.headroom() {
+        return None;
+    }
+    if packet.len() != ETHERNET + len {
+        cut(packet, ETHERNET + len);
+    }
+    let bytes = packet.push(more).ok()?;
+    let mut outer = *bytes.get(more + ETHERNET..)?.first_chunk::<HEADER>()?;
+    if !inline {
+        *bytes.get_mut(more + ETHERNET + HOP_LIMIT)? = hop_limit;
+    }
+    outer[HOP_LIMIT] = hop_limit;
+    write_outer(&mut outer, ioam, payload_length, inline);
+    let (head, rest) = bytes.split_first_chunk_mut::<ETHERNET>()?;
+    write_header(head, mac, ethernet::IPV6);
+    let (room, rest) = rest.split_first_chunk_mut::<HEADER>()?;
+    *room = outer;
+    let option = rest.get_mut(..ioam.header.len())?;
+    crate::srv6::headend::copy(&ioam.header, option);
+    fill_in(option, ioam, hop_limit, Some(link), view.epoch.wrapping_add(view.now));
+    *option.first_mut()? = if inline { next_header } else { protocol::IPV6 };
+    Some((next_hop.port, (ETHERNET + len + more) as u32))
+}
+
 impl<const COUNT: bool> Path<COUNT> {
     /// The action of a route that inserts: Linux's `ioam6_output`.
     pub(crate) fn insert_ioam<T: Trace>(
@@ -183,55 +232,6 @@ fn write_outer(outer: &mut [u8; HEADER], ioam: &Ioam, payload_length: u16, inlin
         outer[8..24].copy_from_slice(&ioam.source.octets());
         outer[24..40].copy_from_slice(&ioam.destination().octets());
     }
-}
-
-/// The same for an IPv6 packet of `len` bytes in a frame that came in by the fast path, sent to the next
-/// hop. `None`: it is not so simple, and as it was.
-#[inline(always)]
-pub(crate) fn insert_plain(
-    env: &Env<'_, '_>,
-    packet: &mut Packet,
-    len: usize,
-    ioam: &Ioam,
-) -> Option<FastVerdict> {
-    let (view, link) = (env.view, &env.link.ioam);
-    if ioam.frequency.is_some() || link.host {
-        return None;
-    }
-    let inline = ioam.mode == IoamMode::Inline;
-    let bytes = packet.bytes().get(ETHERNET..)?.first_chunk::<HEADER>()?;
-    let next_header = bytes[NEXT_HEADER];
-    let hop_limit = bytes[HOP_LIMIT].checked_sub(1).filter(|left| *left > 0)?;
-    let next_hop: &StoredNextHop = match ioam.onward {
-        _ if !inline && bytes[24..] != ioam.destination().octets() => view.next_hop(ioam.via.resolved)?,
-        IoamOnward::NextHop(id) => view.tables.next_hop(id, view.guard)?,
-        IoamOnward::OnLink(_) | IoamOnward::Vrf(_) => return None,
-    };
-    let more = ioam.header.len() + if inline { 0 } else { HEADER };
-    let mac = addresses(next_hop, len + more)?;
-    let payload_length = u16::try_from(len + more - HEADER).ok()?;
-    if bytes[0] >> 4 != 6 || more > packet.headroom() {
-        return None;
-    }
-    if packet.len() != ETHERNET + len {
-        cut(packet, ETHERNET + len);
-    }
-    let bytes = packet.push(more).ok()?;
-    let mut outer = *bytes.get(more + ETHERNET..)?.first_chunk::<HEADER>()?;
-    if !inline {
-        *bytes.get_mut(more + ETHERNET + HOP_LIMIT)? = hop_limit;
-    }
-    outer[HOP_LIMIT] = hop_limit;
-    write_outer(&mut outer, ioam, payload_length, inline);
-    let (head, rest) = bytes.split_first_chunk_mut::<ETHERNET>()?;
-    write_header(head, mac, ethernet::IPV6);
-    let (room, rest) = rest.split_first_chunk_mut::<HEADER>()?;
-    *room = outer;
-    let option = rest.get_mut(..ioam.header.len())?;
-    crate::srv6::headend::copy(&ioam.header, option);
-    fill_in(option, ioam, hop_limit, Some(link), view.epoch.wrapping_add(view.now));
-    *option.first_mut()? = if inline { next_header } else { protocol::IPV6 };
-    Some((next_hop.port, (ETHERNET + len + more) as u32))
 }
 
 /// Checks a hop-by-hop option of IOAM that starts `offset` bytes from the start of the IPv6 header. Whether

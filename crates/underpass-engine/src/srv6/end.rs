@@ -50,7 +50,7 @@ pub(crate) fn end<'s>(
     })
 }
 
-/// The same for End.X, of which the neighbour is known.
+/// End.X on such a packet, if its neighbour is known. `None`: nothing was written, [`end_x`] decides.
 #[inline(always)]
 pub(crate) fn end_x_fast(view: &View<'_>, packet: &mut Packet, len: usize, via: &Via) -> Option<FastVerdict> {
     let next = next_segment_fast(packet.bytes().get(ETHERNET..ETHERNET + len)?)?;

@@ -73,7 +73,7 @@ impl Insert for Ioam {
 
     #[inline(always)]
     fn insert_fast(&self, env: &Env<'_, '_>, packet: &mut Packet, len: usize) -> Option<FastVerdict> {
-        ioam::insert_plain(env, packet, len, self)
+        ioam::insert_fast(env, packet, len, self)
     }
 }
 

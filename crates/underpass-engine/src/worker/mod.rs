@@ -315,7 +315,7 @@ impl<const COUNT: bool> Path<COUNT> {
         true
     }
 
-    /// Takes a packet that is not sound and for this router, or that is watched, from its frame along the slow path.
+    /// Takes a packet that the fast path does not handle, or that is watched, from its frame down the slow path.
     #[cold]
     #[inline(never)]
     pub(crate) fn enter_slow_path<T: Trace>(
