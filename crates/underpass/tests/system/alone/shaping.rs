@@ -102,14 +102,14 @@ impl Lab {
 fn tc_shapes() {
     let Some(_turn) = turn_alone("tc_shapes") else { return };
     let lab = Lab::new();
-    lab.router.run("tc qdisc add dev out root tbf rate 20mbit burst 20k limit 60k");
+    lab.router.run("tc qdisc add dev out root tbf rate 20mbit burst 100k limit 100k");
     lab.assert_shaped("tbf", "out", 5001);
     lab.router.run(
         "tc qdisc del dev out root
          tc qdisc add dev in clsact
          tc qdisc add dev in parent ffff:fff2 handle 1: htb default 1
-         tc class add dev in parent 1: classid 1:1 htb rate 20mbit burst 20k
-         tc qdisc add dev in parent 1:1 bfifo limit 60k",
+         tc class add dev in parent 1: classid 1:1 htb rate 20mbit burst 100k
+         tc qdisc add dev in parent 1:1 bfifo limit 100k",
     );
     lab.assert_shaped("htb at ingress", "in parent ffff:fff2", 5002);
     lab.router.run(
@@ -117,8 +117,8 @@ fn tc_shapes() {
          ip link add ifb0 type ifb
          ip link set ifb0 up
          tc qdisc add dev ifb0 root handle 1: htb default 1
-         tc class add dev ifb0 parent 1: classid 1:1 htb rate 20mbit burst 20k
-         tc qdisc add dev ifb0 parent 1:1 bfifo limit 60k
+         tc class add dev ifb0 parent 1: classid 1:1 htb rate 20mbit burst 100k
+         tc qdisc add dev ifb0 parent 1:1 bfifo limit 100k
          tc filter add dev in ingress protocol ip matchall action mirred egress redirect dev ifb0",
     );
     lab.assert_shaped("ifb", "ifb0 root", 5003);

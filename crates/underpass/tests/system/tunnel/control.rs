@@ -47,14 +47,14 @@ fn tc_at_tunnels() {
         );
         let shown = pair.routers[0].run("tc -s filter show dev tun1 egress");
         assert!(counted(&shown, "(dropped") >= 3, "{kind}: {shown}");
-        // What waits: 30 packets of 1,428 bytes at 1 Mbit/s.
+        // What waits: 30 packets of 1,428 bytes, all at once, at 1 Mbit/s.
         pair.routers[0].run(
             "tc qdisc del dev tun1 clsact
              tc qdisc add dev tun1 root tbf rate 1mbit burst 5k latency 2s",
         );
         pair.check(kind, settle(pair.routers[0].namespace(), "10.9.0.2", Duration::from_secs(5)));
         let start = Instant::now();
-        let line = "ping -n -q -c 30 -i 0.002 -s 1400 -W 2 10.2.0.2";
+        let line = "ping -n -q -c 30 -l 30 -s 1400 -W 2 10.2.0.2";
         let outcome = pair.hosts[0].outcome(line).unwrap();
         let shown = pair.routers[0].run("tc -s qdisc show dev tun1");
         let why = || format!("{kind}: {}\n{shown}", outcome.output);
