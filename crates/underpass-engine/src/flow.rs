@@ -4,6 +4,8 @@
 //! (IP in IP, with or without an SRH between), so that the flows of one tunnel spread as well as
 //! flows that are not tunnelled.
 
+use std::net::Ipv6Addr;
+
 use underpass_packet::FromBytes;
 use underpass_packet::mpls::{self, Entry};
 
@@ -19,7 +21,7 @@ const SCTP: u8 = 132;
 
 /// A 31-bit hash of the flow that a layer-3 packet belongs to. Any bytes have one.
 pub fn hash(packet: &[u8]) -> u32 {
-    let mut hash = Hasher(0x9e37_79b9_7f4a_7c15);
+    let mut hash = Hasher::new();
     let mut rest = packet;
     for _ in 0..DEPTH {
         match network(&mut hash, rest) {
@@ -30,13 +32,37 @@ pub fn hash(packet: &[u8]) -> u32 {
     hash.finish()
 }
 
+/// The same of an IPv6 packet as it will be on its way to this segment, whether the routing header with the segment stays
+/// or not. `None`: another routing header follows.
+pub(crate) fn hash_towards(packet: &[u8], segment: Ipv6Addr) -> Option<u32> {
+    let (fixed, upper) = packet.split_first_chunk::<40>()?;
+    if fixed[6] == ROUTING && *upper.first()? == ROUTING {
+        return None;
+    }
+    let mut hash = Hasher::new();
+    if let Some(inner) = network6(&mut hash, fixed, &segment.octets(), fixed[6], upper) {
+        network(&mut hash, inner);
+    }
+    Some(hash.finish())
+}
+
+/// The same of a packet that is still to be put behind an IPv6 header, with or without a routing header, which says that
+/// this protocol follows.
+pub(crate) fn hash_behind(outer: &[u8; 40], protocol: u8, packet: &[u8]) -> u32 {
+    let mut hash = Hasher::new();
+    if let Some(inner) = network6(&mut hash, outer, &outer[24..], protocol, packet) {
+        network(&mut hash, inner);
+    }
+    hash.finish()
+}
+
 /// Labels of a stack that are looked at.
 const LABELS: usize = 16;
 
 /// A 31-bit hash of the flow that a labelled packet belongs to: its labels but for the reserved ones, and what
 /// is below them; with an entropy label (RFC 6790) the labels alone.
 pub fn hash_labelled(packet: &[u8]) -> u32 {
-    let mut hash = Hasher(0x9e37_79b9_7f4a_7c15);
+    let mut hash = Hasher::new();
     let mut entropy = false;
     for (depth, entry) in packet.as_chunks::<{ Entry::LEN }>().0.iter().take(LABELS).enumerate() {
         let Ok(entry) = Entry::read_from_bytes(entry) else { break };
@@ -73,20 +99,36 @@ fn network<'a>(hash: &mut Hasher, packet: &'a [u8]) -> Option<&'a [u8]> {
             (fixed[9], if fragment { &[] } else { upper })
         }
         6 => {
-            let fixed = packet.get(..40)?;
-            hash.add(&[fixed[1] & 0x0f, fixed[2], fixed[3]]);
-            hash.add(fixed.get(8..40)?);
-            let upper = packet.get(40..)?;
-            match fixed[6] {
-                ROUTING => {
-                    let routing = upper.get(..2)?;
-                    (routing[0], upper.get((usize::from(routing[1]) + 1) * 8..)?)
-                }
-                next => (next, upper),
-            }
+            let (fixed, upper) = packet.split_first_chunk::<40>()?;
+            return network6(hash, fixed, &fixed[24..], fixed[6], upper);
         }
         _ => return None,
     };
+    transport(hash, protocol, upper)
+}
+
+/// Adds an IPv6 header that is as said on the way to `destination`, with `next` and `upper` behind it.
+fn network6<'a>(
+    hash: &mut Hasher,
+    fixed: &[u8; 40],
+    destination: &[u8],
+    next: u8,
+    upper: &'a [u8],
+) -> Option<&'a [u8]> {
+    hash.add(&[fixed[1] & 0x0f, fixed[2], fixed[3]]);
+    hash.add(&fixed[8..24]);
+    hash.add(destination);
+    match next {
+        ROUTING => {
+            let routing = upper.get(..2)?;
+            transport(hash, routing[0], upper.get((usize::from(routing[1]) + 1) * 8..)?)
+        }
+        _ => transport(hash, next, upper),
+    }
+}
+
+/// Adds what follows network headers.
+fn transport<'a>(hash: &mut Hasher, protocol: u8, upper: &'a [u8]) -> Option<&'a [u8]> {
     hash.add(&[protocol]);
     match protocol {
         IPIP | IPV6 => Some(upper),
@@ -102,6 +144,10 @@ fn network<'a>(hash: &mut Hasher, packet: &'a [u8]) -> Option<&'a [u8]> {
 struct Hasher(u64);
 
 impl Hasher {
+    fn new() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+
     #[inline]
     fn add(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {
@@ -150,6 +196,34 @@ mod tests {
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert!(hash(&bytes) < 1 << 31);
+        }
+
+        /// What is to become of a packet hashes as what has become of it.
+        #[test]
+        fn ahead_of_the_headers(label in 0..1u32 << 20, segment in any::<[u8; 16]>(), port in any::<u8>(), kind in 0..3) {
+            let upper = [0, port, 0, 53, 0, 8, 0, 0];
+            let inside = ipv6(label ^ 5, UDP, &upper);
+            let routing = |next: u8, rest: &[u8]| [&[next, 2, 4, 1, 0, 0, 0, 0][..], &[9; 16], rest].concat();
+            let before = match kind {
+                0 => ipv6(label, UDP, &upper),
+                1 => ipv6(label, ROUTING, &routing(UDP, &upper)),
+                _ => ipv6(label, ROUTING, &routing(IPV6, &inside)),
+            };
+            let mut after = before.clone();
+            after[24..40].copy_from_slice(&segment);
+            prop_assert_eq!(hash_towards(&before, segment.into()), Some(hash(&after)));
+            // Without the routing header.
+            if kind > 0 {
+                after.drain(40..64);
+                after[6] = before[40];
+                prop_assert_eq!(hash_towards(&before, segment.into()), Some(hash(&after)));
+            }
+            let outer = after.first_chunk().unwrap();
+            let bare = [&outer[..6], &[IPV6], &outer[7..], &inside].concat();
+            prop_assert_eq!(hash_behind(outer, IPV6, &inside), hash(&bare));
+            let routed = [&outer[..6], &[ROUTING], &outer[7..], &routing(IPV6, &inside)].concat();
+            prop_assert_eq!(hash_behind(outer, IPV6, &inside), hash(&routed));
+            prop_assert_eq!(hash_towards(&ipv6(0, ROUTING, &routing(ROUTING, &upper)), segment.into()), None);
         }
 
         /// The payload does not move a flow to another path.

@@ -17,7 +17,8 @@ use crate::trace::Trace;
 use crate::worker::burst::{BurstContext, Packets};
 use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::metadata::{BEHIND_LABEL, GENERATED, LABELLED, LED_INTO_VRF, PacketMeta, SWITCHED};
-use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, next_hop, write_header};
+use crate::worker::multipath::next_hop_of;
+use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, write_header};
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
@@ -59,7 +60,7 @@ impl<'a> Ended<'a> {
     fn forward(&self, view: &View<'a>, packet: &mut Packet, ttl: u8) -> Option<FastVerdict> {
         let below = packet.bytes().get(BELOW..)?;
         if let Some((target, len)) = ipv4_plain(below, view.tables.plain_bits4()) {
-            let next_hop = next_hop(view, self.fib4?.lookup(target, view.guard))?;
+            let next_hop = next_hop_of(view, self.fib4?.lookup(target, view.guard), below.get(..len)?)?;
             let left = self.left(if self.propagate { ttl } else { *below.get(8)? })?;
             let (inside, out) = uncover_fast(packet, len, next_hop, ethernet::IPV4)?;
             ipv4::Header::mut_from_prefix(inside).ok()?.0.update_ttl(left);
@@ -67,7 +68,7 @@ impl<'a> Ended<'a> {
             return Some(out);
         }
         let (target, len) = ipv6_plain(below)?;
-        let next_hop = next_hop(view, self.fib6?.lookup(target, view.guard))?;
+        let next_hop = next_hop_of(view, self.fib6?.lookup(target, view.guard), below.get(..len)?)?;
         let left = self.left(if self.propagate { ttl } else { *below.get(7)? })?;
         let (inside, out) = uncover_fast(packet, len, next_hop, ethernet::IPV6)?;
         ipv6::Header::mut_from_prefix(inside).ok()?.0.hop_limit = left;

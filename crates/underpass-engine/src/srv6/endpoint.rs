@@ -15,7 +15,9 @@ use crate::srv6::decap::{
     decapsulate_fast, decapsulate_frame, end_dt_fast, end_dt4, end_dt6, end_dt46, end_dx_fast, end_dx2_fast,
     end_dx4, end_dx6,
 };
-use crate::srv6::end::{active_srh, advance, end, end_fast, end_x, end_x_fast, next_segment_fast};
+use crate::srv6::end::{
+    active_srh, advance, end, end_fast, end_spread, end_x, end_x_fast, next_segment_fast,
+};
 use crate::srv6::flavors::flavors_fast;
 use crate::srv6::headend::headend_fast;
 use crate::tables::{Action, Behaviour, Bpf, Endpoint, Headend, LinkId, LookupId, NextHopId, Via};
@@ -77,8 +79,8 @@ fn endpoint_fast<'a>(
 ) -> Option<FastVerdict> {
     match &sid.behaviour {
         // End, End.X, End.DX4, End.DX6 and End.B6.Encaps look up by the link by which the packet came in.
-        Behaviour::End { .. } => end_fast(view, fibs, packet, len, instance),
-        Behaviour::T { lookup } => end_fast(view, fibs, packet, len, *lookup),
+        Behaviour::End { .. } => end_fast::<false>(view, fibs, packet, len, instance),
+        Behaviour::T { lookup } => end_fast::<false>(view, fibs, packet, len, *lookup),
         Behaviour::X(via) if via.lookup == instance => end_x_fast(view, packet, len, via),
         Behaviour::DX2 { link } => end_dx2_fast(view, packet, len, *link),
         Behaviour::DX4(via) if via.lookup == instance => end_dx_fast::<u32>(view, fibs, packet, len, via),
@@ -92,7 +94,7 @@ fn endpoint_fast<'a>(
         }
         Behaviour::B6Encaps(policy) if policy.via.lookup == instance => {
             let next = next_segment_fast(packet.bytes().get(ETHERNET..ETHERNET + len)?)?;
-            headend_fast(view, packet, len, policy, Some(next))
+            headend_fast(view.next_hop(policy.via.resolved)?, packet, len, policy, Some(next))
         }
         Behaviour::X(_)
         | Behaviour::DX4(_)
@@ -213,7 +215,7 @@ impl<const COUNT: bool> Path<COUNT> {
         match &sid.behaviour {
             _ if sid.flavours.is_some() => {
                 return self.run_through(context, packets, lookups, first, sid, |context, packet, len| {
-                    flavors_fast(context.env.view, context.fibs, packet, len, (sid, instance))
+                    flavors_fast::<false>(context.env.view, context.fibs, packet, len, (sid, instance))
                 });
             }
             Behaviour::DX4(via) if via.lookup == instance => to4 = context.by(via),
@@ -245,8 +247,8 @@ impl<const COUNT: bool> Path<COUNT> {
         to: To<'a, A>,
     ) -> Option<Packet> {
         self.run_through(context, packets, lookups, first, sid, |context, packet, len| {
-            decapsulate_fast::<A>(context.env.view, packet, len, |target| {
-                to.next_hop(context.env.view, target)
+            decapsulate_fast::<A>(context.env.view, packet, len, |target, inside| {
+                to.next_hop(context.env.view, target, inside)
             })
         })
     }
@@ -266,7 +268,11 @@ impl<const COUNT: bool> Path<COUNT> {
         // Counted once for all: a counter for each packet would cost 7 % of End.DX2.
         let mut run = Count::default();
         let following = loop {
-            if let Some(out) = through(context, &mut packet, len) {
+            let out = match through(context, &mut packet, len) {
+                Some(out) => Some(out),
+                None => end_spread(env.view, context.fibs, &mut packet, len, (sid, env.link.lookup)),
+            };
+            if let Some(out) = out {
                 run.packets += 1;
                 run.bytes += len as u64;
                 self.send_frame(out, packet, context.trace);

@@ -30,9 +30,9 @@ pub(crate) enum Advanced {
     UpperLayer,
 }
 
-/// [`through_sid`] for End, End.X and End.T with flavours.
+/// The fast function of End, End.X and End.T with flavours. `SPREAD`: the segment may lead to a multipath route.
 #[inline(always)]
-pub(crate) fn flavors_fast<'a>(
+pub(crate) fn flavors_fast<'a, const SPREAD: bool>(
     view: &View<'a>,
     fibs: &mut Fibs<'a>,
     packet: &mut Packet,
@@ -57,7 +57,7 @@ pub(crate) fn flavors_fast<'a>(
             let next = Ipv6Addr::from_bits(next);
             let next_hop = match via {
                 Some(next_hop) => next_hop,
-                None => known_next_hop(view, fibs, lookup, next)?,
+                None => known_next_hop::<SPREAD>(view, fibs, lookup, next, (packet, len))?,
             };
             return redirect(packet, len, next, next_hop);
         }
@@ -65,7 +65,7 @@ pub(crate) fn flavors_fast<'a>(
     if let Some((left, segment)) = srv6::next_segment_fast(bytes) {
         let next_hop = match via {
             Some(next_hop) => next_hop,
-            None => known_next_hop(view, fibs, lookup, segment)?,
+            None => known_next_hop::<SPREAD>(view, fibs, lookup, segment, (packet, len))?,
         };
         return match left {
             0 if flavours.psp => advance_and_pop(packet, len, segment, next_hop),
@@ -76,12 +76,12 @@ pub(crate) fn flavors_fast<'a>(
         return None;
     }
     if srv6::find_inner_fast(bytes, protocol::IPV6).is_some() {
-        decapsulate_fast::<u128>(view, packet, len, |target| {
-            via.or_else(|| looked_up(view, fibs, lookup, target))
+        decapsulate_fast::<u128>(view, packet, len, |target, inside| {
+            via.or_else(|| looked_up(view, fibs, lookup, target, inside))
         })
     } else {
-        decapsulate_fast::<u32>(view, packet, len, |target| {
-            via.or_else(|| looked_up(view, fibs, lookup, target))
+        decapsulate_fast::<u32>(view, packet, len, |target, inside| {
+            via.or_else(|| looked_up(view, fibs, lookup, target, inside))
         })
     }
 }

@@ -3,7 +3,7 @@
 //! The headers were built when the route was compiled; here they are copied before the packet, and the
 //! few fields that depend on it are filled in. The payload never moves.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use underpass_packet::rpl::Rpl;
 use underpass_packet::srh::{Srh, SrhMut};
@@ -11,28 +11,30 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
+use crate::flow;
 use crate::hmac::Keys;
 use crate::srv6;
-use crate::tables::{Headend, HeadendMode, StoredNextHop};
+use crate::tables::{ActionId, Headend, HeadendMode, StoredNextHop};
 use crate::trace::{Event, Trace};
+use crate::worker::burst::Env;
 use crate::worker::insert::open_gap_fast;
 use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
+use crate::worker::multipath::member;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
 use crate::worker::slow_path::on_by_ingress;
 use crate::worker::verdict::{PacketError, Verdict};
 use crate::worker::{IcmpError, View};
 
 /// Puts a policy's headers around the packet of `len` bytes in a frame, or around the frame, and sends it to
-/// their next hop. `advance`: the packet goes to this segment of its own list first.
+/// this next hop. `advance`: the packet goes to this segment of its own list first.
 #[inline(always)]
 pub(crate) fn headend_fast(
-    view: &View<'_>,
+    next_hop: &StoredNextHop,
     packet: &mut Packet,
     len: usize,
     policy: &Headend,
     advance: Option<(u8, Ipv6Addr)>,
 ) -> Option<FastVerdict> {
-    let next_hop = view.next_hop(policy.via.resolved)?;
     let header = &*policy.header;
     // How much of the Ethernet header goes inside.
     let framed = match policy.mode {
@@ -58,6 +60,42 @@ pub(crate) fn headend_fast(
     srv6::write_headers(bytes, header, payload_length, &inherited, next_header)?;
     bytes[7] -= 1;
     Some((next_hop.port, (ETHERNET + outer_len) as u32))
+}
+
+/// The next hop of a policy by which a packet of `len` bytes in a frame goes: where its first segment is behind a multipath
+/// route, that which the flow selects.
+#[inline(always)]
+pub(crate) fn headend_next_hop<'a>(
+    env: &Env<'_, 'a>,
+    packet: &Packet,
+    len: usize,
+    policy: &Headend,
+) -> Option<&'a StoredNextHop> {
+    match env.view.next_hop(policy.via.resolved) {
+        Some(next_hop) => Some(next_hop),
+        None => headend_member(env, packet, len, policy),
+    }
+}
+
+#[inline(never)]
+fn headend_member<'a>(
+    env: &Env<'_, 'a>,
+    packet: &Packet,
+    len: usize,
+    policy: &Headend,
+) -> Option<&'a StoredNextHop> {
+    let IpAddr::V6(segment) = policy.via.address else { return None };
+    if policy.mode != HeadendMode::Encap || policy.hmac_open {
+        return None;
+    }
+    let leaf = env.fib6?.lookup(segment.to_bits(), env.view.guard)?;
+    member(env.view, ActionId(leaf), || {
+        let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
+        let inherited = srv6::inherited(bytes, false).ok()?;
+        let mut outer: [u8; ipv6::Header::LEN] = *policy.header.first_chunk()?;
+        outer[..4].copy_from_slice(&inherited.first_word);
+        Some(flow::hash_behind(&outer, inherited.next_header, bytes))
+    })
 }
 
 /// Puts an SRH behind the IPv6 header of the packet of `len` bytes in a frame, the packet's destination its

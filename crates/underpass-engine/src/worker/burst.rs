@@ -188,7 +188,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Forwards a packet of `len` bytes.
     #[inline(always)]
-    fn forward_fast<T: Trace, A: Family>(
+    pub(crate) fn forward_fast<T: Trace, A: Family>(
         &mut self,
         context: &mut BurstContext<'_, '_, '_, T>,
         mut packet: Packet,
@@ -203,7 +203,7 @@ impl<const COUNT: bool> Path<COUNT> {
 
     /// Does to a packet what its action says, and to those in a row with it. The packet that follows the run.
     #[inline(always)]
-    fn act_fast<'v, T: Trace, A: Family, S: BurstLookup>(
+    pub(crate) fn act_fast<'v, T: Trace, A: Family, S: BurstLookup>(
         &mut self,
         context: &mut BurstContext<'_, 'v, '_, T>,
         packets: &mut Packets<'_>,
@@ -212,6 +212,9 @@ impl<const COUNT: bool> Path<COUNT> {
         action: Option<&'v Action>,
     ) -> Option<Packet> {
         match action {
+            Some(Action::Multipath(multipath)) => {
+                self.multipath_run(context, packets, lookups, first, multipath)
+            }
             Some(Action::Push(push)) => self.push_run(context, packets, lookups, first, push),
             Some(Action::Tunnel(route)) => self.encap_run(context, packets, lookups, first, route),
             Some(Action::Local) => self.decap_run(context, packets, lookups, first),

@@ -5,7 +5,7 @@ use underpass_packet::{ethernet, protocol};
 use crate::buffer::Packet;
 use crate::path::ioam;
 use crate::path::rpl::insert_route_fast;
-use crate::srv6::headend::headend_fast;
+use crate::srv6::headend::{headend_fast, headend_next_hop};
 use crate::tables::{Action, Headend, Ioam, LookupId, Rpl, StoredNextHop};
 use crate::worker::Path;
 use crate::worker::burst::Env;
@@ -39,7 +39,7 @@ impl Insert for Headend {
 
     #[inline(always)]
     fn insert_fast(&self, env: &Env<'_, '_>, packet: &mut Packet, len: usize) -> Option<FastVerdict> {
-        headend_fast(env.view, packet, len, self, None)
+        headend_fast(headend_next_hop(env, packet, len, self)?, packet, len, self, None)
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod hook;
 pub(crate) mod insert;
 pub(crate) mod lookup;
 pub(crate) mod metadata;
+pub(crate) mod multipath;
 pub(crate) mod neighbour;
 pub(crate) mod prefetch;
 pub(crate) mod recent;

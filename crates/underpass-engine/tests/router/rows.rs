@@ -13,9 +13,9 @@ use underpass_engine::counters::{Count, CounterId, Direction, MplsCount, TcCount
 use underpass_engine::hmac::{Algorithm, Key, Keys};
 use underpass_engine::tables::{
     Action, Behaviour, Bpf, Classifier, Control, FilterChain, FilterPriority, FouPayload, FouPort, GreFields,
-    Headend, HeadendMode, Hook, HookId, LabelAction, Link, LinkId, Outcome, Push, Rpl, SourcePort, Switch,
-    SwitchTo, TcAction, TcActionKind, TunnelKind, TunnelRoute, TunnelUdp, U32Key, U32Next, U32Node, U32Table,
-    Via,
+    Headend, HeadendMode, Hook, HookId, LabelAction, Link, LinkId, Multipath, Outcome, Push, Rpl, SourcePort,
+    Switch, SwitchTo, TcAction, TcActionKind, TunnelKind, TunnelRoute, TunnelUdp, U32Key, U32Next, U32Node,
+    U32Table, Via,
 };
 use underpass_packet::mpls::{self, Entry};
 use underpass_packet::{checksum, ethernet, protocol};
@@ -113,14 +113,28 @@ impl Router {
         lab.writer.insert6(lab.fib6, v6("2001:db8:e3::"), 48, other);
         lab.writer.insert4(lab.fib4, [10, 203, 0, 0].into(), 16, other);
         lab.writer.insert6(lab.fib6, v6("2001:db8:e4::"), 48, rpl);
+        let mut pushed = other;
         for (n, (labels, ttl)) in PUSHES.into_iter().enumerate() {
             let mut bytes = vec![0; labels.len() * Entry::LEN];
             mpls::write(labels, 0, &mut bytes).unwrap();
             let push = Push { labels: bytes.into(), ttl, next_hop: lab.next_hops[1] };
-            let action = lab.writer.add_action(Action::Push(push));
-            lab.writer.insert4(lab.fib4, [10, 210, n as u8, 0].into(), 24, action);
-            lab.writer.insert6(lab.fib6, v6(&format!("2001:db8:a{n}::")), 48, action);
+            pushed = lab.writer.add_action(Action::Push(push));
+            lab.writer.insert4(lab.fib4, [10, 210, n as u8, 0].into(), 24, pushed);
+            lab.writer.insert6(lab.fib6, v6(&format!("2001:db8:a{n}::")), 48, pushed);
         }
+        // To either port, into an encapsulation, and below labels.
+        let members = [lab.forward[1], lab.forward[0], other, pushed];
+        let bound = |n: usize| ((n as u32 + 1) << 29) - 1;
+        let buckets = members.into_iter().enumerate().map(|(n, member)| (bound(n), member)).collect();
+        let multipath = lab.writer.add_action(Action::Multipath(Multipath { buckets }));
+        lab.writer.insert4(lab.fib4, [10, 205, 0, 0].into(), 16, multipath);
+        lab.writer.insert6(lab.fib6, v6("2001:db8:ea::"), 48, multipath);
+        // A policy whose first segment is behind it.
+        let mut policy = lab.policy(HeadendMode::Encap, &["fd00:1::7", "2001:db8:ea::5"]);
+        policy.via = Via { address: v6("2001:db8:ea::5").into(), resolved: None, ..policy.via };
+        let policy = lab.writer.add_action(Action::Headend(policy));
+        lab.writer.insert4(lab.fib4, [10, 206, 0, 0].into(), 16, policy);
+        lab.writer.insert6(lab.fib6, v6("2001:db8:eb::"), 48, policy);
         let next_hop = lab.next_hops[1];
         lab.writer.set_label(200, Some(LabelAction::Swap { label: 300, next_hop }));
         lab.writer.set_label(201, Some(LabelAction::Pop { next_hop, propagate: true }));
@@ -290,7 +304,7 @@ fn tunnel(lab: &mut Lab, n: usize) -> LinkId {
 }
 
 /// How many kinds of packets there are.
-const KINDS: u8 = 37;
+const KINDS: u8 = 43;
 
 /// A packet of this kind; `len` bytes of payload, `class` its TOS or traffic class.
 fn packet(kind: u8, len: usize, class: u8) -> Vec<u8> {
@@ -317,6 +331,10 @@ fn packet(kind: u8, len: usize, class: u8) -> Vec<u8> {
     let outer = |protocol: u8, inside: &[u8]| v4(ip4([10, 0, 0, 2], [10, 0, 0, 1], protocol, inside));
     let gre = |ethertype: u16, inside: &[u8]| [&[0, 0][..], &ethertype.to_be_bytes(), inside].concat();
     let of = usize::from(class) % 5;
+    // What is inside others goes by one next hop or by one of several, each flow by its own.
+    let spread = class & 2 != 0;
+    let inside4 = || four(if spread { [10, 205, 0, len as u8] } else { [10, 1, 0, 9] });
+    let inside6 = |alone: &str| six(&if spread { format!("2001:db8:ea::{len:x}") } else { alone.to_owned() });
     match kind {
         0 => v4(four([10, 1, 2, len as u8])),
         1 => v6(six("2001:db8:1::1")),
@@ -328,19 +346,22 @@ fn packet(kind: u8, len: usize, class: u8) -> Vec<u8> {
         14..16 => v6(six(&format!("2001:db8:e{of}::{kind}"))),
         16 => sid(5, protocol::IPV4, &four([10, 1, 0, 9])),
         17 => sid(6, protocol::IPV6, &six("fd00:1::9")),
-        18 => sid(7, protocol::IPV4, &four([10, 1, 0, 9])),
-        19 => sid(8, protocol::IPV6, &six("2001:db8:1::1")),
-        20 => sid(9, if class & 1 == 0 { protocol::IPV4 } else { protocol::IPV6 }, &four([10, 1, 0, 9])),
+        18 => sid(7, protocol::IPV4, &inside4()),
+        19 => sid(8, protocol::IPV6, &inside6("2001:db8:1::1")),
+        20 => sid(9, if class & 1 == 0 { protocol::IPV4 } else { protocol::IPV6 }, &inside4()),
         21 => sid(4, protocol::ETHERNET, &frame(ethernet::IPV4, &four([10, 1, 0, 9]))),
         22..25 => {
-            let path = [&format!("fc00::{:x}", kind - 21), "fd00:1::9"];
+            // End.X does not look the segment up.
+            let next =
+                if spread && kind != 23 { format!("2001:db8:ea::{len:x}") } else { "fd00:1::9".to_owned() };
+            let path = [&*format!("fc00::{:x}", kind - 21), &*next];
             let inside = with_srh(&path, 1, protocol::UDP, &payload);
             sid(kind - 21, protocol::ROUTING, &inside)
         }
-        25 => outer(protocol::IPV4, &four([10, 1, 0, 9])),
-        26 => outer(protocol::IPV6, &six("fd00:1::9")),
-        27 => outer(protocol::GRE, &gre(ethernet::IPV4, &four([10, 1, 0, 9]))),
-        28 => outer(protocol::GRE, &gre(ethernet::IPV6, &six("fd00:1::9"))),
+        25 => outer(protocol::IPV4, &inside4()),
+        26 => outer(protocol::IPV6, &inside6("fd00:1::9")),
+        27 => outer(protocol::GRE, &gre(ethernet::IPV4, &inside4())),
+        28 => outer(protocol::GRE, &gre(ethernet::IPV6, &inside6("fd00:1::9"))),
         29 => {
             let inside = [&[0x20, 0, 8, 0, 0, 0, 0, 7][..], &four([10, 1, 0, 9])].concat();
             outer(protocol::GRE, &inside)
@@ -349,8 +370,12 @@ fn packet(kind: u8, len: usize, class: u8) -> Vec<u8> {
         31 | 32 => {
             let mut labels = vec![0; 4];
             mpls::write(&[200 + u32::from(class % 3)], 40, &mut labels).unwrap();
-            frame(ethernet::MPLS, &[labels, four([10, 1, 0, 9])].concat())
+            frame(ethernet::MPLS, &[labels, inside4()].concat())
         }
+        33 | 37 => v4(four([10, 205, kind, len as u8])),
+        38 | 39 => v6(six(&format!("2001:db8:ea::{len:x}"))),
+        40 => v4(four([10, 206, 0, len as u8])),
+        41 => v6(six(&format!("2001:db8:eb::{len:x}"))),
         34 => v6(six("2001:db8:f0::7")),
         35 => {
             let mut sealed = seal(&six("2001:db8:f9::7"));

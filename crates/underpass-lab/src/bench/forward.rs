@@ -16,6 +16,12 @@ pub fn scenarios() -> Vec<Scenario> {
             format!("{BASE}ip -6 route add 2001:db8:1::/48 via fd01::2 dev p1\n"),
             |flow| (incoming(&flow.packet6(HOPS)), outgoing(&flow.packet6(HOPS - 1))),
         ),
+        Scenario::new("ip4-multipath", None, format!("{BASE}{}", multipath("198.18.0.0/16")), |flow| {
+            (incoming(&flow.packet4(HOPS)), outgoing(&flow.packet4(HOPS - 1)))
+        }),
+        Scenario::new("ip6-multipath", None, format!("{BASE}{}", multipath("2001:db8:1::/48")), |flow| {
+            (incoming(&flow.packet6(HOPS)), outgoing(&flow.packet6(HOPS - 1)))
+        }),
         Scenario {
             name: "ip6-routes-10k".to_owned(),
             vpp: Some(91),
@@ -44,4 +50,15 @@ pub fn scenarios() -> Vec<Scenario> {
             load: Box::new(|| routes::load4(1_000_000)),
         },
     ]
+}
+
+/// A route with four next hops, addresses of one neighbour: whichever a flow selects, its packets look alike.
+pub fn multipath(prefix: &str) -> String {
+    let (ip, net) = if prefix.contains(':') { ("ip -6", "fd01::") } else { ("ip", "10.1.0.") };
+    let neighbour =
+        |n| format!("{ip} neigh replace {net}{n} lladdr 02:00:00:00:02:01 dev p1 nud permanent\n");
+    let next_hop = |n| format!(" nexthop via {net}{n} dev p1");
+    let neighbours: String = (2..6).map(neighbour).collect();
+    let next_hops: String = (2..6).map(next_hop).collect();
+    format!("{neighbours}{ip} route add {prefix}{next_hops}\n")
 }

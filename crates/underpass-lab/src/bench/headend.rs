@@ -4,6 +4,7 @@ use std::net::Ipv6Addr;
 
 use underpass_port::memory::Patches;
 
+use super::forward::multipath;
 use super::routes::{self, Route};
 use super::scenario::{
     BASE, CHECKED, CLASS, Flow, HOPS, KEY, Load, SOURCE, Scenario, flows, incoming, outgoing, segment,
@@ -20,6 +21,9 @@ pub fn scenarios() -> Vec<Scenario> {
     };
     let (prefix6, prefix4) = ("2001:db8:1::/48", "198.18.0.0/16");
     let depths = [(1, 117), (2, 119), (4, 117), (8, 124), (13, 129), (17, 136), (21, 144)];
+    // The first segment is behind a route with four next hops.
+    let behind_multipath = route("-6 ", prefix6, "encap", 1)
+        .replace("ip -6 route add fc00:2::/32 via fd01::2 dev p1\n", &multipath("fc00:2::/32"));
     let mut scenarios: Vec<Scenario> = depths
         .into_iter()
         .map(|(count, vpp)| {
@@ -35,6 +39,9 @@ pub fn scenarios() -> Vec<Scenario> {
             let list = wire::srh(&path(1), 0, wire::IPV4, &flow.packet4(HOPS));
             let outer = Ip6 { source: SOURCE, destination: segment(1), class: 0, label: 0, hop_limit: 63 };
             (incoming(&flow.packet4(HOPS)), outgoing(&wire::ipv6(outer, wire::ROUTING, &list)))
+        }),
+        Scenario::new("srv6-h-encaps-1-multipath", None, behind_multipath, |flow| {
+            encapsulated6(flow, &path(1), 1)
         }),
         // The reduced list leaves out the first segment, which is the destination: RFC 8986 section 5.2.
         Scenario::new("srv6-h-encaps-red-2", None, route("-6 ", prefix6, "encap.red", 2), |flow| {
