@@ -13,8 +13,8 @@ use crate::hmac::Check;
 use crate::srv6;
 use crate::srv6::endpoint::Next;
 use crate::srv6::flavors;
-use crate::srv6::flavors::{Advanced, flavors_fast};
-use crate::tables::{ActionId, Behaviour, Endpoint, LookupId, StoredNextHop, Via};
+use crate::srv6::flavors::Advanced;
+use crate::tables::{ActionId, Endpoint, LookupId, StoredNextHop, Via};
 use crate::worker::fibs::Fibs;
 use crate::worker::multipath::member;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, next_hop};
@@ -34,24 +34,6 @@ pub(crate) fn end_fast<'a, const SPREAD: bool>(
     let next = next_segment_fast(packet.bytes().get(ETHERNET..ETHERNET + len)?)?;
     let next_hop = known_next_hop::<SPREAD>(view, fibs, lookup, next.1, (packet, len))?;
     advance_frame(packet, len, next, next_hop)
-}
-
-/// End and End.T, with or without flavours, on a packet whose next segment leads to a multipath route. By itself, as End of
-/// others would take 2 % longer. `None`: nothing was written.
-#[inline(never)]
-pub(crate) fn end_spread<'a>(
-    view: &View<'a>,
-    fibs: &mut Fibs<'a>,
-    packet: &mut Packet,
-    len: usize,
-    (sid, instance): (&Endpoint, LookupId),
-) -> Option<FastVerdict> {
-    match sid.behaviour {
-        _ if sid.flavours.is_some() => flavors_fast::<true>(view, fibs, packet, len, (sid, instance)),
-        Behaviour::End { .. } => end_fast::<true>(view, fibs, packet, len, instance),
-        Behaviour::T { lookup } => end_fast::<true>(view, fibs, packet, len, lookup),
-        _ => None,
-    }
 }
 
 /// End and End.T: on to the next segment, looked up in `lookup`. RFC 8986 sections 4.1 and 4.3.

@@ -276,7 +276,7 @@ fn forward_fast<'a, A: Family>(
     if ecn_inside(tos, own)? != own & 3 {
         return None;
     }
-    let next_hop = to.next_hop(view, target, bytes.get(..len)?)?;
+    let next_hop = to.next_hop_of(view, target, bytes.get(..len)?)?;
     forward_inner::<A>(packet, (at, len), next_hop)
 }
 

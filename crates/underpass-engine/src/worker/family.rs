@@ -9,7 +9,7 @@ use crate::worker::View;
 use crate::worker::burst::Env;
 use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::multipath::next_hop_of;
-use crate::worker::rewrite::FIXED;
+use crate::worker::rewrite::{FIXED, next_hop};
 
 /// A family of addresses, and of the packets that have them.
 pub(crate) trait Family: Address + Into<u128> {
@@ -170,7 +170,16 @@ impl<'a, A: Family> To<'a, A> {
     }
 
     #[inline(always)]
-    pub(crate) fn next_hop(&self, view: &View<'a>, target: A, packet: &[u8]) -> Option<&'a StoredNextHop> {
+    pub(crate) fn next_hop(&self, view: &View<'a>, target: A) -> Option<&'a StoredNextHop> {
+        match self {
+            Self::NextHop(next_hop) => Some(next_hop),
+            Self::Table(chain) => next_hop(view, chain.lookup(target, view.guard)),
+        }
+    }
+
+    /// The same, also by a multipath route.
+    #[inline(always)]
+    pub(crate) fn next_hop_of(&self, view: &View<'a>, target: A, packet: &[u8]) -> Option<&'a StoredNextHop> {
         match self {
             Self::NextHop(next_hop) => Some(next_hop),
             Self::Table(chain) => next_hop_of(view, chain.lookup(target, view.guard), packet),
