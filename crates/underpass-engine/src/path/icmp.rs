@@ -16,7 +16,7 @@ use crate::path::{options, rules};
 use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::{
-    BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF,
+    BEHIND_LABEL, BEHIND_SID, BROADCAST, Entered, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF,
     NOT_FORWARDED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
 };
 use crate::worker::verdict::Verdict;
@@ -150,8 +150,7 @@ impl<const COUNT: bool> Path<COUNT> {
             _ => meta.extra.argument,
         };
         // Linux sends it by the device of the tunnel.
-        if let (Error::TooBig, Some((link, _))) = (error, meta.extra.entered)
-            && !meta.is(LED_INTO_VRF)
+        if let (Error::TooBig, Some(Entered { link, vrf: false, .. })) = (error, meta.extra.entered)
             && let Some(link) = view.link(link)
         {
             meta.extra.instance = link.lookup;

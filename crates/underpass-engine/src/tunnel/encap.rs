@@ -25,7 +25,7 @@ use crate::tunnel::{ecn_outside, limit};
 use crate::worker::burst::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
 use crate::worker::lookup::{BurstLookup, Looked};
-use crate::worker::metadata::{LABELLED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED};
+use crate::worker::metadata::{Entered, LABELLED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
 use crate::worker::run::Rewrite;
 use crate::worker::verdict::Verdict;
@@ -441,7 +441,7 @@ impl<const COUNT: bool> Path<COUNT> {
         meta.extra.outer = outer as u16;
         let entered = Count { packets: 1, bytes: (len - at) as u64, errors: 0 };
         self.counters.add_link(tunnel.link, Direction::Transmit, entered);
-        meta.extra.entered = Some((tunnel.link, (len - at) as u32));
+        meta.extra.entered = Some(Entered { link: tunnel.link, bytes: (len - at) as u32, vrf: false });
         trace.step(Event::Headend(name(tunnel.kind), outer), &meta.packet);
         Verdict::via(meta, &via)
     }
