@@ -337,6 +337,15 @@ Case(
     expect={0: [to_p0(unreachable6(ip6(IN6) / udp(), 0))], 1: [to_p0(icmp4(ip4(IN4) / udp(), 3, 0))]},
     differs="it drops the packet; its error goes to the outer source, which is itself",
 )
+last = ip6(IN6, hlim=1) / udp()
+Case(
+    "headend/inline-no-route",
+    "mode inline, no route to the first segment: the sender hears of that, whatever the hop limit.",
+    policy("inline", ["fc00:dead::1"]),
+    [("hop limit 64", ether(ip6(IN6) / udp())), ("hop limit 1", ether(last))],
+    expect={0: [to_p0(unreachable6(ip6(IN6) / udp(), 0))], 1: [to_p0(unreachable6(last, 0))]},
+    differs="it quotes the packet with the SRH inserted",
+)
 Case(
     "headend/blackhole",
     "The first segment is in a blackhole.",
