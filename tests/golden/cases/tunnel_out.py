@@ -459,3 +459,25 @@ for kind in ["gretap", "ip6gretap"]:
         differs="it forwards them all" if wide else None,
         links=False,
     )
+
+Case(
+    "tunnel/ip6tnl/no-way-vrf",
+    "A tunnel in a VRF, whose packets have no way: what the sender hears comes from the VRF, if it does not leave there.",
+    VRF
+    + [
+        "ip link add tun1 type ip6tnl local 2001:db8:9::1 remote 2001:db8:f::9",
+        "ip link set tun1 master vrf100",
+        "ip link set tun1 addrgenmode none",
+        "ip link set tun1 up",
+        "ip -6 route add 2001:db8:b::/48 dev tun1",
+        "sysctl -qw net.mpls.platform_labels=1000",
+        "sysctl -qw net.mpls.conf.p0.input=1",
+        "ip -f mpls route add 100 dev lo",
+    ],
+    [
+        ("by p0", ether(ip6("2001:db8:b::9") / udp())),
+        ("by p1", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:b::9") / udp()),
+        ("by a label", Ether(dst=P0, src=N0, type=0x8847) / labels_of([100], ip6("2001:db8:b::9") / udp())),
+    ],
+    links=False,
+)

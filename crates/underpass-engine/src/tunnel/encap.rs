@@ -401,6 +401,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
                 kind => kind.is_over_ipv6() || six,
             };
+            told_by(view, meta, tunnel.link);
             return match tells && !external && is_ip(meta.packet.bytes(), inside) {
                 true => Verdict::error(DropReason::TunnelRemote, IcmpError::AddressUnreachable),
                 false => Verdict::drop(DropReason::TunnelRemote),
@@ -413,6 +414,7 @@ impl<const COUNT: bool> Path<COUNT> {
             // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the
             // router does not have.
             self.count_refused(tunnel);
+            told_by(view, meta, tunnel.link);
             return match tunnel.kind {
                 TunnelKind::Ip6tnl => Verdict::error(DropReason::TunnelSource, IcmpError::AddressUnreachable),
                 _ => Verdict::drop(DropReason::TunnelSource),
@@ -471,11 +473,17 @@ impl<const COUNT: bool> Path<COUNT> {
         self.totals.generated += 1;
         let at = copy.headroom();
         let mut copy = PacketMeta::new(copy, at, meta.ingress, meta.extra);
-        if let Some(link) = view.link(tunnel) {
-            copy.extra.instance = link.lookup;
-        }
+        told_by(view, &mut copy, tunnel);
         let verdict = Verdict::error(DropReason::TunnelUnreachable, IcmpError::AddressUnreachable);
         self.slow_path_alone(view, copy, verdict, trace);
+    }
+}
+
+/// What the sender of a packet is told of its way into a tunnel goes by the tables of the tunnel's link.
+#[cold]
+fn told_by(view: &View<'_>, meta: &mut PacketMeta, tunnel: LinkId) {
+    if let Some(link) = view.link(tunnel) {
+        meta.extra.instance = link.lookup;
     }
 }
 
