@@ -600,6 +600,7 @@ impl Router {
             self.switch_link(cause, &link, false);
         }
         self.forget_addresses(cause, index);
+        self.forget_routes_of(cause, index);
         for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
             self.notify_netconf(cause, RTM_DELNETCONF, index, family);
         }
