@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use underpass_packet::ipv6_ext::Extension;
 use underpass_packet::srh::{Malformed, Srh};
-use underpass_packet::{FromBytes, ipv6, protocol, srh};
+use underpass_packet::{FromBytes, ethernet, ipv6, protocol, srh};
 
 use crate::drops::DropReason;
 use crate::hmac::Check;
@@ -57,7 +57,14 @@ pub(crate) fn visit_next(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> V
 /// if it had come in so.
 pub(crate) fn take_inside(view: &View<'_>, meta: &mut PacketMeta, at: usize, protocol: u8) -> Verdict {
     let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
+    let frame = meta.link_layer();
     meta.packet.pull(at);
+    // A frame with it is put into an SRv6 policy.
+    if let Some(mut frame) = frame {
+        let ethertype = if protocol == protocol::IPV6 { ethernet::IPV6 } else { ethernet::IPV4 };
+        frame[12..].copy_from_slice(&ethertype.to_be_bytes());
+        meta.put_link_layer(frame);
+    }
     let bytes = meta.packet.bytes();
     if protocol == protocol::IPV6 {
         let Ok(checked) = ipv6_check(bytes) else { return Verdict::drop(DropReason::InnerMalformed) };
