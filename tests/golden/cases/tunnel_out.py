@@ -481,3 +481,19 @@ Case(
     ],
     links=False,
 )
+
+Case(
+    "tunnel/ip6tnl/out-vrf-rule",
+    "Out of a tunnel whose local address is outside the VRF by which packets come, where rules look at more than where they go.",
+    VRF
+    + [
+        "ip -6 rule add from 2001:db8:99::/48 unreachable pref 0",
+        "ip link add tun1 type ip6tnl local 2001:db8:1::1 remote 2001:db8:f::9 mode any",
+        "ip link set tun1 addrgenmode none",
+        "ip link set tun1 up",
+    ],
+    [
+        (what, "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:1::1", src="2001:db8:f::9", nh=nh) / inside)
+        for what, nh, inside in (("IPv4", 4, ip4(SOURCE4, src=TARGET4) / udp()), ("IPv6", 41, ip6(SOURCE, src=TARGET) / udp()))
+    ],
+)
