@@ -562,8 +562,12 @@ def remembered_elsewhere(case, facts, difference, here):
 @purpose("Among IPv6 routes of the same metric the first is taken")
 def by_the_same_link(case, facts, difference, here):
     # Linux takes the one by the link that the packet came in by.
-    frames = (difference.more.get("there") or []) + (difference.more.get("here") or [])
-    goals = {values["dst"] for frame in frames for name, values in describe.layers(frame) if name.endswith("ip6")}
+    goals = set()
+    for frame in (difference.more.get("there") or []) + (difference.more.get("here") or []):
+        told = error(frame)
+        if told and told[1:3] not in ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0)):
+            return False
+        goals |= {values["dst"] for name, values in (told[3] if told else describe.layers(frame)[1:])[:1] if name.endswith("ip6")}
     # Tunnels bring packets, too.
     links = {f"p{port}" for port, _ in difference.more.get("inputs") or []} | set(facts.tunnels) if difference.more.get("inputs") else set(facts.tunnels) | {"p0", "p1", "p2"}
     for goal in goals:
@@ -668,6 +672,18 @@ def no_gateway(case, facts, difference, here):
     return bool(a) and not difference.more.get("here") and all(
         [name for name, _ in describe.layers(f)][:2] == ["eth", "mpls"] and f[:6] == b"\xff" * 6 for f in a
     )
+
+
+@purpose("A label without a gateway goes to the neighbour that has the packet's destination")
+def told_of_labels(case, facts, difference, here):
+    # Of a labelled packet whose neighbour does not answer, as if its labels began an IPv6 header.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (6, 1, 3):
+        return False
+    quoted = a[0][62:]
+    labels = [n for n in (4, 8, 12) if any(quoted[n + 8 : n + 40] in bytes.fromhex(frame) for _, _, frame in case["packets"])]
+    return bool(labels) and len(quoted) > 52 and quoted[labels[0]] >> 4 == 6 and any("encap mpls" in line and " via " not in line for line in facts.lines)
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
