@@ -426,6 +426,19 @@ def pad1(case, facts, difference, here):
     return False
 
 
+@purpose("A malformed routing header is not taken for none")
+def counted_as_error(case, facts, difference, here):
+    # Where Linux sends nothing either, for want of a neighbour.
+    counts = sid_counts(difference)
+    if not counts or not re.match(r"End\.D[TX]", facts.sids.get(counts[0][0], "")) or not here["drops"].get("srh-malformed"):
+        return False
+    came = 0
+    for layers in tried(case, difference):
+        routing = dict(layers).get("routing")
+        came += any(values["dst"] == counts[0][0] for name, values in layers[:3] if name == "ip6") and bool(routing) and not sound(routing)
+    return sum(counts[0][1:]) == sum(counts[1][1:]) and 0 < counts[1][2] - counts[0][2] <= came
+
+
 def fills(tlvs, pad1):
     """Whether TLVs end where they are to, if one of type 0 is `pad1` bytes long or, where that is 2, as long as it says."""
     while tlvs:
