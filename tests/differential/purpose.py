@@ -303,6 +303,38 @@ def quoted_as_came(case, facts, difference, here):
     return bool(linux) and told[1:3] in ((3, 0), (1, 0), (2, 0), (4, 0)) and (ours["hops"] <= 1 or linux[1:3] == told[1:3])
 
 
+def sid_counts(difference):
+    """(SID, packets, errors) of Linux and of the router, of a SID whose counters alone differ."""
+    if not difference.kind.startswith("shows ip -6 -s: ") or not len(difference.linux) == len(difference.ours) == 1:
+        return None
+    both = [re.match(r"(\S+)  (encap seg6local .*?packets )(\d+) bytes (\d+) errors (\d+)(.*)$", lines[0]) for lines in (difference.linux, difference.ours)]
+    if None in both or len({(one[1], one[2], one[6]) for one in both}) != 1:
+        return None
+    return [(one[1], int(one[3]), int(one[5])) for one in both]
+
+
+@purpose("An error quotes the packet as it came")
+def at_the_first_sid(case, facts, difference, here):
+    # With the hop limit used up Linux goes on to the next SID of its own, which counts the error as well.
+    counts = sid_counts(difference)
+    if not counts or counts[0][1] != counts[1][1]:
+        return False
+    sid = ipaddress.ip_address(counts[0][0]).packed.hex()
+    through = 0
+    for layers in tried(case, difference):
+        outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
+        through += bool(outer and routing and outer["hops"] <= 1 and outer["dst"] in facts.sids and outer["dst"] != counts[0][0] and sid in routing["data"])
+    return 0 < counts[0][2] - counts[1][2] <= through
+
+
+@purpose("A SID counts what is dropped where it leaves as forwarded")
+def dropped_behind(case, facts, difference, here):
+    counts = sid_counts(difference)
+    if not counts or not any(re.search(r"filter add dev \S+ egress |qdisc (add|replace) dev \S+ (root|parent)", line) for line in facts.lines):
+        return False
+    return sum(counts[0][1:]) == sum(counts[1][1:]) and counts[0][2] > counts[1][2]
+
+
 @purpose("An SRH or RPL header goes behind hop-by-hop options")
 def behind_options(case, facts, difference, here):
     a, b = pair(difference)
@@ -344,6 +376,25 @@ def shorter_error(case, facts, difference, here):
 
 
 @purpose("A header may become shorter on its way")
+def shorter_at_last_hop(case, facts, difference, here):
+    # Nor of one whose hop limit is used up, of which the router tells before it goes on.
+    frame = only(difference)
+    told = frame and error(frame)
+    routing = told and told[:3] == (6, 3, 0) and told[3][0][1]["hops"] <= 1 and dict(told[3]).get("routing")
+    if not routing or routing["type"] != 3 or told[3][0][1]["dst"] not in facts.own:
+        return False
+    data = bytes.fromhex(routing["data"])
+    addresses = [data[n : n + 16] for n in range(4, len(data), 16)]
+    if data[0] or data[1] >> 4 or not 0 < routing["left"] <= len(addresses) or len(data) % 16 != 4:
+        return False
+    at = len(addresses) - routing["left"]
+    to, addresses[at] = addresses[at], ipaddress.ip_address(told[3][0][1]["dst"]).packed
+    common = lambda address: next((n for n, (x, y) in enumerate(zip(to, address)) if x != y), 15)
+    size = sum(16 - min(map(common, addresses[:-1])) for _ in addresses[:-1]) + 16 - common(addresses[-1])
+    return size + -size % 8 < 16 * len(addresses)
+
+
+@purpose("A header may become shorter on its way")
 def shorter_quoted(case, facts, difference, here):
     # Linux quotes a packet whose IPv6 header is overwritten, the router the whole one.
     a = difference.more.get("there")
@@ -373,6 +424,19 @@ def pad1(case, facts, difference, here):
             if fills(tlvs, 1) and not fills(tlvs, 2):
                 return True
     return False
+
+
+@purpose("A malformed routing header is not taken for none")
+def counted_as_error(case, facts, difference, here):
+    # Where Linux sends nothing either, for want of a neighbour.
+    counts = sid_counts(difference)
+    if not counts or not re.match(r"End\.D[TX]", facts.sids.get(counts[0][0], "")) or not here["drops"].get("srh-malformed"):
+        return False
+    came = 0
+    for layers in tried(case, difference):
+        routing = dict(layers).get("routing")
+        came += any(values["dst"] == counts[0][0] for name, values in layers[:3] if name == "ip6") and bool(routing) and not sound(routing)
+    return sum(counts[0][1:]) == sum(counts[1][1:]) and 0 < counts[1][2] - counts[0][2] <= came
 
 
 def fills(tlvs, pad1):
@@ -491,6 +555,47 @@ def remembered(case, facts, difference, here):
     return bool(found) and all(found)
 
 
+@purpose("A route with segments leads each packet by its own link")
+def remembered_elsewhere(case, facts, difference, here):
+    # A packet for which its own link has no way goes, or is told of, where Linux has sent another by the route.
+    a, b = pair(difference)
+    if a is None:
+        a = (difference.more.get("there") or [None])[0]
+    told = b and error(b)
+    if a is None or b and (not told or told[1:3] not in ((1, 0), (3, 0))) or "vrf" not in facts.tunnels.values() or "linux" not in here:
+        return False
+    way = lambda layers: next(((values["dst"], layers[n + 1][1]["type"]) for n, (name, values) in enumerate(layers[:-1]) if name.endswith("ip6") and layers[n + 1][0] == "routing"), None)
+    goal = way((error(a) or (0, 0, 0, describe.layers(a)))[3])
+    if not goal or not any(re.search(r"encap (seg6|rpl) ", line) and f"{goal[0]}" in line for line in facts.lines):
+        return False
+    others = [bytes.fromhex(frame) for slot, _, frame in here["linux"] if slot != difference.more.get("slot")]
+    return any(way((error(other) or (0, 0, 0, describe.layers(other)))[3]) == goal for other in others)
+
+
+@purpose("Among IPv6 routes of the same metric the first is taken")
+def by_the_same_link(case, facts, difference, here):
+    # Linux takes the one by the link that the packet came in by.
+    goals = set()
+    for frame in (difference.more.get("there") or []) + (difference.more.get("here") or []):
+        told = error(frame)
+        if told and told[1:3] not in ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0)):
+            return False
+        goals |= {values["dst"] for name, values in (told[3] if told else describe.layers(frame)[1:])[:1] if name.endswith("ip6")}
+    # Tunnels bring packets, too.
+    links = {f"p{port}" for port, _ in difference.more.get("inputs") or []} | set(facts.tunnels) if difference.more.get("inputs") else set(facts.tunnels) | {"p0", "p1", "p2"}
+    for goal in goals:
+        routes = {}
+        for net, line in facts.routes:
+            if net.version == 6 and ipaddress.ip_address(goal) in net and re.search(r" route (add|append|replace) ", line):
+                routes.setdefault((net, "".join(re.findall(r" (?:table|vrf) \S+", line))), []).append(line)
+        for lines in routes.values():
+            alone = [line for line in lines if " via " not in line]
+            led = [line for line in lines if any(f" dev {link} " in line + " " for link in links)]
+            if len(lines) > 1 and alone and led:
+                return True
+    return False
+
+
 @purpose("No packet to `::`")
 def unspecified(case, facts, difference, here):
     a = difference.more.get("there")
@@ -502,6 +607,25 @@ def own_source(case, facts, difference, here):
     return not difference.more.get("there") and any(
         values["src"] in facts.own for layers in inputs(difference) for name, values in layers if name == "ip4"
     )
+
+
+@purpose("An ICMPv6 error comes from the port of the packet")
+def no_global_address(case, facts, difference, here):
+    a, b = pair(difference)
+    if a is None or not error(a) or (changed(a, b) or {"no"}) - OWN != {"ip6.src"}:
+        return False
+    source = ipaddress.ip_address(describe.layers(a)[1][1]["src"])
+    return source.is_loopback or source.is_link_local
+
+
+@purpose("What a label leads into a VRF is checked")
+def malformed_in_vrf(case, facts, difference, here):
+    a = difference.more.get("there")
+    if not a or difference.more.get("here") or not any(re.search(r"mpls route add \d+ +dev vrf", line) for line in facts.lines):
+        return False
+    malformed = ("ip4-truncated", "ip4-malformed", "ip4-checksum", "ip6-truncated", "ip6-malformed", "source-invalid")
+    came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
+    return any(here["drops"].get(reason) for reason in malformed) and all(any(frame[12:14] == b"\x88\x47" and frame.endswith(f[34:]) for frame in came) for f in a)
 
 
 @purpose("Inner packets are checked")
@@ -563,12 +687,40 @@ def no_gateway(case, facts, difference, here):
     )
 
 
+@purpose("A label without a gateway goes to the neighbour that has the packet's destination")
+def told_of_labels(case, facts, difference, here):
+    # Of a labelled packet whose neighbour does not answer, as if its labels began an IPv6 header.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (6, 1, 3):
+        return False
+    quoted = a[0][62:]
+    labels = [n for n in (4, 8, 12) if any(quoted[n + 8 : n + 40] in bytes.fromhex(frame) for _, _, frame in case["packets"])]
+    return bool(labels) and len(quoted) > 52 and quoted[labels[0]] >> 4 == 6 and any("encap mpls" in line and " via " not in line for line in facts.lines)
+
+
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
 def headless(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not facts.tunnels or not any("l2encap" in line for line in facts.lines):
         return False
     return len(b) == len(a) + 14 and describe.chain(b).startswith(("eth/ip6/routing/eth", "eth/ip6/eth"))
+
+
+@purpose("A packet without an Ethernet header gets one in `l2encap`")
+def whole_frame(case, facts, difference, here):
+    # What was in a packet for one of the router's own segments is sent with all that was before it.
+    a, b = pair(difference)
+    if a is None or not any("l2encap" in line for line in facts.lines) or not any("seg6_enabled=1" in line for line in facts.lines):
+        return False
+    for port, frame in difference.more.get("inputs") or []:
+        frame = bytes.fromhex(frame)
+        layers = describe.layers(frame)
+        outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
+        if outer and routing and outer["dst"] in facts.own and routing["left"] == 0 and a.find(frame[:12]) > 54:
+            inside = b[b.find(frame[:12]) + 14 :]
+            return b.find(frame[:12]) == a.find(frame[:12]) and frame[14:54] in a and a.endswith(inside) and len(inside) > 20
+    return False
 
 
 @purpose("A mirrored packet is sent as it was")

@@ -305,6 +305,23 @@ Case(
     expect={},
 )
 
+# The packet inside is for an address of the router's, which is not asked for where nh4 has no route.
+Case(
+    "endpoint/dx4-no-way",
+    "End.DX4 in a VRF that has no way to nh4: the error comes from the port by which it leaves.",
+    VRF
+    + [
+        "ip route add 203.0.113.0/25 via 198.51.100.2 dev p1 vrf vrf100",
+        *(f"ip route add {kind} 10.9.{n}.0/24 vrf vrf100" for n, kind in enumerate(["unreachable", "prohibit"])),
+        *(f"ip -6 route add {SID}{n}/128 encap seg6local action End.DX4 nh4 10.9.{n}.1 dev p0" for n in (0, 1)),
+    ],
+    [
+        (f"{kind}, for {own}", "p1", Ether(dst=P1, src=N1) / ip6(f"{SID}{n}", nh=4) / ip4(own) / udp())
+        for n, kind in enumerate(["unreachable", "prohibit"])
+        for own in ("192.0.2.1", "198.51.100.1")
+    ],
+)
+
 BROKEN = [
     ("SRH reaches into the inner packet", dict(hdrlen=6)),
     ("last entry beyond the list", dict(last=2)),

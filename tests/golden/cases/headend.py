@@ -337,6 +337,30 @@ Case(
     expect={0: [to_p0(unreachable6(ip6(IN6) / udp(), 0))], 1: [to_p0(icmp4(ip4(IN4) / udp(), 3, 0))]},
     differs="it drops the packet; its error goes to the outer source, which is itself",
 )
+inside4, inside6 = ip4(IN4) / udp(), ip6(IN6) / udp()
+Case(
+    "headend/l2encap-own-segment",
+    "mode l2encap, of what is in a packet for one of the router's own segments: behind an Ethernet header.",
+    policy("l2encap", LIST[:2], policy("l2encap", LIST[:2], dst="10.7.0.0/16"))
+    + [f"sysctl -qw net.ipv6.conf.{device}.seg6_enabled=1" for device in ("all", "p0")],
+    [
+        (what, ether(routed(ip6("2001:db8:1::1"), ["fc00:b::9", "2001:db8:1::1"], 0, p)))
+        for what, p in (("IPv4", inside4), ("IPv6", inside6))
+    ],
+    expect={
+        n: [to_p1(wrapped("l2encap", LIST[:2], p, frame=Ether(dst=P0, src=N0) / p))] for n, p in enumerate((inside4, inside6))
+    },
+    differs="it sends the whole frame, with what was before the packet inside",
+)
+last = ip6(IN6, hlim=1) / udp()
+Case(
+    "headend/inline-no-route",
+    "mode inline, no route to the first segment: the sender hears of that, whatever the hop limit.",
+    policy("inline", ["fc00:dead::1"]),
+    [("hop limit 64", ether(ip6(IN6) / udp())), ("hop limit 1", ether(last))],
+    expect={0: [to_p0(unreachable6(ip6(IN6) / udp(), 0))], 1: [to_p0(unreachable6(last, 0))]},
+    differs="it quotes the packet with the SRH inserted",
+)
 Case(
     "headend/blackhole",
     "The first segment is in a blackhole.",

@@ -93,6 +93,26 @@ Case(
     ALL,
 )
 Case(
+    "mpls/pop-vrf-errors",
+    "Into a VRF, whose device counts what has no way there.",
+    BASE
+    + ON
+    + [
+        "ip link add tun1 type vrf table 100",
+        "ip link set tun1 up",
+        *(f"ip route add {kind} 10.8.{n}.0/24 vrf tun1" for n, kind in enumerate(["unreachable", "prohibit", "blackhole"])),
+        "ip -f mpls route add 100 dev tun1",
+    ],
+    [
+        (what, Ether(dst=P0, src=N0, type=0x8847) / labels([100], packet))
+        for what, packet in [
+            ("unreachable", ip4("10.8.0.1") / udp()),
+            ("prohibit", ip4("10.8.1.1") / udp()),
+            ("blackhole", ip4("10.8.2.1") / udp()),
+        ]
+    ],
+)
+Case(
     "mpls/pop-vrf-refused",
     "Into a VRF that has no way: nobody hears of it. For the router itself, in the VRF or outside: it answers from there.",
     VRF

@@ -136,10 +136,10 @@ Case(
 )
 Case(
     "rpl/insert-no-route",
-    "encap rpl, no route to the first address: the sender is told, without the header.",
+    "encap rpl, no route to the first address: the sender is told, without the header, whatever the hop limit.",
     route(["fc00:dead::1"]),
-    [("UDP", ether(INPUTS[0][1]))],
-    expect={0: [to_p0(unreachable6(INPUTS[0][1], 0))]},
+    [("UDP", ether(INPUTS[0][1])), ("hop limit 1", ether(hop1[0][1]))],
+    expect={0: [to_p0(unreachable6(INPUTS[0][1], 0))], 1: [to_p0(unreachable6(hop1[0][1], 0))]},
     differs="it quotes the packet with the header that it put in",
 )
 

@@ -63,6 +63,12 @@ listed.append(
 )
 Case("segments/on", "An SRH for an address of the router's: RFC 8754 section 4.3.1.1.", ON, **io(listed))
 Case(
+    "segments/rule",
+    "An SRH for two addresses of the router's, where rules look at more than where packets go.",
+    ON + ["ip -6 rule add from 2001:db8:99::/48 unreachable pref 0"],
+    **io([("IPv6 inside", ether(at(twice, 2, INNER6)), [to_p1(hops(routed(ip6(NEXT), twice, 0, INNER6), 2))])]),
+)
+Case(
     "segments/reduced",
     "A reduced SRH for an address of the router's: segments left may be last entry + 1.",
     ON,

@@ -459,3 +459,41 @@ for kind in ["gretap", "ip6gretap"]:
         differs="it forwards them all" if wide else None,
         links=False,
     )
+
+Case(
+    "tunnel/ip6tnl/no-way-vrf",
+    "A tunnel in a VRF, whose packets have no way: what the sender hears comes from the VRF, if it does not leave there.",
+    VRF
+    + [
+        "ip link add tun1 type ip6tnl local 2001:db8:9::1 remote 2001:db8:f::9",
+        "ip link set tun1 master vrf100",
+        "ip link set tun1 addrgenmode none",
+        "ip link set tun1 up",
+        "ip -6 route add 2001:db8:b::/48 dev tun1",
+        "sysctl -qw net.mpls.platform_labels=1000",
+        "sysctl -qw net.mpls.conf.p0.input=1",
+        "ip -f mpls route add 100 dev lo",
+    ],
+    [
+        ("by p0", ether(ip6("2001:db8:b::9") / udp())),
+        ("by p1", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:b::9") / udp()),
+        ("by a label", Ether(dst=P0, src=N0, type=0x8847) / labels_of([100], ip6("2001:db8:b::9") / udp())),
+    ],
+    links=False,
+)
+
+Case(
+    "tunnel/ip6tnl/out-vrf-rule",
+    "Out of a tunnel whose local address is outside the VRF by which packets come, where rules look at more than where they go.",
+    VRF
+    + [
+        "ip -6 rule add from 2001:db8:99::/48 unreachable pref 0",
+        "ip link add tun1 type ip6tnl local 2001:db8:1::1 remote 2001:db8:f::9 mode any",
+        "ip link set tun1 addrgenmode none",
+        "ip link set tun1 up",
+    ],
+    [
+        (what, "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:1::1", src="2001:db8:f::9", nh=nh) / inside)
+        for what, nh, inside in (("IPv4", 4, ip4(SOURCE4, src=TARGET4) / udp()), ("IPv6", 41, ip6(SOURCE, src=TARGET) / udp()))
+    ],
+)

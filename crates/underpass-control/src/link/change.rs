@@ -118,6 +118,23 @@ impl<'a> Wanted<'a> {
         self.data.is_some()
     }
 
+    /// What a kind asks of an address, whether there is such a link or not. Linux: `vrf_validate`, `dummy_validate`,
+    /// `ipgre_tap_validate`.
+    fn check_address(&self) -> Result<(), RequestError> {
+        let Some(address) = self.attributes.get(libc::IFLA_ADDRESS) else { return Ok(()) };
+        match self.kind.as_deref() {
+            Some("vrf") => {
+                let said = "Invalid hardware address";
+                check_ethernet(&address).map_err(|refusal| RequestError::new(refusal.errno, said))?;
+            }
+            Some("dummy" | "ifb" | "gretap" | "ip6gretap") => {
+                check_ethernet(&address)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     fn name(&self) -> Option<String> {
         self.attributes.get(libc::IFLA_IFNAME).map(|name| name.text())
     }
@@ -300,6 +317,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     if wanted.index < 0 {
         return Err(RequestError::new(EINVAL, "ifindex can't be negative"));
     }
+    wanted.check_address()?;
     let cause = Cause::from(request);
     match wanted.find(router) {
         (Some(_), _) if request.exclusive() => Err(RequestError::errno(EEXIST)),
@@ -415,9 +433,6 @@ fn create_tunnel(
         Ok(0) | Err(_) => router.links.free_index(),
         Ok(index) => index,
     };
-    if let Some(address) = wanted.attributes.get(libc::IFLA_ADDRESS).filter(|_| kind.ethernet()) {
-        check_ethernet(&address)?;
-    }
     let link = Link::new(index, name, LinkKind::Tunnel(kind), Router::own_mac(index));
     let mtu = wanted.attributes.get(libc::IFLA_MTU).map(|mtu| mtu.u32());
     let link = tunnel::create(router, link, kind, wanted.data.as_ref(), mtu)?;
@@ -585,6 +600,7 @@ impl Router {
             self.switch_link(cause, &link, false);
         }
         self.forget_addresses(cause, index);
+        self.forget_routes_of(cause, index);
         for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
             self.notify_netconf(cause, RTM_DELNETCONF, index, family);
         }

@@ -206,6 +206,7 @@ impl Router {
         neighbours.into_iter().for_each(|address| self.unmirror_neighbour(index, address));
         self.forget_addresses(Cause::default(), index);
         self.link_gone_down(Cause::default(), index);
+        self.forget_routes_of(Cause::default(), index);
         self.last_ipv4_gone(index);
         if let Some(live) = &mut self.live {
             live.devices.forget(index);

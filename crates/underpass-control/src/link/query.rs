@@ -80,7 +80,7 @@ impl Router {
         let received = self.engine.link_count(link.id, Direction::Receive);
         let sent = self.engine.link_count(link.id, Direction::Transmit);
         // Linux: `ip6gre_tunnel_xmit` and `ip6_tnl_start_xmit` count what they refuse as dropped, too, and devices with external
-        // metadata, but for those without GRE, as nothing else.
+        // metadata, but for those without GRE, as nothing else; `vrf_xmit` counts both.
         let tunnel = link.tunnel.as_ref().map(|tunnel| &tunnel.parameters);
         let (gre, ipv6, external) = tunnel.map_or((false, false, false), |parameters| {
             (parameters.kind.gre(), parameters.kind.ipv6(), parameters.external)
@@ -93,7 +93,7 @@ impl Router {
             tx_packets: sent.packets,
             tx_bytes: sent.bytes,
             tx_errors: if gre && external { 0 } else { sent.errors },
-            tx_dropped: if ipv6 || gre && external { sent.errors } else { 0 },
+            tx_dropped: if ipv6 || gre && external || link.vrf_table().is_some() { sent.errors } else { 0 },
         }
     }
 

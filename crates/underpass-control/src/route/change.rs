@@ -20,6 +20,7 @@ use super::config::{
 };
 use super::info::{Hop, Info, InfoId, Origin, Tunnel, Ways};
 use super::lookup::type_error;
+use super::publish::LOOPBACK;
 use super::table::{Family, Ids, Prefix, Table};
 use crate::events::Cause;
 use crate::router::Outcome;
@@ -532,8 +533,13 @@ impl Router {
         hop: &HopConfig<'_>,
         all: bool,
     ) -> Result<(), RequestError> {
-        let position = self.match6(key, config, hop).ok_or(RequestError::errno(ESRCH))?;
         let ids = self.ids(key);
+        let position = self.match6(key, config, hop).ok_or_else(|| {
+            // Linux: what stands for no default route, by `lo`, is no route to delete.
+            let null = config.prefix.len == 0 && ids.is_empty() && config.nh_id == 0;
+            let all = config.metric == 0 && config.protocol == 0 && hop.gateway.is_none();
+            RequestError::errno(if null && all && matches!(hop.oif, 0 | LOOPBACK) { ENOENT } else { ESRCH })
+        })?;
         let gone = match hop.gateway {
             None if all => self.siblings(key, ids[position]),
             _ => Ids::from_slice(&[ids[position]]),

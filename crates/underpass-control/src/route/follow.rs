@@ -103,7 +103,12 @@ impl Router {
         let by = |info: &Info| info.hops().iter().any(|hop| hop.oif == link);
         // IPv4 keeps the routes to the addresses of the link, which stay on it.
         let kept = |info: &Info| info.scope == libc::RT_SCOPE_HOST && info.kind == libc::RTN_LOCAL;
-        self.remove_where(cause, false, |info| by(info) && !kept(info) && info.hops().iter().all(lost));
+        self.lose_siblings(cause, link);
+        // What is dead already is an IPv6 route that has a living one beside it.
+        self.remove_where(cause, false, |info| {
+            let gone = info.hops().iter().all(lost) && !info.hops().iter().all(|hop| hop.dead);
+            by(info) && !kept(info) && gone
+        });
         self.change_infos(|info| {
             let Ways::Hops(hops) = &info.ways else { return None };
             if kept(info) || !hops.iter().any(|hop| hop.oif == link && !hop.dead) {
@@ -112,6 +117,50 @@ impl Router {
             let dead = |hop: &Hop| Hop { dead: lost(hop), ..hop.clone() };
             Some(Info { ways: Ways::Hops(hops.iter().map(dead).collect()), ..info.clone() })
         });
+    }
+
+    /// A link is down: IPv6 routes that share their packets with others stay, dead, as long as one of these lives. Linux:
+    /// `fib6_ifdown`.
+    fn lose_siblings(&mut self, cause: Cause, link: u32) {
+        let led = |info: &Info| info.spreads() && info.hops().iter().any(|hop| hop.oif == link);
+        for (place, touched) in self.places(led).into_iter().filter(|(place, _)| place.0 == Family::V6) {
+            let ids = self.ids(place);
+            for id in ids.into_iter().filter(|id| touched.contains(id)) {
+                let lost = |id: &InfoId| {
+                    let hops = self.routes.infos.get(*id).map(|info| info.hops());
+                    hops.is_some_and(|hops| hops.iter().all(|hop| hop.oif == link || hop.dead))
+                };
+                let siblings = self.siblings(place, id);
+                if siblings.len() < 2 {
+                    continue;
+                }
+                let alive = !siblings.iter().all(lost);
+                let gone = if alive { &[id][..] } else { &siblings[..] };
+                for id in gone {
+                    let Some(position) = self.ids(place).iter().position(|other| other == id) else {
+                        continue;
+                    };
+                    let info = self.routes.infos.get(*id).cloned();
+                    match info.as_deref() {
+                        Some(info @ Info { ways: Ways::Hops(hops), .. }) if alive => {
+                            let dead = hops.iter().map(|hop| Hop { dead: true, ..hop.clone() }).collect();
+                            let info = Info { ways: Ways::Hops(dead), ..info.clone() };
+                            self.put(place, Some(position), position, info);
+                        }
+                        _ => {
+                            self.notify_route(cause, libc::RTM_DELROUTE, 0, place, &[*id]);
+                            self.take(place, position);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A link is no more: IPv6 routes that have stayed, dead, go.
+    pub(crate) fn forget_routes_of(&mut self, cause: Cause, link: u32) {
+        let dead = |info: &Info| info.spreads() && info.hops().iter().all(|hop| hop.dead && hop.oif == link);
+        self.remove_where(cause, false, dead);
     }
 
     /// No IPv4 route by a link may stay, unless it has another way.

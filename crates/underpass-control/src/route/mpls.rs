@@ -275,7 +275,7 @@ impl Router {
         for (place, label, payload) in [(0, 0, IpVersion::V4), (1, 2, IpVersion::V6)] {
             let action = (count > label).then(|| {
                 let labels = self.routes.labels.takes(LOOPBACK);
-                let to = SwitchTo::Here { lookup: self.here(None), labels, hop: true };
+                let to = SwitchTo::Here { lookup: self.here(None), labels, vrf: None };
                 let propagate = self.routes.labels.propagate;
                 let switch = Switch { labels: Box::default(), to, propagate, payload: Some(payload) };
                 self.engine.add_action(Action::Switch(switch))
@@ -521,11 +521,12 @@ impl Router {
     /// Where a way leads; `None`: its link is down or no more.
     fn way_to(&mut self, way: &Way, compiled: &mut Compiled) -> Option<SwitchTo> {
         let link = self.links.get(way.oif).filter(|link| link.up())?;
-        let (vrf, mac, resolves) = (link.vrf_table(), link.mac, link.kind != crate::LinkKind::Loopback);
+        let (table, id, mac) = (link.vrf_table(), link.id, link.mac);
+        let resolves = link.kind != crate::LinkKind::Loopback;
         let station = match way.via {
-            None if vrf.is_some() || !resolves => {
-                let labels = vrf.is_none() && self.routes.labels.takes(way.oif);
-                return Some(SwitchTo::Here { lookup: self.here(vrf), labels, hop: vrf.is_none() });
+            None if table.is_some() || !resolves => {
+                let labels = table.is_none() && self.routes.labels.takes(way.oif);
+                return Some(SwitchTo::Here { lookup: self.here(table), labels, vrf: table.map(|_| id) });
             }
             Some(Via::Ip(address)) => {
                 let key = (way.oif, address, 0);

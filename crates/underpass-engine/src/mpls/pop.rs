@@ -16,7 +16,9 @@ use crate::tables::{IpVersion, LabelAction, StoredNextHop, Switch, SwitchTo};
 use crate::trace::Trace;
 use crate::worker::burst::{BurstContext, Packets};
 use crate::worker::fibs::{FibList, Fibs};
-use crate::worker::metadata::{BEHIND_LABEL, GENERATED, LABELLED, LED_INTO_VRF, PacketMeta, SWITCHED};
+use crate::worker::metadata::{
+    BEHIND_LABEL, Entered, GENERATED, LABELLED, LED_INTO_VRF, PacketMeta, SWITCHED,
+};
 use crate::worker::multipath::next_hop_of;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, write_header};
 use crate::worker::verdict::Verdict;
@@ -45,14 +47,14 @@ impl<'a> Ended<'a> {
     /// `None`: it is not so simple.
     #[inline(always)]
     fn new(view: &View<'a>, fibs: &mut Fibs<'a>, switch: &Switch) -> Option<Self> {
-        let SwitchTo::Here { lookup, labels, hop } = switch.to else { return None };
+        let SwitchTo::Here { lookup, labels, vrf } = switch.to else { return None };
         if view.tables.labels().is_uniform() {
             // What is below takes over the class too.
             return None;
         }
         let fib4 = if switch.payload == Some(IpVersion::V6) { None } else { fibs.near4(view, lookup) };
         let fib6 = if switch.payload == Some(IpVersion::V4) { None } else { fibs.near6(view, lookup) };
-        Some(Self { fib4, fib6, labels, hop: u8::from(hop), propagate: switch.propagate })
+        Some(Self { fib4, fib6, labels, hop: u8::from(vrf.is_none()), propagate: switch.propagate })
     }
 
     /// Forwards the IP packet below the only label in a frame. `None`: it is not so simple, and as it was.
@@ -234,10 +236,16 @@ pub(crate) fn switch_to(
 ) -> Result<Verdict, DropReason> {
     if switch.labels.is_empty() {
         meta.packet.pull(Entry::LEN);
-        let lower = !matches!(switch.to, SwitchTo::Here { hop: false, .. });
+        let lower = !matches!(switch.to, SwitchTo::Here { vrf: Some(_), .. });
         uncover(view, meta, entry, (switch.propagate, lower), switch.payload)?;
     } else {
         put_in_place(view, meta, entry, &switch.labels)?;
+    }
+    if let SwitchTo::Here { vrf: Some(device), .. } = switch.to
+        && !meta.is(GENERATED)
+    {
+        // It counts what does not go on, and no other.
+        meta.extra.entered = Some(Entered { link: device, bytes: 0, vrf: true });
     }
     match switch.to {
         SwitchTo::NextHop(next_hop) => Ok(Verdict::Forward(next_hop)),
@@ -245,9 +253,9 @@ pub(crate) fn switch_to(
             let turn = if labels { Verdict::Label } else { Verdict::drop(DropReason::MplsOff) };
             Ok(if meta.look_up_again(lookup) { turn } else { Verdict::drop(DropReason::Loop) })
         }
-        SwitchTo::Here { lookup, hop, .. } => {
+        SwitchTo::Here { lookup, vrf, .. } => {
             // Through the device of a VRF, as by a route.
-            let into_vrf = if hop { 0 } else { LED_INTO_VRF };
+            let (hop, into_vrf) = if vrf.is_some() { (false, LED_INTO_VRF) } else { (true, 0) };
             meta.extra.flags = meta.extra.flags & !SWITCHED | BEHIND_LABEL | into_vrf;
             let bytes = meta.packet.bytes();
             if bytes.first().is_some_and(|first| first >> 4 == 6) {

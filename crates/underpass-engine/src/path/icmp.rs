@@ -16,7 +16,7 @@ use crate::path::{options, rules};
 use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::{
-    BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF,
+    BEHIND_LABEL, BEHIND_SID, BROADCAST, Entered, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF,
     NOT_FORWARDED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
 };
 use crate::worker::verdict::Verdict;
@@ -150,8 +150,7 @@ impl<const COUNT: bool> Path<COUNT> {
             _ => meta.extra.argument,
         };
         // Linux sends it by the device of the tunnel.
-        if let (Error::TooBig, Some((link, _))) = (error, meta.extra.entered)
-            && !meta.is(LED_INTO_VRF)
+        if let (Error::TooBig, Some(Entered { link, vrf: false, .. })) = (error, meta.extra.entered)
             && let Some(link) = view.link(link)
         {
             meta.extra.instance = link.lookup;
@@ -223,7 +222,11 @@ impl<const COUNT: bool> Path<COUNT> {
         let own = destination_of(meta.packet.bytes()).filter(|destination| {
             let delivered = matches!(error, Error::Port | Error::Protocol | Error::Reassembly);
             // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
-            if destination.is_ipv4() && error == Error::AddressUnreachable {
+            let no_way = matches!(
+                error,
+                Error::AddressUnreachable | Error::Unreachable | Error::NoRoute | Error::Prohibited
+            );
+            if destination.is_ipv4() && no_way {
                 return false;
             }
             (delivered || is_own(view, meta, *destination)) && !is_elsewhere(view, meta, *destination)
@@ -247,6 +250,17 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         // In IPv6 it is known before the message is looked up: rules see it.
         let source6 = || match sender {
+            IpAddr::V6(_) if in_tunnel(meta, reason) => {
+                // Linux does not know any more by which link the packet came in. Where the message leaves the VRF of the
+                // tunnel, its source is of the VRF.
+                let instance = view.own_lookup(meta.extra.instance);
+                let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
+                let egress = view.link(way_out(view, meta, sender)?)?;
+                if is_inside(&egress) {
+                    return egress.source6.map(IpAddr::from);
+                }
+                view.links().filter(is_inside).find_map(|link| link.source6).map(IpAddr::from)
+            }
             IpAddr::V6(_) if meta.is(BEHIND_LABEL) => {
                 // By `lo` it came from outside, wherever it would have left.
                 let instance = if meta.is(LED_INTO_VRF) { meta.extra.instance } else { OUTSIDE };
@@ -254,13 +268,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
                 links.find_map(|link| link.source6).map(IpAddr::from)
             }
-            IpAddr::V6(_)
-                if matches!(
-                    reason,
-                    DropReason::TunnelUnreachable | DropReason::TunnelSource | DropReason::TunnelRemote
-                ) || meta.is(LED_INTO_VRF) =>
-            {
-                // Linux does not know any more by which link the packet came in.
+            IpAddr::V6(_) if meta.is(LED_INTO_VRF) => {
+                // Nor there.
                 view.link(way_out(view, meta, sender)?)?.source6.map(IpAddr::from)
             }
             IpAddr::V6(_) => view.link(meta.ingress)?.source6.map(IpAddr::from),
@@ -422,6 +431,13 @@ pub(super) fn is_elsewhere(view: &View<'_>, meta: &PacketMeta, address: IpAddr) 
         return view.own_lookup(meta.extra.instance) != outside && !is_own(view, meta, address);
     }
     matches!(rules::action_at(view, meta.packet.bytes(), outside, address), Some(Action::Local))
+}
+
+/// Whether a packet had gone into a tunnel when it was dropped for `reason`.
+fn in_tunnel(meta: &PacketMeta, reason: DropReason) -> bool {
+    let refused =
+        matches!(reason, DropReason::TunnelUnreachable | DropReason::TunnelSource | DropReason::TunnelRemote);
+    refused || meta.is(TUNNELLED)
 }
 
 /// The link by which a message to `sender` leaves.

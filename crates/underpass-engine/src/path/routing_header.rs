@@ -5,13 +5,13 @@ use std::net::Ipv6Addr;
 
 use underpass_packet::ipv6_ext::Extension;
 use underpass_packet::srh::{Malformed, Srh};
-use underpass_packet::{FromBytes, ipv6, protocol, srh};
+use underpass_packet::{FromBytes, ethernet, ipv6, protocol, srh};
 
 use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::path::options::Problem;
+use crate::path::rules::is_own6;
 use crate::srv6;
-use crate::tables::{Action, ActionId};
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, View, ipv4_check, ipv6_check};
@@ -57,7 +57,14 @@ pub(crate) fn visit_next(view: &View<'_>, meta: &mut PacketMeta, at: usize) -> V
 /// if it had come in so.
 pub(crate) fn take_inside(view: &View<'_>, meta: &mut PacketMeta, at: usize, protocol: u8) -> Verdict {
     let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
+    let frame = meta.link_layer();
     meta.packet.pull(at);
+    // A frame with it is put into an SRv6 policy.
+    if let Some(mut frame) = frame {
+        let ethertype = if protocol == protocol::IPV6 { ethernet::IPV6 } else { ethernet::IPV4 };
+        frame[12..].copy_from_slice(&ethertype.to_be_bytes());
+        meta.put_link_layer(frame);
+    }
     let bytes = meta.packet.bytes();
     if protocol == protocol::IPV6 {
         let Ok(checked) = ipv6_check(bytes) else { return Verdict::drop(DropReason::InnerMalformed) };
@@ -78,9 +85,5 @@ pub(crate) fn take_inside(view: &View<'_>, meta: &mut PacketMeta, at: usize, pro
 
 /// Whether an address is one of the router's, in the tables that the packet was looked up in.
 pub(crate) fn is_own(view: &View<'_>, meta: &PacketMeta, address: Ipv6Addr) -> bool {
-    let Some(lookup) = view.lookup(meta.extra.looked_in) else { return false };
-    let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
-    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
-    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
-    matches!(action, Some(Action::Local))
+    is_own6(view, meta.extra.looked_in, address)
 }

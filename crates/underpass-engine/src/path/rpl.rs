@@ -15,7 +15,7 @@ use crate::srv6;
 use crate::tables::Rpl;
 use crate::trace::{Event, Trace};
 use crate::worker::insert::open_gap_fast;
-use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
+use crate::worker::metadata::{NOT_FORWARDED, PacketMeta};
 use crate::worker::rewrite::{ETHERNET, FIXED, FastVerdict};
 use crate::worker::slow_path::on_by_ingress;
 use crate::worker::verdict::{PacketError, Verdict};
@@ -63,7 +63,8 @@ fn insert(meta: &mut PacketMeta, route: &Rpl) -> Result<usize, PacketError> {
     if meta.is(NOT_FORWARDED) {
         return Err(DropReason::ForwardingOff.into());
     }
-    let inherited = srv6::inherited(meta.packet.bytes(), meta.is(GENERATED))?;
+    // Its hop limit is looked at where it leaves, when there is a way on.
+    let inherited = srv6::inherited(meta.packet.bytes(), true)?;
     let IpAddr::V6(first) = route.via.address else { return Err(DropReason::UpperLayerUnexpected.into()) };
     if inherited.next_header != protocol::IPV6 {
         return Err(DropReason::UpperLayerUnexpected.into());

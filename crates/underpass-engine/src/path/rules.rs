@@ -96,6 +96,22 @@ pub(crate) fn action_at<'a>(
     view.tables.action(found.ok()??, view.guard)
 }
 
+/// Whether an IPv6 address is one of the router's in these tables, whatever packets their rules are about. Linux:
+/// `ipv6_chk_addr`.
+pub(crate) fn is_own6(view: &View<'_>, id: LookupId, address: Ipv6Addr) -> bool {
+    let Some(lookup) = view.lookup(id) else { return false };
+    let leaf_in = |fib: &Fib6Id| view.tables.fib6(*fib, view.guard)?.lookup(address.to_bits(), view.guard);
+    let is_own = |leaf| matches!(view.tables.action(ActionId(leaf), view.guard), Some(Action::Local));
+    if lookup.rules6.is_empty() {
+        return lookup.fibs6.iter().find_map(leaf_in).is_some_and(is_own);
+    }
+    let of_rules = lookup.rules6.iter().filter_map(|rule| match &rule.then {
+        RuleAction::Fib6(fib) => Some(fib),
+        _ => None,
+    });
+    of_rules.chain(&lookup.fibs6).filter_map(leaf_in).any(is_own)
+}
+
 /// Whether a packet is forwarded where it is looked up by `address`.
 pub(crate) fn leads(view: &View<'_>, packet: &[u8], id: LookupId, address: IpAddr) -> bool {
     action_at(view, packet, id, address).is_some_and(|action| !matches!(action, Action::Discard(_)))

@@ -8,7 +8,8 @@ use crate::path::icmp::{OUTSIDE, destination_of};
 use crate::path::rules;
 use crate::tables::{Action, ActionId, IntoVrf};
 use crate::worker::metadata::{
-    GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
+    Entered, GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, PacketMeta, SWITCHED, TUNNELLED,
+    UNFINISHED,
 };
 use crate::worker::verdict::{PacketError, Verdict};
 use crate::worker::{IcmpError, Path, View};
@@ -69,7 +70,7 @@ impl<const COUNT: bool> Path<COUNT> {
             Direction::Transmit,
             Count { packets: 1, bytes: len as u64, errors: 0 },
         );
-        meta.extra.entered = Some((route.link, len as u32));
+        meta.extra.entered = Some(Entered { link: route.link, bytes: len as u32, vrf: true });
         meta.extra.flags |= LED_INTO_VRF;
         match destination {
             std::net::IpAddr::V6(destination) => Verdict::look6(meta, route.lookup, destination),
@@ -83,6 +84,8 @@ impl<const COUNT: bool> Path<COUNT> {
 #[cold]
 #[inline(never)]
 pub(crate) fn arrive(view: &View<'_>, meta: &mut PacketMeta) {
+    // The device has done its part.
+    meta.extra.entered = meta.extra.entered.filter(|entered| !entered.vrf);
     let bytes = meta.packet.bytes_mut();
     if bytes.first().is_some_and(|first| first >> 4 == 6) {
         if let Ok((header, _)) = ipv6::Header::mut_from_prefix(bytes) {

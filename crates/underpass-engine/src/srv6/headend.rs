@@ -275,7 +275,8 @@ fn insert(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
     if meta.is(NOT_FORWARDED) {
         return Err(PacketError::silent(DropReason::ForwardingOff));
     }
-    if inherited(meta.packet.bytes(), meta.is(GENERATED))?.next_header != protocol::IPV6 {
+    // Its hop limit is looked at where it leaves, when there is a way on.
+    if inherited(meta.packet.bytes(), true)?.next_header != protocol::IPV6 {
         return Err(PacketError::silent(DropReason::UpperLayerUnexpected));
     }
     insert_srh(&mut meta.packet, &policy.header)?;

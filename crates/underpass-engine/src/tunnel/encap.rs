@@ -25,7 +25,7 @@ use crate::tunnel::{ecn_outside, limit};
 use crate::worker::burst::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
 use crate::worker::lookup::{BurstLookup, Looked};
-use crate::worker::metadata::{LABELLED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED};
+use crate::worker::metadata::{Entered, LABELLED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
 use crate::worker::run::Rewrite;
 use crate::worker::verdict::Verdict;
@@ -401,6 +401,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
                 kind => kind.is_over_ipv6() || six,
             };
+            told_by(view, meta, tunnel.link);
             return match tells && !external && is_ip(meta.packet.bytes(), inside) {
                 true => Verdict::error(DropReason::TunnelRemote, IcmpError::AddressUnreachable),
                 false => Verdict::drop(DropReason::TunnelRemote),
@@ -413,6 +414,7 @@ impl<const COUNT: bool> Path<COUNT> {
             // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the
             // router does not have.
             self.count_refused(tunnel);
+            told_by(view, meta, tunnel.link);
             return match tunnel.kind {
                 TunnelKind::Ip6tnl => Verdict::error(DropReason::TunnelSource, IcmpError::AddressUnreachable),
                 _ => Verdict::drop(DropReason::TunnelSource),
@@ -441,7 +443,7 @@ impl<const COUNT: bool> Path<COUNT> {
         meta.extra.outer = outer as u16;
         let entered = Count { packets: 1, bytes: (len - at) as u64, errors: 0 };
         self.counters.add_link(tunnel.link, Direction::Transmit, entered);
-        meta.extra.entered = Some((tunnel.link, (len - at) as u32));
+        meta.extra.entered = Some(Entered { link: tunnel.link, bytes: (len - at) as u32, vrf: false });
         trace.step(Event::Headend(name(tunnel.kind), outer), &meta.packet);
         Verdict::via(meta, &via)
     }
@@ -471,11 +473,17 @@ impl<const COUNT: bool> Path<COUNT> {
         self.totals.generated += 1;
         let at = copy.headroom();
         let mut copy = PacketMeta::new(copy, at, meta.ingress, meta.extra);
-        if let Some(link) = view.link(tunnel) {
-            copy.extra.instance = link.lookup;
-        }
+        told_by(view, &mut copy, tunnel);
         let verdict = Verdict::error(DropReason::TunnelUnreachable, IcmpError::AddressUnreachable);
         self.slow_path_alone(view, copy, verdict, trace);
+    }
+}
+
+/// What the sender of a packet is told of its way into a tunnel goes by the tables of the tunnel's link.
+#[cold]
+fn told_by(view: &View<'_>, meta: &mut PacketMeta, tunnel: LinkId) {
+    if let Some(link) = view.link(tunnel) {
+        meta.extra.instance = link.lookup;
     }
 }
 

@@ -7,6 +7,7 @@ use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
+use crate::path::rules::is_own6;
 use crate::tables::{
     Action, ActionId, Ingress, InnerProtocol, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
     TunnelMatch, TunnelMode,
@@ -252,28 +253,19 @@ pub(crate) const fn is_tunnelled(protocol: u8) -> bool {
 /// Whether `ip6tnl` takes no packets from this address: none, or one of the router's `own`, where outer packets are looked
 /// up, if it takes none from there. Linux: `ip6_tnl_rcv_ctl`.
 pub(crate) fn is_refused(view: &View<'_>, source: Ipv6Addr, own: Option<LookupId>) -> bool {
-    source.is_unspecified() || own.is_some_and(|underlay| is_own(view, underlay, source))
+    source.is_unspecified() || own.is_some_and(|underlay| is_own6(view, underlay, source))
 }
 
 /// Whether what has come in by a VRF, for this address, is not for an `ip6tnl` whose `underlay` is elsewhere. Linux:
 /// `ip6_tnl_rcv_ctl`.
 pub(crate) fn is_foreign(view: &View<'_>, ingress: Ingress, address: Ipv6Addr, underlay: LookupId) -> bool {
-    ingress.in_vrf && !is_own(view, underlay, address)
+    ingress.in_vrf && !is_own6(view, underlay, address)
 }
 
 /// Whether an address is one of the router's where a packet came in.
 pub(crate) fn is_local4(view: &View<'_>, ingress: Ingress, address: Ipv4Addr) -> bool {
     let Some(lookup) = view.lookup(ingress.instance) else { return false };
     let fibs = lookup.fibs4.iter().filter_map(|id| view.tables.fib4(*id, view.guard));
-    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
-    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
-    matches!(action, Some(Action::Local))
-}
-
-/// Whether an address is one of the router's, where outer packets are looked up.
-fn is_own(view: &View<'_>, underlay: LookupId, address: Ipv6Addr) -> bool {
-    let Some(lookup) = view.lookup(underlay) else { return false };
-    let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
     let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
     let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
     matches!(action, Some(Action::Local))

@@ -74,10 +74,20 @@ pub(crate) struct ExtraMeta {
     pub(crate) tunnel: Option<TunnelId>,
     /// Bytes that this tunnel has put before it.
     pub(crate) outer: u16,
-    /// The link and the bytes that it was counted with there.
-    pub(crate) entered: Option<(LinkId, u32)>,
+    /// The device that it has gone into last, a tunnel or a VRF.
+    pub(crate) entered: Option<Entered>,
     /// The sequence number that this tunnel has given it.
     pub(crate) sequence: Option<u32>,
+}
+
+/// A device that a packet has gone into, which counts it should it not go on from there.
+#[derive(Clone, Copy)]
+pub(crate) struct Entered {
+    pub(crate) link: LinkId,
+    /// The bytes that it was counted with there; 0: it was not counted.
+    pub(crate) bytes: u32,
+    /// Whether that is the device of a VRF.
+    pub(crate) vrf: bool,
 }
 
 impl ExtraMeta {

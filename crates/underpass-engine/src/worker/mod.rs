@@ -48,7 +48,7 @@ use crate::trace::{Event, Trace};
 use crate::worker::burst::{BurstContext, Env};
 use crate::worker::fibs::Fibs;
 use crate::worker::hook::{Hooks, place_of};
-use crate::worker::metadata::LABELLED;
+use crate::worker::metadata::{Entered, LABELLED};
 use crate::worker::neighbour::UnresolvedQueues;
 use crate::worker::recent::Recent;
 use crate::worker::shape::Shape;
@@ -413,9 +413,11 @@ impl<const COUNT: bool> Path<COUNT> {
         if error {
             self.uncount(meta);
         }
-        if let Some((link, bytes)) = meta.extra.entered.take() {
-            // It did not leave by the tunnel after all.
-            let taken_back = Count { packets: 1, bytes: bytes.into(), errors: 0 };
+        if let Some(Entered { link, bytes, vrf }) = meta.extra.entered.take()
+            && !(vrf && reason == DropReason::NeighbourUnresolved)
+        {
+            // It did not leave by the device after all.
+            let taken_back = Count { packets: u64::from(bytes > 0), bytes: bytes.into(), errors: 0 };
             let error = Count { errors: 1, ..Count::default() };
             self.counters.add_link(link, Direction::Transmit, error - taken_back);
         }

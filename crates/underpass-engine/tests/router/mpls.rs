@@ -111,7 +111,7 @@ impl Mpls {
     }
 
     fn here(&self) -> SwitchTo {
-        SwitchTo::Here { lookup: self.0.lookup, labels: true, hop: true }
+        SwitchTo::Here { lookup: self.0.lookup, labels: true, vrf: None }
     }
 
     /// What leaves by port 1, the same on both paths.
@@ -397,7 +397,7 @@ fn drops() {
     lab.set(100, LabelAction::Swap { label: 200, next_hop });
     let blackhole = lab.0.writer.add_action(Action::Discard(underpass_engine::tables::Discard::Blackhole));
     lab.set(101, LabelAction::Act(blackhole));
-    let pop = lab.switch(&[], SwitchTo::Here { lookup: lab.0.lookup, labels: false, hop: true }, true, None);
+    let pop = lab.switch(&[], SwitchTo::Here { lookup: lab.0.lookup, labels: false, vrf: None }, true, None);
     lab.set(102, LabelAction::Act(pop));
     let mut expired = labelled(&[100], &[0; 20]);
     expired[17] = 1;
