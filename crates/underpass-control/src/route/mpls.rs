@@ -275,7 +275,7 @@ impl Router {
         for (place, label, payload) in [(0, 0, IpVersion::V4), (1, 2, IpVersion::V6)] {
             let action = (count > label).then(|| {
                 let labels = self.routes.labels.takes(LOOPBACK);
-                let to = SwitchTo::Here { lookup: self.here(None), labels, hop: true };
+                let to = SwitchTo::Here { lookup: self.here(None), labels, vrf: None };
                 let propagate = self.routes.labels.propagate;
                 let switch = Switch { labels: Box::default(), to, propagate, payload: Some(payload) };
                 self.engine.add_action(Action::Switch(switch))
@@ -522,10 +522,11 @@ impl Router {
     fn way_to(&mut self, way: &Way, compiled: &mut Compiled) -> Option<SwitchTo> {
         let link = self.links.get(way.oif).filter(|link| link.up())?;
         let (vrf, mac, resolves) = (link.vrf_table(), link.mac, link.kind != crate::LinkKind::Loopback);
+        let device = vrf.map(|_| link.id);
         let station = match way.via {
             None if vrf.is_some() || !resolves => {
                 let labels = vrf.is_none() && self.routes.labels.takes(way.oif);
-                return Some(SwitchTo::Here { lookup: self.here(vrf), labels, hop: vrf.is_none() });
+                return Some(SwitchTo::Here { lookup: self.here(vrf), labels, vrf: device });
             }
             Some(Via::Ip(address)) => {
                 let key = (way.oif, address, 0);

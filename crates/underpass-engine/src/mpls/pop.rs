@@ -44,14 +44,14 @@ impl<'a> Ended<'a> {
     /// `None`: it is not so simple.
     #[inline(always)]
     fn new(view: &View<'a>, fibs: &mut Fibs<'a>, switch: &Switch) -> Option<Self> {
-        let SwitchTo::Here { lookup, labels, hop } = switch.to else { return None };
+        let SwitchTo::Here { lookup, labels, vrf } = switch.to else { return None };
         if view.tables.labels().is_uniform() {
             // What is below takes over the class too.
             return None;
         }
         let fib4 = if switch.payload == Some(IpVersion::V6) { None } else { fibs.near4(view, lookup) };
         let fib6 = if switch.payload == Some(IpVersion::V4) { None } else { fibs.near6(view, lookup) };
-        Some(Self { fib4, fib6, labels, hop: u8::from(hop), propagate: switch.propagate })
+        Some(Self { fib4, fib6, labels, hop: u8::from(vrf.is_none()), propagate: switch.propagate })
     }
 
     /// Forwards the IP packet below the only label in a frame. `None`: it is not so simple, and as it was.
@@ -233,7 +233,7 @@ pub(crate) fn switch_to(
 ) -> Result<Verdict, DropReason> {
     if switch.labels.is_empty() {
         meta.packet.pull(Entry::LEN);
-        let lower = !matches!(switch.to, SwitchTo::Here { hop: false, .. });
+        let lower = !matches!(switch.to, SwitchTo::Here { vrf: Some(_), .. });
         uncover(view, meta, entry, (switch.propagate, lower), switch.payload)?;
     } else {
         put_in_place(view, meta, entry, &switch.labels)?;
@@ -244,10 +244,12 @@ pub(crate) fn switch_to(
             let turn = if labels { Verdict::Label } else { Verdict::drop(DropReason::MplsOff) };
             Ok(if meta.look_up_again(lookup) { turn } else { Verdict::drop(DropReason::Loop) })
         }
-        SwitchTo::Here { lookup, hop, .. } => {
+        SwitchTo::Here { lookup, vrf, .. } => {
             // Through the device of a VRF, as by a route.
+            let hop = vrf.is_none();
             let into_vrf = if hop { 0 } else { LED_INTO_VRF };
             meta.extra.flags = meta.extra.flags & !SWITCHED | BEHIND_LABEL | into_vrf;
+            meta.extra.entered = vrf.map(|device| (device, 0));
             let bytes = meta.packet.bytes();
             if bytes.first().is_some_and(|first| first >> 4 == 6) {
                 let checked = ipv6_check(bytes)?;

@@ -183,9 +183,9 @@ pub enum SwitchTo {
         lookup: LookupId,
         /// Whether a packet that still has a label is looked up by it: `net.mpls.conf.lo.input`.
         labels: bool,
-        /// Whether that the label is taken off counts as a hop of its own, before the packet is forwarded. To
-        /// a VRF it does not, as in Linux.
-        hop: bool,
+        /// The device of a VRF that leads there. Without one, that the label is taken off counts as a hop of its own, before
+        /// the packet is forwarded; as in Linux.
+        vrf: Option<LinkId>,
     },
 }
 

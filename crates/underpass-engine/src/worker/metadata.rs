@@ -74,7 +74,7 @@ pub(crate) struct ExtraMeta {
     pub(crate) tunnel: Option<TunnelId>,
     /// Bytes that this tunnel has put before it.
     pub(crate) outer: u16,
-    /// The link and the bytes that it was counted with there.
+    /// The link and the bytes that it was counted with there, 0 where it only counts if it is dropped.
     pub(crate) entered: Option<(LinkId, u32)>,
     /// The sequence number that this tunnel has given it.
     pub(crate) sequence: Option<u32>,

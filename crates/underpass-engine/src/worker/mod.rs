@@ -414,7 +414,7 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         if let Some((link, bytes)) = meta.extra.entered.take() {
             // It did not leave by the tunnel after all.
-            let taken_back = Count { packets: 1, bytes: bytes.into(), errors: 0 };
+            let taken_back = Count { packets: u64::from(bytes != 0), bytes: bytes.into(), errors: 0 };
             let error = Count { errors: 1, ..Count::default() };
             self.counters.add_link(link, Direction::Transmit, error - taken_back);
         }

@@ -5,7 +5,7 @@ use super::lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp};
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, Packet, PortId};
-use underpass_engine::counters::{Count, MplsCount};
+use underpass_engine::counters::{Count, Direction, MplsCount};
 use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{
     Action, ActionId, IpVersion, LabelAction, Link, NextHop, Push, Switch, SwitchTo,
@@ -111,7 +111,7 @@ impl Mpls {
     }
 
     fn here(&self) -> SwitchTo {
-        SwitchTo::Here { lookup: self.0.lookup, labels: true, hop: true }
+        SwitchTo::Here { lookup: self.0.lookup, labels: true, vrf: None }
     }
 
     /// What leaves by port 1, the same on both paths.
@@ -397,7 +397,7 @@ fn drops() {
     lab.set(100, LabelAction::Swap { label: 200, next_hop });
     let blackhole = lab.0.writer.add_action(Action::Discard(underpass_engine::tables::Discard::Blackhole));
     lab.set(101, LabelAction::Act(blackhole));
-    let pop = lab.switch(&[], SwitchTo::Here { lookup: lab.0.lookup, labels: false, hop: true }, true, None);
+    let pop = lab.switch(&[], SwitchTo::Here { lookup: lab.0.lookup, labels: false, vrf: None }, true, None);
     lab.set(102, LabelAction::Act(pop));
     let mut expired = labelled(&[100], &[0; 20]);
     expired[17] = 1;
@@ -475,6 +475,22 @@ fn counters() {
     let dropped = lab.0.writer.mpls_count(link) - first;
     let received = MplsCount { rx_packets: 2, rx_bytes: 2 * (len + 4), ..MplsCount::default() };
     assert_eq!(dropped, MplsCount { rx_dropped: 2, ..received });
+}
+
+/// What a label leads into a VRF that has no way for it is an error of the VRF's device.
+#[test]
+fn errors_of_a_vrf() {
+    let mut lab = Mpls::new();
+    let unported = Link { port: None, ..link(1, &lab.0) };
+    let device = lab.0.writer.add_link(unported);
+    let to = SwitchTo::Here { lookup: lab.0.lookup, labels: false, vrf: Some(device) };
+    let into = lab.switch(&[], to, true, None);
+    lab.set(100, LabelAction::Act(into));
+    let lost = ip4([10, 0, 0, 2], [192, 0, 2, 1], protocol::UDP, &udp(64));
+    assert_eq!(lab.send(&labelled(&[100], &v4())).len(), 1);
+    assert_eq!(lab.send(&labelled(&[100], &lost)), Vec::<Vec<u8>>::new());
+    let count = lab.0.writer.link_count(device, Direction::Transmit);
+    assert_eq!(count, Count { packets: 0, bytes: 0, errors: 2 });
 }
 
 /// Without a MAC address for the next hop nothing leaves.

@@ -124,7 +124,7 @@ impl Router {
         let next_hop = lab.next_hops[1];
         lab.writer.set_label(200, Some(LabelAction::Swap { label: 300, next_hop }));
         lab.writer.set_label(201, Some(LabelAction::Pop { next_hop, propagate: true }));
-        let here = SwitchTo::Here { lookup: lab.lookup, labels: true, hop: true };
+        let here = SwitchTo::Here { lookup: lab.lookup, labels: true, vrf: None };
         let here = Switch { labels: [].into(), to: here, propagate: true, payload: None };
         let here = lab.writer.add_action(Action::Switch(here));
         lab.writer.set_label(202, Some(LabelAction::Act(here)));
