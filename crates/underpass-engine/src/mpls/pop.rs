@@ -238,6 +238,12 @@ pub(crate) fn switch_to(
     } else {
         put_in_place(view, meta, entry, &switch.labels)?;
     }
+    if let SwitchTo::Here { vrf: Some(device), .. } = switch.to
+        && !meta.is(GENERATED)
+    {
+        // A message of the router's own about a labelled packet is one that Linux does not send.
+        meta.extra.entered = Some((device, 0));
+    }
     match switch.to {
         SwitchTo::NextHop(next_hop) => Ok(Verdict::Forward(next_hop)),
         SwitchTo::Here { lookup, labels, .. } if meta.is(LABELLED) => {
@@ -249,7 +255,6 @@ pub(crate) fn switch_to(
             let hop = vrf.is_none();
             let into_vrf = if hop { 0 } else { LED_INTO_VRF };
             meta.extra.flags = meta.extra.flags & !SWITCHED | BEHIND_LABEL | into_vrf;
-            meta.extra.entered = vrf.map(|device| (device, 0));
             let bytes = meta.packet.bytes();
             if bytes.first().is_some_and(|first| first >> 4 == 6) {
                 let checked = ipv6_check(bytes)?;
