@@ -412,8 +412,14 @@ impl Router {
         let id = self.links.get(link)?.id;
         let lookup = self.underlay_lookup(parameters.link);
         let via = self.via_now(parameters.remote, lookup);
-        let tunnel =
-            Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu: 0, fallback: false };
+        let tunnel = Tunnel {
+            parameters,
+            encap,
+            six_rd: tunnel::SixRd::default(),
+            max_mtu: 0,
+            fallback: false,
+            link_layer: None,
+        };
         let compiled = self.compile_tunnel(&tunnel, id, via, given);
         Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route, ..compiled })
     }
