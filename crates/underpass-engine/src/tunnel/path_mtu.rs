@@ -80,7 +80,10 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8]) -> Option<Relay<'a>> {
     }?;
     let tunnel = quoted.tunnel;
     let exceptions = &view.tables.tunnels().exceptions;
-    if let Told::Mtu(mtu) = told {
+    // RFC 8201 section 4: no IPv6 link has a smaller MTU than the least, and such a message is discarded.
+    if let Told::Mtu(mtu) = told
+        && (quoted.remote.is_ipv4() || mtu >= LEAST_MTU6)
+    {
         exceptions.learn(bits(quoted.remote), tunnel.config.via.lookup, mtu, view.now);
     }
     if tunnel.kind.is_bare_udp() {
