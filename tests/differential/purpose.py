@@ -592,14 +592,18 @@ def asked(case, facts, difference, here):
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
     at = re.search(r" dev (p\d) ", difference.what + " ")
-    sizes = [size for port, size in here["noise"] if not at or f"p{port}" == at[1]]
+    return more_by(difference, [size for port, size in here["noise"] if not at or f"p{port}" == at[1]])
+
+
+def more_by(difference, sizes):
+    """Whether Linux has counted some packets of these lengths more."""
     sums = {(0, 0)}
     for size in sizes:
         sums |= {(n + 1, total + size) for n, total in sums}
     counts = {n for n, _ in sums if n}
     for theirs, ours in zip(difference.linux, difference.ours):
         sent = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt(.*)$", line) for line in (theirs, ours)]
-        hits = [re.match(r"(.*(?:rule hit|direct_packets_stat) )(\d+)(.*)$", line) for line in (theirs, ours)]
+        hits = [re.match(r"(.*(?:rule hit|direct_packets_stat|lended:) )(\d+)(.*)$", line) for line in (theirs, ours)]
         if None not in sent and sent[0][3] == sent[1][3]:
             found = (int(sent[0][2]) - int(sent[1][2]), int(sent[0][1]) - int(sent[1][1])) in sums - {(0, 0)}
         elif None not in hits and hits[0][1] == hits[1][1] and hits[0][3] == hits[1][3]:
@@ -609,6 +613,38 @@ def asked(case, facts, difference, here):
         if not found:
             return False
     return True
+
+
+@purpose("What an SRH of the router's own addresses has led here is classified once")
+def classified_again(case, facts, difference, here):
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    at = re.match(r"qdisc (?:clsact|ingress) ffff: dev (p\d) ", difference.what)
+    port = at and int(at[1][1:])
+    sizes = []
+    for _, came, frame in case["packets"]:
+        layers = describe.layers(bytes.fromhex(frame))
+        for (outer, to), (name, routing), (inside, fields) in zip(layers, layers[1:], layers[2:]):
+            if outer == "ip6" and to["dst"] in facts.own and name == "routing" and routing["type"] == 4 and routing["left"] == 0 and inside in ("ip4", "ip6"):
+                if port in (None, came) and any(f"conf.p{came}.seg6_enabled=1" in line for line in facts.lines):
+                    sizes.append(fields["len"] + (40 if inside == "ip6" else 0))
+    return more_by(difference, sizes)
+
+
+@purpose("What traffic control drops behind a SID has been forwarded by it")
+def dropped_behind_sid(case, facts, difference, here):
+    if not difference.kind.startswith("shows ip -6 -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    dropped, more = sum(here["drops"].get(reason, 0) for reason in ("tc-action", "police")), 0
+    for both in zip(difference.linux, difference.ours):
+        counts = [re.match(r"(\S+  encap seg6local .*) packets (\d+) bytes \d+ errors (\d+) (.*)$", line) for line in both]
+        if None in counts or counts[0].group(1, 4) != counts[1].group(1, 4):
+            return False
+        (packets, errors), (own_packets, own_errors) = ([int(number) for number in count.group(2, 3)] for count in counts)
+        more += own_packets - packets
+        if not own_packets - packets == errors - own_errors > 0:
+            return False
+    return more <= dropped and any(re.search(r"filter add dev \S+ egress .* (drop|police)", line) for line in facts.lines)
 
 
 @purpose("A qdisc counts a packet as long as it is when it comes")
@@ -635,7 +671,7 @@ def refused_elsewhere(case, facts, difference, here):
 def numbered(case, facts, difference, here):
     # Those behind it have lower numbers than in Linux.
     a, b = pair(difference)
-    if a is None or not here["drops"].get("too-big") or (changed(a, b) or {"no"}) - OWN != {"gre.rest"}:
+    if a is None or not here["drops"].get("too-big") or (changed(a, b) or {"no"}) - OWN - {"udp.sport", "udp.sum"} != {"gre.rest"}:
         return False
     number = lambda frame: next(int(values["rest"][-8:], 16) for name, values in describe.layers(frame) if name == "gre" and int(values["flags"], 16) & 0x1000)
     try:

@@ -689,3 +689,44 @@ for kind in ("ipip", "ip6gre"):
         + ["ip route add 198.18.0.0/24 via 10.6.0.2", "ip -6 route add 2001:db8:99::/48 via 2001:db8:9::2"],
         [("IPv4", "p0", ether(ip4(IN4) / udp()))],
     )
+
+# -------------------------------------------------------------------------------- what random runs found
+
+long = ip6(IN6) / udp(1300)
+told6 = bytes(outer6(47, Raw(b"\0\0\x86\xdd") / long))
+Case(
+    "tunnel/ip6gre/pmtu-least",
+    "ip6gre: an MTU of the path below the least that an IPv6 link has is none (RFC 8201 section 4)",
+    tunnel("ip6gre"),
+    [
+        heard("too big, 1,279", heard6(told6, 2, 0, 1279)),
+        ("after", "p0", ether(long)),
+        heard("too big, 1,280", heard6(told6, 2, 0, 1280)),
+        ("after that", "p0", ether(long)),
+    ],
+    remembers=True,
+    links=False,
+)
+Case(
+    "tunnel/ip6gretap/external-any",
+    "An external ip6gretap takes all GRE over IPv6 that no other device does, for frames.",
+    tunnel("ip6gretap", "external", ""),
+    [
+        (label, "p1", Ether(dst=P1, src=N1) / IPv6(src="2001:db8:2::2", dst="2001:db8:2::1", nh=47) / Raw(head) / inside)
+        for label, head, inside in [
+            ("IPv6", b"\0\0\x86\xdd", long),
+            ("IPv4 with a key", b"\x20\0\x08\0\0\0\0\5", ip4(IN4) / udp()),
+            ("a label", b"\0\0\x88\x47", Raw(b"\0\0\x11\x40") / ip4(IN4) / udp()),
+        ]
+    ],
+)
+Case(
+    "tunnel/ip6tnl/vrf-rules",
+    "ip6tnl: what comes in by a VRF, for an address outside of it, whatever rules there are",
+    tunnel("ip6tnl", "mode any")
+    + ["ip -6 rule add from 2001:db8:5::99 pref 5 unreachable", "ip link add vrf100 type vrf table 100", "ip link set vrf100 up", "ip link set p0 master vrf100"],
+    [
+        (label, "p0", Ether(dst=P0, src=N0) / IPv6(src="2001:db8:2::2", dst="2001:db8:2::1", nh=nh) / inside)
+        for label, nh, inside in [("IPv6", 41, ip6("2001:db8:6::7") / udp()), ("IPv4", 4, ip4("203.0.113.200") / udp())]
+    ],
+)

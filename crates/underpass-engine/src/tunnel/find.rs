@@ -9,7 +9,7 @@ use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::tables::{
     Action, ActionId, Ingress, InnerProtocol, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
-    TunnelMatch, TunnelMode,
+    TunnelMatch, TunnelMode, TunnelRole,
 };
 use crate::tunnel::decap::Outer;
 use crate::worker::family::Family;
@@ -100,10 +100,17 @@ pub(crate) fn find<'a>(
         // Frames that no Ethernet device waits for are the other's, which has no use for them.
         let other = if over6 { TunnelKind::Ip6gre } else { TunnelKind::Gre };
         let found = look(kind, header.key).or_else(|| frames.then(|| look(other, header.key)).flatten());
-        let Some(tunnel) = found else { return Ok(None) };
+        // An `external` ip6gretap takes what no other device does for a frame, whatever it is.
+        let any_frame =
+            (over6 && !frames && found.is_none_or(|found| found.config.role == TunnelRole::Fallback))
+                .then(|| look(TunnelKind::Ip6gretap, header.key))
+                .flatten()
+                .filter(|tunnel| tunnel.config.role == TunnelRole::External);
+        let Some(tunnel) = any_frame.or(found) else { return Ok(None) };
         let payload = header.redirected().unwrap_or(header.payload);
         let at = packet.len() - payload.len();
         let (inside, taken) = match header.protocol {
+            _ if any_frame.is_some() => (InnerProtocol::Frame, true),
             ethernet::IPV4 => (InnerProtocol::Ip4, true),
             // Linux's `gre_parse_header` takes it for a packet of the outer family.
             gre::WCCP if !over6 => (InnerProtocol::Ip4, true),
@@ -252,29 +259,16 @@ pub(crate) const fn is_tunnelled(protocol: u8) -> bool {
 /// Whether `ip6tnl` takes no packets from this address: none, or one of the router's `own`, where outer packets are looked
 /// up, if it takes none from there. Linux: `ip6_tnl_rcv_ctl`.
 pub(crate) fn is_refused(view: &View<'_>, source: Ipv6Addr, own: Option<LookupId>) -> bool {
-    source.is_unspecified() || own.is_some_and(|underlay| is_own(view, underlay, source))
+    source.is_unspecified() || own.is_some_and(|underlay| view.has_address6(underlay, source))
 }
 
 /// Whether what has come in by a VRF, for this address, is not for an `ip6tnl` whose `underlay` is elsewhere. Linux:
 /// `ip6_tnl_rcv_ctl`.
 pub(crate) fn is_foreign(view: &View<'_>, ingress: Ingress, address: Ipv6Addr, underlay: LookupId) -> bool {
-    ingress.in_vrf && !is_own(view, underlay, address)
+    ingress.in_vrf && !view.has_address6(underlay, address)
 }
 
 /// Whether an address is one of the router's where a packet came in.
 pub(crate) fn is_local4(view: &View<'_>, ingress: Ingress, address: Ipv4Addr) -> bool {
-    let Some(lookup) = view.lookup(ingress.instance) else { return false };
-    let fibs = lookup.fibs4.iter().filter_map(|id| view.tables.fib4(*id, view.guard));
-    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
-    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
-    matches!(action, Some(Action::Local))
-}
-
-/// Whether an address is one of the router's, where outer packets are looked up.
-fn is_own(view: &View<'_>, underlay: LookupId, address: Ipv6Addr) -> bool {
-    let Some(lookup) = view.lookup(underlay) else { return false };
-    let fibs = lookup.fibs6.iter().filter_map(|id| view.tables.fib6(*id, view.guard));
-    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
-    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
-    matches!(action, Some(Action::Local))
+    view.has_address4(ingress.instance, address)
 }
