@@ -382,7 +382,13 @@ impl Router {
         parameters: &tunnel::Tunnel,
     ) -> Option<u32> {
         let l3mdev = self.l3mdev_table(parameters.link);
-        let flow = Flow { source, oif: parameters.link, mark: parameters.mark, l3mdev, ..Flow::to(remote) };
+        let flow = Flow {
+            source,
+            oif: self.outer_oif(parameters),
+            mark: parameters.mark,
+            l3mdev,
+            ..Flow::to(remote)
+        };
         let flow = if self.goes_past(&flow) { Flow { oif: 0, ..flow } } else { flow };
         let own_source = source.is_none_or(|source| source.is_ipv6() || self.addresses.is_local(source));
         self.way_out(&flow).filter(|_| own_source)
