@@ -250,3 +250,10 @@ FILTERS = {
 }
 for name, lines in FILTERS.items():
     filters(f"classify/{name}", f"What filters of {name.split('-')[0]} choose.", lines, MANY)
+Case(
+    "qos/ingress/mirror-ifb",
+    "A copy that goes into an ifb is dropped there, which counts it.",
+    BASE
+    + ["ip link add tun1 type ifb", "ip link set tun1 up", "tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress matchall action mirred egress mirror dev tun1"],
+    [("IPv4", Ether(dst=P0, src=N0) / ip4() / udp()), ("IPv6", Ether(dst=P0, src=N0) / ip6() / udp())],
+)
