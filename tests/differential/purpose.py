@@ -615,6 +615,35 @@ def more_by(difference, sizes):
     return True
 
 
+@purpose("The router answers for itself")
+def asked_through_ifb(case, facts, difference, here):
+    # Where a port's filter redirects what leaves to an ifb.
+    key = difference.more.get("key", "")
+    if facts.tunnels.get(difference.more.get("link")) != "ifb" or not re.fullmatch(r"stats64\.[rt]x\.(packets|bytes)", key):
+        return False
+    ports = {match[1] for line in facts.lines if (match := re.search(rf"filter add dev p(\d) egress .*mirred egress redirect dev {difference.more['link']}", line))}
+    sums = {(0, 0)}
+    for port, size in here["noise"]:
+        if str(port) in ports:
+            sums |= {(n + 1, total + size) for n, total in sums}
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    return more > 0 and more in {sum[key.endswith("bytes")] for sum in sums}
+
+
+@purpose("What comes back from an ifb is not classified again")
+def classified_twice(case, facts, difference, here):
+    at = re.match(r"qdisc clsact ffff: dev (p\d) ", difference.what)
+    sent = [re.match(r" Sent (\d+) bytes (\d+) pkt(.*)$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if not at or None in sent or sent[0][3] != sent[1][3]:
+        return False
+    if not any(re.search(rf"filter add dev {at[1]} egress .*mirred egress redirect dev ifb", line) for line in facts.lines):
+        return False
+    # Those that went there, and the requests for neighbours, each of which went twice.
+    asked = [size for port, size in here["noise"] if f"p{port}" == at[1]]
+    more = int(sent[0][2]) - int(sent[1][2])
+    return 0 < more <= int(sent[1][2]) + 2 * len(asked)
+
+
 @purpose("What an SRH of the router's own addresses has led here is classified once")
 def classified_again(case, facts, difference, here):
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
