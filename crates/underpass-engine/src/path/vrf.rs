@@ -83,6 +83,8 @@ impl<const COUNT: bool> Path<COUNT> {
 #[cold]
 #[inline(never)]
 pub(crate) fn arrive(view: &View<'_>, meta: &mut PacketMeta) {
+    // Whatever becomes of it here, it has passed the device.
+    meta.extra.entered = None;
     let bytes = meta.packet.bytes_mut();
     if bytes.first().is_some_and(|first| first >> 4 == 6) {
         if let Ok((header, _)) = ipv6::Header::mut_from_prefix(bytes) {

@@ -489,6 +489,8 @@ fn errors_of_a_vrf() {
     let lost = ip4([10, 0, 0, 2], [192, 0, 2, 1], protocol::UDP, &udp(64));
     assert_eq!(lab.send(&labelled(&[100], &v4())).len(), 1);
     assert_eq!(lab.send(&labelled(&[100], &lost)), Vec::<Vec<u8>>::new());
+    // It has arrived, though nobody listens.
+    lab.send(&labelled(&[100], &ip4([10, 0, 0, 2], [10, 0, 0, 1], protocol::UDP, &udp(64))));
     // A VRF takes no labels.
     assert_eq!(lab.send(&labelled(&[100, 200], &v4())), Vec::<Vec<u8>>::new());
     let count = lab.0.writer.link_count(device, Direction::Transmit);
