@@ -744,14 +744,18 @@ def asked(case, facts, difference, here):
     if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
     at = re.search(r" dev (p\d) ", difference.what + " ")
-    sizes = [size for port, size in here["noise"] if not at or f"p{port}" == at[1]]
+    return more_by(difference, [size for port, size in here["noise"] if not at or f"p{port}" == at[1]])
+
+
+def more_by(difference, sizes):
+    """Whether Linux has counted some packets of these lengths more."""
     sums = {(0, 0)}
     for size in sizes:
         sums |= {(n + 1, total + size) for n, total in sums}
     counts = {n for n, _ in sums if n}
     for theirs, ours in zip(difference.linux, difference.ours):
         sent = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt(.*)$", line) for line in (theirs, ours)]
-        hits = [re.match(r"(.*(?:rule hit|direct_packets_stat) )(\d+)(.*)$", line) for line in (theirs, ours)]
+        hits = [re.match(r"(.*(?:rule hit|direct_packets_stat|lended:) )(\d+)(.*)$", line) for line in (theirs, ours)]
         if None not in sent and sent[0][3] == sent[1][3]:
             found = (int(sent[0][2]) - int(sent[1][2]), int(sent[0][1]) - int(sent[1][1])) in sums - {(0, 0)}
         elif None not in hits and hits[0][1] == hits[1][1] and hits[0][3] == hits[1][3]:
@@ -761,6 +765,67 @@ def asked(case, facts, difference, here):
         if not found:
             return False
     return True
+
+
+@purpose("The router answers for itself")
+def asked_through_ifb(case, facts, difference, here):
+    # Where a port's filter redirects what leaves to an ifb.
+    key = difference.more.get("key", "")
+    if facts.tunnels.get(difference.more.get("link")) != "ifb" or not re.fullmatch(r"stats64\.[rt]x\.(packets|bytes)", key):
+        return False
+    ports = {match[1] for line in facts.lines if (match := re.search(rf"filter add dev p(\d) egress .*mirred egress redirect dev {difference.more['link']}", line))}
+    sums = {(0, 0)}
+    for port, size in here["noise"]:
+        if str(port) in ports:
+            sums |= {(n + 1, total + size) for n, total in sums}
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    return more > 0 and more in {sum[key.endswith("bytes")] for sum in sums}
+
+
+@purpose("What comes back from an ifb is not classified again")
+def classified_twice(case, facts, difference, here):
+    at = re.match(r"qdisc clsact ffff: dev (p\d) ", difference.what)
+    sent = [re.match(r" Sent (\d+) bytes (\d+) pkt(.*)$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if not at or None in sent or sent[0][3] != sent[1][3]:
+        return False
+    if not any(re.search(rf"filter add dev {at[1]} egress .*mirred egress redirect dev ifb", line) for line in facts.lines):
+        return False
+    # Those that went there, and the requests for neighbours, each of which went twice.
+    asked = [size for port, size in here["noise"] if f"p{port}" == at[1]]
+    more = int(sent[0][2]) - int(sent[1][2])
+    return 0 < more <= int(sent[1][2]) + 2 * len(asked)
+
+
+@purpose("What an SRH of the router's own addresses has led here is classified once")
+def classified_again(case, facts, difference, here):
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    at = re.match(r"qdisc (?:clsact|ingress) ffff: dev (p\d) ", difference.what)
+    port = at and int(at[1][1:])
+    sizes = []
+    for _, came, frame in case["packets"]:
+        layers = describe.layers(bytes.fromhex(frame))
+        for (outer, to), (name, routing), (inside, fields) in zip(layers, layers[1:], layers[2:]):
+            if outer == "ip6" and to["dst"] in facts.own and name == "routing" and routing["type"] == 4 and routing["left"] == 0 and inside in ("ip4", "ip6"):
+                if port in (None, came) and any(f"conf.p{came}.seg6_enabled=1" in line for line in facts.lines):
+                    sizes.append(fields["len"] + (40 if inside == "ip6" else 0))
+    return more_by(difference, sizes)
+
+
+@purpose("What traffic control drops behind a SID has been forwarded by it")
+def dropped_behind_sid(case, facts, difference, here):
+    if not difference.kind.startswith("shows ip -6 -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    dropped, more = sum(here["drops"].get(reason, 0) for reason in ("tc-action", "police")), 0
+    for both in zip(difference.linux, difference.ours):
+        counts = [re.match(r"(\S+  encap seg6local .*) packets (\d+) bytes \d+ errors (\d+) (.*)$", line) for line in both]
+        if None in counts or counts[0].group(1, 4) != counts[1].group(1, 4):
+            return False
+        (packets, errors), (own_packets, own_errors) = ([int(number) for number in count.group(2, 3)] for count in counts)
+        more += own_packets - packets
+        if not own_packets - packets == errors - own_errors > 0:
+            return False
+    return more <= dropped and any(re.search(r"filter add dev \S+ egress .* (drop|police)", line) for line in facts.lines)
 
 
 @purpose("A qdisc counts a packet as long as it is when it comes")
@@ -787,7 +852,7 @@ def refused_elsewhere(case, facts, difference, here):
 def numbered(case, facts, difference, here):
     # Those behind it have lower numbers than in Linux.
     a, b = pair(difference)
-    if a is None or not here["drops"].get("too-big") or (changed(a, b) or {"no"}) - OWN != {"gre.rest"}:
+    if a is None or not here["drops"].get("too-big") or (changed(a, b) or {"no"}) - OWN - {"udp.sport", "udp.sum"} != {"gre.rest"}:
         return False
     number = lambda frame: next(int(values["rest"][-8:], 16) for name, values in describe.layers(frame) if name == "gre" and int(values["flags"], 16) & 0x1000)
     try:

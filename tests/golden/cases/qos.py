@@ -250,3 +250,25 @@ FILTERS = {
 }
 for name, lines in FILTERS.items():
     filters(f"classify/{name}", f"What filters of {name.split('-')[0]} choose.", lines, MANY)
+Case(
+    "qos/ingress/mirror-ifb",
+    "A copy that goes into an ifb is dropped there, which counts it.",
+    BASE
+    + ["ip link add tun1 type ifb", "ip link set tun1 up", "tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress matchall action mirred egress mirror dev tun1"],
+    [("IPv4", Ether(dst=P0, src=N0) / ip4() / udp()), ("IPv6", Ether(dst=P0, src=N0) / ip6() / udp())],
+)
+for way, doc in [("in", "A packet comes in by a redirection three times; the next action refuses it, whatever it is."), ("out", "A packet is sent by a redirection four times.")]:
+    names = ["p0", "tun1", "tun2", "tun3"]
+    lines = [line for name in names[1:] for line in (f"ip link add {name} address 02:00:00:00:00:01 type dummy", f"ip link set {name} up")]
+    hook = "ingress" if way == "in" else "egress"
+    lines += [line for name in names for line in [f"tc qdisc add dev {name} clsact"]]
+    lines += [f"tc filter add dev {name} {'ingress' if name == 'p0' else hook} matchall action mirred {'ingress' if way == 'in' else 'egress'} redirect dev {to}" for name, to in zip(names, names[1:])]
+    lines += [f"tc filter add dev tun3 {hook} matchall action mirred egress redirect dev p1"]
+    Case(
+        f"qos/mirred-loop/{way}",
+        doc,
+        BASE + lines,
+        [("IPv4", Ether(dst=P0, src=N0) / ip4() / udp())],
+        shows=[f"tc -s filter show dev {name} {hook}" for name in names[1:]] + ["tc -s filter show dev p0 ingress"],
+        links=False,
+    )

@@ -689,3 +689,84 @@ for kind in ("ipip", "ip6gre"):
         + ["ip route add 198.18.0.0/24 via 10.6.0.2", "ip -6 route add 2001:db8:99::/48 via 2001:db8:9::2"],
         [("IPv4", "p0", ether(ip4(IN4) / udp()))],
     )
+
+# -------------------------------------------------------------------------------- what random runs found
+
+long = ip6(IN6) / udp(1300)
+told6 = bytes(outer6(47, Raw(b"\0\0\x86\xdd") / long))
+Case(
+    "tunnel/ip6gre/pmtu-least",
+    "ip6gre: an MTU of the path below the least that an IPv6 link has is none (RFC 8201 section 4)",
+    tunnel("ip6gre"),
+    [
+        heard("too big, 1,279", heard6(told6, 2, 0, 1279)),
+        ("after", "p0", ether(long)),
+        heard("too big, 1,280", heard6(told6, 2, 0, 1280)),
+        ("after that", "p0", ether(long)),
+    ],
+    remembers=True,
+    links=False,
+)
+Case(
+    "tunnel/ip6gretap/external-any",
+    "An external ip6gretap takes all GRE over IPv6 that no other device does, for frames.",
+    tunnel("ip6gretap", "external", ""),
+    [
+        (label, "p1", Ether(dst=P1, src=N1) / IPv6(src="2001:db8:2::2", dst="2001:db8:2::1", nh=47) / Raw(head) / inside)
+        for label, head, inside in [
+            ("IPv6", b"\0\0\x86\xdd", long),
+            ("IPv4 with a key", b"\x20\0\x08\0\0\0\0\5", ip4(IN4) / udp()),
+            ("a label", b"\0\0\x88\x47", Raw(b"\0\0\x11\x40") / ip4(IN4) / udp()),
+        ]
+    ],
+)
+Case(
+    "tunnel/ip6tnl/vrf-rules",
+    "ip6tnl: what comes in by a VRF, for an address outside of it, whatever rules there are",
+    tunnel("ip6tnl", "mode any")
+    + ["ip -6 rule add from 2001:db8:5::99 pref 5 unreachable", "ip link add vrf100 type vrf table 100", "ip link set vrf100 up", "ip link set p0 master vrf100"],
+    [
+        (label, "p0", Ether(dst=P0, src=N0) / IPv6(src="2001:db8:2::2", dst="2001:db8:2::1", nh=nh) / inside)
+        for label, nh, inside in [("IPv6", 41, ip6("2001:db8:6::7") / udp()), ("IPv4", 4, ip4("203.0.113.200") / udp())]
+    ],
+)
+for kind in ("ipip", "gre", "gretap", "sit", "ip6tnl", "ip6gre", "ip6gretap"):
+    wide, frames = kind.startswith("ip6"), kind.endswith("tap")
+    lines = BASE + ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up", "ip link set p1 master vrf100"]
+    lines += ["ip -6 addr add 2001:db8:2::1/64 dev p1 nodad", "ip -6 neigh replace 2001:db8:2::2 lladdr 02:00:00:00:01:02 dev p1 nud permanent"]
+    lines += ["ip neigh replace 198.51.100.2 lladdr 02:00:00:00:01:02 dev p1 nud permanent"]
+    lines += ["ip route add 198.18.8.0/24 via 192.0.2.2", "ip -6 route add 2001:db8:88::/48 via 2001:db8:1::2"]
+    lines += ["ip route add 198.18.9.0/24 via 198.51.100.2 vrf vrf100", "ip -6 route add 2001:db8:99::/48 via 2001:db8:2::2 vrf vrf100"]
+    remotes = ["2001:db8:2::2", "2001:db8:88::7", "2001:db8:99::7"] if wide else ["198.51.100.2", "198.18.8.7", "198.18.9.7"]
+    if kind == "sit":
+        # It sends nothing by a route outside of the VRF, and says so otherwise than Linux.
+        del remotes[1]
+    for n, remote in enumerate(remotes, 1):
+        local = "2001:db8:2::1" if wide else "198.51.100.1"
+        mode = "mode any" if kind == "ip6tnl" else ""
+        lines += [f"ip link add tun{n} {'address ' + MAC if frames else ''} type {kind} local {local} remote {remote} {mode} dev p1", f"ip link set tun{n} addrgenmode none", f"ip link set tun{n} up"]
+        if frames:
+            lines += [f"ip addr add 10.6.{n}.1/24 dev tun{n}", f"ip neigh add 10.6.{n}.2 lladdr {FAR_MAC} dev tun{n} nud permanent", f"ip route add 10.7.{n}.0/24 via 10.6.{n}.2"]
+        elif kind == "sit":
+            lines += [f"ip -6 route add 2001:db8:7:{n}::/64 dev tun{n}"]
+        else:
+            lines += [f"ip route add 10.7.{n}.0/24 dev tun{n}"]
+    Case(
+        f"tunnel/{kind}/dev-enslaved",
+        f"{kind} of a link in a VRF: to an end on it{'' if kind == 'sit' else ', by a route outside of the VRF'}, by one inside",
+        lines,
+        [(f"to {remote}", "p0", ether((ip6(f"2001:db8:7:{n}::7") if kind == "sit" else ip4(f"10.7.{n}.7")) / udp())) for n, remote in enumerate(remotes, 1)],
+    )
+Case(
+    "tunnel/gre/pmtu-elsewhere",
+    "gre: an MTU of the path that is told by another link than the way's is none",
+    tunnel("gre"),
+    [
+        ("too big, by p0", "p0", Ether(dst=P0, src=N0) / IP(src="192.0.2.2", dst="198.51.100.1", ttl=64, id=7) / ICMP(type=3, code=4, nexthopmtu=1000) / Raw(bytes(outer4(47, Raw(b"\0\0\x08\0") / ip4(IN4) / udp(1300)))[:128])),
+        ("after", "p0", ether(ip4(IN4, flags="DF") / udp(1300))),
+        heard("too big, by p1", heard4(bytes(outer4(47, Raw(b"\0\0\x08\0") / ip4(IN4) / udp(1300)))[:128], 3, 4, 1100)),
+        ("after that", "p0", ether(ip4(IN4, flags="DF") / udp(1300))),
+    ],
+    remembers=True,
+    links=False,
+)

@@ -52,6 +52,8 @@ pub struct Tunnel {
     pub max_mtu: u32,
     /// Whether it takes what no other tunnel of its kind does: [`fallback`].
     pub fallback: bool,
+    /// Of ip6gretap: bytes of the link layer of its outer packets, as its way was when the ends were set. `None`: it had none.
+    pub link_layer: Option<u32>,
 }
 
 impl Tunnel {
@@ -63,14 +65,18 @@ impl Tunnel {
         parameters.ip_length() + parameters.gre_length() + self.encap.length().unwrap_or(0) + ethernet
     }
 
-    /// Bytes of what Linux counts as the link layer of its packets: where only neighbours say where the other end is, the
-    /// outer header. Linux: `ipgre_tunnel_init`, `ip6gre_calc_hlen`.
+    /// Bytes of what Linux counts as the link layer of its packets: of ip6gretap all outer headers, of others the outer
+    /// header where only neighbours say where the other end is. Linux: `ipgre_tunnel_init`, `ip6gre_calc_hlen`,
+    /// `ip6gre_tnl_link_config_route`.
     pub(crate) fn header(&self) -> u32 {
         /// `LL_MAX_HEADER`, with wireless devices.
         const LONGEST: u32 = 96;
         let parameters = &self.parameters;
         let any = parameters.remote.is_unspecified();
         match parameters.kind {
+            // The Ethernet header inside is none of them.
+            Kind::Ip6GreTap => self.link_layer.unwrap_or(LONGEST) + self.overhead() - ETHERNET,
+            kind if kind.ethernet() => ETHERNET,
             _ if parameters.external => 0,
             Kind::Gre if any || parameters.remote.is_multicast() => self.overhead(),
             Kind::Ip6Gre if any && !self.fallback => LONGEST + self.overhead(),
@@ -225,6 +231,11 @@ impl Link {
         }
     }
 
+    /// Bytes of its link layer, as Linux counts them.
+    pub(crate) fn header(&self) -> u32 {
+        self.tunnel.as_ref().map_or(ETHERNET, |tunnel| tunnel.header())
+    }
+
     /// Hardware address and broadcast address: of a layer-3 tunnel its ends.
     pub(super) fn hardware_addresses(&self) -> [Vec<u8>; 2] {
         let ends = self.tunnel.as_ref().and_then(|tunnel| tunnel.ends());
@@ -346,23 +357,41 @@ impl Router {
         all
     }
 
-    /// The MTU of the link by which outer packets leave, as far as it is known.
-    fn underlay_mtu(&self, parameters: &tunnel::Tunnel) -> Option<u32> {
-        let mtu = |index: u32| self.links.get(index).map(|link| link.mtu);
-        let bound = || (parameters.link != 0).then(|| mtu(parameters.link)).flatten();
+    /// The link by which outer packets leave, as far as it is known.
+    fn underlay_link(&self, parameters: &tunnel::Tunnel) -> Option<&Link> {
+        let gre6 = matches!(parameters.kind, Kind::Ip6Gre | Kind::Ip6GreTap);
+        let bound = || Some(parameters.link).filter(|&index| index != 0 && !gre6);
         let named = |address: IpAddr| (!address.is_unspecified()).then_some(address);
-        let Some(remote) = named(parameters.remote) else { return bound() };
         let source = named(parameters.local);
+        let index = match named(parameters.remote) {
+            None => bound(),
+            Some(remote) if remote.is_multicast() => {
+                let of_source = || self.addresses.link_of(source?);
+                bound().or_else(of_source).filter(|_| remote.is_ipv4())
+            }
+            Some(remote) => self.underlay_to(remote, source, parameters).or_else(bound),
+        };
+        self.links.get(index?)
+    }
+
+    /// The index of the link of the route to the other end.
+    fn underlay_to(
+        &self,
+        remote: IpAddr,
+        source: Option<IpAddr>,
+        parameters: &tunnel::Tunnel,
+    ) -> Option<u32> {
         let l3mdev = self.l3mdev_table(parameters.link);
-        if remote.is_multicast() {
-            let of_source = || source.and_then(|source| mtu(self.addresses.link_of(source)?));
-            return bound().or_else(of_source).filter(|_| remote.is_ipv4());
-        }
-        let flow = Flow { source, oif: parameters.link, mark: parameters.mark, l3mdev, ..Flow::to(remote) };
+        let flow = Flow {
+            source,
+            oif: self.outer_oif(parameters),
+            mark: parameters.mark,
+            l3mdev,
+            ..Flow::to(remote)
+        };
         let flow = if self.goes_past(&flow) { Flow { oif: 0, ..flow } } else { flow };
         let own_source = source.is_none_or(|source| source.is_ipv6() || self.addresses.is_local(source));
-        let way = self.way_out(&flow).filter(|_| own_source);
-        way.and_then(mtu).or_else(bound)
+        self.way_out(&flow).filter(|_| own_source)
     }
 
     /// The MTU that a tunnel has unless it is given another. Linux: `ip_tunnel_bind_dev`, `ipip6_tunnel_bind_dev`,
@@ -377,8 +406,8 @@ impl Router {
         if parameters.kind.ipv6() && tunnel.capabilities() & IP6_CAP_XMIT == 0 {
             return now;
         }
-        match (self.underlay_mtu(parameters), parameters.kind) {
-            (Some(mtu), Kind::Sit) => mtu.saturating_sub(headers).max(least),
+        match (self.underlay_link(parameters).map(|link| link.mtu), parameters.kind) {
+            (Some(mtu), kind) if kind == Kind::Sit || kind.ipv6() => mtu.saturating_sub(headers).max(least),
             (Some(mtu), _) => mtu.min(MOST).saturating_sub(headers).max(least),
             (None, Kind::Ipip | Kind::Gre | Kind::GreTap) => tunnel.default_mtu().max(least),
             (None, _) => now,

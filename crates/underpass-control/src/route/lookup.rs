@@ -163,8 +163,8 @@ impl Router {
         let found = self.look_up(flow).ok()?;
         let info = self.routes.infos.get(found.id)?;
         match info.kind {
-            libc::RTN_LOCAL => Some(1),
-            libc::RTN_UNICAST | libc::RTN_BROADCAST if !info.reject => {
+            libc::RTN_LOCAL if flow.destination.is_ipv4() => Some(1),
+            libc::RTN_LOCAL | libc::RTN_UNICAST | libc::RTN_BROADCAST if !info.reject => {
                 self.ways(info).get(found.way).map(|hop| hop.oif)
             }
             _ => None,

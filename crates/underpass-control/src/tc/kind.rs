@@ -45,12 +45,7 @@ pub(crate) enum Kind {
 
 /// Longest frame of a link, in bytes. Linux: `psched_mtu`.
 pub(super) fn frame(link: &Link) -> u32 {
-    let header = match &link.tunnel {
-        Some(tunnel) if link.hardware() != libc::ARPHRD_ETHER => tunnel.header(),
-        _ if link.hardware() == libc::ARPHRD_ETHER => 14,
-        _ => 0,
-    };
-    link.mtu.saturating_add(header)
+    link.mtu.saturating_add(link.header())
 }
 
 /// A rate as the packet path takes it.

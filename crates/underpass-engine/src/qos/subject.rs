@@ -30,12 +30,16 @@ pub(crate) struct OuterKey {
 
 /// How often a packet may be redirected: `MIRRED_NEST_LIMIT`.
 const REDIRECTS: u8 = 4;
+/// And how often to come in somewhere: what the two bits of Linux's `ttl` of a packet hold.
+const RECEIVED: u8 = 3;
 
 /// The redirections that a packet is in the midst of: Linux's `sched_mirred_nest` and `sched_mirred_dev`.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Nest {
     /// How many they are, with those that it went into a tunnel or a queue behind.
     pub(crate) depth: u8,
+    /// How many of them were to come in.
+    received: u8,
     /// The links that it was to be sent by.
     links: [Option<LinkId>; REDIRECTS as usize],
 }
@@ -43,11 +47,11 @@ pub(crate) struct Nest {
 impl Nest {
     /// Of a packet of which no more is known than how often it was redirected.
     pub(crate) const fn of_depth(depth: u8) -> Self {
-        Self { depth, links: [None; REDIRECTS as usize] }
+        Self { depth, received: 0, links: [None; REDIRECTS as usize] }
     }
 
     pub(crate) const fn is_full(&self) -> bool {
-        self.depth >= REDIRECTS
+        self.depth >= REDIRECTS || self.received >= RECEIVED
     }
 
     /// Whether a redirection by this link would be a loop.
@@ -65,8 +69,8 @@ impl Nest {
 
     /// One more, to come in somewhere. What `leaves` is put aside first, and its links are forgotten: `netif_rx`.
     pub(crate) fn to_receive(self, leaves: bool) -> Self {
-        let depth = self.depth + 1;
-        if leaves { Self::of_depth(depth) } else { Self { depth, ..self } }
+        let known = if leaves { Self::of_depth(self.depth) } else { self };
+        Self { depth: self.depth + 1, received: self.received + 1, ..known }
     }
 }
 

@@ -487,6 +487,27 @@ pub struct Rule {
     pub then: RuleAction,
 }
 
+impl Rule {
+    /// Whether it matches every packet.
+    pub(crate) const fn takes_all(&self) -> bool {
+        matches!(
+            self,
+            Self {
+                source: (_, 0),
+                destination: (_, 0),
+                protocol: None,
+                source_port: None,
+                destination_port: None,
+                tos: None,
+                flow_label: None,
+                mark: None,
+                invert: false,
+                ..
+            }
+        )
+    }
+}
+
 /// The ports that a policy rule takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortMatch {

@@ -365,7 +365,7 @@ impl<const COUNT: bool> Path<COUNT> {
         meta: &mut PacketMeta,
         trace: &mut T,
     ) -> Verdict {
-        if let Some(relay) = crate::tunnel::path_mtu::learn(view, meta.packet.bytes()) {
+        if let Some(relay) = crate::tunnel::path_mtu::learn(view, meta.packet.bytes(), meta.ingress) {
             self.relay(view, meta.packet.bytes(), relay, trace);
         }
         let mut outer = match Outer::read(meta.packet.bytes()) {

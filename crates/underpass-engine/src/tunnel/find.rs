@@ -10,7 +10,7 @@ use crate::drops::DropReason;
 use crate::path::rules::is_own6;
 use crate::tables::{
     Action, ActionId, Ingress, InnerProtocol, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
-    TunnelMatch, TunnelMode,
+    TunnelMatch, TunnelMode, TunnelRole,
 };
 use crate::tunnel::decap::Outer;
 use crate::worker::family::Family;
@@ -101,10 +101,17 @@ pub(crate) fn find<'a>(
         // Frames that no Ethernet device waits for are the other's, which has no use for them.
         let other = if over6 { TunnelKind::Ip6gre } else { TunnelKind::Gre };
         let found = look(kind, header.key).or_else(|| frames.then(|| look(other, header.key)).flatten());
-        let Some(tunnel) = found else { return Ok(None) };
+        // An `external` ip6gretap takes what no other device does for a frame, whatever it is.
+        let any_frame =
+            (over6 && !frames && found.is_none_or(|found| found.config.role == TunnelRole::Fallback))
+                .then(|| look(TunnelKind::Ip6gretap, header.key))
+                .flatten()
+                .filter(|tunnel| tunnel.config.role == TunnelRole::External);
+        let Some(tunnel) = any_frame.or(found) else { return Ok(None) };
         let payload = header.redirected().unwrap_or(header.payload);
         let at = packet.len() - payload.len();
         let (inside, taken) = match header.protocol {
+            _ if any_frame.is_some() => (InnerProtocol::Frame, true),
             ethernet::IPV4 => (InnerProtocol::Ip4, true),
             // Linux's `gre_parse_header` takes it for a packet of the outer family.
             gre::WCCP if !over6 => (InnerProtocol::Ip4, true),
@@ -264,9 +271,5 @@ pub(crate) fn is_foreign(view: &View<'_>, ingress: Ingress, address: Ipv6Addr, u
 
 /// Whether an address is one of the router's where a packet came in.
 pub(crate) fn is_local4(view: &View<'_>, ingress: Ingress, address: Ipv4Addr) -> bool {
-    let Some(lookup) = view.lookup(ingress.instance) else { return false };
-    let fibs = lookup.fibs4.iter().filter_map(|id| view.tables.fib4(*id, view.guard));
-    let leaf = fibs.filter_map(|fib| fib.lookup(address.to_bits(), view.guard)).next();
-    let action = leaf.and_then(|leaf| view.tables.action(ActionId(leaf), view.guard));
-    matches!(action, Some(Action::Local))
+    view.has_address4(ingress.instance, address)
 }

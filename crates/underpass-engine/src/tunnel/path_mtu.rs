@@ -8,7 +8,8 @@ use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
 
 use crate::path::icmp::ICMP_LEN;
-use crate::tables::{InnerProtocol, PathMtu, StoredTunnel, TunnelKind};
+use crate::path::rules;
+use crate::tables::{Action, InnerProtocol, LinkId, PathMtu, StoredTunnel, TunnelKind};
 use crate::tunnel::relay::Relay;
 use crate::tunnel::too_long::LEAST_MTU6;
 use crate::tunnel::{limit, relay};
@@ -72,7 +73,7 @@ struct Quoted<'a> {
 
 /// Takes note of what an ICMP error to the router tells, if it is about a packet of a tunnel's. What the sender of the
 /// packet inside is to be told of it.
-pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8]) -> Option<Relay<'a>> {
+pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: LinkId) -> Option<Relay<'a>> {
     let (quoted, told) = match packet {
         [0x40..=0x4f, _, _, _, _, _, _, _, _, protocol::ICMP, ..] => learn4(view, packet),
         [0x60..=0x6f, _, _, _, _, _, protocol::ICMPV6, ..] => learn6(view, packet),
@@ -80,7 +81,13 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8]) -> Option<Relay<'a>> {
     }?;
     let tunnel = quoted.tunnel;
     let exceptions = &view.tables.tunnels().exceptions;
-    if let Told::Mtu(mtu) = told {
+    // RFC 8201 section 4: no IPv6 link has a smaller MTU than the least, and such a message is discarded.
+    if let Told::Mtu(mtu) = told
+        && (quoted.remote.is_ipv4() || mtu >= LEAST_MTU6)
+        && (quoted.remote.is_ipv6()
+            || quoted.protocol != protocol::GRE
+            || comes_back(view, packet, &quoted, ingress))
+    {
         exceptions.learn(bits(quoted.remote), tunnel.config.via.lookup, mtu, view.now);
     }
     if tunnel.kind.is_bare_udp() {
@@ -105,6 +112,26 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8]) -> Option<Relay<'a>> {
         exceptions.set_any();
     }
     None
+}
+
+/// Whether the way of what is quoted leads by the link that the message has come in by: of GRE Linux's `gre_err` takes no
+/// note of another way.
+fn comes_back(view: &View<'_>, packet: &[u8], quoted: &Quoted<'_>, ingress: LinkId) -> bool {
+    let lookup = quoted.tunnel.config.via.lookup;
+    let Some(mut header) =
+        packet.get(quoted.from..).and_then(<[u8]>::first_chunk::<{ ipv4::Header::LEN }>).copied()
+    else {
+        return true;
+    };
+    // Whole as it is, for rules to look at.
+    header[0] = 0x45;
+    header[2..4].copy_from_slice(&(ipv4::Header::LEN as u16).to_be_bytes());
+    match rules::action_at(view, &header, lookup, quoted.remote) {
+        Some(Action::Forward(id)) => {
+            view.tables.next_hop(*id, view.guard).is_none_or(|next_hop| next_hop.link == ingress)
+        }
+        _ => true,
+    }
 }
 
 /// What the sender of a packet in an ip6tnl is told: RFC 2473 section 8, Linux's `ip6_tnl_err`.

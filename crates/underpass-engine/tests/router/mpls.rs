@@ -5,7 +5,7 @@ use super::lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp};
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, Packet, PortId};
-use underpass_engine::counters::{Count, MplsCount};
+use underpass_engine::counters::{Count, Direction, MplsCount};
 use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{
     Action, ActionId, IpVersion, LabelAction, Link, NextHop, Push, Switch, SwitchTo,
@@ -475,6 +475,26 @@ fn counters() {
     let dropped = lab.0.writer.mpls_count(link) - first;
     let received = MplsCount { rx_packets: 2, rx_bytes: 2 * (len + 4), ..MplsCount::default() };
     assert_eq!(dropped, MplsCount { rx_dropped: 2, ..received });
+}
+
+/// What a label leads into a VRF that has no way for it is an error of the VRF's device.
+#[test]
+fn errors_of_a_vrf() {
+    let mut lab = Mpls::new();
+    let unported = Link { port: None, ..link(1, &lab.0) };
+    let device = lab.0.writer.add_link(unported);
+    let to = SwitchTo::Here { lookup: lab.0.lookup, labels: false, vrf: Some(device) };
+    let into = lab.switch(&[], to, true, None);
+    lab.set(100, LabelAction::Act(into));
+    let lost = ip4([10, 0, 0, 2], [192, 0, 2, 1], protocol::UDP, &udp(64));
+    assert_eq!(lab.send(&labelled(&[100], &v4())).len(), 1);
+    assert_eq!(lab.send(&labelled(&[100], &lost)), Vec::<Vec<u8>>::new());
+    // It has arrived, though nobody listens.
+    lab.send(&labelled(&[100], &ip4([10, 0, 0, 2], [10, 0, 0, 1], protocol::UDP, &udp(64))));
+    // A VRF takes no labels.
+    assert_eq!(lab.send(&labelled(&[100, 200], &v4())), Vec::<Vec<u8>>::new());
+    let count = lab.0.writer.link_count(device, Direction::Transmit);
+    assert_eq!(count, Count { packets: 0, bytes: 0, errors: 4 });
 }
 
 /// Without a MAC address for the next hop nothing leaves.

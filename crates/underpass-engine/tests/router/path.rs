@@ -2,6 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::lab;
 use super::lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp, with_srh};
@@ -10,9 +11,10 @@ use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, PortId};
 use underpass_engine::counters::Count;
 use underpass_engine::drops::DropReason;
-use underpass_engine::tables::{Behaviour, Flavours, Link, Lookup};
+use underpass_engine::tables::{Behaviour, Flavours, Link, Lookup, Rule, RuleAction};
 use underpass_engine::trace::Untraced;
 use underpass_engine::worker::Burst;
+use underpass_packet::checksum::Sum;
 use underpass_packet::{ethernet, protocol};
 
 /// RFC 8986 section 4.1: the next segment becomes the destination, hop limit and segments left fall by 1.
@@ -392,6 +394,44 @@ fn errors_quote_the_packet_as_it_came() {
         assert_eq!(error[48..], packet[..1280 - 48], "{destination}");
         lab.assert_accounted();
     }
+}
+
+/// Before `ip rule add from … pref 10` the table `local` is the first of the rules': its addresses are the router's all the same.
+#[test]
+fn neighbours_are_answered_whatever_rules_there_are() {
+    let mut lab = Lab::new();
+    let all = |any: IpAddr, then| Rule {
+        source: (any, 0),
+        destination: (any, 0),
+        protocol: None,
+        source_port: None,
+        destination_port: None,
+        tos: None,
+        flow_label: None,
+        mark: None,
+        invert: false,
+        then,
+    };
+    let lookup = lab.writer.add_lookup(Lookup {
+        rules4: [all(Ipv4Addr::UNSPECIFIED.into(), RuleAction::Fib4(lab.fib4))].into(),
+        rules6: [all(Ipv6Addr::UNSPECIFIED.into(), RuleAction::Fib6(lab.fib6))].into(),
+        own: Some(lab.lookup),
+        ..Lookup::default()
+    });
+    let link = Link { lookup, ..lab.link(0) };
+    lab.writer.set_link(lab.links[0], link);
+    let mut request = vec![0, 1, 8, 0, 6, 4, 0, 1];
+    request.extend([2, 0, 0, 0, 5, 5, 10, 0, 0, 2, 0, 0, 0, 0, 0, 0, 10, 0, 0, 1]);
+    let target = lab::v6("fd00:0::1").octets();
+    let mut solicitation =
+        ip6("fd00:0::2", "fd00:0::1", protocol::ICMPV6, &[&[135, 0, 0, 0, 0, 0, 0, 0][..], &target].concat());
+    solicitation[7] = 255;
+    let sum = Sum::new().add_bytes(&solicitation[8..]).add_u32(24).add_u32(protocol::ICMPV6.into());
+    solicitation[42..44].copy_from_slice(&sum.checksum().to_be_bytes());
+    let sent = lab.send(&[frame(ethernet::ARP, &request), frame(ethernet::IPV6, &solicitation)]);
+    let [(0, reply), (0, advertisement)] = &sent[..] else { panic!("{sent:?} {:?}", lab.drops()) };
+    assert_eq!((reply[21], advertisement[54]), (2, 136));
+    lab.assert_accounted();
 }
 
 /// RFC 1122 section 3.2.2.1: nothing listens.

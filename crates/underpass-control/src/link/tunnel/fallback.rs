@@ -56,6 +56,7 @@ fn device(kind: Kind) -> Tunnel {
         six_rd: SixRd::default(),
         max_mtu,
         fallback: true,
+        link_layer: None,
     }
 }
 

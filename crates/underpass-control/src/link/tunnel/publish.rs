@@ -64,6 +64,9 @@ impl Tunnels {
 }
 
 /// The kind; `over6`: the outer header is IPv6.
+/// Tables in which there is nothing.
+const NO_LOOKUP: LookupId = LookupId(u32::MAX);
+
 const fn kind(kind: Kind, over6: bool) -> TunnelKind {
     match kind {
         Kind::Ipip => TunnelKind::Ipip,
@@ -323,8 +326,8 @@ impl Router {
     fn underlay(&mut self, parameters: &tunnel::Tunnel) -> (Via, Option<NextHopKey>) {
         let (address, link) = (parameters.remote, parameters.link);
         let lookup = self.underlay_lookup(link);
-        let vrf = self.links.get(link).is_some_and(|link| link.vrf_table().is_some());
-        if address.is_unspecified() || address.is_multicast() || link == 0 || vrf {
+        let oif = self.outer_oif(parameters);
+        if address.is_unspecified() || address.is_multicast() || oif == 0 {
             return (self.via_now(address, lookup), None);
         }
         // Outer packets leave by this link whatever other routes say. Where none leads there, the remote address is
@@ -333,7 +336,12 @@ impl Router {
         if !parameters.local.is_unspecified() && self.goes_past(&flow) {
             return (self.via_now(address, lookup), None);
         }
-        let gateway = self.hop_of(&flow).and_then(|hop| hop.gateway);
+        let hop = self.hop_of(&flow);
+        if hop.is_none() && flow.l3mdev.is_some() {
+            // But not in a VRF.
+            return (Via { address, lookup: NO_LOOKUP, resolved: None }, None);
+        }
+        let gateway = hop.and_then(|hop| hop.gateway);
         let key = (link, gateway.unwrap_or(address), 0);
         let by_port = self.links.get(link).is_some_and(|link| link.port().is_some());
         if !by_port {
@@ -341,6 +349,17 @@ impl Router {
         }
         let resolved: Option<NextHopId> = Some(self.hold_next_hop(key));
         (Via { address, lookup, resolved }, Some(key))
+    }
+
+    /// By which link outer packets have to leave; 0: by any. Of a link in a VRF that is the VRF's affair, but for sit.
+    /// Linux: `ip_tunnel_init_flow`.
+    pub(super) fn outer_oif(&self, parameters: &tunnel::Tunnel) -> u32 {
+        let link = parameters.link;
+        let within = match parameters.kind {
+            Kind::Ipip | Kind::Gre | Kind::GreTap => self.l3mdev_table(link).is_some(),
+            _ => self.links.get(link).is_some_and(|link| link.vrf_table().is_some()),
+        };
+        if within { 0 } else { link }
     }
 
     /// In which tables outer packets are looked up.
@@ -375,8 +394,7 @@ impl Router {
         if !chosen || !parameters.local.is_unspecified() || parameters.remote.is_unspecified() {
             return any;
         }
-        let vrf = self.links.get(parameters.link).is_some_and(|link| link.vrf_table().is_some());
-        let oif = if vrf { 0 } else { parameters.link };
+        let oif = self.outer_oif(parameters);
         let flow = Flow { oif, l3mdev: self.l3mdev_table(parameters.link), ..Flow::to(parameters.remote) };
         self.source_for(&flow).unwrap_or(any)
     }
@@ -412,8 +430,14 @@ impl Router {
         let id = self.links.get(link)?.id;
         let lookup = self.underlay_lookup(parameters.link);
         let via = self.via_now(parameters.remote, lookup);
-        let tunnel =
-            Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu: 0, fallback: false };
+        let tunnel = Tunnel {
+            parameters,
+            encap,
+            six_rd: tunnel::SixRd::default(),
+            max_mtu: 0,
+            fallback: false,
+            link_layer: None,
+        };
         let compiled = self.compile_tunnel(&tunnel, id, via, given);
         Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route, ..compiled })
     }

@@ -33,7 +33,7 @@ pub(in crate::link) fn create(
     mtu: Option<u32>,
 ) -> Result<Link, RequestError> {
     let described = tunnel::parse(kind, data)?;
-    let made = build(router, &described)?;
+    let mut made = build(router, &described)?;
     link.flags = first_flags(&made.parameters) as u32;
     link.kind = LinkKind::Tunnel(kind);
     if kind == Kind::BareUdp {
@@ -46,7 +46,7 @@ pub(in crate::link) fn create(
     if kind == Kind::Sit {
         link.mtu = 1480; // whatever the encapsulation
     }
-    adjust(router, &mut link, &made, true);
+    adjust(router, &mut link, &mut made, true);
     if let Some(mtu) = mtu {
         link.mtu = match kind {
             Kind::Ipip | Kind::Gre | Kind::GreTap => mtu.clamp(super::LEAST, super::MOST - made.overhead()),
@@ -79,7 +79,7 @@ fn build(router: &Router, described: &Described) -> Result<Tunnel, RequestError>
     }
     let six_rd = described.six_rd.unwrap_or_default();
     let max_mtu = if parameters.kind == Kind::Sit { super::MOST6 - 20 } else { 0 };
-    Ok(Tunnel { parameters, encap, six_rd, max_mtu, fallback: false })
+    Ok(Tunnel { parameters, encap, six_rd, max_mtu, fallback: false, link_layer: None })
 }
 
 /// Linux: `bareudp_configure`.
@@ -95,6 +95,7 @@ fn build_bare(router: &Router, described: &Described, bare: &BareUdp) -> Result<
         six_rd: tunnel::SixRd::default(),
         max_mtu: super::MOST - super::UDP,
         fallback: false,
+        link_layer: None,
     })
 }
 
@@ -103,7 +104,14 @@ fn build6(router: &Router, described: &Described, encap_length: u32) -> Result<T
     exclusive(router, &parameters)?;
     let encap = described.encap.unwrap_or_default();
     let max_mtu = if parameters.kind == Kind::Ip6Tnl { super::MOST - encap_length } else { 0 };
-    Ok(Tunnel { parameters, encap, six_rd: tunnel::SixRd::default(), max_mtu, fallback: false })
+    Ok(Tunnel {
+        parameters,
+        encap,
+        six_rd: tunnel::SixRd::default(),
+        max_mtu,
+        fallback: false,
+        link_layer: None,
+    })
 }
 
 /// There is none with the same ends, or no other with external metadata.
@@ -118,7 +126,11 @@ fn exclusive(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Request
 }
 
 /// Makes flags and MTU those that the ends ask for. `mtu`: the MTU too.
-fn adjust(router: &Router, link: &mut Link, tunnel: &Tunnel, mtu: bool) {
+fn adjust(router: &Router, link: &mut Link, tunnel: &mut Tunnel, mtu: bool) {
+    if tunnel.parameters.kind == Kind::Ip6GreTap {
+        let able = tunnel.capabilities() & tunnel::IP6_CAP_XMIT != 0;
+        tunnel.link_layer = router.underlay_link(&tunnel.parameters).filter(|_| able).map(Link::header);
+    }
     let parameters = &tunnel.parameters;
     let to_point = IFF_POINTOPOINT as u32;
     if !parameters.kind.ethernet() {
@@ -186,16 +198,16 @@ pub(in crate::link) fn change(
     new.six_rd = six_rd;
     let mut changed = link.clone();
     match parameters.kind {
-        Kind::Ipip | Kind::Sit => adjust(router, &mut changed, &new, moved && !mtu),
+        Kind::Ipip | Kind::Sit => adjust(router, &mut changed, &mut new, moved && !mtu),
         Kind::Gre | Kind::GreTap => {
-            adjust(router, &mut changed, &new, moved && !mtu);
+            adjust(router, &mut changed, &mut new, moved && !mtu);
             let (before, now) = (old.parameters.gre_length(), new.parameters.gre_length());
             if !mtu && !moved {
                 changed.mtu = (changed.mtu + before).saturating_sub(now).max(super::LEAST);
             }
         }
-        Kind::Ip6Tnl => adjust(router, &mut changed, &new, true),
-        Kind::Ip6Gre | Kind::Ip6GreTap => adjust(router, &mut changed, &new, !mtu),
+        Kind::Ip6Tnl => adjust(router, &mut changed, &mut new, true),
+        Kind::Ip6Gre | Kind::Ip6GreTap => adjust(router, &mut changed, &mut new, !mtu),
         Kind::BareUdp => {}
     }
     changed.tunnel = Some(new);

@@ -524,7 +524,10 @@ impl<const COUNT: bool> Path<COUNT> {
                     }
                     Origin::Egress(link) => self.shape.outward.push_back((link, packet)),
                     Origin::Into(id) => self.shape.into.push_back((id, false, packet)),
-                    Origin::Here => return self.drop(packet, DropReason::IfbOrigin, trace),
+                    Origin::Here => {
+                        self.counters.add_link_drops(ifb, Direction::Receive, 1);
+                        return self.drop(packet, DropReason::IfbOrigin, trace);
+                    }
                 }
                 self.counters.add_link(ifb, Direction::Transmit, count);
             }
