@@ -70,7 +70,7 @@ pub(crate) fn end_dx_fast<'a, A: Family>(
     if known.is_none() && !via.address.is_unspecified() {
         return None;
     }
-    decapsulate_fast::<A>(view, packet, len, |target| {
+    decapsulate_fast::<A>(view, packet, len, |target, _, _| {
         known.or_else(|| looked_up(view, fibs, via.lookup, target))
     })
 }
@@ -115,7 +115,22 @@ pub(crate) fn end_dt_fast<'a, A: Family>(
     len: usize,
     lookup: LookupId,
 ) -> Option<FastVerdict> {
-    decapsulate_fast::<A>(view, packet, len, |target| looked_up(view, fibs, lookup, target))
+    decapsulate_fast::<A>(view, packet, len, |target, _, _| looked_up(view, fibs, lookup, target))
+}
+
+/// [`end_dt_fast`] where the destination may lead to a multipath route.
+#[inline(always)]
+pub(crate) fn end_dt_spread<'a, A: Family>(
+    view: &View<'a>,
+    fibs: &mut Fibs<'a>,
+    packet: &mut Packet,
+    len: usize,
+    lookup: LookupId,
+) -> Option<FastVerdict> {
+    let to = To::table(view, fibs, lookup)?;
+    decapsulate_fast::<A>(view, packet, len, |target, inside, len| {
+        to.next_hop_of(view, target, inside.get(..len)?)
+    })
 }
 
 /// End.DT4: the IPv4 packet inside is looked up in the tables of the VRF. RFC 8986 section 4.7.
@@ -167,36 +182,20 @@ pub(crate) fn looked_up<'a, A: Family>(
     To::table(view, fibs, lookup)?.next_hop(view, target)
 }
 
-/// Takes the outer headers off the packet of `len` bytes in a frame, and sends the one inside to the next hop that its
-/// destination leads to.
+/// Takes the outer headers off the packet of `len` bytes in a frame, and sends the one inside to the next hop that is said of
+/// its destination, of the bytes from its first on, and of its length.
 #[inline(always)]
 pub(crate) fn decapsulate_fast<'a, A: Family>(
     view: &View<'a>,
     packet: &mut Packet,
     len: usize,
-    next_hop: impl FnOnce(A) -> Option<&'a StoredNextHop>,
-) -> Option<FastVerdict> {
-    let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
-    let at = srv6::find_inner_fast(bytes, A::PROTOCOL)?;
-    let (target, len) = A::validate(bytes.get(at..)?, view.tables.plain_bits4())?;
-    let next_hop = next_hop(target)?;
-    forward_inner::<A>(packet, (at, len), next_hop)
-}
-
-/// The same where the destination of the packet inside leads to a multipath route, in these tables.
-#[inline(never)]
-pub(crate) fn decapsulate_spread<'a, A: Family>(
-    view: &View<'a>,
-    fibs: &mut Fibs<'a>,
-    packet: &mut Packet,
-    len: usize,
-    lookup: LookupId,
+    next_hop: impl FnOnce(A, &[u8], usize) -> Option<&'a StoredNextHop>,
 ) -> Option<FastVerdict> {
     let bytes = packet.bytes().get(ETHERNET..ETHERNET + len)?;
     let at = srv6::find_inner_fast(bytes, A::PROTOCOL)?;
     let inside = bytes.get(at..)?;
     let (target, len) = A::validate(inside, view.tables.plain_bits4())?;
-    let next_hop = To::table(view, fibs, lookup)?.next_hop_of(view, target, inside.get(..len)?)?;
+    let next_hop = next_hop(target, inside, len)?;
     forward_inner::<A>(packet, (at, len), next_hop)
 }
 

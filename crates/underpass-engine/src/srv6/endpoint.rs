@@ -12,8 +12,8 @@ use crate::counters::Count;
 use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::srv6::decap::{
-    decapsulate_fast, decapsulate_frame, decapsulate_spread, end_dt_fast, end_dt4, end_dt6, end_dt46,
-    end_dx_fast, end_dx2_fast, end_dx4, end_dx6,
+    decapsulate_fast, decapsulate_frame, end_dt_fast, end_dt_spread, end_dt4, end_dt6, end_dt46, end_dx_fast,
+    end_dx2_fast, end_dx4, end_dx6,
 };
 use crate::srv6::end::{active_srh, advance, end, end_fast, end_x, end_x_fast, next_segment_fast};
 use crate::srv6::flavors::flavors_fast;
@@ -79,9 +79,9 @@ fn endpoint_spread<'a>(
         Behaviour::End { .. } => end_fast::<true>(view, fibs, packet, len, instance),
         Behaviour::T { lookup } => end_fast::<true>(view, fibs, packet, len, *lookup),
         Behaviour::DT46 { lookup } if is_inside(packet, protocol::IPV4) => {
-            decapsulate_spread::<u32>(view, fibs, packet, len, *lookup)
+            end_dt_spread::<u32>(view, fibs, packet, len, *lookup)
         }
-        Behaviour::DT46 { lookup } => decapsulate_spread::<u128>(view, fibs, packet, len, *lookup),
+        Behaviour::DT46 { lookup } => end_dt_spread::<u128>(view, fibs, packet, len, *lookup),
         // End.DT4 and End.DT6 would take 10 % longer: a multipath route behind them is the slow path's.
         _ => None,
     }
@@ -274,7 +274,7 @@ impl<const COUNT: bool> Path<COUNT> {
         to: To<'a, A>,
     ) -> Option<Packet> {
         self.run_through(context, packets, lookups, first, sid, |context, packet, len| {
-            decapsulate_fast::<A>(context.env.view, packet, len, |target| {
+            decapsulate_fast::<A>(context.env.view, packet, len, |target, _, _| {
                 to.next_hop(context.env.view, target)
             })
         })

@@ -76,11 +76,11 @@ pub(crate) fn flavors_fast<'a, const SPREAD: bool>(
         return None;
     }
     if srv6::find_inner_fast(bytes, protocol::IPV6).is_some() {
-        decapsulate_fast::<u128>(view, packet, len, |target| {
+        decapsulate_fast::<u128>(view, packet, len, |target, _, _| {
             via.or_else(|| looked_up(view, fibs, lookup, target))
         })
     } else {
-        decapsulate_fast::<u32>(view, packet, len, |target| {
+        decapsulate_fast::<u32>(view, packet, len, |target, _, _| {
             via.or_else(|| looked_up(view, fibs, lookup, target))
         })
     }

@@ -19,25 +19,25 @@ impl<const COUNT: bool> Path<COUNT> {
         context: &mut BurstContext<'_, 'v, '_, T>,
         packets: &mut Packets<'_>,
         lookups: S,
-        (mut packet, look): (Packet, Looked<A>),
+        (mut packet, mut look): (Packet, Looked<A>),
         multipath: &Multipath,
     ) -> Option<Packet> {
         let env = context.env;
-        let mut len = look.len;
         loop {
+            let len = look.len;
             let bytes = packet.bytes().get(ETHERNET..ETHERNET + len).unwrap_or_default();
             let leaf = multipath.choose(flow::hash(bytes)).map(|ActionId(leaf)| leaf);
             match next_hop(env.view, leaf) {
                 Some(next_hop) => self.forward_fast::<_, A>(context, packet, len, next_hop),
                 // A member that encapsulates: its run is of one packet, as the next is looked up to this route again.
                 None => {
-                    let member = (packet, Looked { leaf, len, ..look });
+                    let member = (packet, Looked { leaf, ..look });
                     return self.act_fast(context, packets, lookups, member, env.action(leaf));
                 }
             }
             packet = packets.next()?;
             match lookups.next::<A>(env, &packet, packets) {
-                Some(next) if next.leaf == look.leaf => len = next.len,
+                Some(next) if next.leaf == look.leaf => look = next,
                 _ => return Some(packet),
             }
         }
