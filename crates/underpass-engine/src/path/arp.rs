@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use underpass_packet::ethernet;
 
 use crate::drops::DropReason;
-use crate::tables::{Action, Fib4Id, Link, LookupId, RuleAction};
+use crate::path::rules::is_own4;
+use crate::tables::{Action, Link};
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
@@ -34,7 +35,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return Verdict::drop(DropReason::ArpMalformed);
         }
         let target = Ipv4Addr::new(message[24], message[25], message[26], message[27]);
-        if message[6..8] != REQUEST || !view.has_address4(link.lookup, target) {
+        if message[6..8] != REQUEST || !is_own4(view, link.lookup, target) {
             return Verdict::Deliver;
         }
         let sender: [u8; 10] = std::array::from_fn(|i| message[8 + i]);
@@ -61,22 +62,6 @@ impl<const COUNT: bool> Path<COUNT> {
 }
 
 impl View<'_> {
-    /// Whether an address is one of the router's, where packets are looked up so.
-    pub(crate) fn has_address4(&self, id: LookupId, address: Ipv4Addr) -> bool {
-        let Some(lookup) = self.lookup(id) else { return false };
-        let is = |id: &Fib4Id| {
-            let fib = self.tables.fib4(*id, self.guard);
-            fib.and_then(|fib| fib.lookup(address.to_bits(), self.guard))
-                .is_some_and(|leaf| self.is_local(leaf))
-        };
-        lookup.fibs4.iter().any(is)
-            // The table of its addresses, where a rule with a selector follows.
-            || lookup.rules4.iter().any(|rule| match &rule.then {
-                RuleAction::Fib4(id) => rule.takes_all() && is(id),
-                _ => false,
-            })
-    }
-
     /// Whether a leaf says that the address is the router's own.
     pub(crate) fn is_local(&self, leaf: u32) -> bool {
         matches!(self.tables.action(crate::tables::ActionId(leaf), self.guard), Some(Action::Local))

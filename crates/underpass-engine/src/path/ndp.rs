@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use underpass_packet::{ethernet, ipv6};
 
 use crate::path::icmp::fill_checksum6;
-use crate::tables::{Fib6Id, LookupId, RuleAction};
+use crate::path::rules::is_own6;
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
@@ -25,24 +25,6 @@ const OPTION: [u8; 2] = [2, 1];
 const FLAGS: u8 = 0xe0;
 const FLAG_SOLICITED: u8 = 0x40;
 
-impl View<'_> {
-    /// Whether an address is one of the router's, where packets are looked up so.
-    pub(crate) fn has_address6(&self, id: LookupId, address: Ipv6Addr) -> bool {
-        let Some(lookup) = self.lookup(id) else { return false };
-        let is = |id: &Fib6Id| {
-            let fib = self.tables.fib6(*id, self.guard);
-            fib.and_then(|fib| fib.lookup(address.to_bits(), self.guard))
-                .is_some_and(|leaf| self.is_local(leaf))
-        };
-        lookup.fibs6.iter().any(is)
-            // The table of its addresses, where a rule with a selector follows.
-            || lookup.rules6.iter().any(|rule| match &rule.then {
-                RuleAction::Fib6(id) => rule.takes_all() && is(id),
-                _ => false,
-            })
-    }
-}
-
 impl<const COUNT: bool> Path<COUNT> {
     /// Answers a solicitation for an address that is the router's own. `None`: not a solicitation, or
     /// not for this router.
@@ -59,7 +41,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return None;
         }
         let target = Ipv6Addr::from_octets(*payload.get(8..)?.first_chunk()?);
-        if target.is_multicast() || !view.has_address6(link.lookup, target) {
+        if target.is_multicast() || !is_own6(view, link.lookup, target) {
             return None;
         }
         let solicitor = header.source();

@@ -1,7 +1,7 @@
 //! Look-ups off the fast path: policy rules that look at more than the destination, `throw` routes,
 //! and packets that no first table had a route for.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
@@ -96,20 +96,31 @@ pub(crate) fn action_at<'a>(
     view.tables.action(found.ok()??, view.guard)
 }
 
+/// Whether an IPv4 address is one of the router's in these tables, as packets are looked up that no rule selects. Linux's
+/// `arp_process` and tunnels ask for a route.
+pub(crate) fn is_own4(view: &View<'_>, id: LookupId, address: Ipv4Addr) -> bool {
+    let Some(lookup) = view.lookup(id) else { return false };
+    let leaf_in = |fib: &Fib4Id| view.tables.fib4(*fib, view.guard)?.lookup(address.to_bits(), view.guard);
+    let of_rules = lookup.rules4.iter().filter_map(|rule| match &rule.then {
+        RuleAction::Fib4(fib) if rule.takes_all() => Some(fib),
+        _ => None,
+    });
+    of_rules.chain(&lookup.fibs4).find_map(leaf_in).is_some_and(|leaf| view.is_local(leaf))
+}
+
 /// Whether an IPv6 address is one of the router's in these tables, whatever packets their rules are about. Linux:
 /// `ipv6_chk_addr`.
 pub(crate) fn is_own6(view: &View<'_>, id: LookupId, address: Ipv6Addr) -> bool {
     let Some(lookup) = view.lookup(id) else { return false };
     let leaf_in = |fib: &Fib6Id| view.tables.fib6(*fib, view.guard)?.lookup(address.to_bits(), view.guard);
-    let is_own = |leaf| matches!(view.tables.action(ActionId(leaf), view.guard), Some(Action::Local));
     if lookup.rules6.is_empty() {
-        return lookup.fibs6.iter().find_map(leaf_in).is_some_and(is_own);
+        return lookup.fibs6.iter().find_map(leaf_in).is_some_and(|leaf| view.is_local(leaf));
     }
     let of_rules = lookup.rules6.iter().filter_map(|rule| match &rule.then {
         RuleAction::Fib6(fib) => Some(fib),
         _ => None,
     });
-    of_rules.chain(&lookup.fibs6).filter_map(leaf_in).any(is_own)
+    of_rules.chain(&lookup.fibs6).filter_map(leaf_in).any(|leaf| view.is_local(leaf))
 }
 
 /// Whether a packet is forwarded where it is looked up by `address`.

@@ -7,7 +7,7 @@ use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::path::rules::is_own6;
+use crate::path::rules::{self, is_own6};
 use crate::tables::{
     Action, ActionId, Ingress, InnerProtocol, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
     TunnelMatch, TunnelMode, TunnelRole,
@@ -271,5 +271,5 @@ pub(crate) fn is_foreign(view: &View<'_>, ingress: Ingress, address: Ipv6Addr, u
 
 /// Whether an address is one of the router's where a packet came in.
 pub(crate) fn is_local4(view: &View<'_>, ingress: Ingress, address: Ipv4Addr) -> bool {
-    view.has_address4(ingress.instance, address)
+    rules::is_own4(view, ingress.instance, address)
 }
