@@ -236,7 +236,7 @@ def is_noise(frame):
     inside = frame.find(MULTICAST_LISTENER)  # in a tunnel
     if inside >= 0 and frame[inside + len(MULTICAST_LISTENER)] in (130, 131, 132, 143):
         return True
-    if kind != b"\x86\xdd":
+    if kind != b"\x86\xdd" or len(frame) < 54:  # cut off inside the header
         return False
     at, header = 54, frame[20]
     if header == 0 and len(frame) >= 62:  # MLD carries a router alert

@@ -8,12 +8,9 @@
 
 use std::time::{Duration, Instant};
 
-use underpass_daemon::{
-    live::Stats,
-    testbed::{Namespace, join},
-};
+use underpass_daemon::{live::Stats, testbed::Namespace};
 
-use super::net::{self, Node, program, settle};
+use super::net::{self, Line, Node, program, settle};
 
 struct Lab {
     hosts: [Namespace; 2],
@@ -22,21 +19,8 @@ struct Lab {
 
 impl Lab {
     fn new() -> Self {
-        let hosts = [net::namespace("h1"), net::namespace("h2")];
-        let mut router = Node::new("r");
-        for (n, host) in (1..).zip(&hosts) {
-            join(host, "e0", &router.namespace, &format!("v{n}")).unwrap();
-            host.run(&format!(
-                "ip link set e0 up
-                 ip addr add 10.0.{n}.2/24 dev e0; ip addr add fd00:{n}::2/64 dev e0 nodad
-                 ip route add default via 10.0.{n}.1; ip -6 route add default via fd00:{n}::1"
-            ))
-            .unwrap();
-            router.run(&format!(
-                "ip link set v{n} up
-                 ip addr add 10.0.{n}.1/24 dev v{n}; ip addr add fd00:{n}::1/64 dev v{n} nodad"
-            ));
-        }
+        let Line { hosts, router } = Line::new();
+        let mut router = Node { namespace: router, router: None };
         router.start_with(&["--driver", "packet", "--workers", "2", "--attach", "v1", "--attach", "v2"]);
         let lab = Self { hosts, router };
         for address in ["10.0.2.2", "fd00:2::2"] {
