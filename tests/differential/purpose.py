@@ -327,14 +327,6 @@ def at_the_first_sid(case, facts, difference, here):
     return 0 < counts[0][2] - counts[1][2] <= through
 
 
-@purpose("A SID counts what is dropped where it leaves as forwarded")
-def dropped_behind(case, facts, difference, here):
-    counts = sid_counts(difference)
-    if not counts or not any(re.search(r"filter add dev \S+ egress |qdisc (add|replace) dev \S+ (root|parent)", line) for line in facts.lines):
-        return False
-    return sum(counts[0][1:]) == sum(counts[1][1:]) and counts[0][2] > counts[1][2]
-
-
 @purpose("An SRH or RPL header goes behind hop-by-hop options")
 def behind_options(case, facts, difference, here):
     a, b = pair(difference)
@@ -812,11 +804,13 @@ def classified_again(case, facts, difference, here):
     return more_by(difference, sizes)
 
 
-@purpose("What traffic control drops behind a SID has been forwarded by it")
-def dropped_behind_sid(case, facts, difference, here):
+@purpose("A SID counts what is dropped where it leaves as forwarded")
+def dropped_behind(case, facts, difference, here):
     if not difference.kind.startswith("shows ip -6 -s: ") or not 0 < len(difference.linux) == len(difference.ours):
         return False
-    dropped, more = sum(here["drops"].get(reason, 0) for reason in ("tc-action", "police")), 0
+    # Whatever filters and qdiscs drop.
+    dropped = sum(count for reason, count in here["drops"].items() if re.match(r"tc-|police|qdisc-|codel", reason))
+    more = 0
     for both in zip(difference.linux, difference.ours):
         counts = [re.match(r"(\S+  encap seg6local .*) packets (\d+) bytes \d+ errors (\d+) (.*)$", line) for line in both]
         if None in counts or counts[0].group(1, 4) != counts[1].group(1, 4):
@@ -825,7 +819,7 @@ def dropped_behind_sid(case, facts, difference, here):
         more += own_packets - packets
         if not own_packets - packets == errors - own_errors > 0:
             return False
-    return more <= dropped and any(re.search(r"filter add dev \S+ egress .* (drop|police)", line) for line in facts.lines)
+    return more <= dropped and any(re.search(r"filter add dev \S+ egress |qdisc (add|replace) dev \S+ (root|parent)", line) for line in facts.lines)
 
 
 @purpose("A qdisc counts a packet as long as it is when it comes")
