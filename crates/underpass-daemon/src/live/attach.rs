@@ -4,7 +4,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     net::IpAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    time::Duration,
 };
 
 use underpass_control::{Link, LinkKind, Router, Tunnel};
@@ -43,6 +47,8 @@ pub enum Driver {
 pub const HOST: &str = "underpass0";
 /// Bytes of an Ethernet header with two VLAN tags.
 const FRAMING: usize = 22;
+/// How long workers may take to open their ports of a device: the kernel waits for all processors several times.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest packet that it takes; routes say what they take.
 const HOST_MTU: u32 = 65535;
 /// A device that could not be attached is tried again when it changes.
@@ -73,6 +79,8 @@ pub struct Attachments {
     dummies: BTreeMap<u32, PortId>,
     /// Names of the devices that are in VRFs of the router's, by interface index.
     slaves: BTreeMap<u32, String>,
+    /// Devices that workers are opening ports of, by interface index: each drops its end when it has.
+    opening: BTreeMap<u32, Receiver<()>>,
     /// Ports in use.
     ports: BTreeSet<u16>,
     /// Ports of devices that were attached and may be again, by interface index: what they have counted goes on.
@@ -105,6 +113,7 @@ impl Attachments {
             tunnels: BTreeMap::new(),
             dummies: BTreeMap::new(),
             slaves: BTreeMap::new(),
+            opening: BTreeMap::new(),
             ports: BTreeSet::new(),
             resting: BTreeMap::new(),
             failed: Failed::new(),
@@ -376,6 +385,7 @@ impl Attachments {
                 }
             }
         }
+        self.take_frames(router);
     }
 
     /// Whether a link is a device of the kernel's that is to be attached, or would be without filters.
@@ -431,16 +441,28 @@ impl Attachments {
         if router.hooked(index).ingress {
             self.give_all(router, index, &device, workers);
         }
+        let (opened, opening) = channel();
         for (number, worker) in workers.iter().enumerate() {
             let queues: Vec<u32> = (0..device.queues()).skip(number).step_by(workers.len()).collect();
-            worker.order(Order::Open(port, Arc::clone(&device), queues, mtu as usize));
+            worker.order(Order::Open(port, Arc::clone(&device), queues, mtu as usize, opened.clone()));
         }
+        self.opening.insert(index, opening);
         self.attached.insert(index, Attached { device, port, mtu });
         router.set_shared(index, shared);
         variables::read(router, index, name);
         router.attach(index, Some(port)).map_err(|refusal| anyhow::anyhow!("{name}: {refusal}"))?;
-        self.keep_device(router, index);
         Ok(())
+    }
+
+    /// Takes the frames of the devices that were just attached from the kernel, once the workers have ports of them: what
+    /// came before would be nobody's.
+    fn take_frames(&mut self, router: &Router) {
+        for (index, opening) in std::mem::take(&mut self.opening) {
+            if opening.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                tracing::warn!("interface {index}: a worker has not opened it yet, frames may be lost");
+            }
+            self.keep_device(router, index);
+        }
     }
 
     fn detach(&mut self, index: u32, router: &mut Router, workers: &[Handle]) {
@@ -496,6 +518,7 @@ impl Attachments {
                 if let Err(error) = self.attach(index, &name, mtu, router, workers) {
                     tracing::error!("{error}");
                 }
+                self.take_frames(router);
                 continue;
             }
             let hooked = router.hooked(index);

@@ -59,8 +59,8 @@ const HELD: usize = 2048;
 
 /// What the control thread tells a worker, which it does between bursts.
 pub enum Order {
-    /// Serve these queues of a device with this MTU as a port.
-    Open(PortId, Arc<Device>, Vec<u32>, usize),
+    /// Serve these queues of a device with this MTU as a port, and drop the sender then.
+    Open(PortId, Arc<Device>, Vec<u32>, usize, Sender<()>),
     /// Serve this port of a device of the router's.
     Serve(PortId, Box<LivePort>, Sent),
     /// Give an account.
@@ -293,7 +293,7 @@ impl Running {
     /// Says whether to go on.
     fn obey(&mut self, order: Order) -> bool {
         match order {
-            Order::Open(id, device, queues, mtu) => {
+            Order::Open(id, device, queues, mtu, _opened) => {
                 match device.port(&queues, mtu, &self.memory, self.worker.pool()) {
                     Ok(port) => self.serve(id, Box::new(port)),
                     Err(error) if is_gone(device.ifindex(), device.name()) => {

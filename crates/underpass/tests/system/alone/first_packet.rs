@@ -32,6 +32,10 @@ fn the_first_packet_does_not_wait() {
              ip -6 route add fc00:e::d/128 encap seg6local action End.DT6 table local count dev eth1",
         )
         .unwrap();
+    // The kernel says that it has added an IPv6 address before it takes packets for it.
+    to_east
+        .run("timeout 5 sh -c 'until ip -6 route get 2001:db8:9::1 | grep -q ^local; do sleep 0.01; done'")
+        .unwrap();
     to_west
         .run(
             "ip -6 route add fc00:e::/32 via 2001:db8::2
