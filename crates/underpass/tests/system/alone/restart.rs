@@ -61,6 +61,8 @@ fn everything_is_given_back() {
     let node = &line.edges[0];
     // Enslaving takes IPv6 addresses from a device, in Linux too: this one has none.
     node.run("ip link add x0 type veth peer name x1; ip link set x1 up; ip link set x0 up; ip addr add 10.7.0.1/24 dev x0");
+    // The kernel says a moment after a link has come up that it has a carrier.
+    node.run("timeout 5 sh -c 'while ip link show | grep -q NO-CARRIER; do sleep 0.01; done'");
     let before = kernel_state(node);
     let lines = "ip link add vrf-x type vrf table 77; ip link set vrf-x up; ip link add dummy7 type dummy
          ip link set x0 master vrf-x
