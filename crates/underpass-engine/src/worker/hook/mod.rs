@@ -439,10 +439,11 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
-/// The redirections of a packet, those before it went into a tunnel too.
+/// The redirections of a packet, those before it was forwarded or went into a tunnel too.
 fn nest(packet: &Packet, place: &Place) -> Nest {
-    let mut nest = place.nest;
-    nest.depth = nest.depth.max(packet.tag().nested >> 4);
+    let (mut nest, tag) = (place.nest, packet.tag());
+    nest.depth = nest.depth.max(tag.nested >> 4);
+    nest.received = nest.received.max(tag.received);
     nest
 }
 
@@ -489,17 +490,17 @@ fn with_key(view: &View<'_>, packet: &Packet, place: &Place) -> Option<Place> {
 
 /// Lets the type that `skbedit ptype` has given to a packet count: the path tells whose a packet is by its address.
 #[inline]
-pub(crate) fn apply_type(packet: &mut Packet, place: &Place) {
-    let wanted = match packet.tag().packet_type {
-        1 => place.mac,
+pub(crate) fn apply_type(packet: &mut Packet, mac: [u8; 6]) {
+    let kind = packet.tag().packet_type;
+    let Some(destination) = packet.bytes_mut().first_chunk_mut() else { return };
+    *destination = match kind {
+        1 => mac,
         2 => ethernet::BROADCAST,
+        3 if destination[0] & 1 != 0 && *destination != ethernet::BROADCAST => return,
         // To nobody.
         3 | 4 => [0; 6],
         _ => return,
     };
-    if let Some(destination) = packet.bytes_mut().first_chunk_mut() {
-        *destination = wanted;
-    }
 }
 
 /// A copy of a packet, with what goes along with it.
