@@ -566,26 +566,37 @@ def remembered_elsewhere(case, facts, difference, here):
 
 @purpose("Among IPv6 routes of the same metric the first is taken")
 def by_the_same_link(case, facts, difference, here):
-    # Linux takes the one by the link that the packet came in by.
+    # Linux takes the one by the link that the packet came in by: a port, or for what was inside another packet a tunnel.
+    there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
     goals = set()
-    for frame in (difference.more.get("there") or []) + (difference.more.get("here") or []):
+    for frame in there + ours:
         told = error(frame)
         if told and told[1:3] not in ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0)):
             return False
         goals |= {values["dst"] for name, values in (told[3] if told else describe.layers(frame)[1:])[:1] if name.endswith("ip6")}
-    # Tunnels bring packets, too.
-    links = {f"p{port}" for port, _ in difference.more.get("inputs") or []} | set(facts.tunnels) if difference.more.get("inputs") else set(facts.tunnels) | {"p0", "p1", "p2"}
+    if there and ours and not all(same_inside(a, b) for a in there for b in ours):
+        return False
+    came = tried(case, difference)
+    ports = {f"p{port}" for port, _ in difference.more["inputs"]} if difference.more.get("inputs") else {f"p{port}" for _, port, _ in case["packets"]}
+    inside = any(sum(name in ("ip4", "ip6", "gre", "eth") for name, _ in layers) > 2 for layers in came)
+    links = ports | (set(facts.tunnels) if inside else set())
+    device = lambda line: (re.search(r" dev (\S+)", line) or [None, None])[1]
     for goal in goals:
         routes = {}
         for net, line in facts.routes:
             if net.version == 6 and ipaddress.ip_address(goal) in net and re.search(r" route (add|append|replace) ", line):
-                routes.setdefault((net, "".join(re.findall(r" (?:table|vrf) \S+", line))), []).append(line)
-        for lines in routes.values():
-            alone = [line for line in lines if " via " not in line]
-            led = [line for line in lines if any(f" dev {link} " in line + " " for link in links)]
-            if len(lines) > 1 and alone and led:
+                routes.setdefault((net, *re.findall(r" (?:table|vrf|metric) \S+", line)), []).append(line)
+        for first, *others in routes.values():
+            alone = any(" via " not in line for line in [first, *others])
+            if alone and (inside or device(first) not in ports) and any(device(line) in links for line in others):
                 return True
     return False
+
+
+def same_inside(a, b):
+    """Whether two frames that went different ways have the same packet inside, or quote it."""
+    x, y = describe.layers(a), describe.layers(b)
+    return x[-1] == y[-1] and len(a) == len(b) if len(x) == len(y) else x[-2:] == y[-2:]
 
 
 @purpose("No packet to `::`")
@@ -613,11 +624,33 @@ def no_global_address(case, facts, difference, here):
 @purpose("What a label leads into a VRF is checked")
 def malformed_in_vrf(case, facts, difference, here):
     a = difference.more.get("there")
-    if not a or difference.more.get("here") or not any(re.search(r"mpls route add \d+ +dev vrf", line) for line in facts.lines):
+    if not a or difference.more.get("here"):
         return False
-    malformed = ("ip4-truncated", "ip4-malformed", "ip4-checksum", "ip6-truncated", "ip6-malformed", "source-invalid")
-    came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
-    return any(here["drops"].get(reason) for reason in malformed) and all(any(frame[12:14] == b"\x88\x47" and frame.endswith(f[34:]) for frame in came) for f in a)
+    into_vrf = {match[1] for line in facts.lines if (match := re.search(r"mpls route (?:add|replace) (\d+) +dev vrf", line))}
+    below = []
+    for _, frame in difference.more.get("inputs") or []:
+        frame = bytes.fromhex(frame)
+        if frame[12:14] == b"\x88\x47":
+            at = next((n for n in range(14, len(frame) - 3, 4) if frame[n + 2] & 1), len(frame))
+            if str(int.from_bytes(frame[at : at + 3], "big") >> 4) in into_vrf and is_malformed(frame[at + 4 :]):
+                below.append(frame[at + 4 :])
+    # Linux sends it on, its hop limit lowered.
+    return all(any(f[34:] in (packet[20:], packet[20 : len(f) - 14]) for packet in below) for f in a)
+
+
+def is_malformed(packet):
+    """Whether Linux would drop a packet where it comes in by a port, for what is in its IP header."""
+    if packet[:1] and packet[0] >> 4 == 6 and len(packet) >= 40:
+        source = ipaddress.IPv6Address(packet[8:24])
+        return 40 + int.from_bytes(packet[4:6], "big") > len(packet) or source.is_multicast or source.is_loopback
+    if packet[:1] and packet[0] >> 4 == 4 and len(packet) >= 20:
+        size, total = 4 * (packet[0] & 15), int.from_bytes(packet[2:4], "big")
+        if not 20 <= size <= total <= len(packet):
+            return True
+        words = sum(int.from_bytes(packet[n : n + 2], "big") for n in range(0, size, 2))
+        source = ipaddress.IPv4Address(packet[12:16])
+        return words % 0xFFFF != 0 or source.is_multicast or source.is_loopback or packet[12] == 0 or source == ipaddress.IPv4Address("255.255.255.255")
+    return True
 
 
 @purpose("Inner packets are checked")
@@ -696,7 +729,7 @@ def headless(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not facts.tunnels or not any("l2encap" in line for line in facts.lines):
         return False
-    return len(b) == len(a) + 14 and describe.chain(b).startswith(("eth/ip6/routing/eth", "eth/ip6/eth"))
+    return len(b) == len(a) + 14 and re.match(r"eth/(ip6/(routing/)?)+eth", describe.chain(b)) is not None
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
