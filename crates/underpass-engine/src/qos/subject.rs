@@ -244,13 +244,13 @@ impl<'p> Subject<'p> {
         }
     }
 
-    /// TOS or traffic class, of an IP packet.
-    pub(crate) fn traffic_class(&self) -> Option<u8> {
-        let [first, second, ..] = *self.network() else { return None };
+    /// TOS or traffic class: `Some(None)` of what is no IP packet. `None`: its header is cut off.
+    pub(crate) fn traffic_class(&self) -> Option<Option<u8>> {
+        let network = self.network();
         match self.inner_protocol() {
-            ethernet::IPV4 => Some(second),
-            ethernet::IPV6 => Some(first << 4 | second >> 4),
-            _ => None,
+            ethernet::IPV4 => network.first_chunk::<20>().map(|header| Some(header[1])),
+            ethernet::IPV6 => network.first_chunk::<40>().map(|header| Some(header[0] << 4 | header[1] >> 4)),
+            _ => Some(None),
         }
     }
 

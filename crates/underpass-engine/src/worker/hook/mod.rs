@@ -305,8 +305,8 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             TcActionKind::Skbedit(edit) => {
                 trace.step(Event::Action("skbedit"), &packet);
-                skbedit(&mut packet, edit, place);
-                (Some(packet), control, DropReason::TcAction)
+                let done = skbedit(&mut packet, edit, place);
+                self.edited(action, packet, done)
             }
             TcActionKind::TunnelKey(key) => {
                 trace.step(Event::Action("tunnel_key"), &packet);
@@ -514,15 +514,15 @@ pub(crate) fn copy(pool: &mut crate::buffer::Pool, packet: &Packet) -> Option<Pa
     Some(copy)
 }
 
-/// `tcf_skbedit_act`.
-fn skbedit(packet: &mut Packet, edit: &Skbedit, place: &Place) {
+/// `tcf_skbedit_act`. `None`: the packet lacks the header that is to be read.
+fn skbedit(packet: &mut Packet, edit: &Skbedit, place: &Place) -> Option<()> {
     let mut tag = packet.tag();
     if let Some(priority) = edit.priority {
         tag.priority = priority;
     }
     if edit.inherit_dsfield
         && let Some(subject) = Subject::of(packet, place)
-        && let Some(class) = subject.traffic_class()
+        && let Some(class) = subject.traffic_class()?
     {
         tag.priority = u32::from(class) >> 2;
     }
@@ -536,4 +536,5 @@ fn skbedit(packet: &mut Packet, edit: &Skbedit, place: &Place) {
         tag.packet_type = kind + 1;
     }
     packet.set_tag(tag);
+    Some(())
 }
