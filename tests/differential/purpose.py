@@ -156,6 +156,19 @@ def to_itself(case, facts, difference, here):
     return any(facts.leads(told[3][0][1]["dst"], rf" dev {name}( |$)") for name in gre)
 
 
+@purpose("With GRE and no remote address nothing is sent")
+def own_header_outside(case, facts, difference, here):
+    # What `mirred` sends into such a tunnel, as if the packet's own IPv4 header were the outer one.
+    a = difference.more.get("there")
+    if not a or len(a) != 1 or difference.more.get("here"):
+        return False
+    gre = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type gre ", line + " ") and " remote " not in line and " external" not in line}
+    sent = {match[1] for line in facts.lines if (match := re.search(r"mirred egress (?:redirect|mirror) dev (tun\d)", line))}
+    ends = lambda frame: next(((values["src"], values["dst"]) for name, values in describe.layers(frame)[1:3] if name == "ip4"), None)
+    known = {ends(bytes.fromhex(frame)) for _, _, frame in here["out"]} | {ends(bytes.fromhex(frame)) for _, frame in difference.more.get("inputs") or []}
+    return bool(gre & sent) and ends(a[0]) in known - {None}
+
+
 @purpose("End.DX4 sends to `nh4`")
 def to_nh4(case, facts, difference, here):
     def inside(frame):
@@ -325,6 +338,20 @@ def at_the_first_sid(case, facts, difference, here):
         outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
         through += bool(outer and routing and outer["hops"] <= 1 and outer["dst"] in facts.sids and outer["dst"] != counts[0][0] and sid in routing["data"])
     return 0 < counts[0][2] - counts[1][2] <= through
+
+
+@purpose("An error quotes the packet as it came")
+def no_route_first(case, facts, difference, here):
+    # Linux looks for the next hop of a SID first, and where there is none it does not count an error.
+    counts = sid_counts(difference)
+    if not counts:
+        return False
+    of_sid = [
+        values for layers in tried(case, difference) for name, values in layers[:3]
+        if name == "ip6" and values["hops"] <= 1 and ipaddress.ip_address(values["dst"]) in ipaddress.ip_network(f"{counts[0][0]}/64", strict=False)
+    ]
+    more = counts[0][1] - counts[1][1]
+    return 0 < more == counts[1][2] - counts[0][2] <= len(of_sid)
 
 
 @purpose("An SRH or RPL header goes behind hop-by-hop options")
@@ -653,6 +680,17 @@ def is_malformed(packet):
     return True
 
 
+@purpose("What a label leads into a VRF is checked")
+def behind_packet(case, facts, difference, here):
+    # What is behind the packet in the frame.
+    a, b = pair(difference)
+    if a is None or len(a) <= len(b) or a[: len(b)] != b or not any(re.search(r"mpls route (add|replace) \d+ +dev vrf", line) for line in facts.lines):
+        return False
+    own = 14 + (40 + int.from_bytes(b[18:20], "big") if b[12:14] == b"\x86\xdd" else int.from_bytes(b[16:18], "big"))
+    came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
+    return len(b) == own and any(frame[12:14] == b"\x88\x47" and frame.endswith(a[34:]) for frame in came)
+
+
 @purpose("Inner packets are checked")
 def inner(case, facts, difference, here):
     return bool(difference.more.get("there")) and not difference.more.get("here") and here["drops"].get("inner-malformed", 0) > 0 and any(
@@ -757,6 +795,33 @@ def mirrored(case, facts, difference, here):
     return all(frame in came for frame in b) and len(b) == len(difference.more.get("there"))
 
 
+@purpose("A mirrored packet is sent as it was")
+def overwritten(case, facts, difference, here):
+    # By the header of foo-over-UDP: the copy has gone into a tunnel.
+    a, b = pair(difference)
+    if a is None or a[:6] != b[:6] or a[6:14] == b[6:14]:
+        return False
+    port = difference.more.get("port")
+    into = [match[1] for line in facts.lines if (match := re.search(rf"filter add dev p{port} egress .*mirred egress mirror dev (tun\d)", line))]
+    if not any(re.search(rf"link add {name} .*encap (fou|gue)", line) for name in into for line in facts.lines):
+        return False
+    own = compare.own_addresses(case)
+    return compare.masked(b[:14] + a[14:], own) == compare.masked(b, own)
+
+
+@purpose("A mirrored packet leaves behind what it is a copy of")
+def chosen(case, facts, difference, here):
+    # Of a packet and its copy an action of the port chooses one.
+    a, b = pair(difference)
+    port = difference.more.get("port")
+    determ = any(re.search(rf"filter add dev p{port} egress .*random determ ", line) for line in facts.lines)
+    if a is None or not determ or not any(re.search(rf"mirred egress mirror dev p{port}\b", line) for line in facts.lines):
+        return False
+    came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
+    moved = {"eth.dst", "eth.src", "ip4.ttl", "ip4.sum", "ip6.hops"}
+    return (a in came) != (b in came) and (changed(a, b) or {"no"}) - OWN <= moved
+
+
 @purpose("A mirrored packet leaves behind what it is a copy of")
 def mirrored_later(case, facts, difference, here):
     a, b = difference.more.get("there"), difference.more.get("here")
@@ -790,6 +855,29 @@ def more_by(difference, sizes):
         if not found:
             return False
     return True
+
+
+@purpose("The router answers for itself")
+def asked_elsewhere(case, facts, difference, here):
+    # Its three requests for a neighbour, which an action of the port has redirected to where they do not arrive.
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    away = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) egress .*mirred (?:egress|ingress) redirect dev ", line))}
+    at = re.search(r" dev (p\d) ", difference.what + " ")
+    return bool(away) and (not at or at[1] in away) and more_by(difference, [86, 86, 86, 42, 42, 42] * len(away))
+
+
+@purpose("The router answers for itself")
+def asked_in_vain(case, facts, difference, here):
+    # The requests that do not get through a tunnel: for a gateway behind it, or redirected to it.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not str(facts.tunnels.get(link)).endswith(("gre", "gretap", "ipip", "sit", "ip6tnl")):
+        return False
+    known = {line.split()[3] for line in facts.lines if line.startswith("ip neigh ")}
+    gateways = {match[1] for line in facts.lines if (match := re.search(rf" via (?:inet6? )?(\S+) dev {link}\b", line))} - known
+    redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    return 0 < more <= 3 * (len(gateways) + 2 * redirects)
 
 
 @purpose("The router answers for itself")
@@ -886,6 +974,37 @@ def numbered(case, facts, difference, here):
         return 0 < number(a) - number(b) <= here["drops"]["too-big"]
     except StopIteration:
         return False
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def numbered_elsewhere(case, facts, difference, here):
+    # Those behind one that Linux has sent on have lower numbers.
+    a, b = pair(difference)
+    if a is None or (changed(a, b) or {"no"}) - OWN - {"udp.sport", "udp.sum"} != {"gre.rest"}:
+        return False
+    number = lambda frame: next((int(values["rest"][-8:], 16) for name, values in describe.layers(frame) if name == "gre" and int(values["flags"], 16) & 0x1000), None)
+    return None not in (number(a), number(b)) and 0 < number(a) - number(b) <= for_others(case)
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def counted_elsewhere(case, facts, difference, here):
+    # Where Linux sends it on into a tunnel that it does not get through, that counts it.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not re.fullmatch(r"tun\d", link or ""):
+        return False
+    return 0 < int(difference.linux[0]) - int(difference.ours[0]) <= for_others(case)
+
+
+def for_others(case):
+    """How many frames for other stations have come in by ip6gretap."""
+    found = 0
+    for _, _, frame in case["packets"]:
+        layers = describe.layers(bytes.fromhex(frame))
+        names = [name for name, _ in layers]
+        if names[:2] == ["eth", "ip6"] and "gre" in names:
+            inside = layers[names.index("gre") + 1 :]
+            found += bool(inside) and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01"
+    return found
 
 
 @purpose("A timestamp option is written once")
