@@ -302,3 +302,14 @@ for name, frames in WHOSE.items():
         shows=["tc -s filter show dev tun1 ingress", "tc -s filter show dev p1 egress"],
         links=False,
     )
+for name, root in [("htb", "htb default 10"), ("prio", "prio"), ("fq_codel", "fq_codel flows 64")]:
+    Case(
+        f"qos/mirred-filtered/{name}",
+        f"What a filter of {name} drops where it was redirected to is no failure of the action that has redirected it.",
+        BASE
+        + ["tc qdisc add dev p0 clsact", f"tc qdisc add dev p1 root handle 1: {root}", "tc filter add dev p0 ingress protocol ip matchall action mirred egress redirect dev p1"]
+        + ["tc filter add dev p1 parent 1: protocol ip matchall action drop"],
+        [("IPv4", Ether(dst=P0, src=N0) / ip4() / udp())],
+        shows=["tc -s filter show dev p0 ingress", "tc -s filter show dev p1 parent 1:"],
+        links=False,
+    )
