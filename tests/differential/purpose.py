@@ -156,6 +156,19 @@ def to_itself(case, facts, difference, here):
     return any(facts.leads(told[3][0][1]["dst"], rf" dev {name}( |$)") for name in gre)
 
 
+@purpose("With GRE and no remote address nothing is sent")
+def own_header_outside(case, facts, difference, here):
+    # What `mirred` sends into such a tunnel, as if the packet's own IPv4 header were the outer one.
+    a = difference.more.get("there")
+    if not a or len(a) != 1 or difference.more.get("here"):
+        return False
+    gre = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type gre ", line + " ") and " remote " not in line and " external" not in line}
+    sent = {match[1] for line in facts.lines if (match := re.search(r"mirred egress (?:redirect|mirror) dev (tun\d)", line))}
+    ends = lambda frame: next(((values["src"], values["dst"]) for name, values in describe.layers(frame)[1:3] if name == "ip4"), None)
+    known = {ends(bytes.fromhex(frame)) for _, _, frame in here["out"]} | {ends(bytes.fromhex(frame)) for _, frame in difference.more.get("inputs") or []}
+    return bool(gre & sent) and ends(a[0]) in known - {None}
+
+
 @purpose("End.DX4 sends to `nh4`")
 def to_nh4(case, facts, difference, here):
     def inside(frame):
@@ -325,6 +338,20 @@ def at_the_first_sid(case, facts, difference, here):
         outer, routing = (next((values for name, values in layers if name == wanted), None) for wanted in ("ip6", "routing"))
         through += bool(outer and routing and outer["hops"] <= 1 and outer["dst"] in facts.sids and outer["dst"] != counts[0][0] and sid in routing["data"])
     return 0 < counts[0][2] - counts[1][2] <= through
+
+
+@purpose("An error quotes the packet as it came")
+def no_route_first(case, facts, difference, here):
+    # Linux looks for the next hop of a SID first, and where there is none it does not count an error.
+    counts = sid_counts(difference)
+    if not counts:
+        return False
+    of_sid = [
+        values for layers in tried(case, difference) for name, values in layers[:3]
+        if name == "ip6" and values["hops"] <= 1 and ipaddress.ip_address(values["dst"]) in ipaddress.ip_network(f"{counts[0][0]}/64", strict=False)
+    ]
+    more = counts[0][1] - counts[1][1]
+    return 0 < more == counts[1][2] - counts[0][2] <= len(of_sid)
 
 
 @purpose("An SRH or RPL header goes behind hop-by-hop options")
@@ -566,26 +593,37 @@ def remembered_elsewhere(case, facts, difference, here):
 
 @purpose("Among IPv6 routes of the same metric the first is taken")
 def by_the_same_link(case, facts, difference, here):
-    # Linux takes the one by the link that the packet came in by.
+    # Linux takes the one by the link that the packet came in by: a port, or for what was inside another packet a tunnel.
+    there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
     goals = set()
-    for frame in (difference.more.get("there") or []) + (difference.more.get("here") or []):
+    for frame in there + ours:
         told = error(frame)
         if told and told[1:3] not in ((1, 0), (1, 1), (1, 3), (2, 0), (3, 0)):
             return False
         goals |= {values["dst"] for name, values in (told[3] if told else describe.layers(frame)[1:])[:1] if name.endswith("ip6")}
-    # Tunnels bring packets, too.
-    links = {f"p{port}" for port, _ in difference.more.get("inputs") or []} | set(facts.tunnels) if difference.more.get("inputs") else set(facts.tunnels) | {"p0", "p1", "p2"}
+    if there and ours and not all(same_inside(a, b) for a in there for b in ours):
+        return False
+    came = tried(case, difference)
+    ports = {f"p{port}" for port, _ in difference.more["inputs"]} if difference.more.get("inputs") else {f"p{port}" for _, port, _ in case["packets"]}
+    inside = any(sum(name in ("ip4", "ip6", "gre", "eth") for name, _ in layers) > 2 for layers in came)
+    links = ports | (set(facts.tunnels) if inside else set())
+    device = lambda line: (re.search(r" dev (\S+)", line) or [None, None])[1]
     for goal in goals:
         routes = {}
         for net, line in facts.routes:
             if net.version == 6 and ipaddress.ip_address(goal) in net and re.search(r" route (add|append|replace) ", line):
-                routes.setdefault((net, "".join(re.findall(r" (?:table|vrf) \S+", line))), []).append(line)
-        for lines in routes.values():
-            alone = [line for line in lines if " via " not in line]
-            led = [line for line in lines if any(f" dev {link} " in line + " " for link in links)]
-            if len(lines) > 1 and alone and led:
+                routes.setdefault((net, *re.findall(r" (?:table|vrf|metric) \S+", line)), []).append(line)
+        for first, *others in routes.values():
+            alone = any(" via " not in line for line in [first, *others])
+            if alone and (inside or device(first) not in ports) and any(device(line) in links for line in others):
                 return True
     return False
+
+
+def same_inside(a, b):
+    """Whether two frames that went different ways have the same packet inside, or quote it."""
+    x, y = describe.layers(a), describe.layers(b)
+    return x[-1] == y[-1] and len(a) == len(b) if len(x) == len(y) else x[-2:] == y[-2:]
 
 
 @purpose("No packet to `::`")
@@ -613,11 +651,44 @@ def no_global_address(case, facts, difference, here):
 @purpose("What a label leads into a VRF is checked")
 def malformed_in_vrf(case, facts, difference, here):
     a = difference.more.get("there")
-    if not a or difference.more.get("here") or not any(re.search(r"mpls route add \d+ +dev vrf", line) for line in facts.lines):
+    if not a or difference.more.get("here"):
         return False
-    malformed = ("ip4-truncated", "ip4-malformed", "ip4-checksum", "ip6-truncated", "ip6-malformed", "source-invalid")
+    into_vrf = {match[1] for line in facts.lines if (match := re.search(r"mpls route (?:add|replace) (\d+) +dev vrf", line))}
+    below = []
+    for _, frame in difference.more.get("inputs") or []:
+        frame = bytes.fromhex(frame)
+        if frame[12:14] == b"\x88\x47":
+            at = next((n for n in range(14, len(frame) - 3, 4) if frame[n + 2] & 1), len(frame))
+            if str(int.from_bytes(frame[at : at + 3], "big") >> 4) in into_vrf and is_malformed(frame[at + 4 :]):
+                below.append(frame[at + 4 :])
+    # Linux sends it on, its hop limit lowered.
+    return all(any(f[34:] in (packet[20:], packet[20 : len(f) - 14]) for packet in below) for f in a)
+
+
+def is_malformed(packet):
+    """Whether Linux would drop a packet where it comes in by a port, for what is in its IP header."""
+    if packet[:1] and packet[0] >> 4 == 6 and len(packet) >= 40:
+        source = ipaddress.IPv6Address(packet[8:24])
+        return 40 + int.from_bytes(packet[4:6], "big") > len(packet) or source.is_multicast or source.is_loopback
+    if packet[:1] and packet[0] >> 4 == 4 and len(packet) >= 20:
+        size, total = 4 * (packet[0] & 15), int.from_bytes(packet[2:4], "big")
+        if not 20 <= size <= total <= len(packet):
+            return True
+        words = sum(int.from_bytes(packet[n : n + 2], "big") for n in range(0, size, 2))
+        source = ipaddress.IPv4Address(packet[12:16])
+        return words % 0xFFFF != 0 or source.is_multicast or source.is_loopback or packet[12] == 0 or source == ipaddress.IPv4Address("255.255.255.255")
+    return True
+
+
+@purpose("What a label leads into a VRF is checked")
+def behind_packet(case, facts, difference, here):
+    # What is behind the packet in the frame.
+    a, b = pair(difference)
+    if a is None or len(a) <= len(b) or a[: len(b)] != b or not any(re.search(r"mpls route (add|replace) \d+ +dev vrf", line) for line in facts.lines):
+        return False
+    own = 14 + (40 + int.from_bytes(b[18:20], "big") if b[12:14] == b"\x86\xdd" else int.from_bytes(b[16:18], "big"))
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
-    return any(here["drops"].get(reason) for reason in malformed) and all(any(frame[12:14] == b"\x88\x47" and frame.endswith(f[34:]) for frame in came) for f in a)
+    return len(b) == own and any(frame[12:14] == b"\x88\x47" and frame.endswith(a[34:]) for frame in came)
 
 
 @purpose("Inner packets are checked")
@@ -696,7 +767,7 @@ def headless(case, facts, difference, here):
     a, b = pair(difference)
     if a is None or not facts.tunnels or not any("l2encap" in line for line in facts.lines):
         return False
-    return len(b) == len(a) + 14 and describe.chain(b).startswith(("eth/ip6/routing/eth", "eth/ip6/eth"))
+    return len(b) == len(a) + 14 and re.match(r"eth/(ip6/(routing/)?)+eth", describe.chain(b)) is not None
 
 
 @purpose("A packet without an Ethernet header gets one in `l2encap`")
@@ -722,6 +793,33 @@ def mirrored(case, facts, difference, here):
         return False
     came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
     return all(frame in came for frame in b) and len(b) == len(difference.more.get("there"))
+
+
+@purpose("A mirrored packet is sent as it was")
+def overwritten(case, facts, difference, here):
+    # By the header of foo-over-UDP: the copy has gone into a tunnel.
+    a, b = pair(difference)
+    if a is None or a[:6] != b[:6] or a[6:14] == b[6:14]:
+        return False
+    port = difference.more.get("port")
+    into = [match[1] for line in facts.lines if (match := re.search(rf"filter add dev p{port} egress .*mirred egress mirror dev (tun\d)", line))]
+    if not any(re.search(rf"link add {name} .*encap (fou|gue)", line) for name in into for line in facts.lines):
+        return False
+    own = compare.own_addresses(case)
+    return compare.masked(b[:14] + a[14:], own) == compare.masked(b, own)
+
+
+@purpose("A mirrored packet leaves behind what it is a copy of")
+def chosen(case, facts, difference, here):
+    # Of a packet and its copy an action of the port chooses one.
+    a, b = pair(difference)
+    port = difference.more.get("port")
+    determ = any(re.search(rf"filter add dev p{port} egress .*random determ ", line) for line in facts.lines)
+    if a is None or not determ or not any(re.search(rf"mirred egress mirror dev p{port}\b", line) for line in facts.lines):
+        return False
+    came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
+    moved = {"eth.dst", "eth.src", "ip4.ttl", "ip4.sum", "ip6.hops"}
+    return (a in came) != (b in came) and (changed(a, b) or {"no"}) - OWN <= moved
 
 
 @purpose("A mirrored packet leaves behind what it is a copy of")
@@ -757,6 +855,29 @@ def more_by(difference, sizes):
         if not found:
             return False
     return True
+
+
+@purpose("The router answers for itself")
+def asked_elsewhere(case, facts, difference, here):
+    # Its three requests for a neighbour, which an action of the port has redirected to where they do not arrive.
+    if not difference.kind.startswith("shows tc -s: ") or not 0 < len(difference.linux) == len(difference.ours):
+        return False
+    away = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (p\d) egress .*mirred (?:egress|ingress) redirect dev ", line))}
+    at = re.search(r" dev (p\d) ", difference.what + " ")
+    return bool(away) and (not at or at[1] in away) and more_by(difference, [86, 86, 86, 42, 42, 42] * len(away))
+
+
+@purpose("The router answers for itself")
+def asked_in_vain(case, facts, difference, here):
+    # The requests that do not get through a tunnel: for a gateway behind it, or redirected to it.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not str(facts.tunnels.get(link)).endswith(("gre", "gretap", "ipip", "sit", "ip6tnl")):
+        return False
+    known = {line.split()[3] for line in facts.lines if line.startswith("ip neigh ")}
+    gateways = {match[1] for line in facts.lines if (match := re.search(rf" via (?:inet6? )?(\S+) dev {link}\b", line))} - known
+    redirects = sum(bool(re.search(rf"filter add dev p\d egress .*mirred egress redirect dev {link}\b", line)) for line in facts.lines)
+    more = int(difference.linux[0]) - int(difference.ours[0])
+    return 0 < more <= 3 * (len(gateways) + 2 * redirects)
 
 
 @purpose("The router answers for itself")
@@ -853,6 +974,37 @@ def numbered(case, facts, difference, here):
         return 0 < number(a) - number(b) <= here["drops"]["too-big"]
     except StopIteration:
         return False
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def numbered_elsewhere(case, facts, difference, here):
+    # Those behind one that Linux has sent on have lower numbers.
+    a, b = pair(difference)
+    if a is None or (changed(a, b) or {"no"}) - OWN - {"udp.sport", "udp.sum"} != {"gre.rest"}:
+        return False
+    number = lambda frame: next((int(values["rest"][-8:], 16) for name, values in describe.layers(frame) if name == "gre" and int(values["flags"], 16) & 0x1000), None)
+    return None not in (number(a), number(b)) and 0 < number(a) - number(b) <= for_others(case)
+
+
+@purpose("Frames for other stations stay in ip6gretap")
+def counted_elsewhere(case, facts, difference, here):
+    # Where Linux sends it on into a tunnel that it does not get through, that counts it.
+    link, key = difference.more.get("link"), difference.more.get("key", "")
+    if key not in ("stats64.tx.errors", "stats64.tx.dropped") or not re.fullmatch(r"tun\d", link or ""):
+        return False
+    return 0 < int(difference.linux[0]) - int(difference.ours[0]) <= for_others(case)
+
+
+def for_others(case):
+    """How many frames for other stations have come in by ip6gretap."""
+    found = 0
+    for _, _, frame in case["packets"]:
+        layers = describe.layers(bytes.fromhex(frame))
+        names = [name for name, _ in layers]
+        if names[:2] == ["eth", "ip6"] and "gre" in names:
+            inside = layers[names.index("gre") + 1 :]
+            found += bool(inside) and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01"
+    return found
 
 
 @purpose("A timestamp option is written once")

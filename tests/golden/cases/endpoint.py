@@ -748,6 +748,33 @@ Case(
     ],
 )
 Case(
+    "endpoint/vrf-ingress-rules",
+    "What comes in by a link of a VRF comes from its device behind End.DX4, as rules with iif see it, and from the link by itself.",
+    [
+        "ip link set p0 up",
+        "ip link set p1 up",
+        "ip link add vrf100 type vrf table 100",
+        "ip link set vrf100 up",
+        "ip link set p0 master vrf100",
+        "ip addr add 192.0.2.1/24 dev p0",
+        "ip addr add 198.51.100.1/24 dev p1",
+        *(f"ip neigh add 198.51.100.{n} lladdr 02:00:00:00:02:0{n} dev p1 nud permanent" for n in (2, 3, 4)),
+        "ip route add 10.1.0.0/16 via 198.51.100.2 dev p1 vrf vrf100",
+        "ip route add 10.1.0.0/16 via 198.51.100.3 dev p1 table 7",
+        "ip route add 10.1.0.0/16 via 198.51.100.4 dev p1 table 8",
+        "ip rule add iif vrf100 lookup 7 pref 10",
+        "ip rule add iif p0 lookup 8 pref 20",
+        "ip -6 route add fc00:77::1/128 encap seg6local action End.DX4 nh4 0.0.0.0 count dev p1",
+        "ip -6 route add fc00:77::2/128 encap seg6local action End.DX4 nh4 10.1.7.7 count dev p1",
+        "ip -6 route add fc00:77::3/128 encap seg6local action End.DT4 vrftable 100 count dev p1",
+    ],
+    [
+        (f"SID {n}", ether(IPv6(src="2001:db8:5::5", dst=f"fc00:77::{n}", hlim=9) / IP(src="203.0.113.7", dst="10.1.0.1", ttl=9) / udp()))
+        for n in (1, 2, 3)
+    ]
+    + [("by itself", ether(IP(src="203.0.113.7", dst="10.1.0.1", ttl=9) / udp()))],
+)
+Case(
     "endpoint/dt6-own-vrf",
     "End.DT6 to an address of the router's in a VRF: the error comes from an address of the link that the packet came in by.",
     VRF + ["ip -6 route add fc00:77::1/128 encap seg6local action End.DT6 table 100 dev p0"],

@@ -87,6 +87,18 @@ Case(
     ],
 )
 Case(
+    "mpls/pop-here-l2encap",
+    "The packet below is looked up, and led into SRv6 as a frame: the one in which it has come in by `lo`.",
+    routes(
+        "100 dev lo",
+        more=[
+            "ip route add 10.7.0.0/16 encap seg6 mode l2encap segs fc00:b::1,fc00:c::1 dev p1",
+            "ip -6 route add 2001:db8:7::/48 encap seg6 mode l2encap.red segs fc00:b::1,fc00:c::1 dev p1",
+        ],
+    ),
+    [("IPv4", frame(labels([100], ip4("10.7.0.7") / udp()))), ("IPv6, two labels", frame(labels([100, 100], ip6("2001:db8:7::7") / udp())))],
+)
+Case(
     "mpls/pop-vrf",
     "into a VRF",
     VRF + ON + ["ip -f mpls route add 100 dev vrf100"],

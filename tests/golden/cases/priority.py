@@ -4,7 +4,7 @@ from scapy.contrib.mpls import MPLS
 
 from .frames import *
 from .qdisc import CLASSES, ROOT, queues
-from .qos import EGRESS, filters
+from .qos import EGRESS, INGRESS, filters
 from .tunnel import IN4, IN6, MPLS_ON, tunnel
 
 INGRESS_HOOK = "tc qdisc add dev p0 clsact"
@@ -111,6 +111,17 @@ def metered(name, doc, lines, frames, remembers=False):
 metered("forwarded", "Forwarded packets: IPv4 by its TOS, IPv6 none.", [], MIXED)
 metered("skbedit", "What skbedit sets at ingress stays with IPv6 alone.", [edit("all", "priority 1:2")], MIXED)
 metered("dsfield", "skbedit inheritdsfield at ingress.", [edit("all", "inheritdsfield")], MIXED)
+filters(
+    "priority/dsfield-short",
+    "skbedit inheritdsfield drops what is too short for an IP header.",
+    ["protocol all matchall action skbedit inheritdsfield"],
+    [
+        (f"{n} bytes of {what}", Ether(bytes(Ether(dst=P0, src=N0) / packet)[: 14 + n]))
+        for what, packet, sizes in (("IPv4", v4() / udp(), (19, 20)), ("IPv6", v6() / udp(), (24, 39, 40)))
+        for n in sizes
+    ],
+    shows=(INGRESS, "tc -s qdisc show dev p0"),
+)
 metered("redirect", "What is redirected is not forwarded.", [edit("all", "priority 1:20 pipe action mirred egress redirect dev p1")], MIXED)
 metered("redirect-plain", "What is redirected has none.", ["protocol all matchall action mirred egress redirect dev p1"], MIXED)
 metered("mirror", "A copy has none, the packet its own.", ["protocol all matchall action mirred egress mirror dev p1"], MIXED, remembers=True)

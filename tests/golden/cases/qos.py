@@ -272,3 +272,44 @@ for way, doc in [("in", "A packet comes in by a redirection three times; the nex
         shows=[f"tc -s filter show dev {name} {hook}" for name in names[1:]] + ["tc -s filter show dev p0 ingress"],
         links=False,
     )
+Case(
+    "qos/mirred-loop/forwarded",
+    "A packet that is sent back where it leaves is forwarded again, but not until its TTL is used up: it comes in by a redirection three times.",
+    BASE + ["tc qdisc add dev p1 clsact"] + [f"tc filter add dev p1 egress protocol {family} flower ip_proto udp action mirred ingress redirect dev p1" for family in ("ip", "ipv6")],
+    [("IPv4", Ether(dst=P0, src=N0) / ip4() / udp()), ("IPv6", Ether(dst=P0, src=N0) / ip6() / udp())],
+    shows=["tc -s filter show dev p1 egress"],
+    links=False,
+)
+WHOSE = {
+    "sent": [("to be sent by p1", Ether(dst=P0, src=N0) / ip4() / udp())],
+    "back": [
+        ("to come in by p1", Ether(dst=P0, src=N0) / ip4() / UDP(sport=7, dport=7) / payload(10)),
+        ("the same for another station", Ether(dst="02:00:00:00:00:77", src=N0) / ip4() / UDP(sport=7, dport=7) / payload(10)),
+    ],
+    "forwarded": [("to be forwarded", Ether(dst=P0, src=N0) / ip4() / tcp())],
+}
+for name, frames in WHOSE.items():
+    Case(
+        f"qos/mirred-whose/{name}",
+        "A frame that is redirected to come in elsewhere keeps its address, and is for whom it was.",
+        BASE
+        + ["ip link add tun1 address 02:00:00:00:0d:01 type dummy", "ip link set tun1 up", "tc qdisc add dev p0 clsact", "tc qdisc add dev tun1 clsact", "tc qdisc add dev p1 clsact"]
+        + ["tc filter add dev p0 ingress matchall action mirred ingress redirect dev tun1"]
+        + ["tc filter add dev tun1 ingress protocol ip flower ip_proto udp action mirred egress redirect dev p1"]
+        + ["tc filter add dev p1 egress protocol ip flower ip_proto udp dst_port 7 action mirred ingress redirect dev p1"]
+        + ["tc filter add dev tun1 ingress protocol ip flower dst_mac 02:00:00:00:0d:01 action drop"],
+        frames,
+        shows=["tc -s filter show dev tun1 ingress", "tc -s filter show dev p1 egress"],
+        links=False,
+    )
+for name, root in [("htb", "htb default 10"), ("prio", "prio"), ("fq_codel", "fq_codel flows 64")]:
+    Case(
+        f"qos/mirred-filtered/{name}",
+        f"What a filter of {name} drops where it was redirected to is no failure of the action that has redirected it.",
+        BASE
+        + ["tc qdisc add dev p0 clsact", f"tc qdisc add dev p1 root handle 1: {root}", "tc filter add dev p0 ingress protocol ip matchall action mirred egress redirect dev p1"]
+        + ["tc filter add dev p1 parent 1: protocol ip matchall action drop"],
+        [("IPv4", Ether(dst=P0, src=N0) / ip4() / udp())],
+        shows=["tc -s filter show dev p0 ingress", "tc -s filter show dev p1 parent 1:"],
+        links=False,
+    )

@@ -66,6 +66,9 @@ pub struct Tag {
     pub tunnel: u32,
     /// Whether the router has made it: it has come in by no link (`skb_iif`).
     pub own: bool,
+    /// How often actions have redirected it to come in somewhere, wherever it was forwarded to in between: Linux's two bits
+    /// of `ttl`.
+    pub received: u8,
 }
 
 /// [`Tag::tunnel`] of a packet that has lost its parameters: `tunnel_key unset`.

@@ -38,18 +38,13 @@ const RECEIVED: u8 = 3;
 pub(crate) struct Nest {
     /// How many they are, with those that it went into a tunnel or a queue behind.
     pub(crate) depth: u8,
-    /// How many of them were to come in.
-    received: u8,
+    /// How many of them were to come in, of all that the packet has behind it.
+    pub(crate) received: u8,
     /// The links that it was to be sent by.
     links: [Option<LinkId>; REDIRECTS as usize],
 }
 
 impl Nest {
-    /// Of a packet of which no more is known than how often it was redirected.
-    pub(crate) const fn of_depth(depth: u8) -> Self {
-        Self { depth, received: 0, links: [None; REDIRECTS as usize] }
-    }
-
     pub(crate) const fn is_full(&self) -> bool {
         self.depth >= REDIRECTS || self.received >= RECEIVED
     }
@@ -67,10 +62,10 @@ impl Nest {
         Self { depth: self.depth + 1, ..self }
     }
 
-    /// One more, to come in somewhere. What `leaves` is put aside first, and its links are forgotten: `netif_rx`.
+    /// One more, to come in somewhere. What `leaves` is put aside first, and is in the midst of none then: `netif_rx`.
     pub(crate) fn to_receive(self, leaves: bool) -> Self {
-        let known = if leaves { Self::of_depth(self.depth) } else { self };
-        Self { depth: self.depth + 1, received: self.received + 1, ..known }
+        let known = if leaves { Self::default() } else { Self { depth: self.depth + 1, ..self } };
+        Self { received: self.received + 1, ..known }
     }
 }
 
@@ -249,13 +244,13 @@ impl<'p> Subject<'p> {
         }
     }
 
-    /// TOS or traffic class, of an IP packet.
-    pub(crate) fn traffic_class(&self) -> Option<u8> {
-        let [first, second, ..] = *self.network() else { return None };
+    /// TOS or traffic class: `Some(None)` of what is no IP packet. `None`: its header is cut off.
+    pub(crate) fn traffic_class(&self) -> Option<Option<u8>> {
+        let network = self.network();
         match self.inner_protocol() {
-            ethernet::IPV4 => Some(second),
-            ethernet::IPV6 => Some(first << 4 | second >> 4),
-            _ => None,
+            ethernet::IPV4 => network.first_chunk::<20>().map(|header| Some(header[1])),
+            ethernet::IPV6 => network.first_chunk::<40>().map(|header| Some(header[0] << 4 | header[1] >> 4)),
+            _ => Some(None),
         }
     }
 
@@ -283,7 +278,7 @@ pub(crate) mod tests {
         mac: [2, 0, 0, 0, 0, 1],
         ingress: true,
         came: Some((LinkId(1), 5)),
-        nest: Nest::of_depth(0),
+        nest: Nest { depth: 0, received: 0, links: [None; 4] },
         bare: false,
         tunnel: None,
         outer: None,

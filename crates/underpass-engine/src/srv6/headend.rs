@@ -18,12 +18,12 @@ use crate::tables::{ActionId, Headend, HeadendMode, StoredNextHop};
 use crate::trace::{Event, Trace};
 use crate::worker::burst::Env;
 use crate::worker::insert::open_gap_fast;
-use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
+use crate::worker::metadata::{BEHIND_LABEL, GENERATED, NOT_FORWARDED, PacketMeta};
 use crate::worker::multipath::member;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
 use crate::worker::slow_path::on_by_ingress;
 use crate::worker::verdict::{PacketError, Verdict};
-use crate::worker::{IcmpError, View};
+use crate::worker::{IcmpError, View, ethertype};
 
 /// Puts a policy's headers around the packet of `len` bytes in a frame, or around the frame, and sends it to
 /// this next hop. `advance`: the packet goes to this segment of its own list first.
@@ -206,7 +206,8 @@ fn wrap(meta: &mut PacketMeta, policy: &Headend, inherited: Inherited) -> Result
 /// came in.
 fn encapsulate_frame(meta: &mut PacketMeta, policy: &Headend) -> Result<(), PacketError> {
     let inherited = inherited(meta.packet.bytes(), meta.is(GENERATED))?;
-    let Some(frame) = meta.link_layer() else {
+    let frame = if meta.is(BEHIND_LABEL) { Some(frame_of_lo(meta)) } else { meta.link_layer() };
+    let Some(frame) = frame else {
         return Err(PacketError::silent(DropReason::UpperLayerUnexpected));
     };
     let room: &mut [u8; ethernet::Header::LEN] =
@@ -214,6 +215,14 @@ fn encapsulate_frame(meta: &mut PacketMeta, policy: &Headend) -> Result<(), Pack
     *room = frame;
     meta.wrapped(ethernet::Header::LEN, None);
     wrap(meta, policy, Inherited { next_header: protocol::ETHERNET, ..inherited })
+}
+
+/// The Ethernet header of what a label has led to `lo`, by which it has come in again: no addresses. Linux: `mpls_forward`
+/// sends it by `lo`.
+fn frame_of_lo(meta: &PacketMeta) -> [u8; ethernet::Header::LEN] {
+    let mut frame = [0; ethernet::Header::LEN];
+    frame[12..].copy_from_slice(&ethertype(meta).to_be_bytes());
+    frame
 }
 
 /// Copies the policy's headers before the packet and fills in what depends on it.

@@ -482,7 +482,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 InnerProtocol::Mpls => ethernet::MPLS,
                 InnerProtocol::Frame => 0,
             };
-            meta.packet.set_tag(Tag { headless, ..meta.packet.tag() });
+            meta.packet.set_tag(Tag { headless, packet_type: 0, ..meta.packet.tag() });
             let (source, destination) = (outer.source, outer.destination);
             let key = || OuterKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
             self.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);

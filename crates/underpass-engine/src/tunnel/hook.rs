@@ -219,9 +219,9 @@ impl<const COUNT: bool> Path<COUNT> {
                 Asked::Dropped => return Err(true),
                 Asked::Gone => return Err(false),
             };
-            if packet.tag().headless == 0 {
-                apply_type(&mut packet, &place);
-            }
+        }
+        if packet.tag().headless == 0 {
+            apply_type(&mut packet, link.mac);
         }
         if let Some(qdisc) = link.ingress_qdisc {
             let to = (qdisc, shape::Place::Ingress(id));

@@ -9,7 +9,7 @@ use underpass_packet::ethernet;
 use crate::buffer::{BURST, Packet, PortId, Tag};
 use crate::drops::DropReason;
 use crate::qos::qdisc::{Enqueued, Origin};
-use crate::qos::{Place, packet_type};
+use crate::qos::{Nest, Place, packet_type};
 use crate::trace::{Event, Trace};
 use crate::worker::hook::{Asked, Redirected, Way, apply_type, place_of, with_header};
 use crate::worker::{Burst, Path, View};
@@ -107,6 +107,11 @@ impl<const COUNT: bool> Path<COUNT> {
         let hook = link.egress.and_then(|id| view.tables.hook(id, view.guard));
         trace.step(Event::Sent(port), &packet);
         if let Some(hook) = hook {
+            if from.ingress {
+                // Whose it is it has been since it came.
+                let packet_type = packet_type(&packet, &from) + 1;
+                packet.set_tag(Tag { packet_type, ..packet.tag() });
+            }
             let bare = packet.tag().headless != 0;
             let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.came) };
             match self.ask(view, hook, packet, &place, trace) {
@@ -145,22 +150,13 @@ impl<const COUNT: bool> Path<COUNT> {
         let port = link.port.unwrap_or_default();
         let tunnel = view.tables.tunnels().of_link(to);
         if way == Way::In {
-            let whose = packet_type(&packet, &from);
-            if packet.tag().own {
-                packet.set_tag(Tag { own: false, ..packet.tag() });
-            }
+            let (whose, tag) = (packet_type(&packet, &from), packet.tag());
+            let Nest { depth, received, .. } = from.nest;
+            let nested = tag.nested & 15 | depth << 4;
+            // Linux does not look again whose it is. Here that is seen by its address where it goes on.
+            packet.set_tag(Tag { own: false, packet_type: whose + 1, nested, received, ..tag });
             let into = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-            // Linux does not look again whose it is. Here that is seen by its address; where packets have none, as at
-            // most tunnels, it is said.
-            if into.is_some_and(|tunnel| !tunnel.kind.carries_frames()) {
-                packet.set_tag(Tag { packet_type: whose + 1, ..packet.tag() });
-            } else {
-                if whose == 0
-                    && packet.tag().headless == 0
-                    && let Some(mac) = packet.bytes_mut().first_chunk_mut()
-                {
-                    *mac = link.mac;
-                }
+            if into.is_none_or(|tunnel| tunnel.kind.carries_frames()) {
                 with_header(&mut packet, &place_of(to, link, true, None));
             }
             if into.is_some() {
@@ -178,8 +174,8 @@ impl<const COUNT: bool> Path<COUNT> {
                     Asked::Dropped if from.ingress => return self.counters.add_tc_refused(counter, 0, 1),
                     Asked::Dropped | Asked::Gone => return,
                 }
-                apply_type(&mut packet, &place);
             }
+            apply_type(&mut packet, link.mac);
             let mut burst = Burst::new();
             burst.push(packet);
             self.take_in(view, (port, to, link), &mut burst, trace);

@@ -424,7 +424,9 @@ impl<const COUNT: bool> Path<COUNT> {
         if matches!(reason, DropReason::MplsOff | DropReason::GroupFrame) {
             self.count_unlooked(meta, reason);
         }
-        if reason == DropReason::EtherTypeUnknown {
+        if reason == DropReason::EtherTypeUnknown
+            || reason == DropReason::VlanUnknown && crate::path::group::is_of_nobody(meta.packet.bytes())
+        {
             self.counters.add_link_drops(meta.ingress, Direction::Receive, 1);
         }
         self.counters.add_drop(reason, 1);

@@ -10,7 +10,7 @@ use crate::drops::DropReason;
 use crate::lpm::NO_LEAF;
 use crate::path::{group, icmp, ipv4, ipv6, rpl, vrf};
 use crate::srv6::endpoint::Next;
-use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, LinkId, Via};
+use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, Link, LinkId, Via};
 use crate::trace::{Event, Trace};
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{
@@ -409,17 +409,23 @@ fn by_ingress<'a>(view: &View<'_>, meta: &PacketMeta, sid: &'a Endpoint, next: N
     let Some(link) = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF)) else {
         return next;
     };
+    // An IPv4 packet that was inside comes from the device of the VRF, as the IPv6 packet around it did.
+    let device = |lookup| {
+        let of_vrf = |other: &&Link| other.vrf && view.own_lookup(other.lookup) == view.own_lookup(lookup);
+        let device = if link.in_vrf { view.links().find(of_vrf) } else { None };
+        device.map_or(lookup, |device| device.lookup)
+    };
     match (&sid.behaviour, next) {
         (Behaviour::End { .. } | Behaviour::X(_) | Behaviour::DX6(_), Next::Look6(_, address)) => {
             Next::Look6(link.lookup, address)
         }
-        (Behaviour::DX4(_), Next::Look4(_, address)) => Next::Look4(link.lookup, address),
+        (Behaviour::DX4(_), Next::Look4(_, address)) => Next::Look4(device(link.lookup), address),
         (Behaviour::X(via) | Behaviour::DX6(via) | Behaviour::DX4(via), Next::Forward(_))
             if via.lookup != link.lookup =>
         {
             match via.address {
                 IpAddr::V6(address) => Next::Look6(link.lookup, address),
-                IpAddr::V4(address) => Next::Look4(link.lookup, address),
+                IpAddr::V4(address) => Next::Look4(device(link.lookup), address),
             }
         }
         (_, next) => next,

@@ -9,7 +9,7 @@ use super::lab::{Lab, MACS, PEERS, frame, ip4, ip6, udp, with_srh};
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 use underpass_engine::buffer::{HEADROOM, PortId};
-use underpass_engine::counters::Count;
+use underpass_engine::counters::{Count, Direction};
 use underpass_engine::drops::DropReason;
 use underpass_engine::tables::{Behaviour, Flavours, Link, Lookup, Rule, RuleAction};
 use underpass_engine::trace::Untraced;
@@ -334,6 +334,26 @@ fn priority_tag_is_taken_off() {
     assert_eq!(lab.send(&[tagged(0x6000)]), plain);
     assert_eq!(lab.send(&[tagged(0x6001)]), []);
     assert_eq!(lab.writer.dropped(DropReason::VlanUnknown), 1);
+    lab.assert_accounted();
+}
+
+/// Linux 6.12: `ip -s link show p0` counts as dropped what is behind a tag of an unknown VLAN if nobody takes it, such as
+/// another tag. Packets there are for another station, and are not counted so.
+#[test]
+fn a_tag_behind_an_unknown_vlan_is_dropped_by_the_link() {
+    let mut lab = Lab::new();
+    let packet = ip6("fd00:0::2", "fd00:1::2", protocol::UDP, &udp(9));
+    let mut dropped = |tags: &[u8], behind: u16| {
+        let before = lab.writer.link_drops(lab.links[0], Direction::Receive);
+        let inside = [tags, &behind.to_be_bytes(), &packet].concat();
+        assert_eq!(lab.send(&[frame(ethernet::VLAN, &inside)]), []);
+        lab.writer.link_drops(lab.links[0], Direction::Receive) - before
+    };
+    assert_eq!(dropped(&[0, 5], ethernet::IPV6), 0);
+    assert_eq!(dropped(&[0, 5], 0x88cc), 1);
+    assert_eq!(dropped(&[0, 5, 0x81, 0, 0, 6], ethernet::IPV6), 1);
+    assert_eq!(dropped(&[0, 5, 0x81, 0, 0, 0], ethernet::IPV6), 1);
+    assert_eq!(dropped(&[0, 0, 0x81, 0, 0, 6], ethernet::IPV6), 0);
     lab.assert_accounted();
 }
 

@@ -166,7 +166,7 @@ impl Discipline for FqCodel {
             Err(_) => {
                 count.drops += 1;
                 cx.drop(id, DropReason::QdiscAction);
-                return Enqueued::Dropped;
+                return Enqueued::Filtered;
             }
         };
         let now = codel::time(cx.now);

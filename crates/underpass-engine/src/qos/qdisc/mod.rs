@@ -79,6 +79,8 @@ pub(crate) enum Enqueued {
     Queued,
     /// It was dropped, or a packet of its flow was in its place.
     Dropped,
+    /// A filter of the qdisc has dropped it, of which who has sent it hears nothing: `__NET_XMIT_BYPASS`.
+    Filtered,
     /// An action of a filter has taken it away.
     Stolen,
 }

@@ -51,7 +51,7 @@ impl Discipline for Prio {
             Err(_) => {
                 count.drops += 1;
                 cx.drop(id, DropReason::QdiscAction);
-                return Enqueued::Dropped;
+                return Enqueued::Filtered;
             }
         };
         let enqueued = match self.bands.get_mut(band) {
@@ -63,7 +63,7 @@ impl Discipline for Prio {
         };
         match enqueued {
             Enqueued::Queued => count.came(len),
-            Enqueued::Dropped => count.drops += 1,
+            Enqueued::Dropped | Enqueued::Filtered => count.drops += 1,
             Enqueued::Stolen => {}
         }
         enqueued

@@ -60,7 +60,7 @@ impl Tbf {
                     bytes += i64::from(part_len);
                     count.came(part_len);
                 }
-                Enqueued::Dropped => count.drops += 1,
+                Enqueued::Dropped | Enqueued::Filtered => count.drops += 1,
                 Enqueued::Stolen => {}
             }
         }
@@ -138,7 +138,7 @@ impl Discipline for Tbf {
         let enqueued = count.below(cx, |cx| child.enqueue(id, cx));
         match enqueued {
             Enqueued::Queued => count.came(len),
-            Enqueued::Dropped => count.drops += 1,
+            Enqueued::Dropped | Enqueued::Filtered => count.drops += 1,
             Enqueued::Stolen => {}
         }
         enqueued

@@ -51,7 +51,7 @@ impl<const COUNT: bool> Path<COUNT> {
             match self.ask(view, hook, packet, place, trace) {
                 Asked::On(mut packet, _) => {
                     if place.ingress {
-                        apply_type(&mut packet, place);
+                        apply_type(&mut packet, place.mac);
                     }
                     burst.push(packet);
                 }

@@ -305,8 +305,8 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             TcActionKind::Skbedit(edit) => {
                 trace.step(Event::Action("skbedit"), &packet);
-                skbedit(&mut packet, edit, place);
-                (Some(packet), control, DropReason::TcAction)
+                let done = skbedit(&mut packet, edit, place);
+                self.edited(action, packet, done)
             }
             TcActionKind::TunnelKey(key) => {
                 trace.step(Event::Action("tunnel_key"), &packet);
@@ -439,10 +439,11 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 }
 
-/// The redirections of a packet, those before it went into a tunnel too.
+/// The redirections of a packet, those before it was forwarded or went into a tunnel too.
 fn nest(packet: &Packet, place: &Place) -> Nest {
-    let mut nest = place.nest;
-    nest.depth = nest.depth.max(packet.tag().nested >> 4);
+    let (mut nest, tag) = (place.nest, packet.tag());
+    nest.depth = nest.depth.max(tag.nested >> 4);
+    nest.received = nest.received.max(tag.received);
     nest
 }
 
@@ -489,17 +490,17 @@ fn with_key(view: &View<'_>, packet: &Packet, place: &Place) -> Option<Place> {
 
 /// Lets the type that `skbedit ptype` has given to a packet count: the path tells whose a packet is by its address.
 #[inline]
-pub(crate) fn apply_type(packet: &mut Packet, place: &Place) {
-    let wanted = match packet.tag().packet_type {
-        1 => place.mac,
+pub(crate) fn apply_type(packet: &mut Packet, mac: [u8; 6]) {
+    let kind = packet.tag().packet_type;
+    let Some(destination) = packet.bytes_mut().first_chunk_mut() else { return };
+    *destination = match kind {
+        1 => mac,
         2 => ethernet::BROADCAST,
+        3 if destination[0] & 1 != 0 && *destination != ethernet::BROADCAST => return,
         // To nobody.
         3 | 4 => [0; 6],
         _ => return,
     };
-    if let Some(destination) = packet.bytes_mut().first_chunk_mut() {
-        *destination = wanted;
-    }
 }
 
 /// A copy of a packet, with what goes along with it.
@@ -513,15 +514,15 @@ pub(crate) fn copy(pool: &mut crate::buffer::Pool, packet: &Packet) -> Option<Pa
     Some(copy)
 }
 
-/// `tcf_skbedit_act`.
-fn skbedit(packet: &mut Packet, edit: &Skbedit, place: &Place) {
+/// `tcf_skbedit_act`. `None`: the packet lacks the header that is to be read.
+fn skbedit(packet: &mut Packet, edit: &Skbedit, place: &Place) -> Option<()> {
     let mut tag = packet.tag();
     if let Some(priority) = edit.priority {
         tag.priority = priority;
     }
     if edit.inherit_dsfield
         && let Some(subject) = Subject::of(packet, place)
-        && let Some(class) = subject.traffic_class()
+        && let Some(class) = subject.traffic_class()?
     {
         tag.priority = u32::from(class) >> 2;
     }
@@ -535,4 +536,5 @@ fn skbedit(packet: &mut Packet, edit: &Skbedit, place: &Place) {
         tag.packet_type = kind + 1;
     }
     packet.set_tag(tag);
+    Some(())
 }

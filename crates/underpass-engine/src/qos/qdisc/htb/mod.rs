@@ -469,10 +469,10 @@ impl Discipline for Htb {
                 };
                 match count.below(cx, |cx| leaf.enqueue(id, cx)) {
                     Enqueued::Queued => self.activate(index),
-                    Enqueued::Dropped => {
+                    refused @ (Enqueued::Dropped | Enqueued::Filtered) => {
                         count.drops += 1;
                         state.count.drops += 1;
-                        return Enqueued::Dropped;
+                        return refused;
                     }
                     Enqueued::Stolen => return Enqueued::Stolen,
                 }
@@ -484,7 +484,7 @@ impl Discipline for Htb {
             To::Verdict(_) => {
                 count.drops += 1;
                 cx.drop(id, DropReason::QdiscAction);
-                return Enqueued::Dropped;
+                return Enqueued::Filtered;
             }
         }
         count.came(len);
