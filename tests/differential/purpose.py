@@ -93,6 +93,11 @@ def only(difference):
     return b[0] if b and len(b) == 1 and not a else None
 
 
+def address_pair(header):
+    """Source and destination of an IPv6 header as they are on the wire."""
+    return b"".join(ipaddress.ip_address(header[end]).packed for end in ("src", "dst"))
+
+
 def inputs(difference):
     """The layers of what came in."""
     return [describe.layers(bytes.fromhex(frame)) for _, frame in difference.more.get("inputs") or []]
@@ -128,7 +133,9 @@ def unreachable_quote(case, facts, difference, here):
 def no_way(case, facts, difference, here):
     frame = only(difference)
     told = frame and error(frame)
-    if not told or told[1:3] not in ((3, 0), (1, 0), (3, 1), (1, 3)) or not facts.tunnels:
+    prohibits = any(re.search(r" prohibit\b", line) for line in facts.lines)
+    codes = ((3, 0), (1, 0), (3, 1), (1, 3)) + (((3, 13), (1, 1)) if prohibits else ())
+    if not told or told[1:3] not in codes or not facts.tunnels:
         return False
     return facts.leads(told[3][0][1]["dst"], r" dev tun\d")
 
@@ -143,6 +150,16 @@ def no_way_of_linux(case, facts, difference, here):
     about = lambda told: [{**fields, "ttl": 0, "hops": 0, "sum": 0} for _, fields in told[3]]
     ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
     return any(one and one[1:3] in ((3, 0), (1, 0), (3, 1), (1, 3)) and about(one) == about(told) for one in ours)
+
+
+@purpose("Nobody hears of GRE over IPv6 in a frame for a group of stations")
+def gre_in_group_frame(case, facts, difference, here):
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[0] != 6 or told[1:3] != (1, 4) or [name for name, _ in told[3][:2]] != ["quoted ip6", "gre"]:
+        return False
+    frames = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
+    return any(frame[0] & 1 and frame[54:] and frame[22:54] == address_pair(told[3][0][1]) for frame in frames)
 
 
 @purpose("With GRE and no remote address nothing is sent")

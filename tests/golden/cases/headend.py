@@ -1,5 +1,7 @@
 """Policy headends: RFC 8986 section 5 and Linux's mode inline; chains with endpoint behaviours; bursts."""
 
+from scapy.all import TCP
+
 from .frames import *
 
 IN6, IN4 = "2001:db8:7::7", "10.7.0.7"  # destinations that have a policy
@@ -336,6 +338,21 @@ Case(
     TWO,
     expect={0: [to_p0(unreachable6(ip6(IN6) / udp(), 0))], 1: [to_p0(icmp4(ip4(IN4) / udp(), 3, 0))]},
     differs="it drops the packet; its error goes to the outer source, which is itself",
+)
+Case(
+    "headend/l2encap-own-packets",
+    "mode l2encap: what the router sends itself goes as it is.",
+    policy("l2encap", LIST[:2], policy("l2encap", LIST[:2], dst="10.7.0.0/16", more="via 198.51.100.2 "), more="via 2001:db8:2::2 "),
+    [
+        ("an echo request, IPv6", ether(IPv6(src=IN6, dst="2001:db8:1::1") / ICMPv6EchoRequest(id=1, seq=2))),
+        ("a datagram, IPv6", ether(IPv6(src=IN6, dst="2001:db8:1::1") / udp())),
+        ("no route, IPv6", ether(IPv6(src=IN6, dst="2001:dead::1") / udp())),
+        ("an echo request, IPv4", ether(IP(src=IN4, dst="192.0.2.1") / ICMP(id=1, seq=2))),
+        ("a datagram, IPv4", ether(IP(src=IN4, dst="192.0.2.1") / udp())),
+        ("a SYN, IPv4", ether(IP(src=IN4, dst="192.0.2.1") / TCP(sport=1111, dport=80, flags="S"))),
+        ("no route, IPv4", ether(IP(src=IN4, dst="203.0.114.9") / udp())),
+        ("forwarded", ether(ip6(IN6) / udp())),
+    ],
 )
 inside4, inside6 = ip4(IN4) / udp(), ip6(IN6) / udp()
 Case(

@@ -949,6 +949,25 @@ Case(
     ],
     [("no route", ether(IP(src="10.9.0.1", dst="203.0.114.9", ttl=9) / udp()))],
 )
+segment = lambda **more: TCP(sport=1111, dport=80, seq=1000, ack=2000, **more)
+Case(
+    "ip/ipv4-tcp-options",
+    "A reset has the options that are echoed, in which it is recorded as well.",
+    BASE,
+    [
+        (label, ether(options(ip4("192.0.2.1"), text) / segment(flags="S") / payload(n)))
+        for n, (label, text) in enumerate(
+            [
+                ("a route, room for two", "070b04000000000000000000"),
+                ("a route, room for one", "0707040000000000"),
+                ("times, no room: counted", "4408090000000001"),
+                ("router alert", "94040000"),
+                ("a route behind times", "4408090000000001" + "070b04000000000000000000"),
+                ("no-operations", "01010101"),
+            ]
+        )
+    ],
+)
 Case(
     "ip/ipv4-timestamp",
     "Requests for a timestamp: RFC 792.",

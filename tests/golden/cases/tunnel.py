@@ -655,6 +655,36 @@ for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
     )
 
 
+for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
+    mode = "mode any " if kind == "ip6tnl" else ""
+    address = f"address {MAC} " if kind.endswith("tap") else ""
+    lines = list(BASE)
+    remotes = ["2001:db8:2::1", "2001:db8:1::1", "2001:db8:40::1", "2001:db8:41::1"]
+    lines.append("ip -6 addr add 2001:db8:41::1/128 dev p0 nodad")
+    for n, remote in enumerate(remotes, 1):
+        lines.append(f"ip link add tun{n} {address}type {kind} {mode}local 2001:db8:2::1 remote {remote}")
+        lines += [f"ip link set tun{n} addrgenmode none", f"ip link set tun{n} up"]
+        if address:
+            lines.append(f"ip addr add 10.6.{n}.1/24 dev tun{n}")
+            lines.append(f"ip neigh add 10.6.{n}.2 lladdr {FAR_MAC} dev tun{n} nud permanent")
+            lines.append(f"ip route add 10.7.{n}.0/24 via 10.6.{n}.2")
+        else:
+            lines.append(f"ip route add 10.7.{n}.0/24 dev tun{n}")
+    # Addresses that come and go after the tunnels.
+    lines += ["ip -6 addr add 2001:db8:40::1/128 dev p0 nodad", "ip -6 addr del 2001:db8:41::1/128 dev p0", "ip -6 route add 2001:db8:41::/48 via 2001:db8:2::2"]
+    Case(
+        f"tunnel/{kind}/own-remote",
+        f"{kind}: nothing goes into a tunnel whose remote address is the router's",
+        lines,
+        [
+            (label, ether(ip4(f"10.7.{n}.7") / udp()))
+            for n, label in enumerate(
+                ["the local address", "another of the router's", "the router's since", "the router's no more"], 1
+            )
+        ],
+    )
+
+
 # ------------------------------------------------------------------------------------------ a link of their own
 
 ROUTES6 = ["ip -6 route add 2001:db8:77::/48 via 2001:db8:2::2", "ip -6 route add 2001:db8:77::/64 via 2001:db8:2::2"]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
-    Action, ActionId, Discard, Endpoint, IntoVrf, IoamSeen, LookupId, Multipath, NextHop, NextHopId, Push,
-    Rewrite, TunnelId, TunnelRoute, Via,
+    Action, ActionId, Discard, Endpoint, HeadendMode, IntoVrf, IoamSeen, LookupId, Multipath, NextHop,
+    NextHopId, Push, Rewrite, TunnelId, TunnelRoute, Via,
 };
 use underpass_netlink::iptunnel::IpTunnel;
 use underpass_netlink::mpls::stack;
@@ -305,7 +305,16 @@ impl Router {
                     Action::Push(Push { labels: stack(&mpls.labels).into(), ttl, next_hop })
                 }
                 Encap::Seg6(seg6) => match self.headend(seg6, hop, scope, build) {
-                    Some(headend) => Action::Headend(headend),
+                    Some(mut headend) => {
+                        if headend.mode == HeadendMode::L2Encap {
+                            let hop = Hop { tunnel: None, ..hop.clone() };
+                            let plain = self.build_hop(&hop, (scope, mtu), neighbour, build);
+                            let child = self.engine.add_action(plain);
+                            build.holds.push(Holding::Child(child));
+                            headend.plain = Some(child);
+                        }
+                        Action::Headend(headend)
+                    }
                     None => Action::Discard(Discard::Blackhole),
                 },
                 Encap::Ioam6(ioam6) => {

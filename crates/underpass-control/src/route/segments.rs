@@ -116,7 +116,15 @@ impl Router {
         let link_layer = if via.resolved.is_some() { ETHERNET } else { LONGEST_LINK_LAYER };
         let framed = if mode == HeadendMode::L2Encap { ETHERNET } else { 0 };
         let room = (header.len() + framed + link_layer) as u16;
-        Some(Headend { mode, header: header.into(), room, hmac_open, via, link: self.link_id(hop.oif) })
+        Some(Headend {
+            mode,
+            header: header.into(),
+            room,
+            hmac_open,
+            via,
+            link: self.link_id(hop.oif),
+            plain: None,
+        })
     }
 
     /// `None`: the route has more addresses than a header holds, which no request can ask for.

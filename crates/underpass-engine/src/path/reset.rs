@@ -9,6 +9,7 @@ use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol, tcp};
 
 use crate::drops::DropReason;
 use crate::path::icmp::HOP_LIMIT;
+use crate::path::options;
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::{BROADCAST, GROUP, PacketMeta};
 use crate::worker::verdict::Verdict;
@@ -25,7 +26,7 @@ impl<const COUNT: bool> Path<COUNT> {
         meta: &mut PacketMeta,
         trace: &mut T,
     ) -> Option<Verdict> {
-        let ipv4::View { header, payload, .. } = ipv4::View::parse(meta.packet.bytes()).ok()?;
+        let ipv4::View { header, options, payload, .. } = ipv4::View::parse(meta.packet.bytes()).ok()?;
         let pseudo = Sum::pseudo_ipv4(header.source, header.destination, protocol::TCP, payload.len() as u16);
         let Some(mut reset) = answer(payload, pseudo) else {
             return Some(Verdict::drop(DropReason::InnerMalformed));
@@ -35,13 +36,17 @@ impl<const COUNT: bool> Path<COUNT> {
         if reset.flags() == 0 || meta.is(GROUP | BROADCAST) || !unicast(source) || !unicast(destination) {
             return None;
         }
+        // Linux: `ip_send_unicast_reply`. What records the way of the segment records that of the reset as well.
+        let (echoed, recorded) = options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)));
         let len = tcp::Header::LEN as u16;
-        let total = ipv4::Header::LEN as u16 + len;
-        let mut reply = ipv4::Header::new(destination, source, protocol::TCP, HOP_LIMIT, total);
+        let before = ipv4::Header::LEN + echoed.len();
+        let mut reply = ipv4::Header::new(destination, source, protocol::TCP, HOP_LIMIT, before as u16 + len);
         reply.tos = header.tos & DSCP;
-        reply.fill_checksum(&[]);
+        reply.set_header_len(before);
+        reply.fill_checksum(&echoed);
         reset.fill_checksum(Sum::pseudo_ipv4(reply.source, reply.destination, protocol::TCP, len), &[], &[]);
-        self.send_reset(view, meta, (reply.as_bytes(), &reset), source.into(), trace)
+        crate::path::ipv4::records(meta, recorded);
+        self.send_reset(view, meta, (reply.as_bytes(), &echoed, &reset), source.into(), trace)
     }
 
     /// As [`Self::reset4`]; the segment is at `at`, behind extension headers.
@@ -69,7 +74,7 @@ impl<const COUNT: bool> Path<COUNT> {
         reply.set_traffic_class(header.traffic_class() & DSCP);
         let sum = Sum::pseudo_ipv6(reply.source, reply.destination, protocol::TCP, len.into());
         reset.fill_checksum(sum, &[], &[]);
-        self.send_reset(view, meta, (reply.as_bytes(), &reset), source.into(), trace)
+        self.send_reset(view, meta, (reply.as_bytes(), &[], &reset), source.into(), trace)
     }
 
     /// Puts the reset in the place of the segment, which is no shorter.
@@ -77,14 +82,17 @@ impl<const COUNT: bool> Path<COUNT> {
         &mut self,
         view: &View<'_>,
         meta: &mut PacketMeta,
-        (header, reset): (&[u8], &tcp::Header),
+        (header, options, reset): (&[u8], &[u8], &tcp::Header),
         to: IpAddr,
         trace: &mut T,
     ) -> Option<Verdict> {
-        let (place, _) = meta.packet.bytes_mut().split_at_mut_checked(header.len() + tcp::Header::LEN)?;
-        place[..header.len()].copy_from_slice(header);
-        place[header.len()..].copy_from_slice(reset.as_bytes());
-        let len = place.len();
+        let mut place = meta.packet.bytes_mut();
+        let mut len = 0;
+        for part in [header, options, reset.as_bytes()] {
+            let (own, rest) = place.split_at_mut_checked(part.len())?;
+            own.copy_from_slice(part);
+            (place, len) = (rest, len + part.len());
+        }
         meta.packet.truncate(len);
         meta.packet.clear_offload();
         trace.step(Event::Reset, &meta.packet);

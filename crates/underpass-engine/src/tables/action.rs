@@ -415,6 +415,9 @@ pub struct Headend {
     pub via: Via,
     /// The link of the route.
     pub link: LinkId,
+    /// What becomes of the router's own packets, if they stay as they are: `L2Encap` is for packets that came in. Linux
+    /// sets LWTUNNEL_STATE_OUTPUT_REDIRECT for the other modes alone.
+    pub plain: Option<ActionId>,
 }
 
 /// An RPL source route: the header to insert, built once but for its last address, the packet's destination.

@@ -7,7 +7,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6};
 use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
-use crate::path::rules::action_at;
+use crate::path::rules::{action_at, is_own6};
 use crate::tables::{
     ADDRESS, Action, ActionId, CLOSED, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol,
     LABEL, LOCAL_PORTS, LONGEST_LINK_LAYER, LinkId, NO_ECN, NextHop, NextHopId, OVER_IPV6, PORT,
@@ -410,14 +410,16 @@ impl<const COUNT: bool> Path<COUNT> {
         let resolved = tunnel.form(inside).next_hop;
         let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
         let source = source_of(view, tunnel, &via, meta.packet.bytes());
-        if tunnel.kind.is_over_ipv6() && source.is_unspecified() {
-            // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the
-            // router does not have.
+        // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the router
+        // does not have, or to one that it has.
+        let to_itself = is_own_remote(view, tunnel, remote);
+        if to_itself || tunnel.kind.is_over_ipv6() && source.is_unspecified() {
             self.count_refused(tunnel);
             told_by(view, meta, tunnel.link);
+            let reason = if to_itself { DropReason::TunnelRemote } else { DropReason::TunnelSource };
             return match tunnel.kind {
-                TunnelKind::Ip6tnl => Verdict::error(DropReason::TunnelSource, IcmpError::AddressUnreachable),
-                _ => Verdict::drop(DropReason::TunnelSource),
+                TunnelKind::Ip6tnl => Verdict::error(reason, IcmpError::AddressUnreachable),
+                _ => Verdict::drop(reason),
             };
         }
         let len = meta.packet.len();
@@ -526,6 +528,15 @@ fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
             Some(address.into())
         }
         (true, IpAddr::V4(_)) => None,
+    }
+}
+
+/// Whether a tunnel over IPv6 has come to send to an address of the router's own, where it may not (`allow-localremote`).
+fn is_own_remote(view: &View<'_>, tunnel: &StoredTunnel, remote: IpAddr) -> bool {
+    let sends = tunnel.kind.is_bare_udp() || tunnel.config.allows_local_remote;
+    match remote {
+        IpAddr::V6(remote) if !sends => is_own6(view, tunnel.config.via.lookup, remote),
+        _ => false,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::trace::{Event, Trace};
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{
     BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LED_INTO_VRF, NOT_FORWARDED,
-    PacketMeta, Slow, UNFINISHED,
+    PacketMeta, Slow, TUNNELLED, UNFINISHED,
 };
 use crate::worker::transmit::{Exit, frame};
 use crate::worker::verdict::Verdict;
@@ -247,6 +247,9 @@ impl<const COUNT: bool> Path<COUNT> {
             Action::Forward(next_hop) => Verdict::Forward(*next_hop),
             Action::Endpoint(sid) => self.behave(view, meta, id, sid, trace),
             Action::Headend(headend) => {
+                if let Some(plain) = headend.plain.filter(|_| meta.is(GENERATED | TUNNELLED)) {
+                    return Verdict::Act(plain);
+                }
                 if meta.is(UNFINISHED) {
                     return Verdict::Finish(id);
                 }

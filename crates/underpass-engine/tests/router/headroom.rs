@@ -213,6 +213,7 @@ fn the_known_example_moves_once() {
         hmac_open: false,
         via: lab.via(1),
         link: underpass_engine::tables::LinkId(1),
+        plain: None,
     };
     let action = lab.writer.add_action(Action::Headend(policy));
     lab.writer.insert6(lab.fib6, v6("2001:db8:e0::"), 48, action);

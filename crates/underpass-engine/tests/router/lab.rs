@@ -200,7 +200,15 @@ impl Lab {
             bytes.splice(0..0, outer.as_bytes().iter().copied());
         }
         let room = (bytes.len() + 14 + if mode == HeadendMode::L2Encap { 14 } else { 0 }) as u16;
-        Headend { mode, header: bytes.into(), room, hmac_open: false, via: self.via(1), link: self.links[1] }
+        Headend {
+            mode,
+            header: bytes.into(),
+            room,
+            hmac_open: false,
+            via: self.via(1),
+            link: self.links[1],
+            plain: None,
+        }
     }
 
     /// Sends frames in by port 0; what leaves, with its port.
