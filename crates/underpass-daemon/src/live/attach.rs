@@ -1,9 +1,8 @@
-//! Which devices are attached, and what their frames go by: driver, queues, and what the kernel keeps.
+//! Which devices are attached, and what their frames go by: driver and queues.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    net::IpAddr,
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError, channel},
@@ -11,12 +10,11 @@ use std::{
     time::Duration,
 };
 
-use underpass_control::{Link, LinkKind, Router, Tunnel};
+use underpass_control::{Link, LinkKind, Router};
 use underpass_engine::buffer::PortId;
-use underpass_netlink::{fou, tunnel};
-use underpass_packet::protocol;
+use underpass_netlink::tunnel;
 use underpass_port::{
-    keep::{Claim, Keep, OfDevice, Vlan},
+    keep::Keep,
     live::{Device, LONGEST, LivePort},
     tun::{ROUTER_MAC, TunKind, TunPort},
 };
@@ -26,6 +24,7 @@ use super::{
     back::Backs,
     device::{self, Sysctls},
     filters::Watch,
+    kept::KeptFrames,
     variables,
     worker::{Handle, Order, Sent},
 };
@@ -69,7 +68,8 @@ pub struct Attachments {
     /// Names that were given; none for every Ethernet device.
     wanted: Vec<String>,
     driver: Driver,
-    keep: Keep,
+    /// The frames that the kernel keeps.
+    kept: KeptFrames,
     attached: BTreeMap<u32, Attached>,
     /// Interface indexes of the host's devices, by VRF.
     hosts: BTreeMap<u32, (u32, PortId)>,
@@ -86,14 +86,6 @@ pub struct Attachments {
     /// Ports of devices that were attached and may be again, by interface index: what they have counted goes on.
     resting: BTreeMap<u32, PortId>,
     failed: Failed,
-    /// What `keep` holds.
-    kept: BTreeSet<(u32, IpAddr)>,
-    /// What of that tunnels and ports of foo-over-UDP claim.
-    claimed: BTreeSet<Claim>,
-    /// The VLANs that it keeps for the kernel's devices.
-    vlans: BTreeSet<Vlan>,
-    /// What it knows of each device.
-    told: BTreeMap<u32, OfDevice>,
     /// The return paths of frames to the kernel, of devices of which workers get all frames.
     backs: Backs,
     /// What of the router has been seen.
@@ -107,7 +99,7 @@ impl Attachments {
         Self {
             wanted: options.attach.clone(),
             driver: options.driver,
-            keep: Keep::new(),
+            kept: KeptFrames::default(),
             attached: BTreeMap::new(),
             hosts: BTreeMap::new(),
             tunnels: BTreeMap::new(),
@@ -117,10 +109,6 @@ impl Attachments {
             ports: BTreeSet::new(),
             resting: BTreeMap::new(),
             failed: Failed::new(),
-            kept: BTreeSet::new(),
-            claimed: BTreeSet::new(),
-            vlans: BTreeSet::new(),
-            told: BTreeMap::new(),
             backs: Backs::default(),
             seen: None,
             sysctls,
@@ -129,7 +117,7 @@ impl Attachments {
 
     /// The frames that the kernel keeps.
     pub fn keep(&self) -> &Keep {
-        &self.keep
+        self.kept.keep()
     }
 
     /// Makes the device that stands for the host.
@@ -184,14 +172,17 @@ impl Attachments {
         }
         let links = self.seen.is_none_or(|(links, ..)| links != seen.0);
         if links || self.seen.is_none_or(|(_, _, ports, _)| ports != seen.2) {
-            self.keep_claims(router);
+            self.kept.follow_claims(router);
         }
         if links {
-            self.keep_vlans(router);
+            self.kept.follow_vlans(router);
         }
         self.update_hooks(router, workers);
         // First what the kernel keeps: an address that is new is the kernel's before packets for it come.
-        self.keep_addresses(router);
+        self.kept.follow_addresses(router);
+        for index in self.attached.keys() {
+            self.kept.follow_device(router, *index, self.backs.gives_all(*index));
+        }
         if links {
             self.update_hosts(router, workers, made);
             self.update_tunnels(router, workers, made);
@@ -418,13 +409,13 @@ impl Attachments {
             Driver::Xdp => By::Xdp,
             Driver::Packet => By::Packet,
         };
-        let mut device = Device::attach(name, driver, &self.keep)?;
+        let mut device = Device::attach(name, driver, self.kept.keep())?;
         if device.driver() != "packet"
             && let Some(why) = why_not_xdp(&device, mtu, workers.len()).or(takes_again(&device, router))
         {
             tracing::warn!("{name} {why}: it is attached with AF_PACKET");
             drop(device);
-            device = Device::attach(name, By::Packet, &self.keep)?;
+            device = Device::attach(name, By::Packet, self.kept.keep())?;
         }
         device.share_among(workers.len());
         if device.ifindex() != index {
@@ -461,15 +452,14 @@ impl Attachments {
             if opening.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 tracing::warn!("interface {index}: a worker has not opened it yet, frames may be lost");
             }
-            self.keep_device(router, index);
+            self.kept.follow_device(router, index, self.backs.gives_all(index));
         }
     }
 
     fn detach(&mut self, index: u32, router: &mut Router, workers: &[Handle]) {
         let Some(Attached { device, port, .. }) = self.attached.remove(&index) else { return };
         tracing::info!("{}: detached", device.name());
-        let _ = self.keep.remove_device(index);
-        self.told.remove(&index);
+        self.kept.forget_device(index);
         if let Some(port) = self.backs.remove(router, index) {
             self.close(port, workers);
         }
@@ -489,18 +479,6 @@ impl Attachments {
             workers.iter().for_each(|worker| worker.order(Order::Detach(port)));
         }
         self.sysctls.restore_all();
-    }
-
-    /// Sets for the ports which domain a link belongs to, that of its VRF, whether it takes labels, and whether workers get all
-    /// of its frames.
-    fn keep_device(&mut self, router: &Router, index: u32) {
-        let (domain, labels) = (router.domain_of(index), router.takes_labels(index));
-        let now = OfDevice { domain, labels, all: self.backs.gives_all(index) };
-        if self.told.insert(index, now) != Some(now)
-            && let Err(error) = self.keep.set_device(index, now)
-        {
-            tracing::error!("interface {index}: {error}");
-        }
     }
 
     /// Gives workers all frames of the devices whose filters look at what comes in, and of no others.
@@ -528,7 +506,7 @@ impl Attachments {
                 self.backs.stop(index);
             }
             self.backs.warn(device.name(), index, hooked.egress);
-            self.keep_device(router, index);
+            self.kept.follow_device(router, index, self.backs.gives_all(index));
         }
         for index in self.dummies.keys() {
             let name = router.link(*index).map_or("", |link| &link.name);
@@ -542,7 +520,7 @@ impl Attachments {
             return;
         }
         let port = self.free_port();
-        match self.backs.make((index, device), port, &self.keep, &self.sysctls, workers) {
+        match self.backs.make((index, device), port, self.kept.keep(), &self.sysctls, workers) {
             Ok(()) => router.set_kernel_port(index, Some(port)),
             Err(why) => {
                 self.ports.remove(&port.0);
@@ -556,67 +534,6 @@ impl Attachments {
         self.ports.remove(&port.0);
     }
 
-    /// Tells the ports which addresses are the kernel's.
-    fn keep_addresses(&mut self, router: &Router) {
-        let now = router.local_addresses();
-        for &(domain, address) in now.difference(&self.kept) {
-            if let Err(error) = self.keep.add_local(domain, address) {
-                tracing::error!("{address}: {error}");
-            }
-        }
-        for &(domain, address) in self.kept.difference(&now) {
-            let _ = self.keep.remove_local(domain, address);
-        }
-        self.kept = now;
-        let attached: Vec<u32> = self.attached.keys().copied().collect();
-        attached.into_iter().for_each(|index| self.keep_device(router, index));
-    }
-
-    /// Sets for the ports which VLANs the kernel has devices for.
-    fn keep_vlans(&mut self, router: &Router) {
-        let devices = router.vlan_devices();
-        let now: BTreeSet<Vlan> =
-            devices.map(|of| Vlan { ifindex: of.lower, protocol: of.protocol, id: of.id }).collect();
-        for &vlan in now.difference(&self.vlans) {
-            if let Err(error) = self.keep.add_vlan(vlan) {
-                tracing::error!("{vlan:?}: {error}");
-            }
-        }
-        for &vlan in self.vlans.difference(&now) {
-            let _ = self.keep.remove_vlan(vlan);
-        }
-        self.vlans = now;
-    }
-
-    /// Tells the ports what of the kernel's is the workers', because a tunnel or a port of foo-over-UDP takes it.
-    fn keep_claims(&mut self, router: &Router) {
-        let of_tunnels = router.links().filter_map(|link| link.tunnel.as_deref()).flat_map(claims_of);
-        let of_fou = router
-            .fou_ports()
-            .map(|port| (matches!(port.socket.addresses, fou::Addresses::V6 { .. }), port.socket.port));
-        let opened = router.links().filter_map(Link::opened);
-        let of_ports = of_fou.chain(opened.flat_map(|port| [(false, port), (true, port)]));
-        let of_ports = of_ports.flat_map(|(ipv6, port)| {
-            let claim = move |protocol, port| Claim { ipv6, protocol, port, quoted: false };
-            // And all fragments, as only the first says which port it is for.
-            [claim(protocol::UDP, port), claim(protocol::FRAGMENT, 0)]
-        });
-        let mut now: BTreeSet<Claim> = of_tunnels.chain(of_ports).collect();
-        // Behind hop-by-hop options there may be what a tunnel takes, and among them traces to be filled in.
-        if router.reads_options() || now.iter().any(|claim| claim.ipv6 && !claim.quoted) {
-            now.insert(Claim { ipv6: true, protocol: protocol::HOP_BY_HOP, port: 0, quoted: false });
-        }
-        for &claim in now.difference(&self.claimed) {
-            if let Err(error) = self.keep.add_claim(claim) {
-                tracing::error!("{claim:?}: {error}");
-            }
-        }
-        for &claim in self.claimed.difference(&now) {
-            let _ = self.keep.remove_claim(claim);
-        }
-        self.claimed = now;
-    }
-
     /// The port may be another one's.
     fn release(&mut self, port: PortId, workers: &[Handle]) {
         workers.iter().for_each(|worker| worker.order(Order::Forget(port)));
@@ -628,32 +545,6 @@ impl Attachments {
         self.ports.insert(free);
         PortId(free)
     }
-}
-
-/// The protocols of what is inside tunnels of a kind: those that Linux's module for it takes.
-pub(super) const fn protocols_of(kind: tunnel::Kind) -> &'static [u8] {
-    use tunnel::Kind;
-    match kind {
-        Kind::Ipip => &[protocol::IPV4, protocol::MPLS],
-        Kind::Sit => &[protocol::IPV6, protocol::IPV4, protocol::MPLS],
-        Kind::Ip6Tnl => &[protocol::IPV4, protocol::IPV6, protocol::MPLS],
-        Kind::Gre | Kind::GreTap | Kind::Ip6Gre | Kind::Ip6GreTap => &[protocol::GRE],
-        Kind::BareUdp => &[],
-    }
-}
-
-/// What a tunnel receives, and hears of what it has sent.
-fn claims_of(tunnel: &Tunnel) -> impl Iterator<Item = Claim> {
-    let kind = tunnel.parameters.kind;
-    let protocols = protocols_of(kind);
-    let claim = move |protocol, port, quoted| Claim { ipv6: kind.ipv6(), protocol, port, quoted };
-    let datagrams = tunnel.encap.udp().map(|_| claim(protocol::UDP, tunnel.encap.destination_port, true));
-    let bare = tunnel.parameters.bare.into_iter().flat_map(|bare| {
-        [false, true].map(|ipv6| Claim { ipv6, protocol: protocol::UDP, port: bare.port, quoted: true })
-    });
-    let plain =
-        protocols.iter().flat_map(move |protocol| [false, true].map(|quoted| claim(*protocol, 0, quoted)));
-    plain.chain(datagrams).chain(bare)
 }
 
 /// Why a device is not attached with XDP in generic mode: that would take frames that come back to the kernel once more.

@@ -7,7 +7,7 @@ use std::fs;
 use underpass_control::Router;
 use underpass_engine::tables::inside_bit;
 
-use super::attach::protocols_of;
+use super::kept::protocols_of;
 
 /// Reads which sockets and tunnels there are.
 pub fn follow(router: &mut Router) {

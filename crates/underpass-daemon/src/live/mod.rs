@@ -14,6 +14,7 @@ mod events;
 mod filters;
 mod host;
 mod inside;
+mod kept;
 mod lifecycle;
 mod metrics;
 mod neighbours;
