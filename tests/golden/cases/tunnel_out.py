@@ -497,3 +497,23 @@ Case(
         for what, nh, inside in (("IPv4", 4, ip4(SOURCE4, src=TARGET4) / udp()), ("IPv6", 41, ip6(SOURCE, src=TARGET) / udp()))
     ],
 )
+
+Case(
+    "tunnel/ip6tnl/out-dev-vrf",
+    "Out of tunnels that are bound to a link of a VRF: nothing for an address that is outside the VRF.",
+    BASE
+    + [
+        "ip link add vrf100 type vrf table 100",
+        "ip link set vrf100 up",
+        "ip link set p0 master vrf100",
+        "ip -6 addr add 2001:db8:1::1/64 dev p0 nodad",
+        "ip link add tun1 type ip6tnl local 2001:db8:2::1 remote 2001:db8:f::9 mode any dev p0",
+        "ip link add tun2 type ip6tnl local 2001:db8:1::1 remote 2001:db8:f::9 mode any dev p0",
+        *(f"ip link set {name} {what}" for name in ("tun1", "tun2") for what in ("addrgenmode none", "up")),
+        "ip -6 route add 2001:db8:77::/48 via 2001:db8:2::2",
+    ],
+    [
+        ("outside", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:2::1", src="2001:db8:f::9", nh=41) / in6(dst="2001:db8:77::7")),
+        ("in the VRF", "p0", Ether(dst=P0, src=N0) / ip6("2001:db8:1::1", src="2001:db8:f::9", nh=41) / in6(dst="2001:db8:77::7")),
+    ],
+)

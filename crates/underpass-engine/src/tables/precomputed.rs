@@ -127,7 +127,7 @@ impl PrecomputedDecap {
         let (_, TunnelMatch { local, remote, key }) = found_by(tunnel)?;
         let sixrd =
             tunnel.kind == TunnelKind::Sit && tunnel.sixrd.is_some() && tunnel.remote.is_unspecified();
-        let particular = tunnel.receive.sequence || tunnel.copies_dscp || sixrd;
+        let particular = tunnel.receive.sequence || tunnel.copies_dscp || sixrd || tunnel.has_foreign_local();
         if !link.up || particular || link.classifies_ingress() {
             return None;
         }

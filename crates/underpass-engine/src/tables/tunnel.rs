@@ -64,6 +64,12 @@ impl Tunnel {
     pub(crate) const fn sends_from(&self) -> IpAddr {
         if self.kind.is_over_ipv6() || self.local.is_unspecified() { self.source } else { self.local }
     }
+
+    /// Whether `ip6tnl` takes nothing that comes in, as its local address is not the router's where the tunnel is bound.
+    /// Linux: `ip6_tnl_rcv_ctl`, which asks for it as `ip6_tnl_xmit_ctl` does.
+    pub(crate) fn has_foreign_local(&self) -> bool {
+        self.kind == TunnelKind::Ip6tnl && !self.local.is_unspecified() && self.source.is_unspecified()
+    }
 }
 
 /// TTL of an outer header that inherits from what has none: Linux's `ip_default_ttl`.

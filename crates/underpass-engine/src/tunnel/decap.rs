@@ -444,7 +444,8 @@ impl<const COUNT: bool> Path<COUNT> {
         {
             let underlay = tunnel.config.via.lookup;
             let own = Some(underlay).filter(|_| !tunnel.config.allows_local_remote);
-            let foreign = is_foreign(view, ingress_of(view, meta), destination, underlay);
+            let foreign = tunnel.config.has_foreign_local()
+                || is_foreign(view, ingress_of(view, meta), destination, underlay);
             if foreign || is_refused(view, source, own) {
                 return Verdict::drop(DropReason::TunnelSource);
             }
