@@ -710,6 +710,31 @@ Case(
     [("a specific route", ether(ip6() / udp())), ("only the default", ether(ip6("2001:db8:77::1") / udp()))],
 )
 Case(
+    "ip/rule-suppress-errors",
+    "suppress_prefixlength: routes that end a look-up with an error count, unless a longer one is suppressed.",
+    RULES
+    + [
+        "ip -6 route add prohibit 2001:db8:66::/48 table 201",
+        "ip -6 route add 2001:db8:66:1::/64 via 2001:db8:2::3 dev p1 table 201",
+        "ip -6 route add default via 2001:db8:2::2 dev p1 table 201",
+        "ip route add blackhole 203.0.0.0/16 table 201",
+        "ip route add 203.0.120.0/24 via 198.51.100.3 table 201",
+        "ip route add 203.0.121.0/25 via 198.51.100.3 table 201",
+        "ip route add 203.0.0.0/16 via 198.51.100.2",
+        "ip -6 rule add table 201 suppress_prefixlength 64 pref 100",
+        "ip -6 rule add table 200 pref 101",
+        "ip rule add table 201 suppress_prefixlength 24 pref 100",
+    ],
+    [
+        ("IPv6 prohibit", ether(ip6("2001:db8:66::1") / udp())),
+        ("IPv6, longer and suppressed", ether(ip6("2001:db8:66:1::1") / udp())),
+        ("IPv6, suppressed", ether(ip6("2001:db8:77::1") / udp())),
+        ("IPv4 blackhole", ether(ip4("203.0.119.1") / udp())),
+        ("IPv4, longer and suppressed", ether(ip4("203.0.120.1") / udp())),
+        ("IPv4, not suppressed", ether(ip4("203.0.121.1") / udp())),
+    ],
+)
+Case(
     "ip/throw",
     "throw goes on with the next rule.",
     RULES

@@ -126,11 +126,11 @@ impl Router {
                     let Some(found) = table.and_then(|table| self.look_up_in(family, table, flow)) else {
                         continue;
                     };
-                    if rule.suppressed_length().is_some_and(|longest| found.prefix.len <= longest) {
-                        continue;
-                    }
                     let Some(info) = self.routes.infos.get(found.id) else { continue };
+                    let suppressed =
+                        rule.suppressed_length().is_some_and(|longest| found.prefix.len <= longest);
                     match type_error(info.kind) {
+                        None if suppressed => {}
                         Some(EAGAIN) => {}
                         Some(errno) if family == Family::V4 => return Err(errno),
                         _ => return Ok(found),

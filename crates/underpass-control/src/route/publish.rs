@@ -18,6 +18,7 @@ use underpass_engine::tables::{ActionId, Discard, Fib4Id, Fib6Id, LinkId, Lookup
 use super::change::Place;
 use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
 use super::info::{Info, InfoId, Origin};
+use super::lookup::type_error;
 use super::rule::{self, Rule};
 use super::table::{Family, Ids, Prefix, bits};
 use crate::Router;
@@ -412,10 +413,13 @@ impl Router {
         for &table in &fib.tables {
             let Some(routes) = self.routes.tables.get(&(fib.family, table)) else { continue };
             let Some((found, ids)) = routes.longest(prefix) else { continue };
-            if fib.suppress.is_some_and(|suppress| found.len <= suppress) {
+            let info = |id: &InfoId| self.routes.infos.get(*id);
+            // Not of those that end a look-up with an error: Linux, `fib_rules_lookup`. A shorter one does not count then.
+            let errs = || ids.first().and_then(info).is_some_and(|info| type_error(info.kind).is_some());
+            if fib.suppress.is_some_and(|suppress| found.len <= suppress) && !errs() {
+                end = End::Throw;
                 continue;
             }
-            let info = |id: &InfoId| self.routes.infos.get(*id);
             // What of the kernel's is not understood may come before the others there. A packet that the kernel has sent
             // by a route of the router's own must not go back.
             let own = ids.iter().any(|id| info(id).is_some_and(|info| info.own()));
