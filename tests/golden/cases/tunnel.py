@@ -625,14 +625,13 @@ Case(
     remembers=True,
     links=False,
 )
-for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
+def with_ends(kind, ends):
+    """Tunnels over IPv6 with these local and remote addresses; 10.7.N.0/24 leads into the one of number N."""
     mode = "mode any " if kind == "ip6tnl" else ""
     address = f"address {MAC} " if kind.endswith("tap") else ""
-    lines = ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up", *BASE]
-    lines += ["ip -6 addr add 2001:db8:4::1/128 dev vrf100 nodad", "ip -6 addr add 2001:db8:41::1/128 dev p0 nodad"]
-    locals = ["2001:db8:2::1", "2001:db8:3::1", "2001:db8:4::1", "2001:db8:40::1", "2001:db8:41::1"]
-    for n, local in enumerate(locals, 1):
-        lines.append(f"ip link add tun{n} {address}type {kind} {mode}local {local} remote 2001:db8:2::2")
+    lines = []
+    for n, (local, remote) in enumerate(ends, 1):
+        lines.append(f"ip link add tun{n} {address}type {kind} {mode}local {local} remote {remote}")
         lines += [f"ip link set tun{n} addrgenmode none", f"ip link set tun{n} up"]
         if address:
             lines.append(f"ip addr add 10.6.{n}.1/24 dev tun{n}")
@@ -640,6 +639,14 @@ for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
             lines.append(f"ip route add 10.7.{n}.0/24 via 10.6.{n}.2")
         else:
             lines.append(f"ip route add 10.7.{n}.0/24 dev tun{n}")
+    return lines
+
+
+for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
+    lines = ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up", *BASE]
+    lines += ["ip -6 addr add 2001:db8:4::1/128 dev vrf100 nodad", "ip -6 addr add 2001:db8:41::1/128 dev p0 nodad"]
+    locals = ["2001:db8:2::1", "2001:db8:3::1", "2001:db8:4::1", "2001:db8:40::1", "2001:db8:41::1"]
+    lines += with_ends(kind, [(local, "2001:db8:2::2") for local in locals])
     # Addresses that come and go after the tunnels.
     lines += ["ip -6 addr add 2001:db8:40::1/128 dev p0 nodad", "ip -6 addr del 2001:db8:41::1/128 dev p0"]
     Case(
@@ -656,20 +663,9 @@ for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
 
 
 for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
-    mode = "mode any " if kind == "ip6tnl" else ""
-    address = f"address {MAC} " if kind.endswith("tap") else ""
-    lines = list(BASE)
     remotes = ["2001:db8:2::1", "2001:db8:1::1", "2001:db8:40::1", "2001:db8:41::1"]
-    lines.append("ip -6 addr add 2001:db8:41::1/128 dev p0 nodad")
-    for n, remote in enumerate(remotes, 1):
-        lines.append(f"ip link add tun{n} {address}type {kind} {mode}local 2001:db8:2::1 remote {remote}")
-        lines += [f"ip link set tun{n} addrgenmode none", f"ip link set tun{n} up"]
-        if address:
-            lines.append(f"ip addr add 10.6.{n}.1/24 dev tun{n}")
-            lines.append(f"ip neigh add 10.6.{n}.2 lladdr {FAR_MAC} dev tun{n} nud permanent")
-            lines.append(f"ip route add 10.7.{n}.0/24 via 10.6.{n}.2")
-        else:
-            lines.append(f"ip route add 10.7.{n}.0/24 dev tun{n}")
+    lines = BASE + ["ip -6 addr add 2001:db8:41::1/128 dev p0 nodad"]
+    lines += with_ends(kind, [("2001:db8:2::1", remote) for remote in remotes])
     # Addresses that come and go after the tunnels.
     lines += ["ip -6 addr add 2001:db8:40::1/128 dev p0 nodad", "ip -6 addr del 2001:db8:41::1/128 dev p0", "ip -6 route add 2001:db8:41::/48 via 2001:db8:2::2"]
     Case(
