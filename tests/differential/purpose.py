@@ -133,11 +133,28 @@ def unreachable_quote(case, facts, difference, here):
 def no_way(case, facts, difference, here):
     frame = only(difference)
     told = frame and error(frame)
-    prohibits = any(re.search(r" prohibit\b", line) for line in facts.lines)
-    codes = ((3, 0), (1, 0), (3, 1), (1, 3)) + (((3, 13), (1, 1)) if prohibits else ())
+    codes = ((3, 0), (1, 0), (3, 1), (1, 3)) + (((3, 13), (1, 1)) if prohibits_far_end(facts) else ())
     if not told or told[1:3] not in codes or not facts.tunnels:
         return False
     return facts.leads(told[3][0][1]["dst"], r" dev tun\d")
+
+
+def prohibits_far_end(facts):
+    """Whether a rule prohibits, or a route to the other end of a tunnel, which may be anywhere where none is said."""
+    made = [line for line in facts.lines if re.search(r"link (add|change) tun\d ", line)]
+    remotes = [match[1] for line in made if (match := re.search(r" remote (\S+)", line))]
+    for line in facts.lines:
+        if re.search(r"\brule add .* prohibit\b", line):
+            return True
+        to = re.search(r"\broute (?:add|append|replace) prohibit (\S+)", line)
+        if to and (len(remotes) < len(made) or any(within(remote, to[1]) for remote in remotes)):
+            return True
+    return False
+
+
+def within(address, prefix):
+    """Whether an address is in what a route line calls its destination."""
+    return prefix == "default" or ipaddress.ip_address(address) in ipaddress.ip_network(prefix, strict=False)
 
 
 @purpose("The sender hears that there is no way to the far end")
