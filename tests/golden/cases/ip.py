@@ -299,7 +299,7 @@ def fragments(packet, mtu):
     while offset < len(body):
         part = body[offset : offset + step]
         more = offset + len(part) < len(body) or bool(packet.flags & 1)
-        header = IP(bytes(whole[:20] + (later if offset else options))[:size])
+        header = IP(bytes(whole[:20] + (later if offset and not packet.frag else options))[:size])
         header.len, header.frag, header.flags = size + len(part), packet.frag + offset // 8, int(more)
         header.ttl -= 1
         del header.chksum
@@ -321,6 +321,10 @@ packets = [
     (
         "an option that is not copied",
         ip4(options=[IPOption(b"\x1e\x04\x05\x06"), IPOption(b"\x94\x04\0\0")]) / udp(1000),
+    ),
+    (
+        "an option that is not copied, of a middle fragment",
+        ip4(flags="MF", frag=170, proto=17, options=[IPOption(b"\x1e\x04\x05\x06")]) / payload(1000),
     ),
 ]
 Case(

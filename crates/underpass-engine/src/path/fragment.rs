@@ -56,7 +56,8 @@ pub(crate) fn fragment(
                 return Err(reason);
             }
         }
-        if index == 0 {
+        // A later fragment has only those that its first sender let it have.
+        if index == 0 && view.header.fragment_offset() == 0 {
             blank_uncopied(options);
         }
     }
