@@ -319,6 +319,13 @@ impl Counters {
         }
     }
 
+    /// Takes back an error that was counted for a packet in the same burst.
+    pub(crate) fn take_back_error(&self, id: CounterId) {
+        if let Some(Cell([_, _, errors])) = self.objects.cell(id.0) {
+            errors.store(errors.load(Relaxed).saturating_sub(1), Relaxed);
+        }
+    }
+
     /// Asks for the memory of the counter of a label, which is about to be added to.
     #[inline(always)]
     pub(crate) fn prefetch_label(&self, label: u32) {

@@ -250,6 +250,24 @@ FILTERS = {
 }
 for name, lines in FILTERS.items():
     filters(f"classify/{name}", f"What filters of {name.split('-')[0]} choose.", lines, MANY)
+filters(
+    "classify/u32-links",
+    "A link that ends here, too, is asked once, whoever takes the packet behind it.",
+    [
+        "protocol ip prio 1 handle 2: u32 divisor 1",
+        "protocol ip prio 1 u32 ht 2: match u16 53 0xffff at 2 action drop",
+        "protocol ip prio 1 u32 ht 2: match u16 54 0xffff at 2 action continue",
+        "protocol ip prio 1 u32 match ip protocol 17 0xff offset at 0 mask 0x0f00 shift 6 plus 0 eat link 2: action pass",
+        "protocol ip prio 1 u32 match ip protocol 6 0xff link 2: action pass",
+    ],
+    MANY[:7],
+)
+for name, doc, lines in [
+    ("alone", "Tables of u32 without a filter: the hook counts nothing.", []),
+    ("behind-another", "Tables of u32 without a filter, behind another priority: the hook counts.", ["protocol ipv6 prio 2 matchall action pass"]),
+    ("emptied", "The last filter of u32 takes the tables with it.", ["protocol ip prio 1 u32 match u32 0 0 action pass", "tc filter del dev p0 ingress protocol ip prio 1 handle 800::800 u32"]),
+]:
+    filters(f"classify/u32-tables-{name}", doc, ["protocol ip prio 1 handle 2: u32 divisor 2", *lines], MANY[:3], shows=(INGRESS, "tc -s qdisc show dev p0"))
 Case(
     "qos/ingress/mirror-ifb",
     "A copy that goes into an ifb is dropped there, which counts it.",

@@ -86,8 +86,14 @@ impl Router {
             self.filters.gathered_since = None;
         }
         let Some(place) = self.filters.places.get(&block) else { return };
-        // Without a filter in chain 0 nobody gets to the others, and the qdisc counts nothing.
-        let empty = place.chains.iter().all(|chain| chain.index != 0 || chain.priorities.is_empty());
+        // Without a filter in chain 0 nobody gets to the others, and the qdisc counts nothing. Nor does it where there
+        // are only tables of `u32` that have never had a filter (`tcf_block_bypass_sw`).
+        let empty = place.chains.iter().all(|chain| chain.index != 0 || chain.priorities.is_empty())
+            || !place
+                .chains
+                .iter()
+                .flat_map(|chain| &chain.priorities)
+                .any(|priority| !matches!(priority.classifier, Classifier::U32(root) if !root.used));
         for at in self.filters.met_at(block) {
             match (self.filters.hook_of(at), empty) {
                 (None, true) => {}

@@ -19,6 +19,8 @@ pub(super) struct Root {
     pub table: u32,
     /// Handle of the qdisc, whose tables it is among.
     pub qdisc: u32,
+    /// Whether there has been a filter: Linux's `tcf_proto.usesw`, which tables alone do not set.
+    pub used: bool,
 }
 
 /// A filter of a table.
@@ -129,7 +131,7 @@ impl Router {
             Table { handle, priority: name.number, divisor: 1, root: true, links: 0, nodes: BTreeMap::new() };
         tables.tables.insert(0, table);
         tables.roots += 1;
-        Ok(Root { table: handle, qdisc })
+        Ok(Root { table: handle, qdisc, used: false })
     }
 
     /// Takes a root table out; with the last one all tables of the qdisc go.
@@ -255,6 +257,9 @@ impl Router {
         };
         if let Some(table) = self.filters.tables.get_mut(&key).and_then(|tables| tables.get_mut(table)) {
             table.nodes.insert(handle, node);
+        }
+        if let Some(Classifier::U32(root)) = self.classifier_mut(change.place) {
+            root.used = true;
         }
         Ok(handle)
     }

@@ -135,10 +135,8 @@ pub(crate) fn walk<'h>(
                     }
                     continue;
                 };
-                // A mere link takes no packet itself; the table may not lead back.
-                if !node.terminal {
-                    miss(node, counters);
-                }
+                // A mere link takes no packet itself, and the table may not lead back to one that would.
+                miss(node, counters);
                 if walk.links.try_push(((table, bucket, place), walk.offset)).is_err() {
                     break;
                 }
@@ -204,11 +202,17 @@ impl Node {
 /// What a node that matches is in for, if it is not only a link.
 fn end_at<'h>(node: &'h Node, subject: &Subject<'_>, counters: &Counters) -> Option<&'h Outcome> {
     if !node.terminal || !subject.came_by(node.ingress) {
-        miss(node, counters);
+        if node.link.is_none() {
+            miss(node, counters);
+        }
         return None;
     }
     if let Some(counter) = node.outcome.counter {
         counters.add_packet(counter, subject.wire.bytes());
+        if node.link.is_some() {
+            // It has counted as missed since the link was followed.
+            counters.take_back_error(counter);
+        }
     }
     Some(&node.outcome)
 }
@@ -415,5 +419,25 @@ mod tests {
         assert_eq!(counters.read(CounterId(1)), Count { packets: 1, bytes: 0, errors: 1 });
         assert_eq!(counters.read(CounterId(2)), Count { packets: 2, bytes: 0, errors: 0 });
         assert_eq!(counters.read(CounterId(3)), Count::default());
+    }
+
+    /// A link is asked once, whether its table takes the packet, it takes it itself, or nobody does.
+    #[test]
+    fn links_count() {
+        let counted = |inside: u32| {
+            let (mut pool, counters) = (Pool::new(1), Counters::default());
+            counters.reserve(CounterId(0));
+            let packet = packet(&mut pool, &datagram(0));
+            let subject = Subject::of(&packet, &PLACE).unwrap();
+            let mut link = U32Node { link: Some(1), ..ends(&[], 9) };
+            link.outcome.counter = Some(CounterId(0));
+            let tables = [vec![link], vec![ends(&[key(inside, 0xff, 16)], 5)]]
+                .map(|nodes| Table::from(U32Table { buckets: vec![nodes] }));
+            let mut at = Walk::of(0);
+            let class = walk(&tables, &mut at, &subject, &counters).map(|outcome| outcome.class);
+            (class, counters.read(CounterId(0)))
+        };
+        assert_eq!(counted(2), (Some(5), Count { packets: 0, bytes: 0, errors: 1 }));
+        assert_eq!(counted(3), (Some(9), Count { packets: 1, bytes: 28, errors: 0 }));
     }
 }
