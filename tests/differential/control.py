@@ -90,13 +90,17 @@ def flower(w, protocol):
     return "flower " + " ".join(word for word in words if word)
 
 
-def u32(w, protocol):
+def u32_matches(protocol):
     pool = ["match u32 0 0", "match u8 0x45 0xff at 0", "match u16 0x0800 0xffff at -2"]
     if protocol in ("ip", "all"):
         pool += ["match ip protocol 17 0xff", "match ip dst 10.10.0.0/16", "match ip src 198.51.100.7/32", "match ip dport 2222 0xffff", "match ip tos 0x10 0xff", "match ip ttl 1 0xff" if False else "match u8 1 0xff at 8", "match u16 2222 0xffff at nexthdr+2", "match mark 1 0xff"]
     if protocol in ("ipv6", "all"):
         pool += ["match ip6 dst 2001:db8:a::/48", "match ip6 src 2001:db8:5::5/128", "match ip6 protocol 17 0xff", "match u8 64 0xff at 7"]
-    text = "u32 " + " ".join(w.some(pool, 2))
+    return pool
+
+
+def u32(w, protocol):
+    text = "u32 " + " ".join(w.some(u32_matches(protocol), 2))
     return text + w.maybe(0.4, " flowid 1:" + w.choice(["1", "20"]))
 
 
@@ -116,6 +120,45 @@ def filter_line(w, device, parent, number):
     handle = f"handle {w.choice([1, 2, 0x12])}" if kind == "fw" else w.maybe(0.15, f"handle {w.choice([1, 5, '0x7'])}") if kind != "u32" else ""
     do = actions(w) if w.chance(0.93) else w.choice(["action goto chain 1", "classid 1:20", ""])
     return f"tc filter add dev {device} {parent} protocol {protocol} pref {number} {handle} {chain} {match} {do}"
+
+
+def hash_tables(w):
+    """Hash tables of u32: a root that leads into one by a hash key, filters in its buckets, a table behind a table."""
+    for device in w.some(w.devices, 2):
+        parent = w.choice(["ingress", "ingress", "egress"])
+        protocol = w.choice(["ip", "ip", "ipv6"])
+        head = f"tc filter add dev {device} {parent} protocol {protocol} pref {70 + w.randrange(2)}"
+        size, other = w.choice([1, 2, 4, 16, 256]), w.choice([1, 8])
+        w.tc.append(f"tc qdisc add dev {device} clsact")
+        w.tc.append(f"{head} handle 2: u32 divisor {size}")
+        if w.chance(0.3):
+            w.tc.append(f"{head} handle 3: u32 divisor {w.choice([other, 3])}")
+        for number in range(w.randint(2, 6)):
+            bucket = f"ht {w.choice([2, 2, 2, 3, 9])}:{w.choice([w.randrange(size), w.randrange(size), 256]):x}:{w.maybe(0.2, f'{number + 1:x}')}"
+            if w.chance(0.2):
+                bucket += w.choice([" sample ip protocol 17 0xff", " sample u8 0x11 0xff at 9", " sample u32 0x00000007 0x000000ff at 16"])
+            match = " ".join(w.some(U32_INSIDE if w.chance(0.4) else u32_matches(protocol), 2))
+            w.tc.append(f"{head} u32 {bucket} {match} {actions(w)}")
+        for _ in range(w.randint(1, 2)):
+            key, match = w.choice(
+                [
+                    ("hashkey mask 0x000000ff at 16", "match ip dst 10.0.0.0/8"),
+                    ("hashkey mask 0x00ff0000 at 8", "match u32 0 0"),
+                    ("hashkey mask 0x0000ff00 at 16 offset at 0 mask 0x0f00 shift 6", "match u8 0x45 0xff at 0"),
+                    ("offset at 0 mask 0x0f00 shift 6 plus 0 eat", "match ip protocol 17 0xff"),
+                    ("offset plus 40 eat", "match u8 0x60 0xf0 at 0"),
+                    ("hashkey mask 0xffff0000 at 20 offset plus 20", "match u32 0 0"),
+                ]
+            )
+            match = match if protocol == "ip" else match.replace("ip dst 10.0.0.0/8", "ip6 dst 2001:db8::/32").replace("u8 0x45 0xff at 0", "u32 0 0").replace("ip protocol", "ip6 protocol")
+            from_root = w.choice(["", "", "ht 800: ", "ht 3: "])
+            w.tc.append(f"{head} u32 {from_root}{match} link {w.choice([2, 2, 3, 9])}: {key}" + w.maybe(0.15, " action pipe"))
+        if w.chance(0.3):
+            w.tc.append(w.choice([f"{head.replace(' add ', ' del ')} handle 2: u32", f"{head.replace(' add ', ' del ')} handle 800::800 u32", head.replace(" add ", " del ")]))
+
+
+# What a filter behind an offset may look at: ports.
+U32_INSIDE = ["match tcp dst 2222 0xffff", "match udp src 1111 0xffff", "match u16 2222 0xffff at nexthdr+2", "match u16 443 0xffff at 2", "match u32 0x00000000 0x80000000 at 0"]
 
 
 def tc_hooks(w):

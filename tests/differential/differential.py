@@ -61,8 +61,12 @@ def generate(seed):
         feature(w)
     if seed >= features.METADATA_FROM and w.chance(0.7):
         features.metadata(w)
+    if seed >= features.PROGRAMS_FROM and w.chance(0.2):
+        features.programs(w)
     if w.chance(0.4):
         control.tc_hooks(w)
+    if seed >= features.PROGRAMS_FROM and w.chance(0.25):
+        control.hash_tables(w)
     if w.keyed:
         control.tunnel_keys(w)
     if w.chance(0.25):

@@ -401,6 +401,25 @@ def one_tunnel(w, name):
 
 # Cases of lower numbers are as they were before there was any of it.
 METADATA_FROM = 1_000_000
+PROGRAMS_FROM = 2_000_000
+
+
+def programs(w):
+    """End.BPF with the programs of tests/golden/bpf, below which the lines run."""
+    for sid in w.some(["fc00:e::b", "fc00:e::c"], 2):
+        name = w.choice(["plain", "tag", "count", "steer", "steer"])
+        section = "seg6" if w.chance(0.95) else "missing"
+        w.add(f"ip -6 route add {sid}/128 encap seg6local action End.BPF endpoint obj bpf/{name}.o section {section} {w.maybe(0.5, 'count')} dev {w.choice(PORTS)}")
+        w.sids.append(sid)
+
+        def make(sid=sid, name=name):
+            kind, data = 0x86DD, bytearray(through(w, sid))
+            if data[6] == 43 and len(data) > 48:
+                # steer does what the tag of the SRH says.
+                data[46:48] = (w.randrange(56) if name == "steer" else w.choice([0, 1, 0xFFFF])).to_bytes(2, "big")
+            return None, kind, bytes(data)
+
+        w.target(8, make)
 
 
 def metadata(w):

@@ -40,7 +40,8 @@ def run_one(words, text):
                 said["ok"] = False
                 said["err"] += f"{name}: errno {error.errno}\n"
         return said
-    done = subprocess.run(words, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, errors="replace")
+    # Programs of End.BPF have names below that directory.
+    done = subprocess.run(words, input=text, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, errors="replace", cwd=HERE.parent / "golden")
     return {"ok": done.returncode == 0, "out": done.stdout, "err": done.stderr}
 
 

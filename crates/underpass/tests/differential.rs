@@ -100,7 +100,11 @@ fn run_one(router: &Offline, words: &[String], text: &str) -> Said {
         }
         return said;
     }
-    let output = router.run_with(words, text).unwrap();
+    // Programs of End.BPF have names below that directory.
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
+    let words: Vec<&str> =
+        ["env", "-C", golden].into_iter().chain(words.iter().map(String::as_str)).collect();
+    let output = router.run_with(&words, text).unwrap();
     Said {
         ok: output.status.success(),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
