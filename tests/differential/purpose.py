@@ -268,14 +268,27 @@ def into_vrf(case, facts, difference, here):
     )
 
 
+def visited(case, difference):
+    """What the packets were to: their destinations, and the segments that are left in their SRHs."""
+    found = []
+    for layers in tried(case, difference):
+        for name, values in layers:
+            if name == "ip6":
+                found.append(values["dst"])
+            elif name == "routing" and values["type"] == 4:
+                segments = bytes.fromhex(values["data"])[4:]
+                left = [segments[16 * n : 16 * n + 16] for n in range(values["left"])]
+                found += [str(ipaddress.ip_address(segment)) for segment in left if len(segment) == 16]
+    return found
+
+
 @purpose("The sender hears of errors")
 def headend(case, facts, difference, here):
     frame = only(difference)
     told = frame and error(frame)
     if not told or told[1:3] not in ((11, 0), (3, 0), (3, 4), (2, 0), (1, 0), (3, 13), (1, 1), (3, 1), (1, 3)):
         return False
-    came = [values["dst"] for layers in tried(case, difference) for name, values in layers if name == "ip6"]
-    if told[0] == 6 and any("End.B6.Encaps" in facts.sids.get(destination, "") for destination in came):
+    if told[0] == 6 and any("End.B6.Encaps" in facts.sids.get(to, "") for to in visited(case, difference)):
         return True
     return facts.leads(told[3][0][1]["dst"], r"encap (seg6|rpl) |tundst|nhid")
 
@@ -284,7 +297,7 @@ def headend(case, facts, difference, here):
 def own_header(case, facts, difference, here):
     # Into the packet that it quotes, Linux has inserted its own routing header.
     def from_here(ours):
-        came = [values["dst"] for layers in tried(case, difference) for name, values in layers if name == "ip6"]
+        came = visited(case, difference)
         return facts.leads(ours["dst"], r"encap rpl |mode inline|nhid") or any("End.B6 " in facts.sids.get(to, "") for to in came)
 
     return quotes_more(difference, "routing", {"dst"}, from_here)
@@ -469,14 +482,24 @@ def pad1(case, facts, difference, here):
     # An SRH whose TLVs fill it only so.
     if difference.more.get("there") or not difference.more.get("here"):
         return False
-    for layers in inputs(difference):
-        routing = dict(layers).get("routing")
-        if routing and routing["type"] == 4:
-            data = bytes.fromhex(routing["data"])
-            tlvs = data[4 + 16 * (data[0] + 1) :]
-            if fills(tlvs, 1) and not fills(tlvs, 2):
-                return True
-    return False
+    return any(has_pad1(layers) for layers in inputs(difference))
+
+
+def has_pad1(layers):
+    routing = dict(layers).get("routing")
+    if not routing or routing["type"] != 4:
+        return False
+    data = bytes.fromhex(routing["data"])
+    tlvs = data[4 + 16 * (data[0] + 1) :]
+    return fills(tlvs, 1) and not fills(tlvs, 2)
+
+
+@purpose("A Pad1 TLV is one byte")
+def pad1_counts(case, facts, difference, here):
+    # SIDs behind one that Linux does not let it pass.
+    counts = sid_counts(difference)
+    came = counts and sum(has_pad1(layers) for layers in tried(case, difference))
+    return bool(counts) and 0 <= counts[1][1] + counts[1][2] - counts[0][1] - counts[0][2] <= came
 
 
 @purpose("A malformed routing header is not taken for none")
