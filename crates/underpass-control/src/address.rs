@@ -182,6 +182,15 @@ impl Router {
         }
     }
 
+    /// The IPv6 addresses of a link.
+    pub(crate) fn own6(&self, link: u32) -> Box<[Ipv6Addr]> {
+        let own = self.addresses.v6(link).iter().filter_map(|address| match address.local {
+            IpAddr::V6(address) => Some(address),
+            IpAddr::V4(_) => None,
+        });
+        own.collect()
+    }
+
     fn same_vrf(&self, a: u32, b: u32) -> bool {
         let vrf = |index| self.links.vrf_of(index).map(|vrf| vrf.index);
         vrf(a) == vrf(b)

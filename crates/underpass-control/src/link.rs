@@ -401,6 +401,7 @@ impl crate::Router {
             in_vrf: link.vrf_table().or(self.vrf_table_over(link)).is_some(),
             bare4: self.addresses.v4(link.index).is_empty(),
             source6: self.source6(link.index),
+            own6: self.own6(link.index),
             host,
             shared,
             kernel: self.kernel_port(link.index),

@@ -213,3 +213,15 @@ Case(
         ("IPv4, UDP", "p1", back / ip4("192.0.2.1") / udp()),
     ],
 )
+Case(
+    "leak/own-address-by-rule",
+    "From outside a VRF to an address of it, by a rule: who answers an echo request, and who tells of an error.",
+    VRF + ["ip -6 rule add pref 1001 lookup 100", "ip rule add pref 1001 lookup 100"],
+    [
+        ("IPv6, UDP", ether(ip6("2001:db8:2::1") / udp())),
+        ("IPv6, unknown protocol", ether(ip6("2001:db8:2::1", nh=200) / b"data")),
+        ("IPv6, echo request", ether(ip6("2001:db8:2::1") / ICMPv6EchoRequest(id=7, seq=1, data=b"x"))),
+        ("IPv6 to an address outside, UDP", ether(ip6("2001:db8:1::1") / udp())),
+        ("IPv4, UDP", ether(ip4("198.51.100.1") / udp())),
+    ],
+)

@@ -420,17 +420,15 @@ fn is_own(view: &View<'_>, meta: &PacketMeta, address: IpAddr) -> bool {
 /// The look-up of links that are in no VRF, which the control thread makes first.
 pub(super) const OUTSIDE: LookupId = LookupId(0);
 
-/// Whether an IPv6 address is of no VRF, and the link that a packet came in by of one, or the other way round: rules or a SID
-/// have led the packet there, and an error does not come from that address. Linux: `ipv6_chk_addr`.
+/// Whether an IPv6 address is of another VRF than the link that a packet came in by, or one of the two of none: rules or a
+/// SID have led the packet there, and an error does not come from that address. Linux: `ipv6_chk_addr`.
 #[cold]
 pub(super) fn is_elsewhere(view: &View<'_>, meta: &PacketMeta, address: IpAddr) -> bool {
-    let concerned = address.is_ipv6() && !meta.is(BEHIND_LABEL);
-    let Some(ingress) = view.link(meta.ingress).filter(|_| concerned) else { return false };
-    let outside = view.own_lookup(OUTSIDE);
-    if view.own_lookup(ingress.lookup) == outside {
-        return view.own_lookup(meta.extra.instance) != outside && !is_own(view, meta, address);
-    }
-    matches!(rules::action_at(view, meta.packet.bytes(), outside, address), Some(Action::Local))
+    let IpAddr::V6(address) = address else { return false };
+    let Some(ingress) = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL)) else { return false };
+    let instance = view.own_lookup(ingress.lookup);
+    let mut having = view.links().filter(|link| link.own6.contains(&address)).peekable();
+    having.peek().is_some() && having.all(|link| view.own_lookup(link.lookup) != instance)
 }
 
 /// Whether a packet had gone into a tunnel when it was dropped for `reason`.

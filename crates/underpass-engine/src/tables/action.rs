@@ -577,6 +577,8 @@ pub struct Link {
     pub in_vrf: bool,
     /// The source of ICMPv6 errors that are sent by this link: its global address, or its link-local.
     pub source6: Option<Ipv6Addr>,
+    /// Its IPv6 addresses.
+    pub own6: Box<[Ipv6Addr]>,
     /// The port by which the host takes what is for itself, where a kernel is beside the router.
     pub host: Option<PortId>,
     /// Whether the host's kernel sees what comes in by it too.

@@ -527,6 +527,7 @@ mod tests {
             in_vrf: false,
             bare4: false,
             source6: None,
+            own6: Box::default(),
             host: None,
             shared: false,
             kernel: None,

@@ -56,6 +56,7 @@ impl Lab {
                 vrf: false,
                 in_vrf: false,
                 source6: Some(v6(&format!("fd00:{i}::1"))),
+                own6: [v6(&format!("fd00:{i}::1"))].into(),
                 host,
                 shared,
                 kernel: None,

@@ -50,6 +50,7 @@ fn link(i: u16, lookup: LookupId) -> Link {
         vrf: false,
         in_vrf: false,
         source6: Some(v6(&format!("fd00:{i}::1"))),
+        own6: [v6(&format!("fd00:{i}::1"))].into(),
         host: None,
         shared: false,
         kernel: None,

@@ -151,6 +151,7 @@ fn link(i: usize, lab: &Lab) -> Link {
         vrf: false,
         in_vrf: false,
         source6: Some(lab::v6(&format!("fd00:{i}::1"))),
+        own6: [lab::v6(&format!("fd00:{i}::1"))].into(),
         host: None,
         shared: false,
         kernel: None,
