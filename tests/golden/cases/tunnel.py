@@ -625,6 +625,47 @@ Case(
     remembers=True,
     links=False,
 )
+def beside(kind, first, second):
+    """Two tunnels between the same ends, which these options tell apart."""
+    lines = tunnel(kind, first)
+    ends = ENDS6 if kind.startswith("ip6") else ENDS4
+    lines += [f"ip link add tun2 type {kind} {ends} {second}", "ip link set tun2 addrgenmode none", "ip link set tun2 up"]
+    return lines + ["ip route add 10.8.0.0/16 dev tun2", "ip -6 route add 2001:db8:8::/48 dev tun2"]
+
+
+keyed = Raw(b"\x20\0\x08\0\0\0\0\5") / ip4(IN4) / udp()
+plain = Raw(b"\0\0\x08\0") / ip4("10.8.0.8") / udp()
+for kind, error in [("gre", lambda gre: heard4(outer4(47, gre), 3, 1)), ("ip6gre", lambda gre: heard6(outer6(47, gre, 4), 1, 0))]:
+    Case(
+        f"tunnel/{kind}/errors-of-a-key",
+        f"{kind}: of two tunnels between the same ends an error of the underlay is that of the one with the key",
+        beside(kind, "key 5", ""),
+        [
+            ("of the one with a key", *error(keyed)),
+            ("into the one without", "p0", ether(ip4("10.8.0.8") / udp())),
+            ("into the one with a key", "p0", ether(ip4(IN4) / udp())),
+            ("of the one without", *error(plain)),
+            ("into the one with a key again", "p0", ether(ip4(IN4) / udp())),
+            ("into the one without again", "p0", ether(ip4("10.8.0.8") / udp())),
+            ("of another key", *error(Raw(b"\x20\0\x08\0\0\0\0\6") / ip4(IN4) / udp())),
+            ("into the one with a key at last", "p0", ether(ip4(IN4) / udp())),
+        ],
+        remembers=True,
+        links=False,
+    )
+for kind, first, second in [("ipip", "", "dev p0"), ("sit", "encap gue encap-sport 7777 encap-dport 5555", "dev p0"), ("gre", "", "dev p0")]:
+    small = ip6(IN6) / udp() if kind == "sit" else ip4(IN4) / udp()
+    outer = bytes(outer4({"ipip": 4, "sit": 41, "gre": 47}[kind], Raw(b"\0\0\x08\0" if kind == "gre" else b"") / small))[:60]
+    Case(
+        f"tunnel/{kind}/errors-bound",
+        f"{kind}: an error of the underlay is not that of a tunnel that is bound to another link, if there is one that is not",
+        beside(kind, first, second),
+        [("host unreachable", *heard4(outer, 3, 1)), ("the next", "p0", ether(small)), ("the last", "p0", ether(small))],
+        remembers=True,
+        links=False,
+    )
+
+
 def with_ends(kind, ends):
     """Tunnels over IPv6 with these local and remote addresses; 10.7.N.0/24 leads into the one of number N."""
     mode = "mode any " if kind == "ip6tnl" else ""

@@ -414,13 +414,12 @@ impl TunnelTable {
         })
     }
 
-    /// A tunnel that is up and sends from `local` to `remote` by this IP protocol, over UDP to this port, with GRE frames or
-    /// not: one to this address, or else one to any.
+    /// A tunnel that is up and sends from `local` to `remote` over UDP, to this port: one to this address, or else one to
+    /// any.
     pub(crate) fn find_end<'g>(
         &'g self,
         (local, remote): (IpAddr, IpAddr),
-        protocol: u8,
-        (port, frames): (u16, bool),
+        port: u16,
         guard: &'g Guard<'_>,
     ) -> Option<&'g StoredTunnel> {
         let any = match remote {
@@ -433,14 +432,7 @@ impl TunnelTable {
                 next = self.end_nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
                 let Some(tunnel) = self.tunnels.get(id, guard) else { continue };
                 let config = &tunnel.config;
-                // Linux asks each kind for a tunnel between these addresses, whether that sends over UDP or not.
-                let sends = match config.udp {
-                    Some(udp) if protocol == protocol::UDP => port == udp.destination_port,
-                    _ if config.kind.has_gre() => {
-                        protocol == protocol::GRE && config.kind.carries_frames() == frames
-                    }
-                    _ => matches!(protocol, protocol::IPV4 | protocol::IPV6 | protocol::MPLS),
-                };
+                let sends = config.udp.is_some_and(|udp| port == udp.destination_port);
                 let ends =
                     config.remote == remote && (config.local.is_unspecified() || config.local == local);
                 if tunnel.up && sends && ends {

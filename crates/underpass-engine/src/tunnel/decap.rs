@@ -365,7 +365,8 @@ impl<const COUNT: bool> Path<COUNT> {
         meta: &mut PacketMeta,
         trace: &mut T,
     ) -> Verdict {
-        if let Some(relay) = crate::tunnel::path_mtu::learn(view, meta.packet.bytes(), meta.ingress) {
+        let ingress = ingress_of(view, meta);
+        if let Some(relay) = crate::tunnel::path_mtu::learn(view, meta.packet.bytes(), ingress) {
             self.relay(view, meta.packet.bytes(), relay, trace);
         }
         let mut outer = match Outer::read(meta.packet.bytes()) {
@@ -377,7 +378,6 @@ impl<const COUNT: bool> Path<COUNT> {
                 return if ours { Verdict::Reassemble } else { Verdict::Deliver };
             }
         };
-        let ingress = ingress_of(view, meta);
         let first = outer.at;
         if let IpAddr::V4(source) = outer.source
             && is_local4(view, ingress, source)

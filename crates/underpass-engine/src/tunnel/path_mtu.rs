@@ -9,7 +9,7 @@ use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
 
 use crate::path::icmp::ICMP_LEN;
 use crate::path::rules;
-use crate::tables::{Action, InnerProtocol, LinkId, PathMtu, StoredTunnel, TunnelKind};
+use crate::tables::{Action, Ingress, InnerProtocol, LinkId, PathMtu, StoredTunnel, TunnelKind, TunnelMatch};
 use crate::tunnel::relay::Relay;
 use crate::tunnel::too_long::LEAST_MTU6;
 use crate::tunnel::{limit, relay};
@@ -73,10 +73,10 @@ struct Quoted<'a> {
 
 /// Takes note of what an ICMP error to the router tells, if it is about a packet of a tunnel's. What the sender of the
 /// packet inside is to be told of it.
-pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: LinkId) -> Option<Relay<'a>> {
+pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<Relay<'a>> {
     let (quoted, told) = match packet {
-        [0x40..=0x4f, _, _, _, _, _, _, _, _, protocol::ICMP, ..] => learn4(view, packet),
-        [0x60..=0x6f, _, _, _, _, _, protocol::ICMPV6, ..] => learn6(view, packet),
+        [0x40..=0x4f, _, _, _, _, _, _, _, _, protocol::ICMP, ..] => learn4(view, packet, ingress),
+        [0x60..=0x6f, _, _, _, _, _, protocol::ICMPV6, ..] => learn6(view, packet, ingress),
         _ => None,
     }?;
     let tunnel = quoted.tunnel;
@@ -86,7 +86,7 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: LinkId) -> Opti
         && (quoted.remote.is_ipv4() || mtu >= LEAST_MTU6)
         && (quoted.remote.is_ipv6()
             || quoted.protocol != protocol::GRE
-            || comes_back(view, packet, &quoted, ingress))
+            || comes_back(view, packet, &quoted, ingress.link))
     {
         exceptions.learn(bits(quoted.remote), tunnel.config.via.lookup, mtu, view.now);
     }
@@ -157,7 +157,7 @@ fn relayed6<'a>(quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
 /// What the sender of an IPv6 packet in a tunnel over IPv4 is told, if enough of it is quoted: RFC 4213 section 3.4.
 fn relayed4<'a>(packet: &[u8], quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
     let Quoted { tunnel, protocol, mut at, end, .. } = *quoted;
-    if tunnel.kind.is_over_ipv6() || tunnel.config.udp.is_some() {
+    if tunnel.kind.is_over_ipv6() {
         return None;
     }
     match protocol {
@@ -177,7 +177,7 @@ fn relayed4<'a>(packet: &[u8], quoted: &Quoted<'a>, told: Told) -> Option<Relay<
     Some(Relay { tunnel, error, argument: 0, quoted: at..end })
 }
 
-fn learn4<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
+fn learn4<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<(Quoted<'a>, Told)> {
     let outer = ipv4::View::parse(packet).ok()?;
     let message = outer.payload;
     let told = Told::of4(message)?;
@@ -195,7 +195,7 @@ fn learn4<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
     let end = before + if said >= QUOTED { said.min(quoted.len()) } else { quoted.len() };
     let (protocol, at) = (header.protocol, header.header_len());
     let ends = (header.source().into(), header.destination().into());
-    let tunnel = find(view, ends, protocol, quoted.get(at..)?).or_else(|| {
+    let tunnel = find(view, ends, (protocol, quoted.get(at..)?), told, ingress).or_else(|| {
         // Linux: `gre_err` takes note of an MTU for every packet with GRE, whichever tunnel it is of.
         let any = protocol == protocol::GRE && matches!(told, Told::Mtu(_));
         view.tables.tunnels().find_remote(header.destination(), view.guard).filter(|_| any)
@@ -204,7 +204,7 @@ fn learn4<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
     Some((Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end, len }, told))
 }
 
-fn learn6<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
+fn learn6<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Option<(Quoted<'a>, Told)> {
     let outer = ipv6::View::parse(packet).ok()?;
     let message = outer.payload;
     let ipv6::Header { source, destination, .. } = *outer.header;
@@ -222,7 +222,7 @@ fn learn6<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
     };
     let ends = (header.source().into(), header.destination().into());
     let upper = upper.get(at - ipv6::Header::LEN..)?;
-    let tunnel = find(view, ends, protocol, upper)?;
+    let tunnel = find(view, ends, (protocol, upper), told, ingress)?;
     let len = ipv6::Header::LEN + usize::from(header.payload_length.get());
     Some((
         Quoted { tunnel, remote: ends.1, protocol, from: before, at: before + at, end: packet.len(), len },
@@ -230,18 +230,46 @@ fn learn6<'a>(view: &View<'a>, packet: &[u8]) -> Option<(Quoted<'a>, Told)> {
     ))
 }
 
-/// The tunnel that has sent what is quoted.
+/// The tunnel that has sent what is quoted: that which a packet between these ends would be for, by this link. Linux asks
+/// each kind for one, whether that sends over UDP or not.
 fn find<'a>(
     view: &View<'a>,
     (local, remote): (IpAddr, IpAddr),
-    protocol: u8,
-    upper: &[u8],
+    (protocol, upper): (u8, &[u8]),
+    told: Told,
+    ingress: Ingress,
 ) -> Option<&'a StoredTunnel> {
-    // The destination port, or the EtherType of what is in GRE.
-    let second =
-        upper.get(2..4).and_then(|port| port.first_chunk()).map_or(0, |port| u16::from_be_bytes(*port));
-    let frames = second == gre::TRANSPARENT_ETHERNET;
-    view.tables.tunnels().find_end((local, remote), protocol, (second, frames), view.guard)
+    let tunnels = view.tables.tunnels();
+    let look = |kind, key| {
+        let arrival = TunnelMatch { local: bits(local), remote: bits(remote), key };
+        tunnels.find(kind, arrival, ingress, view.guard).map(|(_, tunnel)| tunnel)
+    };
+    let over6 = remote.is_ipv6();
+    match protocol {
+        protocol::UDP => {
+            let port = upper.get(2..4)?.first_chunk()?;
+            tunnels.find_end((local, remote), u16::from_be_bytes(*port), view.guard)
+        }
+        protocol::GRE => {
+            let header = gre::View::parse(upper).ok()?;
+            let frames = header.protocol == gre::TRANSPARENT_ETHERNET;
+            match (over6, frames) {
+                (false, false) => look(TunnelKind::Gre, header.key),
+                (false, true) => look(TunnelKind::Gretap, header.key),
+                (true, false) => look(TunnelKind::Ip6gre, header.key),
+                (true, true) => {
+                    look(TunnelKind::Ip6gretap, header.key).or_else(|| look(TunnelKind::Ip6gre, header.key))
+                }
+            }
+        }
+        protocol::IPV4 | protocol::IPV6 | protocol::MPLS if over6 => look(TunnelKind::Ip6tnl, None),
+        protocol::IPV6 => look(TunnelKind::Sit, None),
+        // Of a tunnel to anywhere `ipip_err` takes note of an MTU alone.
+        protocol::IPV4 | protocol::MPLS => look(TunnelKind::Ipip, None)
+            .filter(|found| matches!(told, Told::Mtu(_)) || !found.config.remote.is_unspecified())
+            .or_else(|| look(TunnelKind::Sit, None)),
+        _ => None,
+    }
 }
 
 /// What was told of the way of an outer packet.
