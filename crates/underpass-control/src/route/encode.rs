@@ -68,9 +68,10 @@ impl Router {
         }
     }
 
-    /// Writes the ways of a route behind the rest of it; returns the flags for its header.
-    fn write_ways(&self, reply: &mut Reply<'_>, family: Family, hops: &[Hop]) -> u32 {
-        let ([] | [_]) = hops else {
+    /// Writes the ways of a route behind the rest of it; returns the flags for its header. `listed`: a single way is
+    /// written as one of many, too.
+    fn write_ways(&self, reply: &mut Reply<'_>, family: Family, hops: &[Hop], listed: bool) -> u32 {
+        if listed || hops.len() > 1 {
             let nest = reply.nest_unflagged(RTA_MULTIPATH);
             for hop in hops {
                 let start = reply.len();
@@ -85,7 +86,7 @@ impl Router {
             }
             reply.end(nest);
             return 0;
-        };
+        }
         hops.iter().for_each(|hop| self.write_hop(reply, family, hop, true));
         hops.first().map_or(0, hop_flags)
     }
@@ -131,11 +132,14 @@ impl Router {
                 reply.u32(RTA_PRIORITY, info.metric);
             }
         }
+        let mut listed = false;
         if let super::info::Ways::Object(id) = info.ways {
             reply.u32(RTA_NH_ID, id);
+            // Linux: `rt6_fill_node_nexthop`.
+            listed = family == Family::V6 && self.routes.objects.is_group(id);
         }
         let hops: Vec<Hop> = infos.iter().flat_map(|info| self.ways(info).into_owned()).collect();
-        fixed.flags |= self.write_ways(reply, family, &hops);
+        fixed.flags |= self.write_ways(reply, family, &hops, listed);
         if family == Family::V6 {
             self.write_tail6(reply, info, 0);
         }

@@ -80,6 +80,11 @@ impl Objects {
         members.filter(move |members| members.iter().any(|(member, _)| *member == id))
     }
 
+    /// Whether an object is a group.
+    pub fn is_group(&self, id: u32) -> bool {
+        self.get(id).is_some_and(|object| matches!(object.kind, Kind::Group(_)))
+    }
+
     /// Whether an object is a group that has this member.
     pub fn contains(&self, group: u32, id: u32) -> bool {
         let kind = self.get(group).map(|object| &object.kind);
