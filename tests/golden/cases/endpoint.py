@@ -193,6 +193,23 @@ Case(
         ]
     ),
 )
+THREE = BASE + [
+    "ip -6 route add fc00:a::1/128 encap seg6local action End count dev p0",
+    "ip -6 route add fc00:a::2/128 encap seg6local action End dev p0",
+    "ip -6 route add fc00:a::3/128 encap seg6local action End count dev p0",
+    "ip -6 route add fc00:a::4/128 encap seg6local action End.B6.Encaps srh segs fc00:a::2,fc00:a::4 count dev p0",
+]
+Case(
+    "endpoint/end-thrice",
+    "Three SIDs of this router one after the other, of which the second does not count: what the last refuses is an error of all.",
+    THREE,
+    [
+        ("through all three", ether(routed(ip6(SID), [SID, "fc00:a::2", "fc00:a::3", NEXT], 3, udp()))),
+        ("the third is the last", ether(routed(ip6(SID), [SID, "fc00:a::2", "fc00:a::3"], 2, udp()))),
+        ("the second is the last", ether(routed(ip6(SID), [SID, "fc00:a::2"], 1, udp()))),
+        ("back to itself, without segments left", ether(routed(ip6("fc00:a::4"), ["fc00:a::4", NEXT], 1, udp()))),
+    ],
+)
 
 # Decapsulating behaviours. What is in the way is passed over: options, an SRH at segments left 0.
 DX = [

@@ -17,7 +17,7 @@ use crate::trace::Trace;
 use crate::worker::burst::{BurstContext, Packets};
 use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::metadata::{
-    BEHIND_LABEL, Entered, GENERATED, LABELLED, LED_INTO_VRF, PacketMeta, SWITCHED,
+    BEHIND_LABEL, Counted, Entered, GENERATED, LABELLED, LED_INTO_VRF, PacketMeta, SWITCHED,
 };
 use crate::worker::multipath::next_hop_of;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, write_header};
@@ -261,6 +261,7 @@ pub(crate) fn switch_to(
             if bytes.first().is_some_and(|first| first >> 4 == 6) {
                 let checked = ipv6_check(bytes)?;
                 meta.packet.truncate(checked.len);
+                meta.extra.counted = Counted::default();
                 meta.behaved(None, 0, checked.unusual);
                 if hop && let Err(problem) = look_at_hop_by_hop(meta.packet.bytes()) {
                     return Ok(problem.refuse(meta));
@@ -269,6 +270,7 @@ pub(crate) fn switch_to(
             } else {
                 let checked = ipv4_check(bytes)?;
                 meta.packet.truncate(checked.len);
+                meta.extra.counted = Counted::default();
                 meta.behaved(None, 0, checked.unusual);
                 if hop && let Err(problem) = take_options(view, meta) {
                     return Ok(problem.refuse(meta));

@@ -258,7 +258,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let counter = counter.map(CounterId::of_label);
         let Verdict::Refuse(refusal) = verdict else {
             self.count(counter, len);
-            meta.extra.counted = counter.map(|counter| (counter, len as u32));
+            meta.extra.counted.set(counter.map(|counter| (counter, len as u32)));
             return verdict;
         };
         self.count_error(counter);

@@ -16,8 +16,8 @@ use crate::path::{options, rules};
 use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
 use crate::worker::metadata::{
-    BEHIND_LABEL, BEHIND_SID, BROADCAST, Entered, GENERATED, GROUP, HANDED_OVER, LABELLED, LED_INTO_VRF,
-    NOT_FORWARDED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
+    BEHIND_LABEL, BEHIND_SID, BROADCAST, Counted, Entered, GENERATED, GROUP, HANDED_OVER, LABELLED,
+    LED_INTO_VRF, NOT_FORWARDED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
 };
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
@@ -319,7 +319,7 @@ impl<const COUNT: bool> Path<COUNT> {
             | BEHIND_SID
             | BEHIND_LABEL;
         meta.extra.flags = meta.extra.flags & !gone | GENERATED;
-        meta.extra.counted = None;
+        meta.extra.counted = Counted::default();
         meta.start_again();
         // The tables that a SID names are no routing instance: a message is looked up where the packet
         // came in, as Linux looks up by the incoming device.

@@ -79,7 +79,7 @@ impl<const COUNT: bool> Path<COUNT> {
         for rounds in 0..crate::worker::MAX_LOOKUPS {
             match self.run_once(view, meta, bpf, srh) {
                 Ok(Some(verdict)) => {
-                    if let Some((counter, bytes)) = meta.extra.counted {
+                    if let Some((counter, bytes)) = meta.extra.counted.last() {
                         (0..rounds).for_each(|_| self.count(Some(counter), bytes as usize));
                     }
                     return verdict;
@@ -104,7 +104,7 @@ impl<const COUNT: bool> Path<COUNT> {
         rounds: u8,
         refusal: crate::worker::verdict::PacketError,
     ) -> Verdict {
-        if let Some((counter, _)) = meta.extra.counted {
+        if let Some((counter, _)) = meta.extra.counted.last() {
             (0..rounds).for_each(|_| self.count_error(Some(counter)));
         }
         self.uncount(meta);

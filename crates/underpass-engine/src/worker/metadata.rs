@@ -67,9 +67,9 @@ pub(crate) struct ExtraMeta {
     pub(crate) instance: LookupId,
     /// Where it was looked up last.
     pub(crate) looked_in: LookupId,
-    /// Its SRv6 local SID's counter, and the bytes that were counted there: taken back should the packet
-    /// turn out to be an error of that behaviour.
-    pub(crate) counted: Option<(CounterId, u32)>,
+    /// The counters of the local SIDs that it went through, or of its label, and the bytes that were counted there: taken
+    /// back should the packet turn out to be an error of those behaviours.
+    pub(crate) counted: Counted,
     /// The tunnel that it is in, if it is in one of this router's.
     pub(crate) tunnel: Option<TunnelId>,
     /// Bytes that this tunnel has put before it.
@@ -88,6 +88,41 @@ pub(crate) struct Entered {
     pub(crate) bytes: u32,
     /// Whether that is the device of a VRF.
     pub(crate) vrf: bool,
+}
+
+/// What has counted a packet, and how many bytes: the last behaviours that it went through, of which some do not count.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counted {
+    behaviours: [Option<(CounterId, u32)>; Self::MOST],
+    /// How many there were.
+    number: u8,
+}
+
+impl Counted {
+    /// How many are remembered. Those before them keep what they have counted.
+    const MOST: usize = 8;
+
+    #[inline(always)]
+    fn push(&mut self, counted: Option<(CounterId, u32)>) {
+        self.behaviours[usize::from(self.number) % Self::MOST] = counted;
+        self.number = self.number.wrapping_add(1);
+    }
+
+    /// Remembers this one alone.
+    pub(crate) fn set(&mut self, counted: Option<(CounterId, u32)>) {
+        *self = Self::default();
+        self.push(counted);
+    }
+
+    /// The last one, if it counts.
+    pub(crate) fn last(&self) -> Option<(CounterId, u32)> {
+        self.behaviours[usize::from(self.number.wrapping_sub(1)) % Self::MOST]
+    }
+
+    /// Forgets all.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = (CounterId, u32)> + use<> {
+        std::mem::take(self).behaviours.into_iter().flatten()
+    }
 }
 
 impl ExtraMeta {
@@ -117,7 +152,7 @@ impl ExtraMeta {
             mark: 0,
             instance,
             looked_in: instance,
-            counted: None,
+            counted: Counted::default(),
             tunnel: None,
             outer: 0,
             entered: None,
@@ -201,7 +236,7 @@ impl PacketMeta {
     /// unusual.
     #[inline(always)]
     pub(crate) fn behaved(&mut self, counter: Option<CounterId>, bytes: usize, unusual: bool) {
-        self.extra.counted = counter.map(|counter| (counter, bytes as u32));
+        self.extra.counted.push(counter.map(|counter| (counter, bytes as u32)));
         if unusual && !crate::worker::slow_path::may_forward(&self.packet) {
             self.extra.flags |= NOT_FORWARDED;
         }

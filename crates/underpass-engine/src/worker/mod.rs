@@ -363,10 +363,11 @@ impl<const COUNT: bool> Path<COUNT> {
         }
     }
 
-    /// Turns a packet that was counted as good into an error of its behaviour.
+    /// Turns a packet that was counted as good into an error of its behaviours. Linux: `seg6_local_input_core`, which calls
+    /// itself for one SID behind another, and to which an error is returned.
     #[cold]
     pub(crate) fn uncount(&mut self, meta: &mut PacketMeta) {
-        if let Some((id, bytes)) = meta.extra.counted.take() {
+        for (id, bytes) in meta.extra.counted.take() {
             self.end_run();
             let taken_back = Count { packets: 1, bytes: u64::from(bytes), errors: 0 };
             self.counters.add(id, Count { errors: 1, ..Count::default() } - taken_back);
