@@ -307,3 +307,21 @@ for device in ("vrf100", "p1"):
             )
         ],
     )
+for name, words in MODES:
+    lines = BASE + NODE
+    for n, (kind, options) in enumerate([("ip6tnl", "mode any hoplimit 5"), ("ip6gre", "hoplimit 1"), ("ip6gre", "hoplimit inherit encaplimit none")], 1):
+        far = f"2001:db8:7:{n}::7"
+        lines = lines + [
+            f"ip link add tun{n} type {kind} local 2001:db8:2::1 remote {far} flowlabel 0x12345 {options}",
+            f"ip link set tun{n} addrgenmode none",
+            f"ip link set tun{n} up",
+            f"ip route add 10.7.{n}.0/24 dev tun{n}",
+        ]
+        lines += route("type 0xfff000 ns 123 size 60", dst=f"{far}/128", more=words)
+    Case(
+        f"ioam/{name}-tunnel",
+        f"Insertion, mode {name}, into the outer header of a tunnel: it comes from the tunnel's device, and its hop limit is its own.",
+        lines,
+        [(f"tun{n}", ether(ip4(f"10.7.{n}.7") / udp())) for n in (1, 2, 3)],
+        links=False,
+    )

@@ -653,6 +653,22 @@ for kind, error in [("gre", lambda gre: heard4(outer4(47, gre), 3, 1)), ("ip6gre
         remembers=True,
         links=False,
     )
+for kind in ("ipip", "gre"):
+    # The far end is not on a link: its way is the tunnel itself, or there is none.
+    far = "local 198.51.100.1 remote 203.0.113.250"
+    proto, head = (4, b"") if kind == "ipip" else (47, b"\0\0\x08\0")
+    outer = IP(src="198.51.100.1", dst="203.0.113.250", ttl=64, id=9, proto=proto, flags="DF") / Raw(head) / ip4(IN4) / udp()
+    for what, line in [("loop", "ip route add 203.0.113.250/32 dev tun1"), ("no-way", "ip route add blackhole 203.0.113.250/32")]:
+        Case(
+            f"tunnel/{kind}/errors-{what}",
+            f"{kind}: of an error of the underlay nobody hears as long as there is no way to the other end",
+            tunnel(kind, ends=far, after=[line]),
+            [
+                ("host unreachable", *heard4(outer, 3, 1)),
+                ("the next", "p0", ether(ip4(IN4) / udp())),
+            ],
+            remembers=True,
+        )
 for kind, first, second in [("ipip", "", "dev p0"), ("sit", "encap gue encap-sport 7777 encap-dport 5555", "dev p0"), ("gre", "", "dev p0")]:
     small = ip6(IN6) / udp() if kind == "sit" else ip4(IN4) / udp()
     outer = bytes(outer4({"ipip": 4, "sit": 41, "gre": 47}[kind], Raw(b"\0\0\x08\0" if kind == "gre" else b"") / small))[:60]

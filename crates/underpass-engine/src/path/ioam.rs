@@ -17,7 +17,7 @@ use crate::tables::{
 };
 use crate::trace::{Event, Trace};
 use crate::worker::burst::Env;
-use crate::worker::metadata::{GENERATED, INSERTED_TRACE, NOT_FORWARDED, PacketMeta, Slow};
+use crate::worker::metadata::{GENERATED, INSERTED_TRACE, NOT_FORWARDED, PacketMeta, Slow, TUNNELLED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER, addresses, cut, write_header};
 use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, Path, View};
@@ -121,16 +121,19 @@ impl<const COUNT: bool> Path<COUNT> {
             return Verdict::drop(DropReason::Ip6Truncated);
         };
         let (destination, next_header) = (header.destination(), header.next_header);
-        let generated = meta.is(GENERATED);
+        // The outer header of a tunnel is the router's own, too.
+        let (own, tunnelled) = (meta.is(GENERATED | TUNNELLED), meta.is(TUNNELLED));
         let hop_limit = match header.hop_limit {
-            hop_limit if generated => hop_limit,
+            hop_limit if own => hop_limit,
             0 | 1 => return Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit),
             hop_limit => hop_limit - 1,
         };
         if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses(self.number)) {
             return self.ioam_onward(view, meta, ioam, destination);
         }
-        let ingress = view.link(meta.ingress).map(|link| &link.ioam).filter(|link| !generated && !link.host);
+        let came_by = if tunnelled { meta.extra.entered.map(|entered| entered.link) } else { Some(meta.ingress) };
+        let ingress = came_by.and_then(|link| view.link(link)).map(|link| &link.ioam);
+        let ingress = ingress.filter(|link| (tunnelled || !own) && !link.host);
         let inline = match ioam.mode {
             IoamMode::Inline => true,
             IoamMode::Encap => false,
@@ -162,7 +165,7 @@ impl<const COUNT: bool> Path<COUNT> {
             *option.first_mut()? = if inline { next_header } else { protocol::IPV6 };
             write_outer(outer, ioam, payload_length, inline);
             // Lowered as it leaves.
-            outer[HOP_LIMIT] = hop_limit + u8::from(!generated);
+            outer[HOP_LIMIT] = hop_limit + u8::from(!own);
             Some(())
         });
         if written.is_none() {

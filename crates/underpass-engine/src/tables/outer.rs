@@ -137,6 +137,12 @@ impl Sequence {
         self.errors.store(errors.saturating_add(1), Relaxed);
     }
 
+    /// Whether it has been told that a packet has not arrived.
+    #[inline]
+    pub(crate) fn has_failed(&self) -> bool {
+        self.errors.load(Relaxed) != 0
+    }
+
     /// Whether the sender of a packet is to be told that one has not arrived; then another need not.
     #[inline]
     pub(crate) fn notifies(&self, now: Nanos) -> bool {

@@ -379,7 +379,10 @@ impl<const COUNT: bool> Path<COUNT> {
             meta.extra.argument = at as u32;
             return Verdict::error(DropReason::TunnelLimit, IcmpError::Header);
         }
-        if tunnel.sequence.notifies(view.now) {
+        if tunnel.sequence.has_failed()
+            && leads_out(view, meta.packet.bytes(), (id, tunnel), inside)
+            && tunnel.sequence.notifies(view.now)
+        {
             self.notify_unreachable(view, meta, tunnel.link, trace);
         }
         let option = if limit.is_some() { limit::LEN } else { 0 };
@@ -528,6 +531,25 @@ fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
             Some(address.into())
         }
         (true, IpAddr::V4(_)) => None,
+    }
+}
+
+/// Whether there is a way to the other end of a tunnel, but by the tunnel itself. Linux asks for it first: `ip_tunnel_xmit`.
+#[cold]
+fn leads_out(
+    view: &View<'_>,
+    packet: &[u8],
+    (id, tunnel): (TunnelId, &StoredTunnel),
+    inside: InnerProtocol,
+) -> bool {
+    let Some(remote) = remote_of(tunnel, packet) else { return false };
+    if tunnel.form(inside).next_hop.is_some() {
+        return true;
+    }
+    match action_at(view, packet, tunnel.config.via.lookup, remote) {
+        None | Some(Action::Discard(_)) => false,
+        Some(Action::Tunnel(route)) => route.tunnel != id,
+        Some(_) => true,
     }
 }
 
