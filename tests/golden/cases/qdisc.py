@@ -208,3 +208,11 @@ queues(
     sized(300) + to(2001, 300, 200),
     (INGRESS, "tc -s filter show dev ifb0 egress"),
 )
+queues(
+    "redirected-in-again",
+    "A filter of a qdisc mirrors to come in by another port what then waits in that qdisc again.",
+    ["tc qdisc add dev p1 root handle 1: htb default 1"]
+    + ["tc filter add dev p1 parent 1: protocol ip prio 1 matchall action mirred ingress mirror dev p0"],
+    [("IPv4", ip4() / udp()), ("TTL 3", ip4(ttl=3) / udp()), ("IPv6", ip6() / udp())],
+    shows=["tc -s filter show dev p1"],
+)

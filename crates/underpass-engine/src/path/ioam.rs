@@ -131,7 +131,8 @@ impl<const COUNT: bool> Path<COUNT> {
         if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses(self.number)) {
             return self.ioam_onward(view, meta, ioam, destination);
         }
-        let came_by = if tunnelled { meta.extra.entered.map(|entered| entered.link) } else { Some(meta.ingress) };
+        let came_by =
+            if tunnelled { meta.extra.entered.map(|entered| entered.link) } else { Some(meta.ingress) };
         let ingress = came_by.and_then(|link| view.link(link)).map(|link| &link.ioam);
         let ingress = ingress.filter(|link| (tunnelled || !own) && !link.host);
         let inline = match ioam.mode {

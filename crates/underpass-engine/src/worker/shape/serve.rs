@@ -104,8 +104,13 @@ impl<const COUNT: bool> Path<COUNT> {
             pending.iter().for_each(|id| self.serve(view, *id, view.now, trace));
             self.shape.pending = pending;
             self.shape.pending.clear();
-            let shape = &self.shape;
-            if shape.inward.is_empty() && shape.outward.is_empty() && shape.into.is_empty() {
+            // What a filter of a qdisc has redirected may come to one again.
+            let (shape, redirected) = (&self.shape, &self.hooks.redirected);
+            if shape.inward.is_empty()
+                && shape.outward.is_empty()
+                && shape.into.is_empty()
+                && redirected.is_empty()
+            {
                 return;
             }
             self.go_on(view, trace);
