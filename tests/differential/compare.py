@@ -393,12 +393,12 @@ def frame_differences(case, there, here, own):
 
 
 def is_unresolved(frame):
-    return re.search(r"icmp\((1,3|3,1)\)", describe.chain(frame)) is not None
+    return re.search(r"icmp\((1,3|3,1|11,1)\)", describe.chain(frame)) is not None
 
 
 def unresolved(case, sides):
     """Host unreachable, address unreachable: when Linux has asked for a neighbour for three seconds, and the router at once.
-    Those of a whole case are compared, and taken away."""
+    And of fragments that have waited for others: Linux's timers tick. Those of a whole case are compared, and taken away."""
     taken = []
     for side in sides:
         all = []

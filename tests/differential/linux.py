@@ -26,7 +26,7 @@ net.ipv4.ip_local_port_range=32768 60999
 """.strip().splitlines()
 
 QUIET = 10  # seconds in which Linux says of its multicast groups what it has to say
-END = 60  # seconds after the last packet
+END = 70  # seconds after the last packet: fragments of IPv6 are waited for during 60
 
 
 def run_one(words, text):

@@ -169,6 +169,21 @@ def no_way_of_linux(case, facts, difference, here):
     return any(one and one[1:3] in ((3, 0), (1, 0), (3, 1), (1, 3)) and about(one) == about(told) for one in ours)
 
 
+@purpose("The sender hears that there is no way to the far end")
+def told_itself(case, facts, difference, here):
+    # Where the outer source is an address that the router has in a VRF, what Linux tells itself leaves.
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (4, 3, 1) or told[3][0][1]["src"] not in facts.own or told[3][0][1]["proto"] not in (4, 41, 47):
+        return False
+    inside = next((values for name, values in told[3][1:] if name in ("ip4", "ip6")), None)
+    if not inside or not facts.leads(inside["dst"], r" dev tun\d"):
+        return False
+    ours = [error(bytes.fromhex(frame)) for _, _, frame in here["out"]]
+    about = lambda one: all(one[3][0][1][end] == inside[end] for end in ("src", "dst"))
+    return any(one and one[1:3] in ((3, 0), (1, 0), (3, 1), (1, 3)) and about(one) for one in ours)
+
+
 @purpose("Nobody hears of GRE over IPv6 in a frame for a group of stations")
 def gre_in_group_frame(case, facts, difference, here):
     a = difference.more.get("there")
@@ -499,6 +514,25 @@ def shorter_quoted(case, facts, difference, here):
     return False
 
 
+@purpose("A header may become shorter on its way")
+def shorter_gone(case, facts, difference, here):
+    # What is overwritten may be nothing that Linux forwards, or be forwarded with a hop limit that is none.
+    a, b = (difference.more.get(side) or [] for side in ("there", "here"))
+    if len(b) != 1 or len(a) > 1:
+        return False
+    alone = copy.copy(difference)
+    alone.more = {**difference.more, "there": []}
+    if a:
+        # The EtherType stands where next header and hop limit are.
+        overwritten = any(name == "ip6" and values["next"] == 134 and values["hops"] in (220, 221) for name, values in describe.layers(a[0]))
+        return overwritten and shorter_at_last_hop(case, facts, alone, here)
+    sent = dict(describe.layers(b[0])[:3]).get("routing")
+    return bool(sent) and sent["type"] == 3 and any(
+        outer and routing and routing["type"] == 3 and outer["dst"] in facts.own and routing["left"] == sent["left"] + 1 and len(sent["data"]) < len(routing["data"])
+        for outer, routing in ((dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")) for layers in inputs(difference))
+    )
+
+
 @purpose("A Pad1 TLV is one byte")
 def pad1(case, facts, difference, here):
     # An SRH whose TLVs fill it only so.
@@ -632,6 +666,26 @@ def reduced(case, facts, difference, here):
     return told[:3] == (6, 4, 0) if a else True
 
 
+@purpose("A reduced list is taken at addresses that are no SIDs")
+def last_entry(case, facts, difference, here):
+    # A last entry beyond the list, of which Linux does not tell: it goes on to the next segment.
+    a, b = (difference.more.get(side) or [] for side in ("there", "here"))
+    if len(a) + len(b) != 1:
+        return False
+    told = error((a or b)[0])
+    layers = told[3] if told else describe.layers((a or b)[0])
+    outer = next((values for name, values in layers if name.endswith("ip6")), None)
+    routing = dict(layers).get("routing")
+    beyond = lambda values: values["type"] == 4 and bytes.fromhex(values["data"])[0] >= (len(values["data"]) // 2 - 4) // 16
+    if not outer or not routing or not beyond(routing) or b and (not told or told[:3] != (6, 4, 0)):
+        return False
+    for layers in tried(case, difference):
+        came, by = dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")
+        if came and by and came["dst"] in facts.own and came["src"] == outer["src"] and by["data"] == routing["data"]:
+            return by["left"] == routing["left"] + (1 if a else 0)
+    return False
+
+
 @purpose("A route with segments leads each packet by its own link")
 def remembered(case, facts, difference, here):
     # The same packet, by the same port or another, to another neighbour: to where Linux has sent the first by the route.
@@ -708,28 +762,46 @@ def by_the_same_link(case, facts, difference, here):
     return False
 
 
+def shared_ways(facts, goal):
+    """The gateways and devices that share an IPv6 route to an address; none if it is one."""
+    routes = {}
+    for net, line in facts.routes:
+        if net.version == 6 and ipaddress.ip_address(goal) in net and re.search(r" route (add|append|replace) .* via ", line):
+            gateway, device = (re.search(rf" {word} (\S+)", line) for word in ("via", "dev"))
+            # Without a device it is that of the gateway.
+            port = re.match(r"2001:db8:(\d)::", gateway[1])
+            routes.setdefault((net, *re.findall(r" (?:table|vrf|metric) \S+", line)), set()).add((gateway[1], device[1] if device else port and f"p{port[1]}"))
+    return set().union(*(ways for ways in routes.values() if len(ways) > 1))
+
+
 @purpose("Multipath looks deeper")
 def spread(case, facts, difference, here):
     # The same packet by another of the gateways that share those of an IPv6 route, at the same time.
     if "linux" not in here or difference.more.get("slot") is None:
         return False
-    devices = lambda line: (re.search(r" dev (\S+)", line) or [None, None])[1]
     sides = (("there", here["out"]), ("here", here["linux"]))
     frames = [(frame, others) for side, others in sides for frame in difference.more.get(side) or []]
     for frame, others in frames:
-        shared = False
-        for name, values in describe.layers(frame)[1:]:
-            if name != "ip6":
-                continue
-            routes = {}
-            for net, line in facts.routes:
-                if net.version == 6 and ipaddress.ip_address(values["dst"]) in net and re.search(r" route (add|append|replace) .* via ", line):
-                    routes.setdefault((net, *re.findall(r" (?:table|vrf|metric) \S+", line)), set()).add((re.search(r" via (\S+)", line)[1], devices(line)))
-            shared |= any(len(ways) > 1 for ways in routes.values())
+        shared = any(name == "ip6" and shared_ways(facts, values["dst"]) for name, values in describe.layers(frame)[1:])
         same = any(slot == difference.more["slot"] and same_inside(bytes.fromhex(other), frame) and bytes.fromhex(other) != frame for slot, _, other in others)
         if not shared or not same:
             return False
     return bool(frames)
+
+
+@purpose("Multipath looks deeper")
+def spread_to_filter(case, facts, difference, here):
+    # One of those ways ends at a filter that redirects; or of one the sender hears, as it has an MTU of its own.
+    a, b = (difference.more.get(side) or [] for side in ("there", "here"))
+    if len(a) + len(b) != 1 or difference.more.get("slot") is None:
+        return False
+    told = error((a or b)[0])
+    if told and told[:3] != (6, 2, 0):
+        return False
+    goal = next((values["dst"] for name, values in (told[3] if told else describe.layers((a or b)[0])[1:]) if name.endswith("ip6")), None)
+    ways = shared_ways(facts, goal) if goal else set()
+    redirects = {device for _, device in ways if any(re.search(rf"filter add dev {device} egress .*mirred (ingress|egress) redirect", line) for line in facts.lines)}
+    return bool(redirects) and (bool(told) or f"p{difference.more['port']}" not in redirects)
 
 
 def same_inside(a, b):
@@ -1160,6 +1232,15 @@ def looped(case, facts, difference, here):
     return any(name == f"ip{told[0]}" and came(values) for layers in tried(case, difference) for name, values in layers)
 
 
+@purpose("So is what is below the last label if it is shorter than an IP header")
+def shorter_than_a_header(case, facts, difference, here):
+    a = difference.more.get("there")
+    if not a or difference.more.get("here") or not any(layers[1:2] and layers[1][0] == "mpls" for layers in inputs(difference)):
+        return False
+    least = {b"\x08\x00": 20, b"\x86\xdd": 40}
+    return all(len(frame) < 14 + least.get(frame[12:14], 0) for frame in a)
+
+
 @purpose("VRFs and `lo` do not count what passes")
 def uncounted(case, facts, difference, here):
     link = difference.more.get("link")
@@ -1170,6 +1251,23 @@ def uncounted(case, facts, difference, here):
 def no_room(case, facts, difference, here):
     a, b = pair(difference)
     return a is not None and any("mac_push" in line or "pop_eth" in line for line in facts.lines) and "gre/eth/mpls/eth" in describe.chain(b)
+
+
+@purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
+def counted_without_tag(case, facts, difference, here):
+    # What is dropped for it: the device's filters count it so, and those that Linux's packet comes to do not count it.
+    bare = {name for name, kind in facts.tunnels.items() if kind in ("ipip", "sit", "gre", "ip6tnl", "ip6gre", "bareudp")}
+    tagged = any(re.search(rf"filter add dev {name} ingress .*(vlan push|mac_push)", line) for name in bare for line in facts.lines)
+    dropped = here["drops"].get("tc-edit", 0)
+    if not difference.kind.startswith("shows tc -s: ") or not tagged or not dropped or not len(difference.linux) == len(difference.ours) == 1:
+        return False
+    sent = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits (\d+) requeues 0\)$", lines[0]) for lines in (difference.linux, difference.ours)]
+    if None in sent:
+        return False
+    bytes_, packets, drops, over = (int(x) - int(y) for x, y in zip(sent[0].groups(), sent[1].groups()))
+    if packets == 0:
+        return bytes_ == 0 and 0 < -drops <= dropped and over == 0
+    return 0 < packets <= dropped and bytes_ > 0 and 0 <= drops <= packets and 0 <= over <= packets
 
 
 @purpose("What is not supported is refused")

@@ -29,7 +29,7 @@ use wire::Wire;
 /// When the first packet comes, in nanoseconds. What fills with time is full by then.
 const START: u64 = 1_000_000_000_000;
 /// How long packets are waited for after the last.
-const END: u64 = 60_000_000_000;
+const END: u64 = 70_000_000_000;
 /// Times in a row that a qdisc may let nothing go when it was to.
 const PATIENCE: u32 = 100_000;
 

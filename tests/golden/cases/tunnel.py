@@ -669,6 +669,48 @@ for kind in ("ipip", "gre"):
             ],
             remembers=True,
         )
+for kind in ("ipip", "sit", "gre", "ip6tnl", "ip6gre"):
+    wide = kind.startswith("ip6")
+    far = "2001:db8:99::9" if wide else "203.0.113.250"
+    ends = f"local 2001:db8:2::1 remote {far}" if wide else f"local 198.51.100.1 remote {far}"
+    back = f"ip -6 route add {far}/128 dev tun1" if wide else f"ip route add {far}/32 dev tun1"
+    overhead = {"ipip": 20, "sit": 20, "gre": 24, "ip6tnl": 48, "ip6gre": 52}[kind]
+    Case(
+        f"tunnel/{kind}/loop-too-long",
+        f"{kind}: of the way back into the tunnel nobody hears that the packet is too long for it",
+        tunnel(kind, "mode any" if kind == "ip6tnl" else "", ends=ends, after=[back]),
+        [
+            (f"IPv{version}, {length} bytes", "p0", ether(packet(length)))
+            for version, packet in [(4, lambda n: ip4(IN4, flags="DF") / udp(n - 28)), (6, lambda n: ip6(IN6) / udp(n - 48))]
+            if not (kind == "sit" and version == 4)
+            for length in (1500 - overhead, 1500 - 2 * overhead, 1500 - 2 * overhead - 8)
+        ],
+    )
+for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
+    Case(
+        f"tunnel/{kind}/from-remote",
+        f"{kind} does not take in an IPv6 packet from its own other end.",
+        tunnel(kind, "mode any" if kind == "ip6tnl" else ""),
+        [
+            ("from the other end", ether(ip6(IN6, src="2001:db8:2::2") / udp())),
+            ("from the other end, with options", ether(ip6(IN6, src="2001:db8:2::2", nh=60) / opts(17, udp()))),
+            ("from elsewhere", ether(ip6(IN6) / udp())),
+            ("IPv4", ether(ip4(IN4) / udp())),
+        ],
+    )
+for kind in ("ipip", "gre", "sit", "ip6tnl", "ip6gre"):
+    wide = kind.startswith("ip6")
+    proto = {"ipip": 4, "gre": 47, "sit": 41, "ip6tnl": 4, "ip6gre": 47}[kind]
+    inside = Raw(b"\0\0\x08\0" if "gre" in kind else b"") / (ip6("2001:db8:5::77", src=IN6) if kind == "sit" else ip4("203.0.113.77", src=IN4)) / udp()
+    outer = IPv6(src="2001:db8:2::2", dst="2001:db8:2::1", nh=proto) if wide else IP(src="198.51.100.2", dst="198.51.100.1", proto=proto)
+    mode = "mode any" if kind == "ip6tnl" else ""
+    for name, first, second in [("bound-first", "dev p1", ""), ("bound-last", "", "dev p1")]:
+        Case(
+            f"tunnel/{kind}/{name}",
+            f"{kind}: of two tunnels with the same ends that is asked first which is bound to the link.",
+            beside(kind, f"{mode} {first}".strip(), f"{mode} {second}".strip()),
+            [("by p1", "p1", Ether(dst=P1, src=N1) / outer / inside), ("by p0", "p0", ether(outer / inside))],
+        )
 for kind, first, second in [("ipip", "", "dev p0"), ("sit", "encap gue encap-sport 7777 encap-dport 5555", "dev p0"), ("gre", "", "dev p0")]:
     small = ip6(IN6) / udp() if kind == "sit" else ip4(IN4) / udp()
     outer = bytes(outer4({"ipip": 4, "sit": 41, "gre": 47}[kind], Raw(b"\0\0\x08\0" if kind == "gre" else b"") / small))[:60]
@@ -790,19 +832,27 @@ Case(
     remembers=True,
     links=False,
 )
-Case(
-    "tunnel/ip6gretap/external-any",
-    "An external ip6gretap takes all GRE over IPv6 that no other device does, for frames.",
-    tunnel("ip6gretap", "external", ""),
-    [
-        (label, "p1", Ether(dst=P1, src=N1) / IPv6(src="2001:db8:2::2", dst="2001:db8:2::1", nh=47) / Raw(head) / inside)
-        for label, head, inside in [
-            ("IPv6", b"\0\0\x86\xdd", long),
-            ("IPv4 with a key", b"\x20\0\x08\0\0\0\0\5", ip4(IN4) / udp()),
-            ("a label", b"\0\0\x88\x47", Raw(b"\0\0\x11\x40") / ip4(IN4) / udp()),
-        ]
-    ],
-)
+for name, what, before in [
+    ("external-any", "all GRE over IPv6 that no other device does", []),
+    (
+        "external-any-beside",
+        "GRE over IPv6 of another device for frames",
+        [f"ip link add tun2 address 02:00:00:00:00:78 type ip6gretap {ENDS6}", "ip link set tun2 addrgenmode none", "ip link set tun2 up"],
+    ),
+]:
+    Case(
+        f"tunnel/ip6gretap/{name}",
+        f"An external ip6gretap takes {what}, for frames.",
+        tunnel("ip6gretap", "external", "", before=before),
+        [
+            (label, "p1", Ether(dst=P1, src=N1) / IPv6(src="2001:db8:2::2", dst="2001:db8:2::1", nh=47) / Raw(head) / inside)
+            for label, head, inside in [
+                ("IPv6", b"\0\0\x86\xdd", long),
+                ("IPv4 with a key", b"\x20\0\x08\0\0\0\0\5", ip4(IN4) / udp()),
+                ("a label", b"\0\0\x88\x47", Raw(b"\0\0\x11\x40") / ip4(IN4) / udp()),
+            ]
+        ],
+    )
 Case(
     "tunnel/ip6tnl/vrf-rules",
     "ip6tnl: what comes in by a VRF, for an address outside of it, whatever rules there are",

@@ -312,10 +312,36 @@ impl TunnelTable {
         ingress: Ingress,
         guard: &'g Guard<'_>,
     ) -> Option<(TunnelId, &'g StoredTunnel)> {
+        let order = if kind == TunnelKind::Ip6tnl { &Class::ORDER6 } else { &Class::ORDER };
+        self.find_of(order, (kind, arrival), ingress, guard)
+    }
+
+    /// The `external` tunnel of this kind, which takes what no other does.
+    #[cold]
+    pub(crate) fn external<'g>(
+        &'g self,
+        kind: TunnelKind,
+        arrival: TunnelMatch,
+        ingress: Ingress,
+        guard: &'g Guard<'_>,
+    ) -> Option<&'g StoredTunnel> {
+        self.find_of(&[Class::External], (kind, arrival), ingress, guard).map(|(_, tunnel)| tunnel)
+    }
+
+    #[inline(always)]
+    fn find_of<'g>(
+        &'g self,
+        order: &[Class],
+        (kind, arrival): (TunnelKind, TunnelMatch),
+        ingress: Ingress,
+        guard: &'g Guard<'_>,
+    ) -> Option<(TunnelId, &'g StoredTunnel)> {
         let arrival = normal(kind, arrival);
-        let order = if kind == TunnelKind::Ip6tnl { Class::ORDER6 } else { Class::ORDER };
-        let mut candidate = None;
-        for class in order {
+        // Of those with both addresses `ip_tunnel_lookup` and `ip6_tnl_lookup` take the one that was added first,
+        // `ip6gre_tunnel_lookup` the one that was added last.
+        let first_added = !matches!(kind, TunnelKind::Ip6gre | TunnelKind::Ip6gretap);
+        let mut candidate: Option<(TunnelId, &StoredTunnel)> = None;
+        for &class in order {
             if self.counts[kind as usize][class as usize].load(Relaxed) == 0 {
                 continue;
             }
@@ -331,15 +357,19 @@ impl TunnelTable {
                 if !is {
                     continue;
                 }
-                let here = ingress.is(tunnel.config.bound);
-                if here {
+                let bound = tunnel.config.bound;
+                // One that is bound to the link is asked before all others. For sit (`ipip6_tunnel_lookup`) one that is
+                // bound to none is as good, and one that is bound elsewhere is none.
+                if ingress.is(bound) && (bound.is_some() || kind == TunnelKind::Sit) {
                     return Some((TunnelId(id), tunnel));
                 }
-                // `ip_tunnel_lookup` and `ip6_tnl_lookup` take one that is bound elsewhere if there is no better one,
-                // `ipip6_tunnel_lookup` does not.
-                if kind != TunnelKind::Sit && candidate.is_none() {
+                let takes = candidate.is_none() || class == Class::Both && first_added;
+                if kind != TunnelKind::Sit && takes {
                     candidate = Some((TunnelId(id), tunnel));
                 }
+            }
+            if candidate.is_some_and(|(_, tunnel)| tunnel.config.bound.is_none()) {
+                return candidate;
             }
         }
         candidate
@@ -574,9 +604,26 @@ impl TunnelTable {
         let place = chain(tunnel.kind, class, seen);
         let first = self.heads.get(place).and_then(|head| head.load(Relaxed).checked_sub(1));
         let first = first.and_then(|id| self.tunnels.peek(id, retirer));
-        let both = first.filter(|first| first.found.is_some_and(|(class, _)| class == Class::Both));
+        let both = first.filter(|first| {
+            first.found.is_some_and(|(class, _)| class == Class::Both)
+                && (first.config.bound.is_some()
+                    || first.kind == TunnelKind::Sit
+                    || self.is_alone(place, first, retirer))
+        });
         let end = both.and_then(|first| first.end.clone());
         self.precomputed_decaps.replace(place as u32, end, retirer);
+    }
+
+    /// Whether no other tunnel of the chain at a place is found by the same.
+    fn is_alone(&self, place: usize, one: &StoredTunnel, retirer: &Retirer) -> bool {
+        let mut next = self.heads.get(place).map_or(0, |head| head.load(Relaxed));
+        let mut number = 0;
+        while let Some(id) = next.checked_sub(1) {
+            let same = |tunnel: &StoredTunnel| tunnel.kind == one.kind && tunnel.found == one.found;
+            number += u32::from(self.tunnels.peek(id, retirer).is_some_and(same));
+            next = self.nexts.get(id as usize).map_or(0, |next| next.load(Relaxed));
+        }
+        number <= 1
     }
 
     /// Takes note that a link has changed, or gone.

@@ -235,9 +235,11 @@ fn encap_fast<A: Family>(
     let inner = packet.bytes_mut().get_mut(ETHERNET..ETHERNET + len)?;
     let (tos, ttl, stays, label);
     if A::IPV6 {
-        let [a, b, c, d, _, _, next, hop_limit] = inner.first_chunk_mut::<8>()?;
-        // An encapsulation limit may be behind it.
-        if *hop_limit <= 1 || form.has(OVER_IPV6) && has_extensions(*next) {
+        let (fixed, rest) = inner.split_first_chunk_mut::<8>()?;
+        let [a, b, c, d, _, _, next, hop_limit] = fixed;
+        // An encapsulation limit may be behind it, and it may be from the other end.
+        let refused = || has_extensions(*next) || is_from_remote(tunnel, rest);
+        if *hop_limit <= 1 || form.has(OVER_IPV6) && refused() {
             return None;
         }
         *hop_limit -= 1;
@@ -327,6 +329,10 @@ impl<const COUNT: bool> Path<COUNT> {
         if !tunnel.up {
             return Verdict::drop(DropReason::LinkDown);
         }
+        // Before it is too long, as below.
+        if meta.extra.tunnel == Some(route.tunnel) {
+            return Verdict::drop(DropReason::EncapsulationLoop);
+        }
         let EncapTemplate { mtu, link, .. } = *tunnel.form(InnerProtocol::Ip4);
         let mtu = route.mtu(mtu);
         let device = NextHop { link, port: PortId(0), mtu, rewrite: None, address: tunnel.config.remote };
@@ -378,6 +384,16 @@ impl<const COUNT: bool> Path<COUNT> {
             self.count_refused(tunnel);
             meta.extra.argument = at as u32;
             return Verdict::error(DropReason::TunnelLimit, IcmpError::Header);
+        }
+        // Linux: `ip6_tnl_addr_conflict`, which `ip6gre_xmit_ipv6` asks as well.
+        let bytes = meta.packet.bytes();
+        let six = inside == InnerProtocol::Ip6
+            || inside == InnerProtocol::Frame && bytes.get(12..14) == Some(&ethernet::IPV6.to_be_bytes());
+        if six
+            && tunnel.kind.is_over_ipv6()
+            && is_from_remote(tunnel, bytes.get(at + 8..).unwrap_or_default())
+        {
+            return self.refuse_out(tunnel, DropReason::TunnelSource);
         }
         if tunnel.sequence.has_failed()
             && leads_out(view, meta.packet.bytes(), (id, tunnel), inside)
@@ -531,6 +547,16 @@ fn remote_of(tunnel: &StoredTunnel, packet: &[u8]) -> Option<IpAddr> {
             Some(address.into())
         }
         (true, IpAddr::V4(_)) => None,
+    }
+}
+
+/// Whether an IPv6 packet, of which `rest` are the addresses, is from the other end of a tunnel over IPv6: it would go back
+/// and forth between the two.
+#[inline(always)]
+fn is_from_remote(tunnel: &StoredTunnel, rest: &[u8]) -> bool {
+    match (tunnel.config.remote, rest.first_chunk::<16>()) {
+        (IpAddr::V6(remote), Some(source)) => remote.octets() == *source,
+        _ => false,
     }
 }
 

@@ -104,9 +104,11 @@ pub(crate) fn find<'a>(
         // An `external` ip6gretap takes what no other device does for a frame, whatever it is.
         let any_frame =
             (over6 && !frames && found.is_none_or(|found| found.config.role == TunnelRole::Fallback))
-                .then(|| look(TunnelKind::Ip6gretap, header.key))
-                .flatten()
-                .filter(|tunnel| tunnel.config.role == TunnelRole::External);
+                .then(|| {
+                    let (kind, arrival) = (TunnelKind::Ip6gretap, outer.arrival(header.key));
+                    view.tables.tunnels().external(kind, arrival, ingress, view.guard)
+                })
+                .flatten();
         let Some(tunnel) = any_frame.or(found) else { return Ok(None) };
         let payload = header.redirected().unwrap_or(header.payload);
         let at = packet.len() - payload.len();
