@@ -1253,6 +1253,15 @@ def no_room(case, facts, difference, here):
     return a is not None and any("mac_push" in line or "pop_eth" in line for line in facts.lines) and "gre/eth/mpls/eth" in describe.chain(b)
 
 
+@purpose("Loops are dropped as loops")
+def looped_sid(case, facts, difference, here):
+    # A policy of End.B6.Encaps that begins with its own SID: Linux goes round more often.
+    counts = sid_counts(difference)
+    if not counts or counts[0][1] != counts[1][1] or not 0 < counts[1][2] < counts[0][2]:
+        return False
+    return facts.sids.get(counts[0][0], "").startswith(f"End.B6.Encaps srh segs {counts[0][0]},") and any(here["drops"].get(name) for name in ("loop", "encapsulation-loop"))
+
+
 @purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
 def counted_without_tag(case, facts, difference, here):
     # What is dropped for it: the device's filters count it so, and those that Linux's packet comes to do not count it.
