@@ -733,6 +733,22 @@ def remembered_elsewhere(case, facts, difference, here):
     return any(way((error(other) or (0, 0, 0, describe.layers(other)))[3]) == goal for other in others)
 
 
+@purpose("A route with segments leads each packet by its own link")
+def remembered_sid(case, facts, difference, here):
+    # A packet for which its own link has a way ends, in Linux, at a SID of the router's, where one by another link before it did.
+    frame = only(difference)
+    layers = describe.layers(frame) if frame else []
+    if "vrf" not in facts.tunnels.values() or [name for name, _ in layers[1:3]] != ["ip6", "routing"] or layers[1][1]["dst"] not in facts.sids:
+        return False
+    goals = [values["dst"] for name, values in layers[3:] if name in ("ip4", "ip6")][:1]
+    ways = [net for net, line in facts.routes if re.search(r"encap seg6 mode (l2)?encap", line) and layers[1][1]["dst"] in line]
+    led = lambda to: any(ipaddress.ip_address(to).version == net.version and ipaddress.ip_address(to) in net for net in ways)
+    times = list(dict.fromkeys(at for at, _, _ in case["packets"]))
+    ports = {port for port, _ in difference.more.get("inputs") or []}
+    before = [describe.layers(bytes.fromhex(other)) for at, port, other in case["packets"] if times.index(at) < difference.more.get("slot", 0) and port not in ports]
+    return any(map(led, goals)) and any(name in ("ip4", "ip6") and led(values["dst"]) for came in before for name, values in came)
+
+
 @purpose("Among IPv6 routes of the same metric the first is taken")
 def by_the_same_link(case, facts, difference, here):
     # Linux takes the one by the link that the packet came in by: a port, or for what was inside another packet a tunnel.
