@@ -610,6 +610,22 @@ for limit in (4, None):
         ],
         links=False,
     )
+with_options = [
+    (name, outer6(4, ip4(IN4, options=[IPOption(option)]) / udp(), 4))
+    for name, option in [
+        ("a timestamp", bytes.fromhex("4408050000000000")),
+        ("a record of the route", bytes.fromhex("07070400000000") + b"\0"),
+        ("router alert", bytes.fromhex("94040000")),
+        ("a loose source route", bytes.fromhex("8307080a00010200")),
+    ]
+]
+Case(
+    "tunnel/ip6tnl/errors-options",
+    "ip6tnl: what is told on of an IPv4 packet with options has none, and quotes it as it came",
+    tunnel("ip6tnl", "mode any"),
+    [heard(f"{name}: {what}", heard6(outer, *kind)) for name, outer in with_options for what, kind in [("no route", (1, 0)), ("hop limit exceeded", (3, 0))]],
+    links=False,
+)
 outer = outer6(47, Raw(b"\0\0\x86\xdd") / FOR_SIX, 4)
 Case(
     "tunnel/ip6gre/errors",

@@ -170,31 +170,31 @@ impl<const COUNT: bool> Path<COUNT> {
         else {
             return Verdict::drop(reason);
         };
-        self.answer(view, meta, (reason, error, argument), (sender, &stack), trace)
-    }
-
-    /// Replaces a packet, which is quoted as it is, by the error that `sender` is told. It came in with the labels of
-    /// `stack`.
-    pub(crate) fn answer<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        (reason, error, argument): (DropReason, Error, u32),
-        (sender, stack): (IpAddr, &error::Stack),
-        trace: &mut T,
-    ) -> Verdict {
-        if !self.icmp.allow(view.now) {
-            return Verdict::drop(reason);
-        }
         if let (Error::AddressUnreachable, IpAddr::V4(_), Some(link)) =
             (error, sender, view.link(meta.ingress))
         {
             // Linux: `ipv4_send_dest_unreach` compiles the options once more.
             crate::path::ipv4::take_options(view, meta, link);
         }
+        self.answer(view, meta, (reason, error, argument), (sender, &stack, true), trace)
+    }
+
+    /// Replaces a packet, which is quoted as it is, by the error that `sender` is told, `with_options` of an IPv4 packet. It
+    /// came in with the labels of `stack`.
+    pub(crate) fn answer<T: Trace>(
+        &mut self,
+        view: &View<'_>,
+        meta: &mut PacketMeta,
+        (reason, error, argument): (DropReason, Error, u32),
+        (sender, stack, with_options): (IpAddr, &error::Stack, bool),
+        trace: &mut T,
+    ) -> Verdict {
+        if !self.icmp.allow(view.now) {
+            return Verdict::drop(reason);
+        }
         // What records the way of the packet in error records that of the message as well.
         let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
-            Ok(packet) if sender.is_ipv4() => {
+            Ok(packet) if sender.is_ipv4() && with_options => {
                 // Those before the one that is wrong.
                 let sound = match reason {
                     DropReason::OptionMalformed => (argument as usize).saturating_sub(ipv4::Header::LEN),

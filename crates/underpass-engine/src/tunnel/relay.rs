@@ -50,7 +50,8 @@ impl<const COUNT: bool> Path<COUNT> {
         let at = copy.headroom();
         let mut meta = PacketMeta::new(copy, at, link, ExtraMeta::new(tunnel.lookup));
         let about = (DropReason::TunnelUnreachable, error, argument);
-        let verdict = self.answer(view, &mut meta, about, (sender, &error::Stack::new()), trace);
+        // Linux: `ip4ip6_err` calls `icmp_send`, which reads the options where those of the ICMPv6 message would be.
+        let verdict = self.answer(view, &mut meta, about, (sender, &error::Stack::new(), false), trace);
         self.slow_path_alone(view, meta, verdict, trace);
     }
 }
