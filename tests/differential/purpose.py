@@ -708,6 +708,9 @@ def remembered(case, facts, difference, here):
             layers = describe.layers(frame)
             goals = [values["dst"] for name, values in layers[2:] if name in ("ip4", "ip6")]
             last = [str(ipaddress.ip_address(bytes.fromhex(values["data"])[4:20])) for name, values in layers if name == "routing" and values["type"] == 4 and len(values["data"]) >= 40]
+            if any(name == "routing" and values["type"] == 3 for name, values in layers):
+                # Compressed: where the packet went before.
+                last += [values["dst"] for came in inputs(difference) for name, values in came if name == "ip6" and facts.leads(values["dst"], "encap rpl ")]
             found.append(
                 layers[1][0] == "ip6"
                 and any(facts.leads(goal, r"encap (seg6|rpl) |nhid") for goal in goals + last)
