@@ -474,3 +474,33 @@ Case(
         ]
     ],
 )
+Case(
+    "ip/errors-into-encap",
+    "An error that goes back by a route which puts headers before it comes from an address of that route's link.",
+    BASE
+    + [
+        "ip link add tun1 type ipip local 198.51.100.1 remote 198.51.100.2",
+        "ip link set tun1 up",
+        "ip addr add 10.6.0.1/24 dev tun1",
+        "ip link add tun2 type ip6tnl mode any local 2001:db8:2::1 remote 2001:db8:2::2",
+        "ip link set tun2 addrgenmode none",
+        "ip link set tun2 up",
+        "ip addr add 2001:db8:9::1/64 dev tun2 nodad",
+        "ip route add 10.1.0.0/16 dev tun1",
+        "ip route add 10.2.0.0/16 encap seg6 mode encap segs 2001:db8:6::9 via 198.51.100.2 dev p1",
+        "ip route add 10.3.0.0/16 encap mpls 100 via 198.51.100.2 dev p1",
+        "ip -6 route add 2001:db8:81::/48 dev tun2",
+        "ip -6 route add 2001:db8:82::/48 encap seg6 mode encap segs 2001:db8:6::9 via 2001:db8:2::2 dev p1",
+        "ip -6 route add 2001:db8:83::/48 encap mpls 100 via 2001:db8:2::2 dev p1",
+    ],
+    [
+        (f"{name}, {label}", ether(packet))
+        for n, name in enumerate(["a tunnel", "SRv6", "labels"], 1)
+        for label, packet in [
+            ("IPv4, TTL 1", ip4(src=f"10.{n}.0.7", ttl=1) / udp()),
+            ("IPv4, no route", ip4("198.18.0.1", src=f"10.{n}.0.7") / udp()),
+            ("IPv6, hop limit 1", ip6(src=f"2001:db8:8{n}::7", hlim=1) / udp()),
+        ]
+    ],
+    links=False,
+)

@@ -442,9 +442,19 @@ fn in_tunnel(meta: &PacketMeta, reason: DropReason) -> bool {
 #[cold]
 fn way_out(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> Option<LinkId> {
     let own = view.own_lookup(meta.extra.instance);
-    match rules::action_at(view, meta.packet.bytes(), own, sender)? {
-        Action::Forward(next_hop) => Some(view.tables.next_hop(*next_hop, view.guard)?.link),
+    egress_of(view, rules::action_at(view, meta.packet.bytes(), own, sender)?)
+}
+
+/// The link of a route, as far as one of its own packets leaves by it, whatever it gets before it.
+#[cold]
+pub(crate) fn egress_of(view: &View<'_>, action: &Action) -> Option<LinkId> {
+    let link_of = |next_hop| Some(view.tables.next_hop(next_hop, view.guard)?.link);
+    match action {
+        Action::Forward(next_hop) => link_of(*next_hop),
         Action::OnLink(link) => Some(*link),
+        Action::Tunnel(route) => Some(view.tables.tunnels().tunnel(route.tunnel, view.guard)?.link),
+        Action::Headend(headend) => Some(headend.link),
+        Action::Push(push) => link_of(push.next_hop),
         _ => None,
     }
 }

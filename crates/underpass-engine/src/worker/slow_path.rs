@@ -189,7 +189,9 @@ impl<const COUNT: bool> Path<COUNT> {
             }
             (Verdict::Arp, Some(link)) => self.arp(view, meta, link, trace),
             (Verdict::Finish(action), _) => {
-                self.finish_generated(view, meta, meta.ingress);
+                let route = view.tables.action(action, view.guard);
+                let egress = route.and_then(|route| icmp::egress_of(view, route));
+                self.finish_generated(view, meta, egress.unwrap_or(meta.ingress));
                 Verdict::Act(action)
             }
             (Verdict::FrameInto(tunnel), _) => self.put_in(view, meta, tunnel, trace),
