@@ -256,10 +256,17 @@ impl Router {
 
     /// Takes all IPv6 addresses from a link, as Linux does when it goes down.
     pub(crate) fn ipv6_down(&mut self, cause: Cause, index: u32) {
-        for address in std::mem::take(self.addresses.of_mut(index, true)) {
-            self.notify_address(cause, libc::RTM_DELADDR, &address);
+        let gone = std::mem::take(self.addresses.of_mut(index, true));
+        for address in &gone {
+            self.notify_address(cause, libc::RTM_DELADDR, address);
         }
         self.refresh_routes(cause, index);
+        if !gone.is_empty() {
+            self.publish_sources(index);
+        }
+        for address in &gone {
+            self.publish_tunnels_from(address.local);
+        }
     }
 
     /// Takes all addresses from a link that is being deleted.

@@ -760,10 +760,11 @@ def with_ends(kind, ends):
 for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
     lines = ["ip link add vrf100 type vrf table 100", "ip link set vrf100 up", *BASE]
     lines += ["ip -6 addr add 2001:db8:4::1/128 dev vrf100 nodad", "ip -6 addr add 2001:db8:41::1/128 dev p0 nodad"]
-    locals = ["2001:db8:2::1", "2001:db8:3::1", "2001:db8:4::1", "2001:db8:40::1", "2001:db8:41::1"]
+    lines += ["ip link add tun9 type dummy", "ip link set tun9 up", "ip -6 addr add 2001:db8:42::1/128 dev tun9 nodad"]
+    locals = ["2001:db8:2::1", "2001:db8:3::1", "2001:db8:4::1", "2001:db8:40::1", "2001:db8:41::1", "2001:db8:42::1"]
     lines += with_ends(kind, [(local, "2001:db8:2::2") for local in locals])
     # Addresses that come and go after the tunnels.
-    lines += ["ip -6 addr add 2001:db8:40::1/128 dev p0 nodad", "ip -6 addr del 2001:db8:41::1/128 dev p0"]
+    lines += ["ip -6 addr add 2001:db8:40::1/128 dev p0 nodad", "ip -6 addr del 2001:db8:41::1/128 dev p0", "ip link set tun9 down"]
     Case(
         f"tunnel/{kind}/foreign-local",
         f"{kind}: nothing goes into a tunnel whose local address the router does not have, or has in a VRF",
@@ -771,7 +772,7 @@ for kind in ("ip6tnl", "ip6gre", "ip6gretap"):
         [
             (label, ether(ip4(f"10.7.{n}.7") / udp()))
             for n, label in enumerate(
-                ["the router's", "nobody's", "of a VRF", "the router's since", "the router's no more"], 1
+                ["the router's", "nobody's", "of a VRF", "the router's since", "the router's no more", "of a link that has gone down"], 1
             )
         ],
     )
