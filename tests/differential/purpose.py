@@ -989,6 +989,32 @@ def whole_frame(case, facts, difference, here):
     return False
 
 
+@purpose("A packet without an Ethernet header gets one in `l2encap`")
+def too_long_with_header(case, facts, difference, here):
+    # With the 14 bytes more it is too long, of which its sender hears.
+    a = difference.more.get("there")
+    if not a or len(a) != 1 or difference.more.get("here") or not re.match(r"eth/ip6/(routing/)?eth$", describe.chain(a[0])):
+        return False
+    inside = bytes(a[0])[54:]
+    inside = inside[8 * (inside[1] + 1) :] if a[0][20] == 43 else inside
+    told = [frame for slot, _, frame in here["out"] if slot == difference.more.get("slot") and (about := error(bytes.fromhex(frame))) and about[1:3] in ((3, 4), (2, 0))]
+    return any("l2encap" in line for line in facts.lines) and any(inside[:28].hex() in frame for frame in told)
+
+
+@purpose("What an SRH of the router's own addresses has led here is classified once")
+def mirrored_again(case, facts, difference, here):
+    # As Linux sees what is below the SRH a second time, a filter mirrors it, with all that was before it.
+    a = difference.more.get("there")
+    if not a or len(a) != 1 or difference.more.get("here"):
+        return False
+    for port, frame in difference.more.get("inputs") or []:
+        names = describe.layers(bytes.fromhex(frame))
+        if bytes.fromhex(frame) == a[0] and [name for name, _ in names[1:3]] == ["ip6", "routing"] and names[1][1]["dst"] in facts.own and names[2][1]["left"] == 0:
+            sees = any(re.search(rf"filter add dev p{port} ingress .*mirred egress mirror ", line) for line in facts.lines)
+            return sees and any(f"conf.p{port}.seg6_enabled=1" in line for line in facts.lines)
+    return False
+
+
 @purpose("A mirrored packet is sent as it was")
 def mirrored(case, facts, difference, here):
     b = difference.more.get("here")
@@ -1296,6 +1322,23 @@ def counted_without_tag(case, facts, difference, here):
     if packets == 0:
         return bytes_ == 0 and 0 < -drops <= dropped and over == 0
     return 0 < packets <= dropped and bytes_ > 0 and 0 <= drops <= packets and 0 <= over <= packets
+@purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
+def no_room_counted(case, facts, difference, here):
+    # What is dropped for it goes no further, and its device counts it.
+    bare = {name for name, kind in facts.tunnels.items() if re.fullmatch(r"ipip|sit|gre|ip6tnl|ip6gre|bareudp", kind)}
+    at = {match[1] for line in facts.lines if (match := re.search(r"filter add dev (\S+) .*action (?:vlan push|mpls mac_push|vlan push_eth)", line))} & bare
+    dropped = here["drops"].get("tc-edit", 0)
+    if not at or not dropped:
+        return False
+    if difference.more.get("key") == "stats64.tx.errors":
+        # That it was mirrored to.
+        to = any(f"mirred egress mirror dev {difference.more['link']}" in line or f"mirred egress redirect dev {difference.more['link']}" in line for line in facts.lines)
+        return to and 0 < int(difference.linux[0]) - int(difference.ours[0]) <= dropped
+    counts = [re.match(r"\s*Sent (\d+) bytes (\d+) pkt \(dropped (\d+), overlimits \d+ requeues 0\)\s*$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
+    if None in counts or not (difference.what.startswith("total acts") or any(f" dev {name} " in difference.what + " " for name in at)):
+        return False
+    (packets, drops), (own_packets, own_drops) = ([int(number) for number in count.group(2, 3)] for count in counts)
+    return 0 <= packets - own_packets <= dropped and 0 <= own_drops - drops <= dropped
 
 
 @purpose("What is not supported is refused")
@@ -1326,6 +1369,16 @@ def parts(difference):
         yield part
 
 
+def once(difference):
+    """Of as many frames on either side, which are all the same there and here, as of copies, one each."""
+    there, here = (difference.more.get(side) or [] for side in ("there", "here"))
+    if len(there) < 2 or len(there) != len(here) or len(set(there)) > 1 or len(set(here)) > 1:
+        return difference
+    part = copy.copy(difference)
+    part.more = {**difference.more, "there": there[:1], "here": here[:1]}
+    return part
+
+
 def without(case, there, here, found):
     """(the differences that no purpose explains, {heading: how many it explains})"""
     left, known, facts = [], {}, Facts(case)
@@ -1335,7 +1388,7 @@ def without(case, there, here, found):
 
     here = {**here, "noise": there["noise"], "linux": there["out"]} if "noise" in there else here
     for difference in found:
-        headings = [explains(difference)]
+        headings = [explains(once(difference))]
         if headings == [None] and len((difference.more.get("there") or []) + (difference.more.get("here") or [])) > 1:
             headings = [explains(part) for part in parts(difference)]
         if None in headings:
