@@ -921,7 +921,7 @@ def other_station(case, facts, difference, here):
         return False
     for layers in inputs(difference):
         names = [name for name, _ in layers]
-        if names[:2] == ["eth", "ip6"] and "gre" in names:
+        if [name for name in names if name != "vlan"][:2] == ["eth", "ip6"] and "gre" in names:
             inside = layers[names.index("gre") + 1 :]
             return bool(inside) and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01"
     return False
@@ -938,7 +938,7 @@ def other_station_unresolved(case, facts, difference, here):
     about = {key: told[3][0][1][key] for key in ("src", "dst")}
     for layers in [describe.layers(bytes.fromhex(frame)) for _, _, frame in case["packets"]]:
         names = [name for name, _ in layers]
-        if names[:2] == ["eth", "ip6"] and "gre" in names:
+        if [name for name in names if name != "vlan"][:2] == ["eth", "ip6"] and "gre" in names:
             inside = layers[names.index("gre") + 1 :]
             if inside and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01" and any(about.items() <= values.items() for _, values in inside):
                 return True
@@ -1230,10 +1230,22 @@ def for_others(case):
     for _, _, frame in case["packets"]:
         layers = describe.layers(bytes.fromhex(frame))
         names = [name for name, _ in layers]
-        if names[:2] == ["eth", "ip6"] and "gre" in names:
+        if [name for name in names if name != "vlan"][:2] == ["eth", "ip6"] and "gre" in names:
             inside = layers[names.index("gre") + 1 :]
             found += bool(inside) and inside[0][0] == "eth" and inside[0][1]["dst"] != "020000000a01"
     return found
+
+
+@purpose("Nobody hears of a truncated packet that a filter sends into a tunnel of frames and that is too long for it")
+def truncated_into_tunnel(case, facts, difference, here):
+    a = difference.more.get("there")
+    told = a and len(a) == 1 and not difference.more.get("here") and error(a[0])
+    if not told or told[:3] != (6, 2, 0):
+        return False
+    came = [bytes.fromhex(frame) for _, frame in difference.more.get("inputs") or []]
+    cut = any(frame[12:14] == b"\x86\xdd" and len(frame) - 54 < told[3][0][1]["len"] and frame[22:54] == address_pair(told[3][0][1]) for frame in came)
+    taps = [name for name, kind in facts.tunnels.items() if kind.endswith("tap")]
+    return cut and any(re.search(rf"ingress .*mirred egress (mirror|redirect) dev {name}\b", line) for name in taps for line in facts.lines)
 
 
 @purpose("A timestamp option is written once")

@@ -588,3 +588,23 @@ for kind in ("gre", "ip6gre"):
         [(label, "p1", Ether(dst=P1, src=N1) / outer(47, gre(p, proto=proto))) for label, p, proto in others],
         [IN, "tc -s qdisc show dev tun1"],
     )
+
+for kind in ("ipip", "sit", "gre", "gretap"):
+    for name, options in [("", "nopmtudisc"), ("-ignore-df", "nopmtudisc ignore-df")][: 2 if "gre" in kind else 1]:
+        case(
+            f"{kind}/mirror-too-long{name}",
+            f"{kind}: what is mirrored into it before it is routed, and is longer than the device's MTU",
+            kind,
+            ["ip link set tun1 mtu 1400", "tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress matchall action mirred egress mirror dev tun1"],
+            [
+                (f"{what}, {n} bytes", "p0", ether(packet))
+                for n in (1400, 1401, 1450)
+                for what, packet in [
+                    ("IPv4", ip4(IN4) / udp(n - 28)),
+                    ("IPv4, don't fragment", ip4(IN4, flags="DF") / udp(n - 28)),
+                    ("IPv6", ip6(IN6) / udp(n - 48)),
+                ]
+            ],
+            [],
+            options=f"{mode(kind)} {options}",
+        )

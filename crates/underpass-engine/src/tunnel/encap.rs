@@ -475,7 +475,7 @@ impl<const COUNT: bool> Path<COUNT> {
         Verdict::drop(reason)
     }
 
-    fn count_refused(&self, tunnel: &StoredTunnel) {
+    pub(super) fn count_refused(&self, tunnel: &StoredTunnel) {
         self.counters.add_link(tunnel.link, Direction::Transmit, Count { errors: 1, ..Count::default() });
     }
 

@@ -27,7 +27,7 @@ impl<const COUNT: bool> Path<COUNT> {
         for packet in burst.drain(..) {
             trace.step(Event::Received(port), &packet);
             if packet.len() > ethernet::Header::LEN {
-                self.send_into(view, packet, id, (None, Nest::default()), trace);
+                self.send_into(view, packet, (id, false), (None, Nest::default()), trace);
             } else {
                 self.drop(packet, DropReason::EthernetTruncated, trace);
             }

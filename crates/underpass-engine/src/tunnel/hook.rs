@@ -24,6 +24,7 @@ use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
 use crate::tunnel::find::not_forwarded;
 use crate::tunnel::outer::is_ip;
+use crate::tunnel::too_long;
 use crate::worker::hook::{Asked, apply_type, key_of, place_of};
 use crate::worker::metadata::{ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, PacketMeta};
 use crate::worker::verdict::Verdict;
@@ -115,13 +116,13 @@ impl<const COUNT: bool> Path<COUNT> {
         Ok(self.go_in(view, PacketMeta { packet, ..meta }, (id, tunnel), trace))
     }
 
-    /// Sends a packet, a frame or one without an Ethernet header, by the device of a tunnel. Whether its hook or its qdisc
-    /// has dropped it.
+    /// Sends a packet, a frame or one without an Ethernet header, by the device of a tunnel; `unrouted` if it has not been
+    /// looked up before. Whether its hook or its qdisc has dropped it.
     pub(crate) fn send_into<T: Trace>(
         &mut self,
         view: &View<'_>,
         mut packet: Packet,
-        id: TunnelId,
+        (id, unrouted): (TunnelId, bool),
         past: Past,
         trace: &mut T,
     ) -> bool {
@@ -146,7 +147,12 @@ impl<const COUNT: bool> Path<COUNT> {
             // Where the outer packet leaves it may be redirected again, but not for ever.
             retag(&mut packet, |tag| tag.nested = past.1.depth << 4);
         }
-        let meta = meta_into(packet, tunnel);
+        let mut meta = meta_into(packet, tunnel);
+        if unrouted && let Some(verdict) = too_long::exceeds_device(&mut meta, tunnel) {
+            self.count_refused(tunnel);
+            self.slow_path_alone(view, meta, verdict, trace);
+            return false;
+        }
         let asked = match tunnel.classifies_egress {
             true => self.classify_egress(view, meta, id, past, trace),
             false => Ok(self.go_in(view, meta, (id, tunnel), trace)),

@@ -10,10 +10,13 @@ use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::offload;
 use crate::path::fragment;
-use crate::tables::{Action, ActionId, InnerProtocol, NextHop, StoredTunnel, TunnelKind, TunnelRole};
+use crate::tables::{
+    Action, ActionId, FRAGMENT, InnerProtocol, NextHop, StoredTunnel, TunnelKind, TunnelRole,
+};
 use crate::trace::{Event, Trace};
+use crate::tunnel::outer::is_ip;
 use crate::tunnel::{dont_fragment, path_mtu};
-use crate::worker::metadata::{OPAQUE, PacketMeta, SWITCHED};
+use crate::worker::metadata::{OPAQUE, PacketMeta, SWITCHED, TUNNELLED};
 use crate::worker::verdict::{PacketError, Verdict};
 use crate::worker::{IcmpError, Path, View};
 
@@ -118,6 +121,36 @@ fn fits(
         4 if inner_stays => told(meta, left),
         _ => Err(Verdict::drop(DropReason::TooBig)),
     }
+}
+
+/// Refuses a packet, or a frame with one, that no route has led into a tunnel over IPv4 and that is longer than the MTU of its
+/// device, where the outer packet may be fragmented. Linux: `tnl_update_pmtu`, which has no `dst_mtu` to look at then.
+#[cold]
+pub(crate) fn exceeds_device(meta: &mut PacketMeta, tunnel: &StoredTunnel) -> Option<Verdict> {
+    let at = if tunnel.kind.carries_frames() { ethernet::Header::LEN } else { 0 };
+    let is_frame_of_ip = at == 0 || is_ip(meta.packet.bytes(), InnerProtocol::Frame);
+    let inner = meta.packet.bytes().get(at..).filter(|_| is_frame_of_ip)?;
+    let (version, stays) = (inner.first()? >> 4, dont_fragment(inner));
+    let (inside, concerned) = match (version, tunnel.kind) {
+        (4, TunnelKind::Ipip | TunnelKind::Sit | TunnelKind::Gre | TunnelKind::Gretap) => {
+            (InnerProtocol::Ip4, stays)
+        }
+        (6, TunnelKind::Gre | TunnelKind::Gretap) => (InnerProtocol::Ip6, true),
+        _ => return None,
+    };
+    let form = tunnel.form(if at > 0 { InnerProtocol::Frame } else { inside });
+    let outer_stays = tunnel.config.dont_fragment || form.has(FRAGMENT) && version == 4 && stays;
+    let fits = meta.packet.longest_part().saturating_sub(at) <= form.mtu as usize;
+    if !concerned || outer_stays || fits || version == 6 && form.mtu < LEAST_MTU6 {
+        return None;
+    }
+    if version == 4 {
+        // Linux: `__icmp_send` needs a route.
+        return Some(Verdict::drop(DropReason::TooBig));
+    }
+    // Nor does it know by which link the packet came in.
+    meta.extra.flags |= TUNNELLED;
+    told(meta, form.mtu).err()
 }
 
 /// Makes an outer IPv4 header say that the packet may be fragmented.

@@ -200,7 +200,7 @@ impl<const COUNT: bool> Path<COUNT> {
             return self.redirect_to_ifb(view, (to, counter), packet, origin, trace);
         }
         let Some(tunnel) = tunnel else { return self.drop(packet, DropReason::MirredLink, trace) };
-        if self.send_into(view, packet, tunnel, (from.came, from.nest), trace) {
+        if self.send_into(view, packet, (tunnel, from.ingress), (from.came, from.nest), trace) {
             self.counters.add_tc_refused(counter, 0, 1);
         }
     }
