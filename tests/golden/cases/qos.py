@@ -291,6 +291,31 @@ for way, doc in [("in", "A packet comes in by a redirection three times; the nex
         links=False,
     )
 Case(
+    "qos/mirred-loop/queue",
+    "A filter of a qdisc mirrors what leaves to where packets come in: each copy that leaves there goes through the qdisc, too.",
+    BASE
+    + [
+        "tc qdisc add dev p1 root handle 1: htb default 10",
+        "tc class add dev p1 parent 1: classid 1:10 htb rate 1mbit",
+        "tc filter add dev p1 parent 1: protocol all pref 1 matchall action mirred ingress mirror dev p0",
+    ],
+    [("IPv4", ether(ip4() / udp())), ("IPv6", ether(ip6() / udp())), ("no port, to behind p1", "p1", Ether(dst=P1, src=N1) / ip6("2001:db8:2::1", src=TARGET) / udp())],
+    shows=["tc -s qdisc show dev p1", "tc -s filter show dev p1"],
+)
+Case(
+    "qos/classify/edited-in-qdisc",
+    "A filter of a qdisc makes a packet longer: it is counted as long as it came, in the qdisc and in its class.",
+    BASE
+    + [
+        "tc qdisc add dev p1 root handle 1: htb default 10",
+        "tc class add dev p1 parent 1: classid 1:10 htb rate 1mbit",
+        "tc filter add dev p1 parent 1: protocol ip pref 1 matchall classid 1:10 action mpls push protocol mpls_uc label 100 tc 3 ttl 9 pass",
+    ],
+    [("IPv4", ether(ip4() / udp())), ("IPv6", ether(ip6() / udp())), ("IPv4 again", ether(ip4() / udp()))],
+    shows=["tc -s qdisc show dev p1", "tc -s class show dev p1"],
+    remembers=True,
+)
+Case(
     "qos/mirred-loop/forwarded",
     "A packet that is sent back where it leaves is forwarded again, but not until its TTL is used up: it comes in by a redirection three times.",
     BASE + ["tc qdisc add dev p1 clsact"] + [f"tc filter add dev p1 egress protocol {family} flower ip_proto udp action mirred ingress redirect dev p1" for family in ("ip", "ipv6")],

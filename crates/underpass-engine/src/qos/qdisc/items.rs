@@ -60,9 +60,10 @@ impl Item {
         self.packet.as_ref()
     }
 
-    /// Says again what the frame is, after an action may have changed it.
+    /// Says again what the frame is, after an action may have changed it. It is charged as before: `qdisc_pkt_len` stays.
     pub(crate) fn put_back(&mut self, packet: Packet) {
-        *self = Self { time: self.time, next: self.next, ..Self::new(packet, self.origin) };
+        self.priority = packet.tag().priority;
+        self.packet = Some(packet);
     }
 
     /// Gives the frame away.
