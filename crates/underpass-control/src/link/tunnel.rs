@@ -250,7 +250,7 @@ impl Link {
     /// Whether packets of a group are sent by it. Linux: `addrconf_sit_config`, `addrconf_gre_config`.
     pub(crate) fn multicast6(&self) -> bool {
         match &self.tunnel {
-            Some(tunnel) if self.takes_ipv4_addresses(tunnel) => self.flags & IFF_POINTOPOINT as u32 != 0,
+            Some(tunnel) if tunnel.parameters.kind == Kind::Sit => self.flags & IFF_POINTOPOINT as u32 != 0,
             _ => true,
         }
     }
