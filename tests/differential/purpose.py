@@ -317,6 +317,11 @@ def headend(case, facts, difference, here):
         return False
     if told[0] == 6 and any("End.B6.Encaps" in facts.sids.get(to, "") for to in visited(case, difference)):
         return True
+    # By an RPL source route, to a next address that leads there.
+    routing = next((values for name, values in told[3] if name == "routing" and values["type"] == 3), {"data": ""})
+    following = [ipaddress.ip_address(bytes.fromhex(routing["data"])[4:20])] if len(routing["data"]) >= 40 and routing["data"].startswith("00") else []
+    if any(facts.leads(address, "encap (seg6|rpl) ") for address in following):
+        return True
     return facts.leads(told[3][0][1]["dst"], r"encap (seg6|rpl) |tundst|nhid")
 
 
@@ -836,6 +841,15 @@ def unspecified(case, facts, difference, here):
 
 
 @purpose("No source validation")
+def own_source_mirrored(case, facts, difference, here):
+    # A message of the router's own that a filter where it leaves has sent back: each time its TTL is lower.
+    there, ours = (difference.more.get(side) or [] for side in ("there", "here"))
+    if not ours or there or not any(re.search(r"filter add dev \S+ egress .*mirred ingress (mirror|redirect)", line) for line in facts.lines):
+        return False
+    return all(values["src"] in facts.own and values["ttl"] < 64 for frame in ours for name, values in describe.layers(frame)[1:2] if name == "ip4") and all(describe.layers(frame)[1][0] == "ip4" for frame in ours)
+
+
+@purpose("No source validation")
 def own_source(case, facts, difference, here):
     return not difference.more.get("there") and any(
         values["src"] in facts.own for layers in inputs(difference) for name, values in layers if name == "ip4"
@@ -1010,8 +1024,21 @@ def mirrored_again(case, facts, difference, here):
     for port, frame in difference.more.get("inputs") or []:
         names = describe.layers(bytes.fromhex(frame))
         if bytes.fromhex(frame) == a[0] and [name for name, _ in names[1:3]] == ["ip6", "routing"] and names[1][1]["dst"] in facts.own and names[2][1]["left"] == 0:
-            sees = any(re.search(rf"filter add dev p{port} ingress .*mirred egress mirror ", line) for line in facts.lines)
+            sees = any(re.search(rf"filter add dev p{port} ingress .*mirred egress (mirror|redirect) ", line) for line in facts.lines)
             return sees and any(f"conf.p{port}.seg6_enabled=1" in line for line in facts.lines)
+    return False
+
+
+@purpose("What an SRH of the router's own addresses has led here is classified once")
+def redirected_again(case, facts, difference, here):
+    # Or redirects it, so that nobody is told of the way that it does not take.
+    told = (frame := only(difference)) and error(frame)
+    for port, frame in (difference.more.get("inputs") or []) if told else []:
+        names = describe.layers(bytes.fromhex(frame))
+        if [name for name, _ in names[1:4]] == ["ip6", "routing", f"ip{told[0]}"] and names[1][1]["dst"] in facts.own and names[2][1]["left"] == 0:
+            about = all(told[3][0][1][key] == names[3][1][key] for key in ("src", "dst"))
+            sent = any(slot == difference.more.get("slot") and other == frame for slot, _, other in here["linux"])
+            return about and sent and any(re.search(rf"filter add dev p{port} ingress .*mirred egress redirect ", line) for line in facts.lines)
     return False
 
 
