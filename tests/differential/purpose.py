@@ -878,8 +878,9 @@ def malformed_in_vrf(case, facts, difference, here):
             at = next((n for n in range(14, len(frame) - 3, 4) if frame[n + 2] & 1), len(frame))
             if str(int.from_bytes(frame[at : at + 3], "big") >> 4) in into_vrf and is_malformed(frame[at + 4 :]):
                 below.append(frame[at + 4 :])
-    # Linux sends it on, its hop limit lowered.
-    return all(any(f[34:] in (packet[20:], packet[20 : len(f) - 14]) for packet in below) for f in a)
+    # Linux sends it on, its hop limit lowered, or into a tunnel.
+    inside = lambda f: facts.tunnels and any(len(packet) > 28 and packet[20:] in f for packet in below)
+    return all(any(f[34:] in (packet[20:], packet[20 : len(f) - 14]) for packet in below) or inside(f) for f in a)
 
 
 def is_malformed(packet):

@@ -608,3 +608,17 @@ for kind in ("ipip", "sit", "gre", "gretap"):
             [],
             options=f"{mode(kind)} {options}",
         )
+
+case(
+    "ipip/redirect-ethertype",
+    "ipip: what is redirected into it is an IPv6 packet by its EtherType, and not taken",
+    "ipip",
+    ["tc qdisc add dev p0 clsact", "tc filter add dev p0 ingress matchall action mirred egress redirect dev tun1"],
+    [
+        ("IPv4", "p0", ether(ip4(IN4) / udp())),
+        ("IPv6", "p0", ether(ip6(IN6) / udp())),
+        ("IPv4 by the EtherType of IPv6", "p0", Ether(dst=P0, src=N0, type=0x86DD) / Raw(bytes(ip4(IN4) / udp()))),
+        ("neither, by the EtherType of IPv6", "p0", Ether(dst=P0, src=N0, type=0x86DD) / Raw(bytes(60))),
+    ],
+    [],
+)

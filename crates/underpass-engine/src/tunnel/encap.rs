@@ -470,7 +470,7 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     /// Refuses what was to go into a tunnel, and counts it there.
-    fn refuse_out(&self, tunnel: &StoredTunnel, reason: DropReason) -> Verdict {
+    pub(super) fn refuse_out(&self, tunnel: &StoredTunnel, reason: DropReason) -> Verdict {
         self.count_refused(tunnel);
         Verdict::drop(reason)
     }

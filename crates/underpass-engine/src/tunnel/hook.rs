@@ -194,6 +194,12 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> (PacketMeta, Verdict) {
         let id = keyed(view, &meta.packet, tunnel).unwrap_or(id);
+        let version = meta.packet.bytes().first().map_or(0, |first| first >> 4);
+        if meta.packet.tag().headless == ethernet::IPV6 && version != 6 && !tunnel.takes(InnerProtocol::Ip6) {
+            // By its EtherType it is no packet for this tunnel, whatever it looks like.
+            let verdict = self.refuse_out(tunnel, DropReason::TunnelPayload);
+            return (meta, verdict);
+        }
         let verdict = match settle(&mut meta, tunnel) {
             Ok(()) => self.encapsulate_in(view, &mut meta, id, trace),
             Err(reason) => Verdict::drop(reason),
