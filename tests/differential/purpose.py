@@ -536,6 +536,18 @@ def shorter_gone(case, facts, difference, here):
         outer and routing and routing["type"] == 3 and outer["dst"] in facts.own and routing["left"] == sent["left"] + 1 and len(sent["data"]) < len(routing["data"])
         for outer, routing in ((dict(layers[:3]).get("ip6"), dict(layers[:3]).get("routing")) for layers in inputs(difference))
     )
+@purpose("What has come out of End.DT4, DT46 or DX4 for the router itself may have IPv4 options")
+def options_inside(case, facts, difference, here):
+    b = difference.more.get("here")
+    if not b or len(b) != 1 or difference.more.get("there"):
+        return False
+    answer = describe.layers(b[0])[1]
+    for layers in inputs(difference):
+        at = next((n for n, (name, values) in enumerate(layers) if name == "ip6" and re.search(r"End\.(DT4|DT46|DX4)\b", facts.sids.get(values["dst"], ""))), None)
+        inside = next((values for name, values in layers[at + 1 :] if name == "ip4"), None) if at is not None else None
+        if inside and inside.get("options") and inside["dst"] in facts.own and answer[0] == "ip4":
+            return (answer[1]["src"], answer[1]["dst"]) == (inside["dst"], inside["src"])
+    return False
 
 
 @purpose("A Pad1 TLV is one byte")
