@@ -211,6 +211,42 @@ Case(
     ],
 )
 
+CHAIN = [SID, "fc00:a::2", "fc00:a::3", "fc00:a::4"]
+
+
+def chained(first, to, n=64):
+    """Through the SIDs from this one on, to an address behind them."""
+    segments = CHAIN[first:] + [to]
+    return ether(routed(ip6(CHAIN[first]), segments, len(segments) - 1, udp(n)))
+
+
+Case(
+    "endpoint/chain",
+    "Several SIDs of this router one after the other: what becomes of a packet behind the last one counts for each.",
+    sid("End")
+    + [
+        "ip link set p1 mtu 1400",
+        "ip -6 route add fc00:a::2/128 encap seg6local action End.T table main count dev p0",
+        "ip -6 route add fc00:a::3/128 encap seg6local action End dev p0",
+        "ip -6 route add fc00:a::4/128 encap seg6local action End count dev p0",
+        "ip link add tun1 type ip6tnl local 2001:db8:2::1 remote 2001:db8:6::99",
+        "ip link set tun1 addrgenmode none",
+        "ip link set tun1 up",
+        "ip -6 route add fc00:d::1 dev tun1",
+    ],
+    [
+        (f"from SID {first + 1} on, {what}", chained(first, to, n))
+        for first in range(len(CHAIN))
+        for what, to, n in [
+            ("to the next router", NEXT, 64),
+            ("too long for the link", NEXT, 1330),
+            ("into a tunnel", "fc00:d::1", 64),
+            ("too long for the tunnel", "fc00:d::1", 1330),
+        ]
+    ],
+    remembers=True,
+)
+
 # Decapsulating behaviours. What is in the way is passed over: options, an SRH at segments left 0.
 DX = [
     ("dx2", "End.DX2 oif p1", BASE, "p0", N1, {"ether"}),

@@ -210,6 +210,26 @@ for kind, mtu in MTU.items():
         ),
         links=False,
     )
+    Case(
+        f"tunnel/{kind}/no-neighbour",
+        f"{kind}: nobody answers at the far end's address",
+        tunnel(
+            kind,
+            mode,
+            ends="local 2001:db8:2::1 remote 2001:db8:2::99" if wide else "local 198.51.100.1 remote 198.51.100.99",
+        ),
+        differs="it tells itself",
+        **io(
+            [
+                ("IPv4", ether(ip4(IN4) / udp()), [to_p0(icmp4(hops(ip4(IN4) / udp()), 3, 1))]),
+                *(
+                    []
+                    if kind == "ipip"
+                    else [("IPv6", ether(ip6(IN6) / udp()), [to_p0(unreachable6(hops(ip6(IN6) / udp()), 3))])]
+                ),
+            ]
+        ),
+    )
     into(
         f"{kind}/down",
         f"{kind}: the device is down",

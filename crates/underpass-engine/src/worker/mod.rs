@@ -414,8 +414,8 @@ impl<const COUNT: bool> Path<COUNT> {
         if error {
             self.uncount(meta);
         }
-        if let Some(Entered { link, bytes, vrf }) = meta.extra.entered.take()
-            && !(vrf && reason == DropReason::NeighbourUnresolved)
+        if let Some(Entered { link, bytes, .. }) = meta.extra.entered.take()
+            && reason != DropReason::NeighbourUnresolved
         {
             // It did not leave by the device after all.
             let taken_back = Count { packets: u64::from(bytes > 0), bytes: bytes.into(), errors: 0 };
