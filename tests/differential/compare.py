@@ -229,10 +229,12 @@ def differences(case, there, here):
     for side, answer in (("Linux", there), ("the router", here)):
         if "error" in answer:
             return [Difference(f"{side} failed", answer["error"], [], [])]
-    found, refused = [], False
+    found, refused, chosen = [], set(), set()
     for (words, text), a, b in zip(case["config"], there["config"], here["config"]):
         for (line, x), (_, y) in zip(line_answers(words, text, a), line_answers(words, text, b)):
-            refused |= x is not None and re.match(r"filter (add|replace|change) .* action ", line) is not None
+            if x is not None and re.match(r"filter (add|replace|change) ", line):
+                refused |= set(re.findall(r" action (\w+)", line)) | set(re.findall(r" (police) ", line))
+            chosen |= set(re.findall(r" index (\d+)", line))
             if x != y:
                 kind = "config " + " ".join(words[:3] if words[1:2] == ["-f"] else words[:1]) + " " + " ".join(line.split()[:2])
                 found.append(Difference(kind, " ".join(w for w in words if w not in ("-force", "-batch", "-")) + " " + line, [f"{x}"], [f"{y}"], line=line))
@@ -250,9 +252,8 @@ def differences(case, there, here):
                 found += link_differences(case, n, there, here, when)
                 continue
             x, y = (shown_lines(said) for said in (a, b))
-            if refused:
-                # Actions of a filter that was refused are there for a moment more, and so are their numbers.
-                x, y = ([re.sub(r"\b(police 0x|index )[0-9a-f]+", r"\1N", line) for line in lines] for lines in (x, y))
+            if refused and tool == "tc -s":
+                x, y = (renumbered(lines, refused, chosen) for lines in (x, y))
             for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, x, y, autojunk=False).get_opcodes():
                 if tag != "equal" and (key := (n, *x[i1:i2], "|", *y[j1:j2])) not in seen:
                     seen.add(key)
@@ -260,6 +261,32 @@ def differences(case, there, here):
                     kind = f"{when} {tool}: {' '.join(first[:2 if tool == 'tc -s' else 1])}"
                     found.append(Difference(kind, context(x, i1), x[i1:i2], y[j1:j2], tool=tool, when=when))
     return found
+
+
+def renumbered(lines, kinds, chosen):
+    """With the numbers of actions of some kinds in their order, from N1 on. Actions of a filter that Linux refuses are there for
+    a moment more: those that come next have higher numbers, but for those that are `chosen` by the configuration."""
+    places, kind = [], None
+    for n, line in enumerate(lines):
+        named = re.search(r"action order \d+:\s+(\w+)", line) or re.search(r"\b(police) 0x", line)
+        if named:
+            kind = named[1] if named[1] in KINDS else "gact"
+        number = re.search(r"\bpolice 0x([0-9a-f]+)", line) or re.search(r"\bindex (\d+)", line)
+        if number and kind in kinds | ({"gact"} if kinds - KINDS else set()):
+            value = int(number[1], 16 if "police" in number[0] else 10)
+            if str(value) not in chosen:
+                places.append((kind, value, n, number.span(1)))
+    ranks = {}
+    for kind, value in sorted({place[:2] for place in places}):
+        ranks[kind, value] = sum(other == kind for other, _ in ranks) + 1
+    lines = list(lines)
+    for kind, value, n, (start, end) in places:
+        lines[n] = f"{lines[n][:start]}N{ranks[kind, value]}{lines[n][end:]}"
+    return lines
+
+
+# The kinds of actions by name; `action drop` and its like are of gact.
+KINDS = {"police", "mirred", "mpls", "vlan", "skbedit", "tunnel_key", "gact"}
 
 
 def shown_lines(said):
