@@ -940,3 +940,45 @@ Case(
     remembers=True,
     links=False,
 )
+
+for kind, proto, head in [("ipip", 4, b""), ("gre", 47, b"\0\0\x08\0")]:
+    outer = IP(src="198.51.100.1", dst="198.18.0.1", ttl=64, id=9, proto=proto, flags="DF") / Raw(head) / ip4(IN4) / udp()
+    Case(
+        f"tunnel/{kind}/errors-back",
+        f"{kind}: what would leave by the tunnel itself tells nobody of the errors before it",
+        tunnel(kind, ends="local 198.51.100.1 remote 198.18.0.1", after=["ip route add default dev tun1"]),
+        [
+            heard("host unreachable", heard4(bytes(outer)[:128], 3, 1)),
+            heard("host unreachable, too", heard4(bytes(outer)[:128], 3, 1)),
+            ("a packet that goes round", "p0", ether(ip4(IN4) / udp())),
+            ("another one", "p0", ether(ip4(IN4) / udp())),
+        ],
+        remembers=True,
+    )
+
+# What a tunnel over IPv4 inherits is of the packet that End.B6.Encaps has put headers before.
+WRAPPED = [
+    ("IPv6 in SRv6", ether(IPv6(src=SOURCE, dst="2001:db8:d::7", hlim=33, tc=0x2E, fl=0x12345) / udp())),
+    ("IPv6 in SRv6 in SRv6", ether(IPv6(src=SOURCE, dst="2001:db8:e::7", hlim=33, tc=0x2E, fl=0x12345) / udp())),
+    ("in SRv6 by a SID", ether(routed(IPv6(src=SOURCE, dst=SID, hlim=77, tc=0x4C, fl=0x12345), [SID, NEXT], 1, IPv6(src=SOURCE, dst=TARGET, hlim=33, tc=0x2E) / udp()))),
+]
+for kind in ("gre", "gretap", "sit", "ip6tnl", "ip6gre"):
+    wide, frames = kind.startswith("ip6"), kind.endswith("tap")
+    options = {"ip6tnl": "mode any tclass inherit", "ip6gre": "tclass inherit"}.get(kind, "ttl inherit tos inherit")
+    via6 = "via 2001:db8:9::2" if frames else "dev tun1"
+    Case(
+        f"tunnel/{kind}/inherit-wrapped",
+        f"{kind}: what it inherits of packets that the router has encapsulated before",
+        tunnel(
+            kind,
+            options,
+            after=[
+                f"ip -6 route add fc00:d::/32 {via6}",
+                "ip -6 route add 2001:db8:d::/48 encap seg6 mode encap segs fc00:d::1,fc00:d::2 dev p1",
+                "ip -6 route add fc00:f::1 encap seg6 mode encap segs fc00:d::3 dev p1",
+                "ip -6 route add 2001:db8:e::/48 encap seg6 mode encap segs fc00:f::1 dev p1",
+                f"ip -6 route add {SID} encap seg6local action End.B6.Encaps srh segs fc00:d::4 dev p0",
+            ],
+        ),
+        WRAPPED,
+    )

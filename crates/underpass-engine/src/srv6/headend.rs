@@ -199,6 +199,7 @@ fn wrap(meta: &mut PacketMeta, policy: &Headend, inherited: Inherited) -> Result
     let frame = if policy.via.resolved.is_none() { meta.link_layer() } else { None };
     push_headers(&mut meta.packet, policy, inherited)?;
     meta.wrapped(policy.header.len(), frame);
+    meta.extra.inside = 0;
     Ok(())
 }
 

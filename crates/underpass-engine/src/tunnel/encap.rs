@@ -395,12 +395,6 @@ impl<const COUNT: bool> Path<COUNT> {
         {
             return self.refuse_out(tunnel, DropReason::TunnelSource);
         }
-        if tunnel.sequence.has_failed()
-            && leads_out(view, meta.packet.bytes(), (id, tunnel), inside)
-            && tunnel.sequence.notifies(view.now)
-        {
-            self.notify_unreachable(view, meta, tunnel.link, trace);
-        }
         let option = if limit.is_some() { limit::LEN } else { 0 };
         let room = tunnel.overhead() + option + LONGEST_LINK_LAYER;
         if let Err(refusal) = meta.encapsulate_again().and_then(|()| self.reserve_headroom(meta, room, trace))
@@ -441,11 +435,25 @@ impl<const COUNT: bool> Path<COUNT> {
                 _ => Verdict::drop(reason),
             };
         }
+        if tunnel.sequence.has_failed()
+            && leads_out(view, meta.packet.bytes(), (id, tunnel), inside)
+            && tunnel.sequence.notifies(view.now)
+        {
+            self.notify_unreachable(view, meta, tunnel.link, trace);
+        }
         let len = meta.packet.len();
+        // Linux: `ipip6_tunnel_xmit` and `ip6_tnl_xmit` look at what goes in, `ip_tunnel_xmit` at what is inside.
+        // What counts is that, too.
+        let whole = tunnel.kind.is_over_ipv6() || tunnel.kind == TunnelKind::Sit;
+        let (heir, counted) = match std::mem::take(&mut meta.extra.inside) as usize {
+            0 => (at, len - at),
+            within if whole => (at, within),
+            within => (len.saturating_sub(within), within),
+        };
         let frame = if via.resolved.is_none() { meta.link_layer() } else { None };
         self.identification = self.identification.wrapping_add(1);
         let written =
-            push_outer(&mut meta.packet, tunnel, (inside, at), (source, remote), self.identification);
+            push_outer(&mut meta.packet, tunnel, (inside, at, heir), (source, remote), self.identification);
         let lowered = written.and_then(|(outer, sequence)| match limit {
             Some((_, limit)) => Ok((outer + limit::set(&mut meta.packet, limit - 1)?, sequence)),
             None => Ok((outer, sequence)),
@@ -462,9 +470,9 @@ impl<const COUNT: bool> Path<COUNT> {
         meta.extra.flags = meta.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
         meta.extra.tunnel = Some(id);
         meta.extra.outer = outer as u16;
-        let entered = Count { packets: 1, bytes: (len - at) as u64, errors: 0 };
+        let entered = Count { packets: 1, bytes: counted as u64, errors: 0 };
         self.counters.add_link(tunnel.link, Direction::Transmit, entered);
-        meta.extra.entered = Some(Entered { link: tunnel.link, bytes: (len - at) as u32, vrf: false });
+        meta.extra.entered = Some(Entered { link: tunnel.link, bytes: counted as u32, vrf: false });
         trace.step(Event::Headend(name(tunnel.kind), outer), &meta.packet);
         Verdict::via(meta, &via)
     }

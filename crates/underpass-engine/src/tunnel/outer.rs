@@ -60,16 +60,17 @@ fn copy_end<const N: usize>(form: &EncapTemplate, bytes: &mut [u8], end: usize) 
     Some(())
 }
 
-/// Puts the outer header before a packet, and fills in all that depends on it. How long it is, and its sequence number.
+/// Puts the outer header before a packet, and fills in all that depends on it: its IP header is at `at`, that from which it
+/// inherits at `heir`. How long it is, and its sequence number.
 pub(crate) fn push_outer(
     packet: &mut Packet,
     tunnel: &StoredTunnel,
-    (inside, at): (InnerProtocol, usize),
+    (inside, at, heir): (InnerProtocol, usize, usize),
     (source, remote): (IpAddr, IpAddr),
     identification: u16,
 ) -> Result<(usize, Option<u32>), DropReason> {
     let form = tunnel.form(inside);
-    let inner = Inner::read(packet.bytes(), at, inside);
+    let inner = Inner::read(packet.bytes(), heir, inside);
     let labelled = match inside {
         InnerProtocol::Frame => type_of(packet.bytes()) == ethernet::MPLS,
         inside => inside == InnerProtocol::Mpls,

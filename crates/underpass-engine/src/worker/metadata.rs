@@ -54,6 +54,9 @@ pub(crate) struct ExtraMeta {
     pub(crate) inserted: u16,
     /// Bytes by which this router has made it longer, which it says in a Packet Too Big.
     pub(crate) growth: u16,
+    /// Bytes of the packet that a SID has put headers of its own before, until it is encapsulated once more; 0: none has. A
+    /// tunnel over IPv4 inherits from it.
+    pub(crate) inside: u32,
     /// Where in its slot the label stack lies that it came in with, as long as nothing is written there; 0: nowhere.
     pub(crate) labels: u32,
     /// What [`crate::worker::verdict::Verdict::LookSlow`] looks up.
@@ -146,6 +149,7 @@ impl ExtraMeta {
             wrapping: 0,
             inserted: 0,
             growth: 0,
+            inside: 0,
             labels: 0,
             slow: Slow::Throw,
             argument: 0,
@@ -284,10 +288,18 @@ impl PacketMeta {
     /// Begins anew: another packet has taken this one's place.
     pub(crate) fn start_again(&mut self) {
         let ExtraMeta {
-            lookups_done, encapsulations, encapsulated, growth, wrapping, labels, tunnel, ..
+            lookups_done,
+            encapsulations,
+            encapsulated,
+            growth,
+            inside,
+            wrapping,
+            labels,
+            tunnel,
+            ..
         } = &mut self.extra;
         (*lookups_done, *encapsulations, *encapsulated, *growth, *wrapping, *labels) = (0, 0, None, 0, 0, 0);
-        *tunnel = None;
+        (*inside, *tunnel) = (0, None);
         (self.extra.entered, self.extra.sequence) = (None, None);
     }
 
@@ -353,6 +365,7 @@ impl PacketMeta {
     /// longer.
     #[cold]
     pub(crate) fn shortened(&mut self, len: usize) {
+        self.extra.inside = 0;
         let ExtraMeta { wrapping, inserted, growth, .. } = &mut self.extra;
         let place = if *wrapping > 0 { wrapping } else { inserted };
         *place = place.saturating_sub(len as u16);

@@ -10,7 +10,9 @@ use crate::drops::DropReason;
 use crate::lpm::NO_LEAF;
 use crate::path::{group, icmp, ipv4, ipv6, rpl, vrf};
 use crate::srv6::endpoint::Next;
-use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, Link, LinkId, Via};
+use crate::tables::{
+    Action, ActionId, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link, LinkId, Via,
+};
 use crate::trace::{Event, Trace};
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{
@@ -364,8 +366,13 @@ impl<const COUNT: bool> Path<COUNT> {
             Next::Forward(next_hop) => Verdict::Forward(next_hop),
             Next::Frame(link) => Verdict::Frame(link),
             Next::Insert(policy) => {
+                let len = meta.packet.len();
                 let verdict = self.insert(view, meta, id, policy, trace);
                 meta.extra.flags |= BEHIND_SID;
+                // Linux: `input_action_end_b6_encap`, which says for `ip_tunnel_xmit` what is inside. A headend does not.
+                if policy.mode == HeadendMode::Encap {
+                    meta.extra.inside = len as u32;
+                }
                 verdict
             }
             Next::Deliver => {
