@@ -247,6 +247,20 @@ Case(
     remembers=True,
 )
 
+Case(
+    "endpoint/dt4-options",
+    "IPv4 options behind a SID: nothing is written into them, and an error does not echo them.",
+    sid("End.DT4 vrftable 100", VRF, dev="vrf100") + ["ip route add prohibit 10.99.0.0/16 table 100"],
+    [
+        (f"{what}, {to}", ether(ip6(SID, nh=4) / ip4(dst, ttl=ttl, options=[IPOption(option)]) / udp()))
+        for what, option in [
+            ("a timestamp", b"\x44\x08\x05\0\0\0\0\0"),
+            ("a route", b"\x07\x07\x04\0\0\0\0\0"),
+        ]
+        for to, dst, ttl in [("forwarded", TARGET4, 40), ("TTL 1", TARGET4, 1), ("prohibited", "10.99.0.9", 40), ("no route", "10.98.0.9", 40)]
+    ],
+)
+
 # Decapsulating behaviours. What is in the way is passed over: options, an SRH at segments left 0.
 DX = [
     ("dx2", "End.DX2 oif p1", BASE, "p0", N1, {"ether"}),

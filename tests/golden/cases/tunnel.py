@@ -481,6 +481,18 @@ Case(
     remembers=True,
     links=False,
 )
+for name, link in [("elsewhere", "p0"), ("there", "p1")]:
+    Case(
+        f"tunnel/ipip/pmtu-{name}",
+        f"ipip of {link}: an MTU of the path is that of the way by that link, if there is one.",
+        tunnel("ipip", f"dev {link}"),
+        [
+            heard("fragmentation needed, 560", heard4(bytes(outer4(4, ip4(IN4) / udp(1300)))[:128], 3, 4, 560)),
+            ("no such tunnel", "p1", Ether(dst=P1, src=N1) / own),
+        ],
+        remembers=True,
+        links=False,
+    )
 GRE_HEADS = {"ipip": (4, b""), "gre": (47, b"\0\0\x08\0"), "sit": (41, b"")}
 for kind, (proto, head) in GRE_HEADS.items():
     inner = ip6(IN6) / udp(1300) if kind == "sit" else ip4(IN4, flags="DF") / udp(1300)

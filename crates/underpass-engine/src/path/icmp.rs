@@ -194,6 +194,8 @@ impl<const COUNT: bool> Path<COUNT> {
         }
         // What records the way of the packet in error records that of the message as well.
         let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
+            // Linux has not looked at those behind a SID, but does for this error.
+            Ok(_) if meta.is(BEHIND_SID) && error != Error::AddressUnreachable => Default::default(),
             Ok(packet) if sender.is_ipv4() && with_options => {
                 // Those before the one that is wrong.
                 let sound = match reason {

@@ -53,7 +53,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if meta.is(GENERATED) {
             selectors.take_message(meta.packet.bytes());
         }
-        if meta.is(BEHIND_SID) {
+        if meta.is(BEHIND_SID) && address.is_ipv6() {
             selectors.take_next_header(meta.packet.bytes());
         }
         match selectors.find(view, id, address) {

@@ -9,7 +9,9 @@ use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
 
 use crate::path::icmp::ICMP_LEN;
 use crate::path::rules;
-use crate::tables::{Action, Ingress, InnerProtocol, LinkId, PathMtu, StoredTunnel, TunnelKind, TunnelMatch};
+use crate::tables::{
+    Action, Ingress, InnerProtocol, LinkId, PathMtu, StoredTunnel, TunnelBound, TunnelKind, TunnelMatch,
+};
 use crate::tunnel::relay::Relay;
 use crate::tunnel::too_long::LEAST_MTU6;
 use crate::tunnel::{limit, relay};
@@ -84,9 +86,7 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Opt
     // RFC 8201 section 4: no IPv6 link has a smaller MTU than the least, and such a message is discarded.
     if let Told::Mtu(mtu) = told
         && (quoted.remote.is_ipv4() || mtu >= LEAST_MTU6)
-        && (quoted.remote.is_ipv6()
-            || quoted.protocol != protocol::GRE
-            || comes_back(view, packet, &quoted, ingress.link))
+        && (quoted.remote.is_ipv6() || leads_by(view, packet, &quoted, way_of(&quoted, ingress.link)))
     {
         exceptions.learn(bits(quoted.remote), tunnel.config.via.lookup, mtu, view.now);
     }
@@ -114,9 +114,19 @@ pub(crate) fn learn<'a>(view: &View<'a>, packet: &[u8], ingress: Ingress) -> Opt
     None
 }
 
-/// Whether the way of what is quoted leads by the link that the message has come in by: of GRE Linux's `gre_err` takes no
-/// note of another way.
-fn comes_back(view: &View<'_>, packet: &[u8], quoted: &Quoted<'_>, ingress: LinkId) -> bool {
+/// The link by which the way leads that a message is about: of GRE that by which it has come in (`gre_err`), of others that
+/// which the tunnel is bound to. `None`: any.
+fn way_of(quoted: &Quoted<'_>, ingress: LinkId) -> Option<LinkId> {
+    match quoted.tunnel.config.bound {
+        _ if quoted.protocol == protocol::GRE => Some(ingress),
+        Some(TunnelBound::Link(link)) => Some(link),
+        Some(TunnelBound::Instance(_)) | None => None,
+    }
+}
+
+/// Whether the way of what is quoted leads by a link: of another way Linux takes no note.
+fn leads_by(view: &View<'_>, packet: &[u8], quoted: &Quoted<'_>, link: Option<LinkId>) -> bool {
+    let Some(link) = link else { return true };
     let lookup = quoted.tunnel.config.via.lookup;
     let Some(mut header) =
         packet.get(quoted.from..).and_then(<[u8]>::first_chunk::<{ ipv4::Header::LEN }>).copied()
@@ -128,7 +138,7 @@ fn comes_back(view: &View<'_>, packet: &[u8], quoted: &Quoted<'_>, ingress: Link
     header[2..4].copy_from_slice(&(ipv4::Header::LEN as u16).to_be_bytes());
     match rules::action_at(view, &header, lookup, quoted.remote) {
         Some(Action::Forward(id)) => {
-            view.tables.next_hop(*id, view.guard).is_none_or(|next_hop| next_hop.link == ingress)
+            view.tables.next_hop(*id, view.guard).is_none_or(|next_hop| next_hop.link == link)
         }
         _ => true,
     }

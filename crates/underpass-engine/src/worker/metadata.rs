@@ -203,7 +203,8 @@ pub(crate) const LED_INTO_VRF: u16 = 1024;
 /// The kernel beside the router is to forward it.
 pub(crate) const HANDED_OVER: u16 = 2048;
 
-/// Looked up behind a SID: rules see the next header of the IPv6 header for the protocol, and no ports.
+/// Looked up behind a SID: of IPv6 rules see the next header of the IPv6 header for the protocol, and no ports; the options of
+/// IPv4 are not looked at, nor echoed by errors.
 pub(crate) const BEHIND_SID: u16 = 4096;
 
 /// The address by which it leaves is to be written into its IPv4 options, into those that record a route.

@@ -358,7 +358,10 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Verdict {
         match next {
-            Next::Look4(lookup, address) => Verdict::look4(meta, lookup, address),
+            Next::Look4(lookup, address) => {
+                meta.extra.flags |= BEHIND_SID;
+                Verdict::look4(meta, lookup, address)
+            }
             Next::Look6(lookup, address) => {
                 meta.extra.flags |= BEHIND_SID;
                 Verdict::look6(meta, lookup, address)
