@@ -1173,6 +1173,18 @@ def asked_in_vain(case, facts, difference, here):
 
 
 @purpose("The router answers for itself")
+def asked_at_random(case, facts, difference, here):
+    # An action of the port takes one of so many, requests among them, of what Linux tells later, when a neighbour has not answered.
+    port, there = difference.more.get("port"), difference.more.get("there") or []
+    if not any(re.search(rf"filter add dev p{port} egress .*random determ ", line) for line in facts.lines):
+        return False
+    told = [[bytes.fromhex(frame) for _, at, frame in side if at == port] for side in (here["linux"], here["out"])]
+    late = any(compare.is_unresolved(frame) for side in told for frame in side)
+    alone = len(there) + len(difference.more.get("here") or []) == 1
+    return late and alone and abs(len(told[0]) - len(told[1])) <= 1
+
+
+@purpose("The router answers for itself")
 def asked_through_ifb(case, facts, difference, here):
     # Where a port's filter redirects what leaves to an ifb.
     key = difference.more.get("key", "")
@@ -1185,6 +1197,16 @@ def asked_through_ifb(case, facts, difference, here):
             sums |= {(n + 1, total + size) for n, total in sums}
     more = int(difference.linux[0]) - int(difference.ours[0])
     return more > 0 and more in {sum[key.endswith("bytes")] for sum in sums}
+
+
+@purpose("What came in a frame for a group is not encapsulated")
+def group_frames(case, facts, difference, here):
+    counts = sid_counts(difference)
+    if not counts or counts[0][1] != counts[1][1]:
+        return False
+    leads = any(re.search(rf"encap seg6 mode encap(\.red)? segs \S*{counts[0][0]}\b", line) for line in facts.lines)
+    came = sum(bytes.fromhex(frame)[0] & 1 for _, _, frame in case["packets"])
+    return leads and 0 < counts[0][2] - counts[1][2] <= came
 
 
 @purpose("What comes back from an ifb is not classified again")

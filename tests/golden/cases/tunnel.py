@@ -516,6 +516,26 @@ for kind, (proto, head) in GRE_HEADS.items():
         remembers=True,
         links=False,
     )
+    Case(
+        f"tunnel/{kind}/pmtu-locked",
+        f"{kind}: an MTU of the path that is not believed: what is too long is cut, unless its sender does not want it to be",
+        tunnel(kind, "mode any" if kind == "sit" else ""),
+        [
+            heard("fragmentation needed, 68", heard4(bytes(outer)[:128], 3, 4, 68)),
+            *(
+                (what, "p0", ether(packet))
+                for what, packet in [
+                    # Each elsewhere: Linux remembers for the way of the packet inside, too.
+                    ("IPv4 that must not be cut", ip4("10.7.0.1", flags="DF") / udp(1300)),
+                    ("IPv4 that may be cut", ip4("10.7.0.2") / udp(1300)),
+                    ("short IPv4 that must not be cut", ip4("10.7.0.3", flags="DF") / udp(300)),
+                    *([] if kind == "ipip" else [("IPv6", ip6("2001:db8:7::1") / udp(1300)), ("IPv6 of the least MTU", ip6("2001:db8:7::2") / udp(1200))]),
+                ]
+            ),
+        ],
+        remembers=True,
+        links=False,
+    )
     if kind == "gre":
         Case(
             "tunnel/gretap/pmtu-gre",

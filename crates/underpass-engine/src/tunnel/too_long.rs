@@ -64,7 +64,9 @@ fn fits(
     next_hop: &NextHop,
 ) -> Result<bool, Verdict> {
     let exception = path_mtu::of(view, tunnel, meta.packet.bytes());
-    if exception.is_some_and(|path| path.locked) {
+    let stays = dont_fragment(meta.packet.bytes());
+    let locked = exception.is_some_and(|path| path.locked);
+    if locked {
         allow_fragments(&mut meta.packet);
     }
     let mtu = exception.map_or(next_hop.mtu, |path| path.mtu.min(next_hop.mtu));
@@ -103,7 +105,7 @@ fn fits(
             Err(Verdict::drop(DropReason::TooBig))
         };
     }
-    if !dont_fragment(bytes) {
+    if !stays {
         return Ok(false);
     }
     match version {
@@ -119,6 +121,7 @@ fn fits(
         }
         6 if left >= LEAST_MTU6 => told(meta, left),
         4 if inner_stays => told(meta, left),
+        _ if locked => Ok(false),
         _ => Err(Verdict::drop(DropReason::TooBig)),
     }
 }
