@@ -850,3 +850,50 @@ Case(
         for to in ["2001:db8:2::1", "2001:db8:1::1", "2001:db8:9::1"]
     ],
 )
+
+# What becomes of packets behind SIDs, and what these count of it: one packet or error each.
+BEHIND = CSID_ROUTES + [
+    "ip link set p1 mtu 1400",
+    "ip -6 route add fc00:a:1::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 count dev p0",
+    "ip -6 route add fc00:a:2::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 count dev p0",
+    "ip -6 route add fc00:a:3::/48 encap seg6local action End.X nh6 2001:db8:2::3 flavors next-csid lblen 32 nflen 16 count dev p0",
+    "ip -6 route add fc00:a::6/128 encap seg6local action End.DX6 nh6 :: count dev p0",
+    "ip -6 route add blackhole fc00:a:d::/48",
+    "ip -6 route add prohibit fc00:a:e::/48",
+    "ip -6 route add unreachable 2001:db8:e::/48",
+    "ip -6 route add blackhole 2001:db8:d::/48",
+]
+Case(
+    "endpoint/counts-csid",
+    "SIDs with NEXT-CSID count one packet or error each of what is dropped behind them.",
+    BEHIND,
+    [
+        (f"{label}, {what}", ether(ip6(to, nh=41, hlim=hlim) / IPv6(src=SOURCE, dst=TARGET, hlim=33) / udp(n)))
+        for label, to in [
+            ("twice", "fc00:a:1:2:b::"),
+            ("the same twice", "fc00:a:1:1:b::"),
+            ("uA", "fc00:a:1:3:b::"),
+            ("no route", "fc00:a:1:2:77::"),
+            ("blackhole", "fc00:a:1:2:d::"),
+            ("prohibited", "fc00:a:1:2:e::"),
+        ]
+        for what, hlim, n in [("plain", 40, 64), ("too long", 40, 1330)]
+    ],
+)
+Case(
+    "endpoint/counts-dx6-any",
+    "End.DX6 to :: counts one packet or error each of what is dropped behind it.",
+    BEHIND,
+    [
+        (what, ether(ip6("fc00:a::6", nh=41) / IPv6(src=SOURCE, dst=to, hlim=hlim) / udp(n)))
+        for what, to, hlim, n in [
+            ("plain", TARGET, 33, 64),
+            ("too long", TARGET, 33, 1330),
+            ("no route", "2001:db8:77::7", 33, 64),
+            ("unreachable", "2001:db8:e::7", 33, 64),
+            ("blackhole", "2001:db8:d::7", 33, 64),
+            ("a multicast destination", "ff0e::1", 33, 64),
+            ("to the SID itself", "fc00:a::6", 33, 64),
+        ]
+    ],
+)

@@ -988,6 +988,21 @@ for kind, proto, head in [("ipip", 4, b""), ("gre", 47, b"\0\0\x08\0")]:
         remembers=True,
     )
 
+    outer = bytes(outer4(proto, Raw(head) / (ip4(IN4, flags="DF") / udp(1300))))[:128]
+    Case(
+        f"tunnel/{kind}/errors-too-long",
+        f"{kind}: what is too long for the way tells nobody of the errors before it, but what comes then does",
+        tunnel(kind),
+        [
+            heard("fragmentation needed, 1,000", heard4(outer, 3, 4, 1000)),
+            heard("host unreachable", heard4(outer, 3, 1)),
+            ("too long", "p0", ether(ip4("10.7.0.1", flags="DF") / udp(1300))),
+            ("one that fits", "p0", ether(ip4("10.7.0.2") / udp())),
+            ("another one", "p0", ether(ip4("10.7.0.3") / udp())),
+        ],
+        remembers=True,
+    )
+
 # What a tunnel over IPv4 inherits is of the packet that End.B6.Encaps has put headers before.
 WRAPPED = [
     ("IPv6 in SRv6", ether(IPv6(src=SOURCE, dst="2001:db8:d::7", hlim=33, tc=0x2E, fl=0x12345) / udp())),

@@ -20,7 +20,7 @@ use crate::tunnel::limit::has_extensions;
 use crate::tunnel::outer::{
     FIXED4, FIXED6, GRE, GUE, UDP, copy_template, fill_gre, fill_udp, is_ip, push_outer, write_ipv4,
 };
-use crate::tunnel::too_long::is_narrow;
+use crate::tunnel::too_long::{comes_through, is_narrow};
 use crate::tunnel::{ecn_outside, limit};
 use crate::worker::burst::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
@@ -436,7 +436,7 @@ impl<const COUNT: bool> Path<COUNT> {
             };
         }
         if tunnel.sequence.has_failed()
-            && leads_out(view, meta.packet.bytes(), (id, tunnel), inside)
+            && comes_through(view, (&meta.packet, at), (id, tunnel, inside), remote)
             && tunnel.sequence.notifies(view.now)
         {
             self.notify_unreachable(view, meta, tunnel.link, trace);
@@ -565,25 +565,6 @@ fn is_from_remote(tunnel: &StoredTunnel, rest: &[u8]) -> bool {
     match (tunnel.config.remote, rest.first_chunk::<16>()) {
         (IpAddr::V6(remote), Some(source)) => remote.octets() == *source,
         _ => false,
-    }
-}
-
-/// Whether there is a way to the other end of a tunnel, but by the tunnel itself. Linux asks for it first: `ip_tunnel_xmit`.
-#[cold]
-fn leads_out(
-    view: &View<'_>,
-    packet: &[u8],
-    (id, tunnel): (TunnelId, &StoredTunnel),
-    inside: InnerProtocol,
-) -> bool {
-    let Some(remote) = remote_of(tunnel, packet) else { return false };
-    if tunnel.form(inside).next_hop.is_some() {
-        return true;
-    }
-    match action_at(view, packet, tunnel.config.via.lookup, remote) {
-        None | Some(Action::Discard(_)) => false,
-        Some(Action::Tunnel(route)) => route.tunnel != id,
-        Some(_) => true,
     }
 }
 

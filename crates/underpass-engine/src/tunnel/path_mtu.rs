@@ -300,7 +300,7 @@ pub(crate) fn narrowed(view: &View<'_>, meta: &PacketMeta, mtu: u32) -> u32 {
     exception.map_or(mtu, |path| path.mtu.min(mtu))
 }
 
-fn bits(address: IpAddr) -> u128 {
+pub(crate) fn bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => address.to_bits().into(),
         IpAddr::V6(address) => address.to_bits(),

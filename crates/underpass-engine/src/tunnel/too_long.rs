@@ -9,9 +9,9 @@ use underpass_packet::{FromBytes, ethernet, ipv4};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::offload;
-use crate::path::fragment;
+use crate::path::{fragment, rules};
 use crate::tables::{
-    Action, ActionId, FRAGMENT, InnerProtocol, NextHop, StoredTunnel, TunnelKind, TunnelRole,
+    Action, ActionId, FRAGMENT, InnerProtocol, NextHop, StoredTunnel, TunnelId, TunnelKind, TunnelRole,
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::outer::is_ip;
@@ -43,6 +43,34 @@ pub(crate) const LEAST_MTU6: u32 = 1280;
 
 /// Least MTU of an IPv4 link, RFC 791.
 const LEAST_MTU4: u32 = 68;
+
+/// Whether a packet, whose IP header is at `at`, comes through to where the outer one leaves: there is a way, not by the tunnel
+/// itself, and it is not too long for it, as far as that is known. Linux looks at these before it tells of errors.
+#[cold]
+pub(crate) fn comes_through(
+    view: &View<'_>,
+    (packet, at): (&Packet, usize),
+    (id, tunnel, inside): (TunnelId, &StoredTunnel, InnerProtocol),
+    remote: IpAddr,
+) -> bool {
+    let lookup = tunnel.config.via.lookup;
+    let mtu = match rules::action_at(view, packet.bytes(), lookup, remote) {
+        None | Some(Action::Discard(_)) if tunnel.form(inside).next_hop.is_none() => return false,
+        Some(Action::Tunnel(route)) if route.tunnel == id => return false,
+        Some(Action::Forward(id)) => view.tables.next_hop(*id, view.guard).map(|next_hop| next_hop.mtu),
+        _ => None,
+    };
+    let told = view.tables.tunnels().exceptions.of(path_mtu::bits(remote), lookup, view.now);
+    let Some(mtu) = mtu.into_iter().chain(told.map(|told| told.mtu)).min() else { return true };
+    let left = mtu.saturating_sub(tunnel.overhead() as u32);
+    let inner = packet.bytes().get(at..).unwrap_or_default();
+    let cut = match inner.first().map(|first| first >> 4) {
+        _ if tunnel.kind.is_over_ipv6() => false,
+        Some(4) => !dont_fragment(inner),
+        _ => left < LEAST_MTU6,
+    };
+    cut || packet.longest_part().saturating_sub(at) <= left as usize
+}
 
 /// An outer packet before it goes to `next_hop`: whether it fits. `Ok(false)`: it has to be fragmented.
 pub(crate) fn leave(view: &View<'_>, meta: &mut PacketMeta, next_hop: &NextHop) -> Result<bool, Verdict> {
