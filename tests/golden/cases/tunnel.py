@@ -973,6 +973,19 @@ Case(
     links=False,
 )
 
+Case(
+    "tunnel/sit/pmtu-small",
+    "sit: on a way whose MTU is too small for IPv6 all IPv6 packets may be cut, and IPv4 packets as they say",
+    tunnel("sit", "mode any"),
+    [
+        ("before", "p0", ether(ip6(IN6) / udp())),
+        heard("fragmentation needed, 1,299", heard4(bytes(outer4(41, ip6(IN6) / udp(1300)))[:128], 3, 4, 1299)),
+        ("a short one", "p0", ether(ip6(IN6) / udp())),
+        ("a short IPv4 packet", "p0", ether(ip4(IN4) / udp())),
+        ("one that must not be cut", "p0", ether(ip4(IN4, flags="DF") / udp())),
+    ],
+    remembers=True,
+)
 for kind, proto, head in [("ipip", 4, b""), ("gre", 47, b"\0\0\x08\0")]:
     outer = IP(src="198.51.100.1", dst="198.18.0.1", ttl=64, id=9, proto=proto, flags="DF") / Raw(head) / ip4(IN4) / udp()
     Case(

@@ -34,8 +34,13 @@ fn is_exception(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
         IpAddr::V6(address) => address.to_bits(),
     };
     let told = view.tables.tunnels().exceptions.of(remote, tunnel.config.via.lookup, view.now);
-    told.is_some_and(|path| path.locked || len > path.mtu as usize)
+    told.is_some_and(|path| path.locked || is_cut(tunnel, path.mtu) || len > path.mtu as usize)
         || tunnel.sequence.errors.load(Relaxed) > 0
+}
+
+/// Whether a sit lets what it sends be cut on a way with this MTU, as it is too small for IPv6: Linux's `ipip6_tunnel_xmit`.
+fn is_cut(tunnel: &StoredTunnel, mtu: u32) -> bool {
+    tunnel.kind == TunnelKind::Sit && mtu < LEAST_MTU6 + tunnel.overhead() as u32
 }
 
 /// Least MTU of an IPv6 link, RFC 8200 section 5.
@@ -99,6 +104,11 @@ fn fits(
     }
     let mtu = exception.map_or(next_hop.mtu, |path| path.mtu.min(next_hop.mtu));
     if meta.packet.fits(mtu as usize) {
+        let of_six =
+            |packet: &Packet| packet.bytes().get(usize::from(meta.extra.outer)).map(|first| first >> 4);
+        if exception.is_some_and(|path| is_cut(tunnel, path.mtu)) && of_six(&meta.packet) == Some(6) {
+            allow_fragments(&mut meta.packet);
+        }
         return Ok(true);
     }
     let outer = usize::from(meta.extra.outer);
