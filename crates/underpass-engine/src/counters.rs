@@ -31,11 +31,6 @@ impl CounterId {
     pub const fn of_label(label: u32) -> Self {
         Self(LABEL | label & MAX_LABEL)
     }
-
-    /// Whether it is that of a label.
-    pub(crate) const fn is_of_label(self) -> bool {
-        self.0 & LABEL != 0
-    }
 }
 
 /// Packets, bytes and errors of an object, as `SEG6_LOCAL_CNT_*` defines them: a packet adds either
