@@ -1,15 +1,7 @@
 //! One netlink socket of a program.
 
 use crate::dump::{LARGE_PART, Running, SMALL_PART};
-
-/// `NETLINK_ROUTE` or `NETLINK_GENERIC`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Protocol {
-    /// rtnetlink.
-    Route,
-    /// Generic netlink.
-    Generic,
-}
+use crate::request::Protocol;
 
 /// State of one netlink socket.
 #[derive(Debug)]

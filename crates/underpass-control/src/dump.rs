@@ -1,5 +1,6 @@
 //! Answers that are too long for one datagram.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use netlink_packet_core::{NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR, NLM_F_MULTIPART};
@@ -141,4 +142,14 @@ impl Running {
         replies.datagram(&bytes);
         if done.is_some() { More::No } else { More::Yes }
     }
+}
+
+/// What a request that was not refused is followed by.
+pub(crate) enum Outcome {
+    /// An acknowledgement, if the client asked for one.
+    Done,
+    /// An acknowledgement with a warning.
+    Warning(Cow<'static, str>),
+    /// A dump, and no acknowledgement.
+    Dump(Box<dyn Dump>),
 }

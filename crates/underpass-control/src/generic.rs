@@ -5,12 +5,10 @@ use std::net::Ipv6Addr;
 
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use netlink_packet_core::NLM_F_DUMP;
-use underpass_netlink::fou;
-use underpass_netlink::genetlink::{self, control, ioam6, seg6};
-use underpass_netlink::{Message, Replies, Reply, RequestError, Type, Validate, policy};
+use underpass_netlink::genetlink::{control, ioam6, seg6};
+use underpass_netlink::{Message, Replies, Reply, RequestError, Type, Validate, fou, genetlink, policy};
 
-use crate::dump::{Chunk, Dump, More};
-use crate::router::Outcome;
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::{Request, Router, hmac};
 
 /// A command needs `CAP_NET_ADMIN`.
@@ -74,7 +72,7 @@ const FAMILIES: &[Family] = &[
             (ioam6::CMD_DUMP_SCHEMAS, ADMIN | DUMP),
             (ioam6::CMD_NS_SET_SCHEMA, ADMIN | DO | POLICY),
         ],
-        answer: crate::ioam::answer,
+        answer: crate::ioam::request::answer,
     },
     Family {
         id: 0x1a,
@@ -87,7 +85,7 @@ const FAMILIES: &[Family] = &[
             (fou::CMD_DEL, ADMIN | DO | POLICY),
             (fou::CMD_GET, DO | DUMP | POLICY),
         ],
-        answer: crate::fou::answer,
+        answer: crate::fou::request::answer,
     },
 ];
 
@@ -218,8 +216,8 @@ fn answer_seg6(
 ) -> Result<Outcome, RequestError> {
     let (_, attributes) = request.parse::<4, 8>(&SEG6, Validate::Liberal)?;
     match command {
-        seg6::CMD_DUMPHMAC => Ok(Outcome::Dump(hmac::dump(request))),
-        seg6::CMD_SETHMAC => hmac::set(router, &attributes).map(|()| Outcome::Done),
+        seg6::CMD_DUMPHMAC => Ok(Outcome::Dump(hmac::request::dump(request))),
+        seg6::CMD_SETHMAC => hmac::request::set(router, &attributes).map(|()| Outcome::Done),
         seg6::CMD_SET_TUNSRC => {
             let source = attributes.get(seg6::ATTR_DST).ok_or(RequestError::errno(EINVAL))?.ipv6();
             router.set_tunnel_source(source);

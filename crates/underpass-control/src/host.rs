@@ -1,60 +1,17 @@
 //! The host beside the router: by which ports it takes its packets, and what else the packet path has to
 //! know of the kernel there.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use underpass_engine::buffer::PortId;
 use underpass_engine::tables::{LinkId, Rewrite};
-
 use underpass_netlink::{Message, fou};
 
+use crate::live::{DUMMY, Hooked, VlanDevice};
 use crate::{LinkKind, Neighbour, Router};
-
-/// The ports of the host, and the links that it shares.
-#[derive(Debug, Default)]
-pub(crate) struct Host {
-    /// By VRF link; 0 for the links that are in none.
-    ports: BTreeMap<u32, PortId>,
-    /// MAC addresses that the ports give the router, on links that have none themselves.
-    macs: BTreeMap<u32, [u8; 6]>,
-    /// The links of whose packets the kernel gets a copy.
-    shared: BTreeSet<u32>,
-    /// The ports by which the kernel takes frames that have come in by a link, where a worker gets all of them.
-    kernels: BTreeMap<u32, PortId>,
-    /// The kernel's VLAN devices, by their index.
-    vlans: BTreeMap<u32, VlanDevice>,
-    /// What looks at the packets of a link, where anything does; and a number that changes with it.
-    hooked: BTreeMap<u32, Hooked>,
-    hooked_generation: u64,
-}
-
-/// A VLAN device of the kernel's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct VlanDevice {
-    /// The index of the link by which its frames come.
-    pub lower: u32,
-    /// EtherType of their tag.
-    pub protocol: u16,
-    /// VLAN identifier.
-    pub id: u16,
-}
-
-/// Whether filters or qdiscs of the router look at the packets of a link.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Hooked {
-    /// At those that come in.
-    pub ingress: bool,
-    /// At those that leave.
-    pub egress: bool,
-}
-
-/// An address for the devices through which the host gets its packets: RFC 7600. Where `rp_filter` is on, even loose, Linux
-/// drops everything that a device without an address receives unless the return route uses that device. Programs do not
-/// see this address.
-const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
 impl Router {
     /// The host takes what is for itself in this VRF (the index of its link; 0: in none) by the port of a
@@ -87,11 +44,6 @@ impl Router {
         links.into_iter().for_each(|link| self.publish_link(link));
     }
 
-    /// Whether this is the address of a device by which the host takes its packets, or was.
-    pub(crate) fn is_host_address(&self, link: u32, address: IpAddr) -> bool {
-        address == DUMMY && (self.is_host_door(link) || self.links.get(link).is_none())
-    }
-
     /// Whether a message of the kernel's is about such an address, or the route to it.
     pub(crate) fn is_about_host_address(&self, message: &Message<'_>) -> bool {
         let (length, address, link) = match message.kind {
@@ -112,18 +64,6 @@ impl Router {
             Some(kind) => message.attributes(length).find(|it| it.kind == kind).map(|it| it.u32()),
         };
         index.is_some_and(|index| self.is_host_address(index, DUMMY.into()))
-    }
-
-    /// The MAC address by which packets that come in by a link are known to be for the router. The host sends all that goes
-    /// into a VRF to the MAC address of the VRF's device.
-    pub(crate) fn receiving_mac(&self, link: &crate::Link) -> [u8; 6] {
-        let given = self.live.as_ref().and_then(|live| live.host.macs.get(&link.index));
-        given.copied().filter(|_| link.mac == [0; 6]).unwrap_or(link.mac)
-    }
-
-    /// Whether what comes in by a link was sent by the host.
-    pub(crate) fn is_host_door(&self, link: u32) -> bool {
-        self.live.as_ref().is_some_and(|live| live.host.macs.contains_key(&link))
     }
 
     /// Whether the kernel gets a copy of what comes in by a link.
@@ -147,20 +87,6 @@ impl Router {
         }
     }
 
-    pub(crate) fn kernel_port(&self, link: u32) -> Option<PortId> {
-        self.live.as_ref()?.host.kernels.get(&link).copied()
-    }
-
-    /// Takes note of what looks at the packets of a link.
-    pub(crate) fn note_hooked(&mut self, link: u32, hooked: Hooked) {
-        let Some(live) = &mut self.live else { return };
-        let old = match hooked {
-            Hooked { ingress: false, egress: false } => live.host.hooked.remove(&link),
-            _ => live.host.hooked.insert(link, hooked),
-        };
-        live.host.hooked_generation += u64::from(old.unwrap_or_default() != hooked);
-    }
-
     /// What looks at the packets of a link.
     pub fn hooked(&self, link: u32) -> Hooked {
         let live = self.live.as_ref();
@@ -172,27 +98,9 @@ impl Router {
         self.live.as_ref().map_or(0, |live| live.host.hooked_generation)
     }
 
-    /// Takes note of what VLAN device of the kernel's a link is.
-    pub(crate) fn note_vlan(&mut self, link: u32, vlan: Option<VlanDevice>) {
-        let Some(live) = &mut self.live else { return };
-        match vlan {
-            Some(vlan) => live.host.vlans.insert(link, vlan),
-            None => live.host.vlans.remove(&link),
-        };
-    }
-
     /// The kernel's VLAN devices.
     pub fn vlan_devices(&self) -> impl Iterator<Item = VlanDevice> + '_ {
         self.live.iter().flat_map(|live| live.host.vlans.values().copied())
-    }
-
-    /// Forgets a link that is no more.
-    pub(crate) fn forget_link_of_host(&mut self, link: u32) {
-        self.note_hooked(link, Hooked::default());
-        self.note_vlan(link, None);
-        if let Some(live) = &mut self.live {
-            live.host.kernels.remove(&link);
-        }
     }
 
     /// Links beside a kernel of which something looks at what leaves: what the host itself sends does not come by there.
@@ -204,22 +112,6 @@ impl Router {
                 link.kind == LinkKind::Dummy || link.kind == LinkKind::Kernel && link.attached.is_some()
             })
             .map(|link| &link.name[..])
-    }
-
-    /// The host's port for what comes in by a link, and whether the kernel gets a copy of that.
-    pub(crate) fn host_of(&self, link: u32) -> (Option<PortId>, bool) {
-        let Some(live) = &self.live else { return (None, false) };
-        if let Some(tunnel) = self.links.get(link).filter(|link| matches!(link.kind, LinkKind::Tunnel(_))) {
-            // What comes out of a tunnel comes to the host by the tunnel's device.
-            return (tunnel.port(), false);
-        }
-        let vrf = self.domain_of(link);
-        (live.host.ports.get(&vrf).copied(), live.host.shared.contains(&link))
-    }
-
-    /// The VRF that a link is in, by the index of its link; 0 for none.
-    pub fn domain_of(&self, link: u32) -> u32 {
-        self.links.vrf_of(link).map_or(0, |vrf| vrf.index)
     }
 
     /// Whether labelled packets are taken that come in by a link: `net.mpls.conf.IF.input`.

@@ -1,17 +1,14 @@
 //! IOAM namespaces and schemas: generic netlink `IOAM6`, and what of them and of the node's ids the packet
 //! path needs. Linux: `net/ipv6/ioam6.c`.
 
+pub(crate) mod request;
+
 use std::collections::BTreeMap;
 
-use libc::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
-use underpass_engine::tables::{IoamLink, IoamNamespace, IoamNode};
+use libc::{EEXIST, EINVAL, ENOENT};
+use underpass_engine::tables::IoamNamespace;
 use underpass_netlink::genetlink::{self, ioam6};
-use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, policy};
-
-use crate::dump::{Chunk, Dump, More};
-use crate::router::Outcome;
-use crate::sysctl::{IOAM6_ENABLED, IOAM6_ID, IOAM6_ID_WIDE, IOAM6_NODE_ID, IOAM6_NODE_ID_WIDE, Instance};
-use crate::{Link, LinkKind, Request, Router};
+use underpass_netlink::{Attributes, Reply, RequestError, Type, policy};
 
 const NAMESPACE: [Type; 8] = policy(&[
     (ioam6::ATTR_NS_ID, Type::U16),
@@ -51,7 +48,7 @@ pub(crate) struct Ioam {
 
 impl Ioam {
     /// What the packet path needs of the namespaces.
-    fn compile(&self) -> Box<[IoamNamespace]> {
+    pub fn compile(&self) -> Box<[IoamNamespace]> {
         let compiled = self.namespaces.iter().map(|(&id, namespace)| {
             let schema = namespace.schema.and_then(|id| Some((id, self.schemas.get(&id)?)));
             let snapshot = schema.map(|(id, schema)| {
@@ -148,54 +145,6 @@ fn schema_id(attributes: &Attributes<'_, 8>) -> Result<u32, RequestError> {
 /// What a request changes by its attributes.
 type Change = fn(&mut Ioam, &Attributes<'_, 8>) -> Result<(), RequestError>;
 
-/// Answers a request to `IOAM6`.
-pub(crate) fn answer(
-    router: &mut Router,
-    request: &Request<'_>,
-    command: u8,
-    _: bool,
-    _: &mut Replies,
-) -> Result<Outcome, RequestError> {
-    let kind = request.message.kind;
-    let (policy, change): (_, Change) = match command {
-        ioam6::CMD_DUMP_NAMESPACES => {
-            return Ok(Outcome::Dump(Box::new(Namespaces { kind, next: Some(0) })));
-        }
-        ioam6::CMD_DUMP_SCHEMAS => return Ok(Outcome::Dump(Box::new(Schemas { kind, next: Some(0) }))),
-        ioam6::CMD_ADD_NAMESPACE => (&NAMESPACE, Ioam::add_namespace),
-        ioam6::CMD_DEL_NAMESPACE => (&NAMESPACE, Ioam::delete_namespace),
-        ioam6::CMD_ADD_SCHEMA => (&SCHEMA, Ioam::add_schema),
-        ioam6::CMD_DEL_SCHEMA => (&SCHEMA, Ioam::delete_schema),
-        ioam6::CMD_NS_SET_SCHEMA => (&BOTH, Ioam::set_schema),
-        _ => return Err(RequestError::errno(EOPNOTSUPP)),
-    };
-    let (_, attributes) = request.parse::<4, 8>(policy, underpass_netlink::Validate::Liberal)?;
-    change(&mut router.ioam, &attributes)?;
-    router.ioam.generation += 1;
-    router.publish_ioam();
-    Ok(Outcome::Done)
-}
-
-/// The namespaces from `next` on; `None` once the last was told.
-struct Namespaces {
-    kind: u16,
-    next: Option<u16>,
-}
-
-impl Dump for Namespaces {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
-        let rest = self.next.map(|next| router.ioam.namespaces.range(next..));
-        let Some((&id, namespace)) = rest.and_then(|mut rest| rest.next()) else { return Ok(More::No) };
-        self.next = id.checked_add(1);
-        out.message(self.kind, |reply| write_namespace(reply, id, namespace))?;
-        Ok(More::Yes)
-    }
-
-    fn generation(&self, router: &Router) -> u64 {
-        router.ioam.generation
-    }
-}
-
 fn write_namespace(reply: &mut Reply<'_>, id: u16, namespace: &Namespace) {
     reply.fixed(&genetlink::header(ioam6::CMD_DUMP_NAMESPACES, ioam6::VERSION));
     reply.u16(ioam6::ATTR_NS_ID, id);
@@ -207,69 +156,5 @@ fn write_namespace(reply: &mut Reply<'_>, id: u16, namespace: &Namespace) {
     }
     if let Some(schema) = namespace.schema {
         reply.u32(ioam6::ATTR_SC_ID, schema);
-    }
-}
-
-/// The schemas from `next` on; `None` once the last was told.
-struct Schemas {
-    kind: u16,
-    next: Option<u32>,
-}
-
-impl Dump for Schemas {
-    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
-        let rest = self.next.map(|next| router.ioam.schemas.range(next..));
-        let Some((&id, schema)) = rest.and_then(|mut rest| rest.next()) else { return Ok(More::No) };
-        self.next = id.checked_add(1);
-        out.message(self.kind, |reply| {
-            reply.fixed(&genetlink::header(ioam6::CMD_DUMP_SCHEMAS, ioam6::VERSION));
-            reply.u32(ioam6::ATTR_SC_ID, id);
-            reply.attribute(ioam6::ATTR_SC_DATA, &schema.data);
-            if let Some(namespace) = schema.namespace {
-                reply.u16(ioam6::ATTR_NS_ID, namespace);
-            }
-        })?;
-        Ok(More::Yes)
-    }
-
-    fn generation(&self, router: &Router) -> u64 {
-        router.ioam.generation
-    }
-}
-
-impl Router {
-    /// What the router is in traces.
-    pub(crate) fn ioam_node(&self) -> IoamNode {
-        IoamNode {
-            id: self.sysctl_value(&IOAM6_NODE_ID, Instance::One) as u32,
-            id_wide: self.sysctl_value(&IOAM6_NODE_ID_WIDE, Instance::One) as u64,
-            namespaces: self.ioam.compile(),
-        }
-    }
-
-    /// What a link is in traces.
-    pub(crate) fn ioam_link(&self, link: &Link) -> IoamLink {
-        let instance = Instance::Link(link.index);
-        IoamLink {
-            enabled: self.sysctl_value(&IOAM6_ENABLED, instance) != 0,
-            host: self.is_host_door(link.index),
-            id: self.sysctl_value(&IOAM6_ID, instance) as u16,
-            id_wide: self.sysctl_value(&IOAM6_ID_WIDE, instance) as u32,
-        }
-    }
-
-    /// What a packet that leaves by a link says of it: nothing of the loopback link, by which none does.
-    pub(crate) fn ioam_egress(&self, index: u32) -> IoamLink {
-        match self.links.get(index) {
-            Some(link) if link.kind != LinkKind::Loopback => self.ioam_link(link),
-            _ => IoamLink::default(),
-        }
-    }
-
-    /// Publishes what has changed of the node or of the namespaces.
-    pub(crate) fn publish_ioam(&mut self) {
-        let node = self.ioam_node();
-        self.engine.set_ioam(node);
-        self.recompile_ioam();
     }
 }

@@ -1,28 +1,29 @@
 //! The links of the router: `lo`, its ports, and those that requests make. Linux: `net/core/rtnetlink.c`.
 
 mod change;
+pub(super) mod devices;
 mod encode;
 mod mirror;
-mod own;
+pub(super) mod own;
+mod publish;
 mod query;
+pub(super) mod request;
+mod rewrite;
 pub(crate) mod tunnel;
 
 use std::collections::BTreeMap;
 
 use libc::{
-    IFF_BROADCAST, IFF_LOOPBACK, IFF_LOWER_UP, IFF_MASTER, IFF_MULTICAST, IFF_NOARP, IFF_RUNNING, IFF_UP,
+    EINVAL, IFF_BROADCAST, IFF_LOOPBACK, IFF_LOWER_UP, IFF_MASTER, IFF_MULTICAST, IFF_NOARP, IFF_RUNNING,
+    IFF_UP,
 };
 use underpass_engine::buffer::PortId;
 use underpass_engine::tables::LinkId;
+use underpass_netlink::RequestError;
 
-use crate::events::Cause;
-use crate::host::Hooked;
-use crate::netconf::{self, RTM_NEWNETCONF};
-use crate::tc::parent::{Block, Point};
-
-pub(crate) use change::{delete, new, set};
-pub(crate) use own::{Devices, is_own, is_own_dump, rewrite};
 pub(crate) use query::{dump, get};
+pub(crate) use request::{delete, is_own, new, set};
+pub(crate) use rewrite::{is_own_dump, rewrite};
 pub use tunnel::Tunnel;
 
 /// What a link is.
@@ -265,159 +266,25 @@ impl Links {
         }
     }
 
+    /// The link that a filter wants packets to come in by. Linux: `tcf_change_indev`.
+    pub fn input_link(&self, name: Option<&str>) -> Result<Option<u32>, RequestError> {
+        let Some(name) = name else { return Ok(None) };
+        if name.len() >= libc::IFNAMSIZ {
+            return Err(RequestError::new(EINVAL, "Interface name too long"));
+        }
+        let link = self.named(name).ok_or(RequestError::new(libc::ENODEV, "Network device not found"))?;
+        Ok(Some(link.index))
+    }
+
+    /// The name of a link of [`Links::input_link`].
+    pub fn input_name(&self, link: Option<u32>) -> Option<&str> {
+        link.and_then(|link| self.get(link)).map(|link| link.name.as_str())
+    }
+
     /// An index that no link has, nor had lately. Linux: `dev_index_reserve`.
     fn free_index(&self) -> u32 {
         let mut after = (self.last_index.saturating_add(1)..=i32::MAX as u32).chain(1..);
         after.find(|index| !self.by_index.contains_key(index)).unwrap_or(u32::MAX)
-    }
-}
-
-impl crate::Router {
-    /// Makes the loopback link, which is up from the start.
-    pub(crate) fn add_loopback(&mut self) {
-        let lo = Link::new(1, "lo".into(), LinkKind::Loopback, [0; 6]);
-        let flags = lo.flags | IFF_UP as u32;
-        self.add_link(Cause::default(), lo.clone());
-        self.change_link(
-            Cause::default(),
-            Link { flags, id: self.links.get(1).map_or(lo.id, |lo| lo.id), ..lo },
-        );
-    }
-
-    /// Declares a port: an Ethernet link that is down. Returns its interface index.
-    ///
-    /// # Errors
-    /// `EEXIST` if there is a link of that name, `EINVAL` if it is not a name for a link, or `mac` is not
-    /// the address of one station.
-    pub fn add_port(&mut self, name: &str, mac: [u8; 6], port: PortId) -> Result<u32, crate::RequestError> {
-        if !valid_name(name) || !valid_mac(mac) {
-            return Err(crate::RequestError::errno(libc::EINVAL));
-        }
-        if self.links.named(name).is_some() {
-            return Err(crate::RequestError::errno(libc::EEXIST));
-        }
-        let index = self.links.free_index();
-        let in_its_place = self.links.iter().find(|link| link.sink == Some(port)).cloned();
-        if let Some(dummy) = in_its_place {
-            let sink = Some(PortId(port.0 + 1).max(self.free_port()));
-            self.change_sink(Link { sink, ..dummy });
-        }
-        self.add_link(Cause::default(), Link::new(index, name.into(), LinkKind::Port(port), mac));
-        Ok(index)
-    }
-
-    /// The links.
-    pub fn links(&self) -> impl Iterator<Item = &Link> {
-        self.links.iter()
-    }
-
-    /// A port behind all that there are.
-    fn free_port(&self) -> PortId {
-        let ports = self.links.iter().flat_map(|link| [link.port(), link.sink]).flatten();
-        PortId(ports.map(|port| port.0 + 1).max().unwrap_or(0))
-    }
-
-    /// Gives a dummy another port.
-    fn change_sink(&mut self, dummy: Link) {
-        let index = dummy.index;
-        self.links.put(dummy);
-        self.publish_link(index);
-        self.refresh_next_hops(index);
-    }
-
-    pub(crate) fn add_link(&mut self, cause: Cause, mut link: Link) {
-        let index = link.index;
-        if link.kind == LinkKind::Dummy && self.live.is_none() {
-            link.sink = Some(self.free_port());
-        }
-        let vrf = link.vrf_table().is_some();
-        self.links.put(link.clone());
-        if vrf && (self.live.is_none() || self.in_own_vrf(index)) {
-            self.vrf_added(cause);
-        }
-        // Compiled once the model knows the link: its VRF and its look-up depend on that.
-        let compiled = self.compile_link(&link);
-        link.id = self.engine.add_link(compiled);
-        for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
-            self.notify_netconf(cause, RTM_NEWNETCONF, index, family);
-        }
-        self.links.put(link);
-        self.publish_tunnel(index);
-        self.notify_link(cause, index, u32::MAX);
-    }
-
-    /// Publishes a link that has changed.
-    pub(crate) fn publish_link(&mut self, index: u32) {
-        if let Some(link) = self.links.get(index).cloned() {
-            let compiled = self.compile_link(&link);
-            let coming = compiled.ingress.is_some() || compiled.ingress_qdisc.is_some();
-            self.note_hooked(
-                index,
-                Hooked { ingress: coming, egress: compiled.egress.is_some() || compiled.root.is_some() },
-            );
-            self.engine.set_link(link.id, compiled);
-            self.publish_tunnel(index);
-        }
-    }
-
-    /// An address for a link that a request makes: one that no station was sold.
-    fn own_mac(index: u32) -> [u8; 6] {
-        let [_, a, b, c] = index.to_be_bytes();
-        [0x02, b'u', b'p', a, b, c]
-    }
-
-    /// Tells those who listen that a link is no more.
-    fn notify_link_gone(&mut self, cause: Cause, link: &Link) {
-        self.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_DELLINK, 0, |reply| {
-            encode::write_link(reply, link, u32::MAX, None, None);
-        });
-    }
-
-    /// Tells those who listen of a new link, or of a change of these of its flags.
-    fn notify_link(&mut self, cause: Cause, index: u32, change: u32) {
-        let Some(link) = self.links.get(index) else { return };
-        let (count, vrf) = (self.count_link(link), self.vrf_table_over(link));
-        self.events.notify(cause, libc::RTNLGRP_LINK, libc::RTM_NEWLINK, 0, |reply| {
-            encode::write_link(reply, link, change, Some(count), vrf);
-        });
-    }
-
-    /// What the packet path needs to know of a link.
-    fn compile_link(&mut self, link: &Link) -> underpass_engine::tables::Link {
-        let (host, shared) = self.host_of(link.index);
-        let qdiscs = self.tc.get(link.index).map(|control| control.published()).unwrap_or_default();
-        let [root, ingress_qdisc] = qdiscs;
-        underpass_engine::tables::Link {
-            ifindex: link.index,
-            port: link.port().or(link.sink),
-            up: link.up() && link.carrier,
-            mac: self.receiving_mac(link),
-            mtu: link.mtu,
-            lookup: self.lookup_of(link),
-            forward4: true,
-            forward6: true,
-            source4: self.source4(link.index),
-            vrf: link.vrf_table().is_some(),
-            in_vrf: link.vrf_table().or(self.vrf_table_over(link)).is_some(),
-            bare4: self.addresses.v4(link.index).is_empty(),
-            source6: self.source6(link.index),
-            own6: self.own6(link.index),
-            host,
-            shared,
-            kernel: self.kernel_port(link.index),
-            addresses: self.vrf_addresses(link.index),
-            mpls: self.routes.labels.takes(link.index),
-            rpl: self.rpl_seg_enabled(link),
-            seg6: self.seg6_enabled(link),
-            require_hmac: self.require_hmac(link),
-            ioam: self.ioam_link(link),
-            ingress: self.hook_of(Block { link: link.index, point: Point::Ingress }),
-            egress: self.hook_of(Block { link: link.index, point: Point::Egress }),
-            root,
-            ingress_qdisc,
-            swallows: link.sink.is_some(),
-            ifb: link.kind == LinkKind::Ifb,
-        }
     }
 }
 

@@ -4,59 +4,11 @@
 //! The kernel does not tell of everything: IPv4 routes that go with a link or an address vanish silently,
 //! and so do the next-hop objects of a link. There the model does what Linux does.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::IpAddr;
-
 use underpass_netlink::{Message, RequestError};
 
-use crate::link::Devices;
-use crate::neighbour::Wants;
-use crate::route::{Advertised, Family, Ids, Info, Place, VrfRoutes, nexthop};
+use crate::live::Unseen;
+use crate::route::nexthop;
 use crate::{Namespace, Request, Router};
-
-/// `rtm_protocol` and `FRA_PROTOCOL` of what the router puts into the kernel for itself: routes that lead
-/// locally sent packets to it, and rules. The mirror passes over them, and nobody is shown them.
-pub const PROTOCOL: u8 = 117;
-
-/// What a router has only beside a kernel.
-#[derive(Debug, Default)]
-pub(crate) struct Live {
-    /// What a dump of the kernel has not named yet, while one is read.
-    pub unseen: Option<Box<Unseen>>,
-    /// What could not be mirrored and was logged.
-    logged: BTreeSet<String>,
-    /// Places with a route of the router's own, and those that have changed since the host was told.
-    pub own_places: HashSet<Place>,
-    pub changed_places: HashSet<Place>,
-    /// Neighbours that packets will need.
-    pub wants: Wants,
-    /// The host's ports.
-    pub host: crate::host::Host,
-    /// By what the kernel is asked to do something.
-    pub namespace: Option<Box<dyn Namespace>>,
-    /// The devices that the router stands behind.
-    pub devices: Devices,
-    /// What the kernel is to have of the VRFs.
-    pub vrf_routes: VrfRoutes,
-    /// Routes of router advertisements.
-    pub advertised: Advertised,
-    /// Routes of the kernel that the VRFs of the router's replace.
-    pub parked: Vec<(Place, Info)>,
-}
-
-/// Mirrored objects that are yet to be seen again.
-#[derive(Debug, Default)]
-pub(crate) struct Unseen {
-    pub links: BTreeSet<u32>,
-    /// Link, address, prefix length.
-    pub addresses: BTreeSet<(u32, IpAddr, u8)>,
-    pub neighbours: BTreeSet<(u32, IpAddr)>,
-    pub routes: HashMap<Place, Ids>,
-    pub objects: BTreeSet<u32>,
-    pub rules: Vec<(Family, Box<[u8]>)>,
-    /// Rules have come or gone since.
-    pub rules_changed: bool,
-}
 
 impl Router {
     /// Takes a message that the kernel has multicast, or written in a dump. Messages that the mirror has
@@ -86,18 +38,6 @@ impl Router {
         let text = refusal.to_string();
         if !live.logged.contains(&text) {
             tracing::warn!("something of the kernel's is not mirrored (message type {kind}): {text}");
-            live.logged.insert(text);
-        }
-    }
-
-    /// Says once that an object is left to the kernel, and why.
-    pub(crate) fn log_left(&mut self, what: &str, why: &str) {
-        let Some(live) = &mut self.live else { return };
-        let text = format!(
-            "a {what} of the kernel's has {why}: the packets that it may be about are left to the kernel"
-        );
-        if !live.logged.contains(&text) {
-            tracing::warn!("{text}");
             live.logged.insert(text);
         }
     }
@@ -147,10 +87,5 @@ impl Router {
         if let Some(live) = &mut self.live {
             live.namespace = Some(namespace);
         }
-    }
-
-    /// What is yet to be seen again, while a dump is read.
-    pub(crate) fn unseen(&mut self) -> Option<&mut Unseen> {
-        self.live.as_mut()?.unseen.as_deref_mut()
     }
 }

@@ -4,12 +4,11 @@
 use libc::{EINVAL, EOPNOTSUPP};
 use underpass_netlink::{Replies, Reply, RequestError, Type, Validate, policy};
 
-use crate::dump::{Chunk, Dump, More};
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::link::Link;
 use crate::route::Family;
 use crate::route::mpls::dump_next_netconf;
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 pub(crate) const RTM_NEWNETCONF: u16 = 80;

@@ -7,8 +7,7 @@
 
 use std::borrow::Cow;
 
-use netlink_packet_core::NLM_F_CREATE;
-use underpass_netlink::{Message, encap};
+use underpass_netlink::Message;
 
 use crate::netconf::RTM_GETNETCONF;
 use crate::route::mpls::AF_MPLS;
@@ -109,14 +108,4 @@ impl Router {
             _ => keep,
         }
     }
-}
-
-/// Whether an encapsulation of a type is one that the router makes itself.
-pub(crate) fn makes_encap(kind: u16) -> bool {
-    encap::check_type(kind).is_ok()
-}
-
-/// Whether a request may make something new.
-pub(crate) const fn creates(request: &Request<'_>) -> bool {
-    request.message.flags & NLM_F_CREATE != 0
 }

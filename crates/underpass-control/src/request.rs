@@ -95,3 +95,17 @@ impl<'a> Request<'a> {
         Ok((fixed, Attributes::parse(policy, bytes, base, validate)?))
     }
 }
+
+/// `NETLINK_ROUTE` or `NETLINK_GENERIC`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// rtnetlink.
+    Route,
+    /// Generic netlink.
+    Generic,
+}
+
+/// Whether a request may make something new.
+pub(crate) const fn creates(request: &Request<'_>) -> bool {
+    request.message.flags & NLM_F_CREATE != 0
+}

@@ -11,54 +11,59 @@ mod dump;
 mod encode;
 mod follow;
 mod get;
-mod info;
+pub(super) mod info;
 mod ioam;
 mod lookup;
 mod mirror;
 pub(crate) mod mpls;
+mod next_hop;
 pub(crate) mod nexthop;
 mod own;
 mod publish;
+mod published;
+mod request;
 mod rule;
+mod scope;
 mod segments;
 mod shadow;
 mod statistics;
-mod table;
+pub(super) mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 mod told;
+mod update;
 mod view;
 mod vrf;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-pub(crate) use advertised::Advertised;
-pub(crate) use change::{Place, delete, new};
-pub(crate) use compile::NextHopKey;
+use compiled::Actions;
+use config::{RT_TABLE_LOCAL, RT_TABLE_MAIN};
+use info::Infos;
+use nexthop::Objects;
+use published::Published;
+use rule::Rules;
+use table::Table;
+
+pub(crate) use compiled::NextHopKey;
 pub(crate) use dump::dump;
 pub(crate) use get::get;
 pub(crate) use info::{Hop, Info, InfoId, Origin, Ways};
-pub(crate) use lookup::Flow;
-pub(crate) use publish::Scope;
+pub(crate) use published::Scope;
+pub(crate) use request::{delete, new};
+pub(crate) use rule::Flow;
 pub(crate) use rule::{
     delete as delete_rule, dump as dump_rules, is_of as is_rule_of, is_own as is_own_rule, new as new_rule,
 };
 pub use shadow::Shadow;
+pub(crate) use table::Place;
 pub(crate) use table::{Family, Ids, Prefix, bits};
 
+pub use crate::live::VrfRoute;
 pub use view::Route;
-pub(crate) use vrf::VrfRoutes;
-pub use vrf::{Sender, VrfChange, VrfDoor, VrfRoute};
-
-use check::Gateways;
-use compile::Actions;
-use config::{RT_TABLE_LOCAL, RT_TABLE_MAIN};
-use info::Infos;
-use nexthop::Objects;
-use publish::Published;
-use rule::Rules;
-use table::Table;
+pub use vrf::{Sender, VrfChange, VrfDoor};
 
 /// The state of routing.
 #[derive(Debug)]
@@ -100,3 +105,38 @@ impl Default for Routes {
         }
     }
 }
+
+/// Gateways that were found reachable. A client that adds many routes names few.
+#[derive(Debug, Default)]
+pub(crate) struct Gateways {
+    /// Table, gateway, link asked for, scope, and the link found.
+    known: Vec<(u32, IpAddr, u32, u8, u32)>,
+}
+
+impl Gateways {
+    fn find(&self, table: u32, gateway: IpAddr, oif: u32, scope: u8) -> Option<u32> {
+        let known = self.known.iter().find(|k| (k.0, k.1, k.2, k.3) == (table, gateway, oif, scope));
+        known.map(|known| known.4)
+    }
+
+    fn add(&mut self, table: u32, gateway: IpAddr, oif: u32, scope: u8, link: u32) {
+        if self.known.len() == GATEWAYS {
+            self.known.remove(0);
+        }
+        self.known.push((table, gateway, oif, scope, link));
+    }
+
+    /// Forgets all: a link or a rule has changed.
+    pub fn clear(&mut self) {
+        self.known.clear();
+    }
+
+    /// Forgets those that a changed route may lead to.
+    pub fn forget(&mut self, family: Family, prefix: table::Prefix) {
+        let touched = |gateway| Family::of(gateway) == family && prefix.contains(table::bits(gateway));
+        self.known.retain(|known| !touched(known.1));
+    }
+}
+
+/// Most gateways that are remembered.
+const GATEWAYS: usize = 16;

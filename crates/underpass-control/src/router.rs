@@ -1,6 +1,5 @@
 //! The router: its state, and the path of a request through it. Linux: `net/core/rtnetlink.c`.
 
-use std::borrow::Cow;
 use std::net::Ipv6Addr;
 use std::time::Instant;
 
@@ -10,15 +9,15 @@ use underpass_engine::tables::Writer;
 use underpass_netlink::reply::write_done;
 use underpass_netlink::{Message, Replies, RequestError, messages};
 
+use crate::Router;
 use crate::address::{self, Addresses};
-use crate::dump::{Dump, Empty, More, Running};
+use crate::dump::{Empty, More, Outcome, Running};
 use crate::events::{Events, Notification, check_group};
 use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
 use crate::link::tunnel::Tunnels;
 use crate::link::{self, Links};
-use crate::mirror::Live;
 use crate::neighbour::{self, Neighbours};
 use crate::program::Offered;
 use crate::route::mpls::{self, AF_MPLS};
@@ -28,16 +27,6 @@ use crate::tc::action::{self, Actions};
 use crate::tc::filter::{self, Filters};
 use crate::tc::{self, TrafficControl};
 use crate::{Client, Protocol, Request, generic, netconf, stats};
-
-/// What a request that was not refused is followed by.
-pub(crate) enum Outcome {
-    /// An acknowledgement, if the client asked for one.
-    Done,
-    /// An acknowledgement with a warning.
-    Warning(Cow<'static, str>),
-    /// A dump, and no acknowledgement.
-    Dump(Box<dyn Dump>),
-}
 
 /// Asks for the ids of other network namespaces, of which the router knows none.
 const RTM_GETNSID: u16 = 90;
@@ -51,38 +40,6 @@ const MIN_TYPE: u16 = 16;
 /// type that nobody answers is refused before it is one.
 fn is_dump(request: &Request<'_>, refusal: &RequestError) -> bool {
     request.message.kind % 4 == libc::RTM_GETLINK % 4 && request.dump() && refusal.errno != EOPNOTSUPP
-}
-
-/// The router: all that `ip` can show and change.
-pub struct Router {
-    pub(crate) links: Links,
-    pub(crate) events: Events,
-    pub(crate) addresses: Addresses,
-    pub(crate) neighbours: Neighbours,
-    pub(crate) routes: Routes,
-    /// `ip sr tunsrc`: the source of encapsulations; `::` is one of the link's addresses.
-    pub(crate) tunnel_source: Ipv6Addr,
-    /// `ip sr hmac`.
-    pub(crate) hmac_keys: HmacKeys,
-    pub(crate) sysctls: Sysctls,
-    pub(crate) ioam: Ioam,
-    /// Tunnels that the packet path has.
-    pub(crate) tunnels: Tunnels,
-    /// `ip fou`.
-    pub(crate) fou: FouPorts,
-    /// `tc`.
-    pub(crate) tc: TrafficControl,
-    /// `tc actions`.
-    pub(crate) actions: Actions,
-    /// `tc filter`, `tc chain`.
-    pub(crate) filters: Filters,
-    began: Instant,
-    /// What the requests of a datagram may name by descriptors.
-    pub(crate) programs: Offered,
-    /// What there is only beside a kernel.
-    pub(crate) live: Option<Box<Live>>,
-    /// The forwarding state, which the packet path reads.
-    pub(crate) engine: Writer,
 }
 
 impl Router {
@@ -294,8 +251,8 @@ impl Router {
             libc::RTM_DELADDR => address::delete(self, request),
             libc::RTM_GETADDR if request.dump() => address::dump(self, request),
             libc::RTM_NEWNEIGH => neighbour::new(self, request),
-            libc::RTM_DELNEIGH => neighbour::delete(self, request),
-            libc::RTM_GETNEIGH if request.dump() => neighbour::dump(request),
+            libc::RTM_DELNEIGH => neighbour::request::delete(self, request),
+            libc::RTM_GETNEIGH if request.dump() => neighbour::request::dump(request),
             libc::RTM_GETNEIGH => neighbour::get(self, request, replies),
             libc::RTM_NEWQDISC => tc::new(self, request),
             libc::RTM_DELQDISC => tc::delete(self, request),
@@ -319,20 +276,5 @@ impl Router {
             libc::RTM_GETTCLASS => tc::get_class(self, request, replies),
             _ => Err(RequestError::errno(EOPNOTSUPP)),
         }
-    }
-
-    /// When the router began. Its workers have to count time from here on.
-    pub fn began(&self) -> Instant {
-        self.began
-    }
-
-    /// What time it is for packets: nanoseconds since the router began, as its workers count.
-    pub(crate) fn packet_time(&self) -> u64 {
-        self.began.elapsed().as_nanos() as u64
-    }
-
-    /// Hundredths of a second since the router began.
-    pub(crate) fn ticks(&self) -> u32 {
-        (self.began.elapsed().as_millis() / 10) as u32
     }
 }

@@ -3,10 +3,9 @@
 use libc::{EINVAL, ENODEV, RTM_NEWSTATS};
 use underpass_netlink::{Replies, Reply, RequestError};
 
-use crate::dump::{Chunk, Dump, More};
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::link::Link;
 use crate::request::word;
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 /// `IFLA_STATS_LINK_64`: a `struct rtnl_link_stats64`.

@@ -11,9 +11,9 @@ use underpass_netlink::{Attributes, RequestError, Type, Validate, policy};
 
 use super::query::{IFA_PROTO, IFA_RT_PRIORITY};
 use super::{Address, scope_of};
+use crate::dump::Outcome;
 use crate::events::Cause;
 use crate::link::{Link, LinkKind};
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 const POLICY: [Type; 12] = policy(&[

@@ -9,33 +9,38 @@ use libc::{
     RT_SCOPE_HOST, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTN_ANYCAST,
     RTN_BROADCAST, RTN_LOCAL, RTN_MULTICAST, RTN_UNICAST,
 };
+use netlink_packet_core::NLM_F_CREATE;
 
-use super::Address;
+use super::{Address, KernelRoute};
 use crate::Router;
 use crate::events::Cause;
 use crate::link::{Link, LinkKind};
-
-/// A route of protocol `kernel`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct KernelRoute {
-    /// `RTN_*`.
-    pub kind: u8,
-    /// Its destination.
-    pub destination: IpNet,
-    /// In which table.
-    pub table: u32,
-    /// `RT_SCOPE_*`.
-    pub scope: u8,
-    /// `metric`.
-    pub metric: u32,
-    /// `src`.
-    pub source: Option<IpAddr>,
-    /// The link that it leads to.
-    pub link: u32,
-}
+use crate::route::{Family, Hop, Info, Origin, Place, Prefix, Ways, bits};
 
 /// `IP6_RT_PRIO_ADDRCONF`.
 const PREFIX_METRIC: u32 = 256;
+
+/// The place of a route of protocol `kernel`, and all else of it.
+fn kernel_route(route: &KernelRoute) -> (Place, Info) {
+    let address = route.destination.network();
+    let prefix = Prefix::new(bits(address), route.destination.prefix_len());
+    let hop = Hop { oif: route.link, gateway: None, onlink: false, dead: false, weight: 1, tunnel: None };
+    let info = Info {
+        kind: route.kind,
+        protocol: libc::RTPROT_KERNEL,
+        scope: route.scope,
+        metric: route.metric,
+        preference: 0,
+        reject: false,
+        source: route.source,
+        metrics: None,
+        ways: Ways::Hops(Box::new([hop])),
+        origin: Origin::Own,
+        tos: 0,
+        unknown: 0,
+    };
+    ((Family::of(address), route.table, prefix), info)
+}
 
 impl Router {
     /// Makes the kernel routes of a link those that its addresses and its state ask for.
@@ -87,6 +92,31 @@ impl Router {
             routes.insert(route6(link, RTN_MULTICAST, all, local, PREFIX_METRIC));
         }
         routes
+    }
+
+    /// The connected routes that a link outside all VRFs has in the main table.
+    pub(crate) fn connected_of(&self, link: u32) -> Vec<(Place, Info)> {
+        self.main_routes(link).iter().map(kernel_route).collect()
+    }
+
+    /// Adds a route of protocol `kernel`.
+    pub(crate) fn add_kernel_route(&mut self, cause: Cause, route: KernelRoute) {
+        let (place, info) = kernel_route(&route);
+        let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
+        self.add_info(cause, NLM_F_CREATE, place, info);
+        if own6 {
+            self.update_sources();
+        }
+    }
+
+    /// Removes a route of protocol `kernel`, if it is still there.
+    pub(crate) fn remove_kernel_route(&mut self, cause: Cause, route: &KernelRoute) {
+        let (place, info) = kernel_route(route);
+        let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
+        self.remove_info(cause, place, &info);
+        if own6 {
+            self.update_sources();
+        }
     }
 }
 

@@ -4,9 +4,8 @@ use libc::{AF_INET, AF_INET6, EINVAL, ENODEV, RTM_NEWADDR};
 use underpass_netlink::{Attributes, Reply, RequestError, Type, Validate, policy};
 
 use super::Address;
-use crate::dump::{Chunk, Dump, More};
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 pub(super) const IFA_RT_PRIORITY: u16 = 9;

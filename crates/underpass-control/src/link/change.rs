@@ -1,516 +1,13 @@
 //! `RTM_NEWLINK`, `RTM_SETLINK`, `RTM_DELLINK`: links that are made, changed and deleted.
 
-use libc::{
-    EADDRNOTAVAIL, EAFNOSUPPORT, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, EPERM, IFF_ALLMULTI, IFF_AUTOMEDIA,
-    IFF_DEBUG, IFF_DYNAMIC, IFF_MULTICAST, IFF_NOARP, IFF_NOTRAILERS, IFF_PORTSEL, IFF_PROMISC, IFF_UP,
-};
-use underpass_netlink::tunnel::{Kind, check_ethernet};
-use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
+use libc::{IFF_NOARP, IFF_UP};
+use underpass_engine::buffer::PortId;
 
-use super::encode::mtu_bounds;
-use super::{Link, LinkKind, tunnel, valid_mac, valid_name};
+use super::{Link, LinkKind, valid_mac, valid_name};
+use crate::Router;
 use crate::events::Cause;
 use crate::netconf::{self, RTM_DELNETCONF, RTM_NEWNETCONF};
-use crate::request::word;
 use crate::route::Family;
-use crate::router::Outcome;
-use crate::sysctl::{self, Instance};
-use crate::{Device, Request, Router};
-
-const POLICY: [Type; 66] = policy(&[
-    (libc::IFLA_ADDRESS, Type::AtMost(32)),
-    (libc::IFLA_BROADCAST, Type::AtMost(32)),
-    (libc::IFLA_IFNAME, Type::String(15)),
-    (libc::IFLA_MTU, Type::U32),
-    (libc::IFLA_LINK, Type::U32), // means nothing to the kinds of links that there are
-    (libc::IFLA_QDISC, Type::Any),
-    (libc::IFLA_STATS, Type::Any),
-    (libc::IFLA_MASTER, Type::U32),
-    (libc::IFLA_PROTINFO, Type::Unsupported),
-    (libc::IFLA_TXQLEN, Type::U32),
-    (libc::IFLA_MAP, Type::Unsupported),
-    (libc::IFLA_OPERSTATE, Type::Unsupported),
-    (libc::IFLA_LINKMODE, Type::Unsupported),
-    (libc::IFLA_LINKINFO, Type::Nested),
-    (libc::IFLA_NET_NS_PID, Type::Unsupported),
-    (libc::IFLA_IFALIAS, Type::AtMost(256)),
-    (libc::IFLA_VFINFO_LIST, Type::Unsupported),
-    (libc::IFLA_VF_PORTS, Type::Unsupported),
-    (libc::IFLA_PORT_SELF, Type::Unsupported),
-    (libc::IFLA_AF_SPEC, Type::Nested),
-    (libc::IFLA_GROUP, Type::U32),
-    (libc::IFLA_NET_NS_FD, Type::Unsupported),
-    (libc::IFLA_EXT_MASK, Type::U32),
-    (libc::IFLA_NUM_TX_QUEUES, Type::Unsupported),
-    (libc::IFLA_NUM_RX_QUEUES, Type::Unsupported),
-    (libc::IFLA_CARRIER, Type::Unsupported),
-    (libc::IFLA_LINK_NETNSID, Type::Unsupported),
-    (libc::IFLA_PROTO_DOWN, Type::Unsupported),
-    (libc::IFLA_GSO_MAX_SEGS, Type::Unsupported),
-    (libc::IFLA_GSO_MAX_SIZE, Type::Unsupported),
-    (libc::IFLA_XDP, Type::Unsupported),
-    (libc::IFLA_TARGET_NETNSID, Type::Unsupported),
-    (libc::IFLA_NEW_IFINDEX, Type::Unsupported),
-    (libc::IFLA_ALT_IFNAME, Type::String(127)),
-    (libc::IFLA_PROTO_DOWN_REASON, Type::Unsupported),
-    (libc::IFLA_GRO_MAX_SIZE, Type::Unsupported),
-    (super::encode::IFLA_GSO_IPV4_MAX_SIZE, Type::Unsupported),
-    (super::encode::IFLA_GRO_IPV4_MAX_SIZE, Type::Unsupported),
-]);
-const INFO: [Type; 6] = policy(&[
-    (libc::IFLA_INFO_KIND, Type::String(55)),
-    (libc::IFLA_INFO_DATA, Type::Nested),
-    (libc::IFLA_INFO_SLAVE_KIND, Type::Unsupported),
-    (libc::IFLA_INFO_SLAVE_DATA, Type::Unsupported),
-]);
-const VRF: [Type; 2] = policy(&[(super::encode::IFLA_VRF_TABLE, Type::U32)]);
-const INET6: [Type; 10] = policy(&[
-    (1, Type::Unsupported), // IFLA_INET6_FLAGS
-    (2, Type::Unsupported), // IFLA_INET6_CONF
-    (7, Type::Unsupported), // IFLA_INET6_TOKEN
-    (super::encode::IFLA_INET6_ADDR_GEN_MODE, Type::U8),
-    (9, Type::Unsupported), // IFLA_INET6_RA_MTU
-]);
-
-/// The flags that a request can change; others in it mean nothing. Linux: `__dev_change_flags`.
-const SETTABLE: u32 = (IFF_UP
-    | IFF_DEBUG
-    | IFF_NOTRAILERS
-    | IFF_NOARP
-    | IFF_PROMISC
-    | IFF_ALLMULTI
-    | IFF_MULTICAST
-    | IFF_PORTSEL
-    | IFF_AUTOMEDIA
-    | IFF_DYNAMIC) as u32;
-
-/// A request's `struct ifinfomsg` and attributes.
-pub(super) struct Wanted<'a> {
-    index: i32,
-    flags: u32,
-    change: u32,
-    pub(super) attributes: Attributes<'a, 66>,
-    pub(super) kind: Option<String>,
-    data: Option<Attribute<'a>>,
-}
-
-impl<'a> Wanted<'a> {
-    /// Reads a request.
-    pub(super) fn parse(request: &Request<'a>) -> Result<Self, RequestError> {
-        let (header, attributes) = request.parse::<16, 66>(&POLICY, Validate::Liberal)?;
-        let word = |at: usize| word(&header, at);
-        let info = match attributes.get(libc::IFLA_LINKINFO) {
-            Some(info) => Some(info.parse_nested(&INFO, Validate::Liberal)?),
-            None => None,
-        };
-        Ok(Self {
-            index: i32::from_ne_bytes(word(4)),
-            flags: u32::from_ne_bytes(word(8)),
-            change: u32::from_ne_bytes(word(12)),
-            attributes,
-            kind: info.as_ref().and_then(|info| info.get(libc::IFLA_INFO_KIND)).map(|kind| kind.text()),
-            data: info.as_ref().and_then(|info| info.get(libc::IFLA_INFO_DATA)),
-        })
-    }
-
-    /// Whether it says something of what makes the link's kind.
-    pub(super) const fn changes_kind(&self) -> bool {
-        self.data.is_some()
-    }
-
-    /// What a kind asks of an address, whether there is such a link or not. Linux: `vrf_validate`, `dummy_validate`,
-    /// `ipgre_tap_validate`.
-    fn check_address(&self) -> Result<(), RequestError> {
-        let Some(address) = self.attributes.get(libc::IFLA_ADDRESS) else { return Ok(()) };
-        match self.kind.as_deref() {
-            Some("vrf") => {
-                let said = "Invalid hardware address";
-                check_ethernet(&address).map_err(|refusal| RequestError::new(refusal.errno, said))?;
-            }
-            Some("dummy" | "ifb" | "gretap" | "ip6gretap") => {
-                check_ethernet(&address)?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn name(&self) -> Option<String> {
-        self.attributes.get(libc::IFLA_IFNAME).map(|name| name.text())
-    }
-
-    /// The link that is meant, by index or else by name; whether any was named at all.
-    pub(super) fn find<'r>(&self, router: &'r Router) -> (Option<&'r Link>, bool) {
-        let alternative = || self.attributes.get(libc::IFLA_ALT_IFNAME).map(|name| name.text());
-        match (self.index, self.name().or_else(alternative)) {
-            (1.., _) => (router.links.get(self.index as u32), true),
-            (_, Some(name)) => (router.links.named(&name), true),
-            _ => (None, false),
-        }
-    }
-
-    /// What `link` is to become.
-    fn apply(&self, router: &Router, link: &Link) -> Result<Link, RequestError> {
-        self.apply_to(router, link, false)
-    }
-
-    /// What a tunnel is to become that is just being made: the addresses of a layer-3 one are its ends.
-    fn apply_new(&self, router: &Router, link: &Link) -> Result<Link, RequestError> {
-        self.apply_to(router, link, true)
-    }
-
-    fn apply_to(&self, router: &Router, link: &Link, new: bool) -> Result<Link, RequestError> {
-        let opens = self.opens(link);
-        let mut link = link.clone();
-        let families = self.attributes.get(libc::IFLA_AF_SPEC);
-        if let Some(families) = &families {
-            addr_gen_mode(families, &link)?;
-        }
-        let layer3 = matches!(link.kind, LinkKind::Tunnel(kind) if !kind.ethernet());
-        let mac = |attribute: Attribute<'_>| {
-            if layer3 {
-                return Err(RequestError::errno(EOPNOTSUPP));
-            }
-            <[u8; 6]>::try_from(attribute.value).map_err(|_| RequestError::errno(EINVAL))
-        };
-        if let Some(address) = self.attributes.get(libc::IFLA_ADDRESS).filter(|_| !(new && layer3)) {
-            link.mac = mac(address)?;
-            if !valid_mac(link.mac) {
-                return Err(RequestError::errno(EADDRNOTAVAIL));
-            }
-        }
-        if let Some(mtu) = self.attributes.get(libc::IFLA_MTU) {
-            let (min, max) = mtu_bounds(&link);
-            link.mtu = mtu.u32();
-            if link.mtu > i32::MAX as u32 || link.mtu < min {
-                return Err(RequestError::new(EINVAL, "mtu less than device minimum"));
-            }
-            if max > 0 && link.mtu > max {
-                return Err(RequestError::new(EINVAL, "mtu greater than device maximum"));
-            }
-            if let Some(tunnel) = link.tunnel.as_ref().filter(|_| !new) {
-                tunnel.check_mtu(link.mtu)?;
-            }
-        }
-        if let Some(group) = self.attributes.get(libc::IFLA_GROUP) {
-            link.group = group.u32();
-        }
-        if let Some(alias) = self.attributes.get(libc::IFLA_IFALIAS) {
-            link.alias = alias.value.split(|&byte| byte == 0).next().unwrap_or_default().to_vec();
-            if link.alias.len() > 255 {
-                return Err(RequestError::errno(EINVAL));
-            }
-        }
-        if let Some(broadcast) = self.attributes.get(libc::IFLA_BROADCAST).filter(|_| !(new && layer3)) {
-            link.broadcast = mac(broadcast)?;
-        }
-        if let Some(master) = self.attributes.get(libc::IFLA_MASTER) {
-            link.master = master_for(router, &link, master.u32())?;
-        }
-        if let Some(len) = self.attributes.get(libc::IFLA_TXQLEN) {
-            link.tx_queue_len = len.u32();
-        }
-        if let Some(families) = &families {
-            link.eui64 = addr_gen_mode(families, &link)?; // once more: the MTU may be too small now
-        }
-        if self.flags != 0 || self.change != 0 {
-            let was_up = link.up();
-            link.flags = self.new_flags(&link)?;
-            // Linux: `eth_validate_addr`. `gretap0` has none at first.
-            if link.up() && !was_up && link.kind.is_ethernet_tunnel() && !valid_mac(link.mac) {
-                return Err(RequestError::errno(EADDRNOTAVAIL));
-            }
-        }
-        opens.map_or(Ok(()), |port| router.check_free(port))?;
-        Ok(link)
-    }
-
-    /// The UDP port that a `bareudp` opens because it comes up.
-    pub(super) fn opens(&self, link: &Link) -> Option<u16> {
-        let up = IFF_UP as u32;
-        let rises = !link.up() && self.flags & up != 0 && (self.change == 0 || self.change & up != 0);
-        link.tunnel.as_ref()?.parameters.bare.filter(|_| rises).map(|bare| bare.port)
-    }
-
-    /// Linux: `rtnl_dev_get_flags` and `__dev_change_flags`.
-    fn new_flags(&self, link: &Link) -> Result<u32, RequestError> {
-        let keep = if self.change == 0 { 0 } else { !self.change };
-        let flags = self.flags & !keep | link.flags & keep;
-        let flags = flags & SETTABLE | link.flags & !SETTABLE;
-        // The neighbours on a port always have link-layer addresses of their own.
-        if matches!(link.kind, LinkKind::Port(_)) && flags & IFF_NOARP as u32 != 0 {
-            return Err(RequestError::new(EOPNOTSUPP, "NOARP cannot be set on a port of this router"));
-        }
-        Ok(flags)
-    }
-}
-
-/// `addrgenmode` in `IFLA_AF_SPEC`. Linux: `inet6_validate_link_af`.
-fn addr_gen_mode(families: &Attribute<'_>, link: &Link) -> Result<bool, RequestError> {
-    let mut eui64 = link.eui64;
-    for family in families.nested() {
-        if i32::from(family.kind) != libc::AF_INET6 {
-            return Err(
-                RequestError::new(EOPNOTSUPP, "Attribute is not supported by this router").at(family.offset)
-            );
-        }
-        if !link.ipv6() {
-            return Err(RequestError::errno(EAFNOSUPPORT));
-        }
-        let attributes = family.parse_nested(&INET6, Validate::Liberal)?;
-        if let Some(mode) = attributes.get(super::encode::IFLA_INET6_ADDR_GEN_MODE) {
-            eui64 = match mode.u8() {
-                0 => true,
-                1 => false,
-                2 | 3 => {
-                    return Err(RequestError::new(EOPNOTSUPP, "addrgenmode is not supported by this router")
-                        .at(mode.offset));
-                }
-                _ => return Err(RequestError::errno(EINVAL)),
-            };
-        }
-    }
-    Ok(eui64)
-}
-
-/// The master that `link` gets. Linux: `do_set_master` and `vrf_add_slave`.
-fn master_for(router: &Router, link: &Link, master: u32) -> Result<Option<u32>, RequestError> {
-    if master == 0 || link.master == Some(master) {
-        return Ok(link.master.filter(|_| master != 0));
-    }
-    let vrf = router.links.get(master).ok_or(RequestError::errno(EINVAL))?;
-    if vrf.vrf_table().is_none() {
-        return Err(RequestError::errno(EOPNOTSUPP));
-    }
-    if link.vrf_table().is_some() {
-        return Err(RequestError::new(EINVAL, "Can not enslave an L3 master device to a VRF"));
-    }
-    if link.kind == LinkKind::Loopback {
-        return Err(RequestError::new(EOPNOTSUPP, "Can not enslave loopback device to a VRF"));
-    }
-    Ok(Some(master))
-}
-
-/// A name for a new link or a renamed one; `%d` in it stands for the lowest number that is free. Linux:
-/// `dev_get_valid_name`.
-fn free_name(router: &Router, name: &str) -> Result<String, RequestError> {
-    if !valid_name(name) {
-        return Err(RequestError::errno(EINVAL));
-    }
-    let Some((before, after)) = name.split_once("%d") else {
-        return match router.links.named(name) {
-            _ if name.contains('%') => Err(RequestError::errno(EINVAL)),
-            Some(_) => Err(RequestError::errno(EEXIST)),
-            None => Ok(name.to_owned()),
-        };
-    };
-    if before.contains('%') || after.contains('%') {
-        return Err(RequestError::errno(EINVAL));
-    }
-    let free = (0..).map(|n: u32| format!("{before}{n}{after}")).find(|n| router.links.named(n).is_none());
-    free.filter(|name| valid_name(name)).ok_or(RequestError::errno(libc::ENFILE))
-}
-
-/// `RTM_NEWLINK`. Linux: `rtnl_newlink`.
-pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
-    let wanted = Wanted::parse(request)?;
-    if wanted.index < 0 {
-        return Err(RequestError::new(EINVAL, "ifindex can't be negative"));
-    }
-    wanted.check_address()?;
-    let cause = Cause::from(request);
-    match wanted.find(router) {
-        (Some(_), _) if request.exclusive() => Err(RequestError::errno(EEXIST)),
-        (Some(_), _) if request.replace() => Err(RequestError::errno(EOPNOTSUPP)),
-        (Some(link), _) => {
-            let changed = match &wanted.data {
-                // Of what makes their kind only tunnels can be changed.
-                Some(data) => {
-                    let mtu = wanted.attributes.get(libc::IFLA_MTU).is_some();
-                    let changed = tunnel::change(router, link, wanted.kind.as_deref(), data, mtu)?;
-                    wanted.changed(router, &changed)?
-                }
-                None => wanted.changed(router, link)?,
-            };
-            if router.live.is_some() && wanted.data.is_some() {
-                return router.change_tunnel(request, changed);
-            }
-            if router.live.is_some() {
-                return router.set_master(request, changed.index, changed.master);
-            }
-            router.change_link(cause, changed);
-            Ok(Outcome::Done)
-        }
-        (None, named) if !request.create() => {
-            let group = wanted.attributes.get(libc::IFLA_GROUP).filter(|_| !named);
-            let group = group.ok_or(RequestError::errno(ENODEV))?.u32();
-            let members = router.links.iter().filter(|link| link.group == group);
-            let changed: Result<Vec<_>, _> = members.map(|link| wanted.apply(router, link)).collect();
-            changed?.into_iter().for_each(|link| router.change_link(cause, link));
-            Ok(Outcome::Done)
-        }
-        (None, _) => create(router, request, &wanted),
-    }
-}
-
-impl Wanted<'_> {
-    /// What a link that was named becomes, its name included.
-    fn changed(&self, router: &Router, link: &Link) -> Result<Link, RequestError> {
-        let mut changed = self.apply(router, link)?;
-        if let Some(name) = self.name()
-            && self.index > 0
-            && name != link.name
-        {
-            changed.name = free_name(router, &name)?;
-        }
-        Ok(changed)
-    }
-}
-
-fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<Outcome, RequestError> {
-    if let Some(kind) = wanted.kind.as_deref().and_then(Kind::named) {
-        return create_tunnel(router, request, wanted, kind);
-    }
-    let kind = match wanted.kind.as_deref() {
-        Some("dummy") => LinkKind::Dummy,
-        // Beside a kernel, ifb links are the kernel's.
-        Some("ifb") if router.live.is_none() => LinkKind::Ifb,
-        Some("vrf") => LinkKind::Vrf { table: vrf_table(router, wanted)? },
-        _ => return Err(RequestError::new(EOPNOTSUPP, "Unknown device type")),
-    };
-    let template = match kind {
-        LinkKind::Vrf { .. } => "vrf%d",
-        LinkKind::Ifb => "ifb%d",
-        _ => "dummy%d",
-    };
-    let name = free_name(router, wanted.name().as_deref().unwrap_or(template))?;
-    if router.live.is_some() {
-        let device = match kind {
-            LinkKind::Vrf { table } => Device::Vrf { table },
-            _ => Device::Dummy,
-        };
-        let master = wanted.attributes.get(libc::IFLA_MASTER).map_or(0, |master| master.u32());
-        let link = Link::new(0, name.clone(), kind, Router::own_mac(0));
-        let master = if master == 0 { None } else { master_for(router, &link, master)? };
-        return router.make_device(request, &name, device, master);
-    }
-    let index = match u32::try_from(wanted.index) {
-        Ok(0) | Err(_) => router.links.free_index(),
-        Ok(index) => index,
-    };
-    let link = Link::new(index, name, kind, Router::own_mac(index));
-    let link = wanted.apply(router, &link)?;
-    add(router, Cause::from(request), link);
-    Ok(Outcome::Done)
-}
-
-/// Adds a link that a request makes: first down and on its own, then up and enslaved.
-fn add(router: &mut Router, cause: Cause, mut link: Link) {
-    let index = link.index;
-    let up = link.flags & IFF_UP as u32;
-    link.flags &= !up;
-    let master = link.master.take();
-    router.add_link(cause, link.clone());
-    if let Some(added) = router.links.get(index)
-        && (master.is_some() || up != 0)
-    {
-        let changed = Link { master, flags: added.flags | up, ..added.clone() };
-        router.change_link(cause, changed);
-    }
-}
-
-/// A tunnel: what is said of it, then what is said of any link.
-fn create_tunnel(
-    router: &mut Router,
-    request: &Request<'_>,
-    wanted: &Wanted<'_>,
-    kind: Kind,
-) -> Result<Outcome, RequestError> {
-    router.use_kind(kind);
-    let template = format!("{}%d", kind.name());
-    let name = free_name(router, wanted.name().as_deref().unwrap_or(&template))?;
-    let index = match u32::try_from(wanted.index) {
-        Ok(0) | Err(_) => router.links.free_index(),
-        Ok(index) => index,
-    };
-    let link = Link::new(index, name, LinkKind::Tunnel(kind), Router::own_mac(index));
-    let mtu = wanted.attributes.get(libc::IFLA_MTU).map(|mtu| mtu.u32());
-    let link = tunnel::create(router, link, kind, wanted.data.as_ref(), mtu)?;
-    if let Some(Err(refusal)) = link.tunnel.as_ref().map(|tunnel| tunnel.six_rd.check()) {
-        // Linux has made the link then, and deletes it again.
-        router.links.pass_over(index);
-        return Err(refusal);
-    }
-    let made = wanted.apply_new(router, &link)?;
-    if router.live.is_some() {
-        return router.make_tunnel(request, &Link { mtu: link.mtu, ..made });
-    }
-    add(router, Cause::from(request), Link { mtu: link.mtu, ..made });
-    Ok(Outcome::Done)
-}
-
-/// Linux: `vrf_newlink`. In strict mode a table belongs to one VRF.
-fn vrf_table(router: &Router, wanted: &Wanted<'_>) -> Result<u32, RequestError> {
-    let missing = RequestError::new(EINVAL, "VRF table id is missing");
-    let data = wanted.data.ok_or(missing.clone())?.parse_nested(&VRF, Validate::Liberal)?;
-    let table = data.get(super::encode::IFLA_VRF_TABLE).ok_or(missing)?;
-    if table.u32() == 0 {
-        return Err(table.invalid("Invalid VRF table id"));
-    }
-    let strict = router.sysctl_value(&sysctl::STRICT_MODE, Instance::One) == 1;
-    if strict && router.links.iter().any(|link| link.vrf_table() == Some(table.u32())) {
-        return Err(RequestError::new(libc::EBUSY, "Table is used by another VRF"));
-    }
-    Ok(table.u32())
-}
-
-/// `RTM_SETLINK`. Linux: `rtnl_setlink`.
-pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
-    let wanted = Wanted::parse(request)?;
-    match wanted.find(router) {
-        (Some(link), _) => {
-            if wanted.data.is_some() {
-                return Err(RequestError::errno(EOPNOTSUPP));
-            }
-            let changed = wanted.changed(router, link)?;
-            if router.live.is_some() {
-                return router.set_master(request, changed.index, changed.master);
-            }
-            router.change_link(Cause::from(request), changed);
-            Ok(Outcome::Done)
-        }
-        (None, true) => Err(RequestError::errno(ENODEV)),
-        (None, false) => Err(RequestError::errno(EINVAL)),
-    }
-}
-
-/// `RTM_DELLINK`. Linux: `rtnl_dellink`.
-pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
-    let wanted = Wanted::parse(request)?;
-    let doomed: Vec<&Link> = match (wanted.find(router), wanted.attributes.get(libc::IFLA_GROUP)) {
-        ((Some(link), _), _) => vec![link],
-        ((None, true), _) => return Err(RequestError::errno(ENODEV)),
-        (_, Some(group)) if group.u32() == 0 => return Err(RequestError::errno(EPERM)),
-        (_, Some(group)) => {
-            let group: Vec<_> = router.links.iter().filter(|link| link.group == group.u32()).collect();
-            if group.is_empty() {
-                return Err(RequestError::errno(ENODEV));
-            }
-            group
-        }
-        _ => return Err(RequestError::errno(EINVAL)),
-    };
-    if doomed.iter().any(|link| link.kind.name().is_none()) {
-        return Err(RequestError::errno(EOPNOTSUPP));
-    }
-    // Linux: `ip_tunnel_dellink`, which says nothing of it.
-    let doomed: Vec<u32> = doomed.iter().filter(|link| !link.is_fallback()).map(|link| link.index).collect();
-    if router.live.is_some() {
-        return router.delete_devices(&doomed);
-    }
-    doomed.into_iter().for_each(|index| router.delete_link(Cause::from(request), index));
-    Ok(Outcome::Done)
-}
 
 impl Router {
     /// Makes a link what `new` says, with all that follows from it.
@@ -590,7 +87,7 @@ impl Router {
         self.notify_link(cause, index, change);
     }
 
-    fn delete_link(&mut self, cause: Cause, index: u32) {
+    pub(super) fn delete_link(&mut self, cause: Cause, index: u32) {
         let slaves: Vec<Link> = self.links.slaves(index).cloned().collect();
         for slave in slaves {
             self.change_link(cause, Link { master: None, ..slave });
@@ -607,10 +104,64 @@ impl Router {
         self.unpublish_tunnel(index);
         if let Some(link) = self.links.remove(index) {
             self.engine.remove_link(link.id);
-            self.forget_sysctls(index);
+            self.sysctls.forget(index);
             self.forget_labels_of(index);
             self.forget_traffic_control(index);
             self.notify_link_gone(cause, &link);
         }
+    }
+
+    /// Makes the loopback link, which is up from the start.
+    pub(crate) fn add_loopback(&mut self) {
+        let lo = Link::new(1, "lo".into(), LinkKind::Loopback, [0; 6]);
+        let flags = lo.flags | IFF_UP as u32;
+        self.add_link(Cause::default(), lo.clone());
+        self.change_link(
+            Cause::default(),
+            Link { flags, id: self.links.get(1).map_or(lo.id, |lo| lo.id), ..lo },
+        );
+    }
+
+    /// Declares a port: an Ethernet link that is down. Returns its interface index.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is a link of that name, `EINVAL` if it is not a name for a link, or `mac` is not
+    /// the address of one station.
+    pub fn add_port(&mut self, name: &str, mac: [u8; 6], port: PortId) -> Result<u32, crate::RequestError> {
+        if !valid_name(name) || !valid_mac(mac) {
+            return Err(crate::RequestError::errno(libc::EINVAL));
+        }
+        if self.links.named(name).is_some() {
+            return Err(crate::RequestError::errno(libc::EEXIST));
+        }
+        let index = self.links.free_index();
+        let in_its_place = self.links.iter().find(|link| link.sink == Some(port)).cloned();
+        if let Some(dummy) = in_its_place {
+            let sink = Some(PortId(port.0 + 1).max(self.free_port()));
+            self.change_sink(Link { sink, ..dummy });
+        }
+        self.add_link(Cause::default(), Link::new(index, name.into(), LinkKind::Port(port), mac));
+        Ok(index)
+    }
+
+    pub(crate) fn add_link(&mut self, cause: Cause, mut link: Link) {
+        let index = link.index;
+        if link.kind == LinkKind::Dummy && self.live.is_none() {
+            link.sink = Some(self.free_port());
+        }
+        let vrf = link.vrf_table().is_some();
+        self.links.put(link.clone());
+        if vrf && (self.live.is_none() || self.in_own_vrf(index)) {
+            self.vrf_added(cause);
+        }
+        // Compiled once the model knows the link: its VRF and its look-up depend on that.
+        let compiled = self.compile_link(&link);
+        link.id = self.engine.add_link(compiled);
+        for family in netconf::FAMILIES.into_iter().filter(|&family| netconf::has(&link, family)) {
+            self.notify_netconf(cause, RTM_NEWNETCONF, index, family);
+        }
+        self.links.put(link);
+        self.publish_tunnel(index);
+        self.notify_link(cause, index, u32::MAX);
     }
 }

@@ -9,7 +9,7 @@ use underpass_packet::ethernet;
 use super::encode::IFLA_VRF_TABLE;
 use super::{Link, LinkKind};
 use crate::events::Cause;
-use crate::host::VlanDevice;
+use crate::live::VlanDevice;
 use crate::request::word;
 use crate::{Device, Request, Router};
 
@@ -216,7 +216,7 @@ impl Router {
         self.forget_link_of_host(index);
         self.links.remove(index);
         self.engine.remove_link(link.id);
-        self.forget_sysctls(index);
+        self.sysctls.forget(index);
         self.forget_labels_of(index);
         self.forget_traffic_control(index);
         self.names_changed();
@@ -245,18 +245,6 @@ impl Router {
             self.engine.reclaim();
         }
         Ok(())
-    }
-
-    /// Whether what leaves by a link is left to the kernel: it is one of the kernel's, in no VRF, and no
-    /// port is attached to it.
-    pub(crate) fn kernel_forwards(&self, index: u32) -> bool {
-        let link = self.links.get(index).filter(|_| self.live.is_some());
-        link.is_some_and(|link| {
-            link.port().is_none()
-                && self.links.vrf_of(index).is_none()
-                && link.kind != LinkKind::Dummy
-                && link.tunnel.is_none()
-        })
     }
 
     /// The interface index of a link that the packet path names.

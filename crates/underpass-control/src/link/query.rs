@@ -1,13 +1,11 @@
 //! `RTM_GETLINK`: one link, or all that pass a filter.
 
 use libc::{EINVAL, ENODEV, RTM_NEWLINK};
-use underpass_engine::counters::Direction;
 use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, Validate, policy};
 
 use super::Link;
-use super::encode::{LinkCount, write_link};
-use crate::dump::{Chunk, Dump, More};
-use crate::router::Outcome;
+use super::encode::write_link;
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::{Request, Router};
 
 const POLICY: [Type; 66] = policy(&[
@@ -75,33 +73,6 @@ pub(crate) fn get(
 }
 
 impl Router {
-    /// What went through a link.
-    pub(crate) fn count_link(&self, link: &Link) -> LinkCount {
-        let received = self.engine.link_count(link.id, Direction::Receive);
-        let sent = self.engine.link_count(link.id, Direction::Transmit);
-        // Linux: `ip6gre_tunnel_xmit` and `ip6_tnl_start_xmit` count what they refuse as dropped, too, and devices with external
-        // metadata, but for those without GRE, as nothing else; `vrf_xmit` counts both.
-        let tunnel = link.tunnel.as_ref().map(|tunnel| &tunnel.parameters);
-        let (gre, ipv6, external) = tunnel.map_or((false, false, false), |parameters| {
-            (parameters.kind.gre(), parameters.kind.ipv6(), parameters.external)
-        });
-        LinkCount {
-            rx_packets: received.packets,
-            rx_bytes: received.bytes,
-            rx_errors: received.errors,
-            rx_dropped: self.engine.link_drops(link.id, Direction::Receive),
-            tx_packets: sent.packets,
-            tx_bytes: sent.bytes,
-            tx_errors: if gre && external { 0 } else { sent.errors },
-            tx_dropped: if ipv6 || gre && external || link.vrf_table().is_some() { sent.errors } else { 0 },
-        }
-    }
-
-    /// The table of the VRF that a link is enslaved to.
-    pub(super) fn vrf_table_over(&self, link: &Link) -> Option<u32> {
-        self.links.get(link.master?)?.vrf_table()
-    }
-
     fn write_link(&self, reply: &mut Reply<'_>, link: &Link, mask: u32) {
         let count = (mask & SKIP_STATS == 0).then(|| self.count_link(link));
         write_link(reply, link, 0, count, self.vrf_table_over(link));

@@ -1,26 +1,13 @@
 //! Neighbours that packets will need: those of new next hops and of what encapsulations lead to. The kernel is asked
 //! for them before the first packet comes.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use underpass_engine::tables::LookupId;
 
+use super::LIMIT;
 use crate::route::{Flow, Scope};
 use crate::{Link, Router};
-
-/// Most neighbours that wait for a link. Packets ask for those that are not among them.
-const LIMIT: usize = 4096;
-
-/// The neighbours that nobody has been asked for yet.
-#[derive(Debug, Default)]
-pub(crate) struct Wants {
-    new: BTreeSet<(u32, IpAddr)>,
-    /// Their link is down, or no port is attached to it.
-    asleep: BTreeSet<(u32, IpAddr)>,
-    /// The generation of the links when that was so.
-    seen: u64,
-}
 
 impl Router {
     /// Packets may leave for this neighbour.

@@ -4,42 +4,10 @@
 //!
 //! Where `accept_ra` is 0 somebody else has put them there, who knows.
 
-use std::collections::BTreeSet;
-
-use super::change::{Place, same};
 use super::info::Info;
-use super::table::Family;
+use super::table::Place;
 use crate::Router;
-
-/// `RTPROT_RA`.
-const RTPROT_RA: u8 = 9;
-
-/// The routes that are not followed.
-#[derive(Debug, Default)]
-pub(crate) struct Advertised {
-    /// The links on which packets come and go, and `accept_ra` is 1.
-    links: BTreeSet<u32>,
-    aside: Vec<(Place, Info)>,
-}
-
-impl Advertised {
-    /// All is told again.
-    pub fn clear(&mut self) {
-        self.aside.clear();
-    }
-
-    /// The link is gone.
-    pub fn forget(&mut self, link: u32) {
-        self.links.remove(&link);
-        self.aside.retain(|(_, info)| info.hops().iter().all(|hop| hop.oif != link));
-    }
-
-    fn ignores(&self, family: Family, info: &Info) -> bool {
-        family == Family::V6
-            && info.protocol == RTPROT_RA
-            && info.hops().iter().any(|hop| self.links.contains(&hop.oif))
-    }
-}
+use crate::live::RTPROT_RA;
 
 impl Router {
     /// Says whether routes of router advertisements on a link are not followed.
@@ -71,18 +39,5 @@ impl Router {
                 }
             }
         }
-    }
-
-    /// Keeps a route of the kernel's for when it is to be followed. `false`: it is.
-    pub(super) fn set_aside(&mut self, kind: u16, place: Place, info: &Info) -> bool {
-        let Some(live) = &mut self.live else { return false };
-        if !live.advertised.ignores(place.0, info) {
-            return false;
-        }
-        live.advertised.aside.retain(|(at, aside)| *at != place || !same(aside, info));
-        if kind == libc::RTM_NEWROUTE {
-            live.advertised.aside.push((place, info.clone()));
-        }
-        true
     }
 }

@@ -8,47 +8,13 @@ use underpass_netlink::{Encap, RequestError};
 
 use super::config::{HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTNH_F_ONLINK, RTNH_F_PERVASIVE};
 use super::info::{Hop, Tunnel};
-use super::lookup::{Flow, type_error};
+use super::lookup::type_error;
+use super::rule::Flow;
 use super::table::Family;
-use crate::Router;
-use crate::sysctl::{self, Instance};
+use crate::sysctl::Instance;
+use crate::{Router, sysctl};
 
 const RT_SCOPE_LINK: u8 = libc::RT_SCOPE_LINK;
-
-/// Gateways that were found reachable. A client that adds many routes names few.
-#[derive(Debug, Default)]
-pub(crate) struct Gateways {
-    /// Table, gateway, link asked for, scope, and the link found.
-    known: Vec<(u32, IpAddr, u32, u8, u32)>,
-}
-
-/// Most gateways that are remembered.
-const GATEWAYS: usize = 16;
-
-impl Gateways {
-    fn find(&self, table: u32, gateway: IpAddr, oif: u32, scope: u8) -> Option<u32> {
-        let known = self.known.iter().find(|k| (k.0, k.1, k.2, k.3) == (table, gateway, oif, scope));
-        known.map(|known| known.4)
-    }
-
-    fn add(&mut self, table: u32, gateway: IpAddr, oif: u32, scope: u8, link: u32) {
-        if self.known.len() == GATEWAYS {
-            self.known.remove(0);
-        }
-        self.known.push((table, gateway, oif, scope, link));
-    }
-
-    /// Forgets all: a link or a rule has changed.
-    pub fn clear(&mut self) {
-        self.known.clear();
-    }
-
-    /// Forgets those that a changed route may lead to.
-    pub fn forget(&mut self, family: Family, prefix: super::table::Prefix) {
-        let touched = |gateway| Family::of(gateway) == family && prefix.contains(super::table::bits(gateway));
-        self.known.retain(|known| !touched(known.1));
-    }
-}
 
 /// What the ways belong to.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +47,7 @@ impl Router {
             && let Some(table) = local.vrf_table
         {
             // Linux: `seg6_end_dt_vrf_build`.
-            if self.sysctl_value(&sysctl::STRICT_MODE, Instance::One) != 1 {
+            if self.sysctls.value(&sysctl::STRICT_MODE, Instance::One) != 1 {
                 return Err(RequestError::new(libc::EPERM, "Strict mode for VRF is disabled"));
             }
             if !self.links.iter().any(|link| link.vrf_table() == Some(table)) {

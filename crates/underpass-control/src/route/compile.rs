@@ -1,84 +1,25 @@
 //! Routes as actions of the packet path, and the next hops that they lead to.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
-    Action, ActionId, Discard, Endpoint, HeadendMode, IntoVrf, IoamSeen, LookupId, Multipath, NextHop,
-    NextHopId, Push, Rewrite, TunnelId, TunnelRoute, Via,
+    Action, ActionId, Discard, Endpoint, HeadendMode, IntoVrf, Multipath, Push, TunnelId, TunnelRoute,
 };
 use underpass_netlink::iptunnel::IpTunnel;
 use underpass_netlink::mpls::stack;
 use underpass_netlink::{Encap, tunnel};
 
-use super::compiled::{ActionKey, Compiled, Holding, Number, Registry};
+use super::compiled::{ActionKey, Build, Compiled, Holding, KEYED, LOOPBACK, Number, discard_index};
 use super::info::{Hop, Info, InfoId, Origin, Tunnel, Ways};
 use super::ioam;
 use super::lookup::type_error;
-use super::publish::Scope;
+use super::published::Scope;
 use super::segments::flavours;
-use super::table::{Family, Ids, Prefix};
-use crate::{Link, Router};
-
-/// A neighbour that routes lead to: link, address, and MTU of the route (0: the link's).
-pub(crate) type NextHopKey = (u32, IpAddr, u32);
-
-/// The actions that there are, and what they depend on.
-#[derive(Debug, Default)]
-pub(crate) struct Actions {
-    registry: Registry,
-    last: Option<(InfoId, Scope, ActionId)>,
-    next_hops: HashMap<NextHopKey, (NextHopId, usize)>,
-    /// The actions that send to a next hop and do nothing else.
-    forwards: HashMap<ActionId, NextHopId>,
-    /// The action of each next hop that a host entry needed.
-    hosts: HashMap<NextHopKey, ActionId>,
-    /// The actions that depend on a neighbour: link, address.
-    neighbours: BTreeMap<(u32, IpAddr), BTreeSet<Number>>,
-    /// How many packets the ways have seen that count them.
-    pub frequencies: HashMap<CounterId, Arc<[IoamSeen]>>,
-    discards: [Option<ActionId>; 4],
-    handing_over: Option<ActionId>,
-    /// What links sent from when an encapsulation was compiled that takes that for its source.
-    pub sources: BTreeMap<u32, Option<Ipv6Addr>>,
-}
-
-impl Actions {
-    pub fn throw(&self) -> Option<ActionId> {
-        self.discards.get(discard_index(Discard::Throw)).copied().flatten()
-    }
-
-    fn compiled(&self, key: &ActionKey) -> Option<(Number, ActionId)> {
-        let number = self.registry.find(key)?;
-        Some((number, self.registry.get(number)?.id))
-    }
-}
-
-const fn discard_index(discard: Discard) -> usize {
-    match discard {
-        Discard::Blackhole => 0,
-        Discard::Unreachable => 1,
-        Discard::Prohibit => 2,
-        Discard::Throw => 3,
-    }
-}
+use super::table::{Family, Ids};
+use crate::Router;
 
 const RTAX_MTU: usize = 2;
-/// The index of `lo`.
-const LOOPBACK: u32 = 1;
-
-/// The type of what is no route but compiled as one: the parameters that `tunnel_key` gives to packets for a tunnel.
-const KEYED: u8 = libc::RTN_UNSPEC;
-
-/// What a compilation collects.
-#[derive(Default)]
-pub(super) struct Build {
-    holds: Vec<Holding>,
-    /// For packets that are there already, with the Ethernet header that they have inside: [`KEYED`].
-    keyed: bool,
-}
 
 impl Router {
     /// The action that discards so.
@@ -91,16 +32,6 @@ impl Router {
         if let Some(place) = self.routes.compiled.discards.get_mut(at) {
             *place = Some(id);
         }
-        id
-    }
-
-    /// The action of what is left to the kernel.
-    pub(crate) fn handing_over(&mut self) -> ActionId {
-        if let Some(id) = self.routes.compiled.handing_over {
-            return id;
-        }
-        let id = self.engine.add_action(Action::HandOver);
-        self.routes.compiled.handing_over = Some(id);
         id
     }
 
@@ -134,7 +65,7 @@ impl Router {
     }
 
     /// Compiles an action again that is there, under its id.
-    fn recompile(&mut self, number: Number) {
+    pub(super) fn recompile(&mut self, number: Number) {
         let Some(old) = self.routes.compiled.registry.get(number) else { return };
         let (key, id) = (old.key(), old.id);
         let mut build = Build::default();
@@ -161,7 +92,7 @@ impl Router {
     }
 
     /// Removes an action that no route leads to any more.
-    fn remove_compiled(&mut self, number: Number) {
+    pub(super) fn remove_compiled(&mut self, number: Number) {
         let Some(compiled) = self.routes.compiled.registry.remove(number) else { return };
         let Compiled { neighbour, id, holds, .. } = compiled;
         if let Some(neighbour) = neighbour {
@@ -174,13 +105,6 @@ impl Router {
         self.routes.compiled.forwards.remove(&id);
         self.engine.remove_action(id);
         self.let_go(holds);
-    }
-
-    /// Compiles all actions again: the rules or the VRFs have changed, or the source of encapsulations.
-    pub(crate) fn recompile_all(&mut self) {
-        let numbers = self.routes.compiled.registry.numbers();
-        numbers.into_iter().for_each(|number| self.recompile(number));
-        self.publish_tunnels();
     }
 
     /// Compiles the actions of the routes by a link again.
@@ -348,20 +272,6 @@ impl Router {
         Some(IntoVrf { lookup, link, mtu })
     }
 
-    pub(super) fn is_vrf(&self, link: u32) -> bool {
-        self.links.get(link).is_some_and(|link| link.vrf_table().is_some())
-    }
-
-    fn is_dummy(&self, link: u32) -> bool {
-        self.links.get(link).is_some_and(|link| link.sink.is_some())
-    }
-
-    /// Whether a link is a tunnel that takes its parameters from routes.
-    fn is_external(&self, link: u32) -> bool {
-        let tunnel = self.links.get(link).and_then(|link| link.tunnel.as_ref());
-        tunnel.is_some_and(|tunnel| tunnel.parameters.external)
-    }
-
     /// What a way does that leads to a tunnel.
     fn build_tunnel(&mut self, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
         let tunnel = match self.gateway_tunnel(hop) {
@@ -391,20 +301,6 @@ impl Router {
         };
         let tunnel = self.route_tunnel(hop.oif, (parameters, encap), true, build);
         self.lead_into(tunnel, hop, mtu, build)
-    }
-
-    fn lead_into(&mut self, tunnel: Option<TunnelId>, hop: &Hop, mtu: u32, build: &mut Build) -> Action {
-        let Some(tunnel) = tunnel else { return Action::Discard(Discard::Blackhole) };
-        let ethernet = self.links.get(hop.oif).is_some_and(Link::resolves);
-        let next_hop = match hop.gateway {
-            Some(gateway) if ethernet && !build.keyed => {
-                Some(self.acquire_next_hop((hop.oif, gateway, mtu), build))
-            }
-            _ if build.keyed => None,
-            None if ethernet => return Action::OnLink(self.link_id(hop.oif)),
-            _ => None,
-        };
-        Action::Tunnel(TunnelRoute { tunnel, next_hop, mtu })
     }
 
     /// Keeps what is compiled as a route by a tunnel with these parameters; by a tunnel that is not `external`, as one with
@@ -454,134 +350,6 @@ impl Router {
         let id = self.engine.add_tunnel(compiled);
         build.holds.push(Holding::Tunnel(id));
         Some(id)
-    }
-
-    pub(super) fn via(&mut self, address: IpAddr, lookup: LookupId, build: &mut Build) -> Via {
-        build.holds.push(Holding::Resolution(address));
-        self.via_now(address, lookup)
-    }
-
-    /// Where packets to an address go, by the routes as they are.
-    pub(crate) fn via_now(&mut self, address: IpAddr, lookup: LookupId) -> Via {
-        let resolved = self.resolve(address, lookup);
-        if resolved.is_none() {
-            self.want_on_link(address, lookup);
-        }
-        Via { address, lookup, resolved }
-    }
-
-    /// The next hop of packets to an address, where its route leads to one and does nothing else.
-    pub(crate) fn resolve(&self, address: IpAddr, lookup: LookupId) -> Option<NextHopId> {
-        let unspecified =
-            matches!(address, IpAddr::V4(Ipv4Addr::UNSPECIFIED) | IpAddr::V6(Ipv6Addr::UNSPECIFIED));
-        let found = if unspecified { None } else { self.published(lookup, address) };
-        found.and_then(|action| self.routes.compiled.forwards.get(&action).copied())
-    }
-
-    /// Resolves the addresses inside a prefix anew that actions hold the resolution of.
-    pub(crate) fn resolve_inside(&mut self, family: Family, prefix: Prefix) {
-        self.publish_tunnels_inside(family, prefix);
-        let numbers = self.routes.compiled.registry.resolving(family, prefix);
-        numbers.into_iter().for_each(|number| self.recompile(number));
-    }
-
-    pub(super) fn acquire_next_hop(&mut self, key: NextHopKey, build: &mut Build) -> NextHopId {
-        build.holds.push(Holding::NextHop(key));
-        self.hold_next_hop(key)
-    }
-
-    /// The next hop, which one more holds now.
-    pub(crate) fn hold_next_hop(&mut self, key: NextHopKey) -> NextHopId {
-        if let Some((id, users)) = self.routes.compiled.next_hops.get_mut(&key) {
-            *users += 1;
-            return *id;
-        }
-        let next_hop = self.next_hop(key);
-        if next_hop.rewrite.is_none() {
-            self.want_neighbour(key.0, key.1);
-        }
-        let id = self.engine.add_next_hop(next_hop);
-        self.routes.compiled.next_hops.insert(key, (id, 1));
-        id
-    }
-
-    pub(crate) fn release_next_hop(&mut self, key: NextHopKey) {
-        let Some((id, users)) = self.routes.compiled.next_hops.get_mut(&key) else { return };
-        *users -= 1;
-        if *users == 0 {
-            self.engine.remove_next_hop(*id);
-            self.routes.compiled.next_hops.remove(&key);
-        }
-    }
-
-    /// A next hop as it is now.
-    fn next_hop(&self, (index, address, mtu): NextHopKey) -> NextHop {
-        let link = self.links.get(index);
-        // What goes into a tunnel leaves by no port of the tunnel's.
-        let tunnel = self.tunnels.id(index).is_some();
-        let port = link.and_then(|link| link.port().or(link.sink)).filter(|_| !tunnel);
-        let link_mtu = link.map_or(0, |link| link.mtu);
-        let rewrite = link.and_then(|link| {
-            // Nobody looks at the addresses where there are none, as on a TUN device.
-            let mac = match link.resolves() {
-                true => self.routes.published.mac(index, address)?,
-                false if tunnel => return None,
-                // Linux: `arp_constructor`.
-                false if link.sink.is_some() => link.mac,
-                false => [0; 6],
-            };
-            let mut bytes = [0; 20];
-            bytes[..6].copy_from_slice(&mac);
-            bytes[6..12].copy_from_slice(&link.mac);
-            Some(Rewrite { bytes, len: 12 })
-        });
-        NextHop {
-            link: self.link_id(index),
-            port: port.unwrap_or(underpass_engine::buffer::PortId::NONE),
-            mtu: if mtu == 0 { link_mtu } else { mtu },
-            rewrite: rewrite.filter(|_| port.is_some() || tunnel),
-            address,
-        }
-    }
-
-    /// The neighbours that routes name as their gateways and of which the kernel has heard nothing for a while.
-    pub fn stale_gateways(&self) -> Vec<(u32, IpAddr)> {
-        let of_routes = |key: &&NextHopKey| !self.routes.compiled.hosts.contains_key(key);
-        let stale = |key: &&NextHopKey| {
-            let neighbour = self.neighbours.get(key.0, key.1);
-            neighbour.is_some_and(|neighbour| neighbour.state & libc::NUD_STALE != 0)
-        };
-        let next_hops = self.routes.compiled.next_hops.keys().filter(of_routes).filter(stale);
-        next_hops.map(|&(link, address, _)| (link, address)).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    /// Publishes what has changed of a neighbour.
-    pub(crate) fn refresh_next_hop(&mut self, link: u32, address: IpAddr) {
-        let keys: Vec<_> = self
-            .routes
-            .compiled
-            .next_hops
-            .iter()
-            .filter(|(key, _)| (key.0, key.1) == (link, address))
-            .map(|(key, (id, _))| (*key, *id))
-            .collect();
-        for (key, id) in keys {
-            let next_hop = self.next_hop(key);
-            self.engine.set_next_hop(id, next_hop);
-        }
-    }
-
-    /// Publishes what has changed of a link to the next hops on it.
-    pub(crate) fn refresh_next_hops(&mut self, link: u32) {
-        let on_link = self.routes.compiled.next_hops.iter().filter(|(key, _)| key.0 == link);
-        let keys: Vec<_> = on_link.map(|(key, (id, _))| (*key, *id)).collect();
-        for (key, id) in keys {
-            let next_hop = self.next_hop(key);
-            if next_hop.rewrite.is_none() {
-                self.want_neighbour(key.0, key.1);
-            }
-            self.engine.set_next_hop(id, next_hop);
-        }
     }
 
     /// The action for a neighbour whose address routes cover that lead to its link.
@@ -642,21 +410,5 @@ impl Router {
         };
         self.routes.compiled.hosts.insert(key, action);
         Some(action)
-    }
-
-    /// Gives back the actions of a neighbour that no host entry names any more.
-    pub(crate) fn forget_host(&mut self, link: u32, address: IpAddr) {
-        for number in self.routes.compiled.neighbours.remove(&(link, address)).unwrap_or_default() {
-            self.remove_compiled(number);
-        }
-        let hosts = self.routes.compiled.hosts.keys();
-        let keys: Vec<_> = hosts.filter(|key| (key.0, key.1) == (link, address)).copied().collect();
-        for key in keys {
-            if let Some(action) = self.routes.compiled.hosts.remove(&key) {
-                self.routes.compiled.forwards.remove(&action);
-                self.engine.remove_action(action);
-                self.release_next_hop(key);
-            }
-        }
     }
 }

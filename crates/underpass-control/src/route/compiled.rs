@@ -8,18 +8,19 @@
     reason = "places in lists of the model, found in the same step and not read from a request"
 )]
 
-use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::BuildHasher;
 use std::mem;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 use hashbrown::HashTable;
-use underpass_engine::tables::{ActionId, TunnelId};
+use underpass_engine::counters::CounterId;
+use underpass_engine::tables::{ActionId, Discard, IoamSeen, NextHopId, TunnelId};
 
-use super::compile::NextHopKey;
 use super::info::InfoId;
-use super::publish::Scope;
+use super::published::Scope;
 use super::table::{Family, Ids, Prefix, bits};
 
 /// Routes that are used together, the scope in which they look up, and the neighbour that the packets are for
@@ -215,6 +216,63 @@ fn places(number: Number, holds: &[Holding]) -> impl Iterator<Item = (Family, [u
         Holding::Resolution(address) => Some((Family::of(*address), bits(*address).to_be_bytes(), number)),
         _ => None,
     })
+}
+
+/// A neighbour that routes lead to: link, address, and MTU of the route (0: the link's).
+pub(crate) type NextHopKey = (u32, IpAddr, u32);
+
+/// The actions that there are, and what they depend on.
+#[derive(Debug, Default)]
+pub(crate) struct Actions {
+    pub registry: Registry,
+    pub last: Option<(InfoId, Scope, ActionId)>,
+    pub next_hops: HashMap<NextHopKey, (NextHopId, usize)>,
+    /// The actions that send to a next hop and do nothing else.
+    pub forwards: HashMap<ActionId, NextHopId>,
+    /// The action of each next hop that a host entry needed.
+    pub hosts: HashMap<NextHopKey, ActionId>,
+    /// The actions that depend on a neighbour: link, address.
+    pub neighbours: BTreeMap<(u32, IpAddr), BTreeSet<Number>>,
+    /// How many packets the ways have seen that count them.
+    pub frequencies: HashMap<CounterId, Arc<[IoamSeen]>>,
+    pub discards: [Option<ActionId>; 4],
+    pub handing_over: Option<ActionId>,
+    /// What links sent from when an encapsulation was compiled that takes that for its source.
+    pub sources: BTreeMap<u32, Option<Ipv6Addr>>,
+}
+
+impl Actions {
+    pub fn throw(&self) -> Option<ActionId> {
+        self.discards.get(discard_index(Discard::Throw)).copied().flatten()
+    }
+
+    pub fn compiled(&self, key: &ActionKey) -> Option<(Number, ActionId)> {
+        let number = self.registry.find(key)?;
+        Some((number, self.registry.get(number)?.id))
+    }
+}
+
+pub(super) const fn discard_index(discard: Discard) -> usize {
+    match discard {
+        Discard::Blackhole => 0,
+        Discard::Unreachable => 1,
+        Discard::Prohibit => 2,
+        Discard::Throw => 3,
+    }
+}
+
+/// The index of `lo`.
+pub(super) const LOOPBACK: u32 = 1;
+
+/// The type of what is no route but compiled as one: the parameters that `tunnel_key` gives to packets for a tunnel.
+pub(super) const KEYED: u8 = libc::RTN_UNSPEC;
+
+/// What a compilation collects.
+#[derive(Default)]
+pub(super) struct Build {
+    pub holds: Vec<Holding>,
+    /// For packets that are there already, with the Ethernet header that they have inside: [`KEYED`].
+    pub keyed: bool,
 }
 
 #[cfg(test)]

@@ -400,3 +400,8 @@ pub(crate) fn metrics(attribute: Option<Attribute<'_>>) -> Result<Option<Box<[u3
     }
     Ok(Some(metrics).filter(|metrics| metrics.iter().any(|&value| value != 0)))
 }
+
+/// Whether an encapsulation of a type is one that the router makes itself.
+pub(crate) fn makes_encap(kind: u16) -> bool {
+    encap::check_type(kind).is_ok()
+}

@@ -7,8 +7,7 @@ use super::config::{ATTRIBUTES, RTA_OIF, RTA_TABLE, RTM_F_CLONED, RTMSG, RouteHe
 use super::info::Info;
 use super::mpls::LabelDump;
 use super::table::{Family, Ids, Key};
-use crate::dump::{Chunk, Dump, More};
-use crate::router::Outcome;
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::{Request, Router};
 
 const RTM_F_PREFIX: u32 = 0x800;

@@ -5,15 +5,14 @@ use std::net::IpAddr;
 use underpass_netlink::Reply;
 use underpass_netlink::seg6local::Counts;
 
-use super::change::Place;
 use super::config::{
     RTA_CACHEINFO, RTA_DST, RTA_ENCAP, RTA_ENCAP_TYPE, RTA_GATEWAY, RTA_METRICS, RTA_MULTIPATH, RTA_NH_ID,
     RTA_OIF, RTA_PREF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTNH_F_DEAD, RTNH_F_LINKDOWN,
     RTNH_F_ONLINK, RouteHeader,
 };
-use super::info::{Hop, Info, InfoId, METRICS};
+use super::info::{Hop, Info, InfoId, METRICS, Ways};
 use super::lookup::Found;
-use super::table::Family;
+use super::table::{Family, Place};
 use crate::Router;
 use crate::events::Cause;
 
@@ -39,6 +38,37 @@ pub(crate) fn write_metrics(reply: &mut Reply<'_>, metrics: Option<&[u32; METRIC
 fn hop_flags(hop: &Hop) -> u32 {
     let dead = if hop.dead { RTNH_F_DEAD | RTNH_F_LINKDOWN } else { 0 };
     dead | if hop.onlink { RTNH_F_ONLINK } else { 0 }
+}
+
+/// By what the kernel finds a route again.
+pub(super) fn write_key(message: &mut Reply<'_>, (family, table, prefix): Place, info: &Info) {
+    let header = RouteHeader {
+        dst_len: prefix.len,
+        table: super::encode::table_byte(table),
+        protocol: info.protocol,
+        scope: if family == Family::V4 { info.scope } else { 0 },
+        kind: info.kind,
+        ..RouteHeader::default()
+    };
+    message.fixed(&header.write(family));
+    message.u32(RTA_TABLE, table);
+    if prefix.len > 0 {
+        message.address(RTA_DST, family.address(prefix.bits));
+    }
+    if info.metric != 0 {
+        message.u32(RTA_PRIORITY, info.metric);
+    }
+    if let Ways::Object(id) = info.ways {
+        message.u32(RTA_NH_ID, id);
+    }
+    if let [hop] = info.hops() {
+        if hop.oif != 0 {
+            message.u32(super::config::RTA_OIF, hop.oif);
+        }
+        if let Some(gateway) = hop.gateway.filter(|gateway| Family::of(*gateway) == family) {
+            message.address(super::config::RTA_GATEWAY, gateway);
+        }
+    }
 }
 
 impl Router {

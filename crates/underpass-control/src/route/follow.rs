@@ -11,10 +11,9 @@ use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_EXCL};
 
-use super::change::Place;
 use super::config::RT_TABLE_LOCAL;
 use super::info::{Hop, Info, InfoId, Ways};
-use super::table::Family;
+use super::table::{Family, Place};
 use crate::Router;
 use crate::events::Cause;
 

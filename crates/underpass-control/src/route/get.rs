@@ -12,10 +12,10 @@ use super::config::{
     RTA_TABLE, RTA_UID, RTA_VIA, RTM_F_CLONED, RTMSG, RouteHeader, route_policy,
 };
 use super::encode::{table_byte, write_metrics};
-use super::info::{Hop, Info};
-use super::lookup::{Flow, Found, type_error};
+use super::lookup::{Found, type_error};
+use super::rule::Flow;
 use super::table::{Family, Ids};
-use crate::router::Outcome;
+use crate::dump::Outcome;
 use crate::{Request, Router};
 
 const RTM_F_NOTIFY: u32 = 0x100;
@@ -327,43 +327,6 @@ impl Router {
         self.links.vrf_of(link).map_or(1, |vrf| vrf.index)
     }
 
-    /// Linux: `fib_result_prefsrc`.
-    fn route_source4(&self, info: &Info, hop: Option<&Hop>) -> Option<Ipv4Addr> {
-        if let Some(IpAddr::V4(source)) = info.source {
-            return Some(source);
-        }
-        let hop = hop?;
-        let gateway = if let Some(IpAddr::V4(gateway)) = hop.gateway { Some(gateway) } else { None };
-        self.source4_for(hop.oif, gateway, info.scope)
-    }
-
-    /// Linux: `inet_select_addr`.
-    fn source4_for(&self, link: u32, towards: Option<Ipv4Addr>, scope: u8) -> Option<Ipv4Addr> {
-        let fits =
-            |address: &&crate::Address| address.scope <= scope && address.flags & libc::IFA_F_SECONDARY == 0;
-        let near = |address: &&crate::Address| {
-            let prefix = address.prefix();
-            towards.is_none_or(|to| prefix.is_some_and(|prefix| prefix.contains(&IpAddr::V4(to))))
-        };
-        let own = self.addresses.v4(link);
-        let chosen = own.iter().filter(fits).find(near).or_else(|| own.iter().find(fits));
-        match chosen.map(|address| address.local) {
-            Some(IpAddr::V4(address)) => Some(address),
-            _ => self.source4(link),
-        }
-    }
-
-    /// The address that the router sends from to a destination.
-    pub(crate) fn source_for(&self, flow: &Flow) -> Option<IpAddr> {
-        let found = self.look_up(flow).ok()?;
-        let info = self.routes.infos.get(found.id)?;
-        let hop = self.found_hop(&found);
-        match flow.destination {
-            IpAddr::V4(_) => self.route_source4(info, hop.as_ref()).map(IpAddr::V4),
-            IpAddr::V6(destination) => self.route_source6(info, hop?.oif, destination),
-        }
-    }
-
     fn write_answer4(&self, reply: &mut Reply<'_>, question: &Question, answer: &Answer4) {
         let flow = &question.flow;
         if question.flags & RTM_F_FIB_MATCH != 0
@@ -451,22 +414,6 @@ impl Router {
             Some(errno) => Err(RequestError::errno(errno)),
             None => Ok(found),
         }
-    }
-
-    /// The address that the router would send from. Linux: `ip6_route_get_saddr`.
-    fn route_source6(&self, info: &Info, oif: u32, destination: Ipv6Addr) -> Option<IpAddr> {
-        if info.source.is_some() {
-            return info.source;
-        }
-        if info.kind == libc::RTN_LOCAL {
-            return Some(destination.into());
-        }
-        let on_link = destination.is_unicast_link_local() || destination.is_multicast();
-        let own = self.addresses.v6(oif).iter().map(|address| address.local);
-        let link_local =
-            |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-        let near = own.clone().find(|address| on_link && link_local(address));
-        near.or_else(|| self.source6(oif).map(IpAddr::V6))
     }
 
     fn write_answer6(&self, reply: &mut Reply<'_>, question: &Question, found: Found, iif: u32) {

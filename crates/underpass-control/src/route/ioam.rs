@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use underpass_engine::counters::CounterId;
 use underpass_engine::tables::{
-    Ioam, IoamFrequency, IoamMode, IoamNode, IoamOnward, IoamPlaces, IoamSeen, LookupId, Via,
+    Ioam, IoamFrequency, IoamLink, IoamMode, IoamNode, IoamOnward, IoamPlaces, IoamSeen, LookupId, Via,
 };
 use underpass_netlink::Encap;
 use underpass_netlink::ioam6::{Ioam6, Mode};
 use underpass_packet::ioam::{BEFORE, Builder, Filled, Header, Node, TraceMut, UNAVAILABLE};
 
-use super::compile::Build;
-use super::info::{Hop, InfoId};
-use super::publish::Scope;
-use crate::Router;
-use crate::sysctl::Instance;
+use super::compiled::Build;
+use super::info::Hop;
+use super::published::Scope;
+use crate::sysctl::{IOAM6_ENABLED, IOAM6_ID, IOAM6_ID_WIDE, IOAM6_NODE_ID, IOAM6_NODE_ID_WIDE, Instance};
+use crate::{Link, LinkKind, Router};
 
 /// The insertion of a way.
 pub(crate) fn of(hop: &Hop) -> Option<&Ioam6> {
@@ -120,31 +120,31 @@ impl Router {
         IoamFrequency { k: ioam6.frequency_k, n: ioam6.frequency_n, seen }
     }
 
-    /// Compiles the actions again that insert options: what they say of the node or of a link is another now.
-    pub(crate) fn recompile_ioam(&mut self) {
-        let inserts = |hop: &Hop| of(hop).is_some();
-        let ids: Vec<InfoId> = self
-            .routes
-            .infos
-            .iter()
-            .filter(|(_, info)| self.ways(info).iter().any(inserts))
-            .map(|(id, _)| id)
-            .collect();
-        ids.into_iter().for_each(|id| self.recompile_info(id));
+    /// What the router is in traces.
+    pub(crate) fn ioam_node(&self) -> IoamNode {
+        IoamNode {
+            id: self.sysctls.value(&IOAM6_NODE_ID, Instance::One) as u32,
+            id_wide: self.sysctls.value(&IOAM6_NODE_ID_WIDE, Instance::One) as u64,
+            namespaces: self.ioam.compile(),
+        }
     }
 
-    /// A variable of the node or of its links has changed.
-    pub(crate) fn ioam_changed(&mut self, instance: Instance) {
-        match instance {
-            Instance::Link(link) => {
-                self.publish_link(link);
-                // Whose the packets with options are follows from it.
-                self.links.generation += 1;
-            }
-            // Links have their own values, which `default` gives to those to come alone.
-            Instance::All | Instance::Default => return,
-            Instance::One => {}
+    /// What a link is in traces.
+    pub(crate) fn ioam_link(&self, link: &Link) -> IoamLink {
+        let instance = Instance::Link(link.index);
+        IoamLink {
+            enabled: self.sysctls.value(&IOAM6_ENABLED, instance) != 0,
+            host: self.is_host_door(link.index),
+            id: self.sysctls.value(&IOAM6_ID, instance) as u16,
+            id_wide: self.sysctls.value(&IOAM6_ID_WIDE, instance) as u32,
         }
-        self.publish_ioam();
+    }
+
+    /// What a packet that leaves by a link says of it: nothing of the loopback link, by which none does.
+    pub(crate) fn ioam_egress(&self, index: u32) -> IoamLink {
+        match self.links.get(index) {
+            Some(link) if link.kind != LinkKind::Loopback => self.ioam_link(link),
+            _ => IoamLink::default(),
+        }
     }
 }

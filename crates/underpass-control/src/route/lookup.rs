@@ -2,49 +2,14 @@
 //! Linux: `fib_table_lookup`, `fib6_table_lookup`, `fib_rules_lookup`.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{EACCES, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH};
 
 use super::info::{Hop, Info, InfoId, Ways};
-use super::table::{Family, Prefix};
+use super::rule::{Flow, Ports, Rule};
+use super::table::{Family, Prefix, bits};
 use crate::Router;
-
-/// What a look-up is for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Flow {
-    pub destination: IpAddr,
-    pub source: Option<IpAddr>,
-    pub iif: u32,
-    pub oif: u32,
-    pub mark: u32,
-    pub tos: u8,
-    pub protocol: u8,
-    pub source_port: u16,
-    pub destination_port: u16,
-    /// IPv4: routes of a wider scope are passed over.
-    pub scope: u8,
-    /// IPv4: routes whose link is down are passed over.
-    pub l3mdev: Option<u32>,
-}
-
-impl Flow {
-    pub const fn to(destination: IpAddr) -> Self {
-        Self {
-            destination,
-            source: None,
-            iif: 0,
-            oif: 0,
-            mark: 0,
-            tos: 0,
-            protocol: 0,
-            source_port: 0,
-            destination_port: 0,
-            scope: 0,
-            l3mdev: None,
-        }
-    }
-}
 
 /// What a look-up found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -217,5 +182,84 @@ impl Router {
             info.kind == libc::RTN_LOCAL
                 && link.is_none_or(|link| info.hops().iter().any(|hop| hop.oif == link))
         })
+    }
+
+    /// Linux: `fib_result_prefsrc`.
+    pub(super) fn route_source4(&self, info: &Info, hop: Option<&Hop>) -> Option<Ipv4Addr> {
+        if let Some(IpAddr::V4(source)) = info.source {
+            return Some(source);
+        }
+        let hop = hop?;
+        let gateway = if let Some(IpAddr::V4(gateway)) = hop.gateway { Some(gateway) } else { None };
+        self.source4_for(hop.oif, gateway, info.scope)
+    }
+
+    /// Linux: `inet_select_addr`.
+    pub(super) fn source4_for(&self, link: u32, towards: Option<Ipv4Addr>, scope: u8) -> Option<Ipv4Addr> {
+        let fits =
+            |address: &&crate::Address| address.scope <= scope && address.flags & libc::IFA_F_SECONDARY == 0;
+        let near = |address: &&crate::Address| {
+            let prefix = address.prefix();
+            towards.is_none_or(|to| prefix.is_some_and(|prefix| prefix.contains(&IpAddr::V4(to))))
+        };
+        let own = self.addresses.v4(link);
+        let chosen = own.iter().filter(fits).find(near).or_else(|| own.iter().find(fits));
+        match chosen.map(|address| address.local) {
+            Some(IpAddr::V4(address)) => Some(address),
+            _ => self.source4(link),
+        }
+    }
+
+    /// The address that the router sends from to a destination.
+    pub(crate) fn source_for(&self, flow: &Flow) -> Option<IpAddr> {
+        let found = self.look_up(flow).ok()?;
+        let info = self.routes.infos.get(found.id)?;
+        let hop = self.found_hop(&found);
+        match flow.destination {
+            IpAddr::V4(_) => self.route_source4(info, hop.as_ref()).map(IpAddr::V4),
+            IpAddr::V6(destination) => self.route_source6(info, hop?.oif, destination),
+        }
+    }
+
+    /// The address that the router would send from. Linux: `ip6_route_get_saddr`.
+    pub(super) fn route_source6(&self, info: &Info, oif: u32, destination: Ipv6Addr) -> Option<IpAddr> {
+        if info.source.is_some() {
+            return info.source;
+        }
+        if info.kind == libc::RTN_LOCAL {
+            return Some(destination.into());
+        }
+        let on_link = destination.is_unicast_link_local() || destination.is_multicast();
+        let own = self.addresses.v6(oif).iter().map(|address| address.local);
+        let link_local =
+            |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+        let near = own.clone().find(|address| on_link && link_local(address));
+        near.or_else(|| self.source6(oif).map(IpAddr::V6))
+    }
+
+    /// Whether a flow of the control thread's own look-ups matches. Linux: `fib_rule_match`.
+    pub(crate) fn rule_matches(&self, rule: &Rule, flow: &Flow) -> bool {
+        let link = |name: &str, index: u32| {
+            let named = self.links.named(name).map(|link| link.index);
+            name.is_empty() || index != 0 && named == Some(index)
+        };
+        let inside = |prefix: Option<Prefix>, address: Option<IpAddr>| {
+            prefix.is_none_or(|prefix| prefix.contains(address.map_or(0, bits)))
+        };
+        let port = |ports: Option<Ports>, port: u16| ports.is_none_or(|ports| ports.compile().takes(port));
+        let matches = link(&rule.iif, flow.iif)
+            && link(&rule.oif, flow.oif)
+            && (flow.mark ^ rule.mark) & rule.mask == 0
+            && (!rule.l3mdev || flow.l3mdev.is_some())
+            && inside(rule.source, flow.source)
+            && inside(rule.destination, Some(flow.destination))
+            && (rule.tos == 0 || rule.tos == flow.tos)
+            && rule.dscp.is_none_or(|(dscp, mask)| (dscp ^ flow.tos) & mask == 0)
+            // Nobody asks for the route of a flow with a label.
+            && rule.flow_label.is_none_or(|(label, mask)| label & mask == 0)
+            && (rule.ip_protocol == 0 || rule.ip_protocol == flow.protocol)
+            && port(rule.source_port, flow.source_port)
+            && port(rule.destination_port, flow.destination_port);
+        matches != rule.invert
     }
 }

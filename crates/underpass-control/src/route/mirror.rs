@@ -10,15 +10,15 @@ use std::net::IpAddr;
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_MULTIPART, NLM_F_REPLACE};
 use underpass_netlink::{Attribute, RequestError};
 
-use super::change::{Place, same};
+use super::change::same;
 use super::config::{
     Config, HopConfig, RT_TABLE_LOCAL, RT_TABLE_MAIN, RTM_F_CLONED, RTNH_F_DEAD, RTNH_F_ONLINK, metrics,
 };
 use super::info::{Hop, Info, InfoId, METRICS, Origin, Ways};
 use super::lookup::type_error;
-use super::table::{Family, Ids, Prefix};
+use super::table::{Family, Ids, Place, Prefix};
 use super::told::{is_whole, unknown_of_route};
-use crate::mirror::Unseen;
+use crate::live::Unseen;
 use crate::{LinkKind, PROTOCOL, Request, Router};
 
 /// Of the connections of the host, and a text.
@@ -362,6 +362,19 @@ impl Router {
                 }
             }
         }
+    }
+
+    /// Keeps a route of the kernel's for when it is to be followed. `false`: it is.
+    pub(super) fn set_aside(&mut self, kind: u16, place: Place, info: &Info) -> bool {
+        let Some(live) = &mut self.live else { return false };
+        if !live.advertised.ignores(place.0, info) {
+            return false;
+        }
+        live.advertised.aside.retain(|(at, aside)| *at != place || !same(aside, info));
+        if kind == libc::RTM_NEWROUTE {
+            live.advertised.aside.push((place, info.clone()));
+        }
+        true
     }
 }
 

@@ -8,14 +8,11 @@
 
 use libc::RTM_DELROUTE;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use underpass_netlink::reply::{Address, write_message};
-use underpass_netlink::{Encap, Message, Reply, RequestError};
+use underpass_netlink::{Encap, Message, RequestError};
 
-use super::change::Place;
-use super::config::{Config, HopConfig, RTA_DST, RTA_NH_ID, RTA_PRIORITY, RTA_TABLE, RouteHeader};
-use super::info::{Info, InfoId, Ways};
-use super::table::Family;
-use crate::owner::makes_encap;
+use super::config::{Config, HopConfig, makes_encap};
+use super::info::InfoId;
+use super::table::{Family, Place};
 use crate::{Request, Router};
 
 /// IPv6: what a route without a metric has.
@@ -64,11 +61,6 @@ impl Router {
         }
     }
 
-    /// Whether requests of clients may touch a route: beside a kernel only the router's own.
-    pub(crate) fn is_clients(&self, info: &Info) -> bool {
-        self.live.is_none() || info.own()
-    }
-
     /// Whether a next-hop object that a request names is the router's own, or a new one would be.
     pub(crate) fn is_own_object(&self, request: &Request<'_>, new: bool) -> bool {
         use super::nexthop::{NHA_ENCAP, NHA_ENCAP_TYPE, NHA_GROUP, NHA_ID, NHA_OIF};
@@ -104,17 +96,6 @@ impl Router {
         self.told_infos(&config, family).iter().any(|info| self.replaced_by_vrf(config.table, info))
     }
 
-    /// The kernel's route that a new one of the router's own replaces is deleted there.
-    pub(crate) fn displace(&mut self, place: Place, old: &Info) {
-        if old.own() {
-            return;
-        }
-        let deleted = self.ask_kernel(RTM_DELROUTE, 0, |message| write_key(message, place, old));
-        if let Err(refusal) = deleted {
-            tracing::debug!("a route of the kernel's that was replaced is gone already: {refusal}");
-        }
-    }
-
     /// Whether a plain route of a client is to replace one of the router's own: then the kernel gets it, and
     /// the router's goes.
     pub(crate) fn replaces_own(
@@ -145,26 +126,6 @@ impl Router {
         }
         Ok(true)
     }
-
-    /// Asks the kernel for a change.
-    pub(crate) fn ask_kernel(
-        &mut self,
-        kind: u16,
-        flags: u16,
-        write: impl FnOnce(&mut Reply<'_>),
-    ) -> Result<(), RequestError> {
-        let mut message = Vec::new();
-        write_message(&mut message, kind, flags, Address::default(), write)?;
-        self.pass_on(&mut message)
-    }
-
-    /// Passes a request on to the kernel.
-    pub(crate) fn pass_on(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
-        match self.live.as_mut().and_then(|live| live.namespace.as_mut()) {
-            Some(namespace) => namespace.ask(message),
-            None => Err(RequestError::errno(libc::EOPNOTSUPP)),
-        }
-    }
 }
 
 impl Router {
@@ -175,36 +136,5 @@ impl Router {
         let makes = |kind: u16, oif: u32| makes_encap(kind) && (device(oif) || !Encap::is_of_device(kind));
         let own = |hop: &HopConfig<'_>| hop.encap.is_some_and(|(kind, _)| makes(kind, hop.oif));
         own(&config.hop) || config.multipath.iter().flatten().any(own)
-    }
-}
-
-/// By what the kernel finds a route again.
-pub(super) fn write_key(message: &mut Reply<'_>, (family, table, prefix): Place, info: &Info) {
-    let header = RouteHeader {
-        dst_len: prefix.len,
-        table: super::encode::table_byte(table),
-        protocol: info.protocol,
-        scope: if family == Family::V4 { info.scope } else { 0 },
-        kind: info.kind,
-        ..RouteHeader::default()
-    };
-    message.fixed(&header.write(family));
-    message.u32(RTA_TABLE, table);
-    if prefix.len > 0 {
-        message.address(RTA_DST, family.address(prefix.bits));
-    }
-    if info.metric != 0 {
-        message.u32(RTA_PRIORITY, info.metric);
-    }
-    if let Ways::Object(id) = info.ways {
-        message.u32(RTA_NH_ID, id);
-    }
-    if let [hop] = info.hops() {
-        if hop.oif != 0 {
-            message.u32(super::config::RTA_OIF, hop.oif);
-        }
-        if let Some(gateway) = hop.gateway.filter(|gateway| Family::of(*gateway) == family) {
-            message.address(super::config::RTA_GATEWAY, gateway);
-        }
     }
 }

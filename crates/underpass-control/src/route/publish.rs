@@ -10,68 +10,17 @@
     reason = "places in lists of the model, found in the same step and not read from a request"
 )]
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use underpass_engine::tables::{ActionId, Discard, Fib4Id, Fib6Id, LinkId, Lookup, LookupId, RuleAction};
+use underpass_engine::tables::{ActionId, Discard, Fib4Id, Fib6Id, Lookup, LookupId, RuleAction};
 
-use super::change::Place;
-use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
-use super::info::{Info, InfoId, Origin};
+use super::info::{InfoId, Origin};
 use super::lookup::type_error;
+pub(super) use super::published::{Fib, FibId, LOOPBACK, Scope};
 use super::rule::{self, Rule};
-use super::table::{Family, Ids, Prefix, bits};
+use super::scope::groups;
+use super::table::{Family, Ids, Prefix};
 use crate::Router;
-
-/// A forwarding table of the packet path.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum FibId {
-    V4(Fib4Id),
-    V6(Fib6Id),
-}
-
-#[derive(Debug)]
-struct Fib {
-    family: Family,
-    /// The tables that it merges, in the order of look-up.
-    tables: Vec<u32>,
-    /// Only longer prefixes are there (`suppress_prefixlength`).
-    suppress: Option<u8>,
-    id: FibId,
-}
-
-/// Who looks up.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) enum Scope {
-    /// By the policy rules: for packets from this link if a rule names it (0 otherwise), and for those of
-    /// the VRF that has this table.
-    Rules { link: u32, vrf: Option<u32> },
-    /// In one table alone.
-    Table(u32),
-}
-
-/// The index of `lo`.
-pub(super) const LOOPBACK: u32 = 1;
-
-/// A link and the MAC address that a neighbour has there.
-type Station = (u32, [u8; 6]);
-
-/// What the control thread needs to remember of what it has published.
-#[derive(Debug, Default)]
-pub(crate) struct Published {
-    fibs: Vec<Fib>,
-    lookups: BTreeMap<Scope, LookupId>,
-    /// Link-layer addresses of neighbours: by family and address, on each link.
-    pub neighbours: BTreeMap<(Family, u128), Vec<Station>>,
-}
-
-impl Published {
-    /// The link-layer address of a neighbour.
-    pub fn mac(&self, link: u32, address: IpAddr) -> Option<[u8; 6]> {
-        let there = self.neighbours.get(&(Family::of(address), bits(address)))?;
-        there.iter().find(|(other, _)| *other == link).map(|(_, mac)| *mac)
-    }
-}
 
 /// What an evaluation of a forwarding table's tables ends in.
 enum End {
@@ -102,33 +51,10 @@ impl Router {
         id
     }
 
-    /// The scope in which routes of a table look up what they lead to.
-    pub(crate) fn scope_of_table(&self, table: u32) -> Scope {
-        let vrf = self.links.iter().any(|link| link.vrf_table() == Some(table));
-        Scope::Rules { link: 0, vrf: vrf.then_some(table) }
-    }
-
     /// How packets of a link are looked up.
     pub(crate) fn lookup_of_link(&mut self, link: &crate::Link, vrf: Option<u32>) -> LookupId {
         let scope = self.scope_of_link(link.index, vrf);
         self.lookup(scope)
-    }
-
-    fn scope_of_link(&self, link: u32, vrf: Option<u32>) -> Scope {
-        let names = [Family::V4, Family::V6].map(|family| self.ingress_name(family, link, vrf));
-        // Packets that have only been looked up anew in a VRF come from its device.
-        let vrf_name = self.ingress_name(Family::V4, 0, vrf);
-        let named = |rule: &Rule| names.iter().chain([&vrf_name]).flatten().any(|name| rule.iif == *name);
-        let named =
-            [Family::V4, Family::V6].into_iter().any(|family| self.routes.rules.of(family).iter().any(named));
-        let door = self.is_host_door(link) && self.leaves_rules_to_kernel();
-        Scope::Rules { link: if named || door { link } else { 0 }, vrf }
-    }
-
-    /// Whether there is a rule of the kernel's that packets are handed over for.
-    fn leaves_rules_to_kernel(&self) -> bool {
-        let left = |rule: &Rule| rule.action == rule::HAND_OVER;
-        [Family::V4, Family::V6].into_iter().any(|family| self.routes.rules.of(family).iter().any(left))
     }
 
     /// How the router looks up what it sends itself, in the VRF that has this table.
@@ -137,44 +63,7 @@ impl Router {
         self.lookup(scope)
     }
 
-    /// The link that rules take packets of a link to come from; 0: those that are looked up anew, in a VRF, if in one. In a
-    /// VRF IPv6 packets come from its device, IPv4 packets from the link itself. Linux: `vrf_ip6_rcv`, `vrf_ip_rcv`.
-    fn ingress_name(&self, family: Family, link: u32, vrf: Option<u32>) -> Option<&str> {
-        let device = || self.links.iter().find(|device| vrf.is_some() && device.vrf_table() == vrf);
-        let found = match (family, link) {
-            (_, 0) => device(),
-            (Family::V6, link) if link != LOOPBACK && vrf.is_some() => device(),
-            (_, link) => self.links.get(link),
-        };
-        found.map(|link| link.name.as_str())
-    }
-
-    /// Compiles all orders of look-up anew: a rule or a VRF has changed.
-    pub(crate) fn refresh_lookups(&mut self) {
-        let scopes: Vec<_> = self.routes.published.lookups.iter().map(|(&s, &id)| (s, id)).collect();
-        for (scope, id) in scopes {
-            let lookup = self.compile_lookup(scope);
-            self.engine.set_lookup(id, lookup);
-        }
-        self.forget_gateways();
-        self.recompile_all();
-    }
-
-    /// Forgets which gateways have been found reachable.
-    pub(crate) fn forget_gateways(&mut self) {
-        self.routes.gateways.clear();
-    }
-
-    /// Compiles the look-up in a table that was not there.
-    pub(super) fn table_made(&mut self, table: u32) {
-        let scope = Scope::Table(table);
-        if let Some(&id) = self.routes.published.lookups.get(&scope) {
-            let lookup = self.compile_lookup(scope);
-            self.engine.set_lookup(id, lookup);
-        }
-    }
-
-    fn compile_lookup(&mut self, scope: Scope) -> Lookup {
+    pub(super) fn compile_lookup(&mut self, scope: Scope) -> Lookup {
         let (link, vrf) = match scope {
             // Linux: `seg6_lookup_any_nexthop` drops where there is no such table.
             Scope::Table(table) if !self.routes.tables.contains_key(&(Family::V6, table)) => {
@@ -237,56 +126,6 @@ impl Router {
         (rules, fibs)
     }
 
-    /// The rules that a packet of a link may match, with the tables of those that look up.
-    fn rule_steps(&self, family: Family, link: u32, vrf: Option<u32>) -> Vec<(Rule, u32)> {
-        let rules = self.routes.rules.of(family);
-        let name = self.ingress_name(family, link, vrf);
-        let is_goto = |rule: &Rule| rule.action == rule::FR_ACT_GOTO;
-        let chosen = rules.iter().any(|rule| is_goto(rule) && !rule.matches_all());
-        let mut steps = Vec::new();
-        let mut position = 0;
-        // What the kernel sends has passed its rules.
-        let passed = |rule: &Rule| rule.action == rule::HAND_OVER && self.is_host_door(link);
-        while let Some(rule) = rules.get(position) {
-            position += 1;
-            if passed(rule) {
-                continue;
-            }
-            // A packet that is forwarded has no outgoing link yet, and comes from one that is not `lo`: what the router
-            // sends itself does.
-            let from = rule.iif.is_empty() || Some(rule.iif.as_str()) == name;
-            let mut rule = rule.clone();
-            if !from || !rule.oif.is_empty() {
-                if !rule.invert {
-                    continue;
-                }
-                rule = rule.without_selectors();
-            }
-            if is_goto(&rule) {
-                let target = rules.partition_point(|other| other.priority < rule.target);
-                // Linux passes over a `goto` to a rule that is not there.
-                if rules.get(target).is_none_or(|other| other.priority != rule.target) {
-                    continue;
-                }
-                if chosen {
-                    steps.push((rule, 0));
-                } else {
-                    position = target;
-                }
-                continue;
-            }
-            let table = match rule.l3mdev {
-                false => rule.table,
-                true => match vrf {
-                    Some(table) => table,
-                    None => continue,
-                },
-            };
-            steps.push((rule, table));
-        }
-        steps
-    }
-
     /// The forwarding table that merges these tables, made and filled if need be.
     fn fib(&mut self, family: Family, tables: &[u32], suppress: Option<u8>) -> FibId {
         if let Some(id) = self.find_fib(family, tables, suppress) {
@@ -309,46 +148,8 @@ impl Router {
         id
     }
 
-    fn find_fib(&self, family: Family, tables: &[u32], suppress: Option<u8>) -> Option<FibId> {
-        let same = |fib: &&Fib| (fib.family, &*fib.tables, fib.suppress) == (family, tables, suppress);
-        self.routes.published.fibs.iter().find(same).map(|fib| fib.id)
-    }
-
-    /// Publishes that the routes to a prefix of a table have changed.
-    pub(crate) fn publish(&mut self, place: Place) {
-        self.vrf_place_changed(place);
-        let (family, table, prefix) = place;
-        self.routes.gateways.forget(family, prefix);
-        self.place_changed((family, table, prefix));
-        for index in 0..self.routes.published.fibs.len() {
-            let fib = &self.routes.published.fibs[index];
-            if fib.family != family || !fib.tables.contains(&table) {
-                continue;
-            }
-            self.set_leaf(index, prefix);
-            // The prefixes inside that the other tables of the merger have may now end here, or no more.
-            let mut inside = Vec::new();
-            let mut before = true;
-            for &other in &self.routes.published.fibs[index].tables {
-                if other == table {
-                    before = false;
-                    continue;
-                }
-                let Some(routes) = self.routes.tables.get(&(family, other)) else { continue };
-                // A table that is asked before decides alone, unless it throws.
-                if routes.is_empty() || before && routes.throws == 0 {
-                    continue;
-                }
-                inside.extend(routes.inside(prefix).map(|(prefix, _)| prefix));
-            }
-            inside.into_iter().for_each(|prefix| self.set_leaf(index, prefix));
-            self.host_leaves(index, prefix);
-        }
-        self.resolve_inside(family, prefix);
-    }
-
     /// Sets the host entries of the neighbours inside a prefix.
-    fn host_leaves(&mut self, index: usize, prefix: Prefix) {
+    pub(super) fn host_leaves(&mut self, index: usize, prefix: Prefix) {
         let family = self.routes.published.fibs[index].family;
         if self.routes.published.neighbours.is_empty() {
             return;
@@ -360,7 +161,7 @@ impl Router {
         }
     }
 
-    fn set_leaf(&mut self, index: usize, prefix: Prefix) {
+    pub(super) fn set_leaf(&mut self, index: usize, prefix: Prefix) {
         let action = self.leaf(index, prefix);
         match (self.routes.published.fibs[index].id, Family::V4.address(prefix.bits), action) {
             (FibId::V4(id), IpAddr::V4(address), Some(action)) => {
@@ -458,112 +259,6 @@ impl Router {
             self.routes.infos.get(**id).is_some_and(|other| other.metric == info.metric && other.spreads())
         };
         ids.iter().filter(with).copied().collect()
-    }
-
-    fn scope_of_routes(&self, ids: &Ids, table: u32) -> Scope {
-        // Only routes that look up again care.
-        let info = ids.first().and_then(|&id| self.routes.infos.get(id));
-        if info.is_some_and(|info| self.looks_up(info)) {
-            self.scope_of_table(table)
-        } else {
-            Scope::Rules { link: 0, vrf: None }
-        }
-    }
-
-    fn looks_up(&self, info: &Info) -> bool {
-        self.ways(info).iter().any(|hop| hop.tunnel.is_some())
-    }
-
-    /// A neighbour's link-layer address has become known, has changed, or is known no more.
-    pub(crate) fn set_neighbour(&mut self, link: u32, address: IpAddr, mac: Option<[u8; 6]>) {
-        let family = Family::of(address);
-        let key = (family, bits(address));
-        let there = self.routes.published.neighbours.entry(key).or_default();
-        let known = there.iter().any(|(other, _)| *other == link);
-        there.retain(|(other, _)| *other != link);
-        there.extend(mac.map(|mac| (link, mac)));
-        let last = there.is_empty();
-        self.refresh_next_hop(link, address);
-        if known != mac.is_some() {
-            // Set while the entry is still there: a host entry that is to go must be looked at.
-            let host = Prefix::host(address);
-            if last {
-                self.routes.published.neighbours.remove(&key);
-            }
-            for index in 0..self.routes.published.fibs.len() {
-                if self.routes.published.fibs[index].family == family {
-                    self.set_leaf(index, host);
-                }
-            }
-            self.resolve_inside(family, host);
-            if mac.is_none() {
-                self.forget_host(link, address);
-            }
-        } else if last {
-            self.routes.published.neighbours.remove(&key);
-        }
-    }
-
-    /// What the packet path does with a destination, by the look-up of a scope and without its rules.
-    pub(crate) fn published(&self, lookup: LookupId, address: IpAddr) -> Option<ActionId> {
-        let scope = self.scope_of_lookup(lookup)?;
-        let family = Family::of(address);
-        for fib in self.lookup_fibs(scope, family)? {
-            let found = match (fib, address) {
-                (FibId::V4(id), IpAddr::V4(address)) => self.engine.lookup4(id, address),
-                (FibId::V6(id), IpAddr::V6(address)) => self.engine.lookup6(id, address),
-                _ => None,
-            };
-            if found.is_some_and(|action| Some(action) != self.routes.compiled.throw()) {
-                return found;
-            }
-        }
-        None
-    }
-
-    /// What a look-up is.
-    pub(crate) fn scope_of_lookup(&self, lookup: LookupId) -> Option<Scope> {
-        let mut lookups = self.routes.published.lookups.iter();
-        lookups.find(|(_, id)| **id == lookup).map(|(scope, _)| *scope)
-    }
-
-    /// The forwarding tables of a scope; `None` if rules with selectors come before them.
-    fn lookup_fibs(&self, scope: Scope, family: Family) -> Option<Vec<FibId>> {
-        let groups = match scope {
-            Scope::Table(table) => vec![vec![table]],
-            Scope::Rules { link, vrf } => {
-                let steps = self.rule_steps(family, link, vrf);
-                let plain = |(rule, _): &(Rule, u32)| {
-                    rule.matches_all() && rule.suppress_prefix.is_none() && rule.action == rule::FR_ACT_TO_TBL
-                };
-                if !steps.iter().all(plain) {
-                    return None;
-                }
-                let tables: Vec<u32> = steps.iter().map(|(_, table)| *table).collect();
-                groups(family, &tables)
-            }
-        };
-        Some(groups.iter().filter_map(|tables| self.find_fib(family, tables, None)).collect())
-    }
-
-    /// The packet path's id of a link.
-    pub(crate) fn link_id(&self, index: u32) -> LinkId {
-        self.links.get(index).map_or(LinkId(u32::MAX), |link| link.id)
-    }
-}
-
-/// How tables that are looked up one after the other are merged. The local table goes with the table
-/// behind it; `main` and `default` behind a VRF's table use the merger that packets of no VRF use: the
-/// local table has no route then.
-fn groups(family: Family, tables: &[u32]) -> Vec<Vec<u32>> {
-    let standard: &[u32] = match family {
-        Family::V4 => &[RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_DEFAULT],
-        Family::V6 => &[RT_TABLE_LOCAL, RT_TABLE_MAIN],
-    };
-    match tables.strip_suffix(standard.get(1..).unwrap_or_default()) {
-        Some([RT_TABLE_LOCAL]) => vec![standard.to_vec()],
-        Some([RT_TABLE_LOCAL, vrf]) => vec![vec![RT_TABLE_LOCAL, *vrf], standard.to_vec()],
-        _ => tables.iter().map(|&table| vec![table]).collect(),
     }
 }
 

@@ -7,14 +7,11 @@ use std::net::IpAddr;
 
 use underpass_engine::tables::{PortMatch, RuleAction};
 
+use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
+use super::table::{Family, Prefix};
+
 pub(crate) use mirror::{is_of, is_own};
 pub(crate) use request::{delete, dump, new};
-
-use super::config::{RT_TABLE_DEFAULT, RT_TABLE_LOCAL, RT_TABLE_MAIN};
-use super::lookup::Flow;
-use super::table::{Family, Prefix, bits};
-use crate::Router;
-use crate::events::Cause;
 
 pub(crate) const FR_ACT_TO_TBL: u8 = 1;
 pub(crate) const FR_ACT_GOTO: u8 = 2;
@@ -44,7 +41,7 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    fn compile(self) -> PortMatch {
+    pub fn compile(self) -> PortMatch {
         match self.mask {
             0 | u16::MAX => PortMatch::Range(self.first, self.last),
             mask => PortMatch::Masked(self.first, mask),
@@ -228,42 +225,38 @@ impl Rules {
     }
 }
 
-impl Router {
-    /// Adds the rule that leads to the tables of VRFs, if it was never there. Linux: `vrf_add_fib_rules`.
-    pub(crate) fn add_vrf_rules(&mut self, cause: Cause) {
-        if std::mem::replace(&mut self.routes.rules.vrfs, true) {
-            return;
-        }
-        let rule = Rule { l3mdev: true, ..Rule::plain(1000, 0) };
-        for family in [Family::V4, Family::V6] {
-            self.routes.rules.add(family, rule.clone());
-            self.notify_rule(cause, libc::RTM_NEWRULE, family, &rule);
-        }
-    }
+/// What a look-up is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    pub destination: IpAddr,
+    pub source: Option<IpAddr>,
+    pub iif: u32,
+    pub oif: u32,
+    pub mark: u32,
+    pub tos: u8,
+    pub protocol: u8,
+    pub source_port: u16,
+    pub destination_port: u16,
+    /// IPv4: routes of a wider scope are passed over.
+    pub scope: u8,
+    /// IPv4: routes whose link is down are passed over.
+    pub l3mdev: Option<u32>,
+}
 
-    /// Whether a flow of the control thread's own look-ups matches. Linux: `fib_rule_match`.
-    pub(crate) fn rule_matches(&self, rule: &Rule, flow: &Flow) -> bool {
-        let link = |name: &str, index: u32| {
-            let named = self.links.named(name).map(|link| link.index);
-            name.is_empty() || index != 0 && named == Some(index)
-        };
-        let inside = |prefix: Option<Prefix>, address: Option<IpAddr>| {
-            prefix.is_none_or(|prefix| prefix.contains(address.map_or(0, bits)))
-        };
-        let port = |ports: Option<Ports>, port: u16| ports.is_none_or(|ports| ports.compile().takes(port));
-        let matches = link(&rule.iif, flow.iif)
-            && link(&rule.oif, flow.oif)
-            && (flow.mark ^ rule.mark) & rule.mask == 0
-            && (!rule.l3mdev || flow.l3mdev.is_some())
-            && inside(rule.source, flow.source)
-            && inside(rule.destination, Some(flow.destination))
-            && (rule.tos == 0 || rule.tos == flow.tos)
-            && rule.dscp.is_none_or(|(dscp, mask)| (dscp ^ flow.tos) & mask == 0)
-            // Nobody asks for the route of a flow with a label.
-            && rule.flow_label.is_none_or(|(label, mask)| label & mask == 0)
-            && (rule.ip_protocol == 0 || rule.ip_protocol == flow.protocol)
-            && port(rule.source_port, flow.source_port)
-            && port(rule.destination_port, flow.destination_port);
-        matches != rule.invert
+impl Flow {
+    pub const fn to(destination: IpAddr) -> Self {
+        Self {
+            destination,
+            source: None,
+            iif: 0,
+            oif: 0,
+            mark: 0,
+            tos: 0,
+            protocol: 0,
+            source_port: 0,
+            destination_port: 0,
+            scope: 0,
+            l3mdev: None,
+        }
     }
 }

@@ -6,15 +6,14 @@ use std::net::Ipv6Addr;
 use underpass_engine::tables::{
     Behaviour, Bpf, Flavours, Headend, HeadendMode, LONGEST_LINK_LAYER, NextCsid, Rpl,
 };
-use underpass_netlink::Encap;
 use underpass_netlink::seg6::{Mode, Seg6, SegmentList};
 use underpass_netlink::seg6local::{
     self, FLAVOR_NEXT_CSID, FLAVOR_PSP, FLAVOR_USD, FLAVOR_USP, Flavors, Seg6Local,
 };
 
-use super::compile::Build;
-use super::info::{Hop, InfoId};
-use super::publish::Scope;
+use super::compiled::Build;
+use super::info::Hop;
+use super::published::Scope;
 use super::table::Family;
 use crate::Router;
 
@@ -153,52 +152,6 @@ impl Router {
         let source = self.source6(link);
         self.routes.compiled.sources.insert(link, source);
         source
-    }
-
-    /// Compiles the actions again that hold headers of such lists: their source may be another now, or a key.
-    pub(crate) fn recompile_headends(&mut self, of: impl Fn(&SegmentList) -> bool) {
-        let encapsulates = |hop: &Hop| {
-            let encap = hop.encap();
-            let srh = match encap {
-                Some(Encap::Seg6Local(local)) if local.bpf.is_some() => return true,
-                Some(Encap::Ioam6(_)) => return true,
-                Some(Encap::Seg6(seg6)) => Some(&seg6.srh),
-                Some(Encap::Seg6Local(local)) => local.srh.as_ref(),
-                Some(Encap::Mpls(_) | Encap::Rpl(_) | Encap::Ip(_)) | None => None,
-            };
-            srh.is_some_and(&of)
-        };
-        let ids: Vec<InfoId> = self
-            .routes
-            .infos
-            .iter()
-            .filter(|(_, info)| self.ways(info).iter().any(encapsulates))
-            .map(|(id, _)| id)
-            .collect();
-        ids.into_iter().for_each(|id| self.recompile_info(id));
-    }
-
-    /// `ip sr tunsrc` was set: encapsulations get another source.
-    pub(crate) fn tunnel_source_changed(&mut self) {
-        self.routes.compiled.sources.clear();
-        self.recompile_headends(|_| true);
-    }
-
-    /// IPv6 addresses have changed: encapsulations get another source, if there is any that sends from another address
-    /// by now.
-    pub(crate) fn update_sources(&mut self) {
-        let sources = &self.routes.compiled.sources;
-        if sources.iter().any(|(&link, &source)| self.source6(link) != source) {
-            self.tunnel_source_changed();
-        }
-    }
-
-    /// Compiles the SIDs again that have programs: these can name a table that was not there.
-    pub(crate) fn recompile_programs(&mut self) {
-        let runs = |hop: &Hop| hop.tunnel.as_ref().is_some_and(|tunnel| tunnel.program.is_some());
-        let infos = self.routes.infos.iter().filter(|(_, info)| self.ways(info).iter().any(runs));
-        let ids: Vec<InfoId> = infos.map(|(id, _)| id).collect();
-        ids.into_iter().for_each(|id| self.recompile_info(id));
     }
 }
 

@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use underpass_netlink::Encap;
+use underpass_netlink::ioam6::Ioam6;
 use underpass_netlink::seg6::{Mode, Seg6};
-use underpass_netlink::{ioam6, ioam6::Ioam6};
+use underpass_netlink::{Encap, ioam6};
 use underpass_packet::ioam::Builder;
 
 use super::{Hop, Info, Place};
@@ -56,27 +56,6 @@ fn ioam6_growth(ioam6: &Ioam6) -> u32 {
 }
 
 impl Router {
-    /// Takes note that the routes of a place have changed, if the host may need to know.
-    pub(crate) fn place_changed(&mut self, place: Place) {
-        if self.live.is_none() {
-            return;
-        }
-        let (family, table, prefix) = place;
-        let routes = self.routes.tables.get(&(family, table));
-        let own = routes
-            .into_iter()
-            .flat_map(|routes| routes.get(prefix))
-            .any(|&id| self.routes.infos.get(id).is_some_and(|info| info.own()));
-        let Some(live) = &mut self.live else { return };
-        // Where there was one before, it may have to go.
-        if own {
-            live.own_places.insert(place);
-            live.changed_places.insert(place);
-        } else if live.own_places.remove(&place) {
-            live.changed_places.insert(place);
-        }
-    }
-
     /// The places whose routes may have other shadows than when this was last asked: destination, table, and
     /// the shadows that they are to have now.
     pub fn changed_shadows(&mut self) -> Vec<(IpNet, u32, Vec<Shadow>)> {

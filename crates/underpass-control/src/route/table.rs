@@ -343,6 +343,9 @@ impl Table {
 /// A few route ids, copied out of a table.
 pub(crate) type Ids = SmallVec<[InfoId; 4]>;
 
+/// Where a route is: family, table, prefix.
+pub(crate) type Place = (Family, u32, Prefix);
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

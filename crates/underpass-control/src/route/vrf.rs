@@ -2,34 +2,18 @@
 //! table, by which it checks the gateways of other routes there; and for sockets that are bound to the VRF's
 //! device a table that leads to the router. All are routes of protocol [`PROTOCOL`](crate::PROTOCOL).
 
-use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use libc::{RTM_DELROUTE, RTM_NEWROUTE};
 use netlink_packet_core::NLM_F_CREATE;
 
-use super::change::Place;
 use super::config::RT_TABLE_MAIN;
+use super::encode::write_key;
 use super::info::Info;
-use super::own::write_key;
-use super::table::Family;
+use super::table::{Family, Place};
+use crate::live::VrfRoute;
 use crate::{Device, Link, Router};
-
-/// A route that the kernel is to have.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct VrfRoute {
-    /// Its destination.
-    pub destination: IpNet,
-    /// Its table.
-    pub table: u32,
-    /// `metric`.
-    pub metric: u32,
-    /// `src`.
-    pub source: Option<IpAddr>,
-    /// The link by which it leads: the VRF's device, or one that is enslaved to it.
-    pub link: u32,
-}
 
 /// A change of what the kernel is to have. What it has already may be asked for again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,37 +44,12 @@ pub enum Sender {
     By(String),
 }
 
-/// The routes that were asked for, and the places that have changed since.
-#[derive(Debug, Default)]
-pub(crate) struct VrfRoutes {
-    of: HashMap<Place, Vec<VrfRoute>>,
-    dirty: HashSet<Place>,
-    /// Those that lead sockets of the host into VRFs, and what of the model they were made from.
-    doors: Vec<VrfRoute>,
-    seen: Option<(u64, u64)>,
-}
-
 /// The table in which sockets that are bound to a VRF's device look up: all leads to the device.
 pub const fn door_table(vrf: u32) -> u32 {
     0x7570_0000 | vrf & 0xffff
 }
 
 impl Router {
-    /// Takes note of a change at a place.
-    pub(crate) fn vrf_place_changed(&mut self, place: Place) {
-        if self.vrf_of_table(place.1).is_some()
-            && let Some(live) = &mut self.live
-        {
-            live.vrf_routes.dirty.insert(place);
-        }
-    }
-
-    /// The VRF of the router's that has a table.
-    fn vrf_of_table(&self, table: u32) -> Option<u32> {
-        let vrf = self.devices().find(|(_, device)| *device == Device::Vrf { table });
-        vrf.map(|(index, _)| index)
-    }
-
     /// What the kernel is to have, and to have no more, of the router's own routes since this was last asked.
     pub fn vrf_changes(&mut self) -> Vec<VrfChange> {
         let mut changes = Vec::new();
@@ -137,30 +96,6 @@ impl Router {
             }
         }
         doors
-    }
-
-    /// Of a link in a VRF of the router's: the addresses of the VRF.
-    pub(crate) fn vrf_addresses(&self, index: u32) -> Option<Box<[IpAddr]>> {
-        if !self.in_own_vrf(index) {
-            return None;
-        }
-        let vrf = self.domain_of(index);
-        let inside = self.addresses.iter().filter(|own| self.domain_of(own.link) == vrf);
-        Some(inside.map(|own| own.local).collect())
-    }
-
-    fn is_only_one(&self, address: IpAddr) -> bool {
-        self.addresses.iter().filter(|other| other.local == address).count() == 1
-    }
-
-    /// The addresses of links have changed: who answers pings in VRFs may have, too.
-    pub(crate) fn vrf_addresses_changed(&mut self) {
-        if !self.has_own_slaves() {
-            return;
-        }
-        let own = self.links.iter().filter(|link| self.in_own_vrf(link.index));
-        let own: Vec<u32> = own.map(|link| link.index).collect();
-        own.into_iter().for_each(|index| self.publish_link(index));
     }
 
     /// A default route to each VRF's device, for the sockets that are bound to it.

@@ -2,17 +2,16 @@
 
 use libc::{EEXIST, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, RTM_DELTCLASS, RTM_NEWTCLASS};
 use underpass_netlink::tc::{
-    self, GROUP, HEADER, Header, POLICY, Statistics, TCA_EGRESS_BLOCK, TCA_EXT_WARN_MSG, TCA_INGRESS_BLOCK,
+    GROUP, HEADER, Header, POLICY, Statistics, TCA_EGRESS_BLOCK, TCA_EXT_WARN_MSG, TCA_INGRESS_BLOCK,
     TCA_KIND, TCA_OPTIONS, TCA_RATE,
 };
-use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate, tc};
 
 use super::parent::{Block, Point};
 use super::{Kind, Qdisc};
-use crate::dump::{Chunk, Dump, More};
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::link::Link;
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 /// A class that a request names.

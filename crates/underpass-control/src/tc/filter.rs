@@ -2,29 +2,32 @@
 
 mod basic;
 mod chain;
+mod common;
+mod encode;
 mod flower;
 mod fw;
+mod hook;
 mod matchall;
 mod publish;
 mod request;
+mod simple;
 mod u32;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use libc::EINVAL;
-use underpass_engine::counters::{CounterId, TcCount, TcCounterId};
+use underpass_engine::counters::TcCounterId;
 use underpass_engine::tables::HookId;
 use underpass_netlink::{Attribute, RequestError, tc};
 
-use crate::Router;
-use crate::tc::action::{Context, Exts};
-use crate::tc::parent::{Block, Point};
+use super::action::{Context, Exts};
+use super::parent::{Block, Point};
+use common::{Common, PriorityName};
 
 pub(crate) use chain::{
-    RTM_DELCHAIN, RTM_GETCHAIN, RTM_NEWCHAIN, change as change_chain, delete as delete_chain,
-    dump as dump_chains, get as get_chain,
+    change as change_chain, delete as delete_chain, dump as dump_chains, get as get_chain,
 };
+pub(crate) use encode::{RTM_DELCHAIN, RTM_GETCHAIN, RTM_NEWCHAIN};
 pub(crate) use request::{change, delete, dump, get};
 
 /// The filters of all places.
@@ -102,25 +105,6 @@ enum Classifier {
     Fw(fw::Filters),
 }
 
-/// What filters of all kinds have.
-#[derive(Debug, Default)]
-struct Common {
-    /// `classid` or `flowid`; 0 for none.
-    class: u32,
-    /// `TCA_CLS_FLAGS_*`.
-    flags: u32,
-    exts: Exts,
-    counter: Option<CounterId>,
-}
-
-/// Names a priority.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct PriorityName {
-    block: Block,
-    chain: u32,
-    number: u16,
-}
-
 /// A request for a filter, as its kind sees it.
 #[derive(Clone, Debug)]
 struct Change<'a> {
@@ -136,9 +120,9 @@ const LINUX_ONLY: [&str; 5] = ["bpf", "cgroup", "flow", "route", "tcindex"];
 
 impl Classifier {
     /// A classifier of a kind, without filters.
-    fn new(kind: &str, router: &mut Router, name: PriorityName, qdisc: u32) -> Result<Self, RequestError> {
+    fn new(kind: &str, filters: &mut Filters, name: PriorityName, qdisc: u32) -> Result<Self, RequestError> {
         Ok(match kind {
-            "u32" => Self::U32(router.new_root(name, qdisc)?),
+            "u32" => Self::U32(filters.new_root(name, qdisc)?),
             "basic" => Self::Basic(basic::Filters::default()),
             "flower" => Self::Flower(flower::Filters::default()),
             "matchall" => Self::Matchall(matchall::Filters::default()),
@@ -162,9 +146,9 @@ impl Classifier {
     }
 
     /// The filter of a handle; that itself, or that of the root table for one of its numbers.
-    fn find(&self, router: &Router, name: PriorityName, handle: u32) -> Option<u32> {
+    fn find(&self, filters: &Filters, name: PriorityName, handle: u32) -> Option<u32> {
         match self {
-            Self::U32(root) => router.find_node(name, root, handle),
+            Self::U32(root) => filters.find_node(name, root, handle),
             Self::Basic(filters) => filters.has(handle).then_some(handle),
             Self::Flower(filters) => filters.has(handle).then_some(handle),
             Self::Matchall(filters) => filters.has(handle).then_some(handle),
@@ -173,9 +157,9 @@ impl Classifier {
     }
 
     /// The handle after this one in the order of a dump; the first after `None`.
-    fn after(&self, router: &Router, name: PriorityName, last: Option<u32>) -> Option<u32> {
+    fn after(&self, filters: &Filters, name: PriorityName, last: Option<u32>) -> Option<u32> {
         match self {
-            Self::U32(root) => router.node_after(name, root, last),
+            Self::U32(root) => filters.node_after(name, root, last),
             Self::Basic(filters) => filters.after(last),
             Self::Flower(filters) => filters.after(last),
             Self::Matchall(filters) => filters.after(last),
@@ -220,6 +204,42 @@ impl Filters {
     fn tidy(&mut self, block: Block, index: u32) {
         if let Some(place) = self.places.get_mut(&block) {
             place.chains.retain(|chain| chain.index != index || chain.shown() || chain.held > 0);
+        }
+    }
+
+    /// An action goes to a chain.
+    pub(in crate::tc) fn hold_chain(&mut self, block: Block, index: u32) {
+        self.ensure_chain(block, index).held += 1;
+    }
+
+    /// It does no more.
+    pub(in crate::tc) fn release_chain(&mut self, block: Block, index: u32) {
+        if let Some(chain) = self.chain_mut(block, index) {
+            chain.held = chain.held.saturating_sub(1);
+        }
+        self.tidy(block, index);
+    }
+
+    fn classifier(&self, name: PriorityName) -> Option<&Classifier> {
+        self.priority(name).map(|priority| &priority.classifier)
+    }
+
+    fn classifier_mut(&mut self, name: PriorityName) -> Option<&mut Classifier> {
+        self.priority_mut(name).map(|priority| &mut priority.classifier)
+    }
+
+    /// The actions of a filter.
+    fn exts_of(&self, name: PriorityName, handle: u32) -> Option<&Exts> {
+        self.common_of(name, handle).map(|common| &common.exts)
+    }
+
+    fn common_of(&self, name: PriorityName, handle: u32) -> Option<&Common> {
+        match self.classifier(name)? {
+            Classifier::U32(root) => self.node_common(name, root, handle),
+            Classifier::Basic(filters) => filters.get(handle).map(|filter| &filter.common),
+            Classifier::Flower(filters) => filters.get(handle).map(|filter| &filter.common),
+            Classifier::Matchall(filters) => filters.filter(),
+            Classifier::Fw(filters) => filters.get(handle).map(|filter| &filter.common),
         }
     }
 
@@ -285,155 +305,6 @@ impl Filters {
             .sum();
         let tables = self.tables.iter().filter(|((on, _), _)| *on == link);
         of_kinds + tables.map(|(_, tables)| tables.users_of_class(class)).sum::<usize>()
-    }
-}
-
-impl Router {
-    /// An action goes to a chain.
-    pub(in crate::tc) fn hold_chain(&mut self, block: Block, index: u32) {
-        self.filters.ensure_chain(block, index).held += 1;
-    }
-
-    /// It does no more.
-    pub(in crate::tc) fn release_chain(&mut self, block: Block, index: u32) {
-        if let Some(chain) = self.filters.chain_mut(block, index) {
-            chain.held = chain.held.saturating_sub(1);
-        }
-        self.filters.tidy(block, index);
-    }
-
-    /// What the packet path asks of packets at a place, if there is anything.
-    pub(crate) fn hook_of(&self, block: Block) -> Option<HookId> {
-        self.filters.hook_of(block)
-    }
-
-    /// Qdiscs of a link are no more, and their filters with them.
-    pub(in crate::tc) fn forget_lost_filters(&mut self, link: u32) {
-        let control = self.tc.get(link);
-        let lost = |qdisc| control.is_none_or(|control| control.lookup(qdisc).is_none());
-        let places = self.filters.places.iter();
-        let blocks: Vec<_> = places
-            .filter(|(block, place)| block.link == link && lost(place.qdisc))
-            .map(|(block, _)| *block)
-            .collect();
-        let counters = self.filters.counters.keys();
-        let counters: Vec<_> = counters.filter(|(on, qdisc)| *on == link && lost(*qdisc)).copied().collect();
-        blocks.into_iter().for_each(|block| self.forget_place(block));
-        for key in counters {
-            if let Some(counter) = self.filters.counters.remove(&key) {
-                self.engine.remove_tc_counter(counter);
-            }
-        }
-    }
-
-    /// The `ingress` or `clsact` of a link is no more, or another one is in its place.
-    pub(in crate::tc) fn forget_filters_of_hook(&mut self, link: u32) {
-        for point in [Point::Ingress, Point::Egress] {
-            self.forget_place(Block { link, point });
-        }
-        self.leave_shared(link);
-        if let Some(counter) = self.filters.counters.remove(&(link, tc::HOOK)) {
-            self.engine.remove_tc_counter(counter);
-        }
-    }
-
-    /// A hook of a link names a shared block.
-    pub(in crate::tc) fn join_shared(&mut self, hook: Block, index: u32) {
-        self.filters.shared.insert(hook, (index, None));
-        self.filters.generation += 1;
-        self.publish_place(Block::shared(index));
-    }
-
-    /// The hooks of a link name no shared blocks any more. A block that nobody names is no more.
-    fn leave_shared(&mut self, link: u32) {
-        for point in [Point::Ingress, Point::Egress] {
-            let hook = Block { link, point };
-            let Some((index, published)) = self.filters.shared.remove(&hook) else { continue };
-            self.filters.generation += 1;
-            if let Some(published) = published {
-                self.hook_changed(hook);
-                self.engine.remove_hook(published);
-            }
-            if !self.filters.is_shared(index) {
-                self.forget_place(Block::shared(index));
-            }
-        }
-    }
-
-    /// What `ingress` or `clsact` of a link has counted.
-    pub(in crate::tc) fn hook_count(&self, link: u32, qdisc: u32) -> TcCount {
-        let counter = self.filters.counters.get(&(link, qdisc));
-        counter.map(|counter| self.engine.tc_count(*counter)).unwrap_or_default()
-    }
-
-    /// A class is no more, and its filters with it.
-    pub(crate) fn forget_place(&mut self, block: Block) {
-        let Some(place) = self.filters.places.get(&block) else { return };
-        let names: Vec<_> = place
-            .chains
-            .iter()
-            .flat_map(|chain| {
-                let name =
-                    |priority: &Priority| PriorityName { block, chain: chain.index, number: priority.number };
-                chain.priorities.iter().map(name)
-            })
-            .collect();
-        names.into_iter().for_each(|name| self.remove_priority(name));
-        if let Some(hook) = self.filters.places.remove(&block).and_then(|place| place.hook) {
-            self.hook_changed(block);
-            self.engine.remove_hook(hook);
-        }
-        self.filters.generation += 1;
-    }
-
-    /// A link is no more.
-    pub(crate) fn forget_link_of_filters(&mut self, link: u32) {
-        let blocks: Vec<_> = self.filters.places.keys().filter(|block| block.link == link).copied().collect();
-        blocks.into_iter().for_each(|block| self.forget_place(block));
-        self.leave_shared(link);
-        self.forget_link_of_actions(link);
-    }
-
-    /// Takes a priority out, with its filters.
-    fn remove_priority(&mut self, name: PriorityName) {
-        let Some(chain) = self.filters.chain_mut(name.block, name.chain) else { return };
-        let Ok(at) = chain.priorities.binary_search_by_key(&name.number, |priority| priority.number) else {
-            return;
-        };
-        let priority = chain.priorities.remove(at);
-        let filters = match priority.classifier {
-            Classifier::U32(root) => self.remove_root(name, &root),
-            Classifier::Basic(filters) => filters.into_common(),
-            Classifier::Flower(filters) => filters.into_common(),
-            Classifier::Matchall(filters) => filters.into_common(),
-            Classifier::Fw(filters) => filters.into_common(),
-        };
-        filters.into_iter().for_each(|common| self.drop_common(common));
-        self.filters.tidy(name.block, name.chain);
-    }
-
-    /// A filter is no more.
-    fn drop_common(&mut self, common: Common) {
-        if let Some(counter) = common.counter {
-            self.engine.remove_counter(counter);
-        }
-        self.release_exts(&common.exts);
-    }
-
-    /// The link that a filter wants packets to come in by. Linux: `tcf_change_indev`.
-    fn input_link(&self, name: Option<&str>) -> Result<Option<u32>, RequestError> {
-        let Some(name) = name else { return Ok(None) };
-        if name.len() >= libc::IFNAMSIZ {
-            return Err(RequestError::new(EINVAL, "Interface name too long"));
-        }
-        let link =
-            self.links.named(name).ok_or(RequestError::new(libc::ENODEV, "Network device not found"))?;
-        Ok(Some(link.index))
-    }
-
-    /// The name of a link of [`Router::input_link`].
-    fn input_name(&self, link: Option<u32>) -> Option<&str> {
-        link.and_then(|link| self.links.get(link)).map(|link| link.name.as_str())
     }
 }
 

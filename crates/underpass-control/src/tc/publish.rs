@@ -1,7 +1,8 @@
 //! Qdiscs as the packet path has them, and what it has counted.
 
 use underpass_engine::counters::{QueueCount, QueueId};
-use underpass_engine::tables::{self, FqCodel, HookId, HtbClass, PfifoFast, Prio, QdiscKind, Tbf};
+use underpass_engine::tables;
+use underpass_engine::tables::{FqCodel, HookId, HtbClass, PfifoFast, Prio, QdiscKind, Tbf};
 use underpass_netlink::tc::Statistics;
 use underpass_netlink::tc::fq_codel::FqCodelCounts;
 use underpass_netlink::tc::htb::HtbCounts;
@@ -62,17 +63,6 @@ impl Router {
         freed.into_iter().for_each(|queue| self.engine.remove_queue(queue));
     }
 
-    /// Forgets all of a link that is no more.
-    pub(crate) fn forget_traffic_control(&mut self, link: u32) {
-        self.forget_link_of_filters(link);
-        let Some(control) = self.tc.links.remove(&link) else { return };
-        self.tc.generation += 1;
-        control.published.into_iter().flatten().for_each(|qdisc| self.engine.remove_qdisc(qdisc));
-        let mut freed = control.freed;
-        control.qdiscs.into_values().chain(control.hook).for_each(|qdisc| qdisc.free(&mut freed));
-        freed.into_iter().for_each(|queue| self.engine.remove_queue(queue));
-    }
-
     /// What a qdisc has counted.
     pub(super) fn count_qdisc(&self, link: u32, qdisc: &Qdisc) -> Counted {
         if qdisc.kind.is_hook() {
@@ -130,6 +120,11 @@ impl Router {
             Leaf::Qdisc(handle) => self.own_qdisc(link, *handle).and_then(|qdisc| qdisc.queue),
         };
         queue.map(|queue| self.engine.queue_count(queue)).unwrap_or_default()
+    }
+
+    /// The qdisc of a handle on a link.
+    pub(super) fn own_qdisc(&self, link: u32, handle: u32) -> Option<&Qdisc> {
+        self.tc.get(link)?.lookup(handle)
     }
 }
 

@@ -3,19 +3,18 @@
 use libc::{EBUSY, EEXIST, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, RTM_DELQDISC, RTM_NEWQDISC};
 use netlink_packet_core::NLM_F_REPLACE;
 use underpass_netlink::tc::{
-    self, GROUP, HEADER, Header, POLICY, TCA_DUMP_INVISIBLE, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD,
-    TCA_INGRESS_BLOCK, TCA_KIND, TCA_OPTIONS, TCA_RATE, TCA_STAB,
+    GROUP, HEADER, Header, POLICY, TCA_DUMP_INVISIBLE, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD, TCA_INGRESS_BLOCK,
+    TCA_KIND, TCA_OPTIONS, TCA_RATE, TCA_STAB,
 };
-use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate, tc};
 
 use super::kind::limited;
 use super::parent::{Block, EGRESS_OF_VRF, Point};
 use super::publish::Counted;
 use super::{Kind, Leaf, Qdisc};
-use crate::dump::{Chunk, Dump, More};
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::link::{Link, LinkKind};
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 /// `tcm_info` of the root: references, one of the link and one of its queue.
@@ -60,11 +59,6 @@ impl<'a> Wanted<'a> {
 }
 
 impl Router {
-    /// The qdisc of a handle on a link.
-    pub(super) fn own_qdisc(&self, link: u32, handle: u32) -> Option<&Qdisc> {
-        self.tc.get(link)?.lookup(handle)
-    }
-
     /// What is in a class. Linux: `qdisc_leaf`.
     fn named_leaf(&self, link: u32, parent: &Qdisc, class: u32) -> Result<Named<'_>, RequestError> {
         if !parent.kind.classful() {
@@ -445,6 +439,17 @@ impl Router {
 
     fn write_qdisc(&self, reply: &mut Reply<'_>, link: &Link, parent: u32, qdisc: &Qdisc) {
         write(reply, link, parent, Shown::of(qdisc), &self.count_qdisc(link.index, qdisc));
+    }
+
+    /// Forgets all of a link that is no more.
+    pub(crate) fn forget_traffic_control(&mut self, link: u32) {
+        self.forget_link_of_filters(link);
+        let Some(control) = self.tc.links.remove(&link) else { return };
+        self.tc.generation += 1;
+        control.published.into_iter().flatten().for_each(|qdisc| self.engine.remove_qdisc(qdisc));
+        let mut freed = control.freed;
+        control.qdiscs.into_values().chain(control.hook).for_each(|qdisc| qdisc.free(&mut freed));
+        freed.into_iter().for_each(|queue| self.engine.remove_queue(queue));
     }
 }
 

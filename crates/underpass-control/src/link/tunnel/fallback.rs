@@ -70,10 +70,10 @@ impl Link {
 impl Router {
     /// Makes the fallback devices that come with a kind of tunnel, if it is used for the first time. A device whose name
     /// another link has is not made.
-    pub(in crate::link) fn use_kind(&mut self, kind: Kind) {
+    pub(crate) fn use_kind(&mut self, kind: Kind) {
         for &module in modules(kind) {
             let Some(loaded) = self.tunnels.loaded.get_mut(module) else { continue };
-            if std::mem::replace(loaded, true) || self.sysctl_value(&FALLBACK_TUNNELS, Instance::One) != 0 {
+            if std::mem::replace(loaded, true) || self.sysctls.value(&FALLBACK_TUNNELS, Instance::One) != 0 {
                 continue;
             }
             for &(kind, name) in MODULES.get(module).copied().unwrap_or_default() {

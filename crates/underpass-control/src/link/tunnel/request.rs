@@ -25,7 +25,7 @@ fn check(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), RequestErro
 ///
 /// # Errors
 /// `EEXIST`: there is one with the same ends. `EBUSY`: one with the same port. `EINVAL` for what does not go together.
-pub(in crate::link) fn create(
+pub(crate) fn create(
     router: &Router,
     mut link: Link,
     kind: Kind,
@@ -153,7 +153,7 @@ fn adjust(router: &Router, link: &mut Link, tunnel: &mut Tunnel, mtu: bool) {
 ///
 /// # Errors
 /// `EEXIST`: another has these ends. `EINVAL`: what cannot be changed. `EOPNOTSUPP`: it is of another kind.
-pub(in crate::link) fn change(
+pub(crate) fn change(
     router: &Router,
     link: &Link,
     kind: Option<&str>,

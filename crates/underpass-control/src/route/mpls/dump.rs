@@ -3,15 +3,13 @@
 use underpass_netlink::mpls::{stack, via};
 use underpass_netlink::{Reply, RequestError, Type, Validate, policy};
 
-use super::super::config::{
+use super::{AF_MPLS, FIRST_UNRESERVED, RTA_NEWDST, RTA_TTL_PROPAGATE, Way};
+use crate::dump::{Chunk, Dump, More, Outcome};
+use crate::events::Cause;
+use crate::route::config::{
     ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_MULTIPATH, RTA_NH_ID, RTA_OIF, RTA_VIA, RTMSG, RTNH_F_DEAD,
     RTNH_F_LINKDOWN, RouteHeader,
 };
-use super::request::{RTA_NEWDST, RTA_TTL_PROPAGATE};
-use super::{AF_MPLS, FIRST_UNRESERVED, Way};
-use crate::dump::{Chunk, Dump, More};
-use crate::events::Cause;
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 /// `RTNLGRP_MPLS_ROUTE`.

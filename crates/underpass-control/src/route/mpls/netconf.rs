@@ -4,10 +4,9 @@ use libc::EINVAL;
 use underpass_netlink::{Replies, Reply, RequestError, Type, Validate, policy};
 
 use super::AF_MPLS;
-use crate::dump::{Chunk, Dump, More};
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::netconf::{HEADER, HEADER_PADDED, NETCONFA_IFINDEX, RTM_NEWNETCONF};
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 const NETCONFA_INPUT: u16 = 7;

@@ -1,18 +1,15 @@
 //! Label routes by next-hop objects, which Linux does not have: the ways of an object are those of the route, the labels
 //! of its `encap mpls` take the place of the route's own, and the weights of a group spread flows.
 
-use std::sync::Arc;
-
 use libc::EINVAL;
 use underpass_engine::tables::MAX_LABEL_WAYS;
 use underpass_netlink::mpls::Via;
 use underpass_netlink::{Encap, RequestError};
 
-use super::super::info::Hop;
-use super::super::nexthop::{Kind, Object};
-use super::{Entry, OWN_LABELS, Spec, Stacks, Way};
+use super::{OWN_LABELS, Stacks, Way};
 use crate::Router;
-use crate::events::Cause;
+use crate::route::info::Hop;
+use crate::route::nexthop::{Kind, Object};
 
 const fn refuse(message: &'static str) -> RequestError {
     RequestError::new(EINVAL, message)
@@ -41,7 +38,7 @@ impl Router {
     }
 
     /// Whether label routes can use an object of this kind.
-    pub(in super::super) fn check_label_object(&self, kind: &Kind) -> Result<(), RequestError> {
+    pub(crate) fn check_label_object(&self, kind: &Kind) -> Result<(), RequestError> {
         match kind {
             Kind::Blackhole => Err(refuse("MPLS routes can not use a blackhole nexthop")),
             Kind::Single(hop) => match hop.encap() {
@@ -63,39 +60,10 @@ impl Router {
     }
 
     /// The specs whose object is this one, or a group that has it.
-    pub(in super::super) fn label_users(&self, id: u32) -> Vec<u32> {
+    pub(crate) fn label_users(&self, id: u32) -> Vec<u32> {
         let labels = &self.routes.labels;
         let object = |number: &u32| labels.specs.get(*number as usize)?.as_ref()?.spec.object;
         let uses = |used: u32| used == id || self.routes.objects.contains(used, id);
         labels.by_objects.iter().copied().filter(|number| object(number).is_some_and(uses)).collect()
-    }
-
-    /// The objects of these specs have changed. A kernel's may have become one that no label can use.
-    pub(in super::super) fn label_objects_changed(&mut self, specs: &[u32]) {
-        for &number in specs {
-            let entry = self.routes.labels.specs.get(number as usize).and_then(Option::as_ref);
-            let Some(Entry { spec, .. }) = entry else { continue };
-            let Some(object) = spec.object else { continue };
-            let Ok(ways) = self.label_ways(object) else {
-                self.forget_labels_by(Cause::default(), object);
-                continue;
-            };
-            let (old, new) = (spec.clone(), Arc::new(Spec { ways: ways.into(), ..Spec::clone(spec) }));
-            let labels = &mut self.routes.labels;
-            labels.generation += 1;
-            labels.by_spec.remove(&old);
-            labels.by_spec.insert(new.clone(), number);
-            if let Some(Some(entry)) = labels.specs.get_mut(number as usize) {
-                entry.spec = new;
-            }
-        }
-        if !specs.is_empty() {
-            self.recompile_labels(|number, _| specs.contains(&number));
-        }
-    }
-
-    /// An object is no more: nor are the routes of labels by it.
-    pub(in super::super) fn forget_labels_by(&mut self, cause: Cause, object: u32) {
-        self.forget_labels(cause, |spec| spec.object == Some(object));
     }
 }

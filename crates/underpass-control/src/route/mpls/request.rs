@@ -7,18 +7,15 @@ use underpass_engine::tables::MAX_LABEL_WAYS;
 use underpass_netlink::mpls::{MAX_LABELS, Via, parse_labels, parse_via};
 use underpass_netlink::{Attribute, Attributes, Replies, RequestError, Type, Validate, policy};
 
-use super::super::config::{
+use super::{FIRST_UNRESERVED, NONE, OWN_LABELS, RTA_NEWDST, RTA_TTL_PROPAGATE, Spec, Stack, Way};
+use crate::dump::Outcome;
+use crate::events::Cause;
+use crate::route::config::{
     ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_NH_ID, RTA_OIF, RTA_VIA, RTMSG, RTNH,
     RouteHeader,
 };
-use super::super::lookup::Flow;
-use super::{FIRST_UNRESERVED, NONE, OWN_LABELS, Spec, Stack, Way};
-use crate::events::Cause;
-use crate::router::Outcome;
+use crate::route::rule::Flow;
 use crate::{Request, Router};
-
-pub(super) const RTA_NEWDST: u16 = 19;
-pub(super) const RTA_TTL_PROPAGATE: u16 = 26;
 
 const POLICY: [Type; ATTRIBUTES] = policy(&[
     (RTA_DST, Type::U32),

@@ -6,13 +6,12 @@ use libc::{AF_INET, AF_INET6, AF_UNSPEC, EEXIST, EINVAL, ENETDOWN, ENOENT, EOPNO
 use underpass_netlink::{Attribute, Attributes, Replies, Reply, RequestError, Type, Validate, encap, policy};
 
 use super::{Kind, Object};
-use crate::dump::{Chunk, Dump, More};
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::route::check::Owner;
 use crate::route::config::{HopConfig, RT_TABLE_LOCAL, RTNH_F_ONLINK};
 use crate::route::info::{Hop, Info, InfoId, Origin, Ways};
 use crate::route::table::{Family, Prefix};
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 pub(crate) const RTM_NEWNEXTHOP: u16 = 104;
@@ -425,19 +424,6 @@ impl Router {
             events.notify(cause, RTNLGRP_NEXTHOP, kind, 0, |reply| self.write_object(reply, id, object));
         }
         self.events = events;
-    }
-
-    /// A way that counts its packets, with its counter.
-    pub(crate) fn counted_hop(&mut self, mut hop: Hop) -> Hop {
-        if let Some(tunnel) = &hop.tunnel
-            && tunnel.encap.counts()
-        {
-            let counter = Some(self.engine.add_counter());
-            let encap = self.routes.infos.share(tunnel.encap.clone());
-            let tunnel = crate::route::info::Tunnel { encap, counter, program: tunnel.program.clone() };
-            hop.tunnel = Some(tunnel);
-        }
-        hop
     }
 }
 

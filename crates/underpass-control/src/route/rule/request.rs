@@ -6,11 +6,10 @@ use libc::{EAFNOSUPPORT, EEXIST, EINVAL, ENOENT, EOPNOTSUPP, ERANGE, RTM_DELRULE
 use underpass_netlink::{Attribute, Attributes, Reply, RequestError, Type, Validate, message, policy};
 
 use super::{FR_ACT_GOTO, FR_ACT_TO_TBL, Ports, Rule};
-use crate::dump::{Chunk, Dump, More};
+use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::route::encode::table_byte;
 use crate::route::table::{Family, Prefix, bits};
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 const FRA_DST: u16 = 1;
@@ -444,6 +443,18 @@ impl Router {
         let mut events = std::mem::take(&mut self.events);
         events.notify(cause, group, kind, 0, |reply| self.write_rule(reply, family, rule));
         self.events = events;
+    }
+
+    /// Adds the rule that leads to the tables of VRFs, if it was never there. Linux: `vrf_add_fib_rules`.
+    pub(crate) fn add_vrf_rules(&mut self, cause: Cause) {
+        if std::mem::replace(&mut self.routes.rules.vrfs, true) {
+            return;
+        }
+        let rule = Rule { l3mdev: true, ..Rule::plain(1000, 0) };
+        for family in [Family::V4, Family::V6] {
+            self.routes.rules.add(family, rule.clone());
+            self.notify_rule(cause, libc::RTM_NEWRULE, family, &rule);
+        }
     }
 }
 

@@ -5,10 +5,11 @@ use underpass_engine::tables::{
     Chance, ChanceKind, Control, Mirred, MplsEdit, MplsFields, Police, PolicePackets, PoliceRate, Skbedit,
     TcAction, TcActionKind, VlanEdit,
 };
-use underpass_netlink::tc::action::{self, Config, mpls, police, vlan};
-use underpass_netlink::tc::{rate::ATM, ticks_to_ns};
+use underpass_netlink::tc::action::{Config, mpls, police, vlan};
+use underpass_netlink::tc::rate::ATM;
+use underpass_netlink::tc::{action, ticks_to_ns};
 
-use super::{Action, tunnel_key};
+use super::{Action, Name, tunnel_key};
 use crate::Router;
 
 /// `TC_ACT_*` as the packet path knows it.
@@ -130,6 +131,13 @@ impl Router {
             control: control(action.config.action()),
             counter: action.counter,
             estimator: action.estimator,
+        }
+    }
+
+    pub(super) fn publish_action(&mut self, name: Name) {
+        if let Some(action) = self.actions.by_name.get(&name) {
+            let compiled = self.compile_action(action);
+            self.engine.set_tc_action(action.id, compiled);
         }
     }
 }

@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use libc::{EINVAL, ENOENT, EPERM};
 use netlink_packet_core::NLM_F_REPLACE;
+use underpass_netlink::tc::action;
 use underpass_netlink::tc::action::{
-    self, Entry, HEADER, LARGE_DUMP, MAX_ACTIONS, ROOT_POLICY, TCA_ACT_TAB, TCA_ROOT_COUNT, TCA_ROOT_FLAGS,
+    Entry, HEADER, LARGE_DUMP, MAX_ACTIONS, ROOT_POLICY, TCA_ACT_TAB, TCA_ROOT_COUNT, TCA_ROOT_FLAGS,
     TCA_ROOT_TIME_DELTA, TERSE_DUMP,
 };
 use underpass_netlink::{Attribute, Attributes, Replies, Reply, RequestError, Type, Validate, tc};
 
-use super::{Context, Made, Name, known};
-use crate::dump::{Chunk, Dump, Empty, More};
+pub(super) use super::{Context, Made, Name, known, small};
+use crate::dump::{Chunk, Dump, Empty, More, Outcome};
 use crate::events::Cause;
-use crate::router::Outcome;
 use crate::{Request, Router};
 
 /// `RTM_NEWACTION`.
@@ -55,11 +55,6 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
 /// Warns of a policer whose bucket never holds what a packet needs.
 pub(crate) fn warning(small_burst: (u64, u32)) -> Outcome {
     Outcome::Warning(format!("The burst of the policer is {}", small(small_burst)).into())
-}
-
-/// Tells of a burst that is too small for a packet.
-pub(super) fn small((burst, packet): (u64, u32)) -> String {
-    format!("{burst} bytes: packets of {packet} bytes never conform")
 }
 
 /// The action that an element of a question names.

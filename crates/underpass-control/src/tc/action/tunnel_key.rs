@@ -1,22 +1,16 @@
 //! What `tunnel_key` says to each tunnel that takes parameters: compiled as a route by the tunnel with `encap ip` is, and
 //! anew with the routes.
 
-use underpass_engine::tables::{ActionId, LinkId, TunnelKey};
+use underpass_engine::tables::{LinkId, TunnelKey};
 use underpass_netlink::iptunnel::IpTunnel;
-use underpass_netlink::tc::action::{Config, tunnel_key::Key};
+use underpass_netlink::tc::action::Config;
+use underpass_netlink::tc::action::tunnel_key::Key;
 use underpass_netlink::tunnel::{Kind, Tunnel as Parameters};
 
-use super::{Action, Name};
 use crate::Router;
-use crate::route::{InfoId, Scope};
+use crate::route::Scope;
 
-/// What an action says to one tunnel.
-#[derive(Debug)]
-pub(super) struct Way {
-    link: LinkId,
-    info: InfoId,
-    action: ActionId,
-}
+pub(super) use super::{Action, Name, Way};
 
 /// The parameters that an action gives to packets; `None`: none, or another action.
 fn given(config: &Config) -> Option<&Key> {

@@ -1,25 +1,17 @@
 //! `tc chain`: Linux's `tc_ctl_chain`, `tc_dump_chain`.
 
 use libc::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
-use underpass_netlink::tc::{self, Header, TCA_CHAIN, TCA_KIND, TCA_OPTIONS};
-use underpass_netlink::{Replies, Reply, RequestError};
+use underpass_netlink::tc::{self, TCA_CHAIN, TCA_KIND, TCA_OPTIONS};
+use underpass_netlink::{Replies, RequestError};
 
-use super::request::{GROUP, chain_index, parse};
+use super::request::{chain_index, parse};
 use super::{Chain, flower};
-use crate::dump::{Chunk, Dump, Empty, More};
+use crate::dump::{Chunk, Dump, Empty, More, Outcome};
 use crate::events::Cause;
-use crate::router::Outcome;
 use crate::tc::parent::Block;
 use crate::{Request, Router};
 
-/// `RTM_NEWCHAIN`.
-pub(crate) const RTM_NEWCHAIN: u16 = 100;
-/// `RTM_DELCHAIN`.
-pub(crate) const RTM_DELCHAIN: u16 = 101;
-/// `RTM_GETCHAIN`.
-pub(crate) const RTM_GETCHAIN: u16 = 102;
-/// `NLM_F_CREATE | NLM_F_EXCL`.
-pub(super) const NEW: u16 = 0x600;
+use super::encode::{NEW, RTM_DELCHAIN, RTM_NEWCHAIN};
 
 /// `RTM_NEWCHAIN`.
 pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
@@ -36,7 +28,9 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     }
     let template = match attributes.get(TCA_KIND).map(|kind| kind.text()).as_deref() {
         None => None,
-        Some("flower") => Some(Box::new(flower::Template::parse(router, attributes.get(TCA_OPTIONS))?)),
+        Some("flower") => {
+            Some(Box::new(flower::Template::parse(&router.links, attributes.get(TCA_OPTIONS))?))
+        }
         Some(kind) if kind.len() >= libc::IFNAMSIZ => {
             return Err(RequestError::new(EINVAL, "Specified TC chain template name too long"));
         }
@@ -92,34 +86,6 @@ pub(crate) fn get(
         router.write_chain(reply, found.block, found.qdisc, chain);
     })?;
     Ok(Outcome::Done)
-}
-
-impl Router {
-    fn write_chain(&self, reply: &mut Reply<'_>, block: Block, qdisc: u32, chain: &Chain) {
-        Header { link: block.link, parent: qdisc, ..Header::default() }.write(reply);
-        reply.u32(TCA_CHAIN, chain.index);
-        if let Some(template) = &chain.template {
-            reply.text(TCA_KIND, "flower");
-            template.write(self, reply);
-        }
-    }
-
-    /// Tells of a chain that somebody but actions knows of now, or no more.
-    pub(super) fn notify_chain(&mut self, cause: Cause, block: Block, index: u32, kind: u16, flags: u16) {
-        let cause = Cause { to: Default::default(), ..cause };
-        if !self.events.heard(cause, GROUP) {
-            return;
-        }
-        let mut events = std::mem::take(&mut self.events);
-        let gone = Chain { index, ..Chain::default() };
-        let place = self.filters.places.get(&block);
-        let qdisc = place.map_or(0, |place| place.qdisc);
-        let chain = self.filters.chain(block, index).unwrap_or(&gone);
-        events.notify(Cause::default(), GROUP, kind, flags, |reply| {
-            self.write_chain(reply, block, qdisc, chain);
-        });
-        self.events = events;
-    }
 }
 
 struct ChainDump {

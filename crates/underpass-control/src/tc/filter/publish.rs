@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use underpass_engine::counters::TcCounterId;
+use underpass_engine::tables;
 use underpass_engine::tables::{
-    self, BasicFilter, Ematch, EmatchCmp, EmatchCompare, EmatchJoin, EmatchLayer, EmatchTest, FilterChain,
+    BasicFilter, Ematch, EmatchCmp, EmatchCompare, EmatchJoin, EmatchLayer, EmatchTest, FilterChain,
     FilterPriority, Fw, FwFilter, Hook, MetaTerm, MetaValue, Outcome, U32Key, U32Next, U32Node, U32Table,
 };
 use underpass_netlink::tc;
 use underpass_netlink::tc::basic::{Kind, Layer, Match, Meta, Operand, Operator, Relation, Tree};
 use underpass_netlink::tc::u32::{bucket, table};
 
-use super::{Classifier, Common, u32};
+use super::common::Common;
+use super::{Classifier, u32};
 use crate::Router;
 use crate::tc::parent::{Block, Point};
 

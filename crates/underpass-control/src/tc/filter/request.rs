@@ -4,13 +4,12 @@ use libc::{EEXIST, EINVAL, ENOENT};
 use netlink_packet_core::NLM_F_CREATE;
 use underpass_engine::tables::EstimatorConfig;
 use underpass_netlink::tc::{self, Bits, Header, TCA_CHAIN, TCA_DUMP_FLAGS, TCA_KIND, TCA_OPTIONS, TCA_RATE};
-use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, Validate};
+use underpass_netlink::{Attributes, Replies, RequestError, Type, Validate};
 
-use super::{Change, Classifier, Common, Context, Priority, PriorityName, chain};
-use crate::dump::{Chunk, Dump, Empty, More};
+use super::common::PriorityName;
+use super::{Change, Classifier, Context, Priority, encode};
+use crate::dump::{Chunk, Dump, Empty, More, Outcome};
 use crate::events::Cause;
-use crate::router::Outcome;
-use crate::tc::action::Exts;
 use crate::tc::parent::{Block, Found};
 use crate::{Request, Router};
 
@@ -18,8 +17,6 @@ use crate::{Request, Router};
 const RTM_NEWTFILTER: u16 = libc::RTM_NEWTFILTER;
 /// `RTM_DELTFILTER`.
 const RTM_DELTFILTER: u16 = libc::RTM_DELTFILTER;
-/// `RTNLGRP_TC`.
-pub(super) const GROUP: u32 = 4;
 /// Attributes of a request.
 pub(super) const MAX: usize = tc::TCA_MAX as usize + 1;
 
@@ -126,7 +123,7 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if made {
         router.filters.ensure_chain(block, named.chain);
         let kind = kind.unwrap_or_default();
-        let classifier = match Classifier::new(&kind, router, name, named.found.qdisc) {
+        let classifier = match Classifier::new(&kind, &mut router.filters, name, named.found.qdisc) {
             Ok(classifier) => classifier,
             Err(refusal) => {
                 router.filters.tidy(block, named.chain);
@@ -138,14 +135,14 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         chain.priorities.insert(at, Priority { number: name.number, protocol, classifier });
     }
     // Of a filter of u32 that is replaced, Linux tells what it was.
-    let classifier = router.classifier(name);
+    let classifier = router.filters.classifier(name);
     let old = classifier.filter(|classifier| matches!(classifier, Classifier::U32(_)));
-    let old = old.and_then(|classifier| classifier.find(router, name, header.handle));
+    let old = old.and_then(|classifier| classifier.find(&router.filters, name, header.handle));
     let replaced = old.and_then(|handle| router.filter_message(request, name, Some(handle), RTM_NEWTFILTER));
     // What is replaced may be used again for something else: that is in force at once.
-    let added = router.classifier(name).is_some_and(|classifier| match classifier {
+    let added = router.filters.classifier(name).is_some_and(|classifier| match classifier {
         Classifier::Matchall(_) => false,
-        classifier => classifier.find(router, name, header.handle).is_none(),
+        classifier => classifier.find(&router.filters, name, header.handle).is_none(),
     });
     let changed = change_in(router, request, &named, template);
     let handle = match changed {
@@ -167,15 +164,15 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         false => router.publish_filters(block, named.found.qdisc),
     }
     if new_chain {
-        router.notify_chain(Cause::default(), block, name.chain, chain::RTM_NEWCHAIN, chain::NEW);
+        router.notify_chain(Cause::default(), block, name.chain, encode::RTM_NEWCHAIN, encode::NEW);
     }
     // Of one of matchall, that there is one.
-    let unnamed = handle == 0 || matches!(router.classifier(name), Some(Classifier::Matchall(_)));
+    let unnamed = handle == 0 || matches!(router.filters.classifier(name), Some(Classifier::Matchall(_)));
     match replaced {
         Some(_) => router.send_told(request, replaced),
         None => router.notify_filter(request, name, Some(handle).filter(|_| !unnamed), RTM_NEWTFILTER),
     }
-    let small = router.exts_of(name, handle).map(|exts| exts.names().to_vec()).unwrap_or_default();
+    let small = router.filters.exts_of(name, handle).map(|exts| exts.names().to_vec()).unwrap_or_default();
     let small = small.into_iter().find_map(|name| router.small_burst(name));
     Ok(small.map_or(Outcome::Done, crate::tc::action::warning))
 }
@@ -191,7 +188,7 @@ fn change_in(
     let missing = RequestError::new(ENOENT, NOT_FOUND);
     let priority = router.filters.priority(place).ok_or(missing)?;
     let handle = named.header.handle;
-    let old = priority.classifier.find(router, place, handle);
+    let old = priority.classifier.find(&router.filters, place, handle);
     match old {
         None if !request.create() => return Err(RequestError::new(ENOENT, NEED_CREATE)),
         Some(_) if request.exclusive() => return Err(RequestError::new(EEXIST, "Filter already exists")),
@@ -260,7 +257,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
             router.notify_filter(request, name, None, RTM_DELTFILTER);
             router.remove_priority(name);
         } else {
-            let found = priority.classifier.find(router, name, header.handle);
+            let found = priority.classifier.find(&router.filters, name, header.handle);
             let handle = found.ok_or(RequestError::new(ENOENT, "Specified filter handle not found"))?;
             let told = router.filter_message(request, name, Some(handle), RTM_DELTFILTER);
             let last = router.delete_filter(name, handle)?;
@@ -273,7 +270,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     router.filters.generation += 1;
     router.publish_filters(block, named.found.qdisc);
     if shown && router.filters.chain(block, named.chain).is_none_or(|chain| !chain.shown()) {
-        router.notify_chain(Cause::default(), block, named.chain, chain::RTM_DELCHAIN, 0);
+        router.notify_chain(Cause::default(), block, named.chain, encode::RTM_DELCHAIN, 0);
     }
     Ok(Outcome::Done)
 }
@@ -298,7 +295,7 @@ pub(crate) fn get(
         return Err(RequestError::new(EINVAL, NOT_FOUND));
     }
     named.check_kind(priority)?;
-    let handle = priority.classifier.find(router, name, header.handle);
+    let handle = priority.classifier.find(&router.filters, name, header.handle);
     let handle = handle.ok_or(RequestError::new(ENOENT, "Specified filter handle not found"))?;
     replies.message(RTM_NEWTFILTER, request.message.flags, request.reply_to(), |reply| {
         router.write_filter(reply, name, Some(handle), false);
@@ -307,32 +304,9 @@ pub(crate) fn get(
 }
 
 impl Router {
-    pub(super) fn classifier(&self, name: PriorityName) -> Option<&Classifier> {
-        self.filters.priority(name).map(|priority| &priority.classifier)
-    }
-
-    pub(super) fn classifier_mut(&mut self, name: PriorityName) -> Option<&mut Classifier> {
-        self.filters.priority_mut(name).map(|priority| &mut priority.classifier)
-    }
-
-    /// The actions of a filter.
-    fn exts_of(&self, name: PriorityName, handle: u32) -> Option<&Exts> {
-        self.common_of(name, handle).map(|common| &common.exts)
-    }
-
-    fn common_of(&self, name: PriorityName, handle: u32) -> Option<&Common> {
-        match self.classifier(name)? {
-            Classifier::U32(root) => self.node_common(name, root, handle),
-            Classifier::Basic(filters) => filters.get(handle).map(|filter| &filter.common),
-            Classifier::Flower(filters) => filters.get(handle).map(|filter| &filter.common),
-            Classifier::Matchall(filters) => filters.filter(),
-            Classifier::Fw(filters) => filters.get(handle).map(|filter| &filter.common),
-        }
-    }
-
     /// Deletes a filter; says whether its priority has none any more.
     fn delete_filter(&mut self, name: PriorityName, handle: u32) -> Result<bool, RequestError> {
-        let (common, last) = match self.classifier_mut(name) {
+        let (common, last) = match self.filters.classifier_mut(name) {
             Some(Classifier::U32(root)) => {
                 let root = *root;
                 return self.delete_node(name, root, handle);
@@ -359,89 +333,6 @@ impl Router {
             self.notify_filter(request, *name, None, RTM_DELTFILTER);
         }
         names.into_iter().for_each(|name| self.remove_priority(name));
-    }
-
-    /// Writes a filter, or with no handle its priority.
-    fn write_filter(&self, reply: &mut Reply<'_>, name: PriorityName, handle: Option<u32>, terse: bool) {
-        let Some(priority) = self.filters.priority(name) else { return };
-        let parent = self.filters.places.get(&name.block).map_or(0, |place| place.parent);
-        let info = u32::from(name.number) << 16 | u32::from(priority.protocol.to_be());
-        let link = name.block.link;
-        Header { family: 0, link, handle: handle.unwrap_or(0), parent, info }.write(reply);
-        reply.text(TCA_KIND, priority.classifier.kind());
-        reply.u32(TCA_CHAIN, name.chain);
-        let Some(handle) = handle else { return };
-        let exts = self.exts_of(name, handle);
-        if let (Classifier::Matchall(_) | Classifier::Flower(_), Some(common)) =
-            (&priority.classifier, self.common_of(name, handle))
-            && common.flags & tc::SKIP_HW == 0
-        {
-            self.ask_no_hardware(&common.exts);
-        }
-        if let (Classifier::Fw(_), Some(common)) = (&priority.classifier, self.common_of(name, handle))
-            && common.class == 0
-            && common.exts.names().is_empty()
-        {
-            return;
-        }
-        let options = reply.nest_unflagged(TCA_OPTIONS);
-        match &priority.classifier {
-            Classifier::U32(root) => self.write_u32(reply, name, root, handle),
-            Classifier::Basic(filters) => {
-                if let Some(filter) = filters.get(handle) {
-                    self.write_basic(reply, filter);
-                }
-            }
-            Classifier::Flower(filters) => {
-                if let Some(filter) = filters.get(handle) {
-                    self.write_flower(reply, filter, terse);
-                }
-            }
-            Classifier::Matchall(filters) => self.write_matchall(reply, filters, terse),
-            Classifier::Fw(filters) => {
-                if let Some(filter) = filters.get(handle) {
-                    self.write_fw(reply, filters, filter);
-                }
-            }
-        }
-        reply.end(options);
-        if let Some(exts) = exts {
-            self.write_exts_stats(reply, exts);
-        }
-    }
-
-    /// The message about a filter, before it goes.
-    fn filter_message(
-        &self,
-        request: &Request<'_>,
-        name: PriorityName,
-        handle: Option<u32>,
-        kind: u16,
-    ) -> Option<(u16, Vec<u8>)> {
-        if !self.events.heard(request.into(), GROUP) {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        let written =
-            underpass_netlink::reply::write_message(&mut bytes, kind, 0, request.reply_to(), |reply| {
-                self.write_filter(reply, name, handle, false);
-            });
-        written.ok()?;
-        bytes.drain(..underpass_netlink::message::HEADER);
-        Some((kind, bytes))
-    }
-
-    fn send_told(&mut self, request: &Request<'_>, told: Option<(u16, Vec<u8>)>) {
-        if let Some((kind, body)) = told {
-            self.events.notify(request.into(), GROUP, kind, request.message.flags, |reply| {
-                reply.fixed(&body);
-            });
-        }
-    }
-
-    fn notify_filter(&mut self, request: &Request<'_>, name: PriorityName, handle: Option<u32>, kind: u16) {
-        let told = self.filter_message(request, name, handle, kind);
-        self.send_told(request, told);
     }
 }
 
@@ -510,7 +401,7 @@ impl Dump for FilterDump {
         let next = match self.within {
             _ if !chosen => None,
             None => Some(None),
-            Some(last) => priority.classifier.after(router, name, last).map(Some),
+            Some(last) => priority.classifier.after(&router.filters, name, last).map(Some),
         };
         match next {
             Some(handle) => {

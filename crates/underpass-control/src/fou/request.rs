@@ -1,0 +1,110 @@
+//! Requests for receive ports of foo-over-UDP.
+
+use libc::{EADDRINUSE, EADDRNOTAVAIL, EINVAL, ENODEV, EOPNOTSUPP, ESRCH};
+use underpass_netlink::fou::{CMD_ADD, CMD_DEL, CMD_GET, Config, POLICY};
+use underpass_netlink::{Replies, RequestError, Validate};
+
+use super::{collide, ends};
+use crate::dump::{Chunk, Dump, More, Outcome};
+use crate::route::Flow;
+use crate::{Request, Router};
+
+/// Answers a request to `fou`.
+pub(crate) fn answer(
+    router: &mut Router,
+    request: &Request<'_>,
+    command: u8,
+    dump: bool,
+    replies: &mut Replies,
+) -> Result<Outcome, RequestError> {
+    let kind = request.message.kind;
+    if dump {
+        return Ok(Outcome::Dump(Box::new(PortDump { kind, before: u64::MAX })));
+    }
+    let (_, attributes) = request.parse::<4, { POLICY.len() }>(&POLICY, Validate::Liberal)?;
+    let config = Config::parse(command, &attributes)?;
+    match command {
+        CMD_ADD => {
+            router.check_fou(&config)?;
+            router.fou.count += 1;
+            router.fou.all.push((router.fou.count, config));
+            let compiled = router.compile_fou(&config);
+            let id = compiled.map(|port| router.engine.add_fou_port(port));
+            router.fou.ids.push(id);
+        }
+        CMD_DEL => {
+            let position = router.fou.position(&config.socket).ok_or(RequestError::errno(EINVAL))?;
+            router.fou.all.remove(position);
+            if let Some(id) = router.fou.ids.remove(position) {
+                router.engine.remove_fou_port(id);
+            }
+        }
+        CMD_GET => {
+            let port = router.fou.iter().find(|port| port.socket == config.socket);
+            let port = port.ok_or(RequestError::errno(ESRCH))?;
+            replies.message(kind, 0, request.reply_to(), |reply| port.write(reply))?;
+            return Ok(Outcome::Done);
+        }
+        _ => return Err(RequestError::errno(EOPNOTSUPP)),
+    }
+    router.fou.generation += 1;
+    Ok(Outcome::Done)
+}
+
+/// The ports, the newest first.
+struct PortDump {
+    /// The number of the family, under which the client knows it.
+    kind: u16,
+    /// Of the port that was written last.
+    before: u64,
+}
+
+impl Dump for PortDump {
+    fn next(&mut self, router: &Router, out: &mut Chunk<'_>) -> Result<More, RequestError> {
+        let older = router.fou.all.iter().rev().find(|(number, _)| *number < self.before);
+        let Some((number, port)) = older else { return Ok(More::No) };
+        self.before = *number;
+        out.message(self.kind, |reply| port.write(reply))?;
+        Ok(More::Yes)
+    }
+
+    fn generation(&self, router: &Router) -> u64 {
+        router.fou.generation
+    }
+}
+
+impl Router {
+    /// Whether a `bareudp` can open its port, for IPv4 and IPv6. Linux: `bareudp_open`.
+    pub(crate) fn check_free(&self, port: u16) -> Result<(), RequestError> {
+        let taken = self.fou.iter().any(|other| other.socket.port == port);
+        if taken { Err(RequestError::errno(EADDRINUSE)) } else { Ok(()) }
+    }
+
+    /// Whether a port can be opened. Linux: `udp_sock_create`, then `fou_create`.
+    fn check_fou(&self, config: &Config) -> Result<(), RequestError> {
+        let socket = &config.socket;
+        if socket.port == 0 {
+            return Err(RequestError::new(
+                EOPNOTSUPP,
+                "a port of any number is not supported by this router",
+            ));
+        }
+        if socket.ifindex != 0 && self.links.get(socket.ifindex as u32).is_none() {
+            return Err(RequestError::errno(ENODEV));
+        }
+        let (local, peer) = ends(socket);
+        if !local.is_unspecified() && !local.is_multicast() && !self.addresses.is_local(local) {
+            return Err(RequestError::errno(EADDRNOTAVAIL));
+        }
+        let opened = |link: &crate::Link| link.opened() == Some(socket.port);
+        if self.fou.iter().any(|other| collide(socket, &other.socket)) || self.links.iter().any(opened) {
+            return Err(RequestError::errno(EADDRINUSE));
+        }
+        if !peer.is_unspecified() {
+            let oif = socket.ifindex as u32;
+            let flow = Flow { oif, l3mdev: self.l3mdev_table(oif), ..Flow::to(peer) };
+            self.look_up(&flow).map_err(RequestError::errno)?;
+        }
+        config.kind().map(drop)
+    }
+}

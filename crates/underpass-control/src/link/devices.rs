@@ -1,0 +1,103 @@
+//! The devices of the kernel that stand for links of the router.
+
+use std::collections::BTreeMap;
+
+use libc::{IFF_BROADCAST, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT};
+use underpass_netlink::tunnel;
+
+use super::{Link, Tunnel};
+use crate::Device;
+
+/// Devices that are gone are still spoken of for a while.
+const REMEMBERED: usize = 64;
+
+/// Flags that follow from what a tunnel is.
+const OF_TUNNELS: u32 = (IFF_NOARP | IFF_POINTOPOINT | IFF_BROADCAST | IFF_MULTICAST) as u32;
+
+/// A tunnel behind a device.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(super) tunnel: Tunnel,
+    /// Of `OF_TUNNELS` those that it has.
+    flags: u32,
+}
+
+impl Made {
+    pub fn new(link: &Link) -> Option<Self> {
+        let tunnel = link.tunnel.as_deref()?.clone();
+        Some(Self { tunnel, flags: link.flags & OF_TUNNELS })
+    }
+
+    /// The flags of the link, from those of the kernel's device.
+    pub(super) const fn flags(&self, kernels: u32) -> u32 {
+        kernels & !OF_TUNNELS | self.flags
+    }
+}
+
+/// What the kernel does not know of its links.
+#[derive(Debug, Default)]
+pub(crate) struct Devices {
+    /// The devices that the router stands behind, by interface index.
+    pub made: BTreeMap<u32, Device>,
+    /// Those of before.
+    pub gone: BTreeMap<u32, Device>,
+    /// What the tunnels among both are.
+    pub tunnels: BTreeMap<u32, Made>,
+    /// The VRF of each link that is enslaved to one of them.
+    pub masters: BTreeMap<u32, u32>,
+    /// What the kernel has last told of each link: the body of its message.
+    pub told: BTreeMap<u32, Box<[u8]>>,
+    /// The kernel's own tunnels.
+    pub kernels: BTreeMap<u32, tunnel::Kind>,
+}
+
+impl Devices {
+    /// Of which kind the device is that the router stands behind.
+    pub fn get(&self, index: u32) -> Option<Device> {
+        self.made.get(&index).copied()
+    }
+
+    /// The tunnel that a device is.
+    pub(super) fn tunnel(&self, index: u32) -> Option<&Made> {
+        self.tunnels.get(&index)
+    }
+
+    /// The VRF of the router's that a link is enslaved to.
+    pub fn master(&self, index: u32) -> Option<u32> {
+        self.masters.get(&index).copied()
+    }
+
+    /// Keeps what the kernel tells of a link.
+    pub fn tell(&mut self, index: u32, body: &[u8]) {
+        self.told.insert(index, body.into());
+    }
+
+    /// Keeps of which kind a link is for the kernel: whether it is a tunnel.
+    pub fn notify_kind(&mut self, index: u32, kind: Option<&str>) {
+        let tunnel = match kind {
+            // They take what is inside IPv4 or IPv6 alone, as these do.
+            Some("vti") => Some(tunnel::Kind::Ipip),
+            Some("vti6") => Some(tunnel::Kind::Ip6Tnl),
+            kind => kind.and_then(tunnel::Kind::named),
+        };
+        match tunnel {
+            Some(kind) => self.kernels.insert(index, kind),
+            None => self.kernels.remove(&index),
+        };
+    }
+
+    /// Forgets a link that the kernel has no more.
+    pub fn forget(&mut self, index: u32) {
+        self.told.remove(&index);
+        self.kernels.remove(&index);
+        self.masters.remove(&index);
+        self.masters.retain(|_, vrf| *vrf != index);
+        if let Some(device) = self.made.remove(&index) {
+            self.gone.insert(index, device);
+            if self.gone.len() > REMEMBERED {
+                let forgotten = self.gone.pop_first();
+                forgotten.map(|(index, _)| self.tunnels.remove(&index));
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The kernel's messages about links, as programs are shown them.
+
+use libc::{
+    ARPHRD_ETHER, IFF_BROADCAST, IFF_MASTER, IFF_MULTICAST, IFF_NOARP, IFF_POINTOPOINT, IFF_UP, RTM_NEWLINK,
+};
+use underpass_netlink::reply::{Address, write_message};
+use underpass_netlink::{Message, Reply, tunnel};
+
+use super::Tunnel;
+use super::devices::Made;
+use super::encode::{IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, write_addresses, write_stats};
+use super::own::HEADER;
+use crate::{Device, Request, Router};
+
+/// Whether a dump of links is of those that are enslaved to a VRF of the router's, which the kernel cannot
+/// choose.
+pub(crate) fn is_own_dump(router: &Router, request: &Request<'_>) -> bool {
+    let Some(live) = &router.live else { return true };
+    let mut attributes = request.message.attributes(HEADER);
+    attributes.any(|filter| filter.kind == libc::IFLA_MASTER && live.devices.get(filter.u32()).is_some())
+}
+
+/// A message of the kernel's about a link that the router stands behind, or that is enslaved to one, as it
+/// would be if the kernel knew; `None` for one that stays as it is.
+pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>> {
+    let devices = &router.live.as_ref()?.devices;
+    let request = Request { message: *message, port: 0, strict: false };
+    let mut fixed = request.fixed::<HEADER>().ok()?;
+    let index = u32::from_ne_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
+    if i32::from(fixed[0]) == libc::AF_INET6 {
+        return devices.tunnel(index).and_then(|made| rewrite_ipv6(made, message, fixed));
+    }
+    if fixed[0] != 0 {
+        return None;
+    }
+    let device = devices.get(index).or_else(|| devices.gone.get(&index).copied());
+    let master = devices.master(index);
+    if device.is_none() && master.is_none() {
+        return None;
+    }
+    let tunnel = devices.tunnel(index).filter(|_| matches!(device, Some(Device::Tunnel(_))));
+    if let Some(device) = device {
+        let hardware = tunnel.map_or(ARPHRD_ETHER, |made| made.tunnel.hardware());
+        fixed[2..4].copy_from_slice(&hardware.to_ne_bytes());
+        let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
+        let flags = match (device, tunnel) {
+            (_, Some(made)) => made.flags(flags),
+            (Device::Dummy, _) => flags & !(IFF_MULTICAST as u32) | (IFF_NOARP | IFF_BROADCAST) as u32,
+            _ => {
+                let clear = (IFF_POINTOPOINT | IFF_MULTICAST | IFF_BROADCAST) as u32;
+                flags & !clear | (IFF_NOARP | IFF_MASTER) as u32
+            }
+        };
+        fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
+    }
+    let ends = tunnel.and_then(|made| made.tunnel.ends());
+    // What the device has counted is what the host itself has sent and got.
+    let count = tunnel.and_then(|_| router.links.get(index)).map(|link| router.count_link(link));
+    let dummy = router.links.get(index).filter(|_| device == Some(Device::Dummy));
+    let swallowed =
+        dummy.map(|link| router.count_link(link)).map_or([0; 2], |count| [count.tx_packets, count.tx_bytes]);
+    let slave = master.and_then(|master| match devices.get(master) {
+        Some(Device::Vrf { table }) => Some((master, table)),
+        _ => None,
+    });
+    let up = fixed[8] & IFF_UP as u8 != 0;
+    let mut bytes = Vec::new();
+    let to = Address { port: message.port(), sequence: message.sequence };
+    let written = write_message(&mut bytes, message.kind, message.flags, to, |reply| {
+        reply.fixed(&fixed);
+        let mut info = false;
+        for attribute in message.attributes(HEADER) {
+            let value = attribute.value;
+            match (attribute.kind, device) {
+                (libc::IFLA_LINKINFO, _) => {
+                    info = true;
+                    write_info(reply, device, tunnel, slave, Some(value));
+                }
+                (libc::IFLA_ADDRESS | libc::IFLA_BROADCAST, _) if ends.is_some() => {}
+                (libc::IFLA_LINK, _) if tunnel.is_some() => {}
+                (libc::IFLA_STATS64 | libc::IFLA_STATS, _) if count.is_some() => {}
+                (libc::IFLA_MIN_MTU, Some(Device::Tunnel(_))) => {
+                    reply.u32(libc::IFLA_MIN_MTU, tunnel.map_or(0, |made| made.tunnel.mtu_bounds().0))
+                }
+                (libc::IFLA_MAX_MTU, Some(Device::Tunnel(_))) => {
+                    reply.u32(libc::IFLA_MAX_MTU, tunnel.map_or(0, |made| made.tunnel.mtu_bounds().1))
+                }
+                (libc::IFLA_MASTER, _) if slave.is_some() => {}
+                (libc::IFLA_OPERSTATE, Some(Device::Vrf { .. })) if up => reply.u8(libc::IFLA_OPERSTATE, 6),
+                (libc::IFLA_OPERSTATE, Some(Device::Dummy | Device::Tunnel(_))) if up => {
+                    reply.u8(libc::IFLA_OPERSTATE, 0)
+                }
+                (libc::IFLA_QDISC, Some(_)) => {
+                    let ethernet = matches!(device, Some(Device::Tunnel(kind)) if kind.ethernet());
+                    let queued = if ethernet { "pfifo_fast" } else { "noqueue" };
+                    let root = router.tc.get(index).and_then(|control| control.root());
+                    let own = if up { queued } else { "noop" };
+                    reply.text(libc::IFLA_QDISC, root.map_or(own, |root| root.kind.name()))
+                }
+                (libc::IFLA_MIN_MTU, Some(Device::Vrf { .. })) => reply.u32(libc::IFLA_MIN_MTU, 1280),
+                (libc::IFLA_MIN_MTU | libc::IFLA_MAX_MTU, Some(Device::Dummy)) => {
+                    reply.u32(attribute.kind, 0)
+                }
+                (libc::IFLA_MAX_MTU, Some(Device::Vrf { .. })) => reply.u32(libc::IFLA_MAX_MTU, 65575),
+                (libc::IFLA_NUM_TX_QUEUES | libc::IFLA_NUM_RX_QUEUES, Some(_)) => {
+                    reply.u32(attribute.kind, 1)
+                }
+                (libc::IFLA_STATS64, _) => {
+                    reply.align_64(libc::IFLA_PAD);
+                    reply.attribute(libc::IFLA_STATS64, &with_sent::<8>(value, swallowed));
+                }
+                (libc::IFLA_STATS, _) => {
+                    reply.attribute(libc::IFLA_STATS, &with_sent::<4>(value, swallowed));
+                }
+                (libc::IFLA_PAD, _) => {}
+                (kind, _) => reply.attribute(kind, value),
+            }
+        }
+        if let Some((master, _)) = slave {
+            reply.u32(libc::IFLA_MASTER, master);
+        }
+        count.into_iter().for_each(|count| write_stats(reply, count));
+        ends.iter().for_each(|ends| write_addresses(reply, ends));
+        if let Some(made) = tunnel {
+            made.tunnel.lower().into_iter().for_each(|lower| reply.u32(libc::IFLA_LINK, lower));
+            if let Some(address) = made.tunnel.permanent_address(Router::own_mac(index)) {
+                reply.attribute(IFLA_PERM_ADDRESS, &address);
+            }
+        }
+        if !info {
+            write_info(reply, device, tunnel, slave, None);
+        }
+    });
+    written.is_ok().then_some(bytes)
+}
+
+/// Statistics of the kernel's, in numbers of `N` bytes, with packets and bytes that workers have sent.
+fn with_sent<const N: usize>(value: &[u8], sent: [u64; 2]) -> Vec<u8> {
+    let mut value = value.to_vec();
+    // Of packets and bytes received and sent the second of each.
+    for (at, more) in [N, 3 * N].into_iter().zip(sent) {
+        if let Some(number) = value.get_mut(at..at + N) {
+            let own = number.iter().rev().fold(0, |own, byte| own << 8 | u64::from(*byte));
+            let sum = own.wrapping_add(more).to_le_bytes();
+            number.iter_mut().zip(sum).for_each(|(place, byte)| *place = byte);
+        }
+    }
+    value
+}
+
+/// A message about a tunnel in which IPv6 tells of its settings: what `ip -6` finds tunnels by. Linux:
+/// `inet6_fill_ifinfo`.
+fn rewrite_ipv6(made: &Made, message: &Message<'_>, mut fixed: [u8; HEADER]) -> Option<Vec<u8>> {
+    fixed[2..4].copy_from_slice(&made.tunnel.hardware().to_ne_bytes());
+    let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
+    fixed[8..12].copy_from_slice(&made.flags(flags).to_ne_bytes());
+    let ends = made.tunnel.ends();
+    let mut bytes = Vec::new();
+    let to = Address { port: message.port(), sequence: message.sequence };
+    let written = write_message(&mut bytes, message.kind, message.flags, to, |reply| {
+        reply.fixed(&fixed);
+        for attribute in message.attributes(HEADER) {
+            match (attribute.kind, &ends) {
+                (libc::IFLA_ADDRESS, Some(_)) | (libc::IFLA_LINK, _) => {}
+                (kind, _) => reply.attribute(kind, attribute.value),
+            }
+        }
+        if let Some([local, _]) = ends.as_ref().filter(|[local, _]| !local.is_empty()) {
+            reply.attribute(libc::IFLA_ADDRESS, local);
+        }
+        made.tunnel.lower().into_iter().for_each(|lower| reply.u32(libc::IFLA_LINK, lower));
+    });
+    written.is_ok().then_some(bytes)
+}
+
+/// `IFLA_LINKINFO`: of our device, or else what the kernel says of its own; and of the VRF above it.
+fn write_info(
+    reply: &mut Reply<'_>,
+    device: Option<Device>,
+    tunnel: Option<&Made>,
+    slave: Option<(u32, u32)>,
+    kernels: Option<&[u8]>,
+) {
+    let info = reply.nest_unflagged(libc::IFLA_LINKINFO);
+    match device {
+        Some(device) => {
+            reply.text(libc::IFLA_INFO_KIND, device.kind());
+            if let Device::Vrf { table } = device {
+                let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+                reply.u32(IFLA_VRF_TABLE, table);
+                reply.end(data);
+            }
+            if let Some(Made { tunnel: Tunnel { encap, six_rd, .. }, .. }) = tunnel {
+                let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
+                let shown = tunnel.map(|made| made.tunnel.shown());
+                shown.into_iter().for_each(|shown| tunnel::write(reply, &shown, encap, six_rd));
+                reply.end(data);
+            }
+        }
+        None => {
+            if let Some(kernels) = kernels {
+                reply.fixed(kernels);
+                reply.pad();
+            }
+        }
+    }
+    if let Some((_, table)) = slave {
+        reply.text(libc::IFLA_INFO_SLAVE_KIND, "vrf");
+        let data = reply.nest_unflagged(libc::IFLA_INFO_SLAVE_DATA);
+        reply.u32(IFLA_VRF_PORT_TABLE, table);
+        reply.end(data);
+    }
+    reply.end(info);
+}
+
+impl Router {
+    /// Writes a link of the kernel's as the kernel has last told of it; whether it has.
+    pub(super) fn write_told(&self, reply: &mut Reply<'_>, index: u32) -> bool {
+        let Some(told) = self.live.as_ref().and_then(|live| live.devices.told.get(&index)) else {
+            return false;
+        };
+        let mut bytes = Vec::new();
+        let whole =
+            write_message(&mut bytes, RTM_NEWLINK, 0, Address::default(), |message| message.fixed(told));
+        let mut message = whole.is_ok().then(|| underpass_netlink::messages(&bytes).next()).flatten();
+        match message.take().and_then(|message| rewrite(self, &message)) {
+            Some(rewritten) => {
+                reply.fixed(rewritten.get(underpass_netlink::message::HEADER..).unwrap_or_default())
+            }
+            None => reply.fixed(told),
+        }
+        true
+    }
+}

@@ -1,0 +1,58 @@
+//! What the packet path has of the routes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use underpass_engine::tables::{Fib4Id, Fib6Id, LookupId};
+
+use super::table::{Family, bits};
+
+/// A forwarding table of the packet path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum FibId {
+    V4(Fib4Id),
+    V6(Fib6Id),
+}
+
+#[derive(Debug)]
+pub(super) struct Fib {
+    pub family: Family,
+    /// The tables that it merges, in the order of look-up.
+    pub tables: Vec<u32>,
+    /// Only longer prefixes are there (`suppress_prefixlength`).
+    pub suppress: Option<u8>,
+    pub id: FibId,
+}
+
+/// Who looks up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(crate) enum Scope {
+    /// By the policy rules: for packets from this link if a rule names it (0 otherwise), and for those of
+    /// the VRF that has this table.
+    Rules { link: u32, vrf: Option<u32> },
+    /// In one table alone.
+    Table(u32),
+}
+
+/// The index of `lo`.
+pub(super) const LOOPBACK: u32 = 1;
+
+/// A link and the MAC address that a neighbour has there.
+type Station = (u32, [u8; 6]);
+
+/// What the control thread needs to remember of what it has published.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    pub fibs: Vec<Fib>,
+    pub lookups: BTreeMap<Scope, LookupId>,
+    /// Link-layer addresses of neighbours: by family and address, on each link.
+    pub neighbours: BTreeMap<(Family, u128), Vec<Station>>,
+}
+
+impl Published {
+    /// The link-layer address of a neighbour.
+    pub fn mac(&self, link: u32, address: IpAddr) -> Option<[u8; 6]> {
+        let there = self.neighbours.get(&(Family::of(address), bits(address)))?;
+        there.iter().find(|(other, _)| *other == link).map(|(_, mac)| *mac)
+    }
+}

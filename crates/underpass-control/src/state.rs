@@ -1,0 +1,200 @@
+//! The state of the router: what is configured, and what is made of it.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Instant;
+
+use underpass_engine::buffer::PortId;
+use underpass_engine::tables::Writer;
+use underpass_netlink::reply::{Address, write_message};
+use underpass_netlink::{Reply, RequestError, tunnel};
+
+use crate::Device;
+use crate::address::Addresses;
+use crate::events::Events;
+use crate::fou::FouPorts;
+use crate::hmac::HmacKeys;
+use crate::ioam::Ioam;
+use crate::link::devices::Devices;
+use crate::link::tunnel::Tunnels;
+use crate::link::{Link, LinkKind, Links};
+use crate::live::{DUMMY, Hooked, Live, Unseen, VlanDevice};
+use crate::neighbour::Neighbours;
+use crate::program::Offered;
+use crate::route::Routes;
+use crate::sysctl::Sysctls;
+use crate::tc::TrafficControl;
+use crate::tc::action::Actions;
+use crate::tc::filter::Filters;
+
+/// The router: all that `ip` can show and change.
+pub struct Router {
+    pub(crate) links: Links,
+    pub(crate) events: Events,
+    pub(crate) addresses: Addresses,
+    pub(crate) neighbours: Neighbours,
+    pub(crate) routes: Routes,
+    /// `ip sr tunsrc`: the source of encapsulations; `::` is one of the link's addresses.
+    pub(crate) tunnel_source: Ipv6Addr,
+    /// `ip sr hmac`.
+    pub(crate) hmac_keys: HmacKeys,
+    pub(crate) sysctls: Sysctls,
+    pub(crate) ioam: Ioam,
+    /// Tunnels that the packet path has.
+    pub(crate) tunnels: Tunnels,
+    /// `ip fou`.
+    pub(crate) fou: FouPorts,
+    /// `tc`.
+    pub(crate) tc: TrafficControl,
+    /// `tc actions`.
+    pub(crate) actions: Actions,
+    /// `tc filter`, `tc chain`.
+    pub(crate) filters: Filters,
+    pub(crate) began: Instant,
+    /// What the requests of a datagram may name by descriptors.
+    pub(crate) programs: Offered,
+    /// What there is only beside a kernel.
+    pub(crate) live: Option<Box<Live>>,
+    /// The forwarding state, which the packet path reads.
+    pub(crate) engine: Writer,
+}
+
+impl Router {
+    /// The links.
+    pub fn links(&self) -> impl Iterator<Item = &Link> {
+        self.links.iter()
+    }
+
+    /// When the router began. Its workers have to count time from here on.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// What time it is for packets: nanoseconds since the router began, as its workers count.
+    pub(crate) fn packet_time(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
+    /// Hundredths of a second since the router began.
+    pub(crate) fn ticks(&self) -> u32 {
+        (self.began.elapsed().as_millis() / 10) as u32
+    }
+
+    /// Whether this is the address of a device by which the host takes its packets, or was.
+    pub(crate) fn is_host_address(&self, link: u32, address: IpAddr) -> bool {
+        address == DUMMY && (self.is_host_door(link) || self.links.get(link).is_none())
+    }
+
+    /// The MAC address by which packets that come in by a link are known to be for the router. The host sends all that goes
+    /// into a VRF to the MAC address of the VRF's device.
+    pub(crate) fn receiving_mac(&self, link: &crate::Link) -> [u8; 6] {
+        let given = self.live.as_ref().and_then(|live| live.host.macs.get(&link.index));
+        given.copied().filter(|_| link.mac == [0; 6]).unwrap_or(link.mac)
+    }
+
+    /// Whether what comes in by a link was sent by the host.
+    pub(crate) fn is_host_door(&self, link: u32) -> bool {
+        self.live.as_ref().is_some_and(|live| live.host.macs.contains_key(&link))
+    }
+
+    pub(crate) fn kernel_port(&self, link: u32) -> Option<PortId> {
+        self.live.as_ref()?.host.kernels.get(&link).copied()
+    }
+
+    /// Takes note of what looks at the packets of a link.
+    pub(crate) fn note_hooked(&mut self, link: u32, hooked: Hooked) {
+        let Some(live) = &mut self.live else { return };
+        let old = match hooked {
+            Hooked { ingress: false, egress: false } => live.host.hooked.remove(&link),
+            _ => live.host.hooked.insert(link, hooked),
+        };
+        live.host.hooked_generation += u64::from(old.unwrap_or_default() != hooked);
+    }
+
+    /// Takes note of what VLAN device of the kernel's a link is.
+    pub(crate) fn note_vlan(&mut self, link: u32, vlan: Option<VlanDevice>) {
+        let Some(live) = &mut self.live else { return };
+        match vlan {
+            Some(vlan) => live.host.vlans.insert(link, vlan),
+            None => live.host.vlans.remove(&link),
+        };
+    }
+
+    /// Forgets a link that is no more.
+    pub(crate) fn forget_link_of_host(&mut self, link: u32) {
+        self.note_hooked(link, Hooked::default());
+        self.note_vlan(link, None);
+        if let Some(live) = &mut self.live {
+            live.host.kernels.remove(&link);
+        }
+    }
+
+    /// The host's port for what comes in by a link, and whether the kernel gets a copy of that.
+    pub(crate) fn host_of(&self, link: u32) -> (Option<PortId>, bool) {
+        let Some(live) = &self.live else { return (None, false) };
+        if let Some(tunnel) = self.links.get(link).filter(|link| matches!(link.kind, LinkKind::Tunnel(_))) {
+            // What comes out of a tunnel comes to the host by the tunnel's device.
+            return (tunnel.port(), false);
+        }
+        let vrf = self.domain_of(link);
+        (live.host.ports.get(&vrf).copied(), live.host.shared.contains(&link))
+    }
+
+    /// The VRF that a link is in, by the index of its link; 0 for none.
+    pub fn domain_of(&self, link: u32) -> u32 {
+        self.links.vrf_of(link).map_or(0, |vrf| vrf.index)
+    }
+
+    /// Whether any link is enslaved to a VRF that this router has made, or there is one.
+    pub(crate) fn has_own_slaves(&self) -> bool {
+        let vrf = |device: &Device| matches!(device, Device::Vrf { .. });
+        let has = |devices: &Devices| !devices.masters.is_empty() || devices.made.values().any(vrf);
+        self.live.as_ref().is_some_and(|live| has(&live.devices))
+    }
+
+    /// The devices that the router stands behind.
+    pub fn devices(&self) -> impl Iterator<Item = (u32, Device)> + '_ {
+        self.live.iter().flat_map(|live| live.devices.made.iter().map(|(index, device)| (*index, *device)))
+    }
+
+    /// The tunnels that the kernel itself has.
+    pub fn kernel_tunnels(&self) -> impl Iterator<Item = tunnel::Kind> + '_ {
+        self.live.iter().flat_map(|live| live.devices.kernels.values().copied())
+    }
+
+    /// Says once that an object is left to the kernel, and why.
+    pub(crate) fn log_left(&mut self, what: &str, why: &str) {
+        let Some(live) = &mut self.live else { return };
+        let text = format!(
+            "a {what} of the kernel's has {why}: the packets that it may be about are left to the kernel"
+        );
+        if !live.logged.contains(&text) {
+            tracing::warn!("{text}");
+            live.logged.insert(text);
+        }
+    }
+
+    /// What is yet to be seen again, while a dump is read.
+    pub(crate) fn unseen(&mut self) -> Option<&mut Unseen> {
+        self.live.as_mut()?.unseen.as_deref_mut()
+    }
+
+    /// Asks the kernel for a change.
+    pub(crate) fn ask_kernel(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        write: impl FnOnce(&mut Reply<'_>),
+    ) -> Result<(), RequestError> {
+        let mut message = Vec::new();
+        write_message(&mut message, kind, flags, Address::default(), write)?;
+        self.pass_on(&mut message)
+    }
+
+    /// Passes a request on to the kernel.
+    pub(crate) fn pass_on(&mut self, message: &mut [u8]) -> Result<(), RequestError> {
+        match self.live.as_mut().and_then(|live| live.namespace.as_mut()) {
+            Some(namespace) => namespace.ask(message),
+            None => Err(RequestError::errno(libc::EOPNOTSUPP)),
+        }
+    }
+}
