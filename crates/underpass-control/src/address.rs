@@ -3,11 +3,11 @@
 //! There is no duplicate address detection: an IPv6 address works from the moment it is added.
 
 mod change;
-mod kernel_routes;
-mod mirror;
-mod publish;
+pub(crate) mod kernel_routes;
+pub(super) mod mirror;
+pub(crate) mod publish;
 mod query;
-mod source;
+pub(crate) mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

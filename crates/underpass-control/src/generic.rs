@@ -5,10 +5,11 @@ use std::net::Ipv6Addr;
 
 use libc::{EINVAL, ENOENT, EOPNOTSUPP};
 use netlink_packet_core::NLM_F_DUMP;
-use underpass_netlink::genetlink::{control, ioam6, seg6};
-use underpass_netlink::{Message, Replies, Reply, RequestError, Type, Validate, fou, genetlink, policy};
+use underpass_netlink::genetlink::{self, control, ioam6, seg6};
+use underpass_netlink::{Message, Replies, Reply, RequestError, Type, Validate, fou, policy};
 
 use crate::dump::{Chunk, Dump, More, Outcome};
+use crate::route::recompile::tunnel_source_changed;
 use crate::{Request, Router, hmac};
 
 /// A command needs `CAP_NET_ADMIN`.
@@ -220,7 +221,7 @@ fn answer_seg6(
         seg6::CMD_SETHMAC => hmac::request::set(router, &attributes).map(|()| Outcome::Done),
         seg6::CMD_SET_TUNSRC => {
             let source = attributes.get(seg6::ATTR_DST).ok_or(RequestError::errno(EINVAL))?.ipv6();
-            router.set_tunnel_source(source);
+            set_tunnel_source(router, source);
             Ok(Outcome::Done)
         }
         seg6::CMD_GET_TUNSRC => {
@@ -234,9 +235,7 @@ fn answer_seg6(
     }
 }
 
-impl Router {
-    fn set_tunnel_source(&mut self, source: Ipv6Addr) {
-        self.tunnel_source = source;
-        self.tunnel_source_changed();
-    }
+fn set_tunnel_source(router: &mut Router, source: Ipv6Addr) {
+    router.tunnel_source = source;
+    tunnel_source_changed(router);
 }

@@ -5,13 +5,35 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use libc::RTM_NEWROUTE;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use underpass_engine::buffer::PortId;
 use underpass_engine::tables::{LinkId, Rewrite};
-use underpass_netlink::{Message, fou};
+use underpass_netlink::{RequestError, fou};
 
-use crate::live::{DUMMY, Hooked, VlanDevice};
-use crate::{LinkKind, Neighbour, Router};
+use crate::address::kernel_routes::connected_of;
+use crate::link::Link;
+use crate::link::encode::in_own_vrf;
+use crate::link::mirror::change_mirrored_link;
+use crate::link::publish::{is_only_one, publish_link};
+use crate::link::tunnel::fallback::{named, use_kind};
+use crate::live::{DUMMY, Hooked, RTPROT_RA, VlanDevice};
+use crate::neighbour::LIMIT;
+use crate::route::change::{ids_at, take_route};
+use crate::route::compiled::NextHopKey;
+use crate::route::config::RTA_PREFSRC;
+use crate::route::encode::write_key;
+use crate::route::info::Info;
+use crate::route::ioam::ioam_link;
+use crate::route::mirror::{append_mirrored6, mirrored, set_aside};
+use crate::route::shadow::{Shadow, shadows_at};
+use crate::route::table::Place;
+use crate::route::update::places_of;
+use crate::tc::action;
+use crate::tc::action::change::small_burst;
+use crate::{Device, LinkKind, Neighbour, Router};
+
+pub(crate) use crate::route::vrf::{Sender, VrfChange, VrfDoor, compare, door_table, doors, vrf_routes_at};
 
 impl Router {
     /// The host takes what is for itself in this VRF (the index of its link; 0: in none) by the port of a
@@ -41,29 +63,7 @@ impl Router {
             }
         }
         let links: Vec<u32> = self.links.iter().map(|link| link.index).collect();
-        links.into_iter().for_each(|link| self.publish_link(link));
-    }
-
-    /// Whether a message of the kernel's is about such an address, or the route to it.
-    pub(crate) fn is_about_host_address(&self, message: &Message<'_>) -> bool {
-        let (length, address, link) = match message.kind {
-            libc::RTM_NEWADDR | libc::RTM_DELADDR => (8, libc::IFA_LOCAL, None),
-            _ => (12, libc::RTA_DST, Some(libc::RTA_OIF)),
-        };
-        let is_ipv4 = message.body().first() == Some(&(libc::AF_INET as u8));
-        let mut attributes = message.attributes(length).filter(|_| is_ipv4);
-        if !attributes.any(|it| it.kind == address && it.value == DUMMY.octets()) {
-            return false;
-        }
-        let index = match link {
-            None => message
-                .body()
-                .get(4..8)
-                .and_then(|index| index.first_chunk().copied())
-                .map(u32::from_ne_bytes),
-            Some(kind) => message.attributes(length).find(|it| it.kind == kind).map(|it| it.u32()),
-        };
-        index.is_some_and(|index| self.is_host_address(index, DUMMY.into()))
+        links.into_iter().for_each(|link| publish_link(self, link));
     }
 
     /// Whether the kernel gets a copy of what comes in by a link.
@@ -71,7 +71,7 @@ impl Router {
         let Some(live) = &mut self.live else { return };
         let changed = if shared { live.host.shared.insert(link) } else { live.host.shared.remove(&link) };
         if changed {
-            self.publish_link(link);
+            publish_link(self, link);
         }
     }
 
@@ -83,7 +83,7 @@ impl Router {
             None => live.host.kernels.remove(&link),
         };
         if old != port {
-            self.publish_link(link);
+            publish_link(self, link);
         }
     }
 
@@ -144,7 +144,7 @@ impl Router {
     /// hands it over by the VRF's device.
     pub fn local_addresses(&self) -> BTreeSet<(u32, IpAddr)> {
         let mut locals = BTreeSet::new();
-        for own in self.addresses.iter().filter(|own| !self.in_own_vrf(own.link)) {
+        for own in self.addresses.iter().filter(|own| !in_own_vrf(self, own.link)) {
             let domain = self.domain_of(own.link);
             locals.insert((domain, own.local));
             if let (IpAddr::V4(_), Some(IpNet::V4(subnet))) = (own.local, own.prefix())
@@ -181,7 +181,7 @@ impl Router {
     /// Whether hop-by-hop options of packets for the host's own addresses are the router's to read: there is a link on
     /// which traces are filled in.
     pub fn reads_options(&self) -> bool {
-        self.links.iter().any(|link| self.ioam_link(link).enabled)
+        self.links.iter().any(|link| ioam_link(self, link).enabled)
     }
 
     /// How much was replaced or removed that a worker may still hold.
@@ -192,5 +192,215 @@ impl Router {
     /// Frees what no worker can hold any more: to be called when nothing else has happened for a while.
     pub fn reclaim(&mut self) {
         self.engine.reclaim();
+    }
+
+    /// What leaves by a dummy leaves by this port from now on, where nobody takes it.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is no such link.
+    pub fn swallow(&mut self, index: u32, port: PortId) -> Result<(), RequestError> {
+        let old = self.links.get(index).cloned().ok_or(RequestError::errno(libc::ENODEV))?;
+        if old.sink != Some(port) {
+            change_mirrored_link(self, &old, Link { sink: Some(port), ..old.clone() });
+        }
+        Ok(())
+    }
+
+    /// Packets of a link come and go by this port from now on; `None`: by none.
+    ///
+    /// # Errors
+    /// `ENODEV` if there is no such link.
+    pub fn attach(&mut self, index: u32, port: Option<PortId>) -> Result<(), RequestError> {
+        let old = self.links.get(index).cloned().ok_or(RequestError::errno(libc::ENODEV))?;
+        if old.attached != port {
+            change_mirrored_link(self, &old, Link { attached: port, ..old.clone() });
+            self.engine.reclaim();
+        }
+        Ok(())
+    }
+
+    /// The places whose routes may have other shadows than when this was last asked: destination, table, and
+    /// the shadows that they are to have now.
+    pub fn changed_shadows(&mut self) -> Vec<(IpNet, u32, Vec<Shadow>)> {
+        let changed = match &mut self.live {
+            Some(live) => std::mem::take(&mut live.changed_places),
+            None => return Vec::new(),
+        };
+        changed.into_iter().filter_map(|place| shadows_at(self, place)).collect()
+    }
+
+    /// The same for all places: links or addresses have changed, on which the sources and the MTUs depend.
+    pub fn all_shadows(&mut self) -> Vec<(IpNet, u32, Vec<Shadow>)> {
+        if let Some(live) = &mut self.live {
+            live.changed_places.extend(live.own_places.iter().copied());
+        }
+        self.changed_shadows()
+    }
+
+    /// What the kernel is to have, and to have no more, of the router's own routes since this was last asked.
+    pub fn vrf_changes(&mut self) -> Vec<VrfChange> {
+        let mut changes = Vec::new();
+        let Some(live) = &mut self.live else { return changes };
+        for place in std::mem::take(&mut live.vrf_routes.dirty) {
+            let wanted = vrf_routes_at(self, place);
+            let Some(live) = &mut self.live else { return changes };
+            let had = match wanted.is_empty() {
+                true => live.vrf_routes.of.remove(&place),
+                false => live.vrf_routes.of.insert(place, wanted.clone()),
+            };
+            compare(&had.unwrap_or_default(), &wanted, &mut changes);
+        }
+        let now = (self.links.generation, self.addresses.generation);
+        if self.live.as_ref().is_some_and(|live| live.vrf_routes.seen != Some(now)) {
+            let doors = doors(self);
+            let Some(live) = &mut self.live else { return changes };
+            live.vrf_routes.seen = Some(now);
+            let had = std::mem::replace(&mut live.vrf_routes.doors, doors.clone());
+            compare(&had, &doors, &mut changes);
+        }
+        changes
+    }
+
+    /// What of the host's own packets belongs into which VRF of the router's.
+    ///
+    /// An address that is there more than once says nothing about the VRF: nothing that the host sends from
+    /// it unasked leaves, rather than leaving to the wrong neighbour.
+    pub fn vrf_doors(&self) -> Vec<VrfDoor> {
+        let mut doors = Vec::new();
+        for (index, device) in self.devices() {
+            let (Some(link), Device::Vrf { table }) = (self.links.get(index), device) else { continue };
+            let door = |sender| VrfDoor { sender, table: door_table(index) };
+            doors.push(door(Sender::Bound(link.name.clone())));
+            let by = |slave: &Link| VrfDoor { sender: Sender::By(slave.name.clone()), table };
+            doors.extend(self.links.slaves(index).map(by));
+            let inside =
+                |own: &&crate::Address| self.links.vrf_of(own.link).is_some_and(|vrf| vrf.index == index);
+            for own in self.addresses.iter().filter(inside) {
+                let unicast = !matches!(own.local, IpAddr::V6(address) if address.is_unicast_link_local());
+                if unicast && is_only_one(self, own.local) {
+                    doors.push(door(Sender::From(own.local)));
+                }
+            }
+        }
+        doors
+    }
+
+    /// Gives the kernel the connected routes of its main table that are missing there: those that a router
+    /// which was killed had moved into VRFs, or, with `enslaved`, that this one has.
+    pub fn restore_connected(&mut self, enslaved: bool) {
+        let meant = |link: &&Link| link.up() && (enslaved || !in_own_vrf(self, link.index));
+        let links: Vec<u32> = self.links.iter().filter(meant).map(|link| link.index).collect();
+        for index in links {
+            for (place, info) in connected_of(self, index) {
+                let ids = ids_at(self, place);
+                let there = |info: &Info| {
+                    let same =
+                        |id: &_| self.routes.infos.get(*id).is_some_and(|old| old.hops() == info.hops());
+                    !in_own_vrf(self, index) && ids.iter().any(same)
+                };
+                if there(&info) {
+                    continue;
+                }
+                let added = self.ask_kernel(RTM_NEWROUTE, NLM_F_CREATE, |message| {
+                    write_key(message, place, &info);
+                    if let Some(source) = info.source {
+                        message.address(RTA_PREFSRC, source);
+                    }
+                });
+                if let Err(refusal) = added {
+                    tracing::debug!("a connected route is not restored: {refusal}");
+                }
+            }
+        }
+    }
+
+    /// The neighbours that routes name as their gateways and of which the kernel has heard nothing for a while.
+    pub fn stale_gateways(&self) -> Vec<(u32, IpAddr)> {
+        let of_routes = |key: &&NextHopKey| !self.routes.compiled.hosts.contains_key(key);
+        let stale = |key: &&NextHopKey| {
+            let neighbour = self.neighbours.get(key.0, key.1);
+            neighbour.is_some_and(|neighbour| neighbour.state & libc::NUD_STALE != 0)
+        };
+        let next_hops = self.routes.compiled.next_hops.keys().filter(of_routes).filter(stale);
+        next_hops.map(|&(link, address, _)| (link, address)).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// A link is asked for by this name: as in Linux, the name of a fallback device makes it, if the kind has not been
+    /// used before. Returns whether anything may have been made.
+    pub fn use_link(&mut self, name: &str) -> bool {
+        let kind = named(name).filter(|_| self.links.named(name).is_none());
+        kind.into_iter().for_each(|kind| use_kind(self, kind));
+        kind.is_some()
+    }
+
+    /// Says whether routes of router advertisements on a link are not followed.
+    pub fn ignore_advertised(&mut self, link: u32, ignore: bool) {
+        let Some(live) = &mut self.live else { return };
+        let changed = match ignore {
+            true => live.advertised.links.insert(link),
+            false => live.advertised.links.remove(&link),
+        };
+        if !changed {
+            return;
+        }
+        if !ignore {
+            let Some(live) = &mut self.live else { return };
+            let by = |(_, info): &mut (Place, Info)| info.hops().iter().any(|hop| hop.oif == link);
+            let back: Vec<_> = live.advertised.aside.extract_if(.., by).collect();
+            back.into_iter().for_each(|(place, info)| append_mirrored6(self, place, info));
+            return;
+        }
+        let by = |info: &Info| {
+            !info.own() && info.protocol == RTPROT_RA && info.hops().iter().any(|hop| hop.oif == link)
+        };
+        for place in places_of(self, by) {
+            for (position, id) in mirrored(self, place).into_iter().rev() {
+                let info = self.routes.infos.get(id).filter(|info| by(info)).map(|info| Info::clone(info));
+                if let Some(info) = info {
+                    take_route(self, place, position);
+                    set_aside(self, libc::RTM_NEWROUTE, place, &info);
+                }
+            }
+        }
+    }
+
+    /// The neighbours that have become needed, on links that are ready, and of which nothing is known.
+    pub fn take_wanted(&mut self) -> Vec<(u32, IpAddr)> {
+        let generation = self.links.generation;
+        let Some(live) = &mut self.live else { return Vec::new() };
+        let mut all = std::mem::take(&mut live.wants.new);
+        if live.wants.seen != generation {
+            live.wants.seen = generation;
+            all.append(&mut live.wants.asleep);
+        }
+        let ready = |link: &Link| link.up() && link.carrier && link.port().is_some();
+        let mut wanted = Vec::new();
+        for (index, address) in all {
+            let Some(link) = self.links.get(index).filter(|link| link.resolves()) else { continue };
+            if self.tunnels.id(index).is_some() || self.neighbours.get(index, address).is_some() {
+                continue;
+            }
+            if ready(link) {
+                wanted.push((index, address));
+            } else if let Some(live) = &mut self.live
+                && live.wants.asleep.len() < LIMIT
+            {
+                live.wants.asleep.insert((index, address));
+            }
+        }
+        wanted
+    }
+
+    /// What there is to warn of: policers whose burst is too small for a packet, and links where what the host itself
+    /// sends goes past what looks at what leaves.
+    pub fn warnings(&self) -> Vec<String> {
+        let police = self.actions.of_kind("police");
+        let small = police.filter_map(|(name, _)| Some((name, small_burst(self, name)?)));
+        let small = small
+            .map(|(name, small)| format!("the burst of police {} is {}", name.index, action::small(small)));
+        let passed_by = self.passed_by().map(|link| {
+            format!("{link}: what the host itself sends passes neither the filters nor the qdisc of what leaves there")
+        });
+        small.chain(passed_by).collect()
     }
 }

@@ -1,11 +1,11 @@
 //! The links of the router: `lo`, its ports, and those that requests make. Linux: `net/core/rtnetlink.c`.
 
-mod change;
+pub(super) mod change;
 pub(super) mod devices;
-mod encode;
-mod mirror;
-pub(super) mod own;
-mod publish;
+pub(crate) mod encode;
+pub(super) mod mirror;
+pub(super) mod proxied;
+pub(crate) mod publish;
 mod query;
 pub(super) mod request;
 mod rewrite;
@@ -282,7 +282,7 @@ impl Links {
     }
 
     /// An index that no link has, nor had lately. Linux: `dev_index_reserve`.
-    fn free_index(&self) -> u32 {
+    pub fn free_index(&self) -> u32 {
         let mut after = (self.last_index.saturating_add(1)..=i32::MAX as u32).chain(1..);
         after.find(|index| !self.by_index.contains_key(index)).unwrap_or(u32::MAX)
     }

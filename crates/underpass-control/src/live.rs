@@ -12,7 +12,7 @@ use crate::neighbour::Wants;
 use crate::route::Ids;
 use crate::route::info::Info;
 
-pub(crate) use crate::route::table::{Family, Place};
+use crate::route::table::{Family, Place};
 
 /// The ports of the host, and the links that it shares.
 #[derive(Debug, Default)]

@@ -6,8 +6,15 @@
 
 use underpass_netlink::{Message, RequestError};
 
+use crate::address::mirror::{mirror_address, unmirror_address};
+use crate::link::mirror::{mirror_link, unmirror_link};
 use crate::live::Unseen;
+use crate::neighbour::mirror::{mirror_neighbour, unmirror_neighbour};
+use crate::route::mirror::{mirror_route, sweep_routes, unseen_routes};
 use crate::route::nexthop;
+use crate::route::nexthop::mirror::{mirror_object, sweep_objects};
+use crate::route::rule::mirror::{mirror_rule, sweep_rules};
+use crate::route::rule::request::rules_changed;
 use crate::{Namespace, Request, Router};
 
 impl Router {
@@ -19,12 +26,12 @@ impl Router {
         }
         let request = Request { message: *message, port: 0, strict: false };
         let taken = match message.kind {
-            libc::RTM_NEWLINK | libc::RTM_DELLINK => self.mirror_link(&request),
-            libc::RTM_NEWADDR | libc::RTM_DELADDR => self.mirror_address(&request),
-            libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => self.mirror_neighbour(&request),
-            libc::RTM_NEWROUTE | libc::RTM_DELROUTE => self.mirror_route(&request),
-            nexthop::RTM_NEWNEXTHOP | nexthop::RTM_DELNEXTHOP => self.mirror_object(&request),
-            libc::RTM_NEWRULE | libc::RTM_DELRULE => self.mirror_rule(&request),
+            libc::RTM_NEWLINK | libc::RTM_DELLINK => mirror_link(self, &request),
+            libc::RTM_NEWADDR | libc::RTM_DELADDR => mirror_address(self, &request),
+            libc::RTM_NEWNEIGH | libc::RTM_DELNEIGH => mirror_neighbour(self, &request),
+            libc::RTM_NEWROUTE | libc::RTM_DELROUTE => mirror_route(self, &request),
+            nexthop::RTM_NEWNEXTHOP | nexthop::RTM_DELNEXTHOP => mirror_object(self, &request),
+            libc::RTM_NEWRULE | libc::RTM_DELRULE => mirror_rule(self, &request),
             _ => Ok(()),
         };
         if let Err(refusal) = taken {
@@ -51,7 +58,7 @@ impl Router {
             neighbours: self.neighbours().map(|(link, address, _)| (link, address)).collect(),
             ..Unseen::default()
         };
-        self.unseen_routes(&mut unseen);
+        unseen_routes(self, &mut unseen);
         if let Some(live) = &mut self.live {
             live.unseen = Some(Box::new(unseen));
             live.parked.clear();
@@ -63,20 +70,20 @@ impl Router {
     pub fn end_resync(&mut self) {
         let Some(mut unseen) = self.live.as_mut().and_then(|live| live.unseen.take()) else { return };
         unseen.rules_changed |= !unseen.rules.is_empty();
-        self.sweep_rules(&unseen.rules);
+        sweep_rules(self, &unseen.rules);
         if unseen.rules_changed {
-            self.rules_changed();
+            rules_changed(self);
         }
-        self.sweep_routes(unseen.routes);
-        self.sweep_objects(&unseen.objects);
+        sweep_routes(self, unseen.routes);
+        sweep_objects(self, &unseen.objects);
         for (link, address) in unseen.neighbours {
-            self.unmirror_neighbour(link, address);
+            unmirror_neighbour(self, link, address);
         }
         for (link, address, prefix_len) in unseen.addresses {
-            self.unmirror_address(link, address, prefix_len);
+            unmirror_address(self, link, address, prefix_len);
         }
         for index in unseen.links {
-            self.unmirror_link(index);
+            unmirror_link(self, index);
         }
         self.engine.reclaim();
     }

@@ -2,9 +2,9 @@
 //!
 //! Every entry is there because a request made it; states do not age.
 
-mod mirror;
+pub(crate) mod mirror;
 pub(crate) mod request;
-mod wanted;
+pub(crate) mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -74,6 +74,11 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
+    /// Link, address, and what is known.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, IpAddr, &Neighbour)> {
+        self.entries.iter().map(|(&(_, link, address), neighbour)| (link, address, neighbour))
+    }
+
     /// What is known of the station with this address on this link.
     pub fn get(&self, link: u32, address: IpAddr) -> Option<&Neighbour> {
         self.entries.get(&(address.is_ipv6(), link, address))
@@ -133,16 +138,16 @@ impl<'a> Wanted<'a> {
 }
 
 /// Most neighbours that wait for a link. Packets ask for those that are not among them.
-const LIMIT: usize = 4096;
+pub(crate) const LIMIT: usize = 4096;
 
 /// The neighbours that nobody has been asked for yet.
 #[derive(Debug, Default)]
 pub(crate) struct Wants {
-    new: BTreeSet<(u32, IpAddr)>,
+    pub new: BTreeSet<(u32, IpAddr)>,
     /// Their link is down, or no port is attached to it.
-    asleep: BTreeSet<(u32, IpAddr)>,
+    pub asleep: BTreeSet<(u32, IpAddr)>,
     /// The generation of the links when that was so.
-    seen: u64,
+    pub seen: u64,
 }
 
 /// `RTM_NEWNEIGH`. Linux: `neigh_fill_info`.

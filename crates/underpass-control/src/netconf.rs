@@ -156,17 +156,15 @@ impl Dump for NetconfDump {
     }
 }
 
-impl Router {
-    /// Tells those who listen that a link has got settings of a family, or has lost them.
-    pub(crate) fn notify_netconf(&mut self, cause: Cause, kind: u16, link: u32, family: Family) {
-        let group = match family {
-            Family::V4 => libc::RTNLGRP_IPV4_NETCONF,
-            Family::V6 => libc::RTNLGRP_IPV6_NETCONF,
-        };
-        // Linux tells of these without the request that was the cause.
-        let cause = Cause { to: underpass_netlink::reply::Address::default(), ..cause };
-        self.events.notify(Cause { echo: false, ..cause }, group, kind, 0, |reply| {
-            write(reply, family, link as i32, kind == RTM_DELNETCONF);
-        });
-    }
+/// Tells those who listen that a link has got settings of a family, or has lost them.
+pub(crate) fn notify_netconf(router: &mut Router, cause: Cause, kind: u16, link: u32, family: Family) {
+    let group = match family {
+        Family::V4 => libc::RTNLGRP_IPV4_NETCONF,
+        Family::V6 => libc::RTNLGRP_IPV6_NETCONF,
+    };
+    // Linux tells of these without the request that was the cause.
+    let cause = Cause { to: underpass_netlink::reply::Address::default(), ..cause };
+    router.events.notify(Cause { echo: false, ..cause }, group, kind, 0, |reply| {
+        write(reply, family, link as i32, kind == RTM_DELNETCONF);
+    });
 }

@@ -10,9 +10,12 @@ use std::borrow::Cow;
 use underpass_netlink::Message;
 
 use crate::netconf::RTM_GETNETCONF;
+use crate::route::get::finds_own;
 use crate::route::mpls::AF_MPLS;
 use crate::route::nexthop::{RTM_DELNEXTHOP, RTM_GETNEXTHOP, RTM_NEWNEXTHOP};
+use crate::route::owner::{adds_own, deletes_own, is_own_object, is_replaced};
 use crate::route::{self, Family};
+use crate::tc::owner::{control_owner, hides_control};
 use crate::{PROTOCOL, Protocol, Request, Router, generic, link, stats, tc};
 
 /// Who answers a message.
@@ -48,10 +51,10 @@ impl Router {
                 router_if(link::is_own(self, &request))
             }
             libc::RTM_GETLINK if request.dump() => router_if(link::is_own_dump(self, &request)),
-            RTM_NEWNEXTHOP => router_if(self.is_own_object(&request, true)),
-            RTM_DELNEXTHOP => router_if(self.is_own_object(&request, false)),
+            RTM_NEWNEXTHOP => router_if(is_own_object(self, &request, true)),
+            RTM_DELNEXTHOP => router_if(is_own_object(self, &request, false)),
             RTM_GETNEXTHOP if request.dump() => Owner::Both,
-            RTM_GETNEXTHOP => router_if(self.is_own_object(&request, false)),
+            RTM_GETNEXTHOP => router_if(is_own_object(self, &request, false)),
             // In the order of their priority, whoever's they are.
             libc::RTM_GETRULE if request.dump() => router_if(matches!(
                 i32::from(request.family()),
@@ -66,7 +69,7 @@ impl Router {
             RTM_GETNETCONF if request.dump() && request.family() == 0 => Owner::Both,
             libc::RTM_GETSTATS => router_if(stats::is_own(&request)),
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => self.route_owner(&request),
-            kind if tc::is_about(kind) => self.control_owner(message),
+            kind if tc::is_about(kind) => control_owner(self, message),
             _ => Owner::Kernel,
         }
     }
@@ -79,9 +82,9 @@ impl Router {
         let Some(family) = Family::from_number(request.family()) else { return Owner::Kernel };
         match kind {
             libc::RTM_GETROUTE if request.dump() => Owner::Both,
-            libc::RTM_GETROUTE => router_if(self.finds_own(request, family)),
-            libc::RTM_DELROUTE => router_if(self.deletes_own(request, family)),
-            _ => router_if(self.adds_own(request, family)),
+            libc::RTM_GETROUTE => router_if(finds_own(self, request, family)),
+            libc::RTM_DELROUTE => router_if(deletes_own(self, request, family)),
+            _ => router_if(adds_own(self, request, family)),
         }
     }
 
@@ -94,7 +97,7 @@ impl Router {
         match message.kind {
             libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
                 let hidden = message.body().get(5) == Some(&PROTOCOL)
-                    || self.is_replaced(message)
+                    || is_replaced(self, message)
                     || self.is_about_host_address(message);
                 keep.filter(|_| !hidden)
             }
@@ -104,7 +107,7 @@ impl Router {
                 Some(bytes) => Some(Cow::Owned(bytes)),
                 None => keep,
             },
-            kind if tc::is_about(kind) => keep.filter(|_| !self.hides_control(message)),
+            kind if tc::is_about(kind) => keep.filter(|_| !hides_control(self, message)),
             _ => keep,
         }
     }

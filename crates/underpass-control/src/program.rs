@@ -5,11 +5,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use libc::EBADF;
 use underpass_engine::bpf;
 use underpass_netlink::RequestError;
-
-use crate::Router;
 
 /// A program that is loaded in the kernel and decoded for the packet path.
 #[derive(Clone)]
@@ -60,16 +57,3 @@ impl fmt::Debug for Program {
 /// The programs that the next requests may name, by the numbers of their descriptors there: each, or why it cannot
 /// be used.
 pub type Offered = Vec<(u32, Result<Program, RequestError>)>;
-
-impl Router {
-    /// Offers programs to the requests that follow, until the next call.
-    pub fn offer_programs(&mut self, programs: Offered) {
-        self.programs = programs;
-    }
-
-    /// The program that a request names. Linux: `bpf_prog_get_type`.
-    pub(crate) fn program(&self, number: u32) -> Result<Program, RequestError> {
-        let offered = self.programs.iter().find(|(offered, _)| *offered == number);
-        offered.map_or(Err(RequestError::errno(EBADF)), |(_, program)| program.clone())
-    }
-}

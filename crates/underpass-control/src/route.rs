@@ -2,39 +2,38 @@
 //! `net/core/fib_rules.c`, `net/ipv4/nexthop.c`.
 
 mod advertised;
-mod change;
+pub(super) mod change;
 mod check;
-mod compile;
-mod compiled;
-mod config;
+pub(crate) mod compile;
+pub(super) mod compiled;
+pub(super) mod config;
 mod dump;
-mod encode;
-mod follow;
-mod get;
+pub(super) mod encode;
+pub(super) mod get;
 pub(super) mod info;
-mod ioam;
-mod lookup;
-mod mirror;
+pub(crate) mod ioam;
+pub(crate) mod lookup;
+pub(crate) mod mirror;
 pub(crate) mod mpls;
-mod next_hop;
+pub(crate) mod next_hop;
 pub(crate) mod nexthop;
-mod own;
-mod publish;
+pub(super) mod owner;
+pub(crate) mod publish;
 mod published;
+pub(crate) mod recompile;
+mod reported;
 mod request;
-mod rule;
-mod scope;
+pub(crate) mod rule;
+pub(crate) mod scope;
 mod segments;
-mod shadow;
-mod statistics;
+pub(super) mod shadow;
 pub(super) mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
-mod told;
-mod update;
+pub(crate) mod update;
 mod view;
-mod vrf;
+pub(crate) mod vrf;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -68,13 +67,13 @@ pub use vrf::{Sender, VrfChange, VrfDoor};
 /// The state of routing.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    tables: BTreeMap<(Family, u32), Table>,
-    infos: Infos,
+    pub tables: BTreeMap<(Family, u32), Table>,
+    pub infos: Infos,
     objects: Objects,
     rules: Rules,
     gateways: Gateways,
     published: Published,
-    compiled: Actions,
+    pub compiled: Actions,
     pub labels: mpls::Labels,
     /// Changes with every change of a route.
     pub generation: u64,

@@ -1,32 +1,38 @@
 //! The router: its state, and the path of a request through it. Linux: `net/core/rtnetlink.c`.
 
 use std::net::Ipv6Addr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use libc::{EBUSY, EOPNOTSUPP};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
+use underpass_engine::buffer::PortId;
 use underpass_engine::tables::Writer;
 use underpass_netlink::reply::write_done;
 use underpass_netlink::{Message, Replies, RequestError, messages};
 
-use crate::Router;
 use crate::address::{self, Addresses};
 use crate::dump::{Empty, More, Outcome, Running};
-use crate::events::{Events, Notification, check_group};
+use crate::events::{Cause, Events, Notification, check_group};
 use crate::fou::FouPorts;
 use crate::hmac::HmacKeys;
 use crate::ioam::Ioam;
+use crate::ioam::request::publish_ioam;
+use crate::link::change::{add_link, add_loopback};
+use crate::link::publish::{change_sink, free_port};
 use crate::link::tunnel::Tunnels;
-use crate::link::{self, Links};
+use crate::link::{self, Link, LinkKind, Links, valid_mac, valid_name};
 use crate::neighbour::{self, Neighbours};
 use crate::program::Offered;
 use crate::route::mpls::{self, AF_MPLS};
+use crate::route::publish::begin_publishing;
+use crate::route::recompile::refresh_lookups;
 use crate::route::{self, Family, Routes, nexthop};
 use crate::sysctl::Sysctls;
 use crate::tc::action::{self, Actions};
+use crate::tc::filter::publish::{WAIT, publish_filters};
 use crate::tc::filter::{self, Filters};
 use crate::tc::{self, TrafficControl};
-use crate::{Client, Protocol, Request, generic, netconf, stats};
+use crate::{Client, Protocol, Request, Router, generic, netconf, stats};
 
 /// Asks for the ids of other network namespaces, of which the router knows none.
 const RTM_GETNSID: u16 = 90;
@@ -46,7 +52,7 @@ impl Router {
     /// A router with nothing but its loopback link. What it is told it publishes to `engine`.
     pub fn new(engine: Writer) -> Self {
         let mut router = Self::empty(engine);
-        router.add_loopback();
+        add_loopback(&mut router);
         router
     }
 
@@ -57,7 +63,7 @@ impl Router {
         router.events.beside_kernel = true;
         router.routes.clear_rules();
         router.live = Some(Box::default());
-        router.refresh_lookups();
+        refresh_lookups(&mut router);
         router
     }
 
@@ -82,8 +88,8 @@ impl Router {
             live: None,
             engine,
         };
-        router.begin_publishing();
-        router.publish_ioam();
+        begin_publishing(&mut router);
+        publish_ioam(&mut router);
         router
     }
 
@@ -276,5 +282,58 @@ impl Router {
             libc::RTM_GETTCLASS => tc::get_class(self, request, replies),
             _ => Err(RequestError::errno(EOPNOTSUPP)),
         }
+    }
+
+    /// Declares a port: an Ethernet link that is down. Returns its interface index.
+    ///
+    /// # Errors
+    /// `EEXIST` if there is a link of that name, `EINVAL` if it is not a name for a link, or `mac` is not
+    /// the address of one station.
+    pub fn add_port(&mut self, name: &str, mac: [u8; 6], port: PortId) -> Result<u32, crate::RequestError> {
+        if !valid_name(name) || !valid_mac(mac) {
+            return Err(crate::RequestError::errno(libc::EINVAL));
+        }
+        if self.links.named(name).is_some() {
+            return Err(crate::RequestError::errno(libc::EEXIST));
+        }
+        let index = self.links.free_index();
+        let in_its_place = self.links.iter().find(|link| link.sink == Some(port)).cloned();
+        if let Some(dummy) = in_its_place {
+            let sink = Some(PortId(port.0 + 1).max(free_port(self)));
+            change_sink(self, Link { sink, ..dummy });
+        }
+        add_link(self, Cause::default(), Link::new(index, name.into(), LinkKind::Port(port), mac));
+        Ok(index)
+    }
+
+    /// Whether filters that are added to many others may be in force only once [`Router::publish_gathered`] has been
+    /// called, and not when they are acknowledged: what the packet path has of a place is made anew each time.
+    pub fn gather_filters(&mut self, gathers: bool) {
+        self.filters.gathers = gathers;
+    }
+
+    /// How long the next request for a filter may take to follow before those that wait for
+    /// [`Router::publish_gathered`] are put in force; none: at once. `None` if none wait.
+    ///
+    /// Putting them in force takes no more than half of the time in the long run, however many there are.
+    pub fn gathered(&self) -> Option<Duration> {
+        let (least, most) = WAIT;
+        let took = self.filters.publishing;
+        let left = most.max(took * 4).checked_sub(self.filters.gathered_since?.elapsed());
+        Some(left.unwrap_or_default().min(least.max(took)))
+    }
+
+    /// Puts all filters in force.
+    pub fn publish_gathered(&mut self) {
+        if self.filters.gathered_since.take().is_none() {
+            return;
+        }
+        let start = Instant::now();
+        for block in std::mem::take(&mut self.filters.gathered) {
+            if let Some(qdisc) = self.filters.places.get(&block).map(|place| place.qdisc) {
+                publish_filters(self, block, qdisc);
+            }
+        }
+        self.filters.publishing = start.elapsed();
     }
 }

@@ -4,9 +4,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
 use underpass_engine::buffer::PortId;
-use underpass_engine::tables::Writer;
+use underpass_engine::tables::{LinkId, Writer};
 use underpass_netlink::reply::{Address, write_message};
-use underpass_netlink::{Reply, RequestError, tunnel};
+use underpass_netlink::{Message, Reply, RequestError, tunnel};
 
 use crate::Device;
 use crate::address::Addresses;
@@ -18,7 +18,7 @@ use crate::link::devices::Devices;
 use crate::link::tunnel::Tunnels;
 use crate::link::{Link, LinkKind, Links};
 use crate::live::{DUMMY, Hooked, Live, Unseen, VlanDevice};
-use crate::neighbour::Neighbours;
+use crate::neighbour::{Neighbour, Neighbours};
 use crate::program::Offered;
 use crate::route::Routes;
 use crate::sysctl::Sysctls;
@@ -82,6 +82,28 @@ impl Router {
     /// Whether this is the address of a device by which the host takes its packets, or was.
     pub(crate) fn is_host_address(&self, link: u32, address: IpAddr) -> bool {
         address == DUMMY && (self.is_host_door(link) || self.links.get(link).is_none())
+    }
+
+    /// Whether a message of the kernel's is about such an address, or the route to it.
+    pub(crate) fn is_about_host_address(&self, message: &Message<'_>) -> bool {
+        let (length, address, link) = match message.kind {
+            libc::RTM_NEWADDR | libc::RTM_DELADDR => (8, libc::IFA_LOCAL, None),
+            _ => (12, libc::RTA_DST, Some(libc::RTA_OIF)),
+        };
+        let is_ipv4 = message.body().first() == Some(&(libc::AF_INET as u8));
+        let mut attributes = message.attributes(length).filter(|_| is_ipv4);
+        if !attributes.any(|it| it.kind == address && it.value == DUMMY.octets()) {
+            return false;
+        }
+        let index = match link {
+            None => message
+                .body()
+                .get(4..8)
+                .and_then(|index| index.first_chunk().copied())
+                .map(u32::from_ne_bytes),
+            Some(kind) => message.attributes(length).find(|it| it.kind == kind).map(|it| it.u32()),
+        };
+        index.is_some_and(|index| self.is_host_address(index, DUMMY.into()))
     }
 
     /// The MAC address by which packets that come in by a link are known to be for the router. The host sends all that goes
@@ -196,5 +218,30 @@ impl Router {
             Some(namespace) => namespace.ask(message),
             None => Err(RequestError::errno(libc::EOPNOTSUPP)),
         }
+    }
+
+    /// The addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = &crate::Address> {
+        self.addresses.iter()
+    }
+
+    /// The link with an interface index.
+    pub fn link(&self, index: u32) -> Option<&Link> {
+        self.links.get(index)
+    }
+
+    /// The interface index of a link that the packet path names.
+    pub fn index_of(&self, id: LinkId) -> Option<u32> {
+        self.links.iter().find(|link| link.id == id).map(|link| link.index)
+    }
+
+    /// Offers programs to the requests that follow, until the next call.
+    pub fn offer_programs(&mut self, programs: Offered) {
+        self.programs = programs;
+    }
+
+    /// The neighbours: link, address, and what is known.
+    pub fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr, &Neighbour)> {
+        self.neighbours.iter()
     }
 }

@@ -5,6 +5,7 @@ use underpass_netlink::{Replies, Reply, RequestError};
 
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::link::Link;
+use crate::link::encode::count_link;
 use crate::request::word;
 use crate::{Request, Router};
 
@@ -43,7 +44,8 @@ fn write(reply: &mut Reply<'_>, router: &Router, link: &Link, mask: u32) {
     header[8..].copy_from_slice(&mask.to_ne_bytes());
     reply.fixed(&header);
     if mask & 1 << (LINK_64 - 1) != 0 {
-        let stats: Vec<u8> = router.count_link(link).stats64().iter().flat_map(|n| n.to_ne_bytes()).collect();
+        let stats: Vec<u8> =
+            count_link(router, link).stats64().iter().flat_map(|n| n.to_ne_bytes()).collect();
         reply.align_64(PAD);
         reply.attribute(LINK_64, &stats);
     }

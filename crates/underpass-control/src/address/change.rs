@@ -9,11 +9,14 @@ use libc::{
 };
 use underpass_netlink::{Attributes, RequestError, Type, Validate, policy};
 
-use super::query::{IFA_PROTO, IFA_RT_PRIORITY};
+use super::kernel_routes::refresh_routes;
+use super::publish::{address_gone, insert4, insert6};
+use super::query::{IFA_PROTO, IFA_RT_PRIORITY, notify_address};
 use super::{Address, scope_of};
 use crate::dump::Outcome;
 use crate::events::Cause;
 use crate::link::{Link, LinkKind};
+use crate::updates::last_ipv4_gone;
 use crate::{Request, Router};
 
 const POLICY: [Type; 12] = policy(&[
@@ -164,11 +167,11 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             let texts = ["ipv4: Address already assigned", "ipv6: address already assigned"];
             return Err(RequestError::new(EEXIST, text(wanted.v6, texts)));
         }
-        router.modify(Cause::from(request), position, address);
+        modify(router, Cause::from(request), position, address);
         return Ok(Outcome::Done);
     }
     if wanted.v6 {
-        router.insert6(Cause::from(request), address);
+        insert6(router, Cause::from(request), address);
         return Ok(Outcome::Done);
     }
     if address.local.is_unspecified() {
@@ -181,7 +184,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         }
         address.flags |= IFA_F_SECONDARY;
     }
-    router.insert4(Cause::from(request), address);
+    insert4(router, Cause::from(request), address);
     Ok(Outcome::Done)
 }
 
@@ -223,46 +226,44 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
         let texts = ["ipv4: Address not found", "ipv6: address not found"];
         return Err(RequestError::new(EADDRNOTAVAIL, text(wanted.v6, texts)));
     };
-    router.take_address(Cause::from(request), link, wanted.v6, position);
+    take_address(router, Cause::from(request), link, wanted.v6, position);
     Ok(Outcome::Done)
 }
 
-impl Router {
-    /// Changes what `replace` can change of an address: not its prefix length.
-    fn modify(&mut self, cause: Cause, position: usize, new: Address) {
-        let Some(own) = self.addresses.of_mut(new.link, new.local.is_ipv6()).get_mut(position) else {
-            return;
-        };
-        own.metric = new.metric;
-        own.protocol = new.protocol;
-        own.stamps[1] = new.stamps[1];
-        if own.local.is_ipv6() {
-            own.flags = new.flags;
-            own.peer = new.peer.or(own.peer);
-        }
-        let changed = own.clone();
-        self.notify_address(cause, RTM_NEWADDR, &changed);
-        self.refresh_routes(cause, changed.link);
+/// Changes what `replace` can change of an address: not its prefix length.
+fn modify(router: &mut Router, cause: Cause, position: usize, new: Address) {
+    let Some(own) = router.addresses.of_mut(new.link, new.local.is_ipv6()).get_mut(position) else {
+        return;
+    };
+    own.metric = new.metric;
+    own.protocol = new.protocol;
+    own.stamps[1] = new.stamps[1];
+    if own.local.is_ipv6() {
+        own.flags = new.flags;
+        own.peer = new.peer.or(own.peer);
     }
+    let changed = own.clone();
+    notify_address(router, cause, RTM_NEWADDR, &changed);
+    refresh_routes(router, cause, changed.link);
+}
 
-    /// Takes an address away; with a primary IPv4 address go its secondary ones. Linux: `__inet_del_ifa`.
-    fn take_address(&mut self, cause: Cause, link: u32, v6: bool, position: usize) {
-        let list = self.addresses.of_mut(link, v6);
-        if position >= list.len() {
-            return;
-        }
-        let doomed = list.remove(position);
-        let mut gone = Vec::new();
-        if !v6 && !doomed.secondary() {
-            gone.extend(list.extract_if(.., |own| own.secondary() && own.prefix() == doomed.prefix()));
-        }
-        gone.push(doomed);
-        for address in gone {
-            self.notify_address(cause, RTM_DELADDR, &address);
-            self.address_gone(cause, &address);
-        }
-        if !v6 && self.addresses.v4(link).is_empty() {
-            self.last_ipv4_gone(link);
-        }
+/// Takes an address away; with a primary IPv4 address go its secondary ones. Linux: `__inet_del_ifa`.
+fn take_address(router: &mut Router, cause: Cause, link: u32, v6: bool, position: usize) {
+    let list = router.addresses.of_mut(link, v6);
+    if position >= list.len() {
+        return;
+    }
+    let doomed = list.remove(position);
+    let mut gone = Vec::new();
+    if !v6 && !doomed.secondary() {
+        gone.extend(list.extract_if(.., |own| own.secondary() && own.prefix() == doomed.prefix()));
+    }
+    gone.push(doomed);
+    for address in gone {
+        notify_address(router, cause, RTM_DELADDR, &address);
+        address_gone(router, cause, &address);
+    }
+    if !v6 && router.addresses.v4(link).is_empty() {
+        last_ipv4_gone(router, link);
     }
 }

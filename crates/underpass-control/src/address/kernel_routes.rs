@@ -14,7 +14,10 @@ use netlink_packet_core::NLM_F_CREATE;
 use super::{Address, KernelRoute};
 use crate::Router;
 use crate::events::Cause;
+use crate::link::encode::in_own_vrf;
 use crate::link::{Link, LinkKind};
+use crate::route::recompile::update_sources;
+use crate::route::update::{add_info, remove_info};
 use crate::route::{Family, Hop, Info, Origin, Place, Prefix, Ways, bits};
 
 /// `IP6_RT_PRIO_ADDRCONF`.
@@ -42,81 +45,79 @@ fn kernel_route(route: &KernelRoute) -> (Place, Info) {
     ((Family::of(address), route.table, prefix), info)
 }
 
-impl Router {
-    /// Makes the kernel routes of a link those that its addresses and its state ask for.
-    pub(crate) fn refresh_routes(&mut self, cause: Cause, index: u32) {
-        let wanted = match self.links.get(index) {
-            // The kernel tells of those of its links, unless it does not know of their VRF.
-            Some(_) if self.live.is_some() && !self.in_own_vrf(index) => BTreeSet::new(),
-            Some(link) => self.wanted_routes(link),
-            None => BTreeSet::new(),
-        };
-        let have = std::mem::take(&mut self.addresses.on(index).routes);
-        for route in have.difference(&wanted) {
-            self.remove_kernel_route(cause, route);
-        }
-        for &route in wanted.difference(&have) {
-            self.add_kernel_route(cause, route);
-        }
-        self.addresses.on(index).routes = wanted;
+/// Makes the kernel routes of a link those that its addresses and its state ask for.
+pub(crate) fn refresh_routes(router: &mut Router, cause: Cause, index: u32) {
+    let wanted = match router.links.get(index) {
+        // The kernel tells of those of its links, unless it does not know of their VRF.
+        Some(_) if router.live.is_some() && !in_own_vrf(router, index) => BTreeSet::new(),
+        Some(link) => wanted_routes(router, link),
+        None => BTreeSet::new(),
+    };
+    let have = std::mem::take(&mut router.addresses.on(index).routes);
+    for route in have.difference(&wanted) {
+        remove_kernel_route(router, cause, route);
     }
-
-    /// The connected routes that a link outside all VRFs has in the main table.
-    pub(crate) fn main_routes(&self, index: u32) -> BTreeSet<KernelRoute> {
-        let Some(link) = self.links.get(index) else { return BTreeSet::new() };
-        let mut routes = self.routes_in(link, None);
-        routes.retain(|route| route.table == u32::from(RT_TABLE_MAIN));
-        routes
+    for &route in wanted.difference(&have) {
+        add_kernel_route(router, cause, route);
     }
+    router.addresses.on(index).routes = wanted;
+}
 
-    fn wanted_routes(&self, link: &Link) -> BTreeSet<KernelRoute> {
-        self.routes_in(link, self.links.vrf_of(link.index).and_then(Link::vrf_table))
+/// The connected routes that a link outside all VRFs has in the main table.
+pub(crate) fn main_routes(router: &Router, index: u32) -> BTreeSet<KernelRoute> {
+    let Some(link) = router.links.get(index) else { return BTreeSet::new() };
+    let mut routes = routes_in(router, link, None);
+    routes.retain(|route| route.table == u32::from(RT_TABLE_MAIN));
+    routes
+}
+
+fn wanted_routes(router: &Router, link: &Link) -> BTreeSet<KernelRoute> {
+    routes_in(router, link, router.links.vrf_of(link.index).and_then(Link::vrf_table))
+}
+
+fn routes_in(router: &Router, link: &Link, vrf: Option<u32>) -> BTreeSet<KernelRoute> {
+    let mut routes = BTreeSet::new();
+    let main = vrf.unwrap_or(u32::from(RT_TABLE_MAIN));
+    let local = vrf.unwrap_or(u32::from(RT_TABLE_LOCAL));
+    let addresses = router.addresses.v4(link.index);
+    for address in addresses {
+        routes4(link, addresses, address, main, local, &mut routes);
     }
-
-    fn routes_in(&self, link: &Link, vrf: Option<u32>) -> BTreeSet<KernelRoute> {
-        let mut routes = BTreeSet::new();
-        let main = vrf.unwrap_or(u32::from(RT_TABLE_MAIN));
-        let local = vrf.unwrap_or(u32::from(RT_TABLE_LOCAL));
-        let addresses = self.addresses.v4(link.index);
-        for address in addresses {
-            routes4(link, addresses, address, main, local, &mut routes);
-        }
-        for address in self.addresses.v6(link.index) {
-            routes6(link, address, main, local, &mut routes);
-        }
-        let multicast = !matches!(link.kind, LinkKind::Loopback | LinkKind::Vrf { .. });
-        // An address of its own makes the route, too, whatever the device. Linux: `addrconf_add_dev`.
-        let given = || self.addresses.v6(link.index).iter().any(is_given);
-        if multicast && (link.multicast6() || given()) && link.up() && link.ipv6() {
-            let all = Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
-            routes.insert(route6(link, RTN_MULTICAST, all, local, PREFIX_METRIC));
-        }
-        routes
+    for address in router.addresses.v6(link.index) {
+        routes6(link, address, main, local, &mut routes);
     }
-
-    /// The connected routes that a link outside all VRFs has in the main table.
-    pub(crate) fn connected_of(&self, link: u32) -> Vec<(Place, Info)> {
-        self.main_routes(link).iter().map(kernel_route).collect()
+    let multicast = !matches!(link.kind, LinkKind::Loopback | LinkKind::Vrf { .. });
+    // An address of its own makes the route, too, whatever the device. Linux: `addrconf_add_dev`.
+    let given = || router.addresses.v6(link.index).iter().any(is_given);
+    if multicast && (link.multicast6() || given()) && link.up() && link.ipv6() {
+        let all = Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8);
+        routes.insert(route6(link, RTN_MULTICAST, all, local, PREFIX_METRIC));
     }
+    routes
+}
 
-    /// Adds a route of protocol `kernel`.
-    pub(crate) fn add_kernel_route(&mut self, cause: Cause, route: KernelRoute) {
-        let (place, info) = kernel_route(&route);
-        let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
-        self.add_info(cause, NLM_F_CREATE, place, info);
-        if own6 {
-            self.update_sources();
-        }
+/// The connected routes that a link outside all VRFs has in the main table.
+pub(crate) fn connected_of(router: &Router, link: u32) -> Vec<(Place, Info)> {
+    main_routes(router, link).iter().map(kernel_route).collect()
+}
+
+/// Adds a route of protocol `kernel`.
+pub(crate) fn add_kernel_route(router: &mut Router, cause: Cause, route: KernelRoute) {
+    let (place, info) = kernel_route(&route);
+    let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
+    add_info(router, cause, NLM_F_CREATE, place, info);
+    if own6 {
+        update_sources(router);
     }
+}
 
-    /// Removes a route of protocol `kernel`, if it is still there.
-    pub(crate) fn remove_kernel_route(&mut self, cause: Cause, route: &KernelRoute) {
-        let (place, info) = kernel_route(route);
-        let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
-        self.remove_info(cause, place, &info);
-        if own6 {
-            self.update_sources();
-        }
+/// Removes a route of protocol `kernel`, if it is still there.
+pub(crate) fn remove_kernel_route(router: &mut Router, cause: Cause, route: &KernelRoute) {
+    let (place, info) = kernel_route(route);
+    let own6 = place.0 == Family::V6 && info.kind == libc::RTN_LOCAL;
+    remove_info(router, cause, place, &info);
+    if own6 {
+        update_sources(router);
     }
 }
 

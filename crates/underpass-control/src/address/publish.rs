@@ -4,184 +4,186 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::IFA_F_PERMANENT;
 
+use super::kernel_routes::refresh_routes;
+use super::query::notify_address;
+use super::source::{common_sources, same_vrf};
 use super::{Address, kernel_protocol, link_local, scope_of};
 use crate::Router;
 use crate::events::Cause;
+use crate::link::publish::publish_link;
 use crate::link::tunnel::Automatic;
+use crate::link::tunnel::publish::{publish_tunnels_from, publish_tunnels_from_any};
+use crate::link::tunnel::underlay::automatic_addresses;
 use crate::link::{Link, LinkKind};
+use crate::neighbour::request::{flush_neighbours, flush_neighbours_of};
+use crate::route::update::revive_routes_of;
+use crate::updates::{link_gone_down, source_address_gone};
 
-impl Router {
-    /// The addresses.
-    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
-        self.addresses.iter()
+/// What follows for addresses when a link has come up.
+pub(crate) fn addresses_up(router: &mut Router, cause: Cause, index: u32) {
+    let Some(link) = router.links.get(index) else { return };
+    if link.kind == LinkKind::Loopback && router.addresses.v4(index).is_empty() {
+        let address = automatic(router, index, Ipv4Addr::LOCALHOST.into(), 8, libc::RT_SCOPE_HOST);
+        insert4(router, cause, address);
     }
+    ipv6_up(router, cause, index);
+}
 
-    /// What follows for addresses when a link has come up.
-    pub(crate) fn addresses_up(&mut self, cause: Cause, index: u32) {
-        let Some(link) = self.links.get(index) else { return };
-        if link.kind == LinkKind::Loopback && self.addresses.v4(index).is_empty() {
-            let address = self.automatic(index, Ipv4Addr::LOCALHOST.into(), 8, libc::RT_SCOPE_HOST);
-            self.insert4(cause, address);
+/// What follows when a link has gone down: it keeps its IPv4 addresses only.
+pub(crate) fn addresses_down(router: &mut Router, cause: Cause, index: u32) {
+    ipv6_down(router, cause, index);
+    flush_neighbours(router, cause, index);
+    link_gone_down(router, cause, index);
+}
+
+/// Gives a link the IPv6 addresses that it has without being asked.
+pub(crate) fn ipv6_up(router: &mut Router, cause: Cause, index: u32) {
+    let Some(link) = router.links.get(index) else { return };
+    if let Some(tunnel) = &link.tunnel {
+        tunnel_up(router, cause, index, &automatic_addresses(router, link, tunnel));
+        return;
+    }
+    let address = match link.kind {
+        LinkKind::Loopback => Some((Ipv6Addr::LOCALHOST, 128)),
+        LinkKind::Vrf { .. } | LinkKind::Tunnel(_) => None,
+        LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb => {
+            link.eui64.then(|| (link_local(link.mac), 64))
         }
-        self.ipv6_up(cause, index);
+    };
+    if let Some((address, prefix_len)) = address
+        && link.ipv6()
+        && !router.addresses.v6(index).iter().any(|own| own.local == address)
+    {
+        let address = automatic(router, index, address.into(), prefix_len, scope_of(address));
+        insert6(router, cause, address);
     }
+    refresh_routes(router, cause, index);
+}
 
-    /// What follows when a link has gone down: it keeps its IPv4 addresses only.
-    pub(crate) fn addresses_down(&mut self, cause: Cause, index: u32) {
-        self.ipv6_down(cause, index);
-        self.flush_neighbours(cause, index);
-        self.link_gone_down(cause, index);
-    }
-
-    /// Gives a link the IPv6 addresses that it has without being asked.
-    pub(crate) fn ipv6_up(&mut self, cause: Cause, index: u32) {
-        let Some(link) = self.links.get(index) else { return };
-        if let Some(tunnel) = &link.tunnel {
-            self.tunnel_up(cause, index, &self.automatic_addresses(link, tunnel));
-            return;
+/// Gives a tunnel the IPv6 addresses that are made of its ends.
+fn tunnel_up(router: &mut Router, cause: Cause, index: u32, addresses: &[Automatic]) {
+    let ipv6 = router.links.get(index).is_some_and(Link::ipv6);
+    for made in addresses.iter().filter(|_| ipv6) {
+        if router.addresses.v6(index).iter().any(|own| own.local == made.address) {
+            continue;
         }
-        let address = match link.kind {
-            LinkKind::Loopback => Some((Ipv6Addr::LOCALHOST, 128)),
-            LinkKind::Vrf { .. } | LinkKind::Tunnel(_) => None,
-            LinkKind::Port(_) | LinkKind::Kernel | LinkKind::Dummy | LinkKind::Ifb => {
-                link.eui64.then(|| (link_local(link.mac), 64))
-            }
+        let mut address = automatic(router, index, made.address.into(), made.prefix_len, made.scope);
+        address.flags |= made.flags;
+        if !made.kernel {
+            address.protocol = 0;
+        }
+        insert6(router, cause, address);
+    }
+    refresh_routes(router, cause, index);
+}
+
+/// Takes all IPv6 addresses from a link, as Linux does when it goes down.
+pub(crate) fn ipv6_down(router: &mut Router, cause: Cause, index: u32) {
+    for address in std::mem::take(router.addresses.of_mut(index, true)) {
+        notify_address(router, cause, libc::RTM_DELADDR, &address);
+    }
+    refresh_routes(router, cause, index);
+}
+
+/// Takes all addresses from a link that is being deleted.
+pub(crate) fn forget_addresses(router: &mut Router, cause: Cause, index: u32) {
+    for address in std::mem::take(router.addresses.of_mut(index, false)) {
+        notify_address(router, cause, libc::RTM_DELADDR, &address);
+        address_gone(router, cause, &address);
+    }
+    ipv6_down(router, cause, index);
+    router.addresses.links.remove(&index);
+}
+
+/// Renames the labels of a link's addresses with it. Linux: `inetdev_changename`.
+pub(crate) fn relabel_addresses(router: &mut Router, cause: Cause, link: &Link) {
+    let addresses = router.addresses.of_mut(link.index, false);
+    for (n, address) in addresses.iter_mut().enumerate() {
+        let suffix = match address.label.find(':') {
+            _ if n == 0 => String::new(),
+            Some(colon) => address.label[colon..].to_owned(),
+            None => format!(":{}", n + 1),
         };
-        if let Some((address, prefix_len)) = address
-            && link.ipv6()
-            && !self.addresses.v6(index).iter().any(|own| own.local == address)
-        {
-            let address = self.automatic(index, address.into(), prefix_len, scope_of(address));
-            self.insert6(cause, address);
-        }
-        self.refresh_routes(cause, index);
+        let keep = 15usize.saturating_sub(suffix.len()).min(link.name.len());
+        let keep = (0..=keep).rev().find(|&end| link.name.is_char_boundary(end)).unwrap_or(0);
+        address.label = format!("{}{suffix}", &link.name[..keep]);
     }
+    for address in addresses.clone() {
+        notify_address(router, cause, libc::RTM_NEWADDR, &address);
+    }
+}
 
-    /// Gives a tunnel the IPv6 addresses that are made of its ends.
-    fn tunnel_up(&mut self, cause: Cause, index: u32, addresses: &[Automatic]) {
-        let ipv6 = self.links.get(index).is_some_and(Link::ipv6);
-        for made in addresses.iter().filter(|_| ipv6) {
-            if self.addresses.v6(index).iter().any(|own| own.local == made.address) {
-                continue;
-            }
-            let mut address = self.automatic(index, made.address.into(), made.prefix_len, made.scope);
-            address.flags |= made.flags;
-            if !made.kernel {
-                address.protocol = 0;
-            }
-            self.insert6(cause, address);
-        }
-        self.refresh_routes(cause, index);
+fn automatic(router: &Router, link: u32, local: IpAddr, prefix_len: u8, scope: u8) -> Address {
+    let now = router.ticks();
+    Address {
+        link,
+        local,
+        peer: None,
+        prefix_len,
+        broadcast: None,
+        label: router.links.get(link).map(|link| link.name.clone()).unwrap_or_default(),
+        scope,
+        flags: IFA_F_PERMANENT,
+        metric: 0,
+        protocol: if local.is_ipv6() { kernel_protocol(local) } else { 0 },
+        stamps: [now; 2],
     }
+}
 
-    /// Takes all IPv6 addresses from a link, as Linux does when it goes down.
-    pub(crate) fn ipv6_down(&mut self, cause: Cause, index: u32) {
-        for address in std::mem::take(self.addresses.of_mut(index, true)) {
-            self.notify_address(cause, libc::RTM_DELADDR, &address);
-        }
-        self.refresh_routes(cause, index);
+/// Adds an IPv4 address in its place in the list. Linux: `__inet_insert_ifa`.
+pub(crate) fn insert4(router: &mut Router, cause: Cause, address: Address) {
+    let list = router.addresses.of_mut(address.link, false);
+    let mut place = list.len();
+    if !address.secondary() {
+        let wider = |own: &Address| !own.secondary() && address.scope <= own.scope;
+        place = list.iter().rposition(wider).map_or(0, |last| last + 1);
     }
+    list.insert(place, address.clone());
+    address_added(router, cause, &address);
+    revive_routes_of(router, address.link);
+}
 
-    /// Takes all addresses from a link that is being deleted.
-    pub(crate) fn forget_addresses(&mut self, cause: Cause, index: u32) {
-        for address in std::mem::take(self.addresses.of_mut(index, false)) {
-            self.notify_address(cause, libc::RTM_DELADDR, &address);
-            self.address_gone(cause, &address);
-        }
-        self.ipv6_down(cause, index);
-        self.addresses.links.remove(&index);
-    }
+/// Adds an IPv6 address in its place in the list. Linux: `ipv6_link_dev_addr`.
+pub(crate) fn insert6(router: &mut Router, cause: Cause, address: Address) {
+    let list = router.addresses.of_mut(address.link, true);
+    // RT_SCOPE_* grow as the scope narrows.
+    let place = list.iter().position(|own| address.scope <= own.scope).unwrap_or(list.len());
+    list.insert(place, address.clone());
+    address_added(router, cause, &address);
+}
 
-    /// Renames the labels of a link's addresses with it. Linux: `inetdev_changename`.
-    pub(crate) fn relabel_addresses(&mut self, cause: Cause, link: &Link) {
-        let addresses = self.addresses.of_mut(link.index, false);
-        for (n, address) in addresses.iter_mut().enumerate() {
-            let suffix = match address.label.find(':') {
-                _ if n == 0 => String::new(),
-                Some(colon) => address.label[colon..].to_owned(),
-                None => format!(":{}", n + 1),
-            };
-            let keep = 15usize.saturating_sub(suffix.len()).min(link.name.len());
-            let keep = (0..=keep).rev().find(|&end| link.name.is_char_boundary(end)).unwrap_or(0);
-            address.label = format!("{}{suffix}", &link.name[..keep]);
-        }
-        for address in addresses.clone() {
-            self.notify_address(cause, libc::RTM_NEWADDR, &address);
-        }
-    }
+fn address_added(router: &mut Router, cause: Cause, address: &Address) {
+    notify_address(router, cause, libc::RTM_NEWADDR, address);
+    refresh_routes(router, cause, address.link);
+    publish_sources(router, address.link);
+    publish_tunnels_from(router, address.local);
+}
 
-    fn automatic(&self, link: u32, local: IpAddr, prefix_len: u8, scope: u8) -> Address {
-        let now = self.ticks();
-        Address {
-            link,
-            local,
-            peer: None,
-            prefix_len,
-            broadcast: None,
-            label: self.links.get(link).map(|link| link.name.clone()).unwrap_or_default(),
-            scope,
-            flags: IFA_F_PERMANENT,
-            metric: 0,
-            protocol: if local.is_ipv6() { kernel_protocol(local) } else { 0 },
-            stamps: [now; 2],
-        }
+/// After an address was taken out of the list, and told of.
+pub(crate) fn address_gone(router: &mut Router, cause: Cause, address: &Address) {
+    refresh_routes(router, cause, address.link);
+    if !router.addresses.is_local(address.local) {
+        source_address_gone(router, cause, address.local, address.link);
     }
+    // A link without an IPv4 address forgets its neighbours, permanent ones as well. Linux: `fib_disable_ip`.
+    if address.local.is_ipv4() && router.addresses.v4(address.link).is_empty() {
+        flush_neighbours_of(router, cause, address.link, false);
+    }
+    publish_sources(router, address.link);
+    publish_tunnels_from(router, address.local);
+}
 
-    /// Adds an IPv4 address in its place in the list. Linux: `__inet_insert_ifa`.
-    pub(crate) fn insert4(&mut self, cause: Cause, address: Address) {
-        let list = self.addresses.of_mut(address.link, false);
-        let mut place = list.len();
-        if !address.secondary() {
-            let wider = |own: &Address| !own.secondary() && address.scope <= own.scope;
-            place = list.iter().rposition(wider).map_or(0, |last| last + 1);
-        }
-        list.insert(place, address.clone());
-        self.address_added(cause, &address);
-        self.revive_routes_of(address.link);
+/// Publishes the links whose source of ICMP errors may have changed with an address of `link`: that one, and all of
+/// its VRF if who has no address there sends from another one by now.
+pub(super) fn publish_sources(router: &mut Router, link: u32) {
+    let vrf = router.links.vrf_of(link).map_or(0, |vrf| vrf.index);
+    let common = common_sources(router, link);
+    if router.addresses.common.insert(vrf, common) == Some(common) {
+        publish_link(router, link);
+    } else {
+        let others = router.links.iter().map(|other| other.index);
+        let same: Vec<u32> = others.filter(|&other| same_vrf(router, link, other)).collect();
+        same.into_iter().for_each(|index| publish_link(router, index));
     }
-
-    /// Adds an IPv6 address in its place in the list. Linux: `ipv6_link_dev_addr`.
-    pub(crate) fn insert6(&mut self, cause: Cause, address: Address) {
-        let list = self.addresses.of_mut(address.link, true);
-        // RT_SCOPE_* grow as the scope narrows.
-        let place = list.iter().position(|own| address.scope <= own.scope).unwrap_or(list.len());
-        list.insert(place, address.clone());
-        self.address_added(cause, &address);
-    }
-
-    fn address_added(&mut self, cause: Cause, address: &Address) {
-        self.notify_address(cause, libc::RTM_NEWADDR, address);
-        self.refresh_routes(cause, address.link);
-        self.publish_sources(address.link);
-        self.publish_tunnels_from(address.local);
-    }
-
-    /// After an address was taken out of the list, and told of.
-    pub(crate) fn address_gone(&mut self, cause: Cause, address: &Address) {
-        self.refresh_routes(cause, address.link);
-        if !self.addresses.is_local(address.local) {
-            self.source_address_gone(cause, address.local, address.link);
-        }
-        // A link without an IPv4 address forgets its neighbours, permanent ones as well. Linux: `fib_disable_ip`.
-        if address.local.is_ipv4() && self.addresses.v4(address.link).is_empty() {
-            self.flush_neighbours_of(cause, address.link, false);
-        }
-        self.publish_sources(address.link);
-        self.publish_tunnels_from(address.local);
-    }
-
-    /// Publishes the links whose source of ICMP errors may have changed with an address of `link`: that one, and all of
-    /// its VRF if who has no address there sends from another one by now.
-    pub(super) fn publish_sources(&mut self, link: u32) {
-        let vrf = self.links.vrf_of(link).map_or(0, |vrf| vrf.index);
-        let common = self.common_sources(link);
-        if self.addresses.common.insert(vrf, common) == Some(common) {
-            self.publish_link(link);
-        } else {
-            let others = self.links.iter().map(|other| other.index);
-            let same: Vec<u32> = others.filter(|&other| self.same_vrf(link, other)).collect();
-            same.into_iter().for_each(|index| self.publish_link(index));
-        }
-        self.publish_tunnels_from_any();
-    }
+    publish_tunnels_from_any(router);
 }

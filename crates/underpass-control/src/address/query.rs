@@ -46,11 +46,9 @@ pub(super) fn write_address(reply: &mut Reply<'_>, address: &Address) {
     reply.attribute(libc::IFA_CACHEINFO, &info);
 }
 
-impl Router {
-    pub(super) fn notify_address(&mut self, cause: Cause, kind: u16, address: &Address) {
-        let group = if address.local.is_ipv6() { GROUP_IPV6 } else { GROUP_IPV4 };
-        self.events.notify(cause, group, kind, 0, |reply| write_address(reply, address));
-    }
+pub(super) fn notify_address(router: &mut Router, cause: Cause, kind: u16, address: &Address) {
+    let group = if address.local.is_ipv6() { GROUP_IPV6 } else { GROUP_IPV4 };
+    router.events.notify(cause, group, kind, 0, |reply| write_address(reply, address));
 }
 
 /// A dump of addresses: the place is a family, a link and a position in its list.

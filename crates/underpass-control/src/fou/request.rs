@@ -6,7 +6,9 @@ use underpass_netlink::{Replies, RequestError, Validate};
 
 use super::{collide, ends};
 use crate::dump::{Chunk, Dump, More, Outcome};
+use crate::link::tunnel::compile::compile_fou;
 use crate::route::Flow;
+use crate::route::lookup::{l3mdev_table, look_up};
 use crate::{Request, Router};
 
 /// Answers a request to `fou`.
@@ -25,10 +27,10 @@ pub(crate) fn answer(
     let config = Config::parse(command, &attributes)?;
     match command {
         CMD_ADD => {
-            router.check_fou(&config)?;
+            check_fou(router, &config)?;
             router.fou.count += 1;
             router.fou.all.push((router.fou.count, config));
-            let compiled = router.compile_fou(&config);
+            let compiled = compile_fou(router, &config);
             let id = compiled.map(|port| router.engine.add_fou_port(port));
             router.fou.ids.push(id);
         }
@@ -73,38 +75,33 @@ impl Dump for PortDump {
     }
 }
 
-impl Router {
-    /// Whether a `bareudp` can open its port, for IPv4 and IPv6. Linux: `bareudp_open`.
-    pub(crate) fn check_free(&self, port: u16) -> Result<(), RequestError> {
-        let taken = self.fou.iter().any(|other| other.socket.port == port);
-        if taken { Err(RequestError::errno(EADDRINUSE)) } else { Ok(()) }
-    }
+/// Whether a `bareudp` can open its port, for IPv4 and IPv6. Linux: `bareudp_open`.
+pub(crate) fn check_free(router: &Router, port: u16) -> Result<(), RequestError> {
+    let taken = router.fou.iter().any(|other| other.socket.port == port);
+    if taken { Err(RequestError::errno(EADDRINUSE)) } else { Ok(()) }
+}
 
-    /// Whether a port can be opened. Linux: `udp_sock_create`, then `fou_create`.
-    fn check_fou(&self, config: &Config) -> Result<(), RequestError> {
-        let socket = &config.socket;
-        if socket.port == 0 {
-            return Err(RequestError::new(
-                EOPNOTSUPP,
-                "a port of any number is not supported by this router",
-            ));
-        }
-        if socket.ifindex != 0 && self.links.get(socket.ifindex as u32).is_none() {
-            return Err(RequestError::errno(ENODEV));
-        }
-        let (local, peer) = ends(socket);
-        if !local.is_unspecified() && !local.is_multicast() && !self.addresses.is_local(local) {
-            return Err(RequestError::errno(EADDRNOTAVAIL));
-        }
-        let opened = |link: &crate::Link| link.opened() == Some(socket.port);
-        if self.fou.iter().any(|other| collide(socket, &other.socket)) || self.links.iter().any(opened) {
-            return Err(RequestError::errno(EADDRINUSE));
-        }
-        if !peer.is_unspecified() {
-            let oif = socket.ifindex as u32;
-            let flow = Flow { oif, l3mdev: self.l3mdev_table(oif), ..Flow::to(peer) };
-            self.look_up(&flow).map_err(RequestError::errno)?;
-        }
-        config.kind().map(drop)
+/// Whether a port can be opened. Linux: `udp_sock_create`, then `fou_create`.
+fn check_fou(router: &Router, config: &Config) -> Result<(), RequestError> {
+    let socket = &config.socket;
+    if socket.port == 0 {
+        return Err(RequestError::new(EOPNOTSUPP, "a port of any number is not supported by this router"));
     }
+    if socket.ifindex != 0 && router.links.get(socket.ifindex as u32).is_none() {
+        return Err(RequestError::errno(ENODEV));
+    }
+    let (local, peer) = ends(socket);
+    if !local.is_unspecified() && !local.is_multicast() && !router.addresses.is_local(local) {
+        return Err(RequestError::errno(EADDRNOTAVAIL));
+    }
+    let opened = |link: &crate::Link| link.opened() == Some(socket.port);
+    if router.fou.iter().any(|other| collide(socket, &other.socket)) || router.links.iter().any(opened) {
+        return Err(RequestError::errno(EADDRINUSE));
+    }
+    if !peer.is_unspecified() {
+        let oif = socket.ifindex as u32;
+        let flow = Flow { oif, l3mdev: l3mdev_table(router, oif), ..Flow::to(peer) };
+        look_up(router, &flow).map_err(RequestError::errno)?;
+    }
+    config.kind().map(drop)
 }

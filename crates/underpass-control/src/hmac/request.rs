@@ -7,6 +7,7 @@ use underpass_netlink::{Attributes, RequestError};
 
 use super::{SHA1, SHA256, Secret};
 use crate::dump::{Chunk, Dump, More};
+use crate::route::recompile::recompile_headends;
 use crate::{Request, Router};
 
 /// `SEG6_CMD_SETHMAC`: sets a key, or deletes it if its secret is empty.
@@ -23,7 +24,7 @@ pub(crate) fn set<const N: usize>(
     }
     if len == 0 {
         router.hmac_keys.by_id.remove(&id).ok_or(RequestError::errno(ENOENT))?;
-        router.publish_hmac_keys(id);
+        publish_hmac_keys(router, id);
         return Ok(());
     }
     let secret = get(seg6::ATTR_SECRET)?.value.get(..len).ok_or_else(invalid)?;
@@ -35,12 +36,12 @@ pub(crate) fn set<const N: usize>(
     let Some(key) = kind.and_then(|kind| Key::new(id, kind, secret)) else {
         // Linux has deleted the old key when it looks at the algorithm.
         if router.hmac_keys.by_id.remove(&id).is_some() {
-            router.publish_hmac_keys(id);
+            publish_hmac_keys(router, id);
         }
         return Err(invalid());
     };
     router.hmac_keys.by_id.insert(id, Secret { algorithm, secret: secret.into(), key });
-    router.publish_hmac_keys(id);
+    publish_hmac_keys(router, id);
     Ok(())
 }
 
@@ -78,13 +79,11 @@ impl Dump for KeyDump {
     }
 }
 
-impl Router {
-    /// Publishes a key that has changed, and the headers of policies that it makes the HMAC of.
-    fn publish_hmac_keys(&mut self, id: u32) {
-        let keys = Keys::new(self.hmac_keys.by_id.values().map(|secret| secret.key.clone()).collect());
-        self.hmac_keys.compiled = keys.clone();
-        self.hmac_keys.generation += 1;
-        self.engine.set_hmac_keys(keys);
-        self.recompile_headends(|srh| srh.hmac_key() == Some(id));
-    }
+/// Publishes a key that has changed, and the headers of policies that it makes the HMAC of.
+fn publish_hmac_keys(router: &mut Router, id: u32) {
+    let keys = Keys::new(router.hmac_keys.by_id.values().map(|secret| secret.key.clone()).collect());
+    router.hmac_keys.compiled = keys.clone();
+    router.hmac_keys.generation += 1;
+    router.engine.set_hmac_keys(keys);
+    recompile_headends(router, |srh| srh.hmac_key() == Some(id));
 }

@@ -6,6 +6,9 @@ use underpass_netlink::{Replies, RequestError};
 
 use super::{BOTH, Change, Ioam, NAMESPACE, SCHEMA, write_namespace};
 use crate::dump::{Chunk, Dump, More, Outcome};
+use crate::link::publish::publish_link;
+use crate::route::ioam::ioam_node;
+use crate::route::recompile::recompile_ioam;
 use crate::sysctl::Instance;
 use crate::{Request, Router};
 
@@ -33,7 +36,7 @@ pub(crate) fn answer(
     let (_, attributes) = request.parse::<4, 8>(policy, underpass_netlink::Validate::Liberal)?;
     change(&mut router.ioam, &attributes)?;
     router.ioam.generation += 1;
-    router.publish_ioam();
+    publish_ioam(router);
     Ok(Outcome::Done)
 }
 
@@ -84,26 +87,24 @@ impl Dump for Schemas {
     }
 }
 
-impl Router {
-    /// Publishes what has changed of the node or of the namespaces.
-    pub(crate) fn publish_ioam(&mut self) {
-        let node = self.ioam_node();
-        self.engine.set_ioam(node);
-        self.recompile_ioam();
-    }
+/// Publishes what has changed of the node or of the namespaces.
+pub(crate) fn publish_ioam(router: &mut Router) {
+    let node = ioam_node(router);
+    router.engine.set_ioam(node);
+    recompile_ioam(router);
+}
 
-    /// A variable of the node or of its links has changed.
-    pub(crate) fn ioam_changed(&mut self, instance: Instance) {
-        match instance {
-            Instance::Link(link) => {
-                self.publish_link(link);
-                // Whose the packets with options are follows from it.
-                self.links.generation += 1;
-            }
-            // Links have their own values, which `default` gives to those to come alone.
-            Instance::All | Instance::Default => return,
-            Instance::One => {}
+/// A variable of the node or of its links has changed.
+pub(crate) fn ioam_changed(router: &mut Router, instance: Instance) {
+    match instance {
+        Instance::Link(link) => {
+            publish_link(router, link);
+            // Whose the packets with options are follows from it.
+            router.links.generation += 1;
         }
-        self.publish_ioam();
+        // Links have their own values, which `default` gives to those to come alone.
+        Instance::All | Instance::Default => return,
+        Instance::One => {}
     }
+    publish_ioam(router);
 }

@@ -4,6 +4,7 @@ use underpass_engine::counters::Direction;
 use underpass_netlink::{Reply, tunnel};
 
 use super::{Link, LinkKind};
+use crate::tc::default_qdisc;
 use crate::{Device, Router};
 
 pub(super) const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
@@ -79,7 +80,7 @@ fn operational_state(link: &Link) -> u8 {
 
 /// What Linux queues packets of a link with.
 fn queue(link: &Link) -> &'static str {
-    let default = crate::Router::default_qdisc(link);
+    let default = default_qdisc(link);
     link.qdisc.unwrap_or_else(|| default.map_or("noop", |default| default.name()))
 }
 
@@ -196,38 +197,36 @@ fn write_kind(reply: &mut Reply<'_>, link: &Link, vrf: Option<u32>) {
     reply.end(info);
 }
 
-impl Router {
-    /// Whether a link is enslaved to a VRF that this router has made, or is one: the kernel knows nothing of
-    /// its routing.
-    pub(crate) fn in_own_vrf(&self, index: u32) -> bool {
-        let Some(live) = &self.live else { return false };
-        live.devices.master(index).is_some() || matches!(live.devices.get(index), Some(Device::Vrf { .. }))
-    }
+/// Whether a link is enslaved to a VRF that this router has made, or is one: the kernel knows nothing of
+/// its routing.
+pub(crate) fn in_own_vrf(router: &Router, index: u32) -> bool {
+    let Some(live) = &router.live else { return false };
+    live.devices.master(index).is_some() || matches!(live.devices.get(index), Some(Device::Vrf { .. }))
+}
 
-    /// What went through a link.
-    pub(crate) fn count_link(&self, link: &Link) -> LinkCount {
-        let received = self.engine.link_count(link.id, Direction::Receive);
-        let sent = self.engine.link_count(link.id, Direction::Transmit);
-        // Linux: `ip6gre_tunnel_xmit` and `ip6_tnl_start_xmit` count what they refuse as dropped, too, and devices with external
-        // metadata, but for those without GRE, as nothing else; `vrf_xmit` counts both.
-        let tunnel = link.tunnel.as_ref().map(|tunnel| &tunnel.parameters);
-        let (gre, ipv6, external) = tunnel.map_or((false, false, false), |parameters| {
-            (parameters.kind.gre(), parameters.kind.ipv6(), parameters.external)
-        });
-        LinkCount {
-            rx_packets: received.packets,
-            rx_bytes: received.bytes,
-            rx_errors: received.errors,
-            rx_dropped: self.engine.link_drops(link.id, Direction::Receive),
-            tx_packets: sent.packets,
-            tx_bytes: sent.bytes,
-            tx_errors: if gre && external { 0 } else { sent.errors },
-            tx_dropped: if ipv6 || gre && external || link.vrf_table().is_some() { sent.errors } else { 0 },
-        }
+/// What went through a link.
+pub(crate) fn count_link(router: &Router, link: &Link) -> LinkCount {
+    let received = router.engine.link_count(link.id, Direction::Receive);
+    let sent = router.engine.link_count(link.id, Direction::Transmit);
+    // Linux: `ip6gre_tunnel_xmit` and `ip6_tnl_start_xmit` count what they refuse as dropped, too, and devices with external
+    // metadata, but for those without GRE, as nothing else; `vrf_xmit` counts both.
+    let tunnel = link.tunnel.as_ref().map(|tunnel| &tunnel.parameters);
+    let (gre, ipv6, external) = tunnel.map_or((false, false, false), |parameters| {
+        (parameters.kind.gre(), parameters.kind.ipv6(), parameters.external)
+    });
+    LinkCount {
+        rx_packets: received.packets,
+        rx_bytes: received.bytes,
+        rx_errors: received.errors,
+        rx_dropped: router.engine.link_drops(link.id, Direction::Receive),
+        tx_packets: sent.packets,
+        tx_bytes: sent.bytes,
+        tx_errors: if gre && external { 0 } else { sent.errors },
+        tx_dropped: if ipv6 || gre && external || link.vrf_table().is_some() { sent.errors } else { 0 },
     }
+}
 
-    /// The table of the VRF that a link is enslaved to.
-    pub(super) fn vrf_table_over(&self, link: &Link) -> Option<u32> {
-        self.links.get(link.master?)?.vrf_table()
-    }
+/// The table of the VRF that a link is enslaved to.
+pub(super) fn vrf_table_over(router: &Router, link: &Link) -> Option<u32> {
+    router.links.get(link.master?)?.vrf_table()
 }

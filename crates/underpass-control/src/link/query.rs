@@ -4,7 +4,8 @@ use libc::{EINVAL, ENODEV, RTM_NEWLINK};
 use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, Validate, policy};
 
 use super::Link;
-use super::encode::write_link;
+use super::encode::{count_link, vrf_table_over, write_link};
+use super::rewrite::write_told;
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::{Request, Router};
 
@@ -68,15 +69,13 @@ pub(crate) fn get(
     };
     let link = link.ok_or(RequestError::errno(ENODEV))?;
     let mask = attributes.get(libc::IFLA_EXT_MASK).map_or(0, |mask| mask.u32());
-    replies.message(RTM_NEWLINK, 0, request.reply_to(), |reply| router.write_link(reply, link, mask))?;
+    replies.message(RTM_NEWLINK, 0, request.reply_to(), |reply| write_shown(router, reply, link, mask))?;
     Ok(Outcome::Done)
 }
 
-impl Router {
-    fn write_link(&self, reply: &mut Reply<'_>, link: &Link, mask: u32) {
-        let count = (mask & SKIP_STATS == 0).then(|| self.count_link(link));
-        write_link(reply, link, 0, count, self.vrf_table_over(link));
-    }
+fn write_shown(router: &Router, reply: &mut Reply<'_>, link: &Link, mask: u32) {
+    let count = (mask & SKIP_STATS == 0).then(|| count_link(router, link));
+    write_link(reply, link, 0, count, vrf_table_over(router, link));
 }
 
 /// A dump of links, after the last one written.
@@ -132,8 +131,8 @@ impl Dump for LinkDump {
         };
         if of_master && (self.kind.is_none() || self.kind.as_deref() == link.kind.name()) {
             out.message(RTM_NEWLINK, |reply| {
-                if !router.write_told(reply, link.index) {
-                    router.write_link(reply, link, self.mask);
+                if !write_told(router, reply, link.index) {
+                    write_shown(router, reply, link, self.mask);
                 }
             })?;
         }

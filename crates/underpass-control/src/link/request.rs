@@ -7,11 +7,15 @@ use libc::{
 use underpass_netlink::tunnel::{Kind, check_ethernet};
 use underpass_netlink::{Attribute, Attributes, RequestError, Type, Validate, policy};
 
+use super::change::{add_link, change_link, delete_link};
 use super::encode::mtu_bounds;
-use super::own::is_made;
+use super::proxied::{change_tunnel, delete_devices, is_made, make_device, make_tunnel, set_master};
+use super::publish::own_mac;
+use super::tunnel::fallback::use_kind;
 use super::{Link, LinkKind, tunnel, valid_mac, valid_name};
 use crate::dump::Outcome;
 use crate::events::Cause;
+use crate::fou::request::check_free;
 use crate::request::{creates, word};
 use crate::sysctl::{self, Instance};
 use crate::{Device, Request, Router};
@@ -223,7 +227,7 @@ impl<'a> Wanted<'a> {
                 return Err(RequestError::errno(EADDRNOTAVAIL));
             }
         }
-        opens.map_or(Ok(()), |port| router.check_free(port))?;
+        opens.map_or(Ok(()), |port| check_free(router, port))?;
         Ok(link)
     }
 
@@ -349,12 +353,12 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
                 None => wanted.changed(router, link)?,
             };
             if router.live.is_some() && wanted.data.is_some() {
-                return router.change_tunnel(request, changed);
+                return change_tunnel(router, request, changed);
             }
             if router.live.is_some() {
-                return router.set_master(request, changed.index, changed.master);
+                return set_master(router, request, changed.index, changed.master);
             }
-            router.change_link(cause, changed);
+            change_link(router, cause, changed);
             Ok(Outcome::Done)
         }
         (None, named) if !request.create() => {
@@ -362,7 +366,7 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             let group = group.ok_or(RequestError::errno(ENODEV))?.u32();
             let members = router.links.iter().filter(|link| link.group == group);
             let changed: Result<Vec<_>, _> = members.map(|link| wanted.apply(router, link)).collect();
-            changed?.into_iter().for_each(|link| router.change_link(cause, link));
+            changed?.into_iter().for_each(|link| change_link(router, cause, link));
             Ok(Outcome::Done)
         }
         (None, _) => create(router, request, &wanted),
@@ -392,15 +396,15 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
             _ => Device::Dummy,
         };
         let master = wanted.attributes.get(libc::IFLA_MASTER).map_or(0, |master| master.u32());
-        let link = Link::new(0, name.clone(), kind, Router::own_mac(0));
+        let link = Link::new(0, name.clone(), kind, own_mac(0));
         let master = if master == 0 { None } else { master_for(router, &link, master)? };
-        return router.make_device(request, &name, device, master);
+        return make_device(router, request, &name, device, master);
     }
     let index = match u32::try_from(wanted.index) {
         Ok(0) | Err(_) => router.links.free_index(),
         Ok(index) => index,
     };
-    let link = Link::new(index, name, kind, Router::own_mac(index));
+    let link = Link::new(index, name, kind, own_mac(index));
     let link = wanted.apply(router, &link)?;
     add(router, Cause::from(request), link);
     Ok(Outcome::Done)
@@ -412,12 +416,12 @@ fn add(router: &mut Router, cause: Cause, mut link: Link) {
     let up = link.flags & IFF_UP as u32;
     link.flags &= !up;
     let master = link.master.take();
-    router.add_link(cause, link.clone());
+    add_link(router, cause, link.clone());
     if let Some(added) = router.links.get(index)
         && (master.is_some() || up != 0)
     {
         let changed = Link { master, flags: added.flags | up, ..added.clone() };
-        router.change_link(cause, changed);
+        change_link(router, cause, changed);
     }
 }
 
@@ -428,14 +432,14 @@ fn create_tunnel(
     wanted: &Wanted<'_>,
     kind: Kind,
 ) -> Result<Outcome, RequestError> {
-    router.use_kind(kind);
+    use_kind(router, kind);
     let template = format!("{}%d", kind.name());
     let name = free_name(router, wanted.name().as_deref().unwrap_or(&template))?;
     let index = match u32::try_from(wanted.index) {
         Ok(0) | Err(_) => router.links.free_index(),
         Ok(index) => index,
     };
-    let link = Link::new(index, name, LinkKind::Tunnel(kind), Router::own_mac(index));
+    let link = Link::new(index, name, LinkKind::Tunnel(kind), own_mac(index));
     let mtu = wanted.attributes.get(libc::IFLA_MTU).map(|mtu| mtu.u32());
     let link = tunnel::create(router, link, kind, wanted.data.as_ref(), mtu)?;
     if let Some(Err(refusal)) = link.tunnel.as_ref().map(|tunnel| tunnel.six_rd.check()) {
@@ -445,7 +449,7 @@ fn create_tunnel(
     }
     let made = wanted.apply_new(router, &link)?;
     if router.live.is_some() {
-        return router.make_tunnel(request, &Link { mtu: link.mtu, ..made });
+        return make_tunnel(router, request, &Link { mtu: link.mtu, ..made });
     }
     add(router, Cause::from(request), Link { mtu: link.mtu, ..made });
     Ok(Outcome::Done)
@@ -476,9 +480,9 @@ pub(crate) fn set(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             }
             let changed = wanted.changed(router, link)?;
             if router.live.is_some() {
-                return router.set_master(request, changed.index, changed.master);
+                return set_master(router, request, changed.index, changed.master);
             }
-            router.change_link(Cause::from(request), changed);
+            change_link(router, Cause::from(request), changed);
             Ok(Outcome::Done)
         }
         (None, true) => Err(RequestError::errno(ENODEV)),
@@ -508,9 +512,9 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     // Linux: `ip_tunnel_dellink`, which says nothing of it.
     let doomed: Vec<u32> = doomed.iter().filter(|link| !link.is_fallback()).map(|link| link.index).collect();
     if router.live.is_some() {
-        return router.delete_devices(&doomed);
+        return delete_devices(router, &doomed);
     }
-    doomed.into_iter().for_each(|index| router.delete_link(Cause::from(request), index));
+    doomed.into_iter().for_each(|index| delete_link(router, Cause::from(request), index));
     Ok(Outcome::Done)
 }
 

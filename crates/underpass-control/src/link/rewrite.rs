@@ -8,8 +8,11 @@ use underpass_netlink::{Message, Reply, tunnel};
 
 use super::Tunnel;
 use super::devices::Made;
-use super::encode::{IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, write_addresses, write_stats};
-use super::own::HEADER;
+use super::encode::{
+    IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, count_link, write_addresses, write_stats,
+};
+use super::proxied::HEADER;
+use super::publish::own_mac;
 use crate::{Device, Request, Router};
 
 /// Whether a dump of links is of those that are enslaved to a VRF of the router's, which the kernel cannot
@@ -55,10 +58,10 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
     }
     let ends = tunnel.and_then(|made| made.tunnel.ends());
     // What the device has counted is what the host itself has sent and got.
-    let count = tunnel.and_then(|_| router.links.get(index)).map(|link| router.count_link(link));
+    let count = tunnel.and_then(|_| router.links.get(index)).map(|link| count_link(router, link));
     let dummy = router.links.get(index).filter(|_| device == Some(Device::Dummy));
     let swallowed =
-        dummy.map(|link| router.count_link(link)).map_or([0; 2], |count| [count.tx_packets, count.tx_bytes]);
+        dummy.map(|link| count_link(router, link)).map_or([0; 2], |count| [count.tx_packets, count.tx_bytes]);
     let slave = master.and_then(|master| match devices.get(master) {
         Some(Device::Vrf { table }) => Some((master, table)),
         _ => None,
@@ -123,7 +126,7 @@ pub(crate) fn rewrite(router: &Router, message: &Message<'_>) -> Option<Vec<u8>>
         ends.iter().for_each(|ends| write_addresses(reply, ends));
         if let Some(made) = tunnel {
             made.tunnel.lower().into_iter().for_each(|lower| reply.u32(libc::IFLA_LINK, lower));
-            if let Some(address) = made.tunnel.permanent_address(Router::own_mac(index)) {
+            if let Some(address) = made.tunnel.permanent_address(own_mac(index)) {
                 reply.attribute(IFLA_PERM_ADDRESS, &address);
             }
         }
@@ -213,22 +216,19 @@ fn write_info(
     reply.end(info);
 }
 
-impl Router {
-    /// Writes a link of the kernel's as the kernel has last told of it; whether it has.
-    pub(super) fn write_told(&self, reply: &mut Reply<'_>, index: u32) -> bool {
-        let Some(told) = self.live.as_ref().and_then(|live| live.devices.told.get(&index)) else {
-            return false;
-        };
-        let mut bytes = Vec::new();
-        let whole =
-            write_message(&mut bytes, RTM_NEWLINK, 0, Address::default(), |message| message.fixed(told));
-        let mut message = whole.is_ok().then(|| underpass_netlink::messages(&bytes).next()).flatten();
-        match message.take().and_then(|message| rewrite(self, &message)) {
-            Some(rewritten) => {
-                reply.fixed(rewritten.get(underpass_netlink::message::HEADER..).unwrap_or_default())
-            }
-            None => reply.fixed(told),
+/// Writes a link of the kernel's as the kernel has last told of it; whether it has.
+pub(super) fn write_told(router: &Router, reply: &mut Reply<'_>, index: u32) -> bool {
+    let Some(told) = router.live.as_ref().and_then(|live| live.devices.told.get(&index)) else {
+        return false;
+    };
+    let mut bytes = Vec::new();
+    let whole = write_message(&mut bytes, RTM_NEWLINK, 0, Address::default(), |message| message.fixed(told));
+    let mut message = whole.is_ok().then(|| underpass_netlink::messages(&bytes).next()).flatten();
+    match message.take().and_then(|message| rewrite(router, &message)) {
+        Some(rewritten) => {
+            reply.fixed(rewritten.get(underpass_netlink::message::HEADER..).unwrap_or_default())
         }
-        true
+        None => reply.fixed(told),
     }
+    true
 }

@@ -1,12 +1,12 @@
 //! Tunnel devices: what makes one, and what follows from it for the link. Linux: `net/ipv4/ip_tunnel.c`,
 //! `net/ipv6/{sit,ip6_tunnel,ip6_gre}.c`, `drivers/net/bareudp.c`.
 
-mod compile;
-mod fallback;
+pub(crate) mod compile;
+pub(crate) mod fallback;
 mod ioctl;
-mod publish;
+pub(crate) mod publish;
 mod request;
-mod underlay;
+pub(crate) mod underlay;
 
 pub(super) use request::{change, create};
 

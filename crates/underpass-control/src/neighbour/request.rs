@@ -12,6 +12,7 @@ use underpass_netlink::{Replies, RequestError, Validate};
 use super::{Key, NDA_FLAGS_EXT, NDA_LLADDR, NDA_PROTOCOL, Neighbour, VALID, Wanted, write_neighbour};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
+use crate::updates::neighbour_changed;
 use crate::{Request, Router};
 
 /// `RTM_NEWNEIGH`. Linux: `neigh_add`, `__neigh_update`.
@@ -76,8 +77,8 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let link = link.index;
     router.neighbours.generation += 1;
     router.neighbours.entries.insert((address.is_ipv6(), link, address), neighbour);
-    router.notify_neighbour(request.into(), RTM_NEWNEIGH, link, address, &neighbour);
-    router.neighbour_changed(link, address);
+    notify_neighbour(router, request.into(), RTM_NEWNEIGH, link, address, &neighbour);
+    neighbour_changed(router, link, address);
     Ok(Outcome::Done)
 }
 
@@ -98,7 +99,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     if router.neighbours.get(wanted.link, address).is_none() {
         return Err(RequestError::errno(ENOENT));
     }
-    router.remove_neighbour(request.into(), wanted.link, address);
+    remove_neighbour(router, request.into(), wanted.link, address);
     Ok(Outcome::Done)
 }
 
@@ -202,45 +203,38 @@ pub(crate) fn dump(request: &Request<'_>) -> Result<Outcome, RequestError> {
     Ok(Outcome::Dump(Box::new(NeighbourDump { families, v6, last: None, link, master })))
 }
 
-impl Router {
-    /// The neighbours: link, address, and what is known.
-    pub fn neighbours(&self) -> impl Iterator<Item = (u32, IpAddr, &Neighbour)> {
-        self.neighbours.entries.iter().map(|(&(_, link, address), neighbour)| (link, address, neighbour))
-    }
+/// Forgets all neighbours on a link, as Linux does when it goes down.
+pub(crate) fn flush_neighbours(router: &mut Router, cause: Cause, link: u32) {
+    [false, true].into_iter().for_each(|v6| flush_neighbours_of(router, cause, link, v6));
+}
 
-    /// Forgets all neighbours on a link, as Linux does when it goes down.
-    pub(crate) fn flush_neighbours(&mut self, cause: Cause, link: u32) {
-        [false, true].into_iter().for_each(|v6| self.flush_neighbours_of(cause, link, v6));
-    }
+/// The same of one version of IP.
+pub(crate) fn flush_neighbours_of(router: &mut Router, cause: Cause, link: u32, v6: bool) {
+    let addresses: Vec<IpAddr> = router.neighbours.on(link, v6).map(|(address, _)| address).collect();
+    addresses.into_iter().for_each(|address| remove_neighbour(router, cause, link, address));
+}
 
-    /// The same of one version of IP.
-    pub(crate) fn flush_neighbours_of(&mut self, cause: Cause, link: u32, v6: bool) {
-        let addresses: Vec<IpAddr> = self.neighbours.on(link, v6).map(|(address, _)| address).collect();
-        addresses.into_iter().for_each(|address| self.remove_neighbour(cause, link, address));
-    }
+fn remove_neighbour(router: &mut Router, cause: Cause, link: u32, address: IpAddr) {
+    router.neighbours.generation += 1;
+    let Some(mut neighbour) = router.neighbours.entries.remove(&(address.is_ipv6(), link, address)) else {
+        return;
+    };
+    neighbour.state = NUD_FAILED;
+    notify_neighbour(router, cause, RTM_NEWNEIGH, link, address, &neighbour);
+    notify_neighbour(router, cause, RTM_DELNEIGH, link, address, &neighbour);
+    neighbour_changed(router, link, address);
+}
 
-    fn remove_neighbour(&mut self, cause: Cause, link: u32, address: IpAddr) {
-        self.neighbours.generation += 1;
-        let Some(mut neighbour) = self.neighbours.entries.remove(&(address.is_ipv6(), link, address)) else {
-            return;
-        };
-        neighbour.state = NUD_FAILED;
-        self.notify_neighbour(cause, RTM_NEWNEIGH, link, address, &neighbour);
-        self.notify_neighbour(cause, RTM_DELNEIGH, link, address, &neighbour);
-        self.neighbour_changed(link, address);
-    }
-
-    fn notify_neighbour(
-        &mut self,
-        cause: Cause,
-        kind: u16,
-        link: u32,
-        address: IpAddr,
-        neighbour: &Neighbour,
-    ) {
-        let now = self.ticks();
-        self.events.notify(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| {
-            write_neighbour(reply, link, address, neighbour, now);
-        });
-    }
+fn notify_neighbour(
+    router: &mut Router,
+    cause: Cause,
+    kind: u16,
+    link: u32,
+    address: IpAddr,
+    neighbour: &Neighbour,
+) {
+    let now = router.ticks();
+    router.events.notify(cause, libc::RTNLGRP_NEIGH, kind, 0, |reply| {
+        write_neighbour(reply, link, address, neighbour, now);
+    });
 }

@@ -224,7 +224,7 @@ pub(crate) type NextHopKey = (u32, IpAddr, u32);
 /// The actions that there are, and what they depend on.
 #[derive(Debug, Default)]
 pub(crate) struct Actions {
-    pub registry: Registry,
+    pub(super) registry: Registry,
     pub last: Option<(InfoId, Scope, ActionId)>,
     pub next_hops: HashMap<NextHopKey, (NextHopId, usize)>,
     /// The actions that send to a next hop and do nothing else.
@@ -232,7 +232,7 @@ pub(crate) struct Actions {
     /// The action of each next hop that a host entry needed.
     pub hosts: HashMap<NextHopKey, ActionId>,
     /// The actions that depend on a neighbour: link, address.
-    pub neighbours: BTreeMap<(u32, IpAddr), BTreeSet<Number>>,
+    pub(super) neighbours: BTreeMap<(u32, IpAddr), BTreeSet<Number>>,
     /// How many packets the ways have seen that count them.
     pub frequencies: HashMap<CounterId, Arc<[IoamSeen]>>,
     pub discards: [Option<ActionId>; 4],
@@ -246,7 +246,7 @@ impl Actions {
         self.discards.get(discard_index(Discard::Throw)).copied().flatten()
     }
 
-    pub fn compiled(&self, key: &ActionKey) -> Option<(Number, ActionId)> {
+    pub(super) fn compiled(&self, key: &ActionKey) -> Option<(Number, ActionId)> {
         let number = self.registry.find(key)?;
         Some((number, self.registry.get(number)?.id))
     }

@@ -4,8 +4,11 @@ use libc::{EINVAL, ENODEV, ENOENT, RTM_NEWROUTE};
 use underpass_netlink::{RequestError, Validate};
 
 use super::config::{ATTRIBUTES, RTA_OIF, RTA_TABLE, RTM_F_CLONED, RTMSG, RouteHeader, route_policy};
+use super::encode::write_route;
 use super::info::Info;
+use super::lookup::ways_of;
 use super::mpls::LabelDump;
+use super::publish::together;
 use super::table::{Family, Ids, Key};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::{Request, Router};
@@ -115,7 +118,7 @@ impl Filter {
         info.own()
             && (self.kind == 0 || info.kind == self.kind)
             && (self.protocol == 0 || info.protocol == self.protocol)
-            && (self.link == 0 || router.ways(info).iter().any(|hop| hop.oif == self.link))
+            && (self.link == 0 || ways_of(router, info).iter().any(|hop| hop.oif == self.link))
     }
 }
 
@@ -143,7 +146,7 @@ impl RouteDump {
                 (self.key, self.done) = (Some(key), 0);
                 continue;
             };
-            let together = router.together(family, rest);
+            let together = together(router, family, rest);
             // Routes that spread stand one after the other.
             self.done += together.len();
             return Some((key, together));
@@ -177,7 +180,7 @@ impl Dump for RouteDump {
         let info = ids.first().and_then(|&id| router.routes.infos.get(id));
         if info.is_some_and(|info| self.filter.takes(router, info)) {
             out.message(RTM_NEWROUTE, |reply| {
-                router.write_route(reply, (family, id, key.prefix()), &ids, 0);
+                write_route(router, reply, (family, id, key.prefix()), &ids, 0);
             })?;
         }
         Ok(More::Yes)

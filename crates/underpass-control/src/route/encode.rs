@@ -11,7 +11,7 @@ use super::config::{
     RTNH_F_ONLINK, RouteHeader,
 };
 use super::info::{Hop, Info, InfoId, METRICS, Ways};
-use super::lookup::Found;
+use super::lookup::{Found, blackhole_object, ways_of};
 use super::table::{Family, Place};
 use crate::Router;
 use crate::events::Cause;
@@ -41,7 +41,7 @@ fn hop_flags(hop: &Hop) -> u32 {
 }
 
 /// By what the kernel finds a route again.
-pub(super) fn write_key(message: &mut Reply<'_>, (family, table, prefix): Place, info: &Info) {
+pub(crate) fn write_key(message: &mut Reply<'_>, (family, table, prefix): Place, info: &Info) {
     let header = RouteHeader {
         dst_len: prefix.len,
         table: super::encode::table_byte(table),
@@ -71,138 +71,143 @@ pub(super) fn write_key(message: &mut Reply<'_>, (family, table, prefix): Place,
     }
 }
 
-impl Router {
-    /// What a SID of a way has counted.
-    pub(crate) fn counts(&self, hop: &Hop) -> Counts {
-        let counter = hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter);
-        let count = counter.map(|counter| self.engine.count(counter)).unwrap_or_default();
-        Counts { packets: count.packets, bytes: count.bytes, errors: count.errors }
-    }
+/// What a SID of a way has counted.
+pub(crate) fn route_counts(router: &Router, hop: &Hop) -> Counts {
+    let counter = hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter);
+    let count = counter.map(|counter| router.engine.count(counter)).unwrap_or_default();
+    Counts { packets: count.packets, bytes: count.bytes, errors: count.errors }
+}
 
-    /// Linux: `fib_nexthop_info`.
-    pub(crate) fn write_hop(&self, reply: &mut Reply<'_>, family: Family, hop: &Hop, with_oif: bool) {
-        match hop.gateway {
-            Some(gateway) if Family::of(gateway) == family => reply.address(RTA_GATEWAY, gateway),
-            Some(IpAddr::V6(gateway)) => {
-                let mut via = (libc::AF_INET6 as u16).to_ne_bytes().to_vec();
-                via.extend_from_slice(&gateway.octets());
-                reply.attribute(RTA_VIA, &via);
-            }
-            _ => {}
+/// Linux: `fib_nexthop_info`.
+pub(crate) fn write_hop(router: &Router, reply: &mut Reply<'_>, family: Family, hop: &Hop, with_oif: bool) {
+    match hop.gateway {
+        Some(gateway) if Family::of(gateway) == family => reply.address(RTA_GATEWAY, gateway),
+        Some(IpAddr::V6(gateway)) => {
+            let mut via = (libc::AF_INET6 as u16).to_ne_bytes().to_vec();
+            via.extend_from_slice(&gateway.octets());
+            reply.attribute(RTA_VIA, &via);
         }
-        if with_oif && hop.oif != 0 {
-            reply.u32(RTA_OIF, hop.oif);
-        }
-        if let Some(tunnel) = &hop.tunnel {
-            tunnel.encap.write(reply, RTA_ENCAP, RTA_ENCAP_TYPE, self.counts(hop));
-        }
+        _ => {}
     }
-
-    /// Writes the ways of a route behind the rest of it; returns the flags for its header. `listed`: a single way is
-    /// written as one of many, too.
-    fn write_ways(&self, reply: &mut Reply<'_>, family: Family, hops: &[Hop], listed: bool) -> u32 {
-        if listed || hops.len() > 1 {
-            let nest = reply.nest_unflagged(RTA_MULTIPATH);
-            for hop in hops {
-                let start = reply.len();
-                let mut fixed = [0; 8];
-                fixed[2] = hop_flags(hop) as u8;
-                fixed[3] = (hop.weight - 1).min(255) as u8;
-                fixed[4..].copy_from_slice(&hop.oif.to_ne_bytes());
-                reply.fixed(&fixed);
-                self.write_hop(reply, family, hop, false);
-                let len = (reply.len() - start) as u16;
-                reply.fill(start, &len.to_ne_bytes());
-            }
-            reply.end(nest);
-            return 0;
-        }
-        hops.iter().for_each(|hop| self.write_hop(reply, family, hop, true));
-        hops.first().map_or(0, hop_flags)
+    if with_oif && hop.oif != 0 {
+        reply.u32(RTA_OIF, hop.oif);
     }
+    if let Some(tunnel) = &hop.tunnel {
+        tunnel.encap.write(reply, RTA_ENCAP, RTA_ENCAP_TYPE, route_counts(router, hop));
+    }
+}
 
-    /// Writes a route, or IPv6 routes that are used together.
-    pub(crate) fn write_route(&self, reply: &mut Reply<'_>, key: Place, ids: &[InfoId], flags: u32) {
-        let (family, table, prefix) = key;
-        let infos: Vec<&Info> = ids.iter().filter_map(|&id| Some(&**self.routes.infos.get(id)?)).collect();
-        let Some(info) = infos.first() else { return };
-        let header = reply.len();
-        let mut fixed = RouteHeader {
-            dst_len: prefix.len,
-            table: table_byte(table),
-            protocol: info.protocol,
-            scope: info.scope,
-            kind: info.kind,
-            flags,
-            ..RouteHeader::default()
-        };
-        if self.blackhole_object(info) {
-            fixed.kind = libc::RTN_BLACKHOLE;
+/// Writes the ways of a route behind the rest of it; returns the flags for its header. `listed`: a single way is
+/// written as one of many, too.
+fn write_ways(router: &Router, reply: &mut Reply<'_>, family: Family, hops: &[Hop], listed: bool) -> u32 {
+    if listed || hops.len() > 1 {
+        let nest = reply.nest_unflagged(RTA_MULTIPATH);
+        for hop in hops {
+            let start = reply.len();
+            let mut fixed = [0; 8];
+            fixed[2] = hop_flags(hop) as u8;
+            fixed[3] = (hop.weight - 1).min(255) as u8;
+            fixed[4..].copy_from_slice(&hop.oif.to_ne_bytes());
+            reply.fixed(&fixed);
+            write_hop(router, reply, family, hop, false);
+            let len = (reply.len() - start) as u16;
+            reply.fill(start, &len.to_ne_bytes());
         }
-        reply.fixed(&fixed.write(family));
-        reply.u32(RTA_TABLE, table);
-        if prefix.len > 0 {
-            reply.address(RTA_DST, family.address(prefix.bits));
-        }
-        match family {
-            Family::V4 => {
-                if info.metric != 0 {
-                    reply.u32(RTA_PRIORITY, info.metric);
-                }
-                write_metrics(reply, info.metrics.as_deref());
-                if let Some(source) = info.source {
-                    reply.address(RTA_PREFSRC, source);
-                }
-            }
-            Family::V6 => {
-                if let Some(source) = info.source {
-                    reply.address(RTA_PREFSRC, source);
-                }
-                write_metrics(reply, info.metrics.as_deref());
+        reply.end(nest);
+        return 0;
+    }
+    hops.iter().for_each(|hop| write_hop(router, reply, family, hop, true));
+    hops.first().map_or(0, hop_flags)
+}
+
+/// Writes a route, or IPv6 routes that are used together.
+pub(crate) fn write_route(router: &Router, reply: &mut Reply<'_>, key: Place, ids: &[InfoId], flags: u32) {
+    let (family, table, prefix) = key;
+    let infos: Vec<&Info> = ids.iter().filter_map(|&id| Some(&**router.routes.infos.get(id)?)).collect();
+    let Some(info) = infos.first() else { return };
+    let header = reply.len();
+    let mut fixed = RouteHeader {
+        dst_len: prefix.len,
+        table: table_byte(table),
+        protocol: info.protocol,
+        scope: info.scope,
+        kind: info.kind,
+        flags,
+        ..RouteHeader::default()
+    };
+    if blackhole_object(router, info) {
+        fixed.kind = libc::RTN_BLACKHOLE;
+    }
+    reply.fixed(&fixed.write(family));
+    reply.u32(RTA_TABLE, table);
+    if prefix.len > 0 {
+        reply.address(RTA_DST, family.address(prefix.bits));
+    }
+    match family {
+        Family::V4 => {
+            if info.metric != 0 {
                 reply.u32(RTA_PRIORITY, info.metric);
             }
+            write_metrics(reply, info.metrics.as_deref());
+            if let Some(source) = info.source {
+                reply.address(RTA_PREFSRC, source);
+            }
         }
-        let mut listed = false;
-        if let super::info::Ways::Object(id) = info.ways {
-            reply.u32(RTA_NH_ID, id);
-            // Linux: `rt6_fill_node_nexthop`.
-            listed = family == Family::V6 && self.routes.objects.is_group(id);
+        Family::V6 => {
+            if let Some(source) = info.source {
+                reply.address(RTA_PREFSRC, source);
+            }
+            write_metrics(reply, info.metrics.as_deref());
+            reply.u32(RTA_PRIORITY, info.metric);
         }
-        let hops: Vec<Hop> = infos.iter().flat_map(|info| self.ways(info).into_owned()).collect();
-        fixed.flags |= self.write_ways(reply, family, &hops, listed);
-        if family == Family::V6 {
-            self.write_tail6(reply, info, 0);
-        }
-        let written = fixed.write(family);
-        reply.fill(header, &written);
     }
+    let mut listed = false;
+    if let super::info::Ways::Object(id) = info.ways {
+        reply.u32(RTA_NH_ID, id);
+        // Linux: `rt6_fill_node_nexthop`.
+        listed = family == Family::V6 && router.routes.objects.is_group(id);
+    }
+    let hops: Vec<Hop> = infos.iter().flat_map(|info| ways_of(router, info).into_owned()).collect();
+    fixed.flags |= write_ways(router, reply, family, &hops, listed);
+    if family == Family::V6 {
+        write_tail6(reply, info, 0);
+    }
+    let written = fixed.write(family);
+    reply.fill(header, &written);
+}
 
-    /// `RTA_CACHEINFO` and `RTA_PREF`, which end every IPv6 route.
-    pub(crate) fn write_tail6(&self, reply: &mut Reply<'_>, info: &Info, errno: i32) {
-        let mut cache_info = [0; 32];
-        cache_info[12..16].copy_from_slice(&(-errno).to_ne_bytes());
-        reply.attribute(RTA_CACHEINFO, &cache_info);
-        reply.u8(RTA_PREF, info.preference);
-    }
+/// `RTA_CACHEINFO` and `RTA_PREF`, which end every IPv6 route.
+pub(crate) fn write_tail6(reply: &mut Reply<'_>, info: &Info, errno: i32) {
+    let mut cache_info = [0; 32];
+    cache_info[12..16].copy_from_slice(&(-errno).to_ne_bytes());
+    reply.attribute(RTA_CACHEINFO, &cache_info);
+    reply.u8(RTA_PREF, info.preference);
+}
 
-    /// The way that a look-up found.
-    pub(crate) fn found_hop(&self, found: &Found) -> Option<Hop> {
-        let info = self.routes.infos.get(found.id)?;
-        self.ways(info).get(found.way).cloned()
-    }
+/// The way that a look-up found.
+pub(crate) fn found_hop(router: &Router, found: &Found) -> Option<Hop> {
+    let info = router.routes.infos.get(found.id)?;
+    ways_of(router, info).get(found.way).cloned()
+}
 
-    /// Tells those who listen of a change of routes.
-    pub(crate) fn notify_route(&mut self, cause: Cause, kind: u16, flags: u16, key: Place, ids: &[InfoId]) {
-        let group = match key.0 {
-            Family::V4 => libc::RTNLGRP_IPV4_ROUTE,
-            Family::V6 => libc::RTNLGRP_IPV6_ROUTE,
-        };
-        let own = |&id: &InfoId| self.routes.infos.get(id).is_some_and(|info| info.own());
-        if !self.events.heard(cause, group) || !ids.iter().any(own) {
-            return;
-        }
-        let mut events = std::mem::take(&mut self.events);
-        events.notify(cause, group, kind, flags, |reply| self.write_route(reply, key, ids, 0));
-        self.events = events;
+/// Tells those who listen of a change of routes.
+pub(crate) fn notify_route(
+    router: &mut Router,
+    cause: Cause,
+    kind: u16,
+    flags: u16,
+    key: Place,
+    ids: &[InfoId],
+) {
+    let group = match key.0 {
+        Family::V4 => libc::RTNLGRP_IPV4_ROUTE,
+        Family::V6 => libc::RTNLGRP_IPV6_ROUTE,
+    };
+    let own = |&id: &InfoId| router.routes.infos.get(id).is_some_and(|info| info.own());
+    if !router.events.heard(cause, group) || !ids.iter().any(own) {
+        return;
     }
+    let mut events = std::mem::take(&mut router.events);
+    events.notify(cause, group, kind, flags, |reply| write_route(router, reply, key, ids, 0));
+    router.events = events;
 }

@@ -11,9 +11,14 @@ use underpass_netlink::Encap;
 use underpass_netlink::ioam6::{Ioam6, Mode};
 use underpass_packet::ioam::{BEFORE, Builder, Filled, Header, Node, TraceMut, UNAVAILABLE};
 
+use super::compile::vrf_entry;
 use super::compiled::Build;
 use super::info::Hop;
+use super::next_hop::{acquire_next_hop, find_via};
+use super::publish::lookup_id;
 use super::published::Scope;
+use super::scope::link_id;
+use super::segments::kept_source;
 use crate::sysctl::{IOAM6_ENABLED, IOAM6_ID, IOAM6_ID_WIDE, IOAM6_NODE_ID, IOAM6_NODE_ID_WIDE, Instance};
 use crate::{Link, LinkKind, Router};
 
@@ -70,81 +75,79 @@ fn header(
     (bytes.into(), places)
 }
 
-impl Router {
-    /// The action of a way that inserts. `neighbour`: of packets to this neighbour of its link.
-    pub(super) fn ioam_action(
-        &mut self,
-        ioam6: &Ioam6,
-        hop: &Hop,
-        (scope, mtu): (Scope, u32),
-        neighbour: Option<IpAddr>,
-        build: &mut Build,
-    ) -> Ioam {
-        let lookup = self.lookup(scope);
-        let node = self.ioam_node();
-        let (header, places) = header(ioam6, &node, self.ioam_egress(hop.oif));
-        let address = IpAddr::V6(ioam6.destination);
-        let via = match ioam6.mode {
-            Mode::Inline => Via { address, lookup: LookupId(0), resolved: None },
-            Mode::Encap | Mode::Auto => self.via(address, lookup, build),
-        };
-        let link = self.link_id(hop.oif);
-        let onward = match hop.gateway.or(neighbour) {
-            _ if let Some(route) = self.vrf_entry(hop.oif, mtu) => IoamOnward::Vrf(route),
-            Some(gateway) => IoamOnward::NextHop(self.acquire_next_hop((hop.oif, gateway, mtu), build)),
-            None => IoamOnward::OnLink(link),
-        };
-        let source = ioam6.source.or_else(|| self.kept_source(hop.oif));
-        let counter = hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter);
-        Ioam {
-            mode: match ioam6.mode {
-                Mode::Inline => IoamMode::Inline,
-                Mode::Encap => IoamMode::Encap,
-                Mode::Auto => IoamMode::Auto,
-            },
-            frequency: counter.map(|counter| self.ioam_frequency(counter, ioam6)),
-            header,
-            places,
-            source: source.unwrap_or(std::net::Ipv6Addr::UNSPECIFIED),
-            via,
-            onward,
-            link,
-        }
+/// The action of a way that inserts. `neighbour`: of packets to this neighbour of its link.
+pub(super) fn ioam_action(
+    router: &mut Router,
+    ioam6: &Ioam6,
+    hop: &Hop,
+    (scope, mtu): (Scope, u32),
+    neighbour: Option<IpAddr>,
+    build: &mut Build,
+) -> Ioam {
+    let lookup = lookup_id(router, scope);
+    let node = ioam_node(router);
+    let (header, places) = header(ioam6, &node, ioam_egress(router, hop.oif));
+    let address = IpAddr::V6(ioam6.destination);
+    let via = match ioam6.mode {
+        Mode::Inline => Via { address, lookup: LookupId(0), resolved: None },
+        Mode::Encap | Mode::Auto => find_via(router, address, lookup, build),
+    };
+    let link = link_id(router, hop.oif);
+    let onward = match hop.gateway.or(neighbour) {
+        _ if let Some(route) = vrf_entry(router, hop.oif, mtu) => IoamOnward::Vrf(route),
+        Some(gateway) => IoamOnward::NextHop(acquire_next_hop(router, (hop.oif, gateway, mtu), build)),
+        None => IoamOnward::OnLink(link),
+    };
+    let source = ioam6.source.or_else(|| kept_source(router, hop.oif));
+    let counter = hop.tunnel.as_ref().and_then(|tunnel| tunnel.counter);
+    Ioam {
+        mode: match ioam6.mode {
+            Mode::Inline => IoamMode::Inline,
+            Mode::Encap => IoamMode::Encap,
+            Mode::Auto => IoamMode::Auto,
+        },
+        frequency: counter.map(|counter| ioam_frequency(router, counter, ioam6)),
+        header,
+        places,
+        source: source.unwrap_or(std::net::Ipv6Addr::UNSPECIFIED),
+        via,
+        onward,
+        link,
     }
+}
 
-    /// How many packets a way has seen stays as it is while the way does.
-    fn ioam_frequency(&mut self, counter: CounterId, ioam6: &Ioam6) -> IoamFrequency {
-        let workers = self.engine.workers();
-        let fresh = || (0..workers).map(|_| IoamSeen::default()).collect();
-        let seen = Arc::clone(self.routes.compiled.frequencies.entry(counter).or_insert_with(fresh));
-        IoamFrequency { k: ioam6.frequency_k, n: ioam6.frequency_n, seen }
+/// How many packets a way has seen stays as it is while the way does.
+fn ioam_frequency(router: &mut Router, counter: CounterId, ioam6: &Ioam6) -> IoamFrequency {
+    let workers = router.engine.workers();
+    let fresh = || (0..workers).map(|_| IoamSeen::default()).collect();
+    let seen = Arc::clone(router.routes.compiled.frequencies.entry(counter).or_insert_with(fresh));
+    IoamFrequency { k: ioam6.frequency_k, n: ioam6.frequency_n, seen }
+}
+
+/// What the router is in traces.
+pub(crate) fn ioam_node(router: &Router) -> IoamNode {
+    IoamNode {
+        id: router.sysctls.value(&IOAM6_NODE_ID, Instance::One) as u32,
+        id_wide: router.sysctls.value(&IOAM6_NODE_ID_WIDE, Instance::One) as u64,
+        namespaces: router.ioam.compile(),
     }
+}
 
-    /// What the router is in traces.
-    pub(crate) fn ioam_node(&self) -> IoamNode {
-        IoamNode {
-            id: self.sysctls.value(&IOAM6_NODE_ID, Instance::One) as u32,
-            id_wide: self.sysctls.value(&IOAM6_NODE_ID_WIDE, Instance::One) as u64,
-            namespaces: self.ioam.compile(),
-        }
+/// What a link is in traces.
+pub(crate) fn ioam_link(router: &Router, link: &Link) -> IoamLink {
+    let instance = Instance::Link(link.index);
+    IoamLink {
+        enabled: router.sysctls.value(&IOAM6_ENABLED, instance) != 0,
+        host: router.is_host_door(link.index),
+        id: router.sysctls.value(&IOAM6_ID, instance) as u16,
+        id_wide: router.sysctls.value(&IOAM6_ID_WIDE, instance) as u32,
     }
+}
 
-    /// What a link is in traces.
-    pub(crate) fn ioam_link(&self, link: &Link) -> IoamLink {
-        let instance = Instance::Link(link.index);
-        IoamLink {
-            enabled: self.sysctls.value(&IOAM6_ENABLED, instance) != 0,
-            host: self.is_host_door(link.index),
-            id: self.sysctls.value(&IOAM6_ID, instance) as u16,
-            id_wide: self.sysctls.value(&IOAM6_ID_WIDE, instance) as u32,
-        }
-    }
-
-    /// What a packet that leaves by a link says of it: nothing of the loopback link, by which none does.
-    pub(crate) fn ioam_egress(&self, index: u32) -> IoamLink {
-        match self.links.get(index) {
-            Some(link) if link.kind != LinkKind::Loopback => self.ioam_link(link),
-            _ => IoamLink::default(),
-        }
+/// What a packet that leaves by a link says of it: nothing of the loopback link, by which none does.
+pub(crate) fn ioam_egress(router: &Router, index: u32) -> IoamLink {
+    match router.links.get(index) {
+        Some(link) if link.kind != LinkKind::Loopback => ioam_link(router, link),
+        _ => IoamLink::default(),
     }
 }

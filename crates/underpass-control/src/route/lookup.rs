@@ -6,10 +6,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libc::{EACCES, EAGAIN, EHOSTUNREACH, EINVAL, ENETUNREACH};
 
+use super::encode::found_hop;
 use super::info::{Hop, Info, InfoId, Ways};
 use super::rule::{Flow, Ports, Rule};
 use super::table::{Family, Prefix, bits};
 use crate::Router;
+use crate::address::source::{source4, source6};
 
 /// What a look-up found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,233 +35,239 @@ pub(crate) const fn type_error(kind: u8) -> Option<i32> {
     }
 }
 
-impl Router {
-    /// The ways of a route, those of its next-hop object included.
-    pub(crate) fn ways<'a>(&'a self, info: &'a Info) -> Cow<'a, [Hop]> {
-        match &info.ways {
-            Ways::Hops(hops) => Cow::Borrowed(hops),
-            Ways::Object(id) => Cow::Owned(self.routes.objects.ways(*id)),
+/// The ways of a route, those of its next-hop object included.
+pub(crate) fn ways_of<'a>(router: &'a Router, info: &'a Info) -> Cow<'a, [Hop]> {
+    match &info.ways {
+        Ways::Hops(hops) => Cow::Borrowed(hops),
+        Ways::Object(id) => Cow::Owned(router.routes.objects.ways(*id)),
+    }
+}
+
+/// Whether the route leads to a next-hop object that discards.
+pub(crate) fn blackhole_object(router: &Router, info: &Info) -> bool {
+    let Ways::Object(id) = info.ways else { return false };
+    router.routes.objects.discards(id)
+}
+
+/// The way of a route that a flow may take.
+fn usable(router: &Router, family: Family, id: InfoId, flow: &Flow) -> Option<usize> {
+    let info = router.routes.infos.get(id)?;
+    if family == Family::V4 && info.scope < flow.scope {
+        return None;
+    }
+    if type_error(info.kind).is_some() || info.reject || blackhole_object(router, info) {
+        return Some(0);
+    }
+    let fits = |hop: &Hop| !hop.dead && (flow.oif == 0 || hop.oif == flow.oif);
+    ways_of(router, info).iter().position(fits)
+}
+
+/// Looks up in one table: `None` if no route fits.
+pub(crate) fn look_up_in(router: &Router, family: Family, table: u32, flow: &Flow) -> Option<Found> {
+    let routes = router.routes.tables.get(&(family, table))?;
+    let usable =
+        |ids: &[InfoId]| ids.iter().find_map(|&id| usable(router, family, id, flow).map(|way| (id, way)));
+    let host = Prefix::host(flow.destination);
+    let (prefix, ids) = routes.longest_by(host, |ids| usable(ids).is_some())?;
+    let (id, way) = usable(ids)?;
+    Some(Found { table, prefix, id, way })
+}
+
+/// Looks up by the policy rules.
+///
+/// # Errors
+/// The errno of the rule or route type that ends the look-up, `ENETUNREACH` if none does.
+pub(crate) fn look_up(router: &Router, flow: &Flow) -> Result<Found, i32> {
+    let family = Family::of(flow.destination);
+    let rules = router.routes.rules.of(family);
+    let mut position = 0;
+    while let Some(rule) = rules.get(position) {
+        position += 1;
+        if !rule_matches(router, rule, flow) {
+            continue;
         }
-    }
-
-    /// Whether the route leads to a next-hop object that discards.
-    pub(crate) fn blackhole_object(&self, info: &Info) -> bool {
-        let Ways::Object(id) = info.ways else { return false };
-        self.routes.objects.discards(id)
-    }
-
-    /// The way of a route that a flow may take.
-    fn usable(&self, family: Family, id: InfoId, flow: &Flow) -> Option<usize> {
-        let info = self.routes.infos.get(id)?;
-        if family == Family::V4 && info.scope < flow.scope {
-            return None;
-        }
-        if type_error(info.kind).is_some() || info.reject || self.blackhole_object(info) {
-            return Some(0);
-        }
-        let fits = |hop: &Hop| !hop.dead && (flow.oif == 0 || hop.oif == flow.oif);
-        self.ways(info).iter().position(fits)
-    }
-
-    /// Looks up in one table: `None` if no route fits.
-    pub(crate) fn look_up_in(&self, family: Family, table: u32, flow: &Flow) -> Option<Found> {
-        let routes = self.routes.tables.get(&(family, table))?;
-        let usable =
-            |ids: &[InfoId]| ids.iter().find_map(|&id| self.usable(family, id, flow).map(|way| (id, way)));
-        let host = Prefix::host(flow.destination);
-        let (prefix, ids) = routes.longest_by(host, |ids| usable(ids).is_some())?;
-        let (id, way) = usable(ids)?;
-        Some(Found { table, prefix, id, way })
-    }
-
-    /// Looks up by the policy rules.
-    ///
-    /// # Errors
-    /// The errno of the rule or route type that ends the look-up, `ENETUNREACH` if none does.
-    pub(crate) fn look_up(&self, flow: &Flow) -> Result<Found, i32> {
-        let family = Family::of(flow.destination);
-        let rules = self.routes.rules.of(family);
-        let mut position = 0;
-        while let Some(rule) = rules.get(position) {
-            position += 1;
-            if !self.rule_matches(rule, flow) {
-                continue;
-            }
-            match rule.action {
-                super::rule::FR_ACT_TO_TBL => {
-                    let table = if rule.l3mdev { flow.l3mdev } else { Some(rule.table) };
-                    let Some(found) = table.and_then(|table| self.look_up_in(family, table, flow)) else {
-                        continue;
-                    };
-                    let Some(info) = self.routes.infos.get(found.id) else { continue };
-                    let suppressed =
-                        rule.suppressed_length().is_some_and(|longest| found.prefix.len <= longest);
-                    match type_error(info.kind) {
-                        None if suppressed => {}
-                        Some(EAGAIN) => {}
-                        Some(errno) if family == Family::V4 => return Err(errno),
-                        _ => return Ok(found),
-                    }
+        match rule.action {
+            super::rule::FR_ACT_TO_TBL => {
+                let table = if rule.l3mdev { flow.l3mdev } else { Some(rule.table) };
+                let Some(found) = table.and_then(|table| look_up_in(router, family, table, flow)) else {
+                    continue;
+                };
+                let Some(info) = router.routes.infos.get(found.id) else { continue };
+                let suppressed = rule.suppressed_length().is_some_and(|longest| found.prefix.len <= longest);
+                match type_error(info.kind) {
+                    None if suppressed => {}
+                    Some(EAGAIN) => {}
+                    Some(errno) if family == Family::V4 => return Err(errno),
+                    _ => return Ok(found),
                 }
-                super::rule::FR_ACT_GOTO => {
-                    let target = rules.partition_point(|other| other.priority < rule.target);
-                    if rules.get(target).is_some_and(|other| other.priority == rule.target) {
-                        position = target;
-                    }
+            }
+            super::rule::FR_ACT_GOTO => {
+                let target = rules.partition_point(|other| other.priority < rule.target);
+                if rules.get(target).is_some_and(|other| other.priority == rule.target) {
+                    position = target;
                 }
-                super::rule::FR_ACT_UNREACHABLE => return Err(ENETUNREACH),
-                super::rule::FR_ACT_PROHIBIT => return Err(EACCES),
-                super::rule::FR_ACT_BLACKHOLE => return Err(EINVAL),
-                _ => {}
             }
-        }
-        Err(ENETUNREACH)
-    }
-
-    /// The way that a packet of the router's own takes.
-    pub(crate) fn hop_of(&self, flow: &Flow) -> Option<Hop> {
-        let found = self.look_up(flow).ok()?;
-        let info = self.routes.infos.get(found.id).filter(|info| !info.reject)?;
-        self.ways(info).get(found.way).cloned()
-    }
-
-    /// The link by which a packet of the router's own leaves; the loopback link if it is for the router.
-    pub(crate) fn way_out(&self, flow: &Flow) -> Option<u32> {
-        let found = self.look_up(flow).ok()?;
-        let info = self.routes.infos.get(found.id)?;
-        match info.kind {
-            libc::RTN_LOCAL if flow.destination.is_ipv4() => Some(1),
-            libc::RTN_LOCAL | libc::RTN_UNICAST | libc::RTN_BROADCAST if !info.reject => {
-                self.ways(info).get(found.way).map(|hop| hop.oif)
-            }
-            _ => None,
+            super::rule::FR_ACT_UNREACHABLE => return Err(ENETUNREACH),
+            super::rule::FR_ACT_PROHIBIT => return Err(EACCES),
+            super::rule::FR_ACT_BLACKHOLE => return Err(EINVAL),
+            _ => {}
         }
     }
+    Err(ENETUNREACH)
+}
 
-    /// Whether a packet leaves as if the flow named no link: over IPv6 a link is only preferred among the best routes, and not
-    /// among the ways of one, unless the address is one of the link. Linux: `ip6_route_output_flags_noref`, `rt6_score_route`.
-    pub(crate) fn goes_past(&self, flow: &Flow) -> bool {
-        let IpAddr::V6(address) = flow.destination else { return false };
-        if flow.oif == 0 || address.is_unicast_link_local() || address.is_multicast() {
-            return false;
-        }
-        let best = |flow: &Flow| {
-            let found = self.look_up(flow).ok()?;
-            let info = self.routes.infos.get(found.id)?;
-            Some((found.table, found.prefix, info.metric, info.spreads()))
-        };
-        let by_link = best(flow);
-        by_link.is_none_or(|(.., spreads)| spreads) || best(&Flow { oif: 0, ..*flow }) != by_link
-    }
+/// The way that a packet of the router's own takes.
+pub(crate) fn hop_of(router: &Router, flow: &Flow) -> Option<Hop> {
+    let found = look_up(router, flow).ok()?;
+    let info = router.routes.infos.get(found.id).filter(|info| !info.reject)?;
+    ways_of(router, info).get(found.way).cloned()
+}
 
-    /// The table of the VRF that a link is, or is enslaved to.
-    pub(crate) fn l3mdev_table(&self, index: u32) -> Option<u32> {
-        let link = self.links.get(index)?;
-        link.vrf_table().or_else(|| self.links.get(link.master?)?.vrf_table())
+/// The link by which a packet of the router's own leaves; the loopback link if it is for the router.
+pub(crate) fn way_out(router: &Router, flow: &Flow) -> Option<u32> {
+    let found = look_up(router, flow).ok()?;
+    let info = router.routes.infos.get(found.id)?;
+    match info.kind {
+        libc::RTN_LOCAL if flow.destination.is_ipv4() => Some(1),
+        libc::RTN_LOCAL | libc::RTN_UNICAST | libc::RTN_BROADCAST if !info.reject => {
+            ways_of(router, info).get(found.way).map(|hop| hop.oif)
+        }
+        _ => None,
     }
+}
 
-    /// What IPv4 takes an address for. Linux: `inet_addr_type_table`.
-    pub(crate) fn address_type4(&self, address: std::net::Ipv4Addr, table: u32) -> u8 {
-        if address.is_unspecified() || address.octets()[0] == 0 || address.is_broadcast() {
-            return libc::RTN_BROADCAST;
-        }
-        if address.is_multicast() {
-            return libc::RTN_MULTICAST;
-        }
-        if !self.routes.tables.contains_key(&(Family::V4, table)) {
-            return libc::RTN_BROADCAST;
-        }
-        let found = self.look_up_in(Family::V4, table, &Flow::to(address.into()));
-        let info = found.and_then(|found| self.routes.infos.get(found.id));
-        info.map_or(libc::RTN_UNICAST, |info| info.kind)
+/// Whether a packet leaves as if the flow named no link: over IPv6 a link is only preferred among the best routes, and not
+/// among the ways of one, unless the address is one of the link. Linux: `ip6_route_output_flags_noref`, `rt6_score_route`.
+pub(crate) fn goes_past(router: &Router, flow: &Flow) -> bool {
+    let IpAddr::V6(address) = flow.destination else { return false };
+    if flow.oif == 0 || address.is_unicast_link_local() || address.is_multicast() {
+        return false;
     }
+    let best = |flow: &Flow| {
+        let found = look_up(router, flow).ok()?;
+        let info = router.routes.infos.get(found.id)?;
+        Some((found.table, found.prefix, info.metric, info.spreads()))
+    };
+    let by_link = best(flow);
+    by_link.is_none_or(|(.., spreads)| spreads) || best(&Flow { oif: 0, ..*flow }) != by_link
+}
 
-    /// Whether the address is the router's own; `link`: on this link.
-    pub(crate) fn own_address6(&self, address: std::net::Ipv6Addr, table: u32, link: Option<u32>) -> bool {
-        let Some(routes) = self.routes.tables.get(&(Family::V6, table)) else { return false };
-        let ids = routes.get(Prefix::host(address.into()));
-        ids.iter().filter_map(|&id| self.routes.infos.get(id)).any(|info| {
-            info.kind == libc::RTN_LOCAL
-                && link.is_none_or(|link| info.hops().iter().any(|hop| hop.oif == link))
-        })
-    }
+/// The table of the VRF that a link is, or is enslaved to.
+pub(crate) fn l3mdev_table(router: &Router, index: u32) -> Option<u32> {
+    let link = router.links.get(index)?;
+    link.vrf_table().or_else(|| router.links.get(link.master?)?.vrf_table())
+}
 
-    /// Linux: `fib_result_prefsrc`.
-    pub(super) fn route_source4(&self, info: &Info, hop: Option<&Hop>) -> Option<Ipv4Addr> {
-        if let Some(IpAddr::V4(source)) = info.source {
-            return Some(source);
-        }
-        let hop = hop?;
-        let gateway = if let Some(IpAddr::V4(gateway)) = hop.gateway { Some(gateway) } else { None };
-        self.source4_for(hop.oif, gateway, info.scope)
+/// What IPv4 takes an address for. Linux: `inet_addr_type_table`.
+pub(crate) fn address_type4(router: &Router, address: std::net::Ipv4Addr, table: u32) -> u8 {
+    if address.is_unspecified() || address.octets()[0] == 0 || address.is_broadcast() {
+        return libc::RTN_BROADCAST;
     }
+    if address.is_multicast() {
+        return libc::RTN_MULTICAST;
+    }
+    if !router.routes.tables.contains_key(&(Family::V4, table)) {
+        return libc::RTN_BROADCAST;
+    }
+    let found = look_up_in(router, Family::V4, table, &Flow::to(address.into()));
+    let info = found.and_then(|found| router.routes.infos.get(found.id));
+    info.map_or(libc::RTN_UNICAST, |info| info.kind)
+}
 
-    /// Linux: `inet_select_addr`.
-    pub(super) fn source4_for(&self, link: u32, towards: Option<Ipv4Addr>, scope: u8) -> Option<Ipv4Addr> {
-        let fits =
-            |address: &&crate::Address| address.scope <= scope && address.flags & libc::IFA_F_SECONDARY == 0;
-        let near = |address: &&crate::Address| {
-            let prefix = address.prefix();
-            towards.is_none_or(|to| prefix.is_some_and(|prefix| prefix.contains(&IpAddr::V4(to))))
-        };
-        let own = self.addresses.v4(link);
-        let chosen = own.iter().filter(fits).find(near).or_else(|| own.iter().find(fits));
-        match chosen.map(|address| address.local) {
-            Some(IpAddr::V4(address)) => Some(address),
-            _ => self.source4(link),
-        }
-    }
+/// Whether the address is the router's own; `link`: on this link.
+pub(crate) fn own_address6(
+    router: &Router,
+    address: std::net::Ipv6Addr,
+    table: u32,
+    link: Option<u32>,
+) -> bool {
+    let Some(routes) = router.routes.tables.get(&(Family::V6, table)) else { return false };
+    let ids = routes.get(Prefix::host(address.into()));
+    ids.iter().filter_map(|&id| router.routes.infos.get(id)).any(|info| {
+        info.kind == libc::RTN_LOCAL && link.is_none_or(|link| info.hops().iter().any(|hop| hop.oif == link))
+    })
+}
 
-    /// The address that the router sends from to a destination.
-    pub(crate) fn source_for(&self, flow: &Flow) -> Option<IpAddr> {
-        let found = self.look_up(flow).ok()?;
-        let info = self.routes.infos.get(found.id)?;
-        let hop = self.found_hop(&found);
-        match flow.destination {
-            IpAddr::V4(_) => self.route_source4(info, hop.as_ref()).map(IpAddr::V4),
-            IpAddr::V6(destination) => self.route_source6(info, hop?.oif, destination),
-        }
+/// Linux: `fib_result_prefsrc`.
+pub(super) fn route_source4(router: &Router, info: &Info, hop: Option<&Hop>) -> Option<Ipv4Addr> {
+    if let Some(IpAddr::V4(source)) = info.source {
+        return Some(source);
     }
+    let hop = hop?;
+    let gateway = if let Some(IpAddr::V4(gateway)) = hop.gateway { Some(gateway) } else { None };
+    source4_for(router, hop.oif, gateway, info.scope)
+}
 
-    /// The address that the router would send from. Linux: `ip6_route_get_saddr`.
-    pub(super) fn route_source6(&self, info: &Info, oif: u32, destination: Ipv6Addr) -> Option<IpAddr> {
-        if info.source.is_some() {
-            return info.source;
-        }
-        if info.kind == libc::RTN_LOCAL {
-            return Some(destination.into());
-        }
-        let on_link = destination.is_unicast_link_local() || destination.is_multicast();
-        let own = self.addresses.v6(oif).iter().map(|address| address.local);
-        let link_local =
-            |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-        let near = own.clone().find(|address| on_link && link_local(address));
-        near.or_else(|| self.source6(oif).map(IpAddr::V6))
+/// Linux: `inet_select_addr`.
+pub(super) fn source4_for(
+    router: &Router,
+    link: u32,
+    towards: Option<Ipv4Addr>,
+    scope: u8,
+) -> Option<Ipv4Addr> {
+    let fits =
+        |address: &&crate::Address| address.scope <= scope && address.flags & libc::IFA_F_SECONDARY == 0;
+    let near = |address: &&crate::Address| {
+        let prefix = address.prefix();
+        towards.is_none_or(|to| prefix.is_some_and(|prefix| prefix.contains(&IpAddr::V4(to))))
+    };
+    let own = router.addresses.v4(link);
+    let chosen = own.iter().filter(fits).find(near).or_else(|| own.iter().find(fits));
+    match chosen.map(|address| address.local) {
+        Some(IpAddr::V4(address)) => Some(address),
+        _ => source4(router, link),
     }
+}
 
-    /// Whether a flow of the control thread's own look-ups matches. Linux: `fib_rule_match`.
-    pub(crate) fn rule_matches(&self, rule: &Rule, flow: &Flow) -> bool {
-        let link = |name: &str, index: u32| {
-            let named = self.links.named(name).map(|link| link.index);
-            name.is_empty() || index != 0 && named == Some(index)
-        };
-        let inside = |prefix: Option<Prefix>, address: Option<IpAddr>| {
-            prefix.is_none_or(|prefix| prefix.contains(address.map_or(0, bits)))
-        };
-        let port = |ports: Option<Ports>, port: u16| ports.is_none_or(|ports| ports.compile().takes(port));
-        let matches = link(&rule.iif, flow.iif)
-            && link(&rule.oif, flow.oif)
-            && (flow.mark ^ rule.mark) & rule.mask == 0
-            && (!rule.l3mdev || flow.l3mdev.is_some())
-            && inside(rule.source, flow.source)
-            && inside(rule.destination, Some(flow.destination))
-            && (rule.tos == 0 || rule.tos == flow.tos)
-            && rule.dscp.is_none_or(|(dscp, mask)| (dscp ^ flow.tos) & mask == 0)
-            // Nobody asks for the route of a flow with a label.
-            && rule.flow_label.is_none_or(|(label, mask)| label & mask == 0)
-            && (rule.ip_protocol == 0 || rule.ip_protocol == flow.protocol)
-            && port(rule.source_port, flow.source_port)
-            && port(rule.destination_port, flow.destination_port);
-        matches != rule.invert
+/// The address that the router sends from to a destination.
+pub(crate) fn source_for(router: &Router, flow: &Flow) -> Option<IpAddr> {
+    let found = look_up(router, flow).ok()?;
+    let info = router.routes.infos.get(found.id)?;
+    let hop = found_hop(router, &found);
+    match flow.destination {
+        IpAddr::V4(_) => route_source4(router, info, hop.as_ref()).map(IpAddr::V4),
+        IpAddr::V6(destination) => route_source6(router, info, hop?.oif, destination),
     }
+}
+
+/// The address that the router would send from. Linux: `ip6_route_get_saddr`.
+pub(super) fn route_source6(router: &Router, info: &Info, oif: u32, destination: Ipv6Addr) -> Option<IpAddr> {
+    if info.source.is_some() {
+        return info.source;
+    }
+    if info.kind == libc::RTN_LOCAL {
+        return Some(destination.into());
+    }
+    let on_link = destination.is_unicast_link_local() || destination.is_multicast();
+    let own = router.addresses.v6(oif).iter().map(|address| address.local);
+    let link_local =
+        |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+    let near = own.clone().find(|address| on_link && link_local(address));
+    near.or_else(|| source6(router, oif).map(IpAddr::V6))
+}
+
+/// Whether a flow of the control thread's own look-ups matches. Linux: `fib_rule_match`.
+pub(crate) fn rule_matches(router: &Router, rule: &Rule, flow: &Flow) -> bool {
+    let link = |name: &str, index: u32| {
+        let named = router.links.named(name).map(|link| link.index);
+        name.is_empty() || index != 0 && named == Some(index)
+    };
+    let inside = |prefix: Option<Prefix>, address: Option<IpAddr>| {
+        prefix.is_none_or(|prefix| prefix.contains(address.map_or(0, bits)))
+    };
+    let port = |ports: Option<Ports>, port: u16| ports.is_none_or(|ports| ports.compile().takes(port));
+    let matches = link(&rule.iif, flow.iif)
+        && link(&rule.oif, flow.oif)
+        && (flow.mark ^ rule.mark) & rule.mask == 0
+        && (!rule.l3mdev || flow.l3mdev.is_some())
+        && inside(rule.source, flow.source)
+        && inside(rule.destination, Some(flow.destination))
+        && (rule.tos == 0 || rule.tos == flow.tos)
+        && rule.dscp.is_none_or(|(dscp, mask)| (dscp ^ flow.tos) & mask == 0)
+        // Nobody asks for the route of a flow with a label.
+        && rule.flow_label.is_none_or(|(label, mask)| label & mask == 0)
+        && (rule.ip_protocol == 0 || rule.ip_protocol == flow.protocol)
+        && port(rule.source_port, flow.source_port)
+        && port(rule.destination_port, flow.destination_port);
+    matches != rule.invert
 }

@@ -11,8 +11,8 @@
 
 mod dump;
 mod netconf;
-mod object;
-mod publish;
+pub(super) mod object;
+pub(crate) mod publish;
 mod request;
 
 use std::collections::{BTreeSet, HashMap};
@@ -260,6 +260,7 @@ mod tests {
     use underpass_engine::buffer::PortId;
     use underpass_engine::tables::Writer;
 
+    use super::publish::{resize_labels, set_label};
     use super::*;
     use crate::Router;
 
@@ -267,7 +268,7 @@ mod tests {
     fn nothing_is_left_of_routes_that_are_gone() {
         let mut router = Router::new(Writer::new(1).0);
         let oif = router.add_port("v0", [2, 0, 0, 0, 0, 1], PortId(0)).unwrap();
-        router.resize_labels(100);
+        resize_labels(&mut router, 100);
         let way = |n: u32, labels: &[u32]| Way {
             oif,
             via: Some(Via::Ip(Ipv4Addr::from_bits(n).into())),
@@ -291,13 +292,13 @@ mod tests {
                     }
                 };
                 let spec = Spec { protocol: 4, propagate: None, ways: ways.into(), object: None };
-                router.set_label(label, Some((spec, stacks))).unwrap();
+                set_label(&mut router, label, Some((spec, stacks))).unwrap();
             }
             assert_eq!(held(&router), (11, 28));
         }
         // A list is used again as soon as its route is gone.
         assert_eq!(router.routes.labels.lists.len(), 29);
-        router.resize_labels(0);
+        resize_labels(&mut router, 0);
         assert_eq!(held(&router), (0, 0));
         assert!(router.routes.labels.specs.iter().all(Option::is_none));
     }

@@ -1,7 +1,7 @@
 //! Next-hop objects. Linux: `net/ipv4/nexthop.c`.
 
-mod mirror;
-mod request;
+pub(crate) mod mirror;
+pub(crate) mod request;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

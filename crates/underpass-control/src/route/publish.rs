@@ -14,13 +14,16 @@ use std::net::IpAddr;
 
 use underpass_engine::tables::{ActionId, Discard, Fib4Id, Fib6Id, Lookup, LookupId, RuleAction};
 
+use super::compile::{action_of, discard_action, neighbour_action};
 use super::info::{InfoId, Origin};
 use super::lookup::type_error;
-pub(super) use super::published::{Fib, FibId, LOOPBACK, Scope};
+use super::next_hop::handing_over;
 use super::rule::{self, Rule};
-use super::scope::groups;
+use super::scope::{find_fib, groups, rule_steps, scope_of_link, scope_of_routes};
 use super::table::{Family, Ids, Prefix};
 use crate::Router;
+
+pub(super) use super::published::{Fib, FibId, LOOPBACK, Scope};
 
 /// What an evaluation of a forwarding table's tables ends in.
 enum End {
@@ -32,234 +35,231 @@ enum End {
     Routes(Ids, u32),
 }
 
-impl Router {
-    /// Prepares the packet path: the look-up of links that are in no VRF gets the first id.
-    pub(crate) fn begin_publishing(&mut self) {
-        let first = self.lookup(Scope::Rules { link: 0, vrf: None });
-        debug_assert_eq!(first, LookupId(0));
-    }
+/// Prepares the packet path: the look-up of links that are in no VRF gets the first id.
+pub(crate) fn begin_publishing(router: &mut Router) {
+    let first = lookup_id(router, Scope::Rules { link: 0, vrf: None });
+    debug_assert_eq!(first, LookupId(0));
+}
 
-    /// The id of an order of look-up, made if need be.
-    pub(crate) fn lookup(&mut self, scope: Scope) -> LookupId {
-        if let Some(&id) = self.routes.published.lookups.get(&scope) {
-            return id;
+/// The id of an order of look-up, made if need be.
+pub(crate) fn lookup_id(router: &mut Router, scope: Scope) -> LookupId {
+    if let Some(&id) = router.routes.published.lookups.get(&scope) {
+        return id;
+    }
+    let id = router.engine.add_lookup(Lookup::default());
+    router.routes.published.lookups.insert(scope, id);
+    let lookup = compile_lookup(router, scope);
+    router.engine.set_lookup(id, lookup);
+    id
+}
+
+/// How packets of a link are looked up.
+pub(crate) fn lookup_of_link(router: &mut Router, link: &crate::Link, vrf: Option<u32>) -> LookupId {
+    let scope = scope_of_link(router, link.index, vrf);
+    lookup_id(router, scope)
+}
+
+/// How the router looks up what it sends itself, in the VRF that has this table.
+pub(crate) fn own_lookup(router: &mut Router, vrf: Option<u32>) -> LookupId {
+    let scope = scope_of_link(router, LOOPBACK, vrf);
+    lookup_id(router, scope)
+}
+
+pub(super) fn compile_lookup(router: &mut Router, scope: Scope) -> Lookup {
+    let (link, vrf) = match scope {
+        // Linux: `seg6_lookup_any_nexthop` drops where there is no such table.
+        Scope::Table(table) if !router.routes.tables.contains_key(&(Family::V6, table)) => {
+            let rule = Rule::plain(0, 0).compile(Family::V6, RuleAction::Discard(Discard::Blackhole));
+            return Lookup { rules6: [rule].into(), ..Lookup::default() };
         }
-        let id = self.engine.add_lookup(Lookup::default());
-        self.routes.published.lookups.insert(scope, id);
-        let lookup = self.compile_lookup(scope);
-        self.engine.set_lookup(id, lookup);
-        id
-    }
+        Scope::Table(table) => {
+            let fibs4 = [fib_of(router, Family::V4, &[table], None)].into_iter().filter_map(fib4).collect();
+            let fibs6 = [fib_of(router, Family::V6, &[table], None)].into_iter().filter_map(fib6).collect();
+            return Lookup { fibs4, fibs6, ..Lookup::default() };
+        }
+        Scope::Rules { link, vrf } => (link, vrf),
+    };
+    let (rules4, fibs) = compile_rules(router, Family::V4, link, vrf);
+    let fibs4 = fibs.into_iter().filter_map(fib4).collect();
+    let (rules6, fibs) = compile_rules(router, Family::V6, link, vrf);
+    let fibs6 = fibs.into_iter().filter_map(fib6).collect();
+    let own = Some(own_lookup(router, vrf));
+    Lookup { fibs4, fibs6, rules4: rules4.into(), rules6: rules6.into(), own }
+}
 
-    /// How packets of a link are looked up.
-    pub(crate) fn lookup_of_link(&mut self, link: &crate::Link, vrf: Option<u32>) -> LookupId {
-        let scope = self.scope_of_link(link.index, vrf);
-        self.lookup(scope)
-    }
-
-    /// How the router looks up what it sends itself, in the VRF that has this table.
-    pub(crate) fn own_lookup(&mut self, vrf: Option<u32>) -> LookupId {
-        let scope = self.scope_of_link(LOOPBACK, vrf);
-        self.lookup(scope)
-    }
-
-    pub(super) fn compile_lookup(&mut self, scope: Scope) -> Lookup {
-        let (link, vrf) = match scope {
-            // Linux: `seg6_lookup_any_nexthop` drops where there is no such table.
-            Scope::Table(table) if !self.routes.tables.contains_key(&(Family::V6, table)) => {
-                let rule = Rule::plain(0, 0).compile(Family::V6, RuleAction::Discard(Discard::Blackhole));
-                return Lookup { rules6: [rule].into(), ..Lookup::default() };
+/// The rules with selectors that a packet meets, and the tables that it is looked up in after them.
+fn compile_rules(
+    router: &mut Router,
+    family: Family,
+    link: u32,
+    vrf: Option<u32>,
+) -> (Vec<underpass_engine::tables::Rule>, Vec<FibId>) {
+    let steps = rule_steps(router, family, link, vrf);
+    // A rule that a `goto` leads to, or past, is told apart from those before it.
+    let gotos = steps.iter().filter(|(rule, _)| rule.action == rule::FR_ACT_GOTO);
+    let from = gotos.map(|(rule, _)| rule.target).max().unwrap_or(0);
+    let plain = |rule: &Rule| rule.matches_all() && rule.suppress_prefix.is_none();
+    let looks_up =
+        |(rule, _): &&(Rule, u32)| plain(rule) && rule.action == rule::FR_ACT_TO_TBL && rule.priority >= from;
+    let tail = steps.iter().rev().take_while(looks_up).count();
+    let (head, tail) = steps.split_at(steps.len() - tail);
+    let mut rules = Vec::new();
+    for (rule, table) in head {
+        let then = match rule.action {
+            rule::FR_ACT_TO_TBL => match fib_of(router, family, &[*table], rule.suppressed_length()) {
+                FibId::V4(id) => RuleAction::Fib4(id),
+                FibId::V6(id) => RuleAction::Fib6(id),
+            },
+            rule::FR_ACT_UNREACHABLE => RuleAction::Discard(Discard::Unreachable),
+            rule::FR_ACT_PROHIBIT => RuleAction::Discard(Discard::Prohibit),
+            rule::FR_ACT_BLACKHOLE => RuleAction::Discard(Discard::Blackhole),
+            rule::HAND_OVER => RuleAction::Act(handing_over(router)),
+            rule::FR_ACT_GOTO => {
+                RuleAction::Goto(head.partition_point(|(other, _)| other.priority < rule.target))
             }
-            Scope::Table(table) => {
-                let fibs4 = [self.fib(Family::V4, &[table], None)].into_iter().filter_map(fib4).collect();
-                let fibs6 = [self.fib(Family::V6, &[table], None)].into_iter().filter_map(fib6).collect();
-                return Lookup { fibs4, fibs6, ..Lookup::default() };
-            }
-            Scope::Rules { link, vrf } => (link, vrf),
+            _ => RuleAction::Nop,
         };
-        let (rules4, fibs) = self.compile_rules(Family::V4, link, vrf);
-        let fibs4 = fibs.into_iter().filter_map(fib4).collect();
-        let (rules6, fibs) = self.compile_rules(Family::V6, link, vrf);
-        let fibs6 = fibs.into_iter().filter_map(fib6).collect();
-        let own = Some(self.own_lookup(vrf));
-        Lookup { fibs4, fibs6, rules4: rules4.into(), rules6: rules6.into(), own }
+        rules.push(rule.compile(family, then));
     }
+    let tables: Vec<u32> = tail.iter().map(|(_, table)| *table).collect();
+    let groups = groups(family, &tables);
+    let fibs = groups.iter().map(|tables| fib_of(router, family, tables, None)).collect();
+    (rules, fibs)
+}
 
-    /// The rules with selectors that a packet meets, and the tables that it is looked up in after them.
-    fn compile_rules(
-        &mut self,
-        family: Family,
-        link: u32,
-        vrf: Option<u32>,
-    ) -> (Vec<underpass_engine::tables::Rule>, Vec<FibId>) {
-        let steps = self.rule_steps(family, link, vrf);
-        // A rule that a `goto` leads to, or past, is told apart from those before it.
-        let gotos = steps.iter().filter(|(rule, _)| rule.action == rule::FR_ACT_GOTO);
-        let from = gotos.map(|(rule, _)| rule.target).max().unwrap_or(0);
-        let plain = |rule: &Rule| rule.matches_all() && rule.suppress_prefix.is_none();
-        let looks_up = |(rule, _): &&(Rule, u32)| {
-            plain(rule) && rule.action == rule::FR_ACT_TO_TBL && rule.priority >= from
+/// The forwarding table that merges these tables, made and filled if need be.
+fn fib_of(router: &mut Router, family: Family, tables: &[u32], suppress: Option<u8>) -> FibId {
+    if let Some(id) = find_fib(router, family, tables, suppress) {
+        return id;
+    }
+    let id = match family {
+        Family::V4 => FibId::V4(router.engine.add_fib4()),
+        Family::V6 => FibId::V6(router.engine.add_fib6()),
+    };
+    router.routes.published.fibs.push(Fib { family, tables: tables.to_vec(), suppress, id });
+    let index = router.routes.published.fibs.len() - 1;
+    for &table in tables {
+        let all = Prefix::new(0, 0);
+        let routes = router.routes.tables.get(&(family, table));
+        let prefixes: Vec<Prefix> =
+            routes.map(|routes| routes.inside(all).map(|(p, _)| p).collect()).unwrap_or_default();
+        prefixes.into_iter().for_each(|prefix| set_leaf(router, index, prefix));
+    }
+    host_leaves(router, index, Prefix::new(0, 0));
+    id
+}
+
+/// Sets the host entries of the neighbours inside a prefix.
+pub(super) fn host_leaves(router: &mut Router, index: usize, prefix: Prefix) {
+    let family = router.routes.published.fibs[index].family;
+    if router.routes.published.neighbours.is_empty() {
+        return;
+    }
+    let range = (family, prefix.first())..=(family, prefix.last());
+    let hosts: Vec<u128> = router.routes.published.neighbours.range(range).map(|(key, _)| key.1).collect();
+    for host in hosts {
+        set_leaf(router, index, Prefix::new(host, family.bits()));
+    }
+}
+
+pub(super) fn set_leaf(router: &mut Router, index: usize, prefix: Prefix) {
+    let action = find_leaf(router, index, prefix);
+    match (router.routes.published.fibs[index].id, Family::V4.address(prefix.bits), action) {
+        (FibId::V4(id), IpAddr::V4(address), Some(action)) => {
+            router.engine.insert4(id, address, prefix.len, action);
+        }
+        (FibId::V4(id), IpAddr::V4(address), None) => {
+            router.engine.remove4(id, address, prefix.len);
+        }
+        (FibId::V6(id), _, Some(action)) => {
+            router.engine.insert6(id, prefix.bits.into(), prefix.len, action);
+        }
+        (FibId::V6(id), _, None) => {
+            router.engine.remove6(id, prefix.bits.into(), prefix.len);
+        }
+        (FibId::V4(_), IpAddr::V6(_), _) => {}
+    }
+}
+
+/// What a forwarding table is to hold at a prefix; `None` for no entry.
+fn find_leaf(router: &mut Router, index: usize, prefix: Prefix) -> Option<ActionId> {
+    let fib = &router.routes.published.fibs[index];
+    let family = fib.family;
+    let host = prefix.len == family.bits();
+    let neighbour = host && router.routes.published.neighbours.contains_key(&(family, prefix.bits));
+    let has = |table: &u32| {
+        let routes = router.routes.tables.get(&(family, *table));
+        routes.is_some_and(|routes| !routes.get(prefix).is_empty())
+    };
+    let own = fib.tables.iter().any(has);
+    if !own && !neighbour {
+        return None;
+    }
+    let (ids, table) = match evaluate(router, index, prefix) {
+        End::Nothing => return None,
+        End::Throw => return own.then(|| discard_action(router, Discard::Throw)),
+        End::Routes(ids, table) => (ids, table),
+    };
+    let scope = scope_of_routes(router, &ids, table);
+    if neighbour && let Some(action) = neighbour_action(router, &ids, scope, family, prefix.bits) {
+        return Some(action);
+    }
+    own.then(|| action_of(router, &ids, scope))
+}
+
+/// What the look-ups of a forwarding table's tables end in, for an address that no prefix longer than
+/// this one covers.
+fn evaluate(router: &Router, index: usize, prefix: Prefix) -> End {
+    let fib = &router.routes.published.fibs[index];
+    let mut end = End::Nothing;
+    for &table in &fib.tables {
+        let Some(routes) = router.routes.tables.get(&(fib.family, table)) else { continue };
+        let Some((found, ids)) = routes.longest(prefix) else { continue };
+        let info = |id: &InfoId| router.routes.infos.get(*id);
+        // Not of those that end a look-up with an error: Linux, `fib_rules_lookup`. A shorter one does not count then.
+        let errs = || ids.first().and_then(info).is_some_and(|info| type_error(info.kind).is_some());
+        if fib.suppress.is_some_and(|suppress| found.len <= suppress) && !errs() {
+            end = End::Throw;
+            continue;
+        }
+        // What of the kernel's is not understood may come before the others there. A packet that the kernel has sent
+        // by a route of the router's own must not go back.
+        let own = ids.iter().any(|id| info(id).is_some_and(|info| info.own()));
+        let strange = |id: &&InfoId| !own && info(id).is_some_and(|info| info.unknown != 0);
+        if let Some(&id) = ids.iter().find(strange) {
+            return End::Routes(Ids::from_slice(&[id]), table);
+        }
+        let ids = match own {
+            true => ids
+                .iter()
+                .position(|id| info(id).is_none_or(|info| info.unknown == 0))
+                .map_or(ids, |at| &ids[at..]),
+            false => ids,
         };
-        let tail = steps.iter().rev().take_while(looks_up).count();
-        let (head, tail) = steps.split_at(steps.len() - tail);
-        let mut rules = Vec::new();
-        for (rule, table) in head {
-            let then = match rule.action {
-                rule::FR_ACT_TO_TBL => match self.fib(family, &[*table], rule.suppressed_length()) {
-                    FibId::V4(id) => RuleAction::Fib4(id),
-                    FibId::V6(id) => RuleAction::Fib6(id),
-                },
-                rule::FR_ACT_UNREACHABLE => RuleAction::Discard(Discard::Unreachable),
-                rule::FR_ACT_PROHIBIT => RuleAction::Discard(Discard::Prohibit),
-                rule::FR_ACT_BLACKHOLE => RuleAction::Discard(Discard::Blackhole),
-                rule::HAND_OVER => RuleAction::Act(self.handing_over()),
-                rule::FR_ACT_GOTO => {
-                    RuleAction::Goto(head.partition_point(|(other, _)| other.priority < rule.target))
-                }
-                _ => RuleAction::Nop,
-            };
-            rules.push(rule.compile(family, then));
+        if ids
+            .first()
+            .and_then(info)
+            .is_some_and(|info| info.kind == libc::RTN_THROW && info.origin != Origin::KernelAlone)
+        {
+            end = End::Throw;
+        } else {
+            return End::Routes(together(router, fib.family, ids), table);
         }
-        let tables: Vec<u32> = tail.iter().map(|(_, table)| *table).collect();
-        let groups = groups(family, &tables);
-        let fibs = groups.iter().map(|tables| self.fib(family, tables, None)).collect();
-        (rules, fibs)
     }
+    end
+}
 
-    /// The forwarding table that merges these tables, made and filled if need be.
-    fn fib(&mut self, family: Family, tables: &[u32], suppress: Option<u8>) -> FibId {
-        if let Some(id) = self.find_fib(family, tables, suppress) {
-            return id;
-        }
-        let id = match family {
-            Family::V4 => FibId::V4(self.engine.add_fib4()),
-            Family::V6 => FibId::V6(self.engine.add_fib6()),
-        };
-        self.routes.published.fibs.push(Fib { family, tables: tables.to_vec(), suppress, id });
-        let index = self.routes.published.fibs.len() - 1;
-        for &table in tables {
-            let all = Prefix::new(0, 0);
-            let routes = self.routes.tables.get(&(family, table));
-            let prefixes: Vec<Prefix> =
-                routes.map(|routes| routes.inside(all).map(|(p, _)| p).collect()).unwrap_or_default();
-            prefixes.into_iter().for_each(|prefix| self.set_leaf(index, prefix));
-        }
-        self.host_leaves(index, Prefix::new(0, 0));
-        id
-    }
-
-    /// Sets the host entries of the neighbours inside a prefix.
-    pub(super) fn host_leaves(&mut self, index: usize, prefix: Prefix) {
-        let family = self.routes.published.fibs[index].family;
-        if self.routes.published.neighbours.is_empty() {
-            return;
-        }
-        let range = (family, prefix.first())..=(family, prefix.last());
-        let hosts: Vec<u128> = self.routes.published.neighbours.range(range).map(|(key, _)| key.1).collect();
-        for host in hosts {
-            self.set_leaf(index, Prefix::new(host, family.bits()));
-        }
-    }
-
-    pub(super) fn set_leaf(&mut self, index: usize, prefix: Prefix) {
-        let action = self.leaf(index, prefix);
-        match (self.routes.published.fibs[index].id, Family::V4.address(prefix.bits), action) {
-            (FibId::V4(id), IpAddr::V4(address), Some(action)) => {
-                self.engine.insert4(id, address, prefix.len, action);
-            }
-            (FibId::V4(id), IpAddr::V4(address), None) => {
-                self.engine.remove4(id, address, prefix.len);
-            }
-            (FibId::V6(id), _, Some(action)) => {
-                self.engine.insert6(id, prefix.bits.into(), prefix.len, action);
-            }
-            (FibId::V6(id), _, None) => {
-                self.engine.remove6(id, prefix.bits.into(), prefix.len);
-            }
-            (FibId::V4(_), IpAddr::V6(_), _) => {}
-        }
-    }
-
-    /// What a forwarding table is to hold at a prefix; `None` for no entry.
-    fn leaf(&mut self, index: usize, prefix: Prefix) -> Option<ActionId> {
-        let fib = &self.routes.published.fibs[index];
-        let family = fib.family;
-        let host = prefix.len == family.bits();
-        let neighbour = host && self.routes.published.neighbours.contains_key(&(family, prefix.bits));
-        let has = |table: &u32| {
-            let routes = self.routes.tables.get(&(family, *table));
-            routes.is_some_and(|routes| !routes.get(prefix).is_empty())
-        };
-        let own = fib.tables.iter().any(has);
-        if !own && !neighbour {
-            return None;
-        }
-        let (ids, table) = match self.evaluate(index, prefix) {
-            End::Nothing => return None,
-            End::Throw => return own.then(|| self.discard(Discard::Throw)),
-            End::Routes(ids, table) => (ids, table),
-        };
-        let scope = self.scope_of_routes(&ids, table);
-        if neighbour && let Some(action) = self.neighbour_action(&ids, scope, family, prefix.bits) {
-            return Some(action);
-        }
-        own.then(|| self.action_of(&ids, scope))
-    }
-
-    /// What the look-ups of a forwarding table's tables end in, for an address that no prefix longer than
-    /// this one covers.
-    fn evaluate(&self, index: usize, prefix: Prefix) -> End {
-        let fib = &self.routes.published.fibs[index];
-        let mut end = End::Nothing;
-        for &table in &fib.tables {
-            let Some(routes) = self.routes.tables.get(&(fib.family, table)) else { continue };
-            let Some((found, ids)) = routes.longest(prefix) else { continue };
-            let info = |id: &InfoId| self.routes.infos.get(*id);
-            // Not of those that end a look-up with an error: Linux, `fib_rules_lookup`. A shorter one does not count then.
-            let errs = || ids.first().and_then(info).is_some_and(|info| type_error(info.kind).is_some());
-            if fib.suppress.is_some_and(|suppress| found.len <= suppress) && !errs() {
-                end = End::Throw;
-                continue;
-            }
-            // What of the kernel's is not understood may come before the others there. A packet that the kernel has sent
-            // by a route of the router's own must not go back.
-            let own = ids.iter().any(|id| info(id).is_some_and(|info| info.own()));
-            let strange = |id: &&InfoId| !own && info(id).is_some_and(|info| info.unknown != 0);
-            if let Some(&id) = ids.iter().find(strange) {
-                return End::Routes(Ids::from_slice(&[id]), table);
-            }
-            let ids = match own {
-                true => ids
-                    .iter()
-                    .position(|id| info(id).is_none_or(|info| info.unknown == 0))
-                    .map_or(ids, |at| &ids[at..]),
-                false => ids,
-            };
-            if ids
-                .first()
-                .and_then(info)
-                .is_some_and(|info| info.kind == libc::RTN_THROW && info.origin != Origin::KernelAlone)
-            {
-                end = End::Throw;
-            } else {
-                return End::Routes(self.together(fib.family, ids), table);
-            }
-        }
-        end
-    }
-
-    /// Those of the routes to a prefix that are used: the first, and of IPv6 those that spread with it.
-    pub(crate) fn together(&self, family: Family, ids: &[InfoId]) -> Ids {
-        let Some(&first) = ids.first() else { return Ids::new() };
-        let info = self.routes.infos.get(first);
-        let Some(info) = info.filter(|info| ids.len() > 1 && family == Family::V6 && info.spreads()) else {
-            return Ids::from_slice(&[first]);
-        };
-        let with = |id: &&InfoId| {
-            self.routes.infos.get(**id).is_some_and(|other| other.metric == info.metric && other.spreads())
-        };
-        ids.iter().filter(with).copied().collect()
-    }
+/// Those of the routes to a prefix that are used: the first, and of IPv6 those that spread with it.
+pub(crate) fn together(router: &Router, family: Family, ids: &[InfoId]) -> Ids {
+    let Some(&first) = ids.first() else { return Ids::new() };
+    let info = router.routes.infos.get(first);
+    let Some(info) = info.filter(|info| ids.len() > 1 && family == Family::V6 && info.spreads()) else {
+        return Ids::from_slice(&[first]);
+    };
+    let with = |id: &&InfoId| {
+        router.routes.infos.get(**id).is_some_and(|other| other.metric == info.metric && other.spreads())
+    };
+    ids.iter().filter(with).copied().collect()
 }
 
 fn fib4(id: FibId) -> Option<Fib4Id> {

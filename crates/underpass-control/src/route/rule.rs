@@ -1,7 +1,7 @@
 //! Policy rules: `RTM_NEWRULE`, `RTM_DELRULE`, `RTM_GETRULE`. Linux: `net/core/fib_rules.c`.
 
-mod mirror;
-mod request;
+pub(crate) mod mirror;
+pub(crate) mod request;
 
 use std::net::IpAddr;
 

@@ -13,9 +13,13 @@ use underpass_netlink::seg6local::{
 
 use super::compiled::Build;
 use super::info::Hop;
+use super::next_hop::find_via;
+use super::publish::lookup_id;
 use super::published::Scope;
+use super::scope::link_id;
 use super::table::Family;
 use crate::Router;
+use crate::address::source::source6;
 
 /// Hop limit of an outer header around a packet that has none: Linux's default.
 const HOP_LIMIT: u8 = 64;
@@ -25,134 +29,132 @@ const ETHERNET: usize = 14;
 /// Length of the outer IPv6 header.
 const OUTER: usize = 40;
 
-impl Router {
-    /// `None`: the SID needs something that the router does not have, and drops.
-    pub(super) fn behaviour(
-        &mut self,
-        local: &Seg6Local,
-        hop: &Hop,
-        scope: Scope,
-        build: &mut Build,
-    ) -> Option<Behaviour> {
-        let own = self.lookup(scope);
-        let vrf = |router: &mut Self| {
-            let table = local.vrf_table?;
-            router.links.iter().find(|link| link.vrf_table() == Some(table))?;
-            Some(router.lookup(Scope::Rules { link: 0, vrf: Some(table) }))
-        };
-        // Table 0 is no table: Linux then looks up by the rules.
-        let table = |router: &mut Self| match local.table? {
-            0 => Some(own),
-            table => Some(router.lookup(Scope::Table(table))),
-        };
-        Some(match local.action {
-            seg6local::Action::End => Behaviour::End { lookup: own },
-            seg6local::Action::EndX => Behaviour::X(self.via(local.nh6?.into(), own, build)),
-            seg6local::Action::EndT => Behaviour::T { lookup: table(self)? },
-            seg6local::Action::EndDX2 => Behaviour::DX2 { link: self.links.get(local.oif?)?.id },
-            seg6local::Action::EndDX6 => Behaviour::DX6(self.via(local.nh6?.into(), own, build)),
-            seg6local::Action::EndDX4 => Behaviour::DX4(self.via(local.nh4?.into(), own, build)),
-            seg6local::Action::EndDT6 => {
-                let lookup = if local.vrf_table.is_some() { vrf(self) } else { table(self) };
-                Behaviour::DT6 { lookup: lookup? }
-            }
-            seg6local::Action::EndDT4 => Behaviour::DT4 { lookup: vrf(self)? },
-            seg6local::Action::EndDT46 => Behaviour::DT46 { lookup: vrf(self)? },
-            seg6local::Action::EndB6 => {
-                let seg6 = Seg6 { mode: Mode::Inline, srh: local.srh.clone()? };
-                Behaviour::B6(self.headend(&seg6, hop, scope, build)?.into())
-            }
-            seg6local::Action::EndBpf => {
-                let program = hop.tunnel.as_ref()?.program.as_ref()?.code();
-                let numbers: BTreeSet<u32> = self
-                    .routes
-                    .tables
-                    .keys()
-                    .filter(|(family, _)| *family == Family::V6)
-                    .map(|(_, table)| *table)
-                    .collect();
-                let tables = numbers.into_iter().map(|table| (table, self.lookup(Scope::Table(table))));
-                let tables = tables.collect();
-                let source = self.encapsulation_source(hop.oif);
-                let fixed_source = !self.tunnel_source.is_unspecified();
-                Behaviour::Bpf(Box::new(Bpf { program, lookup: own, tables, source, fixed_source }))
-            }
-            seg6local::Action::EndB6Encaps => {
-                let seg6 = Seg6 { mode: Mode::Encap, srh: local.srh.clone()? };
-                Behaviour::B6Encaps(self.headend(&seg6, hop, scope, build)?.into())
-            }
-        })
-    }
-
-    /// `None`: the list is empty, which no request can make it.
-    pub(super) fn headend(
-        &mut self,
-        seg6: &Seg6,
-        hop: &Hop,
-        scope: Scope,
-        build: &mut Build,
-    ) -> Option<Headend> {
-        let lookup = self.lookup(scope);
-        let first = seg6.srh.segments().next_back()?;
-        let mode = match seg6.mode {
-            Mode::Inline => HeadendMode::Inline,
-            Mode::Encap | Mode::EncapRed => HeadendMode::Encap,
-            Mode::L2Encap | Mode::L2EncapRed => HeadendMode::L2Encap,
-        };
-        let source = self.encapsulation_source(hop.oif);
-        let mut header = header(seg6, source, first);
-        let mut via = self.via(first.into(), lookup, build);
-        let mut hmac_open = seg6.srh.hmac();
-        if hmac_open && mode != HeadendMode::Inline {
-            // It covers nothing of the packet.
-            let srh = header.get_mut(OUTER..).unwrap_or_default();
-            hmac_open = self.hmac_keys.compiled().make(&source.octets(), srh).is_err();
+/// `None`: the SID needs something that the router does not have, and drops.
+pub(super) fn behaviour(
+    router: &mut Router,
+    local: &Seg6Local,
+    hop: &Hop,
+    scope: Scope,
+    build: &mut Build,
+) -> Option<Behaviour> {
+    let own = lookup_id(router, scope);
+    let vrf = |router: &mut Router| {
+        let table = local.vrf_table?;
+        router.links.iter().find(|link| link.vrf_table() == Some(table))?;
+        Some(lookup_id(router, Scope::Rules { link: 0, vrf: Some(table) }))
+    };
+    // Table 0 is no table: Linux then looks up by the rules.
+    let table = |router: &mut Router| match local.table? {
+        0 => Some(own),
+        table => Some(lookup_id(router, Scope::Table(table))),
+    };
+    Some(match local.action {
+        seg6local::Action::End => Behaviour::End { lookup: own },
+        seg6local::Action::EndX => Behaviour::X(find_via(router, local.nh6?.into(), own, build)),
+        seg6local::Action::EndT => Behaviour::T { lookup: table(router)? },
+        seg6local::Action::EndDX2 => Behaviour::DX2 { link: router.links.get(local.oif?)?.id },
+        seg6local::Action::EndDX6 => Behaviour::DX6(find_via(router, local.nh6?.into(), own, build)),
+        seg6local::Action::EndDX4 => Behaviour::DX4(find_via(router, local.nh4?.into(), own, build)),
+        seg6local::Action::EndDT6 => {
+            let lookup = if local.vrf_table.is_some() { vrf(router) } else { table(router) };
+            Behaviour::DT6 { lookup: lookup? }
         }
-        if hmac_open {
-            via.resolved = None;
+        seg6local::Action::EndDT4 => Behaviour::DT4 { lookup: vrf(router)? },
+        seg6local::Action::EndDT46 => Behaviour::DT46 { lookup: vrf(router)? },
+        seg6local::Action::EndB6 => {
+            let seg6 = Seg6 { mode: Mode::Inline, srh: local.srh.clone()? };
+            Behaviour::B6(headend(router, &seg6, hop, scope, build)?.into())
         }
-        // Every port has Ethernet frames. Where the way out is not known yet, there may be more to it.
-        let link_layer = if via.resolved.is_some() { ETHERNET } else { LONGEST_LINK_LAYER };
-        let framed = if mode == HeadendMode::L2Encap { ETHERNET } else { 0 };
-        let room = (header.len() + framed + link_layer) as u16;
-        Some(Headend {
-            mode,
-            header: header.into(),
-            room,
-            hmac_open,
-            via,
-            link: self.link_id(hop.oif),
-            plain: None,
-        })
-    }
-
-    /// `None`: the route has more addresses than a header holds, which no request can ask for.
-    pub(super) fn source_route(
-        &mut self,
-        route: &underpass_netlink::rpl::Rpl,
-        scope: Scope,
-        build: &mut Build,
-    ) -> Option<Rpl> {
-        let addresses: Vec<Ipv6Addr> = route.addresses().collect();
-        let lookup = self.lookup(scope);
-        let via = self.via((*addresses.first()?).into(), lookup, build);
-        Rpl::new(&addresses, via)
-    }
-
-    /// The source of outer headers: `ip sr tunsrc`, or what Linux would choose on the link.
-    fn encapsulation_source(&mut self, link: u32) -> Ipv6Addr {
-        match self.tunnel_source {
-            source if !source.is_unspecified() => source,
-            _ => self.kept_source(link).unwrap_or(Ipv6Addr::UNSPECIFIED),
+        seg6local::Action::EndBpf => {
+            let program = hop.tunnel.as_ref()?.program.as_ref()?.code();
+            let numbers: BTreeSet<u32> = router
+                .routes
+                .tables
+                .keys()
+                .filter(|(family, _)| *family == Family::V6)
+                .map(|(_, table)| *table)
+                .collect();
+            let tables = numbers.into_iter().map(|table| (table, lookup_id(router, Scope::Table(table))));
+            let tables = tables.collect();
+            let source = encapsulation_source(router, hop.oif);
+            let fixed_source = !router.tunnel_source.is_unspecified();
+            Behaviour::Bpf(Box::new(Bpf { program, lookup: own, tables, source, fixed_source }))
         }
-    }
+        seg6local::Action::EndB6Encaps => {
+            let seg6 = Seg6 { mode: Mode::Encap, srh: local.srh.clone()? };
+            Behaviour::B6Encaps(headend(router, &seg6, hop, scope, build)?.into())
+        }
+    })
+}
 
-    /// What this link sends from, for something that is to be compiled again if that changes.
-    pub(super) fn kept_source(&mut self, link: u32) -> Option<Ipv6Addr> {
-        let source = self.source6(link);
-        self.routes.compiled.sources.insert(link, source);
-        source
+/// `None`: the list is empty, which no request can make it.
+pub(super) fn headend(
+    router: &mut Router,
+    seg6: &Seg6,
+    hop: &Hop,
+    scope: Scope,
+    build: &mut Build,
+) -> Option<Headend> {
+    let lookup = lookup_id(router, scope);
+    let first = seg6.srh.segments().next_back()?;
+    let mode = match seg6.mode {
+        Mode::Inline => HeadendMode::Inline,
+        Mode::Encap | Mode::EncapRed => HeadendMode::Encap,
+        Mode::L2Encap | Mode::L2EncapRed => HeadendMode::L2Encap,
+    };
+    let source = encapsulation_source(router, hop.oif);
+    let mut header = header(seg6, source, first);
+    let mut via = find_via(router, first.into(), lookup, build);
+    let mut hmac_open = seg6.srh.hmac();
+    if hmac_open && mode != HeadendMode::Inline {
+        // It covers nothing of the packet.
+        let srh = header.get_mut(OUTER..).unwrap_or_default();
+        hmac_open = router.hmac_keys.compiled().make(&source.octets(), srh).is_err();
     }
+    if hmac_open {
+        via.resolved = None;
+    }
+    // Every port has Ethernet frames. Where the way out is not known yet, there may be more to it.
+    let link_layer = if via.resolved.is_some() { ETHERNET } else { LONGEST_LINK_LAYER };
+    let framed = if mode == HeadendMode::L2Encap { ETHERNET } else { 0 };
+    let room = (header.len() + framed + link_layer) as u16;
+    Some(Headend {
+        mode,
+        header: header.into(),
+        room,
+        hmac_open,
+        via,
+        link: link_id(router, hop.oif),
+        plain: None,
+    })
+}
+
+/// `None`: the route has more addresses than a header holds, which no request can ask for.
+pub(super) fn source_route(
+    router: &mut Router,
+    route: &underpass_netlink::rpl::Rpl,
+    scope: Scope,
+    build: &mut Build,
+) -> Option<Rpl> {
+    let addresses: Vec<Ipv6Addr> = route.addresses().collect();
+    let lookup = lookup_id(router, scope);
+    let via = find_via(router, (*addresses.first()?).into(), lookup, build);
+    Rpl::new(&addresses, via)
+}
+
+/// The source of outer headers: `ip sr tunsrc`, or what Linux would choose on the link.
+fn encapsulation_source(router: &mut Router, link: u32) -> Ipv6Addr {
+    match router.tunnel_source {
+        source if !source.is_unspecified() => source,
+        _ => kept_source(router, link).unwrap_or(Ipv6Addr::UNSPECIFIED),
+    }
+}
+
+/// What this link sends from, for something that is to be compiled again if that changes.
+pub(super) fn kept_source(router: &mut Router, link: u32) -> Option<Ipv6Addr> {
+    let source = source6(router, link);
+    router.routes.compiled.sources.insert(link, source);
+    source
 }
 
 pub(super) fn flavours(flavors: Flavors) -> Flavours {

@@ -4,13 +4,15 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use underpass_netlink::ioam6::Ioam6;
+use underpass_netlink::Encap;
+use underpass_netlink::ioam6::{self, Ioam6};
 use underpass_netlink::seg6::{Mode, Seg6};
-use underpass_netlink::{Encap, ioam6};
 use underpass_packet::ioam::Builder;
 
+use super::lookup::ways_of;
 use super::{Hop, Info, Place};
 use crate::Router;
+use crate::address::source::{source4, source6};
 
 /// Lengths of an IPv6 header, of an SRH without segments, and of an Ethernet header.
 const IPV6_LEN: u32 = 40;
@@ -55,66 +57,49 @@ fn ioam6_growth(ioam6: &Ioam6) -> u32 {
     option + if ioam6.mode == ioam6::Mode::Encap { IPV6_LEN } else { 0 }
 }
 
-impl Router {
-    /// The places whose routes may have other shadows than when this was last asked: destination, table, and
-    /// the shadows that they are to have now.
-    pub fn changed_shadows(&mut self) -> Vec<(IpNet, u32, Vec<Shadow>)> {
-        let changed = match &mut self.live {
-            Some(live) => std::mem::take(&mut live.changed_places),
-            None => return Vec::new(),
-        };
-        changed.into_iter().filter_map(|place| self.shadows_at(place)).collect()
-    }
+pub(crate) fn shadows_at(
+    router: &Router,
+    (family, table, prefix): Place,
+) -> Option<(IpNet, u32, Vec<Shadow>)> {
+    let destination = IpNet::new(family.address(prefix.bits), prefix.len).ok()?;
+    let routes = router.routes.tables.get(&(family, table));
+    let infos = routes.into_iter().flat_map(|routes| routes.get(prefix));
+    let infos = infos.filter_map(|&id| router.routes.infos.get(id));
+    let mut shadows: Vec<Shadow> =
+        infos.filter_map(|info| shadow(router, info, destination, table)).collect();
+    // Those of IPv6 that are used together are one.
+    shadows.dedup_by_key(|shadow| shadow.metric);
+    Some((destination, table, shadows))
+}
 
-    /// The same for all places: links or addresses have changed, on which the sources and the MTUs depend.
-    pub fn all_shadows(&mut self) -> Vec<(IpNet, u32, Vec<Shadow>)> {
-        if let Some(live) = &mut self.live {
-            live.changed_places.extend(live.own_places.iter().copied());
-        }
-        self.changed_shadows()
+fn shadow(router: &Router, info: &Info, destination: IpNet, table: u32) -> Option<Shadow> {
+    if !info.own() || info.kind != libc::RTN_UNICAST {
+        return None;
     }
-
-    fn shadows_at(&self, (family, table, prefix): Place) -> Option<(IpNet, u32, Vec<Shadow>)> {
-        let destination = IpNet::new(family.address(prefix.bits), prefix.len).ok()?;
-        let routes = self.routes.tables.get(&(family, table));
-        let infos = routes.into_iter().flat_map(|routes| routes.get(prefix));
-        let infos = infos.filter_map(|&id| self.routes.infos.get(id));
-        let mut shadows: Vec<Shadow> =
-            infos.filter_map(|info| self.shadow(info, destination, table)).collect();
-        // Those of IPv6 that are used together are one.
-        shadows.dedup_by_key(|shadow| shadow.metric);
-        Some((destination, table, shadows))
-    }
-
-    fn shadow(&self, info: &Info, destination: IpNet, table: u32) -> Option<Shadow> {
-        if !info.own() || info.kind != libc::RTN_UNICAST {
-            return None;
-        }
-        let ways = self.ways(info);
-        let encapsulates = |hop: &Hop| match hop.encap() {
-            Some(Encap::Mpls(mpls)) => Some(4 * mpls.labels.len() as u32),
-            Some(Encap::Seg6(seg6)) => Some(growth(seg6)),
-            Some(Encap::Rpl(rpl)) => Some(SRH_LEN + SEGMENT_LEN * rpl.addresses().count() as u32),
-            Some(Encap::Ioam6(ioam6)) => Some(ioam6_growth(ioam6)),
-            // The MTU of the device leaves room for its headers.
-            Some(Encap::Ip(_)) => Some(0),
-            _ => None,
-        };
-        let mtu = |hop: &Hop| {
-            let link = self.links.get(hop.oif)?;
-            Some(link.mtu.saturating_sub(encapsulates(hop).unwrap_or(0)))
-        };
-        let (first, _) = ways.iter().find_map(|hop| Some((hop, encapsulates(hop)?)))?;
-        let source = match destination {
-            IpNet::V4(_) => self.source4(first.oif).map(IpAddr::from),
-            IpNet::V6(_) => self.source6(first.oif).map(IpAddr::from),
-        };
-        Some(Shadow {
-            destination,
-            table,
-            metric: info.metric,
-            source: info.source.or(source),
-            mtu: ways.iter().filter_map(mtu).min().unwrap_or(0),
-        })
-    }
+    let ways = ways_of(router, info);
+    let encapsulates = |hop: &Hop| match hop.encap() {
+        Some(Encap::Mpls(mpls)) => Some(4 * mpls.labels.len() as u32),
+        Some(Encap::Seg6(seg6)) => Some(growth(seg6)),
+        Some(Encap::Rpl(rpl)) => Some(SRH_LEN + SEGMENT_LEN * rpl.addresses().count() as u32),
+        Some(Encap::Ioam6(ioam6)) => Some(ioam6_growth(ioam6)),
+        // The MTU of the device leaves room for its headers.
+        Some(Encap::Ip(_)) => Some(0),
+        _ => None,
+    };
+    let mtu = |hop: &Hop| {
+        let link = router.links.get(hop.oif)?;
+        Some(link.mtu.saturating_sub(encapsulates(hop).unwrap_or(0)))
+    };
+    let (first, _) = ways.iter().find_map(|hop| Some((hop, encapsulates(hop)?)))?;
+    let source = match destination {
+        IpNet::V4(_) => source4(router, first.oif).map(IpAddr::from),
+        IpNet::V6(_) => source6(router, first.oif).map(IpAddr::from),
+    };
+    Some(Shadow {
+        destination,
+        table,
+        metric: info.metric,
+        source: info.source.or(source),
+        mtu: ways.iter().filter_map(mtu).min().unwrap_or(0),
+    })
 }

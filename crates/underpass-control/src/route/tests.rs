@@ -10,9 +10,13 @@ use underpass_engine::tables::{Action, Discard, Guard, Lookup, Tables, Writer};
 use underpass_netlink::Reply;
 use underpass_netlink::reply::write_message;
 
+use super::change::take_route;
 use super::info::{Hop, Info, Ways};
-use super::publish::Scope;
+use super::publish::lookup_id;
+use super::published::Scope;
+use super::recompile::set_neighbour;
 use super::table::{Family, Ids, Prefix, bits};
+use super::update::add_info;
 use crate::events::Cause;
 use crate::{Client, Protocol, Replies, Router};
 
@@ -143,12 +147,18 @@ fn apply(router: &mut Router, change: Change) {
         Change::Add(family, table, prefix, info) => {
             let down = |hop: &Hop| router.links.get(hop.oif).is_none_or(|link| !link.up());
             if !info.hops().iter().any(down) {
-                router.add_info(Cause::default(), NLM_F_CREATE | NLM_F_APPEND, (family, table, prefix), info);
+                add_info(
+                    router,
+                    Cause::default(),
+                    NLM_F_CREATE | NLM_F_APPEND,
+                    (family, table, prefix),
+                    info,
+                );
             }
         }
-        Change::Remove(family, table, prefix) => router.take((family, table, prefix), 0),
+        Change::Remove(family, table, prefix) => take_route(router, (family, table, prefix), 0),
         Change::Neighbour(link, address, mac) => {
-            router.set_neighbour(link, address, mac.map(|last| [2, 0, 0, 0, 1, last]));
+            set_neighbour(router, link, address, mac.map(|last| [2, 0, 0, 0, 1, last]));
         }
         Change::Link(link, up) => set_up(router, link, up),
     }
@@ -261,7 +271,7 @@ proptest! {
             (Scope::Table(254), &[254][..]),
         ];
         for (scope, order) in scopes {
-            let lookup = router.lookup(scope);
+            let lookup = lookup_id(&mut router, scope);
             let guard = reader.enter();
             let lookup = tables.lookup(lookup, &guard).unwrap();
             for &address in &wanted {

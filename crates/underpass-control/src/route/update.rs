@@ -1,263 +1,239 @@
-//! Dependency updates: what else is compiled again when a route or a neighbour has changed.
+//! Routes that come and go with links and addresses. Linux: `fib_sync_down_dev`, `fib_sync_up`,
+//! `fib6_ifdown`.
+
+#![expect(
+    clippy::indexing_slicing,
+    reason = "places in lists of the model, found in the same step and not read from a request"
+)]
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use underpass_netlink::Encap;
-use underpass_netlink::seg6::SegmentList;
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_EXCL};
 
-use super::compiled::NextHopKey;
-use super::info::{Hop, InfoId};
-use super::ioam::of;
-use super::published::Scope;
-use super::table::{Family, Place, Prefix, bits};
+use super::change::{add6, ids_at, put_route, siblings, table_mut, take_route};
+use super::config::RT_TABLE_LOCAL;
+use super::encode::notify_route;
+use super::info::{Hop, Info, InfoId, Ways};
+use super::lookup::l3mdev_table;
+use super::table::{Family, Place};
 use crate::Router;
+use crate::events::Cause;
 
-impl Router {
-    /// Compiles all actions again: the rules or the VRFs have changed, or the source of encapsulations.
-    pub(crate) fn recompile_all(&mut self) {
-        let numbers = self.routes.compiled.registry.numbers();
-        numbers.into_iter().for_each(|number| self.recompile(number));
-        self.publish_tunnels();
-    }
-
-    /// Resolves the addresses inside a prefix anew that actions hold the resolution of.
-    pub(crate) fn resolve_inside(&mut self, family: Family, prefix: Prefix) {
-        self.publish_tunnels_inside(family, prefix);
-        let numbers = self.routes.compiled.registry.resolving(family, prefix);
-        numbers.into_iter().for_each(|number| self.recompile(number));
-    }
-
-    /// The neighbours that routes name as their gateways and of which the kernel has heard nothing for a while.
-    pub fn stale_gateways(&self) -> Vec<(u32, IpAddr)> {
-        let of_routes = |key: &&NextHopKey| !self.routes.compiled.hosts.contains_key(key);
-        let stale = |key: &&NextHopKey| {
-            let neighbour = self.neighbours.get(key.0, key.1);
-            neighbour.is_some_and(|neighbour| neighbour.state & libc::NUD_STALE != 0)
-        };
-        let next_hops = self.routes.compiled.next_hops.keys().filter(of_routes).filter(stale);
-        next_hops.map(|&(link, address, _)| (link, address)).collect::<BTreeSet<_>>().into_iter().collect()
-    }
-
-    /// Publishes what has changed of a neighbour.
-    pub(crate) fn refresh_next_hop(&mut self, link: u32, address: IpAddr) {
-        let keys: Vec<_> = self
-            .routes
-            .compiled
-            .next_hops
-            .iter()
-            .filter(|(key, _)| (key.0, key.1) == (link, address))
-            .map(|(key, (id, _))| (*key, *id))
-            .collect();
-        for (key, id) in keys {
-            let next_hop = self.next_hop(key);
-            self.engine.set_next_hop(id, next_hop);
-        }
-    }
-
-    /// Publishes what has changed of a link to the next hops on it.
-    pub(crate) fn refresh_next_hops(&mut self, link: u32) {
-        let on_link = self.routes.compiled.next_hops.iter().filter(|(key, _)| key.0 == link);
-        let keys: Vec<_> = on_link.map(|(key, (id, _))| (*key, *id)).collect();
-        for (key, id) in keys {
-            let next_hop = self.next_hop(key);
-            if next_hop.rewrite.is_none() {
-                self.want_neighbour(key.0, key.1);
-            }
-            self.engine.set_next_hop(id, next_hop);
-        }
-    }
-
-    /// Gives back the actions of a neighbour that no host entry names any more.
-    pub(crate) fn forget_host(&mut self, link: u32, address: IpAddr) {
-        for number in self.routes.compiled.neighbours.remove(&(link, address)).unwrap_or_default() {
-            self.remove_compiled(number);
-        }
-        let hosts = self.routes.compiled.hosts.keys();
-        let keys: Vec<_> = hosts.filter(|key| (key.0, key.1) == (link, address)).copied().collect();
-        for key in keys {
-            if let Some(action) = self.routes.compiled.hosts.remove(&key) {
-                self.routes.compiled.forwards.remove(&action);
-                self.engine.remove_action(action);
-                self.release_next_hop(key);
+/// Adds a route behind those of its metric.
+pub(crate) fn add_info(router: &mut Router, cause: Cause, flags: u16, place: Place, info: Info) {
+    match place.0 {
+        Family::V6 => {
+            if let Ok((id, said)) = add6(router, flags, place, info) {
+                notify_route(router, cause, libc::RTM_NEWROUTE, said, place, &[id]);
             }
         }
-    }
-
-    /// Compiles the actions again that insert options: what they say of the node or of a link is another now.
-    pub(crate) fn recompile_ioam(&mut self) {
-        let inserts = |hop: &Hop| of(hop).is_some();
-        let ids: Vec<InfoId> = self
-            .routes
-            .infos
-            .iter()
-            .filter(|(_, info)| self.ways(info).iter().any(inserts))
-            .map(|(id, _)| id)
-            .collect();
-        ids.into_iter().for_each(|id| self.recompile_info(id));
-    }
-
-    /// Compiles all orders of look-up anew: a rule or a VRF has changed.
-    pub(crate) fn refresh_lookups(&mut self) {
-        let scopes: Vec<_> = self.routes.published.lookups.iter().map(|(&s, &id)| (s, id)).collect();
-        for (scope, id) in scopes {
-            let lookup = self.compile_lookup(scope);
-            self.engine.set_lookup(id, lookup);
-        }
-        self.forget_gateways();
-        self.recompile_all();
-    }
-
-    /// Forgets which gateways have been found reachable.
-    pub(crate) fn forget_gateways(&mut self) {
-        self.routes.gateways.clear();
-    }
-
-    /// Compiles the look-up in a table that was not there.
-    pub(super) fn table_made(&mut self, table: u32) {
-        let scope = Scope::Table(table);
-        if let Some(&id) = self.routes.published.lookups.get(&scope) {
-            let lookup = self.compile_lookup(scope);
-            self.engine.set_lookup(id, lookup);
+        Family::V4 => {
+            let ids = ids_at(router, place);
+            if ids.iter().any(|&id| router.routes.infos.get(id).is_some_and(|old| **old == info)) {
+                return;
+            }
+            let higher =
+                |id: &InfoId| router.routes.infos.get(*id).is_some_and(|old| old.metric > info.metric);
+            let position = ids.iter().position(higher).unwrap_or(ids.len());
+            let said = flags | if ids.is_empty() { NLM_F_EXCL } else { NLM_F_APPEND };
+            let id = put_route(router, place, None, position, info);
+            notify_route(router, cause, libc::RTM_NEWROUTE, said, place, &[id]);
         }
     }
+}
 
-    /// Publishes that the routes to a prefix of a table have changed.
-    pub(crate) fn publish(&mut self, place: Place) {
-        self.vrf_place_changed(place);
-        let (family, table, prefix) = place;
-        self.routes.gateways.forget(family, prefix);
-        self.place_changed((family, table, prefix));
-        for index in 0..self.routes.published.fibs.len() {
-            let fib = &self.routes.published.fibs[index];
-            if fib.family != family || !fib.tables.contains(&table) {
+/// Removes a route that is exactly this, if it is there.
+pub(crate) fn remove_info(router: &mut Router, cause: Cause, place: Place, info: &Info) {
+    let Some(id) = router.routes.infos.find(info) else { return };
+    let ids = ids_at(router, place);
+    if let Some(position) = ids.iter().position(|&other| other == id) {
+        notify_route(router, cause, libc::RTM_DELROUTE, 0, place, &[id]);
+        take_route(router, place, position);
+    }
+}
+
+/// The places of routes that `wanted` takes.
+fn places(router: &Router, wanted: impl Fn(&Info) -> bool) -> Vec<(Place, BTreeSet<InfoId>)> {
+    let ids: BTreeSet<InfoId> =
+        router.routes.infos.iter().filter(|(_, info)| wanted(info)).map(|(id, _)| id).collect();
+    let mut places = Vec::new();
+    if ids.is_empty() {
+        return places;
+    }
+    for (&(family, table), routes) in &router.routes.tables {
+        for prefix in routes.with(|id| ids.contains(&id)) {
+            places.push(((family, table, prefix), ids.clone()));
+        }
+    }
+    places
+}
+
+/// The places of routes that `wanted` takes.
+pub(crate) fn places_of(router: &Router, wanted: impl Fn(&Info) -> bool) -> Vec<Place> {
+    places(router, wanted).into_iter().map(|(place, _)| place).collect()
+}
+
+/// Removes the routes that `wanted` takes. IPv4 tells nobody when the cause is a link.
+pub(crate) fn remove_where(router: &mut Router, cause: Cause, tell4: bool, wanted: impl Fn(&Info) -> bool) {
+    for (place, gone) in places(router, wanted) {
+        let ids = ids_at(router, place);
+        for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
+            if tell4 || place.0 == Family::V6 {
+                notify_route(router, cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
+            }
+            take_route(router, place, position);
+        }
+    }
+}
+
+/// Puts other infos in the place of those that `change` gives one for.
+fn change_infos(router: &mut Router, change: impl Fn(&Info) -> Option<Info>) {
+    for (place, touched) in places(router, |info| change(info).is_some()) {
+        let ids = ids_at(router, place);
+        for (position, id) in ids.iter().enumerate().filter(|(_, id)| touched.contains(id)) {
+            let Some(new) = router.routes.infos.get(*id).and_then(|info| change(info)) else { continue };
+            put_route(router, place, Some(position), position, new);
+        }
+    }
+}
+
+/// A link is down: routes that lead there alone go, others lose that way.
+pub(crate) fn flush_routes_of(router: &mut Router, cause: Cause, link: u32) {
+    let lost = |hop: &Hop| hop.oif == link || hop.dead;
+    let by = |info: &Info| info.hops().iter().any(|hop| hop.oif == link);
+    // IPv4 keeps the routes to the addresses of the link, which stay on it.
+    let kept = |info: &Info| info.scope == libc::RT_SCOPE_HOST && info.kind == libc::RTN_LOCAL;
+    lose_siblings(router, cause, link);
+    // What is dead already is an IPv6 route that has a living one beside it.
+    remove_where(router, cause, false, |info| {
+        let gone = info.hops().iter().all(lost) && !info.hops().iter().all(|hop| hop.dead);
+        by(info) && !kept(info) && gone
+    });
+    change_infos(router, |info| {
+        let Ways::Hops(hops) = &info.ways else { return None };
+        if kept(info) || !hops.iter().any(|hop| hop.oif == link && !hop.dead) {
+            return None;
+        }
+        let dead = |hop: &Hop| Hop { dead: lost(hop), ..hop.clone() };
+        Some(Info { ways: Ways::Hops(hops.iter().map(dead).collect()), ..info.clone() })
+    });
+}
+
+/// A link is down: IPv6 routes that share their packets with others stay, dead, as long as one of these lives. Linux:
+/// `fib6_ifdown`.
+fn lose_siblings(router: &mut Router, cause: Cause, link: u32) {
+    let led = |info: &Info| info.spreads() && info.hops().iter().any(|hop| hop.oif == link);
+    for (place, touched) in places(router, led).into_iter().filter(|(place, _)| place.0 == Family::V6) {
+        let ids = ids_at(router, place);
+        for id in ids.into_iter().filter(|id| touched.contains(id)) {
+            let lost = |id: &InfoId| {
+                let hops = router.routes.infos.get(*id).map(|info| info.hops());
+                hops.is_some_and(|hops| hops.iter().all(|hop| hop.oif == link || hop.dead))
+            };
+            let siblings = siblings(router, place, id);
+            if siblings.len() < 2 {
                 continue;
             }
-            self.set_leaf(index, prefix);
-            // The prefixes inside that the other tables of the merger have may now end here, or no more.
-            let mut inside = Vec::new();
-            let mut before = true;
-            for &other in &self.routes.published.fibs[index].tables {
-                if other == table {
-                    before = false;
+            let alive = !siblings.iter().all(lost);
+            let gone = if alive { &[id][..] } else { &siblings[..] };
+            for id in gone {
+                let Some(position) = ids_at(router, place).iter().position(|other| other == id) else {
+                    continue;
+                };
+                let info = router.routes.infos.get(*id).cloned();
+                match info.as_deref() {
+                    Some(info @ Info { ways: Ways::Hops(hops), .. }) if alive => {
+                        let dead = hops.iter().map(|hop| Hop { dead: true, ..hop.clone() }).collect();
+                        let info = Info { ways: Ways::Hops(dead), ..info.clone() };
+                        put_route(router, place, Some(position), position, info);
+                    }
+                    _ => {
+                        notify_route(router, cause, libc::RTM_DELROUTE, 0, place, &[*id]);
+                        take_route(router, place, position);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A link is no more: IPv6 routes that have stayed, dead, go.
+pub(crate) fn forget_routes_of(router: &mut Router, cause: Cause, link: u32) {
+    let dead = |info: &Info| info.spreads() && info.hops().iter().all(|hop| hop.dead && hop.oif == link);
+    remove_where(router, cause, false, dead);
+}
+
+/// No IPv4 route by a link may stay, unless it has another way.
+pub(crate) fn flush_routes4_of(router: &mut Router, link: u32) {
+    let lost = |hop: &Hop| hop.oif == link || hop.dead;
+    let by = |info: &Info| info.hops().iter().any(|hop| hop.oif == link) && info.hops().iter().all(lost);
+    for (place, gone) in places(router, by).into_iter().filter(|(place, _)| place.0 == Family::V4) {
+        let ids = ids_at(router, place);
+        for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
+            take_route(router, place, position);
+        }
+    }
+    // Only routes of IPv4 have several ways.
+    change_infos(router, |info| {
+        let Ways::Hops(hops) = &info.ways else { return None };
+        if hops.len() < 2 || !hops.iter().any(|hop| hop.oif == link && !hop.dead) {
+            return None;
+        }
+        let dead = |hop: &Hop| Hop { dead: lost(hop), ..hop.clone() };
+        Some(Info { ways: Ways::Hops(hops.iter().map(dead).collect()), ..info.clone() })
+    });
+}
+
+/// A link is up, or has an IPv4 address again: routes get back the ways that they had lost with it.
+pub(crate) fn revive_routes_of(router: &mut Router, link: u32) {
+    if !router.links.get(link).is_some_and(|link| link.up()) || !router.routes.infos.any_dead() {
+        return;
+    }
+    change_infos(router, |info| {
+        let Ways::Hops(hops) = &info.ways else { return None };
+        if !hops.iter().any(|hop| hop.oif == link && hop.dead) {
+            return None;
+        }
+        let alive = |hop: &Hop| Hop { dead: hop.dead && hop.oif != link, ..hop.clone() };
+        Some(Info { ways: Ways::Hops(hops.iter().map(alive).collect()), ..info.clone() })
+    });
+}
+
+/// An address is gone: IPv4 routes that send from it go, IPv6 routes stay and send from another.
+pub(crate) fn flush_routes_from(router: &mut Router, cause: Cause, address: IpAddr, link: u32) {
+    match address {
+        IpAddr::V4(_) => {
+            let table = l3mdev_table(router, link).unwrap_or(RT_TABLE_LOCAL);
+            let same = |info: &Info| info.source == Some(address);
+            for (place, gone) in places(router, same) {
+                let own = place.1 == table || table == RT_TABLE_LOCAL && l3mdev(router, place.1).is_none();
+                if !own {
                     continue;
                 }
-                let Some(routes) = self.routes.tables.get(&(family, other)) else { continue };
-                // A table that is asked before decides alone, unless it throws.
-                if routes.is_empty() || before && routes.throws == 0 {
-                    continue;
-                }
-                inside.extend(routes.inside(prefix).map(|(prefix, _)| prefix));
-            }
-            inside.into_iter().for_each(|prefix| self.set_leaf(index, prefix));
-            self.host_leaves(index, prefix);
-        }
-        self.resolve_inside(family, prefix);
-    }
-
-    /// A neighbour's link-layer address has become known, has changed, or is known no more.
-    pub(crate) fn set_neighbour(&mut self, link: u32, address: IpAddr, mac: Option<[u8; 6]>) {
-        let family = Family::of(address);
-        let key = (family, bits(address));
-        let there = self.routes.published.neighbours.entry(key).or_default();
-        let known = there.iter().any(|(other, _)| *other == link);
-        there.retain(|(other, _)| *other != link);
-        there.extend(mac.map(|mac| (link, mac)));
-        let last = there.is_empty();
-        self.refresh_next_hop(link, address);
-        if known != mac.is_some() {
-            // Set while the entry is still there: a host entry that is to go must be looked at.
-            let host = Prefix::host(address);
-            if last {
-                self.routes.published.neighbours.remove(&key);
-            }
-            for index in 0..self.routes.published.fibs.len() {
-                if self.routes.published.fibs[index].family == family {
-                    self.set_leaf(index, host);
+                let ids = ids_at(router, place);
+                for position in (0..ids.len()).rev().filter(|&i| gone.contains(&ids[i])) {
+                    notify_route(router, cause, libc::RTM_DELROUTE, 0, place, &[ids[position]]);
+                    take_route(router, place, position);
                 }
             }
-            self.resolve_inside(family, host);
-            if mac.is_none() {
-                self.forget_host(link, address);
-            }
-        } else if last {
-            self.routes.published.neighbours.remove(&key);
         }
+        IpAddr::V6(_) => change_infos(router, |info| {
+            (info.source == Some(address)).then(|| Info { source: None, ..info.clone() })
+        }),
     }
+}
 
-    /// Compiles the actions again that hold headers of such lists: their source may be another now, or a key.
-    pub(crate) fn recompile_headends(&mut self, of: impl Fn(&SegmentList) -> bool) {
-        let encapsulates = |hop: &Hop| {
-            let encap = hop.encap();
-            let srh = match encap {
-                Some(Encap::Seg6Local(local)) if local.bpf.is_some() => return true,
-                Some(Encap::Ioam6(_)) => return true,
-                Some(Encap::Seg6(seg6)) => Some(&seg6.srh),
-                Some(Encap::Seg6Local(local)) => local.srh.as_ref(),
-                Some(Encap::Mpls(_) | Encap::Rpl(_) | Encap::Ip(_)) | None => None,
-            };
-            srh.is_some_and(&of)
-        };
-        let ids: Vec<InfoId> = self
-            .routes
-            .infos
-            .iter()
-            .filter(|(_, info)| self.ways(info).iter().any(encapsulates))
-            .map(|(id, _)| id)
-            .collect();
-        ids.into_iter().for_each(|id| self.recompile_info(id));
+/// Makes the tables of all VRFs. Linux: `vrf_rtable_create`, `vrf_rt6_create`.
+pub(crate) fn add_vrf_tables(router: &mut Router) {
+    let tables: Vec<u32> = router.links.iter().filter_map(|link| link.vrf_table()).collect();
+    for table in tables {
+        table_mut(router, Family::V4, table);
+        table_mut(router, Family::V6, table);
     }
+}
 
-    /// `ip sr tunsrc` was set: encapsulations get another source.
-    pub(crate) fn tunnel_source_changed(&mut self) {
-        self.routes.compiled.sources.clear();
-        self.recompile_headends(|_| true);
-    }
-
-    /// IPv6 addresses have changed: encapsulations get another source, if there is any that sends from another address
-    /// by now.
-    pub(crate) fn update_sources(&mut self) {
-        let sources = &self.routes.compiled.sources;
-        if sources.iter().any(|(&link, &source)| self.source6(link) != source) {
-            self.tunnel_source_changed();
-        }
-    }
-
-    /// Compiles the SIDs again that have programs: these can name a table that was not there.
-    pub(crate) fn recompile_programs(&mut self) {
-        let runs = |hop: &Hop| hop.tunnel.as_ref().is_some_and(|tunnel| tunnel.program.is_some());
-        let infos = self.routes.infos.iter().filter(|(_, info)| self.ways(info).iter().any(runs));
-        let ids: Vec<InfoId> = infos.map(|(id, _)| id).collect();
-        ids.into_iter().for_each(|id| self.recompile_info(id));
-    }
-
-    /// Takes note that the routes of a place have changed, if the host may need to know.
-    pub(crate) fn place_changed(&mut self, place: Place) {
-        if self.live.is_none() {
-            return;
-        }
-        let (family, table, prefix) = place;
-        let routes = self.routes.tables.get(&(family, table));
-        let own = routes
-            .into_iter()
-            .flat_map(|routes| routes.get(prefix))
-            .any(|&id| self.routes.infos.get(id).is_some_and(|info| info.own()));
-        let Some(live) = &mut self.live else { return };
-        // Where there was one before, it may have to go.
-        if own {
-            live.own_places.insert(place);
-            live.changed_places.insert(place);
-        } else if live.own_places.remove(&place) {
-            live.changed_places.insert(place);
-        }
-    }
-
-    /// Takes note of a change at a place.
-    pub(crate) fn vrf_place_changed(&mut self, place: Place) {
-        if self.vrf_of_table(place.1).is_some()
-            && let Some(live) = &mut self.live
-        {
-            live.vrf_routes.dirty.insert(place);
-        }
-    }
+/// The VRF that has a table.
+fn l3mdev(router: &Router, table: u32) -> Option<u32> {
+    router.links.iter().find(|link| link.vrf_table() == Some(table)).map(|link| link.index)
 }

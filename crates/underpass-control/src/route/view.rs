@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::info::Ways;
+use super::lookup::ways_of;
 use crate::Router;
 
 /// A route of the model.
@@ -46,7 +47,7 @@ impl Router {
                         protocol: info.protocol,
                         metric: info.metric,
                         source: info.source,
-                        ways: self.ways(info).iter().map(|hop| (hop.oif, hop.gateway)).collect(),
+                        ways: ways_of(self, info).iter().map(|hop| (hop.oif, hop.gateway)).collect(),
                         object: if let Ways::Object(id) = info.ways { id } else { 0 },
                         own: info.own(),
                     })

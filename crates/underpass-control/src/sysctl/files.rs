@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use libc::{EBUSY, EINVAL, EISDIR, ENOENT};
 
 use super::*;
+use crate::ioam::request::ioam_changed;
+use crate::link::publish::publish_link;
+use crate::route::mpls::publish::{resize_labels, set_label_input, set_label_ttl, set_ttl_propagate};
 use crate::{Link, RequestError, Router};
 
 /// The file of a variable.
@@ -31,7 +34,7 @@ static FILES: &[File] = &[
         check: any,
         update: |router, instance| {
             let value = router.sysctls.value(&PLATFORM_LABELS, instance);
-            router.resize_labels(value as u32);
+            resize_labels(router, value as u32);
         },
     },
     File {
@@ -40,7 +43,7 @@ static FILES: &[File] = &[
         update: |router, instance| {
             let takes = router.sysctls.value(&MPLS_INPUT, instance) == 1;
             if let Instance::Link(link) = instance {
-                router.set_label_input(link, takes);
+                set_label_input(router, link, takes);
                 // Ports are told with what changes of links.
                 router.links.generation += 1;
             }
@@ -51,7 +54,7 @@ static FILES: &[File] = &[
         check: any,
         update: |router, instance| {
             let value = router.sysctls.value(&IP_TTL_PROPAGATE, instance);
-            router.set_ttl_propagate(value == 1);
+            set_ttl_propagate(router, value == 1);
         },
     },
     File {
@@ -59,7 +62,7 @@ static FILES: &[File] = &[
         check: any,
         update: |router, instance| {
             let value = router.sysctls.value(&DEFAULT_TTL, instance);
-            router.set_label_ttl(value as u8);
+            set_label_ttl(router, value as u8);
         },
     },
     File {
@@ -87,7 +90,7 @@ fn nothing(_: &mut Router, _: Instance) {}
 
 /// What traces say of the node and its links.
 fn ioam(router: &mut Router, instance: Instance) {
-    router.ioam_changed(instance);
+    ioam_changed(router, instance);
 }
 
 /// The packet path is told of the links that the value is for: all, or one and those enslaved to it.
@@ -98,7 +101,7 @@ fn publish_links(router: &mut Router, instance: Instance) {
         Instance::One | Instance::Default => false,
     };
     let links: Vec<u32> = router.links().filter(of_it).map(|link| link.index).collect();
-    links.into_iter().for_each(|index| router.publish_link(index));
+    links.into_iter().for_each(|index| publish_link(router, index));
 }
 
 /// Linux: `vrf_strict_mode_change`.

@@ -3,10 +3,10 @@
 //! An action has a kind and a number. Who makes it without a filter keeps one reference; each filter that has it keeps
 //! one and binds it. It goes with its last reference.
 
-mod change;
+pub(crate) mod change;
 mod compile;
-mod request;
-mod tunnel_key;
+pub(crate) mod request;
+pub(crate) mod tunnel_key;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -119,14 +119,14 @@ impl Actions {
     }
 
     /// The policers: number, rate in bytes a second, filters that have it, counter.
-    pub(super) fn policers(&self) -> impl Iterator<Item = (u32, Option<u64>, u32, TcCounterId)> {
+    pub fn policers(&self) -> impl Iterator<Item = (u32, Option<u64>, u32, TcCounterId)> {
         self.of_kind("police").map(|(name, action)| {
             let rate = if let Config::Police(police) = &action.config { police.rate } else { None };
             (name.index, rate.map(|rate| rate.bytes), action.binds.max(0) as u32, action.counter)
         })
     }
 
-    fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = (Name, &Action)> {
+    pub fn of_kind(&self, kind: &'static str) -> impl Iterator<Item = (Name, &Action)> {
         let all = self.by_name.range(Name { kind, index: 0 }..=Name { kind, index: u32::MAX });
         all.map(|(name, action)| (*name, action))
     }
@@ -146,7 +146,7 @@ enum Made {
 }
 
 /// Tells of a burst that is too small for a packet.
-fn small((burst, packet): (u64, u32)) -> String {
+pub(crate) fn small((burst, packet): (u64, u32)) -> String {
     format!("{burst} bytes: packets of {packet} bytes never conform")
 }
 

@@ -2,12 +2,14 @@
 
 use libc::{EEXIST, EINVAL, ENODEV, ENOENT, EOPNOTSUPP, RTM_DELTCLASS, RTM_NEWTCLASS};
 use underpass_netlink::tc::{
-    GROUP, HEADER, Header, POLICY, Statistics, TCA_EGRESS_BLOCK, TCA_EXT_WARN_MSG, TCA_INGRESS_BLOCK,
+    self, GROUP, HEADER, Header, POLICY, Statistics, TCA_EGRESS_BLOCK, TCA_EXT_WARN_MSG, TCA_INGRESS_BLOCK,
     TCA_KIND, TCA_OPTIONS, TCA_RATE,
 };
-use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate, tc};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate};
 
+use super::filter::hook::forget_place;
 use super::parent::{Block, Point};
+use super::publish::{count_class, own_qdisc, publish_qdiscs};
 use super::{Kind, Qdisc};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
@@ -52,7 +54,7 @@ fn named<'a>(router: &Router, request: &Request<'a>) -> Result<Named<'a>, Reques
             parent = handle | tc::minor(parent);
         }
     }
-    let qdisc = router.own_qdisc(link.index, handle).ok_or(RequestError::errno(ENOENT))?;
+    let qdisc = own_qdisc(router, link.index, handle).ok_or(RequestError::errno(ENOENT))?;
     if !qdisc.kind.classful() {
         return Err(RequestError::errno(EINVAL));
     }
@@ -101,9 +103,9 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let changed = htb.change(named.qdisc, named.class, named.parent, options, link)?;
     control.free_leaf(changed.removed);
     router.tc.generation += 1;
-    router.publish_qdiscs(link.index);
+    publish_qdiscs(router, link.index);
     let warning = changed.warning;
-    router.notify_class(Cause::from(request), &named, RTM_NEWTCLASS, warning.as_deref());
+    notify_class(router, Cause::from(request), &named, RTM_NEWTCLASS, warning.as_deref());
     Ok(warning.map_or(Outcome::Done, |text| Outcome::Warning(text.into())))
 }
 
@@ -116,7 +118,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     // It is told of as it was.
     let mut gone = Vec::new();
     if router.events.heard(Cause::from(request), GROUP) {
-        gone = router.class_message(&named);
+        gone = class_message(router, &named);
     }
     let control = router.tc.links.entry(link.index).or_default();
     let qdisc = control.lookup_mut(named.qdisc).ok_or(RequestError::errno(ENOENT))?;
@@ -125,8 +127,8 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     control.freed.extend(changed.queue);
     control.free_leaf(changed.removed);
     router.tc.generation += 1;
-    router.publish_qdiscs(link.index);
-    router.forget_place(Block { link: link.index, point: Point::Class(named.class) });
+    publish_qdiscs(router, link.index);
+    forget_place(router, Block { link: link.index, point: Point::Class(named.class) });
     router.events.notify(Cause::from(request), GROUP, RTM_DELTCLASS, 0, |reply| reply.fixed(&gone));
     Ok(Outcome::Done)
 }
@@ -139,60 +141,58 @@ pub(crate) fn get(
 ) -> Result<Outcome, RequestError> {
     let named = named(router, request)?;
     named.must_be()?;
-    let qdisc = router.own_qdisc(named.link.index, named.qdisc).ok_or(RequestError::errno(ENOENT))?;
+    let qdisc = own_qdisc(router, named.link.index, named.qdisc).ok_or(RequestError::errno(ENOENT))?;
     replies.message(RTM_NEWTCLASS, 0, request.reply_to(), |reply| {
-        router.write_class(reply, &named.link, qdisc, named.class);
+        write_class(router, reply, &named.link, qdisc, named.class);
     })?;
     Ok(Outcome::Done)
 }
 
-impl Router {
-    fn notify_class(&mut self, cause: Cause, named: &Named<'_>, kind: u16, warning: Option<&str>) {
-        if !self.events.heard(cause, GROUP) {
-            return;
+fn notify_class(router: &mut Router, cause: Cause, named: &Named<'_>, kind: u16, warning: Option<&str>) {
+    if !router.events.heard(cause, GROUP) {
+        return;
+    }
+    let message = class_message(router, named);
+    router.events.notify(cause, GROUP, kind, 0, |reply| {
+        reply.fixed(&message);
+        if let Some(warning) = warning {
+            reply.text(TCA_EXT_WARN_MSG, warning);
         }
-        let message = self.class_message(named);
-        self.events.notify(cause, GROUP, kind, 0, |reply| {
-            reply.fixed(&message);
-            if let Some(warning) = warning {
-                reply.text(TCA_EXT_WARN_MSG, warning);
-            }
+    });
+}
+
+/// What a message about a class says, without the netlink header.
+fn class_message(router: &Router, named: &Named<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let to = underpass_netlink::reply::Address::default();
+    if let Some(qdisc) = own_qdisc(router, named.link.index, named.qdisc) {
+        let written = underpass_netlink::reply::write_message(&mut bytes, 0, 0, to, |reply| {
+            write_class(router, reply, &named.link, qdisc, named.class);
         });
+        debug_assert!(written.is_ok(), "no attribute of a class is long");
     }
+    bytes.split_off(underpass_netlink::message::HEADER.min(bytes.len()))
+}
 
-    /// What a message about a class says, without the netlink header.
-    fn class_message(&self, named: &Named<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let to = underpass_netlink::reply::Address::default();
-        if let Some(qdisc) = self.own_qdisc(named.link.index, named.qdisc) {
-            let written = underpass_netlink::reply::write_message(&mut bytes, 0, 0, to, |reply| {
-                self.write_class(reply, &named.link, qdisc, named.class);
-            });
-            debug_assert!(written.is_ok(), "no attribute of a class is long");
-        }
-        bytes.split_off(underpass_netlink::message::HEADER.min(bytes.len()))
+/// Linux: `tc_fill_tclass`.
+fn write_class(router: &Router, reply: &mut Reply<'_>, link: &Link, qdisc: &Qdisc, class: u32) {
+    let leaf = qdisc.leaf(class);
+    let (parent, handle) = match &qdisc.kind {
+        Kind::Htb(htb) => (htb.get(class).and_then(|class| class.parent).unwrap_or(tc::ROOT), class),
+        Kind::Tbf { .. } => (qdisc.handle, qdisc.handle | 1),
+        _ => (qdisc.handle, qdisc.handle | tc::minor(class)),
+    };
+    let info = leaf.map_or(0, |leaf| leaf.handle());
+    Header { family: 0, link: link.index, handle, parent, info }.write(reply);
+    reply.text(TCA_KIND, qdisc.kind.name());
+    if let Kind::Htb(htb) = &qdisc.kind
+        && let Some(class) = htb.get(class)
+    {
+        class.settings.write(reply, class.level);
     }
-
-    /// Linux: `tc_fill_tclass`.
-    fn write_class(&self, reply: &mut Reply<'_>, link: &Link, qdisc: &Qdisc, class: u32) {
-        let leaf = qdisc.leaf(class);
-        let (parent, handle) = match &qdisc.kind {
-            Kind::Htb(htb) => (htb.get(class).and_then(|class| class.parent).unwrap_or(tc::ROOT), class),
-            Kind::Tbf { .. } => (qdisc.handle, qdisc.handle | 1),
-            _ => (qdisc.handle, qdisc.handle | tc::minor(class)),
-        };
-        let info = leaf.map_or(0, |leaf| leaf.handle());
-        Header { family: 0, link: link.index, handle, parent, info }.write(reply);
-        reply.text(TCA_KIND, qdisc.kind.name());
-        if let Kind::Htb(htb) = &qdisc.kind
-            && let Some(class) = htb.get(class)
-        {
-            class.settings.write(reply, class.level);
-        }
-        match self.count_class(link.index, qdisc, class) {
-            Some(counted) => counted.common.write(reply, counted.own.as_deref(), false),
-            None => Statistics::write_none(reply),
-        }
+    match count_class(router, link.index, qdisc, class) {
+        Some(counted) => counted.common.write(reply, counted.own.as_deref(), false),
+        None => Statistics::write_none(reply),
     }
 }
 
@@ -238,7 +238,7 @@ impl Dump for Classes {
             qdiscs.flat_map(|qdisc| qdisc.shown_classes().into_iter().map(move |class| (qdisc, class)));
         let Some((qdisc, class)) = all.nth(self.written) else { return Ok(More::No) };
         self.written += 1;
-        out.message(RTM_NEWTCLASS, |reply| router.write_class(reply, link, qdisc, class))?;
+        out.message(RTM_NEWTCLASS, |reply| write_class(router, reply, link, qdisc, class))?;
         Ok(More::Yes)
     }
 

@@ -6,9 +6,9 @@ mod common;
 mod encode;
 mod flower;
 mod fw;
-mod hook;
+pub(crate) mod hook;
 mod matchall;
-mod publish;
+pub(crate) mod publish;
 mod request;
 mod simple;
 mod u32;
@@ -33,7 +33,7 @@ pub(crate) use request::{change, delete, dump, get};
 /// The filters of all places.
 #[derive(Debug, Default)]
 pub(crate) struct Filters {
-    places: BTreeMap<Block, Place>,
+    pub places: BTreeMap<Block, Place>,
     /// The tables of `u32` of each qdisc, by link and handle.
     tables: BTreeMap<(u32, u32), u32::Tables>,
     /// The hooks that name a shared block: its index, and what the packet path has there.
@@ -44,21 +44,21 @@ pub(crate) struct Filters {
     pub generation: u64,
     /// Whether added filters may wait for others; the places that they were added to, since when, and how long it took
     /// to put them in force the last time.
-    gathers: bool,
-    gathered: BTreeSet<Block>,
-    gathered_since: Option<Instant>,
-    publishing: Duration,
+    pub gathers: bool,
+    pub gathered: BTreeSet<Block>,
+    pub gathered_since: Option<Instant>,
+    pub publishing: Duration,
 }
 
 /// The filters of a place.
 #[derive(Debug, Default)]
-struct Place {
+pub(crate) struct Place {
     /// In the order in which they were made.
     chains: Vec<Chain>,
     /// `tcm_parent` of the last filter that was made.
     parent: u32,
     /// Handle of the qdisc.
-    qdisc: u32,
+    pub qdisc: u32,
     /// What the packet path has.
     hook: Option<HookId>,
     /// How many filters that is.

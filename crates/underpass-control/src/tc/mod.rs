@@ -5,15 +5,14 @@
 
 pub(crate) mod action;
 mod class;
-mod counts;
 pub(crate) mod filter;
 mod htb;
 mod kind;
 mod leaf;
-mod own;
+pub(super) mod owner;
 pub(crate) mod parent;
-mod publish;
-mod qdisc;
+pub(super) mod publish;
+pub(crate) mod qdisc;
 
 use std::collections::BTreeMap;
 
@@ -21,14 +20,12 @@ use underpass_engine::counters::QueueId;
 use underpass_engine::tables::QdiscId;
 use underpass_netlink::tc;
 
-use crate::Router;
 use crate::link::{Link, LinkKind};
 
 pub(crate) use class::{delete as delete_class, dump as dump_classes, get as get_class, new as new_class};
-pub use counts::{PolicerCounts, QueueCounts};
 pub(crate) use kind::Kind;
 pub(crate) use leaf::Leaf;
-pub(crate) use own::is_about;
+pub(crate) use owner::is_about;
 pub(crate) use qdisc::{delete, dump, get, new};
 
 /// A qdisc that a request has made.
@@ -56,9 +53,9 @@ pub(crate) struct LinkControl {
     /// The root, unless it is what the link has by itself.
     root: Option<u32>,
     /// Those by which packets leave, the root among them, by their handles.
-    qdiscs: BTreeMap<u32, Qdisc>,
+    pub qdiscs: BTreeMap<u32, Qdisc>,
     /// `ingress` or `clsact`.
-    hook: Option<Qdisc>,
+    pub hook: Option<Qdisc>,
     /// A hook was asked for before: Linux keeps a place for it.
     hooked: bool,
     /// What the packet path has at its root and behind its ingress hook.
@@ -139,7 +136,7 @@ const GOLDEN_RATIO: u32 = 0x61c8_8647;
 /// The traffic control of all links.
 #[derive(Debug, Default)]
 pub(crate) struct TrafficControl {
-    links: BTreeMap<u32, LinkControl>,
+    pub links: BTreeMap<u32, LinkControl>,
     /// The major number that a qdisc got last without asking for it, above 8000.
     last_handle: u32,
     last_serial: u64,
@@ -172,14 +169,12 @@ impl TrafficControl {
     }
 }
 
-impl Router {
-    /// What a link without a qdisc of a request's has at its root; `None` if it was never up.
-    pub(crate) fn default_qdisc(link: &Link) -> Option<Kind> {
-        match link.kind {
-            _ if !link.activated => None,
-            LinkKind::Ifb => Some(Kind::PfifoFast),
-            LinkKind::Tunnel(kind) if kind.ethernet() => Some(Kind::PfifoFast),
-            _ => Some(Kind::Noqueue),
-        }
+/// What a link without a qdisc of a request's has at its root; `None` if it was never up.
+pub(crate) fn default_qdisc(link: &Link) -> Option<Kind> {
+    match link.kind {
+        _ if !link.activated => None,
+        LinkKind::Ifb => Some(Kind::PfifoFast),
+        LinkKind::Tunnel(kind) if kind.ethernet() => Some(Kind::PfifoFast),
+        _ => Some(Kind::Noqueue),
     }
 }

@@ -1,11 +1,5 @@
 //! What a filter is attached to. Linux: `tcf_block_find` in `net/sched/cls_api.c`.
 
-use libc::{EINVAL, ENODEV, ENOENT, EOPNOTSUPP};
-use underpass_netlink::RequestError;
-use underpass_netlink::tc::{self, Header};
-
-use crate::Router;
-
 /// The interface index of requests that name a shared block: `TCM_IFINDEX_MAGIC_BLOCK`.
 pub(crate) const SHARED: u32 = u32::MAX;
 
@@ -52,59 +46,4 @@ pub(crate) struct Found {
     pub parent: u32,
     /// Handle of the qdisc.
     pub qdisc: u32,
-}
-
-impl Router {
-    /// The filters that a request means to change, or one of them. Those of a shared block are named by its index.
-    ///
-    /// # Errors
-    /// `ENODEV`, or what Linux says of a qdisc, class or block that is not there or has no filters.
-    pub(crate) fn find_block(&self, header: &Header) -> Result<Found, RequestError> {
-        let found = self.find_block_to_show(header)?;
-        if header.link != SHARED && found.block.link == SHARED {
-            let text = "This filter block is shared. Please use the block index to manipulate the filters";
-            return Err(RequestError::new(EOPNOTSUPP, text));
-        }
-        Ok(found)
-    }
-
-    /// The filters that a request means to show.
-    ///
-    /// # Errors
-    /// As [`Router::find_block`].
-    pub(crate) fn find_block_to_show(&self, header: &Header) -> Result<Found, RequestError> {
-        let shared = |index| Found { block: Block::shared(index), parent: index, qdisc: index };
-        if header.link == SHARED {
-            let index = header.parent;
-            let missing = RequestError::new(EINVAL, "Block of given index was not found");
-            return self.filters.is_shared(index).then(|| shared(index)).ok_or(missing);
-        }
-        let link = self.links.get(header.link).ok_or(RequestError::errno(ENODEV))?;
-        let unclassful = RequestError::new(EINVAL, "Qdisc not classful");
-        let control = self.tc.get(header.link);
-        let qdisc = match header.parent {
-            0 => control.and_then(|control| control.root()).ok_or(unclassful.clone())?,
-            parent => control
-                .and_then(|control| control.lookup(tc::major(parent)))
-                .ok_or(RequestError::new(EINVAL, "Parent Qdisc doesn't exists"))?,
-        };
-        let parent = if header.parent == 0 { qdisc.handle } else { header.parent };
-        if !qdisc.kind.classful() {
-            return Err(unclassful);
-        }
-        if !qdisc.kind.has_filters() {
-            return Err(RequestError::new(EOPNOTSUPP, "Class doesn't support blocks"));
-        }
-        let class = tc::minor(parent) != 0;
-        if class && !qdisc.has_class(parent) {
-            return Err(RequestError::new(ENOENT, "Specified class doesn't exist"));
-        }
-        let point = qdisc.point(parent).ok_or(RequestError::errno(EINVAL))?;
-        if point == Point::Egress && link.vrf_table().is_some() {
-            return Err(RequestError::new(EOPNOTSUPP, EGRESS_OF_VRF));
-        }
-        let block = Block { link: header.link, point };
-        let own = Found { block, parent, qdisc: qdisc.handle };
-        Ok(self.filters.shared_by(block).map_or(own, shared))
-    }
 }

@@ -1,13 +1,13 @@
 //! Qdiscs as the packet path has them, and what it has counted.
 
 use underpass_engine::counters::{QueueCount, QueueId};
-use underpass_engine::tables;
-use underpass_engine::tables::{FqCodel, HookId, HtbClass, PfifoFast, Prio, QdiscKind, Tbf};
+use underpass_engine::tables::{self, FqCodel, HookId, HtbClass, PfifoFast, Prio, QdiscKind, Tbf};
 use underpass_netlink::tc::Statistics;
 use underpass_netlink::tc::fq_codel::FqCodelCounts;
 use underpass_netlink::tc::htb::HtbCounts;
 
 use super::filter::Filters;
+use super::filter::hook::hook_count;
 use super::htb::Class;
 use super::kind::{config, frame};
 use super::leaf::Leaf;
@@ -15,117 +15,114 @@ use super::parent::{Block, Point};
 use super::{Kind, LinkControl, Qdisc};
 use crate::Router;
 use crate::link::Link;
+use crate::link::publish::publish_link;
 
 /// What is counted of a qdisc or class, and what its kind counts besides.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     pub common: Statistics,
     pub own: Option<Vec<u8>>,
     /// Packets that an `htb` sent unshaped.
     pub direct: u32,
 }
 
-impl Router {
-    /// Tells the packet path of the qdiscs of a link, after they have changed.
-    pub(super) fn publish_qdiscs(&mut self, index: u32) {
-        let Some(link) = self.links.get(index).cloned() else { return };
-        let Some(control) = self.tc.links.get_mut(&index) else { return };
-        let qdiscs = control.qdiscs.values_mut().chain(&mut control.hook);
-        for queue in qdiscs.flat_map(unnumbered) {
-            *queue = Some(self.engine.add_queue());
-        }
-        let filters = &self.filters;
-        let compile = Compile { control, filters, link: &link };
-        let shaper = control.hook().and_then(|hook| hook.ingress.as_ref());
-        let trees = [
-            control.root().and_then(|root| compile.qdisc(root)),
-            shaper.and_then(|shaper| compile.leaf(shaper)),
-        ];
-        let old = control.published;
-        let freed = std::mem::take(&mut control.freed);
-        for (published, tree) in control.published.iter_mut().zip(trees) {
-            *published = match (tree, *published) {
-                (Some(tree), Some(old)) => {
-                    self.engine.set_qdisc(old, tree);
-                    Some(old)
-                }
-                (Some(tree), None) => Some(self.engine.add_qdisc(tree)),
-                (None, _) => None,
-            };
-        }
-        let published = control.published;
-        if published != old {
-            self.publish_link(index);
-        }
-        for (old, new) in old.into_iter().zip(published) {
-            old.filter(|_| new.is_none()).into_iter().for_each(|old| self.engine.remove_qdisc(old));
-        }
-        freed.into_iter().for_each(|queue| self.engine.remove_queue(queue));
+/// Tells the packet path of the qdiscs of a link, after they have changed.
+pub(super) fn publish_qdiscs(router: &mut Router, index: u32) {
+    let Some(link) = router.links.get(index).cloned() else { return };
+    let Some(control) = router.tc.links.get_mut(&index) else { return };
+    let qdiscs = control.qdiscs.values_mut().chain(&mut control.hook);
+    for queue in qdiscs.flat_map(unnumbered) {
+        *queue = Some(router.engine.add_queue());
     }
-
-    /// What a qdisc has counted.
-    pub(super) fn count_qdisc(&self, link: u32, qdisc: &Qdisc) -> Counted {
-        if qdisc.kind.is_hook() {
-            // Its filters count for it.
-            let count = self.hook_count(link, qdisc.handle);
-            let common = Statistics {
-                bytes: count.bytes,
-                packets: count.packets,
-                drops: count.drops as u32,
-                overlimits: count.overlimits as u32,
-                ..Statistics::default()
-            };
-            return Counted { common, ..Counted::default() };
-        }
-        let Some(queue) = qdisc.queue else { return Counted::default() };
-        let codel = matches!(qdisc.kind, Kind::FqCodel(_));
-        let count = if codel { self.engine.fq_codel_count(queue) } else { self.engine.queue_count(queue) };
-        let direct = if matches!(qdisc.kind, Kind::Htb(_)) { count.direct_packets() as u32 } else { 0 };
-        Counted { common: common(&count), own: codel.then(|| codel_counts(&count)), direct }
-    }
-
-    /// What a class of a qdisc has counted; `None` if its kind counts nothing of classes.
-    pub(super) fn count_class(&self, link: u32, qdisc: &Qdisc, class: u32) -> Option<Counted> {
-        let count =
-            |queue: Option<QueueId>| queue.map(|queue| self.engine.queue_count(queue)).unwrap_or_default();
-        match &qdisc.kind {
-            Kind::Htb(htb) => {
-                let class = htb.get(class)?;
-                let mut count = count(class.queue);
-                if let Some(leaf) = &class.leaf {
-                    let inside = self.count_leaf(link, leaf);
-                    (count.queued, count.backlog) = (inside.queued, inside.backlog);
-                }
-                let own = count.htb();
-                // As made until a worker has the class.
-                let fresh = own.tokens == 0 && own.ctokens == 0 && count.packets == 0;
-                let full = class.tokens.map(|tokens| tokens as i64);
-                let [tokens, ceil_tokens] = if fresh { full } else { [own.tokens, own.ctokens] };
-                let counts =
-                    HtbCounts { lends: own.lends as u32, borrows: own.borrows as u32, tokens, ceil_tokens };
-                Some(Counted { common: common(&count), own: Some(counts.bytes()), direct: 0 })
+    let filters = &router.filters;
+    let compile = Compile { control, filters, link: &link };
+    let shaper = control.hook().and_then(|hook| hook.ingress.as_ref());
+    let trees =
+        [control.root().and_then(|root| compile.qdisc(root)), shaper.and_then(|shaper| compile.leaf(shaper))];
+    let old = control.published;
+    let freed = std::mem::take(&mut control.freed);
+    for (published, tree) in control.published.iter_mut().zip(trees) {
+        *published = match (tree, *published) {
+            (Some(tree), Some(old)) => {
+                router.engine.set_qdisc(old, tree);
+                Some(old)
             }
-            Kind::Prio { .. } => {
-                let count = self.count_leaf(link, qdisc.leaf(class)?);
-                Some(Counted { common: common(&count), ..Counted::default() })
-            }
-            _ => None,
-        }
-    }
-
-    /// What the queue in a class has counted.
-    fn count_leaf(&self, link: u32, leaf: &Leaf) -> QueueCount {
-        let queue = match leaf {
-            Leaf::Queue { queue, .. } => *queue,
-            Leaf::Qdisc(handle) => self.own_qdisc(link, *handle).and_then(|qdisc| qdisc.queue),
+            (Some(tree), None) => Some(router.engine.add_qdisc(tree)),
+            (None, _) => None,
         };
-        queue.map(|queue| self.engine.queue_count(queue)).unwrap_or_default()
     }
+    let published = control.published;
+    if published != old {
+        publish_link(router, index);
+    }
+    for (old, new) in old.into_iter().zip(published) {
+        old.filter(|_| new.is_none()).into_iter().for_each(|old| router.engine.remove_qdisc(old));
+    }
+    freed.into_iter().for_each(|queue| router.engine.remove_queue(queue));
+}
 
-    /// The qdisc of a handle on a link.
-    pub(super) fn own_qdisc(&self, link: u32, handle: u32) -> Option<&Qdisc> {
-        self.tc.get(link)?.lookup(handle)
+/// What a qdisc has counted.
+pub(crate) fn count_qdisc(router: &Router, link: u32, qdisc: &Qdisc) -> Counted {
+    if qdisc.kind.is_hook() {
+        // Its filters count for it.
+        let count = hook_count(router, link, qdisc.handle);
+        let common = Statistics {
+            bytes: count.bytes,
+            packets: count.packets,
+            drops: count.drops as u32,
+            overlimits: count.overlimits as u32,
+            ..Statistics::default()
+        };
+        return Counted { common, ..Counted::default() };
     }
+    let Some(queue) = qdisc.queue else { return Counted::default() };
+    let codel = matches!(qdisc.kind, Kind::FqCodel(_));
+    let count = if codel { router.engine.fq_codel_count(queue) } else { router.engine.queue_count(queue) };
+    let direct = if matches!(qdisc.kind, Kind::Htb(_)) { count.direct_packets() as u32 } else { 0 };
+    Counted { common: common(&count), own: codel.then(|| codel_counts(&count)), direct }
+}
+
+/// What a class of a qdisc has counted; `None` if its kind counts nothing of classes.
+pub(crate) fn count_class(router: &Router, link: u32, qdisc: &Qdisc, class: u32) -> Option<Counted> {
+    let count =
+        |queue: Option<QueueId>| queue.map(|queue| router.engine.queue_count(queue)).unwrap_or_default();
+    match &qdisc.kind {
+        Kind::Htb(htb) => {
+            let class = htb.get(class)?;
+            let mut count = count(class.queue);
+            if let Some(leaf) = &class.leaf {
+                let inside = count_leaf(router, link, leaf);
+                (count.queued, count.backlog) = (inside.queued, inside.backlog);
+            }
+            let own = count.htb();
+            // As made until a worker has the class.
+            let fresh = own.tokens == 0 && own.ctokens == 0 && count.packets == 0;
+            let full = class.tokens.map(|tokens| tokens as i64);
+            let [tokens, ceil_tokens] = if fresh { full } else { [own.tokens, own.ctokens] };
+            let counts =
+                HtbCounts { lends: own.lends as u32, borrows: own.borrows as u32, tokens, ceil_tokens };
+            Some(Counted { common: common(&count), own: Some(counts.bytes()), direct: 0 })
+        }
+        Kind::Prio { .. } => {
+            let count = count_leaf(router, link, qdisc.leaf(class)?);
+            Some(Counted { common: common(&count), ..Counted::default() })
+        }
+        _ => None,
+    }
+}
+
+/// What the queue in a class has counted.
+fn count_leaf(router: &Router, link: u32, leaf: &Leaf) -> QueueCount {
+    let queue = match leaf {
+        Leaf::Queue { queue, .. } => *queue,
+        Leaf::Qdisc(handle) => own_qdisc(router, link, *handle).and_then(|qdisc| qdisc.queue),
+    };
+    queue.map(|queue| router.engine.queue_count(queue)).unwrap_or_default()
+}
+
+/// The qdisc of a handle on a link.
+pub(super) fn own_qdisc(router: &Router, link: u32, handle: u32) -> Option<&Qdisc> {
+    router.tc.get(link)?.lookup(handle)
 }
 
 fn common(count: &QueueCount) -> Statistics {

@@ -3,15 +3,16 @@
 use libc::{EBUSY, EEXIST, EINVAL, ENODEV, ENOENT, ENOSPC, EOPNOTSUPP, RTM_DELQDISC, RTM_NEWQDISC};
 use netlink_packet_core::NLM_F_REPLACE;
 use underpass_netlink::tc::{
-    GROUP, HEADER, Header, POLICY, TCA_DUMP_INVISIBLE, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD, TCA_INGRESS_BLOCK,
-    TCA_KIND, TCA_OPTIONS, TCA_RATE, TCA_STAB,
+    self, GROUP, HEADER, Header, POLICY, TCA_DUMP_INVISIBLE, TCA_EGRESS_BLOCK, TCA_HW_OFFLOAD,
+    TCA_INGRESS_BLOCK, TCA_KIND, TCA_OPTIONS, TCA_RATE, TCA_STAB,
 };
-use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate, tc};
+use underpass_netlink::{Attributes, Replies, Reply, RequestError, Validate};
 
+use super::filter::hook::{forget_filters_of_hook, forget_link_of_filters, forget_lost_filters, join_shared};
 use super::kind::limited;
 use super::parent::{Block, EGRESS_OF_VRF, Point};
-use super::publish::Counted;
-use super::{Kind, Leaf, Qdisc};
+use super::publish::{Counted, count_qdisc, own_qdisc, publish_qdiscs};
+use super::{Kind, Leaf, Qdisc, default_qdisc};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
 use crate::link::{Link, LinkKind};
@@ -58,32 +59,35 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl Router {
-    /// What is in a class. Linux: `qdisc_leaf`.
-    fn named_leaf(&self, link: u32, parent: &Qdisc, class: u32) -> Result<Named<'_>, RequestError> {
-        if !parent.kind.classful() {
-            return Err(RequestError::new(EOPNOTSUPP, "Parent qdisc is not classful"));
-        }
-        if !parent.has_class(class) {
-            return Err(RequestError::new(ENOENT, "Specified class not found"));
-        }
-        Ok(match parent.leaf(class) {
-            None => Named::Nothing,
-            Some(Leaf::Qdisc(handle)) => self.own_qdisc(link, *handle).map_or(Named::Default, Named::Own),
-            Some(_) => Named::Default,
-        })
+/// What is in a class. Linux: `qdisc_leaf`.
+fn named_leaf<'a>(
+    router: &'a Router,
+    link: u32,
+    parent: &Qdisc,
+    class: u32,
+) -> Result<Named<'a>, RequestError> {
+    if !parent.kind.classful() {
+        return Err(RequestError::new(EOPNOTSUPP, "Parent qdisc is not classful"));
     }
+    if !parent.has_class(class) {
+        return Err(RequestError::new(ENOENT, "Specified class not found"));
+    }
+    Ok(match parent.leaf(class) {
+        None => Named::Nothing,
+        Some(Leaf::Qdisc(handle)) => own_qdisc(router, link, *handle).map_or(Named::Default, Named::Own),
+        Some(_) => Named::Default,
+    })
+}
 
-    /// What is at the root, or at the hook.
-    fn named_top(&self, link: u32, parent: u32) -> Named<'_> {
-        let control = self.tc.get(link);
-        if parent == tc::ROOT {
-            return control.and_then(|control| control.root()).map_or(Named::Default, Named::Own);
-        }
-        match control {
-            Some(control) if control.hooked => control.hook().map_or(Named::Default, Named::Own),
-            _ => Named::Nothing,
-        }
+/// What is at the root, or at the hook.
+fn named_top(router: &Router, link: u32, parent: u32) -> Named<'_> {
+    let control = router.tc.get(link);
+    if parent == tc::ROOT {
+        return control.and_then(|control| control.root()).map_or(Named::Default, Named::Own);
+    }
+    match control {
+        Some(control) if control.hooked => control.hook().map_or(Named::Default, Named::Own),
+        _ => Named::Nothing,
     }
 }
 
@@ -113,14 +117,14 @@ fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<
         if handle == 0 {
             return Err(RequestError::new(EINVAL, "Handle cannot be zero"));
         }
-        return changeable(request, wanted, router.own_qdisc(link, handle));
+        return changeable(request, wanted, own_qdisc(router, link, handle));
     }
     let there = match parent {
-        tc::ROOT | tc::INGRESS => router.named_top(link, parent),
+        tc::ROOT | tc::INGRESS => named_top(router, link, parent),
         _ => {
-            let qdisc = router.own_qdisc(link, tc::major(parent));
+            let qdisc = own_qdisc(router, link, tc::major(parent));
             let qdisc = qdisc.ok_or(RequestError::new(ENOENT, "Failed to find specified qdisc"))?;
-            router.named_leaf(link, qdisc, parent)?
+            named_leaf(router, link, qdisc, parent)?
         }
     };
     let there = if let Named::Own(qdisc) = there { Some(qdisc) } else { None };
@@ -141,7 +145,7 @@ fn place(router: &Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Result<
     if tc::minor(handle) != 0 {
         return Err(RequestError::new(EINVAL, "Invalid minor handle"));
     }
-    let Some(elsewhere) = router.own_qdisc(link, handle) else { return may_create(request) };
+    let Some(elsewhere) = own_qdisc(router, link, handle) else { return may_create(request) };
     if elsewhere.parent != parent {
         return Err(RequestError::new(EINVAL, "Cannot move an existing qdisc to a different parent"));
     }
@@ -209,10 +213,10 @@ fn change(
             *queue = limited(*queue, limit);
         }
         router.tc.generation += 1;
-        router.publish_qdiscs(index);
+        publish_qdiscs(router, index);
     }
-    let qdisc = router.own_qdisc(index, handle).cloned();
-    router.notify_qdisc(Cause::from(request), link, parent, None, qdisc.as_ref());
+    let qdisc = own_qdisc(router, index, handle).cloned();
+    notify_qdisc(router, Cause::from(request), link, parent, None, qdisc.as_ref());
     Ok(Outcome::Done)
 }
 
@@ -251,10 +255,10 @@ fn create(router: &mut Router, request: &Request<'_>, wanted: &Wanted<'_>) -> Re
     };
     let serial = router.tc.next_serial();
     let qdisc = Qdisc { handle, parent, kind, ingress: None, blocks, queue: None, serial };
-    router.graft(Cause::from(request), &wanted.link, parent, Some(qdisc))?;
+    graft(router, Cause::from(request), &wanted.link, parent, Some(qdisc))?;
     for (block, point) in blocks.into_iter().zip([Point::Ingress, Point::Egress]) {
         if let Some(block) = block {
-            router.join_shared(Block { link: index, point }, block);
+            join_shared(router, Block { link: index, point }, block);
         }
     }
     Ok(Outcome::Done)
@@ -302,7 +306,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     // At `ffff:` with nothing in it, Linux deletes the hook itself.
     let hook = matches!(&named, Named::Own(qdisc) if qdisc.kind.is_hook());
     let place = if hook { tc::INGRESS } else { parent };
-    router.graft(Cause::from(request), &wanted.link, place, None)?;
+    graft(router, Cause::from(request), &wanted.link, place, None)?;
     Ok(Outcome::Done)
 }
 
@@ -314,9 +318,9 @@ pub(crate) fn get(
 ) -> Result<Outcome, RequestError> {
     let wanted = Wanted::parse(router, request)?;
     let (named, parent, link) = (asked(router, &wanted)?, wanted.header.parent, &wanted.link);
-    let default = Router::default_qdisc(link).filter(|_| parent == tc::ROOT);
+    let default = default_qdisc(link).filter(|_| parent == tc::ROOT);
     replies.message(RTM_NEWQDISC, 0, request.reply_to(), |reply| match (named, default) {
-        (Named::Own(qdisc), _) => router.write_qdisc(reply, link, parent, qdisc),
+        (Named::Own(qdisc), _) => write_qdisc(router, reply, link, parent, qdisc),
         (_, Some(kind)) => write_default(reply, link, &kind),
         _ => {}
     })?;
@@ -327,22 +331,22 @@ pub(crate) fn get(
 fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, RequestError> {
     let Header { link, handle, parent, .. } = wanted.header;
     let named = match parent {
-        0 => match router.own_qdisc(link, handle) {
+        0 => match own_qdisc(router, link, handle) {
             Some(qdisc) => Named::Own(qdisc),
             None => return Err(RequestError::new(ENOENT, "Failed to find qdisc with specified handle")),
         },
-        tc::ROOT => router.named_top(link, parent),
+        tc::ROOT => named_top(router, link, parent),
         _ if tc::major(parent) == tc::HOOK => {
             let hook = router.tc.get(link).and_then(|control| control.hook());
             match hook.and_then(|hook| hook.leaf(parent)) {
                 Some(Leaf::Qdisc(shaper)) => {
-                    router.own_qdisc(link, *shaper).map_or(Named::Default, Named::Own)
+                    own_qdisc(router, link, *shaper).map_or(Named::Default, Named::Own)
                 }
-                _ => router.named_top(link, tc::INGRESS),
+                _ => named_top(router, link, tc::INGRESS),
             }
         }
-        _ => match router.own_qdisc(link, tc::major(parent)) {
-            Some(qdisc) => router.named_leaf(link, qdisc, parent)?,
+        _ => match own_qdisc(router, link, tc::major(parent)) {
+            Some(qdisc) => named_leaf(router, link, qdisc, parent)?,
             None => {
                 return Err(RequestError::new(ENOENT, "Failed to find qdisc with specified classid"));
             }
@@ -352,7 +356,7 @@ fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, Reque
         Named::Nothing => {
             return Err(RequestError::new(ENOENT, "Cannot find specified qdisc on specified device"));
         }
-        Named::Default => (0, Router::default_qdisc(&wanted.link).map_or("noop", |kind| kind.name())),
+        Named::Default => (0, default_qdisc(&wanted.link).map_or("noop", |kind| kind.name())),
         Named::Own(qdisc) => (qdisc.handle, qdisc.kind.name()),
     };
     if handle != 0 && handle != its_handle {
@@ -362,95 +366,93 @@ fn asked<'r>(router: &'r Router, wanted: &Wanted<'_>) -> Result<Named<'r>, Reque
     Ok(named)
 }
 
-impl Router {
-    /// Puts a qdisc into a place, or leaves the place to what it has by itself; what was there is no more. Linux:
-    /// `qdisc_graft`.
-    fn graft(
-        &mut self,
-        cause: Cause,
-        link: &Link,
-        parent: u32,
-        new: Option<Qdisc>,
-    ) -> Result<(), RequestError> {
-        let control = self.tc.links.entry(link.index).or_default();
-        let handle = new.as_ref().map(|new| new.handle);
-        let old = match parent {
-            tc::ROOT => std::mem::replace(&mut control.root, handle).map(Leaf::Qdisc),
-            tc::INGRESS => None,
-            _ => {
-                let under = control.lookup_mut(tc::major(parent)).ok_or(RequestError::errno(ENOENT))?;
-                if !under.has_class(parent) {
-                    return Err(RequestError::new(ENOENT, "Specified class not found"));
-                }
-                if new.as_ref().is_some_and(|new| new.kind == Kind::Noqueue) {
-                    return Err(RequestError::new(EINVAL, "Cannot assign noqueue to a class"));
-                }
-                under.graft(parent, link, handle)?
+/// Puts a qdisc into a place, or leaves the place to what it has by itself; what was there is no more. Linux:
+/// `qdisc_graft`.
+fn graft(
+    router: &mut Router,
+    cause: Cause,
+    link: &Link,
+    parent: u32,
+    new: Option<Qdisc>,
+) -> Result<(), RequestError> {
+    let control = router.tc.links.entry(link.index).or_default();
+    let handle = new.as_ref().map(|new| new.handle);
+    let old = match parent {
+        tc::ROOT => std::mem::replace(&mut control.root, handle).map(Leaf::Qdisc),
+        tc::INGRESS => None,
+        _ => {
+            let under = control.lookup_mut(tc::major(parent)).ok_or(RequestError::errno(ENOENT))?;
+            if !under.has_class(parent) {
+                return Err(RequestError::new(ENOENT, "Specified class not found"));
             }
-        };
-        let mut old = control.free_leaf(old);
-        if parent == tc::INGRESS {
-            old = control.hook.take();
-            if let Some(hook) = &old {
-                control.remove_inside(hook);
+            if new.as_ref().is_some_and(|new| new.kind == Kind::Noqueue) {
+                return Err(RequestError::new(EINVAL, "Cannot assign noqueue to a class"));
             }
+            under.graft(parent, link, handle)?
         }
-        match &new {
-            Some(hook) if parent == tc::INGRESS => control.hook = Some(hook.clone()),
-            Some(new) => {
-                control.qdiscs.insert(new.handle, new.clone());
-            }
-            None => {}
+    };
+    let mut old = control.free_leaf(old);
+    if parent == tc::INGRESS {
+        old = control.hook.take();
+        if let Some(hook) = &old {
+            control.remove_inside(hook);
         }
-        if parent == tc::ROOT {
-            self.links.set_qdisc(link.index, new.as_ref().map(|root| root.kind.name()));
-        }
-        self.tc.generation += 1;
-        self.publish_qdiscs(link.index);
-        self.notify_qdisc(cause, link, parent, old.as_ref(), new.as_ref());
-        if parent == tc::INGRESS && old.is_some() {
-            self.forget_filters_of_hook(link.index);
-        }
-        self.forget_lost_filters(link.index);
-        Ok(())
     }
+    match &new {
+        Some(hook) if parent == tc::INGRESS => control.hook = Some(hook.clone()),
+        Some(new) => {
+            control.qdiscs.insert(new.handle, new.clone());
+        }
+        None => {}
+    }
+    if parent == tc::ROOT {
+        router.links.set_qdisc(link.index, new.as_ref().map(|root| root.kind.name()));
+    }
+    router.tc.generation += 1;
+    publish_qdiscs(router, link.index);
+    notify_qdisc(router, cause, link, parent, old.as_ref(), new.as_ref());
+    if parent == tc::INGRESS && old.is_some() {
+        forget_filters_of_hook(router, link.index);
+    }
+    forget_lost_filters(router, link.index);
+    Ok(())
+}
 
-    /// Tells those who listen of a qdisc that is there, or no more, or in the place of another.
-    fn notify_qdisc(
-        &mut self,
-        cause: Cause,
-        link: &Link,
-        parent: u32,
-        old: Option<&Qdisc>,
-        new: Option<&Qdisc>,
-    ) {
-        if !self.events.heard(cause, GROUP) {
-            return;
-        }
-        let flags = if old.is_some() && new.is_some() { NLM_F_REPLACE } else { 0 };
-        for (kind, flags, qdisc) in [(RTM_DELQDISC, 0, old), (RTM_NEWQDISC, flags, new)] {
-            let Some(qdisc) = qdisc else { continue };
-            let counted = self.count_qdisc(link.index, qdisc);
-            self.events.notify(cause, GROUP, kind, flags, |reply| {
-                write(reply, link, parent, Shown::of(qdisc), &counted);
-            });
-        }
+/// Tells those who listen of a qdisc that is there, or no more, or in the place of another.
+fn notify_qdisc(
+    router: &mut Router,
+    cause: Cause,
+    link: &Link,
+    parent: u32,
+    old: Option<&Qdisc>,
+    new: Option<&Qdisc>,
+) {
+    if !router.events.heard(cause, GROUP) {
+        return;
     }
+    let flags = if old.is_some() && new.is_some() { NLM_F_REPLACE } else { 0 };
+    for (kind, flags, qdisc) in [(RTM_DELQDISC, 0, old), (RTM_NEWQDISC, flags, new)] {
+        let Some(qdisc) = qdisc else { continue };
+        let counted = count_qdisc(router, link.index, qdisc);
+        router.events.notify(cause, GROUP, kind, flags, |reply| {
+            write(reply, link, parent, Shown::of(qdisc), &counted);
+        });
+    }
+}
 
-    fn write_qdisc(&self, reply: &mut Reply<'_>, link: &Link, parent: u32, qdisc: &Qdisc) {
-        write(reply, link, parent, Shown::of(qdisc), &self.count_qdisc(link.index, qdisc));
-    }
+fn write_qdisc(router: &Router, reply: &mut Reply<'_>, link: &Link, parent: u32, qdisc: &Qdisc) {
+    write(reply, link, parent, Shown::of(qdisc), &count_qdisc(router, link.index, qdisc));
+}
 
-    /// Forgets all of a link that is no more.
-    pub(crate) fn forget_traffic_control(&mut self, link: u32) {
-        self.forget_link_of_filters(link);
-        let Some(control) = self.tc.links.remove(&link) else { return };
-        self.tc.generation += 1;
-        control.published.into_iter().flatten().for_each(|qdisc| self.engine.remove_qdisc(qdisc));
-        let mut freed = control.freed;
-        control.qdiscs.into_values().chain(control.hook).for_each(|qdisc| qdisc.free(&mut freed));
-        freed.into_iter().for_each(|queue| self.engine.remove_queue(queue));
-    }
+/// Forgets all of a link that is no more.
+pub(crate) fn forget_traffic_control(router: &mut Router, link: u32) {
+    forget_link_of_filters(router, link);
+    let Some(control) = router.tc.links.remove(&link) else { return };
+    router.tc.generation += 1;
+    control.published.into_iter().flatten().for_each(|qdisc| router.engine.remove_qdisc(qdisc));
+    let mut freed = control.freed;
+    control.qdiscs.into_values().chain(control.hook).for_each(|qdisc| qdisc.free(&mut freed));
+    freed.into_iter().for_each(|queue| router.engine.remove_queue(queue));
 }
 
 /// Writes the qdisc that a link has by itself. It counts nothing.
@@ -510,7 +512,7 @@ impl Dump for Qdiscs {
         let index = link.index;
         let control = router.tc.get(index);
         let root = control.and_then(|control| control.root());
-        let default = Router::default_qdisc(link).filter(|_| root.is_none());
+        let default = default_qdisc(link).filter(|_| root.is_none());
         let own = root
             .into_iter()
             .chain(control.into_iter().flat_map(|control| control.inner().into_iter().chain(control.hook())));
@@ -519,7 +521,7 @@ impl Dump for Qdiscs {
             None => self.place = (index, 0),
             Some(qdisc) => {
                 out.message(RTM_NEWQDISC, |reply| match (qdisc, &default) {
-                    (Some(qdisc), _) => router.write_qdisc(reply, link, qdisc.parent, qdisc),
+                    (Some(qdisc), _) => write_qdisc(router, reply, link, qdisc.parent, qdisc),
                     (None, Some(kind)) => write_default(reply, link, kind),
                     (None, None) => {}
                 })?;

@@ -14,6 +14,10 @@ use underpass_netlink::tunnel::{
 };
 
 use super::Tunnel;
+use crate::route::lookup::{l3mdev_table, source_for};
+use crate::route::next_hop::via_now;
+use crate::route::publish::{lookup_id, own_lookup};
+use crate::route::scope::link_id;
 use crate::route::{Flow, Hop, Scope};
 use crate::{Link, Router};
 
@@ -117,166 +121,164 @@ fn six_rd(tunnel: &Tunnel) -> Option<Sixrd> {
     })
 }
 
-impl Router {
-    /// Where packets come in for a tunnel or a port that is bound to a link.
-    fn bound_to(&mut self, link: u32) -> TunnelBound {
-        match self.links.get(link).and_then(Link::vrf_table) {
-            vrf @ Some(_) => TunnelBound::Instance(self.lookup(Scope::Rules { link: 0, vrf })),
-            // A link that is no more names nothing: nothing comes in by it.
-            None => TunnelBound::Link(self.link_id(link)),
+/// Where packets come in for a tunnel or a port that is bound to a link.
+fn bound_to(router: &mut Router, link: u32) -> TunnelBound {
+    match router.links.get(link).and_then(Link::vrf_table) {
+        vrf @ Some(_) => TunnelBound::Instance(lookup_id(router, Scope::Rules { link: 0, vrf })),
+        // A link that is no more names nothing: nothing comes in by it.
+        None => TunnelBound::Link(link_id(router, link)),
+    }
+}
+
+/// By which link outer packets have to leave; 0: by any. Of a link in a VRF that is the VRF's affair, but for sit.
+/// Linux: `ip_tunnel_init_flow`.
+pub(super) fn outer_oif(router: &Router, parameters: &tunnel::Tunnel) -> u32 {
+    let link = parameters.link;
+    let within = match parameters.kind {
+        Kind::Ipip | Kind::Gre | Kind::GreTap => l3mdev_table(router, link).is_some(),
+        _ => router.links.get(link).is_some_and(|link| link.vrf_table().is_some()),
+    };
+    if within { 0 } else { link }
+}
+
+/// In which tables outer packets are looked up.
+pub(super) fn underlay_lookup(router: &mut Router, link: u32) -> LookupId {
+    let vrf = l3mdev_table(router, link);
+    own_lookup(router, vrf)
+}
+
+/// Whether a tunnel over IPv6 may send from its local address: the router has it, in the VRF of the link that the
+/// tunnel is bound to, or in none. Linux: `ip6_tnl_xmit_ctl`.
+fn may_send(router: &Router, parameters: &tunnel::Tunnel) -> bool {
+    let vrf = |link: u32| router.links.vrf_of(link).map(|vrf| vrf.index);
+    let (bound, within) = (parameters.link, vrf(parameters.link));
+    router.addresses.iter().any(|own| {
+        let on_link = own.scope == libc::RT_SCOPE_UNIVERSE || bound == 0 || own.link == bound;
+        own.local == parameters.local && on_link && vrf(own.link) == within
+    })
+}
+
+/// The source of outer packets to an address where the tunnel has none; over IPv6 its local address, if it may send
+/// from there. Over IPv6 Linux chooses one only where a route says where a packet goes.
+fn outer_source(router: &Router, parameters: &tunnel::Tunnel, given: bool) -> IpAddr {
+    let over6 = parameters.remote.is_ipv6();
+    let any = match over6 {
+        true => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    let chosen = given || !over6;
+    if over6 && !parameters.local.is_unspecified() {
+        return if given || may_send(router, parameters) { parameters.local } else { any };
+    }
+    if !chosen || !parameters.local.is_unspecified() || parameters.remote.is_unspecified() {
+        return any;
+    }
+    let oif = outer_oif(router, parameters);
+    let flow = Flow { oif, l3mdev: l3mdev_table(router, parameters.link), ..Flow::to(parameters.remote) };
+    source_for(router, &flow).unwrap_or(any)
+}
+
+/// Where a way's gateway is the other end of a device that has none: the tunnel to it. Linux: `ip_tunnel_xmit`,
+/// `ipip6_tunnel_xmit`, `ip6_tnl_xmit`.
+pub(crate) fn gateway_tunnel(router: &Router, hop: &Hop) -> Option<(tunnel::Tunnel, Encap)> {
+    let device = router.links.get(hop.oif)?.tunnel.as_deref()?;
+    let parameters = device.parameters;
+    if !parameters.remote.is_unspecified() {
+        return None;
+    }
+    let remote = match (parameters.kind, hop.gateway?) {
+        (Kind::Ipip | Kind::Sit, gateway @ IpAddr::V4(_)) | (Kind::Ip6Tnl, gateway @ IpAddr::V6(_)) => {
+            gateway
         }
-    }
-
-    /// By which link outer packets have to leave; 0: by any. Of a link in a VRF that is the VRF's affair, but for sit.
-    /// Linux: `ip_tunnel_init_flow`.
-    pub(super) fn outer_oif(&self, parameters: &tunnel::Tunnel) -> u32 {
-        let link = parameters.link;
-        let within = match parameters.kind {
-            Kind::Ipip | Kind::Gre | Kind::GreTap => self.l3mdev_table(link).is_some(),
-            _ => self.links.get(link).is_some_and(|link| link.vrf_table().is_some()),
-        };
-        if within { 0 } else { link }
-    }
-
-    /// In which tables outer packets are looked up.
-    pub(super) fn underlay_lookup(&mut self, link: u32) -> LookupId {
-        let vrf = self.l3mdev_table(link);
-        self.own_lookup(vrf)
-    }
-
-    /// Whether a tunnel over IPv6 may send from its local address: the router has it, in the VRF of the link that the
-    /// tunnel is bound to, or in none. Linux: `ip6_tnl_xmit_ctl`.
-    fn may_send(&self, parameters: &tunnel::Tunnel) -> bool {
-        let vrf = |link: u32| self.links.vrf_of(link).map(|vrf| vrf.index);
-        let (bound, within) = (parameters.link, vrf(parameters.link));
-        self.addresses.iter().any(|own| {
-            let on_link = own.scope == libc::RT_SCOPE_UNIVERSE || bound == 0 || own.link == bound;
-            own.local == parameters.local && on_link && vrf(own.link) == within
-        })
-    }
-
-    /// The source of outer packets to an address where the tunnel has none; over IPv6 its local address, if it may send
-    /// from there. Over IPv6 Linux chooses one only where a route says where a packet goes.
-    fn outer_source(&self, parameters: &tunnel::Tunnel, given: bool) -> IpAddr {
-        let over6 = parameters.remote.is_ipv6();
-        let any = match over6 {
-            true => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            false => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        };
-        let chosen = given || !over6;
-        if over6 && !parameters.local.is_unspecified() {
-            return if given || self.may_send(parameters) { parameters.local } else { any };
+        // ::a.b.c.d, RFC 4291 section 2.5.5.1.
+        (Kind::Sit, IpAddr::V6(gateway)) if gateway.to_bits() >> 32 == 0 => {
+            Ipv4Addr::from_bits(gateway.to_bits() as u32).into()
         }
-        if !chosen || !parameters.local.is_unspecified() || parameters.remote.is_unspecified() {
-            return any;
-        }
-        let oif = self.outer_oif(parameters);
-        let flow = Flow { oif, l3mdev: self.l3mdev_table(parameters.link), ..Flow::to(parameters.remote) };
-        self.source_for(&flow).unwrap_or(any)
-    }
+        _ => return None,
+    };
+    Some((tunnel::Tunnel { remote, ..parameters }, device.encap))
+}
 
-    /// Where a way's gateway is the other end of a device that has none: the tunnel to it. Linux: `ip_tunnel_xmit`,
-    /// `ipip6_tunnel_xmit`, `ip6_tnl_xmit`.
-    pub(crate) fn gateway_tunnel(&self, hop: &Hop) -> Option<(tunnel::Tunnel, Encap)> {
-        let device = self.links.get(hop.oif)?.tunnel.as_deref()?;
-        let parameters = device.parameters;
-        if !parameters.remote.is_unspecified() {
-            return None;
-        }
-        let remote = match (parameters.kind, hop.gateway?) {
-            (Kind::Ipip | Kind::Sit, gateway @ IpAddr::V4(_)) | (Kind::Ip6Tnl, gateway @ IpAddr::V6(_)) => {
-                gateway
-            }
-            // ::a.b.c.d, RFC 4291 section 2.5.5.1.
-            (Kind::Sit, IpAddr::V6(gateway)) if gateway.to_bits() >> 32 == 0 => {
-                Ipv4Addr::from_bits(gateway.to_bits() as u32).into()
-            }
-            _ => return None,
-        };
-        Some((tunnel::Tunnel { remote, ..parameters }, device.encap))
-    }
+/// A tunnel that is a route's alone, by the device of a link.
+pub(crate) fn compile_route_tunnel(
+    router: &mut Router,
+    link: u32,
+    (parameters, encap): (tunnel::Tunnel, Encap),
+    given: bool,
+) -> Option<underpass_engine::tables::Tunnel> {
+    let id = router.links.get(link)?.id;
+    let lookup = underlay_lookup(router, parameters.link);
+    let via = via_now(router, parameters.remote, lookup);
+    let tunnel = Tunnel {
+        parameters,
+        encap,
+        six_rd: tunnel::SixRd::default(),
+        max_mtu: 0,
+        fallback: false,
+        link_layer: None,
+    };
+    let compiled = compile_tunnel(router, &tunnel, id, via, given);
+    Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route, ..compiled })
+}
 
-    /// A tunnel that is a route's alone, by the device of a link.
-    pub(crate) fn compile_route_tunnel(
-        &mut self,
-        link: u32,
-        (parameters, encap): (tunnel::Tunnel, Encap),
-        given: bool,
-    ) -> Option<underpass_engine::tables::Tunnel> {
-        let id = self.links.get(link)?.id;
-        let lookup = self.underlay_lookup(parameters.link);
-        let via = self.via_now(parameters.remote, lookup);
-        let tunnel = Tunnel {
-            parameters,
-            encap,
-            six_rd: tunnel::SixRd::default(),
-            max_mtu: 0,
-            fallback: false,
-            link_layer: None,
-        };
-        let compiled = self.compile_tunnel(&tunnel, id, via, given);
-        Some(underpass_engine::tables::Tunnel { role: TunnelRole::Route, ..compiled })
+pub(super) fn compile_tunnel(
+    router: &mut Router,
+    tunnel: &Tunnel,
+    link: LinkId,
+    via: Via,
+    given: bool,
+) -> underpass_engine::tables::Tunnel {
+    let parameters = &tunnel.parameters;
+    let flag = |flag: u32| parameters.flags & flag != 0;
+    underpass_engine::tables::Tunnel {
+        link,
+        kind: kind(parameters.kind, parameters.remote.is_ipv6()),
+        mode: mode(parameters),
+        role: match (parameters.external, tunnel.fallback) {
+            (true, _) => TunnelRole::External,
+            (_, true) => TunnelRole::Fallback,
+            _ => TunnelRole::Device,
+        },
+        local: parameters.local,
+        remote: parameters.remote,
+        bound: if parameters.link == 0 { None } else { Some(bound_to(router, parameters.link)) },
+        receive: fields(parameters.input_flags, parameters.input_key),
+        transmit: fields(parameters.output_flags, parameters.output_key),
+        ttl: (parameters.ttl != 0 || parameters.bare.is_some()).then_some(parameters.ttl),
+        tos: tos(parameters),
+        flow_label: (!flag(IP6_INHERIT_FLOWLABEL)).then_some(parameters.flow_info & 0xf_ffff),
+        dont_fragment: parameters.pmtudisc,
+        ignore_df: parameters.ignore_df || parameters.bare.is_some(),
+        encapsulation_limit: (parameters.kind.ipv6() && !flag(IP6_IGNORE_ENCAP_LIMIT))
+            .then_some(parameters.encap_limit),
+        copies_dscp: flag(IP6_COPY_DSCP),
+        allows_local_remote: flag(IP6_ALLOW_LOCAL_REMOTE),
+        udp: match &parameters.bare {
+            Some(bare) => Some(bare_udp(bare, parameters)),
+            None => udp(&tunnel.encap, parameters.kind.ipv6()),
+        },
+        sixrd: six_rd(tunnel),
+        via,
+        source: outer_source(router, parameters, given),
     }
+}
 
-    pub(super) fn compile_tunnel(
-        &mut self,
-        tunnel: &Tunnel,
-        link: LinkId,
-        via: Via,
-        given: bool,
-    ) -> underpass_engine::tables::Tunnel {
-        let parameters = &tunnel.parameters;
-        let flag = |flag: u32| parameters.flags & flag != 0;
-        underpass_engine::tables::Tunnel {
-            link,
-            kind: kind(parameters.kind, parameters.remote.is_ipv6()),
-            mode: mode(parameters),
-            role: match (parameters.external, tunnel.fallback) {
-                (true, _) => TunnelRole::External,
-                (_, true) => TunnelRole::Fallback,
-                _ => TunnelRole::Device,
-            },
-            local: parameters.local,
-            remote: parameters.remote,
-            bound: if parameters.link == 0 { None } else { Some(self.bound_to(parameters.link)) },
-            receive: fields(parameters.input_flags, parameters.input_key),
-            transmit: fields(parameters.output_flags, parameters.output_key),
-            ttl: (parameters.ttl != 0 || parameters.bare.is_some()).then_some(parameters.ttl),
-            tos: tos(parameters),
-            flow_label: (!flag(IP6_INHERIT_FLOWLABEL)).then_some(parameters.flow_info & 0xf_ffff),
-            dont_fragment: parameters.pmtudisc,
-            ignore_df: parameters.ignore_df || parameters.bare.is_some(),
-            encapsulation_limit: (parameters.kind.ipv6() && !flag(IP6_IGNORE_ENCAP_LIMIT))
-                .then_some(parameters.encap_limit),
-            copies_dscp: flag(IP6_COPY_DSCP),
-            allows_local_remote: flag(IP6_ALLOW_LOCAL_REMOTE),
-            udp: match &parameters.bare {
-                Some(bare) => Some(bare_udp(bare, parameters)),
-                None => udp(&tunnel.encap, parameters.kind.ipv6()),
-            },
-            sixrd: six_rd(tunnel),
-            via,
-            source: self.outer_source(parameters, given),
-        }
-    }
-
-    /// A port of foo-over-UDP as the packet path has it. `None`: its kind is none.
-    pub(crate) fn compile_fou(&mut self, config: &fou::Config) -> Option<FouPort> {
-        let (local, peer) = match config.socket.addresses {
-            fou::Addresses::V4 { local, peer } => (IpAddr::V4(local), IpAddr::V4(peer)),
-            fou::Addresses::V6 { local, peer } => (IpAddr::V6(local), IpAddr::V6(peer)),
-        };
-        let bound = u32::try_from(config.socket.ifindex).ok().filter(|&index| index != 0);
-        Some(FouPort {
-            port: config.socket.port,
-            ipv6: local.is_ipv6(),
-            local,
-            peer: (!peer.is_unspecified()).then_some((peer, config.socket.peer_port)),
-            bound: bound.map(|link| self.bound_to(link)),
-            payload: match config.kind().ok()? {
-                fou::Kind::Direct => FouPayload::Protocol(config.protocol),
-                fou::Kind::Gue => FouPayload::Gue,
-            },
-        })
-    }
+/// A port of foo-over-UDP as the packet path has it. `None`: its kind is none.
+pub(crate) fn compile_fou(router: &mut Router, config: &fou::Config) -> Option<FouPort> {
+    let (local, peer) = match config.socket.addresses {
+        fou::Addresses::V4 { local, peer } => (IpAddr::V4(local), IpAddr::V4(peer)),
+        fou::Addresses::V6 { local, peer } => (IpAddr::V6(local), IpAddr::V6(peer)),
+    };
+    let bound = u32::try_from(config.socket.ifindex).ok().filter(|&index| index != 0);
+    Some(FouPort {
+        port: config.socket.port,
+        ipv6: local.is_ipv6(),
+        local,
+        peer: (!peer.is_unspecified()).then_some((peer, config.socket.peer_port)),
+        bound: bound.map(|link| bound_to(router, link)),
+        payload: match config.kind().ok()? {
+            fou::Kind::Direct => FouPayload::Protocol(config.protocol),
+            fou::Kind::Gue => FouPayload::Gue,
+        },
+    })
 }

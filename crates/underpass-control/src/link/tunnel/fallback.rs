@@ -8,6 +8,9 @@ use underpass_netlink::tunnel::{self, Encap, Kind, SixRd};
 use super::{Tunnel, first_flags};
 use crate::Router;
 use crate::events::Cause;
+use crate::link::change::add_link;
+use crate::link::proxied::make_fallback_device;
+use crate::link::publish::own_mac;
 use crate::link::{Link, LinkKind};
 use crate::sysctl::{FALLBACK_TUNNELS, Instance};
 
@@ -33,7 +36,7 @@ const fn modules(kind: Kind) -> &'static [usize] {
 }
 
 /// The kind of the fallback device of this name: in Linux the name loads the module (`MODULE_ALIAS_NETDEV`).
-pub(super) fn named(name: &str) -> Option<Kind> {
+pub(crate) fn named(name: &str) -> Option<Kind> {
     MODULES.into_iter().flatten().find(|(_, device)| *device == name).map(|(kind, _)| *kind)
 }
 
@@ -67,47 +70,37 @@ impl Link {
     }
 }
 
-impl Router {
-    /// Makes the fallback devices that come with a kind of tunnel, if it is used for the first time. A device whose name
-    /// another link has is not made.
-    pub(crate) fn use_kind(&mut self, kind: Kind) {
-        for &module in modules(kind) {
-            let Some(loaded) = self.tunnels.loaded.get_mut(module) else { continue };
-            if std::mem::replace(loaded, true) || self.sysctls.value(&FALLBACK_TUNNELS, Instance::One) != 0 {
-                continue;
-            }
-            for &(kind, name) in MODULES.get(module).copied().unwrap_or_default() {
-                if self.links.named(name).is_some() {
-                    tracing::info!("there is a link {name} already: it is not made as a fallback device");
-                } else if let Err(refusal) = self.make_fallback(kind, name) {
-                    tracing::warn!("the fallback device {name} is not made: {refusal}");
-                }
+/// Makes the fallback devices that come with a kind of tunnel, if it is used for the first time. A device whose name
+/// another link has is not made.
+pub(crate) fn use_kind(router: &mut Router, kind: Kind) {
+    for &module in modules(kind) {
+        let Some(loaded) = router.tunnels.loaded.get_mut(module) else { continue };
+        if std::mem::replace(loaded, true) || router.sysctls.value(&FALLBACK_TUNNELS, Instance::One) != 0 {
+            continue;
+        }
+        for &(kind, name) in MODULES.get(module).copied().unwrap_or_default() {
+            if router.links.named(name).is_some() {
+                tracing::info!("there is a link {name} already: it is not made as a fallback device");
+            } else if let Err(refusal) = make_fallback(router, kind, name) {
+                tracing::warn!("the fallback device {name} is not made: {refusal}");
             }
         }
     }
+}
 
-    /// A link is asked for by this name: as in Linux, the name of a fallback device makes it, if the kind has not been
-    /// used before. Returns whether anything may have been made.
-    pub fn use_link(&mut self, name: &str) -> bool {
-        let kind = named(name).filter(|_| self.links.named(name).is_none());
-        kind.into_iter().for_each(|kind| self.use_kind(kind));
-        kind.is_some()
+fn make_fallback(router: &mut Router, kind: Kind, name: &str) -> Result<(), RequestError> {
+    let tunnel = device(kind);
+    let mac = |index: u32| if kind.ethernet() { [0; 6] } else { own_mac(index) };
+    let index = if router.live.is_some() { 0 } else { router.links.free_index() };
+    let link = Link {
+        flags: first_flags(&tunnel.parameters) as u32,
+        mtu: if kind == Kind::Sit { 1480 } else { tunnel.default_mtu() },
+        tunnel: Some(Box::new(tunnel)),
+        ..Link::new(index, name.into(), LinkKind::Tunnel(kind), mac(index))
+    };
+    if router.live.is_some() {
+        return make_fallback_device(router, &link, kind);
     }
-
-    fn make_fallback(&mut self, kind: Kind, name: &str) -> Result<(), RequestError> {
-        let tunnel = device(kind);
-        let mac = |index: u32| if kind.ethernet() { [0; 6] } else { Self::own_mac(index) };
-        let index = if self.live.is_some() { 0 } else { self.links.free_index() };
-        let link = Link {
-            flags: first_flags(&tunnel.parameters) as u32,
-            mtu: if kind == Kind::Sit { 1480 } else { tunnel.default_mtu() },
-            tunnel: Some(Box::new(tunnel)),
-            ..Link::new(index, name.into(), LinkKind::Tunnel(kind), mac(index))
-        };
-        if self.live.is_some() {
-            return self.make_fallback_device(&link, kind);
-        }
-        self.add_link(Cause::default(), link);
-        Ok(())
-    }
+    add_link(router, Cause::default(), link);
+    Ok(())
 }

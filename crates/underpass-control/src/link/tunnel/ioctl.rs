@@ -20,8 +20,11 @@ use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::tunnel::{self, GRE_KEY, Kind, SixRd};
 use underpass_netlink::{Reply, messages};
 
+use super::underlay::same_tunnel;
 use super::{Tunnel, fallback};
 use crate::events::Cause;
+use crate::link::change::change_link;
+use crate::link::proxied::change_own_tunnel;
 use crate::{Link, Request, Router};
 
 const GET: u32 = 0x89f0;
@@ -199,7 +202,7 @@ impl Router {
         }
         if (GET_6RD..=CHANGE_6RD).contains(&number) {
             let (index, parameters) = own.filter(|_| kind == Kind::Sit).ok_or(EINVAL)?;
-            return self.prefix_ioctl(number, index, &parameters, data);
+            return prefix_ioctl(self, number, index, &parameters, data);
         }
         // A device is meant by what it is, where the one that is named is the fallback device.
         let by_name = own.filter(|_| !link.is_some_and(Link::is_fallback));
@@ -207,9 +210,9 @@ impl Router {
             GET => {
                 let found = match by_name {
                     Some((index, _)) => Some(index),
-                    None => self.like(&read_any(kind, data)).or(own.map(|(index, _)| index)),
+                    None => like(self, &read_any(kind, data)).or(own.map(|(index, _)| index)),
                 };
-                self.shown(found.ok_or(ENODEV)?)
+                shown(self, found.ok_or(ENODEV)?)
             }
             ADD => {
                 let (name, parameters) = read(kind, data)?;
@@ -220,130 +223,130 @@ impl Router {
                     }
                     described(reply, &parameters, None);
                 })?;
-                self.carry_out(&request).map_err(|errno| match (errno, kind) {
+                carry_out(self, &request).map_err(|errno| match (errno, kind) {
                     (EEXIST, Kind::Sit | Kind::Ip6Gre) => ENOBUFS,
                     _ => errno,
                 })?;
                 // Beside a kernel, it has yet to tell of the device.
-                match self.like(&parameters) {
-                    Some(index) => self.shown(index),
+                match like(self, &parameters) {
+                    Some(index) => shown(self, index),
                     None => Ok(write(&name, &parameters)),
                 }
             }
             CHANGE => {
                 let (_, mut parameters) = read(kind, data)?;
                 if let Some((index, _)) = own.filter(|_| by_name.is_none())
-                    && let Some(changed) = self.change_fallback(index, &parameters)
+                    && let Some(changed) = change_fallback(self, index, &parameters)
                 {
-                    return self.shown(changed?);
+                    return shown(self, changed?);
                 }
                 let index =
-                    by_name.map(|(index, _)| index).or_else(|| self.like(&parameters)).ok_or(ENOENT)?;
+                    by_name.map(|(index, _)| index).or_else(|| like(self, &parameters)).ok_or(ENOENT)?;
                 let old = self.links.get(index).and_then(|link| link.tunnel.as_ref());
                 parameters.ignore_df =
                     old.is_some_and(|old| old.parameters.ignore_df && !parameters.pmtudisc);
                 let request = message(RTM_NEWLINK, 0, index, |reply| described(reply, &parameters, None))?;
-                self.carry_out(&request)?;
-                self.shown(index)
+                carry_out(self, &request)?;
+                shown(self, index)
             }
             DELETE => {
                 let found = by_name.map(|(index, _)| index);
-                let index = found.or_else(|| self.like(&read_any(kind, data))).ok_or(ENOENT)?;
+                let index = found.or_else(|| like(self, &read_any(kind, data))).ok_or(ENOENT)?;
                 if self.links.get(index).is_some_and(Link::is_fallback) {
                     return Err(EPERM);
                 }
-                self.carry_out(&message(RTM_DELLINK, 0, index, |_| {})?)?;
+                carry_out(self, &message(RTM_DELLINK, 0, index, |_| {})?)?;
                 Ok(Vec::new())
             }
             _ => Err(EOPNOTSUPP),
         }
     }
+}
 
-    fn prefix_ioctl(
-        &mut self,
-        number: u32,
-        index: u32,
-        parameters: &tunnel::Tunnel,
-        data: &[u8],
-    ) -> Result<Vec<u8>, i32> {
-        let six_rd = match number {
-            GET_6RD => {
-                let tunnel = self.links.get(index).and_then(|link| link.tunnel.as_ref());
-                return Ok(write_prefix(&tunnel.ok_or(ENODEV)?.six_rd));
-            }
-            ADD_6RD | CHANGE_6RD => read_prefix(data),
-            DELETE_6RD => SixRd::default(),
-            _ => return Err(EOPNOTSUPP),
+fn prefix_ioctl(
+    router: &mut Router,
+    number: u32,
+    index: u32,
+    parameters: &tunnel::Tunnel,
+    data: &[u8],
+) -> Result<Vec<u8>, i32> {
+    let six_rd = match number {
+        GET_6RD => {
+            let tunnel = router.links.get(index).and_then(|link| link.tunnel.as_ref());
+            return Ok(write_prefix(&tunnel.ok_or(ENODEV)?.six_rd));
+        }
+        ADD_6RD | CHANGE_6RD => read_prefix(data),
+        DELETE_6RD => SixRd::default(),
+        _ => return Err(EOPNOTSUPP),
+    };
+    if router.links.get(index).is_some_and(Link::is_fallback) {
+        six_rd.check().map_err(|refusal| refusal.errno)?;
+        put_fallback(router, index, |tunnel| tunnel.six_rd = six_rd);
+        return Ok(write_prefix(&six_rd));
+    }
+    let request = message(RTM_NEWLINK, 0, index, |reply| described(reply, parameters, Some(&six_rd)))?;
+    carry_out(router, &request)?;
+    Ok(write_prefix(&six_rd))
+}
+
+/// A request to change a tunnel that names the fallback device, `index`: the link that it is about, or `None` if that is
+/// another one, which changes as a whole. Linux: `ip_tunnel_ctl`, `ip6_tnl0_update`; the others leave all as it is.
+fn change_fallback(router: &mut Router, index: u32, wanted: &tunnel::Tunnel) -> Option<Result<u32, i32>> {
+    let like = like(router, wanted);
+    match wanted.kind {
+        Kind::Ip6Tnl if ![0, 4, 41].contains(&wanted.protocol) => Some(Err(EINVAL)),
+        Kind::Ip6Tnl if like.is_some_and(|like| like != index) => Some(Err(EEXIST)),
+        Kind::Ip6Tnl => {
+            put_fallback(router, index, |tunnel| tunnel.parameters.protocol = wanted.protocol);
+            Some(Ok(index))
+        }
+        Kind::Ipip | Kind::Gre if like == Some(index) => {
+            put_fallback(router, index, |tunnel| {
+                let own = &mut tunnel.parameters;
+                (own.ttl, own.tos, own.pmtudisc) = (wanted.ttl, wanted.tos, wanted.pmtudisc);
+            });
+            Some(Ok(index))
+        }
+        Kind::Sit | Kind::Ip6Gre => Some(like.ok_or(ENOENT)),
+        _ => None,
+    }
+}
+
+/// Makes a fallback device what `change` makes of it.
+fn put_fallback(router: &mut Router, index: u32, change: impl FnOnce(&mut Tunnel)) {
+    let Some(mut link) = router.links.get(index).cloned() else { return };
+    if let Some(tunnel) = &mut link.tunnel {
+        change(tunnel);
+    }
+    if router.live.is_some() {
+        change_own_tunnel(router, link);
+    } else {
+        change_link(router, Cause::default(), link);
+    }
+}
+
+/// The link of the tunnel with these ends.
+fn like(router: &Router, parameters: &tunnel::Tunnel) -> Option<u32> {
+    same_tunnel(router, parameters).map(|link| link.index)
+}
+
+fn shown(router: &Router, index: u32) -> Result<Vec<u8>, i32> {
+    let link: &Link = router.links.get(index).ok_or(ENODEV)?;
+    let tunnel = link.tunnel.as_ref().ok_or(ENODEV)?;
+    Ok(write(&link.name, &tunnel.shown()))
+}
+
+fn carry_out(router: &mut Router, bytes: &[u8]) -> Result<(), i32> {
+    for message in messages(bytes) {
+        let request = Request { message, port: 0, strict: false };
+        let done = match message.kind {
+            RTM_NEWLINK => crate::link::new(router, &request),
+            _ => crate::link::delete(router, &request),
         };
-        if self.links.get(index).is_some_and(Link::is_fallback) {
-            six_rd.check().map_err(|refusal| refusal.errno)?;
-            self.put_fallback(index, |tunnel| tunnel.six_rd = six_rd);
-            return Ok(write_prefix(&six_rd));
-        }
-        let request = message(RTM_NEWLINK, 0, index, |reply| described(reply, parameters, Some(&six_rd)))?;
-        self.carry_out(&request)?;
-        Ok(write_prefix(&six_rd))
+        done.map_err(|refusal| refusal.errno)?;
     }
-
-    /// A request to change a tunnel that names the fallback device, `index`: the link that it is about, or `None` if that is
-    /// another one, which changes as a whole. Linux: `ip_tunnel_ctl`, `ip6_tnl0_update`; the others leave all as it is.
-    fn change_fallback(&mut self, index: u32, wanted: &tunnel::Tunnel) -> Option<Result<u32, i32>> {
-        let like = self.like(wanted);
-        match wanted.kind {
-            Kind::Ip6Tnl if ![0, 4, 41].contains(&wanted.protocol) => Some(Err(EINVAL)),
-            Kind::Ip6Tnl if like.is_some_and(|like| like != index) => Some(Err(EEXIST)),
-            Kind::Ip6Tnl => {
-                self.put_fallback(index, |tunnel| tunnel.parameters.protocol = wanted.protocol);
-                Some(Ok(index))
-            }
-            Kind::Ipip | Kind::Gre if like == Some(index) => {
-                self.put_fallback(index, |tunnel| {
-                    let own = &mut tunnel.parameters;
-                    (own.ttl, own.tos, own.pmtudisc) = (wanted.ttl, wanted.tos, wanted.pmtudisc);
-                });
-                Some(Ok(index))
-            }
-            Kind::Sit | Kind::Ip6Gre => Some(like.ok_or(ENOENT)),
-            _ => None,
-        }
-    }
-
-    /// Makes a fallback device what `change` makes of it.
-    fn put_fallback(&mut self, index: u32, change: impl FnOnce(&mut Tunnel)) {
-        let Some(mut link) = self.links.get(index).cloned() else { return };
-        if let Some(tunnel) = &mut link.tunnel {
-            change(tunnel);
-        }
-        if self.live.is_some() {
-            self.change_own_tunnel(link);
-        } else {
-            self.change_link(Cause::default(), link);
-        }
-    }
-
-    /// The link of the tunnel with these ends.
-    fn like(&self, parameters: &tunnel::Tunnel) -> Option<u32> {
-        self.same_tunnel(parameters).map(|link| link.index)
-    }
-
-    fn shown(&self, index: u32) -> Result<Vec<u8>, i32> {
-        let link: &Link = self.links.get(index).ok_or(ENODEV)?;
-        let tunnel = link.tunnel.as_ref().ok_or(ENODEV)?;
-        Ok(write(&link.name, &tunnel.shown()))
-    }
-
-    fn carry_out(&mut self, bytes: &[u8]) -> Result<(), i32> {
-        for message in messages(bytes) {
-            let request = Request { message, port: 0, strict: false };
-            let done = match message.kind {
-                RTM_NEWLINK => crate::link::new(self, &request),
-                _ => crate::link::delete(self, &request),
-            };
-            done.map_err(|refusal| refusal.errno)?;
-        }
-        self.engine.reclaim();
-        Ok(())
-    }
+    router.engine.reclaim();
+    Ok(())
 }
 
 /// A tunnel to be looked for: what would not do for one to be made counts as well.

@@ -6,8 +6,10 @@ use libc::{EBUSY, EEXIST, EINVAL, ENODEV, EOPNOTSUPP, IFF_BROADCAST, IFF_POINTOP
 use underpass_netlink::tunnel::{self, BareUdp, Described, Kind};
 use underpass_netlink::{Attribute, RequestError};
 
+use super::underlay::{same_tunnel, tunnel_mtu, underlay_link};
 use super::{Tunnel, first_flags};
 use crate::Router;
+use crate::link::proxied::is_making;
 use crate::link::{Link, LinkKind};
 
 /// What Linux does and the router does not.
@@ -120,7 +122,7 @@ fn exclusive(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Request
         let mut tunnels = router.links.iter().filter_map(|link| link.tunnel.as_ref());
         tunnels.any(|tunnel| tunnel.excludes_external(parameters.kind))
     } else {
-        router.same_tunnel(parameters).is_some() || router.is_making(parameters)
+        same_tunnel(router, parameters).is_some() || is_making(router, parameters)
     };
     if taken { Err(RequestError::errno(EEXIST)) } else { Ok(()) }
 }
@@ -129,7 +131,7 @@ fn exclusive(router: &Router, parameters: &tunnel::Tunnel) -> Result<(), Request
 fn adjust(router: &Router, link: &mut Link, tunnel: &mut Tunnel, mtu: bool) {
     if tunnel.parameters.kind == Kind::Ip6GreTap {
         let able = tunnel.capabilities() & tunnel::IP6_CAP_XMIT != 0;
-        tunnel.link_layer = router.underlay_link(&tunnel.parameters).filter(|_| able).map(Link::header);
+        tunnel.link_layer = underlay_link(router, &tunnel.parameters).filter(|_| able).map(Link::header);
     }
     let parameters = &tunnel.parameters;
     let to_point = IFF_POINTOPOINT as u32;
@@ -145,7 +147,7 @@ fn adjust(router: &Router, link: &mut Link, tunnel: &mut Tunnel, mtu: bool) {
         }
     }
     if mtu {
-        link.mtu = router.tunnel_mtu(tunnel, link.mtu);
+        link.mtu = tunnel_mtu(router, tunnel, link.mtu);
     }
 }
 
@@ -181,7 +183,7 @@ pub(crate) fn change(
     let six_rd = described.six_rd.unwrap_or(old.six_rd);
     six_rd.check()?;
     check_ends(link, old, &parameters)?;
-    if router.same_tunnel(&parameters).is_some_and(|other| other.index != link.index) {
+    if same_tunnel(router, &parameters).is_some_and(|other| other.index != link.index) {
         return Err(RequestError::errno(EEXIST));
     }
     let moved = (old.parameters.link, old.parameters.mark) != (parameters.link, parameters.mark);

@@ -5,137 +5,135 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libc::IFF_POINTOPOINT;
 use underpass_netlink::tunnel::{self, IP6_CAP_XMIT, Kind};
 
+use super::compile::outer_oif;
 use super::{Automatic, LEAST, LEAST6, MOST, STABLE_PRIVACY, Tunnel, isatap};
 use crate::Router;
 use crate::address::link_local;
 use crate::link::Link;
 use crate::route::Flow;
+use crate::route::lookup::{goes_past, l3mdev_table, way_out};
 
-impl Router {
-    /// The IPv6 addresses that a tunnel gets when it comes up, in the order in which it gets them. Linux:
-    /// `addrconf_dev_config`, `add_v4_addrs`.
-    pub(crate) fn automatic_addresses(&self, link: &Link, tunnel: &Tunnel) -> Vec<Automatic> {
-        let parameters = &tunnel.parameters;
-        let alone = |address: Ipv6Addr, flags: u32| {
-            let scope = libc::RT_SCOPE_LINK;
-            vec![Automatic { address, prefix_len: 64, scope, flags, kernel: true }]
-        };
-        if link.takes_ipv4_addresses(tunnel) {
-            return self.addresses_of_ipv4(link, parameters);
-        }
-        if !link.eui64 {
-            return Vec::new();
-        }
-        match (parameters.kind, parameters.local) {
-            (Kind::Gre | Kind::BareUdp, _) if parameters.external => {
-                alone(link_local(link.mac), STABLE_PRIVACY)
-            }
-            (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) if local.is_unspecified() => Vec::new(),
-            (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) => alone(isatap(local), 0),
-            _ => alone(link_local(link.mac), 0),
-        }
+/// The IPv6 addresses that a tunnel gets when it comes up, in the order in which it gets them. Linux:
+/// `addrconf_dev_config`, `add_v4_addrs`.
+pub(crate) fn automatic_addresses(router: &Router, link: &Link, tunnel: &Tunnel) -> Vec<Automatic> {
+    let parameters = &tunnel.parameters;
+    let alone = |address: Ipv6Addr, flags: u32| {
+        let scope = libc::RT_SCOPE_LINK;
+        vec![Automatic { address, prefix_len: 64, scope, flags, kernel: true }]
+    };
+    if link.takes_ipv4_addresses(tunnel) {
+        return addresses_of_ipv4(router, link, parameters);
     }
+    if !link.eui64 {
+        return Vec::new();
+    }
+    match (parameters.kind, parameters.local) {
+        (Kind::Gre | Kind::BareUdp, _) if parameters.external => alone(link_local(link.mac), STABLE_PRIVACY),
+        (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) if local.is_unspecified() => Vec::new(),
+        (Kind::Gre | Kind::Ipip, IpAddr::V4(local)) => alone(isatap(local), 0),
+        _ => alone(link_local(link.mac), 0),
+    }
+}
 
-    fn addresses_of_ipv4(&self, link: &Link, parameters: &tunnel::Tunnel) -> Vec<Automatic> {
-        let to_point = link.flags & IFF_POINTOPOINT as u32 != 0;
-        let compatible = !to_point && parameters.kind == Kind::Sit;
-        if !compatible && !link.eui64 {
-            return Vec::new();
-        }
-        let made = |address: Ipv4Addr, host: bool| {
-            let low = u128::from(address.to_bits());
-            let (address, prefix_len) = match compatible {
-                true => (Ipv6Addr::from_bits(low), 96),
-                false => (Ipv6Addr::from_bits(0xfe80 << 112 | low), 64),
-            };
-            let scope = match (compatible, host) {
-                (_, true) => libc::RT_SCOPE_HOST,
-                (true, false) => libc::RT_SCOPE_UNIVERSE,
-                (false, false) => libc::RT_SCOPE_LINK,
-            };
-            Automatic { address, prefix_len, scope, flags: 0, kernel: false }
+fn addresses_of_ipv4(router: &Router, link: &Link, parameters: &tunnel::Tunnel) -> Vec<Automatic> {
+    let to_point = link.flags & IFF_POINTOPOINT as u32 != 0;
+    let compatible = !to_point && parameters.kind == Kind::Sit;
+    if !compatible && !link.eui64 {
+        return Vec::new();
+    }
+    let made = |address: Ipv4Addr, host: bool| {
+        let low = u128::from(address.to_bits());
+        let (address, prefix_len) = match compatible {
+            true => (Ipv6Addr::from_bits(low), 96),
+            false => (Ipv6Addr::from_bits(0xfe80 << 112 | low), 64),
         };
-        if let IpAddr::V4(local) = parameters.local
-            && !local.is_unspecified()
-        {
-            return vec![made(local, false)];
-        }
-        let mut all = Vec::new();
-        for other in self.links.iter().filter(|other| other.up()) {
-            for own in self.addresses.v4(other.index) {
-                let host = own.scope >= libc::RT_SCOPE_HOST;
-                if own.scope != libc::RT_SCOPE_LINK
-                    && !(host && to_point)
-                    && let IpAddr::V4(local) = own.local
-                {
-                    all.push(made(local, host));
-                }
+        let scope = match (compatible, host) {
+            (_, true) => libc::RT_SCOPE_HOST,
+            (true, false) => libc::RT_SCOPE_UNIVERSE,
+            (false, false) => libc::RT_SCOPE_LINK,
+        };
+        Automatic { address, prefix_len, scope, flags: 0, kernel: false }
+    };
+    if let IpAddr::V4(local) = parameters.local
+        && !local.is_unspecified()
+    {
+        return vec![made(local, false)];
+    }
+    let mut all = Vec::new();
+    for other in router.links.iter().filter(|other| other.up()) {
+        for own in router.addresses.v4(other.index) {
+            let host = own.scope >= libc::RT_SCOPE_HOST;
+            if own.scope != libc::RT_SCOPE_LINK
+                && !(host && to_point)
+                && let IpAddr::V4(local) = own.local
+            {
+                all.push(made(local, host));
             }
         }
-        all
     }
+    all
+}
 
-    /// The link by which outer packets leave, as far as it is known.
-    pub(super) fn underlay_link(&self, parameters: &tunnel::Tunnel) -> Option<&Link> {
-        let gre6 = matches!(parameters.kind, Kind::Ip6Gre | Kind::Ip6GreTap);
-        let bound = || Some(parameters.link).filter(|&index| index != 0 && !gre6);
-        let named = |address: IpAddr| (!address.is_unspecified()).then_some(address);
-        let source = named(parameters.local);
-        let index = match named(parameters.remote) {
-            None => bound(),
-            Some(remote) if remote.is_multicast() => {
-                let of_source = || self.addresses.link_of(source?);
-                bound().or_else(of_source).filter(|_| remote.is_ipv4())
-            }
-            Some(remote) => self.underlay_to(remote, source, parameters).or_else(bound),
-        };
-        self.links.get(index?)
-    }
-
-    /// The index of the link of the route to the other end.
-    fn underlay_to(
-        &self,
-        remote: IpAddr,
-        source: Option<IpAddr>,
-        parameters: &tunnel::Tunnel,
-    ) -> Option<u32> {
-        let l3mdev = self.l3mdev_table(parameters.link);
-        let flow = Flow {
-            source,
-            oif: self.outer_oif(parameters),
-            mark: parameters.mark,
-            l3mdev,
-            ..Flow::to(remote)
-        };
-        let flow = if self.goes_past(&flow) { Flow { oif: 0, ..flow } } else { flow };
-        let own_source = source.is_none_or(|source| source.is_ipv6() || self.addresses.is_local(source));
-        self.way_out(&flow).filter(|_| own_source)
-    }
-
-    /// The MTU that a tunnel has unless it is given another. Linux: `ip_tunnel_bind_dev`, `ipip6_tunnel_bind_dev`,
-    /// `ip6_tnl_link_config`, `ip6gre_tnl_link_config`.
-    pub(super) fn tunnel_mtu(&self, tunnel: &Tunnel, now: u32) -> u32 {
-        let parameters = &tunnel.parameters;
-        let headers = tunnel.overhead() + tunnel.option();
-        let least = match parameters.kind {
-            Kind::Ipip | Kind::Gre | Kind::GreTap => LEAST,
-            _ => LEAST6,
-        };
-        if parameters.kind.ipv6() && tunnel.capabilities() & IP6_CAP_XMIT == 0 {
-            return now;
+/// The link by which outer packets leave, as far as it is known.
+pub(super) fn underlay_link<'a>(router: &'a Router, parameters: &tunnel::Tunnel) -> Option<&'a Link> {
+    let gre6 = matches!(parameters.kind, Kind::Ip6Gre | Kind::Ip6GreTap);
+    let bound = || Some(parameters.link).filter(|&index| index != 0 && !gre6);
+    let named = |address: IpAddr| (!address.is_unspecified()).then_some(address);
+    let source = named(parameters.local);
+    let index = match named(parameters.remote) {
+        None => bound(),
+        Some(remote) if remote.is_multicast() => {
+            let of_source = || router.addresses.link_of(source?);
+            bound().or_else(of_source).filter(|_| remote.is_ipv4())
         }
-        match (self.underlay_link(parameters).map(|link| link.mtu), parameters.kind) {
-            (Some(mtu), kind) if kind == Kind::Sit || kind.ipv6() => mtu.saturating_sub(headers).max(least),
-            (Some(mtu), _) => mtu.min(MOST).saturating_sub(headers).max(least),
-            (None, Kind::Ipip | Kind::Gre | Kind::GreTap) => tunnel.default_mtu().max(least),
-            (None, _) => now,
-        }
-    }
+        Some(remote) => underlay_to(router, remote, source, parameters).or_else(bound),
+    };
+    router.links.get(index?)
+}
 
-    /// The tunnel that a request to make or change one would collide with.
-    pub(super) fn same_tunnel(&self, parameters: &tunnel::Tunnel) -> Option<&Link> {
-        let ends = self.tunnels.to(parameters.remote).filter_map(|link| self.links.get(link));
-        // The newest: Linux adds devices at the head of a list.
-        ends.rev().find(|link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.same(parameters)))
+/// The index of the link of the route to the other end.
+fn underlay_to(
+    router: &Router,
+    remote: IpAddr,
+    source: Option<IpAddr>,
+    parameters: &tunnel::Tunnel,
+) -> Option<u32> {
+    let l3mdev = l3mdev_table(router, parameters.link);
+    let flow = Flow {
+        source,
+        oif: outer_oif(router, parameters),
+        mark: parameters.mark,
+        l3mdev,
+        ..Flow::to(remote)
+    };
+    let flow = if goes_past(router, &flow) { Flow { oif: 0, ..flow } } else { flow };
+    let own_source = source.is_none_or(|source| source.is_ipv6() || router.addresses.is_local(source));
+    way_out(router, &flow).filter(|_| own_source)
+}
+
+/// The MTU that a tunnel has unless it is given another. Linux: `ip_tunnel_bind_dev`, `ipip6_tunnel_bind_dev`,
+/// `ip6_tnl_link_config`, `ip6gre_tnl_link_config`.
+pub(super) fn tunnel_mtu(router: &Router, tunnel: &Tunnel, now: u32) -> u32 {
+    let parameters = &tunnel.parameters;
+    let headers = tunnel.overhead() + tunnel.option();
+    let least = match parameters.kind {
+        Kind::Ipip | Kind::Gre | Kind::GreTap => LEAST,
+        _ => LEAST6,
+    };
+    if parameters.kind.ipv6() && tunnel.capabilities() & IP6_CAP_XMIT == 0 {
+        return now;
     }
+    match (underlay_link(router, parameters).map(|link| link.mtu), parameters.kind) {
+        (Some(mtu), kind) if kind == Kind::Sit || kind.ipv6() => mtu.saturating_sub(headers).max(least),
+        (Some(mtu), _) => mtu.min(MOST).saturating_sub(headers).max(least),
+        (None, Kind::Ipip | Kind::Gre | Kind::GreTap) => tunnel.default_mtu().max(least),
+        (None, _) => now,
+    }
+}
+
+/// The tunnel that a request to make or change one would collide with.
+pub(super) fn same_tunnel<'a>(router: &'a Router, parameters: &tunnel::Tunnel) -> Option<&'a Link> {
+    let ends = router.tunnels.to(parameters.remote).filter_map(|link| router.links.get(link));
+    // The newest: Linux adds devices at the head of a list.
+    ends.rev().find(|link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.same(parameters)))
 }

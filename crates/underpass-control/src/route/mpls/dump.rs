@@ -54,7 +54,7 @@ impl Dump for LabelDump {
             let wanted = (self.oif == 0 || spec.ways.iter().any(|way| way.oif == self.oif))
                 && (self.protocol == 0 || spec.protocol == self.protocol);
             if wanted {
-                out.message(libc::RTM_NEWROUTE, |reply| router.write_label(reply, label, true))?;
+                out.message(libc::RTM_NEWROUTE, |reply| write_label(router, reply, label, true))?;
                 return Ok(More::Yes);
             }
         }
@@ -70,88 +70,86 @@ impl Dump for LabelDump {
     }
 }
 
-impl Router {
-    /// Writes the route of a label; not `whole`: as an answer to where a packet would go, by the first way.
-    pub(super) fn write_label(&self, reply: &mut Reply<'_>, label: u32, whole: bool) {
-        let Some((route, spec)) = self.routes.labels.get(label) else { return };
-        let stacks = self.routes.labels.stacks(route);
-        let labels = |index: usize| match (stacks.get(index), spec.ways.get(index)) {
-            (Some(stack), Some(way)) if way.labels.is_empty() => &stack[..],
-            (_, way) => way.map_or(&[][..], |way| &way.labels),
-        };
-        let start = reply.len();
-        let mut header = RouteHeader {
-            dst_len: 20,
-            table: RT_TABLE_MAIN as u8,
-            protocol: spec.protocol,
-            kind: libc::RTN_UNICAST,
-            ..RouteHeader::default()
-        };
-        let write = |header: &RouteHeader| {
-            let mut fixed = header.write(super::super::Family::V4);
-            fixed[0] = AF_MPLS;
-            fixed
-        };
-        reply.fixed(&write(&header));
-        reply.attribute(RTA_DST, &stack(&[label]));
-        if let Some(propagate) = spec.propagate.filter(|_| whole) {
-            reply.u8(RTA_TTL_PROPAGATE, u8::from(propagate));
-        }
-        if let Some(object) = spec.object.filter(|_| whole) {
-            reply.u32(RTA_NH_ID, object);
-        }
-        match &spec.ways[..] {
-            [way, rest @ ..] if rest.is_empty() || !whole => {
-                self.write_way(reply, way, labels(0));
-                reply.u32(RTA_OIF, way.oif);
-                if whole {
-                    header.flags |= self.way_flags(way);
-                }
-            }
-            ways => {
-                let nest = reply.nest_unflagged(RTA_MULTIPATH);
-                for (index, way) in ways.iter().enumerate() {
-                    let start = reply.len();
-                    let mut fixed = [0; 8];
-                    fixed[2] = self.way_flags(way) as u8;
-                    fixed[3] = (way.weight - 1).min(255) as u8;
-                    fixed[4..].copy_from_slice(&way.oif.to_ne_bytes());
-                    reply.fixed(&fixed);
-                    self.write_way(reply, way, labels(index));
-                    let len = (reply.len() - start) as u16;
-                    reply.fill(start, &len.to_ne_bytes());
-                }
-                reply.end(nest);
+/// Writes the route of a label; not `whole`: as an answer to where a packet would go, by the first way.
+pub(super) fn write_label(router: &Router, reply: &mut Reply<'_>, label: u32, whole: bool) {
+    let Some((route, spec)) = router.routes.labels.get(label) else { return };
+    let stacks = router.routes.labels.stacks(route);
+    let labels = |index: usize| match (stacks.get(index), spec.ways.get(index)) {
+        (Some(stack), Some(way)) if way.labels.is_empty() => &stack[..],
+        (_, way) => way.map_or(&[][..], |way| &way.labels),
+    };
+    let start = reply.len();
+    let mut header = RouteHeader {
+        dst_len: 20,
+        table: RT_TABLE_MAIN as u8,
+        protocol: spec.protocol,
+        kind: libc::RTN_UNICAST,
+        ..RouteHeader::default()
+    };
+    let write = |header: &RouteHeader| {
+        let mut fixed = header.write(super::super::Family::V4);
+        fixed[0] = AF_MPLS;
+        fixed
+    };
+    reply.fixed(&write(&header));
+    reply.attribute(RTA_DST, &stack(&[label]));
+    if let Some(propagate) = spec.propagate.filter(|_| whole) {
+        reply.u8(RTA_TTL_PROPAGATE, u8::from(propagate));
+    }
+    if let Some(object) = spec.object.filter(|_| whole) {
+        reply.u32(RTA_NH_ID, object);
+    }
+    match &spec.ways[..] {
+        [way, rest @ ..] if rest.is_empty() || !whole => {
+            write_way(reply, way, labels(0));
+            reply.u32(RTA_OIF, way.oif);
+            if whole {
+                header.flags |= way_flags(router, way);
             }
         }
-        let fixed = write(&header);
-        reply.fill(start, &fixed);
+        ways => {
+            let nest = reply.nest_unflagged(RTA_MULTIPATH);
+            for (index, way) in ways.iter().enumerate() {
+                let start = reply.len();
+                let mut fixed = [0; 8];
+                fixed[2] = way_flags(router, way) as u8;
+                fixed[3] = (way.weight - 1).min(255) as u8;
+                fixed[4..].copy_from_slice(&way.oif.to_ne_bytes());
+                reply.fixed(&fixed);
+                write_way(reply, way, labels(index));
+                let len = (reply.len() - start) as u16;
+                reply.fill(start, &len.to_ne_bytes());
+            }
+            reply.end(nest);
+        }
     }
+    let fixed = write(&header);
+    reply.fill(start, &fixed);
+}
 
-    fn write_way(&self, reply: &mut Reply<'_>, way: &Way, labels: &[u32]) {
-        if !labels.is_empty() {
-            reply.attribute(RTA_NEWDST, &stack(labels));
-        }
-        if let Some(address) = way.via {
-            reply.attribute(RTA_VIA, &via(address));
-        }
+fn write_way(reply: &mut Reply<'_>, way: &Way, labels: &[u32]) {
+    if !labels.is_empty() {
+        reply.attribute(RTA_NEWDST, &stack(labels));
     }
+    if let Some(address) = way.via {
+        reply.attribute(RTA_VIA, &via(address));
+    }
+}
 
-    fn way_flags(&self, way: &Way) -> u32 {
-        match self.links.get(way.oif) {
-            Some(link) if !link.up() => RTNH_F_DEAD | RTNH_F_LINKDOWN,
-            Some(link) if !link.carrier => RTNH_F_LINKDOWN,
-            _ => 0,
-        }
+fn way_flags(router: &Router, way: &Way) -> u32 {
+    match router.links.get(way.oif) {
+        Some(link) if !link.up() => RTNH_F_DEAD | RTNH_F_LINKDOWN,
+        Some(link) if !link.carrier => RTNH_F_LINKDOWN,
+        _ => 0,
     }
+}
 
-    /// Tells those who listen of a change of a label's route.
-    pub(super) fn notify_label(&mut self, cause: Cause, kind: u16, flags: u16, label: u32) {
-        if !self.events.heard(cause, GROUP) {
-            return;
-        }
-        let mut events = std::mem::take(&mut self.events);
-        events.notify(cause, GROUP, kind, flags, |reply| self.write_label(reply, label, true));
-        self.events = events;
+/// Tells those who listen of a change of a label's route.
+pub(super) fn notify_label(router: &mut Router, cause: Cause, kind: u16, flags: u16, label: u32) {
+    if !router.events.heard(cause, GROUP) {
+        return;
     }
+    let mut events = std::mem::take(&mut router.events);
+    events.notify(cause, GROUP, kind, flags, |reply| write_label(router, reply, label, true));
+    router.events = events;
 }

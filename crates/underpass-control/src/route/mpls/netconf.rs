@@ -67,11 +67,9 @@ impl Dump for InputDump {
     }
 }
 
-impl Router {
-    /// Tells those who listen that a link takes labels now, or no longer.
-    pub(super) fn notify_label_input(&mut self, link: u32) {
-        let mut events = std::mem::take(&mut self.events);
-        events.notify(Cause::default(), GROUP, RTM_NEWNETCONF, 0, |reply| write(reply, self, link));
-        self.events = events;
-    }
+/// Tells those who listen that a link takes labels now, or no longer.
+pub(super) fn notify_label_input(router: &mut Router, link: u32) {
+    let mut events = std::mem::take(&mut router.events);
+    events.notify(Cause::default(), GROUP, RTM_NEWNETCONF, 0, |reply| write(reply, router, link));
+    router.events = events;
 }

@@ -29,41 +29,37 @@ fn way(hop: &Hop) -> Way {
     Way { oif: hop.oif, via: hop.gateway.map(Via::Ip), weight: hop.weight, labels }
 }
 
-impl Router {
-    /// The ways of an object as those of a label.
-    pub(super) fn label_ways(&self, object: u32) -> Result<Vec<Way>, RequestError> {
-        let found = self.routes.objects.get(object).ok_or(refuse("Nexthop id does not exist"))?;
-        self.check_label_object(&found.kind)?;
-        Ok(self.routes.objects.ways(object).iter().map(way).collect())
-    }
+/// The ways of an object as those of a label.
+pub(super) fn label_ways(router: &Router, object: u32) -> Result<Vec<Way>, RequestError> {
+    let found = router.routes.objects.get(object).ok_or(refuse("Nexthop id does not exist"))?;
+    check_label_object(router, &found.kind)?;
+    Ok(router.routes.objects.ways(object).iter().map(way).collect())
+}
 
-    /// Whether label routes can use an object of this kind.
-    pub(crate) fn check_label_object(&self, kind: &Kind) -> Result<(), RequestError> {
-        match kind {
-            Kind::Blackhole => Err(refuse("MPLS routes can not use a blackhole nexthop")),
-            Kind::Single(hop) => match hop.encap() {
-                None => Ok(()),
-                Some(Encap::Mpls(mpls)) if mpls.ttl.is_none() => Ok(()),
-                Some(Encap::Mpls(_)) => {
-                    Err(refuse("MPLS routes can not use a nexthop with a TTL of its own"))
-                }
-                Some(_) => Err(refuse("MPLS routes can not use a nexthop with an encapsulation but MPLS")),
-            },
-            Kind::Group(members) if members.len() > MAX_LABEL_WAYS => {
-                Err(refuse("MPLS routes can not use a nexthop group of so many"))
-            }
-            Kind::Group(members) => {
-                let mut members = members.iter().filter_map(|(id, _)| self.routes.objects.get(*id));
-                members.try_for_each(|Object { kind, .. }| self.check_label_object(kind))
-            }
+/// Whether label routes can use an object of this kind.
+pub(crate) fn check_label_object(router: &Router, kind: &Kind) -> Result<(), RequestError> {
+    match kind {
+        Kind::Blackhole => Err(refuse("MPLS routes can not use a blackhole nexthop")),
+        Kind::Single(hop) => match hop.encap() {
+            None => Ok(()),
+            Some(Encap::Mpls(mpls)) if mpls.ttl.is_none() => Ok(()),
+            Some(Encap::Mpls(_)) => Err(refuse("MPLS routes can not use a nexthop with a TTL of its own")),
+            Some(_) => Err(refuse("MPLS routes can not use a nexthop with an encapsulation but MPLS")),
+        },
+        Kind::Group(members) if members.len() > MAX_LABEL_WAYS => {
+            Err(refuse("MPLS routes can not use a nexthop group of so many"))
+        }
+        Kind::Group(members) => {
+            let mut members = members.iter().filter_map(|(id, _)| router.routes.objects.get(*id));
+            members.try_for_each(|Object { kind, .. }| check_label_object(router, kind))
         }
     }
+}
 
-    /// The specs whose object is this one, or a group that has it.
-    pub(crate) fn label_users(&self, id: u32) -> Vec<u32> {
-        let labels = &self.routes.labels;
-        let object = |number: &u32| labels.specs.get(*number as usize)?.as_ref()?.spec.object;
-        let uses = |used: u32| used == id || self.routes.objects.contains(used, id);
-        labels.by_objects.iter().copied().filter(|number| object(number).is_some_and(uses)).collect()
-    }
+/// The specs whose object is this one, or a group that has it.
+pub(crate) fn label_users(router: &Router, id: u32) -> Vec<u32> {
+    let labels = &router.routes.labels;
+    let object = |number: &u32| labels.specs.get(*number as usize)?.as_ref()?.spec.object;
+    let uses = |used: u32| used == id || router.routes.objects.contains(used, id);
+    labels.by_objects.iter().copied().filter(|number| object(number).is_some_and(uses)).collect()
 }

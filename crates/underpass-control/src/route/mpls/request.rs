@@ -7,6 +7,9 @@ use underpass_engine::tables::MAX_LABEL_WAYS;
 use underpass_netlink::mpls::{MAX_LABELS, Via, parse_labels, parse_via};
 use underpass_netlink::{Attribute, Attributes, Replies, RequestError, Type, Validate, policy};
 
+use super::dump::{notify_label, write_label};
+use super::object::label_ways;
+use super::publish::{forget_label, set_label};
 use super::{FIRST_UNRESERVED, NONE, OWN_LABELS, RTA_NEWDST, RTA_TTL_PROPAGATE, Spec, Stack, Way};
 use crate::dump::Outcome;
 use crate::events::Cause;
@@ -14,6 +17,8 @@ use crate::route::config::{
     ATTRIBUTES, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_NH_ID, RTA_OIF, RTA_VIA, RTMSG, RTNH,
     RouteHeader,
 };
+use crate::route::encode::found_hop;
+use crate::route::lookup::look_up;
 use crate::route::rule::Flow;
 use crate::{Request, Router};
 
@@ -49,10 +54,10 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     let flags = request.message.flags;
     let label = match config.label {
         Some(label) => label,
-        None if flags & NLM_F_CREATE != 0 => router.free_label(),
+        None if flags & NLM_F_CREATE != 0 => free_label(router),
         None => NONE,
     };
-    router.check_label(label)?;
+    check_label(router, label)?;
     if flags & NLM_F_APPEND != 0 {
         return Err(RequestError::new(EOPNOTSUPP, "MPLS does not support route append"));
     }
@@ -65,18 +70,19 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     }
     let Config { protocol, propagate, ways, object, .. } = config;
     let mut ways = match object {
-        Some(object) => router.label_ways(object)?,
+        Some(object) => label_ways(router, object)?,
         None => ways?,
     };
     for way in &mut ways {
-        way.oif = router.link_of_way(way)?;
+        way.oif = link_of_way(router, way)?;
     }
     let stacks = match object {
         Some(_) => [Stack::new()].into(),
-        None => ways.iter_mut().map(|way| router.own_stack(way)).collect(),
+        None => ways.iter_mut().map(|way| own_stack(router, way)).collect(),
     };
-    router.set_label(label, Some((Spec { protocol, propagate, ways: ways.into(), object }, stacks)))?;
-    router.notify_label(
+    set_label(router, label, Some((Spec { protocol, propagate, ways: ways.into(), object }, stacks)))?;
+    notify_label(
+        router,
         Cause::from(request),
         libc::RTM_NEWROUTE,
         if there { NLM_F_REPLACE } else { 0 },
@@ -89,10 +95,10 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
 pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let config = parse(request)?;
     let label = config.label.unwrap_or(NONE);
-    router.check_label(label)?;
+    check_label(router, label)?;
     if router.routes.labels.get(label).is_some() {
-        router.notify_label(Cause::from(request), libc::RTM_DELROUTE, 0, label);
-        router.forget_label(label);
+        notify_label(router, Cause::from(request), libc::RTM_DELROUTE, 0, label);
+        forget_label(router, label);
     }
     Ok(Outcome::Done)
 }
@@ -119,13 +125,13 @@ pub(crate) fn get(
     }
     let Some(destination) = attributes.get(RTA_DST) else { return Err(RequestError::errno(EINVAL)) };
     let label = only_label(&destination)?;
-    router.check_label(label)?;
+    check_label(router, label)?;
     if router.routes.labels.get(label).is_none() {
         return Err(RequestError::errno(ENETUNREACH));
     }
     let whole = header.flags & RTM_F_FIB_MATCH != 0;
     replies.message(libc::RTM_NEWROUTE, 0, request.reply_to(), |reply| {
-        router.write_label(reply, label, whole);
+        write_label(router, reply, label, whole);
     })?;
     Ok(Outcome::Done)
 }
@@ -199,55 +205,53 @@ fn several(multipath: &Attribute<'_>) -> Result<Vec<Way>, RequestError> {
     if wrong { Err(refuse("Route does not contain a nexthop")) } else { Ok(ways) }
 }
 
-impl Router {
-    /// Takes the labels of a way that its route has, not its spec: two at most, of packets that go on.
-    fn own_stack(&self, way: &mut Way) -> Stack {
-        let goes_on = way.via.is_some() || self.links.get(way.oif).is_some_and(|link| link.port().is_some());
-        if goes_on && way.labels.len() <= OWN_LABELS {
-            std::mem::take(&mut way.labels).into_iter().collect()
-        } else {
-            Stack::new()
-        }
+/// Takes the labels of a way that its route has, not its spec: two at most, of packets that go on.
+fn own_stack(router: &Router, way: &mut Way) -> Stack {
+    let goes_on = way.via.is_some() || router.links.get(way.oif).is_some_and(|link| link.port().is_some());
+    if goes_on && way.labels.len() <= OWN_LABELS {
+        std::mem::take(&mut way.labels).into_iter().collect()
+    } else {
+        Stack::new()
     }
+}
 
-    /// Linux: `mpls_label_ok`.
-    fn check_label(&self, label: u32) -> Result<(), RequestError> {
-        if label < FIRST_UNRESERVED {
-            return Err(refuse("Invalid label - must be MPLS_LABEL_FIRST_UNRESERVED or higher"));
-        }
-        if label as usize >= self.routes.labels.routes.len() {
-            return Err(refuse("Label >= configured maximum in platform_labels"));
-        }
-        Ok(())
+/// Linux: `mpls_label_ok`.
+fn check_label(router: &Router, label: u32) -> Result<(), RequestError> {
+    if label < FIRST_UNRESERVED {
+        return Err(refuse("Invalid label - must be MPLS_LABEL_FIRST_UNRESERVED or higher"));
     }
+    if label as usize >= router.routes.labels.routes.len() {
+        return Err(refuse("Label >= configured maximum in platform_labels"));
+    }
+    Ok(())
+}
 
-    /// Linux: `find_free_label`.
-    fn free_label(&self) -> u32 {
-        let labels = &self.routes.labels;
-        let all = FIRST_UNRESERVED..labels.routes.len() as u32;
-        all.into_iter().find(|&label| labels.get(label).is_none()).unwrap_or(NONE)
-    }
+/// Linux: `find_free_label`.
+fn free_label(router: &Router) -> u32 {
+    let labels = &router.routes.labels;
+    let all = FIRST_UNRESERVED..labels.routes.len() as u32;
+    all.into_iter().find(|&label| labels.get(label).is_none()).unwrap_or(NONE)
+}
 
-    /// Linux: `find_outdev`, `mpls_nh_assign_dev`.
-    fn link_of_way(&self, way: &Way) -> Result<u32, RequestError> {
-        let index = match (way.oif, way.via) {
-            (0, Some(Via::Ip(address))) => {
-                let found = self.look_up(&Flow::to(address)).map_err(RequestError::errno)?;
-                self.found_hop(&found).map_or(0, |hop| hop.oif)
-            }
-            (index, _) => index,
-        };
-        let link = self.links.get(index).ok_or(RequestError::errno(ENODEV))?;
-        if way.via.is_none() && link.port().is_none() && link.vrf_table().is_none() {
-            let ends = link.kind == crate::LinkKind::Loopback;
-            return if ends { Ok(index) } else { Err(no_port()) };
+/// Linux: `find_outdev`, `mpls_nh_assign_dev`.
+fn link_of_way(router: &Router, way: &Way) -> Result<u32, RequestError> {
+    let index = match (way.oif, way.via) {
+        (0, Some(Via::Ip(address))) => {
+            let found = look_up(router, &Flow::to(address)).map_err(RequestError::errno)?;
+            found_hop(router, &found).map_or(0, |hop| hop.oif)
         }
-        let tunnel = self.tunnels.id(index).is_some();
-        if way.via.is_some() && link.port().is_none() && self.live.is_none() && !tunnel {
-            return Err(no_port());
-        }
-        Ok(index)
+        (index, _) => index,
+    };
+    let link = router.links.get(index).ok_or(RequestError::errno(ENODEV))?;
+    if way.via.is_none() && link.port().is_none() && link.vrf_table().is_none() {
+        let ends = link.kind == crate::LinkKind::Loopback;
+        return if ends { Ok(index) } else { Err(no_port()) };
     }
+    let tunnel = router.tunnels.id(index).is_some();
+    if way.via.is_some() && link.port().is_none() && router.live.is_none() && !tunnel {
+        return Err(no_port());
+    }
+    Ok(index)
 }
 
 fn no_port() -> RequestError {

@@ -8,10 +8,18 @@ use underpass_netlink::{Attribute, Attributes, Replies, Reply, RequestError, Typ
 use super::{Kind, Object};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
-use crate::route::check::Owner;
+use crate::route::change::counted_hop;
+use crate::route::check::{Owner, check_hop4, check_hop6};
+use crate::route::compile::recompile_info;
 use crate::route::config::{HopConfig, RT_TABLE_LOCAL, RTNH_F_ONLINK};
+use crate::route::encode::route_counts;
 use crate::route::info::{Hop, Info, InfoId, Origin, Ways};
+use crate::route::lookup::{address_type4, l3mdev_table};
+use crate::route::mpls::object::{check_label_object, label_users};
+use crate::route::mpls::publish::{forget_labels_by, label_objects_changed};
+use crate::route::recompile::{publish_place, resolve_inside};
 use crate::route::table::{Family, Prefix};
+use crate::route::update::{places_of, remove_where};
 use crate::{Request, Router};
 
 pub(crate) const RTM_NEWNEXTHOP: u16 = 104;
@@ -89,9 +97,9 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
     }
     let id = attributes.get(NHA_ID).map_or(0, |id| id.u32());
     let kind = match group {
-        Some(group) if i32::from(family) == AF_UNSPEC => router.group(&group, &attributes)?,
+        Some(group) if i32::from(family) == AF_UNSPEC => group_of(router, &group, &attributes)?,
         Some(_) => return Err(refuse("Invalid family for group")),
-        None => router.single(family, flags, &attributes)?,
+        None => single_of(router, family, flags, &attributes)?,
     };
     if request.replace() && id == 0 {
         return Err(refuse("Replace requires nexthop id"));
@@ -104,12 +112,12 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
             let message = "Replace specified without create and no entry exists";
             return Err(RequestError::new(ENOENT, message));
         }
-        Some(old) => router.check_replacement(id, old, &kind, family)?,
+        Some(old) => check_replacement(router, id, old, &kind, family)?,
         None => {}
     }
-    let kind = router.with_counter(kind);
-    router.put_object(id, Object { family, protocol, kind, origin: Origin::Own });
-    router.notify_object(request.into(), RTM_NEWNEXTHOP, id);
+    let kind = with_counter(router, kind);
+    put_object(router, id, Object { family, protocol, kind, origin: Origin::Own });
+    notify_object(router, request.into(), RTM_NEWNEXTHOP, id);
     Ok(Outcome::Done)
 }
 
@@ -130,7 +138,7 @@ fn id_of(request: &Request<'_>) -> Result<u32, RequestError> {
 pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let id = id_of(request)?;
     router.routes.objects.get(id).ok_or(RequestError::errno(ENOENT))?;
-    router.remove_object(request.into(), id);
+    remove_object(router, request.into(), id);
     Ok(Outcome::Done)
 }
 
@@ -142,289 +150,297 @@ pub(crate) fn get(
 ) -> Result<Outcome, RequestError> {
     let id = id_of(request)?;
     let object = router.routes.objects.get(id).ok_or(RequestError::errno(ENOENT))?;
-    replies.message(RTM_NEWNEXTHOP, 0, request.reply_to(), |reply| router.write_object(reply, id, object))?;
+    replies
+        .message(RTM_NEWNEXTHOP, 0, request.reply_to(), |reply| write_object(router, reply, id, object))?;
     Ok(Outcome::Done)
 }
 
-impl Router {
-    /// Linux: `nh_check_attr_group`.
-    fn group(&self, group: &Attribute<'_>, attributes: &Attributes<'_, MAX>) -> Result<Kind, RequestError> {
-        let kind = attributes.get(NHA_GROUP_TYPE).map_or(0, |kind| kind.u16());
-        if kind > RESILIENT {
-            return Err(refuse("Invalid group type"));
-        }
-        if group.value.is_empty() || !group.value.len().is_multiple_of(MEMBER) {
-            return Err(refuse("Invalid length for nexthop group attribute"));
-        }
-        let mut members: Vec<(u32, u16)> = Vec::new();
-        for &[a, b, c, d, low, high, e, f] in group.value.as_chunks::<MEMBER>().0 {
-            if e != 0 || f != 0 {
-                return Err(refuse("Reserved field in nexthop_grp must be 0"));
-            }
-            let weight = u16::from_le_bytes([low, high]).checked_add(1);
-            members
-                .push((u32::from_ne_bytes([a, b, c, d]), weight.ok_or(refuse("Invalid value for weight"))?));
-        }
-        for (i, (id, _)) in members.iter().enumerate() {
-            if members.iter().skip(i + 1).any(|(other, _)| other == id) {
-                return Err(refuse("Nexthop id can not be used twice in a group"));
-            }
-        }
-        for (id, _) in &members {
-            match &self.routes.objects.get(*id).ok_or(refuse("Invalid nexthop id"))?.kind {
-                Kind::Group(_) => {
-                    return Err(refuse("Hash-threshold group can not be a nexthop within a group"));
-                }
-                Kind::Blackhole if members.len() > 1 => {
-                    let message = "Blackhole nexthop can not be used in a group with more than 1 path";
-                    return Err(refuse(message));
-                }
-                _ if attributes.get(NHA_FDB).is_some() => {
-                    return Err(refuse("FDB nexthop group can only have fdb nexthops"));
-                }
-                _ => {}
-            }
-        }
-        let fits = |of: u16| of == NHA_HW_STATS_ENABLE || of == NHA_RES_GROUP && kind == RESILIENT;
-        if attributes.iter().any(|a| a.kind > NHA_GROUP_TYPE && !fits(a.kind)) {
-            return Err(refuse("No other attributes can be set in nexthop groups"));
-        }
-        if kind == RESILIENT {
-            return Err(RequestError::new(EOPNOTSUPP, "Resilient groups are not supported by this router"));
-        }
-        Ok(Kind::Group(members))
+/// Linux: `nh_check_attr_group`.
+fn group_of(
+    router: &Router,
+    group: &Attribute<'_>,
+    attributes: &Attributes<'_, MAX>,
+) -> Result<Kind, RequestError> {
+    let kind = attributes.get(NHA_GROUP_TYPE).map_or(0, |kind| kind.u16());
+    if kind > RESILIENT {
+        return Err(refuse("Invalid group type"));
     }
-
-    fn single(
-        &mut self,
-        family: u8,
-        flags: u32,
-        attributes: &Attributes<'_, MAX>,
-    ) -> Result<Kind, RequestError> {
-        let has = |kind| attributes.get(kind).is_some();
-        if has(NHA_FDB) {
-            if [NHA_OIF, NHA_BLACKHOLE, NHA_ENCAP, NHA_ENCAP_TYPE].into_iter().any(has) {
-                return Err(refuse("Fdb attribute can not be used with encap, oif or blackhole."));
-            }
-            return Err(RequestError::new(EOPNOTSUPP, "FDB nexthops are not supported by this router"));
+    if group.value.is_empty() || !group.value.len().is_multiple_of(MEMBER) {
+        return Err(refuse("Invalid length for nexthop group attribute"));
+    }
+    let mut members: Vec<(u32, u16)> = Vec::new();
+    for &[a, b, c, d, low, high, e, f] in group.value.as_chunks::<MEMBER>().0 {
+        if e != 0 || f != 0 {
+            return Err(refuse("Reserved field in nexthop_grp must be 0"));
         }
-        if has(NHA_BLACKHOLE) {
-            if [NHA_GATEWAY, NHA_OIF, NHA_ENCAP, NHA_ENCAP_TYPE].into_iter().any(has) {
-                let message = "Blackhole attribute can not be used with gateway, oif, encap or fdb";
+        let weight = u16::from_le_bytes([low, high]).checked_add(1);
+        members.push((u32::from_ne_bytes([a, b, c, d]), weight.ok_or(refuse("Invalid value for weight"))?));
+    }
+    for (i, (id, _)) in members.iter().enumerate() {
+        if members.iter().skip(i + 1).any(|(other, _)| other == id) {
+            return Err(refuse("Nexthop id can not be used twice in a group"));
+        }
+    }
+    for (id, _) in &members {
+        match &router.routes.objects.get(*id).ok_or(refuse("Invalid nexthop id"))?.kind {
+            Kind::Group(_) => {
+                return Err(refuse("Hash-threshold group can not be a nexthop within a group"));
+            }
+            Kind::Blackhole if members.len() > 1 => {
+                let message = "Blackhole nexthop can not be used in a group with more than 1 path";
                 return Err(refuse(message));
             }
-            return Ok(Kind::Blackhole);
-        }
-        let missing = refuse("Device attribute required for non-blackhole and non-fdb nexthops");
-        let oif = attributes.get(NHA_OIF).ok_or(missing)?.u32();
-        if !self.links.get(oif).ok_or(refuse("Invalid device index"))?.up() {
-            return Err(RequestError::new(ENETDOWN, "Nexthop device is not up"));
-        }
-        let gateway = match attributes.get(NHA_GATEWAY) {
-            Some(gateway) => {
-                let len = if i32::from(family) == AF_INET { 4 } else { 16 };
-                let fits = gateway.value.len() == len;
-                Some(gateway.address(family).filter(|_| fits).ok_or(refuse("Invalid gateway"))?)
+            _ if attributes.get(NHA_FDB).is_some() => {
+                return Err(refuse("FDB nexthop group can only have fdb nexthops"));
             }
-            None if flags & RTNH_F_ONLINK != 0 => {
-                return Err(refuse("ONLINK flag can not be set for nexthop without a gateway"));
-            }
-            None => None,
-        };
-        let kind = attributes.get(NHA_ENCAP_TYPE).map(|kind| kind.u16());
-        let encapsulation = match (attributes.get(NHA_ENCAP), kind) {
-            (Some(encapsulation), Some(kind)) => {
-                encap::check_type(kind)?;
-                Some((kind, encapsulation))
-            }
-            (Some(_), None) => return Err(refuse("LWT encapsulation type is missing")),
-            (None, Some(_)) => return Err(refuse("LWT encapsulation attribute is missing")),
-            (None, None) => None,
-        };
-        if has(NHA_HW_STATS_ENABLE) {
-            return Err(refuse("Cannot enable nexthop hardware statistics for non-group nexthops"));
-        }
-        let gateway = gateway.filter(|gateway: &IpAddr| !gateway.is_unspecified());
-        let config = HopConfig { oif, gateway, flags, weight: 1, encap: encapsulation };
-        // Outside a VRF, table 0, which is none: the rules say where the gateway is.
-        let table = self.l3mdev_table(oif).unwrap_or(0);
-        let owner = Owner { table, scope: 0, kind: libc::RTN_UNICAST, loopback: true };
-        Ok(Kind::Single(match i32::from(family) {
-            AF_INET => self.check_hop4(owner, &config)?,
-            _ => self.check_hop6(owner, &config)?.0,
-        }))
-    }
-
-    /// Whether what uses an object could use the new one.
-    fn check_replacement(&self, id: u32, old: &Object, new: &Kind, family: u8) -> Result<(), RequestError> {
-        let group = |kind: &Kind| matches!(kind, Kind::Group(_));
-        match (group(&old.kind), group(new)) {
-            (true, false) => return Err(refuse("Can not replace a nexthop group with a nexthop.")),
-            (false, true) => return Err(refuse("Can not replace a nexthop with a nexthop group.")),
             _ => {}
         }
-        let in_group = self.routes.objects.groups_with(id).any(|members| members.len() > 1);
-        if in_group && *new == Kind::Blackhole {
-            let message = "Blackhole nexthop can not be a member of a group with more than one path";
+    }
+    let fits = |of: u16| of == NHA_HW_STATS_ENABLE || of == NHA_RES_GROUP && kind == RESILIENT;
+    if attributes.iter().any(|a| a.kind > NHA_GROUP_TYPE && !fits(a.kind)) {
+        return Err(refuse("No other attributes can be set in nexthop groups"));
+    }
+    if kind == RESILIENT {
+        return Err(RequestError::new(EOPNOTSUPP, "Resilient groups are not supported by this router"));
+    }
+    Ok(Kind::Group(members))
+}
+
+fn single_of(
+    router: &mut Router,
+    family: u8,
+    flags: u32,
+    attributes: &Attributes<'_, MAX>,
+) -> Result<Kind, RequestError> {
+    let has = |kind| attributes.get(kind).is_some();
+    if has(NHA_FDB) {
+        if [NHA_OIF, NHA_BLACKHOLE, NHA_ENCAP, NHA_ENCAP_TYPE].into_iter().any(has) {
+            return Err(refuse("Fdb attribute can not be used with encap, oif or blackhole."));
+        }
+        return Err(RequestError::new(EOPNOTSUPP, "FDB nexthops are not supported by this router"));
+    }
+    if has(NHA_BLACKHOLE) {
+        if [NHA_GATEWAY, NHA_OIF, NHA_ENCAP, NHA_ENCAP_TYPE].into_iter().any(has) {
+            let message = "Blackhole attribute can not be used with gateway, oif, encap or fdb";
             return Err(refuse(message));
         }
-        if !self.label_users(id).is_empty() {
-            self.check_label_object(new)?;
+        return Ok(Kind::Blackhole);
+    }
+    let missing = refuse("Device attribute required for non-blackhole and non-fdb nexthops");
+    let oif = attributes.get(NHA_OIF).ok_or(missing)?.u32();
+    if !router.links.get(oif).ok_or(refuse("Invalid device index"))?.up() {
+        return Err(RequestError::new(ENETDOWN, "Nexthop device is not up"));
+    }
+    let gateway = match attributes.get(NHA_GATEWAY) {
+        Some(gateway) => {
+            let len = if i32::from(family) == AF_INET { 4 } else { 16 };
+            let fits = gateway.value.len() == len;
+            Some(gateway.address(family).filter(|_| fits).ok_or(refuse("Invalid gateway"))?)
         }
-        let v4 = match new {
-            Kind::Group(members) => members.iter().any(|(id, _)| {
-                self.routes.objects.get(*id).is_some_and(|member| i32::from(member.family) == AF_INET)
-            }),
-            _ => i32::from(family) == AF_INET,
-        };
-        if v4 && *new != Kind::Blackhole && self.used6(id) {
-            return Err(refuse("IPv6 routes can not use an IPv4 nexthop"));
+        None if flags & RTNH_F_ONLINK != 0 => {
+            return Err(refuse("ONLINK flag can not be set for nexthop without a gateway"));
         }
-        Ok(())
+        None => None,
+    };
+    let kind = attributes.get(NHA_ENCAP_TYPE).map(|kind| kind.u16());
+    let encapsulation = match (attributes.get(NHA_ENCAP), kind) {
+        (Some(encapsulation), Some(kind)) => {
+            encap::check_type(kind)?;
+            Some((kind, encapsulation))
+        }
+        (Some(_), None) => return Err(refuse("LWT encapsulation type is missing")),
+        (None, Some(_)) => return Err(refuse("LWT encapsulation attribute is missing")),
+        (None, None) => None,
+    };
+    if has(NHA_HW_STATS_ENABLE) {
+        return Err(refuse("Cannot enable nexthop hardware statistics for non-group nexthops"));
     }
+    let gateway = gateway.filter(|gateway: &IpAddr| !gateway.is_unspecified());
+    let config = HopConfig { oif, gateway, flags, weight: 1, encap: encapsulation };
+    // Outside a VRF, table 0, which is none: the rules say where the gateway is.
+    let table = l3mdev_table(router, oif).unwrap_or(0);
+    let owner = Owner { table, scope: 0, kind: libc::RTN_UNICAST, loopback: true };
+    Ok(Kind::Single(match i32::from(family) {
+        AF_INET => check_hop4(router, owner, &config)?,
+        _ => check_hop6(router, owner, &config)?.0,
+    }))
+}
 
-    fn used6(&self, id: u32) -> bool {
-        let users = self.users(id);
-        let mut tables = self.routes.tables.iter().filter(|((family, _), _)| *family == Family::V6);
-        !users.is_empty() && tables.any(|(_, table)| !table.with(|id| users.contains(&id)).is_empty())
+/// Whether what uses an object could use the new one.
+fn check_replacement(
+    router: &Router,
+    id: u32,
+    old: &Object,
+    new: &Kind,
+    family: u8,
+) -> Result<(), RequestError> {
+    let group = |kind: &Kind| matches!(kind, Kind::Group(_));
+    match (group(&old.kind), group(new)) {
+        (true, false) => return Err(refuse("Can not replace a nexthop group with a nexthop.")),
+        (false, true) => return Err(refuse("Can not replace a nexthop with a nexthop group.")),
+        _ => {}
     }
-
-    /// The routes that use an object, by itself or in a group.
-    fn users(&self, id: u32) -> Vec<InfoId> {
-        let uses = |info: &Info| match info.ways {
-            Ways::Object(used) => used == id || self.routes.objects.contains(used, id),
-            Ways::Hops(_) => false,
-        };
-        self.routes.infos.iter().filter(|(_, info)| uses(info)).map(|(id, _)| id).collect()
+    let in_group = router.routes.objects.groups_with(id).any(|members| members.len() > 1);
+    if in_group && *new == Kind::Blackhole {
+        let message = "Blackhole nexthop can not be a member of a group with more than one path";
+        return Err(refuse(message));
     }
+    if !label_users(router, id).is_empty() {
+        check_label_object(router, new)?;
+    }
+    let v4 = match new {
+        Kind::Group(members) => members.iter().any(|(id, _)| {
+            router.routes.objects.get(*id).is_some_and(|member| i32::from(member.family) == AF_INET)
+        }),
+        _ => i32::from(family) == AF_INET,
+    };
+    if v4 && *new != Kind::Blackhole && used6(router, id) {
+        return Err(refuse("IPv6 routes can not use an IPv4 nexthop"));
+    }
+    Ok(())
+}
 
-    pub(super) fn with_counter(&mut self, kind: Kind) -> Kind {
-        match kind {
-            Kind::Single(hop) => Kind::Single(self.counted_hop(hop)),
-            kind => kind,
+fn used6(router: &Router, id: u32) -> bool {
+    let users = users(router, id);
+    let mut tables = router.routes.tables.iter().filter(|((family, _), _)| *family == Family::V6);
+    !users.is_empty() && tables.any(|(_, table)| !table.with(|id| users.contains(&id)).is_empty())
+}
+
+/// The routes that use an object, by itself or in a group.
+fn users(router: &Router, id: u32) -> Vec<InfoId> {
+    let uses = |info: &Info| match info.ways {
+        Ways::Object(used) => used == id || router.routes.objects.contains(used, id),
+        Ways::Hops(_) => false,
+    };
+    router.routes.infos.iter().filter(|(_, info)| uses(info)).map(|(id, _)| id).collect()
+}
+
+pub(super) fn with_counter(router: &mut Router, kind: Kind) -> Kind {
+    match kind {
+        Kind::Single(hop) => Kind::Single(counted_hop(router, hop)),
+        kind => kind,
+    }
+}
+
+/// Puts an object in, or in the place of another, and compiles what uses it.
+pub(super) fn put_object(router: &mut Router, id: u32, object: Object) {
+    let old = router.routes.objects.put(id, object);
+    objects_changed(router, &users(router, id));
+    label_objects_changed(router, &label_users(router, id));
+    forget_object(router, old);
+}
+
+fn forget_object(router: &mut Router, old: Option<Object>) {
+    if let Some(Object { kind: Kind::Single(hop), .. }) = old
+        && let Some(counter) = hop.tunnel.and_then(|tunnel| tunnel.counter)
+    {
+        router.engine.remove_counter(counter);
+        router.routes.compiled.frequencies.remove(&counter);
+    }
+}
+
+fn objects_changed(router: &mut Router, users: &[InfoId]) {
+    router.routes.generation += 1;
+    users.iter().for_each(|&user| recompile_info(router, user));
+    if !users.is_empty() {
+        // Neighbours on a link are host entries, which come and go with routes to the link.
+        let by_link = |info: &Info| matches!(info.ways, Ways::Object(_));
+        if !router.routes.published.neighbours.is_empty() {
+            places_of(router, by_link).into_iter().for_each(|place| publish_place(router, place));
+        }
+        for family in [Family::V4, Family::V6] {
+            router.routes.gateways.clear();
+            resolve_inside(router, family, Prefix::new(0, 0));
         }
     }
+}
 
-    /// Puts an object in, or in the place of another, and compiles what uses it.
-    pub(super) fn put_object(&mut self, id: u32, object: Object) {
-        let old = self.routes.objects.put(id, object);
-        self.objects_changed(&self.users(id));
-        self.label_objects_changed(&self.label_users(id));
-        self.forget_object(old);
+/// Removes an object: from its groups, and with the routes that use it.
+pub(crate) fn remove_object(router: &mut Router, cause: Cause, id: u32) {
+    if router.routes.objects.get(id).is_none() {
+        return;
     }
+    notify_object(router, cause, RTM_DELNEXTHOP, id);
+    remove_where(router, cause, false, |info| info.ways == Ways::Object(id));
+    forget_labels_by(router, cause, id);
+    let (users, labels) = (users(router, id), label_users(router, id));
+    let (old, emptied, shrunk) = router.routes.objects.remove(id);
+    for group in shrunk {
+        notify_object(router, cause, RTM_NEWNEXTHOP, group);
+    }
+    objects_changed(router, &users);
+    label_objects_changed(router, &labels);
+    forget_object(router, old);
+    emptied.into_iter().for_each(|group| remove_object(router, cause, group));
+}
 
-    fn forget_object(&mut self, old: Option<Object>) {
-        if let Some(Object { kind: Kind::Single(hop), .. }) = old
-            && let Some(counter) = hop.tunnel.and_then(|tunnel| tunnel.counter)
-        {
-            self.engine.remove_counter(counter);
-            self.routes.compiled.frequencies.remove(&counter);
+/// The objects of a link that is down go, with the routes that use them.
+pub(crate) fn flush_objects_of(router: &mut Router, cause: Cause, link: u32) {
+    for id in router.routes.objects.on_link(link) {
+        remove_object(router, cause, id);
+    }
+}
+
+/// `nhc_scope`: how far the gateway is. Linux: `fib_check_nh`.
+fn nexthop_scope(router: &Router, family: u8, hop: &Hop) -> u8 {
+    let own = |gateway: IpAddr| match gateway {
+        IpAddr::V4(gateway) => {
+            let table = l3mdev_table(router, hop.oif).unwrap_or(RT_TABLE_LOCAL);
+            !hop.onlink && address_type4(router, gateway, table) == libc::RTN_LOCAL
         }
+        IpAddr::V6(_) => false,
+    };
+    match hop.gateway {
+        None if i32::from(family) == AF_INET => libc::RT_SCOPE_HOST,
+        Some(gateway) if own(gateway) => libc::RT_SCOPE_HOST,
+        _ => libc::RT_SCOPE_LINK,
     }
+}
 
-    fn objects_changed(&mut self, users: &[InfoId]) {
-        self.routes.generation += 1;
-        users.iter().for_each(|&user| self.recompile_info(user));
-        if !users.is_empty() {
-            // Neighbours on a link are host entries, which come and go with routes to the link.
-            let by_link = |info: &Info| matches!(info.ways, Ways::Object(_));
-            if !self.routes.published.neighbours.is_empty() {
-                self.places_of(by_link).into_iter().for_each(|place| self.publish(place));
+fn write_object(router: &Router, reply: &mut Reply<'_>, id: u32, object: &Object) {
+    let (scope, flags) = match &object.kind {
+        Kind::Single(hop) => {
+            (nexthop_scope(router, object.family, hop), if hop.onlink { RTNH_F_ONLINK } else { 0 })
+        }
+        _ => (0, 0),
+    };
+    let [a, b, c, d] = flags.to_ne_bytes();
+    reply.fixed(&[object.family, scope, object.protocol, 0, a, b, c, d]);
+    reply.u32(NHA_ID, id);
+    match &object.kind {
+        Kind::Blackhole => reply.flag(NHA_BLACKHOLE),
+        Kind::Group(members) => {
+            reply.u16(NHA_GROUP_TYPE, 0);
+            let mut value = Vec::new();
+            for (id, weight) in members {
+                value.extend_from_slice(&id.to_ne_bytes());
+                value.extend_from_slice(&(weight - 1).to_le_bytes());
+                value.extend_from_slice(&[0, 0]);
             }
-            for family in [Family::V4, Family::V6] {
-                self.routes.gateways.clear();
-                self.resolve_inside(family, Prefix::new(0, 0));
+            reply.attribute(NHA_GROUP, &value);
+            reply.u32(NHA_OP_FLAGS, NHA_OP_FLAG_RESP_GRP_RESVD_0);
+        }
+        Kind::Single(hop) => {
+            reply.u32(NHA_OIF, hop.oif);
+            if let Some(gateway) = hop.gateway {
+                reply.address(NHA_GATEWAY, gateway);
+            }
+            if let Some(tunnel) = &hop.tunnel {
+                tunnel.encap.write(reply, NHA_ENCAP, NHA_ENCAP_TYPE, route_counts(router, hop));
             }
         }
     }
+}
 
-    /// Removes an object: from its groups, and with the routes that use it.
-    pub(crate) fn remove_object(&mut self, cause: Cause, id: u32) {
-        if self.routes.objects.get(id).is_none() {
-            return;
-        }
-        self.notify_object(cause, RTM_DELNEXTHOP, id);
-        self.remove_where(cause, false, |info| info.ways == Ways::Object(id));
-        self.forget_labels_by(cause, id);
-        let (users, labels) = (self.users(id), self.label_users(id));
-        let (old, emptied, shrunk) = self.routes.objects.remove(id);
-        for group in shrunk {
-            self.notify_object(cause, RTM_NEWNEXTHOP, group);
-        }
-        self.objects_changed(&users);
-        self.label_objects_changed(&labels);
-        self.forget_object(old);
-        emptied.into_iter().for_each(|group| self.remove_object(cause, group));
+fn notify_object(router: &mut Router, cause: Cause, kind: u16, id: u32) {
+    if !router.events.heard(cause, RTNLGRP_NEXTHOP) {
+        return;
     }
-
-    /// The objects of a link that is down go, with the routes that use them.
-    pub(crate) fn flush_objects_of(&mut self, cause: Cause, link: u32) {
-        for id in self.routes.objects.on_link(link) {
-            self.remove_object(cause, id);
-        }
+    let mut events = std::mem::take(&mut router.events);
+    if let Some(object) = router.routes.objects.get(id).filter(|object| object.origin == Origin::Own) {
+        events.notify(cause, RTNLGRP_NEXTHOP, kind, 0, |reply| write_object(router, reply, id, object));
     }
-
-    /// `nhc_scope`: how far the gateway is. Linux: `fib_check_nh`.
-    fn nexthop_scope(&self, family: u8, hop: &Hop) -> u8 {
-        let own = |gateway: IpAddr| match gateway {
-            IpAddr::V4(gateway) => {
-                let table = self.l3mdev_table(hop.oif).unwrap_or(RT_TABLE_LOCAL);
-                !hop.onlink && self.address_type4(gateway, table) == libc::RTN_LOCAL
-            }
-            IpAddr::V6(_) => false,
-        };
-        match hop.gateway {
-            None if i32::from(family) == AF_INET => libc::RT_SCOPE_HOST,
-            Some(gateway) if own(gateway) => libc::RT_SCOPE_HOST,
-            _ => libc::RT_SCOPE_LINK,
-        }
-    }
-
-    fn write_object(&self, reply: &mut Reply<'_>, id: u32, object: &Object) {
-        let (scope, flags) = match &object.kind {
-            Kind::Single(hop) => {
-                (self.nexthop_scope(object.family, hop), if hop.onlink { RTNH_F_ONLINK } else { 0 })
-            }
-            _ => (0, 0),
-        };
-        let [a, b, c, d] = flags.to_ne_bytes();
-        reply.fixed(&[object.family, scope, object.protocol, 0, a, b, c, d]);
-        reply.u32(NHA_ID, id);
-        match &object.kind {
-            Kind::Blackhole => reply.flag(NHA_BLACKHOLE),
-            Kind::Group(members) => {
-                reply.u16(NHA_GROUP_TYPE, 0);
-                let mut value = Vec::new();
-                for (id, weight) in members {
-                    value.extend_from_slice(&id.to_ne_bytes());
-                    value.extend_from_slice(&(weight - 1).to_le_bytes());
-                    value.extend_from_slice(&[0, 0]);
-                }
-                reply.attribute(NHA_GROUP, &value);
-                reply.u32(NHA_OP_FLAGS, NHA_OP_FLAG_RESP_GRP_RESVD_0);
-            }
-            Kind::Single(hop) => {
-                reply.u32(NHA_OIF, hop.oif);
-                if let Some(gateway) = hop.gateway {
-                    reply.address(NHA_GATEWAY, gateway);
-                }
-                if let Some(tunnel) = &hop.tunnel {
-                    tunnel.encap.write(reply, NHA_ENCAP, NHA_ENCAP_TYPE, self.counts(hop));
-                }
-            }
-        }
-    }
-
-    fn notify_object(&mut self, cause: Cause, kind: u16, id: u32) {
-        if !self.events.heard(cause, RTNLGRP_NEXTHOP) {
-            return;
-        }
-        let mut events = std::mem::take(&mut self.events);
-        if let Some(object) = self.routes.objects.get(id).filter(|object| object.origin == Origin::Own) {
-            events.notify(cause, RTNLGRP_NEXTHOP, kind, 0, |reply| self.write_object(reply, id, object));
-        }
-        self.events = events;
-    }
+    router.events = events;
 }
 
 struct ObjectDump {
@@ -479,7 +495,7 @@ impl Dump for ObjectDump {
             }
         };
         if chosen && !filtered {
-            out.message(RTM_NEWNEXTHOP, |reply| router.write_object(reply, id, object))?;
+            out.message(RTM_NEWNEXTHOP, |reply| write_object(router, reply, id, object))?;
         }
         Ok(More::Yes)
     }

@@ -6,7 +6,7 @@ use underpass_netlink::{Attribute, Message, RequestError, Type, Validate, policy
 
 use super::request::{
     FIB_RULE_INVERT, FRA_L3MDEV, FRA_PRIORITY, FRA_PROTOCOL, FRA_SUPPRESS_IFGROUP, FRA_TUN_ID, FRA_UID_RANGE,
-    HEADER, KNOWN_FLAGS, MAX, UNDERSTOOD, parse,
+    HEADER, KNOWN_FLAGS, MAX, UNDERSTOOD, parse, rules_changed,
 };
 use super::{FR_ACT_BLACKHOLE, FR_ACT_GOTO, FR_ACT_NOP, FR_ACT_PROHIBIT, FR_ACT_TO_TBL, HAND_OVER, Rule};
 use crate::route::table::Family;
@@ -82,96 +82,94 @@ fn left(router: &Router, request: &Request<'_>, family: Family) -> Rule {
     Rule { action: HAND_OVER, l3mdev: false, suppress_prefix: None, ..rule }
 }
 
-impl Router {
-    /// `RTM_NEWRULE` and `RTM_DELRULE` of the kernel.
-    pub(crate) fn mirror_rule(&mut self, request: &Request<'_>) -> Result<(), RequestError> {
-        let Some(family) = Family::from_number(request.family()) else { return Ok(()) };
-        request.fixed::<HEADER>()?;
-        if is_of(&request.message, PROTOCOL) {
-            return Ok(());
+/// `RTM_NEWRULE` and `RTM_DELRULE` of the kernel.
+pub(crate) fn mirror_rule(router: &mut Router, request: &Request<'_>) -> Result<(), RequestError> {
+    let Some(family) = Family::from_number(request.family()) else { return Ok(()) };
+    request.fixed::<HEADER>()?;
+    if is_of(&request.message, PROTOCOL) {
+        return Ok(());
+    }
+    let body = request.message.body();
+    if request.message.kind == libc::RTM_DELRULE {
+        unmirror_rule(router, family, body);
+        return Ok(());
+    }
+    if let Some(unseen) = router.unseen()
+        && let Some(seen) =
+            unseen.rules.iter().position(|(of, told)| *of == family && content(told) == content(body))
+    {
+        unseen.rules.swap_remove(seen);
+        return Ok(());
+    }
+    let mut rule = match told_rule(router, request, family) {
+        Ok(rule) => rule,
+        Err(why) => {
+            router.log_left("rule", &why);
+            left(router, request, family)
         }
-        let body = request.message.body();
-        if request.message.kind == libc::RTM_DELRULE {
-            self.unmirror_rule(family, body);
-            return Ok(());
-        }
-        if let Some(unseen) = self.unseen()
-            && let Some(seen) =
-                unseen.rules.iter().position(|(of, told)| *of == family && content(told) == content(body))
-        {
-            unseen.rules.swap_remove(seen);
-            return Ok(());
-        }
-        let mut rule = match self.told_rule(request, family) {
-            Ok(rule) => rule,
-            Err(why) => {
-                self.log_left("rule", &why);
-                left(self, request, family)
-            }
-        };
-        rule.told = Some(body.into());
-        self.put_mirrored_rule(family, rule);
-        Ok(())
-    }
+    };
+    rule.told = Some(body.into());
+    put_mirrored_rule(router, family, rule);
+    Ok(())
+}
 
-    /// A rule of the kernel's.
-    ///
-    /// # Errors
-    /// What of it this router does not understand.
-    fn told_rule(&self, request: &Request<'_>, family: Family) -> Result<Rule, Cow<'static, str>> {
-        let message = |refusal: RequestError| refusal.message.unwrap_or("contradicts itself".into());
-        let (rule, _) = parse(self, request, family, &TOLD).map_err(message)?;
-        understood(&request.message)?;
-        let (_, attributes) = request.parse::<HEADER, MAX>(&TOLD, Validate::Liberal).map_err(message)?;
-        // A forwarded packet belongs to no user but root and comes from no tunnel of the kernel's.
-        let users = attributes.get(FRA_UID_RANGE).map_or(0, |range| range.u32());
-        let tunnel = attributes.get(FRA_TUN_ID).map_or(0, |id| id.u64());
-        Ok(match (users != 0 || tunnel != 0, rule.invert) {
-            (false, _) => rule,
-            (true, false) => Rule { action: FR_ACT_NOP, ..rule },
-            (true, true) => rule.without_selectors(),
-        })
-    }
+/// A rule of the kernel's.
+///
+/// # Errors
+/// What of it this router does not understand.
+fn told_rule(router: &Router, request: &Request<'_>, family: Family) -> Result<Rule, Cow<'static, str>> {
+    let message = |refusal: RequestError| refusal.message.unwrap_or("contradicts itself".into());
+    let (rule, _) = parse(router, request, family, &TOLD).map_err(message)?;
+    understood(&request.message)?;
+    let (_, attributes) = request.parse::<HEADER, MAX>(&TOLD, Validate::Liberal).map_err(message)?;
+    // A forwarded packet belongs to no user but root and comes from no tunnel of the kernel's.
+    let users = attributes.get(FRA_UID_RANGE).map_or(0, |range| range.u32());
+    let tunnel = attributes.get(FRA_TUN_ID).map_or(0, |id| id.u64());
+    Ok(match (users != 0 || tunnel != 0, rule.invert) {
+        (false, _) => rule,
+        (true, false) => Rule { action: FR_ACT_NOP, ..rule },
+        (true, true) => rule.without_selectors(),
+    })
+}
 
-    fn put_mirrored_rule(&mut self, family: Family, rule: Rule) {
-        self.routes.rules.add(family, rule);
-        self.mirrored_rules_changed();
-    }
+fn put_mirrored_rule(router: &mut Router, family: Family, rule: Rule) {
+    router.routes.rules.add(family, rule);
+    mirrored_rules_changed(router);
+}
 
-    fn unmirror_rule(&mut self, family: Family, body: &[u8]) {
-        if self.forget_rule(family, body) {
-            self.mirrored_rules_changed();
-        }
+fn unmirror_rule(router: &mut Router, family: Family, body: &[u8]) {
+    if forget_rule(router, family, body) {
+        mirrored_rules_changed(router);
     }
+}
 
-    fn forget_rule(&mut self, family: Family, body: &[u8]) -> bool {
-        let same = |rule: &Rule| rule.told.as_deref().is_some_and(|told| content(told) == content(body));
-        let position = self.routes.rules.of(family).iter().position(same);
-        position.map(|position| self.routes.rules.of_mut(family).remove(position)).is_some()
+fn forget_rule(router: &mut Router, family: Family, body: &[u8]) -> bool {
+    let same = |rule: &Rule| rule.told.as_deref().is_some_and(|told| content(told) == content(body));
+    let position = router.routes.rules.of(family).iter().position(same);
+    position.map(|position| router.routes.rules.of_mut(family).remove(position)).is_some()
+}
+
+/// While a dump is read, the look-ups are compiled once, at its end: one for each rule would make
+/// forwarding tables that nobody wants later.
+fn mirrored_rules_changed(router: &mut Router) {
+    match router.unseen() {
+        Some(unseen) => unseen.rules_changed = true,
+        None => rules_changed(router),
     }
+}
 
-    /// While a dump is read, the look-ups are compiled once, at its end: one for each rule would make
-    /// forwarding tables that nobody wants later.
-    fn mirrored_rules_changed(&mut self) {
-        match self.unseen() {
-            Some(unseen) => unseen.rules_changed = true,
-            None => self.rules_changed(),
-        }
-    }
+/// The kernel's rules.
+pub(crate) fn mirrored_rules(router: &Router) -> Vec<(Family, Box<[u8]>)> {
+    let of = |family| {
+        let told = router.routes.rules.of(family).iter().filter_map(|rule| rule.told.clone());
+        told.map(move |told| (family, told))
+    };
+    of(Family::V4).chain(of(Family::V6)).collect()
+}
 
-    /// The kernel's rules.
-    pub(crate) fn mirrored_rules(&self) -> Vec<(Family, Box<[u8]>)> {
-        let of = |family| {
-            let told = self.routes.rules.of(family).iter().filter_map(|rule| rule.told.clone());
-            told.map(move |told| (family, told))
-        };
-        of(Family::V4).chain(of(Family::V6)).collect()
-    }
-
-    /// Removes what a dump has not named.
-    pub(crate) fn sweep_rules(&mut self, unseen: &[(Family, Box<[u8]>)]) {
-        for (family, told) in unseen {
-            self.forget_rule(*family, told);
-        }
+/// Removes what a dump has not named.
+pub(crate) fn sweep_rules(router: &mut Router, unseen: &[(Family, Box<[u8]>)]) {
+    for (family, told) in unseen {
+        forget_rule(router, *family, told);
     }
 }

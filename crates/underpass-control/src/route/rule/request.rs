@@ -8,7 +8,10 @@ use underpass_netlink::{Attribute, Attributes, Reply, RequestError, Type, Valida
 use super::{FR_ACT_GOTO, FR_ACT_TO_TBL, Ports, Rule};
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::events::Cause;
+use crate::link::publish::publish_link;
+use crate::route::change::table_mut;
 use crate::route::encode::table_byte;
+use crate::route::recompile::refresh_lookups;
 use crate::route::table::{Family, Prefix, bits};
 use crate::{Request, Router};
 
@@ -301,11 +304,11 @@ pub(crate) fn new(router: &mut Router, request: &Request<'_>) -> Result<Outcome,
         rule.table = (1..u32::MAX).find(free).unwrap_or(1);
     }
     if rule.action == FR_ACT_TO_TBL && !rule.l3mdev && (family == Family::V6 || rule.table < 253) {
-        router.table_mut(family, rule.table);
+        table_mut(router, family, rule.table);
     }
     router.routes.rules.add(family, rule.clone());
-    router.notify_rule(request.into(), RTM_NEWRULE, family, &rule);
-    router.rules_changed();
+    notify_rule(router, request.into(), RTM_NEWRULE, family, &rule);
+    rules_changed(router);
     Ok(Outcome::Done)
 }
 
@@ -336,125 +339,123 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let there = router.routes.rules.of(family);
     let position = there.iter().position(agrees).ok_or(RequestError::errno(ENOENT))?;
     let rule = router.routes.rules.of_mut(family).remove(position);
-    router.notify_rule(request.into(), RTM_DELRULE, family, &rule);
-    router.rules_changed();
+    notify_rule(router, request.into(), RTM_DELRULE, family, &rule);
+    rules_changed(router);
     Ok(Outcome::Done)
 }
 
-impl Router {
-    /// A link has another name: rules may name it now, or no more.
-    pub(crate) fn names_changed(&mut self) {
-        let named = |rule: &Rule| !rule.iif.is_empty() || !rule.oif.is_empty();
-        if [Family::V4, Family::V6].into_iter().any(|f| self.routes.rules.of(f).iter().any(named)) {
-            self.rules_changed();
+/// A link has another name: rules may name it now, or no more.
+pub(crate) fn names_changed(router: &mut Router) {
+    let named = |rule: &Rule| !rule.iif.is_empty() || !rule.oif.is_empty();
+    if [Family::V4, Family::V6].into_iter().any(|f| router.routes.rules.of(f).iter().any(named)) {
+        rules_changed(router);
+    }
+}
+
+pub(crate) fn rules_changed(router: &mut Router) {
+    refresh_lookups(router);
+    // A link that a rule names is looked up in its own way.
+    let links: Vec<u32> = router.links.iter().map(|link| link.index).collect();
+    links.into_iter().for_each(|index| publish_link(router, index));
+}
+
+fn write_rule(router: &Router, reply: &mut Reply<'_>, family: Family, rule: &Rule) {
+    let detached = |name: &str, flag: u32| {
+        if name.is_empty() || router.links.named(name).is_some() { 0 } else { flag }
+    };
+    let resolved = router.routes.rules.of(family).iter().any(|other| other.priority == rule.target);
+    let unresolved = rule.action == FR_ACT_GOTO && !resolved;
+    let flags = if rule.invert { FIB_RULE_INVERT } else { 0 }
+        | if unresolved { FIB_RULE_UNRESOLVED } else { 0 }
+        | detached(&rule.iif, FIB_RULE_IIF_DETACHED)
+        | detached(&rule.oif, FIB_RULE_OIF_DETACHED);
+    if let Some(told) = &rule.told {
+        // As the kernel has told of it, but for what may have changed since.
+        reply.fixed(told);
+        let derived = FIB_RULE_UNRESOLVED | FIB_RULE_IIF_DETACHED | FIB_RULE_OIF_DETACHED;
+        let place = reply.written().get_mut(message::HEADER + 8..message::HEADER + HEADER);
+        if let Some(place) = place.and_then(|place| place.first_chunk_mut::<4>()) {
+            let before = u32::from_ne_bytes(*place);
+            *place = (before & !derived | flags & derived).to_ne_bytes();
+        }
+        return;
+    }
+    let len = |prefix: Option<Prefix>| prefix.map_or(0, |prefix| prefix.len);
+    let [a, b, c, d] = flags.to_ne_bytes();
+    let (dst_len, src_len) = (len(rule.destination), len(rule.source));
+    let table = table_byte(rule.table);
+    reply.fixed(&[family.number(), dst_len, src_len, rule.tos, table, 0, 0, rule.action, a, b, c, d]);
+    reply.u32(FRA_TABLE, rule.table);
+    reply.u32(FRA_SUPPRESS_PREFIXLEN, rule.suppress_prefix.unwrap_or(u32::MAX));
+    reply.u8(FRA_PROTOCOL, rule.protocol);
+    if !rule.iif.is_empty() {
+        reply.text(FRA_IIFNAME, &rule.iif);
+    }
+    if !rule.oif.is_empty() {
+        reply.text(FRA_OIFNAME, &rule.oif);
+    }
+    let numbers = [
+        (FRA_PRIORITY, rule.priority),
+        (FRA_FWMARK, rule.mark),
+        (FRA_FWMASK, rule.mask),
+        (FRA_GOTO, rule.target),
+    ];
+    numbers.into_iter().filter(|(_, value)| *value != 0).for_each(|(kind, value)| reply.u32(kind, value));
+    if rule.l3mdev {
+        reply.u8(FRA_L3MDEV, 1);
+    }
+    for (kind, range) in [(FRA_SPORT_RANGE, rule.source_port), (FRA_DPORT_RANGE, rule.destination_port)] {
+        if let Some(Ports { first, last, .. }) = range {
+            let ([a, b], [c, d]) = (first.to_ne_bytes(), last.to_ne_bytes());
+            reply.attribute(kind, &[a, b, c, d]);
         }
     }
-
-    pub(crate) fn rules_changed(&mut self) {
-        self.refresh_lookups();
-        // A link that a rule names is looked up in its own way.
-        let links: Vec<u32> = self.links.iter().map(|link| link.index).collect();
-        links.into_iter().for_each(|index| self.publish_link(index));
-    }
-
-    fn write_rule(&self, reply: &mut Reply<'_>, family: Family, rule: &Rule) {
-        let detached = |name: &str, flag: u32| {
-            if name.is_empty() || self.links.named(name).is_some() { 0 } else { flag }
-        };
-        let resolved = self.routes.rules.of(family).iter().any(|other| other.priority == rule.target);
-        let unresolved = rule.action == FR_ACT_GOTO && !resolved;
-        let flags = if rule.invert { FIB_RULE_INVERT } else { 0 }
-            | if unresolved { FIB_RULE_UNRESOLVED } else { 0 }
-            | detached(&rule.iif, FIB_RULE_IIF_DETACHED)
-            | detached(&rule.oif, FIB_RULE_OIF_DETACHED);
-        if let Some(told) = &rule.told {
-            // As the kernel has told of it, but for what may have changed since.
-            reply.fixed(told);
-            let derived = FIB_RULE_UNRESOLVED | FIB_RULE_IIF_DETACHED | FIB_RULE_OIF_DETACHED;
-            let place = reply.written().get_mut(message::HEADER + 8..message::HEADER + HEADER);
-            if let Some(place) = place.and_then(|place| place.first_chunk_mut::<4>()) {
-                let before = u32::from_ne_bytes(*place);
-                *place = (before & !derived | flags & derived).to_ne_bytes();
-            }
-            return;
-        }
-        let len = |prefix: Option<Prefix>| prefix.map_or(0, |prefix| prefix.len);
-        let [a, b, c, d] = flags.to_ne_bytes();
-        let (dst_len, src_len) = (len(rule.destination), len(rule.source));
-        let table = table_byte(rule.table);
-        reply.fixed(&[family.number(), dst_len, src_len, rule.tos, table, 0, 0, rule.action, a, b, c, d]);
-        reply.u32(FRA_TABLE, rule.table);
-        reply.u32(FRA_SUPPRESS_PREFIXLEN, rule.suppress_prefix.unwrap_or(u32::MAX));
-        reply.u8(FRA_PROTOCOL, rule.protocol);
-        if !rule.iif.is_empty() {
-            reply.text(FRA_IIFNAME, &rule.iif);
-        }
-        if !rule.oif.is_empty() {
-            reply.text(FRA_OIFNAME, &rule.oif);
-        }
-        let numbers = [
-            (FRA_PRIORITY, rule.priority),
-            (FRA_FWMARK, rule.mark),
-            (FRA_FWMASK, rule.mask),
-            (FRA_GOTO, rule.target),
-        ];
-        numbers.into_iter().filter(|(_, value)| *value != 0).for_each(|(kind, value)| reply.u32(kind, value));
-        if rule.l3mdev {
-            reply.u8(FRA_L3MDEV, 1);
-        }
-        for (kind, range) in [(FRA_SPORT_RANGE, rule.source_port), (FRA_DPORT_RANGE, rule.destination_port)] {
-            if let Some(Ports { first, last, .. }) = range {
-                let ([a, b], [c, d]) = (first.to_ne_bytes(), last.to_ne_bytes());
-                reply.attribute(kind, &[a, b, c, d]);
-            }
-        }
-        for (kind, range) in [(FRA_SPORT_MASK, rule.source_port), (FRA_DPORT_MASK, rule.destination_port)] {
-            // Linux 6.12 has no masks: whole ports are as it shows them.
-            if let Some(ports) = range.filter(|ports| !matches!(ports.mask, 0 | u16::MAX)) {
-                reply.u16(kind, ports.mask);
-            }
-        }
-        if let Some((dscp, mask)) = rule.dscp {
-            reply.u8(FRA_DSCP, dscp >> 2);
-            if mask != 0xfc {
-                reply.u8(FRA_DSCP_MASK, mask >> 2);
-            }
-        }
-        if let Some((label, mask)) = rule.flow_label {
-            reply.attribute(FRA_FLOWLABEL, &label.to_be_bytes());
-            reply.attribute(FRA_FLOWLABEL_MASK, &mask.to_be_bytes());
-        }
-        if rule.ip_protocol != 0 {
-            reply.u8(FRA_IP_PROTO, rule.ip_protocol);
-        }
-        for (kind, prefix) in [(FRA_DST, rule.destination), (FRA_SRC, rule.source)] {
-            if let Some(prefix) = prefix {
-                reply.address(kind, family.address(prefix.bits));
-            }
+    for (kind, range) in [(FRA_SPORT_MASK, rule.source_port), (FRA_DPORT_MASK, rule.destination_port)] {
+        // Linux 6.12 has no masks: whole ports are as it shows them.
+        if let Some(ports) = range.filter(|ports| !matches!(ports.mask, 0 | u16::MAX)) {
+            reply.u16(kind, ports.mask);
         }
     }
-
-    /// Tells those who listen of a change of rules.
-    pub(super) fn notify_rule(&mut self, cause: Cause, kind: u16, family: Family, rule: &Rule) {
-        let group = match family {
-            Family::V4 => libc::RTNLGRP_IPV4_RULE,
-            Family::V6 => libc::RTNLGRP_IPV6_RULE,
-        };
-        let mut events = std::mem::take(&mut self.events);
-        events.notify(cause, group, kind, 0, |reply| self.write_rule(reply, family, rule));
-        self.events = events;
+    if let Some((dscp, mask)) = rule.dscp {
+        reply.u8(FRA_DSCP, dscp >> 2);
+        if mask != 0xfc {
+            reply.u8(FRA_DSCP_MASK, mask >> 2);
+        }
     }
+    if let Some((label, mask)) = rule.flow_label {
+        reply.attribute(FRA_FLOWLABEL, &label.to_be_bytes());
+        reply.attribute(FRA_FLOWLABEL_MASK, &mask.to_be_bytes());
+    }
+    if rule.ip_protocol != 0 {
+        reply.u8(FRA_IP_PROTO, rule.ip_protocol);
+    }
+    for (kind, prefix) in [(FRA_DST, rule.destination), (FRA_SRC, rule.source)] {
+        if let Some(prefix) = prefix {
+            reply.address(kind, family.address(prefix.bits));
+        }
+    }
+}
 
-    /// Adds the rule that leads to the tables of VRFs, if it was never there. Linux: `vrf_add_fib_rules`.
-    pub(crate) fn add_vrf_rules(&mut self, cause: Cause) {
-        if std::mem::replace(&mut self.routes.rules.vrfs, true) {
-            return;
-        }
-        let rule = Rule { l3mdev: true, ..Rule::plain(1000, 0) };
-        for family in [Family::V4, Family::V6] {
-            self.routes.rules.add(family, rule.clone());
-            self.notify_rule(cause, libc::RTM_NEWRULE, family, &rule);
-        }
+/// Tells those who listen of a change of rules.
+pub(super) fn notify_rule(router: &mut Router, cause: Cause, kind: u16, family: Family, rule: &Rule) {
+    let group = match family {
+        Family::V4 => libc::RTNLGRP_IPV4_RULE,
+        Family::V6 => libc::RTNLGRP_IPV6_RULE,
+    };
+    let mut events = std::mem::take(&mut router.events);
+    events.notify(cause, group, kind, 0, |reply| write_rule(router, reply, family, rule));
+    router.events = events;
+}
+
+/// Adds the rule that leads to the tables of VRFs, if it was never there. Linux: `vrf_add_fib_rules`.
+pub(crate) fn add_vrf_rules(router: &mut Router, cause: Cause) {
+    if std::mem::replace(&mut router.routes.rules.vrfs, true) {
+        return;
+    }
+    let rule = Rule { l3mdev: true, ..Rule::plain(1000, 0) };
+    for family in [Family::V4, Family::V6] {
+        router.routes.rules.add(family, rule.clone());
+        notify_rule(router, cause, libc::RTM_NEWRULE, family, &rule);
     }
 }
 
@@ -494,7 +495,7 @@ impl Dump for RuleDump {
             return Ok(More::Yes);
         };
         self.next += 1;
-        out.message(RTM_NEWRULE, |reply| router.write_rule(reply, family, rule))?;
+        out.message(RTM_NEWRULE, |reply| write_rule(router, reply, family, rule))?;
         Ok(More::Yes)
     }
 

@@ -91,53 +91,51 @@ fn compile_vlan(vlan: &action::Vlan) -> VlanEdit {
     }
 }
 
-impl Router {
-    /// An action as the packet path has it.
-    pub(super) fn compile_action(&self, action: &Action) -> TcAction {
-        let kind = match &action.config {
-            Config::Police(police) => TcActionKind::Police(compile_police(police, self.packet_time())),
-            Config::Gact(gact) => TcActionKind::Gact(gact.probability.and_then(|chance| {
-                let kind = match chance.kind {
-                    1 => ChanceKind::Random,
-                    2 => ChanceKind::Regular,
-                    _ => return None,
-                };
-                Some(Chance { kind, one_of: chance.value, control: control(chance.action) })
-            })),
-            Config::Mirred(mirred) => {
-                let way = mirred.way().unwrap_or(action::mirred::Way::EgressRedirect) as u8;
-                TcActionKind::Mirred(Mirred {
-                    link: self.links.get(mirred.link).map(|link| link.id),
-                    ingress: way >= action::mirred::Way::IngressRedirect as u8,
-                    redirect: way % 2 == 1,
-                })
-            }
-            Config::Mpls(mpls) => TcActionKind::Mpls(compile_mpls(mpls)),
-            Config::Vlan(vlan) => TcActionKind::Vlan(compile_vlan(vlan)),
-            Config::Skbedit(edit) => TcActionKind::Skbedit(Skbedit {
-                priority: edit.priority,
-                inherit_dsfield: edit.inherit_ds,
-                queue: None,
-                mark: edit.mark.map(|mark| (mark, edit.mask.unwrap_or(u32::MAX))),
-                packet_type: None,
-            }),
-            Config::TunnelKey(key) => {
-                let key = key.check().ok().flatten();
-                TcActionKind::TunnelKey(key.map(|key| tunnel_key::compile(key, &action.ways)))
-            }
-        };
-        TcAction {
-            kind,
-            control: control(action.config.action()),
-            counter: action.counter,
-            estimator: action.estimator,
+/// An action as the packet path has it.
+pub(super) fn compile_action(router: &Router, action: &Action) -> TcAction {
+    let kind = match &action.config {
+        Config::Police(police) => TcActionKind::Police(compile_police(police, router.packet_time())),
+        Config::Gact(gact) => TcActionKind::Gact(gact.probability.and_then(|chance| {
+            let kind = match chance.kind {
+                1 => ChanceKind::Random,
+                2 => ChanceKind::Regular,
+                _ => return None,
+            };
+            Some(Chance { kind, one_of: chance.value, control: control(chance.action) })
+        })),
+        Config::Mirred(mirred) => {
+            let way = mirred.way().unwrap_or(action::mirred::Way::EgressRedirect) as u8;
+            TcActionKind::Mirred(Mirred {
+                link: router.links.get(mirred.link).map(|link| link.id),
+                ingress: way >= action::mirred::Way::IngressRedirect as u8,
+                redirect: way % 2 == 1,
+            })
         }
+        Config::Mpls(mpls) => TcActionKind::Mpls(compile_mpls(mpls)),
+        Config::Vlan(vlan) => TcActionKind::Vlan(compile_vlan(vlan)),
+        Config::Skbedit(edit) => TcActionKind::Skbedit(Skbedit {
+            priority: edit.priority,
+            inherit_dsfield: edit.inherit_ds,
+            queue: None,
+            mark: edit.mark.map(|mark| (mark, edit.mask.unwrap_or(u32::MAX))),
+            packet_type: None,
+        }),
+        Config::TunnelKey(key) => {
+            let key = key.check().ok().flatten();
+            TcActionKind::TunnelKey(key.map(|key| tunnel_key::compile(key, &action.ways)))
+        }
+    };
+    TcAction {
+        kind,
+        control: control(action.config.action()),
+        counter: action.counter,
+        estimator: action.estimator,
     }
+}
 
-    pub(super) fn publish_action(&mut self, name: Name) {
-        if let Some(action) = self.actions.by_name.get(&name) {
-            let compiled = self.compile_action(action);
-            self.engine.set_tc_action(action.id, compiled);
-        }
+pub(super) fn publish_action(router: &mut Router, name: Name) {
+    if let Some(action) = router.actions.by_name.get(&name) {
+        let compiled = compile_action(router, action);
+        router.engine.set_tc_action(action.id, compiled);
     }
 }

@@ -5,17 +5,19 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use libc::{EINVAL, ENOENT, EPERM};
 use netlink_packet_core::NLM_F_REPLACE;
-use underpass_netlink::tc::action;
+use underpass_netlink::tc;
 use underpass_netlink::tc::action::{
-    Entry, HEADER, LARGE_DUMP, MAX_ACTIONS, ROOT_POLICY, TCA_ACT_TAB, TCA_ROOT_COUNT, TCA_ROOT_FLAGS,
+    self, Entry, HEADER, LARGE_DUMP, MAX_ACTIONS, ROOT_POLICY, TCA_ACT_TAB, TCA_ROOT_COUNT, TCA_ROOT_FLAGS,
     TCA_ROOT_TIME_DELTA, TERSE_DUMP,
 };
-use underpass_netlink::{Attribute, Attributes, Replies, Reply, RequestError, Type, Validate, tc};
+use underpass_netlink::{Attribute, Attributes, Replies, Reply, RequestError, Type, Validate};
 
-pub(super) use super::{Context, Made, Name, known, small};
+use super::change::{init_actions, release_action, shown_action, small_burst};
 use crate::dump::{Chunk, Dump, Empty, More, Outcome};
 use crate::events::Cause;
 use crate::{Request, Router};
+
+use super::{Context, Made, Name, known, small};
 
 /// `RTM_NEWACTION`.
 pub(crate) const RTM_NEWACTION: u16 = 48;
@@ -39,17 +41,17 @@ fn list<'a>(request: &Request<'a>) -> Result<Attribute<'a>, RequestError> {
 pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let list = list(request)?;
     let context = Context { replace: request.message.flags & NLM_F_REPLACE != 0, ..Context::default() };
-    let made = router.init_actions(&list, &context)?;
+    let made = init_actions(router, &list, &context)?;
     let names: Vec<_> = made.iter().map(|(name, _)| *name).collect();
     // One that is changed is told of while the request holds it.
     let held: Vec<_> = made.iter().map(|(name, made)| (*name, i32::from(*made == Made::Changed))).collect();
-    router.notify_actions(request, &held);
+    notify_actions(router, request, &held);
     let action = |name: &Name| router.actions.by_name.get(name);
     let warns = |action: &super::Action| action.config.warns() && action.flags & action::SKIP_HW == 0;
     if names.iter().filter_map(action).any(warns) {
         return Ok(Outcome::Warning("act_api: Failed to setup tc actions for offload".into()));
     }
-    Ok(names.iter().find_map(|name| router.small_burst(*name)).map_or(Outcome::Done, warning))
+    Ok(names.iter().find_map(|name| small_burst(router, *name)).map_or(Outcome::Done, warning))
 }
 
 /// Warns of a policer whose bucket never holds what a packet needs.
@@ -79,7 +81,7 @@ pub(crate) fn get(
     let list = Entry::list(&list(request)?)?;
     let names = list.iter().map(|element| named(router, element)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<_> = names.into_iter().map(|name| (name, 0)).collect();
-    replies.message(RTM_GETACTION, 0, request.reply_to(), |reply| router.write_actions(reply, &names))?;
+    replies.message(RTM_GETACTION, 0, request.reply_to(), |reply| write_actions(router, reply, &names))?;
     Ok(Outcome::Done)
 }
 
@@ -95,7 +97,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
         let mut events = std::mem::take(&mut router.events);
         let gone: Vec<_> = names.iter().map(|name| (*name, -1)).collect();
         events.notify(request.into(), GROUP, RTM_DELACTION, 0, |reply| {
-            router.write_actions(reply, &gone);
+            write_actions(router, reply, &gone);
         });
         router.events = events;
     }
@@ -104,7 +106,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
         if router.actions.by_name.get(&name).is_some_and(|action| action.binds > 0) {
             return Err(RequestError::new(EPERM, "Failed to delete TC action"));
         }
-        router.release_action(name, false);
+        release_action(router, name, false);
     }
     Ok(Outcome::Done)
 }
@@ -123,7 +125,7 @@ fn flush(
             stopped = true;
             break;
         }
-        router.release_action(name, false);
+        release_action(router, name, false);
         flushed += 1;
     }
     if flushed == 0 {
@@ -139,33 +141,31 @@ fn flush(
     Ok(Outcome::Done)
 }
 
-impl Router {
-    /// Writes actions as an answer has them, each with references more or less than it has.
-    fn write_actions(&self, reply: &mut Reply<'_>, names: &[(Name, i32)]) {
-        reply.fixed(&[0; HEADER]);
-        let table = reply.nest_unflagged(TCA_ACT_TAB);
-        for ((name, refs), number) in names.iter().zip(1..) {
-            let Some(action) = self.actions.by_name.get(name) else { continue };
-            let element = reply.nest_unflagged(number);
-            let mut shown = self.shown_action(*name, action);
-            shown.refs += refs;
-            shown.write(reply);
-            reply.end(element);
-        }
-        reply.end(table);
+/// Writes actions as an answer has them, each with references more or less than it has.
+fn write_actions(router: &Router, reply: &mut Reply<'_>, names: &[(Name, i32)]) {
+    reply.fixed(&[0; HEADER]);
+    let table = reply.nest_unflagged(TCA_ACT_TAB);
+    for ((name, refs), number) in names.iter().zip(1..) {
+        let Some(action) = router.actions.by_name.get(name) else { continue };
+        let element = reply.nest_unflagged(number);
+        let mut shown = shown_action(router, *name, action);
+        shown.refs += refs;
+        shown.write(reply);
+        reply.end(element);
     }
+    reply.end(table);
+}
 
-    fn notify_actions(&mut self, request: &Request<'_>, names: &[(Name, i32)]) {
-        let cause = Cause::from(request);
-        if !self.events.heard(cause, GROUP) {
-            return;
-        }
-        let mut events = std::mem::take(&mut self.events);
-        events.notify(cause, GROUP, RTM_NEWACTION, request.message.flags, |reply| {
-            self.write_actions(reply, names);
-        });
-        self.events = events;
+fn notify_actions(router: &mut Router, request: &Request<'_>, names: &[(Name, i32)]) {
+    let cause = Cause::from(request);
+    if !router.events.heard(cause, GROUP) {
+        return;
     }
+    let mut events = std::mem::take(&mut router.events);
+    events.notify(cause, GROUP, RTM_NEWACTION, request.message.flags, |reply| {
+        write_actions(router, reply, names);
+    });
+    router.events = events;
 }
 
 struct ActionDump {
@@ -220,7 +220,7 @@ impl Dump for ActionDump {
         let after = Bound::Excluded(Name { kind: self.kind, index: self.last });
         let end = Bound::Included(Name { kind: self.kind, index: u32::MAX });
         let recent = |action: &super::Action, name| {
-            let used = router.shown_action(name, action).times.last_use;
+            let used = shown_action(router, name, action).times.last_use;
             self.since == 0 || used.saturating_mul(10) <= self.since.into()
         };
         let rest = router.actions.by_name.range((after, end));
@@ -244,7 +244,7 @@ impl Dump for ActionDump {
                     action.asked_hw.store(true, Relaxed);
                 }
                 let element = reply.nest_unflagged(count);
-                let shown = router.shown_action(*name, action);
+                let shown = shown_action(router, *name, action);
                 if self.terse {
                     shown.write_terse(reply, true);
                 } else {

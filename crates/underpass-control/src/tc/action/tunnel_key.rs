@@ -7,8 +7,10 @@ use underpass_netlink::tc::action::Config;
 use underpass_netlink::tc::action::tunnel_key::Key;
 use underpass_netlink::tunnel::{Kind, Tunnel as Parameters};
 
+use super::compile::publish_action;
 use crate::Router;
 use crate::route::Scope;
+use crate::route::compile::{acquire_keyed, action_of, release_keyed};
 
 pub(super) use super::{Action, Name, Way};
 
@@ -34,47 +36,45 @@ pub(super) fn compile(key: &Key, ways: &[Way]) -> TunnelKey {
     }
 }
 
-impl Router {
-    /// Compiles again what an action says to tunnels, and gives it to the packet path.
-    pub(super) fn publish_keyed(&mut self, name: Name) {
-        let key = self.actions.by_name.get(&name).and_then(|action| given(&action.config)).cloned();
-        let mut ways = Vec::new();
-        if let Some(Key { tunnel, .. }) = key {
-            let takers: Vec<_> = self.takers(&tunnel).collect();
-            for (index, link) in takers {
-                let info = self.acquire_keyed(index, &tunnel);
-                let scope = Scope::Rules { link: 0, vrf: None };
-                let action = self.action_of(&[info].into_iter().collect(), scope);
-                ways.push(Way { link, info, action });
-            }
+/// Compiles again what an action says to tunnels, and gives it to the packet path.
+pub(super) fn publish_keyed(router: &mut Router, name: Name) {
+    let key = router.actions.by_name.get(&name).and_then(|action| given(&action.config)).cloned();
+    let mut ways = Vec::new();
+    if let Some(Key { tunnel, .. }) = key {
+        let takers: Vec<_> = takers(router, &tunnel).collect();
+        for (index, link) in takers {
+            let info = acquire_keyed(router, index, &tunnel);
+            let scope = Scope::Rules { link: 0, vrf: None };
+            let action = action_of(router, &[info].into_iter().collect(), scope);
+            ways.push(Way { link, info, action });
         }
-        let Some(action) = self.actions.by_name.get_mut(&name) else { return };
-        let old = std::mem::replace(&mut action.ways, ways);
-        self.publish_action(name);
-        self.release_ways(old);
     }
+    let Some(action) = router.actions.by_name.get_mut(&name) else { return };
+    let old = std::mem::replace(&mut action.ways, ways);
+    publish_action(router, name);
+    release_ways(router, old);
+}
 
-    /// Gives back what an action says to tunnels, which nobody reads any more.
-    pub(super) fn release_ways(&mut self, ways: Vec<Way>) {
-        ways.into_iter().for_each(|way| self.release_keyed(way.info));
-    }
+/// Gives back what an action says to tunnels, which nobody reads any more.
+pub(super) fn release_ways(router: &mut Router, ways: Vec<Way>) {
+    ways.into_iter().for_each(|way| release_keyed(router, way.info));
+}
 
-    /// Compiles all of it again: a tunnel has come or gone.
-    pub(crate) fn publish_keys(&mut self) {
-        let keyed = |(name, action): (Name, &Action)| given(&action.config).map(|_| name);
-        let names: Vec<Name> = self.actions.of_kind("tunnel_key").filter_map(keyed).collect();
-        names.into_iter().for_each(|name| self.publish_keyed(name));
-    }
+/// Compiles all of it again: a tunnel has come or gone.
+pub(crate) fn publish_keys(router: &mut Router) {
+    let keyed = |(name, action): (Name, &Action)| given(&action.config).map(|_| name);
+    let names: Vec<Name> = router.actions.of_kind("tunnel_key").filter_map(keyed).collect();
+    names.into_iter().for_each(|name| publish_keyed(router, name));
+}
 
-    /// The tunnels that take such parameters. Linux: besides `external` ones, which look at what they are, `ip_tunnel_xmit` of
-    /// those without a remote address.
-    fn takers<'a>(&'a self, given: &'a IpTunnel) -> impl Iterator<Item = (u32, LinkId)> + 'a {
-        let takes = |tunnel: &Parameters| {
-            let many_ends = matches!(tunnel.kind, Kind::Ipip | Kind::Sit) && tunnel.remote.is_unspecified();
-            tunnel.external || many_ends && given.destination.is_ipv4()
-        };
-        let links = self.tunnels.links().filter_map(|index| self.links.get(index));
-        let links = links.filter(move |link| link.tunnel.as_ref().is_some_and(|own| takes(&own.parameters)));
-        links.map(|link| (link.index, link.id))
-    }
+/// The tunnels that take such parameters. Linux: besides `external` ones, which look at what they are, `ip_tunnel_xmit` of
+/// those without a remote address.
+fn takers<'a>(router: &'a Router, given: &'a IpTunnel) -> impl Iterator<Item = (u32, LinkId)> + 'a {
+    let takes = |tunnel: &Parameters| {
+        let many_ends = matches!(tunnel.kind, Kind::Ipip | Kind::Sit) && tunnel.remote.is_unspecified();
+        tunnel.external || many_ends && given.destination.is_ipv4()
+    };
+    let links = router.tunnels.links().filter_map(|index| router.links.get(index));
+    let links = links.filter(move |link| link.tunnel.as_ref().is_some_and(|own| takes(&own.parameters)));
+    links.map(|link| (link.index, link.id))
 }

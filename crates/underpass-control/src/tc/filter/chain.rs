@@ -4,19 +4,20 @@ use libc::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP};
 use underpass_netlink::tc::{self, TCA_CHAIN, TCA_KIND, TCA_OPTIONS};
 use underpass_netlink::{Replies, RequestError};
 
-use super::request::{chain_index, parse};
+use super::encode::{NEW, RTM_DELCHAIN, RTM_NEWCHAIN, notify_chain, write_chain};
+use super::hook::{find_block, find_block_to_show};
+use super::publish::publish_place;
+use super::request::{chain_index, flush_chain, parse};
 use super::{Chain, flower};
 use crate::dump::{Chunk, Dump, Empty, More, Outcome};
 use crate::events::Cause;
 use crate::tc::parent::Block;
 use crate::{Request, Router};
 
-use super::encode::{NEW, RTM_DELCHAIN, RTM_NEWCHAIN};
-
 /// `RTM_NEWCHAIN`.
 pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request)?;
-    let found = router.find_block(&header)?;
+    let found = find_block(router, &header)?;
     let index = chain_index(&attributes)?;
     let chain = router.filters.chain(found.block, index);
     if chain.is_some_and(Chain::shown) {
@@ -47,26 +48,26 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         place.qdisc = found.qdisc;
     }
     router.filters.generation += 1;
-    router.notify_chain(request.into(), found.block, index, RTM_NEWCHAIN, NEW);
+    notify_chain(router, request.into(), found.block, index, RTM_NEWCHAIN, NEW);
     Ok(Outcome::Done)
 }
 
 /// `RTM_DELCHAIN`.
 pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request)?;
-    let found = router.find_block(&header)?;
+    let found = find_block(router, &header)?;
     let index = chain_index(&attributes)?;
     let chain = router.filters.chain(found.block, index).filter(|chain| chain.shown());
     chain.ok_or(RequestError::new(EINVAL, "Cannot find specified filter chain"))?;
-    router.flush_chain(request, found.block, index);
-    router.notify_chain(Cause::default(), found.block, index, RTM_DELCHAIN, 0);
+    flush_chain(router, request, found.block, index);
+    notify_chain(router, Cause::default(), found.block, index, RTM_DELCHAIN, 0);
     if let Some(chain) = router.filters.chain_mut(found.block, index) {
         chain.explicit = false;
         chain.template = None;
     }
     router.filters.tidy(found.block, index);
     router.filters.generation += 1;
-    router.publish_place(found.block);
+    publish_place(router, found.block);
     Ok(Outcome::Done)
 }
 
@@ -77,13 +78,13 @@ pub(crate) fn get(
     replies: &mut Replies,
 ) -> Result<Outcome, RequestError> {
     let (header, attributes) = parse(request)?;
-    let found = router.find_block(&header)?;
+    let found = find_block(router, &header)?;
     let index = chain_index(&attributes)?;
     let chain = router.filters.chain(found.block, index).filter(|chain| chain.shown());
     let chain = chain.ok_or(RequestError::new(EINVAL, "Cannot find specified filter chain"))?;
     let (kind, flags) = (request.message.kind, request.message.flags);
     replies.message(kind, flags, request.reply_to(), |reply| {
-        router.write_chain(reply, found.block, found.qdisc, chain);
+        write_chain(router, reply, found.block, found.qdisc, chain);
     })?;
     Ok(Outcome::Done)
 }
@@ -100,7 +101,7 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
     let empty = || Ok(Outcome::Dump(Box::new(Empty)));
     let Ok(_) = request.fixed::<{ tc::HEADER }>() else { return empty() };
     let (header, attributes) = parse(request)?;
-    let Ok(found) = router.find_block_to_show(&header) else { return empty() };
+    let Ok(found) = find_block_to_show(router, &header) else { return empty() };
     let chain = attributes.get(TCA_CHAIN).map(|chain| chain.u32());
     Ok(Outcome::Dump(Box::new(ChainDump { block: found.block, qdisc: found.qdisc, chain, at: 0 })))
 }
@@ -111,7 +112,7 @@ impl Dump for ChainDump {
         let Some(chain) = place.and_then(|place| place.chains.get(self.at)) else { return Ok(More::No) };
         self.at += 1;
         if chain.shown() && self.chain.is_none_or(|wanted| wanted == chain.index) {
-            out.message(RTM_NEWCHAIN, |reply| router.write_chain(reply, self.block, self.qdisc, chain))?;
+            out.message(RTM_NEWCHAIN, |reply| write_chain(router, reply, self.block, self.qdisc, chain))?;
         }
         Ok(More::Yes)
     }

@@ -1,6 +1,6 @@
 //! `flower`. Linux: `net/sched/cls_flower.c`.
 
-mod change;
+pub(crate) mod change;
 
 use std::collections::{BTreeMap, HashMap};
 

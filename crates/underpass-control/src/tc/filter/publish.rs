@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use underpass_engine::counters::TcCounterId;
-use underpass_engine::tables;
 use underpass_engine::tables::{
-    BasicFilter, Ematch, EmatchCmp, EmatchCompare, EmatchJoin, EmatchLayer, EmatchTest, FilterChain,
+    self, BasicFilter, Ematch, EmatchCmp, EmatchCompare, EmatchJoin, EmatchLayer, EmatchTest, FilterChain,
     FilterPriority, Fw, FwFilter, Hook, MetaTerm, MetaValue, Outcome, U32Key, U32Next, U32Node, U32Table,
 };
 use underpass_netlink::tc;
@@ -16,280 +15,251 @@ use underpass_netlink::tc::u32::{bucket, table};
 use super::common::Common;
 use super::{Classifier, u32};
 use crate::Router;
+use crate::link::publish::publish_link;
+use crate::tc::action::change::action_id;
 use crate::tc::parent::{Block, Point};
+use crate::tc::publish::publish_qdiscs;
 
 /// Filters of a place from which on those that are added are gathered.
 const MANY: usize = 64;
 /// How long they wait for the next, and in all, unless it takes longer to put them in force.
-const WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
+pub(crate) const WAIT: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
 /// `TC_U32_*`.
 const TERMINAL: u8 = 1;
 const OFFSET: u8 = 2;
 const VAROFFSET: u8 = 4;
 const EAT: u8 = 8;
 
-impl Router {
-    /// Whether filters that are added to many others may be in force only once [`Router::publish_gathered`] has been
-    /// called, and not when they are acknowledged: what the packet path has of a place is made anew each time.
-    pub fn gather_filters(&mut self, gathers: bool) {
-        self.filters.gathers = gathers;
+/// A filter has been added to a place, and nothing else has changed there.
+pub(super) fn publish_added(router: &mut Router, block: Block, qdisc: u32) {
+    let many = router.filters.places.get(&block).is_some_and(|place| place.published >= MANY);
+    if !many {
+        return publish_filters(router, block, qdisc);
     }
+    router.filters.gathered.insert(block);
+    router.filters.gathered_since.get_or_insert_with(Instant::now);
+}
 
-    /// How long the next request for a filter may take to follow before those that wait for
-    /// [`Router::publish_gathered`] are put in force; none: at once. `None` if none wait.
-    ///
-    /// Putting them in force takes no more than half of the time in the long run, however many there are.
-    pub fn gathered(&self) -> Option<Duration> {
-        let (least, most) = WAIT;
-        let took = self.filters.publishing;
-        let left = most.max(took * 4).checked_sub(self.filters.gathered_since?.elapsed());
-        Some(left.unwrap_or_default().min(least.max(took)))
-    }
-
-    /// Puts all filters in force.
-    pub fn publish_gathered(&mut self) {
-        if self.filters.gathered_since.take().is_none() {
-            return;
-        }
-        let start = Instant::now();
-        for block in std::mem::take(&mut self.filters.gathered) {
-            if let Some(qdisc) = self.filters.places.get(&block).map(|place| place.qdisc) {
-                self.publish_filters(block, qdisc);
-            }
-        }
-        self.filters.publishing = start.elapsed();
-    }
-
-    /// A filter has been added to a place, and nothing else has changed there.
-    pub(super) fn publish_added(&mut self, block: Block, qdisc: u32) {
-        let many = self.filters.places.get(&block).is_some_and(|place| place.published >= MANY);
-        if !many {
-            return self.publish_filters(block, qdisc);
-        }
-        self.filters.gathered.insert(block);
-        self.filters.gathered_since.get_or_insert_with(Instant::now);
-    }
-
-    /// Tells the packet path what the filters of a place are now, and those that share tables of `u32` with it.
-    pub(super) fn publish_filters(&mut self, block: Block, qdisc: u32) {
-        self.publish_place(block);
-        if self.filters.tables.contains_key(&(block.link, qdisc)) {
-            let others = self.filters.places.iter().filter(|(other, place)| {
+/// Tells the packet path what the filters of a place are now, and those that share tables of `u32` with it.
+pub(crate) fn publish_filters(router: &mut Router, block: Block, qdisc: u32) {
+    publish_place(router, block);
+    if router.filters.tables.contains_key(&(block.link, qdisc)) {
+        let others =
+            router.filters.places.iter().filter(|(other, place)| {
                 other.link == block.link && place.qdisc == qdisc && **other != block
             });
-            let others: Vec<_> = others.map(|(block, _)| *block).collect();
-            others.into_iter().for_each(|block| self.publish_place(block));
-        }
+        let others: Vec<_> = others.map(|(block, _)| *block).collect();
+        others.into_iter().for_each(|block| publish_place(router, block));
     }
+}
 
-    /// Tells the packet path what the filters of a place are now.
-    pub(super) fn publish_place(&mut self, block: Block) {
-        if self.filters.gathered.remove(&block) && self.filters.gathered.is_empty() {
-            self.filters.gathered_since = None;
-        }
-        let Some(place) = self.filters.places.get(&block) else { return };
-        // Without a filter in chain 0 nobody gets to the others, and the qdisc counts nothing. Nor does it where there
-        // are only tables of `u32` that have never had a filter (`tcf_block_bypass_sw`).
-        let empty = place.chains.iter().all(|chain| chain.index != 0 || chain.priorities.is_empty())
-            || !place
-                .chains
-                .iter()
-                .flat_map(|chain| &chain.priorities)
-                .any(|priority| !matches!(priority.classifier, Classifier::U32(root) if !root.used));
-        for at in self.filters.met_at(block) {
-            match (self.filters.hook_of(at), empty) {
-                (None, true) => {}
-                (Some(hook), true) => {
-                    self.set_hook(at, None);
-                    self.engine.remove_hook(hook);
-                }
-                (Some(hook), false) => {
-                    let compiled = self.compile_counted(block, at);
-                    self.engine.set_hook(hook, compiled);
-                }
-                (None, false) => {
-                    let compiled = self.compile_counted(block, at);
-                    let hook = self.engine.add_hook(compiled);
-                    self.set_hook(at, Some(hook));
-                }
-            }
-        }
+/// Tells the packet path what the filters of a place are now.
+pub(super) fn publish_place(router: &mut Router, block: Block) {
+    if router.filters.gathered.remove(&block) && router.filters.gathered.is_empty() {
+        router.filters.gathered_since = None;
     }
-
-    fn set_hook(&mut self, block: Block, hook: Option<tables::HookId>) {
-        self.filters.set_hook(block, hook);
-        self.hook_changed(block);
-    }
-
-    /// Tells the packet path where the filters of a place are.
-    pub(super) fn hook_changed(&mut self, block: Block) {
-        match block.point {
-            Point::Ingress | Point::Egress => self.publish_link(block.link),
-            Point::Qdisc(_) | Point::Class(_) => self.publish_qdiscs(block.link),
-            // Each hook that names it is told.
-            Point::Shared(_) => {}
-        }
-    }
-
-    /// What the qdisc of a place counts with, if packets meet filters before they meet it.
-    fn hook_counter(&mut self, block: Block) -> Option<TcCounterId> {
-        if !matches!(block.point, Point::Ingress | Point::Egress) {
-            return None;
-        }
-        let key = (block.link, tc::HOOK);
-        if let Some(counter) = self.filters.counters.get(&key) {
-            return Some(*counter);
-        }
-        let counter = self.engine.add_tc_counter();
-        self.filters.counters.insert(key, counter);
-        Some(counter)
-    }
-
-    /// Makes what the packet path takes of the filters of `block` where packets meet them `at` a place.
-    fn compile_place(&mut self, block: Block, at: Block) -> Hook {
-        let counter = self.hook_counter(at);
-        let Some(place) = self.filters.places.get(&block) else { return Hook::default() };
-        let tables = self.filters.tables.get(&(block.link, place.qdisc));
-        let order: BTreeMap<u32, usize> = tables
+    let Some(place) = router.filters.places.get(&block) else { return };
+    // Without a filter in chain 0 nobody gets to the others, and the qdisc counts nothing. Nor does it where there
+    // are only tables of `u32` that have never had a filter (`tcf_block_bypass_sw`).
+    let empty = place.chains.iter().all(|chain| chain.index != 0 || chain.priorities.is_empty())
+        || !place
+            .chains
             .iter()
-            .flat_map(|tables| &tables.tables)
-            .enumerate()
-            .map(|(at, table)| (table.handle, at))
-            .collect();
-        let chains = place.chains.iter().map(|chain| FilterChain {
-            index: chain.index,
-            priorities: chain
-                .priorities
+            .flat_map(|chain| &chain.priorities)
+            .any(|priority| !matches!(priority.classifier, Classifier::U32(root) if !root.used));
+    for at in router.filters.met_at(block) {
+        match (router.filters.hook_of(at), empty) {
+            (None, true) => {}
+            (Some(hook), true) => {
+                set_hook(router, at, None);
+                router.engine.remove_hook(hook);
+            }
+            (Some(hook), false) => {
+                let compiled = compile_counted(router, block, at);
+                router.engine.set_hook(hook, compiled);
+            }
+            (None, false) => {
+                let compiled = compile_counted(router, block, at);
+                let hook = router.engine.add_hook(compiled);
+                set_hook(router, at, Some(hook));
+            }
+        }
+    }
+}
+
+fn set_hook(router: &mut Router, block: Block, hook: Option<tables::HookId>) {
+    router.filters.set_hook(block, hook);
+    hook_changed(router, block);
+}
+
+/// Tells the packet path where the filters of a place are.
+pub(super) fn hook_changed(router: &mut Router, block: Block) {
+    match block.point {
+        Point::Ingress | Point::Egress => publish_link(router, block.link),
+        Point::Qdisc(_) | Point::Class(_) => publish_qdiscs(router, block.link),
+        // Each hook that names it is told.
+        Point::Shared(_) => {}
+    }
+}
+
+/// What the qdisc of a place counts with, if packets meet filters before they meet it.
+fn hook_counter(router: &mut Router, block: Block) -> Option<TcCounterId> {
+    if !matches!(block.point, Point::Ingress | Point::Egress) {
+        return None;
+    }
+    let key = (block.link, tc::HOOK);
+    if let Some(counter) = router.filters.counters.get(&key) {
+        return Some(*counter);
+    }
+    let counter = router.engine.add_tc_counter();
+    router.filters.counters.insert(key, counter);
+    Some(counter)
+}
+
+/// Makes what the packet path takes of the filters of `block` where packets meet them `at` a place.
+fn compile_place(router: &mut Router, block: Block, at: Block) -> Hook {
+    let counter = hook_counter(router, at);
+    let Some(place) = router.filters.places.get(&block) else { return Hook::default() };
+    let tables = router.filters.tables.get(&(block.link, place.qdisc));
+    let order: BTreeMap<u32, usize> = tables
+        .iter()
+        .flat_map(|tables| &tables.tables)
+        .enumerate()
+        .map(|(at, table)| (table.handle, at))
+        .collect();
+    let chains = place.chains.iter().map(|chain| FilterChain {
+        index: chain.index,
+        priorities: chain
+            .priorities
+            .iter()
+            .map(|priority| FilterPriority {
+                protocol: priority.protocol,
+                classifier: compile_classifier(router, &priority.classifier, place.qdisc, &order),
+            })
+            .filter(|priority| !is_empty(&priority.classifier))
+            .collect(),
+    });
+    let compile_table = |source: &u32::Table| {
+        let mut buckets = vec![Vec::new(); source.divisor as usize];
+        for (handle, node) in &source.nodes {
+            if let Some(bucket) = buckets.get_mut(bucket(*handle) as usize) {
+                bucket.push(compile_node(router, node, &order));
+            }
+        }
+        U32Table { buckets }
+    };
+    Hook {
+        counter,
+        chains: chains.collect(),
+        u32_tables: tables.iter().flat_map(|tables| &tables.tables).map(compile_table).collect(),
+    }
+}
+
+/// Makes what the packet path takes of the filters of a place, and remembers how many they are.
+fn compile_counted(router: &mut Router, block: Block, at: Block) -> Hook {
+    let hook = compile_place(router, block, at);
+    let of_priority = |priority: &FilterPriority| match &priority.classifier {
+        tables::Classifier::Matchall(_) | tables::Classifier::U32(_) => 1,
+        tables::Classifier::Basic(filters) => filters.len(),
+        tables::Classifier::Flower(filters) => filters.len(),
+        tables::Classifier::Fw(Fw::Classes { .. }) => 0,
+        tables::Classifier::Fw(Fw::Marks { filters, .. }) => filters.len(),
+    };
+    let priorities = hook.chains.iter().flat_map(|chain| &chain.priorities).map(of_priority);
+    let nodes = hook.u32_tables.iter().flat_map(|table| &table.buckets).map(Vec::len);
+    let published = priorities.sum::<usize>() + nodes.sum::<usize>();
+    if let Some(place) = router.filters.places.get_mut(&block) {
+        place.published = published;
+    }
+    hook
+}
+
+fn outcome(router: &Router, common: &Common) -> Outcome {
+    Outcome {
+        class: common.class,
+        actions: common.exts.names().iter().filter_map(|name| action_id(router, *name)).collect(),
+        counter: common.counter,
+    }
+}
+
+fn compile_classifier(
+    router: &Router,
+    classifier: &Classifier,
+    qdisc: u32,
+    order: &BTreeMap<u32, usize>,
+) -> tables::Classifier {
+    let input = |link: Option<u32>| link.and_then(|link| router.links.get(link)).map(|link| link.id);
+    match classifier {
+        Classifier::U32(root) => {
+            tables::Classifier::U32(order.get(&table(root.table)).copied().unwrap_or(usize::MAX))
+        }
+        Classifier::Basic(filters) => tables::Classifier::Basic(
+            filters
+                .0
                 .iter()
-                .map(|priority| FilterPriority {
-                    protocol: priority.protocol,
-                    classifier: self.compile_classifier(&priority.classifier, place.qdisc, &order),
+                .map(|filter| BasicFilter {
+                    ematches: sequence(&filter.tree, 0),
+                    outcome: outcome(router, &filter.common),
                 })
-                .filter(|priority| !is_empty(&priority.classifier))
                 .collect(),
-        });
-        let compile_table = |source: &u32::Table| {
-            let mut buckets = vec![Vec::new(); source.divisor as usize];
-            for (handle, node) in &source.nodes {
-                if let Some(bucket) = buckets.get_mut(bucket(*handle) as usize) {
-                    bucket.push(self.compile_node(node, &order));
-                }
-            }
-            U32Table { buckets }
-        };
-        Hook {
-            counter,
-            chains: chains.collect(),
-            u32_tables: tables.iter().flat_map(|tables| &tables.tables).map(compile_table).collect(),
+        ),
+        Classifier::Flower(filters) => {
+            tables::Classifier::Flower(filters.compile(|common| outcome(router, common)))
         }
-    }
-
-    /// Makes what the packet path takes of the filters of a place, and remembers how many they are.
-    fn compile_counted(&mut self, block: Block, at: Block) -> Hook {
-        let hook = self.compile_place(block, at);
-        let of_priority = |priority: &FilterPriority| match &priority.classifier {
-            tables::Classifier::Matchall(_) | tables::Classifier::U32(_) => 1,
-            tables::Classifier::Basic(filters) => filters.len(),
-            tables::Classifier::Flower(filters) => filters.len(),
-            tables::Classifier::Fw(Fw::Classes { .. }) => 0,
-            tables::Classifier::Fw(Fw::Marks { filters, .. }) => filters.len(),
-        };
-        let priorities = hook.chains.iter().flat_map(|chain| &chain.priorities).map(of_priority);
-        let nodes = hook.u32_tables.iter().flat_map(|table| &table.buckets).map(Vec::len);
-        let published = priorities.sum::<usize>() + nodes.sum::<usize>();
-        if let Some(place) = self.filters.places.get_mut(&block) {
-            place.published = published;
-        }
-        hook
-    }
-
-    fn outcome(&self, common: &Common) -> Outcome {
-        Outcome {
-            class: common.class,
-            actions: common.exts.names().iter().filter_map(|name| self.action_id(*name)).collect(),
-            counter: common.counter,
-        }
-    }
-
-    fn compile_classifier(
-        &self,
-        classifier: &Classifier,
-        qdisc: u32,
-        order: &BTreeMap<u32, usize>,
-    ) -> tables::Classifier {
-        let input = |link: Option<u32>| link.and_then(|link| self.links.get(link)).map(|link| link.id);
-        match classifier {
-            Classifier::U32(root) => {
-                tables::Classifier::U32(order.get(&table(root.table)).copied().unwrap_or(usize::MAX))
-            }
-            Classifier::Basic(filters) => tables::Classifier::Basic(
-                filters
-                    .0
+        Classifier::Matchall(filters) => match filters.filter() {
+            Some(common) => tables::Classifier::Matchall(outcome(router, common)),
+            None => tables::Classifier::Basic(Vec::new()),
+        },
+        Classifier::Fw(filters) => tables::Classifier::Fw(match filters.mask {
+            None => Fw::Classes { qdisc },
+            Some(mask) => Fw::Marks {
+                mask,
+                filters: filters
+                    .filters
                     .iter()
-                    .map(|filter| BasicFilter {
-                        ematches: sequence(&filter.tree, 0),
-                        outcome: self.outcome(&filter.common),
+                    .map(|filter| FwFilter {
+                        handle: filter.handle,
+                        ingress: input(filter.input),
+                        outcome: outcome(router, &filter.common),
                     })
                     .collect(),
-            ),
-            Classifier::Flower(filters) => {
-                tables::Classifier::Flower(filters.compile(|common| self.outcome(common)))
-            }
-            Classifier::Matchall(filters) => match filters.filter() {
-                Some(common) => tables::Classifier::Matchall(self.outcome(common)),
-                None => tables::Classifier::Basic(Vec::new()),
             },
-            Classifier::Fw(filters) => tables::Classifier::Fw(match filters.mask {
-                None => Fw::Classes { qdisc },
-                Some(mask) => Fw::Marks {
-                    mask,
-                    filters: filters
-                        .filters
-                        .iter()
-                        .map(|filter| FwFilter {
-                            handle: filter.handle,
-                            ingress: input(filter.input),
-                            outcome: self.outcome(&filter.common),
-                        })
-                        .collect(),
-                },
-            }),
-        }
+        }),
     }
+}
 
-    fn compile_node(&self, node: &u32::Node, order: &BTreeMap<u32, usize>) -> U32Node {
-        let selector = &node.selector;
-        let has = |flag| selector.flags & flag != 0;
-        U32Node {
-            keys: selector
-                .keys
-                .iter()
-                .map(|key| U32Key {
-                    value: u32::from_be_bytes(key.value),
-                    mask: u32::from_be_bytes(key.mask),
-                    offset: key.offset,
-                    offset_mask: key.offset_mask,
-                })
-                .collect(),
-            key_counters: node.key_counters.clone(),
-            mark: node.mark,
-            mark_counter: node.mark_counter,
-            ingress: node.input.and_then(|link| self.links.get(link)).map(|link| link.id),
-            terminal: has(TERMINAL),
-            link: node.link.and_then(|link| order.get(&link).copied()),
-            next: U32Next {
-                has_fixed: has(OFFSET),
-                has_variable: has(VAROFFSET),
-                eat: has(EAT),
-                fixed: selector.offset,
-                variable_at: selector.offset_at,
-                variable_mask: selector.offset_mask,
-                variable_shift: selector.shift,
-                hash_at: selector.hash_at,
-                hash_mask: u32::from_be_bytes(selector.hash_mask),
-            },
-            outcome: self.outcome(&node.common),
-        }
+fn compile_node(router: &Router, node: &u32::Node, order: &BTreeMap<u32, usize>) -> U32Node {
+    let selector = &node.selector;
+    let has = |flag| selector.flags & flag != 0;
+    U32Node {
+        keys: selector
+            .keys
+            .iter()
+            .map(|key| U32Key {
+                value: u32::from_be_bytes(key.value),
+                mask: u32::from_be_bytes(key.mask),
+                offset: key.offset,
+                offset_mask: key.offset_mask,
+            })
+            .collect(),
+        key_counters: node.key_counters.clone(),
+        mark: node.mark,
+        mark_counter: node.mark_counter,
+        ingress: node.input.and_then(|link| router.links.get(link)).map(|link| link.id),
+        terminal: has(TERMINAL),
+        link: node.link.and_then(|link| order.get(&link).copied()),
+        next: U32Next {
+            has_fixed: has(OFFSET),
+            has_variable: has(VAROFFSET),
+            eat: has(EAT),
+            fixed: selector.offset,
+            variable_at: selector.offset_at,
+            variable_mask: selector.offset_mask,
+            variable_shift: selector.shift,
+            hash_at: selector.hash_at,
+            hash_mask: u32::from_be_bytes(selector.hash_mask),
+        },
+        outcome: outcome(router, &node.common),
     }
 }
 

@@ -7,9 +7,17 @@ use underpass_netlink::tc::{self, Bits, Header, TCA_CHAIN, TCA_DUMP_FLAGS, TCA_K
 use underpass_netlink::{Attributes, Replies, RequestError, Type, Validate};
 
 use super::common::PriorityName;
-use super::{Change, Classifier, Context, Priority, encode};
+use super::encode::{self, filter_message, notify_chain, notify_filter, send_told, write_filter};
+use super::flower::change::change_flower;
+use super::hook::{drop_common, remove_priority};
+use super::hook::{find_block, find_block_to_show};
+use super::publish::{publish_added, publish_filters};
+use super::simple::{change_basic, change_fw, change_matchall};
+use super::u32::change::{change_u32, delete_node};
+use super::{Change, Classifier, Context, Priority};
 use crate::dump::{Chunk, Dump, Empty, More, Outcome};
 use crate::events::Cause;
+use crate::tc::action::change::small_burst;
 use crate::tc::parent::{Block, Found};
 use crate::{Request, Router};
 
@@ -45,7 +53,7 @@ impl<'a> Named<'a> {
     }
 
     fn new(router: &Router, header: Header, attributes: Attributes<'a, MAX>) -> Result<Self, RequestError> {
-        let found = router.find_block(&header)?;
+        let found = find_block(router, &header)?;
         let kind = attributes.get(TCA_KIND).map(|kind| kind.text());
         if kind.as_ref().is_some_and(|kind| kind.len() >= libc::IFNAMSIZ) {
             return Err(RequestError::new(EINVAL, "Specified TC filter name too long"));
@@ -138,7 +146,7 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let classifier = router.filters.classifier(name);
     let old = classifier.filter(|classifier| matches!(classifier, Classifier::U32(_)));
     let old = old.and_then(|classifier| classifier.find(&router.filters, name, header.handle));
-    let replaced = old.and_then(|handle| router.filter_message(request, name, Some(handle), RTM_NEWTFILTER));
+    let replaced = old.and_then(|handle| filter_message(router, request, name, Some(handle), RTM_NEWTFILTER));
     // What is replaced may be used again for something else: that is in force at once.
     let added = router.filters.classifier(name).is_some_and(|classifier| match classifier {
         Classifier::Matchall(_) => false,
@@ -149,7 +157,7 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
         Ok(handle) => handle,
         Err(refusal) => {
             if made {
-                router.remove_priority(name);
+                remove_priority(router, name);
             }
             return Err(refusal);
         }
@@ -160,20 +168,20 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     }
     router.filters.generation += 1;
     match added {
-        true => router.publish_added(block, named.found.qdisc),
-        false => router.publish_filters(block, named.found.qdisc),
+        true => publish_added(router, block, named.found.qdisc),
+        false => publish_filters(router, block, named.found.qdisc),
     }
     if new_chain {
-        router.notify_chain(Cause::default(), block, name.chain, encode::RTM_NEWCHAIN, encode::NEW);
+        notify_chain(router, Cause::default(), block, name.chain, encode::RTM_NEWCHAIN, encode::NEW);
     }
     // Of one of matchall, that there is one.
     let unnamed = handle == 0 || matches!(router.filters.classifier(name), Some(Classifier::Matchall(_)));
     match replaced {
-        Some(_) => router.send_told(request, replaced),
-        None => router.notify_filter(request, name, Some(handle).filter(|_| !unnamed), RTM_NEWTFILTER),
+        Some(_) => send_told(router, request, replaced),
+        None => notify_filter(router, request, name, Some(handle).filter(|_| !unnamed), RTM_NEWTFILTER),
     }
     let small = router.filters.exts_of(name, handle).map(|exts| exts.names().to_vec()).unwrap_or_default();
-    let small = small.into_iter().find_map(|name| router.small_burst(name));
+    let small = small.into_iter().find_map(|name| small_burst(router, name));
     Ok(small.map_or(Outcome::Done, crate::tc::action::warning))
 }
 
@@ -209,11 +217,11 @@ fn change_in(
         },
     };
     match &priority.classifier {
-        Classifier::U32(_) => router.change_u32(&change, old),
-        Classifier::Basic(_) => router.change_basic(&change),
-        Classifier::Flower(_) => router.change_flower(&change),
-        Classifier::Matchall(_) => router.change_matchall(&change),
-        Classifier::Fw(_) => router.change_fw(&change),
+        Classifier::U32(_) => change_u32(router, &change, old),
+        Classifier::Basic(_) => change_basic(router, &change),
+        Classifier::Flower(_) => change_flower(router, &change),
+        Classifier::Matchall(_) => change_matchall(router, &change),
+        Classifier::Fw(_) => change_fw(router, &change),
     }
 }
 
@@ -246,7 +254,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
     let shown = chain.shown();
     let name = named.name();
     if flush {
-        router.flush_chain(request, block, named.chain);
+        flush_chain(router, request, block, named.chain);
     } else {
         let priority = router.filters.priority(name).ok_or(RequestError::new(ENOENT, NOT_FOUND))?;
         if named.protocol != 0 && priority.protocol != named.protocol {
@@ -254,23 +262,23 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
         }
         named.check_kind(priority)?;
         if header.handle == 0 {
-            router.notify_filter(request, name, None, RTM_DELTFILTER);
-            router.remove_priority(name);
+            notify_filter(router, request, name, None, RTM_DELTFILTER);
+            remove_priority(router, name);
         } else {
             let found = priority.classifier.find(&router.filters, name, header.handle);
             let handle = found.ok_or(RequestError::new(ENOENT, "Specified filter handle not found"))?;
-            let told = router.filter_message(request, name, Some(handle), RTM_DELTFILTER);
-            let last = router.delete_filter(name, handle)?;
-            router.send_told(request, told);
+            let told = filter_message(router, request, name, Some(handle), RTM_DELTFILTER);
+            let last = delete_filter(router, name, handle)?;
+            send_told(router, request, told);
             if last {
-                router.remove_priority(name);
+                remove_priority(router, name);
             }
         }
     }
     router.filters.generation += 1;
-    router.publish_filters(block, named.found.qdisc);
+    publish_filters(router, block, named.found.qdisc);
     if shown && router.filters.chain(block, named.chain).is_none_or(|chain| !chain.shown()) {
-        router.notify_chain(Cause::default(), block, named.chain, encode::RTM_DELCHAIN, 0);
+        notify_chain(router, Cause::default(), block, named.chain, encode::RTM_DELCHAIN, 0);
     }
     Ok(Outcome::Done)
 }
@@ -298,42 +306,40 @@ pub(crate) fn get(
     let handle = priority.classifier.find(&router.filters, name, header.handle);
     let handle = handle.ok_or(RequestError::new(ENOENT, "Specified filter handle not found"))?;
     replies.message(RTM_NEWTFILTER, request.message.flags, request.reply_to(), |reply| {
-        router.write_filter(reply, name, Some(handle), false);
+        write_filter(router, reply, name, Some(handle), false);
     })?;
     Ok(Outcome::Done)
 }
 
-impl Router {
-    /// Deletes a filter; says whether its priority has none any more.
-    fn delete_filter(&mut self, name: PriorityName, handle: u32) -> Result<bool, RequestError> {
-        let (common, last) = match self.filters.classifier_mut(name) {
-            Some(Classifier::U32(root)) => {
-                let root = *root;
-                return self.delete_node(name, root, handle);
-            }
-            Some(Classifier::Basic(filters)) => (filters.take(handle), filters.0.is_empty()),
-            Some(Classifier::Flower(filters)) => (filters.take(handle), filters.is_empty()),
-            Some(Classifier::Fw(filters)) => (filters.take(handle), filters.filters.is_empty()),
-            Some(Classifier::Matchall(_)) | None => (None, true),
-        };
-        if let Some(common) = common {
-            self.drop_common(common);
+/// Deletes a filter; says whether its priority has none any more.
+fn delete_filter(router: &mut Router, name: PriorityName, handle: u32) -> Result<bool, RequestError> {
+    let (common, last) = match router.filters.classifier_mut(name) {
+        Some(Classifier::U32(root)) => {
+            let root = *root;
+            return delete_node(router, name, root, handle);
         }
-        Ok(last)
+        Some(Classifier::Basic(filters)) => (filters.take(handle), filters.0.is_empty()),
+        Some(Classifier::Flower(filters)) => (filters.take(handle), filters.is_empty()),
+        Some(Classifier::Fw(filters)) => (filters.take(handle), filters.filters.is_empty()),
+        Some(Classifier::Matchall(_)) | None => (None, true),
+    };
+    if let Some(common) = common {
+        drop_common(router, common);
     }
+    Ok(last)
+}
 
-    /// Deletes all filters of a chain.
-    pub(super) fn flush_chain(&mut self, request: &Request<'_>, block: Block, index: u32) {
-        let chain = self.filters.chain(block, index);
-        let numbers: Vec<_> =
-            chain.iter().flat_map(|chain| &chain.priorities).map(|priority| priority.number).collect();
-        let names = numbers.into_iter().map(|number| PriorityName { block, chain: index, number });
-        let names: Vec<_> = names.collect();
-        for name in &names {
-            self.notify_filter(request, *name, None, RTM_DELTFILTER);
-        }
-        names.into_iter().for_each(|name| self.remove_priority(name));
+/// Deletes all filters of a chain.
+pub(super) fn flush_chain(router: &mut Router, request: &Request<'_>, block: Block, index: u32) {
+    let chain = router.filters.chain(block, index);
+    let numbers: Vec<_> =
+        chain.iter().flat_map(|chain| &chain.priorities).map(|priority| priority.number).collect();
+    let names = numbers.into_iter().map(|number| PriorityName { block, chain: index, number });
+    let names: Vec<_> = names.collect();
+    for name in &names {
+        notify_filter(router, request, *name, None, RTM_DELTFILTER);
     }
+    names.into_iter().for_each(|name| remove_priority(router, name));
 }
 
 struct FilterDump {
@@ -367,7 +373,7 @@ pub(crate) fn dump(router: &Router, request: &Request<'_>) -> Result<Outcome, Re
     let header = Header::read(&header);
     let flags = attributes.get(TCA_DUMP_FLAGS).map(|flags| Bits::read(&flags)).unwrap_or_default();
     // Of what has no filters nothing is shown.
-    let Ok(found) = router.find_block_to_show(&header) else { return empty() };
+    let Ok(found) = find_block_to_show(router, &header) else { return empty() };
     Ok(Outcome::Dump(Box::new(FilterDump {
         block: found.block,
         chain: attributes.get(TCA_CHAIN).map(|chain| chain.u32()),
@@ -406,7 +412,7 @@ impl Dump for FilterDump {
         match next {
             Some(handle) => {
                 out.message(RTM_NEWTFILTER, |reply| {
-                    router.write_filter(reply, name, handle, self.terse);
+                    write_filter(router, reply, name, handle, self.terse);
                 })?;
                 self.within = Some(handle);
             }

@@ -1,6 +1,6 @@
 //! `u32`: hash tables of filters, shared by all priorities of a qdisc. Linux: `net/sched/cls_u32.c`.
 
-mod change;
+pub(crate) mod change;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -1,0 +1,296 @@
+//! VRFs, dummies and tunnels beside a kernel that has none of them: each a device of the kernel's that the router
+//! has made and stands behind. The kernel does not know which links are enslaved to them; the router does.
+
+use libc::{IFF_UP, RTM_NEWLINK, RTM_SETLINK};
+use netlink_packet_core::NLA_F_NESTED;
+use underpass_netlink::reply::{Address, write_message};
+use underpass_netlink::{Reply, RequestError, tunnel};
+
+use super::devices::Made;
+use super::encode::IFLA_INET6_ADDR_GEN_MODE;
+use super::mirror::{change_mirrored_link, unmirror_link};
+use super::{Link, LinkKind};
+use crate::dump::Outcome;
+use crate::request::word;
+use crate::route::mirror::unpark_routes;
+use crate::{Device, Request, Router};
+
+/// Length of a `struct ifinfomsg`.
+pub(super) const HEADER: usize = 16;
+
+/// Whether the router makes devices of this kind.
+pub(crate) fn is_made(kind: &str) -> bool {
+    matches!(kind, "vrf" | "dummy") || tunnel::Kind::named(kind).is_some()
+}
+
+/// Makes a device and does with it what the request says besides.
+pub(super) fn make_device(
+    router: &mut Router,
+    request: &Request<'_>,
+    name: &str,
+    device: Device,
+    master: Option<u32>,
+) -> Result<Outcome, RequestError> {
+    let unavailable = RequestError::new(libc::EOPNOTSUPP, "Unknown device type");
+    let live = router.live.as_mut().ok_or(unavailable.clone())?;
+    let index = live.namespace.as_mut().ok_or(unavailable)?.make(name, device)?;
+    live.devices.gone.remove(&index);
+    live.devices.made.insert(index, device);
+    let skip = [libc::IFLA_IFNAME, libc::IFLA_LINKINFO, libc::IFLA_MASTER];
+    let rest = pass_on_rest(router, request, index, &skip, |message| {
+        if let Device::Vrf { .. } = device {
+            no_link_local(message);
+        }
+    });
+    if let Err(refusal) = rest {
+        remove_device(router, index);
+        return Err(refusal);
+    }
+    if let Some(master) = master
+        && let Some(live) = &mut router.live
+    {
+        live.devices.masters.insert(index, master);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Makes a tunnel's device. `link` is what it is to be.
+pub(super) fn make_tunnel(
+    router: &mut Router,
+    request: &Request<'_>,
+    link: &Link,
+) -> Result<Outcome, RequestError> {
+    let LinkKind::Tunnel(kind) = link.kind else { return Err(RequestError::errno(libc::EOPNOTSUPP)) };
+    let index = add_device(router, link, kind)?;
+    let rest = pass_on_rest(router, request, index, skipped(kind), |message| {
+        message.u32(libc::IFLA_MTU, link.mtu);
+        if kind == tunnel::Kind::Ipip
+            && request.message.attributes(HEADER).all(|it| it.kind != libc::IFLA_AF_SPEC)
+        {
+            // It carries no IPv6.
+            no_link_local(message);
+        }
+    });
+    if let Err(refusal) = rest {
+        remove_device(router, index);
+        return Err(refusal);
+    }
+    if let Some(master) = link.master
+        && let Some(live) = &mut router.live
+    {
+        live.devices.masters.insert(index, master);
+    }
+    Ok(Outcome::Done)
+}
+
+/// Makes the device of a tunnel that no request describes.
+pub(super) fn make_fallback_device(
+    router: &mut Router,
+    link: &Link,
+    kind: tunnel::Kind,
+) -> Result<(), RequestError> {
+    let index = add_device(router, link, kind)?;
+    let settled = router.ask_kernel(RTM_SETLINK, 0, |message| {
+        message.fixed(&header(index, 0, 0));
+        message.u32(libc::IFLA_MTU, link.mtu);
+        if kind == tunnel::Kind::Ipip {
+            no_link_local(message);
+        }
+    });
+    settled.inspect_err(|_| remove_device(router, index))
+}
+
+/// Makes a tunnel's device, and returns its index.
+fn add_device(router: &mut Router, link: &Link, kind: tunnel::Kind) -> Result<u32, RequestError> {
+    let unavailable = RequestError::new(libc::EOPNOTSUPP, "Unknown device type");
+    let made = Made::new(link).ok_or(unavailable.clone())?;
+    let live = router.live.as_mut().ok_or(unavailable.clone())?;
+    let device = Device::Tunnel(kind);
+    let index = live.namespace.as_mut().ok_or(unavailable)?.make(&link.name, device)?;
+    live.devices.gone.remove(&index);
+    live.devices.made.insert(index, device);
+    live.devices.tunnels.insert(index, made);
+    Ok(index)
+}
+
+/// Whether a device with these ends is made that the kernel has yet to tell of.
+pub(super) fn is_making(router: &Router, parameters: &tunnel::Tunnel) -> bool {
+    let Some(devices) = router.live.as_ref().map(|live| &live.devices) else { return false };
+    let untold = devices.made.keys().filter(|index| router.links.get(**index).is_none());
+    untold.filter_map(|index| devices.tunnel(*index)).any(|made| made.tunnel.same(parameters))
+}
+
+/// Makes another tunnel of a device.
+pub(super) fn change_tunnel(
+    router: &mut Router,
+    request: &Request<'_>,
+    link: Link,
+) -> Result<Outcome, RequestError> {
+    let unsupported = RequestError::errno(libc::EOPNOTSUPP);
+    let old = router.links.get(link.index).cloned().ok_or(unsupported.clone())?;
+    let LinkKind::Tunnel(kind) = link.kind else { return Err(unsupported) };
+    let skip = skipped(kind);
+    let mtu = (link.mtu != old.mtu).then_some(link.mtu);
+    pass_on_rest(router, request, link.index, skip, |message| {
+        mtu.into_iter().for_each(|mtu| message.u32(libc::IFLA_MTU, mtu));
+    })?;
+    let (index, master) = (link.index, link.master);
+    change_own_tunnel(router, link);
+    enslave(router, index, master);
+    Ok(Outcome::Done)
+}
+
+/// Makes another tunnel of a device, of which the kernel knows nothing.
+pub(super) fn change_own_tunnel(router: &mut Router, link: Link) {
+    let Some(old) = router.links.get(link.index).cloned() else { return };
+    if let (Some(live), Some(made)) = (&mut router.live, Made::new(&link)) {
+        live.devices.tunnels.insert(link.index, made);
+    }
+    change_mirrored_link(router, &old, Link { tunnel: link.tunnel, ..old.clone() });
+}
+
+fn remove_device(router: &mut Router, index: u32) {
+    if let Some(live) = &mut router.live {
+        live.devices.forget(index);
+        if let Some(namespace) = &mut live.namespace {
+            namespace.remove(index);
+        }
+    }
+}
+
+/// Deletes devices that the router has made. What is enslaved to them is set free.
+pub(super) fn delete_devices(router: &mut Router, doomed: &[u32]) -> Result<Outcome, RequestError> {
+    for &index in doomed {
+        let slaves: Vec<u32> = router.links.slaves(index).map(|link| link.index).collect();
+        for slave in slaves {
+            enslave(router, slave, None);
+        }
+        remove_device(router, index);
+        unmirror_link(router, index);
+    }
+    Ok(Outcome::Done)
+}
+
+/// A request that enslaves a link to one of the router's VRFs, or sets it free, and may say more.
+pub(super) fn set_master(
+    router: &mut Router,
+    request: &Request<'_>,
+    index: u32,
+    master: Option<u32>,
+) -> Result<Outcome, RequestError> {
+    let own = |router: &Router, master: u32| {
+        router.live.as_ref().is_some_and(|live| live.devices.get(master).is_some())
+    };
+    let given = [libc::IFLA_MASTER];
+    let skip = if master.is_some_and(|master| !own(router, master)) { &[] } else { &given[..] };
+    let before = router.links.get(index).and_then(|link| link.master);
+    if before.is_some_and(|master| !own(router, master)) && !skip.is_empty() {
+        // Enslaved to a bridge, or the like: set free there.
+        router.ask_kernel(RTM_SETLINK, 0, |message| {
+            message.fixed(&header(index, 0, 0));
+            message.u32(libc::IFLA_MASTER, 0);
+        })?;
+    }
+    pass_on_rest(router, request, index, skip, |_| {})?;
+    let master = master.filter(|&master| own(router, master));
+    enslave(router, index, master);
+    Ok(Outcome::Done)
+}
+
+/// Puts a link into a VRF of the router's, or out of it. The link is taken down for it, as by Linux's
+/// `cycle_netdev`.
+fn enslave(router: &mut Router, index: u32, master: Option<u32>) {
+    let Some(old) = router.links.get(index).cloned() else { return };
+    let Some(live) = &mut router.live else { return };
+    if live.devices.master(index) == master {
+        return;
+    }
+    if old.up() {
+        switch_kernels(router, index, false);
+    }
+    let Some(live) = &mut router.live else { return };
+    match master {
+        Some(master) => live.devices.masters.insert(index, master),
+        None => live.devices.masters.remove(&index),
+    };
+    change_mirrored_link(router, &old, Link { master, ..old.clone() });
+    if master.is_none() {
+        unpark_routes(router, index);
+    }
+    if old.up() {
+        switch_kernels(router, index, true);
+    }
+}
+
+fn switch_kernels(router: &mut Router, index: u32, up: bool) {
+    let flags = if up { IFF_UP as u32 } else { 0 };
+    let switched = router.ask_kernel(RTM_SETLINK, 0, |message| {
+        message.fixed(&header(index, flags, IFF_UP as u32));
+    });
+    if let Err(refusal) = switched {
+        tracing::warn!("the kernel does not switch link {index}: {refusal}");
+    }
+}
+
+/// Passes a request on to the kernel without some of its attributes, if anything is left of it.
+fn pass_on_rest(
+    router: &mut Router,
+    request: &Request<'_>,
+    index: u32,
+    skip: &[u16],
+    more: impl FnOnce(&mut Reply<'_>),
+) -> Result<(), RequestError> {
+    let fixed = request.fixed::<HEADER>()?;
+    let word = |at: usize| u32::from_ne_bytes(word(&fixed, at));
+    let (flags, change) = (word(8), word(12));
+    // A name stands for the link where the index does not.
+    let named = word(4) == 0;
+    let names = [libc::IFLA_IFNAME, libc::IFLA_ALT_IFNAME, libc::IFLA_EXT_MASK];
+    let keep = |kind: u16| !(skip.contains(&kind) || named && names.contains(&kind));
+    let mut message = Vec::new();
+    write_message(&mut message, RTM_NEWLINK, 0, Address::default(), |message| {
+        message.fixed(&header(index, flags, change));
+        for attribute in request.message.attributes(HEADER).filter(|attribute| keep(attribute.kind)) {
+            let nested = [libc::IFLA_LINKINFO, libc::IFLA_AF_SPEC].contains(&attribute.kind);
+            let flag = if nested { NLA_F_NESTED } else { 0 };
+            message.attribute(attribute.kind | flag, attribute.value);
+        }
+        more(message);
+    })?;
+    let nothing = message.len() == underpass_netlink::message::HEADER + HEADER && flags == 0 && change == 0;
+    if nothing { Ok(()) } else { router.pass_on(&mut message) }
+}
+
+/// What of a request for a tunnel is not passed on.
+const fn skipped(kind: tunnel::Kind) -> &'static [u16] {
+    const BOTH: [u16; 5] =
+        [libc::IFLA_IFNAME, libc::IFLA_LINKINFO, libc::IFLA_MASTER, libc::IFLA_LINK, libc::IFLA_MTU];
+    const ENDS: [u16; 7] = [
+        libc::IFLA_IFNAME,
+        libc::IFLA_LINKINFO,
+        libc::IFLA_MASTER,
+        libc::IFLA_LINK,
+        libc::IFLA_MTU,
+        libc::IFLA_ADDRESS,
+        libc::IFLA_BROADCAST,
+    ];
+    if kind.ethernet() { &BOTH } else { &ENDS }
+}
+
+/// The device gets no link-local address.
+fn no_link_local(message: &mut Reply<'_>) {
+    let families = message.nest(libc::IFLA_AF_SPEC);
+    let inet6 = message.nest(libc::AF_INET6 as u16);
+    message.u8(IFLA_INET6_ADDR_GEN_MODE, 1);
+    message.end(inet6);
+    message.end(families);
+}
+
+/// `struct ifinfomsg`.
+fn header(index: u32, flags: u32, change: u32) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&change.to_ne_bytes());
+    header
+}
