@@ -4,7 +4,7 @@
 
 mod change;
 pub(crate) mod kernel_routes;
-pub(super) mod mirror;
+pub(crate) mod mirror;
 pub(crate) mod publish;
 mod query;
 pub(crate) mod source;

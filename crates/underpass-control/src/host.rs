@@ -33,7 +33,7 @@ use crate::tc::action;
 use crate::tc::action::change::small_burst;
 use crate::{Device, LinkKind, Neighbour, Router};
 
-pub(crate) use crate::route::vrf::{Sender, VrfChange, VrfDoor, compare, door_table, doors, vrf_routes_at};
+use crate::route::vrf::{Sender, VrfChange, VrfDoor, compare, door_table, doors, vrf_routes_at};
 
 impl Router {
     /// The host takes what is for itself in this VRF (the index of its link; 0: in none) by the port of a

@@ -1,9 +1,14 @@
 //! The model of the router and the requests that change it.
 //!
-//! A [`Router`] answers the datagrams of netlink sockets, each a [`Client`]. A handler is a function of
-//! the router and one [`Request`]; it checks all that can fail, then changes the model and publishes the
-//! change to the packet path. Where the answer is long, it returns a [`Dump`] that is asked for as much
-//! as the client can take.
+//! A [`Router`] answers the datagrams of netlink sockets, each a [`Client`]. There are three layers, each of which
+//! imports those before it:
+//!
+//! - the model, what is configured: [`Router`] (`state.rs`) and the file of each feature (`link.rs`, `route.rs` …);
+//! - what is made of it: tables of the engine (`compile.rs`, `publish.rs`) and dependency updates (`updates.rs`,
+//!   `change.rs`);
+//! - requests (`request.rs`) and the kernel's messages (`mirror.rs`): a handler is a function of the router and one
+//!   [`Request`]; it parses, checks all that can fail, then changes the model and publishes the change. Where the
+//!   answer is long, it returns a [`Dump`] that is asked for as much as the client can take.
 
 // An index that a request leads beyond the end would end the router: what may be missing is asked for.
 #![deny(clippy::indexing_slicing)]

@@ -1,13 +1,13 @@
 //! The links of the router: `lo`, its ports, and those that requests make. Linux: `net/core/rtnetlink.c`.
 
-pub(super) mod change;
-pub(super) mod devices;
+pub(crate) mod change;
+pub(crate) mod devices;
 pub(crate) mod encode;
-pub(super) mod mirror;
-pub(super) mod proxied;
+pub(crate) mod mirror;
+pub(crate) mod proxied;
 pub(crate) mod publish;
 mod query;
-pub(super) mod request;
+pub(crate) mod request;
 mod rewrite;
 pub(crate) mod tunnel;
 

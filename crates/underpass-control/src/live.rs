@@ -11,7 +11,6 @@ use crate::link::devices::Devices;
 use crate::neighbour::Wants;
 use crate::route::Ids;
 use crate::route::info::Info;
-
 use crate::route::table::{Family, Place};
 
 /// The ports of the host, and the links that it shares.

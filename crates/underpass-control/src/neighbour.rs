@@ -38,7 +38,7 @@ const POLICY: [Type; 18] = policy(&[
 ]);
 
 /// The kernel's own messages are taken as they are.
-const TOLD: [Type; 18] = policy(&[]);
+const REPORTED: [Type; 18] = policy(&[]);
 
 /// A neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,22 +2,22 @@
 //! `net/core/fib_rules.c`, `net/ipv4/nexthop.c`.
 
 mod advertised;
-pub(super) mod change;
+pub(crate) mod change;
 mod check;
 pub(crate) mod compile;
-pub(super) mod compiled;
-pub(super) mod config;
+pub(crate) mod compiled;
+pub(crate) mod config;
 mod dump;
-pub(super) mod encode;
-pub(super) mod get;
-pub(super) mod info;
+pub(crate) mod encode;
+pub(crate) mod get;
+pub(crate) mod info;
 pub(crate) mod ioam;
 pub(crate) mod lookup;
 pub(crate) mod mirror;
 pub(crate) mod mpls;
 pub(crate) mod next_hop;
 pub(crate) mod nexthop;
-pub(super) mod owner;
+pub(crate) mod owner;
 pub(crate) mod publish;
 mod published;
 pub(crate) mod recompile;
@@ -26,8 +26,8 @@ mod request;
 pub(crate) mod rule;
 pub(crate) mod scope;
 mod segments;
-pub(super) mod shadow;
-pub(super) mod table;
+pub(crate) mod shadow;
+pub(crate) mod table;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
@@ -52,13 +52,12 @@ pub(crate) use get::get;
 pub(crate) use info::{Hop, Info, InfoId, Origin, Ways};
 pub(crate) use published::Scope;
 pub(crate) use request::{delete, new};
-pub(crate) use rule::Flow;
 pub(crate) use rule::{
-    delete as delete_rule, dump as dump_rules, is_of as is_rule_of, is_own as is_own_rule, new as new_rule,
+    Flow, delete as delete_rule, dump as dump_rules, is_of as is_rule_of, is_own as is_own_rule,
+    new as new_rule,
 };
 pub use shadow::Shadow;
-pub(crate) use table::Place;
-pub(crate) use table::{Family, Ids, Prefix, bits};
+pub(crate) use table::{Family, Ids, Place, Prefix, bits};
 
 pub use crate::live::VrfRoute;
 pub use view::Route;

@@ -1,4 +1,4 @@
-//! The router: its state, and the path of a request through it. Linux: `net/core/rtnetlink.c`.
+//! How the router is made, and the path of a request through it. Linux: `net/core/rtnetlink.c`.
 
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ impl Router {
     }
 
     /// A router beside a kernel, which is the authority for links, addresses, neighbours, plain routes,
-    /// rules and plain next-hop objects: these are mirrored, and told to [`Router::mirror`].
+    /// rules and plain next-hop objects: [`Router::mirror`] takes what it reports of these.
     pub fn live(engine: Writer) -> Self {
         let mut router = Self::empty(engine);
         router.events.beside_kernel = true;

@@ -1,4 +1,4 @@
-//! What changes of links, addresses and neighbours mean for routes.
+//! Dependency updates: what changes of links, addresses and neighbours mean for routes.
 
 use std::net::IpAddr;
 

@@ -79,10 +79,17 @@ fn tunnel_up(router: &mut Router, cause: Cause, index: u32, addresses: &[Automat
 
 /// Takes all IPv6 addresses from a link, as Linux does when it goes down.
 pub(crate) fn ipv6_down(router: &mut Router, cause: Cause, index: u32) {
-    for address in std::mem::take(router.addresses.of_mut(index, true)) {
-        notify_address(router, cause, libc::RTM_DELADDR, &address);
+    let gone = std::mem::take(router.addresses.of_mut(index, true));
+    for address in &gone {
+        notify_address(router, cause, libc::RTM_DELADDR, address);
     }
     refresh_routes(router, cause, index);
+    if !gone.is_empty() {
+        publish_sources(router, index);
+    }
+    for address in &gone {
+        publish_tunnels_from(router, address.local);
+    }
 }
 
 /// Takes all addresses from a link that is being deleted.

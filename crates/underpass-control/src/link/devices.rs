@@ -1,4 +1,4 @@
-//! The devices of the kernel that stand for links of the router.
+//! Which devices of the kernel the router proxies.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +14,15 @@ const REMEMBERED: usize = 64;
 /// Flags that follow from what a tunnel is.
 const OF_TUNNELS: u32 = (IFF_NOARP | IFF_POINTOPOINT | IFF_BROADCAST | IFF_MULTICAST) as u32;
 
-/// A tunnel behind a device.
+/// The tunnel behind a proxied device.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct ProxiedTunnel {
     pub(super) tunnel: Tunnel,
     /// Of `OF_TUNNELS` those that it has.
     flags: u32,
 }
 
-impl Made {
+impl ProxiedTunnel {
     pub fn new(link: &Link) -> Option<Self> {
         let tunnel = link.tunnel.as_deref()?.clone();
         Some(Self { tunnel, flags: link.flags & OF_TUNNELS })
@@ -37,16 +37,16 @@ impl Made {
 /// What the kernel does not know of its links.
 #[derive(Debug, Default)]
 pub(crate) struct Devices {
-    /// The devices that the router stands behind, by interface index.
+    /// Proxied devices, by interface index.
     pub made: BTreeMap<u32, Device>,
     /// Those of before.
     pub gone: BTreeMap<u32, Device>,
     /// What the tunnels among both are.
-    pub tunnels: BTreeMap<u32, Made>,
+    pub tunnels: BTreeMap<u32, ProxiedTunnel>,
     /// The VRF of each link that is enslaved to one of them.
     pub masters: BTreeMap<u32, u32>,
-    /// What the kernel has last told of each link: the body of its message.
-    pub told: BTreeMap<u32, Box<[u8]>>,
+    /// What the kernel has last reported of each link: the body of its message.
+    pub reported: BTreeMap<u32, Box<[u8]>>,
     /// The kernel's own tunnels.
     pub kernels: BTreeMap<u32, tunnel::Kind>,
 }
@@ -58,7 +58,7 @@ impl Devices {
     }
 
     /// The tunnel that a device is.
-    pub(super) fn tunnel(&self, index: u32) -> Option<&Made> {
+    pub(super) fn tunnel(&self, index: u32) -> Option<&ProxiedTunnel> {
         self.tunnels.get(&index)
     }
 
@@ -69,7 +69,7 @@ impl Devices {
 
     /// Keeps what the kernel tells of a link.
     pub fn tell(&mut self, index: u32, body: &[u8]) {
-        self.told.insert(index, body.into());
+        self.reported.insert(index, body.into());
     }
 
     /// Keeps of which kind a link is for the kernel: whether it is a tunnel.
@@ -88,7 +88,7 @@ impl Devices {
 
     /// Forgets a link that the kernel has no more.
     pub fn forget(&mut self, index: u32) {
-        self.told.remove(&index);
+        self.reported.remove(&index);
         self.kernels.remove(&index);
         self.masters.remove(&index);
         self.masters.retain(|_, vrf| *vrf != index);

@@ -1,12 +1,12 @@
-//! VRFs, dummies and tunnels beside a kernel that has none of them: each a device of the kernel's that the router
-//! has made and stands behind. The kernel does not know which links are enslaved to them; the router does.
+//! Proxied devices: VRFs, dummies and tunnels beside a kernel that has none of them. Each is a device of the kernel's
+//! that the router has made and speaks for. The kernel does not know which links are enslaved to them; the router does.
 
 use libc::{IFF_UP, RTM_NEWLINK, RTM_SETLINK};
 use netlink_packet_core::NLA_F_NESTED;
 use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Reply, RequestError, tunnel};
 
-use super::devices::Made;
+use super::devices::ProxiedTunnel;
 use super::encode::IFLA_INET6_ADDR_GEN_MODE;
 use super::mirror::{change_mirrored_link, unmirror_link};
 use super::{Link, LinkKind};
@@ -103,7 +103,7 @@ pub(super) fn make_fallback_device(
 /// Makes a tunnel's device, and returns its index.
 fn add_device(router: &mut Router, link: &Link, kind: tunnel::Kind) -> Result<u32, RequestError> {
     let unavailable = RequestError::new(libc::EOPNOTSUPP, "Unknown device type");
-    let made = Made::new(link).ok_or(unavailable.clone())?;
+    let made = ProxiedTunnel::new(link).ok_or(unavailable.clone())?;
     let live = router.live.as_mut().ok_or(unavailable.clone())?;
     let device = Device::Tunnel(kind);
     let index = live.namespace.as_mut().ok_or(unavailable)?.make(&link.name, device)?;
@@ -143,7 +143,7 @@ pub(super) fn change_tunnel(
 /// Makes another tunnel of a device, of which the kernel knows nothing.
 pub(super) fn change_own_tunnel(router: &mut Router, link: Link) {
     let Some(old) = router.links.get(link.index).cloned() else { return };
-    if let (Some(live), Some(made)) = (&mut router.live, Made::new(&link)) {
+    if let (Some(live), Some(made)) = (&mut router.live, ProxiedTunnel::new(&link)) {
         live.devices.tunnels.insert(link.index, made);
     }
     change_mirrored_link(router, &old, Link { tunnel: link.tunnel, ..old.clone() });

@@ -5,7 +5,7 @@ use underpass_netlink::{Attributes, Replies, Reply, RequestError, Type, Validate
 
 use super::Link;
 use super::encode::{count_link, vrf_table_over, write_link};
-use super::rewrite::write_told;
+use super::rewrite::write_reported;
 use crate::dump::{Chunk, Dump, More, Outcome};
 use crate::{Request, Router};
 
@@ -131,7 +131,7 @@ impl Dump for LinkDump {
         };
         if of_master && (self.kind.is_none() || self.kind.as_deref() == link.kind.name()) {
             out.message(RTM_NEWLINK, |reply| {
-                if !write_told(router, reply, link.index) {
+                if !write_reported(router, reply, link.index) {
                     write_shown(router, reply, link, self.mask);
                 }
             })?;

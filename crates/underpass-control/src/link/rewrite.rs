@@ -7,7 +7,7 @@ use underpass_netlink::reply::{Address, write_message};
 use underpass_netlink::{Message, Reply, tunnel};
 
 use super::Tunnel;
-use super::devices::Made;
+use super::devices::ProxiedTunnel;
 use super::encode::{
     IFLA_PERM_ADDRESS, IFLA_VRF_PORT_TABLE, IFLA_VRF_TABLE, count_link, write_addresses, write_stats,
 };
@@ -153,7 +153,7 @@ fn with_sent<const N: usize>(value: &[u8], sent: [u64; 2]) -> Vec<u8> {
 
 /// A message about a tunnel in which IPv6 tells of its settings: what `ip -6` finds tunnels by. Linux:
 /// `inet6_fill_ifinfo`.
-fn rewrite_ipv6(made: &Made, message: &Message<'_>, mut fixed: [u8; HEADER]) -> Option<Vec<u8>> {
+fn rewrite_ipv6(made: &ProxiedTunnel, message: &Message<'_>, mut fixed: [u8; HEADER]) -> Option<Vec<u8>> {
     fixed[2..4].copy_from_slice(&made.tunnel.hardware().to_ne_bytes());
     let flags = u32::from_ne_bytes([fixed[8], fixed[9], fixed[10], fixed[11]]);
     fixed[8..12].copy_from_slice(&made.flags(flags).to_ne_bytes());
@@ -180,7 +180,7 @@ fn rewrite_ipv6(made: &Made, message: &Message<'_>, mut fixed: [u8; HEADER]) -> 
 fn write_info(
     reply: &mut Reply<'_>,
     device: Option<Device>,
-    tunnel: Option<&Made>,
+    tunnel: Option<&ProxiedTunnel>,
     slave: Option<(u32, u32)>,
     kernels: Option<&[u8]>,
 ) {
@@ -193,7 +193,7 @@ fn write_info(
                 reply.u32(IFLA_VRF_TABLE, table);
                 reply.end(data);
             }
-            if let Some(Made { tunnel: Tunnel { encap, six_rd, .. }, .. }) = tunnel {
+            if let Some(ProxiedTunnel { tunnel: Tunnel { encap, six_rd, .. }, .. }) = tunnel {
                 let data = reply.nest_unflagged(libc::IFLA_INFO_DATA);
                 let shown = tunnel.map(|made| made.tunnel.shown());
                 shown.into_iter().for_each(|shown| tunnel::write(reply, &shown, encap, six_rd));
@@ -217,8 +217,8 @@ fn write_info(
 }
 
 /// Writes a link of the kernel's as the kernel has last told of it; whether it has.
-pub(super) fn write_told(router: &Router, reply: &mut Reply<'_>, index: u32) -> bool {
-    let Some(told) = router.live.as_ref().and_then(|live| live.devices.told.get(&index)) else {
+pub(super) fn write_reported(router: &Router, reply: &mut Reply<'_>, index: u32) -> bool {
+    let Some(told) = router.live.as_ref().and_then(|live| live.devices.reported.get(&index)) else {
         return false;
     };
     let mut bytes = Vec::new();

@@ -11,7 +11,7 @@ use crate::{Request, Router};
 
 /// `RTM_NEWNEIGH` and `RTM_DELNEIGH` of the kernel.
 pub(crate) fn mirror_neighbour(router: &mut Router, request: &Request<'_>) -> Result<(), RequestError> {
-    let wanted = Wanted::read(request, &super::TOLD, Validate::Liberal)?;
+    let wanted = Wanted::read(request, &super::REPORTED, Validate::Liberal)?;
     if wanted.flags & NTF_PROXY != 0 {
         return Ok(());
     }

@@ -84,7 +84,7 @@ const POLICY6: [Type; ATTRIBUTES] = policy(&[
 ]);
 
 /// The kernel's own messages are taken as they are.
-const TOLD: [Type; ATTRIBUTES] = policy(&[]);
+const REPORTED: [Type; ATTRIBUTES] = policy(&[]);
 
 /// The attributes of routes of a family.
 pub(crate) const fn route_policy(family: Family) -> &'static [Type; ATTRIBUTES] {
@@ -185,7 +185,7 @@ impl<'a> Config<'a> {
 
     /// Reads where a route is that the kernel has told, and nothing of where it leads.
     pub fn place(request: &Request<'a>, family: Family) -> Result<Self, RequestError> {
-        let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&TOLD, Validate::Liberal)?;
+        let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(&REPORTED, Validate::Liberal)?;
         let header = RouteHeader::read(&header);
         let table = attributes.get(RTA_TABLE).map_or(u32::from(header.table), |table| table.u32());
         Ok(Self {
@@ -206,7 +206,7 @@ impl<'a> Config<'a> {
     }
 
     fn read(request: &Request<'a>, family: Family, told: bool) -> Result<Self, RequestError> {
-        let policy = if told { &TOLD } else { route_policy(family) };
+        let policy = if told { &REPORTED } else { route_policy(family) };
         let (header, attributes) = request.parse::<RTMSG, ATTRIBUTES>(policy, Validate::Liberal)?;
         let header = RouteHeader::read(&header);
         if !told && family == Family::V4 && header.tos & 3 != 0 {
@@ -275,7 +275,7 @@ impl<'a> Config<'a> {
         family: Family,
         told: bool,
     ) -> Result<Vec<HopConfig<'a>>, RequestError> {
-        let policy = if told { &TOLD } else { route_policy(family) };
+        let policy = if told { &REPORTED } else { route_policy(family) };
         let mut hops = Vec::new();
         let (mut rest, mut offset) = (multipath.value, multipath.offset as usize + 4);
         while !rest.is_empty() {

@@ -45,7 +45,7 @@ pub(crate) fn mirror_route(router: &mut Router, request: &Request<'_>) -> Result
         Err(_) => (Config::place(request, family)?, false),
     };
     let place = (family, config.table, config.prefix);
-    let mut infos = told_infos(router, &config, family);
+    let mut infos = reported_infos(router, &config, family);
     let unknown = unknown_of_route(&request.message, family).max(u64::from(!readable));
     if unknown != 0 {
         let alone = |info: &mut Info| (info.origin, info.unknown) = (Origin::KernelAlone, unknown);
@@ -117,7 +117,7 @@ pub(crate) fn append_mirrored6(router: &mut Router, place: Place, info: Info) {
 }
 
 /// What the kernel says of a route: one, or of IPv6 each that it spreads over.
-pub(super) fn told_infos(router: &Router, config: &Config<'_>, family: Family) -> Vec<Info> {
+pub(super) fn reported_infos(router: &Router, config: &Config<'_>, family: Family) -> Vec<Info> {
     let single = std::slice::from_ref(&config.hop);
     let configs = match &config.multipath {
         Some(hops) => &hops[..],
@@ -130,7 +130,7 @@ pub(super) fn told_infos(router: &Router, config: &Config<'_>, family: Family) -
     let mut origin = if strange { Origin::KernelAlone } else { Origin::Kernel };
     let mut hops = Vec::new();
     for config in configs {
-        let (hop, known) = told_hop(router, config, family);
+        let (hop, known) = reported_hop(router, config, family);
         if !known {
             origin = Origin::KernelAlone;
         }
@@ -154,7 +154,7 @@ pub(super) fn told_infos(router: &Router, config: &Config<'_>, family: Family) -
         preference: config.preference,
         reject: family == Family::V6 && matches!(&ways, Ways::Hops(hops) if reject(hops.first())),
         source: config.source,
-        metrics: told_metrics(config.metrics),
+        metrics: reported_metrics(config.metrics),
         ways,
         origin,
         tos: config.tos,
@@ -170,7 +170,7 @@ pub(super) fn told_infos(router: &Router, config: &Config<'_>, family: Family) -
 }
 
 /// A way, and whether this router can take it.
-fn told_hop(router: &Router, config: &HopConfig<'_>, family: Family) -> (Hop, bool) {
+fn reported_hop(router: &Router, config: &HopConfig<'_>, family: Family) -> (Hop, bool) {
     let tunnel = check_tunnel(router, config, family);
     let known = match (&tunnel, &config.encap) {
         (Ok(Some(tunnel)), Some((_, told))) => is_whole(&tunnel.encap, told),
@@ -381,7 +381,7 @@ pub(crate) fn set_aside(router: &mut Router, kind: u16, place: Place, info: &Inf
 }
 
 /// The metrics of a route that forwarding may care about.
-fn told_metrics(attribute: Option<Attribute<'_>>) -> Option<Box<[u32; METRICS]>> {
+fn reported_metrics(attribute: Option<Attribute<'_>>) -> Option<Box<[u32; METRICS]>> {
     match metrics(attribute) {
         Ok(metrics) => metrics,
         Err(_) => {

@@ -14,7 +14,7 @@ use super::change::{ids_at, take_route};
 use super::config::{Config, HopConfig, makes_encap};
 use super::encode::notify_route;
 use super::info::InfoId;
-use super::mirror::{replaced_by_vrf, told_infos};
+use super::mirror::{replaced_by_vrf, reported_infos};
 use super::request::{match4, match6};
 use super::table::{Family, Place};
 use crate::{Request, Router};
@@ -96,7 +96,7 @@ pub(crate) fn is_replaced(router: &Router, message: &Message<'_>) -> bool {
     let request = Request { message: *message, port: 0, strict: false };
     let Some(family) = Family::from_number(request.family()) else { return false };
     let Ok(config) = Config::told(&request, family) else { return false };
-    told_infos(router, &config, family).iter().any(|info| replaced_by_vrf(router, config.table, info))
+    reported_infos(router, &config, family).iter().any(|info| replaced_by_vrf(router, config.table, info))
 }
 
 /// Whether a plain route of a client is to replace one of the router's own: then the kernel gets it, and

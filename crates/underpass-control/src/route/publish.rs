@@ -23,7 +23,7 @@ use super::scope::{find_fib, groups, rule_steps, scope_of_link, scope_of_routes}
 use super::table::{Family, Ids, Prefix};
 use crate::Router;
 
-pub(super) use super::published::{Fib, FibId, LOOPBACK, Scope};
+use super::published::{Fib, FibId, LOOPBACK, Scope};
 
 /// What an evaluation of a forwarding table's tables ends in.
 enum End {

@@ -1,4 +1,4 @@
-//! Dependency updates: what else is compiled again when a route or a neighbour has changed.
+//! What is published and compiled again when a route, a rule or a neighbour has changed.
 
 #![expect(
     clippy::indexing_slicing,

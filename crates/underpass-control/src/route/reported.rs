@@ -1,4 +1,4 @@
-//! What of the kernel's messages about routes and next-hop objects this router does not understand.
+//! What the kernel reports of routes and next-hop objects, and what of that this router does not understand.
 //!
 //! Such a route is left to the kernel: its packets are handed over. Whatever the kernel learns to say that narrows a
 //! route, or changes what it does, is among that.

@@ -1,4 +1,4 @@
-//! Routes that come and go with links and addresses. Linux: `fib_sync_down_dev`, `fib_sync_up`,
+//! Dependency updates: routes that come and go with links and addresses. Linux: `fib_sync_down_dev`, `fib_sync_up`,
 //! `fib6_ifdown`.
 
 #![expect(

@@ -50,7 +50,7 @@ pub(crate) struct Action {
     id: TcActionId,
     counter: TcCounterId,
     /// What it says to tunnels: `tunnel_key`.
-    ways: Vec<tunnel_key::Way>,
+    ways: Vec<Way>,
 }
 
 /// All actions.
@@ -152,7 +152,7 @@ pub(crate) fn small((burst, packet): (u64, u32)) -> String {
 
 /// What an action says to one tunnel.
 #[derive(Debug)]
-struct Way {
+pub(crate) struct Way {
     link: LinkId,
     info: InfoId,
     action: ActionId,

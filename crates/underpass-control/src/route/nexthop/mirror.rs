@@ -17,11 +17,11 @@ use crate::route::reported::{is_whole, understands_object};
 use crate::route::table::Family;
 use crate::{Request, Router};
 
-const TOLD: [Type; MAX] = policy(&[]);
+const REPORTED: [Type; MAX] = policy(&[]);
 
 /// `RTM_NEWNEXTHOP` and `RTM_DELNEXTHOP` of the kernel.
 pub(crate) fn mirror_object(router: &mut Router, request: &Request<'_>) -> Result<(), RequestError> {
-    let (header, attributes) = request.parse::<HEADER, MAX>(&TOLD, Validate::Liberal)?;
+    let (header, attributes) = request.parse::<HEADER, MAX>(&REPORTED, Validate::Liberal)?;
     let [family, _, protocol, _, a, b, c, d] = header;
     let flags = u32::from_ne_bytes([a, b, c, d]);
     let id = attributes.get(NHA_ID).map_or(0, |id| id.u32());

@@ -12,7 +12,7 @@ use super::{FR_ACT_BLACKHOLE, FR_ACT_GOTO, FR_ACT_NOP, FR_ACT_PROHIBIT, FR_ACT_T
 use crate::route::table::Family;
 use crate::{PROTOCOL, Request, Router};
 
-const TOLD: [Type; MAX] = policy(&[]);
+const REPORTED: [Type; MAX] = policy(&[]);
 /// Where in the header the flags are; those that the kernel derives change without a word.
 const FLAGS: std::ops::Range<usize> = 8..12;
 
@@ -77,7 +77,7 @@ fn left(router: &Router, request: &Request<'_>, family: Family) -> Rule {
     let any = Rule::plain(priority.map_or(0, |priority| priority.u32()), 0);
     // Of a rule with `not`, who does not match what is known may match, too.
     let readable = !invert && request.message.attributes(HEADER).all(|attribute| is_as_known(&attribute));
-    let known = parse(router, request, family, &TOLD).ok().filter(|_| readable);
+    let known = parse(router, request, family, &REPORTED).ok().filter(|_| readable);
     let rule = known.map_or(any, |(rule, _)| rule);
     Rule { action: HAND_OVER, l3mdev: false, suppress_prefix: None, ..rule }
 }
@@ -101,7 +101,7 @@ pub(crate) fn mirror_rule(router: &mut Router, request: &Request<'_>) -> Result<
         unseen.rules.swap_remove(seen);
         return Ok(());
     }
-    let mut rule = match told_rule(router, request, family) {
+    let mut rule = match reported_rule(router, request, family) {
         Ok(rule) => rule,
         Err(why) => {
             router.log_left("rule", &why);
@@ -117,11 +117,11 @@ pub(crate) fn mirror_rule(router: &mut Router, request: &Request<'_>) -> Result<
 ///
 /// # Errors
 /// What of it this router does not understand.
-fn told_rule(router: &Router, request: &Request<'_>, family: Family) -> Result<Rule, Cow<'static, str>> {
+fn reported_rule(router: &Router, request: &Request<'_>, family: Family) -> Result<Rule, Cow<'static, str>> {
     let message = |refusal: RequestError| refusal.message.unwrap_or("contradicts itself".into());
-    let (rule, _) = parse(router, request, family, &TOLD).map_err(message)?;
+    let (rule, _) = parse(router, request, family, &REPORTED).map_err(message)?;
     understood(&request.message)?;
-    let (_, attributes) = request.parse::<HEADER, MAX>(&TOLD, Validate::Liberal).map_err(message)?;
+    let (_, attributes) = request.parse::<HEADER, MAX>(&REPORTED, Validate::Liberal).map_err(message)?;
     // A forwarded packet belongs to no user but root and comes from no tunnel of the kernel's.
     let users = attributes.get(FRA_UID_RANGE).map_or(0, |range| range.u32());
     let tunnel = attributes.get(FRA_TUN_ID).map_or(0, |id| id.u64());

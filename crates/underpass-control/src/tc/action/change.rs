@@ -240,7 +240,7 @@ fn check_flags(
     if wanted == given { Ok(()) } else { Err(mismatch) }
 }
 
-/// Takes back what [`Router::init_action`] did.
+/// Takes back what [`init_action`] did.
 fn undo(router: &mut Router, (name, made): (Name, Made), context: &Context) {
     match made {
         Made::New | Made::Bound => release_action(router, name, context.block.is_some()),

@@ -13,11 +13,10 @@ use underpass_netlink::tc::action::{
 use underpass_netlink::{Attribute, Attributes, Replies, Reply, RequestError, Type, Validate};
 
 use super::change::{init_actions, release_action, shown_action, small_burst};
+use super::{Context, Made, Name, known, small};
 use crate::dump::{Chunk, Dump, Empty, More, Outcome};
 use crate::events::Cause;
 use crate::{Request, Router};
-
-use super::{Context, Made, Name, known, small};
 
 /// `RTM_NEWACTION`.
 pub(crate) const RTM_NEWACTION: u16 = 48;

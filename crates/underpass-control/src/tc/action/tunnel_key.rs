@@ -12,7 +12,7 @@ use crate::Router;
 use crate::route::Scope;
 use crate::route::compile::{acquire_keyed, action_of, release_keyed};
 
-pub(super) use super::{Action, Name, Way};
+use super::{Action, Name, Way};
 
 /// The parameters that an action gives to packets; `None`: none, or another action.
 fn given(config: &Config) -> Option<&Key> {

@@ -136,7 +136,7 @@ pub(super) fn filter_message(
     Some((kind, bytes))
 }
 
-pub(super) fn send_told(router: &mut Router, request: &Request<'_>, told: Option<(u16, Vec<u8>)>) {
+pub(super) fn send_prepared(router: &mut Router, request: &Request<'_>, told: Option<(u16, Vec<u8>)>) {
     if let Some((kind, body)) = told {
         router.events.notify(request.into(), GROUP, kind, request.message.flags, |reply| {
             reply.fixed(&body);
@@ -152,5 +152,5 @@ pub(super) fn notify_filter(
     kind: u16,
 ) {
     let told = filter_message(router, request, name, handle, kind);
-    send_told(router, request, told);
+    send_prepared(router, request, told);
 }

@@ -7,7 +7,7 @@ use underpass_netlink::tc::{self, Bits, Header, TCA_CHAIN, TCA_DUMP_FLAGS, TCA_K
 use underpass_netlink::{Attributes, Replies, RequestError, Type, Validate};
 
 use super::common::PriorityName;
-use super::encode::{self, filter_message, notify_chain, notify_filter, send_told, write_filter};
+use super::encode::{self, filter_message, notify_chain, notify_filter, send_prepared, write_filter};
 use super::flower::change::change_flower;
 use super::hook::{drop_common, remove_priority};
 use super::hook::{find_block, find_block_to_show};
@@ -177,7 +177,7 @@ pub(crate) fn change(router: &mut Router, request: &Request<'_>) -> Result<Outco
     // Of one of matchall, that there is one.
     let unnamed = handle == 0 || matches!(router.filters.classifier(name), Some(Classifier::Matchall(_)));
     match replaced {
-        Some(_) => send_told(router, request, replaced),
+        Some(_) => send_prepared(router, request, replaced),
         None => notify_filter(router, request, name, Some(handle).filter(|_| !unnamed), RTM_NEWTFILTER),
     }
     let small = router.filters.exts_of(name, handle).map(|exts| exts.names().to_vec()).unwrap_or_default();
@@ -269,7 +269,7 @@ pub(crate) fn delete(router: &mut Router, request: &Request<'_>) -> Result<Outco
             let handle = found.ok_or(RequestError::new(ENOENT, "Specified filter handle not found"))?;
             let told = filter_message(router, request, name, Some(handle), RTM_DELTFILTER);
             let last = delete_filter(router, name, handle)?;
-            send_told(router, request, told);
+            send_prepared(router, request, told);
             if last {
                 remove_priority(router, name);
             }
