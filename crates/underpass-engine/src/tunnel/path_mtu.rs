@@ -167,7 +167,8 @@ fn relayed6<'a>(quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
 /// What the sender of an IPv6 packet in a tunnel over IPv4 is told, if enough of it is quoted: RFC 4213 section 3.4.
 fn relayed4<'a>(packet: &[u8], quoted: &Quoted<'a>, told: Told) -> Option<Relay<'a>> {
     let Quoted { tunnel, protocol, mut at, end, .. } = *quoted;
-    if tunnel.kind.is_over_ipv6() {
+    // What a tunnel over UDP sends is quoted as UDP.
+    if tunnel.kind.is_over_ipv6() || tunnel.config.udp.is_some() {
         return None;
     }
     match protocol {
