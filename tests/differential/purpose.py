@@ -197,10 +197,8 @@ def gre_in_group_frame(case, facts, difference, here):
 
 @purpose("With GRE and no remote address nothing is sent")
 def sent_by_itself(case, facts, difference, here):
-    # What Linux sends there the device counts, and its queue with the outer header that it is given before.
+    # What Linux sends there the device's queue counts with the outer header that it is given before.
     gre = {line.split()[3] for line in facts.lines if re.search(r"link add tun\d .*type (ip6)?gre ", line + " ") and " remote " not in line and " external" not in line}
-    if difference.more.get("link") in gre:
-        return re.fullmatch(r"stats64\.tx\.(packets|bytes|errors)", difference.more["key"]) is not None
     at = re.match(r"(?:qdisc|class) .* dev (tun\d) ", difference.what + " ")
     sent = [re.match(r" Sent (\d+) bytes (\d+) pkt(.*)$", lines[0]) if len(lines) == 1 else None for lines in (difference.linux, difference.ours)]
     if not at or at[1] not in gre or None in sent or sent[0].groups()[1:] != sent[1].groups()[1:]:
@@ -1430,15 +1428,6 @@ def uncounted(case, facts, difference, here):
 def no_room(case, facts, difference, here):
     a, b = pair(difference)
     return a is not None and any("mac_push" in line or "pop_eth" in line for line in facts.lines) and "gre/eth/mpls/eth" in describe.chain(b)
-
-
-@purpose("Loops are dropped as loops")
-def looped_sid(case, facts, difference, here):
-    # A policy of End.B6.Encaps that begins with its own SID: Linux goes round more often.
-    counts = sid_counts(difference)
-    if not counts or counts[0][1] != counts[1][1] or not 0 < counts[1][2] < counts[0][2]:
-        return False
-    return facts.sids.get(counts[0][0], "").startswith(f"End.B6.Encaps srh segs {counts[0][0]},") and any(here["drops"].get(name) for name in ("loop", "encapsulation-loop"))
 
 
 @purpose("At tunnels of IP packets there is no room for a VLAN tag or an Ethernet header")
