@@ -13,7 +13,7 @@ use underpass_packet::{FromBytes, icmp_extension, ipv4, mpls};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::path::icmp::Error;
+use crate::path::icmp::{Error, finish_generated, send_generated};
 use crate::path::rules;
 use crate::tables::NextHop;
 use crate::worker::metadata::{LABELLED, PacketMeta, SWITCHED};
@@ -90,34 +90,32 @@ pub(crate) fn extend(packet: &mut Packet, stack: &[u8]) -> bool {
     icmp_extension::write_label_stack(stack, extension).is_ok()
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Sends an error about a packet with these labels to `sender`: by the route to it, or the way of the packet.
-    pub(crate) fn send_from_path(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        stack: &[u8],
-        sender: IpAddr,
-    ) -> Verdict {
-        let by_route = self.send_generated(view, meta, sender);
-        if meta.packet.headroom() < stack.len() || has_way(view, meta, stack, sender) {
-            return by_route;
-        }
-        self.finish_generated(view, meta, meta.ingress);
-        // Of one class with its labels, it has its own.
-        let own = crate::mpls::class_of(meta.packet.bytes()).filter(|_| view.tables.labels().is_uniform());
-        let Ok(front) = meta.packet.push(stack.len()) else { return Verdict::drop(DropReason::NoHeadroom) };
-        for (entry, label) in front.as_chunks_mut().0.iter_mut().zip(stack.as_chunks::<{ Entry::LEN }>().0) {
-            *entry = *label;
-            if let Some(class) = own {
-                entry[2] = entry[2] & !0xe | class << 1;
-            }
-            // RFC 3032 section 2.3.2: it must not run out on the way.
-            entry[3] = u8::MAX;
-        }
-        meta.extra.flags |= LABELLED;
-        Verdict::Label
+/// Sends an error about a packet with these labels to `sender`: by the route to it, or the way of the packet.
+pub(crate) fn send_from_path<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    stack: &[u8],
+    sender: IpAddr,
+) -> Verdict {
+    let by_route = send_generated(path, view, meta, sender);
+    if meta.packet.headroom() < stack.len() || has_way(view, meta, stack, sender) {
+        return by_route;
     }
+    finish_generated(view, meta, meta.ingress);
+    // Of one class with its labels, it has its own.
+    let own = crate::mpls::class_of(meta.packet.bytes()).filter(|_| view.tables.labels().is_uniform());
+    let Ok(front) = meta.packet.push(stack.len()) else { return Verdict::drop(DropReason::NoHeadroom) };
+    for (entry, label) in front.as_chunks_mut().0.iter_mut().zip(stack.as_chunks::<{ Entry::LEN }>().0) {
+        *entry = *label;
+        if let Some(class) = own {
+            entry[2] = entry[2] & !0xe | class << 1;
+        }
+        // RFC 3032 section 2.3.2: it must not run out on the way.
+        entry[3] = u8::MAX;
+    }
+    meta.extra.flags |= LABELLED;
+    Verdict::Label
 }
 
 /// Whether the sender of a packet with these labels is one of this router's own address space, with a route to it.

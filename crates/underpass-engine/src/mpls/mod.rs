@@ -53,21 +53,18 @@ impl Labelled {
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Counts a packet of a frame with labels that no label was looked up for.
-    #[cold]
-    pub(crate) fn count_unlooked(&self, meta: &PacketMeta, reason: DropReason) {
-        let mut count =
-            MplsCount { rx_packets: 1, rx_bytes: meta.packet.len() as u64, ..MplsCount::default() };
-        match reason {
-            DropReason::MplsOff if !meta.is(LABELLED) => count.rx_dropped = 1,
-            DropReason::GroupFrame if meta.link_layer().is_some_and(|frame| frame[12..] == MPLS) => {
-                count.rx_errors = 1;
-            }
-            _ => return,
+/// Counts a packet of a frame with labels that no label was looked up for.
+#[cold]
+pub(crate) fn count_unlooked<const COUNT: bool>(path: &Path<COUNT>, meta: &PacketMeta, reason: DropReason) {
+    let mut count = MplsCount { rx_packets: 1, rx_bytes: meta.packet.len() as u64, ..MplsCount::default() };
+    match reason {
+        DropReason::MplsOff if !meta.is(LABELLED) => count.rx_dropped = 1,
+        DropReason::GroupFrame if meta.link_layer().is_some_and(|frame| frame[12..] == MPLS) => {
+            count.rx_errors = 1;
         }
-        self.counters.add_mpls(meta.ingress, count);
+        _ => return,
     }
+    path.counters.add_mpls(meta.ingress, count);
 }
 
 /// What is done to a packet with this label, of several ways that of its flow.

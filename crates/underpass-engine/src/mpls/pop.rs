@@ -8,7 +8,7 @@ use crate::buffer::Packet;
 use crate::counters::CounterId;
 use crate::drops::DropReason;
 use crate::mpls::switch::{
-    LabelRun, Through, first_entry, first_label, has_bottom, label_fast, put_in_place,
+    LabelRun, Through, count_label, first_entry, first_label, has_bottom, label_fast, put_in_place,
 };
 use crate::path::options::Problem;
 use crate::path::{self, options};
@@ -120,111 +120,109 @@ fn switch_below(view: &View<'_>, packet: &mut Packet) -> Option<(FastVerdict, u3
     Some((out, entry.label()))
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes packets in a row to their ports whose first label is that of `packet`, which ends here as `switch` says. The
-    /// one that follows the run.
-    #[inline(never)]
-    pub(crate) fn pop_run<T: Trace>(
-        &mut self,
-        context: &mut BurstContext<'_, '_, '_, T>,
-        packets: &mut Packets<'_>,
-        run: &mut LabelRun,
-        mut packet: Packet,
-        switch: &Switch,
-    ) -> Option<Packet> {
-        let view = context.env.view;
-        let Some(ended) = Ended::new(view, context.fibs, switch) else {
-            self.enter_slow_path(context, packet);
-            return packets.next();
-        };
-        let label = first_label(&packet);
-        // Of several ways the next packet's may be another.
-        let one_way = !matches!(view.tables.labels().get(label), Some(LabelAction::Ways(_)));
-        loop {
-            self.pop_one(context, run, packet, label, &ended);
-            packet = packets.next()?;
-            let same = one_way && context.env.is_labelled(packet.bytes()) && first_label(&packet) == label;
-            if !same {
-                return Some(packet);
-            }
+/// Takes packets in a row to their ports whose first label is that of `packet`, which ends here as `switch` says. The
+/// one that follows the run.
+#[inline(never)]
+pub(crate) fn pop_run<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, '_, T>,
+    packets: &mut Packets<'_>,
+    run: &mut LabelRun,
+    mut packet: Packet,
+    switch: &Switch,
+) -> Option<Packet> {
+    let view = context.env.view;
+    let Some(ended) = Ended::new(view, context.fibs, switch) else {
+        path.enter_slow_path(context, packet);
+        return packets.next();
+    };
+    let label = first_label(&packet);
+    // Of several ways the next packet's may be another.
+    let one_way = !matches!(view.tables.labels().get(label), Some(LabelAction::Ways(_)));
+    loop {
+        pop_one(path, context, run, packet, label, &ended);
+        packet = packets.next()?;
+        let same = one_way && context.env.is_labelled(packet.bytes()) && first_label(&packet) == label;
+        if !same {
+            return Some(packet);
         }
     }
+}
 
-    #[inline(always)]
-    fn pop_one<T: Trace>(
-        &mut self,
-        context: &mut BurstContext<'_, '_, '_, T>,
-        run: &mut LabelRun,
-        mut packet: Packet,
-        label: u32,
-        ended: &Ended<'_>,
-    ) {
-        let view = context.env.view;
-        let bytes = packet.len() - ETHERNET;
-        let Some(entry) = first_entry(&packet).filter(|entry| entry.ttl() > 1) else {
-            return self.enter_slow_path(context, packet);
-        };
-        let out = if entry.is_bottom() {
-            ended.forward(view, &mut packet, entry.ttl())
-        } else if !ended.labels {
-            None
-        } else if let Some((out, below)) = switch_below(view, &mut packet) {
-            self.count(Some(CounterId::of_label(below)), bytes - Entry::LEN);
-            Some(out)
-        } else {
-            return self.pop_deep(context, run, packet);
-        };
-        match out {
-            Some(out) => {
-                self.count_label(run, (label, bytes), (out, &packet));
-                self.send_frame(out, packet, context.trace);
-            }
-            None => self.enter_slow_path(context, packet),
+#[inline(always)]
+fn pop_one<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, '_, T>,
+    run: &mut LabelRun,
+    mut packet: Packet,
+    label: u32,
+    ended: &Ended<'_>,
+) {
+    let view = context.env.view;
+    let bytes = packet.len() - ETHERNET;
+    let Some(entry) = first_entry(&packet).filter(|entry| entry.ttl() > 1) else {
+        return path.enter_slow_path(context, packet);
+    };
+    let out = if entry.is_bottom() {
+        ended.forward(view, &mut packet, entry.ttl())
+    } else if !ended.labels {
+        None
+    } else if let Some((out, below)) = switch_below(view, &mut packet) {
+        path.count(Some(CounterId::of_label(below)), bytes - Entry::LEN);
+        Some(out)
+    } else {
+        return pop_deep(path, context, run, packet);
+    };
+    match out {
+        Some(out) => {
+            count_label(path, run, (label, bytes), (out, &packet));
+            path.send_frame(out, packet, context.trace);
         }
+        None => path.enter_slow_path(context, packet),
     }
+}
 
-    /// Takes a packet to its port that has several labels, of which the first and perhaps others end here.
-    #[inline(never)]
-    fn pop_deep<T: Trace>(
-        &mut self,
-        context: &mut BurstContext<'_, '_, '_, T>,
-        run: &mut LabelRun,
-        mut packet: Packet,
-    ) {
-        let (view, bytes) = (context.env.view, packet.len() - ETHERNET);
-        let first = first_label(&packet);
-        let mut below = ArrayVec::<u32, MOST_POPPED>::new();
-        let out = loop {
-            // The frame begins later by that; its header is written anew where it leaves.
-            packet.pull(Entry::LEN);
-            below.push(first_label(&packet));
-            let switch = match label_fast(view, &mut packet) {
-                Some(Through::FastVerdict(out)) => break Some(out),
-                Some(Through::Ends(switch)) => switch,
-                None => break None,
-            };
-            let (entry, ended) = (first_entry(&packet), Ended::new(view, context.fibs, switch));
-            match (entry, ended) {
-                (Some(entry), Some(ended)) if entry.is_bottom() => {
-                    break ended.forward(view, &mut packet, entry.ttl());
-                }
-                (Some(_), Some(Ended { labels: true, .. })) if !below.is_full() => {}
-                _ => break None,
-            }
+/// Takes a packet to its port that has several labels, of which the first and perhaps others end here.
+#[inline(never)]
+fn pop_deep<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, '_, T>,
+    run: &mut LabelRun,
+    mut packet: Packet,
+) {
+    let (view, bytes) = (context.env.view, packet.len() - ETHERNET);
+    let first = first_label(&packet);
+    let mut below = ArrayVec::<u32, MOST_POPPED>::new();
+    let out = loop {
+        // The frame begins later by that; its header is written anew where it leaves.
+        packet.pull(Entry::LEN);
+        below.push(first_label(&packet));
+        let switch = match label_fast(view, &mut packet) {
+            Some(Through::FastVerdict(out)) => break Some(out),
+            Some(Through::Ends(switch)) => switch,
+            None => break None,
         };
-        let Some(out) = out else {
-            // As many bytes as have been taken off, which are still there.
-            let _ = packet.push(below.len() * Entry::LEN);
-            return self.enter_slow_path(context, packet);
-        };
-        self.count_label(run, (first, bytes), (out, &packet));
-        if COUNT {
-            for (label, popped) in below.into_iter().zip(1..) {
-                self.count(Some(CounterId::of_label(label)), bytes - popped * Entry::LEN);
+        let (entry, ended) = (first_entry(&packet), Ended::new(view, context.fibs, switch));
+        match (entry, ended) {
+            (Some(entry), Some(ended)) if entry.is_bottom() => {
+                break ended.forward(view, &mut packet, entry.ttl());
             }
+            (Some(_), Some(Ended { labels: true, .. })) if !below.is_full() => {}
+            _ => break None,
         }
-        self.send_frame(out, packet, context.trace);
+    };
+    let Some(out) = out else {
+        // As many bytes as have been taken off, which are still there.
+        let _ = packet.push(below.len() * Entry::LEN);
+        return path.enter_slow_path(context, packet);
+    };
+    count_label(path, run, (first, bytes), (out, &packet));
+    if COUNT {
+        for (label, popped) in below.into_iter().zip(1..) {
+            path.count(Some(CounterId::of_label(label)), bytes - popped * Entry::LEN);
+        }
     }
+    path.send_frame(out, packet, context.trace);
 }
 
 /// Takes off the label `entry`, which is still on the packet, and does what its route says.

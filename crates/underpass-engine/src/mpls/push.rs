@@ -11,10 +11,11 @@ use crate::trace::Trace;
 use crate::tunnel;
 use crate::worker::burst::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
+use crate::worker::headroom::reserve_headroom;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::metadata::{LABELLED, PacketMeta, SWITCHED, UNFINISHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, cut, write_header};
-use crate::worker::run::Rewrite;
+use crate::worker::run::{Rewrite, rewrite_run};
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
@@ -116,66 +117,64 @@ impl<'v, 'a, A: Family, const N: usize> Rewrite<'v, 'a, A> for Labels<'v, N> {
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Puts labels on IP packets in a row and takes them to their ports, from the first on. The one that follows the run.
-    #[inline(never)]
-    pub(crate) fn push_run<'v, T: Trace, A: Family, S: BurstLookup>(
-        &mut self,
-        context: &mut BurstContext<'_, 'v, '_, T>,
-        packets: &mut Packets<'_>,
-        lookups: S,
-        first: (Packet, Looked<A>),
-        push: &'v Push,
-    ) -> Option<Packet> {
-        let view = context.env.view;
-        // The numbers of labels that are frequent, without a loop.
-        if let Some(labels) = Labels::<4>::new(view, push) {
-            self.rewrite_run(context, packets, lookups, first, labels)
-        } else if let Some(labels) = Labels::<8>::new(view, push) {
-            self.rewrite_run(context, packets, lookups, first, labels)
-        } else if let Some(labels) = Labels::<ANY>::new(view, push) {
-            self.rewrite_run(context, packets, lookups, first, labels)
-        } else {
-            self.enter_slow_path(context, first.0);
-            None
-        }
+/// Puts labels on IP packets in a row and takes them to their ports, from the first on. The one that follows the run.
+#[inline(never)]
+pub(crate) fn push_run<'v, const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, 'v, '_, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    first: (Packet, Looked<A>),
+    push: &'v Push,
+) -> Option<Packet> {
+    let view = context.env.view;
+    // The numbers of labels that are frequent, without a loop.
+    if let Some(labels) = Labels::<4>::new(view, push) {
+        rewrite_run(path, context, packets, lookups, first, labels)
+    } else if let Some(labels) = Labels::<8>::new(view, push) {
+        rewrite_run(path, context, packets, lookups, first, labels)
+    } else if let Some(labels) = Labels::<ANY>::new(view, push) {
+        rewrite_run(path, context, packets, lookups, first, labels)
+    } else {
+        path.enter_slow_path(context, first.0);
+        None
     }
+}
 
-    /// Puts labels on an IP packet, which is forwarded by that.
-    pub(crate) fn push_labels<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        (id, push): (ActionId, &Push),
-        trace: &mut T,
-    ) -> Verdict {
-        let Some(next_hop) = view.tables.next_hop(push.next_hop, view.guard) else {
-            return Verdict::drop(DropReason::NoRoute);
-        };
-        if meta.is(UNFINISHED) {
-            return Verdict::Finish(id);
-        }
-        let room = NextHop { mtu: next_hop.mtu.saturating_sub(push.labels.len() as u32), ..**next_hop };
-        match self.leave(view, meta, &room) {
-            Ok(true) => {}
-            Ok(false) => return Verdict::FragmentLabelled(id),
-            Err(verdict) => return verdict,
-        }
-        // A route without a gateway. Linux asks for the neighbour 0.0.0.0 or ::, which nobody is.
-        let nobody = next_hop.address.is_unspecified() && next_hop.rewrite.is_none();
-        if nobody && tunnel::behind(view, push.next_hop).is_none() {
-            return Verdict::drop(DropReason::NeighbourUnresolved);
-        }
-        if let Err(refusal) = self.reserve_headroom(meta, push.labels.len() + LONGEST_LINK_LAYER, trace) {
-            return Verdict::Refuse(refusal);
-        }
-        if put_on(view, &mut meta.packet, push).is_none() {
-            return Verdict::drop(DropReason::NoHeadroom);
-        }
-        meta.wrapped(push.labels.len(), None);
-        meta.extra.flags |= LABELLED | SWITCHED;
-        Verdict::Forward(push.next_hop)
+/// Puts labels on an IP packet, which is forwarded by that.
+pub(crate) fn push_labels<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    (id, push): (ActionId, &Push),
+    trace: &mut T,
+) -> Verdict {
+    let Some(next_hop) = view.tables.next_hop(push.next_hop, view.guard) else {
+        return Verdict::drop(DropReason::NoRoute);
+    };
+    if meta.is(UNFINISHED) {
+        return Verdict::Finish(id);
     }
+    let room = NextHop { mtu: next_hop.mtu.saturating_sub(push.labels.len() as u32), ..**next_hop };
+    match path.leave(view, meta, &room) {
+        Ok(true) => {}
+        Ok(false) => return Verdict::FragmentLabelled(id),
+        Err(verdict) => return verdict,
+    }
+    // A route without a gateway. Linux asks for the neighbour 0.0.0.0 or ::, which nobody is.
+    let nobody = next_hop.address.is_unspecified() && next_hop.rewrite.is_none();
+    if nobody && tunnel::behind(view, push.next_hop).is_none() {
+        return Verdict::drop(DropReason::NeighbourUnresolved);
+    }
+    if let Err(refusal) = reserve_headroom(path, meta, push.labels.len() + LONGEST_LINK_LAYER, trace) {
+        return Verdict::Refuse(refusal);
+    }
+    if put_on(view, &mut meta.packet, push).is_none() {
+        return Verdict::drop(DropReason::NoHeadroom);
+    }
+    meta.wrapped(push.labels.len(), None);
+    meta.extra.flags |= LABELLED | SWITCHED;
+    Verdict::Forward(push.next_hop)
 }
 
 /// Puts the labels on a packet. `None`: no room, and it is as it was.

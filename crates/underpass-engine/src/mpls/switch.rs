@@ -6,13 +6,14 @@ use underpass_packet::{FromBytes, IntoBytes, ethernet, mpls};
 use crate::buffer::Packet;
 use crate::counters::{Count, CounterId, Counters, MplsCount};
 use crate::drops::DropReason;
-use crate::mpls::pop::{hand_ip, switch_to, uncover};
+use crate::mpls::pop::{hand_ip, pop_run, switch_to, uncover};
 use crate::mpls::{MPLS, Sent, action_of, entries, error, kept_class, write_labels};
 use crate::tables::{
     Action, IpVersion, LONGEST_LINK_LAYER, LabelAction, NextHopId, StoredNextHop, Switch, SwitchTo,
 };
 use crate::trace::{Event, Trace};
 use crate::worker::burst::{BurstContext, Env, Packets};
+use crate::worker::headroom::reserve_headroom;
 use crate::worker::metadata::{GENERATED, LABELLED, PacketMeta, SWITCHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, write_header};
 use crate::worker::verdict::Verdict;
@@ -29,85 +30,83 @@ pub(crate) struct LabelRun {
     sent: Sent,
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes labelled packets in a row to their ports, `packet` the first of them. The one that follows the
-    /// run.
-    #[inline(never)]
-    pub(crate) fn label_run<T: Trace>(
-        &mut self,
-        context: &mut BurstContext<'_, '_, '_, T>,
-        packets: &mut Packets<'_>,
-        mut packet: Packet,
-    ) -> Option<Packet> {
-        let mut run = LabelRun::default();
-        let following = loop {
-            let next = match self.label_one(context, &mut run, packet) {
-                Some((packet, switch)) => self.pop_run(context, packets, &mut run, packet, switch),
-                None => packets.next(),
-            };
-            packet = match next {
-                Some(packet) => packet,
-                None => break None,
-            };
-            if !context.env.is_labelled(packet.bytes()) {
-                break Some(packet);
-            }
+/// Takes labelled packets in a row to their ports, `packet` the first of them. The one that follows the
+/// run.
+#[inline(never)]
+pub(crate) fn label_run<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, '_, T>,
+    packets: &mut Packets<'_>,
+    mut packet: Packet,
+) -> Option<Packet> {
+    let mut run = LabelRun::default();
+    let following = loop {
+        let next = match label_one(path, context, &mut run, packet) {
+            Some((packet, switch)) => pop_run(path, context, packets, &mut run, packet, switch),
+            None => packets.next(),
         };
-        self.flush_label(&mut run);
-        run.sent.flush(&mut self.transmit);
-        following
-    }
+        packet = match next {
+            Some(packet) => packet,
+            None => break None,
+        };
+        if !context.env.is_labelled(packet.bytes()) {
+            break Some(packet);
+        }
+    };
+    flush_label(path, &mut run);
+    run.sent.flush(&mut path.transmit);
+    following
+}
 
-    /// Takes a packet to its port by its first label; or gives it back, as it was, with what is said of that label if it
-    /// ends here.
-    #[inline(always)]
-    fn label_one<'v, T: Trace>(
-        &mut self,
-        context: &mut BurstContext<'_, 'v, '_, T>,
-        run: &mut LabelRun,
-        mut packet: Packet,
-    ) -> Option<(Packet, &'v Switch)> {
-        let (label, bytes) = (first_label(&packet), packet.len() - ETHERNET);
-        match label_fast(context.env.view, &mut packet) {
-            Some(Through::FastVerdict(out)) => {
-                self.count_label(run, (label, bytes), (out, &packet));
-                self.send_frame(out, packet, context.trace);
-            }
-            Some(Through::Ends(switch)) => return Some((packet, switch)),
-            None => self.enter_slow_path(context, packet),
+/// Takes a packet to its port by its first label; or gives it back, as it was, with what is said of that label if it
+/// ends here.
+#[inline(always)]
+fn label_one<'v, const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, 'v, '_, T>,
+    run: &mut LabelRun,
+    mut packet: Packet,
+) -> Option<(Packet, &'v Switch)> {
+    let (label, bytes) = (first_label(&packet), packet.len() - ETHERNET);
+    match label_fast(context.env.view, &mut packet) {
+        Some(Through::FastVerdict(out)) => {
+            count_label(path, run, (label, bytes), (out, &packet));
+            path.send_frame(out, packet, context.trace);
         }
-        None
+        Some(Through::Ends(switch)) => return Some((packet, switch)),
+        None => path.enter_slow_path(context, packet),
     }
+    None
+}
 
-    /// Counts a packet of so many bytes from its first label on, which it has gone through.
-    #[inline(always)]
-    pub(crate) fn count_label(
-        &mut self,
-        run: &mut LabelRun,
-        (label, bytes): (u32, usize),
-        (out, packet): (FastVerdict, &Packet),
-    ) {
-        if !COUNT {
-            return;
-        }
-        if run.label != label {
-            self.flush_label(run);
-            run.label = label;
-        }
-        run.packets += 1;
-        run.bytes += bytes as u64;
-        if packet.bytes().get(ETHERNET - 2..ETHERNET) == Some(&MPLS[..]) {
-            run.sent.count(out, &mut self.transmit);
-        }
+/// Counts a packet of so many bytes from its first label on, which it has gone through.
+#[inline(always)]
+pub(crate) fn count_label<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    run: &mut LabelRun,
+    (label, bytes): (u32, usize),
+    (out, packet): (FastVerdict, &Packet),
+) {
+    if !COUNT {
+        return;
     }
+    if run.label != label {
+        flush_label(path, run);
+        run.label = label;
+    }
+    run.packets += 1;
+    run.bytes += bytes as u64;
+    if packet.bytes().get(ETHERNET - 2..ETHERNET) == Some(&MPLS[..]) {
+        run.sent.count(out, &mut path.transmit);
+    }
+}
 
-    #[inline(always)]
-    fn flush_label(&mut self, run: &mut LabelRun) {
-        let (packets, bytes) = (std::mem::take(&mut run.packets), std::mem::take(&mut run.bytes));
-        if packets != 0 {
-            self.counters.add(CounterId::of_label(run.label), Count { packets, bytes, errors: 0 });
-            self.labelled.count(packets, bytes);
-        }
+#[inline(always)]
+fn flush_label<const COUNT: bool>(path: &mut Path<COUNT>, run: &mut LabelRun) {
+    let (packets, bytes) = (std::mem::take(&mut run.packets), std::mem::take(&mut run.bytes));
+    if packets != 0 {
+        path.counters.add(CounterId::of_label(run.label), Count { packets, bytes, errors: 0 });
+        path.labelled.count(packets, bytes);
     }
 }
 
@@ -240,119 +239,117 @@ pub(crate) fn first_label(packet: &Packet) -> u32 {
     first_entry(packet).map_or(0, Entry::label)
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Does to a packet what its label says.
-    pub(crate) fn label<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        trace: &mut T,
-    ) -> Verdict {
-        let bytes = meta.packet.bytes();
-        let (label, len) = (Entry::read_from_prefix(bytes).ok().map(|(entry, _)| entry.label()), bytes.len());
-        let verdict = self.switch_label(view, meta, trace).unwrap_or_else(Verdict::drop);
-        if !COUNT || meta.is(GENERATED) {
-            return verdict;
-        }
-        let counter = label.filter(|label| view.tables.labels().get(*label).is_some());
-        let counter = counter.map(CounterId::of_label);
-        let Verdict::Refuse(refusal) = verdict else {
-            self.count(counter, len);
-            meta.extra.counted.set(counter.map(|counter| (counter, len as u32)));
-            return verdict;
-        };
-        self.count_error(counter);
-        match refusal.reason() {
-            DropReason::LabelUnknown => {
-                self.counters.add_mpls(meta.ingress, MplsCount { rx_noroute: 1, ..MplsCount::default() });
-            }
-            // It counts where it would have been sent.
-            DropReason::TooBig => {}
-            _ => self.counters.add_mpls(meta.ingress, MplsCount { rx_errors: 1, ..MplsCount::default() }),
-        }
-        verdict
+/// Does to a packet what its label says.
+pub(crate) fn switch_labelled<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) -> Verdict {
+    let bytes = meta.packet.bytes();
+    let (label, len) = (Entry::read_from_prefix(bytes).ok().map(|(entry, _)| entry.label()), bytes.len());
+    let verdict = switch_label(path, view, meta, trace).unwrap_or_else(Verdict::drop);
+    if !COUNT || meta.is(GENERATED) {
+        return verdict;
     }
+    let counter = label.filter(|label| view.tables.labels().get(*label).is_some());
+    let counter = counter.map(CounterId::of_label);
+    let Verdict::Refuse(refusal) = verdict else {
+        path.count(counter, len);
+        meta.extra.counted.set(counter.map(|counter| (counter, len as u32)));
+        return verdict;
+    };
+    path.count_error(counter);
+    match refusal.reason() {
+        DropReason::LabelUnknown => {
+            path.counters.add_mpls(meta.ingress, MplsCount { rx_noroute: 1, ..MplsCount::default() });
+        }
+        // It counts where it would have been sent.
+        DropReason::TooBig => {}
+        _ => path.counters.add_mpls(meta.ingress, MplsCount { rx_errors: 1, ..MplsCount::default() }),
+    }
+    verdict
+}
 
-    fn switch_label<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        trace: &mut T,
-    ) -> Result<Verdict, DropReason> {
-        meta.extra.flags |= LABELLED | SWITCHED;
-        if meta.extra.labels == 0 {
-            meta.extra.labels = meta.packet.headroom() as u32;
-        }
-        let bytes = meta.packet.bytes();
-        mpls::depth(bytes).map_err(|_| DropReason::LabelStackMalformed)?;
-        let (entry, _) = Entry::read_from_prefix(bytes).map_err(|_| DropReason::LabelStackMalformed)?;
-        let action = action_of(view, entry.label(), bytes);
-        trace.step(Event::Label(entry.label(), action), &meta.packet);
-        match action.ok_or(DropReason::LabelUnknown)? {
-            _ if entry.ttl() <= 1 => Ok(Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit)),
-            LabelAction::Swap { label, next_hop } => {
-                if let Some(verdict) = self.refuse_long(view, meta, next_hop, Entry::LEN) {
-                    return Ok(verdict);
-                }
-                let new = entry.swapped(label, view.tables.labels().kept(), lowered(meta, entry));
-                meta.extra.labels = 0;
-                new.write_to_prefix(meta.packet.bytes_mut()).map_err(|_| DropReason::LabelStackMalformed)?;
-                Ok(Verdict::Forward(next_hop))
-            }
-            LabelAction::Pop { next_hop, propagate } => {
-                if let Some(verdict) = self.refuse_long(view, meta, next_hop, 0) {
-                    return Ok(verdict);
-                }
-                meta.packet.pull(Entry::LEN);
-                uncover(view, meta, entry, (propagate, true), None)?;
-                Ok(Verdict::Forward(next_hop))
-            }
-            LabelAction::SwapPush { labels, next_hop } => {
-                let new = entries(labels);
-                if let Some(verdict) = self.refuse_long(view, meta, next_hop, new.len()) {
-                    return Ok(verdict);
-                }
-                if let Err(refusal) = self.reserve_headroom(meta, new.len() + LONGEST_LINK_LAYER, trace) {
-                    return Ok(Verdict::Refuse(refusal));
-                }
-                put_in_place(view, meta, entry, &new)?;
-                Ok(Verdict::Forward(next_hop))
-            }
-            LabelAction::Act(id) => match view.tables.action(id, view.guard) {
-                Some(Action::Switch(switch)) => {
-                    if let SwitchTo::NextHop(next_hop) = switch.to
-                        && let Some(verdict) = self.refuse_long(view, meta, next_hop, switch.labels.len())
-                    {
-                        return Ok(verdict);
-                    }
-                    let room = switch.labels.len() + LONGEST_LINK_LAYER;
-                    match self.reserve_headroom(meta, room, trace) {
-                        Ok(()) => switch_to(view, meta, entry, switch),
-                        Err(refusal) => Ok(Verdict::Refuse(refusal)),
-                    }
-                }
-                Some(Action::Discard(_)) => Err(DropReason::Blackhole),
-                _ => Err(DropReason::LabelUnknown),
-            },
-            LabelAction::Ways(_) => Err(DropReason::LabelUnknown),
-        }
+fn switch_label<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) -> Result<Verdict, DropReason> {
+    meta.extra.flags |= LABELLED | SWITCHED;
+    if meta.extra.labels == 0 {
+        meta.extra.labels = meta.packet.headroom() as u32;
     }
+    let bytes = meta.packet.bytes();
+    mpls::depth(bytes).map_err(|_| DropReason::LabelStackMalformed)?;
+    let (entry, _) = Entry::read_from_prefix(bytes).map_err(|_| DropReason::LabelStackMalformed)?;
+    let action = action_of(view, entry.label(), bytes);
+    trace.step(Event::Label(entry.label(), action), &meta.packet);
+    match action.ok_or(DropReason::LabelUnknown)? {
+        _ if entry.ttl() <= 1 => Ok(Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit)),
+        LabelAction::Swap { label, next_hop } => {
+            if let Some(verdict) = refuse_long(path, view, meta, next_hop, Entry::LEN) {
+                return Ok(verdict);
+            }
+            let new = entry.swapped(label, view.tables.labels().kept(), lowered(meta, entry));
+            meta.extra.labels = 0;
+            new.write_to_prefix(meta.packet.bytes_mut()).map_err(|_| DropReason::LabelStackMalformed)?;
+            Ok(Verdict::Forward(next_hop))
+        }
+        LabelAction::Pop { next_hop, propagate } => {
+            if let Some(verdict) = refuse_long(path, view, meta, next_hop, 0) {
+                return Ok(verdict);
+            }
+            meta.packet.pull(Entry::LEN);
+            uncover(view, meta, entry, (propagate, true), None)?;
+            Ok(Verdict::Forward(next_hop))
+        }
+        LabelAction::SwapPush { labels, next_hop } => {
+            let new = entries(labels);
+            if let Some(verdict) = refuse_long(path, view, meta, next_hop, new.len()) {
+                return Ok(verdict);
+            }
+            if let Err(refusal) = reserve_headroom(path, meta, new.len() + LONGEST_LINK_LAYER, trace) {
+                return Ok(Verdict::Refuse(refusal));
+            }
+            put_in_place(view, meta, entry, &new)?;
+            Ok(Verdict::Forward(next_hop))
+        }
+        LabelAction::Act(id) => match view.tables.action(id, view.guard) {
+            Some(Action::Switch(switch)) => {
+                if let SwitchTo::NextHop(next_hop) = switch.to
+                    && let Some(verdict) = refuse_long(path, view, meta, next_hop, switch.labels.len())
+                {
+                    return Ok(verdict);
+                }
+                let room = switch.labels.len() + LONGEST_LINK_LAYER;
+                match reserve_headroom(path, meta, room, trace) {
+                    Ok(()) => switch_to(view, meta, entry, switch),
+                    Err(refusal) => Ok(Verdict::Refuse(refusal)),
+                }
+            }
+            Some(Action::Discard(_)) => Err(DropReason::Blackhole),
+            _ => Err(DropReason::LabelUnknown),
+        },
+        LabelAction::Ways(_) => Err(DropReason::LabelUnknown),
+    }
+}
 
-    /// What becomes of a packet that is too long for a next hop: [`error::refuse_long`].
-    fn refuse_long(
-        &self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        next_hop: NextHopId,
-        labels: usize,
-    ) -> Option<Verdict> {
-        let next_hop = view.tables.next_hop(next_hop, view.guard)?;
-        let refused = error::refuse_long(meta, next_hop, labels);
-        if refused.is_some() {
-            self.counters.add_mpls(next_hop.link, MplsCount { tx_errors: 1, ..MplsCount::default() });
-        }
-        refused
+/// What becomes of a packet that is too long for a next hop: [`error::refuse_long`].
+fn refuse_long<const COUNT: bool>(
+    path: &Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    next_hop: NextHopId,
+    labels: usize,
+) -> Option<Verdict> {
+    let next_hop = view.tables.next_hop(next_hop, view.guard)?;
+    let refused = error::refuse_long(meta, next_hop, labels);
+    if refused.is_some() {
+        path.counters.add_mpls(next_hop.link, MplsCount { tx_errors: 1, ..MplsCount::default() });
     }
+    refused
 }
 
 /// Puts others in the place of the label `entry`.

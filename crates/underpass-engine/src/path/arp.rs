@@ -18,47 +18,45 @@ const REQUEST: [u8; 2] = [0, 1];
 const REPLY: [u8; 2] = [0, 2];
 const LEN: usize = 28;
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Answers a request for an address that is the router's own in the tables of the link, as Linux
-    /// does with `arp_ignore` 0.
-    pub(crate) fn arp<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        link: &Link,
-        trace: &mut T,
-    ) -> Verdict {
-        let Some(message) = meta.packet.bytes().first_chunk::<LEN>() else {
-            return Verdict::drop(DropReason::ArpMalformed);
-        };
-        if message[..6] != ETHERNET_IPV4 {
-            return Verdict::drop(DropReason::ArpMalformed);
-        }
-        let target = Ipv4Addr::new(message[24], message[25], message[26], message[27]);
-        if message[6..8] != REQUEST || !is_own4(view, link.lookup, target) {
-            return Verdict::Deliver;
-        }
-        let sender: [u8; 10] = std::array::from_fn(|i| message[8 + i]);
-        let sender_mac: [u8; 6] = std::array::from_fn(|i| sender[i]);
-
-        meta.packet.truncate(LEN);
-        let reply = meta.packet.bytes_mut();
-        reply[6..8].copy_from_slice(&REPLY);
-        reply[8..14].copy_from_slice(&link.mac);
-        reply[14..18].copy_from_slice(&target.octets());
-        reply[18..28].copy_from_slice(&sender);
-        let Ok(frame) = meta.packet.push(ethernet::Header::LEN) else {
-            return Verdict::drop(DropReason::NoHeadroom);
-        };
-        frame[..6].copy_from_slice(&sender_mac);
-        frame[6..12].copy_from_slice(&link.mac);
-        frame[12..14].copy_from_slice(&ethernet::ARP.to_be_bytes());
-        trace.step(Event::Neighbour, &meta.packet);
-        self.totals.delivered += 1;
-        self.totals.generated += 1;
-        meta.packet.untag();
-        Verdict::Frame(meta.ingress)
+/// Answers a request for an address that is the router's own in the tables of the link, as Linux
+/// does with `arp_ignore` 0.
+pub(crate) fn answer_arp<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    link: &Link,
+    trace: &mut T,
+) -> Verdict {
+    let Some(message) = meta.packet.bytes().first_chunk::<LEN>() else {
+        return Verdict::drop(DropReason::ArpMalformed);
+    };
+    if message[..6] != ETHERNET_IPV4 {
+        return Verdict::drop(DropReason::ArpMalformed);
     }
+    let target = Ipv4Addr::new(message[24], message[25], message[26], message[27]);
+    if message[6..8] != REQUEST || !is_own4(view, link.lookup, target) {
+        return Verdict::Deliver;
+    }
+    let sender: [u8; 10] = std::array::from_fn(|i| message[8 + i]);
+    let sender_mac: [u8; 6] = std::array::from_fn(|i| sender[i]);
+
+    meta.packet.truncate(LEN);
+    let reply = meta.packet.bytes_mut();
+    reply[6..8].copy_from_slice(&REPLY);
+    reply[8..14].copy_from_slice(&link.mac);
+    reply[14..18].copy_from_slice(&target.octets());
+    reply[18..28].copy_from_slice(&sender);
+    let Ok(frame) = meta.packet.push(ethernet::Header::LEN) else {
+        return Verdict::drop(DropReason::NoHeadroom);
+    };
+    frame[..6].copy_from_slice(&sender_mac);
+    frame[6..12].copy_from_slice(&link.mac);
+    frame[12..14].copy_from_slice(&ethernet::ARP.to_be_bytes());
+    trace.step(Event::Neighbour, &meta.packet);
+    path.totals.delivered += 1;
+    path.totals.generated += 1;
+    meta.packet.untag();
+    Verdict::Frame(meta.ingress)
 }
 
 impl View<'_> {

@@ -6,115 +6,114 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use crate::buffer::PortId;
 use crate::drops::DropReason;
-use crate::path::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6};
+use crate::path::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6, finish_generated};
 use crate::tables::{Ingress, Link};
 use crate::trace::{Event, Trace};
 use crate::tunnel;
+use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{BROADCAST, GENERATED, HANDED_OVER, PacketMeta, UNFINISHED};
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Hands a packet over to the host: one that is for the host itself, or one that only the kernel can
-    /// forward. Gives it back, with the reason, if that cannot be done.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn hand_over<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        mut meta: PacketMeta,
-        trace: &mut T,
-    ) -> Option<(PacketMeta, Verdict)> {
-        let Some(ingress) = view.link(meta.ingress) else {
-            return Some((meta, Verdict::drop(DropReason::LinkDown)));
-        };
-        // What has come out of a tunnel of frames is the host's as a frame, whatever is in it.
-        let tunnel = view.tables.tunnels().of_link(meta.ingress);
-        let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-        let frames = tunnel.is_some_and(|tunnel| tunnel.kind.carries_frames());
-        let framed = meta.link_layer().filter(|_| frames && !meta.is(GENERATED));
-        let ethertype = match (framed, meta.packet.bytes().first().map(|first| first >> 4)) {
-            (Some([.., high, low]), _) => Some(u16::from_be_bytes([high, low])),
-            (None, Some(4)) => Some(ethernet::IPV4),
-            (None, Some(6)) => Some(ethernet::IPV6),
-            _ => None,
-        };
-        // Packets of the host itself, and this router's errors about them, may have its own address as their source.
-        let own =
-            meta.is(GENERATED) || tunnel.is_none() && ingress.port.is_some() && ingress.port == ingress.host;
-        if !own && is_martian(view, &meta) {
-            return Some((meta, Verdict::drop(DropReason::SourceInvalid)));
-        }
-        let host = host_of(view, &meta, ingress);
-        let foreign = meta.is(HANDED_OVER);
-        // The kernel has sent it here by its own rules and routes, or would forward it out of the VRF.
-        let back = host.host == ingress.port && tunnel.is_none();
-        if foreign && (host.host.is_none() || back || host.addresses.is_some()) {
-            return Some((meta, Verdict::drop(DropReason::KernelOnly)));
-        }
-        if let Some(addresses) = &host.addresses
-            && matches!(ethertype, Some(ethernet::IPV4 | ethernet::IPV6))
-            && let Some(destination) = unicast_destination(&meta)
-        {
-            if !addresses.contains(&destination) {
-                // An address of the host in another routing instance.
-                return Some((meta, Verdict::drop(DropReason::DestinationInvalid)));
-            }
-            // The kernel has no route for a reply to another of the host's own addresses, nor for one from an address that
-            // several VRFs have.
-            if is_echo_request(meta.packet.bytes()) {
-                return Some((meta, Verdict::Deliver));
-            }
-        }
-        if meta.is(UNFINISHED) {
-            let link = meta.ingress;
-            self.finish_generated(view, &mut meta, link);
-        }
-        trace.step(Event::Delivered(meta.ingress), &meta.packet);
-        // As it came in, so that the kernel has one of its own. It does not forward that one.
-        let kept = ingress.shared && meta.extra.lookups_done == 0 && !foreign;
-        // Linux's `rp_filter` drops a packet with one of the host's own addresses as its source on a device without an
-        // address.
-        let bare = tunnel.is_some() && meta.is(GENERATED) && ingress.bare4;
-        let port = match bare && ethertype == Some(ethernet::IPV4) {
-            true => instance_port(view, &meta),
-            false => host.host,
-        };
-        let (Some(port), Some(ethertype), false) = (port, ethertype, kept) else {
-            self.totals.delivered += 1;
-            self.pool.give(meta.packet);
-            return None;
-        };
-        if meta.packet.headroom() < ethernet::Header::LEN
-            && let Err(refusal) = self.move_for_headroom(&mut meta, ethernet::Header::LEN, trace)
-        {
-            return Some((meta, Verdict::Refuse(refusal)));
-        }
-        let Ok(frame) = meta.packet.push_header::<{ ethernet::Header::LEN }>() else {
-            return Some((meta, Verdict::drop(DropReason::NoHeadroom)));
-        };
-        match framed {
-            Some(header) => *frame = header,
-            None => {
-                frame[..12].fill(0);
-                // The host takes what is for the device's own MAC address, where it has one.
-                if let Some((_, device)) = view.tables.port_link(port, view.guard) {
-                    frame[..6].copy_from_slice(&device.mac);
-                }
-                frame[12..].copy_from_slice(&ethertype.to_be_bytes());
-            }
-        }
-        let len = meta.packet.len();
-        match self.transmit.push(port, meta.packet, len) {
-            Ok(()) => {
-                self.totals.delivered += 1;
-                // The queue of the port counts it as sent, as it does all others.
-                self.totals.sent = self.totals.sent.wrapping_sub(1);
-            }
-            Err(packet) => self.drop(packet, DropReason::TransmitFull, trace),
-        }
-        None
+/// Hands a packet over to the host: one that is for the host itself, or one that only the kernel can
+/// forward. Gives it back, with the reason, if that cannot be done.
+#[cold]
+#[inline(never)]
+pub(crate) fn hand_over<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    mut meta: PacketMeta,
+    trace: &mut T,
+) -> Option<(PacketMeta, Verdict)> {
+    let Some(ingress) = view.link(meta.ingress) else {
+        return Some((meta, Verdict::drop(DropReason::LinkDown)));
+    };
+    // What has come out of a tunnel of frames is the host's as a frame, whatever is in it.
+    let tunnel = view.tables.tunnels().of_link(meta.ingress);
+    let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+    let frames = tunnel.is_some_and(|tunnel| tunnel.kind.carries_frames());
+    let framed = meta.link_layer().filter(|_| frames && !meta.is(GENERATED));
+    let ethertype = match (framed, meta.packet.bytes().first().map(|first| first >> 4)) {
+        (Some([.., high, low]), _) => Some(u16::from_be_bytes([high, low])),
+        (None, Some(4)) => Some(ethernet::IPV4),
+        (None, Some(6)) => Some(ethernet::IPV6),
+        _ => None,
+    };
+    // Packets of the host itself, and this router's errors about them, may have its own address as their source.
+    let own =
+        meta.is(GENERATED) || tunnel.is_none() && ingress.port.is_some() && ingress.port == ingress.host;
+    if !own && is_martian(view, &meta) {
+        return Some((meta, Verdict::drop(DropReason::SourceInvalid)));
     }
+    let host = host_of(view, &meta, ingress);
+    let foreign = meta.is(HANDED_OVER);
+    // The kernel has sent it here by its own rules and routes, or would forward it out of the VRF.
+    let back = host.host == ingress.port && tunnel.is_none();
+    if foreign && (host.host.is_none() || back || host.addresses.is_some()) {
+        return Some((meta, Verdict::drop(DropReason::KernelOnly)));
+    }
+    if let Some(addresses) = &host.addresses
+        && matches!(ethertype, Some(ethernet::IPV4 | ethernet::IPV6))
+        && let Some(destination) = unicast_destination(&meta)
+    {
+        if !addresses.contains(&destination) {
+            // An address of the host in another routing instance.
+            return Some((meta, Verdict::drop(DropReason::DestinationInvalid)));
+        }
+        // The kernel has no route for a reply to another of the host's own addresses, nor for one from an address that
+        // several VRFs have.
+        if is_echo_request(meta.packet.bytes()) {
+            return Some((meta, Verdict::Deliver));
+        }
+    }
+    if meta.is(UNFINISHED) {
+        let link = meta.ingress;
+        finish_generated(view, &mut meta, link);
+    }
+    trace.step(Event::Delivered(meta.ingress), &meta.packet);
+    // As it came in, so that the kernel has one of its own. It does not forward that one.
+    let kept = ingress.shared && meta.extra.lookups_done == 0 && !foreign;
+    // Linux's `rp_filter` drops a packet with one of the host's own addresses as its source on a device without an
+    // address.
+    let bare = tunnel.is_some() && meta.is(GENERATED) && ingress.bare4;
+    let port = match bare && ethertype == Some(ethernet::IPV4) {
+        true => instance_port(view, &meta),
+        false => host.host,
+    };
+    let (Some(port), Some(ethertype), false) = (port, ethertype, kept) else {
+        path.totals.delivered += 1;
+        path.pool.give(meta.packet);
+        return None;
+    };
+    if meta.packet.headroom() < ethernet::Header::LEN
+        && let Err(refusal) = move_for_headroom(path, &mut meta, ethernet::Header::LEN, trace)
+    {
+        return Some((meta, Verdict::Refuse(refusal)));
+    }
+    let Ok(frame) = meta.packet.push_header::<{ ethernet::Header::LEN }>() else {
+        return Some((meta, Verdict::drop(DropReason::NoHeadroom)));
+    };
+    match framed {
+        Some(header) => *frame = header,
+        None => {
+            frame[..12].fill(0);
+            // The host takes what is for the device's own MAC address, where it has one.
+            if let Some((_, device)) = view.tables.port_link(port, view.guard) {
+                frame[..6].copy_from_slice(&device.mac);
+            }
+            frame[12..].copy_from_slice(&ethertype.to_be_bytes());
+        }
+    }
+    let len = meta.packet.len();
+    match path.transmit.push(port, meta.packet, len) {
+        Ok(()) => {
+            path.totals.delivered += 1;
+            // The queue of the port counts it as sent, as it does all others.
+            path.totals.sent = path.totals.sent.wrapping_sub(1);
+        }
+        Err(packet) => path.drop(packet, DropReason::TransmitFull, trace),
+    }
+    None
 }
 
 /// A link of the routing instance in which the packet was found to be for the host.

@@ -12,9 +12,11 @@ use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
 use crate::mpls::error;
+use crate::mpls::error::send_from_path;
 use crate::path::{options, rules};
 use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
+use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{
     BEHIND_LABEL, BEHIND_SID, BROADCAST, Counted, Entered, GENERATED, GROUP, HANDED_OVER, LABELLED,
     LED_INTO_VRF, NOT_FORWARDED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
@@ -134,247 +136,242 @@ impl Error {
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Replaces a packet by the error that its sender is told, where one may be sent.
-    pub(crate) fn icmp_error<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        reason: DropReason,
-        error: Error,
-        trace: &mut T,
-    ) -> Verdict {
-        // What is quoted is the packet without the headers that this router put before it.
-        let argument = match error {
-            Error::TooBig => meta.extra.argument.saturating_sub(u32::from(meta.extra.growth)),
-            _ => meta.extra.argument,
-        };
-        // Linux sends it by the device of the tunnel.
-        if let (Error::TooBig, Some(Entered { link, vrf: false, .. })) = (error, meta.extra.entered)
-            && let Some(link) = view.link(link)
-        {
-            meta.extra.instance = link.lookup;
-        }
-        // Behind the end of a path the packet is an IP packet like any other.
-        let inside = meta.is(LABELLED | SWITCHED);
-        let stack = if inside { error::received(meta) } else { error::Stack::new() };
-        meta.unwrap();
-        if meta.is(LABELLED) && !error::uncover(meta) {
-            return Verdict::drop(reason);
-        }
-        let argument = match error {
-            Error::UpperLayer => upper_layer(meta.packet.bytes()),
-            _ => argument,
-        };
-        let Some(sender) = may_answer(meta.packet.bytes()).filter(|_| !meta.is(GENERATED | GROUP | OPAQUE))
-        else {
-            return Verdict::drop(reason);
-        };
-        if let (Error::AddressUnreachable, IpAddr::V4(_), Some(link)) =
-            (error, sender, view.link(meta.ingress))
-        {
-            // Linux: `ipv4_send_dest_unreach` compiles the options once more.
-            crate::path::ipv4::take_options(view, meta, link);
-        }
-        self.answer(view, meta, (reason, error, argument), (sender, &stack, true), trace)
+/// Replaces a packet by the error that its sender is told, where one may be sent.
+pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    reason: DropReason,
+    error: Error,
+    trace: &mut T,
+) -> Verdict {
+    // What is quoted is the packet without the headers that this router put before it.
+    let argument = match error {
+        Error::TooBig => meta.extra.argument.saturating_sub(u32::from(meta.extra.growth)),
+        _ => meta.extra.argument,
+    };
+    // Linux sends it by the device of the tunnel.
+    if let (Error::TooBig, Some(Entered { link, vrf: false, .. })) = (error, meta.extra.entered)
+        && let Some(link) = view.link(link)
+    {
+        meta.extra.instance = link.lookup;
     }
-
-    /// Replaces a packet, which is quoted as it is, by the error that `sender` is told, `with_options` of an IPv4 packet. It
-    /// came in with the labels of `stack`.
-    pub(crate) fn answer<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        (reason, error, argument): (DropReason, Error, u32),
-        (sender, stack, with_options): (IpAddr, &error::Stack, bool),
-        trace: &mut T,
-    ) -> Verdict {
-        if !self.icmp.allow(view.now) {
-            return Verdict::drop(reason);
-        }
-        // What records the way of the packet in error records that of the message as well.
-        let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
-            // Linux has not looked at those behind a SID, but does for this error.
-            Ok(_) if meta.is(BEHIND_SID) && error != Error::AddressUnreachable => Default::default(),
-            Ok(packet) if sender.is_ipv4() && with_options => {
-                // Those before the one that is wrong.
-                let sound = match reason {
-                    DropReason::OptionMalformed => (argument as usize).saturating_sub(ipv4::Header::LEN),
-                    _ => packet.options.len(),
-                };
-                let options = packet.options.get(..sound).unwrap_or_default();
-                options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)))
-            }
-            _ => Default::default(),
-        };
-        crate::path::ipv4::records(meta, recorded);
-        let (longest, headers) = match sender {
-            IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
-            IpAddr::V4(_) => (self.longest4(view, meta, sender), ipv4::Header::LEN + echoed.len() + ICMP_LEN),
-        };
-        let quoted = if error == Error::Port && argument > 0 { argument as usize } else { usize::MAX };
-        meta.packet.truncate(quoted.min(longest - headers));
-        let room = headers + stack.len() + LONGEST_LINK_LAYER;
-        if meta.packet.headroom() < room && self.move_for_headroom(meta, room, trace).is_err() {
-            return Verdict::drop(DropReason::NoHeadroom);
-        }
-        let extends =
-            !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut meta.packet, stack);
-        // What was for the router is answered by who it was for.
-        let own = destination_of(meta.packet.bytes()).filter(|destination| {
-            let delivered = matches!(error, Error::Port | Error::Protocol | Error::Reassembly);
-            // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
-            let no_way = matches!(
-                error,
-                Error::AddressUnreachable | Error::Unreachable | Error::NoRoute | Error::Prohibited
-            );
-            if destination.is_ipv4() && no_way {
-                return false;
-            }
-            (delivered || is_own(view, meta, *destination)) && !is_elsewhere(view, meta, *destination)
-        });
-        let (kind, code, built) = match sender {
-            IpAddr::V6(sender) => {
-                let (kind, code, argument) = error.v6(argument);
-                // RFC 4884 section 4.4: the length, in words of 64 bits.
-                let argument = argument | if extends { (QUOTED as u32 / 8) << 24 } else { 0 };
-                (kind, code, quote6(meta, sender, [kind, code], argument))
-            }
-            IpAddr::V4(sender) => {
-                let (kind, code, argument) = error.v4(argument);
-                // RFC 4884 sections 4.1 to 4.3: the length, in words of 32 bits.
-                let argument = argument | if extends { (QUOTED as u32 / 4) << 16 } else { 0 };
-                (kind, code, quote4(meta, sender, [kind, code], (argument, &echoed)))
-            }
-        };
-        if built.is_none() {
-            return Verdict::drop(DropReason::NoHeadroom);
-        }
-        // In IPv6 it is known before the message is looked up: rules see it.
-        let source6 = || match sender {
-            IpAddr::V6(_) if in_tunnel(meta, reason) => {
-                // Linux does not know any more by which link the packet came in. Where the message leaves the VRF of the
-                // tunnel, its source is of the VRF.
-                let instance = view.own_lookup(meta.extra.instance);
-                let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
-                let egress = view.link(way_out(view, meta, sender)?)?;
-                if is_inside(&egress) {
-                    return egress.source6.map(IpAddr::from);
-                }
-                view.links().filter(is_inside).find_map(|link| link.source6).map(IpAddr::from)
-            }
-            IpAddr::V6(_) if meta.is(BEHIND_LABEL) => {
-                // By `lo` it came from outside, wherever it would have left.
-                let instance = if meta.is(LED_INTO_VRF) { meta.extra.instance } else { OUTSIDE };
-                let instance = view.own_lookup(instance);
-                let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
-                links.find_map(|link| link.source6).map(IpAddr::from)
-            }
-            IpAddr::V6(_) if meta.is(LED_INTO_VRF) => {
-                // Nor there.
-                view.link(way_out(view, meta, sender)?)?.source6.map(IpAddr::from)
-            }
-            IpAddr::V6(_) => view.link(meta.ingress)?.source6.map(IpAddr::from),
-            IpAddr::V4(_) => None,
-        };
-        if let Some(source) = own.or_else(source6) {
-            set_source(&mut meta.packet, source);
-        }
-        meta.packet.clear_offload();
-        meta.packet.untag();
-        self.count_drop(meta, reason);
-        trace.step(Event::Icmp(kind, code, reason), &meta.packet);
-        if !stack.is_empty() {
-            return self.send_from_path(view, meta, stack, sender);
-        }
-        self.send_generated(view, meta, sender)
+    // Behind the end of a path the packet is an IP packet like any other.
+    let inside = meta.is(LABELLED | SWITCHED);
+    let stack = if inside { error::received(meta) } else { error::Stack::new() };
+    meta.unwrap();
+    if meta.is(LABELLED) && !error::uncover(meta) {
+        return Verdict::drop(reason);
     }
-
-    /// The longest message to `sender`: what routers on the way have told of it counts.
-    #[cold]
-    fn longest4(&self, view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> usize {
-        let IpAddr::V4(sender) = sender else { return MAX_V4 };
-        let exceptions = &view.tables.tunnels().exceptions;
-        let told = exceptions.of(sender.to_bits().into(), view.own_lookup(meta.extra.instance), view.now);
-        told.map_or(MAX_V4, |told| MAX_V4.min(told.mtu as usize))
+    let argument = match error {
+        Error::UpperLayer => upper_layer(meta.packet.bytes()),
+        _ => argument,
+    };
+    let Some(sender) = may_answer(meta.packet.bytes()).filter(|_| !meta.is(GENERATED | GROUP | OPAQUE))
+    else {
+        return Verdict::drop(reason);
+    };
+    if let (Error::AddressUnreachable, IpAddr::V4(_), Some(link)) = (error, sender, view.link(meta.ingress)) {
+        // Linux: `ipv4_send_dest_unreach` compiles the options once more.
+        crate::path::ipv4::take_options(view, meta, link);
     }
+    answer_error(path, view, meta, (reason, error, argument), (sender, &stack, true), trace)
+}
 
-    /// Sends a message that this router made to `destination`, in the routing instance of the packet
-    /// that it answers.
-    pub(crate) fn send_generated(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        destination: IpAddr,
-    ) -> Verdict {
-        self.totals.generated += 1;
-        meta.packet.untag();
-        let gone = NOT_FORWARDED
-            | GROUP
-            | BROADCAST
-            | LABELLED
-            | SWITCHED
-            | TUNNELLED
-            | OPAQUE
-            | LED_INTO_VRF
-            | HANDED_OVER
-            | BEHIND_SID
-            | BEHIND_LABEL;
-        meta.extra.flags = meta.extra.flags & !gone | GENERATED;
-        meta.extra.counted = Counted::default();
-        meta.start_again();
-        // The tables that a SID names are no routing instance: a message is looked up where the packet
-        // came in, as Linux looks up by the incoming device.
-        let mut instance = meta.extra.instance;
-        if let Some(ingress) = view.link(meta.ingress)
-            && ingress.lookup != instance
-            && view.lookup(instance).is_none_or(|lookup| lookup.own.is_none())
-            && !view.links().any(|link| link.lookup == instance)
-        {
-            instance = ingress.lookup;
-        }
-        // By the rules for what the host sends, not by those for the link by which the packet came.
-        let own = view.own_lookup(instance);
-        match destination {
-            IpAddr::V6(address) => Verdict::look6(meta, own, address),
-            IpAddr::V4(address) => Verdict::look4(meta, own, address),
-        }
+/// Replaces a packet, which is quoted as it is, by the error that `sender` is told, `with_options` of an IPv4 packet. It
+/// came in with the labels of `stack`.
+pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    (reason, error, argument): (DropReason, Error, u32),
+    (sender, stack, with_options): (IpAddr, &error::Stack, bool),
+    trace: &mut T,
+) -> Verdict {
+    if !path.icmp.allow(view.now) {
+        return Verdict::drop(reason);
     }
-
-    /// Fills in the source address and the checksum of a message of this router's that leaves by `link`:
-    /// in IPv6 an address of the link that the packet in error came in by, in IPv4 of that by which the
-    /// message leaves, or if it leaves the VRF, of its device. So does Linux.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn finish_generated(&self, view: &View<'_>, meta: &mut PacketMeta, link: LinkId) {
-        meta.extra.flags &= !UNFINISHED;
-        let (egress, ingress) = (view.link(link), view.link(meta.ingress));
-        let instance = view.own_lookup(meta.extra.instance);
-        let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
-        let of_vrf = egress
-            .filter(|egress| !is_inside(egress))
-            .and_then(|_| view.links().find(|link| link.vrf && is_inside(link) && link.source4.is_some()));
-        let source4 = [of_vrf, egress, ingress].iter().flatten().find_map(|link| link.source4);
-        // What comes from the host comes by a link that has no addresses.
-        let of_instance = || view.links().filter(is_inside);
-        let source4 = source4.or_else(|| of_instance().find_map(|link| link.source4));
-        let source6 = [ingress, egress].iter().flatten().find_map(|link| link.source6);
-        let source6 = source6.or_else(|| of_instance().find_map(|link| link.source6));
-        let bytes = meta.packet.bytes_mut();
-        if bytes.first().is_some_and(|first| first >> 4 == 6) {
-            let Ok((header, message)) = ipv6::Header::mut_from_prefix(bytes) else { return };
-            if header.source().is_unspecified() {
-                header.source = source6.unwrap_or(Ipv6Addr::UNSPECIFIED).octets();
-            }
-            fill_checksum6(header, message);
-        } else {
-            let Ok(ipv4::ViewMut { header, options, payload }) = ipv4::ViewMut::parse(bytes) else { return };
-            if header.source().is_unspecified() {
-                header.source = source4.unwrap_or(DUMMY).octets();
-            }
-            header.fill_checksum(options);
-            fill_checksum4(payload);
+    // What records the way of the packet in error records that of the message as well.
+    let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
+        // Linux has not looked at those behind a SID, but does for this error.
+        Ok(_) if meta.is(BEHIND_SID) && error != Error::AddressUnreachable => Default::default(),
+        Ok(packet) if sender.is_ipv4() && with_options => {
+            // Those before the one that is wrong.
+            let sound = match reason {
+                DropReason::OptionMalformed => (argument as usize).saturating_sub(ipv4::Header::LEN),
+                _ => packet.options.len(),
+            };
+            let options = packet.options.get(..sound).unwrap_or_default();
+            options::echo4(options, options::time4(view.epoch.wrapping_add(view.now)))
         }
+        _ => Default::default(),
+    };
+    crate::path::ipv4::records(meta, recorded);
+    let (longest, headers) = match sender {
+        IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
+        IpAddr::V4(_) => (longest4(view, meta, sender), ipv4::Header::LEN + echoed.len() + ICMP_LEN),
+    };
+    let quoted = if error == Error::Port && argument > 0 { argument as usize } else { usize::MAX };
+    meta.packet.truncate(quoted.min(longest - headers));
+    let room = headers + stack.len() + LONGEST_LINK_LAYER;
+    if meta.packet.headroom() < room && move_for_headroom(path, meta, room, trace).is_err() {
+        return Verdict::drop(DropReason::NoHeadroom);
+    }
+    let extends = !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut meta.packet, stack);
+    // What was for the router is answered by who it was for.
+    let own = destination_of(meta.packet.bytes()).filter(|destination| {
+        let delivered = matches!(error, Error::Port | Error::Protocol | Error::Reassembly);
+        // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
+        let no_way = matches!(
+            error,
+            Error::AddressUnreachable | Error::Unreachable | Error::NoRoute | Error::Prohibited
+        );
+        if destination.is_ipv4() && no_way {
+            return false;
+        }
+        (delivered || is_own(view, meta, *destination)) && !is_elsewhere(view, meta, *destination)
+    });
+    let (kind, code, built) = match sender {
+        IpAddr::V6(sender) => {
+            let (kind, code, argument) = error.v6(argument);
+            // RFC 4884 section 4.4: the length, in words of 64 bits.
+            let argument = argument | if extends { (QUOTED as u32 / 8) << 24 } else { 0 };
+            (kind, code, quote6(meta, sender, [kind, code], argument))
+        }
+        IpAddr::V4(sender) => {
+            let (kind, code, argument) = error.v4(argument);
+            // RFC 4884 sections 4.1 to 4.3: the length, in words of 32 bits.
+            let argument = argument | if extends { (QUOTED as u32 / 4) << 16 } else { 0 };
+            (kind, code, quote4(meta, sender, [kind, code], (argument, &echoed)))
+        }
+    };
+    if built.is_none() {
+        return Verdict::drop(DropReason::NoHeadroom);
+    }
+    // In IPv6 it is known before the message is looked up: rules see it.
+    let source6 = || match sender {
+        IpAddr::V6(_) if in_tunnel(meta, reason) => {
+            // Linux does not know any more by which link the packet came in. Where the message leaves the VRF of the
+            // tunnel, its source is of the VRF.
+            let instance = view.own_lookup(meta.extra.instance);
+            let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
+            let egress = view.link(way_out(view, meta, sender)?)?;
+            if is_inside(&egress) {
+                return egress.source6.map(IpAddr::from);
+            }
+            view.links().filter(is_inside).find_map(|link| link.source6).map(IpAddr::from)
+        }
+        IpAddr::V6(_) if meta.is(BEHIND_LABEL) => {
+            // By `lo` it came from outside, wherever it would have left.
+            let instance = if meta.is(LED_INTO_VRF) { meta.extra.instance } else { OUTSIDE };
+            let instance = view.own_lookup(instance);
+            let mut links = view.links().filter(|link| view.own_lookup(link.lookup) == instance);
+            links.find_map(|link| link.source6).map(IpAddr::from)
+        }
+        IpAddr::V6(_) if meta.is(LED_INTO_VRF) => {
+            // Nor there.
+            view.link(way_out(view, meta, sender)?)?.source6.map(IpAddr::from)
+        }
+        IpAddr::V6(_) => view.link(meta.ingress)?.source6.map(IpAddr::from),
+        IpAddr::V4(_) => None,
+    };
+    if let Some(source) = own.or_else(source6) {
+        set_source(&mut meta.packet, source);
+    }
+    meta.packet.clear_offload();
+    meta.packet.untag();
+    path.count_drop(meta, reason);
+    trace.step(Event::Icmp(kind, code, reason), &meta.packet);
+    if !stack.is_empty() {
+        return send_from_path(path, view, meta, stack, sender);
+    }
+    send_generated(path, view, meta, sender)
+}
+
+/// The longest message to `sender`: what routers on the way have told of it counts.
+#[cold]
+fn longest4(view: &View<'_>, meta: &PacketMeta, sender: IpAddr) -> usize {
+    let IpAddr::V4(sender) = sender else { return MAX_V4 };
+    let exceptions = &view.tables.tunnels().exceptions;
+    let told = exceptions.of(sender.to_bits().into(), view.own_lookup(meta.extra.instance), view.now);
+    told.map_or(MAX_V4, |told| MAX_V4.min(told.mtu as usize))
+}
+
+/// Sends a message that this router made to `destination`, in the routing instance of the packet
+/// that it answers.
+pub(crate) fn send_generated<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    destination: IpAddr,
+) -> Verdict {
+    path.totals.generated += 1;
+    meta.packet.untag();
+    let gone = NOT_FORWARDED
+        | GROUP
+        | BROADCAST
+        | LABELLED
+        | SWITCHED
+        | TUNNELLED
+        | OPAQUE
+        | LED_INTO_VRF
+        | HANDED_OVER
+        | BEHIND_SID
+        | BEHIND_LABEL;
+    meta.extra.flags = meta.extra.flags & !gone | GENERATED;
+    meta.extra.counted = Counted::default();
+    meta.start_again();
+    // The tables that a SID names are no routing instance: a message is looked up where the packet
+    // came in, as Linux looks up by the incoming device.
+    let mut instance = meta.extra.instance;
+    if let Some(ingress) = view.link(meta.ingress)
+        && ingress.lookup != instance
+        && view.lookup(instance).is_none_or(|lookup| lookup.own.is_none())
+        && !view.links().any(|link| link.lookup == instance)
+    {
+        instance = ingress.lookup;
+    }
+    // By the rules for what the host sends, not by those for the link by which the packet came.
+    let own = view.own_lookup(instance);
+    match destination {
+        IpAddr::V6(address) => Verdict::look6(meta, own, address),
+        IpAddr::V4(address) => Verdict::look4(meta, own, address),
+    }
+}
+
+/// Fills in the source address and the checksum of a message of this router's that leaves by `link`:
+/// in IPv6 an address of the link that the packet in error came in by, in IPv4 of that by which the
+/// message leaves, or if it leaves the VRF, of its device. So does Linux.
+#[cold]
+#[inline(never)]
+pub(crate) fn finish_generated(view: &View<'_>, meta: &mut PacketMeta, link: LinkId) {
+    meta.extra.flags &= !UNFINISHED;
+    let (egress, ingress) = (view.link(link), view.link(meta.ingress));
+    let instance = view.own_lookup(meta.extra.instance);
+    let is_inside = |link: &&Link| view.own_lookup(link.lookup) == instance;
+    let of_vrf = egress
+        .filter(|egress| !is_inside(egress))
+        .and_then(|_| view.links().find(|link| link.vrf && is_inside(link) && link.source4.is_some()));
+    let source4 = [of_vrf, egress, ingress].iter().flatten().find_map(|link| link.source4);
+    // What comes from the host comes by a link that has no addresses.
+    let of_instance = || view.links().filter(is_inside);
+    let source4 = source4.or_else(|| of_instance().find_map(|link| link.source4));
+    let source6 = [ingress, egress].iter().flatten().find_map(|link| link.source6);
+    let source6 = source6.or_else(|| of_instance().find_map(|link| link.source6));
+    let bytes = meta.packet.bytes_mut();
+    if bytes.first().is_some_and(|first| first >> 4 == 6) {
+        let Ok((header, message)) = ipv6::Header::mut_from_prefix(bytes) else { return };
+        if header.source().is_unspecified() {
+            header.source = source6.unwrap_or(Ipv6Addr::UNSPECIFIED).octets();
+        }
+        fill_checksum6(header, message);
+    } else {
+        let Ok(ipv4::ViewMut { header, options, payload }) = ipv4::ViewMut::parse(bytes) else { return };
+        if header.source().is_unspecified() {
+            header.source = source4.unwrap_or(DUMMY).octets();
+        }
+        header.fill_checksum(options);
+        fill_checksum4(payload);
     }
 }
 

@@ -12,11 +12,14 @@ use crate::drops::DropReason;
 use crate::flow;
 use crate::limiter::Nanos;
 use crate::path::options::Problem;
+use crate::path::rules::look_slow;
+use crate::path::vrf::enter_vrf;
 use crate::tables::{
     Action, ActionId, Ioam, IoamLink, IoamMode, IoamOnward, LONGEST_LINK_LAYER, Link, StoredNextHop,
 };
 use crate::trace::{Event, Trace};
 use crate::worker::burst::Env;
+use crate::worker::headroom::reserve_headroom;
 use crate::worker::metadata::{GENERATED, INSERTED_TRACE, NOT_FORWARDED, PacketMeta, Slow, TUNNELLED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER, addresses, cut, write_header};
 use crate::worker::verdict::Verdict;
@@ -57,7 +60,7 @@ fn fill_in(header: &mut [u8], ioam: &Ioam, hop_limit: u8, ingress: Option<&IoamL
 }
 
 /// Inserts a trace into the IPv6 packet of `len` bytes in a frame, or puts headers with one before it, and sends it to the next
-/// hop. `None`: it is not so simple, and as it was; [`Path::insert_ioam`] decides.
+/// hop. `None`: it is not so simple, and as it was; [`insert_ioam`] decides.
 #[inline(always)]
 pub(crate) fn insert_fast(
     env: &Env<'_, '_>,
@@ -105,107 +108,104 @@ pub(crate) fn insert_fast(
     Some((next_hop.port, (ETHERNET + len + more) as u32))
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// The action of a route that inserts: Linux's `ioam6_output`.
-    pub(crate) fn insert_ioam<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        ioam: &Ioam,
-        trace: &mut T,
-    ) -> Verdict {
-        if meta.is(NOT_FORWARDED) {
-            return Verdict::drop(DropReason::ForwardingOff);
-        }
-        let Ok((header, _)) = ipv6::Header::ref_from_prefix(meta.packet.bytes()) else {
-            return Verdict::drop(DropReason::Ip6Truncated);
-        };
-        let (destination, next_header) = (header.destination(), header.next_header);
-        // The outer header of a tunnel is the router's own, too.
-        let (own, tunnelled) = (meta.is(GENERATED | TUNNELLED), meta.is(TUNNELLED));
-        let hop_limit = match header.hop_limit {
-            hop_limit if own => hop_limit,
-            0 | 1 => return Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit),
-            hop_limit => hop_limit - 1,
-        };
-        if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses(self.number)) {
-            return self.ioam_onward(view, meta, ioam, destination);
-        }
-        let came_by =
-            if tunnelled { meta.extra.entered.map(|entered| entered.link) } else { Some(meta.ingress) };
-        let ingress = came_by.and_then(|link| view.link(link)).map(|link| &link.ioam);
-        let ingress = ingress.filter(|link| (tunnelled || !own) && !link.host);
-        let inline = match ioam.mode {
-            IoamMode::Inline => true,
-            IoamMode::Encap => false,
-            IoamMode::Auto => ingress.is_none(),
-        };
-        // A second hop-by-hop header is not allowed, and the first is not extended.
-        if inline && next_header == protocol::HOP_BY_HOP {
-            return self.ioam_onward(view, meta, ioam, destination);
-        }
-        let len = ioam.header.len() + if inline { 0 } else { HEADER };
-        let total = (meta.packet.len() + len).saturating_sub(HEADER);
-        let Ok(payload_length) = u16::try_from(total) else {
-            return Verdict::drop(DropReason::LengthOverflow);
-        };
-        if let Err(refusal) = self.reserve_headroom(meta, len + LONGEST_LINK_LAYER, trace) {
-            return Verdict::Refuse(refusal);
-        }
-        // Where the packet goes may be a headend, which wants the frame that it came in.
-        let frame = if inline || ioam.via.resolved.is_none() { meta.link_layer() } else { None };
-        if !inline && let Some(inside) = meta.packet.bytes_mut().get_mut(HOP_LIMIT) {
-            *inside = hop_limit;
-        }
-        let written = meta.packet.push(len).ok().and_then(|bytes| {
-            bytes.copy_within(len..len + HEADER, 0);
-            let (outer, rest) = bytes.split_first_chunk_mut::<HEADER>()?;
-            let option = rest.get_mut(..ioam.header.len())?;
-            option.copy_from_slice(&ioam.header);
-            fill_in(option, ioam, hop_limit, ingress, view.epoch.wrapping_add(view.now));
-            *option.first_mut()? = if inline { next_header } else { protocol::IPV6 };
-            write_outer(outer, ioam, payload_length, inline);
-            // Lowered as it leaves.
-            outer[HOP_LIMIT] = hop_limit + u8::from(!own);
-            Some(())
-        });
-        if written.is_none() {
-            return Verdict::drop(DropReason::NoHeadroom);
-        }
-        trace.step(Event::IoamInserted(if inline { "inline" } else { "encap" }, len), &meta.packet);
-        if !inline {
-            meta.wrapped(len, frame);
-            if ioam.destination() != destination {
-                return Verdict::via(meta, &ioam.via);
-            }
-            return self.ioam_onward(view, meta, ioam, destination);
-        }
-        if meta.extra.wrapping == 0 {
-            meta.extra.flags |= INSERTED_TRACE;
-        }
-        meta.inserted(len);
-        if let Some(frame) = frame {
-            meta.put_link_layer(frame);
-        }
-        self.ioam_onward(view, meta, ioam, destination)
+/// The action of a route that inserts: Linux's `ioam6_output`.
+pub(crate) fn insert_ioam<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    ioam: &Ioam,
+    trace: &mut T,
+) -> Verdict {
+    if meta.is(NOT_FORWARDED) {
+        return Verdict::drop(DropReason::ForwardingOff);
     }
-
-    /// Where a packet goes whose destination stayed as it was.
-    pub(crate) fn ioam_onward(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        ioam: &Ioam,
-        destination: Ipv6Addr,
-    ) -> Verdict {
-        match ioam.onward {
-            IoamOnward::NextHop(id) => Verdict::Forward(id),
-            IoamOnward::OnLink(link) => {
-                meta.target6 = destination;
-                Verdict::OnLink(link)
-            }
-            IoamOnward::Vrf(route) => self.enter_vrf(view, meta, (None, &route)),
+    let Ok((header, _)) = ipv6::Header::ref_from_prefix(meta.packet.bytes()) else {
+        return Verdict::drop(DropReason::Ip6Truncated);
+    };
+    let (destination, next_header) = (header.destination(), header.next_header);
+    // The outer header of a tunnel is the router's own, too.
+    let (own, tunnelled) = (meta.is(GENERATED | TUNNELLED), meta.is(TUNNELLED));
+    let hop_limit = match header.hop_limit {
+        hop_limit if own => hop_limit,
+        0 | 1 => return Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit),
+        hop_limit => hop_limit - 1,
+    };
+    if ioam.frequency.as_ref().is_some_and(|frequency| !frequency.chooses(path.number)) {
+        return ioam_onward(path, view, meta, ioam, destination);
+    }
+    let came_by = if tunnelled { meta.extra.entered.map(|entered| entered.link) } else { Some(meta.ingress) };
+    let ingress = came_by.and_then(|link| view.link(link)).map(|link| &link.ioam);
+    let ingress = ingress.filter(|link| (tunnelled || !own) && !link.host);
+    let inline = match ioam.mode {
+        IoamMode::Inline => true,
+        IoamMode::Encap => false,
+        IoamMode::Auto => ingress.is_none(),
+    };
+    // A second hop-by-hop header is not allowed, and the first is not extended.
+    if inline && next_header == protocol::HOP_BY_HOP {
+        return ioam_onward(path, view, meta, ioam, destination);
+    }
+    let len = ioam.header.len() + if inline { 0 } else { HEADER };
+    let total = (meta.packet.len() + len).saturating_sub(HEADER);
+    let Ok(payload_length) = u16::try_from(total) else {
+        return Verdict::drop(DropReason::LengthOverflow);
+    };
+    if let Err(refusal) = reserve_headroom(path, meta, len + LONGEST_LINK_LAYER, trace) {
+        return Verdict::Refuse(refusal);
+    }
+    // Where the packet goes may be a headend, which wants the frame that it came in.
+    let frame = if inline || ioam.via.resolved.is_none() { meta.link_layer() } else { None };
+    if !inline && let Some(inside) = meta.packet.bytes_mut().get_mut(HOP_LIMIT) {
+        *inside = hop_limit;
+    }
+    let written = meta.packet.push(len).ok().and_then(|bytes| {
+        bytes.copy_within(len..len + HEADER, 0);
+        let (outer, rest) = bytes.split_first_chunk_mut::<HEADER>()?;
+        let option = rest.get_mut(..ioam.header.len())?;
+        option.copy_from_slice(&ioam.header);
+        fill_in(option, ioam, hop_limit, ingress, view.epoch.wrapping_add(view.now));
+        *option.first_mut()? = if inline { next_header } else { protocol::IPV6 };
+        write_outer(outer, ioam, payload_length, inline);
+        // Lowered as it leaves.
+        outer[HOP_LIMIT] = hop_limit + u8::from(!own);
+        Some(())
+    });
+    if written.is_none() {
+        return Verdict::drop(DropReason::NoHeadroom);
+    }
+    trace.step(Event::IoamInserted(if inline { "inline" } else { "encap" }, len), &meta.packet);
+    if !inline {
+        meta.wrapped(len, frame);
+        if ioam.destination() != destination {
+            return Verdict::via(meta, &ioam.via);
         }
+        return ioam_onward(path, view, meta, ioam, destination);
+    }
+    if meta.extra.wrapping == 0 {
+        meta.extra.flags |= INSERTED_TRACE;
+    }
+    meta.inserted(len);
+    if let Some(frame) = frame {
+        meta.put_link_layer(frame);
+    }
+    ioam_onward(path, view, meta, ioam, destination)
+}
+
+/// Where a packet goes whose destination stayed as it was.
+pub(crate) fn ioam_onward<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    ioam: &Ioam,
+    destination: Ipv6Addr,
+) -> Verdict {
+    match ioam.onward {
+        IoamOnward::NextHop(id) => Verdict::Forward(id),
+        IoamOnward::OnLink(link) => {
+            meta.target6 = destination;
+            Verdict::OnLink(link)
+        }
+        IoamOnward::Vrf(route) => enter_vrf(path, view, meta, (None, &route)),
     }
 }
 
@@ -254,27 +254,25 @@ pub(crate) fn check_option(option: &Opt<'_>, offset: usize, enabled: bool) -> Re
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Looks a packet up that has traces to be filled, so that these can tell the link by which it leaves,
-    /// and fills them.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn fill_traces<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        link: &Link,
-        trace: &mut T,
-    ) -> Verdict {
-        meta.extra.slow = Slow::Target6;
-        let verdict = self.look_slow(view, meta, link.lookup, trace);
-        let egress = if let Verdict::Act(id) = verdict { egress(view, &meta.packet, id) } else { None };
-        let now = view.epoch.wrapping_add(view.now);
-        if fill(view, meta.packet.bytes_mut(), &link.ioam, egress, now) {
-            trace.step(Event::IoamFilled, &meta.packet);
-        }
-        verdict
+/// Looks a packet up that has traces to be filled, so that these can tell the link by which it leaves,
+/// and fills them.
+#[cold]
+#[inline(never)]
+pub(crate) fn fill_traces<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    link: &Link,
+    trace: &mut T,
+) -> Verdict {
+    meta.extra.slow = Slow::Target6;
+    let verdict = look_slow(path, view, meta, link.lookup, trace);
+    let egress = if let Verdict::Act(id) = verdict { egress(view, &meta.packet, id) } else { None };
+    let now = view.epoch.wrapping_add(view.now);
+    if fill(view, meta.packet.bytes_mut(), &link.ioam, egress, now) {
+        trace.step(Event::IoamFilled, &meta.packet);
     }
+    verdict
 }
 
 /// The link by which an action sends a packet. `None`: it does not.

@@ -8,6 +8,7 @@ use underpass_packet::{FromBytes, ipv6, protocol};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::icmp::Error;
+use crate::path::ioam::fill_traces;
 use crate::path::options;
 use crate::path::options::Problem;
 use crate::tables::{Link, NextHop};
@@ -102,20 +103,18 @@ pub(crate) fn may_forward(header: &ipv6::Header) -> bool {
     !source_stays && !destination_stays && !link_local
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// The checks that only some packets need.
-    #[cold]
-    pub(crate) fn unusual6<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        link: &Link,
-        trace: &mut T,
-    ) -> Verdict {
-        match unusual(meta, link) {
-            (Verdict::Look6(_), true) => self.fill_traces(view, meta, link, trace),
-            (verdict, _) => verdict,
-        }
+/// The checks that only some packets need.
+#[cold]
+pub(crate) fn unusual6<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    link: &Link,
+    trace: &mut T,
+) -> Verdict {
+    match unusual(meta, link) {
+        (Verdict::Look6(_), true) => fill_traces(path, view, meta, link, trace),
+        (verdict, _) => verdict,
     }
 }
 

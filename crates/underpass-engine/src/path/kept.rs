@@ -34,48 +34,51 @@ impl<const COUNT: bool> Worker<COUNT> {
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Gives the kernel what it keeps of a burst, by its port of the link.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn give_kept<T: Trace>(
-        &mut self,
-        kernel: PortId,
-        (port, id, link): (PortId, LinkId, &Link),
-        burst: &mut Burst,
-        trace: &mut T,
-    ) {
-        let Some(mut keeper) = self.keeper.take() else { return };
-        for packet in std::mem::take(burst) {
-            match keeper.kept(link.ifindex, packet.bytes()) {
-                Kept::No => burst.push(packet),
-                Kept::Yes => {
-                    trace.step(Event::Received(port), &packet);
-                    trace.step(Event::Kept(id), &packet);
-                    self.give(kernel, packet, trace);
+/// Gives the kernel what it keeps of a burst, by its port of the link.
+#[cold]
+#[inline(never)]
+pub(crate) fn give_kept<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    kernel: PortId,
+    (port, id, link): (PortId, LinkId, &Link),
+    burst: &mut Burst,
+    trace: &mut T,
+) {
+    let Some(mut keeper) = path.keeper.take() else { return };
+    for packet in std::mem::take(burst) {
+        match keeper.kept(link.ifindex, packet.bytes()) {
+            Kept::No => burst.push(packet),
+            Kept::Yes => {
+                trace.step(Event::Received(port), &packet);
+                trace.step(Event::Kept(id), &packet);
+                give_to_kernel(path, kernel, packet, trace);
+            }
+            Kept::Copy => {
+                path.totals.generated += 1;
+                match copy(&mut path.pool, &packet) {
+                    Some(copy) => give_to_kernel(path, kernel, copy, trace),
+                    None => path.counters.add_drop(DropReason::NoBuffer, 1),
                 }
-                Kept::Copy => {
-                    self.totals.generated += 1;
-                    match copy(&mut self.pool, &packet) {
-                        Some(copy) => self.give(kernel, copy, trace),
-                        None => self.counters.add_drop(DropReason::NoBuffer, 1),
-                    }
-                    burst.push(packet);
-                }
+                burst.push(packet);
             }
         }
-        self.keeper = Some(keeper);
     }
+    path.keeper = Some(keeper);
+}
 
-    pub(crate) fn give<T: Trace>(&mut self, kernel: PortId, packet: Packet, trace: &mut T) {
-        let len = packet.len();
-        match self.transmit.push(kernel, packet, len) {
-            Ok(()) => {
-                self.totals.delivered += 1;
-                // The queue of the port counts it as sent, as it does all others.
-                self.totals.sent = self.totals.sent.wrapping_sub(1);
-            }
-            Err(packet) => self.drop(packet, DropReason::TransmitFull, trace),
+pub(crate) fn give_to_kernel<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    kernel: PortId,
+    packet: Packet,
+    trace: &mut T,
+) {
+    let len = packet.len();
+    match path.transmit.push(kernel, packet, len) {
+        Ok(()) => {
+            path.totals.delivered += 1;
+            // The queue of the port counts it as sent, as it does all others.
+            path.totals.sent = path.totals.sent.wrapping_sub(1);
         }
+        Err(packet) => path.drop(packet, DropReason::TransmitFull, trace),
     }
 }

@@ -11,9 +11,11 @@ use underpass_packet::{FromBytes, ipv4, ipv6, protocol, srh};
 use crate::drops::DropReason;
 use crate::path::icmp::{
     ECHO_REPLY_V4, ECHO_REPLY_V6, ECHO_REQUEST_V4, ECHO_REQUEST_V6, HOP_LIMIT, ICMP_LEN, TIMESTAMP_REPLY_V4,
-    TIMESTAMP_V4, fill_checksum4, fill_checksum6,
+    TIMESTAMP_V4, fill_checksum4, fill_checksum6, send_generated,
 };
+use crate::path::ndp::neighbour_solicitation;
 use crate::path::options::Problem;
+use crate::path::reset::{reset4, reset6};
 use crate::path::{icmp, options, routing_header, rpl};
 use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
@@ -31,213 +33,210 @@ const UDP_LEN: usize = 8;
 /// Bytes of a timestamp message, RFC 792.
 const TIMESTAMP_LEN: usize = ICMP_LEN + 12;
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
-    pub(crate) fn deliver<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        trace: &mut T,
-    ) -> Option<Verdict> {
-        match meta.packet.bytes().first()? >> 4 {
-            6 => self.deliver6(view, meta, trace),
-            4 => self.deliver4(view, meta, trace),
+/// A packet for the router itself. `None`: it is delivered, and nothing more is to be done.
+pub(crate) fn deliver<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) -> Option<Verdict> {
+    match meta.packet.bytes().first()? >> 4 {
+        6 => deliver6(path, view, meta, trace),
+        4 => deliver4(path, view, meta, trace),
+        _ => None,
+    }
+}
+
+fn deliver6<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) -> Option<Verdict> {
+    let packet = ipv6::View::parse(meta.packet.bytes()).ok()?;
+    let group = meta.is(GROUP) || packet.header.destination().is_multicast();
+    let upper = match extensions(&packet, view, meta.ingress, group) {
+        Ok(Found::Upper(upper)) => upper,
+        Ok(Found::Fragment) => return Some(Verdict::Reassemble),
+        Ok(Found::Segments(at)) => return Some(routing_header::visit_next(view, meta, at)),
+        Ok(Found::SourceRoute(at)) => return Some(rpl::visit_next(view, meta, at)),
+        Ok(Found::InnerProtocol(at, protocol)) => {
+            return Some(routing_header::take_inside(view, meta, at, protocol));
+        }
+        Err(problem) => return Some(problem.refuse(meta)),
+    };
+    let message = packet.payload.get(upper.offset - ipv6::Header::LEN..)?;
+    let ipv6::Header { source, destination, .. } = *packet.header;
+    let valid = |message: &[u8]| {
+        let pseudo = Sum::pseudo_ipv6(source, destination, upper.protocol, message.len() as u32);
+        pseudo.add_bytes(message).fold() == 0xffff
+    };
+    match upper.protocol {
+        protocol::ICMPV6 if !valid(message) => Some(Verdict::drop(DropReason::IcmpUnexpected)),
+        protocol::ICMPV6 => match *message.first()? {
+            ECHO_REQUEST_V6 => echo_reply6(path, view, meta, upper.offset, trace),
+            _ => neighbour_solicitation(path, view, meta, trace),
+        },
+        // RFC 8200 section 8.1: a checksum of 0 is an error.
+        protocol::UDP => match datagram(message) {
+            Some(datagram) if datagram[6..8] != [0; 2] && valid(datagram) => {
+                let end = upper.offset + datagram.len();
+                Some(no_port(meta, end))
+            }
+            _ => Some(Verdict::drop(DropReason::InnerMalformed)),
+        },
+        protocol::TCP => reset6(path, view, meta, upper.offset, trace),
+        protocol::UDP_LITE | protocol::NO_NEXT_HEADER => None,
+        protocol if tunnel::is_tunnelled(protocol) => {
+            let ends = (source.into(), destination.into());
+            Some(tunnel::no_tunnel(view, meta, ends, (protocol, upper.offset)))
+        }
+        _ => Some(unknown_next_header(upper.named_at).refuse(meta)),
+    }
+}
+
+/// Turns an echo request, whose message is at `at`, into its reply: RFC 4443 section 4.2.
+fn echo_reply6<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    at: usize,
+    trace: &mut T,
+) -> Option<Verdict> {
+    // The reply has no extension headers.
+    let before = at - ipv6::Header::LEN;
+    meta.packet.bytes_mut().copy_within(..ipv6::Header::LEN, before);
+    meta.packet.pull(before);
+    let (header, message) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
+    let (source, destination) = (header.source(), header.destination());
+    // "An Echo Reply SHOULD be sent in response to an Echo Request message sent to an IPv6 multicast", from "a unicast
+    // address belonging to the interface on which the Echo Request message was received".
+    let group = destination.is_multicast();
+    if message.len() < ICMP_LEN
+        || source.is_unspecified()
+        || group && (!GROUPS.contains(&destination) || source.is_unicast_link_local())
+    {
+        return None;
+    }
+    // Linux looks the reply up by the link that has the address.
+    if !group && icmp::is_elsewhere(view, meta, destination.into()) && !meta.is(BEHIND_SID) {
+        meta.extra.instance = icmp::OUTSIDE;
+    }
+    let (header, message) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
+    message[0] = ECHO_REPLY_V6;
+    header.set_flow_label(0);
+    header.destination = source.octets();
+    header.source = if group { Ipv6Addr::UNSPECIFIED } else { destination }.octets();
+    header.next_header = protocol::ICMPV6;
+    header.payload_length = (message.len() as u16).into();
+    header.hop_limit = HOP_LIMIT;
+    fill_checksum6(header, message);
+    meta.extra.flags |= if group { UNFINISHED } else { 0 };
+    Some(echo_replied(path, view, meta, source.into(), trace))
+}
+
+fn deliver4<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) -> Option<Verdict> {
+    let ipv4::View { header, payload, .. } = ipv4::View::parse(meta.packet.bytes()).ok()?;
+    if header.is_fragment() {
+        return Some(Verdict::Reassemble);
+    }
+    match header.protocol {
+        protocol::ICMP if Sum::new().add_bytes(payload).fold() != 0xffff => {
+            Some(Verdict::drop(DropReason::IcmpUnexpected))
+        }
+        protocol::ICMP => match payload {
+            [ECHO_REQUEST_V4, ..] if payload.len() >= ICMP_LEN => echo_reply4(path, view, meta, trace),
+            [TIMESTAMP_V4, ..] if payload.len() >= TIMESTAMP_LEN => {
+                // What is behind the times is not answered.
+                let (end, len) = (header.header_len() + TIMESTAMP_LEN, meta.packet.len());
+                let (header, _) = ipv4::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
+                header.total_length = (end as u16).into();
+                meta.packet.truncate(end.min(len));
+                echo_reply4(path, view, meta, trace)
+            }
             _ => None,
-        }
-    }
-
-    fn deliver6<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        trace: &mut T,
-    ) -> Option<Verdict> {
-        let packet = ipv6::View::parse(meta.packet.bytes()).ok()?;
-        let group = meta.is(GROUP) || packet.header.destination().is_multicast();
-        let upper = match extensions(&packet, view, meta.ingress, group) {
-            Ok(Found::Upper(upper)) => upper,
-            Ok(Found::Fragment) => return Some(Verdict::Reassemble),
-            Ok(Found::Segments(at)) => return Some(routing_header::visit_next(view, meta, at)),
-            Ok(Found::SourceRoute(at)) => return Some(rpl::visit_next(view, meta, at)),
-            Ok(Found::InnerProtocol(at, protocol)) => {
-                return Some(routing_header::take_inside(view, meta, at, protocol));
+        },
+        protocol::UDP => match datagram(payload) {
+            Some(datagram) if udp_checksum_valid4(header, datagram) => {
+                let end = header.header_len() + datagram.len();
+                Some(no_port(meta, end))
             }
-            Err(problem) => return Some(problem.refuse(meta)),
-        };
-        let message = packet.payload.get(upper.offset - ipv6::Header::LEN..)?;
-        let ipv6::Header { source, destination, .. } = *packet.header;
-        let valid = |message: &[u8]| {
-            let pseudo = Sum::pseudo_ipv6(source, destination, upper.protocol, message.len() as u32);
-            pseudo.add_bytes(message).fold() == 0xffff
-        };
-        match upper.protocol {
-            protocol::ICMPV6 if !valid(message) => Some(Verdict::drop(DropReason::IcmpUnexpected)),
-            protocol::ICMPV6 => match *message.first()? {
-                ECHO_REQUEST_V6 => self.echo_reply6(view, meta, upper.offset, trace),
-                _ => self.neighbour_solicitation(view, meta, trace),
-            },
-            // RFC 8200 section 8.1: a checksum of 0 is an error.
-            protocol::UDP => match datagram(message) {
-                Some(datagram) if datagram[6..8] != [0; 2] && valid(datagram) => {
-                    let end = upper.offset + datagram.len();
-                    Some(no_port(meta, end))
-                }
-                _ => Some(Verdict::drop(DropReason::InnerMalformed)),
-            },
-            protocol::TCP => self.reset6(view, meta, upper.offset, trace),
-            protocol::UDP_LITE | protocol::NO_NEXT_HEADER => None,
-            protocol if tunnel::is_tunnelled(protocol) => {
-                let ends = (source.into(), destination.into());
-                Some(tunnel::no_tunnel(view, meta, ends, (protocol, upper.offset)))
-            }
-            _ => Some(unknown_next_header(upper.named_at).refuse(meta)),
+            _ => Some(Verdict::drop(DropReason::InnerMalformed)),
+        },
+        protocol::TCP => reset4(path, view, meta, trace),
+        protocol::UDP_LITE | IGMP => None,
+        protocol if tunnel::is_tunnelled(protocol) => {
+            let ends = (header.source().into(), header.destination().into());
+            Some(tunnel::no_tunnel(view, meta, ends, (protocol, header.header_len())))
         }
+        _ => Some(Verdict::error(DropReason::ProtocolUnknown, IcmpError::Protocol)),
     }
+}
 
-    /// Turns an echo request, whose message is at `at`, into its reply: RFC 4443 section 4.2.
-    fn echo_reply6<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        at: usize,
-        trace: &mut T,
-    ) -> Option<Verdict> {
-        // The reply has no extension headers.
-        let before = at - ipv6::Header::LEN;
-        meta.packet.bytes_mut().copy_within(..ipv6::Header::LEN, before);
-        meta.packet.pull(before);
-        let (header, message) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
-        let (source, destination) = (header.source(), header.destination());
-        // "An Echo Reply SHOULD be sent in response to an Echo Request message sent to an IPv6 multicast", from "a unicast
-        // address belonging to the interface on which the Echo Request message was received".
-        let group = destination.is_multicast();
-        if message.len() < ICMP_LEN
-            || source.is_unspecified()
-            || group && (!GROUPS.contains(&destination) || source.is_unicast_link_local())
-        {
-            return None;
-        }
-        // Linux looks the reply up by the link that has the address.
-        if !group && icmp::is_elsewhere(view, meta, destination.into()) && !meta.is(BEHIND_SID) {
-            meta.extra.instance = icmp::OUTSIDE;
-        }
-        let (header, message) = ipv6::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
-        message[0] = ECHO_REPLY_V6;
-        header.set_flow_label(0);
-        header.destination = source.octets();
-        header.source = if group { Ipv6Addr::UNSPECIFIED } else { destination }.octets();
-        header.next_header = protocol::ICMPV6;
-        header.payload_length = (message.len() as u16).into();
-        header.hop_limit = HOP_LIMIT;
-        fill_checksum6(header, message);
-        meta.extra.flags |= if group { UNFINISHED } else { 0 };
-        Some(self.echo_replied(view, meta, source.into(), trace))
+/// Turns an echo request, or one for a timestamp, into its reply: RFC 792. Linux's `icmp_echo_ignore_broadcasts` is on unless
+/// it is turned off.
+fn echo_reply4<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) -> Option<Verdict> {
+    let broadcast = meta.is(BROADCAST);
+    let ipv4::ViewMut { header, options, payload } = ipv4::ViewMut::parse(meta.packet.bytes_mut()).ok()?;
+    let (source, destination) = (header.source(), header.destination());
+    let group = broadcast || destination.is_multicast() || destination.is_broadcast();
+    if group || source.is_unspecified() {
+        return None;
     }
+    let now = options::time4(view.epoch.wrapping_add(view.now));
+    if payload[0] == TIMESTAMP_V4 {
+        [payload[0], payload[1]] = [TIMESTAMP_REPLY_V4, 0];
+        // "The Receive Timestamp", and "the Transmit Timestamp": the latter is no later.
+        payload.get_mut(12..TIMESTAMP_LEN)?.copy_from_slice([now, now].as_flattened());
+    } else {
+        payload[0] = ECHO_REPLY_V4;
+    }
+    fill_checksum4(payload);
+    let (echoed, recorded) = options::echo4(options, now);
+    let (echoed, gone) = match options.split_at_mut_checked(echoed.len()) {
+        Some((options, gone)) => {
+            options.copy_from_slice(&echoed);
+            (echoed.len(), gone.len())
+        }
+        None => (0, options.len()),
+    };
+    std::mem::swap(&mut header.source, &mut header.destination);
+    header.ttl = HOP_LIMIT;
+    header.set_header_len(ipv4::Header::LEN + echoed);
+    header.total_length = (header.total_length.get() - gone as u16).into();
+    // A datagram of its own, which may be fragmented.
+    path.identification = path.identification.wrapping_add(1);
+    header.identification = path.identification.into();
+    header.flags_offset = 0.into();
+    let bytes = meta.packet.bytes_mut();
+    bytes.copy_within(..ipv4::Header::LEN + echoed, gone);
+    meta.packet.pull(gone);
+    let ipv4::ViewMut { header, options, .. } = ipv4::ViewMut::parse(meta.packet.bytes_mut()).ok()?;
+    header.fill_checksum(options);
+    crate::path::ipv4::records(meta, recorded);
+    Some(echo_replied(path, view, meta, source.into(), trace))
+}
 
-    fn deliver4<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        trace: &mut T,
-    ) -> Option<Verdict> {
-        let ipv4::View { header, payload, .. } = ipv4::View::parse(meta.packet.bytes()).ok()?;
-        if header.is_fragment() {
-            return Some(Verdict::Reassemble);
-        }
-        match header.protocol {
-            protocol::ICMP if Sum::new().add_bytes(payload).fold() != 0xffff => {
-                Some(Verdict::drop(DropReason::IcmpUnexpected))
-            }
-            protocol::ICMP => match payload {
-                [ECHO_REQUEST_V4, ..] if payload.len() >= ICMP_LEN => self.echo_reply4(view, meta, trace),
-                [TIMESTAMP_V4, ..] if payload.len() >= TIMESTAMP_LEN => {
-                    // What is behind the times is not answered.
-                    let (end, len) = (header.header_len() + TIMESTAMP_LEN, meta.packet.len());
-                    let (header, _) = ipv4::Header::mut_from_prefix(meta.packet.bytes_mut()).ok()?;
-                    header.total_length = (end as u16).into();
-                    meta.packet.truncate(end.min(len));
-                    self.echo_reply4(view, meta, trace)
-                }
-                _ => None,
-            },
-            protocol::UDP => match datagram(payload) {
-                Some(datagram) if udp_checksum_valid4(header, datagram) => {
-                    let end = header.header_len() + datagram.len();
-                    Some(no_port(meta, end))
-                }
-                _ => Some(Verdict::drop(DropReason::InnerMalformed)),
-            },
-            protocol::TCP => self.reset4(view, meta, trace),
-            protocol::UDP_LITE | IGMP => None,
-            protocol if tunnel::is_tunnelled(protocol) => {
-                let ends = (header.source().into(), header.destination().into());
-                Some(tunnel::no_tunnel(view, meta, ends, (protocol, header.header_len())))
-            }
-            _ => Some(Verdict::error(DropReason::ProtocolUnknown, IcmpError::Protocol)),
-        }
-    }
-
-    /// Turns an echo request, or one for a timestamp, into its reply: RFC 792. Linux's `icmp_echo_ignore_broadcasts` is on unless
-    /// it is turned off.
-    fn echo_reply4<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        trace: &mut T,
-    ) -> Option<Verdict> {
-        let broadcast = meta.is(BROADCAST);
-        let ipv4::ViewMut { header, options, payload } =
-            ipv4::ViewMut::parse(meta.packet.bytes_mut()).ok()?;
-        let (source, destination) = (header.source(), header.destination());
-        let group = broadcast || destination.is_multicast() || destination.is_broadcast();
-        if group || source.is_unspecified() {
-            return None;
-        }
-        let now = options::time4(view.epoch.wrapping_add(view.now));
-        if payload[0] == TIMESTAMP_V4 {
-            [payload[0], payload[1]] = [TIMESTAMP_REPLY_V4, 0];
-            // "The Receive Timestamp", and "the Transmit Timestamp": the latter is no later.
-            payload.get_mut(12..TIMESTAMP_LEN)?.copy_from_slice([now, now].as_flattened());
-        } else {
-            payload[0] = ECHO_REPLY_V4;
-        }
-        fill_checksum4(payload);
-        let (echoed, recorded) = options::echo4(options, now);
-        let (echoed, gone) = match options.split_at_mut_checked(echoed.len()) {
-            Some((options, gone)) => {
-                options.copy_from_slice(&echoed);
-                (echoed.len(), gone.len())
-            }
-            None => (0, options.len()),
-        };
-        std::mem::swap(&mut header.source, &mut header.destination);
-        header.ttl = HOP_LIMIT;
-        header.set_header_len(ipv4::Header::LEN + echoed);
-        header.total_length = (header.total_length.get() - gone as u16).into();
-        // A datagram of its own, which may be fragmented.
-        self.identification = self.identification.wrapping_add(1);
-        header.identification = self.identification.into();
-        header.flags_offset = 0.into();
-        let bytes = meta.packet.bytes_mut();
-        bytes.copy_within(..ipv4::Header::LEN + echoed, gone);
-        meta.packet.pull(gone);
-        let ipv4::ViewMut { header, options, .. } = ipv4::ViewMut::parse(meta.packet.bytes_mut()).ok()?;
-        header.fill_checksum(options);
-        crate::path::ipv4::records(meta, recorded);
-        Some(self.echo_replied(view, meta, source.into(), trace))
-    }
-
-    fn echo_replied<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        destination: std::net::IpAddr,
-        trace: &mut T,
-    ) -> Verdict {
-        trace.step(Event::EchoReply, &meta.packet);
-        self.totals.delivered += 1;
-        self.send_generated(view, meta, destination)
-    }
+fn echo_replied<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    destination: std::net::IpAddr,
+    trace: &mut T,
+) -> Verdict {
+    trace.step(Event::EchoReply, &meta.packet);
+    path.totals.delivered += 1;
+    send_generated(path, view, meta, destination)
 }
 
 /// What a packet for this router has behind its header.

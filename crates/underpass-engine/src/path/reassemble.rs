@@ -16,6 +16,7 @@ use crate::limiter::Nanos;
 use crate::offload;
 use crate::tables::{LinkId, LookupId};
 use crate::trace::{Event, Trace};
+use crate::tunnel::decap::leave_tunnel;
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
 use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, Path, View};
@@ -354,122 +355,126 @@ impl Reassembly {
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Keeps a fragment for the router itself until the others of its packet have come, which then goes on in its place.
-    /// `None`: it is kept.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn reassemble<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        trace: &mut T,
-    ) -> Option<Verdict> {
-        self.give_up_fragments(view, trace);
-        offload::finish(&mut meta.packet);
-        let bytes = meta.packet.bytes();
-        let Some(fragment) = Fragment::read(bytes, meta.extra.instance) else {
-            return Some(Verdict::drop(DropReason::FragmentMalformed));
-        };
-        let packets = &mut self.reassembly.packets;
-        let known = packets.iter().position(|partial| partial.key == fragment.key);
-        let at = known.unwrap_or_else(|| {
-            let patience = if fragment.header.is_some() { PATIENCE6 } else { PATIENCE4 };
-            let until = view.now.saturating_add(patience);
-            packets.push_back(Partial::new(fragment.key, until, meta.ingress, meta.extra));
-            self.reassembly.due = Some(self.reassembly.due.map_or(until, |due| due.min(until)));
-            packets.len() - 1
-        });
-        let partial = packets.get_mut(at)?;
-        let before = partial.memory();
-        let added = partial.add(bytes, &fragment);
-        (partial.ingress, partial.extra) = (meta.ingress, meta.extra);
-        self.reassembly.memory += partial.memory() - before;
-        if let Err(refused) = added {
-            if refused.all || known.is_none() {
-                self.reassembly.take(at);
+/// Keeps a fragment for the router itself until the others of its packet have come, which then goes on in its place.
+/// `None`: it is kept.
+#[cold]
+#[inline(never)]
+pub(crate) fn reassemble<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) -> Option<Verdict> {
+    give_up_fragments(path, view, trace);
+    offload::finish(&mut meta.packet);
+    let bytes = meta.packet.bytes();
+    let Some(fragment) = Fragment::read(bytes, meta.extra.instance) else {
+        return Some(Verdict::drop(DropReason::FragmentMalformed));
+    };
+    let packets = &mut path.reassembly.packets;
+    let known = packets.iter().position(|partial| partial.key == fragment.key);
+    let at = known.unwrap_or_else(|| {
+        let patience = if fragment.header.is_some() { PATIENCE6 } else { PATIENCE4 };
+        let until = view.now.saturating_add(patience);
+        packets.push_back(Partial::new(fragment.key, until, meta.ingress, meta.extra));
+        path.reassembly.due = Some(path.reassembly.due.map_or(until, |due| due.min(until)));
+        packets.len() - 1
+    });
+    let partial = packets.get_mut(at)?;
+    let before = partial.memory();
+    let added = partial.add(bytes, &fragment);
+    (partial.ingress, partial.extra) = (meta.ingress, meta.extra);
+    path.reassembly.memory += partial.memory() - before;
+    if let Err(refused) = added {
+        if refused.all || known.is_none() {
+            path.reassembly.take(at);
+        }
+        return Some(match refused.pointer {
+            Some(pointer) => {
+                meta.extra.argument = pointer as u32;
+                Verdict::error(refused.reason, IcmpError::Header)
             }
-            return Some(match refused.pointer {
-                Some(pointer) => {
-                    meta.extra.argument = pointer as u32;
-                    Verdict::error(refused.reason, IcmpError::Header)
-                }
-                None => Verdict::drop(refused.reason),
-            });
-        }
-        if partial.is_complete() {
-            let partial = self.reassembly.take(at)?;
-            return Some(self.put_together(view, meta, &partial, trace));
-        }
-        trace.step(Event::Gathered, &meta.packet);
-        self.totals.delivered += 1;
-        while self.reassembly.packets.len() > PACKETS || self.reassembly.memory > MEMORY {
-            let oldest = self.reassembly.take(0)?;
-            self.give_up_partial(view, oldest, DropReason::ReassemblyFull, trace);
-        }
-        None
+            None => Verdict::drop(refused.reason),
+        });
     }
+    if partial.is_complete() {
+        let partial = path.reassembly.take(at)?;
+        return Some(put_together(path, view, meta, &partial, trace));
+    }
+    trace.step(Event::Gathered, &meta.packet);
+    path.totals.delivered += 1;
+    while path.reassembly.packets.len() > PACKETS || path.reassembly.memory > MEMORY {
+        let oldest = path.reassembly.take(0)?;
+        give_up_partial(path, view, oldest, DropReason::ReassemblyFull, trace);
+    }
+    None
+}
 
-    /// Sends the packet that fragments are of down the path of the one that came last.
-    fn put_together<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        partial: &Partial,
-        trace: &mut T,
-    ) -> Verdict {
-        let Some(len) = partial.len() else { return Verdict::drop(DropReason::FragmentMalformed) };
-        let Some(mut whole) = self.pool.take_for(len) else { return Verdict::drop(DropReason::NoBuffer) };
-        if partial.write(whole.bytes_mut()).is_none() {
-            self.pool.give(whole);
-            return Verdict::drop(DropReason::FragmentMalformed);
-        }
-        let frame = meta.link_layer();
-        whole.trace_as(&meta.packet);
-        self.pool.give(std::mem::replace(&mut meta.packet, whole));
-        frame.into_iter().for_each(|frame| meta.put_link_layer(frame));
-        trace.step(Event::Reassembled(partial.parts.len()), &meta.packet);
-        // Not as it came in: a kernel beside the router has no such packet of its own.
-        meta.extra.lookups_done += 1;
-        meta.extra.labels = 0;
-        if view.tables.tunnels().receives() { self.leave_tunnel(view, meta, trace) } else { Verdict::Deliver }
+/// Sends the packet that fragments are of down the path of the one that came last.
+fn put_together<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    partial: &Partial,
+    trace: &mut T,
+) -> Verdict {
+    let Some(len) = partial.len() else { return Verdict::drop(DropReason::FragmentMalformed) };
+    let Some(mut whole) = path.pool.take_for(len) else { return Verdict::drop(DropReason::NoBuffer) };
+    if partial.write(whole.bytes_mut()).is_none() {
+        path.pool.give(whole);
+        return Verdict::drop(DropReason::FragmentMalformed);
     }
+    let frame = meta.link_layer();
+    whole.trace_as(&meta.packet);
+    path.pool.give(std::mem::replace(&mut meta.packet, whole));
+    frame.into_iter().for_each(|frame| meta.put_link_layer(frame));
+    trace.step(Event::Reassembled(partial.parts.len()), &meta.packet);
+    // Not as it came in: a kernel beside the router has no such packet of its own.
+    meta.extra.lookups_done += 1;
+    meta.extra.labels = 0;
+    if view.tables.tunnels().receives() { leave_tunnel(path, view, meta, trace) } else { Verdict::Deliver }
+}
 
-    /// Gives up the packets whose fragments have been waited for too long.
-    pub(crate) fn give_up_fragments<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        while let Some(at) = self.reassembly.packets.iter().position(|partial| partial.until <= view.now)
-            && let Some(partial) = self.reassembly.take(at)
-        {
-            self.give_up_partial(view, partial, DropReason::ReassemblyTimeout, trace);
-        }
+/// Gives up the packets whose fragments have been waited for too long.
+pub(crate) fn give_up_fragments<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    trace: &mut T,
+) {
+    while let Some(at) = path.reassembly.packets.iter().position(|partial| partial.until <= view.now)
+        && let Some(partial) = path.reassembly.take(at)
+    {
+        give_up_partial(path, view, partial, DropReason::ReassemblyTimeout, trace);
     }
+}
 
-    /// Counts what has come of a packet as one that is dropped. Who sent it is told of its time being over, if its first
-    /// fragment has come.
-    fn give_up_partial<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        partial: Partial,
-        reason: DropReason,
-        trace: &mut T,
-    ) {
-        self.totals.generated += 1;
-        let first = partial
-            .parts
-            .first()
-            .filter(|(offset, _)| *offset == 0 && reason == DropReason::ReassemblyTimeout);
-        let Some(packet) = first.and_then(|(_, part)| self.first_fragment(&partial.headers, part)) else {
-            return self.counters.add_drop(reason, 1);
-        };
-        let meta = PacketMeta::new(packet, 0, partial.ingress, partial.extra);
-        self.slow_path_alone(view, meta, Verdict::error(reason, IcmpError::Reassembly), trace);
-    }
+/// Counts what has come of a packet as one that is dropped. Who sent it is told of its time being over, if its first
+/// fragment has come.
+fn give_up_partial<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    partial: Partial,
+    reason: DropReason,
+    trace: &mut T,
+) {
+    path.totals.generated += 1;
+    let first =
+        partial.parts.first().filter(|(offset, _)| *offset == 0 && reason == DropReason::ReassemblyTimeout);
+    let Some(packet) = first.and_then(|(_, part)| first_fragment(path, &partial.headers, part)) else {
+        return path.counters.add_drop(reason, 1);
+    };
+    let meta = PacketMeta::new(packet, 0, partial.ingress, partial.extra);
+    path.slow_path_alone(view, meta, Verdict::error(reason, IcmpError::Reassembly), trace);
+}
 
-    fn first_fragment(&mut self, headers: &[u8], payload: &[u8]) -> Option<Packet> {
-        let mut packet = self.pool.take_for(headers.len() + payload.len())?;
-        let (front, back) = packet.bytes_mut().split_at_mut(headers.len());
-        front.copy_from_slice(headers);
-        back.copy_from_slice(payload);
-        Some(packet)
-    }
+fn first_fragment<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    headers: &[u8],
+    payload: &[u8],
+) -> Option<Packet> {
+    let mut packet = path.pool.take_for(headers.len() + payload.len())?;
+    let (front, back) = packet.bytes_mut().split_at_mut(headers.len());
+    front.copy_from_slice(headers);
+    back.copy_from_slice(payload);
+    Some(packet)
 }

@@ -25,46 +25,44 @@ struct Selectors {
     mark: u32,
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Goes through the rules and tables one by one.
-    pub(crate) fn look_slow<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        id: LookupId,
-        trace: &mut T,
-    ) -> Verdict {
-        if !meta.look_up_again(id) {
-            return Verdict::drop(DropReason::Loop);
+/// Goes through the rules and tables one by one.
+pub(crate) fn look_slow<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    id: LookupId,
+    trace: &mut T,
+) -> Verdict {
+    if !meta.look_up_again(id) {
+        return Verdict::drop(DropReason::Loop);
+    }
+    let target = match meta.extra.slow {
+        Slow::Target4 => Some(meta.target4.into()),
+        Slow::Target6 => Some(meta.target6.into()),
+        Slow::Throw => destination(meta.packet.bytes()),
+    };
+    let Some(address) = target else { return Verdict::drop(DropReason::NoRoute) };
+    match address {
+        IpAddr::V4(address) => meta.target4 = address,
+        IpAddr::V6(address) => meta.target6 = address,
+    }
+    let Some(mut selectors) = Selectors::read(meta.packet.bytes(), address, meta.extra.mark) else {
+        return Verdict::drop(DropReason::NoRoute);
+    };
+    if meta.is(GENERATED) {
+        selectors.take_message(meta.packet.bytes());
+    }
+    if meta.is(BEHIND_SID) && address.is_ipv6() {
+        selectors.take_next_header(meta.packet.bytes());
+    }
+    match selectors.find(view, id, address) {
+        Ok(found) => {
+            trace.step(Event::Lookup(address, found), &meta.packet);
+            found.map_or(Verdict::error(DropReason::NoRoute, icmp::Error::NoRoute), Verdict::Act)
         }
-        let target = match meta.extra.slow {
-            Slow::Target4 => Some(meta.target4.into()),
-            Slow::Target6 => Some(meta.target6.into()),
-            Slow::Throw => destination(meta.packet.bytes()),
-        };
-        let Some(address) = target else { return Verdict::drop(DropReason::NoRoute) };
-        match address {
-            IpAddr::V4(address) => meta.target4 = address,
-            IpAddr::V6(address) => meta.target6 = address,
-        }
-        let Some(mut selectors) = Selectors::read(meta.packet.bytes(), address, meta.extra.mark) else {
-            return Verdict::drop(DropReason::NoRoute);
-        };
-        if meta.is(GENERATED) {
-            selectors.take_message(meta.packet.bytes());
-        }
-        if meta.is(BEHIND_SID) && address.is_ipv6() {
-            selectors.take_next_header(meta.packet.bytes());
-        }
-        match selectors.find(view, id, address) {
-            Ok(found) => {
-                trace.step(Event::Lookup(address, found), &meta.packet);
-                found.map_or(Verdict::error(DropReason::NoRoute, icmp::Error::NoRoute), Verdict::Act)
-            }
-            // In IPv4 the network, not the host, is said to be unreachable.
-            Err(Discard::Unreachable) => Verdict::error(DropReason::Unreachable, icmp::Error::NoRoute),
-            Err(discard) => self.discard(meta, discard),
-        }
+        // In IPv4 the network, not the host, is said to be unreachable.
+        Err(Discard::Unreachable) => Verdict::error(DropReason::Unreachable, icmp::Error::NoRoute),
+        Err(discard) => path.discard(meta, discard),
     }
 }
 

@@ -4,7 +4,7 @@ use underpass_packet::{FromBytes, ethernet, ipv4, ipv6};
 
 use crate::counters::{Count, Direction};
 use crate::drops::DropReason;
-use crate::path::icmp::{OUTSIDE, destination_of};
+use crate::path::icmp::{OUTSIDE, destination_of, finish_generated};
 use crate::path::rules;
 use crate::tables::{Action, ActionId, IntoVrf};
 use crate::worker::metadata::{
@@ -14,68 +14,66 @@ use crate::worker::metadata::{
 use crate::worker::verdict::{PacketError, Verdict};
 use crate::worker::{IcmpError, Path, View};
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Looks a packet up again, in the VRF that a route leads into. `id`: the action that is the route, if it is one.
-    ///
-    /// Whether the packet may go on is seen here, where Linux forwards it. Its hop limit is lowered where it leaves the
-    /// VRF, so that an error quotes it as it came.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn enter_vrf(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        (id, route): (Option<ActionId>, &IntoVrf),
-    ) -> Verdict {
-        let Some(device) = view.link(route.link).filter(|device| device.up) else {
-            return Verdict::drop(DropReason::LinkDown);
-        };
-        let mtu = if route.mtu == 0 { device.mtu } else { route.mtu };
-        if meta.is(UNFINISHED) {
-            self.finish_generated(view, meta, route.link);
+/// Looks a packet up again, in the VRF that a route leads into. `id`: the action that is the route, if it is one.
+///
+/// Whether the packet may go on is seen here, where Linux forwards it. Its hop limit is lowered where it leaves the
+/// VRF, so that an error quotes it as it came.
+#[cold]
+#[inline(never)]
+pub(crate) fn enter_vrf<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    (id, route): (Option<ActionId>, &IntoVrf),
+) -> Verdict {
+    let Some(device) = view.link(route.link).filter(|device| device.up) else {
+        return Verdict::drop(DropReason::LinkDown);
+    };
+    let mtu = if route.mtu == 0 { device.mtu } else { route.mtu };
+    if meta.is(UNFINISHED) {
+        finish_generated(view, meta, route.link);
+    }
+    if meta.is(NOT_FORWARDED | LABELLED) {
+        let group = meta.is(GROUP);
+        return Verdict::drop(if group { DropReason::GroupFrame } else { DropReason::ForwardingOff });
+    }
+    // Of these the hop limit is done with; how long they may be is seen where they leave.
+    let lowered = meta.is(GENERATED | TUNNELLED | SWITCHED);
+    let fits = lowered || meta.packet.fits(mtu as usize);
+    let bytes = meta.packet.bytes();
+    let (hop_limit, cut, destination) = match bytes.first().map(|first| first >> 4) {
+        Some(6) => match ipv6::Header::ref_from_prefix(bytes) {
+            Ok((header, _)) => (header.hop_limit, false, header.destination().into()),
+            Err(_) => return Verdict::drop(DropReason::Ip6Truncated),
+        },
+        _ => match ipv4::Header::ref_from_prefix(bytes) {
+            Ok((header, _)) => (header.ttl, !header.dont_fragment(), header.destination().into()),
+            Err(_) => return Verdict::drop(DropReason::Ip4Truncated),
+        },
+    };
+    if !lowered && hop_limit <= 1 {
+        return Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit);
+    }
+    match (fits, id) {
+        (true, _) => {}
+        (false, Some(id)) if cut => return Verdict::FragmentInto(id),
+        (false, _) => {
+            meta.extra.argument = mtu;
+            return Verdict::error(DropReason::TooBig, IcmpError::TooBig);
         }
-        if meta.is(NOT_FORWARDED | LABELLED) {
-            let group = meta.is(GROUP);
-            return Verdict::drop(if group { DropReason::GroupFrame } else { DropReason::ForwardingOff });
-        }
-        // Of these the hop limit is done with; how long they may be is seen where they leave.
-        let lowered = meta.is(GENERATED | TUNNELLED | SWITCHED);
-        let fits = lowered || meta.packet.fits(mtu as usize);
-        let bytes = meta.packet.bytes();
-        let (hop_limit, cut, destination) = match bytes.first().map(|first| first >> 4) {
-            Some(6) => match ipv6::Header::ref_from_prefix(bytes) {
-                Ok((header, _)) => (header.hop_limit, false, header.destination().into()),
-                Err(_) => return Verdict::drop(DropReason::Ip6Truncated),
-            },
-            _ => match ipv4::Header::ref_from_prefix(bytes) {
-                Ok((header, _)) => (header.ttl, !header.dont_fragment(), header.destination().into()),
-                Err(_) => return Verdict::drop(DropReason::Ip4Truncated),
-            },
-        };
-        if !lowered && hop_limit <= 1 {
-            return Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit);
-        }
-        match (fits, id) {
-            (true, _) => {}
-            (false, Some(id)) if cut => return Verdict::FragmentInto(id),
-            (false, _) => {
-                meta.extra.argument = mtu;
-                return Verdict::error(DropReason::TooBig, IcmpError::TooBig);
-            }
-        }
-        // Linux counts the Ethernet header that goes with the packet through the device.
-        let len = meta.packet.len() + ethernet::Header::LEN;
-        self.counters.add_link(
-            route.link,
-            Direction::Transmit,
-            Count { packets: 1, bytes: len as u64, errors: 0 },
-        );
-        meta.extra.entered = Some(Entered { link: route.link, bytes: len as u32, vrf: true });
-        meta.extra.flags |= LED_INTO_VRF;
-        match destination {
-            std::net::IpAddr::V6(destination) => Verdict::look6(meta, route.lookup, destination),
-            std::net::IpAddr::V4(destination) => Verdict::look4(meta, route.lookup, destination),
-        }
+    }
+    // Linux counts the Ethernet header that goes with the packet through the device.
+    let len = meta.packet.len() + ethernet::Header::LEN;
+    path.counters.add_link(
+        route.link,
+        Direction::Transmit,
+        Count { packets: 1, bytes: len as u64, errors: 0 },
+    );
+    meta.extra.entered = Some(Entered { link: route.link, bytes: len as u32, vrf: true });
+    meta.extra.flags |= LED_INTO_VRF;
+    match destination {
+        std::net::IpAddr::V6(destination) => Verdict::look6(meta, route.lookup, destination),
+        std::net::IpAddr::V4(destination) => Verdict::look4(meta, route.lookup, destination),
     }
 }
 

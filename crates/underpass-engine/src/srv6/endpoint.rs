@@ -191,134 +191,131 @@ pub(crate) fn name(behaviour: &Behaviour) -> &'static str {
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes packets through their SIDs, from the first on, as long as the look-ups of these are known. The one that follows
-    /// them.
-    #[inline(never)]
-    pub(crate) fn sid_runs<'v, T: Trace, S: BurstLookup>(
-        &mut self,
-        context: &mut BurstContext<'_, 'v, '_, T>,
-        packets: &mut Packets<'_>,
-        lookups: S,
-        mut first: (Packet, Looked<u128>),
-        mut sid: &'v Endpoint,
-    ) -> Option<Packet> {
-        let env = context.env;
-        if S::EACH
-            && let (_, Looked { target, leaf: Some(leaf), .. }) = first
-        {
-            context.fibs.recent.put(env.link.lookup, target, leaf);
-        }
-        loop {
-            let packet = self.sid_run(context, packets, lookups, first, sid)?;
-            let Some(look) = lookups.remembered(env, &context.fibs.recent, &packet, packets) else {
-                return Some(packet);
-            };
-            let Some(Action::Endpoint(next)) = env.action(look.leaf) else { return Some(packet) };
-            (first, sid) = ((packet, look), next);
-        }
+/// Takes packets through their SIDs, from the first on, as long as the look-ups of these are known. The one that follows
+/// them.
+#[inline(never)]
+pub(crate) fn sid_runs<'v, const COUNT: bool, T: Trace, S: BurstLookup>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, 'v, '_, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    mut first: (Packet, Looked<u128>),
+    mut sid: &'v Endpoint,
+) -> Option<Packet> {
+    let env = context.env;
+    if S::EACH
+        && let (_, Looked { target, leaf: Some(leaf), .. }) = first
+    {
+        context.fibs.recent.put(env.link.lookup, target, leaf);
     }
-
-    /// Takes packets in a row that are for the same SID through it, from the first on. The one that follows the run.
-    #[inline(never)]
-    fn sid_run<T: Trace, S: BurstLookup>(
-        &mut self,
-        context: &mut BurstContext<'_, '_, '_, T>,
-        packets: &mut Packets<'_>,
-        lookups: S,
-        first: (Packet, Looked<u128>),
-        sid: &Endpoint,
-    ) -> Option<Packet> {
-        let (view, fibs) = (context.env.view, &mut *context.fibs);
-        let (mut to4, mut to6) = (None::<To<'_, u32>>, None::<To<'_, u128>>);
-        let instance = context.env.link.lookup;
-        match &sid.behaviour {
-            _ if sid.flavours.is_some() => {
-                return self.run_through(context, packets, lookups, first, sid, |context, packet, len| {
-                    match flavors_fast::<false>(context.env.view, context.fibs, packet, len, (sid, instance))
-                    {
-                        Some(out) => Some(out),
-                        None => endpoint_spread(context.env.view, context.fibs, packet, len, (sid, instance)),
-                    }
-                });
-            }
-            Behaviour::DX4(via) if via.lookup == instance => to4 = context.by(via),
-            Behaviour::DX6(via) if via.lookup == instance => to6 = context.by(via),
-            Behaviour::DT4 { lookup } => to4 = To::table(view, fibs, *lookup),
-            Behaviour::DT6 { lookup } => to6 = To::table(view, fibs, *lookup),
-            _ => {}
-        }
-        if let Some(to) = to4 {
-            return self.decapsulating_run(context, packets, lookups, first, sid, to);
-        }
-        if let Some(to) = to6 {
-            return self.decapsulating_run(context, packets, lookups, first, sid, to);
-        }
-        self.run_through(context, packets, lookups, first, sid, |context, packet, len| {
-            match endpoint_fast(context.env.view, context.fibs, packet, len, (sid, instance)) {
-                Some(out) => Some(out),
-                None => endpoint_spread(context.env.view, context.fibs, packet, len, (sid, instance)),
-            }
-        })
-    }
-
-    /// The same through a SID that takes the outer headers off packets of one family.
-    #[inline(never)]
-    fn decapsulating_run<'a, T: Trace, S: BurstLookup, A: Family>(
-        &mut self,
-        context: &mut BurstContext<'_, '_, 'a, T>,
-        packets: &mut Packets<'_>,
-        lookups: S,
-        first: (Packet, Looked<u128>),
-        sid: &Endpoint,
-        to: To<'a, A>,
-    ) -> Option<Packet> {
-        self.run_through(context, packets, lookups, first, sid, |context, packet, len| {
-            decapsulate_fast::<A>(context.env.view, packet, len, |target, _, _| {
-                to.next_hop(context.env.view, target)
-            })
-        })
-    }
-
-    #[inline(always)]
-    fn run_through<'x, 'v, 'a, T: Trace, S: BurstLookup>(
-        &mut self,
-        context: &mut BurstContext<'x, 'v, 'a, T>,
-        packets: &mut Packets<'_>,
-        lookups: S,
-        (mut packet, look): (Packet, Looked<u128>),
-        sid: &Endpoint,
-        through: impl Fn(&mut BurstContext<'x, 'v, 'a, T>, &mut Packet, usize) -> Option<FastVerdict>,
-    ) -> Option<Packet> {
-        let env = context.env;
-        let mut len = look.len;
-        // Counted once for all: a counter for each packet would cost 7 % of End.DX2.
-        let mut run = Count::default();
-        let following = loop {
-            if let Some(out) = through(context, &mut packet, len) {
-                run.packets += 1;
-                run.bytes += len as u64;
-                self.send_frame(out, packet, context.trace);
-            } else {
-                self.enter_slow_path(context, packet);
-            }
-            packet = match packets.next() {
-                Some(packet) => packet,
-                None => break None,
-            };
-            len = match lookups.again(env, &packet, packets, look) {
-                Some(len) => len,
-                None => break Some(packet),
-            };
+    loop {
+        let packet = sid_run(path, context, packets, lookups, first, sid)?;
+        let Some(look) = lookups.remembered(env, &context.fibs.recent, &packet, packets) else {
+            return Some(packet);
         };
-        if let Some(counter) = sid.counter.filter(|_| COUNT) {
-            self.counters.add(counter, run);
-        }
-        if sid.behaviour.inserts() {
-            self.totals.buffer_moves_avoided += run.packets;
-        }
-        following
+        let Some(Action::Endpoint(next)) = env.action(look.leaf) else { return Some(packet) };
+        (first, sid) = ((packet, look), next);
     }
+}
+
+/// Takes packets in a row that are for the same SID through it, from the first on. The one that follows the run.
+#[inline(never)]
+fn sid_run<const COUNT: bool, T: Trace, S: BurstLookup>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, '_, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    first: (Packet, Looked<u128>),
+    sid: &Endpoint,
+) -> Option<Packet> {
+    let (view, fibs) = (context.env.view, &mut *context.fibs);
+    let (mut to4, mut to6) = (None::<To<'_, u32>>, None::<To<'_, u128>>);
+    let instance = context.env.link.lookup;
+    match &sid.behaviour {
+        _ if sid.flavours.is_some() => {
+            return run_through(path, context, packets, lookups, first, sid, |context, packet, len| {
+                match flavors_fast::<false>(context.env.view, context.fibs, packet, len, (sid, instance)) {
+                    Some(out) => Some(out),
+                    None => endpoint_spread(context.env.view, context.fibs, packet, len, (sid, instance)),
+                }
+            });
+        }
+        Behaviour::DX4(via) if via.lookup == instance => to4 = context.by(via),
+        Behaviour::DX6(via) if via.lookup == instance => to6 = context.by(via),
+        Behaviour::DT4 { lookup } => to4 = To::table(view, fibs, *lookup),
+        Behaviour::DT6 { lookup } => to6 = To::table(view, fibs, *lookup),
+        _ => {}
+    }
+    if let Some(to) = to4 {
+        return decapsulating_run(path, context, packets, lookups, first, sid, to);
+    }
+    if let Some(to) = to6 {
+        return decapsulating_run(path, context, packets, lookups, first, sid, to);
+    }
+    run_through(path, context, packets, lookups, first, sid, |context, packet, len| {
+        match endpoint_fast(context.env.view, context.fibs, packet, len, (sid, instance)) {
+            Some(out) => Some(out),
+            None => endpoint_spread(context.env.view, context.fibs, packet, len, (sid, instance)),
+        }
+    })
+}
+
+/// The same through a SID that takes the outer headers off packets of one family.
+#[inline(never)]
+fn decapsulating_run<'a, const COUNT: bool, T: Trace, S: BurstLookup, A: Family>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, 'a, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    first: (Packet, Looked<u128>),
+    sid: &Endpoint,
+    to: To<'a, A>,
+) -> Option<Packet> {
+    run_through(path, context, packets, lookups, first, sid, |context, packet, len| {
+        decapsulate_fast::<A>(context.env.view, packet, len, |target, _, _| {
+            to.next_hop(context.env.view, target)
+        })
+    })
+}
+
+#[inline(always)]
+fn run_through<'x, 'v, 'a, const COUNT: bool, T: Trace, S: BurstLookup>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'x, 'v, 'a, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    (mut packet, look): (Packet, Looked<u128>),
+    sid: &Endpoint,
+    through: impl Fn(&mut BurstContext<'x, 'v, 'a, T>, &mut Packet, usize) -> Option<FastVerdict>,
+) -> Option<Packet> {
+    let env = context.env;
+    let mut len = look.len;
+    // Counted once for all: a counter for each packet would cost 7 % of End.DX2.
+    let mut run = Count::default();
+    let following = loop {
+        if let Some(out) = through(context, &mut packet, len) {
+            run.packets += 1;
+            run.bytes += len as u64;
+            path.send_frame(out, packet, context.trace);
+        } else {
+            path.enter_slow_path(context, packet);
+        }
+        packet = match packets.next() {
+            Some(packet) => packet,
+            None => break None,
+        };
+        len = match lookups.again(env, &packet, packets, look) {
+            Some(len) => len,
+            None => break Some(packet),
+        };
+    };
+    if let Some(counter) = sid.counter.filter(|_| COUNT) {
+        path.counters.add(counter, run);
+    }
+    if sid.behaviour.inserts() {
+        path.totals.buffer_moves_avoided += run.packets;
+    }
+    following
 }
 
 impl<'a, T> BurstContext<'_, '_, 'a, T> {

@@ -65,98 +65,95 @@ impl<const COUNT: bool> Worker<COUNT> {
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes a packet whose next segment is its destination through the program of its SID.
-    #[inline(never)]
-    pub(crate) fn run_program(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        bpf: &Bpf,
-        srh: usize,
-    ) -> Verdict {
-        let mut srh = srh;
-        for rounds in 0..crate::worker::MAX_LOOKUPS {
-            match self.run_once(view, meta, bpf, srh) {
-                Ok(Some(verdict)) => {
-                    if let Some((counter, bytes)) = meta.extra.counted.last() {
-                        (0..rounds).for_each(|_| self.count(Some(counter), bytes as usize));
-                    }
-                    return verdict;
+/// Takes a packet whose next segment is its destination through the program of its SID.
+#[inline(never)]
+pub(crate) fn run_program<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    bpf: &Bpf,
+    srh: usize,
+) -> Verdict {
+    let mut srh = srh;
+    for rounds in 0..crate::worker::MAX_LOOKUPS {
+        match run_once(path, view, meta, bpf, srh) {
+            Ok(Some(verdict)) => {
+                if let Some((counter, bytes)) = meta.extra.counted.last() {
+                    (0..rounds).for_each(|_| path.count(Some(counter), bytes as usize));
                 }
-                Ok(None) => {}
-                Err(refusal) => return self.refused(meta, rounds, refusal),
+                return verdict;
             }
-            // Linux takes it through the SID again, which it has not been led away from.
-            match srv6::next_segment(&mut meta.packet, &view.check(meta.ingress)) {
-                Ok(again) => srh = again,
-                Err(reason) => return self.refused(meta, rounds + 1, reason.into()),
-            }
+            Ok(None) => {}
+            Err(refusal) => return refused(path, meta, rounds, refusal),
         }
-        self.refused(meta, crate::worker::MAX_LOOKUPS, DropReason::Loop.into())
+        // Linux takes it through the SID again, which it has not been led away from.
+        match srv6::next_segment(&mut meta.packet, &view.check(meta.ingress)) {
+            Ok(again) => srh = again,
+            Err(reason) => return refused(path, meta, rounds + 1, reason.into()),
+        }
     }
+    refused(path, meta, crate::worker::MAX_LOOKUPS, DropReason::Loop.into())
+}
 
-    /// Counts a packet as the error of its SID that it was no error of so far, once for each time that it has gone
-    /// through it.
-    fn refused(
-        &mut self,
-        meta: &mut PacketMeta,
-        rounds: u8,
-        refusal: crate::worker::verdict::PacketError,
-    ) -> Verdict {
-        if let Some((counter, _)) = meta.extra.counted.last() {
-            (0..rounds).for_each(|_| self.count_error(Some(counter)));
-        }
-        self.uncount(meta);
-        Verdict::Refuse(refusal)
+/// Counts a packet as the error of its SID that it was no error of so far, once for each time that it has gone
+/// through it.
+fn refused<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    meta: &mut PacketMeta,
+    rounds: u8,
+    refusal: crate::worker::verdict::PacketError,
+) -> Verdict {
+    if let Some((counter, _)) = meta.extra.counted.last() {
+        (0..rounds).for_each(|_| path.count_error(Some(counter)));
     }
+    path.uncount(meta);
+    Verdict::Refuse(refusal)
+}
 
-    /// Runs the program once. `None`: the packet goes through the SID again.
-    fn run_once(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        bpf: &Bpf,
-        srh: usize,
-    ) -> Result<Option<Verdict>, crate::worker::verdict::PacketError> {
-        let Programs { machine, random, printed, processor, clock } = &mut *self.programs;
-        let general = General { now: view.now.wrapping_add(*clock), processor: *processor, random, printed };
-        let ifindex = view.link(meta.ingress).map_or(0, |link| link.ifindex);
-        let frame = meta.link_layer();
-        let mark = (ifindex, meta.extra.mark);
-        let find = |packet: &[u8], lookup, address, mark| {
-            found(view, rules::find6(view, packet, lookup, address, mark))
-        };
-        let before = meta.packet.len();
-        let outcome = srv6::run_program(
-            machine,
-            &mut meta.packet,
-            (bpf, srh),
-            view.tables.hmac_keys(view.guard),
-            general,
-            mark,
-            find,
-        )?;
-        meta.extra.mark = outcome.mark;
-        if outcome.wrapped > 0 {
-            meta.wrapped(outcome.wrapped, frame);
-        }
-        if outcome.inserted > 0 {
-            meta.inserted(outcome.inserted);
-        }
-        if meta.extra.growth != 0 && meta.packet.len() < before {
-            meta.shortened(before - meta.packet.len());
-        }
-        if outcome.unusual && !crate::worker::slow_path::may_forward(&meta.packet) {
-            meta.extra.flags |= crate::worker::metadata::NOT_FORWARDED;
-        }
-        Ok(match outcome.next {
-            BpfNext::Look(lookup, address) => Some(Verdict::look6(meta, lookup, address)),
-            // Linux discards it, and that is no error of the SID.
-            BpfNext::Nowhere => Some(Verdict::drop(DropReason::NoRoute)),
-            BpfNext::Again => None,
-        })
+/// Runs the program once. `None`: the packet goes through the SID again.
+fn run_once<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    bpf: &Bpf,
+    srh: usize,
+) -> Result<Option<Verdict>, crate::worker::verdict::PacketError> {
+    let Programs { machine, random, printed, processor, clock } = &mut *path.programs;
+    let general = General { now: view.now.wrapping_add(*clock), processor: *processor, random, printed };
+    let ifindex = view.link(meta.ingress).map_or(0, |link| link.ifindex);
+    let frame = meta.link_layer();
+    let mark = (ifindex, meta.extra.mark);
+    let find =
+        |packet: &[u8], lookup, address, mark| found(view, rules::find6(view, packet, lookup, address, mark));
+    let before = meta.packet.len();
+    let outcome = srv6::run_program(
+        machine,
+        &mut meta.packet,
+        (bpf, srh),
+        view.tables.hmac_keys(view.guard),
+        general,
+        mark,
+        find,
+    )?;
+    meta.extra.mark = outcome.mark;
+    if outcome.wrapped > 0 {
+        meta.wrapped(outcome.wrapped, frame);
     }
+    if outcome.inserted > 0 {
+        meta.inserted(outcome.inserted);
+    }
+    if meta.extra.growth != 0 && meta.packet.len() < before {
+        meta.shortened(before - meta.packet.len());
+    }
+    if outcome.unusual && !crate::worker::slow_path::may_forward(&meta.packet) {
+        meta.extra.flags |= crate::worker::metadata::NOT_FORWARDED;
+    }
+    Ok(match outcome.next {
+        BpfNext::Look(lookup, address) => Some(Verdict::look6(meta, lookup, address)),
+        // Linux discards it, and that is no error of the SID.
+        BpfNext::Nowhere => Some(Verdict::drop(DropReason::NoRoute)),
+        BpfNext::Again => None,
+    })
 }
 
 /// What a look-up tells a program: `seg6_lookup_nexthop`.

@@ -20,46 +20,44 @@ pub(crate) fn behind<'a>(view: &View<'a>, id: NextHopId) -> Option<(TunnelId, Op
     Some((tunnel, frame))
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Makes a packet, of which nothing but this is left to be done, what goes into a tunnel.
-    #[cold]
-    pub(crate) fn enter_behind<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        (tunnel, frame): (TunnelId, Option<&Rewrite>),
-        trace: &mut T,
-    ) -> Verdict {
-        if COUNT
-            && meta.is(LABELLED)
-            && let Some(stored) = view.tables.tunnels().tunnel(tunnel, view.guard)
-        {
-            let (tx_packets, tx_bytes) = (1, meta.packet.len() as u64);
-            self.counters.add_mpls(stored.link, MplsCount { tx_packets, tx_bytes, ..MplsCount::default() });
-        }
-        if let Some(rewrite) = frame
-            && let Err(refusal) = self.enframe(meta, rewrite, trace)
-        {
-            return Verdict::Refuse(refusal);
-        }
-        Verdict::FrameInto(tunnel)
+/// Makes a packet, of which nothing but this is left to be done, what goes into a tunnel.
+#[cold]
+pub(crate) fn enter_behind<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    (tunnel, frame): (TunnelId, Option<&Rewrite>),
+    trace: &mut T,
+) -> Verdict {
+    if COUNT
+        && meta.is(LABELLED)
+        && let Some(stored) = view.tables.tunnels().tunnel(tunnel, view.guard)
+    {
+        let (tx_packets, tx_bytes) = (1, meta.packet.len() as u64);
+        path.counters.add_mpls(stored.link, MplsCount { tx_packets, tx_bytes, ..MplsCount::default() });
     }
+    if let Some(rewrite) = frame
+        && let Err(refusal) = enframe(path, meta, rewrite, trace)
+    {
+        return Verdict::Refuse(refusal);
+    }
+    Verdict::FrameInto(tunnel)
+}
 
-    /// Makes a packet the Ethernet frame that goes into a tunnel.
-    pub(crate) fn enframe<T: Trace>(
-        &mut self,
-        meta: &mut PacketMeta,
-        rewrite: &Rewrite,
-        trace: &mut T,
-    ) -> Result<(), crate::worker::verdict::PacketError> {
-        self.put_link_layer(meta, rewrite, trace)?;
-        meta.wrapped(usize::from(rewrite.len) + 2, None);
-        if meta.is(LABELLED) {
-            meta.extra.flags |= OPAQUE;
-        }
-        meta.extra.flags &= !(LABELLED | SWITCHED);
-        Ok(())
+/// Makes a packet the Ethernet frame that goes into a tunnel.
+pub(crate) fn enframe<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    meta: &mut PacketMeta,
+    rewrite: &Rewrite,
+    trace: &mut T,
+) -> Result<(), crate::worker::verdict::PacketError> {
+    path.put_link_layer(meta, rewrite, trace)?;
+    meta.wrapped(usize::from(rewrite.len) + 2, None);
+    if meta.is(LABELLED) {
+        meta.extra.flags |= OPAQUE;
     }
+    meta.extra.flags &= !(LABELLED | SWITCHED);
+    Ok(())
 }
 
 /// The EtherType of the frame at the front of `bytes`.

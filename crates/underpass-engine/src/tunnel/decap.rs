@@ -22,6 +22,7 @@ use crate::tunnel::find::{
 };
 use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
 use crate::tunnel::outer::{FIXED4, FIXED6, GRE, GUE, UDP};
+use crate::tunnel::relay::relay_error;
 use crate::tunnel::{ECN, ecn_inside};
 use crate::worker::burst::{BurstContext, Packets};
 use crate::worker::family::{Family, To};
@@ -68,47 +69,45 @@ struct Last<'a, A> {
     to6: Option<To<'a, u128>>,
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes what is inside out of packets in a row for the same address of the router's, if they came through tunnels, from
-    /// the first on. The packet that follows the run.
-    #[inline(never)]
-    pub(crate) fn decap_run<T: Trace, A: Family, S: BurstLookup>(
-        &mut self,
-        context: &mut BurstContext<'_, '_, '_, T>,
-        packets: &mut Packets<'_>,
-        lookups: S,
-        (mut packet, look): (Packet, Looked<A>),
-    ) -> Option<Packet> {
-        let env = context.env;
-        if !env.view.tables.tunnels().receives() {
-            self.enter_slow_path(context, packet);
-            return None;
-        }
-        let Link { lookup: instance, in_vrf, .. } = *env.link;
-        let ingress = Ingress { link: env.ingress, instance, in_vrf };
-        let mut last = Last { end: None, lookup: None, to4: None, to6: None };
-        let mut left = Left::default();
-        let mut len = look.len;
-        let following = loop {
-            match decap_fast::<A>(env.view, context.fibs, &mut last, ingress, (&mut packet, len)) {
-                Some((forward_fast, link, bytes)) => {
-                    left.count(link, bytes, &self.counters);
-                    self.send_frame(forward_fast, packet, context.trace);
-                }
-                None => self.enter_slow_path(context, packet),
-            }
-            packet = match packets.next() {
-                Some(packet) => packet,
-                None => break None,
-            };
-            len = match lookups.again(env, &packet, packets, look) {
-                Some(len) => len,
-                None => break Some(packet),
-            };
-        };
-        left.flush(&self.counters);
-        following
+/// Takes what is inside out of packets in a row for the same address of the router's, if they came through tunnels, from
+/// the first on. The packet that follows the run.
+#[inline(never)]
+pub(crate) fn decap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, '_, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    (mut packet, look): (Packet, Looked<A>),
+) -> Option<Packet> {
+    let env = context.env;
+    if !env.view.tables.tunnels().receives() {
+        path.enter_slow_path(context, packet);
+        return None;
     }
+    let Link { lookup: instance, in_vrf, .. } = *env.link;
+    let ingress = Ingress { link: env.ingress, instance, in_vrf };
+    let mut last = Last { end: None, lookup: None, to4: None, to6: None };
+    let mut left = Left::default();
+    let mut len = look.len;
+    let following = loop {
+        match decap_fast::<A>(env.view, context.fibs, &mut last, ingress, (&mut packet, len)) {
+            Some((forward_fast, link, bytes)) => {
+                left.count(link, bytes, &path.counters);
+                path.send_frame(forward_fast, packet, context.trace);
+            }
+            None => path.enter_slow_path(context, packet),
+        }
+        packet = match packets.next() {
+            Some(packet) => packet,
+            None => break None,
+        };
+        len = match lookups.again(env, &packet, packets, look) {
+            Some(len) => len,
+            None => break Some(packet),
+        };
+    };
+    left.flush(&path.counters);
+    following
 }
 
 /// The outer header of a packet.
@@ -356,188 +355,186 @@ impl Outer {
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes a packet for the router itself out of the tunnel that it came through, if it came through one.
-    #[inline(never)]
-    pub(crate) fn leave_tunnel<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        trace: &mut T,
-    ) -> Verdict {
-        let ingress = ingress_of(view, meta);
-        if let Some(relay) = crate::tunnel::path_mtu::learn(view, meta.packet.bytes(), ingress) {
-            self.relay(view, meta.packet.bytes(), relay, trace);
+/// Takes a packet for the router itself out of the tunnel that it came through, if it came through one.
+#[inline(never)]
+pub(crate) fn leave_tunnel<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) -> Verdict {
+    let ingress = ingress_of(view, meta);
+    if let Some(relay) = crate::tunnel::path_mtu::learn(view, meta.packet.bytes(), ingress) {
+        relay_error(path, view, meta.packet.bytes(), relay, trace);
+    }
+    let mut outer = match Outer::read(meta.packet.bytes()) {
+        None => return Verdict::Deliver,
+        Some(Ok(outer)) => outer,
+        Some(Err(protocol)) => {
+            let datagrams = protocol == protocol::UDP && view.tables.tunnels().takes_datagrams();
+            let ours = path.answers || datagrams || is_tunnelled(protocol);
+            return if ours { Verdict::Reassemble } else { Verdict::Deliver };
         }
-        let mut outer = match Outer::read(meta.packet.bytes()) {
-            None => return Verdict::Deliver,
-            Some(Ok(outer)) => outer,
-            Some(Err(protocol)) => {
-                let datagrams = protocol == protocol::UDP && view.tables.tunnels().takes_datagrams();
-                let ours = self.answers || datagrams || is_tunnelled(protocol);
-                return if ours { Verdict::Reassemble } else { Verdict::Deliver };
+    };
+    let first = outer.at;
+    if let IpAddr::V4(source) = outer.source
+        && is_local4(view, ingress, source)
+    {
+        // Linux: a martian source.
+        return Verdict::drop(DropReason::TunnelSource);
+    }
+    for _ in 0..=NESTED {
+        match outer.protocol {
+            protocol::HOP_BY_HOP if outer.at != first => return Verdict::drop(DropReason::TunnelPayload),
+            protocol::UDP if stands_for_datagrams(view, &meta.packet, &outer, ingress) => {
+                return Verdict::Datagrams;
             }
-        };
-        let first = outer.at;
-        if let IpAddr::V4(source) = outer.source
-            && is_local4(view, ingress, source)
-        {
-            // Linux: a martian source.
+            protocol::UDP => match take_datagram(view, &mut meta.packet, &mut outer, ingress) {
+                Ok(Taken::Headers) => {}
+                Ok(Taken::Nothing) => return deliver(meta, &outer, first),
+                Ok(Taken::All(found)) => return take_out(path, view, meta, &outer, found, trace),
+                Ok(Taken::Refused(link)) => {
+                    path.counters.add_link_drops(link, Direction::Receive, 1);
+                    return Verdict::drop(DropReason::TunnelPayload);
+                }
+                Err(reason) => return Verdict::drop(reason),
+            },
+            protocol if is_tunnelled(protocol) => {
+                return match find(view, &meta.packet, &outer, ingress) {
+                    Ok(Some(found)) => take_out(path, view, meta, &outer, found, trace),
+                    // Whoever listens for it may be the host.
+                    Ok(None) if host_may_take(path, view, &outer) => deliver(meta, &outer, first),
+                    Ok(None) => NO_TUNNEL,
+                    Err(reason) => Verdict::drop(reason),
+                };
+            }
+            _ => return deliver(meta, &outer, first),
+        }
+    }
+    Verdict::drop(DropReason::TunnelNested)
+}
+
+/// Whether the kernel beside the router has a use for a packet that no tunnel takes.
+fn host_may_take<const COUNT: bool>(path: &Path<COUNT>, view: &View<'_>, outer: &Outer) -> bool {
+    !path.answers && view.tables.tunnels().host_takes(outer.protocol, outer.source.is_ipv6())
+}
+
+/// Takes what was found out of its outer headers, and looks it up.
+pub(crate) fn take_out<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    outer: &Outer,
+    found: Found<'_>,
+    trace: &mut T,
+) -> Verdict {
+    let Found { tunnel, inside, at, taken } = found;
+    let refuse = |reason| {
+        path.counters.add_link(tunnel.link, Direction::Receive, Count { errors: 1, ..Count::default() });
+        Verdict::drop(reason)
+    };
+    // What is not the tunnel's, for Linux, is no error of the tunnel's either.
+    if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_bare_udp() {
+        return Verdict::drop(DropReason::TunnelPayload);
+    }
+    if tunnel.kind == TunnelKind::Ip6tnl
+        && let (IpAddr::V6(source), IpAddr::V6(destination)) = (outer.source, outer.destination)
+    {
+        let underlay = tunnel.config.via.lookup;
+        let own = Some(underlay).filter(|_| !tunnel.config.allows_local_remote);
+        let foreign = tunnel.config.has_foreign_local()
+            || is_foreign(view, ingress_of(view, meta), destination, underlay);
+        if foreign || is_refused(view, source, own) {
             return Verdict::drop(DropReason::TunnelSource);
         }
-        for _ in 0..=NESTED {
-            match outer.protocol {
-                protocol::HOP_BY_HOP if outer.at != first => return Verdict::drop(DropReason::TunnelPayload),
-                protocol::UDP if stands_for_datagrams(view, &meta.packet, &outer, ingress) => {
-                    return Verdict::Datagrams;
-                }
-                protocol::UDP => match take_datagram(view, &mut meta.packet, &mut outer, ingress) {
-                    Ok(Taken::Headers) => {}
-                    Ok(Taken::Nothing) => return deliver(meta, &outer, first),
-                    Ok(Taken::All(found)) => return self.take_out(view, meta, &outer, found, trace),
-                    Ok(Taken::Refused(link)) => {
-                        self.counters.add_link_drops(link, Direction::Receive, 1);
-                        return Verdict::drop(DropReason::TunnelPayload);
-                    }
-                    Err(reason) => return Verdict::drop(reason),
-                },
-                protocol if is_tunnelled(protocol) => {
-                    return match find(view, &meta.packet, &outer, ingress) {
-                        Ok(Some(found)) => self.take_out(view, meta, &outer, found, trace),
-                        // Whoever listens for it may be the host.
-                        Ok(None) if self.host_may_take(view, &outer) => deliver(meta, &outer, first),
-                        Ok(None) => NO_TUNNEL,
-                        Err(reason) => Verdict::drop(reason),
-                    };
-                }
-                _ => return deliver(meta, &outer, first),
-            }
-        }
-        Verdict::drop(DropReason::TunnelNested)
     }
-
-    /// Whether the kernel beside the router has a use for a packet that no tunnel takes.
-    fn host_may_take(&self, view: &View<'_>, outer: &Outer) -> bool {
-        !self.answers && view.tables.tunnels().host_takes(outer.protocol, outer.source.is_ipv6())
+    if let Err(reason) = check(&meta.packet, tunnel, outer, &found) {
+        return refuse(reason);
     }
-
-    /// Takes what was found out of its outer headers, and looks it up.
-    pub(crate) fn take_out<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        outer: &Outer,
-        found: Found<'_>,
-        trace: &mut T,
-    ) -> Verdict {
-        let Found { tunnel, inside, at, taken } = found;
-        let refuse = |reason| {
-            self.counters.add_link(tunnel.link, Direction::Receive, Count { errors: 1, ..Count::default() });
-            Verdict::drop(reason)
+    trace.step(Event::Behaviour(name(tunnel.kind)), &meta.packet);
+    if meta.packet.offload().is_some_and(|offload| offload.start < at) {
+        // Linux leaves the checksum of GRE to the device.
+        meta.packet.clear_offload();
+    }
+    // Nothing takes it behind the tunnel's device, which counts it and shows it to its filters.
+    let other = if taken { 0 } else { protocol_of(&meta.packet, tunnel, outer) };
+    let id = if tunnel.classifies_ingress { key_of(&meta.packet, tunnel, outer) } else { 0 };
+    let ports = if tunnel.classifies_ingress { ports_of(&meta.packet, tunnel, at) } else { (0, 0) };
+    meta.packet.pull(at);
+    if taken && let Err(reason) = decapsulate_tos(&mut meta.packet, inside, tunnel, outer) {
+        return refuse(reason);
+    }
+    // Linux counts the header of the frame by one of the two devices only.
+    let uncounted = if tunnel.kind == TunnelKind::Ip6gretap { ethernet::Header::LEN } else { 0 };
+    let bytes = meta.packet.len().saturating_sub(uncounted) as u64;
+    let received = Count { packets: 1, bytes, errors: 0 };
+    path.counters.add_link(tunnel.link, Direction::Receive, received);
+    meta.arrived(tunnel.link);
+    if !meta.look_up_again(tunnel.lookup) {
+        return Verdict::drop(DropReason::Loop);
+    }
+    if tunnel.classifies_ingress {
+        let headless = match inside {
+            _ if !taken => other,
+            InnerProtocol::Ip4 => ethernet::IPV4,
+            InnerProtocol::Ip6 => ethernet::IPV6,
+            InnerProtocol::Mpls => ethernet::MPLS,
+            InnerProtocol::Frame => 0,
         };
-        // What is not the tunnel's, for Linux, is no error of the tunnel's either.
-        if !taken && !tunnel.kind.has_gre() && !tunnel.kind.is_bare_udp() {
-            return Verdict::drop(DropReason::TunnelPayload);
-        }
-        if tunnel.kind == TunnelKind::Ip6tnl
-            && let (IpAddr::V6(source), IpAddr::V6(destination)) = (outer.source, outer.destination)
-        {
-            let underlay = tunnel.config.via.lookup;
-            let own = Some(underlay).filter(|_| !tunnel.config.allows_local_remote);
-            let foreign = tunnel.config.has_foreign_local()
-                || is_foreign(view, ingress_of(view, meta), destination, underlay);
-            if foreign || is_refused(view, source, own) {
-                return Verdict::drop(DropReason::TunnelSource);
-            }
-        }
-        if let Err(reason) = check(&meta.packet, tunnel, outer, &found) {
-            return refuse(reason);
-        }
-        trace.step(Event::Behaviour(name(tunnel.kind)), &meta.packet);
-        if meta.packet.offload().is_some_and(|offload| offload.start < at) {
-            // Linux leaves the checksum of GRE to the device.
-            meta.packet.clear_offload();
-        }
-        // Nothing takes it behind the tunnel's device, which counts it and shows it to its filters.
-        let other = if taken { 0 } else { protocol_of(&meta.packet, tunnel, outer) };
-        let id = if tunnel.classifies_ingress { key_of(&meta.packet, tunnel, outer) } else { 0 };
-        let ports = if tunnel.classifies_ingress { ports_of(&meta.packet, tunnel, at) } else { (0, 0) };
-        meta.packet.pull(at);
-        if taken && let Err(reason) = decapsulate_tos(&mut meta.packet, inside, tunnel, outer) {
-            return refuse(reason);
-        }
-        // Linux counts the header of the frame by one of the two devices only.
-        let uncounted = if tunnel.kind == TunnelKind::Ip6gretap { ethernet::Header::LEN } else { 0 };
-        let bytes = meta.packet.len().saturating_sub(uncounted) as u64;
-        let received = Count { packets: 1, bytes, errors: 0 };
-        self.counters.add_link(tunnel.link, Direction::Receive, received);
-        meta.arrived(tunnel.link);
-        if !meta.look_up_again(tunnel.lookup) {
-            return Verdict::drop(DropReason::Loop);
-        }
-        if tunnel.classifies_ingress {
-            let headless = match inside {
-                _ if !taken => other,
-                InnerProtocol::Ip4 => ethernet::IPV4,
-                InnerProtocol::Ip6 => ethernet::IPV6,
-                InnerProtocol::Mpls => ethernet::MPLS,
-                InnerProtocol::Frame => 0,
-            };
-            meta.packet.set_tag(Tag { headless, packet_type: 0, ..meta.packet.tag() });
-            let (source, destination) = (outer.source, outer.destination);
-            let key = || OuterKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
-            self.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
-            return Verdict::ClassifyIngress;
-        }
-        if !taken {
-            return Verdict::drop(not_forwarded(other));
-        }
-        self.come_out(view, meta, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
+        meta.packet.set_tag(Tag { headless, packet_type: 0, ..meta.packet.tag() });
+        let (source, destination) = (outer.source, outer.destination);
+        let key = || OuterKey { source, destination, id, tos: outer.tos, ttl: outer.ttl, ports };
+        path.hooks.outer = (tunnel.config.role == TunnelRole::External).then(key);
+        return Verdict::ClassifyIngress;
     }
+    if !taken {
+        return Verdict::drop(not_forwarded(other));
+    }
+    come_out(path, view, meta, (tunnel.lookup, tunnel.forward4, tunnel.forward6), inside)
+}
 
-    /// The step in which a packet goes on that has come out of a tunnel, by whose link it has come in now: to its look-up
-    /// in these tables, if IPv4 and IPv6 are forwarded.
-    pub(crate) fn come_out(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        (lookup, forward4, forward6): (LookupId, bool, bool),
-        inside: InnerProtocol,
-    ) -> Verdict {
-        let bytes = meta.packet.bytes();
-        match inside {
-            InnerProtocol::Ip4 => match ipv4_check(bytes) {
-                Ok(checked) => {
-                    meta.packet.truncate(checked.len);
-                    meta.target4 = checked.destination;
-                    let plain = !checked.unusual && forward4;
-                    if plain { Verdict::Look4(lookup) } else { Verdict::Unusual }
-                }
-                Err(reason) => Verdict::drop(reason),
-            },
-            InnerProtocol::Ip6 => match ipv6_check(bytes) {
-                Ok(checked) => {
-                    meta.packet.truncate(checked.len);
-                    meta.target6 = checked.destination;
-                    let plain = !checked.unusual && forward6;
-                    if plain { Verdict::Look6(lookup) } else { Verdict::Unusual }
-                }
-                Err(reason) => Verdict::drop(reason),
-            },
-            InnerProtocol::Mpls if view.link(meta.ingress).is_some_and(|link| link.mpls) => Verdict::Label,
-            InnerProtocol::Mpls => Verdict::drop(DropReason::MplsOff),
-            InnerProtocol::Frame => {
-                let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
-                let (verdict, target, len) = classify(bytes, link, self.answers);
-                match verdict {
-                    Verdict::Look4(_) => meta.target4 = Ipv4Addr::from_bits(target as u32),
-                    Verdict::Look6(_) => meta.target6 = Ipv6Addr::from_bits(target),
-                    _ => {}
-                }
-                meta.packet.narrow(ethernet::Header::LEN, len);
-                meta.framed();
-                verdict
+/// The step in which a packet goes on that has come out of a tunnel, by whose link it has come in now: to its look-up
+/// in these tables, if IPv4 and IPv6 are forwarded.
+pub(crate) fn come_out<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    (lookup, forward4, forward6): (LookupId, bool, bool),
+    inside: InnerProtocol,
+) -> Verdict {
+    let bytes = meta.packet.bytes();
+    match inside {
+        InnerProtocol::Ip4 => match ipv4_check(bytes) {
+            Ok(checked) => {
+                meta.packet.truncate(checked.len);
+                meta.target4 = checked.destination;
+                let plain = !checked.unusual && forward4;
+                if plain { Verdict::Look4(lookup) } else { Verdict::Unusual }
             }
+            Err(reason) => Verdict::drop(reason),
+        },
+        InnerProtocol::Ip6 => match ipv6_check(bytes) {
+            Ok(checked) => {
+                meta.packet.truncate(checked.len);
+                meta.target6 = checked.destination;
+                let plain = !checked.unusual && forward6;
+                if plain { Verdict::Look6(lookup) } else { Verdict::Unusual }
+            }
+            Err(reason) => Verdict::drop(reason),
+        },
+        InnerProtocol::Mpls if view.link(meta.ingress).is_some_and(|link| link.mpls) => Verdict::Label,
+        InnerProtocol::Mpls => Verdict::drop(DropReason::MplsOff),
+        InnerProtocol::Frame => {
+            let Some(link) = view.link(meta.ingress) else { return Verdict::drop(DropReason::LinkDown) };
+            let (verdict, target, len) = classify(bytes, link, path.answers);
+            match verdict {
+                Verdict::Look4(_) => meta.target4 = Ipv4Addr::from_bits(target as u32),
+                Verdict::Look6(_) => meta.target6 = Ipv6Addr::from_bits(target),
+                _ => {}
+            }
+            meta.packet.narrow(ethernet::Header::LEN, len);
+            meta.framed();
+            verdict
         }
     }
 }

@@ -15,7 +15,9 @@ use crate::tables::{
     TunnelKind, TunnelRole, TunnelRoute, UDP_SUM, Via,
 };
 use crate::trace::{Event, Trace};
+use crate::tunnel::behind::enframe;
 use crate::tunnel::entropy::{flow_label, source_port};
+use crate::tunnel::hook::put_in;
 use crate::tunnel::limit::has_extensions;
 use crate::tunnel::outer::{
     FIXED4, FIXED6, GRE, GUE, UDP, copy_template, fill_gre, fill_udp, is_ip, push_outer, write_ipv4,
@@ -24,10 +26,11 @@ use crate::tunnel::too_long::{comes_through, is_narrow};
 use crate::tunnel::{ecn_outside, limit};
 use crate::worker::burst::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
+use crate::worker::headroom::reserve_headroom;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::metadata::{Entered, LABELLED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
-use crate::worker::run::Rewrite;
+use crate::worker::run::{Rewrite, rewrite_run};
 use crate::worker::verdict::Verdict;
 use crate::worker::{IcmpError, Path, View};
 
@@ -106,63 +109,61 @@ impl<'v, 'a, A: Family, const FRONT: usize> Rewrite<'v, 'a, A> for EncapRun<'a, 
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Puts packets in a row into tunnels, from the first on, which `route` leads into one. The one that follows the run.
-    #[inline(never)]
-    pub(crate) fn encap_run<T: Trace, A: Family, S: BurstLookup>(
-        &mut self,
-        context: &mut BurstContext<'_, '_, '_, T>,
-        packets: &mut Packets<'_>,
-        lookups: S,
-        first: (Packet, Looked<A>),
-        route: &TunnelRoute,
-    ) -> Option<Packet> {
-        let view = context.env.view;
-        let plain = route.next_hop.is_none();
-        if let Some(form) =
-            view.tables.tunnels().precomputed(route.tunnel, A::INSIDE, view.guard).filter(|_| plain)
-        {
-            if let Some(run) = EncapRun::<NOTHING>::new(view, form, route.mtu) {
-                return self.rewrite_run(context, packets, lookups, first, run);
-            }
-            if let Some(run) = EncapRun::<OF_GRE>::new(view, form, route.mtu) {
-                return self.rewrite_run(context, packets, lookups, first, run);
-            }
-            if let Some(run) = EncapRun::<OF_UDP>::new(view, form, route.mtu) {
-                return self.rewrite_run(context, packets, lookups, first, run);
-            }
-            if let Some(run) = EncapRun::<OF_UDP_GUE_GRE>::new(view, form, route.mtu) {
-                return self.rewrite_run(context, packets, lookups, first, run);
-            }
+/// Puts packets in a row into tunnels, from the first on, which `route` leads into one. The one that follows the run.
+#[inline(never)]
+pub(crate) fn encap_run<const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, '_, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    first: (Packet, Looked<A>),
+    route: &TunnelRoute,
+) -> Option<Packet> {
+    let view = context.env.view;
+    let plain = route.next_hop.is_none();
+    if let Some(form) =
+        view.tables.tunnels().precomputed(route.tunnel, A::INSIDE, view.guard).filter(|_| plain)
+    {
+        if let Some(run) = EncapRun::<NOTHING>::new(view, form, route.mtu) {
+            return rewrite_run(path, context, packets, lookups, first, run);
         }
-        let (packet, look) = first;
-        self.encap_one::<_, A>(context, packet, look.len, route);
-        None
+        if let Some(run) = EncapRun::<OF_GRE>::new(view, form, route.mtu) {
+            return rewrite_run(path, context, packets, lookups, first, run);
+        }
+        if let Some(run) = EncapRun::<OF_UDP>::new(view, form, route.mtu) {
+            return rewrite_run(path, context, packets, lookups, first, run);
+        }
+        if let Some(run) = EncapRun::<OF_UDP_GUE_GRE>::new(view, form, route.mtu) {
+            return rewrite_run(path, context, packets, lookups, first, run);
+        }
     }
+    let (packet, look) = first;
+    encap_one::<_, _, A>(path, context, packet, look.len, route);
+    None
+}
 
-    /// Puts the IP packet of `len` bytes in a frame into the tunnel of a route.
-    #[inline(never)]
-    fn encap_one<T: Trace, A: Family>(
-        &mut self,
-        context: &mut BurstContext<'_, '_, '_, T>,
-        mut packet: Packet,
-        len: usize,
-        route: &TunnelRoute,
-    ) {
-        let view = context.env.view;
-        let identification = self.identification.wrapping_add(1);
-        let plain = route.next_hop.is_none() && (route.mtu == 0 || len <= route.mtu as usize);
-        if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard).filter(|_| plain) {
-            let form = tunnel.form(A::INSIDE);
-            if let Some(out) = encap_fast::<A>(view, &mut packet, len, (tunnel, form), identification) {
-                self.identification = identification;
-                self.counters.add_crossed(form.link, Direction::Transmit, 1, len as u64);
-                self.totals.buffer_moves_avoided += 1;
-                return self.send_frame(out, packet, context.trace);
-            }
+/// Puts the IP packet of `len` bytes in a frame into the tunnel of a route.
+#[inline(never)]
+fn encap_one<const COUNT: bool, T: Trace, A: Family>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, '_, '_, T>,
+    mut packet: Packet,
+    len: usize,
+    route: &TunnelRoute,
+) {
+    let view = context.env.view;
+    let identification = path.identification.wrapping_add(1);
+    let plain = route.next_hop.is_none() && (route.mtu == 0 || len <= route.mtu as usize);
+    if let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard).filter(|_| plain) {
+        let form = tunnel.form(A::INSIDE);
+        if let Some(out) = encap_fast::<A>(view, &mut packet, len, (tunnel, form), identification) {
+            path.identification = identification;
+            path.counters.add_crossed(form.link, Direction::Transmit, 1, len as u64);
+            path.totals.buffer_moves_avoided += 1;
+            return path.send_frame(out, packet, context.trace);
         }
-        self.enter_slow_path(context, packet);
     }
+    path.enter_slow_path(context, packet);
 }
 
 /// Puts an outer header that is precomputed before the packet of `len` bytes in a frame; with the frame's it has `FRONT`
@@ -311,201 +312,199 @@ fn inside_of(meta: &PacketMeta, tunnel: &StoredTunnel) -> (InnerProtocol, usize)
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Forwards a packet by a route whose device is a tunnel.
-    pub(crate) fn enter_tunnel<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        (id, route): (ActionId, &TunnelRoute),
-        trace: &mut T,
-    ) -> Verdict {
-        let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) else {
-            return Verdict::drop(DropReason::NoRoute);
-        };
-        if meta.is(UNFINISHED) {
-            return Verdict::Finish(id);
-        }
-        if !tunnel.up {
-            return Verdict::drop(DropReason::LinkDown);
-        }
-        // Before it is too long, as below.
-        if meta.extra.tunnel == Some(route.tunnel) {
-            return Verdict::drop(DropReason::EncapsulationLoop);
-        }
-        let EncapTemplate { mtu, link, .. } = *tunnel.form(InnerProtocol::Ip4);
-        let mtu = route.mtu(mtu);
-        let device = NextHop { link, port: PortId(0), mtu, rewrite: None, address: tunnel.config.remote };
-        match self.leave(view, meta, &device) {
-            Ok(true) => {}
-            Ok(false) => return Verdict::FragmentInto(id),
-            Err(verdict) => return verdict,
-        }
-        if tunnel.kind.carries_frames() {
-            let next_hop = route.next_hop.and_then(|id| Some((id, view.tables.next_hop(id, view.guard)?)));
-            let Some((id, next_hop)) = next_hop else {
-                return Verdict::drop(DropReason::NeighbourUnresolved);
-            };
-            let Some(rewrite) = &next_hop.rewrite else { return Verdict::Unresolved(id) };
-            if let Err(refusal) = self.enframe(meta, rewrite, trace) {
-                return Verdict::Refuse(refusal);
-            }
-        }
-        self.put_in(view, meta, route.tunnel, trace)
+/// Forwards a packet by a route whose device is a tunnel.
+pub(crate) fn enter_tunnel<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    (id, route): (ActionId, &TunnelRoute),
+    trace: &mut T,
+) -> Verdict {
+    let Some(tunnel) = view.tables.tunnels().tunnel(route.tunnel, view.guard) else {
+        return Verdict::drop(DropReason::NoRoute);
+    };
+    if meta.is(UNFINISHED) {
+        return Verdict::Finish(id);
     }
+    if !tunnel.up {
+        return Verdict::drop(DropReason::LinkDown);
+    }
+    // Before it is too long, as below.
+    if meta.extra.tunnel == Some(route.tunnel) {
+        return Verdict::drop(DropReason::EncapsulationLoop);
+    }
+    let EncapTemplate { mtu, link, .. } = *tunnel.form(InnerProtocol::Ip4);
+    let mtu = route.mtu(mtu);
+    let device = NextHop { link, port: PortId(0), mtu, rewrite: None, address: tunnel.config.remote };
+    match path.leave(view, meta, &device) {
+        Ok(true) => {}
+        Ok(false) => return Verdict::FragmentInto(id),
+        Err(verdict) => return verdict,
+    }
+    if tunnel.kind.carries_frames() {
+        let next_hop = route.next_hop.and_then(|id| Some((id, view.tables.next_hop(id, view.guard)?)));
+        let Some((id, next_hop)) = next_hop else {
+            return Verdict::drop(DropReason::NeighbourUnresolved);
+        };
+        let Some(rewrite) = &next_hop.rewrite else { return Verdict::Unresolved(id) };
+        if let Err(refusal) = enframe(path, meta, rewrite, trace) {
+            return Verdict::Refuse(refusal);
+        }
+    }
+    put_in(path, view, meta, route.tunnel, trace)
+}
 
-    /// Puts the outer header of a tunnel before what is to go in: a frame, if it carries frames.
-    pub(crate) fn encapsulate_in<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        id: TunnelId,
-        trace: &mut T,
-    ) -> Verdict {
-        let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up) else {
-            return Verdict::drop(DropReason::LinkDown);
-        };
-        let (inside, at) = inside_of(meta, tunnel);
-        if !tunnel.takes(inside) {
-            return self.refuse_out(tunnel, DropReason::TunnelPayload);
-        }
-        // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.
-        if meta.extra.tunnel == Some(id) {
-            // An error there, as what has gone in already does not leave.
-            return Verdict::drop(DropReason::EncapsulationLoop);
-        }
-        let limit = match inside {
-            InnerProtocol::Ip6 if matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
-                limit::of(meta.packet.bytes())
-            }
-            _ => None,
-        };
-        if let Some((at, 0)) = limit {
-            self.count_refused(tunnel);
-            meta.extra.argument = at as u32;
-            return Verdict::error(DropReason::TunnelLimit, IcmpError::Header);
-        }
-        // Linux: `ip6_tnl_addr_conflict`, which `ip6gre_xmit_ipv6` asks as well.
-        let bytes = meta.packet.bytes();
-        let six = inside == InnerProtocol::Ip6
-            || inside == InnerProtocol::Frame && bytes.get(12..14) == Some(&ethernet::IPV6.to_be_bytes());
-        if six
-            && tunnel.kind.is_over_ipv6()
-            && is_from_remote(tunnel, bytes.get(at + 8..).unwrap_or_default())
-        {
-            return self.refuse_out(tunnel, DropReason::TunnelSource);
-        }
-        let option = if limit.is_some() { limit::LEN } else { 0 };
-        let room = tunnel.overhead() + option + LONGEST_LINK_LAYER;
-        if let Err(refusal) = meta.encapsulate_again().and_then(|()| self.reserve_headroom(meta, room, trace))
-        {
-            return self.refuse_out(tunnel, refusal.reason());
-        }
-        let Some(remote) = remote_of(tunnel, meta.packet.bytes()) else {
-            let external = tunnel.config.role == TunnelRole::External;
-            // Linux: with GRE and neither end, `ipgre_header` makes no header, and nothing gets as far as to be counted.
-            let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre) && !external;
-            if !bare || !tunnel.config.local.is_unspecified() {
-                self.count_refused(tunnel);
-            }
-            // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone.
-            let six = meta.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
-            let tells = match tunnel.kind {
-                TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
-                kind => kind.is_over_ipv6() || six,
-            };
-            told_by(view, meta, tunnel.link);
-            return match tells && !external && is_ip(meta.packet.bytes(), inside) {
-                true => Verdict::error(DropReason::TunnelRemote, IcmpError::AddressUnreachable),
-                false => Verdict::drop(DropReason::TunnelRemote),
-            };
-        };
-        let resolved = tunnel.form(inside).next_hop;
-        let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
-        let source = source_of(view, tunnel, &via, meta.packet.bytes());
-        // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the router
-        // does not have, or to one that it has.
-        let to_itself = is_own_remote(view, tunnel, remote);
-        if to_itself || tunnel.kind.is_over_ipv6() && source.is_unspecified() {
-            self.count_refused(tunnel);
-            told_by(view, meta, tunnel.link);
-            let reason = if to_itself { DropReason::TunnelRemote } else { DropReason::TunnelSource };
-            return match tunnel.kind {
-                TunnelKind::Ip6tnl => Verdict::error(reason, IcmpError::AddressUnreachable),
-                _ => Verdict::drop(reason),
-            };
-        }
-        if tunnel.sequence.has_failed()
-            && comes_through(view, (&meta.packet, at), (id, tunnel, inside), remote)
-            && tunnel.sequence.notifies(view.now)
-        {
-            self.notify_unreachable(view, meta, tunnel.link, trace);
-        }
-        let len = meta.packet.len();
-        // Linux: `ipip6_tunnel_xmit` and `ip6_tnl_xmit` look at what goes in, `ip_tunnel_xmit` at what is inside.
-        // What counts is that, too.
-        let whole = tunnel.kind.is_over_ipv6() || tunnel.kind == TunnelKind::Sit;
-        let (heir, counted) = match std::mem::take(&mut meta.extra.inside) as usize {
-            0 => (at, len - at),
-            within if whole => (at, within),
-            within => (len.saturating_sub(within), within),
-        };
-        let frame = if via.resolved.is_none() { meta.link_layer() } else { None };
-        self.identification = self.identification.wrapping_add(1);
-        let written =
-            push_outer(&mut meta.packet, tunnel, (inside, at, heir), (source, remote), self.identification);
-        let lowered = written.and_then(|(outer, sequence)| match limit {
-            Some((_, limit)) => Ok((outer + limit::set(&mut meta.packet, limit - 1)?, sequence)),
-            None => Ok((outer, sequence)),
-        });
-        let (outer, sequence) = match lowered {
-            Ok(written) => written,
-            Err(reason) => return self.refuse_out(tunnel, reason),
-        };
-        meta.extra.sequence = sequence;
-        meta.wrapped(outer, frame);
-        if inside == InnerProtocol::Mpls {
-            meta.extra.flags |= OPAQUE;
-        }
-        meta.extra.flags = meta.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
-        meta.extra.tunnel = Some(id);
-        meta.extra.outer = outer as u16;
-        let entered = Count { packets: 1, bytes: counted as u64, errors: 0 };
-        self.counters.add_link(tunnel.link, Direction::Transmit, entered);
-        meta.extra.entered = Some(Entered { link: tunnel.link, bytes: counted as u32, vrf: false });
-        trace.step(Event::Headend(name(tunnel.kind), outer), &meta.packet);
-        Verdict::via(meta, &via)
+/// Puts the outer header of a tunnel before what is to go in: a frame, if it carries frames.
+pub(crate) fn encapsulate_in<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    id: TunnelId,
+    trace: &mut T,
+) -> Verdict {
+    let Some(tunnel) = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up) else {
+        return Verdict::drop(DropReason::LinkDown);
+    };
+    let (inside, at) = inside_of(meta, tunnel);
+    if !tunnel.takes(inside) {
+        return refuse_out(path, tunnel, DropReason::TunnelPayload);
     }
+    // Linux: "Local routing loop detected!", where the outer packet would leave by the tunnel itself.
+    if meta.extra.tunnel == Some(id) {
+        // An error there, as what has gone in already does not leave.
+        return Verdict::drop(DropReason::EncapsulationLoop);
+    }
+    let limit = match inside {
+        InnerProtocol::Ip6 if matches!(tunnel.kind, TunnelKind::Ip6tnl | TunnelKind::Ip6gre) => {
+            limit::of(meta.packet.bytes())
+        }
+        _ => None,
+    };
+    if let Some((at, 0)) = limit {
+        count_refused(path, tunnel);
+        meta.extra.argument = at as u32;
+        return Verdict::error(DropReason::TunnelLimit, IcmpError::Header);
+    }
+    // Linux: `ip6_tnl_addr_conflict`, which `ip6gre_xmit_ipv6` asks as well.
+    let bytes = meta.packet.bytes();
+    let six = inside == InnerProtocol::Ip6
+        || inside == InnerProtocol::Frame && bytes.get(12..14) == Some(&ethernet::IPV6.to_be_bytes());
+    if six && tunnel.kind.is_over_ipv6() && is_from_remote(tunnel, bytes.get(at + 8..).unwrap_or_default()) {
+        return refuse_out(path, tunnel, DropReason::TunnelSource);
+    }
+    let option = if limit.is_some() { limit::LEN } else { 0 };
+    let room = tunnel.overhead() + option + LONGEST_LINK_LAYER;
+    if let Err(refusal) = meta.encapsulate_again().and_then(|()| reserve_headroom(path, meta, room, trace)) {
+        return refuse_out(path, tunnel, refusal.reason());
+    }
+    let Some(remote) = remote_of(tunnel, meta.packet.bytes()) else {
+        let external = tunnel.config.role == TunnelRole::External;
+        // Linux: with GRE and neither end, `ipgre_header` makes no header, and nothing gets as far as to be counted.
+        let bare = matches!(tunnel.kind, TunnelKind::Gre | TunnelKind::Ip6gre) && !external;
+        if !bare || !tunnel.config.local.is_unspecified() {
+            count_refused(path, tunnel);
+        }
+        // Linux: `ip6_tnl_xmit` tells of what has no other end, `ip_tunnel_xmit` of IPv6 packets alone.
+        let six = meta.packet.bytes().get(at).is_some_and(|first| first >> 4 == 6);
+        let tells = match tunnel.kind {
+            TunnelKind::Gre | TunnelKind::Ip6gre | TunnelKind::Sit => false,
+            kind => kind.is_over_ipv6() || six,
+        };
+        told_by(view, meta, tunnel.link);
+        return match tells && !external && is_ip(meta.packet.bytes(), inside) {
+            true => Verdict::error(DropReason::TunnelRemote, IcmpError::AddressUnreachable),
+            false => Verdict::drop(DropReason::TunnelRemote),
+        };
+    };
+    let resolved = tunnel.form(inside).next_hop;
+    let via = Via { address: remote, lookup: tunnel.config.via.lookup, resolved };
+    let source = source_of(view, tunnel, &via, meta.packet.bytes());
+    // Linux: `ip6_tnl_xmit_ctl`, by which a tunnel may not send without a source, or from an address that the router
+    // does not have, or to one that it has.
+    let to_itself = is_own_remote(view, tunnel, remote);
+    if to_itself || tunnel.kind.is_over_ipv6() && source.is_unspecified() {
+        count_refused(path, tunnel);
+        told_by(view, meta, tunnel.link);
+        let reason = if to_itself { DropReason::TunnelRemote } else { DropReason::TunnelSource };
+        return match tunnel.kind {
+            TunnelKind::Ip6tnl => Verdict::error(reason, IcmpError::AddressUnreachable),
+            _ => Verdict::drop(reason),
+        };
+    }
+    if tunnel.sequence.has_failed()
+        && comes_through(view, (&meta.packet, at), (id, tunnel, inside), remote)
+        && tunnel.sequence.notifies(view.now)
+    {
+        notify_unreachable(path, view, meta, tunnel.link, trace);
+    }
+    let len = meta.packet.len();
+    // Linux: `ipip6_tunnel_xmit` and `ip6_tnl_xmit` look at what goes in, `ip_tunnel_xmit` at what is inside.
+    // What counts is that, too.
+    let whole = tunnel.kind.is_over_ipv6() || tunnel.kind == TunnelKind::Sit;
+    let (heir, counted) = match std::mem::take(&mut meta.extra.inside) as usize {
+        0 => (at, len - at),
+        within if whole => (at, within),
+        within => (len.saturating_sub(within), within),
+    };
+    let frame = if via.resolved.is_none() { meta.link_layer() } else { None };
+    path.identification = path.identification.wrapping_add(1);
+    let written =
+        push_outer(&mut meta.packet, tunnel, (inside, at, heir), (source, remote), path.identification);
+    let lowered = written.and_then(|(outer, sequence)| match limit {
+        Some((_, limit)) => Ok((outer + limit::set(&mut meta.packet, limit - 1)?, sequence)),
+        None => Ok((outer, sequence)),
+    });
+    let (outer, sequence) = match lowered {
+        Ok(written) => written,
+        Err(reason) => return refuse_out(path, tunnel, reason),
+    };
+    meta.extra.sequence = sequence;
+    meta.wrapped(outer, frame);
+    if inside == InnerProtocol::Mpls {
+        meta.extra.flags |= OPAQUE;
+    }
+    meta.extra.flags = meta.extra.flags & !(LABELLED | SWITCHED) | TUNNELLED;
+    meta.extra.tunnel = Some(id);
+    meta.extra.outer = outer as u16;
+    let entered = Count { packets: 1, bytes: counted as u64, errors: 0 };
+    path.counters.add_link(tunnel.link, Direction::Transmit, entered);
+    meta.extra.entered = Some(Entered { link: tunnel.link, bytes: counted as u32, vrf: false });
+    trace.step(Event::Headend(name(tunnel.kind), outer), &meta.packet);
+    Verdict::via(meta, &via)
+}
 
-    /// Refuses what was to go into a tunnel, and counts it there.
-    pub(super) fn refuse_out(&self, tunnel: &StoredTunnel, reason: DropReason) -> Verdict {
-        self.count_refused(tunnel);
-        Verdict::drop(reason)
-    }
+/// Refuses what was to go into a tunnel, and counts it there.
+pub(super) fn refuse_out<const COUNT: bool>(
+    path: &Path<COUNT>,
+    tunnel: &StoredTunnel,
+    reason: DropReason,
+) -> Verdict {
+    count_refused(path, tunnel);
+    Verdict::drop(reason)
+}
 
-    pub(super) fn count_refused(&self, tunnel: &StoredTunnel) {
-        self.counters.add_link(tunnel.link, Direction::Transmit, Count { errors: 1, ..Count::default() });
-    }
+pub(super) fn count_refused<const COUNT: bool>(path: &Path<COUNT>, tunnel: &StoredTunnel) {
+    path.counters.add_link(tunnel.link, Direction::Transmit, Count { errors: 1, ..Count::default() });
+}
 
-    /// Tells the sender of a packet that one before it has not arrived; it goes on itself. Linux: `dst_link_failure`.
-    #[cold]
-    fn notify_unreachable<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &PacketMeta,
-        tunnel: LinkId,
-        trace: &mut T,
-    ) {
-        let Some(mut copy) = self.pool.take_for(meta.packet.len()) else { return };
-        copy.bytes_mut().copy_from_slice(meta.packet.bytes());
-        copy.trace_as(&meta.packet);
-        self.totals.generated += 1;
-        let at = copy.headroom();
-        let mut copy = PacketMeta::new(copy, at, meta.ingress, meta.extra);
-        told_by(view, &mut copy, tunnel);
-        let verdict = Verdict::error(DropReason::TunnelUnreachable, IcmpError::AddressUnreachable);
-        self.slow_path_alone(view, copy, verdict, trace);
-    }
+/// Tells the sender of a packet that one before it has not arrived; it goes on itself. Linux: `dst_link_failure`.
+#[cold]
+fn notify_unreachable<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &PacketMeta,
+    tunnel: LinkId,
+    trace: &mut T,
+) {
+    let Some(mut copy) = path.pool.take_for(meta.packet.len()) else { return };
+    copy.bytes_mut().copy_from_slice(meta.packet.bytes());
+    copy.trace_as(&meta.packet);
+    path.totals.generated += 1;
+    let at = copy.headroom();
+    let mut copy = PacketMeta::new(copy, at, meta.ingress, meta.extra);
+    told_by(view, &mut copy, tunnel);
+    let verdict = Verdict::error(DropReason::TunnelUnreachable, IcmpError::AddressUnreachable);
+    path.slow_path_alone(view, copy, verdict, trace);
 }
 
 /// What the sender of a packet is told of its way into a tunnel goes by the tables of the tunnel's link.

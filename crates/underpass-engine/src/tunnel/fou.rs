@@ -11,7 +11,7 @@ use crate::drops::DropReason;
 use crate::offload::{Cut, is_udp_segment};
 use crate::tables::{FouPayload, Ingress, InnerProtocol, LinkId, StoredTunnel, TunnelMode};
 use crate::trace::{Event, Trace};
-use crate::tunnel::decap::Outer;
+use crate::tunnel::decap::{Outer, leave_tunnel};
 use crate::tunnel::find::Found;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::{Path, View};
@@ -144,25 +144,28 @@ pub(crate) fn ports_of(packet: &Packet, tunnel: &StoredTunnel, at: usize) -> (u1
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes the datagrams that a packet stands for, which a kernel has put together, out of their tunnels.
-    #[cold]
-    pub(crate) fn take_datagrams<T: Trace>(&mut self, view: &View<'_>, meta: &mut PacketMeta, trace: &mut T) {
-        trace.step(Event::Datagrams, &meta.packet);
-        let Some(mut cut) = Cut::of_ip(&meta.packet) else {
-            return self.drop_packet(meta, DropReason::UdpMalformed, trace);
-        };
-        // One of them counts as the packet itself.
-        let mut place = 1;
-        while let Some(part) = cut.next(&meta.packet, &mut self.pool) {
-            self.totals.generated += 1 - std::mem::take(&mut place);
-            let Ok(mut part) = part else { return self.drop_packet(meta, DropReason::NoBuffer, trace) };
-            part.tag_as(&meta.packet);
-            let at = part.headroom();
-            let mut part = PacketMeta::new(part, at, meta.ingress, meta.extra);
-            meta.link_layer().into_iter().for_each(|frame| part.put_link_layer(frame));
-            let verdict = self.leave_tunnel(view, &mut part, trace);
-            self.slow_path_alone(view, part, verdict, trace);
-        }
+/// Takes the datagrams that a packet stands for, which a kernel has put together, out of their tunnels.
+#[cold]
+pub(crate) fn take_datagrams<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    trace: &mut T,
+) {
+    trace.step(Event::Datagrams, &meta.packet);
+    let Some(mut cut) = Cut::of_ip(&meta.packet) else {
+        return path.drop_packet(meta, DropReason::UdpMalformed, trace);
+    };
+    // One of them counts as the packet itself.
+    let mut place = 1;
+    while let Some(part) = cut.next(&meta.packet, &mut path.pool) {
+        path.totals.generated += 1 - std::mem::take(&mut place);
+        let Ok(mut part) = part else { return path.drop_packet(meta, DropReason::NoBuffer, trace) };
+        part.tag_as(&meta.packet);
+        let at = part.headroom();
+        let mut part = PacketMeta::new(part, at, meta.ingress, meta.extra);
+        meta.link_layer().into_iter().for_each(|frame| part.put_link_layer(frame));
+        let verdict = leave_tunnel(path, view, &mut part, trace);
+        path.slow_path_alone(view, part, verdict, trace);
     }
 }

@@ -22,11 +22,14 @@ use crate::tables::{
 };
 use crate::trace::Trace;
 use crate::tunnel::behind::type_of;
+use crate::tunnel::decap::come_out;
+use crate::tunnel::encap::{count_refused, encapsulate_in, refuse_out};
 use crate::tunnel::find::not_forwarded;
 use crate::tunnel::outer::is_ip;
 use crate::tunnel::too_long;
-use crate::worker::hook::{Asked, apply_type, key_of, place_of};
+use crate::worker::hook::{Asked, apply_type, classify_at_hook, key_of, place_of};
 use crate::worker::metadata::{ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, PacketMeta};
+use crate::worker::shape::wait_in_qdisc;
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, ethertype, shape};
 
@@ -37,280 +40,282 @@ const REDIRECTS: u8 = 0xf0;
 /// The link that a packet has come in by, and its interface index; and what has redirected the packet.
 pub(crate) type Past = (Option<(LinkId, u32)>, Nest);
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// The step in which a packet goes into a tunnel.
-    pub(crate) fn put_in<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        id: TunnelId,
-        trace: &mut T,
-    ) -> Verdict {
-        if meta.extra.tunnel != Some(id) {
-            // Of what this device makes of it the one that it has gone in by before hears nothing.
-            meta.extra.entered = None;
-        }
-        let tunnel = view.tables.tunnels().tunnel(id, view.guard);
-        // One that has just gone in must not go in again, and is not asked.
-        if tunnel.is_some_and(|tunnel| tunnel.classifies_egress && tunnel.up) && meta.extra.tunnel != Some(id)
-        {
-            return Verdict::ClassifyEgress(id);
-        }
-        self.encapsulate_in(view, meta, id, trace)
+/// The step in which a packet goes into a tunnel.
+pub(crate) fn put_in<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    id: TunnelId,
+    trace: &mut T,
+) -> Verdict {
+    if meta.extra.tunnel != Some(id) {
+        // Of what this device makes of it the one that it has gone in by before hears nothing.
+        meta.extra.entered = None;
     }
-
-    /// Asks a packet that is to go into a tunnel, or has come out of one. `None`: it waits, or has its verdict.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn classify_at_tunnel<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: PacketMeta,
-        verdict: Verdict,
-        trace: &mut T,
-    ) -> Option<(PacketMeta, Verdict)> {
-        let Verdict::ClassifyEgress(id) = verdict else {
-            return self.classify_ingress(view, meta, Nest::default(), trace).ok();
-        };
-        let own = meta.is(GENERATED);
-        let came = view.link(meta.ingress).map(|link| (meta.ingress, link.ifindex));
-        let came = came.filter(|_| !own && self.hooks.came.is_some());
-        self.classify_egress(view, meta, id, (came, Nest::default()), trace).ok()
+    let tunnel = view.tables.tunnels().tunnel(id, view.guard);
+    // One that has just gone in must not go in again, and is not asked.
+    if tunnel.is_some_and(|tunnel| tunnel.classifies_egress && tunnel.up) && meta.extra.tunnel != Some(id) {
+        return Verdict::ClassifyEgress(id);
     }
+    encapsulate_in(path, view, meta, id, trace)
+}
 
-    /// Asks a packet that is to go into a tunnel, and has it wait in the tunnel's qdisc. `Err`: it does, or is gone; and
-    /// whether it was dropped.
-    fn classify_egress<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        mut meta: PacketMeta,
-        id: TunnelId,
-        (came, nest): Past,
-        trace: &mut T,
-    ) -> Result<(PacketMeta, Verdict), bool> {
-        let tunnel = view.tables.tunnels().tunnel(id, view.guard);
-        let Some((tunnel, link)) = tunnel.and_then(|tunnel| Some((tunnel, view.link(tunnel.link)?))) else {
-            return Ok((meta, Verdict::drop(DropReason::LinkDown)));
-        };
-        let bare = !tunnel.kind.carries_frames();
-        if bare && meta.packet.tag().headless == 0 {
-            let headless = ethertype(&meta);
-            retag(&mut meta.packet, |tag| tag.headless = headless);
-        }
-        let mut packet = meta.packet;
-        if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
-            let known = place_of(tunnel.link, link, false, came);
-            let place = Place { bare, tunnel: Some(id), nest, outer: given(tunnel), ..known };
-            packet = match self.ask(view, hook, packet, &place, trace) {
-                Asked::On(packet, _) => packet,
-                Asked::Dropped => return Err(true),
-                Asked::Gone => return Err(false),
-            };
-        }
-        if let Some(root) = link.root {
-            let encapsulations = meta.extra.encapsulations();
-            retag(&mut packet, |tag| tag.nested = tag.nested & REDIRECTS | encapsulations & ENCAPSULATIONS);
-            let to = (root, shape::Place::Tunnel(tunnel.link));
-            return Err(self.wait(view, to, packet, Origin::Into(id), trace) == Enqueued::Dropped);
-        }
-        Ok(self.go_in(view, PacketMeta { packet, ..meta }, (id, tunnel), trace))
+/// Asks a packet that is to go into a tunnel, or has come out of one. `None`: it waits, or has its verdict.
+#[cold]
+#[inline(never)]
+pub(crate) fn classify_at_tunnel<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: PacketMeta,
+    verdict: Verdict,
+    trace: &mut T,
+) -> Option<(PacketMeta, Verdict)> {
+    let Verdict::ClassifyEgress(id) = verdict else {
+        return classify_ingress(path, view, meta, Nest::default(), trace).ok();
+    };
+    let own = meta.is(GENERATED);
+    let came = view.link(meta.ingress).map(|link| (meta.ingress, link.ifindex));
+    let came = came.filter(|_| !own && path.hooks.came.is_some());
+    classify_egress(path, view, meta, id, (came, Nest::default()), trace).ok()
+}
+
+/// Asks a packet that is to go into a tunnel, and has it wait in the tunnel's qdisc. `Err`: it does, or is gone; and
+/// whether it was dropped.
+fn classify_egress<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    mut meta: PacketMeta,
+    id: TunnelId,
+    (came, nest): Past,
+    trace: &mut T,
+) -> Result<(PacketMeta, Verdict), bool> {
+    let tunnel = view.tables.tunnels().tunnel(id, view.guard);
+    let Some((tunnel, link)) = tunnel.and_then(|tunnel| Some((tunnel, view.link(tunnel.link)?))) else {
+        return Ok((meta, Verdict::drop(DropReason::LinkDown)));
+    };
+    let bare = !tunnel.kind.carries_frames();
+    if bare && meta.packet.tag().headless == 0 {
+        let headless = ethertype(&meta);
+        retag(&mut meta.packet, |tag| tag.headless = headless);
     }
-
-    /// Sends a packet, a frame or one without an Ethernet header, by the device of a tunnel; `unrouted` if it has not been
-    /// looked up before. Whether its hook or its qdisc has dropped it.
-    pub(crate) fn send_into<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        mut packet: Packet,
-        (id, unrouted): (TunnelId, bool),
-        past: Past,
-        trace: &mut T,
-    ) -> bool {
-        let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
-        let Some(tunnel) = tunnel else {
-            self.drop(packet, DropReason::LinkDown, trace);
-            return false;
+    let mut packet = meta.packet;
+    if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
+        let known = place_of(tunnel.link, link, false, came);
+        let place = Place { bare, tunnel: Some(id), nest, outer: given(tunnel), ..known };
+        packet = match classify_at_hook(path, view, hook, packet, &place, trace) {
+            Asked::On(packet, _) => packet,
+            Asked::Dropped => return Err(true),
+            Asked::Gone => return Err(false),
         };
-        if tunnel.kind.carries_frames() {
-            // What has no header goes in as if it had one.
-            retag(&mut packet, |tag| tag.headless = 0);
-        } else if packet.tag().headless == 0 {
-            let ethertype = type_of(packet.bytes());
-            if packet.len() <= ethernet::Header::LEN {
-                self.drop(packet, DropReason::EthernetTruncated, trace);
-                return false;
-            }
-            packet.pull(ethernet::Header::LEN);
-            retag(&mut packet, |tag| tag.headless = ethertype);
-        }
-        if past.1.depth > 0 {
-            // Where the outer packet leaves it may be redirected again, but not for ever.
-            retag(&mut packet, |tag| tag.nested = past.1.depth << 4);
-        }
-        let mut meta = meta_into(packet, tunnel);
-        if unrouted && let Some(verdict) = too_long::exceeds_device(&mut meta, tunnel) {
-            self.count_refused(tunnel);
-            self.slow_path_alone(view, meta, verdict, trace);
+    }
+    if let Some(root) = link.root {
+        let encapsulations = meta.extra.encapsulations();
+        retag(&mut packet, |tag| tag.nested = tag.nested & REDIRECTS | encapsulations & ENCAPSULATIONS);
+        let to = (root, shape::Place::Tunnel(tunnel.link));
+        return Err(wait_in_qdisc(path, view, to, packet, Origin::Into(id), trace) == Enqueued::Dropped);
+    }
+    Ok(go_in(path, view, PacketMeta { packet, ..meta }, (id, tunnel), trace))
+}
+
+/// Sends a packet, a frame or one without an Ethernet header, by the device of a tunnel; `unrouted` if it has not been
+/// looked up before. Whether its hook or its qdisc has dropped it.
+pub(crate) fn send_into<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    mut packet: Packet,
+    (id, unrouted): (TunnelId, bool),
+    past: Past,
+    trace: &mut T,
+) -> bool {
+    let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
+    let Some(tunnel) = tunnel else {
+        path.drop(packet, DropReason::LinkDown, trace);
+        return false;
+    };
+    if tunnel.kind.carries_frames() {
+        // What has no header goes in as if it had one.
+        retag(&mut packet, |tag| tag.headless = 0);
+    } else if packet.tag().headless == 0 {
+        let ethertype = type_of(packet.bytes());
+        if packet.len() <= ethernet::Header::LEN {
+            path.drop(packet, DropReason::EthernetTruncated, trace);
             return false;
         }
-        let asked = match tunnel.classifies_egress {
-            true => self.classify_egress(view, meta, id, past, trace),
-            false => Ok(self.go_in(view, meta, (id, tunnel), trace)),
-        };
-        match asked {
-            Ok((meta, verdict)) => {
-                self.slow_path_alone(view, meta, verdict, trace);
-                false
-            }
-            Err(dropped) => dropped,
-        }
+        packet.pull(ethernet::Header::LEN);
+        retag(&mut packet, |tag| tag.headless = ethertype);
     }
-
-    /// Carries a packet on that has waited: into a tunnel, of which it may be `past` the qdisc.
-    pub(crate) fn go_on_into<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        (id, past, packet): (TunnelId, bool, Packet),
-        trace: &mut T,
-    ) {
-        let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
-        let Some(tunnel) = tunnel else { return self.drop(packet, DropReason::LinkDown, trace) };
-        if !past && let Some(root) = view.link(tunnel.link).and_then(|link| link.root) {
-            let to = (root, shape::Place::Tunnel(tunnel.link));
-            self.wait(view, to, packet, Origin::Into(id), trace);
-            return;
-        }
-        let mut meta = meta_into(packet, tunnel);
-        meta.extra.encapsulated_before(meta.packet.tag().nested & ENCAPSULATIONS);
-        let (meta, verdict) = self.go_in(view, meta, (id, tunnel), trace);
-        self.slow_path_alone(view, meta, verdict, trace);
+    if past.1.depth > 0 {
+        // Where the outer packet leaves it may be redirected again, but not for ever.
+        retag(&mut packet, |tag| tag.nested = past.1.depth << 4);
     }
-
-    fn go_in<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        mut meta: PacketMeta,
-        (id, tunnel): (TunnelId, &StoredTunnel),
-        trace: &mut T,
-    ) -> (PacketMeta, Verdict) {
-        let id = keyed(view, &meta.packet, tunnel).unwrap_or(id);
-        let version = meta.packet.bytes().first().map_or(0, |first| first >> 4);
-        if meta.packet.tag().headless == ethernet::IPV6 && version != 6 && !tunnel.takes(InnerProtocol::Ip6) {
-            // By its EtherType it is no packet for this tunnel, whatever it looks like.
-            let verdict = self.refuse_out(tunnel, DropReason::TunnelPayload);
-            return (meta, verdict);
-        }
-        let verdict = match settle(&mut meta, tunnel) {
-            Ok(()) => self.encapsulate_in(view, &mut meta, id, trace),
-            Err(reason) => Verdict::drop(reason),
-        };
-        (meta, verdict)
+    let mut meta = meta_into(packet, tunnel);
+    if unrouted && let Some(verdict) = too_long::exceeds_device(&mut meta, tunnel) {
+        count_refused(path, tunnel);
+        path.slow_path_alone(view, meta, verdict, trace);
+        return false;
     }
-
-    /// Asks a packet that has come out of the tunnel that its link is, and has it wait behind the hook. `Err`: it does, or
-    /// is gone; and whether it was dropped.
-    fn classify_ingress<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: PacketMeta,
-        nest: Nest,
-        trace: &mut T,
-    ) -> Result<(PacketMeta, Verdict), bool> {
-        let outer = self.hooks.outer.take();
-        let id = meta.ingress;
-        let Some(link) = view.link(id) else { return Ok((meta, Verdict::drop(DropReason::LinkDown))) };
-        let mut packet = meta.packet;
-        if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
-            let tunnel = view.tables.tunnels().of_link(id);
-            let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-            let bare = tunnel.is_some_and(|tunnel| !tunnel.kind.carries_frames());
-            let came = Some((id, link.ifindex));
-            let place = Place { bare, nest, outer, ..place_of(id, link, true, came) };
-            packet = match self.ask(view, hook, packet, &place, trace) {
-                Asked::On(packet, _) => packet,
-                Asked::Dropped => return Err(true),
-                Asked::Gone => return Err(false),
-            };
+    let asked = match tunnel.classifies_egress {
+        true => classify_egress(path, view, meta, id, past, trace),
+        false => Ok(go_in(path, view, meta, (id, tunnel), trace)),
+    };
+    match asked {
+        Ok((meta, verdict)) => {
+            path.slow_path_alone(view, meta, verdict, trace);
+            false
         }
-        if packet.tag().headless == 0 {
-            apply_type(&mut packet, link.mac);
-        }
-        if let Some(qdisc) = link.ingress_qdisc {
-            let to = (qdisc, shape::Place::Ingress(id));
-            return Err(self.wait(view, to, packet, Origin::Here, trace) == Enqueued::Dropped);
-        }
-        let mut meta = PacketMeta { packet, ..meta };
-        let verdict = self.come_in(view, &mut meta, link);
-        Ok((meta, verdict))
+        Err(dropped) => dropped,
     }
+}
 
-    /// Takes a packet that was redirected to come in by a tunnel. Whether its hook has dropped it.
-    pub(crate) fn redirect_in<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        packet: Packet,
-        (id, link): (LinkId, &Link),
-        nest: Nest,
-        trace: &mut T,
-    ) -> bool {
-        let meta = meta_from(packet, id, link);
-        match self.classify_ingress(view, meta, nest, trace) {
-            Ok((meta, verdict)) => {
-                self.slow_path_alone(view, meta, verdict, trace);
-                false
-            }
-            Err(dropped) => dropped,
-        }
+/// Carries a packet on that has waited: into a tunnel, of which it may be `past` the qdisc.
+pub(crate) fn go_on_into<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, past, packet): (TunnelId, bool, Packet),
+    trace: &mut T,
+) {
+    let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
+    let Some(tunnel) = tunnel else { return path.drop(packet, DropReason::LinkDown, trace) };
+    if !past && let Some(root) = view.link(tunnel.link).and_then(|link| link.root) {
+        let to = (root, shape::Place::Tunnel(tunnel.link));
+        wait_in_qdisc(path, view, to, packet, Origin::Into(id), trace);
+        return;
     }
+    let mut meta = meta_into(packet, tunnel);
+    meta.extra.encapsulated_before(meta.packet.tag().nested & ENCAPSULATIONS);
+    let (meta, verdict) = go_in(path, view, meta, (id, tunnel), trace);
+    path.slow_path_alone(view, meta, verdict, trace);
+}
 
-    /// Carries a packet on that has waited behind the ingress hook of a tunnel.
-    pub(crate) fn go_on_from<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        packet: Packet,
-        (id, link): (LinkId, &Link),
-        trace: &mut T,
-    ) {
-        let mut meta = meta_from(packet, id, link);
-        let verdict = self.come_in(view, &mut meta, link);
-        self.slow_path_alone(view, meta, verdict, trace);
+fn go_in<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    mut meta: PacketMeta,
+    (id, tunnel): (TunnelId, &StoredTunnel),
+    trace: &mut T,
+) -> (PacketMeta, Verdict) {
+    let id = keyed(view, &meta.packet, tunnel).unwrap_or(id);
+    let version = meta.packet.bytes().first().map_or(0, |first| first >> 4);
+    if meta.packet.tag().headless == ethernet::IPV6 && version != 6 && !tunnel.takes(InnerProtocol::Ip6) {
+        // By its EtherType it is no packet for this tunnel, whatever it looks like.
+        let verdict = refuse_out(path, tunnel, DropReason::TunnelPayload);
+        return (meta, verdict);
     }
+    let verdict = match settle(&mut meta, tunnel) {
+        Ok(()) => encapsulate_in(path, view, &mut meta, id, trace),
+        Err(reason) => Verdict::drop(reason),
+    };
+    (meta, verdict)
+}
 
-    /// The step in which a packet goes on from behind the ingress hook of a tunnel.
-    fn come_in(&mut self, view: &View<'_>, meta: &mut PacketMeta, link: &Link) -> Verdict {
-        let Tag { headless, packet_type, mark, .. } = meta.packet.tag();
-        meta.extra.mark = mark;
-        let tunnel = view.tables.tunnels().of_link(meta.ingress);
+/// Asks a packet that has come out of the tunnel that its link is, and has it wait behind the hook. `Err`: it does, or
+/// is gone; and whether it was dropped.
+fn classify_ingress<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: PacketMeta,
+    nest: Nest,
+    trace: &mut T,
+) -> Result<(PacketMeta, Verdict), bool> {
+    let outer = path.hooks.outer.take();
+    let id = meta.ingress;
+    let Some(link) = view.link(id) else { return Ok((meta, Verdict::drop(DropReason::LinkDown))) };
+    let mut packet = meta.packet;
+    if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
+        let tunnel = view.tables.tunnels().of_link(id);
         let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-        let frames = tunnel.is_some_and(|tunnel| tunnel.kind.carries_frames());
-        let inside = match headless {
-            0 if frames => InnerProtocol::Frame,
-            own => {
-                let mut ethertype = own;
-                if own == 0 {
-                    // An action has given it an Ethernet header, or it was redirected from where it had one.
-                    ethertype = type_of(meta.packet.bytes());
-                    meta.packet.pull(ethernet::Header::LEN.min(meta.packet.len()));
-                }
-                match ethertype {
-                    ethernet::IPV4 => InnerProtocol::Ip4,
-                    ethernet::IPV6 => InnerProtocol::Ip6,
-                    ethernet::MPLS => InnerProtocol::Mpls,
-                    other => return Verdict::drop(not_forwarded(other)),
-                }
-            }
+        let bare = tunnel.is_some_and(|tunnel| !tunnel.kind.carries_frames());
+        let came = Some((id, link.ifindex));
+        let place = Place { bare, nest, outer, ..place_of(id, link, true, came) };
+        packet = match classify_at_hook(path, view, hook, packet, &place, trace) {
+            Asked::On(packet, _) => packet,
+            Asked::Dropped => return Err(true),
+            Asked::Gone => return Err(false),
         };
-        retag(&mut meta.packet, |tag| (tag.headless, tag.packet_type, tag.tunnel) = (0, 0, 0));
-        if inside != InnerProtocol::Frame {
-            // `skbedit ptype`: of frames the address says it.
-            match packet_type {
-                0 | 1 => {}
-                2 | 3 => meta.extra.flags |= GROUP | NOT_FORWARDED,
-                _ => return Verdict::drop(DropReason::OtherHost),
+    }
+    if packet.tag().headless == 0 {
+        apply_type(&mut packet, link.mac);
+    }
+    if let Some(qdisc) = link.ingress_qdisc {
+        let to = (qdisc, shape::Place::Ingress(id));
+        return Err(wait_in_qdisc(path, view, to, packet, Origin::Here, trace) == Enqueued::Dropped);
+    }
+    let mut meta = PacketMeta { packet, ..meta };
+    let verdict = come_in(path, view, &mut meta, link);
+    Ok((meta, verdict))
+}
+
+/// Takes a packet that was redirected to come in by a tunnel. Whether its hook has dropped it.
+pub(crate) fn redirect_in<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    packet: Packet,
+    (id, link): (LinkId, &Link),
+    nest: Nest,
+    trace: &mut T,
+) -> bool {
+    let meta = meta_from(packet, id, link);
+    match classify_ingress(path, view, meta, nest, trace) {
+        Ok((meta, verdict)) => {
+            path.slow_path_alone(view, meta, verdict, trace);
+            false
+        }
+        Err(dropped) => dropped,
+    }
+}
+
+/// Carries a packet on that has waited behind the ingress hook of a tunnel.
+pub(crate) fn go_on_from<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    packet: Packet,
+    (id, link): (LinkId, &Link),
+    trace: &mut T,
+) {
+    let mut meta = meta_from(packet, id, link);
+    let verdict = come_in(path, view, &mut meta, link);
+    path.slow_path_alone(view, meta, verdict, trace);
+}
+
+/// The step in which a packet goes on from behind the ingress hook of a tunnel.
+fn come_in<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    link: &Link,
+) -> Verdict {
+    let Tag { headless, packet_type, mark, .. } = meta.packet.tag();
+    meta.extra.mark = mark;
+    let tunnel = view.tables.tunnels().of_link(meta.ingress);
+    let tunnel = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+    let frames = tunnel.is_some_and(|tunnel| tunnel.kind.carries_frames());
+    let inside = match headless {
+        0 if frames => InnerProtocol::Frame,
+        own => {
+            let mut ethertype = own;
+            if own == 0 {
+                // An action has given it an Ethernet header, or it was redirected from where it had one.
+                ethertype = type_of(meta.packet.bytes());
+                meta.packet.pull(ethernet::Header::LEN.min(meta.packet.len()));
+            }
+            match ethertype {
+                ethernet::IPV4 => InnerProtocol::Ip4,
+                ethernet::IPV6 => InnerProtocol::Ip6,
+                ethernet::MPLS => InnerProtocol::Mpls,
+                other => return Verdict::drop(not_forwarded(other)),
             }
         }
-        self.come_out(view, meta, (link.lookup, link.forward4, link.forward6), inside)
+    };
+    retag(&mut meta.packet, |tag| (tag.headless, tag.packet_type, tag.tunnel) = (0, 0, 0));
+    if inside != InnerProtocol::Frame {
+        // `skbedit ptype`: of frames the address says it.
+        match packet_type {
+            0 | 1 => {}
+            2 | 3 => meta.extra.flags |= GROUP | NOT_FORWARDED,
+            _ => return Verdict::drop(DropReason::OtherHost),
+        }
     }
+    come_out(path, view, meta, (link.lookup, link.forward4, link.forward6), inside)
 }
 
 /// Changes what goes along with a packet.

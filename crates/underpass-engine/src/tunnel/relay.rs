@@ -9,7 +9,7 @@ use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
 use crate::mpls::error;
-use crate::path::icmp::may_answer;
+use crate::path::icmp::{answer_error, may_answer};
 use crate::path::rules;
 use crate::tables::{Action, LinkId, StoredTunnel, TunnelKind};
 use crate::trace::Trace;
@@ -26,34 +26,32 @@ pub(crate) struct Relay<'a> {
     pub(crate) quoted: Range<usize>,
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Tells the sender of the packet that an ICMP error quotes inside another.
-    #[cold]
-    pub(crate) fn relay<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        packet: &[u8],
-        Relay { tunnel, error, argument, quoted }: Relay<'_>,
-        trace: &mut T,
-    ) {
-        let Some(inside) = packet.get(quoted) else { return };
-        let Some(front) = front_of(inside) else { return };
-        let Some(sender) = may_answer(&front) else { return };
-        // Linux takes the message for one about a packet that has come in from the sender.
-        let Some(link) = link_to(view, &front, tunnel, sender) else { return };
-        if sender.is_ipv4() && !leads_into_ip6tnl(view, &front, tunnel) {
-            return;
-        }
-        let Some(mut copy) = self.pool.take_for(inside.len()) else { return };
-        copy.bytes_mut().copy_from_slice(inside);
-        self.totals.generated += 1;
-        let at = copy.headroom();
-        let mut meta = PacketMeta::new(copy, at, link, ExtraMeta::new(tunnel.lookup));
-        let about = (DropReason::TunnelUnreachable, error, argument);
-        // Linux: `ip4ip6_err` calls `icmp_send`, which reads the options where those of the ICMPv6 message would be.
-        let verdict = self.answer(view, &mut meta, about, (sender, &error::Stack::new(), false), trace);
-        self.slow_path_alone(view, meta, verdict, trace);
+/// Tells the sender of the packet that an ICMP error quotes inside another.
+#[cold]
+pub(crate) fn relay_error<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    packet: &[u8],
+    Relay { tunnel, error, argument, quoted }: Relay<'_>,
+    trace: &mut T,
+) {
+    let Some(inside) = packet.get(quoted) else { return };
+    let Some(front) = front_of(inside) else { return };
+    let Some(sender) = may_answer(&front) else { return };
+    // Linux takes the message for one about a packet that has come in from the sender.
+    let Some(link) = link_to(view, &front, tunnel, sender) else { return };
+    if sender.is_ipv4() && !leads_into_ip6tnl(view, &front, tunnel) {
+        return;
     }
+    let Some(mut copy) = path.pool.take_for(inside.len()) else { return };
+    copy.bytes_mut().copy_from_slice(inside);
+    path.totals.generated += 1;
+    let at = copy.headroom();
+    let mut meta = PacketMeta::new(copy, at, link, ExtraMeta::new(tunnel.lookup));
+    let about = (DropReason::TunnelUnreachable, error, argument);
+    // Linux: `ip4ip6_err` calls `icmp_send`, which reads the options where those of the ICMPv6 message would be.
+    let verdict = answer_error(path, view, &mut meta, about, (sender, &error::Stack::new(), false), trace);
+    path.slow_path_alone(view, meta, verdict, trace);
 }
 
 /// The front of a packet that is quoted as far as it is, made one that is as long as what there is of it.

@@ -212,44 +212,42 @@ fn told(meta: &mut PacketMeta, left: u32) -> Result<bool, Verdict> {
     Err(Verdict::Refuse(PacketError::notify(DropReason::TooBig, IcmpError::TooBig)))
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Cuts an IPv4 packet that is too long for a tunnel, or for a route into a VRF, and sends the fragments into it.
-    #[cold]
-    pub(crate) fn send_fragments_into<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        id: ActionId,
-        trace: &mut T,
-    ) {
-        let mtu = match view.tables.action(id, view.guard) {
-            Some(Action::Tunnel(route)) => view
-                .tables
-                .tunnels()
-                .tunnel(route.tunnel, view.guard)
-                .map(|tunnel| route.mtu(tunnel.form(InnerProtocol::Ip4).mtu)),
-            Some(Action::Vrf(route)) if route.mtu != 0 => Some(route.mtu),
-            Some(Action::Vrf(route)) => view.link(route.link).map(|link| link.mtu),
-            _ => None,
-        };
-        let Some(mtu) = mtu else { return self.drop_packet(meta, DropReason::NoRoute, trace) };
-        offload::finish(&mut meta.packet);
-        let fragments = match fragment::fragment(&mut self.pool, &meta.packet, mtu as usize) {
-            Ok(fragments) => fragments,
-            Err(reason) => return self.drop_packet(meta, reason, trace),
-        };
-        trace.step(Event::Fragmented(fragments.len()), &meta.packet);
-        // One of them counts as the packet itself.
-        self.totals.generated += fragments.len().saturating_sub(1) as u64;
-        let into_vrf = matches!(view.tables.action(id, view.guard), Some(Action::Vrf(_)));
-        for fragment in fragments {
-            let at = fragment.headroom();
-            let mut part = PacketMeta::new(fragment, at, meta.ingress, meta.extra);
-            if !into_vrf {
-                // Its TTL has been lowered before it was cut.
-                part.extra.flags |= SWITCHED;
-            }
-            self.slow_path_alone(view, part, Verdict::Act(id), trace);
+/// Cuts an IPv4 packet that is too long for a tunnel, or for a route into a VRF, and sends the fragments into it.
+#[cold]
+pub(crate) fn send_fragments_into<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    id: ActionId,
+    trace: &mut T,
+) {
+    let mtu = match view.tables.action(id, view.guard) {
+        Some(Action::Tunnel(route)) => view
+            .tables
+            .tunnels()
+            .tunnel(route.tunnel, view.guard)
+            .map(|tunnel| route.mtu(tunnel.form(InnerProtocol::Ip4).mtu)),
+        Some(Action::Vrf(route)) if route.mtu != 0 => Some(route.mtu),
+        Some(Action::Vrf(route)) => view.link(route.link).map(|link| link.mtu),
+        _ => None,
+    };
+    let Some(mtu) = mtu else { return path.drop_packet(meta, DropReason::NoRoute, trace) };
+    offload::finish(&mut meta.packet);
+    let fragments = match fragment::fragment(&mut path.pool, &meta.packet, mtu as usize) {
+        Ok(fragments) => fragments,
+        Err(reason) => return path.drop_packet(meta, reason, trace),
+    };
+    trace.step(Event::Fragmented(fragments.len()), &meta.packet);
+    // One of them counts as the packet itself.
+    path.totals.generated += fragments.len().saturating_sub(1) as u64;
+    let into_vrf = matches!(view.tables.action(id, view.guard), Some(Action::Vrf(_)));
+    for fragment in fragments {
+        let at = fragment.headroom();
+        let mut part = PacketMeta::new(fragment, at, meta.ingress, meta.extra);
+        if !into_vrf {
+            // Its TTL has been lowered before it was cut.
+            part.extra.flags |= SWITCHED;
         }
+        path.slow_path_alone(view, part, Verdict::Act(id), trace);
     }
 }

@@ -8,15 +8,22 @@ use arrayvec::ArrayVec;
 
 use crate::buffer::{BURST, Packet, PortId};
 use crate::hmac::Require;
+use crate::mpls::push::push_run;
+use crate::mpls::switch::label_run;
 use crate::path::{ipv4, ipv6};
+use crate::srv6::endpoint::sid_runs;
 use crate::tables::{Action, ActionId, Link, LinkId, StoredNextHop};
 use crate::trace::Trace;
+use crate::tunnel::decap::decap_run;
+use crate::tunnel::encap::encap_run;
 use crate::worker::family::Family;
 use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::insert::{Headers, Insert};
 use crate::worker::lookup::{BurstLookup, Looked, LookupAll, LookupEach};
 use crate::worker::metadata::ExtraMeta;
+use crate::worker::multipath::multipath_run;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, IPV4, IPV6, addresses, cut, next_hop};
+use crate::worker::run::rewrite_run;
 use crate::worker::{Burst, Path, View, Waiting};
 
 /// Those of a burst that are still to be taken.
@@ -164,7 +171,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     }
                     following = match env.action(look.leaf) {
                         Some(Action::Endpoint(sid)) => {
-                            self.sid_runs(context, &mut packets, lookups, (packet, look), sid)
+                            sid_runs(self, context, &mut packets, lookups, (packet, look), sid)
                         }
                         action => self.act_fast(context, &mut packets, lookups, (packet, look), action),
                     };
@@ -179,7 +186,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     following = self.act_fast(context, &mut packets, lookups, (packet, look), action);
                 }
                 None if env.is_labelled(packet.bytes()) => {
-                    following = self.label_run(context, &mut packets, packet);
+                    following = label_run(self, context, &mut packets, packet);
                 }
                 None => self.enter_slow_path(context, packet),
             }
@@ -213,18 +220,18 @@ impl<const COUNT: bool> Path<COUNT> {
     ) -> Option<Packet> {
         match action {
             Some(Action::Multipath(multipath)) => {
-                self.multipath_run(context, packets, lookups, first, multipath)
+                multipath_run(self, context, packets, lookups, first, multipath)
             }
-            Some(Action::Push(push)) => self.push_run(context, packets, lookups, first, push),
-            Some(Action::Tunnel(route)) => self.encap_run(context, packets, lookups, first, route),
-            Some(Action::Local) => self.decap_run(context, packets, lookups, first),
+            Some(Action::Push(push)) => push_run(self, context, packets, lookups, first, push),
+            Some(Action::Tunnel(route)) => encap_run(self, context, packets, lookups, first, route),
+            Some(Action::Local) => decap_run(self, context, packets, lookups, first),
             Some(Action::Headend(policy)) if policy.goes_on_by(context.env.link.lookup) => {
-                self.rewrite_run(context, packets, lookups, first, Headers(policy))
+                rewrite_run(self, context, packets, lookups, first, Headers(policy))
             }
             Some(Action::Rpl(route)) if route.goes_on_by(context.env.link.lookup) => {
-                self.rewrite_run(context, packets, lookups, first, Headers(route))
+                rewrite_run(self, context, packets, lookups, first, Headers(route))
             }
-            Some(Action::Ioam(ioam)) => self.rewrite_run(context, packets, lookups, first, Headers(&**ioam)),
+            Some(Action::Ioam(ioam)) => rewrite_run(self, context, packets, lookups, first, Headers(&**ioam)),
             _ => {
                 self.enter_slow_path(context, first.0);
                 None

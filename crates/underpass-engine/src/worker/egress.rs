@@ -11,197 +11,211 @@ use crate::drops::DropReason;
 use crate::qos::qdisc::{Enqueued, Origin};
 use crate::qos::{Nest, Place, packet_type};
 use crate::trace::{Event, Trace};
-use crate::worker::hook::{Asked, Redirected, Way, apply_type, place_of, with_header};
+use crate::tunnel::hook::{redirect_in, send_into};
+use crate::worker::hook::burst::classify_burst;
+use crate::worker::hook::{Asked, Redirected, Way, apply_type, classify_at_hook, place_of, with_header};
+use crate::worker::shape::{queue_at_port, redirect_to_ifb};
 use crate::worker::{Burst, Path, View};
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Asks the packets that are about to leave, and sends redirected ones on their way.
-    #[inline(always)]
-    pub(crate) fn leave_hooks<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        if view.tables.classifies_leaving() || !self.hooks.redirected.is_empty() {
-            self.leave_hooks_that_classify(view, trace);
-        }
+/// Asks the packets that are about to leave, and sends redirected ones on their way.
+#[inline(always)]
+pub(crate) fn leave_hooks<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    trace: &mut T,
+) {
+    if view.tables.classifies_leaving() || !path.hooks.redirected.is_empty() {
+        leave_hooks_that_classify(path, view, trace);
     }
+}
 
-    #[cold]
-    #[inline(never)]
-    fn leave_hooks_that_classify<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        loop {
-            self.classify_leaving(view, trace);
-            if self.hooks.redirected.is_empty() {
-                return;
-            }
-            // Lists take turns: what goes on may be redirected again, and none is allocated anew.
-            let empty = std::mem::take(&mut self.hooks.going);
-            let mut going = std::mem::replace(&mut self.hooks.redirected, empty);
-            let mut others = std::mem::take(&mut self.hooks.others);
-            // First those that leave by a port: nothing else waits to be asked now. They come after no packet that does.
-            for packet in going.drain(..) {
-                others.extend(self.send_redirected(view, packet, trace));
-            }
-            for packet in others.drain(..) {
-                self.go_elsewhere(view, packet, trace);
-            }
-            (self.hooks.going, self.hooks.others) = (going, others);
-        }
-    }
-
-    /// Asks the packets in the queues of ports that have not been asked.
-    fn classify_leaving<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        for port in (0..self.transmit.ports()).map(|port| PortId(port as u16)) {
-            if !self.transmit.has_unasked(port) {
-                continue;
-            }
-            let Some((id, link)) = view.tables.port_link(port, view.guard) else { continue };
-            let Some(hook) = link.egress else { continue };
-            if view.tables.tunnels().of_link(id).is_some() {
-                // It goes to the host, which has it from the tunnel.
-                continue;
-            }
-            let place = place_of(id, link, false, self.hooks.came);
-            let mut leaving = std::mem::take(&mut self.hooks.leaving);
-            self.transmit.take_unasked(port, &mut leaving);
-            while !leaving.is_empty() {
-                let mut burst: Burst = leaving.drain(..leaving.len().min(BURST)).collect();
-                self.classify_burst(view, hook, &place, &mut burst, trace);
-                for packet in burst.drain(..) {
-                    self.put_out(port, packet, trace);
-                }
-            }
-            self.hooks.leaving = leaving;
-        }
-        self.transmit.all_asked();
-    }
-
-    /// Puts a packet that was asked into the queue of a port, from where a qdisc takes it, if there is one.
-    fn put_out<T: Trace>(&mut self, port: PortId, packet: Packet, trace: &mut T) {
-        let len = packet.len();
-        if len < ethernet::Header::LEN {
-            return self.drop(packet, DropReason::EthernetTruncated, trace);
-        }
-        if let Err(packet) = self.transmit.push_asked(port, packet, len) {
-            self.drop(packet, DropReason::TransmitFull, trace);
-        }
-    }
-
-    /// Sends a redirected packet by the port of its link. Gives it back if it goes on in another way.
-    fn send_redirected<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        redirected: Redirected,
-        trace: &mut T,
-    ) -> Option<Redirected> {
-        let tunnel = view.tables.tunnels().of_link(redirected.to);
-        let Some(link) = view.link(redirected.to).filter(|link| link.up) else {
-            self.drop(redirected.packet, DropReason::MirredLink, trace);
-            return None;
-        };
-        if redirected.way == Way::In || link.ifb || tunnel.is_some() {
-            return Some(redirected);
-        }
-        let Redirected { mut packet, to, from, counter, .. } = redirected;
-        let Some(port) = link.port else {
-            self.drop(packet, DropReason::MirredLink, trace);
-            return None;
-        };
-        let hook = link.egress.and_then(|id| view.tables.hook(id, view.guard));
-        trace.step(Event::Sent(port), &packet);
-        if let Some(hook) = hook {
-            if from.ingress {
-                // Whose it is it has been since it came.
-                let packet_type = packet_type(&packet, &from) + 1;
-                packet.set_tag(Tag { packet_type, ..packet.tag() });
-            }
-            let bare = packet.tag().headless != 0;
-            let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.came) };
-            match self.ask(view, hook, packet, &place, trace) {
-                Asked::On(back, _) => packet = back,
-                Asked::Dropped => {
-                    self.counters.add_tc_refused(counter, 0, 1);
-                    return None;
-                }
-                Asked::Gone => return None,
-            }
-        }
-        if packet.len() < ethernet::Header::LEN {
-            // An action has taken off what it began with.
-            self.drop(packet, DropReason::EthernetTruncated, trace);
-            return None;
-        }
-        match link.root {
-            // Right away, to know whether it has room.
-            Some(root) => {
-                // Its filters may redirect it once more, to this very link: they are to know how often it was.
-                let tag = packet.tag();
-                packet.set_tag(Tag { nested: tag.nested & 15 | from.nest.depth << 4, ..tag });
-                if self.queue_at_port(view, (to, root), packet, trace) == Enqueued::Dropped {
-                    self.counters.add_tc_refused(counter, 0, 1);
-                }
-            }
-            None => self.put_out(port, packet, trace),
-        }
-        None
-    }
-
-    /// Sends a redirected packet on that does not leave by a port.
-    fn go_elsewhere<T: Trace>(&mut self, view: &View<'_>, redirected: Redirected, trace: &mut T) {
-        let Redirected { mut packet, to, way, from, copy, counter } = redirected;
-        let Some(link) = view.link(to) else { return self.drop(packet, DropReason::MirredLink, trace) };
-        let port = link.port.unwrap_or_default();
-        let tunnel = view.tables.tunnels().of_link(to);
-        if way == Way::In {
-            let (whose, tag) = (packet_type(&packet, &from), packet.tag());
-            let Nest { depth, received, .. } = from.nest;
-            let nested = tag.nested & 15 | depth << 4;
-            // Linux does not look again whose it is. Here that is seen by its address where it goes on.
-            packet.set_tag(Tag { own: false, packet_type: whose + 1, nested, received, ..tag });
-            let into = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
-            if into.is_none_or(|tunnel| tunnel.kind.carries_frames()) {
-                with_header(&mut packet, &place_of(to, link, true, None));
-            }
-            if into.is_some() {
-                if self.redirect_in(view, packet, (to, link), from.nest, trace) && from.ingress {
-                    self.counters.add_tc_refused(counter, 0, 1);
-                }
-                return;
-            }
-            if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
-                let came = Some((to, link.ifindex));
-                let place = Place { nest: from.nest, ..place_of(to, link, true, came) };
-                match self.ask(view, hook, packet, &place, trace) {
-                    Asked::On(back, _) => packet = back,
-                    // What leaves is put aside first, so that nothing is known of it then: `netif_rx`.
-                    Asked::Dropped if from.ingress => return self.counters.add_tc_refused(counter, 0, 1),
-                    Asked::Dropped | Asked::Gone => return,
-                }
-            }
-            apply_type(&mut packet, link.mac);
-            let mut burst = Burst::new();
-            burst.push(packet);
-            self.take_in(view, (port, to, link), &mut burst, trace);
+#[cold]
+#[inline(never)]
+fn leave_hooks_that_classify<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    trace: &mut T,
+) {
+    loop {
+        classify_leaving(path, view, trace);
+        if path.hooks.redirected.is_empty() {
             return;
         }
-        if link.ifb {
-            if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
-                let bare = packet.tag().headless != 0;
-                let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.came) };
-                match self.ask(view, hook, packet, &place, trace) {
-                    Asked::On(back, _) => packet = back,
-                    Asked::Dropped => return self.counters.add_tc_refused(counter, 0, 1),
-                    Asked::Gone => return,
-                }
+        // Lists take turns: what goes on may be redirected again, and none is allocated anew.
+        let empty = std::mem::take(&mut path.hooks.going);
+        let mut going = std::mem::replace(&mut path.hooks.redirected, empty);
+        let mut others = std::mem::take(&mut path.hooks.others);
+        // First those that leave by a port: nothing else waits to be asked now. They come after no packet that does.
+        for packet in going.drain(..) {
+            others.extend(send_redirected(path, view, packet, trace));
+        }
+        for packet in others.drain(..) {
+            go_elsewhere(path, view, packet, trace);
+        }
+        (path.hooks.going, path.hooks.others) = (going, others);
+    }
+}
+
+/// Asks the packets in the queues of ports that have not been asked.
+fn classify_leaving<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, view: &View<'_>, trace: &mut T) {
+    for port in (0..path.transmit.ports()).map(|port| PortId(port as u16)) {
+        if !path.transmit.has_unasked(port) {
+            continue;
+        }
+        let Some((id, link)) = view.tables.port_link(port, view.guard) else { continue };
+        let Some(hook) = link.egress else { continue };
+        if view.tables.tunnels().of_link(id).is_some() {
+            // It goes to the host, which has it from the tunnel.
+            continue;
+        }
+        let place = place_of(id, link, false, path.hooks.came);
+        let mut leaving = std::mem::take(&mut path.hooks.leaving);
+        path.transmit.take_unasked(port, &mut leaving);
+        while !leaving.is_empty() {
+            let mut burst: Burst = leaving.drain(..leaving.len().min(BURST)).collect();
+            classify_burst(path, view, hook, &place, &mut burst, trace);
+            for packet in burst.drain(..) {
+                put_out(path, port, packet, trace);
             }
-            let origin = match (copy, from.ingress, from.tunnel) {
-                (true, _, _) => Origin::Here,
-                (false, true, _) => Origin::Ingress(from.link),
-                (false, false, Some(tunnel)) => Origin::Into(tunnel),
-                (false, false, None) => Origin::Egress(from.link),
-            };
-            return self.redirect_to_ifb(view, (to, counter), packet, origin, trace);
         }
-        let Some(tunnel) = tunnel else { return self.drop(packet, DropReason::MirredLink, trace) };
-        if self.send_into(view, packet, (tunnel, from.ingress), (from.came, from.nest), trace) {
-            self.counters.add_tc_refused(counter, 0, 1);
+        path.hooks.leaving = leaving;
+    }
+    path.transmit.all_asked();
+}
+
+/// Puts a packet that was asked into the queue of a port, from where a qdisc takes it, if there is one.
+fn put_out<const COUNT: bool, T: Trace>(path: &mut Path<COUNT>, port: PortId, packet: Packet, trace: &mut T) {
+    let len = packet.len();
+    if len < ethernet::Header::LEN {
+        return path.drop(packet, DropReason::EthernetTruncated, trace);
+    }
+    if let Err(packet) = path.transmit.push_asked(port, packet, len) {
+        path.drop(packet, DropReason::TransmitFull, trace);
+    }
+}
+
+/// Sends a redirected packet by the port of its link. Gives it back if it goes on in another way.
+fn send_redirected<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    redirected: Redirected,
+    trace: &mut T,
+) -> Option<Redirected> {
+    let tunnel = view.tables.tunnels().of_link(redirected.to);
+    let Some(link) = view.link(redirected.to).filter(|link| link.up) else {
+        path.drop(redirected.packet, DropReason::MirredLink, trace);
+        return None;
+    };
+    if redirected.way == Way::In || link.ifb || tunnel.is_some() {
+        return Some(redirected);
+    }
+    let Redirected { mut packet, to, from, counter, .. } = redirected;
+    let Some(port) = link.port else {
+        path.drop(packet, DropReason::MirredLink, trace);
+        return None;
+    };
+    let hook = link.egress.and_then(|id| view.tables.hook(id, view.guard));
+    trace.step(Event::Sent(port), &packet);
+    if let Some(hook) = hook {
+        if from.ingress {
+            // Whose it is it has been since it came.
+            let packet_type = packet_type(&packet, &from) + 1;
+            packet.set_tag(Tag { packet_type, ..packet.tag() });
         }
+        let bare = packet.tag().headless != 0;
+        let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.came) };
+        match classify_at_hook(path, view, hook, packet, &place, trace) {
+            Asked::On(back, _) => packet = back,
+            Asked::Dropped => {
+                path.counters.add_tc_refused(counter, 0, 1);
+                return None;
+            }
+            Asked::Gone => return None,
+        }
+    }
+    if packet.len() < ethernet::Header::LEN {
+        // An action has taken off what it began with.
+        path.drop(packet, DropReason::EthernetTruncated, trace);
+        return None;
+    }
+    match link.root {
+        // Right away, to know whether it has room.
+        Some(root) => {
+            // Its filters may redirect it once more, to this very link: they are to know how often it was.
+            let tag = packet.tag();
+            packet.set_tag(Tag { nested: tag.nested & 15 | from.nest.depth << 4, ..tag });
+            if queue_at_port(path, view, (to, root), packet, trace) == Enqueued::Dropped {
+                path.counters.add_tc_refused(counter, 0, 1);
+            }
+        }
+        None => put_out(path, port, packet, trace),
+    }
+    None
+}
+
+/// Sends a redirected packet on that does not leave by a port.
+fn go_elsewhere<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    redirected: Redirected,
+    trace: &mut T,
+) {
+    let Redirected { mut packet, to, way, from, copy, counter } = redirected;
+    let Some(link) = view.link(to) else { return path.drop(packet, DropReason::MirredLink, trace) };
+    let port = link.port.unwrap_or_default();
+    let tunnel = view.tables.tunnels().of_link(to);
+    if way == Way::In {
+        let (whose, tag) = (packet_type(&packet, &from), packet.tag());
+        let Nest { depth, received, .. } = from.nest;
+        let nested = tag.nested & 15 | depth << 4;
+        // Linux does not look again whose it is. Here that is seen by its address where it goes on.
+        packet.set_tag(Tag { own: false, packet_type: whose + 1, nested, received, ..tag });
+        let into = tunnel.and_then(|id| view.tables.tunnels().tunnel(id, view.guard));
+        if into.is_none_or(|tunnel| tunnel.kind.carries_frames()) {
+            with_header(&mut packet, &place_of(to, link, true, None));
+        }
+        if into.is_some() {
+            if redirect_in(path, view, packet, (to, link), from.nest, trace) && from.ingress {
+                path.counters.add_tc_refused(counter, 0, 1);
+            }
+            return;
+        }
+        if let Some(hook) = link.ingress.and_then(|id| view.tables.hook(id, view.guard)) {
+            let came = Some((to, link.ifindex));
+            let place = Place { nest: from.nest, ..place_of(to, link, true, came) };
+            match classify_at_hook(path, view, hook, packet, &place, trace) {
+                Asked::On(back, _) => packet = back,
+                // What leaves is put aside first, so that nothing is known of it then: `netif_rx`.
+                Asked::Dropped if from.ingress => return path.counters.add_tc_refused(counter, 0, 1),
+                Asked::Dropped | Asked::Gone => return,
+            }
+        }
+        apply_type(&mut packet, link.mac);
+        let mut burst = Burst::new();
+        burst.push(packet);
+        path.take_in(view, (port, to, link), &mut burst, trace);
+        return;
+    }
+    if link.ifb {
+        if let Some(hook) = link.egress.and_then(|id| view.tables.hook(id, view.guard)) {
+            let bare = packet.tag().headless != 0;
+            let place = Place { nest: from.nest, bare, ..place_of(to, link, false, from.came) };
+            match classify_at_hook(path, view, hook, packet, &place, trace) {
+                Asked::On(back, _) => packet = back,
+                Asked::Dropped => return path.counters.add_tc_refused(counter, 0, 1),
+                Asked::Gone => return,
+            }
+        }
+        let origin = match (copy, from.ingress, from.tunnel) {
+            (true, _, _) => Origin::Here,
+            (false, true, _) => Origin::Ingress(from.link),
+            (false, false, Some(tunnel)) => Origin::Into(tunnel),
+            (false, false, None) => Origin::Egress(from.link),
+        };
+        return redirect_to_ifb(path, view, (to, counter), packet, origin, trace);
+    }
+    let Some(tunnel) = tunnel else { return path.drop(packet, DropReason::MirredLink, trace) };
+    if send_into(path, view, packet, (tunnel, from.ingress), (from.came, from.nest), trace) {
+        path.counters.add_tc_refused(counter, 0, 1);
     }
 }

@@ -11,49 +11,47 @@ use crate::worker::Path;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::PacketError;
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Sees to it that a packet has `room` bytes in front of its layer-3 header.
-    #[inline(always)]
-    pub(crate) fn reserve_headroom<T: Trace>(
-        &mut self,
-        meta: &mut PacketMeta,
-        room: usize,
-        trace: &mut T,
-    ) -> Result<(), PacketError> {
-        if meta.packet.headroom() >= room {
-            self.totals.buffer_moves_avoided += 1;
-            return Ok(());
-        }
-        self.move_for_headroom(meta, room, trace)
+/// Sees to it that a packet has `room` bytes in front of its layer-3 header.
+#[inline(always)]
+pub(crate) fn reserve_headroom<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    meta: &mut PacketMeta,
+    room: usize,
+    trace: &mut T,
+) -> Result<(), PacketError> {
+    if meta.packet.headroom() >= room {
+        path.totals.buffer_moves_avoided += 1;
+        return Ok(());
     }
+    move_for_headroom(path, meta, room, trace)
+}
 
-    /// Moves the packet in its slot, or into a large one.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn move_for_headroom<T: Trace>(
-        &mut self,
-        meta: &mut PacketMeta,
-        room: usize,
-        trace: &mut T,
-    ) -> Result<(), PacketError> {
-        // The frame that it came in may go inside an encapsulation yet.
-        let frame = meta.link_layer();
-        let labels_first = meta.extra.labels as usize == meta.packet.headroom();
-        if meta.packet.move_back(room).is_err() {
-            let mut large =
-                self.pool.take_large().ok_or(const { PacketError::silent(DropReason::NoHeadroom) })?;
-            if large.copy_back(&meta.packet, room).is_err() {
-                self.pool.give(large);
-                return Err(PacketError::silent(DropReason::NoHeadroom));
-            }
-            self.pool.give(std::mem::replace(&mut meta.packet, large));
+/// Moves the packet in its slot, or into a large one.
+#[cold]
+#[inline(never)]
+pub(crate) fn move_for_headroom<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    meta: &mut PacketMeta,
+    room: usize,
+    trace: &mut T,
+) -> Result<(), PacketError> {
+    // The frame that it came in may go inside an encapsulation yet.
+    let frame = meta.link_layer();
+    let labels_first = meta.extra.labels as usize == meta.packet.headroom();
+    if meta.packet.move_back(room).is_err() {
+        let mut large =
+            path.pool.take_large().ok_or(const { PacketError::silent(DropReason::NoHeadroom) })?;
+        if large.copy_back(&meta.packet, room).is_err() {
+            path.pool.give(large);
+            return Err(PacketError::silent(DropReason::NoHeadroom));
         }
-        if let Some(frame) = frame {
-            meta.put_link_layer(frame);
-        }
-        meta.extra.labels = if labels_first { meta.packet.headroom() as u32 } else { 0 };
-        self.totals.buffer_moves += 1;
-        trace.step(Event::Moved(room), &meta.packet);
-        Ok(())
+        path.pool.give(std::mem::replace(&mut meta.packet, large));
     }
+    if let Some(frame) = frame {
+        meta.put_link_layer(frame);
+    }
+    meta.extra.labels = if labels_first { meta.packet.headroom() as u32 } else { 0 };
+    path.totals.buffer_moves += 1;
+    trace.step(Event::Moved(room), &meta.packet);
+    Ok(())
 }

@@ -41,17 +41,23 @@ use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::DropReason;
 use crate::hmac::{Check, Require};
 use crate::limiter::{Limiter, Nanos};
+use crate::mpls::count_unlooked;
+use crate::path::kept::give_kept;
 use crate::path::reassemble::Reassembly;
 use crate::srv6::program::Programs;
 use crate::tables::{Guard, Link, LinkId, Lookup, LookupId, Reader, Tables};
 use crate::trace::{Event, Trace};
+use crate::tunnel::from_host::take_from_host;
 use crate::worker::burst::{BurstContext, Env};
+use crate::worker::egress::leave_hooks;
 use crate::worker::fibs::Fibs;
+use crate::worker::hook::burst::classify_burst;
 use crate::worker::hook::{Hooks, place_of};
 use crate::worker::metadata::{Entered, LABELLED};
 use crate::worker::neighbour::UnresolvedQueues;
 use crate::worker::recent::Recent;
-use crate::worker::shape::Shape;
+use crate::worker::shape::serve::{catch_up, serve_qdiscs, update_qdiscs};
+use crate::worker::shape::{Shape, burst_to_qdisc};
 use crate::worker::transmit::Transmit;
 
 pub(crate) use crate::path::icmp::Error as IcmpError;
@@ -253,8 +259,8 @@ impl<const COUNT: bool> Worker<COUNT> {
 impl<const COUNT: bool> Path<COUNT> {
     fn process<T: Trace>(&mut self, view: &View<'_>, port: PortId, burst: &mut Burst, trace: &mut T) {
         self.totals.received += burst.len() as u64;
-        self.update_qdiscs(view, trace);
-        self.catch_up(view, trace);
+        update_qdiscs(self, view, trace);
+        catch_up(self, view, trace);
         let up = view.tables.port_link(port, view.guard).filter(|(_, link)| link.up);
         let Some((ingress, link)) = up else {
             for packet in burst.drain(..) {
@@ -272,10 +278,10 @@ impl<const COUNT: bool> Path<COUNT> {
         let mut bytes = None;
         if let Some(hook) = link.ingress.filter(|_| asks) {
             let place = place_of(ingress, link, true, self.hooks.came);
-            bytes = Some(self.classify_burst(view, hook, &place, burst, trace));
+            bytes = Some(classify_burst(self, view, hook, &place, burst, trace));
         }
         if let Some(qdisc) = link.ingress_qdisc.filter(|_| asks) {
-            let came = self.burst_to_qdisc(view, qdisc, ingress, burst, trace);
+            let came = burst_to_qdisc(self, view, qdisc, ingress, burst, trace);
             bytes = bytes.or(Some(came));
         }
         let bytes = bytes.unwrap_or_else(|| bytes_of(burst));
@@ -295,11 +301,11 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> bool {
         if let Some(tunnel) = view.tables.tunnels().of_link(ingress) {
-            self.take_from_host(view, port, tunnel, burst, trace);
+            take_from_host(self, view, port, tunnel, burst, trace);
             return false;
         }
         if let Some(kernel) = link.kernel {
-            self.give_kept(kernel, (port, ingress, link), burst, trace);
+            give_kept(self, kernel, (port, ingress, link), burst, trace);
         }
         let mut fibs = Fibs::new(view, link.lookup);
         fibs.recent = std::mem::take(&mut self.recent);
@@ -383,9 +389,9 @@ impl<const COUNT: bool> Path<COUNT> {
     }
 
     pub(crate) fn end_of_burst<T: Trace>(&mut self, view: &View<'_>, trace: &mut T) {
-        self.leave_hooks(view, trace);
-        self.shape(view, trace);
-        self.leave_hooks(view, trace);
+        leave_hooks(self, view, trace);
+        serve_qdiscs(self, view, trace);
+        leave_hooks(self, view, trace);
         self.end_run();
         if self.transmit.count(view, &self.counters, &mut self.totals) {
             self.swallow(view);
@@ -423,7 +429,7 @@ impl<const COUNT: bool> Path<COUNT> {
             self.counters.add_link(link, Direction::Transmit, error - taken_back);
         }
         if matches!(reason, DropReason::MplsOff | DropReason::GroupFrame) {
-            self.count_unlooked(meta, reason);
+            count_unlooked(self, meta, reason);
         }
         if reason == DropReason::EtherTypeUnknown
             || reason == DropReason::VlanUnknown && crate::path::group::is_of_nobody(meta.packet.bytes())

@@ -10,36 +10,34 @@ use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::rewrite::{ETHERNET, next_hop};
 use crate::worker::{Path, View};
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes packets in a row by a multipath route, each by the member that its flow selects. The packet that follows the
-    /// run.
-    #[inline(never)]
-    pub(crate) fn multipath_run<'v, T: Trace, A: Family, S: BurstLookup>(
-        &mut self,
-        context: &mut BurstContext<'_, 'v, '_, T>,
-        packets: &mut Packets<'_>,
-        lookups: S,
-        (mut packet, mut look): (Packet, Looked<A>),
-        multipath: &Multipath,
-    ) -> Option<Packet> {
-        let env = context.env;
-        loop {
-            let len = look.len;
-            let bytes = packet.bytes().get(ETHERNET..ETHERNET + len).unwrap_or_default();
-            let leaf = multipath.choose(flow::hash(bytes)).map(|ActionId(leaf)| leaf);
-            match next_hop(env.view, leaf) {
-                Some(next_hop) => self.forward_fast::<_, A>(context, packet, len, next_hop),
-                // A member that encapsulates: its run is of one packet, as the next is looked up to this route again.
-                None => {
-                    let member = (packet, Looked { leaf, ..look });
-                    return self.act_fast(context, packets, lookups, member, env.action(leaf));
-                }
+/// Takes packets in a row by a multipath route, each by the member that its flow selects. The packet that follows the
+/// run.
+#[inline(never)]
+pub(crate) fn multipath_run<'v, const COUNT: bool, T: Trace, A: Family, S: BurstLookup>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, 'v, '_, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    (mut packet, mut look): (Packet, Looked<A>),
+    multipath: &Multipath,
+) -> Option<Packet> {
+    let env = context.env;
+    loop {
+        let len = look.len;
+        let bytes = packet.bytes().get(ETHERNET..ETHERNET + len).unwrap_or_default();
+        let leaf = multipath.choose(flow::hash(bytes)).map(|ActionId(leaf)| leaf);
+        match next_hop(env.view, leaf) {
+            Some(next_hop) => path.forward_fast::<_, A>(context, packet, len, next_hop),
+            // A member that encapsulates: its run is of one packet, as the next is looked up to this route again.
+            None => {
+                let member = (packet, Looked { leaf, ..look });
+                return path.act_fast(context, packets, lookups, member, env.action(leaf));
             }
-            packet = packets.next()?;
-            match lookups.next::<A>(env, &packet, packets) {
-                Some(next) if next.leaf == look.leaf => look = next,
-                _ => return Some(packet),
-            }
+        }
+        packet = packets.next()?;
+        match lookups.next::<A>(env, &packet, packets) {
+            Some(next) if next.leaf == look.leaf => look = next,
+            _ => return Some(packet),
         }
     }
 }

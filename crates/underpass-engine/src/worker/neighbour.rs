@@ -15,10 +15,13 @@ use crate::buffer::PortId;
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::path::ipv6;
+use crate::path::reassemble::give_up_fragments;
 use crate::tables::{LinkId, NextHop, Rewrite};
 use crate::trace::{Event, Trace};
+use crate::tunnel::behind::enter_behind;
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{LABELLED, PacketMeta};
+use crate::worker::shape::serve::catch_up;
 use crate::worker::slow_path::{UNRESOLVED, unresolved};
 use crate::worker::transmit::Exit;
 use crate::worker::verdict::Verdict;
@@ -119,9 +122,9 @@ impl<const COUNT: bool> Worker<COUNT> {
         holds.count -= neighbour.packets.len();
         let guard = self.reader.enter();
         let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
-        self.path.catch_up(&view, trace);
+        catch_up(&mut self.path, &view, trace);
         self.path.hooks.came = None;
-        self.path.release(&view, neighbour, rewrite, trace);
+        release(&mut self.path, &view, neighbour, rewrite, trace);
     }
 
     /// Gives up on the neighbours that have not become known for too long, and on packets of which not all fragments
@@ -130,8 +133,8 @@ impl<const COUNT: bool> Worker<COUNT> {
         if self.path.reassembly.len() > 0 {
             let guard = self.reader.enter();
             let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
-            self.path.catch_up(&view, trace);
-            self.path.give_up_fragments(&view, trace);
+            catch_up(&mut self.path, &view, trace);
+            give_up_fragments(&mut self.path, &view, trace);
             self.path.end_of_burst(&view, trace);
         }
         while let Some(holds) = &self.path.holds
@@ -144,134 +147,131 @@ impl<const COUNT: bool> Worker<COUNT> {
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Holds a packet that is on its way to an unresolved next hop. Gives it back, with what is to happen
-    /// to it, if it is not to be held.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn queue_unresolved<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        mut meta: PacketMeta,
-        verdict: Verdict,
-        trace: &mut T,
-    ) -> Option<(PacketMeta, Verdict)> {
-        if self.holds.is_none() {
-            return Some((meta, UNRESOLVED));
-        }
-        let next_hop = match verdict {
-            Verdict::Unresolved(id) => view.tables.next_hop(id, view.guard).map(|next_hop| **next_hop),
-            Verdict::OnLink(id) => match self.leave_on_link(view, &mut meta, id) {
-                Ok(next_hop) => next_hop.filter(|next_hop| next_hop.port != PortId::NONE),
-                Err(verdict) => return Some((meta, verdict)),
-            },
-            verdict => return Some((meta, verdict)),
-        };
-        let link = next_hop.as_ref().and_then(|next_hop| view.link(next_hop.link));
-        let (Some(next_hop), Some(link)) = (next_hop, link) else {
-            return Some((meta, Verdict::drop(DropReason::NoPort)));
-        };
-        if !link.up {
-            return Some((meta, Verdict::drop(DropReason::LinkDown)));
-        }
-        let Some(holds) = &mut self.holds else { return Some((meta, UNRESOLVED)) };
-        let NextHop { link: id, port, mtu, address, .. } = next_hop;
-        let known = holds.neighbours.iter().position(|held| (held.link, held.address) == (id, address));
-        let at = match known {
-            Some(at) => at,
-            None if holds.neighbours.len() == NEIGHBOURS => return Some((meta, UNRESOLVED)),
-            None => {
-                holds.wanted.push(Unresolved { link: id, ifindex: link.ifindex, address });
-                let (since, packets) = (view.now, VecDeque::new());
-                holds.neighbours.push_back(Neighbour { link: id, address, since, packets, charged: 0 });
-                holds.neighbours.len() - 1
-            }
-        };
-        let charged = charge(meta.packet.len());
-        let full = holds.neighbours[at].charged + charged > QUEUE;
-        if !full && holds.count == holds.limit {
-            return Some((meta, UNRESOLVED));
-        }
-        trace.step(Event::Held, &meta.packet);
-        while let Some(holds) = &mut self.holds
-            && let Some(neighbour) = holds.neighbours.get_mut(at)
-        {
-            let full = neighbour.charged + charged > QUEUE;
-            let Some(oldest) = neighbour.packets.pop_front_if(|_| full) else {
-                neighbour.packets.push_back(Held { meta, port, mtu });
-                neighbour.charged += charged;
-                holds.count += 1;
-                return None;
-            };
-            neighbour.charged -= charge(oldest.meta.packet.len());
-            holds.count -= 1;
-            self.drop(oldest.meta.packet, DropReason::NeighbourUnresolved, trace);
-        }
-        Some((meta, UNRESOLVED))
+/// Holds a packet that is on its way to an unresolved next hop. Gives it back, with what is to happen
+/// to it, if it is not to be held.
+#[cold]
+#[inline(never)]
+pub(crate) fn queue_unresolved<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    mut meta: PacketMeta,
+    verdict: Verdict,
+    trace: &mut T,
+) -> Option<(PacketMeta, Verdict)> {
+    if path.holds.is_none() {
+        return Some((meta, UNRESOLVED));
     }
+    let next_hop = match verdict {
+        Verdict::Unresolved(id) => view.tables.next_hop(id, view.guard).map(|next_hop| **next_hop),
+        Verdict::OnLink(id) => match leave_on_link(path, view, &mut meta, id) {
+            Ok(next_hop) => next_hop.filter(|next_hop| next_hop.port != PortId::NONE),
+            Err(verdict) => return Some((meta, verdict)),
+        },
+        verdict => return Some((meta, verdict)),
+    };
+    let link = next_hop.as_ref().and_then(|next_hop| view.link(next_hop.link));
+    let (Some(next_hop), Some(link)) = (next_hop, link) else {
+        return Some((meta, Verdict::drop(DropReason::NoPort)));
+    };
+    if !link.up {
+        return Some((meta, Verdict::drop(DropReason::LinkDown)));
+    }
+    let Some(holds) = &mut path.holds else { return Some((meta, UNRESOLVED)) };
+    let NextHop { link: id, port, mtu, address, .. } = next_hop;
+    let known = holds.neighbours.iter().position(|held| (held.link, held.address) == (id, address));
+    let at = match known {
+        Some(at) => at,
+        None if holds.neighbours.len() == NEIGHBOURS => return Some((meta, UNRESOLVED)),
+        None => {
+            holds.wanted.push(Unresolved { link: id, ifindex: link.ifindex, address });
+            let (since, packets) = (view.now, VecDeque::new());
+            holds.neighbours.push_back(Neighbour { link: id, address, since, packets, charged: 0 });
+            holds.neighbours.len() - 1
+        }
+    };
+    let charged = charge(meta.packet.len());
+    let full = holds.neighbours[at].charged + charged > QUEUE;
+    if !full && holds.count == holds.limit {
+        return Some((meta, UNRESOLVED));
+    }
+    trace.step(Event::Held, &meta.packet);
+    while let Some(holds) = &mut path.holds
+        && let Some(neighbour) = holds.neighbours.get_mut(at)
+    {
+        let full = neighbour.charged + charged > QUEUE;
+        let Some(oldest) = neighbour.packets.pop_front_if(|_| full) else {
+            neighbour.packets.push_back(Held { meta, port, mtu });
+            neighbour.charged += charged;
+            holds.count += 1;
+            return None;
+        };
+        neighbour.charged -= charge(oldest.meta.packet.len());
+        holds.count -= 1;
+        path.drop(oldest.meta.packet, DropReason::NeighbourUnresolved, trace);
+    }
+    Some((meta, UNRESOLVED))
+}
 
-    /// The next hop that a destination on a link is, and what is done to a packet before it goes there. `None`: there is
-    /// no such link.
-    pub(crate) fn leave_on_link(
-        &mut self,
-        view: &View<'_>,
-        meta: &mut PacketMeta,
-        id: LinkId,
-    ) -> Result<Option<NextHop>, Verdict> {
-        let Some(link) = view.link(id) else { return Ok(None) };
-        let address = if ipv6::is(&meta.packet) { meta.target6.into() } else { meta.target4.into() };
-        let port = link.port.unwrap_or(PortId::NONE);
-        let next_hop = NextHop { link: id, port, mtu: link.mtu, rewrite: None, address };
-        self.leave(view, meta, &next_hop)?;
-        Ok(Some(next_hop))
-    }
+/// The next hop that a destination on a link is, and what is done to a packet before it goes there. `None`: there is
+/// no such link.
+pub(crate) fn leave_on_link<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    meta: &mut PacketMeta,
+    id: LinkId,
+) -> Result<Option<NextHop>, Verdict> {
+    let Some(link) = view.link(id) else { return Ok(None) };
+    let address = if ipv6::is(&meta.packet) { meta.target6.into() } else { meta.target4.into() };
+    let port = link.port.unwrap_or(PortId::NONE);
+    let next_hop = NextHop { link: id, port, mtu: link.mtu, rewrite: None, address };
+    path.leave(view, meta, &next_hop)?;
+    Ok(Some(next_hop))
+}
 
-    fn release<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        neighbour: Neighbour,
-        rewrite: Option<&Rewrite>,
-        trace: &mut T,
-    ) {
-        let link = view.link(neighbour.link).filter(|link| link.up);
-        let mut waiting = ArrayVec::new();
-        let tunnel = view.tables.tunnels().of_link(neighbour.link);
-        for Held { mut meta, port, mtu } in neighbour.packets {
-            // The link may have got another port, or none, meanwhile.
-            let up = link.is_some_and(|link| link.port == Some(port) || tunnel.is_some());
-            let Some(rewrite) = rewrite.filter(|_| up) else {
-                let verdict = if up {
-                    unresolved(view, &mut meta, Some(neighbour.link))
-                } else {
-                    Verdict::drop(DropReason::LinkDown)
-                };
-                let mut fibs = Fibs::new(view, meta.extra.instance);
-                self.slow_path(view, &mut fibs, meta, verdict, &mut waiting, trace);
-                while !waiting.is_empty() {
-                    self.look_up_together(view, &mut fibs, &mut waiting, trace);
-                }
-                continue;
+fn release<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    neighbour: Neighbour,
+    rewrite: Option<&Rewrite>,
+    trace: &mut T,
+) {
+    let link = view.link(neighbour.link).filter(|link| link.up);
+    let mut waiting = ArrayVec::new();
+    let tunnel = view.tables.tunnels().of_link(neighbour.link);
+    for Held { mut meta, port, mtu } in neighbour.packets {
+        // The link may have got another port, or none, meanwhile.
+        let up = link.is_some_and(|link| link.port == Some(port) || tunnel.is_some());
+        let Some(rewrite) = rewrite.filter(|_| up) else {
+            let verdict = if up {
+                unresolved(view, &mut meta, Some(neighbour.link))
+            } else {
+                Verdict::drop(DropReason::LinkDown)
             };
-            if ethertype(&meta) != ethernet::IPV6 && !meta.packet.fits(mtu as usize) {
-                let exit =
-                    tunnel.map_or(Exit::Port(port, rewrite), |tunnel| Exit::Tunnel(tunnel, Some(rewrite)));
-                self.send_cut(view, &mut meta, exit, mtu, trace);
-                self.pool.give(meta.packet);
-                continue;
+            let mut fibs = Fibs::new(view, meta.extra.instance);
+            path.slow_path(view, &mut fibs, meta, verdict, &mut waiting, trace);
+            while !waiting.is_empty() {
+                path.look_up_together(view, &mut fibs, &mut waiting, trace);
             }
-            if let Some(tunnel) = tunnel {
-                let verdict = self.enter_behind(view, &mut meta, (tunnel, Some(rewrite)), trace);
-                self.slow_path_alone(view, meta, verdict, trace);
-                continue;
-            }
-            if meta.is(LABELLED) {
-                self.transmit.count_labelled(port, 1, meta.packet.len() as u64);
-            }
-            match self.put_link_layer(&mut meta, rewrite, trace) {
-                Ok(()) => self.send(port, meta.packet, trace),
-                Err(refusal) => self.drop(meta.packet, refusal.reason(), trace),
-            }
+            continue;
+        };
+        if ethertype(&meta) != ethernet::IPV6 && !meta.packet.fits(mtu as usize) {
+            let exit = tunnel.map_or(Exit::Port(port, rewrite), |tunnel| Exit::Tunnel(tunnel, Some(rewrite)));
+            path.send_cut(view, &mut meta, exit, mtu, trace);
+            path.pool.give(meta.packet);
+            continue;
         }
-        self.end_of_burst(view, trace);
+        if let Some(tunnel) = tunnel {
+            let verdict = enter_behind(path, view, &mut meta, (tunnel, Some(rewrite)), trace);
+            path.slow_path_alone(view, meta, verdict, trace);
+            continue;
+        }
+        if meta.is(LABELLED) {
+            path.transmit.count_labelled(port, 1, meta.packet.len() as u64);
+        }
+        match path.put_link_layer(&mut meta, rewrite, trace) {
+            Ok(()) => path.send(port, meta.packet, trace),
+            Err(refusal) => path.drop(meta.packet, refusal.reason(), trace),
+        }
     }
+    path.end_of_burst(view, trace);
 }

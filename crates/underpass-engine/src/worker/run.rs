@@ -29,38 +29,44 @@ pub(crate) trait Rewrite<'v, 'a, A: Family>: Copy {
     fn count<const COUNT: bool>(self, path: &mut Path<COUNT>, counts: Self::Counts);
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Takes packets in a row by routes that all do the same kind of thing, from the first on, which goes this way. The one
-    /// that follows the run.
-    #[inline(never)]
-    pub(crate) fn rewrite_run<'v, 'a, T: Trace, A: Family, S: BurstLookup, W: Rewrite<'v, 'a, A>>(
-        &mut self,
-        context: &mut BurstContext<'_, 'v, 'a, T>,
-        packets: &mut Packets<'_>,
-        lookups: S,
-        (mut packet, mut look): (Packet, Looked<A>),
-        mut rewrite: W,
-    ) -> Option<Packet> {
-        let env = context.env;
-        let mut counts = W::Counts::default();
-        let following = loop {
-            match rewrite.apply(self, env, (&mut packet, look.len), &mut counts) {
-                Some(out) => self.send_frame(out, packet, context.trace),
-                None => self.enter_slow_path(context, packet),
-            }
-            packet = match packets.next() {
-                Some(packet) => packet,
-                None => break None,
-            };
-            let Some(next) = lookups.next::<A>(env, &packet, packets) else { break Some(packet) };
-            if next.leaf != look.leaf {
-                let Some(next_rewrite) = rewrite.for_leaf(env, next.leaf) else { break Some(packet) };
-                rewrite.count(self, std::mem::take(&mut counts));
-                rewrite = next_rewrite;
-            }
-            look = next;
+/// Takes packets in a row by routes that all do the same kind of thing, from the first on, which goes this way. The one
+/// that follows the run.
+#[inline(never)]
+pub(crate) fn rewrite_run<
+    'v,
+    'a,
+    const COUNT: bool,
+    T: Trace,
+    A: Family,
+    S: BurstLookup,
+    W: Rewrite<'v, 'a, A>,
+>(
+    path: &mut Path<COUNT>,
+    context: &mut BurstContext<'_, 'v, 'a, T>,
+    packets: &mut Packets<'_>,
+    lookups: S,
+    (mut packet, mut look): (Packet, Looked<A>),
+    mut rewrite: W,
+) -> Option<Packet> {
+    let env = context.env;
+    let mut counts = W::Counts::default();
+    let following = loop {
+        match rewrite.apply(path, env, (&mut packet, look.len), &mut counts) {
+            Some(out) => path.send_frame(out, packet, context.trace),
+            None => path.enter_slow_path(context, packet),
+        }
+        packet = match packets.next() {
+            Some(packet) => packet,
+            None => break None,
         };
-        rewrite.count(self, counts);
-        following
-    }
+        let Some(next) = lookups.next::<A>(env, &packet, packets) else { break Some(packet) };
+        if next.leaf != look.leaf {
+            let Some(next_rewrite) = rewrite.for_leaf(env, next.leaf) else { break Some(packet) };
+            rewrite.count(path, std::mem::take(&mut counts));
+            rewrite = next_rewrite;
+        }
+        look = next;
+    };
+    rewrite.count(path, counts);
+    following
 }

@@ -8,17 +8,37 @@ use underpass_packet::FromBytes;
 use crate::buffer::{BURST, Packet, PortId};
 use crate::drops::DropReason;
 use crate::lpm::NO_LEAF;
+use crate::mpls::push::push_labels;
+use crate::mpls::switch::switch_labelled;
+use crate::path::arp::answer_arp;
+use crate::path::host::hand_over;
+use crate::path::icmp::{finish_generated, icmp_error};
+use crate::path::ioam::{insert_ioam, ioam_onward};
+use crate::path::ipv6::unusual6;
+use crate::path::local::deliver;
+use crate::path::reassemble::reassemble;
+use crate::path::rules::look_slow;
+use crate::path::vrf::enter_vrf;
 use crate::path::{group, icmp, ipv4, ipv6, rpl, vrf};
 use crate::srv6::endpoint::Next;
+use crate::srv6::program::run_program;
 use crate::tables::{
     Action, ActionId, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link, LinkId, Via,
 };
 use crate::trace::{Event, Trace};
+use crate::tunnel::behind::enter_behind;
+use crate::tunnel::decap::leave_tunnel;
+use crate::tunnel::encap::enter_tunnel;
+use crate::tunnel::fou::take_datagrams;
+use crate::tunnel::hook::{classify_at_tunnel, put_in};
+use crate::tunnel::too_long::send_fragments_into;
 use crate::worker::fibs::Fibs;
+use crate::worker::headroom::reserve_headroom;
 use crate::worker::metadata::{
     BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LED_INTO_VRF, NOT_FORWARDED,
     PacketMeta, Slow, TUNNELLED, UNFINISHED,
 };
+use crate::worker::neighbour::{leave_on_link, queue_unresolved};
 use crate::worker::transmit::{Exit, frame};
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, Waiting};
@@ -85,10 +105,10 @@ impl<const COUNT: bool> Path<COUNT> {
             if let Verdict::Unresolved(id) = verdict
                 && let Some(into) = tunnel::behind(view, id)
             {
-                verdict = self.enter_behind(view, &mut meta, into, trace);
+                verdict = enter_behind(self, view, &mut meta, into, trace);
             }
             if let Verdict::ClassifyIngress | Verdict::ClassifyEgress(_) = verdict {
-                match self.classify_at_tunnel(view, meta, verdict, trace) {
+                match classify_at_tunnel(self, view, meta, verdict, trace) {
                     Some(back) => (meta, verdict) = back,
                     None => return,
                 }
@@ -98,8 +118,8 @@ impl<const COUNT: bool> Path<COUNT> {
                 && matches!(verdict, Verdict::OnLink(_) | Verdict::Unresolved(_) | Verdict::Deliver)
             {
                 let back = match verdict {
-                    Verdict::Deliver => self.hand_over(view, meta, trace),
-                    verdict => self.queue_unresolved(view, meta, verdict, trace),
+                    Verdict::Deliver => hand_over(self, view, meta, trace),
+                    verdict => queue_unresolved(self, view, meta, verdict, trace),
                 };
                 match back {
                     Some(back) => (meta, verdict) = back,
@@ -142,7 +162,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let link = view.link(meta.ingress);
         Some(match (verdict, link) {
             (Verdict::Act(_), _) => verdict,
-            (Verdict::Deliver, _) => match self.deliver(view, meta, trace) {
+            (Verdict::Deliver, _) => match deliver(self, view, meta, trace) {
                 Some(next) => next,
                 None => {
                     trace.step(Event::Delivered(meta.ingress), &meta.packet);
@@ -150,31 +170,31 @@ impl<const COUNT: bool> Path<COUNT> {
                     return None;
                 }
             },
-            (Verdict::Reassemble, _) => return self.reassemble(view, meta, trace),
+            (Verdict::Reassemble, _) => return reassemble(self, view, meta, trace),
             (Verdict::Datagrams, _) => {
-                self.take_datagrams(view, meta, trace);
+                take_datagrams(self, view, meta, trace);
                 return None;
             }
             (Verdict::Refuse(refusal), _) => match refusal.error().filter(|_| !vrf::hides(meta, refusal)) {
-                Some(error) => self.icmp_error(view, meta, refusal.reason(), error, trace),
+                Some(error) => icmp_error(self, view, meta, refusal.reason(), error, trace),
                 None => {
                     self.drop_packet(meta, refusal.reason(), trace);
                     return None;
                 }
             },
-            (Verdict::LookSlow(lookup), _) => self.look_slow(view, meta, lookup, trace),
+            (Verdict::LookSlow(lookup), _) => look_slow(self, view, meta, lookup, trace),
             (Verdict::Unusual, Some(link)) if ipv6::is(&meta.packet) => {
-                self.unusual6(view, meta, link, trace)
+                unusual6(self, view, meta, link, trace)
             }
             (Verdict::Unusual, Some(link)) => ipv4::unusual(view, meta, link),
-            (Verdict::Label, _) => self.label(view, meta, trace),
+            (Verdict::Label, _) => switch_labelled(self, view, meta, trace),
             (Verdict::FragmentLabelled(action), _) => {
                 self.send_labelled_fragments(view, meta, action, trace);
                 return None;
             }
             (Verdict::Group, _) => group::group(meta),
             // Hop limit and length are looked at first, as for any next hop.
-            (Verdict::OnLink(id), _) => match self.leave_on_link(view, meta, id) {
+            (Verdict::OnLink(id), _) => match leave_on_link(self, view, meta, id) {
                 Ok(_) => unresolved(view, meta, Some(id)),
                 Err(verdict) => verdict,
             },
@@ -189,16 +209,16 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 verdict
             }
-            (Verdict::Arp, Some(link)) => self.arp(view, meta, link, trace),
+            (Verdict::Arp, Some(link)) => answer_arp(self, view, meta, link, trace),
             (Verdict::Finish(action), _) => {
                 let route = view.tables.action(action, view.guard);
                 let egress = route.and_then(|route| icmp::egress_of(view, route));
-                self.finish_generated(view, meta, egress.unwrap_or(meta.ingress));
+                finish_generated(view, meta, egress.unwrap_or(meta.ingress));
                 Verdict::Act(action)
             }
-            (Verdict::FrameInto(tunnel), _) => self.put_in(view, meta, tunnel, trace),
+            (Verdict::FrameInto(tunnel), _) => put_in(self, view, meta, tunnel, trace),
             (Verdict::FragmentInto(action), _) => {
-                self.send_fragments_into(view, meta, action, trace);
+                send_fragments_into(self, view, meta, action, trace);
                 return None;
             }
             (Verdict::Fragment(next_hop), _) => match Exit::of(view, next_hop) {
@@ -264,7 +284,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     return Verdict::Finish(id);
                 }
                 let room = usize::from(route.room);
-                match meta.encapsulate(id).and_then(|()| self.reserve_headroom(meta, room, trace)) {
+                match meta.encapsulate(id).and_then(|()| reserve_headroom(self, meta, room, trace)) {
                     Ok(()) => rpl::headend(view, meta, route, trace),
                     Err(refusal) => Verdict::Refuse(refusal),
                 }
@@ -275,20 +295,20 @@ impl<const COUNT: bool> Path<COUNT> {
                 }
                 // The outer destination leads back to the route. Linux: `ioam6_output`.
                 if meta.encapsulated_by(id) {
-                    return self.ioam_onward(view, meta, ioam, meta.target6);
+                    return ioam_onward(self, view, meta, ioam, meta.target6);
                 }
                 match meta.encapsulate(id) {
-                    Ok(()) => self.insert_ioam(view, meta, ioam, trace),
+                    Ok(()) => insert_ioam(self, view, meta, ioam, trace),
                     Err(refusal) => Verdict::Refuse(refusal),
                 }
             }
-            Action::Tunnel(route) => self.enter_tunnel(view, meta, (id, route), trace),
+            Action::Tunnel(route) => enter_tunnel(self, view, meta, (id, route), trace),
             Action::Local => {
                 if meta.is(LED_INTO_VRF) {
                     vrf::arrive(view, meta);
                 }
                 if view.tables.tunnels().receives() {
-                    self.leave_tunnel(view, meta, trace)
+                    leave_tunnel(self, view, meta, trace)
                 } else {
                     Verdict::Deliver
                 }
@@ -307,11 +327,11 @@ impl<const COUNT: bool> Path<COUNT> {
                 let chosen = multipath.choose(flow::hash(meta.packet.bytes()));
                 chosen.map_or(Verdict::drop(DropReason::NoRoute), Verdict::Act)
             }
-            Action::Push(push) => self.push_labels(view, meta, (id, push), trace),
+            Action::Push(push) => push_labels(self, view, meta, (id, push), trace),
             // No look-up by an address leads to it.
             Action::Switch(_) => Verdict::drop(DropReason::NoRoute),
             Action::OnLink(link) => Verdict::OnLink(*link),
-            Action::Vrf(route) => self.enter_vrf(view, meta, (Some(id), route)),
+            Action::Vrf(route) => enter_vrf(self, view, meta, (Some(id), route)),
             Action::Discard(discard) => self.discard(meta, *discard),
         }
     }
@@ -383,7 +403,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 meta.extra.lookups_done += 1;
                 Verdict::Deliver
             }
-            Next::Program(bpf, srh) => self.run_program(view, meta, bpf, srh),
+            Next::Program(bpf, srh) => run_program(self, view, meta, bpf, srh),
         }
     }
 
@@ -397,7 +417,7 @@ impl<const COUNT: bool> Path<COUNT> {
         trace: &mut T,
     ) -> Verdict {
         let room = usize::from(policy.room);
-        match meta.encapsulate(id).and_then(|()| self.reserve_headroom(meta, room, trace)) {
+        match meta.encapsulate(id).and_then(|()| reserve_headroom(self, meta, room, trace)) {
             Ok(()) => srv6::headend(view, meta, policy, trace),
             Err(refusal) => Verdict::Refuse(refusal),
         }

@@ -7,9 +7,12 @@ use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
 use crate::drops::DropReason;
 use crate::mpls::error;
 use crate::offload::Cut;
+use crate::path::icmp::finish_generated;
 use crate::path::{fragment, ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, QdiscId, Rewrite, TunnelId};
 use crate::trace::{Event, Trace};
+use crate::tunnel::behind::enter_behind;
+use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{
     ExtraMeta, GROUP, LABELLED, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE, RECORDS_TIMES, SWITCHED, TUNNELLED,
     UNFINISHED,
@@ -284,7 +287,7 @@ impl<const COUNT: bool> Path<COUNT> {
         if write_link_layer(&mut meta.packet, rewrite, ethertype).is_some() {
             return Ok(());
         }
-        self.move_for_headroom(meta, usize::from(rewrite.len) + 2, trace)?;
+        move_for_headroom(self, meta, usize::from(rewrite.len) + 2, trace)?;
         write_link_layer(&mut meta.packet, rewrite, ethertype)
             .ok_or(PacketError::silent(DropReason::NoHeadroom))
     }
@@ -308,7 +311,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 }));
             }
             if meta.is(UNFINISHED) {
-                self.finish_generated(view, meta, next_hop.link);
+                finish_generated(view, meta, next_hop.link);
             }
             if meta.is(SWITCHED) {
                 return mpls::leave(meta, next_hop);
@@ -427,7 +430,7 @@ impl<const COUNT: bool> Path<COUNT> {
                     let at = fragment.headroom();
                     let mut part = PacketMeta::new(fragment, at, ingress, extra);
                     part.extra.flags |= if labels.is_empty() { 0 } else { LABELLED | SWITCHED };
-                    let verdict = self.enter_behind(view, &mut part, (tunnel, frame), trace);
+                    let verdict = enter_behind(self, view, &mut part, (tunnel, frame), trace);
                     self.slow_path_alone(view, part, verdict, trace);
                     continue;
                 }

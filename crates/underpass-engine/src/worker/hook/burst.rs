@@ -9,140 +9,138 @@ use crate::qos::{
 };
 use crate::tables::{Control, HookId, LinkId, Mirred, TcActionId, TcActionKind};
 use crate::trace::Trace;
-use crate::worker::hook::{Asked, apply_type};
+use crate::worker::hook::{Asked, apply_type, classify_at_hook};
+use crate::worker::shape::burst_to_ifb;
 use crate::worker::{Burst, Path, View, bytes_of};
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Asks all packets of a burst; those that go on stay in it. Bytes of all frames.
-    #[inline(never)]
-    pub(crate) fn classify_burst<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        id: HookId,
-        place: &Place,
-        burst: &mut Burst,
-        trace: &mut T,
-    ) -> u64 {
-        let Some(hook) = view.tables.hook(id, view.guard) else { return bytes_of(burst) };
-        let mut frames = Frames::new();
-        if !T::WATCHES
-            && let Some(everything) = &hook.everything
-            && let [action] = everything.outcome.actions[..]
-            && let Some(lengths) =
-                Lengths::of(&mut frames, burst, everything.protocol, link_layer(place.ingress))
-        {
-            if let Some((stored, policer)) = fast(view, everything, action) {
-                let charge = policer.charge_plain(lengths);
-                self.count_burst(view, (hook, everything), stored, &charge, burst.len());
-                self.police_burst(view, (hook, action), (stored, policer), &charge, place, burst);
-                return lengths.bytes_of_frames();
-            }
-            if let Some((stored, ifb)) = to_ifb(view, action, place) {
-                let charge = Charge::of_bytes(lengths);
-                self.count_burst(view, (hook, everything), stored, &charge, burst.len());
-                let to = (ifb, stored.config.counter);
-                self.burst_to_ifb(view, to, place.link, (burst, lengths.as_leaving()), trace);
-                return lengths.bytes_of_frames();
-            }
+/// Asks all packets of a burst; those that go on stay in it. Bytes of all frames.
+#[inline(never)]
+pub(crate) fn classify_burst<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    id: HookId,
+    place: &Place,
+    burst: &mut Burst,
+    trace: &mut T,
+) -> u64 {
+    let Some(hook) = view.tables.hook(id, view.guard) else { return bytes_of(burst) };
+    let mut frames = Frames::new();
+    if !T::WATCHES
+        && let Some(everything) = &hook.everything
+        && let [action] = everything.outcome.actions[..]
+        && let Some(lengths) = Lengths::of(&mut frames, burst, everything.protocol, link_layer(place.ingress))
+    {
+        if let Some((stored, policer)) = fast(view, everything, action) {
+            let charge = policer.charge_plain(lengths);
+            count_burst(path, view, (hook, everything), stored, &charge, burst.len());
+            police_burst(path, view, (hook, action), (stored, policer), &charge, place, burst);
+            return lengths.bytes_of_frames();
         }
-        let bytes = bytes_of(burst);
-        let asked = std::mem::take(burst);
-        for packet in asked {
-            match self.ask(view, hook, packet, place, trace) {
-                Asked::On(mut packet, _) => {
-                    if place.ingress {
-                        apply_type(&mut packet, place.mac);
-                    }
-                    burst.push(packet);
+        if let Some((stored, ifb)) = to_ifb(view, action, place) {
+            let charge = Charge::of_bytes(lengths);
+            count_burst(path, view, (hook, everything), stored, &charge, burst.len());
+            let to = (ifb, stored.config.counter);
+            burst_to_ifb(path, view, to, place.link, (burst, lengths.as_leaving()), trace);
+            return lengths.bytes_of_frames();
+        }
+    }
+    let bytes = bytes_of(burst);
+    let asked = std::mem::take(burst);
+    for packet in asked {
+        match classify_at_hook(path, view, hook, packet, place, trace) {
+            Asked::On(mut packet, _) => {
+                if place.ingress {
+                    apply_type(&mut packet, place.mac);
                 }
-                Asked::Dropped | Asked::Gone => {}
-            }
-        }
-        bytes
-    }
-
-    /// Counts a burst of which every packet is in for the same.
-    #[inline(always)]
-    fn count_burst(
-        &mut self,
-        view: &View<'_>,
-        (hook, everything): (&StoredHook, &Everything),
-        action: &StoredAction,
-        &Charge { packets, bytes, .. }: &Charge,
-        frames: usize,
-    ) {
-        self.counters.add_tc(action.config.counter, packets, bytes, view.now);
-        if let Some(counter) = hook.counter {
-            self.counters.add_tc(counter, packets, bytes, view.now);
-        }
-        everything.count(&self.counters, frames as u64, bytes);
-        if let Some(estimator) = &action.estimator {
-            estimator.add(bytes, packets, view.now);
-        }
-    }
-
-    /// Polices a burst of which every packet is in for the same.
-    #[inline(always)]
-    fn police_burst(
-        &mut self,
-        view: &View<'_>,
-        (hook, id): (&StoredHook, TcActionId),
-        (action, policer): (&StoredAction, &Policer),
-        charge: &Charge,
-        place: &Place,
-        burst: &mut Burst,
-    ) {
-        let lease = self.hooks.lease(id, action.generation);
-        let below = policer.average().is_none_or(|average| action.is_below(average, view.now));
-        let all = below && policer.admit_all(lease, view.now, charge);
-        if all && goes_on(policer.conform) {
-            return;
-        }
-        let passed = match (all, below) {
-            (true, _) => u64::MAX,
-            (false, true) => {
-                policer.admit(lease, view.now, burst.iter().map(|packet| charged(packet, place.ingress)))
-            }
-            (false, false) => 0,
-        };
-        self.refuse(hook, (action, policer), passed, burst);
-    }
-
-    /// Takes those packets out of a burst that do not go on.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn refuse(
-        &mut self,
-        hook: &StoredHook,
-        (action, policer): (&StoredAction, &Policer),
-        passed: u64,
-        burst: &mut Burst,
-    ) {
-        let (mut drops, mut stolen, mut overlimits) = (0, 0, 0);
-        let mut counted_drops = 0;
-        for (n, packet) in std::mem::take(burst).into_iter().enumerate() {
-            let conforms = passed >> n & 1 != 0;
-            let control = if conforms { policer.conform } else { action.control() };
-            overlimits += u64::from(!conforms);
-            if goes_on(control) {
                 burst.push(packet);
-                continue;
             }
-            self.pool.give(packet);
-            match control {
-                Control::Drop => {
-                    drops += 1;
-                    counted_drops += u64::from(!conforms || !policer.is_mtu_only());
-                }
-                _ => stolen += 1,
+            Asked::Dropped | Asked::Gone => {}
+        }
+    }
+    bytes
+}
+
+/// Counts a burst of which every packet is in for the same.
+#[inline(always)]
+fn count_burst<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (hook, everything): (&StoredHook, &Everything),
+    action: &StoredAction,
+    &Charge { packets, bytes, .. }: &Charge,
+    frames: usize,
+) {
+    path.counters.add_tc(action.config.counter, packets, bytes, view.now);
+    if let Some(counter) = hook.counter {
+        path.counters.add_tc(counter, packets, bytes, view.now);
+    }
+    everything.count(&path.counters, frames as u64, bytes);
+    if let Some(estimator) = &action.estimator {
+        estimator.add(bytes, packets, view.now);
+    }
+}
+
+/// Polices a burst of which every packet is in for the same.
+#[inline(always)]
+fn police_burst<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (hook, id): (&StoredHook, TcActionId),
+    (action, policer): (&StoredAction, &Policer),
+    charge: &Charge,
+    place: &Place,
+    burst: &mut Burst,
+) {
+    let lease = path.hooks.lease(id, action.generation);
+    let below = policer.average().is_none_or(|average| action.is_below(average, view.now));
+    let all = below && policer.admit_all(lease, view.now, charge);
+    if all && goes_on(policer.conform) {
+        return;
+    }
+    let passed = match (all, below) {
+        (true, _) => u64::MAX,
+        (false, true) => {
+            policer.admit(lease, view.now, burst.iter().map(|packet| charged(packet, place.ingress)))
+        }
+        (false, false) => 0,
+    };
+    refuse(path, hook, (action, policer), passed, burst);
+}
+
+/// Takes those packets out of a burst that do not go on.
+#[cold]
+#[inline(never)]
+pub(crate) fn refuse<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    hook: &StoredHook,
+    (action, policer): (&StoredAction, &Policer),
+    passed: u64,
+    burst: &mut Burst,
+) {
+    let (mut drops, mut stolen, mut overlimits) = (0, 0, 0);
+    let mut counted_drops = 0;
+    for (n, packet) in std::mem::take(burst).into_iter().enumerate() {
+        let conforms = passed >> n & 1 != 0;
+        let control = if conforms { policer.conform } else { action.control() };
+        overlimits += u64::from(!conforms);
+        if goes_on(control) {
+            burst.push(packet);
+            continue;
+        }
+        path.pool.give(packet);
+        match control {
+            Control::Drop => {
+                drops += 1;
+                counted_drops += u64::from(!conforms || !policer.is_mtu_only());
             }
+            _ => stolen += 1,
         }
-        self.counters.add_tc_refused(action.config.counter, counted_drops, overlimits);
-        self.counters.add_drop(DropReason::Police, drops);
-        self.counters.add_drop(DropReason::TcStolen, stolen);
-        if let Some(counter) = hook.counter {
-            self.counters.add_tc_refused(counter, drops, 0);
-        }
+    }
+    path.counters.add_tc_refused(action.config.counter, counted_drops, overlimits);
+    path.counters.add_drop(DropReason::Police, drops);
+    path.counters.add_drop(DropReason::TcStolen, stolen);
+    if let Some(counter) = hook.counter {
+        path.counters.add_tc_refused(counter, drops, 0);
     }
 }
 

@@ -131,312 +131,307 @@ pub(crate) fn place_of(id: LinkId, link: &Link, ingress: bool, came: Option<(Lin
     }
 }
 
-impl<const COUNT: bool> Path<COUNT> {
-    /// Asks one packet.
-    pub(crate) fn ask<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        hook: &StoredHook,
-        mut packet: Packet,
-        place: &Place,
-        trace: &mut T,
-    ) -> Asked {
-        let random = self.hooks.random();
-        // What all actions count: what a packet was when it came, whatever they make of it.
-        let wire = match Subject::of(&packet, place) {
-            // Too short to be asked; the path drops it.
-            None => return Asked::On(packet, 0),
-            Some(subject) => {
-                let wire = subject.wire;
-                if let Some(counter) = hook.counter {
-                    self.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
-                }
-                wire
+/// Asks one packet.
+pub(crate) fn classify_at_hook<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    hook: &StoredHook,
+    mut packet: Packet,
+    place: &Place,
+    trace: &mut T,
+) -> Asked {
+    let random = path.hooks.random();
+    // What all actions count: what a packet was when it came, whatever they make of it.
+    let wire = match Subject::of(&packet, place) {
+        // Too short to be asked; the path drops it.
+        None => return Asked::On(packet, 0),
+        Some(subject) => {
+            let wire = subject.wire;
+            if let Some(counter) = hook.counter {
+                path.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
             }
-        };
-        let (mut chain, mut rounds) = (0, 0);
-        let mut keyed = with_key(view, &packet, place);
-        'chain: loop {
-            for priority in hook.chain(chain) {
-                let mut cursor = None;
-                loop {
-                    let here = keyed.as_ref().unwrap_or(place);
-                    let Some(subject) = Subject::of(&packet, here) else { return Asked::On(packet, 0) };
-                    if !subject.is_of(priority.protocol) {
-                        break;
+            wire
+        }
+    };
+    let (mut chain, mut rounds) = (0, 0);
+    let mut keyed = with_key(view, &packet, place);
+    'chain: loop {
+        for priority in hook.chain(chain) {
+            let mut cursor = None;
+            loop {
+                let here = keyed.as_ref().unwrap_or(place);
+                let Some(subject) = Subject::of(&packet, here) else { return Asked::On(packet, 0) };
+                if !subject.is_of(priority.protocol) {
+                    break;
+                }
+                let found = hook.next(priority, &mut cursor, &subject, &path.counters, random);
+                let outcome = match found {
+                    None => break,
+                    Some(Found::Class(class)) => return on(packet, class, place),
+                    Some(Found::Outcome(outcome)) => outcome,
+                };
+                let key = packet.tag().tunnel;
+                let (back, control, reason) =
+                    perform(path, view, &outcome.actions, (packet, wire), place, trace);
+                let Some(back) = back else { return Asked::Gone };
+                packet = back;
+                if packet.tag().tunnel != key {
+                    keyed = with_key(view, &packet, place);
+                }
+                match control {
+                    Control::Continue => {}
+                    Control::Ok | Control::Pipe | Control::Jump(_) => {
+                        return on(packet, outcome.class, place);
                     }
-                    let found = hook.next(priority, &mut cursor, &subject, &self.counters, random);
-                    let outcome = match found {
-                        None => break,
-                        Some(Found::Class(class)) => return on(packet, class, place),
-                        Some(Found::Outcome(outcome)) => outcome,
-                    };
-                    let key = packet.tag().tunnel;
-                    let (back, control, reason) =
-                        self.perform(view, &outcome.actions, (packet, wire), place, trace);
-                    let Some(back) = back else { return Asked::Gone };
-                    packet = back;
-                    if packet.tag().tunnel != key {
-                        keyed = with_key(view, &packet, place);
+                    Control::Reclassify | Control::Goto(_) => {
+                        rounds += 1;
+                        if rounds > ROUNDS {
+                            return dropped(path, hook, packet, DropReason::TcLoop, trace);
+                        }
+                        chain = if let Control::Goto(chain) = control { chain } else { 0 };
+                        continue 'chain;
                     }
-                    match control {
-                        Control::Continue => {}
-                        Control::Ok | Control::Pipe | Control::Jump(_) => {
-                            return on(packet, outcome.class, place);
-                        }
-                        Control::Reclassify | Control::Goto(_) => {
-                            rounds += 1;
-                            if rounds > ROUNDS {
-                                return self.dropped(hook, packet, DropReason::TcLoop, trace);
-                            }
-                            chain = if let Control::Goto(chain) = control { chain } else { 0 };
-                            continue 'chain;
-                        }
-                        Control::Drop => return self.dropped(hook, packet, reason, trace),
-                        Control::Stolen | Control::Trap => {
-                            self.drop(packet, DropReason::TcStolen, trace);
-                            return Asked::Gone;
-                        }
+                    Control::Drop => return dropped(path, hook, packet, reason, trace),
+                    Control::Stolen | Control::Trap => {
+                        path.drop(packet, DropReason::TcStolen, trace);
+                        return Asked::Gone;
                     }
                 }
             }
-            with_header(&mut packet, place);
-            if place.ingress {
-                packet.forget_key();
-            }
-            return Asked::On(packet, 0);
         }
-    }
-
-    fn dropped<T: Trace>(
-        &mut self,
-        hook: &StoredHook,
-        packet: Packet,
-        reason: DropReason,
-        trace: &mut T,
-    ) -> Asked {
-        if let Some(counter) = hook.counter {
-            self.counters.add_tc_refused(counter, 1, 0);
-        }
-        self.drop(packet, reason, trace);
-        Asked::Dropped
-    }
-
-    /// Does what the actions of a filter say. The packet, unless it is gone, what happens to it then, and the reason
-    /// should that be that it is dropped.
-    fn perform<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        actions: &[TcActionId],
-        (mut packet, wire): (Packet, WireLength),
-        place: &Place,
-        trace: &mut T,
-    ) -> (Option<Packet>, Control, DropReason) {
-        let (mut at, mut jumps) = (0, 0);
-        let mut last = Control::Ok;
-        while let Some(id) = actions.get(at) {
-            let Some(action) = view.tables.tc_action(*id, view.guard) else {
-                at += 1;
-                continue;
-            };
-            let (back, control, reason) = self.perform_one(view, (*id, action), (packet, wire), place, trace);
-            let Some(back) = back else { return (None, control, reason) };
-            packet = back;
-            last = control;
-            match control {
-                Control::Pipe => at += 1,
-                Control::Jump(to) => {
-                    jumps += 1;
-                    if to == 0 || to as usize > actions.len() || jumps >= JUMPS {
-                        return (Some(packet), Control::Ok, reason);
-                    }
-                    at = to as usize;
-                }
-                _ => return (Some(packet), control, reason),
-            }
-        }
-        (Some(packet), last, DropReason::TcAction)
-    }
-
-    fn perform_one<T: Trace>(
-        &mut self,
-        view: &View<'_>,
-        (id, action): (TcActionId, &StoredAction),
-        (mut packet, wire): (Packet, WireLength),
-        place: &Place,
-        trace: &mut T,
-    ) -> (Option<Packet>, Control, DropReason) {
-        let counter = action.config.counter;
-        if let TcActionKind::Mirred(_) = action.config.kind
-            && nest(&packet, place).is_full()
-        {
-            return (Some(packet), Control::Drop, DropReason::MirredLoop);
-        }
-        self.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
-        if let Some(estimator) = &action.estimator {
-            estimator.add(wire.bytes(), wire.packets().into(), view.now);
-        }
-        let control = action.control();
-        match &action.config.kind {
-            TcActionKind::Gact(chance) => {
-                trace.step(Event::Action("gact"), &packet);
-                let control = chance.map_or(control, |chance| self.chance(chance, action));
-                self.counters.add_tc_refused(counter, u64::from(control == Control::Drop), 0);
-                (Some(packet), control, DropReason::TcAction)
-            }
-            TcActionKind::Police(_) => {
-                trace.step(Event::Action("police"), &packet);
-                let control = self.police(view, (id, action), &mut packet, wire, place.ingress);
-                (Some(packet), control, DropReason::Police)
-            }
-            TcActionKind::Mirred(mirred) => {
-                trace.step(Event::Action("mirred"), &packet);
-                self.mirred(view, action, mirred, packet, place)
-            }
-            TcActionKind::Mpls(edit) => {
-                let done = edit_label(&mut packet, *edit);
-                trace.step(Event::Action("mpls"), &packet);
-                self.edited(action, packet, done)
-            }
-            TcActionKind::Vlan(edit) => {
-                let done = edit_vlan(&mut packet, *edit);
-                trace.step(Event::Action("vlan"), &packet);
-                self.edited(action, packet, done)
-            }
-            TcActionKind::Skbedit(edit) => {
-                trace.step(Event::Action("skbedit"), &packet);
-                let done = skbedit(&mut packet, edit, place);
-                self.edited(action, packet, done)
-            }
-            TcActionKind::TunnelKey(key) => {
-                trace.step(Event::Action("tunnel_key"), &packet);
-                let tunnel = if key.is_some() { id.0 + 1 } else { NO_TUNNEL_KEY };
-                packet.set_tag(Tag { tunnel, ..packet.tag() });
-                (Some(packet), control, DropReason::TcAction)
-            }
-        }
-    }
-
-    fn edited(
-        &mut self,
-        action: &StoredAction,
-        packet: Packet,
-        done: Option<()>,
-    ) -> (Option<Packet>, Control, DropReason) {
-        if done.is_some() {
-            return (Some(packet), action.control(), DropReason::TcAction);
-        }
-        self.counters.add_tc_refused(action.config.counter, 1, 0);
-        (Some(packet), Control::Drop, DropReason::TcEdit)
-    }
-
-    /// `gact_net_rand`, `gact_determ`.
-    fn chance(&mut self, chance: Chance, action: &StoredAction) -> Control {
-        let one_of = u32::from(chance.one_of.max(1));
-        let number = match chance.kind {
-            ChanceKind::Random => self.hooks.random(),
-            ChanceKind::Regular => action.number(),
-        };
-        if number.is_multiple_of(one_of) { chance.control } else { action.control() }
-    }
-
-    /// `tcf_police_act`. Of a large segment that conforms in part what does not is cut off, where it would be dropped.
-    fn police(
-        &mut self,
-        view: &View<'_>,
-        (id, action): (TcActionId, &StoredAction),
-        packet: &mut Packet,
-        wire: WireLength,
-        ingress: bool,
-    ) -> Control {
-        let Some(policer) = &action.policer else { return action.control() };
-        let lease = self.hooks.lease(id, action.generation);
-        let below = policer.average().is_none_or(|average| action.is_below(average, view.now));
-        let before = if packet.tag().headless == 0 { link_layer(ingress) } else { 0 };
-        let charged = Charged { wire, longest: wire.longest() + before };
-        let counter = action.config.counter;
-        if below && policer.admit_all(lease, view.now, &policer.charge(charged)) {
-            let drops = policer.conform == Control::Drop && !policer.is_mtu_only();
-            self.counters.add_tc_refused(counter, drops.into(), 0);
-            return policer.conform;
-        }
-        let dropped = action.control() == Control::Drop;
-        self.counters.add_tc_refused(counter, dropped.into(), 1);
-        if dropped && below && wire.packets() > 1 {
-            let parts = policer.admit_part(lease, view.now, charged);
-            if parts != 0 && offload::keep(packet, parts as usize) {
-                // What is cut off is a packet more, and is dropped.
-                self.totals.generated += 1;
-                self.counters.add_drop(DropReason::Police, 1);
-                return policer.conform;
-            }
-        }
-        action.control()
-    }
-
-    /// `tcf_mirred_act`.
-    fn mirred(
-        &mut self,
-        view: &View<'_>,
-        action: &StoredAction,
-        mirred: &Mirred,
-        mut packet: Packet,
-        place: &Place,
-    ) -> (Option<Packet>, Control, DropReason) {
-        let control = action.control();
-        let nest = nest(&packet, place);
-        let refuse = |reason| {
-            self.counters.add_tc_refused(action.config.counter, 0, 1);
-            let control = if mirred.redirect { Control::Drop } else { control };
-            (control, reason)
-        };
-        let up = |to: &LinkId| view.link(*to).is_some_and(|link| link.up);
-        let Some(to) = mirred.link.filter(up) else {
-            let (control, reason) = refuse(DropReason::MirredLink);
-            return (Some(packet), control, reason);
-        };
-        if !mirred.ingress && nest.has(to) {
-            let (control, reason) = refuse(DropReason::MirredLoop);
-            return (Some(packet), control, reason);
-        }
-        let (way, nest) = match mirred.ingress {
-            true => (Way::In, nest.to_receive(!place.ingress)),
-            false => (Way::Out, nest.to_send(to)),
-        };
-        let from = Place { nest, ..*place };
-        let counter = action.config.counter;
-        let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
-        let key = packet.tag().tunnel;
-        if mirred.ingress && !place.ingress {
-            // What comes in has no parameters from where it left.
+        with_header(&mut packet, place);
+        if place.ingress {
             packet.forget_key();
         }
-        if mirred.redirect && taken {
-            self.hooks.redirected.push(Redirected { packet, to, way, from, copy: false, counter });
-            return (None, control, DropReason::MirredLink);
-        }
-        self.totals.generated += 1;
-        match copy(&mut self.pool, &packet) {
-            Some(packet) => {
-                self.hooks.redirected.push(Redirected {
-                    packet,
-                    to,
-                    way,
-                    from,
-                    copy: !mirred.redirect,
-                    counter,
-                });
-            }
-            None => {
-                self.counters.add_drop(DropReason::NoBuffer, 1);
-                self.counters.add_tc_refused(action.config.counter, 0, 1);
-            }
-        }
-        if key != 0 {
-            packet.set_tag(Tag { tunnel: key, ..packet.tag() });
-        }
-        (Some(packet), control, DropReason::MirredLink)
+        return Asked::On(packet, 0);
     }
+}
+
+fn dropped<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    hook: &StoredHook,
+    packet: Packet,
+    reason: DropReason,
+    trace: &mut T,
+) -> Asked {
+    if let Some(counter) = hook.counter {
+        path.counters.add_tc_refused(counter, 1, 0);
+    }
+    path.drop(packet, reason, trace);
+    Asked::Dropped
+}
+
+/// Does what the actions of a filter say. The packet, unless it is gone, what happens to it then, and the reason
+/// should that be that it is dropped.
+fn perform<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    actions: &[TcActionId],
+    (mut packet, wire): (Packet, WireLength),
+    place: &Place,
+    trace: &mut T,
+) -> (Option<Packet>, Control, DropReason) {
+    let (mut at, mut jumps) = (0, 0);
+    let mut last = Control::Ok;
+    while let Some(id) = actions.get(at) {
+        let Some(action) = view.tables.tc_action(*id, view.guard) else {
+            at += 1;
+            continue;
+        };
+        let (back, control, reason) = perform_one(path, view, (*id, action), (packet, wire), place, trace);
+        let Some(back) = back else { return (None, control, reason) };
+        packet = back;
+        last = control;
+        match control {
+            Control::Pipe => at += 1,
+            Control::Jump(to) => {
+                jumps += 1;
+                if to == 0 || to as usize > actions.len() || jumps >= JUMPS {
+                    return (Some(packet), Control::Ok, reason);
+                }
+                at = to as usize;
+            }
+            _ => return (Some(packet), control, reason),
+        }
+    }
+    (Some(packet), last, DropReason::TcAction)
+}
+
+fn perform_one<const COUNT: bool, T: Trace>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, action): (TcActionId, &StoredAction),
+    (mut packet, wire): (Packet, WireLength),
+    place: &Place,
+    trace: &mut T,
+) -> (Option<Packet>, Control, DropReason) {
+    let counter = action.config.counter;
+    if let TcActionKind::Mirred(_) = action.config.kind
+        && nest(&packet, place).is_full()
+    {
+        return (Some(packet), Control::Drop, DropReason::MirredLoop);
+    }
+    path.counters.add_tc(counter, wire.packets().into(), wire.bytes(), view.now);
+    if let Some(estimator) = &action.estimator {
+        estimator.add(wire.bytes(), wire.packets().into(), view.now);
+    }
+    let control = action.control();
+    match &action.config.kind {
+        TcActionKind::Gact(chance) => {
+            trace.step(Event::Action("gact"), &packet);
+            let control = chance.map_or(control, |chance| decide_by_chance(path, chance, action));
+            path.counters.add_tc_refused(counter, u64::from(control == Control::Drop), 0);
+            (Some(packet), control, DropReason::TcAction)
+        }
+        TcActionKind::Police(_) => {
+            trace.step(Event::Action("police"), &packet);
+            let control = police(path, view, (id, action), &mut packet, wire, place.ingress);
+            (Some(packet), control, DropReason::Police)
+        }
+        TcActionKind::Mirred(mirred) => {
+            trace.step(Event::Action("mirred"), &packet);
+            perform_mirred(path, view, action, mirred, packet, place)
+        }
+        TcActionKind::Mpls(edit) => {
+            let done = edit_label(&mut packet, *edit);
+            trace.step(Event::Action("mpls"), &packet);
+            edited(path, action, packet, done)
+        }
+        TcActionKind::Vlan(edit) => {
+            let done = edit_vlan(&mut packet, *edit);
+            trace.step(Event::Action("vlan"), &packet);
+            edited(path, action, packet, done)
+        }
+        TcActionKind::Skbedit(edit) => {
+            trace.step(Event::Action("skbedit"), &packet);
+            let done = skbedit(&mut packet, edit, place);
+            edited(path, action, packet, done)
+        }
+        TcActionKind::TunnelKey(key) => {
+            trace.step(Event::Action("tunnel_key"), &packet);
+            let tunnel = if key.is_some() { id.0 + 1 } else { NO_TUNNEL_KEY };
+            packet.set_tag(Tag { tunnel, ..packet.tag() });
+            (Some(packet), control, DropReason::TcAction)
+        }
+    }
+}
+
+fn edited<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    action: &StoredAction,
+    packet: Packet,
+    done: Option<()>,
+) -> (Option<Packet>, Control, DropReason) {
+    if done.is_some() {
+        return (Some(packet), action.control(), DropReason::TcAction);
+    }
+    path.counters.add_tc_refused(action.config.counter, 1, 0);
+    (Some(packet), Control::Drop, DropReason::TcEdit)
+}
+
+/// `gact_net_rand`, `gact_determ`.
+fn decide_by_chance<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    chance: Chance,
+    action: &StoredAction,
+) -> Control {
+    let one_of = u32::from(chance.one_of.max(1));
+    let number = match chance.kind {
+        ChanceKind::Random => path.hooks.random(),
+        ChanceKind::Regular => action.number(),
+    };
+    if number.is_multiple_of(one_of) { chance.control } else { action.control() }
+}
+
+/// `tcf_police_act`. Of a large segment that conforms in part what does not is cut off, where it would be dropped.
+fn police<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    (id, action): (TcActionId, &StoredAction),
+    packet: &mut Packet,
+    wire: WireLength,
+    ingress: bool,
+) -> Control {
+    let Some(policer) = &action.policer else { return action.control() };
+    let lease = path.hooks.lease(id, action.generation);
+    let below = policer.average().is_none_or(|average| action.is_below(average, view.now));
+    let before = if packet.tag().headless == 0 { link_layer(ingress) } else { 0 };
+    let charged = Charged { wire, longest: wire.longest() + before };
+    let counter = action.config.counter;
+    if below && policer.admit_all(lease, view.now, &policer.charge(charged)) {
+        let drops = policer.conform == Control::Drop && !policer.is_mtu_only();
+        path.counters.add_tc_refused(counter, drops.into(), 0);
+        return policer.conform;
+    }
+    let dropped = action.control() == Control::Drop;
+    path.counters.add_tc_refused(counter, dropped.into(), 1);
+    if dropped && below && wire.packets() > 1 {
+        let parts = policer.admit_part(lease, view.now, charged);
+        if parts != 0 && offload::keep(packet, parts as usize) {
+            // What is cut off is a packet more, and is dropped.
+            path.totals.generated += 1;
+            path.counters.add_drop(DropReason::Police, 1);
+            return policer.conform;
+        }
+    }
+    action.control()
+}
+
+/// `tcf_mirred_act`.
+fn perform_mirred<const COUNT: bool>(
+    path: &mut Path<COUNT>,
+    view: &View<'_>,
+    action: &StoredAction,
+    mirred: &Mirred,
+    mut packet: Packet,
+    place: &Place,
+) -> (Option<Packet>, Control, DropReason) {
+    let control = action.control();
+    let nest = nest(&packet, place);
+    let refuse = |reason| {
+        path.counters.add_tc_refused(action.config.counter, 0, 1);
+        let control = if mirred.redirect { Control::Drop } else { control };
+        (control, reason)
+    };
+    let up = |to: &LinkId| view.link(*to).is_some_and(|link| link.up);
+    let Some(to) = mirred.link.filter(up) else {
+        let (control, reason) = refuse(DropReason::MirredLink);
+        return (Some(packet), control, reason);
+    };
+    if !mirred.ingress && nest.has(to) {
+        let (control, reason) = refuse(DropReason::MirredLoop);
+        return (Some(packet), control, reason);
+    }
+    let (way, nest) = match mirred.ingress {
+        true => (Way::In, nest.to_receive(!place.ingress)),
+        false => (Way::Out, nest.to_send(to)),
+    };
+    let from = Place { nest, ..*place };
+    let counter = action.config.counter;
+    let taken = matches!(control, Control::Stolen | Control::Drop | Control::Trap);
+    let key = packet.tag().tunnel;
+    if mirred.ingress && !place.ingress {
+        // What comes in has no parameters from where it left.
+        packet.forget_key();
+    }
+    if mirred.redirect && taken {
+        path.hooks.redirected.push(Redirected { packet, to, way, from, copy: false, counter });
+        return (None, control, DropReason::MirredLink);
+    }
+    path.totals.generated += 1;
+    match copy(&mut path.pool, &packet) {
+        Some(packet) => {
+            path.hooks.redirected.push(Redirected { packet, to, way, from, copy: !mirred.redirect, counter });
+        }
+        None => {
+            path.counters.add_drop(DropReason::NoBuffer, 1);
+            path.counters.add_tc_refused(action.config.counter, 0, 1);
+        }
+    }
+    if key != 0 {
+        packet.set_tag(Tag { tunnel: key, ..packet.tag() });
+    }
+    (Some(packet), control, DropReason::MirredLink)
 }
 
 /// The redirections of a packet, those before it was forwarded or went into a tunnel too.
