@@ -13,9 +13,10 @@ use underpass_packet::{FromBytes, icmp_extension, ipv4, mpls};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::path::icmp::{Error, finish_generated, send_generated};
+use crate::path::icmp::{finish_generated, send_generated};
 use crate::path::rules;
 use crate::tables::NextHop;
+use crate::worker::error::IcmpError;
 use crate::worker::metadata::{LABELLED, PacketMeta, SWITCHED};
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, ipv4_check, ipv6_check};
@@ -61,7 +62,7 @@ pub(crate) fn refuse_long(meta: &mut PacketMeta, next_hop: &NextHop, labels: usi
 pub(crate) fn too_long(meta: &mut PacketMeta, mtu: usize) -> Verdict {
     let labels = if meta.is(LABELLED) { stack_len(&meta.packet) } else { 0 };
     meta.extra.argument = mtu.saturating_sub(labels) as u32;
-    Verdict::error(DropReason::TooBig, Error::TooBig)
+    Verdict::error(DropReason::TooBig, IcmpError::TooBig)
 }
 
 /// Length of the label stack at the front of a packet.

@@ -13,11 +13,12 @@ use crate::tables::{
 };
 use crate::trace::{Event, Trace};
 use crate::worker::burst::{BurstContext, Env, Packets};
+use crate::worker::error::IcmpError;
 use crate::worker::headroom::reserve_headroom;
 use crate::worker::metadata::{GENERATED, LABELLED, PacketMeta, SWITCHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, write_header};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Burst, IcmpError, Path, View};
+use crate::worker::{Burst, Path, View};
 
 /// What packets in a row have in common, counted once for all of them.
 #[derive(Default)]

@@ -16,6 +16,7 @@ use crate::mpls::error::send_from_path;
 use crate::path::{options, rules};
 use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
+use crate::worker::error::IcmpError;
 use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{
     BEHIND_LABEL, BEHIND_SID, BROADCAST, Counted, Entered, GENERATED, GROUP, HANDED_OVER, LABELLED,
@@ -23,36 +24,6 @@ use crate::worker::metadata::{
 };
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
-
-/// What the sender of a packet is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Error {
-    /// The hop limit ran out.
-    HopLimit,
-    /// The packet is longer than the bytes that [`PacketMeta::extra`] tells, from its IP header on.
-    TooBig,
-    /// There is no route.
-    NoRoute,
-    /// An `unreachable` route.
-    Unreachable,
-    /// A `prohibit` route.
-    Prohibited,
-    /// The neighbour does not answer.
-    AddressUnreachable,
-    /// Nothing listens at the port. The packet is quoted to the byte that [`PacketMeta::extra`] tells, if it tells one.
-    Port,
-    /// Nothing handles the protocol, or the next header that is named at the byte that
-    /// [`PacketMeta::extra`] tells.
-    Protocol,
-    /// The byte that [`PacketMeta::extra`] tells is wrong.
-    Header,
-    /// The option at the byte that [`PacketMeta::extra`] tells must not be passed over.
-    Option,
-    /// The upper-layer header must not follow an SRH here.
-    UpperLayer,
-    /// Not all fragments came in time.
-    Reassembly,
-}
 
 /// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
 const MAX_V6: usize = 1280;
@@ -75,83 +46,22 @@ pub(crate) const TIMESTAMP_REPLY_V4: u8 = 14;
 pub(crate) const ECHO_REQUEST_V6: u8 = 128;
 pub(crate) const ECHO_REPLY_V6: u8 = 129;
 
-impl Error {
-    /// Every error, in the order of their numbers.
-    pub(crate) const ALL: [Self; 12] = [
-        Self::HopLimit,
-        Self::TooBig,
-        Self::NoRoute,
-        Self::Unreachable,
-        Self::Prohibited,
-        Self::AddressUnreachable,
-        Self::Port,
-        Self::Protocol,
-        Self::Header,
-        Self::Option,
-        Self::UpperLayer,
-        Self::Reassembly,
-    ];
-
-    /// Type, code and argument in ICMPv6.
-    fn v6(self, argument: u32) -> (u8, u8, u32) {
-        match self {
-            Self::HopLimit => (3, 0, 0),
-            Self::TooBig => (2, 0, argument),
-            // Linux answers for `unreachable` routes as for none.
-            Self::NoRoute | Self::Unreachable => (1, 0, 0),
-            Self::Prohibited => (1, 1, 0),
-            Self::AddressUnreachable => (1, 3, 0),
-            Self::Port => (1, 4, 0),
-            Self::Header => (4, 0, argument),
-            Self::Protocol => (4, 1, argument),
-            Self::Option => (4, 2, argument),
-            // RFC 8986 section 10.3: SR Upper-layer Header Error.
-            Self::UpperLayer => (4, 4, argument),
-            Self::Reassembly => (3, 1, 0),
-        }
-    }
-
-    /// Whether what `sender` is told has room for an extension: RFC 4884 section 4.
-    fn is_extensible(self, sender: IpAddr) -> bool {
-        match sender {
-            IpAddr::V4(_) => matches!(self.v4(0).0, 3 | 11 | 12),
-            IpAddr::V6(_) => matches!(self.v6(0).0, 1 | 3),
-        }
-    }
-
-    /// Type, code and argument in ICMP.
-    fn v4(self, argument: u32) -> (u8, u8, u32) {
-        match self {
-            Self::HopLimit => (11, 0, 0),
-            Self::TooBig => (3, 4, argument.min(0xffff)),
-            Self::NoRoute => (3, 0, 0),
-            Self::Unreachable | Self::AddressUnreachable => (3, 1, 0),
-            Self::Prohibited => (3, 13, 0),
-            Self::Protocol | Self::UpperLayer => (3, 2, 0),
-            Self::Port => (3, 3, 0),
-            Self::Reassembly => (11, 1, 0),
-            // RFC 792: the pointer is the first of the four bytes.
-            Self::Header | Self::Option => (12, 0, argument << 24),
-        }
-    }
-}
-
 /// Replaces a packet by the error that its sender is told, where one may be sent.
 pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     meta: &mut PacketMeta,
     reason: DropReason,
-    error: Error,
+    error: IcmpError,
     trace: &mut T,
 ) -> Verdict {
     // What is quoted is the packet without the headers that this router put before it.
     let argument = match error {
-        Error::TooBig => meta.extra.argument.saturating_sub(u32::from(meta.extra.growth)),
+        IcmpError::TooBig => meta.extra.argument.saturating_sub(u32::from(meta.extra.growth)),
         _ => meta.extra.argument,
     };
     // Linux sends it by the device of the tunnel.
-    if let (Error::TooBig, Some(Entered { link, vrf: false, .. })) = (error, meta.extra.entered)
+    if let (IcmpError::TooBig, Some(Entered { link, vrf: false, .. })) = (error, meta.extra.entered)
         && let Some(link) = view.link(link)
     {
         meta.extra.instance = link.lookup;
@@ -164,14 +74,16 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
         return Verdict::drop(reason);
     }
     let argument = match error {
-        Error::UpperLayer => upper_layer(meta.packet.bytes()),
+        IcmpError::UpperLayer => upper_layer(meta.packet.bytes()),
         _ => argument,
     };
     let Some(sender) = may_answer(meta.packet.bytes()).filter(|_| !meta.is(GENERATED | GROUP | OPAQUE))
     else {
         return Verdict::drop(reason);
     };
-    if let (Error::AddressUnreachable, IpAddr::V4(_), Some(link)) = (error, sender, view.link(meta.ingress)) {
+    if let (IcmpError::AddressUnreachable, IpAddr::V4(_), Some(link)) =
+        (error, sender, view.link(meta.ingress))
+    {
         // Linux: `ipv4_send_dest_unreach` compiles the options once more.
         crate::path::ipv4::take_options(view, meta, link);
     }
@@ -184,7 +96,7 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     path: &mut Path<COUNT>,
     view: &View<'_>,
     meta: &mut PacketMeta,
-    (reason, error, argument): (DropReason, Error, u32),
+    (reason, error, argument): (DropReason, IcmpError, u32),
     (sender, stack, with_options): (IpAddr, &error::Stack, bool),
     trace: &mut T,
 ) -> Verdict {
@@ -194,7 +106,7 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     // What records the way of the packet in error records that of the message as well.
     let (echoed, recorded) = match ipv4::View::parse(meta.packet.bytes()) {
         // Linux has not looked at those behind a SID, but does for this error.
-        Ok(_) if meta.is(BEHIND_SID) && error != Error::AddressUnreachable => Default::default(),
+        Ok(_) if meta.is(BEHIND_SID) && error != IcmpError::AddressUnreachable => Default::default(),
         Ok(packet) if sender.is_ipv4() && with_options => {
             // Those before the one that is wrong.
             let sound = match reason {
@@ -211,7 +123,7 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
         IpAddr::V6(_) => (MAX_V6, ipv6::Header::LEN + ICMP_LEN),
         IpAddr::V4(_) => (longest4(view, meta, sender), ipv4::Header::LEN + echoed.len() + ICMP_LEN),
     };
-    let quoted = if error == Error::Port && argument > 0 { argument as usize } else { usize::MAX };
+    let quoted = if error == IcmpError::Port && argument > 0 { argument as usize } else { usize::MAX };
     meta.packet.truncate(quoted.min(longest - headers));
     let room = headers + stack.len() + LONGEST_LINK_LAYER;
     if meta.packet.headroom() < room && move_for_headroom(path, meta, room, trace).is_err() {
@@ -220,11 +132,14 @@ pub(crate) fn answer_error<const COUNT: bool, T: Trace>(
     let extends = !stack.is_empty() && error.is_extensible(sender) && error::extend(&mut meta.packet, stack);
     // What was for the router is answered by who it was for.
     let own = destination_of(meta.packet.bytes()).filter(|destination| {
-        let delivered = matches!(error, Error::Port | Error::Protocol | Error::Reassembly);
+        let delivered = matches!(error, IcmpError::Port | IcmpError::Protocol | IcmpError::Reassembly);
         // A SID may lead it elsewhere nevertheless. Linux asks in IPv4 whether it was delivered, in IPv6 whose it is.
         let no_way = matches!(
             error,
-            Error::AddressUnreachable | Error::Unreachable | Error::NoRoute | Error::Prohibited
+            IcmpError::AddressUnreachable
+                | IcmpError::Unreachable
+                | IcmpError::NoRoute
+                | IcmpError::Prohibited
         );
         if destination.is_ipv4() && no_way {
             return false;

@@ -19,11 +19,12 @@ use crate::tables::{
 };
 use crate::trace::{Event, Trace};
 use crate::worker::burst::Env;
+use crate::worker::error::IcmpError;
 use crate::worker::headroom::reserve_headroom;
 use crate::worker::metadata::{GENERATED, INSERTED_TRACE, NOT_FORWARDED, PacketMeta, Slow, TUNNELLED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER, addresses, cut, write_header};
 use crate::worker::verdict::Verdict;
-use crate::worker::{IcmpError, Path, View};
+use crate::worker::{Path, View};
 
 const HEADER: usize = ipv6::Header::LEN;
 const HOP_LIMIT: usize = 7;

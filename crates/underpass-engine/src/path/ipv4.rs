@@ -7,11 +7,11 @@ use underpass_packet::{FromBytes, ipv4};
 
 use crate::buffer::{Packet, Tag};
 use crate::drops::DropReason;
-use crate::path::icmp::Error;
 use crate::path::options::{Options4, Recorded};
 use crate::path::{options, rules};
 use crate::tables::{Action, Link, LinkId, NextHop};
 use crate::worker::View;
+use crate::worker::error::IcmpError;
 use crate::worker::metadata::{
     BROADCAST, GENERATED, GROUP, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE, RECORDS_TIMES,
 };
@@ -220,11 +220,11 @@ pub(crate) fn forward(view: &View<'_>, meta: &mut PacketMeta, next_hop: &NextHop
     };
     if !generated {
         if header.ttl <= 1 {
-            return Err(Verdict::error(DropReason::HopLimitExceeded, Error::HopLimit));
+            return Err(Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit));
         }
         if !fits && header.dont_fragment() {
             meta.extra.argument = next_hop.mtu;
-            return Err(Verdict::error(DropReason::TooBig, Error::TooBig));
+            return Err(Verdict::error(DropReason::TooBig, IcmpError::TooBig));
         }
         header.decrement_ttl();
         let priority = PRIORITIES[usize::from(header.tos >> 3 & 3)];

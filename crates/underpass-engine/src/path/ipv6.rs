@@ -7,12 +7,12 @@ use underpass_packet::{FromBytes, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::path::icmp::Error;
 use crate::path::ioam::fill_traces;
 use crate::path::options;
 use crate::path::options::Problem;
 use crate::tables::{Link, NextHop};
 use crate::trace::Trace;
+use crate::worker::error::IcmpError;
 use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
@@ -184,11 +184,11 @@ pub(crate) fn forward(meta: &mut PacketMeta, next_hop: &NextHop) -> Result<(), V
     };
     if !generated {
         if header.hop_limit <= 1 {
-            return Err(Verdict::error(DropReason::HopLimitExceeded, Error::HopLimit));
+            return Err(Verdict::error(DropReason::HopLimitExceeded, IcmpError::HopLimit));
         }
         if !fits {
             meta.extra.argument = next_hop.mtu;
-            return Err(Verdict::error(DropReason::TooBig, Error::TooBig));
+            return Err(Verdict::error(DropReason::TooBig, IcmpError::TooBig));
         }
         header.hop_limit -= 1;
     }

@@ -12,9 +12,9 @@ use underpass_packet::{ipv4, ipv6};
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::path::ioam;
-use crate::worker::IcmpError;
+use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::metadata::PacketMeta;
-use crate::worker::verdict::{PacketError, Verdict};
+use crate::worker::verdict::Verdict;
 
 /// Why a packet is refused, and where the fault lies, in bytes from the start of its IP header.
 pub(crate) struct Problem {

@@ -12,9 +12,10 @@ use crate::hmac::Check;
 use crate::path::options::Problem;
 use crate::path::rules::is_own6;
 use crate::srv6;
+use crate::worker::error::IcmpError;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
-use crate::worker::{IcmpError, View, ipv4_check, ipv6_check};
+use crate::worker::{View, ipv4_check, ipv6_check};
 
 /// Checks an SRH of a packet, which has `left` segments left.
 pub(crate) fn check(

@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
-use crate::path::icmp;
 use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction};
 use crate::trace::{Event, Trace};
+use crate::worker::error::IcmpError;
 use crate::worker::metadata::{BEHIND_SID, GENERATED, PacketMeta, Slow};
 use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View};
@@ -58,10 +58,10 @@ pub(crate) fn look_slow<const COUNT: bool, T: Trace>(
     match selectors.find(view, id, address) {
         Ok(found) => {
             trace.step(Event::Lookup(address, found), &meta.packet);
-            found.map_or(Verdict::error(DropReason::NoRoute, icmp::Error::NoRoute), Verdict::Act)
+            found.map_or(Verdict::error(DropReason::NoRoute, IcmpError::NoRoute), Verdict::Act)
         }
         // In IPv4 the network, not the host, is said to be unreachable.
-        Err(Discard::Unreachable) => Verdict::error(DropReason::Unreachable, icmp::Error::NoRoute),
+        Err(Discard::Unreachable) => Verdict::error(DropReason::Unreachable, IcmpError::NoRoute),
         Err(discard) => path.discard(meta, discard),
     }
 }

@@ -16,8 +16,8 @@ use crate::hmac::{Check, Keys};
 use crate::srv6::end::{active_srh, extensions};
 use crate::srv6::headend::insert_srh;
 use crate::tables::{Bpf, LookupId};
+use crate::worker::error::PacketError;
 use crate::worker::ipv6_check;
-use crate::worker::verdict::PacketError;
 
 const ENETUNREACH: i64 = 101;
 const EBADMSG: i64 = 74;

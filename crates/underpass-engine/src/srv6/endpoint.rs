@@ -21,11 +21,11 @@ use crate::srv6::headend::headend_fast;
 use crate::tables::{Action, Behaviour, Bpf, Endpoint, Headend, LinkId, LookupId, NextHopId, Via};
 use crate::trace::Trace;
 use crate::worker::burst::{BurstContext, Packets};
+use crate::worker::error::PacketError;
 use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER};
-use crate::worker::verdict::PacketError;
 use crate::worker::{Path, View};
 
 /// Where a packet goes on from a behaviour.

@@ -101,7 +101,7 @@ fn refused<const COUNT: bool>(
     path: &mut Path<COUNT>,
     meta: &mut PacketMeta,
     rounds: u8,
-    refusal: crate::worker::verdict::PacketError,
+    refusal: crate::worker::error::PacketError,
 ) -> Verdict {
     if let Some((counter, _)) = meta.extra.counted.last() {
         (0..rounds).for_each(|_| path.count_error(Some(counter)));
@@ -117,7 +117,7 @@ fn run_once<const COUNT: bool>(
     meta: &mut PacketMeta,
     bpf: &Bpf,
     srh: usize,
-) -> Result<Option<Verdict>, crate::worker::verdict::PacketError> {
+) -> Result<Option<Verdict>, crate::worker::error::PacketError> {
     let Programs { machine, random, printed, processor, clock } = &mut *path.programs;
     let general = General { now: view.now.wrapping_add(*clock), processor: *processor, random, printed };
     let ifindex = view.link(meta.ingress).map_or(0, |link| link.ifindex);

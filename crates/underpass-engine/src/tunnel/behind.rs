@@ -50,7 +50,7 @@ pub(crate) fn enframe<const COUNT: bool, T: Trace>(
     meta: &mut PacketMeta,
     rewrite: &Rewrite,
     trace: &mut T,
-) -> Result<(), crate::worker::verdict::PacketError> {
+) -> Result<(), crate::worker::error::PacketError> {
     path.put_link_layer(meta, rewrite, trace)?;
     meta.wrapped(usize::from(rewrite.len) + 2, None);
     if meta.is(LABELLED) {

@@ -25,6 +25,7 @@ use crate::tunnel::outer::{
 use crate::tunnel::too_long::{comes_through, is_narrow};
 use crate::tunnel::{ecn_outside, limit};
 use crate::worker::burst::{BurstContext, Env, Packets};
+use crate::worker::error::IcmpError;
 use crate::worker::family::Family;
 use crate::worker::headroom::reserve_headroom;
 use crate::worker::lookup::{BurstLookup, Looked};
@@ -32,7 +33,7 @@ use crate::worker::metadata::{Entered, LABELLED, OPAQUE, PacketMeta, SWITCHED, T
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
 use crate::worker::run::{Rewrite, rewrite_run};
 use crate::worker::verdict::Verdict;
-use crate::worker::{IcmpError, Path, View};
+use crate::worker::{Path, View};
 
 /// Lengths of outer headers that are precomputed, with that of the frame.
 const NOTHING: usize = ETHERNET + FIXED4;

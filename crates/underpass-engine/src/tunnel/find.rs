@@ -13,11 +13,12 @@ use crate::tables::{
     TunnelMatch, TunnelMode, TunnelRole,
 };
 use crate::tunnel::decap::Outer;
+use crate::worker::View;
+use crate::worker::error::IcmpError;
 use crate::worker::family::Family;
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
-use crate::worker::{IcmpError, View};
 
 /// What a tunnel is found by.
 #[derive(Clone, Copy, PartialEq, Eq)]

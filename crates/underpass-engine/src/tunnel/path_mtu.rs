@@ -15,8 +15,9 @@ use crate::tables::{
 use crate::tunnel::relay::Relay;
 use crate::tunnel::too_long::LEAST_MTU6;
 use crate::tunnel::{limit, relay};
+use crate::worker::View;
+use crate::worker::error::IcmpError;
 use crate::worker::metadata::{PacketMeta, TUNNELLED};
-use crate::worker::{IcmpError, View};
 
 /// What is told.
 #[derive(Clone, Copy, PartialEq, Eq)]

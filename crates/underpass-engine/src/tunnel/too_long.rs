@@ -16,9 +16,10 @@ use crate::tables::{
 use crate::trace::{Event, Trace};
 use crate::tunnel::outer::is_ip;
 use crate::tunnel::{dont_fragment, path_mtu};
+use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::metadata::{OPAQUE, PacketMeta, SWITCHED, TUNNELLED};
-use crate::worker::verdict::{PacketError, Verdict};
-use crate::worker::{IcmpError, Path, View};
+use crate::worker::verdict::Verdict;
+use crate::worker::{Path, View};
 
 /// Whether a router on the way has told that outer packets of so many bytes are too long, or may be fragmented, or that
 /// one has not arrived.

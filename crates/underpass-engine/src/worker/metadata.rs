@@ -10,7 +10,7 @@ use crate::drops::DropReason;
 use crate::path::ioam;
 use crate::srv6;
 use crate::tables::{ActionId, LinkId, LookupId, TunnelId};
-use crate::worker::verdict::PacketError;
+use crate::worker::error::PacketError;
 
 /// What the slow look-up is to do.
 #[derive(Clone, Copy, PartialEq, Eq)]

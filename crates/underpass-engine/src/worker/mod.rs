@@ -12,6 +12,7 @@
 
 pub(crate) mod burst;
 pub(crate) mod egress;
+pub(crate) mod error;
 pub(crate) mod family;
 pub(crate) mod fibs;
 pub(crate) mod headroom;
@@ -60,7 +61,6 @@ use crate::worker::shape::serve::{catch_up, serve_qdiscs, update_qdiscs};
 use crate::worker::shape::{Shape, burst_to_qdisc};
 use crate::worker::transmit::Transmit;
 
-pub(crate) use crate::path::icmp::Error as IcmpError;
 pub(crate) use crate::path::ipv4::{check as ipv4_check, plain as ipv4_plain};
 pub(crate) use crate::path::ipv6::{check as ipv6_check, plain as ipv6_plain};
 pub use crate::path::kept::{Keeper, Kept};

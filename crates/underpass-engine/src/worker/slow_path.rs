@@ -32,6 +32,7 @@ use crate::tunnel::encap::enter_tunnel;
 use crate::tunnel::fou::take_datagrams;
 use crate::tunnel::hook::{classify_at_tunnel, put_in};
 use crate::tunnel::too_long::send_fragments_into;
+use crate::worker::error::IcmpError;
 use crate::worker::fibs::Fibs;
 use crate::worker::headroom::reserve_headroom;
 use crate::worker::metadata::{
@@ -428,8 +429,8 @@ impl<const COUNT: bool> Path<COUNT> {
     pub(crate) fn discard(&mut self, meta: &mut PacketMeta, discard: Discard) -> Verdict {
         match discard {
             Discard::Blackhole => Verdict::drop(DropReason::Blackhole),
-            Discard::Unreachable => Verdict::error(DropReason::Unreachable, icmp::Error::Unreachable),
-            Discard::Prohibit => Verdict::error(DropReason::Prohibited, icmp::Error::Prohibited),
+            Discard::Unreachable => Verdict::error(DropReason::Unreachable, IcmpError::Unreachable),
+            Discard::Prohibit => Verdict::error(DropReason::Prohibited, IcmpError::Prohibited),
             Discard::Throw => {
                 let lookup = meta.extra.looked_in;
                 Verdict::slow(meta, lookup, Slow::Throw)
@@ -492,7 +493,7 @@ pub(crate) fn unresolved(view: &View<'_>, meta: &mut PacketMeta, link: Option<Li
 
 /// The same, wherever it would have left.
 pub(crate) const UNRESOLVED: Verdict =
-    Verdict::error(DropReason::NeighbourUnresolved, icmp::Error::AddressUnreachable);
+    Verdict::error(DropReason::NeighbourUnresolved, IcmpError::AddressUnreachable);
 
 /// Whether a packet inside another, with unusual addresses or options, may be forwarded.
 #[cold]
@@ -512,7 +513,7 @@ pub(crate) fn may_forward(packet: &Packet) -> bool {
 fn looked(leaf: Option<ActionId>) -> Verdict {
     match leaf {
         Some(leaf) => Verdict::Act(leaf),
-        None => Verdict::error(DropReason::NoRoute, icmp::Error::NoRoute),
+        None => Verdict::error(DropReason::NoRoute, IcmpError::NoRoute),
     }
 }
 

@@ -12,12 +12,13 @@ use crate::path::{fragment, ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, QdiscId, Rewrite, TunnelId};
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
+use crate::worker::error::PacketError;
 use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{
     ExtraMeta, GROUP, LABELLED, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE, RECORDS_TIMES, SWITCHED, TUNNELLED,
     UNFINISHED,
 };
-use crate::worker::verdict::{PacketError, Verdict};
+use crate::worker::verdict::Verdict;
 use crate::worker::{Path, View, ethertype};
 use crate::{mpls, offload, tunnel};
 

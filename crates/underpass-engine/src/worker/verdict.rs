@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::drops::DropReason;
-use crate::path::icmp;
 use crate::tables::{ActionId, LinkId, LookupId, NextHopId, TunnelId, Via};
+use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::metadata::{PacketMeta, Slow};
 
 /// What is to happen to a packet next: a tag and a word, so that it stays in two registers. What else
@@ -63,32 +63,6 @@ pub(crate) enum Verdict {
     Finish(ActionId),
 }
 
-/// Why a packet is dropped, and what its sender is told, in one word.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PacketError(u32);
-
-impl PacketError {
-    /// Dropped for this reason, and nobody is told.
-    #[inline(always)]
-    pub(crate) const fn silent(reason: DropReason) -> Self {
-        Self(reason as u32)
-    }
-
-    /// Dropped for this reason, and its sender told so.
-    #[inline(always)]
-    pub(crate) const fn notify(reason: DropReason, error: icmp::Error) -> Self {
-        Self(reason as u32 | (error as u32 + 1) << 8)
-    }
-
-    pub(crate) fn reason(self) -> DropReason {
-        DropReason::ALL.get(self.0 as usize & 0xff).copied().unwrap_or(DropReason::NoRoute)
-    }
-
-    pub(crate) fn error(self) -> Option<icmp::Error> {
-        icmp::Error::ALL.get((self.0 as usize >> 8).checked_sub(1)?).copied()
-    }
-}
-
 impl Verdict {
     /// Drop the packet, and tell nobody.
     #[inline(always)]
@@ -98,7 +72,7 @@ impl Verdict {
 
     /// Drop the packet, and tell its sender.
     #[inline(always)]
-    pub(crate) const fn error(reason: DropReason, error: icmp::Error) -> Self {
+    pub(crate) const fn error(reason: DropReason, error: IcmpError) -> Self {
         Self::Refuse(PacketError::notify(reason, error))
     }
 
