@@ -5,11 +5,11 @@
 //! one that does.
 
 use std::net::IpAddr;
+use underpass_packet::{FromBytes, icmp_extension, ipv4, mpls};
 
 use arrayvec::ArrayVec;
 use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::mpls::Entry;
-use underpass_packet::{FromBytes, icmp_extension, ipv4, mpls};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
@@ -19,7 +19,8 @@ use crate::tables::NextHop;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{LABELLED, PacketMeta, SWITCHED};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View, ipv4_check, ipv6_check};
+use crate::worker::view::View;
+use crate::worker::{Path, ipv4_check, ipv6_check};
 
 /// A label stack in wire order.
 pub(crate) type Stack = ArrayVec<u8, { mpls::MAX_DEPTH * Entry::LEN }>;
@@ -128,4 +129,13 @@ fn has_way(view: &View<'_>, meta: &PacketMeta, stack: &[u8], sender: IpAddr) -> 
     entry.is_bottom()
         && !crate::mpls::looks_elsewhere(view, stack, entry.label(), instance)
         && rules::leads(view, meta.packet.bytes(), instance, sender)
+}
+
+/// What a packet that its labels have led here is before it goes to `next_hop`. `Ok(false)`: it has to be fragmented.
+pub(crate) fn leave(meta: &mut PacketMeta, next_hop: &NextHop) -> Result<bool, Verdict> {
+    let mtu = next_hop.mtu as usize;
+    if meta.packet.fits(mtu) {
+        return Ok(true);
+    }
+    if may_be_cut(meta) { Ok(false) } else { Err(too_long(meta, mtu)) }
 }

@@ -18,13 +18,12 @@ use crate::buffer::PortId;
 use crate::counters::{Counters, MplsCount};
 use crate::drops::DropReason;
 use crate::flow;
-use crate::mpls::push::{pushed_class, ttl_of};
-use crate::tables::{Action, LabelAction, LinkId, LookupId, NextHop, Push, Switch, SwitchTo};
+use crate::tables::{Action, LabelAction, LinkId, LookupId, Switch, SwitchTo};
+use crate::worker::Path;
 use crate::worker::metadata::{LABELLED, PacketMeta};
 use crate::worker::rewrite::{ETHERNET, FastVerdict};
 use crate::worker::transmit::Transmit;
-use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// The EtherType of labelled packets.
 pub(crate) const MPLS: [u8; 2] = ethernet::MPLS.to_be_bytes();
@@ -132,24 +131,6 @@ pub(crate) fn looks_elsewhere(view: &View<'_>, stack: &[u8], label: u32, instanc
         }
         _ => false,
     }
-}
-
-/// What a packet that its labels have led here is before it goes to `next_hop`. `Ok(false)`: it has to be fragmented.
-pub(crate) fn leave(meta: &mut PacketMeta, next_hop: &NextHop) -> Result<bool, Verdict> {
-    let mtu = next_hop.mtu as usize;
-    if meta.packet.fits(mtu) {
-        return Ok(true);
-    }
-    if error::may_be_cut(meta) { Ok(false) } else { Err(error::too_long(meta, mtu)) }
-}
-
-/// The labels that a push puts on a packet, with its TTL and its class.
-pub(crate) fn stack_of(view: &View<'_>, push: &Push, packet: &[u8]) -> Option<error::Stack> {
-    let written = (pushed_class(view, packet)?, ttl_of(push, packet));
-    let mut stack = error::Stack::new();
-    stack.try_extend_from_slice(&push.labels).ok()?;
-    write_labels(&mut stack, &push.labels, written, true)?;
-    Some(stack)
 }
 
 /// Frames with labels that leave by one port, counted when another one's turn comes.

@@ -10,19 +10,20 @@ use crate::drops::DropReason;
 use crate::mpls::switch::{
     LabelRun, Through, count_label, first_entry, first_label, has_bottom, label_fast, put_in_place,
 };
+use crate::path::input::note_unusual;
 use crate::path::options::Problem;
 use crate::path::{self, options};
 use crate::tables::{IpVersion, LabelAction, StoredNextHop, Switch, SwitchTo};
 use crate::trace::Trace;
-use crate::worker::burst::{BurstContext, Packets};
+use crate::worker::env::{BurstContext, Packets};
 use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::metadata::{
     BEHIND_LABEL, Counted, Entered, GENERATED, LABELLED, LED_INTO_VRF, PacketMeta, SWITCHED,
 };
-use crate::worker::multipath::next_hop_of;
-use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, write_header};
+use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, next_hop_of, write_header};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
+use crate::worker::view::View;
+use crate::worker::{Path, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
 /// Where what is below the first label of a frame begins.
 const BELOW: usize = ETHERNET + Entry::LEN;
@@ -260,7 +261,8 @@ pub(crate) fn switch_to(
                 let checked = ipv6_check(bytes)?;
                 meta.packet.truncate(checked.len);
                 meta.extra.counted = Counted::default();
-                meta.behaved(None, 0, checked.unusual);
+                meta.behaved(None, 0);
+                note_unusual(meta, checked.unusual);
                 if hop && let Err(problem) = look_at_hop_by_hop(meta.packet.bytes()) {
                     return Ok(problem.refuse(meta));
                 }
@@ -269,7 +271,8 @@ pub(crate) fn switch_to(
                 let checked = ipv4_check(bytes)?;
                 meta.packet.truncate(checked.len);
                 meta.extra.counted = Counted::default();
-                meta.behaved(None, 0, checked.unusual);
+                meta.behaved(None, 0);
+                note_unusual(meta, checked.unusual);
                 if hop && let Err(problem) = take_options(view, meta) {
                     return Ok(problem.refuse(meta));
                 }

@@ -1,5 +1,6 @@
 //! Labels for IP packets: RFC 3031 section 3.22.
 
+use crate::mpls::error::Stack;
 use underpass_packet::ethernet;
 use underpass_packet::mpls::Entry;
 
@@ -9,7 +10,8 @@ use crate::mpls::{Sent, class_of, write_labels};
 use crate::tables::{Action, ActionId, LONGEST_LINK_LAYER, NextHop, Push, StoredNextHop};
 use crate::trace::Trace;
 use crate::tunnel;
-use crate::worker::burst::{BurstContext, Env, Packets};
+use crate::worker::Path;
+use crate::worker::env::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
 use crate::worker::headroom::reserve_headroom;
 use crate::worker::lookup::{BurstLookup, Looked};
@@ -17,7 +19,7 @@ use crate::worker::metadata::{LABELLED, PacketMeta, SWITCHED, UNFINISHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, cut, write_header};
 use crate::worker::run::{Rewrite, rewrite_run};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// So many bytes of labels as there are.
 const ANY: usize = 0;
@@ -198,4 +200,13 @@ pub(crate) fn ttl_of(push: &Push, packet: &[u8]) -> u8 {
         _ => packet.get(8),
     };
     push.ttl.or(own.copied()).unwrap_or_default()
+}
+
+/// The labels that a push puts on a packet, with its TTL and its class.
+pub(crate) fn stack_of(view: &View<'_>, push: &Push, packet: &[u8]) -> Option<Stack> {
+    let written = (pushed_class(view, packet)?, ttl_of(push, packet));
+    let mut stack = Stack::new();
+    stack.try_extend_from_slice(&push.labels).ok()?;
+    write_labels(&mut stack, &push.labels, written, true)?;
+    Some(stack)
 }

@@ -12,13 +12,14 @@ use crate::tables::{
     Action, IpVersion, LONGEST_LINK_LAYER, LabelAction, NextHopId, StoredNextHop, Switch, SwitchTo,
 };
 use crate::trace::{Event, Trace};
-use crate::worker::burst::{BurstContext, Env, Packets};
+use crate::worker::env::{BurstContext, Env, Packets};
 use crate::worker::error::IcmpError;
 use crate::worker::headroom::reserve_headroom;
 use crate::worker::metadata::{GENERATED, LABELLED, PacketMeta, SWITCHED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, write_header};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Burst, Path, View};
+use crate::worker::view::View;
+use crate::worker::{Burst, Path};
 
 /// What packets in a row have in common, counted once for all of them.
 #[derive(Default)]

@@ -8,9 +8,10 @@ use crate::drops::DropReason;
 use crate::path::rules::is_own4;
 use crate::tables::{Action, Link};
 use crate::trace::{Event, Trace};
+use crate::worker::Path;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// Ethernet and IPv4, and their address lengths: the only ARP there is.
 const ETHERNET_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];

@@ -3,9 +3,9 @@
 use underpass_packet::ethernet;
 
 use crate::drops::DropReason;
+use crate::path::input::not_ip;
 use crate::path::{ipv4, ipv6};
 use crate::worker::metadata::{GROUP, NOT_FORWARDED, PacketMeta};
-use crate::worker::not_ip;
 use crate::worker::verdict::Verdict;
 
 /// Length of what a VLAN tag adds: its control information and the EtherType behind it.

@@ -10,10 +10,11 @@ use crate::path::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6, finish_generated};
 use crate::tables::{Ingress, Link};
 use crate::trace::{Event, Trace};
 use crate::tunnel;
+use crate::worker::Path;
 use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{BROADCAST, GENERATED, HANDED_OVER, PacketMeta, UNFINISHED};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// Hands a packet over to the host: one that is for the host itself, or one that only the kernel can
 /// forward. Gives it back, with the reason, if that cannot be done.

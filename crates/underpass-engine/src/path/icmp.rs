@@ -13,17 +13,19 @@ use underpass_packet::{FromBytes, IntoBytes, ipv4, ipv6, protocol};
 use crate::drops::DropReason;
 use crate::mpls::error;
 use crate::mpls::error::send_from_path;
-use crate::path::{options, rules};
+use crate::path::{ioam, options, rules};
+use crate::srv6;
 use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
+use crate::worker::Path;
 use crate::worker::error::IcmpError;
 use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{
-    BEHIND_LABEL, BEHIND_SID, BROADCAST, Counted, Entered, GENERATED, GROUP, HANDED_OVER, LABELLED,
-    LED_INTO_VRF, NOT_FORWARDED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
+    BEHIND_LABEL, BEHIND_SID, BROADCAST, Counted, Entered, GENERATED, GROUP, HANDED_OVER, INSERTED_TRACE,
+    LABELLED, LED_INTO_VRF, NOT_FORWARDED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
 };
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// Longest ICMPv6 error: RFC 4443 section 2.4 (c).
 const MAX_V6: usize = 1280;
@@ -69,7 +71,7 @@ pub(crate) fn icmp_error<const COUNT: bool, T: Trace>(
     // Behind the end of a path the packet is an IP packet like any other.
     let inside = meta.is(LABELLED | SWITCHED);
     let stack = if inside { error::received(meta) } else { error::Stack::new() };
-    meta.unwrap();
+    unwrap(meta);
     if meta.is(LABELLED) && !error::uncover(meta) {
         return Verdict::drop(reason);
     }
@@ -462,4 +464,20 @@ pub(crate) fn fill_checksum4(message: &mut [u8]) {
     field.fill(0);
     let checksum = underpass_packet::checksum::of(message);
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Takes the headers that this router has put before the packet and into it out again.
+fn unwrap(meta: &mut PacketMeta) {
+    meta.packet.pull(usize::from(std::mem::take(&mut meta.extra.wrapping)));
+    let mut left = usize::from(std::mem::take(&mut meta.extra.inserted));
+    if meta.is(INSERTED_TRACE) {
+        meta.extra.flags &= !INSERTED_TRACE;
+        left -= ioam::take_out(&mut meta.packet).unwrap_or(0).min(left);
+    }
+    while left > 0 {
+        match srv6::take_out(&mut meta.packet) {
+            Some(len) => left = left.saturating_sub(len),
+            None => return,
+        }
+    }
 }

@@ -3,37 +3,23 @@
 
 use std::net::Ipv6Addr;
 
-use underpass_packet::ioam::{Filled, Malformed, Node, OPTION, TraceMut, UNAVAILABLE, check};
-use underpass_packet::ipv6_options::Opt;
-use underpass_packet::{FromBytes, ethernet, ioam, ipv6, protocol};
+use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::flow;
 use crate::limiter::Nanos;
-use crate::path::options::Problem;
-use crate::path::rules::look_slow;
+use crate::path::ioam_trace::{HEADER, HOP_LIMIT, timestamp};
 use crate::path::vrf::enter_vrf;
-use crate::tables::{
-    Action, ActionId, Ioam, IoamLink, IoamMode, IoamOnward, LONGEST_LINK_LAYER, Link, StoredNextHop,
-};
+use crate::tables::{Ioam, IoamLink, IoamMode, IoamOnward, LONGEST_LINK_LAYER, StoredNextHop};
 use crate::trace::{Event, Trace};
-use crate::worker::burst::Env;
+use crate::worker::Path;
+use crate::worker::env::Env;
 use crate::worker::error::IcmpError;
 use crate::worker::headroom::reserve_headroom;
-use crate::worker::metadata::{GENERATED, INSERTED_TRACE, NOT_FORWARDED, PacketMeta, Slow, TUNNELLED};
+use crate::worker::metadata::{GENERATED, INSERTED_TRACE, NOT_FORWARDED, PacketMeta, TUNNELLED};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER, addresses, cut, write_header};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
-
-const HEADER: usize = ipv6::Header::LEN;
-const HOP_LIMIT: usize = 7;
-
-/// Seconds and microseconds.
-#[inline(always)]
-fn timestamp(unix: Nanos) -> (u32, u32) {
-    ((unix / 1_000_000_000) as u32, (unix % 1_000_000_000 / 1000) as u32)
-}
+use crate::worker::view::View;
 
 /// Writes what depends on the packet into a header that was inserted for it. Of a packet of the host's own
 /// (`ingress` is then `None`) only the hop limit does.
@@ -237,131 +223,4 @@ fn write_outer(outer: &mut [u8; HEADER], ioam: &Ioam, payload_length: u16, inlin
         outer[8..24].copy_from_slice(&ioam.source.octets());
         outer[24..40].copy_from_slice(&ioam.destination().octets());
     }
-}
-
-/// Checks a hop-by-hop option of IOAM that starts `offset` bytes from the start of the IPv6 header. Whether
-/// it is a trace that is to be filled: Linux's `ipv6_hop_ioam`.
-pub(crate) fn check_option(option: &Opt<'_>, offset: usize, enabled: bool) -> Result<bool, Problem> {
-    if !offset.is_multiple_of(4) {
-        return Err(Problem::silent(DropReason::IoamMalformed));
-    }
-    if !enabled {
-        return Ok(false);
-    }
-    match check(option.data) {
-        Ok(header) => Ok(header.is_some()),
-        Err(Malformed::NodeLen) => Err(Problem::silent(DropReason::IoamNodeLength)),
-        Err(_) => Err(Problem::silent(DropReason::IoamMalformed)),
-    }
-}
-
-/// Looks a packet up that has traces to be filled, so that these can tell the link by which it leaves,
-/// and fills them.
-#[cold]
-#[inline(never)]
-pub(crate) fn fill_traces<const COUNT: bool, T: Trace>(
-    path: &mut Path<COUNT>,
-    view: &View<'_>,
-    meta: &mut PacketMeta,
-    link: &Link,
-    trace: &mut T,
-) -> Verdict {
-    meta.extra.slow = Slow::Target6;
-    let verdict = look_slow(path, view, meta, link.lookup, trace);
-    let egress = if let Verdict::Act(id) = verdict { egress(view, &meta.packet, id) } else { None };
-    let now = view.epoch.wrapping_add(view.now);
-    if fill(view, meta.packet.bytes_mut(), &link.ioam, egress, now) {
-        trace.step(Event::IoamFilled, &meta.packet);
-    }
-    verdict
-}
-
-/// The link by which an action sends a packet. `None`: it does not.
-fn egress<'a>(view: &View<'a>, packet: &Packet, id: ActionId) -> Option<&'a IoamLink> {
-    let mut id = id;
-    // The ways of a multipath route lead to no others.
-    for _ in 0..2 {
-        let link = match view.tables.action(id, view.guard)? {
-            Action::Forward(next_hop) => view.tables.next_hop(*next_hop, view.guard)?.link,
-            Action::Push(push) => view.tables.next_hop(push.next_hop, view.guard)?.link,
-            Action::Rpl(route) => view.next_hop(route.via.resolved)?.link,
-            Action::OnLink(link) => *link,
-            Action::Ioam(ioam) => ioam.link,
-            Action::Endpoint(sid) => sid.link,
-            Action::Headend(policy) => policy.link,
-            Action::Tunnel(route) => view.tables.tunnels().tunnel(route.tunnel, view.guard)?.link,
-            Action::Vrf(route) => route.link,
-            Action::Multipath(multipath) => {
-                id = multipath.choose(flow::hash(packet.bytes()))?;
-                continue;
-            }
-            Action::Local | Action::Broadcast | Action::Discard(_) | Action::Switch(_) | Action::HandOver => {
-                return None;
-            }
-        };
-        return view.link(link).map(|link| &link.ioam);
-    }
-    None
-}
-
-/// Fills the traces of a packet, all of whose options were checked. Whether there was one.
-fn fill(
-    view: &View<'_>,
-    packet: &mut [u8],
-    ingress: &IoamLink,
-    egress: Option<&IoamLink>,
-    now: Nanos,
-) -> bool {
-    let Some((header, rest)) = packet.split_first_chunk_mut::<HEADER>() else { return false };
-    let hop_limit = header[HOP_LIMIT].wrapping_sub(1);
-    let Some(&[_, len]) = rest.first_chunk() else { return false };
-    let Some(mut options) = rest.get_mut(2..(usize::from(len) + 1) * 8) else { return false };
-    let mut filled = false;
-    loop {
-        let (kind, len) = match *options {
-            [0, ..] => {
-                options = options.get_mut(1..).unwrap_or_default();
-                continue;
-            }
-            [kind, len, ..] => (kind, usize::from(len)),
-            _ => return filled,
-        };
-        let Some((option, rest)) = options.get_mut(2..).and_then(|data| data.split_at_mut_checked(len))
-        else {
-            return filled;
-        };
-        if kind == OPTION
-            && let Ok(ioam::Ioam::Trace(mut trace)) = ioam::Ioam::parse(option)
-        {
-            filled |= fill_trace(view, &mut trace, hop_limit, (ingress, egress), now);
-        }
-        options = rest;
-    }
-}
-
-/// Fills a trace, if its namespace is known.
-#[inline(always)]
-fn fill_trace(
-    view: &View<'_>,
-    trace: &mut TraceMut<'_>,
-    hop_limit: u8,
-    (ingress, egress): (&IoamLink, Option<&IoamLink>),
-    now: Nanos,
-) -> bool {
-    let Some(node) = view.tables.ioam(view.guard) else { return false };
-    let Some(namespace) = node.namespace(trace.header().namespace.get()) else { return false };
-    let filled = trace.fill(&Node {
-        hop_limit,
-        id: node.id,
-        links: (ingress.id, egress.map_or(u16::MAX, |link| link.id)),
-        time: timestamp(now),
-        data: namespace.data,
-        // Links have no queue in which packets wait.
-        queue_depth: if egress.is_some() { 0 } else { UNAVAILABLE },
-        id_wide: node.id_wide,
-        links_wide: (ingress.id_wide, egress.map_or(u32::MAX, |link| link.id_wide)),
-        data_wide: namespace.data_wide,
-        schema: namespace.schema.as_deref(),
-    });
-    filled != Filled::Skipped
 }

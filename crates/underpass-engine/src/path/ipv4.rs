@@ -10,12 +10,12 @@ use crate::drops::DropReason;
 use crate::path::options::{Options4, Recorded};
 use crate::path::{options, rules};
 use crate::tables::{Action, Link, LinkId, NextHop};
-use crate::worker::View;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{
     BROADCAST, GENERATED, GROUP, NOT_FORWARDED, PacketMeta, RECORDS_ROUTE, RECORDS_TIMES,
 };
 use crate::worker::verdict::Verdict;
+use crate::worker::view::View;
 
 /// A header that is sound.
 pub(crate) struct Checked {

@@ -7,15 +7,16 @@ use underpass_packet::{FromBytes, ipv6, protocol};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
-use crate::path::ioam::fill_traces;
+use crate::path::ioam_trace::fill_traces;
 use crate::path::options;
 use crate::path::options::Problem;
 use crate::tables::{Link, NextHop};
 use crate::trace::Trace;
+use crate::worker::Path;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// A header that is sound.
 pub(crate) struct Checked {

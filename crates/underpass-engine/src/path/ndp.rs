@@ -8,9 +8,10 @@ use underpass_packet::{ethernet, ipv6};
 use crate::path::icmp::fill_checksum6;
 use crate::path::rules::is_own6;
 use crate::trace::{Event, Trace};
+use crate::worker::Path;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;

@@ -11,7 +11,7 @@ use underpass_packet::{ipv4, ipv6};
 
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
-use crate::path::ioam;
+use crate::path::ioam_trace;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
@@ -338,7 +338,7 @@ pub(crate) fn check6(
         }
         match traces {
             Some(enabled) if option.kind == OPTION => {
-                traced |= ioam::check_option(&option, extension.offset + option.offset, enabled)?;
+                traced |= ioam_trace::check_option(&option, extension.offset + option.offset, enabled)?;
             }
             _ => check_option(header, extension.offset, &option, traces.is_some())?,
         }

@@ -17,10 +17,11 @@ use crate::offload;
 use crate::tables::{LinkId, LookupId};
 use crate::trace::{Event, Trace};
 use crate::tunnel::decap::leave_tunnel;
+use crate::worker::Path;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// Packets that are waited for at a time; the oldest makes room for one more.
 const PACKETS: usize = 256;

@@ -11,9 +11,10 @@ use crate::drops::DropReason;
 use crate::path::icmp::{HOP_LIMIT, send_generated};
 use crate::path::options;
 use crate::trace::{Event, Trace};
+use crate::worker::Path;
 use crate::worker::metadata::{BROADCAST, GROUP, PacketMeta};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// The upper bits of TOS and traffic class: congestion notification is not given back.
 const DSCP: u8 = 0xfc;

@@ -15,7 +15,8 @@ use crate::srv6;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
-use crate::worker::{View, ipv4_check, ipv6_check};
+use crate::worker::view::View;
+use crate::worker::{ipv4_check, ipv6_check};
 
 /// Checks an SRH of a packet, which has `left` segments left.
 pub(crate) fn check(

@@ -11,16 +11,16 @@ use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::options::Problem;
 use crate::path::routing_header::is_own;
+use crate::path::rules::on_by_ingress;
 use crate::srv6;
 use crate::tables::Rpl;
 use crate::trace::{Event, Trace};
-use crate::worker::View;
 use crate::worker::error::{IcmpError, PacketError};
-use crate::worker::insert::open_gap_fast;
+use crate::worker::gap::open_gap_fast;
 use crate::worker::metadata::{NOT_FORWARDED, PacketMeta};
 use crate::worker::rewrite::{ETHERNET, FIXED, FastVerdict};
-use crate::worker::slow_path::on_by_ingress;
 use crate::worker::verdict::Verdict;
+use crate::worker::view::View;
 
 /// The same for an RPL source route.
 #[inline(never)]

@@ -1,17 +1,18 @@
 //! Look-ups off the fast path: policy rules that look at more than the destination, `throw` routes,
 //! and packets that no first table had a route for.
 
+use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction, Via};
+use crate::worker::metadata::{BEHIND_LABEL, BEHIND_SID, GENERATED, LED_INTO_VRF, PacketMeta, Slow};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
-use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction};
 use crate::trace::{Event, Trace};
+use crate::worker::Path;
 use crate::worker::error::IcmpError;
-use crate::worker::metadata::{BEHIND_SID, GENERATED, PacketMeta, Slow};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// What a policy rule can look at.
 struct Selectors {
@@ -291,5 +292,17 @@ fn covers((prefix, len): (IpAddr, u8), address: IpAddr) -> bool {
             (prefix.to_bits() ^ address.to_bits()).leading_zeros() >= u32::from(len)
         }
         _ => false,
+    }
+}
+
+/// On to where a route with headers points, by the link by which the packet came in. Linux: `seg6_input` and `rpl_input` ask
+/// for a route as for packets that come in, for what the router itself sends the tables of the route.
+pub(crate) fn on_by_ingress(view: &View<'_>, meta: &mut PacketMeta, via: &Via) -> Verdict {
+    let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED));
+    match (link, via.address) {
+        (Some(link), IpAddr::V6(address)) if link.lookup != via.lookup => {
+            Verdict::look6(meta, link.lookup, address)
+        }
+        _ => Verdict::via(meta, via),
     }
 }

@@ -7,13 +7,14 @@ use crate::drops::DropReason;
 use crate::path::icmp::{OUTSIDE, destination_of, finish_generated};
 use crate::path::rules;
 use crate::tables::{Action, ActionId, IntoVrf};
+use crate::worker::Path;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::metadata::{
     Entered, GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, PacketMeta, SWITCHED, TUNNELLED,
     UNFINISHED,
 };
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// Looks a packet up again, in the VRF that a route leads into. `id`: the action that is the route, if it is one.
 ///

@@ -10,13 +10,14 @@ use crate::drops::DropReason;
 use crate::hmac::Check;
 use crate::srv6;
 use crate::srv6::end::extensions;
-use crate::srv6::endpoint::Next;
+use crate::srv6::next::Next;
 use crate::tables::{Link, LinkId, LookupId, StoredNextHop, Via};
 use crate::worker::error::PacketError;
 use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, forward_inner};
-use crate::worker::{View, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
+use crate::worker::view::View;
+use crate::worker::{ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
 /// End.DX2 of a frame that its link takes as it is. `None`: nothing was written, [`decapsulate_frame`] decides.
 #[inline(always)]

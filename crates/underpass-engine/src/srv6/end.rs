@@ -9,15 +9,14 @@ use underpass_packet::{FromBytes, ipv6, protocol, srh};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Check;
-use crate::srv6::endpoint::Next;
 use crate::srv6::flavors;
 use crate::srv6::flavors::Advanced;
+use crate::srv6::next::Next;
 use crate::tables::{ActionId, Endpoint, LookupId, StoredNextHop, Via};
-use crate::worker::View;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::fibs::Fibs;
-use crate::worker::multipath::member;
-use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, next_hop};
+use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, member, next_hop};
+use crate::worker::view::View;
 use crate::{flow, srv6};
 
 /// End and End.T on a sound packet of `len` bytes in a frame: an SRH with segments left and no TLVs, a hop limit above 1.

@@ -3,8 +3,6 @@
 //! A packet may arrive with no SRH, a full one or a reduced one. What a behaviour refuses is dropped
 //! for a named reason and counted as an error of the SID.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
 use underpass_packet::protocol;
 
 use crate::buffer::Packet;
@@ -18,46 +16,17 @@ use crate::srv6::decap::{
 use crate::srv6::end::{active_srh, advance, end, end_fast, end_x, end_x_fast, next_segment_fast};
 use crate::srv6::flavors::flavors_fast;
 use crate::srv6::headend::headend_fast;
-use crate::tables::{Action, Behaviour, Bpf, Endpoint, Headend, LinkId, LookupId, NextHopId, Via};
+use crate::srv6::next::Next;
+use crate::tables::{Action, Behaviour, Endpoint, LookupId, Via};
 use crate::trace::Trace;
-use crate::worker::burst::{BurstContext, Packets};
+use crate::worker::Path;
+use crate::worker::env::{BurstContext, Packets};
 use crate::worker::error::PacketError;
 use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER};
-use crate::worker::{Path, View};
-
-/// Where a packet goes on from a behaviour.
-#[derive(Clone, Copy)]
-pub(crate) enum Next<'s> {
-    /// Looked up.
-    Look4(LookupId, Ipv4Addr),
-    /// Looked up.
-    Look6(LookupId, Ipv6Addr),
-    /// To the next hop that its address is known to lead to.
-    Forward(NextHopId),
-    /// It is an Ethernet frame now, for this link.
-    Frame(LinkId),
-    /// Through this policy's headend.
-    Insert(&'s Headend),
-    /// To the router itself, as it is now.
-    Deliver,
-    /// Through this program; where the SRH begins.
-    Program(&'s Bpf, usize),
-}
-
-impl Next<'_> {
-    /// Where `via` points: to its next hop if that is known, to its address otherwise.
-    #[inline(always)]
-    pub(crate) fn via(via: &Via) -> Self {
-        match (via.resolved, via.address) {
-            (Some(next_hop), _) => Self::Forward(next_hop),
-            (None, IpAddr::V4(address)) => Self::Look4(via.lookup, address),
-            (None, IpAddr::V6(address)) => Self::Look6(via.lookup, address),
-        }
-    }
-}
+use crate::worker::view::View;
 
 impl From<DropReason> for PacketError {
     fn from(reason: DropReason) -> Self {

@@ -13,10 +13,10 @@ use crate::srv6;
 use crate::srv6::decap::{decapsulate_fast, decapsulate4, decapsulate6, looked_up};
 use crate::srv6::end::{active_srh, advance_at, advance_frame, extensions, known_next_hop};
 use crate::tables::{Behaviour, Endpoint, Flavours, LookupId, NextCsid, StoredNextHop};
-use crate::worker::View;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::fibs::Fibs;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
+use crate::worker::view::View;
 
 /// What a SID with flavours has made of a packet.
 pub(crate) enum Advanced {

@@ -12,17 +12,17 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Keys;
+use crate::path::input::ethertype;
+use crate::path::rules::on_by_ingress;
 use crate::tables::{ActionId, Headend, HeadendMode, StoredNextHop};
 use crate::trace::{Event, Trace};
-use crate::worker::burst::Env;
+use crate::worker::env::Env;
 use crate::worker::error::{IcmpError, PacketError};
-use crate::worker::insert::open_gap_fast;
+use crate::worker::gap::open_gap_fast;
 use crate::worker::metadata::{BEHIND_LABEL, GENERATED, NOT_FORWARDED, PacketMeta};
-use crate::worker::multipath::member;
-use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
-use crate::worker::slow_path::on_by_ingress;
+use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, member, write_header};
 use crate::worker::verdict::Verdict;
-use crate::worker::{View, ethertype};
+use crate::worker::view::View;
 use crate::{flow, srv6};
 
 /// Puts a policy's headers around the packet of `len` bytes in a frame, or around the frame, and sends it to

@@ -6,6 +6,7 @@ pub(crate) mod end;
 pub(crate) mod endpoint;
 pub(crate) mod flavors;
 pub(crate) mod headend;
+pub(crate) mod next;
 pub(crate) mod program;
 
 pub(crate) use crate::srv6::bpf::{next_segment, run as run_program};

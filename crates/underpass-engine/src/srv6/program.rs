@@ -5,13 +5,15 @@ use std::net::Ipv6Addr;
 use crate::bpf::{General, Machine, Printed};
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
+use crate::path::input::note_unusual;
 use crate::path::rules;
 use crate::srv6;
 use crate::srv6::bpf::{BpfNext, Found};
 use crate::tables::{Action, ActionId, Bpf, Discard};
-use crate::worker::metadata::PacketMeta;
+use crate::worker::metadata::{MAX_LOOKUPS, PacketMeta};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View, Worker};
+use crate::worker::view::View;
+use crate::worker::{Path, Worker};
 
 const EINVAL: i64 = 22;
 const EACCES: i64 = 13;
@@ -75,7 +77,7 @@ pub(crate) fn run_program<const COUNT: bool>(
     srh: usize,
 ) -> Verdict {
     let mut srh = srh;
-    for rounds in 0..crate::worker::MAX_LOOKUPS {
+    for rounds in 0..MAX_LOOKUPS {
         match run_once(path, view, meta, bpf, srh) {
             Ok(Some(verdict)) => {
                 if let Some((counter, bytes)) = meta.extra.counted.last() {
@@ -92,7 +94,7 @@ pub(crate) fn run_program<const COUNT: bool>(
             Err(reason) => return refused(path, meta, rounds + 1, reason.into()),
         }
     }
-    refused(path, meta, crate::worker::MAX_LOOKUPS, DropReason::Loop.into())
+    refused(path, meta, MAX_LOOKUPS, DropReason::Loop.into())
 }
 
 /// Counts a packet as the error of its SID that it was no error of so far, once for each time that it has gone
@@ -145,9 +147,7 @@ fn run_once<const COUNT: bool>(
     if meta.extra.growth != 0 && meta.packet.len() < before {
         meta.shortened(before - meta.packet.len());
     }
-    if outcome.unusual && !crate::worker::slow_path::may_forward(&meta.packet) {
-        meta.extra.flags |= crate::worker::metadata::NOT_FORWARDED;
-    }
+    note_unusual(meta, outcome.unusual);
     Ok(match outcome.next {
         BpfNext::Look(lookup, address) => Some(Verdict::look6(meta, lookup, address)),
         // Linux discards it, and that is no error of the SID.

@@ -5,9 +5,10 @@ use underpass_packet::ethernet;
 use crate::counters::MplsCount;
 use crate::tables::{NextHopId, Rewrite, TunnelId};
 use crate::trace::Trace;
+use crate::worker::Path;
 use crate::worker::metadata::{LABELLED, OPAQUE, PacketMeta, SWITCHED};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// The tunnel that a next hop is behind, and the header of a frame that goes into it. `None`: it is behind none, or its
 /// neighbour is not known.

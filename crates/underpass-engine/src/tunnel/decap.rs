@@ -3,35 +3,37 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::checksum::Sum;
-use underpass_packet::ipv6_ext::{Extensions, Kind};
+use underpass_packet::ipv6_ext::Extensions;
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
 
 use crate::buffer::{Packet, Tag};
 use crate::counters::{Count, Counters, Direction};
 use crate::drops::DropReason;
+use crate::path::input::classify;
 use crate::qos::OuterKey;
 use crate::tables::{
     FouPayload, Ingress, InnerProtocol, Link, LinkId, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
-    TunnelMatch, TunnelRole,
+    TunnelRole,
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::encap::name;
 use crate::tunnel::find::{
-    Arrived, Found, NO_TUNNEL, check, find, find_fast, ingress_of, is_foreign, is_local4, is_refused,
+    Arrived, Found, NO_TUNNEL, Outer, check, find, find_fast, ingress_of, is_foreign, is_local4, is_refused,
     is_tunnelled, key_of, not_forwarded, protocol_of,
 };
 use crate::tunnel::fou::{Taken, ports_of, stands_for_datagrams, take_datagram};
 use crate::tunnel::outer::{FIXED4, FIXED6, GRE, GUE, UDP};
 use crate::tunnel::relay::relay_error;
 use crate::tunnel::{ECN, ecn_inside};
-use crate::worker::burst::{BurstContext, Packets};
+use crate::worker::env::{BurstContext, Packets};
 use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::metadata::PacketMeta;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, forward_inner};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View, classify, ipv4_check, ipv6_check};
+use crate::worker::view::View;
+use crate::worker::{Path, ipv4_check, ipv6_check};
 
 /// Packets in a row out of one tunnel, added to what its link has counted when another one's turn comes.
 #[derive(Default)]
@@ -281,79 +283,6 @@ fn forward_fast<'a, A: Family>(
 
 /// Headers of UDP that foo-over-UDP takes off one packet: Linux has no bound but the length of the packet.
 const NESTED: usize = 8;
-
-/// The outer header of a packet that is for the router.
-pub(crate) struct Outer {
-    pub(crate) source: IpAddr,
-    pub(crate) destination: IpAddr,
-    pub(crate) tos: u8,
-    pub(crate) ttl: u8,
-    /// What follows it.
-    pub(crate) protocol: u8,
-    /// Where that begins.
-    pub(crate) at: usize,
-}
-
-impl Outer {
-    /// `None`: it is nothing that a tunnel could take. `Err`: it is a fragment of a packet with this protocol inside.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Result<Self, u8>> {
-        if bytes.first()? >> 4 == 6 {
-            return Self::read6(&ipv6::View::parse(bytes).ok()?);
-        }
-        let ipv4::View { header, .. } = ipv4::View::parse(bytes).ok()?;
-        if header.is_fragment() {
-            return Some(Err(header.protocol));
-        }
-        Some(Ok(Self {
-            source: header.source().into(),
-            destination: header.destination().into(),
-            tos: header.tos,
-            ttl: header.ttl,
-            protocol: header.protocol,
-            at: header.header_len(),
-        }))
-    }
-
-    pub(crate) fn read6(packet: &ipv6::View<'_>) -> Option<Result<Self, u8>> {
-        let mut extensions = Extensions::new(packet);
-        let mut fragment = false;
-        for extension in extensions.by_ref() {
-            let extension = extension.ok()?;
-            match extension.kind {
-                Kind::DestinationOptions => {
-                    // What must not be passed over is the router's to refuse.
-                    crate::path::options::check6(packet.header, &extension, None).ok()?;
-                }
-                Kind::HopByHop if extension.named_at == ipv6::Header::NEXT_HEADER_OFFSET => {}
-                Kind::Fragment => {
-                    let own = extension.fragment()?;
-                    fragment |= own.offset() != 0 || own.more_fragments();
-                }
-                _ => return None,
-            }
-        }
-        let upper = extensions.upper().ok()?;
-        if fragment {
-            return Some(Err(upper.protocol));
-        }
-        Some(Ok(Self {
-            source: packet.header.source().into(),
-            destination: packet.header.destination().into(),
-            tos: packet.header.traffic_class(),
-            ttl: packet.header.hop_limit,
-            protocol: upper.protocol,
-            at: upper.offset,
-        }))
-    }
-
-    pub(crate) fn arrival(&self, key: Option<u32>) -> TunnelMatch {
-        let bits = |address| match address {
-            IpAddr::V4(address) => Ipv4Addr::to_bits(address).into(),
-            IpAddr::V6(address) => Ipv6Addr::to_bits(address),
-        };
-        TunnelMatch { local: bits(self.destination), remote: bits(self.source), key }
-    }
-}
 
 /// Takes a packet for the router itself out of the tunnel that it came through, if it came through one.
 #[inline(never)]

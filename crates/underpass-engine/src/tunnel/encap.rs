@@ -24,7 +24,8 @@ use crate::tunnel::outer::{
 };
 use crate::tunnel::too_long::{comes_through, is_narrow};
 use crate::tunnel::{ecn_outside, limit};
-use crate::worker::burst::{BurstContext, Env, Packets};
+use crate::worker::Path;
+use crate::worker::env::{BurstContext, Env, Packets};
 use crate::worker::error::IcmpError;
 use crate::worker::family::Family;
 use crate::worker::headroom::reserve_headroom;
@@ -33,7 +34,7 @@ use crate::worker::metadata::{Entered, LABELLED, OPAQUE, PacketMeta, SWITCHED, T
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
 use crate::worker::run::{Rewrite, rewrite_run};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// Lengths of outer headers that are precomputed, with that of the frame.
 const NOTHING: usize = ETHERNET + FIXED4;

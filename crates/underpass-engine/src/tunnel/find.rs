@@ -2,6 +2,7 @@
 //! `ip6_tnl_rcv_ctl`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use underpass_packet::ipv6_ext::{Extensions, Kind};
 
 use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
 
@@ -12,13 +13,12 @@ use crate::tables::{
     Action, ActionId, Ingress, InnerProtocol, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
     TunnelMatch, TunnelMode, TunnelRole,
 };
-use crate::tunnel::decap::Outer;
-use crate::worker::View;
 use crate::worker::error::IcmpError;
 use crate::worker::family::Family;
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
+use crate::worker::view::View;
 
 /// What a tunnel is found by.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -275,4 +275,77 @@ pub(crate) fn is_foreign(view: &View<'_>, ingress: Ingress, address: Ipv6Addr, u
 /// Whether an address is one of the router's where a packet came in.
 pub(crate) fn is_local4(view: &View<'_>, ingress: Ingress, address: Ipv4Addr) -> bool {
     rules::is_own4(view, ingress.instance, address)
+}
+
+/// The outer header of a packet that is for the router.
+pub(crate) struct Outer {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) tos: u8,
+    pub(crate) ttl: u8,
+    /// What follows it.
+    pub(crate) protocol: u8,
+    /// Where that begins.
+    pub(crate) at: usize,
+}
+
+impl Outer {
+    /// `None`: it is nothing that a tunnel could take. `Err`: it is a fragment of a packet with this protocol inside.
+    pub(crate) fn read(bytes: &[u8]) -> Option<Result<Self, u8>> {
+        if bytes.first()? >> 4 == 6 {
+            return Self::read6(&ipv6::View::parse(bytes).ok()?);
+        }
+        let ipv4::View { header, .. } = ipv4::View::parse(bytes).ok()?;
+        if header.is_fragment() {
+            return Some(Err(header.protocol));
+        }
+        Some(Ok(Self {
+            source: header.source().into(),
+            destination: header.destination().into(),
+            tos: header.tos,
+            ttl: header.ttl,
+            protocol: header.protocol,
+            at: header.header_len(),
+        }))
+    }
+
+    pub(crate) fn read6(packet: &ipv6::View<'_>) -> Option<Result<Self, u8>> {
+        let mut extensions = Extensions::new(packet);
+        let mut fragment = false;
+        for extension in extensions.by_ref() {
+            let extension = extension.ok()?;
+            match extension.kind {
+                Kind::DestinationOptions => {
+                    // What must not be passed over is the router's to refuse.
+                    crate::path::options::check6(packet.header, &extension, None).ok()?;
+                }
+                Kind::HopByHop if extension.named_at == ipv6::Header::NEXT_HEADER_OFFSET => {}
+                Kind::Fragment => {
+                    let own = extension.fragment()?;
+                    fragment |= own.offset() != 0 || own.more_fragments();
+                }
+                _ => return None,
+            }
+        }
+        let upper = extensions.upper().ok()?;
+        if fragment {
+            return Some(Err(upper.protocol));
+        }
+        Some(Ok(Self {
+            source: packet.header.source().into(),
+            destination: packet.header.destination().into(),
+            tos: packet.header.traffic_class(),
+            ttl: packet.header.hop_limit,
+            protocol: upper.protocol,
+            at: upper.offset,
+        }))
+    }
+
+    pub(crate) fn arrival(&self, key: Option<u32>) -> TunnelMatch {
+        let bits = |address| match address {
+            IpAddr::V4(address) => Ipv4Addr::to_bits(address).into(),
+            IpAddr::V6(address) => Ipv6Addr::to_bits(address),
+        };
+        TunnelMatch { local: bits(self.destination), remote: bits(self.source), key }
+    }
 }

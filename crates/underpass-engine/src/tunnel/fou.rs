@@ -11,10 +11,11 @@ use crate::drops::DropReason;
 use crate::offload::{Cut, is_udp_segment};
 use crate::tables::{FouPayload, Ingress, InnerProtocol, LinkId, StoredTunnel, TunnelMode};
 use crate::trace::{Event, Trace};
-use crate::tunnel::decap::{Outer, leave_tunnel};
-use crate::tunnel::find::Found;
+use crate::tunnel::decap::leave_tunnel;
+use crate::tunnel::find::{Found, Outer};
+use crate::worker::Path;
 use crate::worker::metadata::PacketMeta;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// Whether a packet stands for several datagrams for a port of foo-over-UDP.
 pub(crate) fn stands_for_datagrams(

@@ -15,6 +15,7 @@ use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, Tag};
 use crate::drops::DropReason;
+use crate::path::input::ethertype;
 use crate::qos::qdisc::{Enqueued, Origin};
 use crate::qos::{Nest, OuterKey, Place};
 use crate::tables::{
@@ -31,7 +32,8 @@ use crate::worker::hook::{Asked, apply_type, classify_at_hook, key_of, place_of}
 use crate::worker::metadata::{ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, PacketMeta};
 use crate::worker::shape::wait_in_qdisc;
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View, ethertype, shape};
+use crate::worker::view::View;
+use crate::worker::{Path, shape};
 
 /// What [`Tag::nested`] has of encapsulations, and of redirections.
 const ENCAPSULATIONS: u8 = 0x0f;

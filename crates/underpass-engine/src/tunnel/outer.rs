@@ -277,3 +277,6 @@ pub(crate) fn is_ip(bytes: &[u8], inside: InnerProtocol) -> bool {
         InnerProtocol::Mpls => false,
     }
 }
+
+/// Least MTU of an IPv6 link, RFC 8200 section 5.
+pub(crate) const LEAST_MTU6: u32 = 1280;

@@ -12,12 +12,12 @@ use crate::path::rules;
 use crate::tables::{
     Action, Ingress, InnerProtocol, LinkId, PathMtu, StoredTunnel, TunnelBound, TunnelKind, TunnelMatch,
 };
+use crate::tunnel::outer::LEAST_MTU6;
 use crate::tunnel::relay::Relay;
-use crate::tunnel::too_long::LEAST_MTU6;
 use crate::tunnel::{limit, relay};
-use crate::worker::View;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{PacketMeta, TUNNELLED};
+use crate::worker::view::View;
 
 /// What is told.
 #[derive(Clone, Copy, PartialEq, Eq)]

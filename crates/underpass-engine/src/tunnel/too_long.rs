@@ -14,12 +14,13 @@ use crate::tables::{
     Action, ActionId, FRAGMENT, InnerProtocol, NextHop, StoredTunnel, TunnelId, TunnelKind, TunnelRole,
 };
 use crate::trace::{Event, Trace};
-use crate::tunnel::outer::is_ip;
+use crate::tunnel::outer::{LEAST_MTU6, is_ip};
 use crate::tunnel::{dont_fragment, path_mtu};
+use crate::worker::Path;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::metadata::{OPAQUE, PacketMeta, SWITCHED, TUNNELLED};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// Whether a router on the way has told that outer packets of so many bytes are too long, or may be fragmented, or that
 /// one has not arrived.
@@ -43,9 +44,6 @@ fn is_exception(view: &View<'_>, tunnel: &StoredTunnel, len: usize) -> bool {
 fn is_cut(tunnel: &StoredTunnel, mtu: u32) -> bool {
     tunnel.kind == TunnelKind::Sit && mtu < LEAST_MTU6 + tunnel.overhead() as u32
 }
-
-/// Least MTU of an IPv6 link, RFC 8200 section 5.
-pub(crate) const LEAST_MTU6: u32 = 1280;
 
 /// Least MTU of an IPv4 link, RFC 791.
 const LEAST_MTU4: u32 = 68;

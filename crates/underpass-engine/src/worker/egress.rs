@@ -15,7 +15,8 @@ use crate::tunnel::hook::{redirect_in, send_into};
 use crate::worker::hook::burst::classify_burst;
 use crate::worker::hook::{Asked, Redirected, Way, apply_type, classify_at_hook, place_of, with_header};
 use crate::worker::shape::{queue_at_port, redirect_to_ifb};
-use crate::worker::{Burst, Path, View};
+use crate::worker::view::View;
+use crate::worker::{Burst, Path};
 
 /// Asks the packets that are about to leave, and sends redirected ones on their way.
 #[inline(always)]

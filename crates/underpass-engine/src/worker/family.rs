@@ -5,11 +5,10 @@ use underpass_packet::{ethernet, protocol};
 use crate::lpm::Address;
 use crate::path::{ipv4, ipv6};
 use crate::tables::{InnerProtocol, LookupId, StoredNextHop};
-use crate::worker::View;
-use crate::worker::burst::Env;
+use crate::worker::env::Env;
 use crate::worker::fibs::{FibList, Fibs};
-use crate::worker::multipath::next_hop_of;
-use crate::worker::rewrite::{FIXED, next_hop};
+use crate::worker::rewrite::{FIXED, next_hop, next_hop_of};
+use crate::worker::view::View;
 
 /// A family of addresses, and of the packets that have them.
 pub(crate) trait Family: Address + Into<u128> {

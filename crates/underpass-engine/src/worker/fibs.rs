@@ -4,8 +4,8 @@ use std::net::Ipv6Addr;
 
 use crate::lpm::{Address, Layout, Lpm, NO_LEAF};
 use crate::tables::{ActionId, Fib4Id, Fib6Id, Guard, Lookup, LookupId};
-use crate::worker::View;
 use crate::worker::recent::Recent;
+use crate::worker::view::View;
 
 /// The tables that packets of a family are looked up in, one after the other: one, or that of a VRF and
 /// that of all. Three or more are gone through off the fast path.

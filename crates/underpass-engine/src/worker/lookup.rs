@@ -4,7 +4,7 @@
 use crate::buffer::{BURST, Packet};
 use crate::counters::Counters;
 use crate::lpm::NO_LEAF;
-use crate::worker::burst::{Env, Packets, Validated};
+use crate::worker::env::{Env, Packets, Validated};
 use crate::worker::family::Family;
 use crate::worker::prefetch::prefetch;
 use crate::worker::recent::Recent;

@@ -7,8 +7,6 @@ use underpass_packet::ethernet;
 use crate::buffer::Packet;
 use crate::counters::CounterId;
 use crate::drops::DropReason;
-use crate::path::ioam;
-use crate::srv6;
 use crate::tables::{ActionId, LinkId, LookupId, TunnelId};
 use crate::worker::error::PacketError;
 
@@ -240,11 +238,8 @@ impl PacketMeta {
     /// Takes note of a behaviour that counted the packet with so many bytes, and whether what it left is
     /// unusual.
     #[inline(always)]
-    pub(crate) fn behaved(&mut self, counter: Option<CounterId>, bytes: usize, unusual: bool) {
+    pub(crate) fn behaved(&mut self, counter: Option<CounterId>, bytes: usize) {
         self.extra.counted.push(counter.map(|counter| (counter, bytes as u32)));
-        if unusual && !crate::worker::slow_path::may_forward(&self.packet) {
-            self.extra.flags |= NOT_FORWARDED;
-        }
     }
 
     /// Takes note of another look-up, in `lookup`. `false`: it is one too many.
@@ -255,7 +250,7 @@ impl PacketMeta {
         if self.extra.wrapping == 0 {
             self.extra.instance = lookup;
         }
-        self.extra.lookups_done < crate::worker::MAX_LOOKUPS
+        self.extra.lookups_done < MAX_LOOKUPS
     }
 
     /// Takes note that the packet is about to be encapsulated by this action. Refused if that is the action
@@ -272,7 +267,7 @@ impl PacketMeta {
     /// The same for an encapsulation that may follow itself once: into a tunnel whose end it also leads to.
     #[inline(always)]
     pub(crate) fn encapsulate_again(&mut self) -> Result<(), PacketError> {
-        if self.extra.encapsulations == crate::worker::MAX_ENCAPSULATIONS {
+        if self.extra.encapsulations == MAX_ENCAPSULATIONS {
             return Err(PacketError::silent(DropReason::EncapsulationLoop));
         }
         self.extra.encapsulations += 1;
@@ -372,20 +367,11 @@ impl PacketMeta {
         *place = place.saturating_sub(len as u16);
         *growth = growth.saturating_sub(len as u16);
     }
-
-    /// Takes the headers that this router has put before the packet and into it out again.
-    pub(crate) fn unwrap(&mut self) {
-        self.packet.pull(usize::from(std::mem::take(&mut self.extra.wrapping)));
-        let mut left = usize::from(std::mem::take(&mut self.extra.inserted));
-        if self.is(INSERTED_TRACE) {
-            self.extra.flags &= !INSERTED_TRACE;
-            left -= ioam::take_out(&mut self.packet).unwrap_or(0).min(left);
-        }
-        while left > 0 {
-            match srv6::take_out(&mut self.packet) {
-                Some(len) => left = left.saturating_sub(len),
-                None => return,
-            }
-        }
-    }
 }
+
+/// Look-ups that one packet may ask for: more is a loop through the router's own tunnels.
+pub(crate) const MAX_LOOKUPS: u8 = 16;
+
+/// Encapsulations that one packet may get: `XMIT_RECURSION_LIMIT` in Linux, whose `lwtunnel_input` drops the packet
+/// that is to get one more.
+pub(crate) const MAX_ENCAPSULATIONS: u8 = 8;

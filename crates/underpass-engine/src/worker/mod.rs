@@ -12,9 +12,11 @@
 
 pub(crate) mod burst;
 pub(crate) mod egress;
+pub(crate) mod env;
 pub(crate) mod error;
 pub(crate) mod family;
 pub(crate) mod fibs;
+pub(crate) mod gap;
 pub(crate) mod headroom;
 pub(crate) mod hook;
 pub(crate) mod insert;
@@ -30,6 +32,7 @@ pub(crate) mod shape;
 pub(crate) mod slow_path;
 pub(crate) mod transmit;
 pub(crate) mod verdict;
+pub(crate) mod view;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -40,26 +43,27 @@ use underpass_packet::ethernet;
 use crate::buffer::{BURST, Packet, Pool, PortId};
 use crate::counters::{Count, CounterId, Counters, Direction, Totals};
 use crate::drops::DropReason;
-use crate::hmac::{Check, Require};
 use crate::limiter::{Limiter, Nanos};
 use crate::mpls::count_unlooked;
+use crate::path::input::classify;
 use crate::path::kept::give_kept;
 use crate::path::reassemble::Reassembly;
 use crate::srv6::program::Programs;
-use crate::tables::{Guard, Link, LinkId, Lookup, LookupId, Reader, Tables};
+use crate::tables::{Link, LinkId, LookupId, Reader, Tables};
 use crate::trace::{Event, Trace};
 use crate::tunnel::from_host::take_from_host;
-use crate::worker::burst::{BurstContext, Env};
 use crate::worker::egress::leave_hooks;
+use crate::worker::env::{BurstContext, Env};
 use crate::worker::fibs::Fibs;
 use crate::worker::hook::burst::classify_burst;
 use crate::worker::hook::{Hooks, place_of};
-use crate::worker::metadata::{Entered, LABELLED};
+use crate::worker::metadata::Entered;
 use crate::worker::neighbour::UnresolvedQueues;
 use crate::worker::recent::Recent;
 use crate::worker::shape::serve::{catch_up, serve_qdiscs, update_qdiscs};
 use crate::worker::shape::{Shape, burst_to_qdisc};
 use crate::worker::transmit::Transmit;
+use crate::worker::view::View;
 
 pub(crate) use crate::path::ipv4::{check as ipv4_check, plain as ipv4_plain};
 pub(crate) use crate::path::ipv6::{check as ipv6_check, plain as ipv6_plain};
@@ -71,13 +75,6 @@ pub(crate) use crate::worker::verdict::Verdict;
 
 /// A burst of packets that came in by one port.
 pub type Burst = ArrayVec<Packet, BURST>;
-
-/// Look-ups that one packet may ask for: more is a loop through the router's own tunnels.
-pub(crate) const MAX_LOOKUPS: u8 = 16;
-
-/// Encapsulations that one packet may get: `XMIT_RECURSION_LIMIT` in Linux, whose `lwtunnel_input` drops the packet
-/// that is to get one more.
-pub(crate) const MAX_ENCAPSULATIONS: u8 = 8;
 
 /// Linux's `icmp_msgs_per_sec` and `icmp_msgs_burst`.
 const ICMP_RATE: (u64, u64) = (1000, 50);
@@ -130,51 +127,11 @@ pub(crate) struct Run {
     bytes: u64,
 }
 
-/// What a burst sees: the tables as they are now, and the time.
-pub(crate) struct View<'a> {
-    pub(crate) tables: &'a Tables,
-    pub(crate) guard: &'a Guard<'a>,
-    pub(crate) now: Nanos,
-    /// The Unix time at which `now` was 0, in nanoseconds.
-    pub(crate) epoch: Nanos,
-}
-
 /// A packet that waits for the look-ups of its burst.
 pub(crate) struct Waiting {
     pub(crate) meta: PacketMeta,
     pub(crate) lookup: LookupId,
     pub(crate) ipv6: bool,
-}
-
-impl<'a> View<'a> {
-    #[inline]
-    pub(crate) fn link(&self, id: LinkId) -> Option<&'a Link> {
-        self.tables.link(id, self.guard)
-    }
-
-    /// Every link.
-    pub(crate) fn links(&self) -> impl Iterator<Item = &'a Link> {
-        self.tables.links(self.guard)
-    }
-
-    /// What is asked of the HMACs of what has come in by a link.
-    #[inline]
-    pub(crate) fn check(&self, ingress: LinkId) -> Check<'a> {
-        let require = self.link(ingress).map_or(Require::Present, |link| link.require_hmac);
-        Check { require, keys: self.tables.hmac_keys(self.guard) }
-    }
-
-    #[inline]
-    pub(crate) fn lookup(&self, id: LookupId) -> Option<&'a Lookup> {
-        self.tables.lookup(id, self.guard)
-    }
-
-    /// Where the router looks up what it sends itself in the routing instance of these tables. It names the instance:
-    /// by which link packets come in may decide how they are looked up, not to which instance they belong.
-    #[cold]
-    pub(crate) fn own_lookup(&self, id: LookupId) -> LookupId {
-        self.lookup(id).and_then(|lookup| lookup.own).unwrap_or(id)
-    }
 }
 
 impl<const COUNT: bool> Worker<COUNT> {
@@ -456,62 +413,4 @@ impl<const COUNT: bool> Path<COUNT> {
 #[inline(always)]
 pub(crate) fn bytes_of(burst: &[Packet]) -> u64 {
     burst.iter().map(|packet| packet.len() as u64).sum()
-}
-
-/// The link layer: whether a frame is for this router, which protocol it carries, and whether that is
-/// sound. What is to happen next, the address to be looked up if that is a look-up (of IPv4 in the lower
-/// bits), and the length of the packet behind the link layer.
-#[inline(always)]
-pub(crate) fn classify(frame: &[u8], link: &Link, answers: bool) -> (Verdict, u128, usize) {
-    let Ok((header, packet)) = ethernet::Header::parse(frame) else {
-        return (Verdict::drop(DropReason::EthernetTruncated), 0, 0);
-    };
-    if header.destination != link.mac {
-        let (verdict, len) = crate::path::group::of_other_station(header, packet, answers);
-        return (verdict, 0, len);
-    }
-    let ethertype = header.ethertype.get();
-    if ethertype == ethernet::IPV6 {
-        return match crate::path::ipv6::check(packet) {
-            Ok(checked) if checked.unusual || !link.forward6 => (Verdict::Unusual, 0, checked.len),
-            Ok(checked) => (Verdict::Look6(link.lookup), checked.destination.to_bits(), checked.len),
-            Err(reason) => (Verdict::drop(reason), 0, packet.len()),
-        };
-    }
-    if ethertype == ethernet::IPV4 {
-        return match crate::path::ipv4::check(packet) {
-            Ok(checked) if checked.unusual || !link.forward4 => (Verdict::Unusual, 0, checked.len),
-            Ok(checked) => (Verdict::Look4(link.lookup), checked.destination.to_bits().into(), checked.len),
-            Err(reason) => (Verdict::drop(reason), 0, packet.len()),
-        };
-    }
-    (not_ip(ethertype, packet, link.mpls, answers), 0, packet.len())
-}
-
-/// What is done with a frame of another EtherType.
-#[cold]
-pub(crate) fn not_ip(ethertype: u16, packet: &[u8], mpls: bool, answers: bool) -> Verdict {
-    match ethertype {
-        ethernet::MPLS if mpls => Verdict::Label,
-        ethernet::MPLS => Verdict::drop(DropReason::MplsOff),
-        ethernet::ARP if answers => Verdict::Arp,
-        ethernet::ARP => Verdict::Deliver,
-        ethernet::VLAN | ethernet::SERVICE_VLAN if crate::path::group::is_priority_tag(packet) => {
-            Verdict::Untag
-        }
-        ethernet::VLAN | ethernet::SERVICE_VLAN => Verdict::drop(DropReason::VlanUnknown),
-        _ => Verdict::drop(DropReason::EtherTypeUnknown),
-    }
-}
-
-/// The EtherType of a packet on the slow path.
-#[inline(always)]
-pub(crate) fn ethertype(meta: &PacketMeta) -> u16 {
-    if meta.is(LABELLED) {
-        ethernet::MPLS
-    } else if crate::path::ipv6::is(&meta.packet) {
-        ethernet::IPV6
-    } else {
-        ethernet::IPV4
-    }
 }

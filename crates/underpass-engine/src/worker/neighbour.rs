@@ -5,15 +5,17 @@
 //! it says what came of that ([`Worker::resolve`]). Without a kernel beside the router nobody can, and
 //! nothing is held.
 
+use crate::worker::error::IcmpError;
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use underpass_packet::ethernet;
 
 use arrayvec::ArrayVec;
-use underpass_packet::ethernet;
 
 use crate::buffer::PortId;
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
+use crate::path::input::ethertype;
 use crate::path::ipv6;
 use crate::path::reassemble::give_up_fragments;
 use crate::tables::{LinkId, NextHop, Rewrite};
@@ -22,10 +24,10 @@ use crate::tunnel::behind::enter_behind;
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{LABELLED, PacketMeta};
 use crate::worker::shape::serve::catch_up;
-use crate::worker::slow_path::{UNRESOLVED, unresolved};
 use crate::worker::transmit::Exit;
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View, Worker, ethertype};
+use crate::worker::view::View;
+use crate::worker::{Path, Worker};
 
 /// Bytes that wait for one neighbour; the oldest packets make room for one more. Linux's `unres_qlen_bytes`: 256 packets
 /// of 256 bytes, of a full-sized MTU 101.
@@ -275,3 +277,18 @@ fn release<const COUNT: bool, T: Trace>(
     }
     path.end_of_burst(view, trace);
 }
+
+/// An on-link destination, or a next hop, whose neighbour is not known.
+pub(crate) fn unresolved(view: &View<'_>, meta: &mut PacketMeta, link: Option<LinkId>) -> Verdict {
+    // The sender is told where the packet would have left, and not where it came in, as by Linux's `arp_error_report`.
+    if let Some(link) = link.and_then(|link| view.link(link))
+        && meta.extra.wrapping == 0
+    {
+        meta.extra.instance = link.lookup;
+    }
+    UNRESOLVED
+}
+
+/// The same, wherever it would have left.
+pub(crate) const UNRESOLVED: Verdict =
+    Verdict::error(DropReason::NeighbourUnresolved, IcmpError::AddressUnreachable);

@@ -10,8 +10,8 @@ use crate::publish;
 use crate::tables::{
     Action, ActionId, InnerProtocol, PrecomputedDecap, PrecomputedEncap, TunnelKind, TunnelTable,
 };
-use crate::worker::View;
 use crate::worker::rewrite::ETHERNET;
+use crate::worker::view::View;
 
 /// A frame with nothing but an IPv4 header.
 const SHORTEST: usize = ETHERNET + underpass_packet::ipv4::Header::LEN;

@@ -1,13 +1,15 @@
 //! How a frame leaves the fast path: the addresses of its next hop, and its port.
 
+use crate::flow;
+use crate::tables::{Action, ActionId, StoredNextHop};
 use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, PortId};
 use crate::drops::DropReason;
-use crate::tables::{ActionId, NextHopId, StoredNextHop};
 use crate::trace::{Event, Trace};
+use crate::worker::Path;
 use crate::worker::family::Family;
-use crate::worker::{Path, View};
+use crate::worker::view::View;
 
 /// Length of an Ethernet header.
 pub(crate) const ETHERNET: usize = ethernet::Header::LEN;
@@ -22,13 +24,6 @@ pub(crate) const IPV6: u16 = ethernet::IPV6.to_be();
 
 /// The port by which a frame leaves, and the length of the frame.
 pub(crate) type FastVerdict = (PortId, u32);
-
-impl<'a> View<'a> {
-    #[inline(always)]
-    pub(crate) fn next_hop(&self, id: Option<NextHopId>) -> Option<&'a StoredNextHop> {
-        self.tables.next_hop(id?, self.guard)
-    }
-}
 
 /// The next hop that a leaf forwards to.
 #[inline(always)]
@@ -87,5 +82,36 @@ impl<const COUNT: bool> Path<COUNT> {
         if let Err(packet) = self.transmit.push(port, packet, len as usize) {
             self.drop(packet, DropReason::TransmitFull, trace);
         }
+    }
+}
+
+/// The next hop that a leaf forwards a packet to, also by a multipath route.
+#[inline(always)]
+pub(crate) fn next_hop_of<'a>(
+    view: &View<'a>,
+    leaf: Option<u32>,
+    packet: &[u8],
+) -> Option<&'a StoredNextHop> {
+    match next_hop(view, leaf) {
+        Some(next_hop) => Some(next_hop),
+        None => hashed(view, ActionId(leaf?), packet),
+    }
+}
+
+#[inline(never)]
+pub(crate) fn hashed<'a>(view: &View<'a>, leaf: ActionId, packet: &[u8]) -> Option<&'a StoredNextHop> {
+    member(view, leaf, || Some(flow::hash(packet)))
+}
+
+/// The next hop that a flow selects where a leaf is that of a multipath route.
+#[inline(always)]
+pub(crate) fn member<'a>(
+    view: &View<'a>,
+    leaf: ActionId,
+    hash: impl FnOnce() -> Option<u32>,
+) -> Option<&'a StoredNextHop> {
+    match view.tables.action(leaf, view.guard)? {
+        Action::Multipath(multipath) => next_hop(view, multipath.choose(hash()?).map(|ActionId(leaf)| leaf)),
+        _ => None,
     }
 }

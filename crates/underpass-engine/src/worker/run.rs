@@ -3,7 +3,7 @@
 use crate::buffer::Packet;
 use crate::trace::Trace;
 use crate::worker::Path;
-use crate::worker::burst::{BurstContext, Env, Packets};
+use crate::worker::env::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::rewrite::FastVerdict;

@@ -3,9 +3,8 @@
 use std::net::IpAddr;
 
 use arrayvec::ArrayVec;
-use underpass_packet::FromBytes;
 
-use crate::buffer::{BURST, Packet, PortId};
+use crate::buffer::{BURST, PortId};
 use crate::drops::DropReason;
 use crate::lpm::NO_LEAF;
 use crate::mpls::push::push_labels;
@@ -13,6 +12,7 @@ use crate::mpls::switch::switch_labelled;
 use crate::path::arp::answer_arp;
 use crate::path::host::hand_over;
 use crate::path::icmp::{finish_generated, icmp_error};
+use crate::path::input::note_unusual;
 use crate::path::ioam::{insert_ioam, ioam_onward};
 use crate::path::ipv6::unusual6;
 use crate::path::local::deliver;
@@ -20,11 +20,9 @@ use crate::path::reassemble::reassemble;
 use crate::path::rules::look_slow;
 use crate::path::vrf::enter_vrf;
 use crate::path::{group, icmp, ipv4, ipv6, rpl, vrf};
-use crate::srv6::endpoint::Next;
+use crate::srv6::next::Next;
 use crate::srv6::program::run_program;
-use crate::tables::{
-    Action, ActionId, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link, LinkId, Via,
-};
+use crate::tables::{Action, ActionId, Behaviour, Discard, Endpoint, Headend, HeadendMode, Link};
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
 use crate::tunnel::decap::leave_tunnel;
@@ -39,10 +37,11 @@ use crate::worker::metadata::{
     BEHIND_LABEL, BEHIND_SID, BROADCAST, GENERATED, GROUP, HANDED_OVER, LED_INTO_VRF, NOT_FORWARDED,
     PacketMeta, Slow, TUNNELLED, UNFINISHED,
 };
-use crate::worker::neighbour::{leave_on_link, queue_unresolved};
+use crate::worker::neighbour::{leave_on_link, queue_unresolved, unresolved};
 use crate::worker::transmit::{Exit, frame};
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View, Waiting};
+use crate::worker::view::View;
+use crate::worker::{Path, Waiting};
 use crate::{flow, srv6, tunnel};
 
 impl<const COUNT: bool> Path<COUNT> {
@@ -357,7 +356,8 @@ impl<const COUNT: bool> Path<COUNT> {
                     meta.shortened(bytes - meta.packet.len());
                 }
                 self.count(sid.counter, bytes);
-                meta.behaved(sid.counter, bytes, unusual);
+                meta.behaved(sid.counter, bytes);
+                note_unusual(meta, unusual);
                 self.next(view, meta, id, by_ingress(view, meta, sid, next), trace)
             }
             Err(refusal) => {
@@ -465,46 +465,6 @@ fn by_ingress<'a>(view: &View<'_>, meta: &PacketMeta, sid: &'a Endpoint, next: N
             }
         }
         (_, next) => next,
-    }
-}
-
-/// On to where a route with headers points, by the link by which the packet came in. Linux: `seg6_input` and `rpl_input` ask
-/// for a route as for packets that come in, for what the router itself sends the tables of the route.
-pub(crate) fn on_by_ingress(view: &View<'_>, meta: &mut PacketMeta, via: &Via) -> Verdict {
-    let link = view.link(meta.ingress).filter(|_| !meta.is(BEHIND_LABEL | LED_INTO_VRF | GENERATED));
-    match (link, via.address) {
-        (Some(link), IpAddr::V6(address)) if link.lookup != via.lookup => {
-            Verdict::look6(meta, link.lookup, address)
-        }
-        _ => Verdict::via(meta, via),
-    }
-}
-
-/// An on-link destination, or a next hop, whose neighbour is not known.
-pub(crate) fn unresolved(view: &View<'_>, meta: &mut PacketMeta, link: Option<LinkId>) -> Verdict {
-    // The sender is told where the packet would have left, and not where it came in, as by Linux's `arp_error_report`.
-    if let Some(link) = link.and_then(|link| view.link(link))
-        && meta.extra.wrapping == 0
-    {
-        meta.extra.instance = link.lookup;
-    }
-    UNRESOLVED
-}
-
-/// The same, wherever it would have left.
-pub(crate) const UNRESOLVED: Verdict =
-    Verdict::error(DropReason::NeighbourUnresolved, IcmpError::AddressUnreachable);
-
-/// Whether a packet inside another, with unusual addresses or options, may be forwarded.
-#[cold]
-pub(crate) fn may_forward(packet: &Packet) -> bool {
-    let bytes = packet.bytes();
-    if ipv6::is(packet) {
-        underpass_packet::ipv6::Header::ref_from_prefix(bytes)
-            .is_ok_and(|(header, _)| ipv6::may_forward(header))
-    } else {
-        underpass_packet::ipv4::Header::ref_from_prefix(bytes)
-            .is_ok_and(|(header, _)| ipv4::may_forward(header))
     }
 }
 

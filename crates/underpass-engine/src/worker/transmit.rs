@@ -6,12 +6,15 @@ use crate::buffer::{Packet, PortId};
 use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
 use crate::drops::DropReason;
 use crate::mpls::error;
+use crate::mpls::push::stack_of;
 use crate::offload::Cut;
 use crate::path::icmp::finish_generated;
+use crate::path::input::ethertype;
 use crate::path::{fragment, ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId, NextHop, NextHopId, QdiscId, Rewrite, TunnelId};
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
+use crate::worker::Path;
 use crate::worker::error::PacketError;
 use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{
@@ -19,8 +22,8 @@ use crate::worker::metadata::{
     UNFINISHED,
 };
 use crate::worker::verdict::Verdict;
-use crate::worker::{Path, View, ethertype};
-use crate::{mpls, offload, tunnel};
+use crate::worker::view::View;
+use crate::{offload, tunnel};
 
 /// Most packets that wait to be sent by one port.
 pub(crate) const QUEUE: usize = 1024;
@@ -315,7 +318,7 @@ impl<const COUNT: bool> Path<COUNT> {
                 finish_generated(view, meta, next_hop.link);
             }
             if meta.is(SWITCHED) {
-                return mpls::leave(meta, next_hop);
+                return crate::mpls::error::leave(meta, next_hop);
             }
             if meta.is(TUNNELLED) {
                 return tunnel::leave(view, meta, next_hop);
@@ -368,7 +371,7 @@ impl<const COUNT: bool> Path<COUNT> {
         let Some(way) = Exit::of(view, push.next_hop) else {
             return self.drop_packet(meta, DropReason::NeighbourUnresolved, trace);
         };
-        let Some(stack) = mpls::stack_of(view, push, meta.packet.bytes()) else {
+        let Some(stack) = stack_of(view, push, meta.packet.bytes()) else {
             return self.drop_packet(meta, DropReason::NoHeadroom, trace);
         };
         self.send_cut_below(view, meta, way, &stack, trace);

@@ -17,7 +17,8 @@ use crate::tables::{
     Chance, ChanceKind, Control, Link, LinkId, Mirred, Skbedit, TcActionId, TcActionKind, TunnelKey,
 };
 use crate::trace::{Event, Trace};
-use crate::worker::{Path, View};
+use crate::worker::Path;
+use crate::worker::view::View;
 
 /// How often a packet may be sent back to the first filter: `max_reclassify_loop`.
 const ROUNDS: u8 = 16;

@@ -28,7 +28,8 @@ use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc, TunnelId};
 use crate::trace::{Event, Trace, Untraced};
 use crate::worker::hook::{Asked, classify_at_hook, place_of};
 use crate::worker::shape::serve::{catch_up, update_qdiscs};
-use crate::worker::{Burst, Path, View, Worker, bytes_of};
+use crate::worker::view::View;
+use crate::worker::{Burst, Path, Worker, bytes_of};
 
 /// Packets that a worker's qdiscs hold together, unless it is told otherwise.
 const LIMIT: usize = 16_384;

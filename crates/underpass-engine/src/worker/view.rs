@@ -1,0 +1,52 @@
+//! What a burst sees of the tables.
+
+use crate::hmac::{Check, Require};
+use crate::limiter::Nanos;
+use crate::tables::{Guard, Link, LinkId, Lookup, LookupId, NextHopId, StoredNextHop, Tables};
+
+/// What a burst sees: the tables as they are now, and the time.
+pub(crate) struct View<'a> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) guard: &'a Guard<'a>,
+    pub(crate) now: Nanos,
+    /// The Unix time at which `now` was 0, in nanoseconds.
+    pub(crate) epoch: Nanos,
+}
+
+impl<'a> View<'a> {
+    #[inline]
+    pub(crate) fn link(&self, id: LinkId) -> Option<&'a Link> {
+        self.tables.link(id, self.guard)
+    }
+
+    /// Every link.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &'a Link> {
+        self.tables.links(self.guard)
+    }
+
+    /// What is asked of the HMACs of what has come in by a link.
+    #[inline]
+    pub(crate) fn check(&self, ingress: LinkId) -> Check<'a> {
+        let require = self.link(ingress).map_or(Require::Present, |link| link.require_hmac);
+        Check { require, keys: self.tables.hmac_keys(self.guard) }
+    }
+
+    #[inline]
+    pub(crate) fn lookup(&self, id: LookupId) -> Option<&'a Lookup> {
+        self.tables.lookup(id, self.guard)
+    }
+
+    /// Where the router looks up what it sends itself in the routing instance of these tables. It names the instance:
+    /// by which link packets come in may decide how they are looked up, not to which instance they belong.
+    #[cold]
+    pub(crate) fn own_lookup(&self, id: LookupId) -> LookupId {
+        self.lookup(id).and_then(|lookup| lookup.own).unwrap_or(id)
+    }
+}
+
+impl<'a> View<'a> {
+    #[inline(always)]
+    pub(crate) fn next_hop(&self, id: Option<NextHopId>) -> Option<&'a StoredNextHop> {
+        self.tables.next_hop(id?, self.guard)
+    }
+}
