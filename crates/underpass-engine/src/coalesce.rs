@@ -15,7 +15,7 @@ use underpass_packet::tcp::{ACK, FIN, PSH};
 use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol, tcp, udp};
 
 use crate::buffer::{HEADROOM, Offload, Packet, Pool, Segment, SegmentKind};
-use crate::worker::QUEUE;
+use crate::worker::port_queues::QUEUE;
 
 /// Flows that are gathered at a time, as many as Linux has in a bucket (`MAX_GRO_SKBS`).
 const FLOWS: usize = 8;

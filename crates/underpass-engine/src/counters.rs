@@ -1,7 +1,7 @@
 //! Counters that a worker adds to and anyone may read: no shared write on the path, no atomic
 //! read-modify-write, summed over the workers when they are read.
 
-mod labels;
+pub(crate) mod labels;
 mod queue;
 
 use std::sync::OnceLock;
@@ -229,7 +229,7 @@ fn add(cell: &AtomicU64, n: u64) {
 }
 
 /// What became of all packets of a worker. Every packet that came in or was made is in exactly one of
-/// the others, or has none yet ([`Worker::undecided`](crate::worker::Worker::undecided)):
+/// the others, or has none yet ([`Worker::undecided`](crate::worker::path::Worker::undecided)):
 /// `received + generated = sent + delivered + dropped + held`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {

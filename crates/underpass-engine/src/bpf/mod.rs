@@ -15,6 +15,7 @@ mod format;
 mod helpers;
 mod machine;
 mod memory;
+pub(crate) mod programs;
 mod region;
 
 use std::fmt;

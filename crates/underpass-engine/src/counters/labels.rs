@@ -1,5 +1,7 @@
 //! What is counted by the labels of MPLS.
 
+use crate::counters::{Counters, MplsCount};
+use crate::tables::LinkId;
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -105,6 +107,30 @@ impl LabelCells {
                 return Count { packets, bytes, errors: self.errors.word(label as usize).load(Relaxed) };
             }
             sums = again;
+        }
+    }
+}
+
+/// Labelled packets of a burst that came in.
+#[derive(Default)]
+pub(crate) struct Labelled {
+    pub(crate) packets: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Labelled {
+    #[inline(always)]
+    pub(crate) fn count(&mut self, packets: u64, bytes: u64) {
+        self.packets += packets;
+        self.bytes += bytes;
+    }
+
+    /// Adds them to what their link has counted.
+    #[inline(always)]
+    pub(crate) fn flush(&mut self, counters: &Counters, link: LinkId) {
+        if self.packets != 0 {
+            let Self { packets: rx_packets, bytes: rx_bytes } = std::mem::take(self);
+            counters.add_mpls(link, MplsCount { rx_packets, rx_bytes, ..MplsCount::default() });
         }
     }
 }

@@ -14,13 +14,15 @@ use underpass_packet::mpls::Entry;
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::icmp::{finish_generated, send_generated};
+use crate::path::ipv4::check as ipv4_check;
+use crate::path::ipv6::check as ipv6_check;
 use crate::path::rules;
 use crate::tables::NextHop;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{LABELLED, PacketMeta, SWITCHED};
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use crate::worker::{Path, ipv4_check, ipv6_check};
 
 /// A label stack in wire order.
 pub(crate) type Stack = ArrayVec<u8, { mpls::MAX_DEPTH * Entry::LEN }>;

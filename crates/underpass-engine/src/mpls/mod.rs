@@ -15,56 +15,14 @@ use underpass_packet::mpls::Entry;
 use underpass_packet::{IntoBytes, ethernet};
 
 use crate::buffer::PortId;
-use crate::counters::{Counters, MplsCount};
-use crate::drops::DropReason;
 use crate::flow;
-use crate::tables::{Action, LabelAction, LinkId, LookupId, Switch, SwitchTo};
-use crate::worker::Path;
-use crate::worker::metadata::{LABELLED, PacketMeta};
+use crate::tables::{Action, LabelAction, LookupId, Switch, SwitchTo};
+use crate::worker::port_queues::Transmit;
 use crate::worker::rewrite::{ETHERNET, FastVerdict};
-use crate::worker::transmit::Transmit;
 use crate::worker::view::View;
 
 /// The EtherType of labelled packets.
 pub(crate) const MPLS: [u8; 2] = ethernet::MPLS.to_be_bytes();
-
-/// Labelled packets of a burst that came in.
-#[derive(Default)]
-pub(crate) struct Labelled {
-    pub(crate) packets: u64,
-    pub(crate) bytes: u64,
-}
-
-impl Labelled {
-    #[inline(always)]
-    pub(crate) fn count(&mut self, packets: u64, bytes: u64) {
-        self.packets += packets;
-        self.bytes += bytes;
-    }
-
-    /// Adds them to what their link has counted.
-    #[inline(always)]
-    pub(crate) fn flush(&mut self, counters: &Counters, link: LinkId) {
-        if self.packets != 0 {
-            let Self { packets: rx_packets, bytes: rx_bytes } = std::mem::take(self);
-            counters.add_mpls(link, MplsCount { rx_packets, rx_bytes, ..MplsCount::default() });
-        }
-    }
-}
-
-/// Counts a packet of a frame with labels that no label was looked up for.
-#[cold]
-pub(crate) fn count_unlooked<const COUNT: bool>(path: &Path<COUNT>, meta: &PacketMeta, reason: DropReason) {
-    let mut count = MplsCount { rx_packets: 1, rx_bytes: meta.packet.len() as u64, ..MplsCount::default() };
-    match reason {
-        DropReason::MplsOff if !meta.is(LABELLED) => count.rx_dropped = 1,
-        DropReason::GroupFrame if meta.link_layer().is_some_and(|frame| frame[12..] == MPLS) => {
-            count.rx_errors = 1;
-        }
-        _ => return,
-    }
-    path.counters.add_mpls(meta.ingress, count);
-}
 
 /// What is done to a packet with this label, of several ways that of its flow.
 #[inline(always)]

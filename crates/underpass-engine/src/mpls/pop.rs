@@ -11,6 +11,8 @@ use crate::mpls::switch::{
     LabelRun, Through, count_label, first_entry, first_label, has_bottom, label_fast, put_in_place,
 };
 use crate::path::input::note_unusual;
+use crate::path::ipv4::{check as ipv4_check, plain as ipv4_plain};
+use crate::path::ipv6::{check as ipv6_check, plain as ipv6_plain};
 use crate::path::options::Problem;
 use crate::path::{self, options};
 use crate::tables::{IpVersion, LabelAction, StoredNextHop, Switch, SwitchTo};
@@ -20,10 +22,10 @@ use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::metadata::{
     BEHIND_LABEL, Counted, Entered, GENERATED, LABELLED, LED_INTO_VRF, PacketMeta, SWITCHED,
 };
+use crate::worker::path::Path;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, next_hop_of, write_header};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use crate::worker::{Path, ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
 /// Where what is below the first label of a frame begins.
 const BELOW: usize = ETHERNET + Entry::LEN;

@@ -16,10 +16,10 @@ use crate::worker::env::{BurstContext, Env, Packets};
 use crate::worker::error::IcmpError;
 use crate::worker::headroom::reserve_headroom;
 use crate::worker::metadata::{GENERATED, LABELLED, PacketMeta, SWITCHED};
+use crate::worker::path::{Burst, Path};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, write_header};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use crate::worker::{Burst, Path};
 
 /// What packets in a row have in common, counted once for all of them.
 #[derive(Default)]

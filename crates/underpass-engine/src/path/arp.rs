@@ -8,8 +8,8 @@ use crate::drops::DropReason;
 use crate::path::rules::is_own4;
 use crate::tables::{Action, Link};
 use crate::trace::{Event, Trace};
-use crate::worker::Path;
 use crate::worker::metadata::PacketMeta;
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

@@ -45,14 +45,6 @@ pub(crate) fn is_priority_tag(packet: &[u8]) -> bool {
     packet.first_chunk().is_some_and(|control| u16::from_be_bytes(*control) & VLAN_ID == 0)
 }
 
-/// Whether nobody takes what is behind the tag of an unknown VLAN, another tag among it: Linux counts that as dropped by the
-/// link, and of all else that it was for another station.
-#[cold]
-pub(crate) fn is_of_nobody(packet: &[u8]) -> bool {
-    let behind = packet.first_chunk().map(|&[_, _, high, low]| u16::from_be_bytes([high, low]));
-    !matches!(behind, Some(ethernet::IPV4 | ethernet::IPV6 | ethernet::ARP | ethernet::MPLS))
-}
-
 /// Takes the priority tag off a frame, which the packet is behind its addresses and first EtherType.
 pub(crate) fn untag(meta: &mut PacketMeta, mpls: bool, answers: bool) -> Verdict {
     let (Some(frame), Some(tag)) = (meta.link_layer(), meta.packet.bytes().first_chunk::<TAG_LEN>()) else {

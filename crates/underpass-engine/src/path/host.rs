@@ -10,9 +10,9 @@ use crate::path::icmp::{ECHO_REQUEST_V4, ECHO_REQUEST_V6, finish_generated};
 use crate::tables::{Ingress, Link};
 use crate::trace::{Event, Trace};
 use crate::tunnel;
-use crate::worker::Path;
 use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{BROADCAST, GENERATED, HANDED_OVER, PacketMeta, UNFINISHED};
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

@@ -17,13 +17,13 @@ use crate::path::{ioam, options, rules};
 use crate::srv6;
 use crate::tables::{Action, LONGEST_LINK_LAYER, Link, LinkId, LookupId};
 use crate::trace::{Event, Trace};
-use crate::worker::Path;
 use crate::worker::error::IcmpError;
 use crate::worker::headroom::move_for_headroom;
 use crate::worker::metadata::{
     BEHIND_LABEL, BEHIND_SID, BROADCAST, Counted, Entered, GENERATED, GROUP, HANDED_OVER, INSERTED_TRACE,
     LABELLED, LED_INTO_VRF, NOT_FORWARDED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED,
 };
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

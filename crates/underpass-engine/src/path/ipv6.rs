@@ -12,9 +12,9 @@ use crate::path::options;
 use crate::path::options::Problem;
 use crate::tables::{Link, NextHop};
 use crate::trace::Trace;
-use crate::worker::Path;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{GENERATED, NOT_FORWARDED, PacketMeta};
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

@@ -6,24 +6,8 @@ use crate::drops::DropReason;
 use crate::tables::{Link, LinkId};
 use crate::trace::{Event, Trace};
 use crate::worker::hook::copy;
-use crate::worker::{Burst, Path, Worker};
-
-/// Whose a frame is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kept {
-    /// The router's.
-    No,
-    /// The kernel's.
-    Yes,
-    /// The router's, which drops it; and the kernel may know somebody for it.
-    Copy,
-}
-
-/// Says which frames the kernel keeps.
-pub trait Keeper: Send {
-    /// Whose this frame is, which has come in by the device with this index.
-    fn kept(&mut self, ifindex: u32, frame: &[u8]) -> Kept;
-}
+use crate::worker::keeper::{Keeper, Kept};
+use crate::worker::path::{Burst, Path, Worker};
 
 impl<const COUNT: bool> Worker<COUNT> {
     /// Says who knows which frames the kernel keeps. Without one it keeps none.

@@ -20,9 +20,9 @@ use crate::path::{icmp, options, routing_header, rpl};
 use crate::tables::LinkId;
 use crate::trace::{Event, Trace};
 use crate::tunnel;
-use crate::worker::Path;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{BEHIND_SID, BROADCAST, GROUP, PacketMeta, UNFINISHED};
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

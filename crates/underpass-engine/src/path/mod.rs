@@ -15,6 +15,7 @@ pub(crate) mod local;
 pub(crate) mod ndp;
 pub(crate) mod options;
 pub(crate) mod reassemble;
+pub(crate) mod reassembly;
 pub(crate) mod reset;
 pub(crate) mod routing_header;
 pub(crate) mod rpl;

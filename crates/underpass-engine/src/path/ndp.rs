@@ -8,8 +8,8 @@ use underpass_packet::{ethernet, ipv6};
 use crate::path::icmp::fill_checksum6;
 use crate::path::rules::is_own6;
 use crate::trace::{Event, Trace};
-use crate::worker::Path;
 use crate::worker::metadata::PacketMeta;
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

@@ -11,8 +11,8 @@ use crate::drops::DropReason;
 use crate::path::icmp::{HOP_LIMIT, send_generated};
 use crate::path::options;
 use crate::trace::{Event, Trace};
-use crate::worker::Path;
 use crate::worker::metadata::{BROADCAST, GROUP, PacketMeta};
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

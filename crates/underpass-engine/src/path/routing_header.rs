@@ -9,6 +9,8 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol, srh};
 
 use crate::drops::DropReason;
 use crate::hmac::Check;
+use crate::path::ipv4::check as ipv4_check;
+use crate::path::ipv6::check as ipv6_check;
 use crate::path::options::Problem;
 use crate::path::rules::is_own6;
 use crate::srv6;
@@ -16,7 +18,6 @@ use crate::worker::error::IcmpError;
 use crate::worker::metadata::PacketMeta;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use crate::worker::{ipv4_check, ipv6_check};
 
 /// Checks an SRH of a packet, which has `left` segments left.
 pub(crate) fn check(

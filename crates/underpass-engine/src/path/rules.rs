@@ -9,8 +9,8 @@ use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
 use crate::trace::{Event, Trace};
-use crate::worker::Path;
 use crate::worker::error::IcmpError;
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

@@ -7,12 +7,12 @@ use crate::drops::DropReason;
 use crate::path::icmp::{OUTSIDE, destination_of, finish_generated};
 use crate::path::rules;
 use crate::tables::{Action, ActionId, IntoVrf};
-use crate::worker::Path;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::metadata::{
     Entered, GENERATED, GROUP, LABELLED, LED_INTO_VRF, NOT_FORWARDED, PacketMeta, SWITCHED, TUNNELLED,
     UNFINISHED,
 };
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

@@ -13,11 +13,11 @@ use crate::bpf::{Fault, Field, General, Helper, Host, Machine, Memory, Out};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::{Check, Keys};
+use crate::path::ipv6::check as ipv6_check;
 use crate::srv6::end::{active_srh, extensions};
 use crate::srv6::headend::insert_srh;
 use crate::tables::{Bpf, LookupId};
 use crate::worker::error::PacketError;
-use crate::worker::ipv6_check;
 
 const ENETUNREACH: i64 = 101;
 const EBADMSG: i64 = 74;

@@ -8,6 +8,8 @@ use underpass_packet::{FromBytes, ethernet, ipv6, protocol, srh};
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::hmac::Check;
+use crate::path::ipv4::{check as ipv4_check, plain as ipv4_plain};
+use crate::path::ipv6::{check as ipv6_check, plain as ipv6_plain};
 use crate::srv6;
 use crate::srv6::end::extensions;
 use crate::srv6::next::Next;
@@ -17,7 +19,6 @@ use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, forward_inner};
 use crate::worker::view::View;
-use crate::worker::{ipv4_check, ipv4_plain, ipv6_check, ipv6_plain};
 
 /// End.DX2 of a frame that its link takes as it is. `None`: nothing was written, [`decapsulate_frame`] decides.
 #[inline(always)]

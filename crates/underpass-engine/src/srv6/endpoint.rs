@@ -19,12 +19,12 @@ use crate::srv6::headend::headend_fast;
 use crate::srv6::next::Next;
 use crate::tables::{Action, Behaviour, Endpoint, LookupId, Via};
 use crate::trace::Trace;
-use crate::worker::Path;
 use crate::worker::env::{BurstContext, Packets};
 use crate::worker::error::PacketError;
 use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
+use crate::worker::path::Path;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, NEXT_HEADER};
 use crate::worker::view::View;
 

@@ -2,7 +2,8 @@
 
 use std::net::Ipv6Addr;
 
-use crate::bpf::{General, Machine, Printed};
+use crate::bpf::General;
+use crate::bpf::programs::Programs;
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::path::input::note_unusual;
@@ -11,37 +12,14 @@ use crate::srv6;
 use crate::srv6::bpf::{BpfNext, Found};
 use crate::tables::{Action, ActionId, Bpf, Discard};
 use crate::worker::metadata::{MAX_LOOKUPS, PacketMeta};
+use crate::worker::path::{Path, Worker};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use crate::worker::{Path, Worker};
 
 const EINVAL: i64 = 22;
 const EACCES: i64 = 13;
 const ENETUNREACH: i64 = 101;
 const EHOSTUNREACH: i64 = 113;
-
-/// What a worker runs programs with.
-pub(crate) struct Programs {
-    machine: Machine,
-    random: u64,
-    printed: Printed,
-    processor: u32,
-    clock: Nanos,
-}
-
-impl Programs {
-    /// For the worker of this number.
-    pub(crate) fn new(worker: usize) -> Self {
-        Self {
-            machine: Machine::new(),
-            // Any numbers that differ.
-            random: 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(worker as u64 + 1) | 1,
-            printed: Printed::new(),
-            processor: worker as u32,
-            clock: 0,
-        }
-    }
-}
 
 impl<const COUNT: bool> Worker<COUNT> {
     /// Says what BPF programs see of the machine: the processor that the worker runs on

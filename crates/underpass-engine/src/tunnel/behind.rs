@@ -5,8 +5,8 @@ use underpass_packet::ethernet;
 use crate::counters::MplsCount;
 use crate::tables::{NextHopId, Rewrite, TunnelId};
 use crate::trace::Trace;
-use crate::worker::Path;
 use crate::worker::metadata::{LABELLED, OPAQUE, PacketMeta, SWITCHED};
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

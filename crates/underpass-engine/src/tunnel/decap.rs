@@ -10,6 +10,8 @@ use crate::buffer::{Packet, Tag};
 use crate::counters::{Count, Counters, Direction};
 use crate::drops::DropReason;
 use crate::path::input::classify;
+use crate::path::ipv4::check as ipv4_check;
+use crate::path::ipv6::check as ipv6_check;
 use crate::qos::OuterKey;
 use crate::tables::{
     FouPayload, Ingress, InnerProtocol, Link, LinkId, LookupId, PrecomputedDecap, StoredTunnel, TunnelKind,
@@ -30,10 +32,10 @@ use crate::worker::family::{Family, To};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::metadata::PacketMeta;
+use crate::worker::path::Path;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, forward_inner};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use crate::worker::{Path, ipv4_check, ipv6_check};
 
 /// Packets in a row out of one tunnel, added to what its link has counted when another one's turn comes.
 #[derive(Default)]

@@ -24,13 +24,13 @@ use crate::tunnel::outer::{
 };
 use crate::tunnel::too_long::{comes_through, is_narrow};
 use crate::tunnel::{ecn_outside, limit};
-use crate::worker::Path;
 use crate::worker::env::{BurstContext, Env, Packets};
 use crate::worker::error::IcmpError;
 use crate::worker::family::Family;
 use crate::worker::headroom::reserve_headroom;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::metadata::{Entered, LABELLED, OPAQUE, PacketMeta, SWITCHED, TUNNELLED, UNFINISHED};
+use crate::worker::path::Path;
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, write_header};
 use crate::worker::run::{Rewrite, rewrite_run};
 use crate::worker::verdict::Verdict;

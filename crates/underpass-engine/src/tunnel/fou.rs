@@ -13,8 +13,8 @@ use crate::tables::{FouPayload, Ingress, InnerProtocol, LinkId, StoredTunnel, Tu
 use crate::trace::{Event, Trace};
 use crate::tunnel::decap::leave_tunnel;
 use crate::tunnel::find::{Found, Outer};
-use crate::worker::Path;
 use crate::worker::metadata::PacketMeta;
+use crate::worker::path::Path;
 use crate::worker::view::View;
 
 /// Whether a packet stands for several datagrams for a port of foo-over-UDP.

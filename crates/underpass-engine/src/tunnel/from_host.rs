@@ -8,8 +8,8 @@ use crate::qos::Nest;
 use crate::tables::TunnelId;
 use crate::trace::{Event, Trace};
 use crate::tunnel::hook::send_into;
+use crate::worker::path::{Burst, Path};
 use crate::worker::view::View;
-use crate::worker::{Burst, Path};
 
 /// Takes a burst that the host has sent by the device of a tunnel: IP packets in frames that mean nothing, or the
 /// frames that go in.

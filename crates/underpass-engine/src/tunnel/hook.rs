@@ -30,10 +30,10 @@ use crate::tunnel::outer::is_ip;
 use crate::tunnel::too_long;
 use crate::worker::hook::{Asked, apply_type, classify_at_hook, key_of, place_of};
 use crate::worker::metadata::{ExtraMeta, GENERATED, GROUP, LABELLED, NOT_FORWARDED, OPAQUE, PacketMeta};
+use crate::worker::path::Path;
 use crate::worker::shape::wait_in_qdisc;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use crate::worker::{Path, shape};
 
 /// What [`Tag::nested`] has of encapsulations, and of redirections.
 const ENCAPSULATIONS: u8 = 0x0f;
@@ -113,7 +113,7 @@ fn classify_egress<const COUNT: bool, T: Trace>(
     if let Some(root) = link.root {
         let encapsulations = meta.extra.encapsulations();
         retag(&mut packet, |tag| tag.nested = tag.nested & REDIRECTS | encapsulations & ENCAPSULATIONS);
-        let to = (root, shape::Place::Tunnel(tunnel.link));
+        let to = (root, crate::worker::shape::state::Place::Tunnel(tunnel.link));
         return Err(wait_in_qdisc(path, view, to, packet, Origin::Into(id), trace) == Enqueued::Dropped);
     }
     Ok(go_in(path, view, PacketMeta { packet, ..meta }, (id, tunnel), trace))
@@ -179,7 +179,7 @@ pub(crate) fn go_on_into<const COUNT: bool, T: Trace>(
     let tunnel = view.tables.tunnels().tunnel(id, view.guard).filter(|tunnel| tunnel.up);
     let Some(tunnel) = tunnel else { return path.drop(packet, DropReason::LinkDown, trace) };
     if !past && let Some(root) = view.link(tunnel.link).and_then(|link| link.root) {
-        let to = (root, shape::Place::Tunnel(tunnel.link));
+        let to = (root, crate::worker::shape::state::Place::Tunnel(tunnel.link));
         wait_in_qdisc(path, view, to, packet, Origin::Into(id), trace);
         return;
     }
@@ -239,7 +239,7 @@ fn classify_ingress<const COUNT: bool, T: Trace>(
         apply_type(&mut packet, link.mac);
     }
     if let Some(qdisc) = link.ingress_qdisc {
-        let to = (qdisc, shape::Place::Ingress(id));
+        let to = (qdisc, crate::worker::shape::state::Place::Ingress(id));
         return Err(wait_in_qdisc(path, view, to, packet, Origin::Here, trace) == Enqueued::Dropped);
     }
     let mut meta = PacketMeta { packet, ..meta };

@@ -13,9 +13,9 @@ use crate::path::icmp::{answer_error, may_answer};
 use crate::path::rules;
 use crate::tables::{Action, LinkId, StoredTunnel, TunnelKind};
 use crate::trace::Trace;
-use crate::worker::Path;
 use crate::worker::error::IcmpError;
 use crate::worker::metadata::{ExtraMeta, PacketMeta};
+use crate::worker::path::Path;
 use crate::worker::view::View;
 
 /// What is told on.

@@ -16,9 +16,9 @@ use crate::tables::{
 use crate::trace::{Event, Trace};
 use crate::tunnel::outer::{LEAST_MTU6, is_ip};
 use crate::tunnel::{dont_fragment, path_mtu};
-use crate::worker::Path;
 use crate::worker::error::{IcmpError, PacketError};
 use crate::worker::metadata::{OPAQUE, PacketMeta, SWITCHED, TUNNELLED};
+use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

@@ -18,9 +18,9 @@ use crate::worker::family::Family;
 use crate::worker::insert::{Headers, Insert};
 use crate::worker::lookup::{BurstLookup, Looked, LookupAll, LookupEach};
 use crate::worker::multipath::multipath_run;
+use crate::worker::path::{Burst, Path};
 use crate::worker::rewrite::{ETHERNET, FastVerdict, addresses, cut, next_hop};
 use crate::worker::run::rewrite_run;
-use crate::worker::{Burst, Path};
 
 impl<const COUNT: bool> Path<COUNT> {
     /// Takes all packets of a burst down the fast path, and on along their own where they leave it.

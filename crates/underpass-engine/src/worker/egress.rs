@@ -13,10 +13,11 @@ use crate::qos::{Nest, Place, packet_type};
 use crate::trace::{Event, Trace};
 use crate::tunnel::hook::{redirect_in, send_into};
 use crate::worker::hook::burst::classify_burst;
-use crate::worker::hook::{Asked, Redirected, Way, apply_type, classify_at_hook, place_of, with_header};
+use crate::worker::hook::state::{Redirected, Way};
+use crate::worker::hook::{Asked, apply_type, classify_at_hook, place_of, with_header};
+use crate::worker::path::{Burst, Path};
 use crate::worker::shape::{queue_at_port, redirect_to_ifb};
 use crate::worker::view::View;
-use crate::worker::{Burst, Path};
 
 /// Asks the packets that are about to leave, and sends redirected ones on their way.
 #[inline(always)]

@@ -3,10 +3,10 @@
 use crate::buffer::{BURST, Packet, PortId};
 use crate::path::{ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId};
-use crate::worker::Waiting;
 use crate::worker::family::Family;
 use crate::worker::fibs::{FibList, Fibs};
 use crate::worker::metadata::ExtraMeta;
+use crate::worker::path::Waiting;
 use crate::worker::rewrite::{ETHERNET, IPV4, IPV6};
 use crate::worker::view::View;
 use arrayvec::ArrayVec;

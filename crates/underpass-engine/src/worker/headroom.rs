@@ -7,9 +7,9 @@
 
 use crate::drops::DropReason;
 use crate::trace::{Event, Trace};
-use crate::worker::Path;
 use crate::worker::error::PacketError;
 use crate::worker::metadata::PacketMeta;
+use crate::worker::path::Path;
 
 /// Sees to it that a packet has `room` bytes in front of its layer-3 header.
 #[inline(always)]

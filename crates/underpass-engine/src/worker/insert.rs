@@ -5,9 +5,9 @@ use crate::path::ioam;
 use crate::path::rpl::insert_route_fast;
 use crate::srv6::headend::{headend_fast, headend_next_hop};
 use crate::tables::{Action, Headend, Ioam, LookupId, Rpl};
-use crate::worker::Path;
 use crate::worker::env::Env;
 use crate::worker::family::Family;
+use crate::worker::path::Path;
 use crate::worker::rewrite::FastVerdict;
 use crate::worker::run::Rewrite;
 

@@ -4,10 +4,10 @@ use crate::buffer::Packet;
 use crate::flow;
 use crate::tables::{ActionId, Multipath};
 use crate::trace::Trace;
-use crate::worker::Path;
 use crate::worker::env::{BurstContext, Packets};
 use crate::worker::family::Family;
 use crate::worker::lookup::{BurstLookup, Looked};
+use crate::worker::path::Path;
 use crate::worker::rewrite::{ETHERNET, next_hop};
 
 /// Takes packets in a row by a multipath route, each by the member that its flow selects. The packet that follows the

@@ -6,6 +6,7 @@
 //! nothing is held.
 
 use crate::worker::error::IcmpError;
+use crate::worker::unresolved::{Held, NEIGHBOURS, Neighbour, QUEUE, Unresolved, charge};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use underpass_packet::ethernet;
@@ -23,70 +24,14 @@ use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{LABELLED, PacketMeta};
+use crate::worker::path::{Path, Worker};
 use crate::worker::shape::serve::catch_up;
 use crate::worker::transmit::Exit;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use crate::worker::{Path, Worker};
-
-/// Bytes that wait for one neighbour; the oldest packets make room for one more. Linux's `unres_qlen_bytes`: 256 packets
-/// of 256 bytes, of a full-sized MTU 101.
-const QUEUE: usize = 256 * charge(256);
-
-/// Neighbours that packets wait for at a time.
-const NEIGHBOURS: usize = 256;
 
 /// How long a packet waits: Linux's three solicitations, a second apart.
 const PATIENCE: Nanos = 3_000_000_000;
-
-/// A neighbour whose link-layer address is wanted.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Unresolved {
-    /// The link that it is on.
-    pub link: LinkId,
-    /// That link's Linux interface index.
-    pub ifindex: u32,
-    /// Its address.
-    pub address: IpAddr,
-}
-
-/// What a packet of this many bytes counts for. Linux's `SKB_TRUESIZE` on 64 bits.
-const fn charge(len: usize) -> usize {
-    len + 576
-}
-
-/// Where a packet goes once the neighbour is known.
-struct Held {
-    meta: PacketMeta,
-    port: PortId,
-    mtu: u32,
-}
-
-struct Neighbour {
-    link: LinkId,
-    address: IpAddr,
-    /// When the first packet for it came.
-    since: Nanos,
-    packets: VecDeque<Held>,
-    /// What they count for.
-    charged: usize,
-}
-
-/// What is held, and which neighbours have not been asked for yet.
-pub(crate) struct UnresolvedQueues {
-    /// Oldest first.
-    neighbours: VecDeque<Neighbour>,
-    wanted: Vec<Unresolved>,
-    /// Packets held, and how many may be.
-    pub(crate) count: usize,
-    limit: usize,
-}
-
-impl UnresolvedQueues {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { neighbours: VecDeque::new(), wanted: Vec::new(), count: 0, limit }
-    }
-}
 
 impl<const COUNT: bool> Worker<COUNT> {
     /// The neighbours for which packets have begun to wait since this was last asked.

@@ -5,9 +5,6 @@ use crate::tables::{Action, ActionId, StoredNextHop};
 use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, PortId};
-use crate::drops::DropReason;
-use crate::trace::{Event, Trace};
-use crate::worker::Path;
 use crate::worker::family::Family;
 use crate::worker::view::View;
 
@@ -65,24 +62,6 @@ pub(crate) fn forward_inner<A: Family>(
     write_header(head, mac, A::ETHERTYPE);
     packet.narrow(at, ETHERNET + len);
     Some((next_hop.port, (ETHERNET + len) as u32))
-}
-
-impl<const COUNT: bool> Path<COUNT> {
-    /// Puts a frame into the queue of a port.
-    #[inline(always)]
-    pub(crate) fn send<T: Trace>(&mut self, port: PortId, packet: Packet, trace: &mut T) {
-        let len = packet.len() as u32;
-        self.send_frame((port, len), packet, trace);
-    }
-
-    /// The same for a frame of which the length is known.
-    #[inline(always)]
-    pub(crate) fn send_frame<T: Trace>(&mut self, (port, len): FastVerdict, packet: Packet, trace: &mut T) {
-        trace.step(Event::Sent(port), &packet);
-        if let Err(packet) = self.transmit.push(port, packet, len as usize) {
-            self.drop(packet, DropReason::TransmitFull, trace);
-        }
-    }
 }
 
 /// The next hop that a leaf forwards a packet to, also by a multipath route.

@@ -2,10 +2,10 @@
 
 use crate::buffer::Packet;
 use crate::trace::Trace;
-use crate::worker::Path;
 use crate::worker::env::{BurstContext, Env, Packets};
 use crate::worker::family::Family;
 use crate::worker::lookup::{BurstLookup, Looked};
+use crate::worker::path::Path;
 use crate::worker::rewrite::FastVerdict;
 
 /// What a route does to packets beside forwarding them.

@@ -38,10 +38,10 @@ use crate::worker::metadata::{
     PacketMeta, Slow, TUNNELLED, UNFINISHED,
 };
 use crate::worker::neighbour::{leave_on_link, queue_unresolved, unresolved};
+use crate::worker::path::{Path, Waiting};
 use crate::worker::transmit::{Exit, frame};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use crate::worker::{Path, Waiting};
 use crate::{flow, srv6, tunnel};
 
 impl<const COUNT: bool> Path<COUNT> {

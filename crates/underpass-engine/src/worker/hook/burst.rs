@@ -10,9 +10,9 @@ use crate::qos::{
 use crate::tables::{Control, HookId, LinkId, Mirred, TcActionId, TcActionKind};
 use crate::trace::Trace;
 use crate::worker::hook::{Asked, apply_type, classify_at_hook};
+use crate::worker::path::{Burst, Path, bytes_of};
 use crate::worker::shape::burst_to_ifb;
 use crate::worker::view::View;
-use crate::worker::{Burst, Path, bytes_of};
 
 /// Asks all packets of a burst; those that go on stay in it. Bytes of all frames.
 #[inline(never)]

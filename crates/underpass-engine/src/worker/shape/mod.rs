@@ -11,8 +11,7 @@
 //! heeds. A packet in an ifb's qdisc remembers where it was redirected from, and goes on right behind that.
 
 pub(crate) mod serve;
-
-use std::collections::VecDeque;
+pub(crate) mod state;
 
 use arrayvec::ArrayVec;
 
@@ -23,16 +22,14 @@ use crate::limiter::Nanos;
 use crate::path::reassemble::give_up_fragments;
 use crate::qos;
 use crate::qos::Lengths;
-use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Heap, Item, Items, Lost, Node, Origin, charge};
-use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc, TunnelId};
+use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Item, Items, Lost, Node, Origin, charge};
+use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc};
 use crate::trace::{Event, Trace, Untraced};
 use crate::worker::hook::{Asked, classify_at_hook, place_of};
+use crate::worker::path::{Burst, Path, Worker, bytes_of};
 use crate::worker::shape::serve::{catch_up, update_qdiscs};
+use crate::worker::shape::state::{Place, Shaper};
 use crate::worker::view::View;
-use crate::worker::{Burst, Path, Worker, bytes_of};
-
-/// Packets that a worker's qdiscs hold together, unless it is told otherwise.
-const LIMIT: usize = 16_384;
 
 /// Free slots that are left to what comes in, of either size.
 const RESERVE: usize = 256;
@@ -47,75 +44,6 @@ pub(crate) const ROUNDS: usize = 8;
 
 /// Packets that the qdiscs of tunnels let go in one round.
 pub(crate) const INTO: usize = 256;
-
-/// Where a qdisc is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
-    /// Before the port of a link.
-    Port(LinkId),
-    /// At an ifb.
-    Ifb(LinkId),
-    /// Behind the ingress hook of a link.
-    Ingress(LinkId),
-    /// Before the tunnel that a link is.
-    Tunnel(LinkId),
-}
-
-/// A worker's queues for a qdisc.
-struct Shaper {
-    node: Node,
-    place: Place,
-    version: u32,
-    /// The version that the qdisc began with.
-    first: u32,
-    /// Whether packets have come to it, or their time has, since it was served.
-    pending: bool,
-}
-
-/// A worker's queues.
-pub(crate) struct Shape {
-    /// By [`QdiscId`].
-    shapers: Vec<Option<Box<Shaper>>>,
-    /// When those that hold packets are to be served, by [`QdiscId`].
-    due: Heap,
-    pending: Vec<u32>,
-    /// Those whose time has come, and when that was.
-    late: Vec<(Nanos, u32)>,
-    items: Items,
-    limit: usize,
-    /// Whether no other worker has a part in the rates.
-    alone: bool,
-    dropped: Vec<(Packet, DropReason)>,
-    /// What goes on behind the ingress hook of a link, and behind the egress hook of one.
-    inward: VecDeque<(LinkId, Packet)>,
-    outward: VecDeque<(LinkId, Packet)>,
-    /// What goes on into a tunnel, and whether it has been in the tunnel's qdisc.
-    into: VecDeque<(TunnelId, bool, Packet)>,
-    /// What is taken from a port's queue.
-    taken: Vec<Packet>,
-    /// The changes of qdiscs that have been seen.
-    changes: u32,
-}
-
-impl Default for Shape {
-    fn default() -> Self {
-        Self {
-            shapers: Vec::new(),
-            due: Heap::default(),
-            pending: Vec::new(),
-            late: Vec::new(),
-            items: Items::default(),
-            limit: LIMIT,
-            alone: false,
-            dropped: Vec::new(),
-            inward: VecDeque::new(),
-            outward: VecDeque::new(),
-            into: VecDeque::new(),
-            taken: Vec::new(),
-            changes: 0,
-        }
-    }
-}
 
 /// The filters of qdiscs, asked on the path.
 struct Filters<'p, 'v, 'a, T, const COUNT: bool> {
@@ -604,12 +532,5 @@ pub(crate) fn leave_by<const COUNT: bool, T: Trace>(
         }
         (None, Some(_)) => dequeue(path, view, Place::Port(id), packet, Origin::Here, trace),
         (_, None) => path.drop(packet, DropReason::NoPort, trace),
-    }
-}
-
-impl Place {
-    pub(crate) fn link(self) -> LinkId {
-        let (Self::Port(link) | Self::Ifb(link) | Self::Ingress(link) | Self::Tunnel(link)) = self;
-        link
     }
 }

@@ -8,11 +8,12 @@ use crate::trace::{Event, Trace};
 use crate::tunnel::hook::{go_on_from, go_on_into};
 use crate::worker::egress::leave_hooks;
 use crate::worker::hook::{place_of, with_header};
+use crate::worker::path::{Burst, Path};
+use crate::worker::shape::state::Place;
 use crate::worker::shape::{
-    INTO, LATEST, Place, ROUNDS, collect, drop_refused, leave_by, let_item_go, wake_qdisc, with_queues,
+    INTO, LATEST, ROUNDS, collect, drop_refused, leave_by, let_item_go, wake_qdisc, with_queues,
 };
 use crate::worker::view::View;
-use crate::worker::{Burst, Path};
 
 /// Sends what is due: before a burst is looked at, so that none of it stands in a queue at a time before it came.
 #[inline(always)]

@@ -1,0 +1,198 @@
+//! What waits to be sent, a queue a port.
+
+use crate::buffer::{Packet, PortId};
+use crate::counters::{Count, Counters, Direction, MplsCount, Totals};
+use crate::tables::{LinkId, QdiscId};
+use crate::worker::view::View;
+
+/// Most packets that wait to be sent by one port.
+pub(crate) const QUEUE: usize = 1024;
+
+/// What waits to be sent, a queue a port.
+#[derive(Default)]
+pub(crate) struct Transmit {
+    queues: Vec<Queue>,
+}
+
+pub(crate) struct Queue {
+    packets: Vec<Packet>,
+    /// How many of them, and how many bytes, have been counted for the link.
+    counted: usize,
+    bytes: u64,
+    /// How many of them need not go through the link's qdisc, or have.
+    shaped: usize,
+    /// How many of them have been asked what their link asks of what leaves.
+    asked: usize,
+    /// Labelled packets since the last time, and their bytes from the first label on.
+    labelled: (u64, u64),
+}
+
+impl Transmit {
+    /// Puts a frame of `len` bytes into the queue of `port`; gives it back if that is full.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+        match self.queues.get_mut(usize::from(port.0)) {
+            // Compared as `Vec::push` compares, which then need not do it again.
+            Some(queue) if queue.packets.len() != queue.packets.capacity() => {
+                queue.bytes += len as u64;
+                queue.packets.push(packet);
+                Ok(())
+            }
+            Some(_) => Err(packet),
+            None => self.push_new(port, packet, len),
+        }
+    }
+
+    /// The first packet by a port makes its queue.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn push_new(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+        self.make(port);
+        self.push(port, packet, len)
+    }
+
+    #[cold]
+    pub(crate) fn make(&mut self, port: PortId) {
+        self.queues.resize_with(usize::from(port.0) + 1, || Queue {
+            packets: Vec::with_capacity(QUEUE),
+            counted: 0,
+            bytes: 0,
+            shaped: 0,
+            asked: 0,
+            labelled: (0, 0),
+        });
+    }
+
+    /// Counts packets of so many bytes with labels that are about to be sent by `port`.
+    #[inline(always)]
+    pub(crate) fn count_labelled(&mut self, port: PortId, packets: u64, bytes: u64) {
+        match self.queues.get_mut(usize::from(port.0)) {
+            Some(queue) => {
+                queue.labelled.0 += packets;
+                queue.labelled.1 += bytes;
+            }
+            None => {
+                self.make(port);
+                self.count_labelled(port, packets, bytes);
+            }
+        }
+    }
+
+    pub(crate) fn drain(&mut self, port: PortId) -> impl Iterator<Item = Packet> + '_ {
+        self.queues.get_mut(usize::from(port.0)).into_iter().flat_map(|queue| {
+            (queue.counted, queue.shaped, queue.asked) = (0, 0, 0);
+            queue.packets.drain(..)
+        })
+    }
+
+    /// How many ports have a queue.
+    pub(crate) fn ports(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// Whether packets have come into the queue of a port whose link has a qdisc.
+    #[inline]
+    pub(crate) fn any_new(&self, view: &View<'_>) -> bool {
+        (0..self.queues.len()).any(|port| self.root_of_new(view, PortId(port as u16)).is_some())
+    }
+
+    /// The link of a port and its root qdisc, if packets have come into the port's queue and there is one.
+    #[inline]
+    pub(crate) fn root_of_new(&self, view: &View<'_>, port: PortId) -> Option<(LinkId, QdiscId)> {
+        let queue = self.queues.get(usize::from(port.0))?;
+        if queue.packets.len() == queue.shaped {
+            return None;
+        }
+        let (id, link) = view.tables.port_link(port, view.guard)?;
+        let root = link.root?;
+        // What goes to the host by the device of a tunnel is not what waits before the tunnel.
+        view.tables.tunnels().of_link(id).is_none().then_some((id, root))
+    }
+
+    /// Takes back what has come into the queue of a port.
+    pub(crate) fn take_new(&mut self, port: PortId, into: &mut Vec<Packet>) {
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            let taken = queue.packets.drain(queue.shaped..);
+            into.extend(taken.inspect(|packet| queue.bytes = queue.bytes.wrapping_sub(packet.len() as u64)));
+            queue.asked = queue.asked.min(queue.packets.len());
+        }
+    }
+
+    /// Puts a frame that need not go through the link's qdisc into the queue of `port`, behind which none is that need.
+    pub(crate) fn push_back(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+        self.push(port, packet, len)?;
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            queue.shaped = queue.packets.len();
+            queue.asked = queue.packets.len();
+        }
+        Ok(())
+    }
+
+    /// Whether a port has packets that have not been asked.
+    pub(crate) fn has_unasked(&self, port: PortId) -> bool {
+        self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.asked < queue.packets.len())
+    }
+
+    /// Takes the packets of a port that have not been asked.
+    pub(crate) fn take_unasked(&mut self, port: PortId, into: &mut Vec<Packet>) {
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            let taken = queue.packets.drain(queue.asked..);
+            into.extend(taken.inspect(|packet| queue.bytes = queue.bytes.wrapping_sub(packet.len() as u64)));
+        }
+    }
+
+    /// Puts a packet of `len` bytes that was asked into the queue of `port`, where all others have been.
+    pub(crate) fn push_asked(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+        self.push(port, packet, len)?;
+        if let Some(queue) = self.queues.get_mut(usize::from(port.0)) {
+            queue.asked = queue.packets.len();
+        }
+        Ok(())
+    }
+
+    /// Whether the queue of a port has no room for what a qdisc lets go: it keeps some for what comes in a burst.
+    #[inline]
+    pub(crate) fn is_full(&self, port: PortId) -> bool {
+        self.queues.get(usize::from(port.0)).is_some_and(|queue| queue.packets.len() >= QUEUE - QUEUE / 4)
+    }
+
+    /// Whether that is so of any port.
+    pub(crate) fn any_full(&self) -> bool {
+        (0..self.queues.len()).any(|port| self.is_full(PortId(port as u16)))
+    }
+
+    /// Says that no packet is to be asked any more.
+    pub(crate) fn all_asked(&mut self) {
+        self.queues.iter_mut().for_each(|queue| queue.asked = queue.packets.len());
+    }
+
+    /// Counts what has been queued since the last time.
+    /// Whether some of them are to end there.
+    #[must_use]
+    pub(crate) fn count(&mut self, view: &View<'_>, counters: &Counters, totals: &mut Totals) -> bool {
+        let mut swallows = false;
+        for (port, queue) in self.queues.iter_mut().enumerate() {
+            let packets = (queue.packets.len() - queue.counted) as u64;
+            if packets == 0 {
+                continue;
+            }
+            queue.counted = queue.packets.len();
+            queue.shaped = queue.counted;
+            queue.asked = queue.counted;
+            totals.sent = totals.sent.wrapping_add(packets);
+            let count = Count { packets, bytes: std::mem::take(&mut queue.bytes), errors: 0 };
+            if let Some((link, known)) = view.tables.port_link(PortId(port as u16), view.guard) {
+                swallows |= known.swallows;
+                // What goes to the host by the device of a tunnel has come out of it; what goes in is counted there.
+                if view.tables.tunnels().of_link(link).is_none() {
+                    counters.add_link(link, Direction::Transmit, count);
+                }
+                let (tx_packets, tx_bytes) = std::mem::take(&mut queue.labelled);
+                if tx_packets != 0 {
+                    counters.add_mpls(link, MplsCount { tx_packets, tx_bytes, ..MplsCount::default() });
+                }
+            }
+        }
+        swallows
+    }
+}
