@@ -7,14 +7,13 @@ mod queue;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use labels::LabelCells;
 use underpass_packet::mpls::MAX_LABEL;
 
 use crate::drops::DropReason;
 use crate::lpm::{Pages, Words};
 use crate::publish;
 use crate::tables::{LINK_BITS, LinkId};
-
-use labels::LabelCells;
 pub use queue::{FqCodelCount, HtbCount, QueueCount, QueueId};
 
 /// Names one object's counter: a SID, a tunnel, a filter, allocated by the control thread; or a label, which

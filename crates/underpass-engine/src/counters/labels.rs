@@ -1,7 +1,5 @@
 //! What is counted by the labels of MPLS.
 
-use crate::counters::{Counters, MplsCount};
-use crate::tables::LinkId;
 use std::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -10,7 +8,9 @@ use std::sync::atomic::{
 use underpass_packet::mpls::MAX_LABEL;
 
 use super::{Count, add};
+use crate::counters::{Counters, MplsCount};
 use crate::lpm::{Pages, Words};
+use crate::tables::LinkId;
 
 /// The counts of labels. The addresses of all are there from the start, and memory where labels are used; errors
 /// are apart, as few labels have any.

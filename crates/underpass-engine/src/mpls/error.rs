@@ -5,11 +5,11 @@
 //! one that does.
 
 use std::net::IpAddr;
-use underpass_packet::{FromBytes, icmp_extension, ipv4, mpls};
 
 use arrayvec::ArrayVec;
 use underpass_packet::icmp_extension::QUOTED;
 use underpass_packet::mpls::Entry;
+use underpass_packet::{FromBytes, icmp_extension, ipv4, mpls};
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;

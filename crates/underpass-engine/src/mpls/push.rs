@@ -1,11 +1,11 @@
 //! Labels for IP packets: RFC 3031 section 3.22.
 
-use crate::mpls::error::Stack;
 use underpass_packet::ethernet;
 use underpass_packet::mpls::Entry;
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;
+use crate::mpls::error::Stack;
 use crate::mpls::{Sent, class_of, write_labels};
 use crate::tables::{Action, ActionId, LONGEST_LINK_LAYER, NextHop, Push, StoredNextHop};
 use crate::trace::Trace;

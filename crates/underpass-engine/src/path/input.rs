@@ -1,12 +1,13 @@
 //! Which protocol a frame carries, whether that is sound, and what is to happen to it first.
 
+use underpass_packet::{FromBytes, ethernet};
+
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::path::{ipv4, ipv6};
 use crate::tables::Link;
 use crate::worker::metadata::{LABELLED, NOT_FORWARDED, PacketMeta};
 use crate::worker::verdict::Verdict;
-use underpass_packet::{FromBytes, ethernet};
 
 /// The link layer: whether a frame is for this router, which protocol it carries, and whether that is
 /// sound. What is to happen next, the address to be looked up if that is a look-up (of IPv4 in the lower

@@ -1,5 +1,9 @@
 //! IOAM traces on their way through the router: RFC 9197, as Linux's `ipv6_hop_ioam` and `ioam6_fill_trace_data` fill them.
 
+use underpass_packet::ioam::{Filled, Malformed, Node, OPTION, TraceMut, UNAVAILABLE, check};
+use underpass_packet::ipv6_options::Opt;
+use underpass_packet::{ioam, ipv6};
+
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::flow;
@@ -12,9 +16,6 @@ use crate::worker::metadata::{PacketMeta, Slow};
 use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
-use underpass_packet::ioam::{Filled, Malformed, Node, OPTION, TraceMut, UNAVAILABLE, check};
-use underpass_packet::ipv6_options::Opt;
-use underpass_packet::{ioam, ipv6};
 
 pub(crate) const HEADER: usize = ipv6::Header::LEN;
 
@@ -128,7 +129,7 @@ pub(crate) fn fill(
 
 /// Fills a trace, if its namespace is known.
 #[inline(always)]
-pub(crate) fn fill_trace(
+fn fill_trace(
     view: &View<'_>,
     trace: &mut TraceMut<'_>,
     hop_limit: u8,

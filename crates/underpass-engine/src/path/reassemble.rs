@@ -1,8 +1,7 @@
-//! Fragments of packets for the router itself, put together: RFC 791 section 3.2 and RFC 8200 section 4.5, with the
-//! checks of Linux's `ip_frag_queue` and `ip6_frag_queue`.
+//! Packets for the router itself that come in fragments, as they go on once they are whole or given up.
 //!
-//! What is kept is copied, so that fragments hold back none of the memory of packets. A fragment that is kept counts as
-//! delivered; the packet that comes of it, or what is left of it in the end, as generated.
+//! What is kept (`reassembly.rs`) is copied, so that fragments hold back none of the memory of packets. A fragment that is
+//! kept counts as delivered; the packet that comes of it, or what is left of it in the end, as generated.
 
 use crate::buffer::Packet;
 use crate::drops::DropReason;

@@ -1,35 +1,34 @@
-//! Fragments of packets for the router itself, until all have come: RFC 791 section 3.2 and RFC 8200 section 4.5, with the checks of Linux's `ip_frag_queue` and `ip6_frag_queue`.
+//! Fragments of packets for the router itself, until all have come: RFC 791 section 3.2 and RFC 8200 section 4.5, with the
+//! checks of Linux's `ip_frag_queue` and `ip6_frag_queue`.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use underpass_packet::ipv6_ext::{Extensions, Kind};
+use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::tables::{LinkId, LookupId};
 use crate::worker::metadata::ExtraMeta;
-use std::collections::VecDeque;
-use std::net::IpAddr;
-use underpass_packet::ipv6_ext::{Extensions, Kind};
-use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 /// Packets that are waited for at a time; the oldest makes room for one more.
 pub(crate) const PACKETS: usize = 256;
 
 /// Bytes that fragments take at most, and each beyond its own.
 pub(crate) const MEMORY: usize = 4 << 20;
-
-pub(crate) const OVERHEAD: usize = 64;
+const OVERHEAD: usize = 64;
 
 /// How long the first fragment waits for the others: Linux's `ipfrag_time` and `ip6frag_time`.
 pub(crate) const PATIENCE4: Nanos = 30_000_000_000;
-
 pub(crate) const PATIENCE6: Nanos = 60_000_000_000;
 
 /// The longest IPv4 packet, and the longest payload of an IPv6 packet.
 pub(crate) const LONGEST: usize = 65_535;
-
-pub(crate) const FRAGMENT_HEADER: usize = 8;
+const FRAGMENT_HEADER: usize = 8;
 
 /// Where an IPv6 header says how long its payload is.
-pub(crate) const PAYLOAD_LENGTH: usize = 4;
-
+const PAYLOAD_LENGTH: usize = 4;
 pub(crate) const ECN: u8 = 3;
 
 /// What the fragments of one packet have in common.
@@ -90,7 +89,7 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    pub(crate) const fn with_all(reason: DropReason) -> Self {
+    const fn with_all(reason: DropReason) -> Self {
         Self { reason, all: true, pointer: None }
     }
 
@@ -115,7 +114,7 @@ impl Fragment {
         if bytes.first()? >> 4 == 6 { Self::read6(bytes, instance) } else { Self::read4(bytes, instance) }
     }
 
-    pub(crate) fn read4(bytes: &[u8], instance: LookupId) -> Option<Self> {
+    fn read4(bytes: &[u8], instance: LookupId) -> Option<Self> {
         let ipv4::View { header, payload, .. } = ipv4::View::parse(bytes).ok()?;
         let start = header.header_len();
         header.is_fragment().then(|| Self {
@@ -315,7 +314,7 @@ impl Partial {
 }
 
 /// RFC 8200 section 4.5: a first fragment has all headers, that of the upper layer too.
-pub(crate) fn has_upper_header(packet: &[u8]) -> bool {
+fn has_upper_header(packet: &[u8]) -> bool {
     let upper = ipv6::View::parse(packet).ok().and_then(|view| Extensions::new(&view).upper().ok());
     upper.is_some_and(|upper| {
         let least = match upper.protocol {

@@ -1,15 +1,15 @@
 //! Look-ups off the fast path: policy rules that look at more than the destination, `throw` routes,
 //! and packets that no first table had a route for.
 
-use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction, Via};
-use crate::worker::metadata::{BEHIND_LABEL, BEHIND_SID, GENERATED, LED_INTO_VRF, PacketMeta, Slow};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use underpass_packet::{FromBytes, ipv4, ipv6, protocol};
 
 use crate::drops::DropReason;
+use crate::tables::{Action, ActionId, Discard, Fib4Id, Fib6Id, LookupId, PortMatch, Rule, RuleAction, Via};
 use crate::trace::{Event, Trace};
 use crate::worker::error::IcmpError;
+use crate::worker::metadata::{BEHIND_LABEL, BEHIND_SID, GENERATED, LED_INTO_VRF, PacketMeta, Slow};
 use crate::worker::path::Path;
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;

@@ -15,9 +15,9 @@ use crate::srv6::end::extensions;
 use crate::srv6::next::Next;
 use crate::tables::{Link, LinkId, LookupId, StoredNextHop, Via};
 use crate::worker::error::PacketError;
-use crate::worker::family::{Family, To};
+use crate::worker::family::{Family, To, forward_inner};
 use crate::worker::fibs::Fibs;
-use crate::worker::rewrite::{ETHERNET, FastVerdict, forward_inner};
+use crate::worker::rewrite::{ETHERNET, FastVerdict};
 use crate::worker::view::View;
 
 /// End.DX2 of a frame that its link takes as it is. `None`: nothing was written, [`decapsulate_frame`] decides.

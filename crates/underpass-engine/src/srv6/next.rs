@@ -1,7 +1,8 @@
 //! Where a packet goes on from a behaviour.
 
-use crate::tables::{Bpf, Headend, LinkId, LookupId, NextHopId, Via};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::tables::{Bpf, Headend, LinkId, LookupId, NextHopId, Via};
 
 /// Where a packet goes on from a behaviour.
 #[derive(Clone, Copy)]

@@ -28,12 +28,12 @@ use crate::tunnel::outer::{FIXED4, FIXED6, GRE, GUE, UDP};
 use crate::tunnel::relay::relay_error;
 use crate::tunnel::{ECN, ecn_inside};
 use crate::worker::env::{BurstContext, Packets};
-use crate::worker::family::{Family, To};
+use crate::worker::family::{Family, To, forward_inner};
 use crate::worker::fibs::Fibs;
 use crate::worker::lookup::{BurstLookup, Looked};
 use crate::worker::metadata::PacketMeta;
 use crate::worker::path::Path;
-use crate::worker::rewrite::{ETHERNET, FastVerdict, forward_inner};
+use crate::worker::rewrite::{ETHERNET, FastVerdict};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

@@ -2,8 +2,8 @@
 //! `ip6_tnl_rcv_ctl`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use underpass_packet::ipv6_ext::{Extensions, Kind};
 
+use underpass_packet::ipv6_ext::{Extensions, Kind};
 use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, mpls, protocol};
 
 use crate::buffer::Packet;

@@ -1,5 +1,7 @@
 //! What the packets of a burst have in common, and what the fast path asks of each.
 
+use arrayvec::ArrayVec;
+
 use crate::buffer::{BURST, Packet, PortId};
 use crate::path::{ipv4, ipv6};
 use crate::tables::{Action, ActionId, Link, LinkId};
@@ -9,7 +11,6 @@ use crate::worker::metadata::ExtraMeta;
 use crate::worker::path::Waiting;
 use crate::worker::rewrite::{ETHERNET, IPV4, IPV6};
 use crate::worker::view::View;
-use arrayvec::ArrayVec;
 
 /// Those of a burst that are still to be taken.
 pub(crate) type Packets<'b> = arrayvec::Drain<'b, Packet, BURST>;

@@ -1,7 +1,8 @@
 //! Why a packet is refused, and what its sender hears.
 
-use crate::drops::DropReason;
 use std::net::IpAddr;
+
+use crate::drops::DropReason;
 
 /// What the sender of a packet is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,12 +2,13 @@
 
 use underpass_packet::{ethernet, protocol};
 
+use crate::buffer::Packet;
 use crate::lpm::Address;
 use crate::path::{ipv4, ipv6};
 use crate::tables::{InnerProtocol, LookupId, StoredNextHop};
 use crate::worker::env::Env;
 use crate::worker::fibs::{FibList, Fibs};
-use crate::worker::rewrite::{FIXED, next_hop, next_hop_of};
+use crate::worker::rewrite::{ETHERNET, FIXED, FastVerdict, addresses, next_hop, next_hop_of, write_header};
 use crate::worker::view::View;
 
 /// A family of addresses, and of the packets that have them.
@@ -184,4 +185,20 @@ impl<'a, A: Family> To<'a, A> {
             Self::Table(chain) => next_hop_of(view, chain.lookup(target, view.guard), packet),
         }
     }
+}
+
+/// Forwards the packet of `len` bytes that lies `at` bytes behind the first in a frame, of which the rest is cut off.
+#[inline(always)]
+pub(crate) fn forward_inner<A: Family>(
+    packet: &mut Packet,
+    (at, len): (usize, usize),
+    next_hop: &StoredNextHop,
+) -> Option<FastVerdict> {
+    let mac = addresses(next_hop, len)?;
+    // The Ethernet header right before the packet: `at` bytes behind the old one.
+    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
+    A::lower(bytes)?;
+    write_header(head, mac, A::ETHERTYPE);
+    packet.narrow(at, ETHERNET + len);
+    Some((next_hop.port, (ETHERNET + len) as u32))
 }

@@ -1,9 +1,10 @@
 //! Room for a routing header in a frame.
 
+use underpass_packet::{ethernet, protocol};
+
 use crate::buffer::Packet;
 use crate::tables::StoredNextHop;
 use crate::worker::rewrite::{ETHERNET, FIXED, FastVerdict, addresses, cut, write_header};
-use underpass_packet::{ethernet, protocol};
 
 /// Room for a routing header, and what it takes over.
 pub(crate) struct Gap<'p> {

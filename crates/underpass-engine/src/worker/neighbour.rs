@@ -5,13 +5,11 @@
 //! it says what came of that ([`Worker::resolve`]). Without a kernel beside the router nobody can, and
 //! nothing is held.
 
-use crate::worker::error::IcmpError;
-use crate::worker::unresolved::{Held, NEIGHBOURS, Neighbour, QUEUE, Unresolved, charge};
 use std::collections::VecDeque;
 use std::net::IpAddr;
-use underpass_packet::ethernet;
 
 use arrayvec::ArrayVec;
+use underpass_packet::ethernet;
 
 use crate::buffer::PortId;
 use crate::drops::DropReason;
@@ -22,11 +20,13 @@ use crate::path::reassemble::give_up_fragments;
 use crate::tables::{LinkId, NextHop, Rewrite};
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enter_behind;
+use crate::worker::error::IcmpError;
 use crate::worker::fibs::Fibs;
 use crate::worker::metadata::{LABELLED, PacketMeta};
 use crate::worker::path::{Path, Worker};
 use crate::worker::shape::serve::catch_up;
 use crate::worker::transmit::Exit;
+use crate::worker::unresolved::{Held, NEIGHBOURS, Neighbour, QUEUE, Unresolved, charge};
 use crate::worker::verdict::Verdict;
 use crate::worker::view::View;
 

@@ -1,5 +1,10 @@
 //! What a worker has, and what packets change of it: the pool, the queues of ports, counters.
 
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use underpass_packet::ethernet;
+
 use crate::bpf::programs::Programs;
 use crate::buffer::{BURST, Packet, Pool, PortId};
 use crate::counters::{Count, CounterId, Counters, Direction, MplsCount, Totals};
@@ -17,37 +22,12 @@ use crate::worker::recent::Recent;
 use crate::worker::rewrite::FastVerdict;
 use crate::worker::shape::state::Shape;
 use crate::worker::unresolved::UnresolvedQueues;
-use arrayvec::ArrayVec;
-use std::sync::Arc;
-use underpass_packet::ethernet;
-
-/// Whether nobody takes what is behind the tag of an unknown VLAN, another tag among it: Linux counts that as dropped by the
-/// link, and of all else that it was for another station.
-#[cold]
-pub(crate) fn is_of_nobody(packet: &[u8]) -> bool {
-    let behind = packet.first_chunk().map(|&[_, _, high, low]| u16::from_be_bytes([high, low]));
-    !matches!(behind, Some(ethernet::IPV4 | ethernet::IPV6 | ethernet::ARP | ethernet::MPLS))
-}
-
-/// Counts a packet of a frame with labels that no label was looked up for.
-#[cold]
-pub(crate) fn count_unlooked<const COUNT: bool>(path: &Path<COUNT>, meta: &PacketMeta, reason: DropReason) {
-    let mut count = MplsCount { rx_packets: 1, rx_bytes: meta.packet.len() as u64, ..MplsCount::default() };
-    match reason {
-        DropReason::MplsOff if !meta.is(LABELLED) => count.rx_dropped = 1,
-        DropReason::GroupFrame if meta.link_layer().is_some_and(|frame| frame[12..] == MPLS) => {
-            count.rx_errors = 1;
-        }
-        _ => return,
-    }
-    path.counters.add_mpls(meta.ingress, count);
-}
 
 /// A burst of packets that came in by one port.
 pub type Burst = ArrayVec<Packet, BURST>;
 
 /// Linux's `icmp_msgs_per_sec` and `icmp_msgs_burst`.
-pub(crate) const ICMP_RATE: (u64, u64) = (1000, 50);
+const ICMP_RATE: (u64, u64) = (1000, 50);
 
 /// One thread's share of the router. `COUNT` compiles the counters of behaviours in or out; every
 /// router counts, only the measurement of what counting costs does not.
@@ -64,7 +44,7 @@ pub(crate) struct Path<const COUNT: bool> {
     pub(crate) transmit: Transmit,
     pub(crate) counters: Arc<Counters>,
     pub(crate) totals: Totals,
-    pub(crate) run: Run,
+    run: Run,
     /// What came in with labels, in this burst.
     pub(crate) labelled: crate::counters::labels::Labelled,
     pub(crate) icmp: Limiter,
@@ -91,7 +71,7 @@ pub(crate) struct Path<const COUNT: bool> {
 
 /// Packets in a row that one counter counts, added to it when another one's turn comes.
 #[derive(Default)]
-pub(crate) struct Run {
+struct Run {
     counter: Option<CounterId>,
     packets: u64,
     bytes: u64,
@@ -290,4 +270,26 @@ impl<const COUNT: bool> Path<COUNT> {
             self.drop(packet, DropReason::TransmitFull, trace);
         }
     }
+}
+
+/// Whether nobody takes what is behind the tag of an unknown VLAN, another tag among it: Linux counts that as dropped by the
+/// link, and of all else that it was for another station.
+#[cold]
+fn is_of_nobody(packet: &[u8]) -> bool {
+    let behind = packet.first_chunk().map(|&[_, _, high, low]| u16::from_be_bytes([high, low]));
+    !matches!(behind, Some(ethernet::IPV4 | ethernet::IPV6 | ethernet::ARP | ethernet::MPLS))
+}
+
+/// Counts a packet of a frame with labels that no label was looked up for.
+#[cold]
+fn count_unlooked<const COUNT: bool>(path: &Path<COUNT>, meta: &PacketMeta, reason: DropReason) {
+    let mut count = MplsCount { rx_packets: 1, rx_bytes: meta.packet.len() as u64, ..MplsCount::default() };
+    match reason {
+        DropReason::MplsOff if !meta.is(LABELLED) => count.rx_dropped = 1,
+        DropReason::GroupFrame if meta.link_layer().is_some_and(|frame| frame[12..] == MPLS) => {
+            count.rx_errors = 1;
+        }
+        _ => return,
+    }
+    path.counters.add_mpls(meta.ingress, count);
 }

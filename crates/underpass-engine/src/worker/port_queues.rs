@@ -46,7 +46,7 @@ impl Transmit {
     /// The first packet by a port makes its queue.
     #[cold]
     #[inline(never)]
-    pub(crate) fn push_new(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
+    fn push_new(&mut self, port: PortId, packet: Packet, len: usize) -> Result<(), Packet> {
         self.make(port);
         self.push(port, packet, len)
     }

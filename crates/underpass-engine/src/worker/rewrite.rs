@@ -1,11 +1,10 @@
 //! How a frame leaves the fast path: the addresses of its next hop, and its port.
 
-use crate::flow;
-use crate::tables::{Action, ActionId, StoredNextHop};
 use underpass_packet::ethernet;
 
 use crate::buffer::{Packet, PortId};
-use crate::worker::family::Family;
+use crate::flow;
+use crate::tables::{Action, ActionId, StoredNextHop};
 use crate::worker::view::View;
 
 /// Length of an Ethernet header.
@@ -46,22 +45,6 @@ pub(crate) fn write_header(head: &mut [u8; ETHERNET], mac: &[u8; 12], ethertype:
 #[cold]
 pub(crate) fn cut(packet: &mut Packet, len: usize) {
     packet.truncate(len);
-}
-
-/// Forwards the packet of `len` bytes that lies `at` bytes behind the first in a frame, of which the rest is cut off.
-#[inline(always)]
-pub(crate) fn forward_inner<A: Family>(
-    packet: &mut Packet,
-    (at, len): (usize, usize),
-    next_hop: &StoredNextHop,
-) -> Option<FastVerdict> {
-    let mac = addresses(next_hop, len)?;
-    // The Ethernet header right before the packet: `at` bytes behind the old one.
-    let (head, bytes) = packet.bytes_mut().get_mut(at..)?.split_first_chunk_mut::<ETHERNET>()?;
-    A::lower(bytes)?;
-    write_header(head, mac, A::ETHERTYPE);
-    packet.narrow(at, ETHERNET + len);
-    Some((next_hop.port, (ETHERNET + len) as u32))
 }
 
 /// The next hop that a leaf forwards a packet to, also by a multipath route.

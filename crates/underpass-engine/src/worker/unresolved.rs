@@ -1,11 +1,12 @@
 //! What waits for the link-layer addresses of neighbours.
 
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
 use crate::buffer::PortId;
 use crate::limiter::Nanos;
 use crate::tables::LinkId;
 use crate::worker::metadata::PacketMeta;
-use std::collections::VecDeque;
-use std::net::IpAddr;
 
 /// Bytes that wait for one neighbour; the oldest packets make room for one more. Linux's `unres_qlen_bytes`: 256 packets
 /// of 256 bytes, of a full-sized MTU 101.

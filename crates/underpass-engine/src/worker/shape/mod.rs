@@ -19,15 +19,13 @@ use crate::buffer::{BURST, Frames, Packet, Pool, PortId};
 use crate::counters::{Count, Direction, TcCounterId};
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
-use crate::path::reassemble::give_up_fragments;
 use crate::qos;
 use crate::qos::Lengths;
 use crate::qos::qdisc::{Class, Classify, Context, Enqueued, Item, Items, Lost, Node, Origin, charge};
 use crate::tables::{HookId, LinkId, QdiscId, StoredQdisc};
 use crate::trace::{Event, Trace, Untraced};
 use crate::worker::hook::{Asked, classify_at_hook, place_of};
-use crate::worker::path::{Burst, Path, Worker, bytes_of};
-use crate::worker::shape::serve::{catch_up, update_qdiscs};
+use crate::worker::path::{Burst, Path, bytes_of};
 use crate::worker::shape::state::{Place, Shaper};
 use crate::worker::view::View;
 
@@ -102,51 +100,6 @@ fn with_queues<const COUNT: bool, R, T: Trace>(
     path.totals.generated += generated;
     (path.shape.items, path.shape.dropped) = (items, dropped);
     result
-}
-
-impl<const COUNT: bool> Worker<COUNT> {
-    /// Says that no other worker has a part in the rates of qdiscs: their arithmetic is Linux's to the nanosecond then.
-    #[must_use]
-    pub fn alone(mut self) -> Self {
-        self.path.shape.alone = true;
-        self
-    }
-
-    /// Lets qdiscs hold up to so many packets together.
-    #[must_use]
-    pub fn queue_up_to(mut self, packets: usize) -> Self {
-        self.path.shape.limit = packets;
-        self
-    }
-
-    /// How many packets wait in qdiscs.
-    pub fn queued(&self) -> usize {
-        let shape = &self.path.shape;
-        shape.items.count() + shape.inward.len() + shape.outward.len() + shape.into.len()
-    }
-
-    /// When a packet that waits in a qdisc is to leave, or one of which not all fragments have come is given up:
-    /// [`Worker::advance`] is to be called then.
-    #[inline]
-    pub fn deadline(&self) -> Option<Nanos> {
-        let queued = self.path.shape.due.first().map(|(due, _)| due);
-        queued.into_iter().chain(self.path.reassembly.due()).min()
-    }
-
-    /// Sends what waits in qdiscs and whose time has come at `now`, and gives up the fragments whose time is over.
-    pub fn advance<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
-        if self.deadline().is_none_or(|due| due > now) {
-            return;
-        }
-        let guard = self.reader.enter();
-        let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
-        update_qdiscs(&mut self.path, &view, trace);
-        catch_up(&mut self.path, &view, trace);
-        if self.path.reassembly.due().is_some_and(|due| due <= now) {
-            give_up_fragments(&mut self.path, &view, trace);
-            self.path.end_of_burst(&view, trace);
-        }
-    }
 }
 
 /// Has a qdisc served at the end of the burst.

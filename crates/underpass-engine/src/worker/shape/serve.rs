@@ -2,18 +2,64 @@
 
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
+use crate::path::reassemble::give_up_fragments;
 use crate::qos::qdisc::Node;
 use crate::tables::QdiscId;
 use crate::trace::{Event, Trace};
 use crate::tunnel::hook::{go_on_from, go_on_into};
 use crate::worker::egress::leave_hooks;
 use crate::worker::hook::{place_of, with_header};
-use crate::worker::path::{Burst, Path};
+use crate::worker::path::{Burst, Path, Worker};
 use crate::worker::shape::state::Place;
 use crate::worker::shape::{
     INTO, LATEST, ROUNDS, collect, drop_refused, leave_by, let_item_go, wake_qdisc, with_queues,
 };
 use crate::worker::view::View;
+
+impl<const COUNT: bool> Worker<COUNT> {
+    /// Says that no other worker has a part in the rates of qdiscs: their arithmetic is Linux's to the nanosecond then.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.path.shape.alone = true;
+        self
+    }
+
+    /// Lets qdiscs hold up to so many packets together.
+    #[must_use]
+    pub fn queue_up_to(mut self, packets: usize) -> Self {
+        self.path.shape.limit = packets;
+        self
+    }
+
+    /// How many packets wait in qdiscs.
+    pub fn queued(&self) -> usize {
+        let shape = &self.path.shape;
+        shape.items.count() + shape.inward.len() + shape.outward.len() + shape.into.len()
+    }
+
+    /// When a packet that waits in a qdisc is to leave, or one of which not all fragments have come is given up:
+    /// [`Worker::advance`] is to be called then.
+    #[inline]
+    pub fn deadline(&self) -> Option<Nanos> {
+        let queued = self.path.shape.due.first().map(|(due, _)| due);
+        queued.into_iter().chain(self.path.reassembly.due()).min()
+    }
+
+    /// Sends what waits in qdiscs and whose time has come at `now`, and gives up the fragments whose time is over.
+    pub fn advance<T: Trace>(&mut self, now: Nanos, trace: &mut T) {
+        if self.deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        let guard = self.reader.enter();
+        let view = View { tables: &self.tables, guard: &guard, now, epoch: self.epoch };
+        update_qdiscs(&mut self.path, &view, trace);
+        catch_up(&mut self.path, &view, trace);
+        if self.path.reassembly.due().is_some_and(|due| due <= now) {
+            give_up_fragments(&mut self.path, &view, trace);
+            self.path.end_of_burst(&view, trace);
+        }
+    }
+}
 
 /// Sends what is due: before a burst is looked at, so that none of it stands in a queue at a time before it came.
 #[inline(always)]

@@ -1,14 +1,15 @@
 //! What a worker keeps of queueing disciplines.
 
+use std::collections::VecDeque;
+
 use crate::buffer::Packet;
 use crate::drops::DropReason;
 use crate::limiter::Nanos;
 use crate::qos::qdisc::{Heap, Items, Node};
 use crate::tables::{LinkId, TunnelId};
-use std::collections::VecDeque;
 
 /// Packets that a worker's qdiscs hold together, unless it is told otherwise.
-pub(crate) const LIMIT: usize = 16_384;
+const LIMIT: usize = 16_384;
 
 /// Where a qdisc is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
