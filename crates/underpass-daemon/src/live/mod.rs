@@ -19,6 +19,7 @@ mod lifecycle;
 mod metrics;
 mod neighbours;
 pub mod priority;
+mod report;
 mod sent;
 mod shadow;
 pub mod state;

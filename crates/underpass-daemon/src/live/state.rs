@@ -1,19 +1,11 @@
 //! What there is to see of a running router at one time: its links, SIDs, labels, queues and policers with all that
 //! has been counted of them. For `underpass top`, the web page and Prometheus; `docs/observing.md` describes the JSON.
 
-use std::{
-    collections::BTreeMap,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use underpass_control::{LinkKind, PolicerCounts, QueueCounts};
-use underpass_engine::drops::DropReason;
 
-use super::{
-    Live,
-    stats::{Label, Stats},
-};
+use super::stats::{Label, Stats};
 
 /// Objects of a kind that are told at most; of more, those that have counted most.
 pub const MOST: usize = 1000;
@@ -162,7 +154,7 @@ pub struct Policer {
 }
 
 /// Leaves of the objects those that have counted most, and says how many it took away.
-fn busiest<T>(objects: &mut Vec<T>, packets: impl Fn(&T) -> u64) -> usize {
+pub(super) fn busiest<T>(objects: &mut Vec<T>, packets: impl Fn(&T) -> u64) -> usize {
     let more = objects.len().saturating_sub(MOST);
     if more > 0 {
         // Those that stay keep their order.
@@ -175,115 +167,6 @@ fn busiest<T>(objects: &mut Vec<T>, packets: impl Fn(&T) -> u64) -> usize {
         objects.retain(|_| stays.next().unwrap_or(false));
     }
     more
-}
-
-impl Live {
-    /// What there is to see now.
-    pub(super) fn state(&mut self) -> State {
-        let mut state = State {
-            time: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            stats: self.stats(),
-            links: self.link_states(),
-            labels: self.labels(None),
-            queues: self.router.queue_counts().into_iter().map(|queue| self.queue(queue)).collect(),
-            policers: self.router.policer_counts().into_iter().map(policer).collect(),
-            meanings: BTreeMap::new(),
-            left_out: LeftOut::default(),
-        };
-        let occurred = DropReason::ALL.iter().filter(|reason| state.stats.drops.contains_key(reason.name()));
-        state.meanings = occurred.map(|reason| (reason.name().into(), reason.meaning().into())).collect();
-        state.left_out = LeftOut {
-            links: busiest(&mut state.links, |link| link.rx_packets + link.tx_packets),
-            sids: busiest(&mut state.stats.sids, |sid| sid.packets + sid.errors),
-            labels: busiest(&mut state.labels, |label| label.packets + label.errors),
-            queues: busiest(&mut state.queues, |queue| queue.packets + queue.drops),
-            policers: busiest(&mut state.policers, |policer| policer.packets),
-        };
-        state
-    }
-
-    fn link_states(&self) -> Vec<Link> {
-        let name = |index: u32| {
-            let known = self.router.links().find(|link| link.index == index);
-            known.map(|link| link.name.clone())
-        };
-        let drivers: Vec<u32> = self.attachments.drivers().map(|(index, ..)| index).collect();
-        let links = self.router.links().map(|link| {
-            let kind = match link.kind {
-                LinkKind::Loopback => "lo",
-                LinkKind::Kernel if drivers.contains(&link.index) => "port",
-                LinkKind::Kernel => "kernel",
-                LinkKind::Port(_) => "port",
-                other => other.name().unwrap_or("other"),
-            };
-            let tunnel = link.tunnel.as_ref().map(|tunnel| {
-                let address = |address: std::net::IpAddr| {
-                    if address.is_unspecified() { "any".to_owned() } else { address.to_string() }
-                };
-                Tunnel {
-                    local: address(tunnel.parameters.local),
-                    remote: address(tunnel.parameters.remote),
-                    device: name(tunnel.parameters.link),
-                    encap: match tunnel.encap.kind {
-                        1 => Some("fou".to_owned()),
-                        2 => Some("gue".to_owned()),
-                        _ => None,
-                    },
-                }
-            });
-            let [received, sent] = self.router.link_count(link);
-            let addresses = self.router.addresses().filter(|address| address.link == link.index);
-            Link {
-                name: link.name.clone(),
-                index: link.index,
-                kind: kind.to_owned(),
-                up: link.up() && link.carrier,
-                mtu: link.mtu,
-                addresses: addresses.map(|a| format!("{}/{}", a.local, a.prefix_len)).collect(),
-                master: link.master.and_then(name),
-                table: link.vrf_table(),
-                tunnel,
-                rx_packets: received.packets,
-                rx_bytes: received.bytes,
-                rx_errors: received.errors,
-                tx_packets: sent.packets,
-                tx_bytes: sent.bytes,
-                tx_errors: sent.errors,
-            }
-        });
-        links.collect()
-    }
-
-    fn queue(&self, queue: QueueCounts) -> Queue {
-        let device = self.router.links().find(|link| link.index == queue.link);
-        Queue {
-            device: device.map_or_else(|| queue.link.to_string(), |link| link.name.clone()),
-            kind: queue.kind.to_owned(),
-            handle: queue.handle,
-            parent: queue.parent,
-            class: queue.class,
-            rate: queue.rate.map(|rate| rate.saturating_mul(8)),
-            packets: queue.packets,
-            bytes: queue.bytes,
-            drops: queue.drops,
-            overlimits: queue.overlimits,
-            queued: queue.queued,
-            backlog: queue.backlog,
-        }
-    }
-}
-
-fn policer(policer: PolicerCounts) -> Policer {
-    Policer {
-        index: policer.index,
-        rate: policer.rate.map(|rate| rate.saturating_mul(8)),
-        filters: policer.filters,
-        packets: policer.packets,
-        bytes: policer.bytes,
-        drops: policer.drops,
-        overlimits: policer.overlimits,
-    }
 }
 
 #[cfg(test)]

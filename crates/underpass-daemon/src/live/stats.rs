@@ -7,16 +7,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Live,
-    ask::Answer,
-    worker::{Account, Order},
-};
-use underpass_control::{LabelCount, LinkCounts};
-use underpass_engine::buffer::PortId;
-use underpass_engine::counters::MplsCount;
-use underpass_port::live::Tally;
-
 /// What a running router has counted since it was started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
@@ -199,48 +189,6 @@ impl Topic {
     }
 }
 
-/// What the ports of a worker have dropped, each reason by its name.
-fn named(tally: &Tally) -> [(&'static str, u64); 6] {
-    [
-        ("no-buffer", tally.no_buffer),
-        ("malformed", tally.malformed),
-        ("queue-full", tally.queue_full),
-        ("too-long", tally.too_long),
-        ("send-error", tally.send_errors),
-        ("kernel", tally.kernel_drops),
-    ]
-}
-
-/// Drops by reason, segments cut, segments put to others.
-type Tallied = (BTreeMap<String, u64>, u64, u64);
-
-fn tallies(accounts: &[Account]) -> BTreeMap<PortId, Tallied> {
-    let mut sums: BTreeMap<PortId, Tallied> = BTreeMap::new();
-    for (port, tally) in accounts.iter().flat_map(|account| &account.ports) {
-        let (drops, cut, coalesced) = sums.entry(*port).or_default();
-        *cut += tally.cut;
-        *coalesced += tally.coalesced;
-        for (reason, count) in named(tally) {
-            *drops.entry(reason.to_owned()).or_default() += count;
-        }
-    }
-    sums
-}
-
-fn totals(account: &Account) -> Totals {
-    let totals = &account.totals;
-    Totals {
-        received: totals.received,
-        generated: totals.generated,
-        sent: totals.sent,
-        delivered: totals.delivered,
-        dropped: account.drops.iter().map(|(_, count)| count).sum(),
-        held: account.held as u64,
-        buffer_moves: totals.buffer_moves,
-        buffer_moves_avoided: totals.buffer_moves_avoided,
-    }
-}
-
 impl std::ops::AddAssign for Totals {
     fn add_assign(&mut self, other: Self) {
         self.received += other.received;
@@ -251,128 +199,6 @@ impl std::ops::AddAssign for Totals {
         self.held += other.held;
         self.buffer_moves += other.buffer_moves;
         self.buffer_moves_avoided += other.buffer_moves_avoided;
-    }
-}
-
-fn mpls_device(link: &LinkCounts) -> MplsDevice {
-    let MplsCount {
-        rx_packets,
-        rx_bytes,
-        tx_packets,
-        tx_bytes,
-        rx_errors,
-        tx_errors,
-        rx_dropped,
-        rx_noroute,
-    } = link.mpls;
-    MplsDevice {
-        name: link.name.clone(),
-        rx_packets,
-        rx_bytes,
-        rx_errors,
-        rx_dropped,
-        rx_noroute,
-        tx_packets,
-        tx_bytes,
-        tx_errors,
-    }
-}
-
-impl Live {
-    /// What has been counted until now.
-    pub(super) fn answer(&mut self, topic: Topic) -> Answer {
-        match topic {
-            Topic::All => Answer::All(self.stats()),
-            Topic::Mpls(label) => Answer::Mpls(self.mpls(label)),
-            Topic::State => Answer::State(Box::new(self.state())),
-        }
-    }
-
-    fn mpls(&self, only: Option<u32>) -> Mpls {
-        Mpls {
-            labels: self.labels(only),
-            devices: self.router.link_counts().iter().map(mpls_device).collect(),
-        }
-    }
-
-    /// What one label has counted, or all.
-    pub(super) fn labels(&self, only: Option<u32>) -> Vec<Label> {
-        let label = |LabelCount { label, count }| Label {
-            label,
-            packets: count.packets,
-            bytes: count.bytes,
-            errors: count.errors,
-        };
-        match only {
-            Some(only) => self.router.label_count(only).map(label).into_iter().collect(),
-            None => self.router.label_counts().map(label).collect(),
-        }
-    }
-
-    pub(super) fn stats(&mut self) -> Stats {
-        let workers = &self.workers;
-        let accounts = self.accounts.ask(|number, to| {
-            if let Some(worker) = workers.get(number) {
-                worker.order(Order::Account(to));
-            }
-        });
-        let mut tallies = tallies(accounts);
-        let mut drops: BTreeMap<String, u64> = BTreeMap::new();
-        for (reason, count) in
-            accounts.iter().flat_map(|account| &account.drops).filter(|(_, count)| *count > 0)
-        {
-            *drops.entry(reason.name().to_owned()).or_default() += count;
-        }
-        let mut sum = Totals::default();
-        accounts.iter().for_each(|account| sum += totals(account));
-        let drivers: BTreeMap<u32, (PortId, &str)> =
-            self.attachments.drivers().map(|(index, port, driver)| (index, (port, driver))).collect();
-        let links = self.router.link_counts();
-        let labelled = |link: &&LinkCounts| link.mpls != MplsCount::default();
-        let mpls = links.iter().filter(labelled).map(mpls_device).collect();
-        let ports = links.into_iter().filter_map(|link| {
-            let (port, driver) = drivers.get(&link.index)?;
-            let (drops, cut, coalesced) = tallies.remove(port).unwrap_or_default();
-            Some(Port {
-                name: link.name,
-                index: link.index,
-                driver: (*driver).to_owned(),
-                rx_packets: link.received.0,
-                rx_bytes: link.received.1,
-                tx_packets: link.sent.0,
-                tx_bytes: link.sent.1,
-                drops,
-                cut,
-                coalesced,
-            })
-        });
-        let workers = self.workers.iter().zip(accounts).map(|(worker, account)| Worker {
-            number: account.number,
-            processor: worker.processor,
-            totals: totals(account),
-            bursts: worker.activity.bursts(),
-            sleeps: worker.activity.sleeps(),
-            free_buffers: account.free.0 as u64,
-            free_large_buffers: account.free.1 as u64,
-            untouched_buffer_bytes: account.untouched as u64,
-        });
-        let sids = self.router.sid_counts().into_iter().map(|sid| Sid {
-            prefix: sid.prefix,
-            table: sid.table,
-            behaviour: sid.behaviour.to_owned(),
-            packets: sid.count.packets,
-            bytes: sid.count.bytes,
-            errors: sid.count.errors,
-        });
-        Stats {
-            totals: sum,
-            drops,
-            ports: ports.collect(),
-            workers: workers.collect(),
-            sids: sids.collect(),
-            mpls,
-            warnings: self.router.warnings(),
-        }
     }
 }
 
