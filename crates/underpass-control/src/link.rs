@@ -24,7 +24,7 @@ use underpass_netlink::RequestError;
 pub(crate) use query::{dump, get};
 pub(crate) use request::{delete, is_own, new, set};
 pub(crate) use rewrite::{is_own_dump, rewrite};
-pub use tunnel::Tunnel;
+pub use tunnel::{Tunnel, tunnel_ioctl};
 
 /// What a link is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

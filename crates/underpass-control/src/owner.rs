@@ -34,81 +34,78 @@ const fn router_if(condition: bool) -> Owner {
     if condition { Owner::Router } else { Owner::Kernel }
 }
 
-impl Router {
-    /// Who answers a message. A request that would fail because of something of the router's own is the
-    /// router's, and so is one that replaces something of the one by something of the other: the router asks
-    /// the kernel for its part.
-    pub fn owner(&self, protocol: Protocol, message: &Message<'_>) -> Owner {
-        if self.live.is_none() {
-            return Owner::Router;
-        }
-        if protocol == Protocol::Generic {
-            return router_if(generic::is_own(message));
-        }
-        let request = Request { message: *message, port: 0, strict: false };
-        match message.kind {
-            libc::RTM_NEWLINK | libc::RTM_SETLINK | libc::RTM_DELLINK => {
-                router_if(link::is_own(self, &request))
-            }
-            libc::RTM_GETLINK if request.dump() => router_if(link::is_own_dump(self, &request)),
-            RTM_NEWNEXTHOP => router_if(is_own_object(self, &request, true)),
-            RTM_DELNEXTHOP => router_if(is_own_object(self, &request, false)),
-            RTM_GETNEXTHOP if request.dump() => Owner::Both,
-            RTM_GETNEXTHOP => router_if(is_own_object(self, &request, false)),
-            // In the order of their priority, whoever's they are.
-            libc::RTM_GETRULE if request.dump() => router_if(matches!(
-                i32::from(request.family()),
-                libc::AF_UNSPEC | libc::AF_INET | libc::AF_INET6
-            )),
-            libc::RTM_NEWRULE | libc::RTM_DELRULE => router_if(route::is_own_rule(message)),
-            libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE | RTM_GETNETCONF
-                if request.family() == AF_MPLS =>
-            {
-                Owner::Router
-            }
-            RTM_GETNETCONF if request.dump() && request.family() == 0 => Owner::Both,
-            libc::RTM_GETSTATS => router_if(stats::is_own(&request)),
-            libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => self.route_owner(&request),
-            kind if tc::is_about(kind) => control_owner(self, message),
-            _ => Owner::Kernel,
-        }
+/// Who answers a message. A request that would fail because of something of the router's own is the
+/// router's, and so is one that replaces something of the one by something of the other: the router asks
+/// the kernel for its part.
+pub fn owner(router: &Router, protocol: Protocol, message: &Message<'_>) -> Owner {
+    if router.live.is_none() {
+        return Owner::Router;
     }
-
-    fn route_owner(&self, request: &Request<'_>) -> Owner {
-        let kind = request.message.kind;
-        if kind == libc::RTM_GETROUTE && request.dump() && request.family() == 0 {
-            return Owner::Both;
-        }
-        let Some(family) = Family::from_number(request.family()) else { return Owner::Kernel };
-        match kind {
-            libc::RTM_GETROUTE if request.dump() => Owner::Both,
-            libc::RTM_GETROUTE => router_if(finds_own(self, request, family)),
-            libc::RTM_DELROUTE => router_if(deletes_own(self, request, family)),
-            _ => router_if(adds_own(self, request, family)),
-        }
+    if protocol == Protocol::Generic {
+        return router_if(generic::is_own(message));
     }
+    let request = Request { message: *message, port: 0, strict: false };
+    match message.kind {
+        libc::RTM_NEWLINK | libc::RTM_SETLINK | libc::RTM_DELLINK => {
+            router_if(link::is_own(router, &request))
+        }
+        libc::RTM_GETLINK if request.dump() => router_if(link::is_own_dump(router, &request)),
+        RTM_NEWNEXTHOP => router_if(is_own_object(router, &request, true)),
+        RTM_DELNEXTHOP => router_if(is_own_object(router, &request, false)),
+        RTM_GETNEXTHOP if request.dump() => Owner::Both,
+        RTM_GETNEXTHOP => router_if(is_own_object(router, &request, false)),
+        // In the order of their priority, whoever's they are.
+        libc::RTM_GETRULE if request.dump() => {
+            router_if(matches!(i32::from(request.family()), libc::AF_UNSPEC | libc::AF_INET | libc::AF_INET6))
+        }
+        libc::RTM_NEWRULE | libc::RTM_DELRULE => router_if(route::is_own_rule(message)),
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE | RTM_GETNETCONF
+            if request.family() == AF_MPLS =>
+        {
+            Owner::Router
+        }
+        RTM_GETNETCONF if request.dump() && request.family() == 0 => Owner::Both,
+        libc::RTM_GETSTATS => router_if(stats::is_own(&request)),
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE | libc::RTM_GETROUTE => route_owner(router, &request),
+        kind if tc::is_about(kind) => control_owner(router, message),
+        _ => Owner::Kernel,
+    }
+}
 
-    /// What a program is shown of a message that the kernel sends it; `None` for nothing.
-    pub fn translate<'a>(&self, message: &Message<'a>) -> Option<Cow<'a, [u8]>> {
-        let keep = Some(Cow::Borrowed(message.bytes));
-        if self.live.is_none() {
-            return keep;
+fn route_owner(router: &Router, request: &Request<'_>) -> Owner {
+    let kind = request.message.kind;
+    if kind == libc::RTM_GETROUTE && request.dump() && request.family() == 0 {
+        return Owner::Both;
+    }
+    let Some(family) = Family::from_number(request.family()) else { return Owner::Kernel };
+    match kind {
+        libc::RTM_GETROUTE if request.dump() => Owner::Both,
+        libc::RTM_GETROUTE => router_if(finds_own(router, request, family)),
+        libc::RTM_DELROUTE => router_if(deletes_own(router, request, family)),
+        _ => router_if(adds_own(router, request, family)),
+    }
+}
+
+/// What a program is shown of a message that the kernel sends it; `None` for nothing.
+pub fn translate<'a>(router: &Router, message: &Message<'a>) -> Option<Cow<'a, [u8]>> {
+    let keep = Some(Cow::Borrowed(message.bytes));
+    if router.live.is_none() {
+        return keep;
+    }
+    match message.kind {
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
+            let hidden = message.body().get(5) == Some(&PROTOCOL)
+                || is_replaced(router, message)
+                || router.is_about_host_address(message);
+            keep.filter(|_| !hidden)
         }
-        match message.kind {
-            libc::RTM_NEWROUTE | libc::RTM_DELROUTE => {
-                let hidden = message.body().get(5) == Some(&PROTOCOL)
-                    || is_replaced(self, message)
-                    || self.is_about_host_address(message);
-                keep.filter(|_| !hidden)
-            }
-            libc::RTM_NEWADDR | libc::RTM_DELADDR => keep.filter(|_| !self.is_about_host_address(message)),
-            libc::RTM_NEWRULE | libc::RTM_DELRULE => keep.filter(|_| !route::is_rule_of(message, PROTOCOL)),
-            libc::RTM_NEWLINK | libc::RTM_DELLINK => match link::rewrite(self, message) {
-                Some(bytes) => Some(Cow::Owned(bytes)),
-                None => keep,
-            },
-            kind if tc::is_about(kind) => keep.filter(|_| !hides_control(self, message)),
-            _ => keep,
-        }
+        libc::RTM_NEWADDR | libc::RTM_DELADDR => keep.filter(|_| !router.is_about_host_address(message)),
+        libc::RTM_NEWRULE | libc::RTM_DELRULE => keep.filter(|_| !route::is_rule_of(message, PROTOCOL)),
+        libc::RTM_NEWLINK | libc::RTM_DELLINK => match link::rewrite(router, message) {
+            Some(bytes) => Some(Cow::Owned(bytes)),
+            None => keep,
+        },
+        kind if tc::is_about(kind) => keep.filter(|_| !hides_control(router, message)),
+        _ => keep,
     }
 }

@@ -60,7 +60,7 @@ pub use shadow::Shadow;
 pub(crate) use table::{Family, Ids, Place, Prefix, bits};
 
 pub use crate::live::VrfRoute;
-pub use view::Route;
+pub use view::{Route, routes};
 pub use vrf::{Sender, VrfChange, VrfDoor};
 
 /// The state of routing.

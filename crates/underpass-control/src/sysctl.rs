@@ -9,7 +9,7 @@ mod files;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-pub use files::Node;
+pub use files::{Node, read_sysctl, sysctl_names, sysctl_node, write_sysctl};
 
 /// A variable, whose value is a number.
 pub(crate) struct Variable {

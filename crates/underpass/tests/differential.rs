@@ -16,6 +16,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use underpass_control::write_sysctl;
 
 use serde::{Deserialize, Serialize};
 use underpass_daemon::offline::Offline;
@@ -78,7 +79,7 @@ struct Answer {
 
 /// Linux ran the cases without fallback devices of tunnels (`linux.py`).
 fn without_fallback_devices(router: &Offline) {
-    router.router().write_sysctl("core/fb_tunnels_only_for_init_net", b"2").unwrap();
+    write_sysctl(&mut router.router(), "core/fb_tunnels_only_for_init_net", b"2").unwrap();
 }
 
 fn run(router: &Offline, runs: &[Run]) -> Vec<Said> {
@@ -91,8 +92,11 @@ fn run_one(router: &Offline, words: &[String], text: &str) -> Said {
         for setting in text.lines() {
             let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
             let path = name.replace('.', "/");
-            let written =
-                router.router().write_sysctl(path.strip_prefix("net/").unwrap_or(&path), value.as_bytes());
+            let written = write_sysctl(
+                &mut router.router(),
+                path.strip_prefix("net/").unwrap_or(&path),
+                value.as_bytes(),
+            );
             if let Err(refusal) = written {
                 said.ok = false;
                 writeln!(said.err, "{name}: errno {}", refusal.errno).unwrap();

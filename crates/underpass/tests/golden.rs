@@ -12,6 +12,7 @@ use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use underpass_control::write_sysctl;
 
 use underpass_daemon::offline::Offline;
 use underpass_engine::buffer::{HEADROOM, Pool, PortId};
@@ -115,7 +116,7 @@ impl Case {
                 let (name, value) = setting.split_once('=').unwrap();
                 let path = name.replace('.', "/");
                 let path = path.strip_prefix("net/").ok_or_else(|| format!("{line}: not below net"))?;
-                let written = router.router().write_sysctl(path, value.as_bytes());
+                let written = write_sysctl(&mut router.router(), path, value.as_bytes());
                 written.map_err(|refusal| format!("{line}: errno {}", refusal.errno))?;
                 continue;
             }

@@ -97,8 +97,11 @@ impl Lab {
                 let mac = mac(n.usable()?);
                 Some(format!("{l} {a} {mac}"))
             });
-        let routes =
-            |v6| router.routes().filter(move |r| r.destination.addr().is_ipv6() == v6).map(|r| own_route(&r));
+        let routes = |v6| {
+            underpass_control::routes(router)
+                .filter(move |r| r.destination.addr().is_ipv6() == v6)
+                .map(|r| own_route(&r))
+        };
         sorted([
             links.collect(),
             addresses.collect(),
@@ -346,7 +349,9 @@ fn an_overrun_is_made_good() {
         batch(&add(0));
         lab.compare();
         assert_eq!(
-            lab.router.routes().filter(|r| r.destination.to_string().starts_with("11.")).count(),
+            underpass_control::routes(&lab.router)
+                .filter(|r| r.destination.to_string().starts_with("11."))
+                .count(),
             20_000
         );
         must("link set v0 down");
@@ -363,8 +368,10 @@ fn a_change_is_seen_soon() {
         let mut lab = Lab::new();
         must("route add 10.99.0.0/16 via 10.0.0.2");
         let begun = Instant::now();
-        let seen =
-            |lab: &Lab| lab.router.routes().any(|route| route.destination.to_string() == "10.99.0.0/16");
+        let seen = |lab: &Lab| {
+            underpass_control::routes(&lab.router)
+                .any(|route| route.destination.to_string() == "10.99.0.0/16")
+        };
         while !seen(&lab) {
             lab.kernel.turn(&mut lab.router).unwrap();
             assert!(begun.elapsed() < Duration::from_secs(1));

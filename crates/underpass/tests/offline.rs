@@ -1,6 +1,7 @@
 //! The router in this process, as replay and bench use it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+use underpass_control::write_sysctl;
 use underpass_daemon::offline::{Offline, OfflineError};
 
 #[test]
@@ -43,7 +44,7 @@ fn two_ports_of_one_name_are_refused() {
 #[test]
 fn every_route_is_listed() {
     let (offline, _tables, _) = Offline::new(&["p0".parse().unwrap()], 0).unwrap();
-    offline.router().write_sysctl("mpls/platform_labels", b"1000").unwrap();
+    write_sysctl(&mut offline.router(), "mpls/platform_labels", b"1000").unwrap();
     for line in [
         "ip link set p0 up",
         "ip addr add 192.0.2.1/24 dev p0",

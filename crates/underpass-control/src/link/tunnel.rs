@@ -8,6 +8,7 @@ pub(crate) mod publish;
 mod request;
 pub(crate) mod underlay;
 
+pub use ioctl::tunnel_ioctl;
 pub(super) use request::{change, create};
 
 use std::collections::{BTreeMap, BTreeSet};

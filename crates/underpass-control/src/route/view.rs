@@ -31,28 +31,26 @@ pub struct Route {
     pub own: bool,
 }
 
-impl Router {
-    /// All routes, by family and table, in the order of a dump.
-    pub fn routes(&self) -> impl Iterator<Item = Route> + '_ {
-        let tables = self.routes.tables.iter();
-        tables.flat_map(move |(&(family, table), routes)| {
-            routes.after(None).flat_map(move |(key, ids)| {
-                let prefix = key.prefix();
-                let infos = ids.iter().filter_map(|&id| self.routes.infos.get(id));
-                infos.filter_map(move |info| {
-                    Some(Route {
-                        destination: IpNet::new(family.address(prefix.bits), prefix.len).ok()?,
-                        table,
-                        kind: info.kind,
-                        protocol: info.protocol,
-                        metric: info.metric,
-                        source: info.source,
-                        ways: ways_of(self, info).iter().map(|hop| (hop.oif, hop.gateway)).collect(),
-                        object: if let Ways::Object(id) = info.ways { id } else { 0 },
-                        own: info.own(),
-                    })
+/// All routes, by family and table, in the order of a dump.
+pub fn routes(router: &Router) -> impl Iterator<Item = Route> + '_ {
+    let tables = router.routes.tables.iter();
+    tables.flat_map(move |(&(family, table), routes)| {
+        routes.after(None).flat_map(move |(key, ids)| {
+            let prefix = key.prefix();
+            let infos = ids.iter().filter_map(|&id| router.routes.infos.get(id));
+            infos.filter_map(move |info| {
+                Some(Route {
+                    destination: IpNet::new(family.address(prefix.bits), prefix.len).ok()?,
+                    table,
+                    kind: info.kind,
+                    protocol: info.protocol,
+                    metric: info.metric,
+                    source: info.source,
+                    ways: ways_of(router, info).iter().map(|hop| (hop.oif, hop.gateway)).collect(),
+                    object: if let Ways::Object(id) = info.ways { id } else { 0 },
+                    own: info.own(),
                 })
             })
         })
-    }
+    })
 }

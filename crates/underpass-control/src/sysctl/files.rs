@@ -120,98 +120,96 @@ pub enum Node {
     Directory,
 }
 
-impl Router {
-    /// What is at a path below `/proc/sys/net`, if anything of the router's is.
-    pub fn sysctl(&self, path: &str) -> Option<Node> {
-        if self.variable(path).is_some() {
-            return Some(Node::File);
-        }
-        (!self.sysctl_names(path).is_empty()).then_some(Node::Directory)
+/// What is at a path below `/proc/sys/net`, if anything of the router's is.
+pub fn sysctl_node(router: &Router, path: &str) -> Option<Node> {
+    if variable(router, path).is_some() {
+        return Some(Node::File);
     }
+    (!sysctl_names(router, path).is_empty()).then_some(Node::Directory)
+}
 
-    /// The names of what is in a directory, sorted.
-    pub fn sysctl_names(&self, directory: &str) -> BTreeSet<String> {
-        let wanted: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
-        let mut names = BTreeSet::new();
-        for File { variable, .. } in FILES {
-            let parts: Vec<&str> = variable.path.split('/').collect();
-            let here = parts.len() > wanted.len()
-                && parts.iter().zip(&wanted).all(|(part, wanted)| match *part {
-                    "*" => self.instance(variable, wanted).is_some(),
-                    part => part == *wanted,
-                });
-            match parts.get(wanted.len()) {
-                Some(&"*") if here => {
-                    names.extend(self.links().map(|link| link.name.clone()));
-                    if variable.path.starts_with(WITH_ALL) {
-                        names.extend(["all".to_owned(), "default".to_owned()]);
-                    }
+/// The names of what is in a directory, sorted.
+pub fn sysctl_names(router: &Router, directory: &str) -> BTreeSet<String> {
+    let wanted: Vec<&str> = directory.split('/').filter(|part| !part.is_empty()).collect();
+    let mut names = BTreeSet::new();
+    for File { variable, .. } in FILES {
+        let parts: Vec<&str> = variable.path.split('/').collect();
+        let here = parts.len() > wanted.len()
+            && parts.iter().zip(&wanted).all(|(part, wanted)| match *part {
+                "*" => instance(router, variable, wanted).is_some(),
+                part => part == *wanted,
+            });
+        match parts.get(wanted.len()) {
+            Some(&"*") if here => {
+                names.extend(router.links().map(|link| link.name.clone()));
+                if variable.path.starts_with(WITH_ALL) {
+                    names.extend(["all".to_owned(), "default".to_owned()]);
                 }
-                Some(name) if here => {
-                    names.insert((*name).to_owned());
-                }
-                _ => {}
             }
-        }
-        names
-    }
-
-    /// What a variable's file reads.
-    ///
-    /// # Errors
-    /// `ENOENT` if the router has no such file, `EISDIR` if it is a directory.
-    pub fn read_sysctl(&self, path: &str) -> Result<String, RequestError> {
-        let (File { variable, .. }, instance) = self.file(path)?;
-        Ok(format!("{}\n", self.sysctls.value(variable, instance)))
-    }
-
-    /// Writes to a variable's file: the first number in `text` counts, as Linux has it.
-    ///
-    /// # Errors
-    /// As [`Router::read_sysctl`]; `EINVAL` if it is no number or out of the variable's range; what else the
-    /// variable asks.
-    pub fn write_sysctl(&mut self, path: &str, text: &[u8]) -> Result<(), RequestError> {
-        let (File { variable, check, update }, instance) = self.file(path)?;
-        let value = number(text).filter(|value| variable.range.contains(value));
-        let value = value.ok_or(RequestError::errno(EINVAL))?;
-        check(self, instance, value)?;
-        if instance == Instance::Default {
-            // The links that are there keep what they have.
-            let old = self.sysctls.value(variable, Instance::Default);
-            let links: Vec<u32> = self.links().map(|link| link.index).collect();
-            for link in links {
-                self.sysctls.0.entry((variable.path, Instance::Link(link))).or_insert(old);
+            Some(name) if here => {
+                names.insert((*name).to_owned());
             }
+            _ => {}
         }
-        self.sysctls.0.insert((variable.path, instance), value);
-        update(self, instance);
-        Ok(())
     }
+    names
+}
 
-    fn file(&self, path: &str) -> Result<(&'static File, Instance), RequestError> {
-        self.variable(path).ok_or_else(|| match self.sysctl(path) {
-            Some(_) => RequestError::errno(EISDIR),
-            None => RequestError::errno(ENOENT),
-        })
-    }
+/// What a variable's file reads.
+///
+/// # Errors
+/// `ENOENT` if the router has no such file, `EISDIR` if it is a directory.
+pub fn read_sysctl(router: &Router, path: &str) -> Result<String, RequestError> {
+    let (File { variable, .. }, instance) = file(router, path)?;
+    Ok(format!("{}\n", router.sysctls.value(variable, instance)))
+}
 
-    fn variable(&self, path: &str) -> Option<(&'static File, Instance)> {
-        FILES.iter().find_map(|file| match file.variable.path.split_once('*') {
-            None => (file.variable.path == path).then_some((file, Instance::One)),
-            Some((before, after)) => {
-                let name = path.strip_prefix(before)?.strip_suffix(after)?;
-                Some((file, self.instance(file.variable, name)?))
-            }
-        })
-    }
-
-    /// Whose value of a variable the name in the path asks for.
-    fn instance(&self, variable: &Variable, name: &str) -> Option<Instance> {
-        match name {
-            "all" if variable.path.starts_with(WITH_ALL) => Some(Instance::All),
-            "default" if variable.path.starts_with(WITH_ALL) => Some(Instance::Default),
-            _ => self.links().find(|link| link.name == name).map(|link| Instance::Link(link.index)),
+/// Writes to a variable's file: the first number in `text` counts, as Linux has it.
+///
+/// # Errors
+/// As [`read_sysctl`]; `EINVAL` if it is no number or out of the variable's range; what else the
+/// variable asks.
+pub fn write_sysctl(router: &mut Router, path: &str, text: &[u8]) -> Result<(), RequestError> {
+    let (File { variable, check, update }, instance) = file(router, path)?;
+    let value = number(text).filter(|value| variable.range.contains(value));
+    let value = value.ok_or(RequestError::errno(EINVAL))?;
+    check(router, instance, value)?;
+    if instance == Instance::Default {
+        // The links that are there keep what they have.
+        let old = router.sysctls.value(variable, Instance::Default);
+        let links: Vec<u32> = router.links().map(|link| link.index).collect();
+        for link in links {
+            router.sysctls.0.entry((variable.path, Instance::Link(link))).or_insert(old);
         }
+    }
+    router.sysctls.0.insert((variable.path, instance), value);
+    update(router, instance);
+    Ok(())
+}
+
+fn file(router: &Router, path: &str) -> Result<(&'static File, Instance), RequestError> {
+    variable(router, path).ok_or_else(|| match sysctl_node(router, path) {
+        Some(_) => RequestError::errno(EISDIR),
+        None => RequestError::errno(ENOENT),
+    })
+}
+
+fn variable(router: &Router, path: &str) -> Option<(&'static File, Instance)> {
+    FILES.iter().find_map(|file| match file.variable.path.split_once('*') {
+        None => (file.variable.path == path).then_some((file, Instance::One)),
+        Some((before, after)) => {
+            let name = path.strip_prefix(before)?.strip_suffix(after)?;
+            Some((file, instance(router, file.variable, name)?))
+        }
+    })
+}
+
+/// Whose value of a variable the name in the path asks for.
+fn instance(router: &Router, variable: &Variable, name: &str) -> Option<Instance> {
+    match name {
+        "all" if variable.path.starts_with(WITH_ALL) => Some(Instance::All),
+        "default" if variable.path.starts_with(WITH_ALL) => Some(Instance::Default),
+        _ => router.links().find(|link| link.name == name).map(|link| Instance::Link(link.index)),
     }
 }
 
@@ -244,22 +242,22 @@ mod tests {
     }
 
     fn refused(router: &mut Router, path: &str, text: &str) -> i32 {
-        router.write_sysctl(path, text.as_bytes()).unwrap_err().errno
+        write_sysctl(router, path, text.as_bytes()).unwrap_err().errno
     }
 
     #[test]
     fn files_and_directories() {
         let router = router();
-        assert_eq!(router.sysctl("vrf/strict_mode"), Some(Node::File));
-        assert_eq!(router.sysctl("vrf"), Some(Node::Directory));
-        assert_eq!(router.sysctl("ipv6/conf/p0"), Some(Node::Directory));
-        assert_eq!(router.sysctl("ipv6/conf/p0/seg6_enabled"), Some(Node::File));
+        assert_eq!(sysctl_node(&router, "vrf/strict_mode"), Some(Node::File));
+        assert_eq!(sysctl_node(&router, "vrf"), Some(Node::Directory));
+        assert_eq!(sysctl_node(&router, "ipv6/conf/p0"), Some(Node::Directory));
+        assert_eq!(sysctl_node(&router, "ipv6/conf/p0/seg6_enabled"), Some(Node::File));
         for missing in
             ["vrf/strict", "ipv6/conf/p1/seg6_enabled", "ipv6/conf/p1", "core/x", "vrf/strict_mode/x"]
         {
-            assert_eq!(router.sysctl(missing), None, "{missing}");
+            assert_eq!(sysctl_node(&router, missing), None, "{missing}");
         }
-        let names = |directory| router.sysctl_names(directory).into_iter().collect::<Vec<_>>();
+        let names = |directory| sysctl_names(&router, directory).into_iter().collect::<Vec<_>>();
         assert_eq!(names(""), ["core", "ipv6", "mpls", "vrf"]);
         assert_eq!(names("ipv6/conf"), ["all", "default", "lo", "p0"]);
         assert_eq!(
@@ -273,16 +271,16 @@ mod tests {
                 "seg6_require_hmac"
             ]
         );
-        assert_eq!(router.read_sysctl("vrf").unwrap_err().errno, EISDIR);
-        assert_eq!(router.read_sysctl("mpls/conf/none").unwrap_err().errno, ENOENT);
+        assert_eq!(read_sysctl(&router, "vrf").unwrap_err().errno, EISDIR);
+        assert_eq!(read_sysctl(&router, "mpls/conf/none").unwrap_err().errno, ENOENT);
     }
 
     #[test]
     fn values_are_numbers_in_their_range() {
         let mut router = router();
         for (text, reads) in [("0\n", "0\n"), ("1", "1\n"), (" 0x0 7\n", "0\n"), ("01\n", "1\n")] {
-            router.write_sysctl("vrf/strict_mode", text.as_bytes()).unwrap();
-            assert_eq!(router.read_sysctl("vrf/strict_mode").unwrap(), reads);
+            write_sysctl(&mut router, "vrf/strict_mode", text.as_bytes()).unwrap();
+            assert_eq!(read_sysctl(&router, "vrf/strict_mode").unwrap(), reads);
         }
         for text in ["2", "-1", "x", "1x", "", "\n", "+1", "--1", "0x", "99999999999999999999"] {
             assert_eq!(refused(&mut router, "vrf/strict_mode", text), EINVAL, "{text:?}");
@@ -291,19 +289,19 @@ mod tests {
             assert_eq!(refused(&mut router, "ipv6/conf/p0/seg6_require_hmac", text), errno, "{text}");
         }
         assert_eq!(refused(&mut router, "vrf/none", "1"), ENOENT);
-        assert_eq!(router.read_sysctl("vrf/strict_mode").unwrap(), "1\n");
+        assert_eq!(read_sysctl(&router, "vrf/strict_mode").unwrap(), "1\n");
     }
 
     /// Linux copies `default` to a device when it is registered.
     #[test]
     fn default_is_for_links_to_come() {
         let mut router = router();
-        router.write_sysctl("ipv6/conf/default/seg6_enabled", b"1").unwrap();
-        assert_eq!(router.read_sysctl("ipv6/conf/p0/seg6_enabled").unwrap(), "0\n");
+        write_sysctl(&mut router, "ipv6/conf/default/seg6_enabled", b"1").unwrap();
+        assert_eq!(read_sysctl(&router, "ipv6/conf/p0/seg6_enabled").unwrap(), "0\n");
         router.add_port("p1", [2, 0, 0, 0, 0, 2], PortId(1)).unwrap();
-        assert_eq!(router.read_sysctl("ipv6/conf/p1/seg6_enabled").unwrap(), "1\n");
-        router.write_sysctl("ipv6/conf/p1/seg6_enabled", b"0").unwrap();
-        assert_eq!(router.read_sysctl("ipv6/conf/p1/seg6_enabled").unwrap(), "0\n");
-        assert_eq!(router.read_sysctl("ipv6/conf/default/seg6_enabled").unwrap(), "1\n");
+        assert_eq!(read_sysctl(&router, "ipv6/conf/p1/seg6_enabled").unwrap(), "1\n");
+        write_sysctl(&mut router, "ipv6/conf/p1/seg6_enabled", b"0").unwrap();
+        assert_eq!(read_sysctl(&router, "ipv6/conf/p1/seg6_enabled").unwrap(), "0\n");
+        assert_eq!(read_sysctl(&router, "ipv6/conf/default/seg6_enabled").unwrap(), "1\n");
     }
 }

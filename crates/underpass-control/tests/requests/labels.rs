@@ -2,6 +2,7 @@
 //! neighbours are, also while a link is down.
 
 use std::collections::BTreeMap;
+use underpass_control::write_sysctl;
 
 use super::common::{Lab, up};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST};
@@ -169,7 +170,7 @@ proptest! {
     ) {
         let mut lab = Lab::new();
         LINKS.iter().for_each(|link| lab.change(up(*link), 0).unwrap());
-        lab.router.write_sysctl("mpls/platform_labels", b"24").unwrap();
+        write_sysctl(&mut lab.router, "mpls/platform_labels", b"24").unwrap();
         let mut model = BTreeMap::new();
         for (label, route) in changes {
             match route {
@@ -187,7 +188,7 @@ proptest! {
             }
         }
         prop_assert_eq!(dump(&mut lab), model);
-        lab.router.write_sysctl("mpls/platform_labels", b"16").unwrap();
+        write_sysctl(&mut lab.router, "mpls/platform_labels", b"16").unwrap();
         prop_assert_eq!(dump(&mut lab), BTreeMap::new());
     }
 }

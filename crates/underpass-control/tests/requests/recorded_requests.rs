@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use underpass_control::write_sysctl;
 
 use super::common::Lab;
 use super::common::recorded::{Exchange, exchanges};
@@ -191,7 +192,7 @@ proptest! {
     fn a_refused_request_changes_nothing(all in proptest::collection::vec(mutated(requests()), 1..12)) {
         let mut lab = Lab::recorded();
         // The first request for a kind of tunnel makes its fallback devices, refused or not.
-        lab.router.write_sysctl("core/fb_tunnels_only_for_init_net", b"2").unwrap();
+        write_sysctl(&mut lab.router, "core/fb_tunnels_only_for_init_net", b"2").unwrap();
         for (protocol, request) in all {
             let before = state(&mut lab);
             let mut client = Client::new(protocol, 9);

@@ -6,6 +6,7 @@ use std::{
     fs,
     time::{Duration, Instant},
 };
+use underpass_control::{read_sysctl, write_sysctl};
 
 use underpass_control::Router;
 
@@ -63,8 +64,8 @@ pub fn read_fallback_tunnels(router: &mut Router) {
 }
 
 fn take_over(router: &mut Router, path: &str, value: &str) {
-    if router.read_sysctl(path).is_ok_and(|known| known != value)
-        && let Err(refusal) = router.write_sysctl(path, value.as_bytes())
+    if read_sysctl(router, path).is_ok_and(|known| known != value)
+        && let Err(refusal) = write_sysctl(router, path, value.as_bytes())
     {
         tracing::warn!("{path}: {refusal}");
     }

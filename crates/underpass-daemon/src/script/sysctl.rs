@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::io;
+use underpass_control::{read_sysctl, write_sysctl};
 
 use crate::offline::Offline;
 
@@ -49,10 +50,10 @@ pub fn run(router: &Offline, words: &[String]) -> Result<String, String> {
         let below = path.strip_prefix("net/").unwrap_or_default();
         let text = match value {
             Some(value) => {
-                router.router().write_sysctl(below, value.as_bytes()).map_err(fail)?;
+                write_sysctl(&mut router.router(), below, value.as_bytes()).map_err(fail)?;
                 value.to_owned()
             }
-            None => router.router().read_sysctl(below).map_err(fail)?.trim_end().to_owned(),
+            None => read_sysctl(&router.router(), below).map_err(fail)?.trim_end().to_owned(),
         };
         if !quiet {
             let _ = writeln!(shown, "{name} = {text}");

@@ -1,6 +1,7 @@
 //! One connection of a program, as the server sees it: a netlink socket's control side.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use underpass_control::tunnel_ioctl;
 
 use nix::{
     errno::Errno,
@@ -196,7 +197,7 @@ fn tunnel(host: &mut dyn Host, message: &Message, parameters: &[u8]) -> Vec<u8> 
         // The kernel tells of the device that was made.
         host.catch_up();
     }
-    let answer = host.router().tunnel_ioctl(message.a, &name, parameters);
+    let answer = tunnel_ioctl(host.router(), message.a, &name, parameters);
     host.catch_up();
     match answer {
         Ok(parameters) => [&reply().to_bytes()[..], &parameters].concat(),

@@ -18,12 +18,12 @@ pub trait Host {
 
     /// Who answers a message. Only asked where the server serves beside the kernel.
     fn owner(&mut self, client: &Client, message: &Message<'_>) -> Owner {
-        Router::owner(self.router(), client.protocol, message)
+        underpass_control::owner(self.router(), client.protocol, message)
     }
 
     /// What a program is shown of a message of rtnetlink that the kernel sends it; `None` for nothing.
     fn translate<'a>(&mut self, message: &Message<'a>) -> Option<Cow<'a, [u8]>> {
-        Router::translate(self.router(), message)
+        underpass_control::translate(self.router(), message)
     }
 
     /// Answers messages that are the router's, and does in the kernel what follows from them.

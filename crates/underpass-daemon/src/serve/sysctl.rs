@@ -1,6 +1,6 @@
 //! Variables of `/proc/sys/net`: what the library asks in a program's name.
 
-use underpass_control::{Node, RequestError, Router};
+use underpass_control::{Node, RequestError, Router, read_sysctl, sysctl_names, sysctl_node, write_sysctl};
 
 use super::session::reply;
 pub use crate::protocol::sysctl::TEXT;
@@ -29,20 +29,20 @@ fn look(router: &Router, what: u32, path: &[u8]) -> Result<Answer, i32> {
     if path.len() > PATH {
         return Err(libc::ENAMETOOLONG);
     }
-    let node = router.sysctl(path).ok_or(libc::ENOENT)?;
+    let node = sysctl_node(router, path).ok_or(libc::ENOENT)?;
     let kind = if node == Node::File { FILE } else { DIRECTORY };
     let message = Message { b: kind, ..reply() };
     match (what, node) {
         (LOOK, _) => Ok((message, String::new(), None)),
         (READ, _) => {
-            let text = router.read_sysctl(path).map_err(|refusal| refusal.errno)?;
+            let text = read_sysctl(router, path).map_err(|refusal| refusal.errno)?;
             Ok((message, text, None))
         }
         (WRITE, Node::File) => Ok((message, String::new(), Some(path.into()))),
         (WRITE, Node::Directory) => Err(libc::EISDIR),
         (LIST, Node::Directory) => {
             let mut text = String::new();
-            for name in router.sysctl_names(path) {
+            for name in sysctl_names(router, path) {
                 text.push_str(&name);
                 text.push('/');
             }
@@ -60,7 +60,7 @@ pub fn write(router: &mut Router, path: &str, text: &[u8]) -> Message {
     }
     let written = match text.len() > TEXT {
         true => Err(RequestError::errno(libc::EINVAL)),
-        false => router.write_sysctl(path, text),
+        false => write_sysctl(router, path, text),
     };
     written.map_or_else(|refusal| refused(refusal.errno), |()| reply())
 }

@@ -6,17 +6,8 @@ use crate::drops::DropReason;
 use crate::tables::{Link, LinkId};
 use crate::trace::{Event, Trace};
 use crate::worker::hook::copy;
-use crate::worker::keeper::{Keeper, Kept};
-use crate::worker::path::{Burst, Path, Worker};
-
-impl<const COUNT: bool> Worker<COUNT> {
-    /// Says who knows which frames the kernel keeps. Without one it keeps none.
-    #[must_use]
-    pub fn kept_by(mut self, keeper: impl Keeper + 'static) -> Self {
-        self.path.keeper = Some(Box::new(keeper));
-        self
-    }
-}
+use crate::worker::keeper::Kept;
+use crate::worker::path::{Burst, Path};
 
 /// Gives the kernel what it keeps of a burst, by its port of the link.
 #[cold]

@@ -125,6 +125,13 @@ impl<const COUNT: bool> Worker<COUNT> {
         self
     }
 
+    /// Says who knows which frames the kernel keeps. Without one it keeps none.
+    #[must_use]
+    pub fn kept_by(mut self, keeper: impl Keeper + 'static) -> Self {
+        self.path.keeper = Some(Box::new(keeper));
+        self
+    }
+
     /// Says at which Unix time the times that the worker is given are 0, in nanoseconds; without it they are
     /// Unix times themselves. It can be said again as the clocks drift apart.
     pub fn set_epoch(&mut self, epoch: Nanos) {

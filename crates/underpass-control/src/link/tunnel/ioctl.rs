@@ -180,86 +180,83 @@ fn described(reply: &mut Reply<'_>, tunnel: &tunnel::Tunnel, six_rd: Option<&Six
     reply.end(info);
 }
 
-impl Router {
-    /// Carries out an ioctl of a tunnel device (`SIOCGETTUNNEL` and those behind it): `number` is the request, `device`
-    /// the name in the `struct ifreq`, `data` what its `ifr_data` points at. Returns what is to be written there.
-    ///
-    /// # Errors
-    /// The errno that Linux has for it. `ENODEV`: no such device, `EOPNOTSUPP`: it is no tunnel of the router.
-    pub fn tunnel_ioctl(&mut self, number: u32, device: &str, data: &[u8]) -> Result<Vec<u8>, i32> {
-        self.use_link(device);
-        let link = self.links.named(device);
-        let own = link.and_then(|link| Some((link.index, link.tunnel.as_ref()?.parameters)));
-        let own = own.filter(|(_, parameters)| parameters.kind != Kind::BareUdp);
-        let kind = match (own, fallback::named(device)) {
-            (Some((_, parameters)), _) => parameters.kind,
-            (None, Some(kind)) if link.is_none() => kind,
-            _ if link.is_some() => return Err(EOPNOTSUPP),
-            _ => return Err(ENODEV),
-        };
-        if kind.ethernet() {
-            return Err(EOPNOTSUPP);
+/// Carries out an ioctl of a tunnel device (`SIOCGETTUNNEL` and those behind it): `number` is the request, `device`
+/// the name in the `struct ifreq`, `data` what its `ifr_data` points at. Returns what is to be written there.
+///
+/// # Errors
+/// The errno that Linux has for it. `ENODEV`: no such device, `EOPNOTSUPP`: it is no tunnel of the router.
+pub fn tunnel_ioctl(router: &mut Router, number: u32, device: &str, data: &[u8]) -> Result<Vec<u8>, i32> {
+    router.use_link(device);
+    let link = router.links.named(device);
+    let own = link.and_then(|link| Some((link.index, link.tunnel.as_ref()?.parameters)));
+    let own = own.filter(|(_, parameters)| parameters.kind != Kind::BareUdp);
+    let kind = match (own, fallback::named(device)) {
+        (Some((_, parameters)), _) => parameters.kind,
+        (None, Some(kind)) if link.is_none() => kind,
+        _ if link.is_some() => return Err(EOPNOTSUPP),
+        _ => return Err(ENODEV),
+    };
+    if kind.ethernet() {
+        return Err(EOPNOTSUPP);
+    }
+    if (GET_6RD..=CHANGE_6RD).contains(&number) {
+        let (index, parameters) = own.filter(|_| kind == Kind::Sit).ok_or(EINVAL)?;
+        return prefix_ioctl(router, number, index, &parameters, data);
+    }
+    // A device is meant by what it is, where the one that is named is the fallback device.
+    let by_name = own.filter(|_| !link.is_some_and(Link::is_fallback));
+    match number {
+        GET => {
+            let found = match by_name {
+                Some((index, _)) => Some(index),
+                None => like(router, &read_any(kind, data)).or(own.map(|(index, _)| index)),
+            };
+            shown(router, found.ok_or(ENODEV)?)
         }
-        if (GET_6RD..=CHANGE_6RD).contains(&number) {
-            let (index, parameters) = own.filter(|_| kind == Kind::Sit).ok_or(EINVAL)?;
-            return prefix_ioctl(self, number, index, &parameters, data);
+        ADD => {
+            let (name, parameters) = read(kind, data)?;
+            let flags = NLM_F_CREATE | NLM_F_EXCL;
+            let request = message(RTM_NEWLINK, flags, 0, |reply| {
+                if !name.is_empty() {
+                    reply.text(libc::IFLA_IFNAME, &name);
+                }
+                described(reply, &parameters, None);
+            })?;
+            carry_out(router, &request).map_err(|errno| match (errno, kind) {
+                (EEXIST, Kind::Sit | Kind::Ip6Gre) => ENOBUFS,
+                _ => errno,
+            })?;
+            // Beside a kernel, it has yet to tell of the device.
+            match like(router, &parameters) {
+                Some(index) => shown(router, index),
+                None => Ok(write(&name, &parameters)),
+            }
         }
-        // A device is meant by what it is, where the one that is named is the fallback device.
-        let by_name = own.filter(|_| !link.is_some_and(Link::is_fallback));
-        match number {
-            GET => {
-                let found = match by_name {
-                    Some((index, _)) => Some(index),
-                    None => like(self, &read_any(kind, data)).or(own.map(|(index, _)| index)),
-                };
-                shown(self, found.ok_or(ENODEV)?)
+        CHANGE => {
+            let (_, mut parameters) = read(kind, data)?;
+            if let Some((index, _)) = own.filter(|_| by_name.is_none())
+                && let Some(changed) = change_fallback(router, index, &parameters)
+            {
+                return shown(router, changed?);
             }
-            ADD => {
-                let (name, parameters) = read(kind, data)?;
-                let flags = NLM_F_CREATE | NLM_F_EXCL;
-                let request = message(RTM_NEWLINK, flags, 0, |reply| {
-                    if !name.is_empty() {
-                        reply.text(libc::IFLA_IFNAME, &name);
-                    }
-                    described(reply, &parameters, None);
-                })?;
-                carry_out(self, &request).map_err(|errno| match (errno, kind) {
-                    (EEXIST, Kind::Sit | Kind::Ip6Gre) => ENOBUFS,
-                    _ => errno,
-                })?;
-                // Beside a kernel, it has yet to tell of the device.
-                match like(self, &parameters) {
-                    Some(index) => shown(self, index),
-                    None => Ok(write(&name, &parameters)),
-                }
-            }
-            CHANGE => {
-                let (_, mut parameters) = read(kind, data)?;
-                if let Some((index, _)) = own.filter(|_| by_name.is_none())
-                    && let Some(changed) = change_fallback(self, index, &parameters)
-                {
-                    return shown(self, changed?);
-                }
-                let index =
-                    by_name.map(|(index, _)| index).or_else(|| like(self, &parameters)).ok_or(ENOENT)?;
-                let old = self.links.get(index).and_then(|link| link.tunnel.as_ref());
-                parameters.ignore_df =
-                    old.is_some_and(|old| old.parameters.ignore_df && !parameters.pmtudisc);
-                let request = message(RTM_NEWLINK, 0, index, |reply| described(reply, &parameters, None))?;
-                carry_out(self, &request)?;
-                shown(self, index)
-            }
-            DELETE => {
-                let found = by_name.map(|(index, _)| index);
-                let index = found.or_else(|| like(self, &read_any(kind, data))).ok_or(ENOENT)?;
-                if self.links.get(index).is_some_and(Link::is_fallback) {
-                    return Err(EPERM);
-                }
-                carry_out(self, &message(RTM_DELLINK, 0, index, |_| {})?)?;
-                Ok(Vec::new())
-            }
-            _ => Err(EOPNOTSUPP),
+            let index =
+                by_name.map(|(index, _)| index).or_else(|| like(router, &parameters)).ok_or(ENOENT)?;
+            let old = router.links.get(index).and_then(|link| link.tunnel.as_ref());
+            parameters.ignore_df = old.is_some_and(|old| old.parameters.ignore_df && !parameters.pmtudisc);
+            let request = message(RTM_NEWLINK, 0, index, |reply| described(reply, &parameters, None))?;
+            carry_out(router, &request)?;
+            shown(router, index)
         }
+        DELETE => {
+            let found = by_name.map(|(index, _)| index);
+            let index = found.or_else(|| like(router, &read_any(kind, data))).ok_or(ENOENT)?;
+            if router.links.get(index).is_some_and(Link::is_fallback) {
+                return Err(EPERM);
+            }
+            carry_out(router, &message(RTM_DELLINK, 0, index, |_| {})?)?;
+            Ok(Vec::new())
+        }
+        _ => Err(EOPNOTSUPP),
     }
 }
 

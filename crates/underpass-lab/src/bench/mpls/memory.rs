@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 use std::str::FromStr;
+use underpass_control::write_sysctl;
 
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
@@ -173,7 +174,7 @@ fn growth(case: Case, count: u32) -> anyhow::Result<usize> {
     drop(super::super::routes::requests(&chunk(&mut Random(7), 16), 1)?);
     let before = resident()?;
     let labels = (16 + count).to_string();
-    let set = configured.router.router().write_sysctl("mpls/platform_labels", labels.as_bytes());
+    let set = write_sysctl(&mut configured.router.router(), "mpls/platform_labels", labels.as_bytes());
     set.map_err(|refusal| anyhow::anyhow!("platform_labels is refused: errno {}", refusal.errno))?;
     for first in (16..16 + count).step_by(CHUNK as usize) {
         send(&configured.router, &chunk(&mut random, first))?;
