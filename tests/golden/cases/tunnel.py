@@ -779,6 +779,16 @@ for kind in ("ipip", "gre", "sit", "ip6tnl", "ip6gre"):
             beside(kind, f"{mode} {first}".strip(), f"{mode} {second}".strip()),
             [("by p1", "p1", Ether(dst=P1, src=N1) / outer / inside), ("by p0", "p0", ether(outer / inside))],
         )
+    # The second has fewer of the packet's addresses.
+    near, far = ("2001:db8:2::1", "2001:db8:2::2") if wide else ("198.51.100.1", "198.51.100.2")
+    for name, ends in [("local", f"local {near}"), ("remote", f"remote {far}"), ("neither", "")]:
+        Case(
+            f"tunnel/{kind}/bound-{name}",
+            f"{kind}: a tunnel that is bound to the link is asked before one with both addresses, except by sit, and by ip6tnl if it has none.",
+            [*tunnel(kind, mode), f"ip link add tun2 type {kind} {ends} {mode} dev p1", "ip link set tun2 addrgenmode none", "ip link set tun2 up"],
+            [("by p1", "p1", Ether(dst=P1, src=N1) / outer / inside), ("by p0", "p0", ether(outer / inside))],
+            links=True,
+        )
 for kind, first, second in [("ipip", "", "dev p0"), ("sit", "encap gue encap-sport 7777 encap-dport 5555", "dev p0"), ("gre", "", "dev p0")]:
     small = ip6(IN6) / udp() if kind == "sit" else ip4(IN4) / udp()
     outer = bytes(outer4({"ipip": 4, "sit": 41, "gre": 47}[kind], Raw(b"\0\0\x08\0" if kind == "gre" else b"") / small))[:60]

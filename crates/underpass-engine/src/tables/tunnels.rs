@@ -174,6 +174,8 @@ pub(crate) struct TunnelTable {
     nexts: Box<[AtomicU32]>,
     /// How many tunnels each class of each kind has.
     counts: [[AtomicU32; Class::COUNT]; TunnelKind::COUNT],
+    /// How many of them are bound to where packets come in.
+    bounds: [[AtomicU32; Class::COUNT]; TunnelKind::COUNT],
     /// The first port of FOU of each UDP port, its id + 1, and the next of each.
     port_heads: Box<[AtomicU32]>,
     port_nexts: Box<[AtomicU32]>,
@@ -200,6 +202,7 @@ impl TunnelTable {
             heads: zeroed(CHAINS),
             nexts: zeroed(1 << TUNNEL_BITS),
             counts: Default::default(),
+            bounds: Default::default(),
             port_heads: zeroed(1 << 16),
             port_nexts: zeroed(1 << FOU_BITS),
             receivers: AtomicU32::new(0),
@@ -342,10 +345,18 @@ impl TunnelTable {
         let first_added = !matches!(kind, TunnelKind::Ip6gre | TunnelKind::Ip6gretap);
         let mut candidate: Option<(TunnelId, &StoredTunnel)> = None;
         for &class in order {
-            if self.counts[kind as usize][class as usize].load(Relaxed) == 0 {
+            // One that takes it is there: only one that is bound to where it came in is better, whatever addresses it has.
+            let better = if candidate.is_some() { &self.bounds } else { &self.counts };
+            if better[kind as usize][class as usize].load(Relaxed) == 0 {
                 continue;
             }
-            if matches!(class, Class::External | Class::Fallback) && candidate.is_some() {
+            let last = match class {
+                Class::External | Class::Fallback => true,
+                // Linux: `tnls_wc`, of which it takes the first.
+                Class::Neither => kind == TunnelKind::Ip6tnl,
+                Class::Both | Class::Local | Class::Remote => false,
+            };
+            if last && candidate.is_some() {
                 break;
             }
             let seen = class.seen(arrival);
@@ -367,9 +378,6 @@ impl TunnelTable {
                 if kind != TunnelKind::Sit && takes {
                     candidate = Some((TunnelId(id), tunnel));
                 }
-            }
-            if candidate.is_some_and(|(_, tunnel)| tunnel.config.bound.is_none()) {
-                return candidate;
             }
         }
         candidate
@@ -587,7 +595,44 @@ impl TunnelTable {
         }
         let before = before.map(|(old, _)| old);
         before.iter().chain(&config).for_each(|tunnel| self.refresh_end(tunnel, retirer));
+        for kind in self.count_bound(before.as_ref(), config.as_ref()).into_iter().flatten() {
+            self.refresh_ends(kind, links, retirer);
+        }
         before.is_some()
+    }
+
+    /// Counts a tunnel that takes the place of another, if they are bound: the kinds of which tunnels may be found at once
+    /// that may not have been before, or the other way round.
+    fn count_bound(&self, old: Option<&Tunnel>, new: Option<&Tunnel>) -> [Option<TunnelKind>; 2] {
+        let place = |tunnel: Option<&Tunnel>| {
+            let tunnel = tunnel.filter(|tunnel| tunnel.bound.is_some())?;
+            Some((tunnel.kind, found_by(tunnel)?.0))
+        };
+        let (old, new) = (place(old), place(new));
+        let kinds = [old, new].map(|place| Some((place?.0, self.has_bound(place?.0))));
+        if let Some((kind, class)) = new {
+            self.bounds[kind as usize][class as usize].fetch_add(1, Relaxed);
+        }
+        if let Some((kind, class)) = old {
+            self.bounds[kind as usize][class as usize].fetch_sub(1, Relaxed);
+        }
+        kinds.map(|kind| kind.filter(|(kind, before)| self.has_bound(*kind) != *before).map(|(kind, _)| kind))
+    }
+
+    /// Whether there are bound tunnels of this kind that do not have both addresses, and yet come before those that do.
+    fn has_bound(&self, kind: TunnelKind) -> bool {
+        let [_, others @ ..] = &self.bounds[kind as usize];
+        kind != TunnelKind::Sit && others.iter().any(|number| number.load(Relaxed) > 0)
+    }
+
+    /// Brings up to date what is found at once of all tunnels of this kind.
+    fn refresh_ends(&self, kind: TunnelKind, links: &TunnelsOfLinks, retirer: &mut Retirer) {
+        for id in links.0.values().flatten() {
+            let tunnel = self.tunnels.peek(*id, retirer).filter(|tunnel| tunnel.kind == kind);
+            if let Some(config) = tunnel.map(|tunnel| tunnel.config.clone()) {
+                self.refresh_end(&config, retirer);
+            }
+        }
     }
 
     fn store(&self, id: u32, tunnel: Option<StoredTunnel>, retirer: &mut Retirer) {
@@ -608,7 +653,7 @@ impl TunnelTable {
             first.found.is_some_and(|(class, _)| class == Class::Both)
                 && (first.config.bound.is_some()
                     || first.kind == TunnelKind::Sit
-                    || self.is_alone(place, first, retirer))
+                    || !self.has_bound(first.kind) && self.is_alone(place, first, retirer))
         });
         let end = both.and_then(|first| first.end.clone());
         self.precomputed_decaps.replace(place as u32, end, retirer);
