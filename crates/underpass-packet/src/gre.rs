@@ -28,6 +28,8 @@ const VERSION: u16 = 0x0007;
 const VERSION_OVER_IPV4: u16 = 0x007F;
 /// The longest header, in bytes.
 pub const MAX_LEN: usize = 16;
+/// Where the checksum is, if there is one.
+pub const CHECKSUM_OFFSET: u16 = 4;
 
 /// Why the bytes are not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

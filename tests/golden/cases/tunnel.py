@@ -402,6 +402,8 @@ for kind in MTU:
             options = options.replace("encap-csum", "encap-udp6-csum")
         mode = "mode any " if kind == "ip6tnl" else ""
         into(f"{kind}/{encap}", f"{kind} in {encap}", kind, mode + options, FEW)
+        if kind in ("gre", "gretap", "ip6gre", "ip6gretap") and "remcsum" in encap:
+            into(f"{kind}/{encap}-csum", f"{kind} with a checksum, which it leaves to the receiver, in {encap}", kind, f"csum key 5 {options}", FEW)
 into(
     "ipip/document",
     "the tunnel of the document",

@@ -61,6 +61,8 @@ pub(crate) const CLOSED: u16 = 4096;
 pub(crate) const OVER_IPV6: u16 = 8192;
 /// What goes in is asked before, or waits.
 pub(crate) const HOOKED: u16 = 16384;
+/// The checksum of GRE is left to the receiver, unless one inside is.
+pub(crate) const REMOTE_GRE_SUM: u16 = 32768;
 
 /// An outer header for packets of one kind inside.
 #[derive(Clone, Debug)]
@@ -382,7 +384,7 @@ fn form(tunnel: &Tunnel, inside: InnerProtocol, link: Option<&Link>) -> EncapTem
             && let Some(checksum) = bytes.get_mut(4..6)
         {
             checksum.fill(0);
-            open |= GRE_SUM;
+            open |= if open & REMOTE_SUM > 0 { GRE_SUM | REMOTE_GRE_SUM } else { GRE_SUM };
         }
         header.extend(bytes.iter().take(len));
         if fields.sequence {

@@ -11,8 +11,8 @@ use crate::path::rules::{action_at, is_own6};
 use crate::tables::{
     ADDRESS, Action, ActionId, CLOSED, EncapTemplate, FRAGMENT, GRE_SUM, HASH_LABEL, HOOKED, InnerProtocol,
     LABEL, LOCAL_PORTS, LONGEST_LINK_LAYER, LinkId, NO_ECN, NextHop, NextHopId, OVER_IPV6, PORT,
-    PrecomputedEncap, PrecomputedKind, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel, TOS, TTL, TunnelId,
-    TunnelKind, TunnelRole, TunnelRoute, UDP_SUM, Via,
+    PrecomputedEncap, PrecomputedKind, REMOTE_GRE_SUM, REMOTE_SUM, SEQUENCE, StoredNextHop, StoredTunnel,
+    TOS, TTL, TunnelId, TunnelKind, TunnelRole, TunnelRoute, UDP_SUM, Via,
 };
 use crate::trace::{Event, Trace};
 use crate::tunnel::behind::enframe;
@@ -231,7 +231,11 @@ fn encap_fast<A: Family>(
     let total = u16::try_from(outer_len).ok()?;
     let unfinished = packet.has_offload() && form.has(UDP_SUM | GRE_SUM | REMOTE_SUM);
     let fits = len <= form.mtu as usize && header <= packet.headroom();
-    if form.has(CLOSED | HOOKED | ADDRESS) || unfinished || !fits || is_narrow(view, tunnel, outer_len) {
+    if form.has(CLOSED | HOOKED | ADDRESS | REMOTE_GRE_SUM)
+        || unfinished
+        || !fits
+        || is_narrow(view, tunnel, outer_len)
+    {
         return None;
     }
     // What the outer header takes over.

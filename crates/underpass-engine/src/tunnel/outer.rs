@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
 use underpass_packet::checksum::Sum;
-use underpass_packet::{FromBytes, ethernet, ipv4, ipv6, protocol};
+use underpass_packet::{FromBytes, ethernet, gre, ipv4, ipv6, protocol};
 
 use crate::buffer::{Offload, Packet};
 use crate::drops::DropReason;
 use crate::tables::{
     DEFAULT_TTL, EncapTemplate, FRAGMENT, HASH_LABEL, InnerProtocol, LABEL, NO_ECN, PORT, REMOTE_CHECKSUM,
-    StoredTunnel, TEMPLATE, TOS, TTL,
+    REMOTE_GRE_SUM, REMOTE_SUM, StoredTunnel, TEMPLATE, TOS, TTL,
 };
 use crate::tunnel::behind::type_of;
 use crate::tunnel::{dont_fragment, ecn_outside, entropy};
@@ -81,7 +81,7 @@ pub(crate) fn push_outer(
         .has(HASH_LABEL)
         .then(|| entropy::flow_label(own, labelled))
         .or(form.has(LABEL).then_some(inner.label));
-    let remote_checksum = remote_checksum(packet, tunnel);
+    let remote_checksum = remote_checksum(packet, form);
     let gap = if remote_checksum.is_some() { REMOTE_CHECKSUM } else { 0 };
     let len = form.header().len() + gap;
     let total = packet.len() + len;
@@ -129,7 +129,12 @@ pub(crate) fn push_outer(
     let unfinished = packet.offload();
     let mut sequence = None;
     if form.gre > 0 {
-        sequence = fill_gre(packet.bytes_mut(), tunnel, usize::from(form.gre) + gap, unfinished);
+        let at = usize::from(form.gre) + gap;
+        sequence = if gap > 0 && unfinished.is_none() {
+            fill_sequence(packet.bytes_mut(), tunnel, at)
+        } else {
+            fill_gre(packet.bytes_mut(), tunnel, at, unfinished)
+        };
     }
     if form.udp > 0 {
         fill_udp(packet.bytes_mut(), tunnel, form, (source, remote), port, unfinished.filter(|_| gap == 0));
@@ -140,15 +145,20 @@ pub(crate) fn push_outer(
     Ok((len, sequence))
 }
 
-/// Private flags and positions of a GUE header that leaves a checksum of the packet inside to the receiver. `None`:
-/// there is nothing left to be done, or the packet stands for several.
-fn remote_checksum(packet: &Packet, tunnel: &StoredTunnel) -> Option<[u8; REMOTE_CHECKSUM]> {
-    tunnel.config.udp.filter(|udp| udp.gue && udp.remote_checksum)?;
-    let Offload { start, field, segment: None } = packet.offload()? else { return None };
+/// Private flags and positions of a GUE header that leaves a checksum behind it to the receiver: one of the packet inside
+/// that is unfinished, or else that of GRE (Linux: `gre_build_header`). `None`: there is nothing left to be done, or the
+/// packet stands for several.
+fn remote_checksum(packet: &Packet, form: &EncapTemplate) -> Option<[u8; REMOTE_CHECKSUM]> {
+    form.has(REMOTE_SUM).then_some(())?;
+    let header = form.header().len();
+    // Of what the outer header is still to be put before, and behind it.
+    let (start, field) = match packet.offload() {
+        Some(Offload { start, field, segment: None }) => (header + start, field),
+        None if form.has(REMOTE_GRE_SUM) => (form.gre.into(), gre::CHECKSUM_OFFSET),
+        _ => return None,
+    };
     // From behind the GUE header on: that of GRE is behind it.
-    let form =
-        tunnel.form(if tunnel.kind.carries_frames() { InnerProtocol::Frame } else { InnerProtocol::Ip4 });
-    let start = u16::try_from(start + form.header().len() - usize::from(form.gue) - 4).ok()?;
+    let start = u16::try_from(start.checked_sub(usize::from(form.gue) + 4)?).ok()?;
     let [a, b] = start.to_be_bytes();
     let [c, d] = start.checked_add(field)?.to_be_bytes();
     Some([0x80, 0, 0, 0, a, b, c, d])
@@ -175,18 +185,26 @@ pub(crate) fn fill_gre(
     at: usize,
     unfinished: Option<Offload>,
 ) -> Option<u32> {
+    let sequence = fill_sequence(bytes, tunnel, at);
+    if tunnel.config.transmit.checksum {
+        let checksum = sum_of(bytes, at, unfinished).checksum();
+        let at = at + usize::from(gre::CHECKSUM_OFFSET);
+        if let Some(place) = bytes.get_mut(at..at + 2) {
+            place.copy_from_slice(&checksum.to_be_bytes());
+        }
+    }
+    sequence
+}
+
+/// Fills in the sequence number alone.
+#[inline(always)]
+fn fill_sequence(bytes: &mut [u8], tunnel: &StoredTunnel, at: usize) -> Option<u32> {
     let fields = tunnel.config.transmit;
     let sequence = fields.sequence.then(|| tunnel.sequence.next.fetch_add(1, Relaxed));
     if let Some(sequence) = sequence {
         let place = at + 4 + 4 * (usize::from(fields.checksum) + usize::from(fields.key.is_some()));
         if let Some(place) = bytes.get_mut(place..place + 4) {
             place.copy_from_slice(&sequence.to_be_bytes());
-        }
-    }
-    if fields.checksum {
-        let checksum = sum_of(bytes, at, unfinished).checksum();
-        if let Some(place) = bytes.get_mut(at + 4..at + 6) {
-            place.copy_from_slice(&checksum.to_be_bytes());
         }
     }
     sequence
